@@ -1,0 +1,1 @@
+"""The numbers behind docs/reports, and the programs that make them again."""

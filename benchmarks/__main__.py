@@ -1,0 +1,8 @@
+"""`python -m benchmarks all_reduce ...` is `torchcomms bench all_reduce ...`."""
+
+import sys
+
+from torchcomms.cli import main
+
+sys.argv.insert(1, "bench")
+main()

@@ -1,0 +1,102 @@
+# What is built, and the one table behind it. Also run as a script (print_parts.cmake) by the Python side,
+# so that a wheel's entry points come from here too.
+#
+# A switch is read from -D<switch>=..., else from the environment, else it has its default. Exactly 1 or ON
+# means on; any other value means off.
+#
+# Default: ON, OFF, ROCM (on with a ROCm torch), NOT_ROCM (on with any other), or another switch's name.
+# Room: the folder under src/ the part lives in; a part whose room has no sources yet is reported, not built.
+
+#        switch                 default   room              module               entry points
+set(TC_PART_TABLE
+        "USE_GLOO               ON        backends/gloo     _comms_gloo          gloo"
+        "USE_NCCL               NOT_ROCM  backends/nccl     _comms_nccl          nccl,nccl-lazy"
+        "USE_NCCLX              NOT_ROCM  backends/ncclx    _comms_ncclx         ncclx"
+        "USE_RCCL               ROCM      backends/rccl     _comms_rccl          rccl"
+        "USE_RCCLX              OFF       backends/rcclx    _comms_rcclx         rcclx"
+        "USE_XCCL               OFF       backends/xccl     _comms_xccl          xccl"
+        "USE_TRANSPORT          NOT_ROCM  rdma              _transport           -"
+        "USE_TRANSPORT_CCA_HOOK USE_NCCLX rdma/cca_hook     _transport_cca_hook  -"
+        "USE_TRITON             OFF       triton            _triton              -")
+
+# The class that a backend's module shows to Python, and its header.
+set(TC_CLASS__comms_gloo TorchCommGloo)
+set(TC_HEADER__comms_gloo backends/gloo/gloo_backend.hpp)
+
+# Sets `out` to TRUE or FALSE, and `given` to whether the user said so.
+function(tc_switch out given switch default hip)
+  set(${given} TRUE PARENT_SCOPE)
+  if(DEFINED CACHE{${switch}})
+    set(value "${${switch}}")
+  elseif(DEFINED ENV{${switch}})
+    set(value "$ENV{${switch}}")
+  else()
+    set(${given} FALSE PARENT_SCOPE)
+    set(value "${default}")
+    if(default STREQUAL "ROCM")
+      set(value OFF)
+      if(hip)
+        set(value ON)
+      endif()
+    elseif(default STREQUAL "NOT_ROCM")
+      set(value ON)
+      if(hip)
+        set(value OFF)
+      endif()
+    elseif(default MATCHES "^USE_")
+      set(value "${TC_WANT_${default}}")
+    endif()
+  endif()
+  if(value STREQUAL "1" OR value STREQUAL "ON")
+    set(${out} ON PARENT_SCOPE)
+  else()
+    set(${out} OFF PARENT_SCOPE)
+  endif()
+endfunction()
+
+# Reads the table. Sets
+#   TC_BUILT         rows to build, "<room> <module>"
+#   TC_ENTRY_POINTS  lines "<name> = torchcomms.<module>"
+#   TC_BACKENDS      names of those entry points
+#   TC_SUMMARY       one line a switch: built, off, or not in this version
+#   TC_WANTED_BUT_ABSENT  switches the user turned on whose part this version does not have
+function(tc_resolve_parts source_dir hip)
+  set(built "")
+  set(entries "fake = torchcomms._comms")
+  set(names "fake")
+  set(summary "")
+  set(absent "")
+  foreach(row IN LISTS TC_PART_TABLE)
+    string(REGEX REPLACE " +" ";" row "${row}")
+    list(GET row 0 switch)
+    list(GET row 1 default)
+    list(GET row 2 room)
+    list(GET row 3 module)
+    list(GET row 4 points)
+    file(GLOB sources "${source_dir}/src/${room}/*.cpp")
+    tc_switch(wanted given ${switch} ${default} "${hip}")
+    set(TC_WANT_${switch} ${wanted})
+    if(NOT wanted)
+      list(APPEND summary "${switch}: off")
+    elseif(NOT sources)
+      list(APPEND summary "${switch}: not in this version")
+      if(given)
+        list(APPEND absent ${switch})
+      endif()
+    else()
+      list(APPEND summary "${switch}: built (torchcomms.${module})")
+      list(APPEND built "${room} ${module}")
+      string(REPLACE "," ";" points "${points}")
+      list(REMOVE_ITEM points "-")
+      foreach(point IN LISTS points)
+        list(APPEND entries "${point} = torchcomms.${module}")
+        list(APPEND names "${point}")
+      endforeach()
+    endif()
+  endforeach()
+  set(TC_BUILT "${built}" PARENT_SCOPE)
+  set(TC_ENTRY_POINTS "${entries}" PARENT_SCOPE)
+  set(TC_BACKENDS "${names}" PARENT_SCOPE)
+  set(TC_SUMMARY "${summary}" PARENT_SCOPE)
+  set(TC_WANTED_BUT_ABSENT "${absent}" PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,68 @@
+# The Python package: extension modules, generated files, and what is installed where.
+# Everything goes into <prefix>/torchcomms (component torchcomms); component dev_info adds the
+# dist-info folder that a development stage needs to have entry points.
+
+# Builds what is installed, and no tests.
+add_custom_target(package)
+add_dependencies(package torchcomms)
+
+# A module is found by the interpreter's own suffix and resolves libtorchcomms.so beside itself.
+function(tc_python_module name)
+  Python_add_library(${name} MODULE WITH_SOABI)
+  add_dependencies(package ${name})
+  target_link_libraries(${name} PRIVATE tc_options torchcomms)
+  tc_link_rooms(${name} ${ARGN})
+  add_custom_command(TARGET ${name} POST_BUILD VERBATIM
+    COMMAND "${CMAKE_COMMAND}" "-DNM=${CMAKE_NM}" "-DMODULE=$<TARGET_FILE:${name}>"
+      "-DLIBRARY=$<TARGET_FILE:torchcomms>" -P "${PROJECT_SOURCE_DIR}/cmake/check_symbols.cmake")
+  install(TARGETS ${name} LIBRARY DESTINATION torchcomms COMPONENT torchcomms)
+endfunction()
+
+tc_room(bindings DEPENDS core backends/fake tracing base TORCH PYTHON)
+if(TARGET tc_bindings)
+  tc_python_module(_comms bindings backends/fake)
+endif()
+foreach(part IN LISTS TC_BUILT)
+  separate_arguments(part)
+  list(GET part 0 room)
+  list(GET part 1 module)
+  tc_room_id(id ${room})
+  set(class "${TC_CLASS_${module}}")
+  set(header "${TC_HEADER_${module}}")
+  set(source "${PROJECT_BINARY_DIR}/generated/${module}.cpp")
+  configure_file(cmake/backend_module.cpp.in "${source}" @ONLY)
+  tc_python_module(${module} ${room})
+  target_sources(${module} PRIVATE "${source}")
+  target_link_libraries(${module} PRIVATE tc_torch::torch_python)
+endforeach()
+
+# What this build is, for `torchcomms._build_info`; looked at in every build because the commit changes
+# without any file of ours changing.
+set(build_info "${PROJECT_BINARY_DIR}/generated/_build_info.py")
+add_custom_target(build_info ALL
+  COMMAND "${CMAKE_COMMAND}"
+    "-DTEMPLATE=${PROJECT_SOURCE_DIR}/python/torchcomms/_build_info.py.in" "-DOUTPUT=${build_info}"
+    "-DSOURCE_DIR=${PROJECT_SOURCE_DIR}" "-DVERSION=${PROJECT_VERSION}"
+    "-DTORCH_VERSION=${TC_TORCH_PUBLIC}" "-DTORCH_MINOR=${TC_TORCH_MINOR}"
+    "-DCXX11_ABI=${TC_TORCH_CXX11_ABI}" "-DBACKENDS=${TC_BACKENDS}" "-DBUILD_TYPE=${CMAKE_BUILD_TYPE}"
+    -P "${PROJECT_SOURCE_DIR}/cmake/build_info.cmake"
+  BYPRODUCTS "${build_info}"
+  COMMENT "" VERBATIM)
+add_dependencies(package build_info)
+
+install(TARGETS torchcomms LIBRARY DESTINATION torchcomms COMPONENT torchcomms)
+install(FILES "${build_info}" DESTINATION torchcomms COMPONENT torchcomms)
+install(DIRECTORY python/torchcomms/ DESTINATION torchcomms COMPONENT torchcomms
+  FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN "py.typed"
+  PATTERN "__pycache__" EXCLUDE)
+install(DIRECTORY include/ DESTINATION torchcomms/include COMPONENT torchcomms
+  FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh" PATTERN "*.h")
+
+list(JOIN TC_ENTRY_POINTS "\n" entries)
+set(dist_info "${PROJECT_BINARY_DIR}/generated/torchcomms-${PROJECT_VERSION}.dist-info")
+file(WRITE "${dist_info}/entry_points.txt"
+  "[console_scripts]\ntorchcomms = torchcomms.cli:main\n\n[torchcomms.backends]\n${entries}\n")
+file(WRITE "${dist_info}/METADATA"
+  "Metadata-Version: 2.1\nName: torchcomms\nVersion: ${PROJECT_VERSION}\n"
+  "Requires-Dist: torch==${TC_TORCH_MINOR}.*\n")
+install(DIRECTORY "${dist_info}" DESTINATION . COMPONENT dev_info EXCLUDE_FROM_ALL)

@@ -1,0 +1,55 @@
+# C++ unit tests: tests/cpp/<room>/*.cpp become test_<room>, linked from the objects of the room and of the
+# rooms it reaches, so that they also see what the shared library hides. Each is one ctest test.
+
+find_package(GTest)
+# Tests run from the build folder: they find torch where it is, not where an installed package would.
+set(CMAKE_BUILD_WITH_INSTALL_RPATH OFF)
+if(NOT GTest_FOUND)
+  message(FATAL_ERROR "BUILD_TESTS needs GoogleTest: apt-get install libgtest-dev, or -DBUILD_TESTS=OFF.")
+endif()
+
+get_property(rooms_with_objects GLOBAL PROPERTY TC_ROOMS)
+foreach(name IN LISTS rooms_with_objects)
+  file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/cpp/${name}/*.cpp")
+  if(NOT sources)
+    message(STATUS "room ${name}: no tests in tests/cpp/${name}")
+    continue()
+  endif()
+  tc_room_closure(rooms "${name}")
+  string(REPLACE "/" "_" test "test_${name}")
+  add_executable(${test} ${sources})
+  target_link_libraries(${test} PRIVATE tc_options GTest::gtest_main)
+  # A test is compiled as its room is.
+  tc_room_id(id "${name}")
+  target_compile_definitions(${test} PRIVATE $<TARGET_PROPERTY:${id},COMPILE_DEFINITIONS>)
+  target_include_directories(${test} PRIVATE "${PROJECT_SOURCE_DIR}/tests/cpp"
+    $<TARGET_PROPERTY:${id},INCLUDE_DIRECTORIES>)
+  tc_link_rooms(${test} ${rooms})
+  add_test(NAME ${test} COMMAND ${test})
+  # A test that hangs is a failed test; the sanitizers slow everything by 2 to 15 times.
+  set_tests_properties(${test} PROPERTIES TIMEOUT 600)
+endforeach()
+
+# Backends in shared libraries: one source, right and wrong in one way each, loaded by a test that links
+# libtorchcomms.so as an outside program does.
+if(TARGET tc_backends_fake)
+  set(library_variants right "" no_symbol TC_TEST_NO_SYMBOL null_pointer TC_TEST_NULL_POINTER
+    wrong_version TC_TEST_WRONG_VERSION)
+  set(library_dir "${PROJECT_BINARY_DIR}/test_libraries")
+  while(library_variants)
+    list(POP_FRONT library_variants variant definition)
+    add_library(fake_test_${variant} SHARED "${PROJECT_SOURCE_DIR}/tests/cpp/library/fake_test_backend.cpp"
+      $<TARGET_OBJECTS:tc_backends_fake>)
+    target_compile_definitions(fake_test_${variant} PRIVATE ${definition})
+    target_link_libraries(fake_test_${variant} PRIVATE tc_options tc_backends_fake_api torchcomms)
+    set_target_properties(fake_test_${variant} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${library_dir}")
+    list(APPEND library_targets fake_test_${variant})
+  endwhile()
+  add_executable(test_library "${PROJECT_SOURCE_DIR}/tests/cpp/library/backend_library_test.cpp"
+    "${PROJECT_SOURCE_DIR}/tests/cpp/library/public_headers_test.cpp")
+  target_compile_definitions(test_library PRIVATE "TC_TEST_LIBRARY_DIR=\"${library_dir}\"")
+  target_link_libraries(test_library PRIVATE tc_options tc_core_api torchcomms GTest::gtest_main)
+  add_dependencies(test_library ${library_targets})
+  add_test(NAME test_library COMMAND test_library)
+  set_tests_properties(test_library PROPERTIES TIMEOUT 600)
+endif()

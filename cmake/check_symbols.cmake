@@ -1,0 +1,22 @@
+# Fails when MODULE uses a symbol of ours that LIBRARY does not export. The linker leaves the symbols of a
+# Python module open, so without this the mistake would show at import.
+function(read_symbols out)
+  execute_process(COMMAND "${NM}" -D --no-demangle ${ARGN} OUTPUT_VARIABLE listing COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "_Z[A-Za-z0-9_]*5torch5comms[A-Za-z0-9_]*" symbols "${listing}")
+  set(${out} "${symbols}" PARENT_SCOPE)
+endfunction()
+
+read_symbols(wanted --undefined-only "${MODULE}")
+read_symbols(offered --defined-only "${LIBRARY}")
+if(wanted)
+  list(REMOVE_DUPLICATES wanted)
+  list(REMOVE_ITEM wanted ${offered})
+endif()
+if(wanted)
+  execute_process(COMMAND c++filt ${wanted} OUTPUT_VARIABLE names RESULT_VARIABLE status)
+  if(NOT status EQUAL 0)
+    list(JOIN wanted "\n" names)
+  endif()
+  file(REMOVE "${MODULE}")
+  message(FATAL_ERROR "libtorchcomms.so does not export what ${MODULE} uses; mark it TC_API:\n${names}")
+endif()

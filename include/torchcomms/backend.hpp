@@ -1,0 +1,141 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <torchcomms/capabilities.hpp>
+#include <torchcomms/hooks.hpp>
+#include <torchcomms/options.hpp>
+#include <torchcomms/window.hpp>
+#include <torchcomms/work.hpp>
+
+namespace torch::comms {
+
+// A library below a communicator. TorchComm has already checked the arguments of every operation against
+// capabilities(), so a backend only moves data.
+//
+// Threads: calls on one backend are serialised by the caller, except abort() and isAborted(): any thread.
+// Failure: a synchronous operation throws CommError; an asynchronous one keeps it in its work.
+// Vectors of tensors are borrowed for the call; asynchronous work keeps its own references.
+class TC_API TorchCommBackend {
+ public:
+  virtual ~TorchCommBackend() = default;
+
+  // Connects. Collective over the job's ranks unless options.enable_reconfigure. Throws CommError within options.timeout.
+  virtual void init(at::Device device, const std::string& name, const CommOptions& options) = 0;
+  // Local, not a barrier.
+  virtual void finalize() = 0;
+
+  virtual int getRank() const = 0;
+  virtual int getSize() const = 0;
+  virtual std::string_view getBackendName() const = 0;
+  virtual std::string_view getCommName() const = 0;
+  virtual const CommOptions& getOptions() const = 0;
+  virtual const at::Device& getDevice() const = 0;
+
+  virtual Capabilities capabilities() const { return Capabilities::all(); }
+  // Global ranks of the members, in rank order; empty while not connected.
+  virtual std::vector<int> getRanks() const;
+
+  virtual WorkPtr send(const at::Tensor& tensor, int dst, bool async_op,
+                       const SendOptions& options) = 0;
+  virtual WorkPtr recv(at::Tensor& tensor, int src, bool async_op, const RecvOptions& options) = 0;
+  virtual WorkPtr batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
+                                 const BatchP2POptions& options) = 0;
+  virtual WorkPtr broadcast(at::Tensor& tensor, int root, bool async_op,
+                            const BroadcastOptions& options) = 0;
+  virtual WorkPtr all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
+                             const AllReduceOptions& options) = 0;
+  virtual WorkPtr reduce(at::Tensor& tensor, int root, const ReduceOp& op, bool async_op,
+                         const ReduceOptions& options) = 0;
+  virtual WorkPtr all_gather(const Tensors& output, const at::Tensor& input, bool async_op,
+                             const AllGatherOptions& options) = 0;
+  virtual WorkPtr all_gather_v(const Tensors& output, const at::Tensor& input, bool async_op,
+                               const AllGatherOptions& options) = 0;
+  virtual WorkPtr all_gather_single(at::Tensor& output, const at::Tensor& input, bool async_op,
+                                    const AllGatherSingleOptions& options) = 0;
+  virtual WorkPtr reduce_scatter(at::Tensor& output, const Tensors& input, const ReduceOp& op,
+                                 bool async_op, const ReduceScatterOptions& options) = 0;
+  virtual WorkPtr reduce_scatter_v(at::Tensor& output, const Tensors& input, const ReduceOp& op,
+                                   bool async_op, const ReduceScatterOptions& options) = 0;
+  virtual WorkPtr reduce_scatter_single(at::Tensor& output, const at::Tensor& input,
+                                        const ReduceOp& op, bool async_op,
+                                        const ReduceScatterSingleOptions& options) = 0;
+  virtual WorkPtr all_to_all_single(at::Tensor& output, const at::Tensor& input, bool async_op,
+                                    const AllToAllSingleOptions& options) = 0;
+  virtual WorkPtr all_to_all_v_single(at::Tensor& output, const at::Tensor& input,
+                                      const Splits& output_split_sizes,
+                                      const Splits& input_split_sizes, bool async_op,
+                                      const AllToAllvSingleOptions& options) = 0;
+  virtual WorkPtr all_to_all(const Tensors& output, const Tensors& input, bool async_op,
+                             const AllToAllOptions& options) = 0;
+  virtual WorkPtr barrier(bool async_op, const BarrierOptions& options) = 0;
+  virtual WorkPtr scatter(at::Tensor& output, const Tensors& input, int root, bool async_op,
+                          const ScatterOptions& options) = 0;
+  virtual WorkPtr gather(const Tensors& output, const at::Tensor& input, int root, bool async_op,
+                         const GatherOptions& options) = 0;
+  // Default: gather into N views of `output` along its elements, with the same hints and timeout.
+  virtual WorkPtr gather_single(at::Tensor& output, const at::Tensor& input, int root,
+                                bool async_op, const GatherSingleOptions& options);
+
+  // The child's backend, or nullptr for a rank that is in no group. `ranks` has been checked.
+  virtual std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks,
+                                                  const std::string& name,
+                                                  const CommOptions& options) = 0;
+
+  // Optional parts. Each default throws CommError(kUnsupported) "<method> not implemented by backend '<name>'".
+  virtual std::string_view getBackendVersion() const;
+  virtual std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor);
+  virtual std::shared_ptr<TorchCommWindow> window_allocate(size_t size_bytes, bool cpu_buf,
+                                                           size_t signal_size);
+  using AllGatherPHandle = void*;
+  virtual AllGatherPHandle all_gather_p_init(at::Tensor& output,
+                                             const AllGatherPInitOptions& options);
+  virtual WorkPtr all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& input, bool async_op,
+                                    const AllGatherPExecOptions& options);
+  virtual void all_gather_p_free(AllGatherPHandle handle);
+  virtual void setTimeout(std::chrono::milliseconds timeout);
+  virtual void setHints(const Hints& hints);
+  virtual InitHandle getInitHandle() const;
+  virtual WorkPtr reconfigure(const ReconfigureOptions& options);
+  virtual void abort();
+  virtual void tensor_register(const at::Tensor& tensor);
+  virtual void tensor_deregister(const at::Tensor& tensor);
+  virtual int64_t get_device_transport();
+
+  virtual bool supportsWindow() const { return capabilities().windows; }
+  virtual bool supportsReconfigure() const { return capabilities().reconfigure; }
+  virtual bool isAbortSupported() const { return capabilities().abort; }
+  virtual bool isAborted() const { return false; }
+  virtual bool isInitialized() const { return true; }
+
+  virtual void registerAbortHook(int64_t id, AbortHook hook);
+  virtual void unregisterAbortHook(int64_t id);
+  virtual void registerGraphReplayHook(int64_t id, GraphReplayHook hook);
+  virtual void unregisterGraphReplayHook(int64_t id);
+
+  // How long each phase of init() took, for describe(). Empty where a backend does not measure.
+  struct InitPhase {
+    std::string name;
+    double milliseconds;
+  };
+  virtual std::vector<InitPhase> initPhases() const { return {}; }
+
+ protected:
+  // Both swallow and log what a hook throws.
+  void runAbortHooks() noexcept;
+  void fireGraphReplayHook(uint64_t graph_id, uint64_t replay_id, uint64_t stream, uint64_t index,
+                           std::string_view event) noexcept;
+
+ private:
+  mutable std::mutex hooks_mutex_;  // guards both maps
+  std::map<int64_t, AbortHook> abort_hooks_;
+  std::map<int64_t, GraphReplayHook> graph_replay_hooks_;
+};
+
+}  // namespace torch::comms

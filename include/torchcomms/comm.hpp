@@ -1,0 +1,154 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <torchcomms/backend.hpp>
+#include <torchcomms/batch.hpp>
+#include <torchcomms/hooks.hpp>
+#include <torchcomms/operation.hpp>
+
+namespace torch::comms {
+
+// A group of ranks that communicate. Every operation runs one path: it becomes an Operation value, is
+// checked (a wrong call throws before anything is sent), meets the pre-hooks, is recorded, issued by the
+// backend, and meets the post-hooks.
+//
+// Threads: the caller serialises calls on one communicator; abort() and isAborted() from any thread.
+// Failure: CommError. Every operation returns a work, synchronous ones a finished one.
+class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
+ public:
+  // Use new_comm(). `backend_name` is the name asked for ("nccl-lazy"), whatever the backend calls itself.
+  static std::shared_ptr<TorchComm> wrap(std::shared_ptr<TorchCommBackend> backend,
+                                         std::string backend_name);
+  ~TorchComm();
+  TorchComm(const TorchComm&) = delete;
+  TorchComm& operator=(const TorchComm&) = delete;
+
+  // Releases what the communicator holds. A second call throws CommError(kFinalized) where the backend is
+  // used up by the first.
+  void finalize();
+
+  int getRank() const;
+  int getSize() const;
+  std::vector<int> getRanks() const;
+  std::string_view getCommName() const;
+  const CommOptions& getOptions() const;
+  const at::Device& getDevice() const;
+  const std::string& getBackend() const { return backend_name_; }
+  std::string_view getBackendVersion() const;
+  const std::shared_ptr<TorchCommBackend>& getBackendImpl() const { return backend_; }
+  const Capabilities& capabilities() const { return capabilities_; }
+
+  // `tensor` arguments must be contiguous, of one dtype and on a device of the backend. Element counts
+  // decide, shapes are not compared. Zero elements are legal.
+  WorkPtr send(const at::Tensor& tensor, int dst, bool async_op, const SendOptions& options = {});
+  WorkPtr recv(at::Tensor& tensor, int src, bool async_op, const RecvOptions& options = {});
+  WorkPtr broadcast(at::Tensor& tensor, int root, bool async_op,
+                    const BroadcastOptions& options = {});
+  WorkPtr all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
+                     const AllReduceOptions& options = {});
+  WorkPtr reduce(at::Tensor& tensor, int root, const ReduceOp& op, bool async_op,
+                 const ReduceOptions& options = {});
+  WorkPtr all_gather(const Tensors& tensor_list, const at::Tensor& tensor, bool async_op,
+                     const AllGatherOptions& options = {});
+  WorkPtr all_gather_v(const Tensors& tensor_list, const at::Tensor& tensor, bool async_op,
+                       const AllGatherOptions& options = {});
+  WorkPtr all_gather_single(at::Tensor& output, const at::Tensor& input, bool async_op,
+                            const AllGatherSingleOptions& options = {});
+  WorkPtr reduce_scatter(at::Tensor& output, const Tensors& input_list, const ReduceOp& op,
+                         bool async_op, const ReduceScatterOptions& options = {});
+  WorkPtr reduce_scatter_v(at::Tensor& output, const Tensors& input_list, const ReduceOp& op,
+                           bool async_op, const ReduceScatterOptions& options = {});
+  WorkPtr reduce_scatter_single(at::Tensor& output, const at::Tensor& input, const ReduceOp& op,
+                                bool async_op, const ReduceScatterSingleOptions& options = {});
+  WorkPtr all_to_all_single(at::Tensor& output, const at::Tensor& input, bool async_op,
+                            const AllToAllSingleOptions& options = {});
+  WorkPtr all_to_all_v_single(at::Tensor& output, const at::Tensor& input,
+                              const Splits& output_split_sizes, const Splits& input_split_sizes,
+                              bool async_op, const AllToAllvSingleOptions& options = {});
+  WorkPtr all_to_all(const Tensors& output_tensor_list, const Tensors& input_tensor_list,
+                     bool async_op, const AllToAllOptions& options = {});
+  WorkPtr barrier(bool async_op, const BarrierOptions& options = {});
+  WorkPtr scatter(at::Tensor& output_tensor, const Tensors& input_tensor_list, int root,
+                  bool async_op, const ScatterOptions& options = {});
+  WorkPtr gather(const Tensors& output_tensor_list, const at::Tensor& input_tensor, int root,
+                 bool async_op, const GatherOptions& options = {});
+  WorkPtr gather_single(at::Tensor& output, const at::Tensor& input, int root, bool async_op,
+                        const GatherSingleOptions& options = {});
+
+  BatchSendRecv batch_op_create();
+  WorkPtr batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
+                         const BatchP2POptions& options);
+
+  // A communicator of `ranks`, in that order; nullptr for an empty list. Every rank of this one calls it.
+  // Throws CommError(kInvalidArgument): rank out of range, twice, or the own rank missing.
+  std::shared_ptr<TorchComm> split(const std::vector<int>& ranks, const std::string& name,
+                                   const CommOptions& options = {});
+
+  bool supportsWindow() const { return backend_->supportsWindow(); }
+  std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor = {});
+  std::shared_ptr<TorchCommWindow> window_allocate(size_t size_bytes, bool cpu_buf,
+                                                   size_t signal_size);
+
+  using AllGatherPHandle = TorchCommBackend::AllGatherPHandle;
+  AllGatherPHandle all_gather_p_init(at::Tensor& output, const AllGatherPInitOptions& options = {});
+  WorkPtr all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& input, bool async_op,
+                            const AllGatherPExecOptions& options = {});
+  void all_gather_p_free(AllGatherPHandle handle);
+
+  std::shared_ptr<c10::Allocator> getMemAllocator() const;
+  void tensor_register(const at::Tensor& tensor);
+  void tensor_deregister(const at::Tensor& tensor);
+  int64_t get_device_transport();
+
+  InitHandle getInitHandle() const;
+  WorkPtr reconfigure(const ReconfigureOptions& options);
+  void abort();
+  bool isAbortSupported() const;
+  bool isAborted() const;
+  void setTimeout(std::chrono::milliseconds timeout);
+  void setHints(const Hints& hints);
+
+  std::unique_ptr<RemovableHandle> registerPreHook(PreHook hook);
+  std::unique_ptr<RemovableHandle> registerPostHook(PostHook hook);
+  std::unique_ptr<RemovableHandle> registerAbortHook(AbortHook hook);
+  std::unique_ptr<RemovableHandle> registerGraphReplayHook(GraphReplayHook hook);
+
+ private:
+  struct Hooks;
+  TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string backend_name);
+
+  template <class Op>
+  WorkPtr run(const Op& op);
+  void requireUsable(OpName op) const;
+  void refreshMembership();
+
+  std::shared_ptr<TorchCommBackend> backend_;
+  std::string backend_name_;
+  Capabilities capabilities_;
+  std::string name_;
+  int rank_ = -1, size_ = -1;  // cached; -1 while not connected
+  uint32_t record_id_ = 0;     // this communicator in the event ring
+  uint64_t sequence_ = 0;      // operations issued here; ours alone
+  uint64_t fork_generation_ = 0;
+  bool finalized_ = false;
+  std::shared_ptr<Hooks> hooks_;
+};
+
+// Connects this process with the job's other ranks. Collective. Throws CommError within options.timeout:
+// kBackendUnavailable, kInvalidArgument, kTimeout naming the phase, the address and the missing ranks.
+TC_API std::shared_ptr<TorchComm> new_comm(const std::string& backend, at::Device device,
+                                           const std::string& name,
+                                           const CommOptions& options = {});
+
+TC_API std::shared_ptr<c10::Allocator> get_mem_allocator(const std::string& backend);
+
+// The next operation id becomes 0. Ids are global to the process.
+TC_API void resetGlobalOpIdGenerator();
+
+}  // namespace torch::comms

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <torchcomms/options.hpp>
+#include <torchcomms/work.hpp>
+
+namespace torch::comms {
+
+enum class TorchCommWinAccessType : uint8_t {
+  WIN_ACCESS_TYPE_UNIFIED = 0,   // the peer's memory is reachable by load and store
+  WIN_ACCESS_TYPE_SEPARATE = 1,  // over a network
+};
+
+struct TorchCommWindowAttr {
+  TorchCommWinAccessType access_type = TorchCommWinAccessType::WIN_ACCESS_TYPE_UNIFIED;
+};
+
+// Comparison of the older window API.
+enum class SignalCmpOp : uint8_t { EQ = 0, GE = 1, LE = 2 };
+
+// Memory of this rank that peers write without this rank's part in it (one-sided access). Backends with
+// Capabilities::windows derive from it. Threads: the caller serialises calls on one window.
+class TC_API TorchCommWindow {
+ public:
+  virtual ~TorchCommWindow() = default;
+
+  // Collective. Makes `tensor` this rank's part; `owning` keeps it alive. Throws CommError when one is registered already.
+  virtual void tensor_register(const at::Tensor& tensor, bool owning = true) = 0;
+  // Collective; includes a barrier. Mapped remote tensors become invalid.
+  virtual void tensor_deregister() = 0;
+  virtual std::shared_ptr<TorchCommWindow> clone() = 0;
+
+  // Copies `tensor` into `dst_rank`'s part at `target_offset_nelems` elements of the tensor's dtype.
+  virtual WorkPtr put(const at::Tensor& tensor, int dst_rank, size_t target_offset_nelems,
+                      bool async_op, const PutOptions& options = {}) = 0;
+  // Ordered after earlier puts to that peer.
+  virtual WorkPtr signal(int peer_rank, bool async_op, const SignalOptions& options = {}) = 0;
+  // Consumes one signal from `peer_rank`.
+  virtual WorkPtr wait_signal(int peer_rank, bool async_op,
+                              const WaitSignalOptions& options = {}) = 0;
+  virtual at::Tensor map_remote_tensor(int rank) = 0;
+  virtual std::shared_ptr<TorchCommWindowAttr> get_attr(int peer_rank) = 0;
+
+  at::ScalarType getDtype() const { return dtype_; }
+  const std::vector<int64_t>& getShape() const { return shape_; }
+  at::Device getDevice() const { return device_; }
+  size_t get_size() const { return size_bytes_; }
+  std::optional<at::Tensor> get_tensor() const { return tensor_; }
+
+ protected:
+  std::optional<at::Tensor> tensor_;  // absent when not owning
+  at::ScalarType dtype_ = at::ScalarType::Float;
+  std::vector<int64_t> shape_;
+  at::Device device_{at::DeviceType::CUDA};
+  size_t size_bytes_ = 0;
+};
+
+}  // namespace torch::comms

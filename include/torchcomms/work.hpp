@@ -1,0 +1,125 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include <c10/util/intrusive_ptr.h>
+#include <torchcomms/types.hpp>
+
+namespace torch::comms {
+
+constexpr bool isTerminal(WorkStatus status) noexcept { return status >= WorkStatus::COMPLETED; }
+
+// The state machine of a work. Terminal states absorb: a late completion never hides a timeout.
+constexpr bool canMove(WorkStatus from, WorkStatus to) noexcept {
+  if (isTerminal(from)) return false;
+  if (from == WorkStatus::INPROGRESS) return isTerminal(to);
+  return to != WorkStatus::NOT_STARTED;
+}
+
+// One issued operation.
+//
+// Threads: status() and isCompleted() from any thread; wait() from one thread at a time.
+// Failure: the error is kept and raised by every wait(), the first and the tenth.
+// Lifetime: may be dropped before completion; the operation finishes all the same.
+class TC_API TorchWork : public c10::intrusive_ptr_target {
+ public:
+  TorchWork();
+  TorchWork(const TorchWork&) = delete;
+  TorchWork& operator=(const TorchWork&) = delete;
+  ~TorchWork() override;
+
+  WorkStatus status() const noexcept { return status_.load(std::memory_order_acquire); }
+
+  // True for COMPLETED alone, not for a failed work. May make progress.
+  bool isCompleted() noexcept {
+    if (!isTerminal(status())) poll();
+    return status() == WorkStatus::COMPLETED;
+  }
+
+  // CPU: blocks until the operation ended. GPU: makes the current stream wait, the host goes on.
+  // Throws the operation's error.
+  virtual void wait() = 0;
+
+  // Blocks the host until the operation ended. Throws CommError(kUnsupported) "waitBlocking not implemented" by default.
+  virtual void waitBlocking();
+
+  // Blocks the host for device work that wait() only ordered. Nothing to do on CPU.
+  virtual void hostSynchronize() {}
+
+  // The limit that this operation runs under; milliseconds::max() where the backend does not say.
+  virtual std::chrono::milliseconds getTimeout() const { return std::chrono::milliseconds::max(); }
+
+  // Hooks run in order of registration. Start: on INPROGRESS, at once if already past NOT_STARTED. End: once, on
+  // the first terminal status, at once if already there. Wait hooks: at every wait() begin and end. A
+  // hook runs on the thread that made the transition and must not block.
+  void registerWorkStartHook(std::function<void()> hook);
+  void registerWorkEndHook(std::function<void()> hook);
+  void registerWorkWaitPreHook(std::function<void()> hook);
+  void registerWorkWaitPostHook(std::function<void()> hook);
+
+  // The stored failure; null while there is none.
+  std::exception_ptr error() const;
+
+ protected:
+  // Any thread. True for exactly one caller: the one whose transition happened; hooks run on it.
+  bool setStatus(WorkStatus to, std::exception_ptr error = nullptr);
+
+  // Sets the state whatever it was and runs no hook: for works whose state somebody outside owns.
+  void forceStatus(WorkStatus to) noexcept;
+
+  // A chance to notice completion without blocking, from isCompleted().
+  virtual void poll() noexcept {}
+
+  // Blocks until a terminal status. True if reached within `limit` (max: no limit).
+  bool waitForTerminal(std::chrono::milliseconds limit);
+  void rethrowIfFailed() const;
+
+  void runWaitPreHooks();
+  void runWaitPostHooks();
+
+ private:
+  struct HookLists;
+  HookLists& hookLists();  // creates on first use; mutex_ held
+  void runWaitHooks(bool before);
+
+  std::atomic<WorkStatus> status_{WorkStatus::NOT_STARTED};
+  std::atomic<bool> has_hooks_{false};
+  mutable std::mutex mutex_;  // guards error_, hooks_; partner of ended_
+  std::condition_variable ended_;
+  std::exception_ptr error_;
+  std::unique_ptr<HookLists> hooks_;
+};
+
+using WorkPtr = c10::intrusive_ptr<TorchWork>;
+
+// Already done when it is made. wait() and waitBlocking() return at once.
+class TC_API TorchWorkCompleted : public TorchWork {
+ public:
+  TorchWorkCompleted() { setStatus(WorkStatus::COMPLETED); }
+  void wait() override;
+  void waitBlocking() override { wait(); }
+};
+
+// A finished work shared by all synchronous operations, so that the hot path allocates nothing.
+TC_API const WorkPtr& completedWork();
+
+// Runs `body` on a thread of its own; its exception is the work's error. Destruction waits for the thread.
+class TC_API TorchWorkThread : public TorchWork {
+ public:
+  explicit TorchWorkThread(std::function<void()> body);
+  ~TorchWorkThread() override;
+  void wait() override;
+  void waitBlocking() override { wait(); }
+
+ private:
+  std::thread thread_;
+};
+
+}  // namespace torch::comms

@@ -1,0 +1,58 @@
+"""Communication for PyTorch as objects.
+
+``comm = torchcomms.new_comm("gloo", torch.device("cpu"), "main")`` connects this process with the
+job's other ranks; ``comm.all_reduce(tensor, torchcomms.ReduceOp.SUM, async_op=False)`` and its
+siblings move tensors between them.
+"""
+
+from torchcomms import _native
+
+_native.load()
+
+from torchcomms import _comms, events  # noqa: E402 (the native core must be there first)
+from torchcomms._backends import (  # noqa: E402
+    _load_backend,
+    built_backends,
+    is_backend_built,
+)
+from torchcomms._build_info import VERSION as __version__  # noqa: E402
+from torchcomms._comms import *  # noqa: E402, F403 (every public native name is ours)
+from torchcomms._comms import (  # noqa: E402
+    BatchP2POptions,
+    BatchSendRecv,
+    CommOptions,
+    P2POp,
+    ReduceOp,
+    TorchComm,
+    TorchCommBackend,
+    TorchCommWindow,
+    TorchWork,
+    register_backend,
+)
+from torchcomms._hook_types import PostHookArgs, PreHookArgs  # noqa: E402
+from torchcomms._new_comm import new_comm  # noqa: E402
+from torchcomms._split import _install as _install_split  # noqa: E402
+from torchcomms._timeout import Timeout  # noqa: E402
+
+__all__ = [
+    "new_comm",
+    "TorchComm",
+    "ReduceOp",
+    "TorchWork",
+    "Timeout",
+    "BatchP2POptions",
+    "BatchSendRecv",
+    "P2POp",
+    "CommOptions",
+    "TorchCommWindow",
+    "register_backend",
+    "TorchCommBackend",
+]
+
+# Where a name is written is not where it lives: users see one package.
+for _name in __all__:
+    globals()[_name].__module__ = "torchcomms"
+del _name
+
+_install_split()
+events._install_exit_printer()

@@ -1,0 +1,2367 @@
+"""
+Native core of torchcomms. Use the names of the `torchcomms` package.
+"""
+
+from __future__ import annotations
+import collections.abc
+import datetime
+import torch
+import torch._C._distributed_c10d
+import typing
+import typing_extensions
+
+__all__: list[str] = [
+    "Aborted",
+    "AllGatherOptions",
+    "AllGatherPExecOptions",
+    "AllGatherPInitOptions",
+    "AllGatherPostHookArgs",
+    "AllGatherPreHookArgs",
+    "AllGatherSingleOptions",
+    "AllGatherSinglePostHookArgs",
+    "AllGatherSinglePreHookArgs",
+    "AllGatherVPostHookArgs",
+    "AllGatherVPreHookArgs",
+    "AllReduceOptions",
+    "AllReducePostHookArgs",
+    "AllReducePreHookArgs",
+    "AllToAllOptions",
+    "AllToAllPostHookArgs",
+    "AllToAllPreHookArgs",
+    "AllToAllSingleOptions",
+    "AllToAllSinglePostHookArgs",
+    "AllToAllSinglePreHookArgs",
+    "AllToAllVSinglePostHookArgs",
+    "AllToAllVSinglePreHookArgs",
+    "AllToAllvSingleOptions",
+    "BackendUnavailable",
+    "BarrierOptions",
+    "BarrierPostHookArgs",
+    "BarrierPreHookArgs",
+    "BatchOpIssuePostHookArgs",
+    "BatchOpIssuePreHookArgs",
+    "BatchP2POptions",
+    "BatchSendRecv",
+    "BroadcastOptions",
+    "BroadcastPostHookArgs",
+    "BroadcastPreHookArgs",
+    "CollectivePostHookArgs",
+    "CommError",
+    "CommFinalized",
+    "CommOptions",
+    "CommTimeout",
+    "FinalizePostHookArgs",
+    "FinalizePreHookArgs",
+    "ForkedProcess",
+    "GatherOptions",
+    "GatherPostHookArgs",
+    "GatherPreHookArgs",
+    "GatherSingleOptions",
+    "GatherSinglePostHookArgs",
+    "GatherSinglePreHookArgs",
+    "InvalidArgument",
+    "Mismatch",
+    "NewWindowPostHookArgs",
+    "NewWindowPreHookArgs",
+    "OpName",
+    "OutOfRange",
+    "P2POp",
+    "P2POpType",
+    "PeerFailed",
+    "ReconfigureOptions",
+    "RecvOptions",
+    "RecvPostHookArgs",
+    "RecvPreHookArgs",
+    "RedOpType",
+    "ReduceOp",
+    "ReduceOptions",
+    "ReducePostHookArgs",
+    "ReducePreHookArgs",
+    "ReduceScatterOptions",
+    "ReduceScatterPostHookArgs",
+    "ReduceScatterPreHookArgs",
+    "ReduceScatterSingleOptions",
+    "ReduceScatterSinglePostHookArgs",
+    "ReduceScatterSinglePreHookArgs",
+    "ReduceScatterVPostHookArgs",
+    "ReduceScatterVPreHookArgs",
+    "RemovableHandle",
+    "ResourceExhausted",
+    "ScatterOptions",
+    "ScatterPostHookArgs",
+    "ScatterPreHookArgs",
+    "SendOptions",
+    "SendPostHookArgs",
+    "SendPreHookArgs",
+    "SignalCmpOp",
+    "SplitPostHookArgs",
+    "SplitPreHookArgs",
+    "StaleGeneration",
+    "TooLarge",
+    "TorchComm",
+    "TorchCommBackend",
+    "TorchCommWinAccessType",
+    "TorchCommWindow",
+    "TorchCommWindowAttr",
+    "TorchWork",
+    "UnsafeObject",
+    "Unsupported",
+    "WorkStatus",
+    "get_mem_allocator",
+    "register_backend",
+]
+
+class CommError(RuntimeError):
+    """
+    Base of all errors of torchcomms.
+
+    Attributes: op (operation), comm (communicator), rank, peer (-1: none), seq (number of the
+    operation in its communicator, 0: none), why (the reason alone).
+    """
+
+class InvalidArgument(CommError, ValueError):
+    """
+    The call itself is wrong; nothing was sent.
+    """
+
+class OutOfRange(InvalidArgument, IndexError):
+    """
+    A number does not fit, or lies outside its range.
+    """
+
+class CommTimeout(CommError, TimeoutError):
+    """
+    A limit passed; the message names the limit and its knob.
+    """
+
+class PeerFailed(CommError):
+    """
+    A peer's process or connection is gone.
+    """
+
+class Aborted(CommError):
+    """
+    The communicator was aborted.
+    """
+
+class Mismatch(CommError):
+    """
+    Ranks disagree about an operation.
+    """
+
+class CommFinalized(CommError):
+    """
+    The communicator is not initialized, or not any more.
+    """
+
+class StaleGeneration(CommError):
+    """
+    This member belongs to an earlier membership.
+    """
+
+class ForkedProcess(CommError):
+    """
+    The communicator was made before fork(); make one in the child.
+    """
+
+class BackendUnavailable(CommError, ModuleNotFoundError):
+    """
+    The backend does not exist, or does not work here.
+    """
+
+class Unsupported(CommError, NotImplementedError):
+    """
+    The backend has no such operation, dtype or device.
+    """
+
+class ResourceExhausted(CommError):
+    """
+    Descriptors, memory, threads or ports ran out; the message names which.
+    """
+
+class UnsafeObject(CommError):
+    """
+    An object that may run code when it is read was refused.
+    """
+
+class TooLarge(CommError):
+    """
+    Something is over its size cap.
+    """
+
+class RedOpType:
+    """
+    The kinds of reduction.
+
+    Members:
+
+      SUM
+
+      PRODUCT
+
+      MIN
+
+      MAX
+
+      BAND
+
+      BOR
+
+      BXOR
+
+      PREMUL_SUM
+
+      AVG
+    """
+
+    AVG: typing.ClassVar[RedOpType]
+    BAND: typing.ClassVar[RedOpType]
+    BOR: typing.ClassVar[RedOpType]
+    BXOR: typing.ClassVar[RedOpType]
+    MAX: typing.ClassVar[RedOpType]
+    MIN: typing.ClassVar[RedOpType]
+    PREMUL_SUM: typing.ClassVar[RedOpType]
+    PRODUCT: typing.ClassVar[RedOpType]
+    SUM: typing.ClassVar[RedOpType]
+    __members__: typing.ClassVar[dict[str, RedOpType]]
+    @typing.overload
+    def __eq__(self, other: RedOpType) -> bool: ...
+    @typing.overload
+    def __eq__(self, other: typing.Any) -> bool: ...
+    def __getstate__(self) -> int: ...
+    def __hash__(self) -> int: ...
+    def __index__(self) -> int: ...
+    def __init__(self, value: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    def __int__(self) -> int: ...
+    @typing.overload
+    def __ne__(self, other: RedOpType) -> bool: ...
+    @typing.overload
+    def __ne__(self, other: typing.Any) -> bool: ...
+    def __repr__(self) -> str: ...
+    def __setstate__(self, state: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    def __str__(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+
+class WorkStatus:
+    """
+    The states of a work.
+
+    Members:
+
+      NOT_STARTED
+
+      INPROGRESS
+
+      COMPLETED
+
+      TIMEDOUT
+
+      ERROR
+    """
+
+    COMPLETED: typing.ClassVar[WorkStatus]
+    ERROR: typing.ClassVar[WorkStatus]
+    INPROGRESS: typing.ClassVar[WorkStatus]
+    NOT_STARTED: typing.ClassVar[WorkStatus]
+    TIMEDOUT: typing.ClassVar[WorkStatus]
+    __members__: typing.ClassVar[dict[str, WorkStatus]]
+    @typing.overload
+    def __eq__(self, other: WorkStatus) -> bool: ...
+    @typing.overload
+    def __eq__(self, other: typing.Any) -> bool: ...
+    def __getstate__(self) -> int: ...
+    def __hash__(self) -> int: ...
+    def __index__(self) -> int: ...
+    def __init__(self, value: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    def __int__(self) -> int: ...
+    @typing.overload
+    def __ne__(self, other: WorkStatus) -> bool: ...
+    @typing.overload
+    def __ne__(self, other: typing.Any) -> bool: ...
+    def __repr__(self) -> str: ...
+    def __setstate__(self, state: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    def __str__(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+
+class OpName:
+    """
+    The hooked entry points of a communicator.
+
+    Members:
+
+      send
+
+      recv
+
+      broadcast
+
+      all_reduce
+
+      reduce
+
+      all_gather
+
+      all_gather_v
+
+      all_gather_single
+
+      reduce_scatter
+
+      reduce_scatter_v
+
+      reduce_scatter_single
+
+      all_to_all_single
+
+      all_to_all_v_single
+
+      all_to_all
+
+      barrier
+
+      scatter
+
+      gather
+
+      gather_single
+
+      split
+
+      new_window
+
+      batch_op_issue
+
+      finalize
+    """
+
+    __members__: typing.ClassVar[dict[str, OpName]]
+    all_gather: typing.ClassVar[OpName]
+    all_gather_single: typing.ClassVar[OpName]
+    all_gather_v: typing.ClassVar[OpName]
+    all_reduce: typing.ClassVar[OpName]
+    all_to_all: typing.ClassVar[OpName]
+    all_to_all_single: typing.ClassVar[OpName]
+    all_to_all_v_single: typing.ClassVar[OpName]
+    barrier: typing.ClassVar[OpName]
+    batch_op_issue: typing.ClassVar[OpName]
+    broadcast: typing.ClassVar[OpName]
+    finalize: typing.ClassVar[OpName]
+    gather: typing.ClassVar[OpName]
+    gather_single: typing.ClassVar[OpName]
+    new_window: typing.ClassVar[OpName]
+    recv: typing.ClassVar[OpName]
+    reduce: typing.ClassVar[OpName]
+    reduce_scatter: typing.ClassVar[OpName]
+    reduce_scatter_single: typing.ClassVar[OpName]
+    reduce_scatter_v: typing.ClassVar[OpName]
+    scatter: typing.ClassVar[OpName]
+    send: typing.ClassVar[OpName]
+    split: typing.ClassVar[OpName]
+    @typing.overload
+    def __eq__(self, other: OpName) -> bool: ...
+    @typing.overload
+    def __eq__(self, other: typing.Any) -> bool: ...
+    def __getstate__(self) -> int: ...
+    def __hash__(self) -> int: ...
+    def __index__(self) -> int: ...
+    def __init__(self, value: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    def __int__(self) -> int: ...
+    @typing.overload
+    def __ne__(self, other: OpName) -> bool: ...
+    @typing.overload
+    def __ne__(self, other: typing.Any) -> bool: ...
+    def __repr__(self) -> str: ...
+    def __setstate__(self, state: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    def __str__(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+
+class P2POpType:
+    """
+    Direction of an entry of a batch.
+
+    Members:
+
+      SEND
+
+      RECV
+    """
+
+    RECV: typing.ClassVar[P2POpType]
+    SEND: typing.ClassVar[P2POpType]
+    __members__: typing.ClassVar[dict[str, P2POpType]]
+    @typing.overload
+    def __eq__(self, other: P2POpType) -> bool: ...
+    @typing.overload
+    def __eq__(self, other: typing.Any) -> bool: ...
+    def __getstate__(self) -> int: ...
+    def __hash__(self) -> int: ...
+    def __index__(self) -> int: ...
+    def __init__(self, value: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    def __int__(self) -> int: ...
+    @typing.overload
+    def __ne__(self, other: P2POpType) -> bool: ...
+    @typing.overload
+    def __ne__(self, other: typing.Any) -> bool: ...
+    def __repr__(self) -> str: ...
+    def __setstate__(self, state: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    def __str__(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+
+class ReduceOp:
+    """
+    How elements are combined; immutable.
+
+    Constants: SUM, PRODUCT, MIN, MAX, BAND, BOR, BXOR, AVG; and PREMUL_SUM(factor).
+    Compares by type and factor. AVG of integers truncates toward zero.
+    """
+
+    AVG: typing.ClassVar[ReduceOp]
+    BAND: typing.ClassVar[ReduceOp]
+    BOR: typing.ClassVar[ReduceOp]
+    BXOR: typing.ClassVar[ReduceOp]
+    MAX: typing.ClassVar[ReduceOp]
+    MIN: typing.ClassVar[ReduceOp]
+    PRODUCT: typing.ClassVar[ReduceOp]
+    SUM: typing.ClassVar[ReduceOp]
+    @staticmethod
+    def PREMUL_SUM(factor: torch.Tensor | typing.SupportsFloat | typing.SupportsIndex) -> ReduceOp:
+        """
+        Multiplies this rank's input by `factor` (a number, or a one-element tensor) before the sum.
+        """
+    def __copy__(self) -> ReduceOp: ...
+    def __deepcopy__(self, memo: dict) -> typing.Any: ...
+    def __eq__(self, arg0: typing.Any) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __init__(self, opType: RedOpType) -> None:
+        """
+        From a RedOpType. Raises InvalidArgument for PREMUL_SUM, whose factor would be missing.
+        """
+    def __repr__(self) -> str: ...
+    @property
+    def type(self) -> RedOpType:
+        """
+        The RedOpType.
+        """
+
+class P2POp:
+    """
+    One entry of a batch: P2POp(type, tensor, peer).
+    """
+    def __init__(
+        self, type: P2POpType, tensor: torch.Tensor, peer: typing.SupportsInt | typing.SupportsIndex
+    ) -> None: ...
+    @property
+    def peer(self) -> int:
+        """
+        The other rank; checked when the batch is issued.
+        """
+    @peer.setter
+    def peer(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def tensor(self) -> torch.Tensor:
+        """
+        What is sent, or received into.
+        """
+    @tensor.setter
+    def tensor(self, arg0: torch.Tensor) -> None: ...
+    @property
+    def type(self) -> P2POpType:
+        """
+        P2POpType.SEND or P2POpType.RECV.
+        """
+    @type.setter
+    def type(self, arg0: P2POpType) -> None: ...
+
+class CommOptions:
+    """
+    How a communicator is made.
+
+    The constructor reads TORCHCOMM_ABORT_ON_ERROR and TORCHCOMM_TIMEOUT_SECONDS each time, and raises
+    InvalidArgument naming a bad value.
+    """
+    def __init__(self) -> None: ...
+    @property
+    def abort_process_on_timeout_or_error(self) -> bool:
+        """
+        bool: may a failure nobody looks at end the process.
+        """
+    @abort_process_on_timeout_or_error.setter
+    def abort_process_on_timeout_or_error(self, arg0: bool) -> None: ...
+    @property
+    def enable_reconfigure(self) -> bool:
+        """
+        bool: create without connecting; reconfigure() connects.
+        """
+    @enable_reconfigure.setter
+    def enable_reconfigure(self, arg0: bool) -> None: ...
+    @property
+    def hints(self) -> dict[str, str]:
+        """
+        dict[str, str]. Reading gives a copy: assign a dict to change it.
+        """
+    @hints.setter
+    def hints(self, arg0: collections.abc.Mapping[str, str]) -> None: ...
+    @property
+    def name(self) -> str:
+        """
+        str: used when new_comm is called without a name.
+        """
+    @name.setter
+    def name(self, arg0: str) -> None: ...
+    @property
+    def store(self) -> torch._C._distributed_c10d.Store:
+        """
+        Rendezvous store; None: found by rank discovery.
+        """
+    @store.setter
+    def store(self, arg0: torch._C._distributed_c10d.Store) -> None: ...
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """
+        timedelta: per operation, and for start-up.
+        """
+    @timeout.setter
+    def timeout(self, arg0: datetime.timedelta) -> None: ...
+
+class SendOptions:
+    """
+    Options of send.
+    """
+    def __init__(self) -> None: ...
+    @property
+    def hints(self) -> dict[str, str]:
+        """
+        dict[str, str]; unknown keys are ignored.
+        """
+    @hints.setter
+    def hints(self, arg0: collections.abc.Mapping[str, str]) -> None: ...
+    @property
+    def tag(self) -> int:
+        """
+        Messages match by (peer, tag) where the backend has tags.
+        """
+    @tag.setter
+    def tag(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """
+        timedelta; zero: the communicator's default.
+        """
+    @timeout.setter
+    def timeout(self, arg0: datetime.timedelta) -> None: ...
+
+class RecvOptions:
+    """
+    Options of recv.
+    """
+    def __init__(self) -> None: ...
+    @property
+    def hints(self) -> dict[str, str]:
+        """
+        dict[str, str]; unknown keys are ignored.
+        """
+    @hints.setter
+    def hints(self, arg0: collections.abc.Mapping[str, str]) -> None: ...
+    @property
+    def tag(self) -> int:
+        """
+        Messages match by (peer, tag) where the backend has tags.
+        """
+    @tag.setter
+    def tag(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """
+        timedelta; zero: the communicator's default.
+        """
+    @timeout.setter
+    def timeout(self, arg0: datetime.timedelta) -> None: ...
+
+class BroadcastOptions:
+    """
+    Options of broadcast.
+    """
+    def __init__(self) -> None: ...
+    @property
+    def hints(self) -> dict[str, str]:
+        """
+        dict[str, str]; unknown keys are ignored.
+        """
+    @hints.setter
+    def hints(self, arg0: collections.abc.Mapping[str, str]) -> None: ...
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """
+        timedelta; zero: the communicator's default.
+        """
+    @timeout.setter
+    def timeout(self, arg0: datetime.timedelta) -> None: ...
+
+class AllReduceOptions:
+    """
+    Options of all_reduce.
+    """
+    def __init__(self) -> None: ...
+    @property
+    def hints(self) -> dict[str, str]:
+        """
+        dict[str, str]; unknown keys are ignored.
+        """
+    @hints.setter
+    def hints(self, arg0: collections.abc.Mapping[str, str]) -> None: ...
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """
+        timedelta; zero: the communicator's default.
+        """
+    @timeout.setter
+    def timeout(self, arg0: datetime.timedelta) -> None: ...
+
+class ReduceOptions:
+    """
+    Options of reduce.
+    """
+    def __init__(self) -> None: ...
+    @property
+    def hints(self) -> dict[str, str]:
+        """
+        dict[str, str]; unknown keys are ignored.
+        """
+    @hints.setter
+    def hints(self, arg0: collections.abc.Mapping[str, str]) -> None: ...
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """
+        timedelta; zero: the communicator's default.
+        """
+    @timeout.setter
+    def timeout(self, arg0: datetime.timedelta) -> None: ...
+
+class AllGatherOptions:
+    """
+    Options of all_gather and all_gather_v.
+    """
+    def __init__(self) -> None: ...
+    @property
+    def hints(self) -> dict[str, str]:
+        """
+        dict[str, str]; unknown keys are ignored.
+        """
+    @hints.setter
+    def hints(self, arg0: collections.abc.Mapping[str, str]) -> None: ...
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """
+        timedelta; zero: the communicator's default.
+        """
+    @timeout.setter
+    def timeout(self, arg0: datetime.timedelta) -> None: ...
+
+class AllGatherSingleOptions:
+    """
+    Options of all_gather_single.
+    """
+    def __init__(self) -> None: ...
+    @property
+    def hints(self) -> dict[str, str]:
+        """
+        dict[str, str]; unknown keys are ignored.
+        """
+    @hints.setter
+    def hints(self, arg0: collections.abc.Mapping[str, str]) -> None: ...
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """
+        timedelta; zero: the communicator's default.
+        """
+    @timeout.setter
+    def timeout(self, arg0: datetime.timedelta) -> None: ...
+
+class ReduceScatterOptions:
+    """
+    Options of reduce_scatter and reduce_scatter_v.
+    """
+    def __init__(self) -> None: ...
+    @property
+    def hints(self) -> dict[str, str]:
+        """
+        dict[str, str]; unknown keys are ignored.
+        """
+    @hints.setter
+    def hints(self, arg0: collections.abc.Mapping[str, str]) -> None: ...
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """
+        timedelta; zero: the communicator's default.
+        """
+    @timeout.setter
+    def timeout(self, arg0: datetime.timedelta) -> None: ...
+
+class ReduceScatterSingleOptions:
+    """
+    Options of reduce_scatter_single.
+    """
+    def __init__(self) -> None: ...
+    @property
+    def hints(self) -> dict[str, str]:
+        """
+        dict[str, str]; unknown keys are ignored.
+        """
+    @hints.setter
+    def hints(self, arg0: collections.abc.Mapping[str, str]) -> None: ...
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """
+        timedelta; zero: the communicator's default.
+        """
+    @timeout.setter
+    def timeout(self, arg0: datetime.timedelta) -> None: ...
+
+class AllToAllOptions:
+    """
+    Options of all_to_all.
+    """
+    def __init__(self) -> None: ...
+    @property
+    def hints(self) -> dict[str, str]:
+        """
+        dict[str, str]; unknown keys are ignored.
+        """
+    @hints.setter
+    def hints(self, arg0: collections.abc.Mapping[str, str]) -> None: ...
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """
+        timedelta; zero: the communicator's default.
+        """
+    @timeout.setter
+    def timeout(self, arg0: datetime.timedelta) -> None: ...
+
+class AllToAllSingleOptions:
+    """
+    Options of all_to_all_single.
+    """
+    def __init__(self) -> None: ...
+    @property
+    def hints(self) -> dict[str, str]:
+        """
+        dict[str, str]; unknown keys are ignored.
+        """
+    @hints.setter
+    def hints(self, arg0: collections.abc.Mapping[str, str]) -> None: ...
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """
+        timedelta; zero: the communicator's default.
+        """
+    @timeout.setter
+    def timeout(self, arg0: datetime.timedelta) -> None: ...
+
+class AllToAllvSingleOptions:
+    """
+    Options of all_to_all_v_single.
+    """
+    def __init__(self) -> None: ...
+    @property
+    def hints(self) -> dict[str, str]:
+        """
+        dict[str, str]; unknown keys are ignored.
+        """
+    @hints.setter
+    def hints(self, arg0: collections.abc.Mapping[str, str]) -> None: ...
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """
+        timedelta; zero: the communicator's default.
+        """
+    @timeout.setter
+    def timeout(self, arg0: datetime.timedelta) -> None: ...
+
+class BarrierOptions:
+    """
+    Options of barrier.
+    """
+    def __init__(self) -> None: ...
+    @property
+    def hints(self) -> dict[str, str]:
+        """
+        dict[str, str]; unknown keys are ignored.
+        """
+    @hints.setter
+    def hints(self, arg0: collections.abc.Mapping[str, str]) -> None: ...
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """
+        timedelta; zero: the communicator's default.
+        """
+    @timeout.setter
+    def timeout(self, arg0: datetime.timedelta) -> None: ...
+
+class ScatterOptions:
+    """
+    Options of scatter.
+    """
+    def __init__(self) -> None: ...
+    @property
+    def hints(self) -> dict[str, str]:
+        """
+        dict[str, str]; unknown keys are ignored.
+        """
+    @hints.setter
+    def hints(self, arg0: collections.abc.Mapping[str, str]) -> None: ...
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """
+        timedelta; zero: the communicator's default.
+        """
+    @timeout.setter
+    def timeout(self, arg0: datetime.timedelta) -> None: ...
+
+class GatherOptions:
+    """
+    Options of gather.
+    """
+    def __init__(self) -> None: ...
+    @property
+    def hints(self) -> dict[str, str]:
+        """
+        dict[str, str]; unknown keys are ignored.
+        """
+    @hints.setter
+    def hints(self, arg0: collections.abc.Mapping[str, str]) -> None: ...
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """
+        timedelta; zero: the communicator's default.
+        """
+    @timeout.setter
+    def timeout(self, arg0: datetime.timedelta) -> None: ...
+
+class GatherSingleOptions:
+    """
+    Options of gather_single.
+    """
+    def __init__(self) -> None: ...
+    @property
+    def hints(self) -> dict[str, str]:
+        """
+        dict[str, str]; unknown keys are ignored.
+        """
+    @hints.setter
+    def hints(self, arg0: collections.abc.Mapping[str, str]) -> None: ...
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """
+        timedelta; zero: the communicator's default.
+        """
+    @timeout.setter
+    def timeout(self, arg0: datetime.timedelta) -> None: ...
+
+class BatchP2POptions:
+    """
+    Options of BatchSendRecv.issue.
+    """
+    def __init__(self) -> None: ...
+    @property
+    def hints(self) -> dict[str, str]:
+        """
+        dict[str, str]; unknown keys are ignored.
+        """
+    @hints.setter
+    def hints(self, arg0: collections.abc.Mapping[str, str]) -> None: ...
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """
+        timedelta; zero: the communicator's default.
+        """
+    @timeout.setter
+    def timeout(self, arg0: datetime.timedelta) -> None: ...
+
+class AllGatherPInitOptions:
+    """
+    Options of all_gather_p_init.
+    """
+    def __init__(self) -> None: ...
+    @property
+    def hints(self) -> dict[str, str]:
+        """
+        dict[str, str]; unknown keys are ignored.
+        """
+    @hints.setter
+    def hints(self, arg0: collections.abc.Mapping[str, str]) -> None: ...
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """
+        timedelta; zero: the communicator's default.
+        """
+    @timeout.setter
+    def timeout(self, arg0: datetime.timedelta) -> None: ...
+
+class AllGatherPExecOptions:
+    """
+    Options of all_gather_p_exec.
+    """
+    def __init__(self) -> None: ...
+    @property
+    def hints(self) -> dict[str, str]:
+        """
+        dict[str, str]; unknown keys are ignored.
+        """
+    @hints.setter
+    def hints(self, arg0: collections.abc.Mapping[str, str]) -> None: ...
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """
+        timedelta; zero: the communicator's default.
+        """
+    @timeout.setter
+    def timeout(self, arg0: datetime.timedelta) -> None: ...
+
+class ReconfigureOptions:
+    """
+    Who takes part after a reconfigure().
+    """
+    @typing.overload
+    def __init__(self) -> None: ...
+    @typing.overload
+    def __init__(
+        self,
+        uuid: typing.SupportsInt | typing.SupportsIndex,
+        init_handles: collections.abc.Set[str] | collections.abc.Sequence[str],
+        timeout: datetime.timedelta | None = None,
+        hints: collections.abc.Mapping[str, str] | None = None,
+    ) -> None: ...
+    @property
+    def hints(self) -> dict[str, str]:
+        """
+        dict[str, str].
+        """
+    @hints.setter
+    def hints(self, arg0: collections.abc.Mapping[str, str]) -> None: ...
+    @property
+    def init_handles(self) -> set[str] | list[str]:
+        """
+        list: in rank order; set: the backend chooses the order.
+        """
+    @init_handles.setter
+    def init_handles(
+        self, arg0: collections.abc.Set[str] | collections.abc.Sequence[str]
+    ) -> None: ...
+    @property
+    def timeout(self) -> datetime.timedelta | None:
+        """
+        timedelta or None.
+        """
+    @timeout.setter
+    def timeout(self, arg0: datetime.timedelta | None) -> None: ...
+    @property
+    def uuid(self) -> int:
+        """
+        Not used before on this communicator.
+        """
+    @uuid.setter
+    def uuid(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+
+class TorchWork:
+    """
+    One issued operation.
+
+    May be dropped before completion; the operation finishes all the same.
+    """
+    def _set_status(self, status: WorkStatus) -> None:
+        """
+        Sets the state of a work that a Python backend returned.
+        """
+    def is_completed(self) -> bool:
+        """
+        True once the operation succeeded; False while it runs, and for a failed one.
+        """
+    def wait(self) -> None:
+        """
+        CPU: blocks until the operation ended. GPU: the current stream waits, the host goes on.
+
+        Raises the operation's error, every time. Repeated calls are harmless.
+        """
+    def wait_blocking(self) -> None:
+        """
+        Blocks the host until the operation ended. Raises Unsupported where the work has no such wait.
+        """
+
+class TorchCommWinAccessType:
+    """
+    How a peer's window is reached.
+
+    Members:
+
+      WIN_ACCESS_TYPE_UNIFIED
+
+      WIN_ACCESS_TYPE_SEPARATE
+    """
+
+    WIN_ACCESS_TYPE_SEPARATE: typing.ClassVar[TorchCommWinAccessType]
+    WIN_ACCESS_TYPE_UNIFIED: typing.ClassVar[TorchCommWinAccessType]
+    __members__: typing.ClassVar[dict[str, TorchCommWinAccessType]]
+    @typing.overload
+    def __eq__(self, other: TorchCommWinAccessType) -> bool: ...
+    @typing.overload
+    def __eq__(self, other: typing.Any) -> bool: ...
+    def __getstate__(self) -> int: ...
+    def __hash__(self) -> int: ...
+    def __index__(self) -> int: ...
+    def __init__(self, value: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    def __int__(self) -> int: ...
+    @typing.overload
+    def __ne__(self, other: TorchCommWinAccessType) -> bool: ...
+    @typing.overload
+    def __ne__(self, other: typing.Any) -> bool: ...
+    def __repr__(self) -> str: ...
+    def __setstate__(self, state: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    def __str__(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+
+class SignalCmpOp:
+    """
+    Comparison of the older window signals.
+
+    Members:
+
+      EQ
+
+      GE
+
+      LE
+    """
+
+    EQ: typing.ClassVar[SignalCmpOp]
+    GE: typing.ClassVar[SignalCmpOp]
+    LE: typing.ClassVar[SignalCmpOp]
+    __members__: typing.ClassVar[dict[str, SignalCmpOp]]
+    @typing.overload
+    def __eq__(self, other: SignalCmpOp) -> bool: ...
+    @typing.overload
+    def __eq__(self, other: typing.Any) -> bool: ...
+    def __getstate__(self) -> int: ...
+    def __hash__(self) -> int: ...
+    def __index__(self) -> int: ...
+    def __init__(self, value: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    def __int__(self) -> int: ...
+    @typing.overload
+    def __ne__(self, other: SignalCmpOp) -> bool: ...
+    @typing.overload
+    def __ne__(self, other: typing.Any) -> bool: ...
+    def __repr__(self) -> str: ...
+    def __setstate__(self, state: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    def __str__(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+
+class TorchCommWindowAttr:
+    """
+    What a window is like, seen from one peer.
+    """
+    def __init__(self) -> None: ...
+    @property
+    def access_type(self) -> TorchCommWinAccessType:
+        """
+        UNIFIED: by load and store; SEPARATE: over a network.
+        """
+    @access_type.setter
+    def access_type(self, arg0: TorchCommWinAccessType) -> None: ...
+
+class TorchCommWindow:
+    """
+    Memory of this rank that peers write one-sidedly.
+    """
+
+class SendPreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+    @property
+    def async_op(self) -> bool:
+        """
+        Whether the call is asynchronous.
+        """
+    @property
+    def peer(self) -> int:
+        """
+        The other rank.
+        """
+    @property
+    def tensor(self) -> torch.Tensor:
+        """
+        The tensor.
+        """
+
+class RecvPreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+    @property
+    def async_op(self) -> bool:
+        """
+        Whether the call is asynchronous.
+        """
+    @property
+    def peer(self) -> int:
+        """
+        The other rank.
+        """
+    @property
+    def tensor(self) -> torch.Tensor:
+        """
+        The tensor.
+        """
+
+class BroadcastPreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+    @property
+    def async_op(self) -> bool:
+        """
+        Whether the call is asynchronous.
+        """
+    @property
+    def root(self) -> int:
+        """
+        The root.
+        """
+    @property
+    def tensor(self) -> torch.Tensor:
+        """
+        The tensor.
+        """
+
+class AllReducePreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+    @property
+    def async_op(self) -> bool:
+        """
+        Whether the call is asynchronous.
+        """
+    @property
+    def tensor(self) -> torch.Tensor:
+        """
+        The tensor.
+        """
+
+class ReducePreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+    @property
+    def async_op(self) -> bool:
+        """
+        Whether the call is asynchronous.
+        """
+    @property
+    def root(self) -> int:
+        """
+        The root.
+        """
+    @property
+    def tensor(self) -> torch.Tensor:
+        """
+        The tensor.
+        """
+
+class AllGatherPreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+    @property
+    def async_op(self) -> bool:
+        """
+        Whether the call is asynchronous.
+        """
+    @property
+    def input(self) -> torch.Tensor:
+        """
+        The input tensor.
+        """
+    @property
+    def output(self) -> list[torch.Tensor]:
+        """
+        The output tensors.
+        """
+
+class AllGatherVPreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+    @property
+    def async_op(self) -> bool:
+        """
+        Whether the call is asynchronous.
+        """
+    @property
+    def input(self) -> torch.Tensor:
+        """
+        The input tensor.
+        """
+    @property
+    def output(self) -> list[torch.Tensor]:
+        """
+        The output tensors.
+        """
+
+class AllGatherSinglePreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+    @property
+    def async_op(self) -> bool:
+        """
+        Whether the call is asynchronous.
+        """
+    @property
+    def input(self) -> torch.Tensor:
+        """
+        The input tensor.
+        """
+    @property
+    def output(self) -> torch.Tensor:
+        """
+        The output tensor.
+        """
+
+class ReduceScatterPreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+    @property
+    def async_op(self) -> bool:
+        """
+        Whether the call is asynchronous.
+        """
+    @property
+    def input(self) -> list[torch.Tensor]:
+        """
+        The input tensors.
+        """
+    @property
+    def output(self) -> torch.Tensor:
+        """
+        The output tensor.
+        """
+
+class ReduceScatterVPreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+    @property
+    def async_op(self) -> bool:
+        """
+        Whether the call is asynchronous.
+        """
+    @property
+    def input(self) -> list[torch.Tensor]:
+        """
+        The input tensors.
+        """
+    @property
+    def output(self) -> torch.Tensor:
+        """
+        The output tensor.
+        """
+
+class ReduceScatterSinglePreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+    @property
+    def async_op(self) -> bool:
+        """
+        Whether the call is asynchronous.
+        """
+    @property
+    def input(self) -> torch.Tensor:
+        """
+        The input tensor.
+        """
+    @property
+    def output(self) -> torch.Tensor:
+        """
+        The output tensor.
+        """
+
+class AllToAllSinglePreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+    @property
+    def async_op(self) -> bool:
+        """
+        Whether the call is asynchronous.
+        """
+    @property
+    def input(self) -> torch.Tensor:
+        """
+        The input tensor.
+        """
+    @property
+    def output(self) -> torch.Tensor:
+        """
+        The output tensor.
+        """
+
+class AllToAllVSinglePreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+    @property
+    def async_op(self) -> bool:
+        """
+        Whether the call is asynchronous.
+        """
+    @property
+    def input(self) -> torch.Tensor:
+        """
+        The input tensor.
+        """
+    @property
+    def input_split_sizes(self) -> list[int]:
+        """
+        Rows sent to each rank.
+        """
+    @property
+    def output(self) -> torch.Tensor:
+        """
+        The output tensor.
+        """
+    @property
+    def output_split_sizes(self) -> list[int]:
+        """
+        Rows got from each rank.
+        """
+
+class AllToAllPreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+    @property
+    def async_op(self) -> bool:
+        """
+        Whether the call is asynchronous.
+        """
+    @property
+    def input(self) -> list[torch.Tensor]:
+        """
+        The input tensors.
+        """
+    @property
+    def output(self) -> list[torch.Tensor]:
+        """
+        The output tensors.
+        """
+
+class BarrierPreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+    @property
+    def async_op(self) -> bool:
+        """
+        Whether the call is asynchronous.
+        """
+
+class ScatterPreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+    @property
+    def async_op(self) -> bool:
+        """
+        Whether the call is asynchronous.
+        """
+    @property
+    def input(self) -> list[torch.Tensor]:
+        """
+        The input tensors.
+        """
+    @property
+    def output(self) -> torch.Tensor:
+        """
+        The output tensor.
+        """
+    @property
+    def root(self) -> int:
+        """
+        The root.
+        """
+
+class GatherPreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+    @property
+    def async_op(self) -> bool:
+        """
+        Whether the call is asynchronous.
+        """
+    @property
+    def input(self) -> torch.Tensor:
+        """
+        The input tensor.
+        """
+    @property
+    def output(self) -> list[torch.Tensor]:
+        """
+        The output tensors.
+        """
+    @property
+    def root(self) -> int:
+        """
+        The root.
+        """
+
+class GatherSinglePreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+    @property
+    def async_op(self) -> bool:
+        """
+        Whether the call is asynchronous.
+        """
+    @property
+    def input(self) -> torch.Tensor:
+        """
+        The input tensor.
+        """
+    @property
+    def output(self) -> torch.Tensor:
+        """
+        The output tensor.
+        """
+    @property
+    def root(self) -> int:
+        """
+        The root.
+        """
+
+class SplitPreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+    @property
+    def name(self) -> str:
+        """
+        The name asked for.
+        """
+    @property
+    def ranks(self) -> list[int]:
+        """
+        The ranks of the group.
+        """
+
+class NewWindowPreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+
+class BatchOpIssuePreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+    @property
+    def async_op(self) -> bool:
+        """
+        Whether the call is asynchronous.
+        """
+    @property
+    def num_ops(self) -> int:
+        """
+        Entries of the batch.
+        """
+
+class FinalizePreHookArgs:
+    """
+    What a pre-hook is told of the operation. Read-only.
+    """
+
+class CollectivePostHookArgs:
+    """
+    What a post-hook is told. It has no attributes.
+    """
+
+class SplitPostHookArgs:
+    """
+    What a post-hook is told. It has no attributes.
+    """
+
+class NewWindowPostHookArgs:
+    """
+    What a post-hook is told. It has no attributes.
+    """
+
+class BatchOpIssuePostHookArgs:
+    """
+    What a post-hook is told. It has no attributes.
+    """
+
+class FinalizePostHookArgs:
+    """
+    What a post-hook is told. It has no attributes.
+    """
+
+class RemovableHandle:
+    """
+    A registered hook. Dropping the handle leaves the hook registered.
+    """
+    def remove(self) -> None:
+        """
+        Takes the hook back. Idempotent; safe after the communicator is gone.
+        """
+
+class TorchCommBackend:
+    """
+    A library below a communicator; derive from it to write one in Python.
+
+    A subclass takes no constructor arguments, calls super().__init__(), and overrides
+    init(device, name, options), finalize(), get_rank(), get_size(), get_backend_name(), get_comm_name()
+    and the operations it has: the names and leading parameters of TorchComm's, with async_op last.
+    An operation returns None when it is done, or an object with wait(). See docs/extending.
+    """
+    def __init__(self) -> None: ...
+
+class BatchSendRecv:
+    """
+    Sends and receives issued as one group.
+
+    From TorchComm.batch_op_create(). Several operations to one peer match in order; mixed orders cannot deadlock.
+    """
+    def issue(self, async_op: typing.Any, options: BatchP2POptions = ...) -> TorchWork:
+        """
+        Runs all entries as one group; the list stays, so issuing again repeats it.
+
+        Raises InvalidArgument for an empty batch, a peer out of range or an unusable tensor, before anything is sent.
+        """
+    def recv(self, tensor: torch.Tensor, src: typing.SupportsInt | typing.SupportsIndex) -> None:
+        """
+        Appends a receive. Nothing is checked or sent before issue().
+        """
+    def send(self, tensor: torch.Tensor, dst: typing.SupportsInt | typing.SupportsIndex) -> None:
+        """
+        Appends a send. Nothing is checked or sent before issue().
+        """
+    @property
+    def ops(self) -> list[P2POp]:
+        """
+        list[P2POp]. Reading gives a new list; assigning replaces the batch.
+        """
+    @ops.setter
+    def ops(self, arg0: collections.abc.Sequence[P2POp]) -> None: ...
+
+class TorchComm:
+    """
+    A group of ranks that communicate; from torchcomms.new_comm().
+
+    Tensors must be contiguous, of one dtype, and on a device of the backend; element counts decide, shapes
+    are not compared. Every operation returns a TorchWork, synchronous ones a finished one. The caller
+    serialises calls on one communicator; abort() and is_aborted() may come from any thread.
+    """
+    def __copy__(self) -> typing.Any: ...
+    def __deepcopy__(self, memo: dict) -> typing.Any: ...
+    def __repr__(self) -> str: ...
+    def _split(
+        self,
+        ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        name: str,
+        hints: collections.abc.Mapping[str, str] | None = None,
+        timeout: datetime.timedelta | None = None,
+    ) -> TorchComm:
+        """
+        split() with all its arguments decided.
+        """
+    def abort(self) -> None:
+        """
+        Stops in-flight work; every later operation raises. Raises Unsupported where the backend cannot. Any thread.
+        """
+    def all_gather(
+        self,
+        tensor_list: list[torch.Tensor],
+        tensor: torch.Tensor,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: datetime.timedelta | float | None = None,
+    ) -> TorchWork:
+        """
+        Gives every rank every rank's tensor: slot i of `tensor_list` becomes rank i's `tensor`.
+
+        Args:
+            tensor_list: N tensors, each with tensor.numel() elements, contiguous.
+            tensor: contiguous, any shape.
+            async_op: False returns when the operation is done (GPU: ordered on the current stream);
+                True returns at once, the returned work's wait() finishes it.
+            hints: per-call hints of the backend; unknown keys are ignored.
+            timeout: limit of this operation; None: the communicator's default.
+        Returns:
+            TorchWork; a finished one for async_op=False.
+        Raises:
+            InvalidArgument: an argument differs from the above; nothing was sent.
+            Unsupported: the backend lacks the operation, dtype or device.
+            CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
+        Cost:
+            (N - 1) * B bytes received per rank.
+        """
+    def all_gather_p_exec(
+        self,
+        handle: typing_extensions.CapsuleType,
+        input: torch.Tensor,
+        async_op: bool,
+        hints: collections.abc.Mapping[str, str] | None = None,
+        timeout: datetime.timedelta | None = None,
+    ) -> TorchWork:
+        """
+        Runs a prepared all_gather.
+        """
+    def all_gather_p_free(self, handle: typing_extensions.CapsuleType) -> None:
+        """
+        Releases a prepared all_gather.
+        """
+    def all_gather_p_init(
+        self,
+        output: torch.Tensor,
+        hints: collections.abc.Mapping[str, str] | None = None,
+        timeout: datetime.timedelta | None = None,
+    ) -> typing_extensions.CapsuleType:
+        """
+        Prepares a repeated all_gather into `output`. Raises Unsupported where the backend has none.
+        """
+    def all_gather_single(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: datetime.timedelta | float | None = None,
+    ) -> TorchWork:
+        """
+        Concatenates every rank's `input` into `output`, in rank order.
+
+        Args:
+            output: N * input.numel() elements, contiguous.
+            input: contiguous, any shape.
+            async_op: False returns when the operation is done (GPU: ordered on the current stream);
+                True returns at once, the returned work's wait() finishes it.
+            hints: per-call hints of the backend; unknown keys are ignored.
+            timeout: limit of this operation; None: the communicator's default.
+        Returns:
+            TorchWork; a finished one for async_op=False.
+        Raises:
+            InvalidArgument: an argument differs from the above; nothing was sent.
+            Unsupported: the backend lacks the operation, dtype or device.
+            CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
+        Cost:
+            (N - 1) * B bytes received per rank.
+        """
+    def all_gather_v(
+        self,
+        tensor_list: list[torch.Tensor],
+        tensor: torch.Tensor,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: datetime.timedelta | float | None = None,
+    ) -> TorchWork:
+        """
+        As all_gather with a size of its own for each rank.
+
+        Args:
+            tensor_list: N tensors; slot i has as many elements as rank i's `tensor`, contiguous.
+            tensor: contiguous, any shape; tensor_list[rank] has as many elements.
+            async_op: False returns when the operation is done (GPU: ordered on the current stream);
+                True returns at once, the returned work's wait() finishes it.
+            hints: per-call hints of the backend; unknown keys are ignored.
+            timeout: limit of this operation; None: the communicator's default.
+        Returns:
+            TorchWork; a finished one for async_op=False.
+        Raises:
+            InvalidArgument: an argument differs from the above; nothing was sent.
+            Unsupported: the backend lacks the operation, dtype or device.
+            CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
+        Cost:
+            the sum of the other ranks' bytes received per rank.
+        """
+    def all_reduce(
+        self,
+        tensor: torch.Tensor,
+        op: ReduceOp,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: datetime.timedelta | float | None = None,
+    ) -> TorchWork:
+        """
+        Combines all ranks' tensors element by element; every rank gets the result, in place.
+
+        Args:
+            tensor: contiguous, any shape, as many elements on all ranks.
+            op: ReduceOp. MIN and MAX need an order, bitwise ones integers or bool.
+            async_op: False returns when the operation is done (GPU: ordered on the current stream);
+                True returns at once, the returned work's wait() finishes it.
+            hints: per-call hints of the backend; unknown keys are ignored.
+            timeout: limit of this operation; None: the communicator's default.
+        Returns:
+            TorchWork; a finished one for async_op=False.
+        Raises:
+            InvalidArgument: an argument differs from the above; nothing was sent.
+            Unsupported: the backend lacks the operation, dtype or device.
+            CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
+        Cost:
+            2 (N - 1) / N * B bytes sent per rank on a ring.
+        """
+    def all_to_all(
+        self,
+        output_tensor_list: list[torch.Tensor],
+        input_tensor_list: list[torch.Tensor],
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: datetime.timedelta | float | None = None,
+    ) -> TorchWork:
+        """
+        Sends tensor i of the input list to rank i; tensor i of the output list comes from rank i.
+
+        Args:
+            output_tensor_list: N contiguous tensors; tensor i has as many elements as rank i sends here.
+            input_tensor_list: N contiguous tensors.
+            async_op: False returns when the operation is done (GPU: ordered on the current stream);
+                True returns at once, the returned work's wait() finishes it.
+            hints: per-call hints of the backend; unknown keys are ignored.
+            timeout: limit of this operation; None: the communicator's default.
+        Returns:
+            TorchWork; a finished one for async_op=False.
+        Raises:
+            InvalidArgument: an argument differs from the above; nothing was sent.
+            Unsupported: the backend lacks the operation, dtype or device.
+            CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
+        Cost:
+            the bytes of the other ranks' tensors sent and received.
+        """
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: datetime.timedelta | float | None = None,
+    ) -> TorchWork:
+        """
+        Sends part i of `input` to rank i; part i of `output` comes from rank i.
+
+        Args:
+            output: as many elements as input, contiguous.
+            input: contiguous, any shape; the element count divides by N.
+            async_op: False returns when the operation is done (GPU: ordered on the current stream);
+                True returns at once, the returned work's wait() finishes it.
+            hints: per-call hints of the backend; unknown keys are ignored.
+            timeout: limit of this operation; None: the communicator's default.
+        Returns:
+            TorchWork; a finished one for async_op=False.
+        Raises:
+            InvalidArgument: an argument differs from the above; nothing was sent.
+            Unsupported: the backend lacks the operation, dtype or device.
+            CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
+        Cost:
+            (N - 1) / N * B bytes sent and received per rank.
+        """
+    def all_to_all_v_single(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        output_split_sizes: list[int],
+        input_split_sizes: list[int],
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: datetime.timedelta | float | None = None,
+    ) -> TorchWork:
+        """
+        As all_to_all_single with row counts of its own for each pair of ranks.
+
+        Args:
+            output: contiguous; rows as wide as the input's.
+            input: contiguous, any shape.
+            output_split_sizes: N counts of rows (dimension 0) got from each rank; the sum may be below the rows there are.
+            input_split_sizes: N counts of rows sent to each rank, likewise.
+            async_op: False returns when the operation is done (GPU: ordered on the current stream);
+                True returns at once, the returned work's wait() finishes it.
+            hints: per-call hints of the backend; unknown keys are ignored.
+            timeout: limit of this operation; None: the communicator's default.
+        Returns:
+            TorchWork; a finished one for async_op=False.
+        Raises:
+            InvalidArgument: an argument differs from the above; nothing was sent.
+            Unsupported: the backend lacks the operation, dtype or device.
+            CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
+        Cost:
+            the bytes of the rows sent and received.
+        """
+    def barrier(
+        self,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: datetime.timedelta | float | None = None,
+    ) -> TorchWork:
+        """
+        Returns when every rank has called it (GPU: ordered on the stream, the host goes on).
+
+        Args:
+            async_op: False returns when the operation is done (GPU: ordered on the current stream);
+                True returns at once, the returned work's wait() finishes it.
+            hints: per-call hints of the backend; unknown keys are ignored.
+            timeout: limit of this operation; None: the communicator's default.
+        Returns:
+            TorchWork; a finished one for async_op=False.
+        Raises:
+            InvalidArgument: an argument differs from the above; nothing was sent.
+            Unsupported: the backend lacks the operation, dtype or device.
+            CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
+        Cost:
+            about 2 log2(N) small messages.
+        """
+    def batch_op_create(self) -> BatchSendRecv:
+        """
+        An empty BatchSendRecv, which keeps this communicator alive.
+        """
+    def broadcast(
+        self,
+        tensor: torch.Tensor,
+        root: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: datetime.timedelta | float | None = None,
+    ) -> TorchWork:
+        """
+        Gives every rank the content of `root`'s tensor.
+
+        Args:
+            tensor: contiguous, any shape, as many elements on all ranks; in place.
+            root: rank whose content counts.
+            async_op: False returns when the operation is done (GPU: ordered on the current stream);
+                True returns at once, the returned work's wait() finishes it.
+            hints: per-call hints of the backend; unknown keys are ignored.
+            timeout: limit of this operation; None: the communicator's default.
+        Returns:
+            TorchWork; a finished one for async_op=False.
+        Raises:
+            InvalidArgument: an argument differs from the above; nothing was sent.
+            Unsupported: the backend lacks the operation, dtype or device.
+            CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
+        Cost:
+            B bytes received per rank; about log2(N) steps on a tree.
+        """
+    def describe(self) -> dict:
+        """
+        dict: name, backend, device, rank, size, ranks, options, capabilities, and how long each phase of the start-up took.
+        """
+    def finalize(self) -> None:
+        """
+        Releases what the communicator holds. Local, not a barrier.
+
+        Raises CommFinalized on a second call (not for `fake` and Python backends), and the error of pending failed work.
+        """
+    def gather(
+        self,
+        output_tensor_list: list[torch.Tensor],
+        input_tensor: torch.Tensor,
+        root: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: datetime.timedelta | float | None = None,
+    ) -> TorchWork:
+        """
+        Collects every rank's tensor on `root`: slot i becomes rank i's `input_tensor`.
+
+        Args:
+            output_tensor_list: on the root N tensors with input_tensor.numel() elements each; elsewhere ignored and untouched, may be [].
+            input_tensor: contiguous, any shape.
+            root: rank that gets the list.
+            async_op: False returns when the operation is done (GPU: ordered on the current stream);
+                True returns at once, the returned work's wait() finishes it.
+            hints: per-call hints of the backend; unknown keys are ignored.
+            timeout: limit of this operation; None: the communicator's default.
+        Returns:
+            TorchWork; a finished one for async_op=False.
+        Raises:
+            InvalidArgument: an argument differs from the above; nothing was sent.
+            Unsupported: the backend lacks the operation, dtype or device.
+            CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
+        Cost:
+            (N - 1) * B bytes received by the root.
+        """
+    def gather_single(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        root: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: datetime.timedelta | float | None = None,
+    ) -> TorchWork:
+        """
+        As gather into one tensor, in rank order.
+
+        Args:
+            output: on the root N * input.numel() elements, contiguous; elsewhere ignored.
+            input: contiguous, any shape.
+            root: rank that gets the result.
+            async_op: False returns when the operation is done (GPU: ordered on the current stream);
+                True returns at once, the returned work's wait() finishes it.
+            hints: per-call hints of the backend; unknown keys are ignored.
+            timeout: limit of this operation; None: the communicator's default.
+        Returns:
+            TorchWork; a finished one for async_op=False.
+        Raises:
+            InvalidArgument: an argument differs from the above; nothing was sent.
+            Unsupported: the backend lacks the operation, dtype or device.
+            CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
+        Cost:
+            (N - 1) * B bytes received by the root.
+        """
+    def get_backend(self) -> str:
+        """
+        The backend name given to new_comm.
+        """
+    def get_backend_impl(self) -> TorchCommBackend:
+        """
+        The backend object: the way to backend-specific methods.
+        """
+    def get_backend_version(self) -> str:
+        """
+        Version text of the backend's library. Raises Unsupported where there is none.
+        """
+    def get_device(self) -> torch.device:
+        """
+        The resolved torch.device.
+        """
+    def get_device_transport(self) -> int:
+        """
+        Device address of a transport for kernels. Raises Unsupported where there is none.
+        """
+    def get_init_handle(self) -> str:
+        """
+        Text that identifies this member in reconfigure(). Raises Unsupported where the backend cannot.
+        """
+    def get_mem_allocator(self) -> typing.Any:
+        """
+        The backend's allocator. Raises Unsupported where there is none.
+        """
+    def get_name(self) -> str:
+        """
+        The name given at creation.
+        """
+    def get_options(self) -> CommOptions:
+        """
+        A fresh copy of the effective CommOptions; `store` reads None.
+        """
+    def get_rank(self) -> int:
+        """
+        This process's rank, 0 to get_size() - 1.
+        """
+    def get_ranks(self) -> list[int]:
+        """
+        Global ranks of the members, in rank order.
+        """
+    def get_size(self) -> int:
+        """
+        Number of ranks.
+        """
+    def is_abort_supported(self) -> bool:
+        """
+        True if abort() works here.
+        """
+    def is_aborted(self) -> bool:
+        """
+        True after abort, timeout or error. Any thread.
+        """
+    def new_window(self, tensor: torch.Tensor | None = None) -> TorchCommWindow:
+        """
+        A window for one-sided access. Raises Unsupported where the backend has none.
+        """
+    def reconfigure(
+        self,
+        uuid: typing.SupportsInt | typing.SupportsIndex,
+        init_handles: collections.abc.Set[str] | collections.abc.Sequence[str],
+        timeout: datetime.timedelta | None = None,
+        hints: collections.abc.Mapping[str, str] | None = None,
+    ) -> TorchWork:
+        """
+        Connects with exactly the given members. Raises Unsupported where the backend cannot.
+        """
+    def recv(
+        self,
+        tensor: torch.Tensor,
+        src: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: datetime.timedelta | float | None = None,
+    ) -> TorchWork:
+        """
+        Receives into `tensor` what rank `src` sends.
+
+        Args:
+            tensor: contiguous, any shape, as many elements as are sent.
+            src: sending rank.
+            async_op: False returns when the operation is done (GPU: ordered on the current stream);
+                True returns at once, the returned work's wait() finishes it.
+            hints: per-call hints of the backend; unknown keys are ignored.
+            timeout: limit of this operation; None: the communicator's default.
+        Returns:
+            TorchWork; a finished one for async_op=False.
+        Raises:
+            InvalidArgument: an argument differs from the above; nothing was sent.
+            Unsupported: the backend lacks the operation, dtype or device.
+            CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
+        Cost:
+            B bytes received, one message.
+        """
+    def reduce(
+        self,
+        tensor: torch.Tensor,
+        root: int,
+        op: ReduceOp,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: datetime.timedelta | float | None = None,
+    ) -> TorchWork:
+        """
+        As all_reduce, but the result lands in `root`'s tensor alone.
+
+        Args:
+            tensor: contiguous, any shape, as many elements on all ranks; unchanged on other ranks.
+            root: rank that gets the result.
+            op: ReduceOp. MIN and MAX need an order, bitwise ones integers or bool.
+            async_op: False returns when the operation is done (GPU: ordered on the current stream);
+                True returns at once, the returned work's wait() finishes it.
+            hints: per-call hints of the backend; unknown keys are ignored.
+            timeout: limit of this operation; None: the communicator's default.
+        Returns:
+            TorchWork; a finished one for async_op=False.
+        Raises:
+            InvalidArgument: an argument differs from the above; nothing was sent.
+            Unsupported: the backend lacks the operation, dtype or device.
+            CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
+        Cost:
+            about B bytes sent per rank.
+        """
+    def reduce_scatter(
+        self,
+        output: torch.Tensor,
+        input_list: list[torch.Tensor],
+        op: ReduceOp,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: datetime.timedelta | float | None = None,
+    ) -> TorchWork:
+        """
+        Combines slot r of every rank's list; rank r gets the result.
+
+        Args:
+            output: contiguous, any shape.
+            input_list: N tensors, each with output.numel() elements, contiguous.
+            op: ReduceOp. MIN and MAX need an order, bitwise ones integers or bool.
+            async_op: False returns when the operation is done (GPU: ordered on the current stream);
+                True returns at once, the returned work's wait() finishes it.
+            hints: per-call hints of the backend; unknown keys are ignored.
+            timeout: limit of this operation; None: the communicator's default.
+        Returns:
+            TorchWork; a finished one for async_op=False.
+        Raises:
+            InvalidArgument: an argument differs from the above; nothing was sent.
+            Unsupported: the backend lacks the operation, dtype or device.
+            CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
+        Cost:
+            (N - 1) * B bytes sent per rank, B being the output's.
+        """
+    def reduce_scatter_single(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        op: ReduceOp,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: datetime.timedelta | float | None = None,
+    ) -> TorchWork:
+        """
+        Combines all ranks' `input` and gives rank r its r-th part.
+
+        Args:
+            output: contiguous, any shape.
+            input: N * output.numel() elements, contiguous.
+            op: ReduceOp. MIN and MAX need an order, bitwise ones integers or bool.
+            async_op: False returns when the operation is done (GPU: ordered on the current stream);
+                True returns at once, the returned work's wait() finishes it.
+            hints: per-call hints of the backend; unknown keys are ignored.
+            timeout: limit of this operation; None: the communicator's default.
+        Returns:
+            TorchWork; a finished one for async_op=False.
+        Raises:
+            InvalidArgument: an argument differs from the above; nothing was sent.
+            Unsupported: the backend lacks the operation, dtype or device.
+            CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
+        Cost:
+            (N - 1) * B bytes sent per rank, B being the output's.
+        """
+    def reduce_scatter_v(
+        self,
+        output: torch.Tensor,
+        input_list: list[torch.Tensor],
+        op: ReduceOp,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: datetime.timedelta | float | None = None,
+    ) -> TorchWork:
+        """
+        As reduce_scatter with a size of its own for each rank.
+
+        Args:
+            output: contiguous, any shape; as many elements as input_list[rank].
+            input_list: N tensors; slot i has as many elements on all ranks.
+            op: ReduceOp. MIN and MAX need an order, bitwise ones integers or bool.
+            async_op: False returns when the operation is done (GPU: ordered on the current stream);
+                True returns at once, the returned work's wait() finishes it.
+            hints: per-call hints of the backend; unknown keys are ignored.
+            timeout: limit of this operation; None: the communicator's default.
+        Returns:
+            TorchWork; a finished one for async_op=False.
+        Raises:
+            InvalidArgument: an argument differs from the above; nothing was sent.
+            Unsupported: the backend lacks the operation, dtype or device.
+            CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
+        Cost:
+            the sum of the other slots' bytes sent per rank.
+        """
+    def register_abort_hook(self, callback: collections.abc.Callable) -> RemovableHandle:
+        """
+        Calls `callback()` before the communicator is aborted for a timeout or an error.
+        """
+    def register_post_hook(self, callback: collections.abc.Callable) -> RemovableHandle:
+        """
+        Calls `callback(op_id: int, args)` right after each operation was issued.
+        """
+    def register_pre_hook(self, callback: collections.abc.Callable) -> RemovableHandle:
+        """
+        Calls `callback(name: OpName, op_id: int, args)` before each operation, in order of registration.
+        """
+    def scatter(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor_list: list[torch.Tensor],
+        root: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: datetime.timedelta | float | None = None,
+    ) -> TorchWork:
+        """
+        Gives rank i tensor i of `root`'s list.
+
+        Args:
+            output_tensor: contiguous, any shape.
+            input_tensor_list: on the root N tensors with output_tensor.numel() elements each; ignored elsewhere, may be [].
+            root: rank that has the list.
+            async_op: False returns when the operation is done (GPU: ordered on the current stream);
+                True returns at once, the returned work's wait() finishes it.
+            hints: per-call hints of the backend; unknown keys are ignored.
+            timeout: limit of this operation; None: the communicator's default.
+        Returns:
+            TorchWork; a finished one for async_op=False.
+        Raises:
+            InvalidArgument: an argument differs from the above; nothing was sent.
+            Unsupported: the backend lacks the operation, dtype or device.
+            CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
+        Cost:
+            (N - 1) * B bytes sent by the root.
+        """
+    def send(
+        self,
+        tensor: torch.Tensor,
+        dst: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: datetime.timedelta | float | None = None,
+    ) -> TorchWork:
+        """
+        Sends `tensor` to rank `dst`; pairs in order with its recv.
+
+        Args:
+            tensor: contiguous, any shape.
+            dst: receiving rank.
+            async_op: False returns when the operation is done (GPU: ordered on the current stream);
+                True returns at once, the returned work's wait() finishes it.
+            hints: per-call hints of the backend; unknown keys are ignored.
+            timeout: limit of this operation; None: the communicator's default.
+        Returns:
+            TorchWork; a finished one for async_op=False.
+        Raises:
+            InvalidArgument: an argument differs from the above; nothing was sent.
+            Unsupported: the backend lacks the operation, dtype or device.
+            CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
+        Cost:
+            B bytes sent, one message.
+        """
+    def set_hints(self, hints: collections.abc.Mapping[str, str]) -> None:
+        """
+        Fallback hints of later operations. Raises Unsupported where the backend cannot.
+        """
+    def set_timeout(self, timeout: datetime.timedelta) -> None:
+        """
+        Default limit of later operations. Raises Unsupported where the backend cannot.
+        """
+    def split(
+        self,
+        ranks: collections.abc.Sequence[int] | None = None,
+        name: str | None = None,
+        hints: dict[str, str] | None = None,
+        timeout: datetime.timedelta | float | None = None,
+        *,
+        rank_groups: collections.abc.Sequence[collections.abc.Sequence[int]] | None = None,
+    ) -> TorchComm | None:
+        """
+        A communicator of some of this one's ranks. Collective: every rank calls it.
+
+            Args:
+                ranks: ranks of the group, in the order of the new ranks; [] takes no part.
+                name: name of the child; None: this one's name and a counter.
+                hints: dict[str, str] of the child; nothing is inherited.
+                timeout: limit of the child's operations; None: TORCHCOMM_TIMEOUT_SECONDS.
+                rank_groups: older form instead of `ranks`: disjoint groups, of which the one that holds
+                    this rank counts.
+            Returns:
+                TorchComm, or None where this rank is in no group.
+            Raises:
+                InvalidArgument: a rank out of range or twice, or this rank missing from a non-empty list;
+                    nothing was created.
+            Cost: one connection set-up among the group.
+
+        """
+    def tensor_deregister(self, tensor: torch.Tensor) -> None:
+        """
+        Takes tensor_register() back. Raises Unsupported where the backend has no such step.
+        """
+    def tensor_register(self, tensor: torch.Tensor) -> None:
+        """
+        Registers memory ahead of use. Raises Unsupported where the backend has no such step.
+        """
+    def unsafe_get_backend(self) -> TorchCommBackend:
+        """
+        Deprecated spelling of get_backend_impl().
+        """
+    def window_allocate(
+        self,
+        window_size: typing.SupportsInt | typing.SupportsIndex,
+        cpu_buf: bool = False,
+        signal_size: typing.SupportsInt | typing.SupportsIndex | None = None,
+    ) -> TorchCommWindow:
+        """
+        Older form of new_window: allocates `window_size` bytes. Raises Unsupported where the backend has no windows.
+        """
+    @property
+    def mem_allocator(self) -> typing.Any:
+        """
+        Older spelling of get_mem_allocator().
+        """
+
+def _backend_library_variable(name: str) -> str:
+    """
+    The environment variable that names the library of backend `name`.
+    """
+
+def _create_prefix_store(
+    prefix: str, timeout: datetime.timedelta = ...
+) -> torch._C._distributed_c10d.Store:
+    """
+    The store at MASTER_ADDR:MASTER_PORT under `prefix`; rank 0 serves it unless the launcher does.
+
+    Raises CommTimeout or PeerFailed naming the address within `timeout`.
+    """
+
+def _dup_prefix_store(
+    prefix: str,
+    bootstrap_store: torch._C._distributed_c10d.Store,
+    timeout: datetime.timedelta = ...,
+) -> torch._C._distributed_c10d.Store:
+    """
+    A new store under `prefix`, served by rank 0 and announced through `bootstrap_store`. Collective.
+
+    Raises CommTimeout or PeerFailed naming the address within `timeout`.
+    """
+
+def _environment() -> list:
+    """
+    list[dict]: every environment variable the library reads: name, type, default, doc.
+    """
+
+def _event_ring() -> dict:
+    """
+    dict: capacity of the event ring, events recorded so far, events skipped.
+    """
+
+def _is_backend_registered(name: str) -> bool:
+    """
+    True if new_comm finds `name` without loading anything.
+    """
+
+def _new_comm(backend: str, device: torch.device, name: str, options: CommOptions) -> TorchComm:
+    """
+    new_comm() with all its arguments decided.
+    """
+
+def _read_events() -> list:
+    """
+    list[dict]: the process's event ring, oldest first.
+    """
+
+def _registered_backends() -> list[str]:
+    """
+    Names of the backends that are loaded, sorted.
+    """
+
+def get_mem_allocator(backend: str) -> typing.Any:
+    """
+    The allocator of a loaded backend, for torch.cuda.MemPool. Raises Unsupported where there is none.
+    """
+
+def register_backend(name: str, backend_class: typing.Any) -> None:
+    """
+    Makes `backend_class` available to new_comm under `name`.
+
+    A new instance is made for each communicator. The first registration of a name wins; the class is not checked before it is used.
+    """
+
+SendPostHookArgs = CollectivePostHookArgs
+RecvPostHookArgs = CollectivePostHookArgs
+BroadcastPostHookArgs = CollectivePostHookArgs
+AllReducePostHookArgs = CollectivePostHookArgs
+ReducePostHookArgs = CollectivePostHookArgs
+AllGatherPostHookArgs = CollectivePostHookArgs
+AllGatherVPostHookArgs = CollectivePostHookArgs
+AllGatherSinglePostHookArgs = CollectivePostHookArgs
+ReduceScatterPostHookArgs = CollectivePostHookArgs
+ReduceScatterVPostHookArgs = CollectivePostHookArgs
+ReduceScatterSinglePostHookArgs = CollectivePostHookArgs
+AllToAllSinglePostHookArgs = CollectivePostHookArgs
+AllToAllVSinglePostHookArgs = CollectivePostHookArgs
+AllToAllPostHookArgs = CollectivePostHookArgs
+BarrierPostHookArgs = CollectivePostHookArgs
+ScatterPostHookArgs = CollectivePostHookArgs
+GatherPostHookArgs = CollectivePostHookArgs
+GatherSinglePostHookArgs = CollectivePostHookArgs

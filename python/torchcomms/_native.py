@@ -1,0 +1,57 @@
+"""Loads the native core, or says in one sentence why it cannot be loaded."""
+
+import importlib
+import os
+import sys
+import warnings
+
+_TRUE = ("1", "true", "yes", "y")
+
+
+def _torch_minor(version: str) -> str:
+    """ "2.15" of "2.15.0+cu132"."""
+    return ".".join(version.split("+")[0].split(".")[:2])
+
+
+def _check_torch() -> None:
+    import torch
+
+    from torchcomms._build_info import TORCH_MINOR
+
+    found = _torch_minor(torch.__version__)
+    if found != TORCH_MINOR:
+        raise ImportError(
+            f"torchcomms was built for torch {TORCH_MINOR} but torch {torch.__version__} is"
+            " installed: reinstall torchcomms in this environment (pip install --force-reinstall"
+            f" --no-deps torchcomms) or install torch {TORCH_MINOR}"
+        )
+
+
+def _warn_once(error: Exception) -> None:
+    """If the user asked torch to use us. A failed import is tried again: the mark outlives us."""
+    asked = os.environ.get("TORCH_DISTRIBUTED_USE_TORCHCOMMS", "").strip().lower() in _TRUE
+    if not asked or hasattr(sys, "_torchcomms_warned"):
+        return
+    sys._torchcomms_warned = True  # type: ignore[attr-defined]
+    warnings.warn(
+        "TORCH_DISTRIBUTED_USE_TORCHCOMMS is set, but torchcomms cannot be loaded and"
+        f" torch.distributed uses its own backends: {error}",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
+def load() -> None:
+    """Imports ``torchcomms._comms``. Raises ImportError alone, whatever is wrong.
+
+    torch.distributed imports this package on its own account and takes an ImportError as "not
+    there". If the user asked it to use us, it would say nothing: so we do, once.
+    """
+    try:
+        _check_torch()
+        importlib.import_module("torchcomms._comms")
+    except Exception as error:
+        _warn_once(error)
+        if isinstance(error, ImportError):
+            raise
+        raise ImportError(f"torchcomms cannot be loaded: {error}") from error

@@ -1,0 +1,149 @@
+"""``new_comm`` in both generations of the API."""
+
+import itertools
+import os
+from typing import Any
+
+import torch
+
+from torchcomms import _comms
+from torchcomms._backends import _load_backend, is_backend_built
+
+_OMITTED = "<omitted>"
+_unnamed = itertools.count()
+
+# Third and following positional arguments, older order: name and store changed places.
+_OLDER_ORDER = ("abort_process_on_timeout_or_error", "timeout", "store", "name", "hints")
+_ORDER = (
+    "name",
+    "abort_process_on_timeout_or_error",
+    "timeout",
+    "is_high_priority_stream",
+    "store",
+    "enable_reconfigure",
+    "hints",
+)
+
+
+def _wrong_type(argument: str, expected: str, value: object) -> TypeError:
+    return TypeError(
+        f"new_comm(): argument '{argument}' must be {expected}, not {type(value).__name__}"
+    )
+
+
+def _by_name(positional: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
+    """All arguments after `device` by name. A text in third place is the newer order."""
+    older = bool(positional) and not isinstance(positional[0], str)
+    if older and positional[0] is not None and not isinstance(positional[0], bool):
+        raise _wrong_type("name", "str", positional[0])
+    order = _OLDER_ORDER if older else _ORDER
+    if len(positional) > len(order):
+        raise TypeError(
+            f"new_comm() takes at most {len(order) + 2} positional arguments,"
+            f" {len(positional) + 2} were given"
+        )
+    arguments = dict(zip(order, positional, strict=False))
+    for name, value in keywords.items():
+        if name not in _ORDER and name != "options":
+            raise TypeError(f"new_comm() got an unexpected keyword argument '{name}'")
+        if name in arguments:
+            raise TypeError(f"new_comm() got multiple values for argument '{name}'")
+        arguments[name] = value
+    return arguments
+
+
+def _comm_options(arguments: dict[str, Any]) -> _comms.CommOptions:
+    """`options`, overridden by what is given explicitly; the environment fills the rest."""
+    given = arguments.get("options")
+    if given is not None and not isinstance(given, _comms.CommOptions):
+        raise _wrong_type("options", "CommOptions or None", given)
+    options = _comms.CommOptions()
+    if given is not None:
+        options.abort_process_on_timeout_or_error = given.abort_process_on_timeout_or_error
+        options.timeout = given.timeout
+        options.enable_reconfigure = given.enable_reconfigure
+        options.store = given.store
+        options.hints = given.hints
+    for name in ("abort_process_on_timeout_or_error", "timeout", "store"):
+        if arguments.get(name) is not None:
+            setattr(options, name, arguments[name])
+    hints = arguments.get("hints")
+    if hints is not None:
+        if not isinstance(hints, dict):
+            raise _wrong_type("hints", "dict[str, str] or None", hints)
+        for key, value in hints.items():
+            if not isinstance(key, str) or not isinstance(value, str):
+                raise _wrong_type(f"hints[{key!r}]", "str, with a str as key", value)
+        options.hints = {**options.hints, **hints}
+    if arguments.get("enable_reconfigure"):
+        options.enable_reconfigure = True
+    priority = arguments.get("is_high_priority_stream")
+    if priority is not None:
+        options.hints = {"is_high_priority_stream": str(bool(priority)), **options.hints}
+    return options
+
+
+def _name(arguments: dict[str, Any]) -> str:
+    """The name given, or one that all ranks make alike: they create in the same order."""
+    name = arguments.get("name", _OMITTED)
+    if name is _OMITTED and arguments.get("options") is not None:
+        name = arguments["options"].name or _OMITTED
+    if name is _OMITTED:
+        return f"comm_{next(_unnamed)}"
+    if not isinstance(name, str):
+        raise _wrong_type("name", "str", name)
+    return name
+
+
+def _find(backend: str) -> None:
+    """Makes sure that the native factory knows `backend`, or can load its library."""
+    if is_backend_built(backend):
+        _load_backend(backend)
+    elif not _comms._is_backend_registered(backend):
+        variable = _comms._backend_library_variable(backend)
+        if not os.environ.get(variable):
+            _load_backend(backend)  # raises, naming what is installed
+
+
+def new_comm(backend: str, device: torch.device, *args: Any, **kwargs: Any) -> _comms.TorchComm:
+    """Connects this process with the job's other ranks. Collective: every rank calls it.
+
+    ``new_comm(backend, device, name, abort_process_on_timeout_or_error=None, timeout=None,
+    is_high_priority_stream=None, store=None, enable_reconfigure=False, hints=None, options=None)``
+
+    The older positional order ``(backend, device, abort_process_on_timeout_or_error, timeout,
+    store, name, hints)`` is understood too: a text in third place is the newer one.
+
+    Args:
+        backend: an installed or registered name, see ``built_backends()``: "gloo", "fake", ...
+        device: torch.device of the tensors. Without index: chosen by rank on accelerators.
+        name: str, the communicator's name, the same on all ranks; left out: a name by order of
+            creation.
+        abort_process_on_timeout_or_error: may a failure that nobody looks at end the process;
+            None: TORCHCOMM_ABORT_ON_ERROR.
+        timeout: timedelta or float seconds, per operation and for the start-up; None:
+            TORCHCOMM_TIMEOUT_SECONDS.
+        is_high_priority_stream: ask for a high-priority internal stream (accelerators).
+        store: torch.distributed.Store for the rendezvous; None: found from the launcher's
+            variables.
+        enable_reconfigure: create without connecting; ``reconfigure()`` connects.
+        hints: dict[str, str] for the backend; unknown keys are ignored.
+        options: CommOptions; explicit arguments win over its fields.
+    Returns:
+        TorchComm.
+    Raises:
+        BackendUnavailable (a ModuleNotFoundError): no such backend.
+        InvalidArgument, TypeError: a wrong argument or environment value; nothing was sent.
+        CommTimeout, PeerFailed: the start-up did not finish in time; names the phase, the address
+            and the missing ranks.
+    Cost: one rendezvous over the store; a few messages per rank.
+    """
+    if not isinstance(backend, str):
+        raise _wrong_type("backend", "str", backend)
+    if not isinstance(device, torch.device):
+        raise _wrong_type("device", "torch.device", device)
+    arguments = _by_name(args, kwargs)
+    options = _comm_options(arguments)
+    name = _name(arguments)
+    _find(backend)
+    return _comms._new_comm(backend, device, name, options)

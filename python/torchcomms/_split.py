@@ -1,0 +1,69 @@
+"""``TorchComm.split`` in all generations of the API."""
+
+import datetime
+import itertools
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+from torchcomms._comms import InvalidArgument, TorchComm
+
+_counters: "WeakKeyDictionary[TorchComm, itertools.count[int]]" = WeakKeyDictionary()
+
+
+def _own_group(comm: TorchComm, groups: Sequence[Sequence[int]]) -> list[int]:
+    """The group that holds this rank; empty if none does."""
+    own = [list(group) for group in groups if comm.get_rank() in group]
+    if len(own) > 1:
+        raise InvalidArgument(
+            f"split on '{comm.get_name()}': rank {comm.get_rank()} stands in {len(own)} of the"
+            " rank_groups; groups must not overlap"
+        )
+    return own[0] if own else []
+
+
+def split(
+    self: TorchComm,
+    ranks: Sequence[int] | None = None,
+    name: str | None = None,
+    hints: dict[str, str] | None = None,
+    timeout: datetime.timedelta | float | None = None,
+    *,
+    rank_groups: Sequence[Sequence[int]] | None = None,
+) -> TorchComm | None:
+    """A communicator of some of this one's ranks. Collective: every rank calls it.
+
+    Args:
+        ranks: ranks of the group, in the order of the new ranks; [] takes no part.
+        name: name of the child; None: this one's name and a counter.
+        hints: dict[str, str] of the child; nothing is inherited.
+        timeout: limit of the child's operations; None: TORCHCOMM_TIMEOUT_SECONDS.
+        rank_groups: older form instead of `ranks`: disjoint groups, of which the one that holds
+            this rank counts.
+    Returns:
+        TorchComm, or None where this rank is in no group.
+    Raises:
+        InvalidArgument: a rank out of range or twice, or this rank missing from a non-empty list;
+            nothing was created.
+    Cost: one connection set-up among the group.
+    """
+    if (ranks is None) == (rank_groups is None):
+        raise TypeError("split() takes either 'ranks' or 'rank_groups'")
+    if rank_groups is not None:
+        ranks = _own_group(self, rank_groups)
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"split(): argument 'name' must be str, not {type(name).__name__}")
+    if isinstance(ranks, str):
+        raise TypeError("split(): argument 'ranks' must be list[int], not str")
+    if name is None:
+        counter = _counters.setdefault(self, itertools.count())
+        name = f"{self.get_name()}_split{next(counter)}"
+    assert ranks is not None
+    child = self._split(list(ranks), name, hints, timeout)
+    # In no group: this rank took its part in the split all the same.
+    return None if rank_groups is not None and not ranks else child
+
+
+def _install() -> None:
+    """Makes split a method: the native class leaves its two older forms to Python."""
+    split.__qualname__ = "TorchComm.split"
+    TorchComm.split = split  # type: ignore[method-assign, assignment]

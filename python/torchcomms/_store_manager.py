@@ -1,0 +1,5 @@
+"""Stores for programs that need one beside a communicator's own."""
+
+from torchcomms._comms import _create_prefix_store, _dup_prefix_store
+
+__all__ = ["_create_prefix_store", "_dup_prefix_store"]

@@ -1,0 +1,39 @@
+"""Plain text tables: what the event reader, doctor, the benchmarks and the demo print.
+
+No colour and no box characters, so that the output can be piped, grepped and pasted into an issue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def table(
+    headers: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable[int] = ()
+) -> str:
+    """Lines up `rows` under `headers`, two spaces apart; columns in `right` are right-aligned.
+
+    `None` prints as "-". The result has no trailing newline and no trailing blanks.
+    """
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    widths = [max(len(line[i]) for line in [list(headers), *cells]) for i in range(len(headers))]
+    to_right = set(right)
+
+    def line(parts: Sequence[str]) -> str:
+        padded = (
+            part.rjust(width) if i in to_right else part.ljust(width)
+            for i, (part, width) in enumerate(zip(parts, widths, strict=True))
+        )
+        return "  ".join(padded).rstrip()
+
+    return "\n".join([line(headers), line(["-" * width for width in widths]), *map(line, cells)])
+
+
+def human_bytes(count: int) -> str:
+    """8 -> "8", 1024 -> "1K", 1536 -> "1.5K", 67108864 -> "64M": sizes as `bench` takes them."""
+    value = float(count)
+    for unit in ("", "K", "M", "G"):
+        if value < 1024 or unit == "G":
+            return f"{value:.1f}".rstrip("0").rstrip(".") + unit
+        value /= 1024
+    raise AssertionError("unreachable: the last unit always returns")

@@ -1,0 +1,41 @@
+"""One harness that measures every operation on every backend, beside torch.distributed.
+
+    plan = Plan(ops=["all_reduce"], backends=["gloo", "c10d:gloo"], sizes=parse_sizes("8,1K:1M"))
+    points = list(launch(plan, ranks=2))          # on processes of its own
+    points = list(run_here(plan, World.of_launcher("bench")))     # or in the processes of torchrun
+
+`torchcomms bench` is the command over it; `write_lines`, `points_table` and `plot` show the result.
+"""
+
+from torchcomms.bench.errors import BenchError
+from torchcomms.bench.exchange import OPERATIONS
+from torchcomms.bench.launch import launch
+from torchcomms.bench.measure import run_here
+from torchcomms.bench.overhead import CallCost, ImportCost, call_cost, import_cost
+from torchcomms.bench.plan import Plan
+from torchcomms.bench.plot import draw, plot, require_matplotlib
+from torchcomms.bench.result import Point
+from torchcomms.bench.show import compare_table, points_table, write_lines
+from torchcomms.bench.sizes import parse_sizes
+from torchcomms.bench.world import World
+
+__all__ = [
+    "OPERATIONS",
+    "BenchError",
+    "CallCost",
+    "ImportCost",
+    "Plan",
+    "Point",
+    "World",
+    "call_cost",
+    "compare_table",
+    "draw",
+    "import_cost",
+    "launch",
+    "parse_sizes",
+    "plot",
+    "points_table",
+    "require_matplotlib",
+    "run_here",
+    "write_lines",
+]

@@ -1,0 +1,111 @@
+"""What can be measured: a TorchComm of any backend, and torch.distributed as the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+import torch.distributed.config
+from torch.distributed.distributed_c10d import PrefixStore
+
+import torchcomms
+from torchcomms.bench.exchange import Call, Exchange
+from torchcomms.bench.plan import BASELINE
+from torchcomms.bench.world import LIMIT, World
+
+
+class Backend(Protocol):
+    """One side of a comparison."""
+
+    name: str
+    moves_data: bool
+
+    def call(self, exchange: Exchange, async_op: bool) -> Call | None:
+        """One sample of the timed loop, or None if this backend has no such operation."""
+
+    def algorithm(self, op: str) -> str:
+        """The word for how it is done, as far as the backend tells."""
+
+    def close(self) -> None: ...
+
+
+class Communicator:
+    """A TorchComm made for the measurement."""
+
+    def __init__(self, name: str, world: World, device: torch.device) -> None:
+        self.name = name
+        self.moves_data = name != "fake"
+        store = PrefixStore(name, world.store)
+        self._comm = torchcomms.new_comm(
+            name, device, name=f"bench_{name}", timeout=LIMIT, store=store
+        )
+
+    def call(self, exchange: Exchange, async_op: bool) -> Call | None:
+        return exchange.call(self._comm, async_op)
+
+    def algorithm(self, op: str) -> str:
+        chosen: dict[str, str] = self._comm.describe().get("algorithms", {})
+        return chosen.get(op, "default")
+
+    def close(self) -> None:
+        self._comm.finalize()
+
+
+class Baseline:
+    """A process group of torch.distributed, used through its public functions."""
+
+    moves_data = True
+
+    def __init__(self, name: str, world: World) -> None:
+        self.name = name
+        plain = name.removeprefix(BASELINE)
+        self._owns_default = not dist.is_initialized()
+        if self._owns_default:
+            store = PrefixStore(name, world.store)
+            dist.init_process_group(
+                plain, store=store, rank=world.rank, world_size=world.size, timeout=LIMIT
+            )
+            self._group: Any = dist.group.WORLD
+        else:
+            self._group = dist.new_group(backend=plain, timeout=LIMIT)
+
+    def call(self, exchange: Exchange, async_op: bool) -> Call | None:
+        bound = exchange.call_c10d(self._group, async_op)
+        if bound is not None:
+            try:
+                bound()
+            except RuntimeError as error:  # the only way in which c10d states its capabilities
+                if "does not support" not in str(error):
+                    raise
+                return None
+        return bound
+
+    def algorithm(self, op: str) -> str:
+        return "default"
+
+    def close(self) -> None:
+        dist.destroy_process_group(None if self._owns_default else self._group)
+
+
+@contextmanager
+def opened(names: Sequence[str], world: World, device: torch.device) -> Iterator[list[Backend]]:
+    """Opens the backends in order, on all ranks alike, and closes them in reverse."""
+    routed = getattr(torch.distributed.config, "use_torchcomms", False)
+    if routed:  # else the baseline would be us
+        torch.distributed.config.use_torchcomms = False
+    backends: list[Backend] = []
+    try:
+        for name in names:
+            baseline = name.startswith(BASELINE)
+            backends.append(
+                Baseline(name, world) if baseline else Communicator(name, world, device)
+            )
+        yield backends
+    finally:
+        if routed:
+            torch.distributed.config.use_torchcomms = True
+    for backend in reversed(backends):  # after a failure they are left to the process's exit
+        backend.close()

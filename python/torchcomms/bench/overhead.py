@@ -1,0 +1,130 @@
+"""What the library costs a Python program beside the communication: a call, and the import."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import repeat
+from time import perf_counter_ns
+
+import torch
+
+import torchcomms
+
+CALLS_PER_BLOCK = 100  # a call is near the clock's resolution, so blocks are timed, not calls
+_IMPORT_LIMIT_S = 120
+
+
+@dataclass(frozen=True)
+class CallCost:
+    """One way of calling. Each sample is the mean of a block of `calls_per_block` calls, loop
+    included, so p99 is that of blocks."""
+
+    call: str
+    p50_us: float
+    p99_us: float
+    blocks: int
+    calls_per_block: int = CALLS_PER_BLOCK
+
+    as_dict = asdict
+
+
+@dataclass(frozen=True)
+class ImportCost:
+    """Seconds of wall time from the interpreter's start to the end of its exit, medians of
+    interleaved fresh processes."""
+
+    torch_s: float
+    torch_and_torchcomms_s: float
+    added_s: float  # median of the differences inside a pair
+    pairs: int
+
+    as_dict = asdict
+
+
+def call_cost(blocks: int = 2000) -> list[CallCost]:
+    """Times an 8-byte all_reduce(async_op=False) of one rank on `fake`, which does nothing, so all
+    that is left is ours: argument conversion, validation, recording, the work object.
+
+    The ways of calling take turns, block by block.
+    """
+    comm = torchcomms.new_comm("fake", torch.device("cpu"), name="call_cost")
+    buffer = torch.zeros(2)
+    op = torchcomms.ReduceOp.SUM
+    all_reduce = comm.all_reduce
+
+    def positional() -> None:
+        for _ in repeat(None, CALLS_PER_BLOCK):
+            all_reduce(buffer, op, False)
+
+    def keywords() -> None:
+        for _ in repeat(None, CALLS_PER_BLOCK):
+            all_reduce(tensor=buffer, op=op, async_op=False)
+
+    def attribute() -> None:
+        for _ in repeat(None, CALLS_PER_BLOCK):
+            comm.all_reduce(buffer, op, async_op=False)
+
+    ways: dict[str, Callable[[], None]] = {
+        "all_reduce(tensor, op, False)": positional,
+        "all_reduce(tensor=, op=, async_op=)": keywords,
+        "comm.all_reduce(tensor, op, async_op=False)": attribute,
+    }
+    samples: dict[str, list[float]] = {name: [] for name in ways}
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for block in range(-blocks // 10, blocks):  # the first tenth warms up
+            for name, way in ways.items():
+                start = perf_counter_ns()
+                way()
+                took_us = (perf_counter_ns() - start) / CALLS_PER_BLOCK / 1e3
+                if block >= 0:
+                    samples[name].append(took_us)
+    finally:
+        if collecting:
+            gc.enable()
+    comm.finalize()
+    return [_call_cost(name, sorted(values)) for name, values in samples.items()]
+
+
+def _call_cost(name: str, ordered: list[float]) -> CallCost:
+    count = len(ordered)
+    return CallCost(
+        call=name,
+        p50_us=round(ordered[count // 2], 4),
+        p99_us=round(ordered[count * 99 // 100], 4),
+        blocks=count,
+    )
+
+
+# torch imports an installed torchcomms by itself, so without it means hiding it.
+_WITHOUT = "import sys; sys.modules['torchcomms'] = None; import torch"
+_WITH = "import torch; import torchcomms"
+
+
+def import_cost(pairs: int = 5) -> ImportCost:
+    """Times `import torch` alone and with torchcomms, in fresh processes that take turns."""
+    without, added, total = [], [], []
+    for pair in range(-1, pairs):  # the first pair fills the page cache
+        alone, both = _seconds(_WITHOUT), _seconds(_WITH)
+        if pair >= 0:
+            without.append(alone)
+            total.append(both)
+            added.append(both - alone)
+    return ImportCost(
+        torch_s=round(statistics.median(without), 4),
+        torch_and_torchcomms_s=round(statistics.median(total), 4),
+        added_s=round(statistics.median(added), 4),
+        pairs=pairs,
+    )
+
+
+def _seconds(program: str) -> float:
+    start = perf_counter_ns()
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=_IMPORT_LIMIT_S)
+    return (perf_counter_ns() - start) / 1e9

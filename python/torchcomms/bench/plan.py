@@ -1,0 +1,122 @@
+"""What to measure, checked before any process starts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+import torch.distributed as dist
+
+import torchcomms
+from torchcomms import _comms
+from torchcomms.bench.errors import BenchError
+from torchcomms.bench.exchange import operation
+
+DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float32,
+        torch.float64,
+        torch.float16,
+        torch.bfloat16,
+        torch.int8,
+        torch.uint8,
+        torch.int32,
+        torch.int64,
+    )
+}
+MODES = ("sync", "async")
+BASELINE = "c10d:"  # prefix of a torch.distributed backend
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run: every combination of its lists is one point, and a point's backends are interleaved.
+
+    `iterations` fixes the timed calls of a point; None takes as many as fit into `seconds` (for
+    each backend). They are cut into `rounds`; each round visits all backends in an order shuffled
+    from `seed`, so that drift of the machine meets all of them alike.
+    """
+
+    ops: Sequence[str]
+    backends: Sequence[str]
+    sizes: Sequence[int]
+    dtype: str = "float32"
+    modes: Sequence[str] = ("sync",)
+    device: str = "cpu"
+    seconds: float = 0.3
+    iterations: int | None = None
+    rounds: int = 10
+    seed: int = 1
+
+    def check(self, ranks: int) -> None:
+        """Raises BenchError for the first thing that cannot work, naming what is allowed."""
+        for label, values in (
+            ("operation", self.ops),
+            ("backend", self.backends),
+            ("size", self.sizes),
+            ("mode", self.modes),
+        ):
+            if not values:
+                raise BenchError(f"no {label} was given")
+            if len(set(values)) != len(values):
+                raise BenchError(f"a {label} is given twice in {', '.join(map(str, values))}")
+        self._check_numbers(ranks)
+        for name in self.ops:
+            if ranks < operation(name).min_ranks:
+                raise BenchError(f"{name} needs at least {operation(name).min_ranks} ranks")
+        for name in self.backends:
+            _check_backend(name, ranks)
+        _check_word("dtype", self.dtype, DTYPES)
+        for mode in self.modes:
+            _check_word("mode", mode, MODES)
+        try:
+            torch.device(self.device)
+        except RuntimeError:
+            raise BenchError(f"unknown device {self.device!r}; for example: cpu, cuda") from None
+
+    def _check_numbers(self, ranks: int) -> None:
+        for label, value in (("ranks", ranks), ("rounds", self.rounds), ("bytes", min(self.sizes))):
+            if value < 1:
+                raise BenchError(f"{label}: {value} is not at least 1")
+        if self.iterations is not None and self.iterations < 1:
+            raise BenchError(f"iterations: {self.iterations} is not at least 1")
+        if self.seconds <= 0:
+            raise BenchError(f"seconds: {self.seconds} is not above 0")
+
+    def points(self) -> int:
+        """How many lines a complete run gives."""
+        of_sizes = sum(1 if name == "barrier" else len(self.sizes) for name in self.ops)
+        return of_sizes * len(self.modes) * len(self.backends)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Plan:
+        return Plan(**json.loads(text))
+
+
+def _check_word(label: str, value: str, allowed: Iterable[str]) -> None:
+    if value not in allowed:
+        raise BenchError(f"unknown {label} {value!r}; allowed: {', '.join(allowed)}")
+
+
+def _check_backend(name: str, ranks: int) -> None:
+    if name == "fake" and ranks > 1:
+        raise BenchError(f"the backend fake always has 1 rank, not {ranks}: give --ranks 1")
+    if name.startswith(BASELINE):
+        known = [each for each in dist.Backend.backend_list if each != "undefined"]
+        if name.removeprefix(BASELINE) not in known:
+            raise BenchError(
+                f"unknown backend {name!r}: torch.distributed knows "
+                + ", ".join(BASELINE + each for each in known)
+            )
+    elif not (torchcomms.is_backend_built(name) or _comms._is_backend_registered(name)):
+        built = ", ".join(torchcomms.built_backends())
+        raise BenchError(
+            f"unknown backend {name!r}; built here: {built}; "
+            "c10d:<name> stands for torch.distributed, for example c10d:gloo"
+        )

@@ -1,0 +1,105 @@
+"""One measured point, and the facts about this machine that a number is worthless without."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import torchcomms
+from torchcomms import _build_info
+
+_TUNING = ("TORCHCOMM", "GLOO_", "NCCL_", "OMP_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A line of the result file. Times are of the slowest rank in each iteration, in microseconds;
+    bandwidths are in GB/s (1e9 bytes), computed from the median time."""
+
+    op: str
+    backend: str
+    algorithm: str
+    mode: str  # eager | graph | async
+    bytes: int
+    dtype: str
+    ranks: int
+    iterations: int
+    min_us: float
+    mean_us: float
+    p50_us: float
+    p99_us: float
+    algbw_gbps: float
+    busbw_gbps: float
+    correct: bool | None  # None: the backend moves no data
+    hardware: str
+    torch: str
+    torchcomms: str
+    commit: str | None
+    date: str
+    environment: dict[str, str]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Point:
+        return Point(**json.loads(text))
+
+
+def machine(device: str) -> dict[str, Any]:
+    """The fields of a point that are the same for a whole run."""
+    return {
+        "hardware": _hardware(device),
+        "torch": torch.__version__,
+        "torchcomms": torchcomms.__version__,
+        "commit": _commit(),
+        "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith(_TUNING)},
+    }
+
+
+def _hardware(device: str) -> str:
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    parts = [f"{_cpu()}, {len(os.sched_getaffinity(0))} cores, {memory_gib:.0f} GiB"]
+    if torch.device(device).type == "cuda":
+        parts.append(f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}")
+    return ", ".join(parts)
+
+
+def _cpu() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass  # not Linux: the architecture alone has to do
+    return platform.machine()
+
+
+def _commit() -> str | None:
+    """The commit of the working directory's checkout of torchcomms, "+" if it has changes; else
+    the one that this package was built from."""
+    try:
+        top = _git("rev-parse", "--show-toplevel")
+        if not Path(top, "python", "torchcomms").is_dir():
+            return _built_from()  # somebody else's repository
+        return _git("rev-parse", "--short=12", "HEAD") + ("+" if _git("status", "--short") else "")
+    except (OSError, subprocess.SubprocessError):
+        return _built_from()
+
+
+def _built_from() -> str | None:
+    return _build_info.COMMIT or None
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], capture_output=True, text=True, check=True, timeout=10
+    )
+    return done.stdout.strip()

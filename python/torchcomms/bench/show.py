@@ -1,0 +1,56 @@
+"""Points as text: a table, a comparison, JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from torchcomms._table import human_bytes, table
+from torchcomms.bench.errors import BenchError
+from torchcomms.bench.result import Point
+
+_HEADERS = (
+    "op", "mode", "ranks", "bytes", "backend", "p50 us", "p99 us", "algbw GB/s", "busbw GB/s",
+    "calls", "values",
+)  # fmt: skip
+
+
+def points_table(points: Sequence[Point]) -> str:
+    """One line a point."""
+    rows = [
+        (
+            p.op, p.mode, p.ranks, human_bytes(p.bytes), p.backend, f"{p.p50_us:.1f}",
+            f"{p.p99_us:.1f}", f"{p.algbw_gbps:.3f}", f"{p.busbw_gbps:.3f}", p.iterations,
+            {True: "ok", False: "WRONG", None: None}[p.correct],
+        )
+        for p in points
+    ]  # fmt: skip
+    return table(_HEADERS, rows, right=(2, 3, 5, 6, 7, 8, 9))
+
+
+def compare_table(points: Sequence[Point]) -> str:
+    """One line an operation, mode and size: the medians side by side, and how many times as long
+    the first backend takes as each other one (below 1: the first is faster)."""
+    backends = list(dict.fromkeys(p.backend for p in points))
+    if len(backends) < 2:
+        raise BenchError("a comparison needs at least two backends")
+    by_place: dict[tuple[str, str, int], dict[str, float]] = {}
+    for p in points:
+        by_place.setdefault((p.op, p.mode, p.bytes), {})[p.backend] = p.p50_us
+    first, *others = backends
+    headers = ["op", "mode", "bytes", *(f"{b} us" for b in backends)]
+    headers += [f"{first} / {other}" for other in others]
+    rows = []
+    for (op, mode, size), medians in by_place.items():
+        row: list[object] = [op, mode, human_bytes(size)]
+        row += [f"{medians[b]:.1f}" if b in medians else None for b in backends]
+        for other in others:
+            both = first in medians and other in medians
+            row.append(f"{medians[first] / medians[other]:.3f}" if both else None)
+        rows.append(row)
+    return table(headers, rows, right=range(2, len(headers)))
+
+
+def write_lines(points: Iterable[Point], path: Path) -> None:
+    """Writes one JSON object a line, replacing the file."""
+    path.write_text("".join(point.to_json() + "\n" for point in points))

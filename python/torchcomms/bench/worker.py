@@ -1,0 +1,42 @@
+"""One measuring process: `python -m torchcomms.bench.worker`, started by `launch`.
+
+Rank, size and store come from torchrun's variables, the plan and the descriptor to answer on from
+the command line. Answers are JSON lines, each written at once, so that ranks may share the pipe.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from torchcomms.bench.measure import run_here
+from torchcomms.bench.plan import Plan
+from torchcomms.bench.world import World
+
+
+def main(plan: Plan, answers: int) -> int:
+    rank = int(os.environ["RANK"])
+
+    def answer(kind: str, content: str) -> None:
+        os.write(answers, (json.dumps([kind, content]) + "\n").encode())
+
+    def progress(label: str) -> None:
+        if rank == 0:
+            answer("progress", label)
+
+    try:
+        world = World.of_launcher("torchcomms_bench")
+        for point in run_here(plan, world, progress, lambda text: answer("note", text)):
+            answer("point", point.to_json())
+        world.barrier()  # rank 0 may serve the store: it stays until all are done
+    except BrokenPipeError:
+        return 1  # the launcher is gone
+    except Exception as error:
+        answer("error", f"rank {rank}: {type(error).__name__}: {error}"[:2000])
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Plan.from_json(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,65 @@
+"""The processes that measure together, and the neutral channel between them.
+
+The harness's own barriers and exchanges go through a Gloo group of its own, never through what is
+being measured, so that they cost every backend the same.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+
+from torchcomms.bench.errors import BenchError
+
+LIMIT = timedelta(seconds=60)  # no single step of a measurement takes longer
+
+
+@dataclass
+class World:
+    """This process's place among the measuring ones. One thread."""
+
+    rank: int
+    size: int
+    store: Store
+    _control: Any = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.size > 1:
+            prefixed = PrefixStore("control", self.store)
+            self._control = dist.ProcessGroupGloo(prefixed, self.rank, self.size, LIMIT)
+
+    @staticmethod
+    def of_launcher(purpose: str) -> World:
+        """Joins the world of torchrun's variables, under keys of its own named `purpose`.
+
+        Raises BenchError when the variables are missing.
+        """
+        missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR") if name not in os.environ]
+        if missing:
+            raise BenchError(f"{', '.join(missing)} not set: start this with torchrun")
+        store, rank, size = next(rendezvous("env://", timeout=LIMIT))
+        return World(rank, size, PrefixStore(purpose, store))
+
+    def barrier(self) -> None:
+        """Returns when every rank has come here."""
+        if self._control is not None:
+            self._control.barrier().wait()
+
+    def gather(self, values: torch.Tensor) -> torch.Tensor:
+        """(n,) int64 from every rank -> (size, n), on every rank."""
+        if self._control is None:
+            return values.unsqueeze(0)
+        rows = [torch.empty_like(values) for _ in range(self.size)]
+        self._control.allgather([rows], [values]).wait()
+        return torch.stack(rows)
+
+    def agree(self, value: int) -> int:
+        """Rank 0's `value`, on every rank."""
+        return int(self.gather(torch.tensor([value]))[0, 0])

@@ -1,0 +1,23 @@
+"""The `torchcomms` command: doctor, bench, events.
+
+A thin layer over `torchcomms.doctor`, `torchcomms.bench` and `torchcomms.events`. typer and rich
+are imported by `main()` only: a program that imports torchcomms never pays for them.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Runs the command line of this process and exits with its status."""
+    try:
+        from torchcomms.cli.app import app
+    except ModuleNotFoundError as error:
+        if error.name not in ("typer", "rich"):
+            raise
+        sys.exit(
+            f"torchcomms: the command line needs {error.name}, which is not installed here: "
+            f"{sys.executable} -m pip install typer rich"
+        )
+    app(prog_name="torchcomms")

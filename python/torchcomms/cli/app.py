@@ -1,0 +1,29 @@
+"""The command tree. Each command's module says what it takes; this file only names them."""
+
+from __future__ import annotations
+
+import typer
+
+from torchcomms.cli.bench import bench
+from torchcomms.cli.doctor import doctor
+from torchcomms.cli.events import events
+
+app = typer.Typer(
+    help="Tools around torchcomms: look at this machine, measure it, read what happened.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(doctor)
+app.command()(bench)
+app.command()(events)
+
+
+@app.callback(invoke_without_command=True)
+def _common(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
+    if version:
+        import torchcomms
+
+        print(torchcomms.__version__)
+        raise typer.Exit()

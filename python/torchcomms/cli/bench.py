@@ -1,0 +1,208 @@
+"""`torchcomms bench`: arguments in, points out."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from torchcomms.bench import Plan, Point
+
+Report = Callable[[str], None]
+
+
+def bench(
+    ops: Annotated[
+        list[str] | None,
+        typer.Argument(help="Operations (all_reduce, send_recv, ...), `all`, or `overhead`."),
+    ] = None,
+    *,
+    backend: Annotated[
+        str, typer.Option(help="Comma list; c10d:<name> is torch.distributed, as a baseline.")
+    ] = "gloo,c10d:gloo",
+    ranks: Annotated[
+        int | None, typer.Option(help="Processes to start (2); under torchrun: its own.")
+    ] = None,
+    sizes: Annotated[
+        str, typer.Option("--bytes", help="8 | 1K | 1K:64M (doubling) | 1K:64M:4 | comma list.")
+    ] = "8,1K:1M:4",
+    dtype: Annotated[str, typer.Option(help="Element type, for example bfloat16.")] = "float32",
+    mode: Annotated[str, typer.Option(help="Comma list of sync, async.")] = "sync",
+    device: Annotated[str, typer.Option(help="Where the tensors are: cpu, cuda.")] = "cpu",
+    seconds: Annotated[float, typer.Option(help="Time for each point of each backend.")] = 0.3,
+    iterations: Annotated[
+        int | None, typer.Option(help="Timed calls a point, instead of --seconds.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Turns that the backends take at a point.")] = 10,
+    seed: Annotated[int, typer.Option(help="Of the order in which backends take turns.")] = 1,
+    plot: Annotated[Path | None, typer.Option(help="Draw to this .png, .svg or .pdf.")] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write JSON lines here; - is stdout, no table.")
+    ] = None,
+    show_table: Annotated[bool, typer.Option("--table/--no-table", help="Print the table.")] = True,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Print medians side by side, and their ratios.")
+    ] = False,
+) -> None:
+    """Measure operations on one or several backends in the same run.
+
+    The backends take turns at every point, so drift of the machine hits all alike. Times are of the
+    slowest rank in each iteration; busbw uses the factors of nccl-tests. Values are checked after
+    the timed loop; a wrong one makes the exit status 1. `overhead` measures what a call and the
+    import of this package cost a Python program.
+    """
+    from torchcomms.bench import OPERATIONS, BenchError, Plan, parse_sizes
+
+    names = list(ops or ["all_reduce"])
+    outputs = Outputs(plot, json_path, show_table, compare)
+    try:
+        outputs.check()
+        if "overhead" in names:
+            if len(names) > 1:
+                raise BenchError("overhead is measured alone, not together with operations")
+            _overhead(json_path)
+            return
+        plan = Plan(
+            ops=list(OPERATIONS) if names == ["all"] else names,
+            backends=_split(backend),
+            sizes=parse_sizes(sizes),
+            dtype=dtype,
+            modes=_split(mode),
+            device=device,
+            seconds=seconds,
+            iterations=iterations,
+            rounds=rounds,
+            seed=seed,
+        )
+        if compare and len(plan.backends) < 2:
+            raise BenchError("--compare needs at least two backends")
+        points = _measure(plan, ranks, outputs)
+        outputs.write(points)
+        if any(point.correct is False for point in points):
+            raise typer.Exit(1)
+    except BenchError as error:
+        print(f"torchcomms bench: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where the points go."""
+
+    picture: Path | None
+    json_path: Path | None
+    table: bool
+    compare: bool
+
+    @property
+    def lines_to_stdout(self) -> bool:
+        return self.json_path == Path("-")
+
+    def check(self) -> None:
+        """Raises BenchError now for what would fail after the measurement."""
+        from torchcomms.bench import BenchError, require_matplotlib
+
+        if self.picture is not None:
+            require_matplotlib(self.picture)
+        for path in (self.picture, self.json_path):
+            if path is not None and not path.parent.is_dir():
+                raise BenchError(f"{path}: there is no folder {path.parent}")
+
+    def write(self, points: list[Point]) -> None:
+        from torchcomms.bench import compare_table, plot, points_table, write_lines
+
+        if not points:
+            return  # not rank 0, or nothing could be measured; that has been said
+        if self.json_path is not None and not self.lines_to_stdout:
+            write_lines(points, self.json_path)
+        if self.table and not self.lines_to_stdout:
+            print(points_table(points))
+        if self.compare and not self.lines_to_stdout:
+            print("\n" + compare_table(points))
+        if self.picture is not None:
+            plot(points, self.picture)
+
+
+def _measure(plan: Plan, ranks: int | None, outputs: Outputs) -> list[Point]:
+    from torchcomms.bench import BenchError, World, launch, run_here
+
+    points = []
+    with _progress(plan) as (progress, note):
+        world = None
+        if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+            world = World.of_launcher("torchcomms_bench")
+            if ranks not in (None, world.size):
+                raise BenchError(f"ranks: the launcher has started {world.size}, not {ranks}")
+            source: Iterator[Point] = run_here(plan, world, progress, note)
+        else:
+            source = launch(plan, 2 if ranks is None else ranks, progress, note)
+        for point in source:
+            points.append(point)
+            if outputs.lines_to_stdout:
+                print(point.to_json(), flush=True)
+        if world is not None:
+            world.barrier()  # rank 0 may serve the store
+    return points
+
+
+@contextmanager
+def _progress(plan: Plan) -> Iterator[tuple[Report, Report]]:
+    """A bar on stderr where a person watches; elsewhere notes only."""
+    if not sys.stderr.isatty() or os.environ.get("RANK", "0") != "0":
+        yield (lambda label: None), (lambda text: print(text, file=sys.stderr))
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting processes", total=plan.points() // len(plan.backends))
+        begun = False
+
+        def progress(label: str) -> None:
+            nonlocal begun
+            bar.update(task, description=label, advance=1 if begun else 0)
+            begun = True
+
+        yield progress, bar.console.print
+
+
+def _overhead(json_path: Path | None) -> None:
+    from torchcomms._table import table
+    from torchcomms.bench import call_cost, import_cost
+    from torchcomms.bench.result import machine
+
+    calls, imports = call_cost(), import_cost()
+    rows = [(c.call, f"{c.p50_us:.3f}", f"{c.p99_us:.3f}") for c in calls]
+    facts = machine("cpu")
+    lines = [{"measure": "call", **c.as_dict(), **facts} for c in calls]
+    lines.append({"measure": "import", **imports.as_dict(), **facts})
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    if json_path == Path("-"):
+        print(text, end="")
+        return
+    if json_path is not None:
+        json_path.write_text(text)
+    print("8-byte all_reduce of one rank on fake, async_op=False")
+    print(table(("call", "p50 us", "p99 us"), rows, right=(1, 2)))
+    print(f"(each sample is the mean over a block of {calls[0].calls_per_block} calls)\n")
+    print(f"import torch                     {imports.torch_s:.3f} s")
+    print(f"import torch; import torchcomms  {imports.torch_and_torchcomms_s:.3f} s")
+    print(f"added                            {imports.added_s:+.3f} s")
+    print(f"(medians of {imports.pairs} pairs of processes, interleaved)")

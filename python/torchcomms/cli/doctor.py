@@ -1,0 +1,41 @@
+"""`torchcomms doctor`: look, print, exit with 0 or 1."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from torchcomms.doctor.report import Level
+
+_COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+
+def doctor(
+    *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of text.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(min=1, help="Seconds for the all_reduce of each backend.")
+    ] = 15.0,
+) -> None:
+    """Examine this machine: versions, libraries, backends, limits, network, launcher.
+
+    Runs one all_reduce on two processes for every backend that works here, and says for every other
+    one why it does not. Exit status 0: no problem was found; 1: some, each with what to do.
+    """
+    from torchcomms.doctor import examine, to_text
+
+    report = examine(timeout)
+    if as_json:
+        print(json.dumps(report.to_dict(), indent=2))
+    else:
+        typer.echo(to_text(report, _mark))
+    raise typer.Exit(0 if report.ok else 1)
+
+
+def _mark(level: Level, text: str) -> str:
+    return typer.style(text, fg=_COLOURS[level], bold=level != "ok")

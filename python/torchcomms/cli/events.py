@@ -1,0 +1,34 @@
+"""`torchcomms events`: what the event ring looks like."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+
+def events(
+    as_json: bool = typer.Option(False, "--json", help="Print the raw records as JSON lines."),
+) -> None:
+    """Run a few operations on the `fake` backend and print the events they left.
+
+    Every process keeps such a ring, always. In your own program call
+    torchcomms.events.print_table(), or set TORCHCOMM_EVENTS_PRINT=1 to have it printed at exit.
+    """
+    import torch
+
+    import torchcomms
+    from torchcomms import events as ring
+
+    comm = torchcomms.new_comm("fake", torch.device("cpu"), name="demonstration")
+    data = torch.ones(1024)
+    comm.all_reduce(data, torchcomms.ReduceOp.SUM, False)
+    comm.broadcast(data, 0, True).wait()
+    comm.all_gather_single(torch.empty(1024), data, False)
+    comm.barrier(False)
+    comm.finalize()
+    if as_json:
+        for event in ring.read():
+            print(json.dumps(event))
+    else:
+        ring.print_table()

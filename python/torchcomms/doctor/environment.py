@@ -1,0 +1,138 @@
+"""The variables that steer torchcomms: who this rank is, and whether every value can be read."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from torchcomms import _comms
+from torchcomms.doctor.report import Section
+
+
+class Launcher(NamedTuple):
+    """Who sets rank and size, under which names; `methods` of the selector look at it."""
+
+    name: str
+    methods: tuple[str, ...]  # none: every one
+    rank: str
+    sizes: tuple[str, ...]  # the first that is set counts
+
+
+_SELECTOR = "TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD"
+# In the order in which new_comm looks at them.
+_LAUNCHERS = (
+    Launcher("torchcomms", (), "TORCHCOMM_RANK", ("TORCHCOMM_SIZE",)),
+    Launcher("Open MPI", ("auto", "mpi"), "OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",)),
+    Launcher("PMI", ("auto", "mpi"), "PMI_RANK", ("PMI_SIZE",)),
+    Launcher(
+        "PALS",
+        ("auto", "pals"),
+        "PALS_RANKID",
+        ("PALS_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE"),
+    ),
+    Launcher("torchrun", ("auto", "torchrun"), "RANK", ("WORLD_SIZE",)),
+    Launcher("Slurm", ("auto", "slurm"), "SLURM_PROCID", ("SLURM_NTASKS",)),
+)
+_SHOWN = re.compile(
+    r"TORCHCOMM|MASTER_|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)$|TORCHELASTIC_|TORCH_DISTRIBUTED_"
+    r"|OMPI_COMM_WORLD_|PMI_|PMIX_RANK|PALS_|SLURM_(PROCID|NTASKS|LOCALID|NODEID|JOB_ID|NODELIST)"
+    r"|GLOO_|NCCL_|CUDA_VISIBLE_DEVICES"
+)
+_LIBRARY = "TORCHCOMMS_BACKEND_LIB_PATH_"
+
+
+def _seconds(text: str) -> float:
+    if not float(text) >= 0:  # also false for "nan"
+        raise ValueError(text)
+    return float(text)
+
+
+_TRUE_FALSE = ("1", "true", "yes", "y", "0", "false", "no", "n")
+_PARSERS: dict[str, tuple[Callable[[str], object], str]] = {
+    "bool": (lambda text: _TRUE_FALSE.index(text.lower()), "one of " + ", ".join(_TRUE_FALSE)),
+    "int": (int, "a whole number"),
+    "seconds": (_seconds, "seconds, 0 or more"),
+}
+
+
+def look() -> Section:
+    section = Section("environment", "Environment")
+    for name, value in sorted(os.environ.items()):
+        if _SHOWN.match(name):
+            section.rows.append({"variable": name, "value": value})
+    _identity(section)
+    _values(section)
+    return section
+
+
+def _identity(section: Section) -> None:
+    """Which launcher's variables would give rank and size, and whether they make sense."""
+    method = os.environ.get(_SELECTOR, "auto").lower()
+    looked_at = [row for row in _LAUNCHERS if not row.methods or method in row.methods]
+    found = [answer for row in looked_at if (answer := _ask(section, row)) is not None]
+    if not found:
+        section.ok(
+            "launcher",
+            "none: torchrun, mpirun or srun give rank and size; "
+            "a single process sets TORCHCOMM_RANK=0 and TORCHCOMM_SIZE=1",
+        )
+        return
+    name, rank, size = found[0]
+    section.ok("launcher", f"{name}: rank {rank} of {size}")
+    for other, other_rank, other_size in found[1:]:
+        if (other_rank, other_size) != (rank, size):
+            section.warn(
+                "launcher",
+                f"{other} says rank {other_rank} of {other_size}, but {name} is looked at first",
+                f"start with one launcher only, or unset the variables of {name}",
+            )
+
+
+def _ask(section: Section, row: Launcher) -> tuple[str, int, int] | None:
+    """(launcher, rank, size) if its variables are there; notes what is wrong with them."""
+    size_name = next((name for name in row.sizes if name in os.environ), row.sizes[0])
+    rank, size = os.environ.get(row.rank), os.environ.get(size_name)
+    if rank is None:
+        if size is not None and row.name not in ("Slurm", "PALS"):  # theirs stand around
+            section.problem(
+                row.name, f"{size_name} is set, but {row.rank} is not", "set both or none"
+            )
+        return None
+    if size is None:
+        section.problem(row.name, f"{row.rank} is set, but {size_name} is not", "set both or none")
+        return None
+    if not (rank.isdigit() and size.isdigit() and int(rank) < int(size)):
+        section.problem(
+            row.name,
+            f"{row.rank}={rank} and {size_name}={size} are not a rank and a size",
+            f"{size_name} must be 1 or more, and {row.rank} in [0, {size_name})",
+        )
+        return None
+    return row.name, int(rank), int(size)
+
+
+def _values(section: Section) -> None:
+    registry = {row["name"]: row["type"] for row in _comms._environment()}
+    for name, text in sorted(os.environ.items()):
+        if name.startswith(_LIBRARY):
+            if not Path(text).is_file():
+                section.problem(
+                    name, f"there is no file {text}", "set it to the backend's shared library"
+                )
+        elif name in registry and registry[name] in _PARSERS and text.strip():
+            parse, allowed = _PARSERS[registry[name]]
+            try:
+                parse(text.strip())
+            except ValueError:
+                section.problem(name, f"{text!r} cannot be read", f"allowed: {allowed}")
+        elif name.startswith("TORCHCOMM") and name not in registry:
+            near = difflib.get_close_matches(name, list(registry), n=1, cutoff=0.8)
+            section.warn(
+                name,
+                "torchcomms reads no variable of this name",
+                f"did you mean {near[0]}?" if near else "unset it",
+            )

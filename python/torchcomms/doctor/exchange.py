@@ -1,0 +1,148 @@
+"""The proof: two processes a backend that make a communicator and sum something."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+from torch.distributed import TCPStore
+
+from torchcomms.doctor.backends import Backend
+from torchcomms.doctor.report import Section
+
+_RANKS = 2
+# The check makes a world of its own, whatever job this process belongs to.
+_FOREIGN = ("TORCHCOMM_RANK", "TORCHCOMM_SIZE", "TORCHCOMM_BOOTSTRAP_", "OMPI_", "PMI_", "PALS_")
+
+
+@dataclass
+class _Rank:
+    backend: Backend
+    rank: int
+    process: subprocess.Popen[str]
+    phase: str = "importing torch and torchcomms"
+    error: str = ""
+    result: dict[str, float] | None = None
+
+
+class Exchanges:
+    """The check of several backends, side by side: started by the constructor, read by `finish()`.
+
+    No process of it outlives `finish()` or `close()`.
+    """
+
+    def __init__(self, backends: Sequence[Backend], limit_s: float) -> None:
+        self._deadline = time.monotonic() + limit_s
+        self._limit_s = limit_s
+        self._ranks: list[_Rank] = []
+        self._stores: list[TCPStore] = []
+        for backend in backends:
+            store = TCPStore(
+                "127.0.0.1", 0, is_master=True, wait_for_workers=False,
+                timeout=timedelta(seconds=limit_s),
+            )  # fmt: skip
+            self._stores.append(store)
+            for rank in range(_size(backend)):
+                self._ranks.append(_Rank(backend, rank, self._start(backend, rank, store.port)))
+
+    def _start(self, backend: Backend, rank: int, port: int) -> subprocess.Popen[str]:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
+        environment.update(
+            OMP_NUM_THREADS="1",
+            RANK=str(rank),
+            LOCAL_RANK=str(rank),
+            WORLD_SIZE=str(_size(backend)),
+            LOCAL_WORLD_SIZE=str(_size(backend)),
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(port),
+            TORCHELASTIC_USE_AGENT_STORE="True",  # this process serves the store
+        )
+        arguments = [backend.name, backend.device, str(self._limit_s), str(time.monotonic())]
+        return subprocess.Popen(
+            [sys.executable, "-m", "torchcomms.doctor.exchange_worker", *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def finish(self) -> Section:
+        """Waits until all are done or the limit is over, and judges."""
+        section = Section("exchanges", "One all_reduce a backend")
+        for rank in self._ranks:
+            _collect(rank, self._deadline)
+        self.close()
+        for name in dict.fromkeys(rank.backend.name for rank in self._ranks):
+            self._judge(section, [rank for rank in self._ranks if rank.backend.name == name])
+        return section
+
+    def close(self) -> None:
+        """Ends what is still running."""
+        for rank in self._ranks:
+            if rank.process.poll() is None:
+                rank.process.kill()
+                rank.process.communicate()
+
+    def _judge(self, section: Section, ranks: list[_Rank]) -> None:
+        name = ranks[0].backend.name
+        results = [rank.result for rank in ranks if rank.result is not None]
+        good = len(results) == len(ranks)
+        row: dict[str, object] = {"backend": name, "ranks": len(ranks), "correct": good}
+        for key in ("import_s", "connect_ms", "all_reduce_us"):
+            row[key] = round(max(result[key] for result in results), 1) if good else None
+        section.rows.append(row)
+        if good:
+            where = "2 processes" if len(ranks) == _RANKS else "1 process"
+            section.ok(name, f"all_reduce on {where} is correct")
+            return
+        for rank in ranks:
+            if rank.error:
+                section.problem(
+                    name,
+                    f"rank {rank.rank} of the check failed in {rank.phase}: {rank.error}",
+                    "the text says what failed; the other findings may say why",
+                )
+            elif rank.result is None:
+                section.problem(
+                    name,
+                    f"rank {rank.rank} of the check was still in {rank.phase} "
+                    f"after {self._limit_s:g} s",
+                    "end other programs and try again with a larger --timeout",
+                )
+
+
+def _size(backend: Backend) -> int:
+    if backend.name == "fake":
+        return 1  # it has no other size
+    return _RANKS if backend.device == "cpu" else min(_RANKS, torch.accelerator.device_count())
+
+
+def _collect(rank: _Rank, deadline: float) -> None:
+    """Reads what the process said, up to the deadline; then kills it."""
+    process, expired = rank.process, False
+    try:
+        out, err = process.communicate(timeout=max(deadline - time.monotonic(), 0.01))
+    except subprocess.TimeoutExpired:
+        expired = True
+        process.kill()
+        out, err = process.communicate()
+    for line in out.splitlines():
+        if line.startswith("phase "):
+            rank.phase = line.removeprefix("phase ")
+        elif line.startswith("result "):
+            rank.result = json.loads(line.removeprefix("result "))
+        elif line.startswith("error "):
+            rank.error = json.loads(line.removeprefix("error "))
+    if rank.result is None and not rank.error and not expired:
+        status = process.returncode
+        how = f"exit status {status}" if status >= 0 else f"signal {-status}"
+        rank.error = ": ".join([how, *err.strip().splitlines()[-1:]])

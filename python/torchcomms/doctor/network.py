@@ -1,0 +1,109 @@
+"""Interfaces, names and routes of this host. Sends nothing."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import socket
+import struct
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torchcomms.doctor.report import Section
+
+_SIOCGIFADDR = 0x8915  # <linux/sockios.h>
+ANYWHERE = "192.0.2.1"  # no host has it (RFC 5737): where its packets would leave is the default
+_LOOKUP_LIMIT_S = 3.0  # a name server that is away answers after much longer
+
+
+@dataclass
+class Interface:
+    name: str
+    up: bool
+    addresses: list[str] = field(default_factory=list)
+    default_route: bool = False
+
+
+def look() -> Section:
+    section = Section("network", "Network")
+    found = interfaces()
+    for each in found:
+        section.rows.append(
+            {
+                "interface": each.name,
+                "state": "up" if each.up else "down",
+                "addresses": ", ".join(each.addresses) or None,
+                "default route": "yes" if each.default_route else None,
+            }
+        )
+    return section
+
+
+def interfaces() -> list[Interface]:
+    """All of this host, loopback first."""
+    found = {name: Interface(name, _is_up(name)) for _, name in socket.if_nameindex()}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for each in found.values():
+            request = struct.pack("256s", each.name.encode()[:15])
+            try:
+                answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
+            except OSError:
+                continue  # it has no IPv4 address
+            each.addresses.append(socket.inet_ntoa(answer[20:24]))
+    for words in _lines("/proc/net/if_inet6"):
+        if words[5] in found:
+            found[words[5]].addresses.append(str(ipaddress.IPv6Address(bytes.fromhex(words[0]))))
+    for words in _lines("/proc/net/route")[1:]:
+        if words[1] == "00000000" and words[0] in found:
+            found[words[0]].default_route = True
+    return sorted(found.values(), key=lambda each: (each.name != "lo", each.name))
+
+
+def _is_up(name: str) -> bool:
+    flags = Path(f"/sys/class/net/{name}/flags")
+    return flags.exists() and bool(int(flags.read_text(), 16) & 1)
+
+
+def _lines(path: str) -> list[list[str]]:
+    try:
+        return [line.split() for line in Path(path).read_text().splitlines()]
+    except OSError:
+        return []  # this kernel has no IPv6
+
+
+def resolve(name: str) -> tuple[str | None, str]:
+    """(first address, "") or (None, why not), after `_LOOKUP_LIMIT_S` at the latest."""
+    answer: list[tuple[str | None, str]] = []
+
+    def ask() -> None:
+        try:
+            answer.append((socket.getaddrinfo(name, None)[0][4][0].partition("%")[0], ""))  # type: ignore[union-attr]
+        except (OSError, UnicodeError) as error:
+            answer.append((None, getattr(error, "strerror", None) or str(error)))
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(_LOOKUP_LIMIT_S)
+    return answer[0] if answer else (None, f"no answer within {_LOOKUP_LIMIT_S:.0f} s")
+
+
+def is_local(address: str) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def route(address: str) -> str | None:
+    """The own address that the kernel would use to get there; sends nothing."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, 9))
+        except OSError:
+            return None
+        return str(probe.getsockname()[0])

@@ -1,0 +1,55 @@
+"""Which Python, torch and torchcomms these are, and what built the latter."""
+
+from __future__ import annotations
+
+import mmap
+import platform
+import re
+import sys
+from pathlib import Path
+
+import torch
+
+import torchcomms
+from torchcomms import _build_info
+from torchcomms.doctor.report import Section, facts
+
+_COMPILER = re.compile(rb"(?:GCC: \([^)\0]*\) [\d.]+|(?:Debian |Ubuntu )?clang version [\d.]+)")
+
+
+def look() -> Section:
+    """Never throws; a mismatch of torch has already made the import of torchcomms fail."""
+    package = Path(torchcomms.__path__[0])
+    section = Section("versions", "Versions")
+    section.rows = facts(
+        [
+            ("python", f"{platform.python_version()} ({sys.executable})"),
+            ("torch", f"{torch.__version__} ({Path(torch.__path__[0])})"),
+            ("torch's CUDA", torch.version.cuda),
+            ("torch's ROCm", torch.version.hip),
+            ("torchcomms", f"{torchcomms.__version__} ({package})"),
+            ("built for torch", _build_info.TORCH_VERSION),
+            ("built with", _compiler(package / "libtorchcomms.so")),
+            ("build type", _build_info.BUILD_TYPE or None),
+            ("commit", _build_info.COMMIT or None),
+            ("libc", " ".join(platform.libc_ver())),
+            ("system", f"{platform.system()} {platform.release()} {platform.machine()}"),
+        ]
+    )
+    release = torch.__version__.partition("+")[0]
+    same = "the same" if release == _build_info.TORCH_VERSION.partition("+")[0] else "its minor"
+    section.ok(
+        "versions",
+        f"torchcomms was built for torch {_build_info.TORCH_VERSION}, {same} is here",
+    )
+    return section
+
+
+def _compiler(library: Path) -> str | None:
+    """The compiler's own note inside the library; None when it was stripped."""
+    try:
+        with library.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+            found = {match[0].decode() for match in _COMPILER.finditer(data)}
+    except (OSError, ValueError):
+        return None
+    return ", ".join(sorted(found)) or None

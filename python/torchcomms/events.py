@@ -1,0 +1,99 @@
+"""The reader of the event ring: what this process communicated last, oldest first.
+
+Every operation of every communicator leaves one "begin" and one "end" record in a bounded ring of
+this process, always. `read()` gives the records as they are, `print_table()` one line an operation.
+`TORCHCOMM_EVENTS_PRINT=1` prints that table on stderr when the program exits.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+from torchcomms import _comms
+from torchcomms._table import human_bytes, table
+
+__all__ = ["print_table", "read"]
+
+Event = dict[str, Any]
+
+_HEADERS = ("op", "comm", "seq", "mode", "what", "dtype", "bytes", "start ms", "took us", "state")
+_RIGHT = (2, 6, 7, 8)
+
+
+def read() -> list[Event]:
+    """Returns a copy of the ring's records, oldest first.
+
+    Each is a dict with `seq` (position in the ring's history, so a first value above 0 means that
+    older records were overwritten), `op`, `comm`, `comm_seq` (count in that communicator), `op_id`
+    (as hooks see it), `phase` ("begin" or "end"), `ok`, `async_op`, `dtype`, `reduce_op`,
+    `root_or_peer`, `numel`, `bytes`, `time_ns` (monotonic clock) and `thread`.
+
+    Safe at any time from any thread; a record that is being written is left out.
+    """
+    return _comms._read_events()
+
+
+def print_table(file: TextIO | None = None) -> None:
+    """Prints one line an operation, in order of their beginning, to `file` (default: stdout)."""
+    out = sys.stdout if file is None else file
+    events = read()
+    if not events:
+        print("no events: no operation has run in this process", file=out)
+        return
+    start_ns = min(event["time_ns"] for event in events)
+    rows = [_row(begin, end, start_ns) for begin, end in _pair(events)]
+    print(table(_HEADERS, rows, right=_RIGHT), file=out)
+    if events[0]["seq"] > 0:
+        print(f"({events[0]['seq']} older records were overwritten)", file=out)
+
+
+def _pair(events: Iterable[Event]) -> list[tuple[Event | None, Event | None]]:
+    """Joins begin and end of each operation. Either may be missing: the begin because the ring has
+    overwritten it, the end because the operation is still in flight."""
+    pairs: list[tuple[Event | None, Event | None]] = []
+    open_at: dict[tuple[str, int, str], int] = {}
+    for event in events:
+        key = (event["comm"], event["comm_seq"], event["op"])
+        if event["phase"] == "begin":
+            open_at[key] = len(pairs)
+            pairs.append((event, None))
+        elif (at := open_at.pop(key, None)) is not None:
+            pairs[at] = (pairs[at][0], event)
+        else:
+            pairs.append((None, event))
+    return pairs
+
+
+def _row(begin: Event | None, end: Event | None, start_ns: int) -> tuple[object, ...]:
+    event = begin or end
+    assert event is not None
+    details = [str(event["reduce_op"])] if event["reduce_op"] else []
+    if event["root_or_peer"] is not None and event["root_or_peer"] >= 0:
+        details.append(f"{_role(event['op'])} {event['root_or_peer']}")
+    state = "in flight" if end is None else "ok" if end["ok"] else "FAILED"
+    return (
+        event["op"],
+        event["comm"],
+        event["comm_seq"],
+        "async" if event["async_op"] else "sync",
+        ", ".join(details) or None,
+        event["dtype"] or None,
+        human_bytes(event["bytes"]),
+        f"{(begin['time_ns'] - start_ns) / 1e6:.3f}" if begin else None,
+        f"{(end['time_ns'] - begin['time_ns']) / 1e3:.1f}" if begin and end else None,
+        state,
+    )
+
+
+def _role(op: str) -> str:
+    return {"send": "to", "recv": "from"}.get(op, "root")
+
+
+def _install_exit_printer() -> None:
+    """Called once by the package: prints the table at exit if TORCHCOMM_EVENTS_PRINT is true."""
+    if os.environ.get("TORCHCOMM_EVENTS_PRINT", "").strip().lower() in ("1", "true", "yes", "y"):
+        atexit.register(print_table, sys.stderr)

@@ -1,0 +1,108 @@
+#include "backends/gloo/call.hpp"
+
+#include <new>
+#include <string_view>
+#include <system_error>
+
+#include <c10/util/Exception.h>
+
+#include "core/rendezvous.hpp"
+
+namespace torch::comms::gloo {
+namespace {
+
+// Gloo has one exception type for everything, so its words decide. The first row that occurs in a
+// text wins.
+struct Wording {
+  std::string_view words;
+  Errc code;
+  const char* why;
+};
+constexpr const char* kGone = "a peer's process or connection is gone";
+constexpr Wording kWordings[] = {
+    // Gloo closes all connections of a communicator when one of its collectives times out.
+    {"Application timeout caused pair closure", Errc::kPeerFailed,
+     "Gloo closed the connections of this communicator when an operation beside this one timed "
+     "out; "
+     "make a new communicator"},
+    {"Timed out", Errc::kTimeout, nullptr},
+    {"timed out", Errc::kTimeout, nullptr},
+    {"timeout", Errc::kTimeout, nullptr},
+    {"Connection closed by peer", Errc::kPeerFailed, kGone},
+    {"Connection reset by peer", Errc::kPeerFailed, kGone},
+    {"Connection refused", Errc::kPeerFailed, kGone},
+    {"Broken pipe", Errc::kPeerFailed, kGone},
+    {"Read error", Errc::kPeerFailed, kGone},
+    {"Write error", Errc::kPeerFailed, kGone},
+    {"Socket closed", Errc::kPeerFailed, kGone},
+    {"doesn't match expected size", Errc::kMismatch, "the ranks' sizes of this operation differ"},
+    {"Too many open files", Errc::kResourceExhausted, "no file descriptors are left (ulimit -n)"},
+    {"can't allocate memory", Errc::kResourceExhausted, "there is not enough memory"},
+    {"not enough memory", Errc::kResourceExhausted, "there is not enough memory"},
+};
+
+std::string native_text(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  std::string text = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+CommError translate_text(const std::string& text, const Call& call, int peer) {
+  for (const auto& row : kWordings) {
+    if (text.find(row.words) == std::string::npos) continue;
+    if (row.code == Errc::kTimeout) return timeout_error(call, peer, "Gloo: " + text);
+    return {row.code, std::string(row.why) + ". Gloo: " + text, context(call, peer)};
+  }
+  return {Errc::kVendor, "Gloo: " + text, context(call, peer)};
+}
+
+}  // namespace
+
+Context context(const Call& call, int peer) {
+  return {.op = std::string(opToString(call.op)),
+          .comm = call.member->name,
+          .rank = call.member->rank,
+          .peer = peer};
+}
+
+CommError timeout_error(const Call& call, int peer, const std::string& detail) {
+  std::string why = "not finished within the limit of " + bootstrap::to_text(call.limit) + ", ";
+  why += call.limit_is_own
+             ? "timeout= of this call"
+             : "the communicator's timeout (raise it for this call with timeout=, for all "
+               "with timeout= of new_comm or TORCHCOMM_TIMEOUT_SECONDS)";
+  why += ". Not every rank took part in time, or one is too slow";
+  if (!detail.empty()) why += ". " + detail;
+  return {Errc::kTimeout, why, context(call, peer)};
+}
+
+CommError translate(const std::exception_ptr& error, const Call& call, int peer) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const CommError& e) {
+    if (!e.context().op.empty()) return e;
+    return {e.code(), e.why(), context(call, peer)};
+  } catch (const std::bad_alloc&) {
+    return {Errc::kResourceExhausted, "there is not enough memory", context(call, peer)};
+  } catch (const std::system_error& e) {
+    const bool threads = e.code() == std::errc::resource_unavailable_try_again;
+    return {threads ? Errc::kResourceExhausted : Errc::kSystem, e.what(), context(call, peer)};
+  } catch (const std::exception& e) {
+    return translate_text(native_text(e), call, peer);
+  } catch (...) {
+    return {Errc::kVendor, "an exception of unknown type", context(call, peer)};
+  }
+}
+
+WorkStatus status_of(const std::exception_ptr& error) noexcept {
+  if (!error) return WorkStatus::COMPLETED;
+  try {
+    std::rethrow_exception(error);
+  } catch (const CommError& e) {
+    return e.code() == Errc::kTimeout ? WorkStatus::TIMEDOUT : WorkStatus::ERROR;
+  } catch (...) {
+    return WorkStatus::ERROR;
+  }
+}
+
+}  // namespace torch::comms::gloo

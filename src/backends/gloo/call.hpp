@@ -1,0 +1,58 @@
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include <torchcomms/base/error.hpp>
+#include <torchcomms/types.hpp>
+
+namespace torch::comms::gloo {
+
+using Clock = std::chrono::steady_clock;
+
+// This rank in its communicator, as error texts name it. Shared with the works in flight.
+struct Member {
+  std::string name;  // of the communicator
+  int rank = -1;
+  int size = 0;
+};
+
+// One operation as it was called: what its errors tell, and how long it may take.
+struct Call {
+  OpName op;
+  std::shared_ptr<const Member> member;
+  std::chrono::milliseconds limit;
+  bool limit_is_own;  // timeout= of the call, not the communicator's default
+  bool async_op;
+  Clock::time_point begin = Clock::now();
+
+  Clock::time_point deadline() const { return begin + limit; }
+};
+
+Context context(const Call& call, int peer = -1);
+
+// kTimeout, naming the limit and what to raise. `detail` says what is known besides, e.g. Gloo's
+// own text.
+CommError timeout_error(const Call& call, int peer, const std::string& detail);
+
+// What Gloo, c10d or the system threw, as the one error type: kTimeout, kPeerFailed, kMismatch,
+// kResourceExhausted, else kVendor; the original text comes last. A CommError without a context
+// gets the call's.
+CommError translate(const std::exception_ptr& error, const Call& call, int peer = -1);
+
+// The status that a work with this error has; COMPLETED for none.
+WorkStatus status_of(const std::exception_ptr& error) noexcept;
+
+// Runs `body`; whatever it throws leaves as CommError with the call's context.
+template <class Body>
+auto within(const Call& call, Body&& body) {
+  try {
+    return body();
+  } catch (...) {
+    throw translate(std::current_exception(), call);
+  }
+}
+
+}  // namespace torch::comms::gloo

@@ -1,0 +1,121 @@
+#include "backends/gloo/collective_work.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/fork.hpp"
+#include "base/log.hpp"
+#include "core/bounded.hpp"
+
+namespace torch::comms::gloo {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How often a blocked thread looks whether the user wants out (Ctrl-C).
+constexpr milliseconds kTick{50};
+// Waits of Gloo's own are cheapest but cannot be ended; most operations are over within this.
+constexpr milliseconds kPlainWait{500};
+
+milliseconds until(Clock::time_point when) {
+  return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(when - Clock::now()));
+}
+
+// Gloo's error of a collective. If its own limit passed, it has closed all connections.
+CommError failure(const std::exception_ptr& error, const Call& call, Peers& peers) {
+  auto translated = translate(error, call);
+  if (translated.code() == Errc::kTimeout) peers.close(translated.context().op);
+  return translated;
+}
+
+}  // namespace
+
+CollectiveWork::CollectiveWork(const Call& call, std::vector<NativeWorkPtr> natives, Finish finish,
+                               const Group& group)
+    : call_(call),
+      fork_generation_(base::fork_generation()),
+      natives_(std::move(natives)),
+      finish_(std::move(finish)),
+      peers_(group.peers),
+      ticket_(group.flight),
+      open_(natives_.size()) {}
+
+c10::intrusive_ptr<CollectiveWork> CollectiveWork::start(const Call& call,
+                                                         std::vector<NativeWorkPtr> natives,
+                                                         Finish finish, const Group& group) {
+  auto work =
+      c10::make_intrusive<CollectiveWork>(call, std::move(natives), std::move(finish), group);
+  work->setStatus(WorkStatus::INPROGRESS);
+  // A copy: the last of them to end clears the list.
+  const auto watched = work->natives_;
+  if (watched.empty()) work->end(nullptr);
+  for (const auto& native : watched)
+    native->getFuture()->addCallback([work](c10::ivalue::Future& future) {
+      work->native_done(future.hasError() ? future.exception_ptr() : nullptr);
+    });
+  return work;
+}
+
+void CollectiveWork::native_done(const std::exception_ptr& error) noexcept {
+  if (error) {
+    std::lock_guard lock(mutex_);
+    if (!error_) error_ = error;
+  }
+  if (open_.fetch_sub(1) == 1) end(error_);
+}
+
+void CollectiveWork::end(std::exception_ptr error) noexcept {
+  try {
+    if (error) {
+      error = std::make_exception_ptr(failure(error, call_, *peers_));
+    } else if (finish_) {
+      within(call_, finish_);
+    }
+  } catch (...) {
+    error = std::current_exception();
+  }
+  finish_ = nullptr;
+  natives_.clear();
+  ticket_.land();
+  try {
+    setStatus(status_of(error), error);
+  } catch (const std::exception& e) {
+    base::log(base::LogLevel::kError, std::string("a hook of a finished work failed: ") + e.what());
+  }
+}
+
+void CollectiveWork::wait() {
+  if (fork_generation_ != base::fork_generation())
+    throw CommError(Errc::kForked, "this work was started before fork(); its parent waits for it",
+                    context(call_));
+  runWaitPreHooks();
+  const auto last_moment = call_.deadline() + kGrace;
+  try {
+    while (!waitForTerminal(std::min(kTick, until(last_moment)))) {
+      if (Clock::now() >= last_moment)
+        setStatus(
+            WorkStatus::TIMEDOUT,
+            std::make_exception_ptr(timeout_error(
+                call_, -1, "Gloo began it late, behind earlier operations of this communicator")));
+      check_interrupt();
+    }
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  }
+  runWaitPostHooks();
+  rethrowIfFailed();
+}
+
+void wait_here(const Call& call, const NativeWorkPtr& native, const Group& group) {
+  try {
+    native->wait(std::min(kPlainWait, until(call.deadline() + kGrace)) + milliseconds(1));
+  } catch (...) {
+    if (native->isCompleted()) {
+      if (const auto error = native->exception()) throw failure(error, call, *group.peers);
+      return;
+    }
+    CollectiveWork::start(call, {native}, nullptr, group)->wait();
+  }
+}
+
+}  // namespace torch::comms::gloo

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torchcomms/options.hpp>
+
+namespace gloo::transport {
+class Device;
+}
+
+namespace torch::comms {
+struct Rendezvous;
+}
+
+namespace torch::comms::gloo {
+
+// Where Gloo listens: one device a network interface.
+using Devices = std::vector<std::shared_ptr<::gloo::transport::Device>>;
+
+// What the first of these names: hint `hostname`, hint `interface`, TORCHCOMM_GLOO_HOSTNAME,
+// TORCHCOMM_GLOO_INTERFACE, GLOO_SOCKET_IFNAME (torch's own). An interface may be a list with
+// commas. Empty where none is set. Throws CommError(kInvalidArgument), without context, naming the
+// value and the interfaces there are.
+Devices devices_of_choice(const CommOptions& options);
+
+// The choice; without one 127.0.0.1 where all ranks share one host's loopback, else the address
+// that routes to where the ranks met. Needs no name resolution. Collective: the ranks tell each
+// other over the store. Throws CommError.
+Devices find_devices(const CommOptions& options, const Rendezvous& met);
+
+// Whether connections are made when they are first needed: hint `lazy`, else torch's
+// TORCH_GLOO_LAZY_INIT.
+bool connects_lazily(const CommOptions& options);
+
+}  // namespace torch::comms::gloo

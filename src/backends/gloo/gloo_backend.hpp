@@ -1,0 +1,131 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torchcomms/backend.hpp>
+
+namespace c10d {
+class Work;
+}
+
+namespace torch::comms {
+
+struct Rendezvous;
+
+namespace bootstrap {
+struct Launch;
+}
+
+namespace gloo {
+struct Call;
+struct Group;
+struct Member;
+}  // namespace gloo
+
+// torch's own Gloo process group, completed: every operation, every dtype that is a number or truth
+// value, every reduction that is defined for it. CPU tensors.
+//
+// Limits: a collective that times out closes the communicator's connections (Gloo cannot go on); a
+// message that times out only ends messages with that peer. Either way isAborted() stays false, and
+// the tensor of the failed operation may still be written to until the communicator is destroyed.
+// finalize() lets works in flight end, on threads of their own.
+class TC_API TorchCommGloo : public TorchCommBackend {
+ public:
+  TorchCommGloo();
+  ~TorchCommGloo() override;
+
+  void init(at::Device device, const std::string& name, const CommOptions& options) override;
+  // The same where rank and size are known without a launcher, so that ranks may be threads.
+  void init(const bootstrap::Launch& launch, const std::string& name, const CommOptions& options);
+  void finalize() override;
+
+  int getRank() const override;
+  int getSize() const override;
+  std::string_view getBackendName() const override { return "gloo"; }
+  std::string_view getCommName() const override;
+  const CommOptions& getOptions() const override { return options_; }
+  const at::Device& getDevice() const override { return device_; }
+  Capabilities capabilities() const override;
+  std::vector<int> getRanks() const override { return ranks_; }
+  bool isInitialized() const override { return member_ != nullptr; }
+  std::vector<InitPhase> initPhases() const override { return phases_; }
+
+  WorkPtr send(const at::Tensor& tensor, int dst, bool async_op,
+               const SendOptions& options) override;
+  WorkPtr recv(at::Tensor& tensor, int src, bool async_op, const RecvOptions& options) override;
+  WorkPtr batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
+                         const BatchP2POptions& options) override;
+  WorkPtr broadcast(at::Tensor& tensor, int root, bool async_op,
+                    const BroadcastOptions& options) override;
+  WorkPtr all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
+                     const AllReduceOptions& options) override;
+  WorkPtr reduce(at::Tensor& tensor, int root, const ReduceOp& op, bool async_op,
+                 const ReduceOptions& options) override;
+  WorkPtr all_gather(const Tensors& output, const at::Tensor& input, bool async_op,
+                     const AllGatherOptions& options) override;
+  WorkPtr all_gather_v(const Tensors& output, const at::Tensor& input, bool async_op,
+                       const AllGatherOptions& options) override;
+  WorkPtr all_gather_single(at::Tensor& output, const at::Tensor& input, bool async_op,
+                            const AllGatherSingleOptions& options) override;
+  WorkPtr reduce_scatter(at::Tensor& output, const Tensors& input, const ReduceOp& op,
+                         bool async_op, const ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_v(at::Tensor& output, const Tensors& input, const ReduceOp& op,
+                           bool async_op, const ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_single(at::Tensor& output, const at::Tensor& input, const ReduceOp& op,
+                                bool async_op, const ReduceScatterSingleOptions& options) override;
+  WorkPtr all_to_all_single(at::Tensor& output, const at::Tensor& input, bool async_op,
+                            const AllToAllSingleOptions& options) override;
+  WorkPtr all_to_all_v_single(at::Tensor& output, const at::Tensor& input,
+                              const Splits& output_split_sizes, const Splits& input_split_sizes,
+                              bool async_op, const AllToAllvSingleOptions& options) override;
+  WorkPtr all_to_all(const Tensors& output, const Tensors& input, bool async_op,
+                     const AllToAllOptions& options) override;
+  WorkPtr barrier(bool async_op, const BarrierOptions& options) override;
+  WorkPtr scatter(at::Tensor& output, const Tensors& input, int root, bool async_op,
+                  const ScatterOptions& options) override;
+  WorkPtr gather(const Tensors& output, const at::Tensor& input, int root, bool async_op,
+                 const GatherOptions& options) override;
+
+  std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
+                                          const CommOptions& options) override;
+
+ private:
+  // One operation of this communicator. Throws CommError: kFinalized after finalize(), kPeerFailed
+  // when a timeout has closed the connections.
+  gloo::Call call(OpName op, bool async_op, const OperationOptions& options) const;
+
+  // Issues with `issue()`, which returns Gloo's work or works, and completes with `finish`: now, or
+  // in the background. See run.hpp.
+  template <class Issue, class Finish>
+  WorkPtr run(const gloo::Call& call, const Issue& issue, Finish finish);
+  WorkPtr run_nothing(const gloo::Call& call);
+
+  // Bytes to and from every rank. Counts, one a rank; both empty: equal parts.
+  WorkPtr exchange(const gloo::Call& call, const at::Tensor& output, const at::Tensor& input,
+                   std::vector<int64_t> output_counts, std::vector<int64_t> input_counts);
+  WorkPtr all_gather_in_parts(const gloo::Call& call, const Tensors& output,
+                              const at::Tensor& input);
+  WorkPtr multiply_all(const gloo::Call& call, const at::Tensor& tensor, int root, bool everywhere);
+  WorkPtr scatter_reduced(const gloo::Call& call, const at::Tensor& output, const Tensors& slots,
+                          const ReduceOp& op, bool equal_slots);
+  WorkPtr post(const gloo::Call& call, const std::vector<P2POp>& ops, int tag);
+
+  // Takes the options over, before anything is connected.
+  void start(const std::string& name, const CommOptions& options);
+  // Connects this rank with those it met. `ranks`: see ranks_.
+  void join(const Rendezvous& met, const gloo::Group* parent, const std::string& name,
+            std::vector<int> ranks);
+
+  at::Device device_{at::kCPU};
+  CommOptions options_;
+  std::shared_ptr<const gloo::Member> member_;  // null before init()
+  std::vector<int> ranks_;                      // of the members, in the first parent
+  std::vector<InitPhase> phases_;
+  c10::intrusive_ptr<c10d::Store> store_;  // of this communicator, for its splits
+  std::unique_ptr<gloo::Group> group_;     // null before init() and after finalize()
+  uint64_t fork_generation_;
+};
+
+}  // namespace torch::comms

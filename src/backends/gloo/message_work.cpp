@@ -1,0 +1,152 @@
+#include "backends/gloo/message_work.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "backends/gloo/attendant.hpp"
+#include "base/fork.hpp"
+#include "base/log.hpp"
+#include "core/bounded.hpp"
+
+namespace torch::comms::gloo {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Given to Gloo as a limit: must never pass, see Alarm.
+constexpr milliseconds kForever = std::chrono::hours(24 * 365);
+// How often a blocked thread looks whether the user wants out (Ctrl-C).
+constexpr milliseconds kTick{100};
+// What the last look at all open messages of a batch may take together, and at one of them.
+constexpr milliseconds kLastLooks{50};
+constexpr milliseconds kLastLook{1};
+
+}  // namespace
+
+MessageWork::MessageWork(const Call& call, std::vector<Message> messages,
+                         std::shared_ptr<Peers> peers, const std::shared_ptr<Flight>& flight,
+                         const std::shared_ptr<Services>& services)
+    : call_(call),
+      fork_generation_(base::fork_generation()),
+      messages_(std::move(messages)),
+      peers_(std::move(peers)),
+      ticket_(flight),
+      services_(services) {
+  setStatus(WorkStatus::INPROGRESS);
+}
+
+void MessageWork::interrupt() noexcept {
+  // Flag first: the waiting thread moves next_ first and then looks at the flag, so one of the two
+  // sees the other.
+  interrupted_.store(true);
+  std::lock_guard lock(mutex_);
+  const size_t next = next_.load();
+  if (next < messages_.size()) messages_[next].native->abort();
+}
+
+MessageWork::Step MessageWork::wait_for_next(Alarm& alarm, Clock::time_point until) {
+  const Alarm::Armed armed(alarm, until, *this);
+  while (true) {
+    if (interrupted_.exchange(false)) return Step::kInterrupted;
+    // False: somebody interrupted this wait; perhaps late, when the reason was gone already.
+    if (messages_[next_.load()].native->wait(kForever)) return Step::kDone;
+    if (Clock::now() >= until) return Step::kInterrupted;
+  }
+}
+
+bool MessageWork::attend(Alarm& alarm, Clock::time_point until) noexcept {
+  std::exception_ptr error;
+  try {
+    until = std::min(until, call_.deadline());
+    while (!error && next_.load() < messages_.size()) {
+      if (wait_for_next(alarm, until) == Step::kDone) {
+        next_.fetch_add(1);
+      } else if (Clock::now() >= call_.deadline()) {
+        error = time_out(alarm);
+        if (!error) break;
+      } else {
+        return false;
+      }
+    }
+  } catch (...) {
+    const size_t at = next_.load();
+    error = std::make_exception_ptr(translate(std::current_exception(), call_, messages_[at].peer));
+    // Gloo is done with the one that failed; the others may still move data.
+    for (size_t i = at + 1; i < messages_.size(); ++i) peers_->keep(messages_[i].native);
+  }
+  finish(error);
+  return true;
+}
+
+bool MessageWork::look_at_next(Alarm& alarm, Clock::time_point last_moment) {
+  const auto look_ends = Clock::now() + kLastLook;
+  while (Clock::now() < std::min(look_ends, last_moment))
+    if (wait_for_next(alarm, look_ends) == Step::kDone) return true;
+  return false;
+}
+
+std::exception_ptr MessageWork::time_out(Alarm& alarm) {
+  const auto last_moment = Clock::now() + kLastLooks;
+  std::optional<CommError> error;
+  for (; next_.load() < messages_.size(); next_.fetch_add(1)) {
+    const auto& message = messages_[next_.load()];
+    try {
+      if (look_at_next(alarm, last_moment)) continue;
+      if (!error) error = timeout_error(call_, message.peer, "");
+      peers_->give_up(message.peer, error->context().op);
+      peers_->keep(message.native);
+    } catch (...) {
+      if (!error) error = translate(std::current_exception(), call_, message.peer);
+    }
+  }
+  return error ? std::make_exception_ptr(*error) : nullptr;
+}
+
+void MessageWork::finish(const std::exception_ptr& error) noexcept {
+  try {
+    std::vector<Message> done;
+    {
+      std::lock_guard lock(mutex_);
+      done.swap(messages_);
+    }
+    // Frees tensors, which may run the user's code: not under a lock, and before the work counts as
+    // ended.
+    done.clear();
+    ticket_.land();
+    setStatus(status_of(error), error);
+  } catch (const std::exception& e) {
+    base::log(base::LogLevel::kError, std::string("a hook of a finished work failed: ") + e.what());
+  }
+}
+
+void MessageWork::complete_here(Services& services) {
+  try {
+    while (!attend(services.alarm, Clock::now() + kTick)) check_interrupt();
+  } catch (const Interrupted& e) {
+    // The messages are on their way; somebody has to see them off.
+    services.attendant.add(MessageWorkPtr::unsafe_reclaim_from_nonowning(this));
+    e.rethrow_cause();
+  }
+  rethrowIfFailed();
+}
+
+void MessageWork::wait() {
+  if (fork_generation_ != base::fork_generation())
+    throw CommError(Errc::kForked, "this work was started before fork(); its parent waits for it",
+                    context(call_));
+  runWaitPreHooks();
+  // Without services the communicator is gone, which waits for its works first.
+  const auto services = isTerminal(status()) ? nullptr : services_.lock();
+  if (services && services->attendant.claim(*this)) complete_here(*services);
+  runWaitPostHooks();
+  rethrowIfFailed();
+}
+
+void MessageWork::poll() noexcept {
+  if (fork_generation_ != base::fork_generation()) return;
+  if (const auto services = services_.lock()) services->attendant.hurry(*this);
+}
+
+}  // namespace torch::comms::gloo

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "backends/gloo/collective_work.hpp"
+#include "backends/gloo/gloo_backend.hpp"
+#include "backends/gloo/group.hpp"
+
+// The one way a collective goes, for the files that implement TorchCommGloo.
+namespace torch::comms {
+
+namespace gloo {
+
+// Nothing is left to do when Gloo is done.
+struct Done {};
+inline constexpr Done kDone;
+
+// Every option struct of c10d has these.
+template <class Options>
+Options options_of(const Call& call) {
+  Options options;
+  options.timeout = call.limit;
+  options.asyncOp = call.async_op;
+  return options;
+}
+
+inline std::vector<NativeWorkPtr> as_list(NativeWorkPtr work) { return {std::move(work)}; }
+inline std::vector<NativeWorkPtr> as_list(std::vector<NativeWorkPtr> works) { return works; }
+
+}  // namespace gloo
+
+template <class Issue, class Finish>
+WorkPtr TorchCommGloo::run(const gloo::Call& call, const Issue& issue, Finish finish) {
+  constexpr bool kFinishes = !std::is_same_v<Finish, gloo::Done>;
+  auto issued = gloo::within(call, issue);
+  if (call.async_op) {
+    gloo::Finish later;
+    if constexpr (kFinishes) later = std::move(finish);
+    return gloo::CollectiveWork::start(call, gloo::as_list(std::move(issued)), std::move(later),
+                                       *group_);
+  }
+  try {
+    if constexpr (std::is_same_v<decltype(issued), gloo::NativeWorkPtr>) {
+      gloo::wait_here(call, issued, *group_);
+    } else {
+      for (const auto& native : issued) gloo::wait_here(call, native, *group_);
+    }
+  } catch (const CommError& error) {
+    if (error.code() == Errc::kTimeout) runAbortHooks();
+    throw;
+  }
+  if constexpr (kFinishes) gloo::within(call, finish);
+  return completedWork();
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+// One unused inline constant in it is not used by everybody who includes it.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-variable"
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#pragma GCC diagnostic pop
+
+// torch's Gloo process group, and what differs in it between the torch versions that we build
+// against: the compiler finds out which names there are, so that no version number has to be known.
+namespace torch::comms::gloo {
+
+using Native = c10d::ProcessGroupGloo;
+using NativePtr = c10::intrusive_ptr<Native>;
+using NativeWorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+// `output` holds every rank's `input`, in rank order.
+template <class Group>
+NativeWorkPtr all_gather_flat(Group& group, at::Tensor output, at::Tensor input,
+                              const c10d::AllgatherOptions& options) {
+  if constexpr (requires { group.all_gather_single(output, input, options); })
+    return group.all_gather_single(output, input, options);
+  else
+    return group._allgather_base(output, input, options);
+}
+
+// Counts are elements of the flat tensors, one a rank; both empty: equal parts.
+template <class Group>
+NativeWorkPtr all_to_all_flat(Group& group, at::Tensor output, at::Tensor input,
+                              std::vector<int64_t> output_counts, std::vector<int64_t> input_counts,
+                              const c10d::AllToAllOptions& options) {
+  if constexpr (requires {
+                  group.all_to_all_single(output, input, output_counts, input_counts, options);
+                })
+    return group.all_to_all_single(output, input, output_counts, input_counts, options);
+  else
+    return group.alltoall_base(output, input, output_counts, input_counts, options);
+}
+
+}  // namespace torch::comms::gloo

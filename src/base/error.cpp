@@ -1,0 +1,65 @@
+#include <torchcomms/base/error.hpp>
+
+#include <iterator>
+
+namespace torch::comms {
+namespace {
+
+constexpr ErrcRow kRows[] = {
+    {Errc::kInvalidArgument, "InvalidArgument", "The call itself is wrong; nothing was sent."},
+    {Errc::kOutOfRange, "OutOfRange", "A number does not fit, or lies outside its range."},
+    {Errc::kTimeout, "CommTimeout", "A limit passed; the message names the limit and its knob."},
+    {Errc::kPeerFailed, "PeerFailed", "A peer's process or connection is gone."},
+    {Errc::kAborted, "Aborted", "The communicator was aborted."},
+    {Errc::kMismatch, "Mismatch", "Ranks disagree about an operation."},
+    {Errc::kFinalized, "CommFinalized", "The communicator is not initialized, or not any more."},
+    {Errc::kStaleGeneration, "StaleGeneration", "This member belongs to an earlier membership."},
+    {Errc::kForked, "ForkedProcess", "The communicator was made before fork(); make one in the child."},
+    {Errc::kBackendUnavailable, "BackendUnavailable",
+     "The backend does not exist, or does not work here."},
+    {Errc::kUnsupported, "Unsupported", "The backend has no such operation, dtype or device."},
+    {Errc::kResourceExhausted, "ResourceExhausted",
+     "Descriptors, memory, threads or ports ran out; the message names which."},
+    {Errc::kUnsafeObject, "UnsafeObject", "An object that may run code when it is read was refused."},
+    {Errc::kTooLarge, "TooLarge", "Something is over its size cap."},
+    {Errc::kVendor, "CommError", "The vendor library's own error."},
+    {Errc::kSystem, "CommError", "The operating system's error."},
+    {Errc::kInternal, "CommError", "A bug in torchcomms; please report it with the message."},
+};
+
+std::string format(Errc code, const std::string& why, const Context& context,
+                   const std::source_location& at) {
+  std::string where = context.op;
+  if (!context.comm.empty()) where += (where.empty() ? "on '" : " on '") + context.comm + "'";
+  std::string who;
+  const auto add = [&who](const char* label, const std::string& value) {
+    who += (who.empty() ? "" : ", ") + std::string(label) + value;
+  };
+  if (context.rank >= 0) add("rank ", std::to_string(context.rank));
+  if (context.peer >= 0) add("peer ", std::to_string(context.peer));
+  if (context.seq > 0) add("operation ", std::to_string(context.seq));
+  if (!who.empty()) where += (where.empty() ? "(" : " (") + who + ")";
+  std::string text = where.empty() ? why : where + ": " + why;
+  if (code == Errc::kInternal)
+    text += " [" + std::string(at.file_name()) + ":" + std::to_string(at.line()) + "]";
+  return text;
+}
+
+}  // namespace
+
+CommError::CommError(Errc code, std::string why, Context context, std::source_location at)
+    : std::runtime_error(format(code, why, context, at)),
+      code_(code),
+      why_(std::move(why)),
+      context_(std::move(context)) {}
+
+const ErrcRow* errc_rows(size_t* count) noexcept {
+  *count = std::size(kRows);
+  return kRows;
+}
+
+void throw_internal(std::string_view condition, std::source_location at) {
+  throw CommError(Errc::kInternal, "internal check failed: " + std::string(condition), {}, at);
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,90 @@
+#include "bindings/arguments.hpp"
+
+#include <pybind11/chrono.h>
+
+#include <limits>
+
+namespace torch::comms::bindings {
+namespace {
+
+// A list or tuple view of any sequence; text is no sequence of tensors or numbers.
+py::object fast_sequence(const Place& place, const char* expected, PyObject* object) {
+  if (PyUnicode_Check(object) || PyBytes_Check(object) || !PySequence_Check(object) ||
+      THPVariable_Check(object))
+    wrong_type(place, expected, object);
+  return py::reinterpret_steal<py::object>(PySequence_Fast(object, expected));
+}
+
+long long to_integer(const Place& place, const char* expected, PyObject* object) {
+  if (!PyIndex_Check(object) || THPVariable_Check(object)) wrong_type(place, expected, object);
+  const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(object));
+  if (!number) throw py::error_already_set();
+  int overflow = 0;
+  const long long value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+  if (overflow != 0) wrong_type(place, expected, object);
+  return value;
+}
+
+}  // namespace
+
+void wrong_type(const Place& place, const char* expected, PyObject* got) {
+  std::string seen = Py_TYPE(got)->tp_name;
+  if (PyLong_Check(got)) seen += " " + std::string(py::repr(got));
+  throw py::type_error(std::string(place.function) + "(): argument '" + place.argument +
+                       "' must be " + expected + ", not " + seen);
+}
+
+void Argument<Tensors>::load(const Place& place, PyObject* object) {
+  const auto sequence = fast_sequence(place, kType, object);
+  const auto count = PySequence_Fast_GET_SIZE(sequence.ptr());
+  PyObject** items = PySequence_Fast_ITEMS(sequence.ptr());
+  tensors_.reserve(static_cast<size_t>(count));
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    if (!THPVariable_Check(items[i])) wrong_type(place, kType, items[i]);
+    tensors_.push_back(THPVariable_Unpack(items[i]));
+  }
+}
+
+void Argument<Splits>::load(const Place& place, PyObject* object) {
+  constexpr const char* kExpected = "list[int] with entries >= 0";
+  const auto sequence = fast_sequence(place, kExpected, object);
+  const auto count = PySequence_Fast_GET_SIZE(sequence.ptr());
+  PyObject** items = PySequence_Fast_ITEMS(sequence.ptr());
+  splits_.reserve(static_cast<size_t>(count));
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    const long long value = to_integer(place, kExpected, items[i]);
+    if (value < 0) wrong_type(place, kExpected, items[i]);
+    splits_.push_back(static_cast<uint64_t>(value));
+  }
+}
+
+void Argument<int>::load(const Place& place, PyObject* object) {
+  const long long value = to_integer(place, kType, object);
+  if (value < std::numeric_limits<int>::min() || value > std::numeric_limits<int>::max())
+    wrong_type(place, "int of 32 bits", object);
+  value_ = static_cast<int>(value);
+}
+
+void load_options(const char* function, PyObject* hints, PyObject* timeout,
+                  OperationOptions& options) {
+  if (hints != nullptr && hints != Py_None) {
+    const Place place{function, "hints"};
+    constexpr const char* kExpected = "dict[str, str] or None";
+    if (!PyDict_Check(hints)) wrong_type(place, kExpected, hints);
+    PyObject *key = nullptr, *value = nullptr;
+    for (Py_ssize_t position = 0; PyDict_Next(hints, &position, &key, &value) != 0;) {
+      if (!PyUnicode_Check(key)) wrong_type(place, kExpected, key);
+      if (!PyUnicode_Check(value)) wrong_type(place, kExpected, value);
+      options.hints.emplace(py::cast<std::string>(py::handle(key)),
+                            py::cast<std::string>(py::handle(value)));
+    }
+  }
+  if (timeout != nullptr && timeout != Py_None) {
+    py::detail::make_caster<std::chrono::milliseconds> caster;
+    if (!caster.load(timeout, /*convert=*/true))
+      wrong_type({function, "timeout"}, "datetime.timedelta, float seconds or None", timeout);
+    options.timeout = py::detail::cast_op<std::chrono::milliseconds&>(caster);
+  }
+}
+
+}  // namespace torch::comms::bindings

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <string>
+
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torchcomms/operation.hpp>
+
+// Python arguments of the operations, converted without the cost of a general dispatcher. Every load() needs the GIL
+// and throws py::type_error naming function, argument and what is expected.
+namespace torch::comms::bindings {
+
+namespace py = pybind11;
+
+// Where an argument stands, for messages.
+struct Place {
+  const char* function;
+  const char* argument;
+};
+
+[[noreturn]] void wrong_type(const Place& place, const char* expected, PyObject* got);
+
+// The C++ object inside an instance of the bound class T. The exact class is recognised without a
+// registry look-up; subclasses go the long way.
+template <class T>
+T* unwrap(PyObject* object) {
+  static PyTypeObject* const exact =
+      reinterpret_cast<PyTypeObject*>(py::detail::get_type_handle(typeid(T), true).ptr());
+  if (Py_TYPE(object) == exact)
+    return static_cast<T*>(
+        reinterpret_cast<py::detail::instance*>(object)->get_value_and_holder().value_ptr());
+  if (!py::isinstance<T>(object)) return nullptr;
+  return py::cast<T*>(py::handle(object));
+}
+
+// One parameter type of an operation: load(), then get() for the call.
+template <class T>
+class Argument;
+
+template <>
+class Argument<at::Tensor> {
+ public:
+  static constexpr const char* kType = "torch.Tensor";
+  void load(const Place& place, PyObject* object) {
+    if (!THPVariable_Check(object)) wrong_type(place, kType, object);
+    tensor_ = THPVariable_Unpack(object);
+  }
+  at::Tensor& get() { return tensor_; }
+
+ private:
+  at::Tensor tensor_;
+};
+
+template <>
+class Argument<Tensors> {
+ public:
+  static constexpr const char* kType = "list[torch.Tensor]";
+  void load(const Place& place, PyObject* object);
+  const Tensors& get() { return tensors_; }
+
+ private:
+  Tensors tensors_;
+};
+
+template <>
+class Argument<Splits> {
+ public:
+  static constexpr const char* kType = "list[int]";
+  void load(const Place& place, PyObject* object);
+  const Splits& get() { return splits_; }
+
+ private:
+  Splits splits_;
+};
+
+template <>
+class Argument<int> {
+ public:
+  static constexpr const char* kType = "int";
+  void load(const Place& place, PyObject* object);
+  int get() const { return value_; }
+
+ private:
+  int value_ = 0;
+};
+
+// Anything with a truth value.
+template <>
+class Argument<bool> {
+ public:
+  static constexpr const char* kType = "bool";
+  void load(const Place&, PyObject* object) {
+    const int truth = PyObject_IsTrue(object);
+    if (truth < 0) throw py::error_already_set();
+    value_ = truth == 1;
+  }
+  bool get() const { return value_; }
+
+ private:
+  bool value_ = false;
+};
+
+template <>
+class Argument<ReduceOp> {
+ public:
+  static constexpr const char* kType = "torchcomms._comms.ReduceOp";
+  void load(const Place& place, PyObject* object) {
+    op_ = unwrap<ReduceOp>(object);
+    if (op_ == nullptr) wrong_type(place, kType, object);
+  }
+  // The caller's reference to the Python object outlives the call.
+  const ReduceOp& get() const { return *op_; }
+
+ private:
+  const ReduceOp* op_ = nullptr;
+};
+
+// `hints` and `timeout` into the options of any operation; null pointers and None leave the defaults.
+void load_options(const char* function, PyObject* hints, PyObject* timeout,
+                  OperationOptions& options);
+
+}  // namespace torch::comms::bindings

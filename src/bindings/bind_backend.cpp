@@ -1,0 +1,41 @@
+#include <pybind11/stl.h>
+
+#include <torchcomms/factory.hpp>
+
+#include "bindings/bindings.hpp"
+#include "bindings/py_backend.hpp"
+
+namespace torch::comms::bindings {
+
+void bind_backend(py::module_& module) {
+  py::class_<TorchCommBackend, PyBackend, std::shared_ptr<TorchCommBackend>>(
+      module, "TorchCommBackend", R"(A library below a communicator; derive from it to write one in Python.
+
+A subclass takes no constructor arguments, calls super().__init__(), and overrides
+init(device, name, options), finalize(), get_rank(), get_size(), get_backend_name(), get_comm_name()
+and the operations it has: the names and leading parameters of TorchComm's, with async_op last.
+An operation returns None when it is done, or an object with wait(). See docs/extending.)")
+      .def(py::init<>());
+
+  module.def(
+      "register_backend",
+      [](const std::string& name, py::object backend_class) {
+        // Lives as long as the process: the registry has no removal.
+        auto* type = new py::object(std::move(backend_class));
+        TorchCommFactory::get().register_backend(name, [type] { return PyBackend::create(*type); });
+      },
+      py::arg("name"), py::arg("backend_class"), R"(Makes `backend_class` available to new_comm under `name`.
+
+A new instance is made for each communicator. The first registration of a name wins; the class is not checked before it is used.)");
+  module.def(
+      "_is_backend_registered",
+      [](const std::string& name) { return TorchCommFactory::get().is_backend_registered(name); },
+      py::arg("name"), "True if new_comm finds `name` without loading anything.");
+  module.def("_backend_library_variable", &backend_library_variable, py::arg("name"),
+             "The environment variable that names the library of backend `name`.");
+  module.def(
+      "_registered_backends", [] { return TorchCommFactory::get().registered(); },
+      "Names of the backends that are loaded, sorted.");
+}
+
+}  // namespace torch::comms::bindings

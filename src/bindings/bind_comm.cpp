@@ -1,0 +1,261 @@
+#include <pybind11/chrono.h>
+#include <pybind11/stl.h>
+
+#include <torchcomms/base/error.hpp>
+#include <torchcomms/comm.hpp>
+
+#include "bindings/bindings.hpp"
+#include "bindings/py_hooks.hpp"
+
+namespace torch::comms::bindings {
+namespace {
+
+using OptionalHints = std::optional<Hints>;
+using OptionalTimeout = std::optional<std::chrono::milliseconds>;
+using Released = py::call_guard<py::gil_scoped_release>;
+
+py::dict describe_options(const CommOptions& options) {
+  py::dict row;
+  row["timeout_s"] = static_cast<double>(options.timeout.count()) / 1000.0;
+  row["abort_process_on_timeout_or_error"] = options.abort_process_on_timeout_or_error;
+  row["hints"] = options.hints;
+  return row;
+}
+
+py::dict describe_capabilities(const Capabilities& capabilities) {
+  py::list operations, dtypes, reduce_ops, devices;
+  for (int i = 0; i < kOpNameCount; ++i)
+    if (const auto op = static_cast<OpName>(i); capabilities.has(op))
+      operations.append(std::string(opToString(op)));
+  for (size_t i = 0; i < capabilities.dtypes.size(); ++i)
+    if (capabilities.dtypes.test(i))
+      dtypes.append(c10::toString(static_cast<c10::ScalarType>(i)));
+  for (size_t i = 0; i < capabilities.reduce_ops.size(); ++i)
+    if (capabilities.reduce_ops.test(i))
+      reduce_ops.append(std::string(toString(static_cast<RedOpType>(i))));
+  for (size_t i = 0; i < capabilities.devices.size(); ++i)
+    if (capabilities.devices.test(i))
+      devices.append(c10::DeviceTypeName(static_cast<c10::DeviceType>(i), true));
+  py::dict row;
+  row["operations"] = operations;
+  row["dtypes"] = dtypes;
+  row["reduce_ops"] = reduce_ops;
+  row["devices"] = devices;
+  row["abort"] = capabilities.abort;
+  row["reconfigure"] = capabilities.reconfigure;
+  row["windows"] = capabilities.windows;
+  row["graph_capture"] = capabilities.graph_capture;
+  return row;
+}
+
+py::dict describe_init(const TorchCommBackend& backend) {
+  py::list phases;
+  double total = 0;
+  for (const auto& [name, milliseconds] : backend.initPhases()) {
+    py::dict phase;
+    phase["name"] = name;
+    phase["ms"] = milliseconds;
+    phases.append(phase);
+    total += milliseconds;
+  }
+  py::dict row;
+  row["phases"] = phases;
+  row["total_ms"] = total;
+  return row;
+}
+
+py::dict describe(const TorchComm& comm) {
+  py::dict row;
+  row["name"] = std::string(comm.getCommName());
+  row["backend"] = comm.getBackend();
+  row["device"] = comm.getDevice().str();
+  row["rank"] = comm.getRank();
+  row["size"] = comm.getSize();
+  row["ranks"] = comm.getRanks();
+  row["options"] = describe_options(comm.getOptions());
+  row["capabilities"] = describe_capabilities(comm.capabilities());
+  row["init"] = describe_init(*comm.getBackendImpl());
+  return row;
+}
+
+CommOptions child_options(const OptionalHints& hints, const OptionalTimeout& timeout) {
+  CommOptions options;
+  if (hints) options.hints = *hints;
+  if (timeout) options.timeout = *timeout;
+  return options;
+}
+
+void bind_life(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
+  comm.def("finalize", &TorchComm::finalize, Released(),
+           R"(Releases what the communicator holds. Local, not a barrier.
+
+Raises CommFinalized on a second call (not for `fake` and Python backends), and the error of pending failed work.)")
+      .def("get_rank", &TorchComm::getRank, Released(), "This process's rank, 0 to get_size() - 1.")
+      .def("get_size", &TorchComm::getSize, Released(), "Number of ranks.")
+      .def("get_ranks", &TorchComm::getRanks, Released(), "Global ranks of the members, in rank order.")
+      .def("get_name", &TorchComm::getCommName, Released(), "The name given at creation.")
+      .def("get_device", &TorchComm::getDevice, Released(), "The resolved torch.device.")
+      .def("get_backend", &TorchComm::getBackend, "The backend name given to new_comm.")
+      .def("get_backend_version", &TorchComm::getBackendVersion, Released(),
+           "Version text of the backend's library. Raises Unsupported where there is none.")
+      .def("get_options", [](const TorchComm& self) {
+             CommOptions options = self.getOptions();
+             options.store.reset();
+             return options;
+           }, "A fresh copy of the effective CommOptions; `store` reads None.")
+      .def("get_backend_impl", &TorchComm::getBackendImpl,
+           "The backend object: the way to backend-specific methods.")
+      .def("unsafe_get_backend", [](const TorchComm& self) {
+             if (PyErr_WarnEx(PyExc_DeprecationWarning,
+                              "unsafe_get_backend is deprecated; use get_backend_impl", 1) != 0)
+               throw py::error_already_set();
+             return self.getBackendImpl();
+           }, "Deprecated spelling of get_backend_impl().")
+      .def("describe", &describe,
+           "dict: name, backend, device, rank, size, ranks, options, capabilities, and how long each phase of the start-up took.")
+      .def("__copy__", [](py::object self) { return self; })
+      .def("__deepcopy__", [](py::object self, py::dict memo) {
+             memo[py::int_(reinterpret_cast<uintptr_t>(self.ptr()))] = self;
+             return self;
+           }, py::arg("memo"))
+      .def("__repr__", [](const TorchComm& self) {
+        return "<TorchComm '" + std::string(self.getCommName()) + "' on " + self.getBackend() + ">";
+      });
+}
+
+void bind_groups(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
+  comm.def("batch_op_create", &TorchComm::batch_op_create,
+           "An empty BatchSendRecv, which keeps this communicator alive.")
+      .def("_split",
+           [](TorchComm& self, const std::vector<int>& ranks, const std::string& name,
+              const OptionalHints& hints, const OptionalTimeout& timeout) {
+             const CommOptions options = child_options(hints, timeout);
+             py::gil_scoped_release released;
+             return self.split(ranks, name, options);
+           },
+           py::arg("ranks"), py::arg("name"), py::arg("hints") = py::none(),
+           py::arg("timeout") = py::none(), "split() with all its arguments decided.");
+}
+
+void bind_hooks_of(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
+  comm.def("register_pre_hook",
+           [](TorchComm& self, py::function callback) {
+             return self.registerPreHook(to_pre_hook(std::move(callback)));
+           },
+           py::arg("callback"),
+           "Calls `callback(name: OpName, op_id: int, args)` before each operation, in order of registration.")
+      .def("register_post_hook",
+           [](TorchComm& self, py::function callback) {
+             return self.registerPostHook(to_post_hook(std::move(callback)));
+           },
+           py::arg("callback"),
+           "Calls `callback(op_id: int, args)` right after each operation was issued.")
+      .def("register_abort_hook",
+           [](TorchComm& self, py::function callback) {
+             return self.registerAbortHook(to_abort_hook(std::move(callback)));
+           },
+           py::arg("callback"),
+           "Calls `callback()` before the communicator is aborted for a timeout or an error.");
+}
+
+void bind_fault_tolerance(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
+  comm.def("get_init_handle", &TorchComm::getInitHandle, Released(),
+           "Text that identifies this member in reconfigure(). Raises Unsupported where the backend cannot.")
+      .def("reconfigure",
+           [](TorchComm& self, int64_t uuid, decltype(ReconfigureOptions::handles) init_handles,
+              const OptionalTimeout& timeout, const OptionalHints& hints) {
+             ReconfigureOptions options{uuid, std::move(init_handles), timeout, hints.value_or(Hints{})};
+             py::gil_scoped_release released;
+             return self.reconfigure(options);
+           },
+           py::arg("uuid"), py::arg("init_handles"), py::arg("timeout") = py::none(),
+           py::arg("hints") = py::none(),
+           "Connects with exactly the given members. Raises Unsupported where the backend cannot.")
+      .def("abort", &TorchComm::abort, Released(),
+           "Stops in-flight work; every later operation raises. Raises Unsupported where the backend cannot. Any thread.")
+      .def("is_abort_supported", &TorchComm::isAbortSupported, "True if abort() works here.")
+      .def("is_aborted", &TorchComm::isAborted, "True after abort, timeout or error. Any thread.")
+      .def("set_timeout", &TorchComm::setTimeout, Released(), py::arg("timeout"),
+           "Default limit of later operations. Raises Unsupported where the backend cannot.")
+      .def("set_hints", &TorchComm::setHints, Released(), py::arg("hints"),
+           "Fallback hints of later operations. Raises Unsupported where the backend cannot.");
+}
+
+void bind_memory(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
+  comm.def("get_mem_allocator", &TorchComm::getMemAllocator,
+           "The backend's allocator. Raises Unsupported where there is none.")
+      .def_property_readonly("mem_allocator", &TorchComm::getMemAllocator,
+                             "Older spelling of get_mem_allocator().")
+      .def("tensor_register", &TorchComm::tensor_register, Released(), py::arg("tensor"),
+           "Registers memory ahead of use. Raises Unsupported where the backend has no such step.")
+      .def("tensor_deregister", &TorchComm::tensor_deregister, Released(), py::arg("tensor"),
+           "Takes tensor_register() back. Raises Unsupported where the backend has no such step.")
+      .def("get_device_transport", &TorchComm::get_device_transport, Released(),
+           "Device address of a transport for kernels. Raises Unsupported where there is none.")
+      .def("new_window", &TorchComm::new_window, Released(), py::arg("tensor") = py::none(),
+           "A window for one-sided access. Raises Unsupported where the backend has none.")
+      .def("window_allocate",
+           [](TorchComm& self, size_t window_size, bool cpu_buf, std::optional<size_t> signal_size) {
+             return self.window_allocate(window_size, cpu_buf, signal_size.value_or(0));
+           },
+           Released(), py::arg("window_size"), py::arg("cpu_buf") = false,
+           py::arg("signal_size") = py::none(),
+           "Older form of new_window: allocates `window_size` bytes. Raises Unsupported where the backend has no windows.");
+}
+
+void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
+  constexpr const char* kCapsule = "AllGatherPHandle";
+  const auto unpack = [](const py::capsule& handle) {
+    if (std::string_view(handle.name() ? handle.name() : "") != kCapsule)
+      throw CommError(Errc::kInvalidArgument,
+                      "the handle is not one that all_gather_p_init returned");
+    return handle.get_pointer();
+  };
+  comm.def("all_gather_p_init",
+           [](TorchComm& self, at::Tensor output, const OptionalHints& hints,
+              const OptionalTimeout& timeout) {
+             AllGatherPInitOptions options{{hints.value_or(Hints{}), timeout.value_or(kNoTimeout)}};
+             return py::capsule(self.all_gather_p_init(output, options), kCapsule);
+           },
+           py::arg("output"), py::arg("hints") = py::none(), py::arg("timeout") = py::none(),
+           "Prepares a repeated all_gather into `output`. Raises Unsupported where the backend has none.")
+      .def("all_gather_p_exec",
+           [unpack](TorchComm& self, const py::capsule& handle, const at::Tensor& input, bool async_op,
+                    const OptionalHints& hints, const OptionalTimeout& timeout) {
+             AllGatherPExecOptions options{{hints.value_or(Hints{}), timeout.value_or(kNoTimeout)}};
+             void* pointer = unpack(handle);
+             py::gil_scoped_release released;
+             return self.all_gather_p_exec(pointer, input, async_op, options);
+           },
+           py::arg("handle"), py::arg("input"), py::arg("async_op"), py::arg("hints") = py::none(),
+           py::arg("timeout") = py::none(), "Runs a prepared all_gather.")
+      .def("all_gather_p_free",
+           [unpack](TorchComm& self, const py::capsule& handle) {
+             self.all_gather_p_free(unpack(handle));
+           },
+           py::arg("handle"), "Releases a prepared all_gather.");
+  module.def("get_mem_allocator", &get_mem_allocator, py::arg("backend"),
+             "The allocator of a loaded backend, for torch.cuda.MemPool. Raises Unsupported where there is none.");
+}
+
+}  // namespace
+
+void bind_comm(py::module_& module) {
+  py::class_<TorchComm, std::shared_ptr<TorchComm>> comm(module, "TorchComm", R"(A group of ranks that communicate; from torchcomms.new_comm().
+
+Tensors must be contiguous, of one dtype, and on a device of the backend; element counts decide, shapes
+are not compared. Every operation returns a TorchWork, synchronous ones a finished one. The caller
+serialises calls on one communicator; abort() and is_aborted() may come from any thread.)");
+  bind_life(comm);
+  bind_operations(module, comm);
+  bind_groups(comm);
+  bind_hooks_of(comm);
+  bind_fault_tolerance(comm);
+  bind_memory(comm);
+  bind_persistent(module, comm);
+
+  module.def("_new_comm", &new_comm, Released(), py::arg("backend"), py::arg("device"),
+             py::arg("name"), py::arg("options"), "new_comm() with all its arguments decided.");
+}
+
+}  // namespace torch::comms::bindings

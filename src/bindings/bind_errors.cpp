@@ -1,0 +1,97 @@
+#include <map>
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/Exceptions.h>
+#include <torchcomms/base/error.hpp>
+
+#include "bindings/bindings.hpp"
+
+namespace torch::comms::bindings {
+namespace {
+
+// Python types of the errors, by Errc. Never freed: a translator may run while the interpreter ends.
+std::map<Errc, PyObject*>& error_types() {
+  static auto* types = new std::map<Errc, PyObject*>;
+  return *types;
+}
+
+// What a type is besides a CommError, so that callers who catch Python's own types keep working.
+PyObject* python_base(Errc code) {
+  switch (code) {
+    case Errc::kInvalidArgument:
+      return PyExc_ValueError;
+    case Errc::kOutOfRange:
+      return PyExc_IndexError;
+    case Errc::kBackendUnavailable:
+      return PyExc_ModuleNotFoundError;
+    case Errc::kUnsupported:
+      return PyExc_NotImplementedError;
+    case Errc::kTimeout:
+      return PyExc_TimeoutError;
+    default:
+      return nullptr;
+  }
+}
+
+PyObject* make_type(const std::string& name, const char* doc, const py::tuple& bases) {
+  PyObject* type =
+      PyErr_NewExceptionWithDoc(("torchcomms." + name).c_str(), doc, bases.ptr(), nullptr);
+  if (type == nullptr) throw py::error_already_set();
+  return type;
+}
+
+void raise(const CommError& error) {
+  const py::object type = py::reinterpret_borrow<py::object>(error_types().at(error.code()));
+  const py::object exception = type(error.what());
+  exception.attr("op") = error.context().op;
+  exception.attr("comm") = error.context().comm;
+  exception.attr("rank") = error.context().rank;
+  exception.attr("peer") = error.context().peer;
+  exception.attr("seq") = error.context().seq;
+  exception.attr("why") = error.why();
+  PyErr_SetObject(type.ptr(), exception.ptr());
+}
+
+void translate(std::exception_ptr pointer) {
+  try {
+    if (pointer) std::rethrow_exception(pointer);
+  } catch (const CommError& error) {
+    raise(error);
+  } catch (const c10::Error&) {
+    torch::translate_exception_to_python(pointer);
+  }
+}
+
+}  // namespace
+
+void bind_errors(py::module_& module) {
+  constexpr const char* kBaseDoc =
+      "Base of all errors of torchcomms.\n\n"
+      "Attributes: op (operation), comm (communicator), rank, peer (-1: none), seq (number of the\n"
+      "operation in its communicator, 0: none), why (the reason alone).";
+  PyObject* base = make_type("CommError", kBaseDoc, py::make_tuple(py::handle(PyExc_RuntimeError)));
+  module.attr("CommError") = py::handle(base);
+
+  size_t count = 0;
+  const ErrcRow* rows = errc_rows(&count);
+  PyObject* invalid = nullptr;
+  for (size_t i = 0; i < count; ++i) {
+    const ErrcRow& row = rows[i];
+    if (std::string_view(row.name) == "CommError") {
+      error_types()[row.code] = base;
+      continue;
+    }
+    // A number out of range is an invalid argument too.
+    const py::handle parent(row.code == Errc::kOutOfRange ? invalid : base);
+    PyObject* also = python_base(row.code);
+    py::tuple bases = py::make_tuple(parent);
+    if (also != nullptr) bases = py::make_tuple(parent, py::handle(also));
+    PyObject* type = make_type(row.name, row.doc, bases);
+    if (row.code == Errc::kInvalidArgument) invalid = type;
+    error_types()[row.code] = type;
+    module.attr(row.name) = py::handle(type);
+  }
+  py::register_exception_translator(&translate);
+}
+
+}  // namespace torch::comms::bindings

@@ -1,0 +1,84 @@
+#include <algorithm>
+
+#include <c10/core/ScalarType.h>
+
+#include <torchcomms/types.hpp>
+
+#include "base/env.hpp"
+#include "bindings/bindings.hpp"
+#include "tracing/event_ring.hpp"
+
+namespace torch::comms::bindings {
+namespace {
+
+py::object dtype_name(uint8_t dtype) {
+  if (dtype == base::kNone) return py::none();
+  return py::str(c10::toString(static_cast<c10::ScalarType>(dtype)));
+}
+
+py::object reduce_op_name(uint8_t op) {
+  if (op == base::kNone) return py::none();
+  return py::str(std::string(toString(static_cast<RedOpType>(op))));
+}
+
+py::list read_events() {
+  py::list list;
+  for (const auto& [index, event] : tracing::process_ring().read()) {
+    const base::OpRecord& op = event.op;
+    py::dict row;
+    row["seq"] = index;
+    row["phase"] = event.phase == tracing::Phase::kBegin ? "begin" : "end";
+    row["ok"] = event.ok;
+    row["op"] = std::string(opToString(static_cast<OpName>(op.kind)));
+    row["comm"] = tracing::process_ring().communicator(op.comm);
+    row["comm_seq"] = op.sequence;
+    row["op_id"] = op.op_id;
+    row["async_op"] = op.async_op;
+    row["dtype"] = dtype_name(op.dtype);
+    row["reduce_op"] = reduce_op_name(op.reduce_op);
+    row["root_or_peer"] =
+        op.root_or_peer < 0 ? py::object(py::none()) : py::object(py::int_(op.root_or_peer));
+    row["numel"] = std::max(op.elements_in, op.elements_out);
+    row["numel_in"] = op.elements_in;
+    row["numel_out"] = op.elements_out;
+    row["bytes"] = op.bytes;
+    row["time_ns"] = event.time_ns;
+    row["thread"] = event.thread;
+    list.append(row);
+  }
+  return list;
+}
+
+}  // namespace
+
+void bind_introspection(py::module_& module) {
+  module.def("_read_events", &read_events, "list[dict]: the process's event ring, oldest first.");
+  module.def(
+      "_event_ring",
+      [] {
+        const auto& ring = tracing::process_ring();
+        py::dict row;
+        row["capacity"] = ring.capacity();
+        row["recorded"] = ring.recorded();
+        row["skipped"] = ring.skipped();
+        return row;
+      },
+      "dict: capacity of the event ring, events recorded so far, events skipped.");
+  module.def(
+      "_environment",
+      [] {
+        py::list rows;
+        for (const auto& variable : base::environment()) {
+          py::dict row;
+          row["name"] = variable.name;
+          row["type"] = variable.type;
+          row["default"] = variable.fallback;
+          row["doc"] = variable.doc;
+          rows.append(row);
+        }
+        return rows;
+      },
+      "list[dict]: every environment variable the library reads: name, type, default, doc.");
+}
+
+}  // namespace torch::comms::bindings

@@ -1,0 +1,90 @@
+#include <pybind11/chrono.h>
+#include <pybind11/stl.h>
+
+#include <torchcomms/options.hpp>
+
+#include "bindings/bindings.hpp"
+
+namespace torch::comms::bindings {
+namespace {
+
+template <class Options>
+py::class_<Options> bind_operation_options(py::module_& module, const char* name, const char* doc) {
+  return py::class_<Options>(module, name, doc)
+      .def(py::init<>())
+      .def_readwrite("timeout", &Options::timeout, "timedelta; zero: the communicator's default.")
+      .def_readwrite("hints", &Options::hints, "dict[str, str]; unknown keys are ignored.");
+}
+
+}  // namespace
+
+void bind_options(py::module_& module) {
+  py::class_<CommOptions>(module, "CommOptions", R"(How a communicator is made.
+
+The constructor reads TORCHCOMM_ABORT_ON_ERROR and TORCHCOMM_TIMEOUT_SECONDS each time, and raises
+InvalidArgument naming a bad value.)")
+      .def(py::init<>())
+      .def_readwrite("abort_process_on_timeout_or_error",
+                     &CommOptions::abort_process_on_timeout_or_error,
+                     "bool: may a failure nobody looks at end the process.")
+      .def_readwrite("timeout", &CommOptions::timeout, "timedelta: per operation, and for start-up.")
+      .def_readwrite("store", &CommOptions::store, "Rendezvous store; None: found by rank discovery.")
+      .def_readwrite("enable_reconfigure", &CommOptions::enable_reconfigure,
+                     "bool: create without connecting; reconfigure() connects.")
+      .def_readwrite("name", &CommOptions::name, "str: used when new_comm is called without a name.")
+      .def_readwrite("hints", &CommOptions::hints,
+                     "dict[str, str]. Reading gives a copy: assign a dict to change it.");
+
+  bind_operation_options<SendOptions>(module, "SendOptions", "Options of send.")
+      .def_readwrite("tag", &SendOptions::tag, "Messages match by (peer, tag) where the backend has tags.");
+  bind_operation_options<RecvOptions>(module, "RecvOptions", "Options of recv.")
+      .def_readwrite("tag", &RecvOptions::tag, "Messages match by (peer, tag) where the backend has tags.");
+  bind_operation_options<BroadcastOptions>(module, "BroadcastOptions", "Options of broadcast.");
+  bind_operation_options<AllReduceOptions>(module, "AllReduceOptions", "Options of all_reduce.");
+  bind_operation_options<ReduceOptions>(module, "ReduceOptions", "Options of reduce.");
+  bind_operation_options<AllGatherOptions>(module, "AllGatherOptions",
+                                           "Options of all_gather and all_gather_v.");
+  bind_operation_options<AllGatherSingleOptions>(module, "AllGatherSingleOptions",
+                                                 "Options of all_gather_single.");
+  bind_operation_options<ReduceScatterOptions>(module, "ReduceScatterOptions",
+                                               "Options of reduce_scatter and reduce_scatter_v.");
+  bind_operation_options<ReduceScatterSingleOptions>(module, "ReduceScatterSingleOptions",
+                                                     "Options of reduce_scatter_single.");
+  bind_operation_options<AllToAllOptions>(module, "AllToAllOptions", "Options of all_to_all.");
+  bind_operation_options<AllToAllSingleOptions>(module, "AllToAllSingleOptions",
+                                                "Options of all_to_all_single.");
+  bind_operation_options<AllToAllvSingleOptions>(module, "AllToAllvSingleOptions",
+                                                 "Options of all_to_all_v_single.");
+  bind_operation_options<BarrierOptions>(module, "BarrierOptions", "Options of barrier.");
+  bind_operation_options<ScatterOptions>(module, "ScatterOptions", "Options of scatter.");
+  bind_operation_options<GatherOptions>(module, "GatherOptions", "Options of gather.");
+  bind_operation_options<GatherSingleOptions>(module, "GatherSingleOptions",
+                                              "Options of gather_single.");
+  bind_operation_options<BatchP2POptions>(module, "BatchP2POptions", "Options of BatchSendRecv.issue.");
+  bind_operation_options<AllGatherPInitOptions>(module, "AllGatherPInitOptions",
+                                                "Options of all_gather_p_init.");
+  bind_operation_options<AllGatherPExecOptions>(module, "AllGatherPExecOptions",
+                                                "Options of all_gather_p_exec.");
+
+  py::class_<ReconfigureOptions>(module, "ReconfigureOptions",
+                                 "Who takes part after a reconfigure().")
+      .def(py::init<>())
+      .def(py::init([](int64_t uuid, decltype(ReconfigureOptions::handles) handles,
+                       std::optional<std::chrono::milliseconds> timeout, std::optional<Hints> hints) {
+             ReconfigureOptions options;
+             options.uuid = uuid;
+             options.handles = std::move(handles);
+             options.timeout = timeout;
+             if (hints) options.hints = std::move(*hints);
+             return options;
+           }),
+           py::arg("uuid"), py::arg("init_handles"), py::arg("timeout") = py::none(),
+           py::arg("hints") = py::none())
+      .def_readwrite("uuid", &ReconfigureOptions::uuid, "Not used before on this communicator.")
+      .def_readwrite("init_handles", &ReconfigureOptions::handles,
+                     "list: in rank order; set: the backend chooses the order.")
+      .def_readwrite("timeout", &ReconfigureOptions::timeout, "timedelta or None.")
+      .def_readwrite("hints", &ReconfigureOptions::hints, "dict[str, str].");
+}
+
+}  // namespace torch::comms::bindings

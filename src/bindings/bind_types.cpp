@@ -1,0 +1,76 @@
+#include <torchcomms/types.hpp>
+#include <torchcomms/window.hpp>
+
+#include "bindings/bindings.hpp"
+
+namespace torch::comms::bindings {
+namespace {
+
+void bind_enums(py::module_& module) {
+  py::enum_<RedOpType> red_op_type(module, "RedOpType", "The kinds of reduction.");
+  for (int i = 0; i <= static_cast<int>(RedOpType::AVG); ++i)
+    red_op_type.value(std::string(toString(static_cast<RedOpType>(i))).c_str(),
+                      static_cast<RedOpType>(i));
+
+  py::enum_<WorkStatus> work_status(module, "WorkStatus", "The states of a work.");
+  for (int i = 0; i <= static_cast<int>(WorkStatus::ERROR); ++i)
+    work_status.value(std::string(toString(static_cast<WorkStatus>(i))).c_str(),
+                      static_cast<WorkStatus>(i));
+
+  py::enum_<OpName> op_name(module, "OpName", "The hooked entry points of a communicator.");
+  for (int i = 0; i < kOpNameCount; ++i)
+    op_name.value(std::string(opToString(static_cast<OpName>(i))).c_str(), static_cast<OpName>(i));
+
+  py::enum_<P2POpType>(module, "P2POpType", "Direction of an entry of a batch.")
+      .value("SEND", P2POpType::SEND)
+      .value("RECV", P2POpType::RECV);
+}
+
+void bind_reduce_op(py::module_& module) {
+  py::class_<ReduceOp> reduce_op(module, "ReduceOp", R"(How elements are combined; immutable.
+
+Constants: SUM, PRODUCT, MIN, MAX, BAND, BOR, BXOR, AVG; and PREMUL_SUM(factor).
+Compares by type and factor. AVG of integers truncates toward zero.)");
+  reduce_op
+      .def(py::init<RedOpType>(), py::arg("opType"),
+           "From a RedOpType. Raises InvalidArgument for PREMUL_SUM, whose factor would be missing.")
+      .def_property_readonly("type", &ReduceOp::type, "The RedOpType.")
+      .def_static(
+          "PREMUL_SUM",
+          [](PreMulSumFactorT factor) { return ReduceOp::make_nccl_premul_sum(std::move(factor)); },
+          py::arg("factor"),
+          "Multiplies this rank's input by `factor` (a number, or a one-element tensor) before the sum.")
+      .def("__eq__",
+           [](const ReduceOp& self, const py::object& other) {
+             return py::isinstance<ReduceOp>(other) && self == other.cast<const ReduceOp&>();
+           })
+      .def("__hash__", &ReduceOp::hash)
+      .def("__copy__", [](const ReduceOp& self) { return ReduceOp(self); })
+      .def("__deepcopy__",
+           [](const py::object& self, py::dict memo) {
+             py::object copy = py::cast(ReduceOp(self.cast<const ReduceOp&>()));
+             memo[py::int_(reinterpret_cast<uintptr_t>(self.ptr()))] = copy;
+             return copy;
+           }, py::arg("memo"))
+      .def("__repr__", [](const ReduceOp& self) {
+        return "ReduceOp." + std::string(toString(self.type()));
+      });
+  for (const ReduceOp* op : {&ReduceOp::SUM, &ReduceOp::PRODUCT, &ReduceOp::MIN, &ReduceOp::MAX,
+                             &ReduceOp::BAND, &ReduceOp::BOR, &ReduceOp::BXOR, &ReduceOp::AVG})
+    reduce_op.attr(std::string(toString(op->type())).c_str()) =
+        py::cast(op, py::return_value_policy::reference);
+}
+
+}  // namespace
+
+void bind_types(py::module_& module) {
+  bind_enums(module);
+  bind_reduce_op(module);
+  py::class_<P2POp>(module, "P2POp", "One entry of a batch: P2POp(type, tensor, peer).")
+      .def(py::init<P2POpType, at::Tensor, int>(), py::arg("type"), py::arg("tensor"), py::arg("peer"))
+      .def_readwrite("type", &P2POp::type, "P2POpType.SEND or P2POpType.RECV.")
+      .def_readwrite("tensor", &P2POp::tensor, "What is sent, or received into.")
+      .def_readwrite("peer", &P2POp::peer, "The other rank; checked when the batch is issued.");
+}
+
+}  // namespace torch::comms::bindings

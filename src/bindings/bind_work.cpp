@@ -1,0 +1,72 @@
+#include "bindings/py_work.hpp"
+
+#include <torchcomms/base/error.hpp>
+
+#include "bindings/bindings.hpp"
+
+namespace torch::comms::bindings {
+
+PyWork::PyWork(py::object waitable) : waitable_(std::move(waitable)) {}
+
+PyWork::~PyWork() {
+  py::gil_scoped_acquire gil;
+  waitable_ = py::object();
+  failure_ = py::object();
+}
+
+WorkPtr PyWork::from_result(const py::object& result) {
+  auto work = c10::make_intrusive<PyWork>(result);
+  if (result.is_none()) work->setStatus(WorkStatus::COMPLETED);
+  return work;
+}
+
+void PyWork::wait() {
+  runWaitPreHooks();
+  wait_once();
+  runWaitPostHooks();
+  py::gil_scoped_acquire gil;
+  if (!failure_) return;
+  // A Python error can be raised once: each wait() raises a new one around the same exception object.
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(failure_.ptr())), failure_.ptr());
+  throw py::error_already_set();
+}
+
+void PyWork::wait_once() {
+  py::gil_scoped_acquire gil;
+  if (waitable_.is_none()) return;
+  // Dropped first: the backend's wait() is called once, however often this is.
+  const py::object waitable = std::exchange(waitable_, py::none());
+  try {
+    waitable.attr("wait")();
+    setStatus(WorkStatus::COMPLETED);
+  } catch (py::error_already_set& error) {
+    failure_ = error.value();
+    setStatus(WorkStatus::ERROR,
+              std::make_exception_ptr(CommError(Errc::kVendor, py::str(failure_).cast<std::string>())));
+  }
+}
+
+void bind_work(py::module_& module) {
+  py::class_<TorchWork, c10::intrusive_ptr<TorchWork>>(module, "TorchWork", R"(One issued operation.
+
+May be dropped before completion; the operation finishes all the same.)")
+      .def("wait", &TorchWork::wait, py::call_guard<py::gil_scoped_release>(),
+           R"(CPU: blocks until the operation ended. GPU: the current stream waits, the host goes on.
+
+Raises the operation's error, every time. Repeated calls are harmless.)")
+      .def("is_completed", &TorchWork::isCompleted, py::call_guard<py::gil_scoped_release>(),
+           "True once the operation succeeded; False while it runs, and for a failed one.")
+      .def("wait_blocking", &TorchWork::waitBlocking, py::call_guard<py::gil_scoped_release>(),
+           "Blocks the host until the operation ended. Raises Unsupported where the work has no such wait.")
+      .def(
+          "_set_status",
+          [](TorchWork& self, WorkStatus status) {
+            auto* work = dynamic_cast<PyWork*>(&self);
+            if (work == nullptr)
+              throw CommError(Errc::kUnsupported, "_set_status: only for works of Python backends");
+            work->force(status);
+          },
+          py::arg("status"), "Sets the state of a work that a Python backend returned.");
+}
+
+}  // namespace torch::comms::bindings

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+// The binding converts, releases the GIL around anything that can block, and ends: no logic, no default that C++
+// does not have. One bind_<concept>.cpp each; module.cpp calls them in this order.
+namespace torch::comms::bindings {
+
+namespace py = pybind11;
+
+void bind_errors(py::module_& module);
+void bind_types(py::module_& module);
+void bind_options(py::module_& module);
+void bind_work(py::module_& module);
+void bind_window(py::module_& module);
+void bind_hooks(py::module_& module);
+void bind_backend(py::module_& module);
+void bind_batch(py::module_& module);
+void bind_comm(py::module_& module);
+void bind_introspection(py::module_& module);
+void bind_stores(py::module_& module);
+
+// Adds the operations of api section "operations" to the TorchComm class: see operations.cpp.
+void bind_operations(py::module_& module, py::handle comm_class);
+
+}  // namespace torch::comms::bindings

@@ -1,0 +1,18 @@
+#include "bindings/bindings.hpp"
+
+namespace tcb = torch::comms::bindings;
+
+PYBIND11_MODULE(_comms, module, pybind11::mod_gil_not_used()) {
+  module.doc() = "Native core of torchcomms. Use the names of the `torchcomms` package.";
+  tcb::bind_errors(module);
+  tcb::bind_types(module);
+  tcb::bind_options(module);
+  tcb::bind_work(module);
+  tcb::bind_window(module);
+  tcb::bind_hooks(module);
+  tcb::bind_backend(module);
+  tcb::bind_batch(module);
+  tcb::bind_comm(module);
+  tcb::bind_introspection(module);
+  tcb::bind_stores(module);
+}

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+#include <torchcomms/work.hpp>
+
+namespace torch::comms::bindings {
+
+namespace py = pybind11;
+
+// The work of a Python backend: wraps an object with wait(), which is called once, or nothing for an
+// operation that is done. Its state is the backend's to set. Construct with the GIL held.
+class PyWork : public TorchWork {
+ public:
+  explicit PyWork(py::object waitable);
+  ~PyWork() override;
+
+  // None gives a completed work. Needs the GIL.
+  static WorkPtr from_result(const py::object& result);
+
+  void wait() override;
+  void force(WorkStatus status) { forceStatus(status); }
+
+ private:
+  void wait_once();
+
+  py::object waitable_;  // None once it was waited on
+  py::object failure_;   // the exception that its wait() raised; null while there is none
+};
+
+}  // namespace torch::comms::bindings

@@ -1,0 +1,223 @@
+#include "bootstrap/attempt.hpp"
+
+#include <algorithm>
+#include <exception>
+
+#include "bootstrap/ranks.hpp"
+
+namespace torch::comms::bootstrap {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long rank 0 waits for the others to read a bad verdict.
+constexpr milliseconds kFarewell{400};
+
+// The counter of arrivals holds two sums at once, so that one message both counts a rank and
+// compares its size with everybody's: the ranks in the low bits, their sizes above.
+constexpr int kCountBits = 22;
+static_assert(int64_t{kMaxRanks} < (int64_t{1} << kCountBits));
+static_assert(int64_t{kMaxRanks} * kMaxRanks < (int64_t{1} << (62 - kCountBits)));
+
+int64_t share(int size) { return (int64_t{size} << kCountBits) + 1; }
+
+std::string quoted(const std::string& name) { return "'" + name + "'"; }
+
+}  // namespace
+
+std::string count_ranks(int64_t ranks) {
+  return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
+}
+
+Verdict Verdict::parse(const std::string& stored, const std::string& address) {
+  const auto space = stored.find(' ');
+  const bool known = !stored.empty() && std::string("GTML").find(stored[0]) != std::string::npos;
+  try {
+    if (known && space != std::string::npos)
+      return {Verdict::Kind(stored[0]), std::stoi(stored.substr(1, space - 1)),
+              stored.substr(space + 1)};
+  } catch (const std::logic_error&) {
+    // Not a number: told below.
+  }
+  throw CommError(Errc::kSystem, "the store " + address + " returned a text that no rank wrote: '" +
+                                     stored.substr(0, 80) + "'");
+}
+
+Attempt::Tally Attempt::tally(int64_t sum) {
+  return {sum & ((int64_t{1} << kCountBits) - 1), sum >> kCountBits};
+}
+
+std::optional<Verdict> Attempt::take_part() {
+  try {
+    return enter();
+  } catch (const std::exception& e) {
+    leave(e.what());
+    throw;
+  }
+}
+
+std::optional<Verdict> Attempt::enter() {
+  const bool again = store_.add(rank_key(self_.rank), 1) != 1;
+  if (has_ended()) {
+    auto verdict = read_verdict();
+    if (verdict.kind != Verdict::kMismatch || again) return std::nullopt;
+    return verdict;
+  }
+  if (again) return decide([this] { return twice(); });
+  store_.set(seen_key(self_.rank), quoted(self_.name) + ", " + self_.who);
+  return arrive();
+}
+
+Verdict Attempt::arrive() {
+  const Tally now = tally(store_.add(key("arrived"), share(self_.size)));
+  if (now.sizes != now.ranks * self_.size) return decide([&] { return other_size(now); });
+  if (now.ranks == self_.size)
+    return decide([this] { return Verdict{Verdict::kGo, -1, count_ranks(self_.size)}; });
+  if (now.ranks == 1) remind();
+  return await();
+}
+
+// The first rank here says so if the others take long; the limit may be many minutes.
+void Attempt::remind() {
+  if (!self_.notice || self_.patience >= self_.deadline.left()) return;
+  try {
+    store_.get(key("verdict"), self_.patience);
+  } catch (const CommError& e) {
+    if (e.code() != Errc::kTimeout) throw;
+    const auto absent = missing();
+    if (!absent.empty())
+      self_.notice("still waiting for " + name_ranks(absent, self_.size) + " to create " +
+                   quoted(self_.name) + " after " + to_text(self_.patience) + " (store " +
+                   store_.address() + ", limit " + to_text(self_.limit.duration) + ")");
+  }
+}
+
+Verdict Attempt::await() {
+  try {
+    return Verdict::parse(store_.get(key("verdict"), self_.deadline.left()), store_.address());
+  } catch (const CommError& e) {
+    if (e.code() != Errc::kTimeout || !self_.deadline.passed()) throw;
+  }
+  return decide([this] { return late(); });
+}
+
+// The last word for this rank, if no verdict came because of an error on this side.
+void Attempt::leave(const std::string& why) noexcept {
+  try {
+    decide([&] {
+      return Verdict{
+          Verdict::kLeft, self_.rank,
+          "rank " + std::to_string(self_.rank) + " left before all ranks were here: " + why};
+    });
+  } catch (const std::exception&) {
+    // The store is gone, too; the caller is already raising the error that matters.
+  }
+}
+
+void Attempt::part() noexcept {
+  try {
+    if (self_.rank != 0) {
+      const auto heard = store_.add(key("heard"), 1);
+      store_.set(key("heard/" + std::to_string(heard)), "1");
+      return;
+    }
+    const auto others = tally(store_.add(key("arrived"), 0)).ranks - 1;
+    if (others > 0) store_.get(key("heard/" + std::to_string(others)), kFarewell);
+  } catch (const std::exception&) {
+    // The verdict itself is the error to raise.
+  }
+}
+
+void Attempt::remove_previous() {
+  if (number_ == 0) return;
+  const Attempt previous(store_, self_, root_, number_ - 1);
+  store_.remove(previous.rank_key(self_.rank));
+  if (self_.rank == 0)
+    for (const char* word : {"arrived", "claim", "verdict"}) store_.remove(previous.key(word));
+}
+
+// Ends the attempt with `make()`, unless another rank was first: then its verdict counts.
+Verdict Attempt::decide(const std::function<Verdict()>& make) {
+  if (store_.add(key("claim"), 1) != 1) return verdict_of_another();
+  Verdict verdict = make();
+  // Whoever sees the verdict must also see where the next attempt is. A mismatch stays to be
+  // found by the ranks that are still to come.
+  if (verdict.kind != Verdict::kMismatch) store_.set(root_ + "next", std::to_string(number_ + 1));
+  store_.set(key("verdict"), verdict.stored());
+  return verdict;
+}
+
+Verdict Attempt::verdict_of_another() {
+  try {
+    return read_verdict();
+  } catch (const CommError& e) {
+    if (e.code() != Errc::kTimeout) throw;
+    return {Verdict::kTimeout, -1,
+            "not all ranks arrived in time, and the rank that saw it first ended before it could "
+            "say more"};
+  }
+}
+
+Verdict Attempt::twice() {
+  const auto rank = std::to_string(self_.rank);
+  const bool known = store_.has({seen_key(self_.rank)});
+  const auto other = known ? store_.get(seen_key(self_.rank), kGrace) : "unknown";
+  return {Verdict::kMismatch, self_.rank,
+          "rank " + rank + " is here twice: " + self_.who + " came while rank " + rank + " (" +
+              other + ") was already waiting for " + quoted(self_.name) +
+              ". Give every process its own rank; a store that outlived a killed job needs a "
+              "fresh name, "
+              "file or port"};
+}
+
+Verdict Attempt::other_size(const Tally& now) const {
+  const int64_t others = (now.sizes - self_.size) / std::max<int64_t>(now.ranks - 1, 1);
+  return {Verdict::kMismatch, self_.rank,
+          "the ranks of " + quoted(self_.name) + " disagree about their number: rank " +
+              std::to_string(self_.rank) + " (" + self_.who + ") says " + count_ranks(self_.size) +
+              ", those before it said " + count_ranks(others)};
+}
+
+Verdict Attempt::late() {
+  const auto absent = missing();
+  const std::string within = " within " + to_text(self_.limit.duration) + " (the limit of rank " +
+                             std::to_string(self_.rank) + ")";
+  if (absent.empty())
+    return {Verdict::kTimeout, -1,
+            "the last ranks were still arriving when the time was up:" + within};
+  return {Verdict::kTimeout, absent.size() == 1 ? absent[0] : -1,
+          name_ranks(absent, self_.size) + " did not arrive" + within + last_seen(absent) +
+              other_world()};
+}
+
+// Where some of the missing ranks were last seen on this store.
+std::string Attempt::last_seen(const std::vector<int>& absent) {
+  std::string text;
+  for (size_t i = 0; i < std::min<size_t>(absent.size(), 4); ++i) {
+    if (!store_.has({seen_key(absent[i])})) continue;
+    text += "; rank " + std::to_string(absent[i]) + " was last seen creating " +
+            store_.get(seen_key(absent[i]), kGrace);
+  }
+  return text;
+}
+
+// A communicator of this name, but of another size, that was made here before: often a second
+// world that uses the store by mistake.
+std::string Attempt::other_world() {
+  if (number_ == 0) return {};
+  const Attempt previous(store_, self_, root_, number_ - 1);
+  if (!store_.has({previous.key("verdict")})) return {};
+  const auto verdict =
+      Verdict::parse(store_.get(previous.key("verdict"), kGrace), store_.address());
+  if (verdict.kind != Verdict::kGo || verdict.text == count_ranks(self_.size)) return {};
+  return "; the last communicator " + quoted(self_.name) + " here was formed of " + verdict.text +
+         ", this one is to have " + count_ranks(self_.size);
+}
+
+Verdict Attempt::read_verdict() {
+  return Verdict::parse(store_.get(key("verdict"), kGrace), store_.address());
+}
+
+std::vector<int> Attempt::missing() { return absent_ranks(store_, key("rank/"), self_.size); }
+
+}  // namespace torch::comms::bootstrap

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include <torchcomms/base/error.hpp>
+
+#include "bootstrap/kv.hpp"
+#include "bootstrap/limit.hpp"
+
+namespace torch::comms::bootstrap {
+
+// One rank's part in "everybody is here".
+struct CheckIn {
+  std::string scope;  // every key starts with it; equal on all ranks
+  std::string name;   // of the communicator
+  int rank = 0;
+  int size = 1;
+  std::string who;    // "process 123 on host a": how other ranks' errors name this one
+  Limit limit;        // for the texts
+  Deadline deadline;  // when to give up: the limit, counted from where the caller wants
+  // Called once, by one of the ranks, when the others are still missing after `patience`.
+  std::function<void(const std::string& text)> notice = {};
+  std::chrono::milliseconds patience = std::chrono::seconds(30);
+};
+
+struct Arrival {
+  std::string keys;     // prefix that only this creation of this communicator uses
+  int64_t attempt = 0;  // how many tries at this name, good or bad, the store saw before
+};
+
+// Returns when all `size` ranks are here, each exactly once and with the same size. A constant
+// number of messages a rank (the failing case: one rank looks for the missing ones and tells the
+// others).
+//
+// The same name may be used again on the same store, at any time: every try is an attempt with keys
+// of its own, and attempts are numbered by the store. An attempt ends once, by the first verdict
+// written to it: "go", or why not; whoever comes later takes the next one. So a failed try leaves
+// nothing behind that a retry could stumble over, and two communicators never share a key.
+//
+// Throws CommError, on every rank that takes part:
+// - kTimeout: some rank's limit passed; names the missing ranks, whose limit it was, what to raise;
+// - kMismatch: two sizes, or one rank twice; names both;
+// - kPeerFailed: a rank left early, or the store is gone.
+// Rank 0, whose process often serves the store, raises them up to 0.4 s later: when the others have
+// read them, too.
+Arrival check_in(KeyValue& store, const CheckIn& self);
+
+}  // namespace torch::comms::bootstrap

@@ -1,0 +1,182 @@
+#include "bootstrap/launcher.hpp"
+
+#include <torchcomms/base/launcher.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <initializer_list>
+#include <string_view>
+#include <vector>
+
+#include <torchcomms/base/error.hpp>
+
+#include "base/env.hpp"
+
+namespace torch::comms::bootstrap {
+namespace {
+
+using Names = std::vector<const char*>;
+
+// What one launcher sets. Of `sizes` the first that is set counts; of `job` all that are set,
+// joined.
+struct Launcher {
+  const char* name;
+  Names methods;  // of the selector; empty: always looked at
+  const char* rank;
+  Names sizes;
+  const char* local_rank;
+  const char* local_size;  // "" where the launcher gives none
+  Names job;
+};
+
+// In order of precedence. Slurm comes last: its variables also stand around inside a job's shell,
+// where another launcher may have started this process.
+const std::vector<Launcher>& launchers() {
+  static const std::vector<Launcher> rows = {
+      // The ranks of a part of a job: how many of them share a host is not known.
+      {"torchcomms' own variables", {}, "TORCHCOMM_RANK", {"TORCHCOMM_SIZE"}, "LOCAL_RANK", "", {}},
+      {"Open MPI",
+       {"auto", "mpi"},
+       "OMPI_COMM_WORLD_RANK",
+       {"OMPI_COMM_WORLD_SIZE"},
+       "OMPI_COMM_WORLD_LOCAL_RANK",
+       "OMPI_COMM_WORLD_LOCAL_SIZE",
+       {"PMIX_NAMESPACE"}},
+      {"PMI",
+       {"auto", "mpi"},
+       "PMI_RANK",
+       {"PMI_SIZE"},
+       "MPI_LOCALRANKID",
+       "MPI_LOCALNRANKS",
+       {"SLURM_JOB_ID", "SLURM_STEP_ID", "PBS_JOBID", "LSB_JOBID"}},
+      {"PALS",
+       {"auto", "pals"},
+       "PALS_RANKID",
+       {"PALS_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE"},
+       "PALS_LOCAL_RANKID",
+       "PALS_LOCAL_SIZE",
+       {"PALS_APID"}},
+      {"torchrun",
+       {"auto", "torchrun"},
+       "RANK",
+       {"WORLD_SIZE"},
+       "LOCAL_RANK",
+       "LOCAL_WORLD_SIZE",
+       {"TORCHELASTIC_RUN_ID"}},
+      {"Slurm",
+       {"auto", "slurm"},
+       "SLURM_PROCID",
+       {"SLURM_NTASKS"},
+       "SLURM_LOCALID",
+       "",
+       {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+  };
+  return rows;
+}
+
+constexpr const char* kSelector = "TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD";
+
+std::string lower(std::string text) {
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c + ('a' - 'A'));
+  return text;
+}
+
+bool takes_part(const Launcher& row, const std::string& method) {
+  const auto is = [&method](const char* word) { return method == word; };
+  return row.methods.empty() || std::any_of(row.methods.begin(), row.methods.end(), is);
+}
+
+std::optional<int> number(const Lookup& lookup, const std::string& name) {
+  const auto text = name.empty() ? std::nullopt : lookup(name);
+  if (!text) return std::nullopt;
+  int value = 0;
+  const char* end = text->data() + text->size();
+  const auto [stop, code] = std::from_chars(text->data(), end, value);
+  if (code != std::errc{} || stop != end)
+    throw CommError(Errc::kInvalidArgument, "environment variable " + name + "='" + *text +
+                                                "' is not allowed: expected a whole number");
+  return value;
+}
+
+const char* first_set(const Lookup& lookup, const Names& names) {
+  for (const char* name : names)
+    if (lookup(name)) return name;
+  return names.front();
+}
+
+std::string assignment(const Lookup& lookup, const char* name) {
+  const auto text = lookup(name);
+  return std::string(name) + (text ? "=" + *text : " is unset");
+}
+
+std::string job_id(const Lookup& lookup, const Launcher& row) {
+  std::string id;
+  for (const char* name : row.job)
+    if (const auto text = lookup(name)) id += (id.empty() ? "" : ".") + *text;
+  return id;
+}
+
+std::optional<Launch> ask(const Lookup& lookup, const Launcher& row) {
+  const char* size_name = first_set(lookup, row.sizes);
+  const auto rank = number(lookup, row.rank);
+  if (!rank) return std::nullopt;
+  const auto size = number(lookup, size_name);
+  if (!size || *rank < 0 || *size <= 0) return std::nullopt;
+  if (*rank >= *size)
+    throw CommError(Errc::kInvalidArgument, std::string(row.rank) + "=" + std::to_string(*rank) +
+                                                " must be less than " + size_name + "=" +
+                                                std::to_string(*size));
+  return Launch{.rank = *rank,
+                .size = *size,
+                .source = row.name,
+                .evidence = assignment(lookup, row.rank) + ", " + assignment(lookup, size_name),
+                .local_rank = number(lookup, row.local_rank),
+                .local_size = number(lookup, row.local_size),
+                .job = job_id(lookup, row)};
+}
+
+[[noreturn]] void nothing_found(const Lookup& lookup, const std::string& method) {
+  std::string looked;
+  for (const auto& row : launchers())
+    if (takes_part(row, method))
+      looked += (looked.empty() ? "" : "; ") + assignment(lookup, row.rank) + ", " +
+                assignment(lookup, first_set(lookup, row.sizes));
+  throw CommError(
+      Errc::kInvalidArgument,
+      "rank and size of this process are unknown. Start it with torchrun, mpirun or srun, "
+      "or set TORCHCOMM_RANK and TORCHCOMM_SIZE (0 and 1 for a single process). Looked at: " +
+          looked + " (" + kSelector + " is '" + method + "')");
+}
+
+}  // namespace
+
+std::string describe(const Launch& launch) {
+  return launch.source + (launch.evidence.empty() ? "" : " (" + launch.evidence + ")");
+}
+
+Launch discover(const Lookup& lookup) {
+  const std::string method = lower(lookup(kSelector).value_or("auto"));
+  for (const auto& row : launchers())
+    if (takes_part(row, method))
+      if (auto launch = ask(lookup, row)) return *launch;
+  nothing_found(lookup, method);
+}
+
+Launch discover() {
+  // The selector's text is taken as it stands: an empty or padded one is an unknown method.
+  return discover([](const std::string& name) {
+    return name == kSelector ? base::env_raw(name) : base::env_text(name);
+  });
+}
+
+}  // namespace torch::comms::bootstrap
+
+namespace torch::comms {
+
+std::pair<int, int> query_ranksize() {
+  const auto launch = bootstrap::discover();
+  return {launch.rank, launch.size};
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bootstrap/kv.hpp"
+
+namespace torch::comms::bootstrap {
+
+// "rank 3 of 8", "ranks 1, 3-5 of 8"; `ranks` ascending and not empty. Long lists stay short: at
+// most 20 ranges are written, then "and N more".
+std::string name_ranks(const std::vector<int>& ranks, int size);
+
+// The ranks of [0, size) without a key <prefix><rank>, ascending; the search ends after the first
+// 256. A few absent ones cost O(log size) messages each.
+std::vector<int> absent_ranks(KeyValue& store, const std::string& prefix, int size);
+
+}  // namespace torch::comms::bootstrap

@@ -1,0 +1,115 @@
+#include <torchcomms/backend.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <torchcomms/base/error.hpp>
+
+#include "base/log.hpp"
+
+namespace torch::comms {
+namespace {
+
+[[noreturn]] void lacks(const TorchCommBackend& backend, const char* method) {
+  throw CommError(Errc::kUnsupported, std::string(method) + " not implemented by backend '" +
+                                          std::string(backend.getBackendName()) + "'");
+}
+
+}  // namespace
+
+std::vector<int> TorchCommBackend::getRanks() const {
+  std::vector<int> ranks(static_cast<size_t>(std::max(getSize(), 0)));
+  for (size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);
+  return ranks;
+}
+
+WorkPtr TorchCommBackend::gather_single(at::Tensor& output, const at::Tensor& input, int root,
+                                        bool async_op, const GatherSingleOptions& options) {
+  Tensors slots;
+  if (getRank() == root) {
+    const auto flat = output.view({-1});
+    for (int i = 0; i < getSize(); ++i) slots.push_back(flat.narrow(0, i * input.numel(), input.numel()));
+  }
+  GatherOptions gather_options;
+  gather_options.hints = options.hints;
+  gather_options.timeout = options.timeout;
+  return gather(slots, input, root, async_op, gather_options);
+}
+
+std::string_view TorchCommBackend::getBackendVersion() const { lacks(*this, "getBackendVersion"); }
+std::shared_ptr<TorchCommWindow> TorchCommBackend::new_window(const std::optional<at::Tensor>&) {
+  lacks(*this, "new_window");
+}
+std::shared_ptr<TorchCommWindow> TorchCommBackend::window_allocate(size_t, bool, size_t) {
+  lacks(*this, "window_allocate");
+}
+TorchCommBackend::AllGatherPHandle TorchCommBackend::all_gather_p_init(
+    at::Tensor&, const AllGatherPInitOptions&) {
+  lacks(*this, "all_gather_p_init");
+}
+WorkPtr TorchCommBackend::all_gather_p_exec(AllGatherPHandle, const at::Tensor&, bool,
+                                            const AllGatherPExecOptions&) {
+  lacks(*this, "all_gather_p_exec");
+}
+void TorchCommBackend::all_gather_p_free(AllGatherPHandle) { lacks(*this, "all_gather_p_free"); }
+void TorchCommBackend::setTimeout(std::chrono::milliseconds) { lacks(*this, "setTimeout"); }
+void TorchCommBackend::setHints(const Hints&) { lacks(*this, "setHints"); }
+InitHandle TorchCommBackend::getInitHandle() const { lacks(*this, "getInitHandle"); }
+WorkPtr TorchCommBackend::reconfigure(const ReconfigureOptions&) { lacks(*this, "reconfigure"); }
+void TorchCommBackend::abort() { lacks(*this, "abort"); }
+void TorchCommBackend::tensor_register(const at::Tensor&) { lacks(*this, "tensor_register"); }
+void TorchCommBackend::tensor_deregister(const at::Tensor&) { lacks(*this, "tensor_deregister"); }
+int64_t TorchCommBackend::get_device_transport() { lacks(*this, "get_device_transport"); }
+
+void TorchCommBackend::registerAbortHook(int64_t id, AbortHook hook) {
+  std::lock_guard lock(hooks_mutex_);
+  abort_hooks_[id] = std::move(hook);
+}
+void TorchCommBackend::unregisterAbortHook(int64_t id) {
+  std::lock_guard lock(hooks_mutex_);
+  abort_hooks_.erase(id);
+}
+void TorchCommBackend::registerGraphReplayHook(int64_t id, GraphReplayHook hook) {
+  std::lock_guard lock(hooks_mutex_);
+  graph_replay_hooks_[id] = std::move(hook);
+}
+void TorchCommBackend::unregisterGraphReplayHook(int64_t id) {
+  std::lock_guard lock(hooks_mutex_);
+  graph_replay_hooks_.erase(id);
+}
+
+namespace {
+
+// Runs one hook; a failing hook must not hide the failure that it was told of.
+template <class Call>
+void run_guarded(const char* kind, const Call& call) noexcept {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    base::log(base::LogLevel::kError, std::string(kind) + " hook failed: " + error.what());
+  } catch (...) {
+    base::log(base::LogLevel::kError, std::string(kind) + " hook failed with an unknown exception");
+  }
+}
+
+}  // namespace
+
+void TorchCommBackend::runAbortHooks() noexcept {
+  std::map<int64_t, AbortHook> hooks;
+  {
+    std::lock_guard lock(hooks_mutex_);
+    hooks = abort_hooks_;
+  }
+  for (const auto& [id, hook] : hooks) run_guarded("abort", hook);
+}
+
+void TorchCommBackend::fireGraphReplayHook(uint64_t graph_id, uint64_t replay_id, uint64_t stream,
+                                           uint64_t index, std::string_view event) noexcept {
+  std::map<int64_t, GraphReplayHook> hooks;
+  {
+    std::lock_guard lock(hooks_mutex_);
+    hooks = graph_replay_hooks_;
+  }
+  for (const auto& [id, hook] : hooks)
+    run_guarded("graph replay", [&, &call = hook] { call(graph_id, replay_id, stream, index, event); });
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,104 @@
+#include "core/bounded.hpp"
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <system_error>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+std::function<void()>& interrupt_check() {
+  static std::function<void()> check;
+  return check;
+}
+
+}  // namespace
+
+void set_interrupt_check(std::function<void()> check) { interrupt_check() = std::move(check); }
+
+void check_interrupt() {
+  if (!interrupt_check()) return;
+  try {
+    interrupt_check()();
+  } catch (...) {
+    throw Interrupted(std::current_exception());
+  }
+}
+
+// Where the thread finds its next task.
+struct Worker::Desk {
+  std::mutex mutex;  // guards both
+  std::condition_variable changed;
+  std::function<void()> task;
+  bool closed = false;
+
+  void work() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [this] { return task || closed; });
+      if (!task) return;
+      const auto next = std::exchange(task, nullptr);
+      lock.unlock();
+      next();
+      lock.lock();
+    }
+  }
+
+  void close() {
+    const std::lock_guard lock(mutex);
+    closed = true;
+    changed.notify_one();
+  }
+};
+
+Worker::~Worker() {
+  if (!desk_) return;
+  desk_->close();
+  thread_.join();
+}
+
+void Worker::start(std::function<void()> task) {
+  if (!desk_) {
+    auto desk = std::make_shared<Desk>();
+    try {
+      thread_ = std::thread([desk] { desk->work(); });
+    } catch (const std::system_error& e) {
+      throw CommError(Errc::kResourceExhausted,
+                      std::string("no thread could be started: ") + e.what());
+    }
+    desk_ = std::move(desk);
+  }
+  const std::lock_guard lock(desk_->mutex);
+  desk_->task = std::move(task);
+  desk_->changed.notify_one();
+}
+
+void Worker::await(milliseconds limit, const std::function<bool(milliseconds)>& is_ready) {
+  constexpr milliseconds kTick{50};
+  const auto end = Clock::now() + limit;
+  try {
+    while (true) {
+      const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
+      if (is_ready(std::clamp(left, milliseconds(0), kTick))) return;
+      if (left.count() <= 0) throw StillRunning();
+      check_interrupt();
+    }
+  } catch (const std::exception&) {
+    leave_behind();
+    throw;
+  }
+}
+
+void Worker::leave_behind() {
+  desk_->close();
+  thread_.detach();
+  desk_.reset();
+}
+
+}  // namespace torch::comms

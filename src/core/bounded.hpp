@@ -1,0 +1,85 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <future>
+#include <memory>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+#include <torchcomms/base/export.hpp>
+
+namespace torch::comms {
+
+// Lets the host language end long waits of the start-up: `check` runs about 20 times a second on
+// the thread that waits, and what it throws ends the wait. Empty: nothing runs. Set it while
+// nothing waits.
+TC_API void set_interrupt_check(std::function<void()> check);
+
+// The host language wants out; `cause` is what its check threw.
+class TC_API Interrupted : public std::exception {
+ public:
+  explicit Interrupted(std::exception_ptr cause) : cause_(std::move(cause)) {}
+  const char* what() const noexcept override { return "interrupted"; }
+  [[noreturn]] void rethrow_cause() const { std::rethrow_exception(cause_); }
+
+ private:
+  std::exception_ptr cause_;
+};
+
+// Runs the check. Throws Interrupted.
+TC_API void check_interrupt();
+
+// A call did not return in time; it goes on by itself on a thread that is left behind.
+class TC_API StillRunning : public std::exception {
+ public:
+  const char* what() const noexcept override { return "the call did not return in time"; }
+};
+
+// A thread for calls that may block for ever: an operation on a TCPStore whose server is stopped
+// never returns, whatever its timeout. Used by one thread at a time.
+class TC_API Worker {
+ public:
+  Worker() = default;
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+  ~Worker();
+
+  // Runs `call` on the thread and returns what it returns or throws. `call` must own all it uses,
+  // since it may outlive this object. Throws StillRunning after `limit`, Interrupted,
+  // CommError(kResourceExhausted) if no thread can be made. After the first two the thread is left
+  // behind with its call; a later run gets a new one.
+  template <class Call>
+  auto run(std::chrono::milliseconds limit, Call call) -> std::invoke_result_t<Call> {
+    using Result = std::invoke_result_t<Call>;
+    auto task = std::make_shared<std::packaged_task<Result()>>(std::move(call));
+    auto result = task->get_future();
+    start([task] { (*task)(); });
+    await(limit, [&result](std::chrono::milliseconds time) {
+      return result.wait_for(time) == std::future_status::ready;
+    });
+    return result.get();
+  }
+
+ private:
+  struct Desk;
+  void start(std::function<void()> task);
+  void await(std::chrono::milliseconds limit,
+             const std::function<bool(std::chrono::milliseconds)>& is_ready);
+  void leave_behind();
+
+  std::shared_ptr<Desk> desk_;  // shared with the thread
+  std::thread thread_;
+};
+
+// The same for a single call.
+template <class Call>
+auto call_within(std::chrono::milliseconds limit, Call call) -> std::invoke_result_t<Call> {
+  Worker worker;
+  return worker.run(limit, std::move(call));
+}
+
+}  // namespace torch::comms

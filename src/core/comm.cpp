@@ -1,0 +1,330 @@
+#include <torchcomms/comm.hpp>
+
+#include <torchcomms/base/error.hpp>
+#include <torchcomms/factory.hpp>
+
+#include "base/fork.hpp"
+#include "base/log.hpp"
+#include "core/hook_list.hpp"
+#include "core/issue.hpp"
+#include "core/record.hpp"
+#include "core/validate.hpp"
+#include "tracing/event_ring.hpp"
+
+namespace torch::comms {
+namespace {
+
+std::atomic<size_t> next_op_id{0};
+std::atomic<int64_t> next_hook_id{0};
+
+void record_event(tracing::Phase phase, bool ok, const base::OpRecord& record) noexcept {
+  tracing::process_ring().record({.time_ns = tracing::now_ns(),
+                                  .thread = tracing::this_thread(),
+                                  .phase = phase,
+                                  .ok = ok,
+                                  .op = record});
+}
+
+}  // namespace
+
+struct TorchComm::Hooks {
+  HookList<PreHook> pre;
+  HookList<PostHook> post;
+};
+
+void resetGlobalOpIdGenerator() { next_op_id.store(0); }
+
+std::shared_ptr<TorchComm> TorchComm::wrap(std::shared_ptr<TorchCommBackend> backend,
+                                           std::string backend_name) {
+  return std::shared_ptr<TorchComm>(new TorchComm(std::move(backend), std::move(backend_name)));
+}
+
+TorchComm::TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string backend_name)
+    : backend_(std::move(backend)),
+      backend_name_(std::move(backend_name)),
+      capabilities_(backend_->capabilities()),
+      name_(backend_->getCommName()),
+      record_id_(tracing::process_ring().name_communicator(name_)),
+      fork_generation_(base::fork_generation()),
+      hooks_(std::make_shared<Hooks>()) {
+  refreshMembership();
+}
+
+TorchComm::~TorchComm() {
+  if (fork_generation_ != base::fork_generation()) {
+    // A forked child has neither the backend's threads nor a right to the parent's connections: let go of
+    // the object without running its destructor.
+    static_cast<void>(new std::shared_ptr<TorchCommBackend>(std::move(backend_)));
+    return;
+  }
+  if (!finalized_)
+    base::log(base::LogLevel::kInfo, "communicator '" + name_ + "' ends without finalize()");
+}
+
+void TorchComm::refreshMembership() {
+  const bool connected = backend_->isInitialized();
+  rank_ = connected ? backend_->getRank() : -1;
+  size_ = connected ? backend_->getSize() : -1;
+}
+
+void TorchComm::requireUsable(OpName op) const {
+  const auto refuse = [&](Errc code, const char* why) {
+    throw CommError(code, why, {.op = std::string(opToString(op)), .comm = name_, .rank = rank_});
+  };
+  if (fork_generation_ != base::fork_generation())
+    refuse(Errc::kForked, "this communicator was made before fork(); make a new one in the child");
+  if (finalized_ && capabilities_.final_finalize)
+    refuse(Errc::kFinalized, "the communicator is not initialized: finalize() was called");
+  if (size_ < 0)
+    refuse(Errc::kFinalized, "the communicator is not initialized: call reconfigure() first");
+}
+
+template <class Op>
+WorkPtr TorchComm::run(const Op& op) {
+  requireUsable(Op::kName);
+  validate(op, CommFacts{rank_, size_, capabilities_, backend_name_, name_});
+
+  const size_t op_id = next_op_id.fetch_add(1, std::memory_order_relaxed);
+  const auto hooks = hooks_.get();
+  if (!hooks->pre.empty()) hooks->pre.call(op_id, PreHookArgs(op));
+
+  base::OpRecord record = make_record(op);
+  record.comm = record_id_;
+  record.sequence = ++sequence_;
+  record.op_id = op_id;
+  record_event(tracing::Phase::kBegin, true, record);
+  WorkPtr work;
+  try {
+    work = issue(*backend_, op);
+  } catch (...) {
+    record_event(tracing::Phase::kEnd, false, record);
+    throw;
+  }
+  if (isTerminal(work->status())) {
+    record_event(tracing::Phase::kEnd, work->status() == WorkStatus::COMPLETED, record);
+  } else {
+    // The hook runs inside the transition, while the work is alive.
+    work->registerWorkEndHook([record, ended = work.get()] {
+      record_event(tracing::Phase::kEnd, ended->status() == WorkStatus::COMPLETED, record);
+    });
+  }
+
+  if (!hooks->post.empty()) {
+    // A hook may attach itself to the work, so it must not be the one that all calls share.
+    if (work.get() == completedWork().get()) work = c10::make_intrusive<TorchWorkCompleted>();
+    using Args = std::conditional_t<std::is_same_v<Op, BatchOpIssue>, BatchOpIssuePostHookArgs,
+                                    CollectivePostHookArgs>;
+    hooks->post.call(op_id, PostHookArgs(Args{c10::weak_intrusive_ptr<TorchWork>(work)}));
+  }
+  return work;
+}
+
+void TorchComm::finalize() {
+  if (fork_generation_ != base::fork_generation()) return;
+  if (finalized_ && capabilities_.final_finalize)
+    throw CommError(Errc::kFinalized, "the communicator is already finalized",
+                    {.op = "finalize", .comm = name_, .rank = rank_});
+  if (!hooks_->pre.empty()) hooks_->pre.call(kFinalizeOpId, PreHookArgs(Finalize{}));
+  // Before the backend has its say: a failure that it reports leaves the communicator finalized.
+  finalized_ = true;
+  backend_->finalize();
+  if (!hooks_->post.empty()) hooks_->post.call(kFinalizeOpId, PostHookArgs(FinalizePostHookArgs{}));
+}
+
+int TorchComm::getRank() const { return backend_->getRank(); }
+int TorchComm::getSize() const { return backend_->getSize(); }
+std::vector<int> TorchComm::getRanks() const { return backend_->getRanks(); }
+std::string_view TorchComm::getCommName() const { return backend_->getCommName(); }
+const CommOptions& TorchComm::getOptions() const { return backend_->getOptions(); }
+const at::Device& TorchComm::getDevice() const { return backend_->getDevice(); }
+std::string_view TorchComm::getBackendVersion() const { return backend_->getBackendVersion(); }
+
+WorkPtr TorchComm::send(const at::Tensor& tensor, int dst, bool async_op, const SendOptions& options) {
+  return run(Send{tensor, dst, async_op, options});
+}
+WorkPtr TorchComm::recv(at::Tensor& tensor, int src, bool async_op, const RecvOptions& options) {
+  return run(Recv{tensor, src, async_op, options});
+}
+WorkPtr TorchComm::broadcast(at::Tensor& tensor, int root, bool async_op,
+                             const BroadcastOptions& options) {
+  return run(Broadcast{tensor, root, async_op, options});
+}
+WorkPtr TorchComm::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
+                              const AllReduceOptions& options) {
+  return run(AllReduce{tensor, op, async_op, options});
+}
+WorkPtr TorchComm::reduce(at::Tensor& tensor, int root, const ReduceOp& op, bool async_op,
+                          const ReduceOptions& options) {
+  return run(Reduce{tensor, root, op, async_op, options});
+}
+WorkPtr TorchComm::all_gather(const Tensors& tensor_list, const at::Tensor& tensor, bool async_op,
+                              const AllGatherOptions& options) {
+  return run(AllGather{tensor_list, tensor, async_op, options});
+}
+WorkPtr TorchComm::all_gather_v(const Tensors& tensor_list, const at::Tensor& tensor, bool async_op,
+                                const AllGatherOptions& options) {
+  return run(AllGatherV{tensor_list, tensor, async_op, options});
+}
+WorkPtr TorchComm::all_gather_single(at::Tensor& output, const at::Tensor& input, bool async_op,
+                                     const AllGatherSingleOptions& options) {
+  return run(AllGatherSingle{output, input, async_op, options});
+}
+WorkPtr TorchComm::reduce_scatter(at::Tensor& output, const Tensors& input_list, const ReduceOp& op,
+                                  bool async_op, const ReduceScatterOptions& options) {
+  return run(ReduceScatter{output, input_list, op, async_op, options});
+}
+WorkPtr TorchComm::reduce_scatter_v(at::Tensor& output, const Tensors& input_list,
+                                    const ReduceOp& op, bool async_op,
+                                    const ReduceScatterOptions& options) {
+  return run(ReduceScatterV{output, input_list, op, async_op, options});
+}
+WorkPtr TorchComm::reduce_scatter_single(at::Tensor& output, const at::Tensor& input,
+                                         const ReduceOp& op, bool async_op,
+                                         const ReduceScatterSingleOptions& options) {
+  return run(ReduceScatterSingle{output, input, op, async_op, options});
+}
+WorkPtr TorchComm::all_to_all_single(at::Tensor& output, const at::Tensor& input, bool async_op,
+                                     const AllToAllSingleOptions& options) {
+  return run(AllToAllSingle{output, input, async_op, options});
+}
+WorkPtr TorchComm::all_to_all_v_single(at::Tensor& output, const at::Tensor& input,
+                                       const Splits& output_split_sizes,
+                                       const Splits& input_split_sizes, bool async_op,
+                                       const AllToAllvSingleOptions& options) {
+  return run(AllToAllVSingle{output, input, output_split_sizes, input_split_sizes, async_op, options});
+}
+WorkPtr TorchComm::all_to_all(const Tensors& output_tensor_list, const Tensors& input_tensor_list,
+                              bool async_op, const AllToAllOptions& options) {
+  return run(AllToAll{output_tensor_list, input_tensor_list, async_op, options});
+}
+WorkPtr TorchComm::barrier(bool async_op, const BarrierOptions& options) {
+  return run(Barrier{async_op, options});
+}
+WorkPtr TorchComm::scatter(at::Tensor& output_tensor, const Tensors& input_tensor_list, int root,
+                           bool async_op, const ScatterOptions& options) {
+  return run(Scatter{output_tensor, input_tensor_list, root, async_op, options});
+}
+WorkPtr TorchComm::gather(const Tensors& output_tensor_list, const at::Tensor& input_tensor, int root,
+                          bool async_op, const GatherOptions& options) {
+  return run(Gather{output_tensor_list, input_tensor, root, async_op, options});
+}
+WorkPtr TorchComm::gather_single(at::Tensor& output, const at::Tensor& input, int root,
+                                 bool async_op, const GatherSingleOptions& options) {
+  return run(GatherSingle{output, input, root, async_op, options});
+}
+
+BatchSendRecv TorchComm::batch_op_create() { return BatchSendRecv(shared_from_this()); }
+WorkPtr TorchComm::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
+                                  const BatchP2POptions& options) {
+  return run(BatchOpIssue{ops, ops.size(), async_op, options});
+}
+
+std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const std::string& name,
+                                            const CommOptions& options) {
+  requireUsable(OpName::split);
+  const Split op{ranks, name};
+  validate(op, CommFacts{rank_, size_, capabilities_, backend_name_, name_});
+  const size_t op_id = next_op_id.fetch_add(1, std::memory_order_relaxed);
+  if (!hooks_->pre.empty()) hooks_->pre.call(op_id, PreHookArgs(op));
+
+  base::OpRecord record = make_record(op);
+  record.comm = record_id_;
+  record.sequence = ++sequence_;
+  record.op_id = op_id;
+  record_event(tracing::Phase::kBegin, true, record);
+  std::shared_ptr<TorchCommBackend> child;
+  try {
+    child = backend_->split(ranks, name, options);
+  } catch (...) {
+    record_event(tracing::Phase::kEnd, false, record);
+    throw;
+  }
+  record_event(tracing::Phase::kEnd, true, record);
+  if (!child) return nullptr;
+
+  auto comm = wrap(std::move(child), backend_name_);
+  if (!hooks_->post.empty()) hooks_->post.call(op_id, PostHookArgs(SplitPostHookArgs{comm}));
+  return comm;
+}
+
+std::shared_ptr<TorchCommWindow> TorchComm::new_window(const std::optional<at::Tensor>& tensor) {
+  requireUsable(OpName::new_window);
+  const size_t op_id = next_op_id.fetch_add(1, std::memory_order_relaxed);
+  if (!hooks_->pre.empty()) hooks_->pre.call(op_id, PreHookArgs(NewWindow{}));
+  auto window = backend_->new_window(tensor);
+  if (!hooks_->post.empty()) hooks_->post.call(op_id, PostHookArgs(NewWindowPostHookArgs{window}));
+  return window;
+}
+std::shared_ptr<TorchCommWindow> TorchComm::window_allocate(size_t size_bytes, bool cpu_buf,
+                                                            size_t signal_size) {
+  requireUsable(OpName::new_window);
+  return backend_->window_allocate(size_bytes, cpu_buf, signal_size);
+}
+
+TorchComm::AllGatherPHandle TorchComm::all_gather_p_init(at::Tensor& output,
+                                                         const AllGatherPInitOptions& options) {
+  return backend_->all_gather_p_init(output, options);
+}
+WorkPtr TorchComm::all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& input, bool async_op,
+                                     const AllGatherPExecOptions& options) {
+  return backend_->all_gather_p_exec(handle, input, async_op, options);
+}
+void TorchComm::all_gather_p_free(AllGatherPHandle handle) { backend_->all_gather_p_free(handle); }
+
+std::shared_ptr<c10::Allocator> TorchComm::getMemAllocator() const {
+  return get_mem_allocator(backend_name_);
+}
+void TorchComm::tensor_register(const at::Tensor& tensor) { backend_->tensor_register(tensor); }
+void TorchComm::tensor_deregister(const at::Tensor& tensor) { backend_->tensor_deregister(tensor); }
+int64_t TorchComm::get_device_transport() { return backend_->get_device_transport(); }
+
+InitHandle TorchComm::getInitHandle() const { return backend_->getInitHandle(); }
+WorkPtr TorchComm::reconfigure(const ReconfigureOptions& options) {
+  auto work = backend_->reconfigure(options);
+  refreshMembership();
+  return work;
+}
+void TorchComm::abort() { backend_->abort(); }
+bool TorchComm::isAbortSupported() const { return backend_->isAbortSupported(); }
+bool TorchComm::isAborted() const { return backend_->isAborted(); }
+void TorchComm::setTimeout(std::chrono::milliseconds timeout) { backend_->setTimeout(timeout); }
+void TorchComm::setHints(const Hints& hints) { backend_->setHints(hints); }
+
+std::unique_ptr<RemovableHandle> TorchComm::registerPreHook(PreHook hook) {
+  const auto id = hooks_->pre.add(std::move(hook));
+  return RemovableHandle::create([weak = std::weak_ptr<Hooks>(hooks_), id] {
+    if (const auto hooks = weak.lock()) hooks->pre.remove(id);
+  });
+}
+std::unique_ptr<RemovableHandle> TorchComm::registerPostHook(PostHook hook) {
+  const auto id = hooks_->post.add(std::move(hook));
+  return RemovableHandle::create([weak = std::weak_ptr<Hooks>(hooks_), id] {
+    if (const auto hooks = weak.lock()) hooks->post.remove(id);
+  });
+}
+std::unique_ptr<RemovableHandle> TorchComm::registerAbortHook(AbortHook hook) {
+  const auto id = next_hook_id.fetch_add(1);
+  backend_->registerAbortHook(id, std::move(hook));
+  return RemovableHandle::create([weak = std::weak_ptr<TorchCommBackend>(backend_), id] {
+    if (const auto backend = weak.lock()) backend->unregisterAbortHook(id);
+  });
+}
+std::unique_ptr<RemovableHandle> TorchComm::registerGraphReplayHook(GraphReplayHook hook) {
+  const auto id = next_hook_id.fetch_add(1);
+  backend_->registerGraphReplayHook(id, std::move(hook));
+  return RemovableHandle::create([weak = std::weak_ptr<TorchCommBackend>(backend_), id] {
+    if (const auto backend = weak.lock()) backend->unregisterGraphReplayHook(id);
+  });
+}
+
+std::shared_ptr<TorchComm> new_comm(const std::string& backend, at::Device device,
+                                    const std::string& name, const CommOptions& options) {
+  return TorchComm::wrap(
+      TorchCommFactory::get().create_backend(backend, device, name, options), backend);
+}
+
+std::shared_ptr<c10::Allocator> get_mem_allocator(const std::string& backend) {
+  return TorchCommFactory::get().get_allocator(backend);
+}
+
+}  // namespace torch::comms

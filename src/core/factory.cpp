@@ -1,0 +1,84 @@
+#include <torchcomms/factory.hpp>
+
+#include <algorithm>
+
+#include <torchcomms/base/error.hpp>
+
+#include "core/backend_library.hpp"
+
+namespace torch::comms {
+
+TorchCommFactory& TorchCommFactory::get() {
+  // Never destroyed: communicators of static storage may outlive it otherwise.
+  static auto* factory = new TorchCommFactory;
+  return *factory;
+}
+
+void TorchCommFactory::register_backend(const std::string& name, BackendFactory factory) {
+  std::lock_guard lock(mutex_);
+  backends_.try_emplace(name, std::move(factory));
+}
+
+bool TorchCommFactory::is_backend_registered(const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  return backends_.count(name) != 0;
+}
+
+std::vector<std::string> TorchCommFactory::registered() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::string> names;
+  for (const auto& [name, factory] : backends_) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::shared_ptr<TorchCommBackend> TorchCommFactory::instantiate(const std::string& name) {
+  BackendFactory factory;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto found = backends_.find(name); found != backends_.end()) factory = found->second;
+  }
+  if (factory) return factory();
+  if (auto backend = load_backend_library(name)) return backend;
+
+  std::string known;
+  for (const auto& other : registered()) known += (known.empty() ? "" : ", ") + other;
+  throw CommError(Errc::kBackendUnavailable,
+                  "failed to find backend '" + name + "'; loaded are: " + known +
+                      "; a library of your own is named by " + backend_library_variable(name),
+                  {.op = "new_comm"});
+}
+
+std::shared_ptr<TorchCommBackend> TorchCommFactory::create_backend(const std::string& name,
+                                                                   at::Device device,
+                                                                   const std::string& comm_name,
+                                                                   const CommOptions& options) {
+  if (options.timeout < std::chrono::milliseconds::zero())
+    throw CommError(Errc::kInvalidArgument,
+                    "timeout is " + std::to_string(options.timeout.count()) + " ms; it must not be negative",
+                    {.op = "new_comm", .comm = comm_name});
+  auto backend = instantiate(name);
+  if (options.enable_reconfigure && !backend->supportsReconfigure())
+    throw CommError(Errc::kUnsupported,
+                    "enable_reconfigure=True: reconfigure not implemented by backend '" + name + "'",
+                    {.op = "new_comm", .comm = comm_name});
+  backend->init(device, comm_name, options);
+  return backend;
+}
+
+void TorchCommFactory::register_allocator_factory(const std::string& name, AllocatorFactory factory) {
+  std::lock_guard lock(mutex_);
+  allocator_factories_.try_emplace(name, std::move(factory));
+}
+
+std::shared_ptr<c10::Allocator> TorchCommFactory::get_allocator(const std::string& name) {
+  std::lock_guard lock(mutex_);
+  if (const auto found = allocators_.find(name); found != allocators_.end()) return found->second;
+  const auto factory = allocator_factories_.find(name);
+  if (factory == allocator_factories_.end())
+    throw CommError(Errc::kUnsupported, "backend '" + name + "' has no memory allocator, or is not loaded",
+                    {.op = "get_mem_allocator"});
+  return allocators_[name] = factory->second();
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace torch::comms {
+
+// Callbacks of one kind, in order of registration. A callback may add or remove callbacks, itself too:
+// the change holds from the next call on. Any thread.
+template <class Function>
+class HookList {
+ public:
+  using Entries = std::vector<std::pair<uint64_t, Function>>;
+
+  bool empty() const noexcept { return size_.load(std::memory_order_acquire) == 0; }
+
+  uint64_t add(Function function) {
+    std::lock_guard lock(mutex_);
+    auto next = std::make_shared<Entries>(*entries_);
+    next->emplace_back(++last_id_, std::move(function));
+    publish(std::move(next));
+    return last_id_;
+  }
+
+  void remove(uint64_t id) {
+    std::lock_guard lock(mutex_);
+    auto next = std::make_shared<Entries>(*entries_);
+    std::erase_if(*next, [id](const auto& entry) { return entry.first == id; });
+    publish(std::move(next));
+  }
+
+  template <class... Args>
+  void call(const Args&... args) const {
+    std::shared_ptr<const Entries> entries;
+    {
+      std::lock_guard lock(mutex_);
+      entries = entries_;
+    }
+    for (const auto& [id, function] : *entries) function(args...);
+  }
+
+ private:
+  void publish(std::shared_ptr<const Entries> entries) {
+    size_.store(entries->size(), std::memory_order_release);
+    entries_ = std::move(entries);
+  }
+
+  mutable std::mutex mutex_;  // guards entries_ and last_id_
+  std::shared_ptr<const Entries> entries_ = std::make_shared<Entries>();
+  uint64_t last_id_ = 0;
+  std::atomic<size_t> size_{0};  // of *entries_, so that an empty list costs one load
+};
+
+}  // namespace torch::comms

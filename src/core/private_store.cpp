@@ -1,0 +1,151 @@
+#include "core/private_store.hpp"
+
+#include <charconv>
+#include <optional>
+
+#include "bootstrap/ranks.hpp"
+#include "core/reach.hpp"
+#include "core/tcp_store.hpp"
+
+namespace torch::comms {
+namespace {
+
+using bootstrap::Deadline;
+using std::chrono::milliseconds;
+
+// What rank 0 publishes: "ok <port> <address> <loopback identity>", or "failed <why>".
+struct Advert {
+  uint16_t port;
+  std::string address, identity;
+
+  std::string text() const { return "ok " + std::to_string(port) + " " + address + " " + identity; }
+};
+
+constexpr const char* kFailed = "failed ";
+
+std::string next_word(std::string& text) {
+  const auto space = text.find(' ');
+  std::string word = text.substr(0, space);
+  text.erase(0, space == std::string::npos ? space : space + 1);
+  return word;
+}
+
+std::optional<Advert> parse(std::string text) {
+  if (next_word(text) != "ok") return std::nullopt;
+  const std::string port = next_word(text);
+  Advert advert{.port = 0, .address = next_word(text), .identity = text};
+  const auto [stop, code] = std::from_chars(port.data(), port.data() + port.size(), advert.port);
+  const bool whole = code == std::errc{} && stop == port.data() + port.size();
+  if (!whole || advert.port == 0 || advert.address.empty()) return std::nullopt;
+  return advert;
+}
+
+std::string tcp(const std::string& host, uint16_t port) {
+  return "tcp://" + host + ":" + std::to_string(port);
+}
+
+}  // namespace
+
+PrivateStore publish_private_store(bootstrap::KeyValue& meeting, const std::string& key,
+                                   const std::string& hint, milliseconds timeout, Deadline deadline,
+                                   const Context& context) {
+  try {
+    auto served = serve_store(0, timeout, deadline, context);
+    const Advert advert{served.port, own_address(hint), loopback_identity()};
+    meeting.set(key, advert.text());
+    return {std::move(served.store), tcp(advert.address, advert.port)};
+  } catch (const CommError& e) {
+    // Without this the others would wait out their limit for a store that cannot come.
+    meeting.set(key, kFailed + e.why());
+    throw;
+  }
+}
+
+PrivateStore join_private_store(bootstrap::KeyValue& meeting, const std::string& key,
+                                milliseconds timeout, Deadline deadline, const Context& context) {
+  const std::string text = meeting.get(key, deadline.left());
+  if (text.starts_with(kFailed))
+    throw CommError(Errc::kPeerFailed,
+                    "rank 0 could not open the communicator's own store: " +
+                        text.substr(std::string(kFailed).size()),
+                    context);
+  const auto advert = parse(text);
+  if (!advert)
+    throw CommError(Errc::kPeerFailed,
+                    "the store " + meeting.address() +
+                        " returned a text that rank 0 did not write: '" + text.substr(0, 80) + "'",
+                    context);
+  const bool near = advert->identity == loopback_identity();
+  const std::string host = near ? "127.0.0.1" : advert->address;
+  try {
+    return {join_store(host, advert->port, timeout, deadline, context), tcp(host, advert->port)};
+  } catch (const CommError& e) {
+    throw CommError(
+        e.code(),
+        e.why() +
+            ". Rank 0 serves the communicator's own store there, on a port that its system "
+            "chose: a firewall must let it through, MASTER_ADDR must be rank 0's host, or the hint "
+            "persistent_store=true must keep the store that is passed",
+        context);
+  }
+}
+
+namespace {
+
+// What rank 0 finds at the end of its limit has this much time to reach the others.
+constexpr milliseconds kNews{300};
+
+constexpr const char* kConnected = "connected/";  // and the rank
+constexpr const char* kHeard = "heard/";          // and the number of ranks that know how it ended
+
+// The store ends with the error that rank 0 is about to raise; the others are to hear of it first.
+void tell_why(bootstrap::KeyValue& own, const std::string& why) {
+  own.set("left", why);
+  const auto others = own.add("connected", 0) - 1;
+  try {
+    if (others > 0) own.get(kHeard + std::to_string(others), kNews);
+  } catch (const CommError&) {
+    // One of them is gone, too: `why` matters more.
+  }
+}
+
+void await_all(bootstrap::KeyValue& own, int size, const bootstrap::Limit& limit,
+               Deadline deadline) {
+  try {
+    own.get("complete", deadline.left());
+  } catch (const CommError& e) {
+    if (e.code() != Errc::kTimeout) throw;
+    const auto absent = bootstrap::absent_ranks(own, kConnected, size);
+    if (absent.empty()) throw;
+    const auto why =
+        bootstrap::name_ranks(absent, size) +
+        " did not connect to the communicator's own store in rank 0's process within " +
+        bootstrap::to_text(limit.duration);
+    tell_why(own, why);
+    throw CommError(
+        Errc::kTimeout, why,
+        {.op = "", .comm = "", .rank = -1, .peer = absent.size() == 1 ? absent[0] : -1});
+  }
+}
+
+}  // namespace
+
+void settle(bootstrap::KeyValue& own, int rank, int size, const bootstrap::Limit& limit,
+            Deadline deadline, const std::function<void()>& let_go) {
+  own.set(kConnected + std::to_string(rank), "");
+  if (own.add("connected", 1) == size) own.set("complete", "");
+  if (rank == 0) {
+    await_all(own, size, limit, deadline);
+    let_go();
+    own.set("left", "");
+    // This process serves `own`: the others must have read that before it may end.
+    own.get(kHeard + std::to_string(size - 1), deadline.left());
+    return;
+  }
+  let_go();
+  const auto why_not = own.get("left", deadline.left() + kNews);
+  own.set(kHeard + std::to_string(own.add("hearers", 1)), "");
+  if (!why_not.empty()) throw CommError(Errc::kTimeout, why_not);
+}
+
+}  // namespace torch::comms

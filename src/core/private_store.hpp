@@ -1,0 +1,39 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torchcomms/base/error.hpp>
+
+#include "bootstrap/kv.hpp"
+#include "bootstrap/limit.hpp"
+
+namespace torch::comms {
+
+struct PrivateStore {
+  c10::intrusive_ptr<c10d::Store> store;
+  std::string address;  // "tcp://10.0.0.1:41234", as other hosts reach it
+};
+
+// Rank 0: opens a TCPStore on a free port and tells the others through `key` of `meeting`; they
+// reach it by 127.0.0.1 from the same host, else by own_address(hint). If that fails the others are
+// told so.
+PrivateStore publish_private_store(bootstrap::KeyValue& meeting, const std::string& key,
+                                   const std::string& hint, std::chrono::milliseconds timeout,
+                                   bootstrap::Deadline deadline, const Context& context);
+
+// The others: connects to it. Throws CommError with `context`: kTimeout, kPeerFailed.
+PrivateStore join_private_store(bootstrap::KeyValue& meeting, const std::string& key,
+                                std::chrono::milliseconds timeout, bootstrap::Deadline deadline,
+                                const Context& context);
+
+// Every rank, on its connection `own` to that store: returns when all `size` ranks have connected
+// to it and have then called `let_go`, which releases what they met on; so nobody can still need
+// that, on any rank. Rank 0, which serves `own`, returns last. Throws CommError, on all that came:
+// kTimeout naming the ranks that did not connect.
+void settle(bootstrap::KeyValue& own, int rank, int size, const bootstrap::Limit& limit,
+            bootstrap::Deadline deadline, const std::function<void()>& let_go);
+
+}  // namespace torch::comms

@@ -1,0 +1,226 @@
+#include "core/reach.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "core/bounded.hpp"
+
+namespace torch::comms {
+namespace {
+
+using bootstrap::Deadline;
+using std::chrono::milliseconds;
+
+class Socket {
+ public:
+  Socket(int family, int type) : fd_(::socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {}
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  ~Socket() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+struct Endpoint {
+  sockaddr_storage address{};
+  socklen_t size = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+struct Resolved {
+  std::vector<Endpoint> endpoints;
+  std::string error;  // why there are none
+};
+
+Resolved resolve(const std::string& host, uint16_t port) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  const int code = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  if (code != 0) return {{}, std::string("the name is not known: ") + ::gai_strerror(code)};
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
+  Resolved found;
+  for (const addrinfo* a = list; a != nullptr; a = a->ai_next) {
+    Endpoint endpoint;
+    std::memcpy(&endpoint.address, a->ai_addr, a->ai_addrlen);
+    endpoint.size = a->ai_addrlen;
+    found.endpoints.push_back(endpoint);
+  }
+  return found;
+}
+
+constexpr milliseconds kLeast{200};  // even at the end of a limit a name gets this much
+
+// A name server that does not answer holds getaddrinfo for many seconds.
+Resolved resolve_within(const std::string& host, uint16_t port, milliseconds limit) {
+  try {
+    return call_within(std::max(limit, kLeast), [host, port] { return resolve(host, port); });
+  } catch (const StillRunning&) {
+    return {{}, "the name server does not answer"};
+  }
+}
+
+// 0, or the errno of the attempt.
+int try_connect(const Endpoint& endpoint, Deadline deadline) {
+  const Socket socket(endpoint.get()->sa_family, SOCK_STREAM);
+  if (socket.get() < 0) return errno;
+  if (::connect(socket.get(), endpoint.get(), endpoint.size) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  pollfd wanted{socket.get(), POLLOUT, 0};
+  while (!deadline.passed()) {
+    check_interrupt();
+    if (::poll(&wanted, 1, static_cast<int>(std::min(deadline.left(), milliseconds(50)).count())) <=
+        0)
+      continue;
+    int error = 0;
+    socklen_t size = sizeof error;
+    ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    return error;
+  }
+  return ETIMEDOUT;
+}
+
+// Empty, or why none of the addresses of `host` accepts.
+std::string try_host(const std::string& host, uint16_t port, Deadline deadline) {
+  const Resolved found = resolve_within(host, port, deadline.left());
+  if (found.endpoints.empty()) return found.error;
+  int error = 0;
+  for (const auto& endpoint : found.endpoints) {
+    // One lost packet costs a second, two cost three.
+    const Deadline each(std::min(deadline.left(), milliseconds(3500)));
+    error = try_connect(endpoint, each);
+    if (error == 0) return {};
+  }
+  return std::strerror(error);
+}
+
+std::string text_of(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address->sa_family == AF_INET)
+    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text,
+                sizeof text);
+  if (address->sa_family == AF_INET6)
+    ::inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text,
+                sizeof text);
+  return text;
+}
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
+std::vector<std::string> interface_addresses() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
+  std::vector<std::string> found;
+  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr) continue;
+    if (const auto text = text_of(i->ifa_addr); !text.empty()) found.push_back(text);
+  }
+  return found;
+}
+
+constexpr milliseconds kResolve{2000};  // for names that only improve a text or a choice
+
+// The first address of `host` that one of this machine's interfaces has.
+std::string own_among(const std::string& host) {
+  const auto own = interface_addresses();
+  for (const auto& endpoint : resolve_within(host, 1, kResolve).endpoints) {
+    const auto text = text_of(endpoint.get());
+    if (is_loopback(text) || std::find(own.begin(), own.end(), text) != own.end()) return text;
+  }
+  return {};
+}
+
+// The address that packets to `endpoint` would carry as their source. Nothing is sent.
+std::string source_towards(const Endpoint& endpoint) {
+  const Socket socket(endpoint.get()->sa_family, SOCK_DGRAM);
+  Endpoint own;
+  own.size = sizeof own.address;
+  if (socket.get() < 0 || ::connect(socket.get(), endpoint.get(), endpoint.size) != 0 ||
+      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own.address), &own.size) != 0)
+    return {};
+  return text_of(own.get());
+}
+
+std::string route_source(const std::string& host) {
+  for (const auto& endpoint : resolve_within(host, 1, kResolve).endpoints) {
+    const auto text = source_towards(endpoint);
+    if (!text.empty() && !is_loopback(text)) return text;
+  }
+  return {};
+}
+
+std::string read_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+}  // namespace
+
+void reach(const std::string& host, uint16_t port, Deadline deadline, const Context& context) {
+  milliseconds pause{2};
+  std::string why;
+  while (true) {
+    const auto last = try_host(host, port, deadline);
+    if (last.empty()) return;
+    check_interrupt();
+    // What the end of the limit cut short tells less than the tries before it.
+    if (why.empty() || !deadline.passed()) why = last;
+    if (deadline.passed())
+      throw CommError(Errc::kTimeout,
+                      "cannot reach tcp://" + host + ":" + std::to_string(port) + ": " + why,
+                      context);
+    std::this_thread::sleep_for(std::min(pause, deadline.left()));
+    pause = std::min(pause * 2, milliseconds(250));
+  }
+}
+
+bool is_own_address(const std::string& host) { return !own_among(host).empty(); }
+
+std::string own_address(const std::string& hint) {
+  if (!hint.empty()) {
+    if (const auto own = own_among(hint); !own.empty() && !is_loopback(own)) return own;
+    if (const auto source = route_source(hint); !source.empty()) return source;
+  }
+  // Addresses set aside for documentation: they take the default route.
+  for (const char* far : {"192.0.2.1", "2001:db8::1"})
+    if (const auto source = route_source(far); !source.empty()) return source;
+  for (const auto& own : interface_addresses())
+    if (!is_loopback(own) && !own.starts_with("fe80:")) return own;
+  return "127.0.0.1";
+}
+
+const std::string& loopback_identity() {
+  static const std::string identity = [] {
+    char space[64] = "";
+    const auto size = ::readlink("/proc/self/ns/net", space, sizeof space - 1);
+    char host[256] = "";
+    ::gethostname(host, sizeof host - 1);
+    return read_line("/proc/sys/kernel/random/boot_id") + "/" +
+           (size > 0 ? std::string(space, static_cast<size_t>(size)) : std::string(host));
+  }();
+  return identity;
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <torchcomms/base/error.hpp>
+#include <torchcomms/base/export.hpp>
+
+#include "bootstrap/limit.hpp"
+
+namespace torch::comms {
+
+// Returns when something accepts TCP connections at host:port; tries again and again until
+// `deadline`, since the other side may start later, and names may appear later. Throws
+// CommError(kTimeout) with `context`, naming the address and the last reason (name unknown,
+// refused, ...).
+void reach(const std::string& host, uint16_t port, bootstrap::Deadline deadline,
+           const Context& context);
+
+// True if `host` (a name or an address) is this machine, as far as its own interfaces tell.
+bool is_own_address(const std::string& host);
+
+// An address of this machine for peers on other hosts: `hint` itself if it is one, else the address
+// of the route to `hint`, else that of the default route, else 127.0.0.1. Never loopback if there
+// is another.
+TC_API std::string own_address(const std::string& hint);
+
+// Equal for two processes exactly if 127.0.0.1 means the same to both: kernel boot and network
+// namespace.
+TC_API const std::string& loopback_identity();
+
+}  // namespace torch::comms

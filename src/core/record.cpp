@@ -1,0 +1,86 @@
+#include "core/record.hpp"
+
+#include <algorithm>
+
+namespace torch::comms {
+namespace {
+
+uint64_t count(const at::Tensor& tensor) noexcept {
+  return tensor.defined() ? static_cast<uint64_t>(tensor.numel()) : 0;
+}
+uint64_t count(const Tensors& tensors) noexcept {
+  uint64_t sum = 0;
+  for (const auto& tensor : tensors) sum += count(tensor);
+  return sum;
+}
+const at::Tensor* first(const at::Tensor& tensor) noexcept { return &tensor; }
+const at::Tensor* first(const Tensors& tensors) noexcept {
+  return tensors.empty() ? nullptr : &tensors.front();
+}
+
+template <class Data>
+void describe(base::OpRecord& record, const Data& data) noexcept {
+  const at::Tensor* tensor = first(data);
+  if (tensor == nullptr || !tensor->defined()) return;
+  record.dtype = static_cast<uint8_t>(tensor->scalar_type());
+  record.bytes = std::max(record.elements_in, record.elements_out) * tensor->itemsize();
+}
+
+}  // namespace
+
+template <class Op>
+base::OpRecord make_record(const Op& op) noexcept {
+  base::OpRecord record;
+  record.kind = static_cast<uint8_t>(Op::kName);
+  if constexpr (requires { op.async_op; }) record.async_op = op.async_op;
+  if constexpr (requires { op.op; }) record.reduce_op = static_cast<uint8_t>(op.op.type());
+  if constexpr (requires { op.root; }) record.root_or_peer = op.root;
+  if constexpr (requires { op.peer; }) record.root_or_peer = op.peer;
+  if constexpr (requires { op.tensor; }) {
+    record.elements_in = record.elements_out = count(op.tensor);
+    if (Op::kName == OpName::send) record.elements_out = 0;
+    if (Op::kName == OpName::recv) record.elements_in = 0;
+    describe(record, op.tensor);
+  }
+  if constexpr (requires { op.input; }) {
+    record.elements_in = count(op.input);
+    record.elements_out = count(op.output);
+    // The single side always has a tensor; a list may be empty on ranks that do not use it.
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(op.input)>, at::Tensor>)
+      describe(record, op.input);
+    else
+      describe(record, op.output);
+  }
+  if constexpr (requires { op.ops; }) {
+    for (const auto& entry : op.ops)
+      (entry.type == P2POpType::SEND ? record.elements_in : record.elements_out) +=
+          count(entry.tensor);
+    if (!op.ops.empty()) describe(record, op.ops.front().tensor);
+  }
+  return record;
+}
+
+#define TC_INSTANTIATE(Op) template base::OpRecord make_record(const Op&) noexcept;
+TC_INSTANTIATE(Send)
+TC_INSTANTIATE(Recv)
+TC_INSTANTIATE(Broadcast)
+TC_INSTANTIATE(AllReduce)
+TC_INSTANTIATE(Reduce)
+TC_INSTANTIATE(AllGather)
+TC_INSTANTIATE(AllGatherV)
+TC_INSTANTIATE(AllGatherSingle)
+TC_INSTANTIATE(ReduceScatter)
+TC_INSTANTIATE(ReduceScatterV)
+TC_INSTANTIATE(ReduceScatterSingle)
+TC_INSTANTIATE(AllToAllSingle)
+TC_INSTANTIATE(AllToAllVSingle)
+TC_INSTANTIATE(AllToAll)
+TC_INSTANTIATE(Barrier)
+TC_INSTANTIATE(Scatter)
+TC_INSTANTIATE(Gather)
+TC_INSTANTIATE(GatherSingle)
+TC_INSTANTIATE(BatchOpIssue)
+TC_INSTANTIATE(Split)
+#undef TC_INSTANTIATE
+
+}  // namespace torch::comms

@@ -1,0 +1,273 @@
+#include "core/rendezvous.hpp"
+
+#include <unistd.h>
+
+#include <optional>
+#include <utility>
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "base/env.hpp"
+#include "base/log.hpp"
+#include "bootstrap/checkin.hpp"
+#include "core/bounded.hpp"
+#include "core/master_store.hpp"
+#include "core/private_store.hpp"
+#include "core/store_adapter.hpp"
+
+namespace torch::comms {
+namespace {
+
+using bootstrap::Deadline;
+using bootstrap::Limit;
+using bootstrap::to_text;
+using std::chrono::milliseconds;
+using Clock = Deadline::Clock;
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+constexpr const char* kStoreVariable = "TORCHCOMM_STORE_TIMEOUT_SECONDS";
+constexpr const char* kInitVariable = "TORCHCOMM_INIT_TIMEOUT_SECONDS";
+
+// A lost connection is tried again for this long: rank 0 closes the store of an earlier
+// communicator when that one is ready, also under a rank that is early for the next one.
+constexpr milliseconds kReturn{1500};
+
+milliseconds usable(milliseconds timeout) {
+  return timeout.count() > 0 ? timeout : kDefaultTimeout;
+}
+
+Limit limit_of(const std::string& variable, const CommOptions& options) {
+  if (const auto seconds = base::env_seconds(variable))
+    return {milliseconds(static_cast<int64_t>(*seconds * 1000.0)), variable};
+  return {usable(options.timeout),
+          "timeout= of new_comm or TORCHCOMM_TIMEOUT_SECONDS, or set " + variable};
+}
+
+bool is_set(const std::string& variable) { return base::env_text(variable).has_value(); }
+
+std::string own_name() {
+  char host[256] = "";
+  ::gethostname(host, sizeof host - 1);
+  return "process " + std::to_string(::getpid()) + " on host " + host;
+}
+
+// One rank's way through the start-up.
+class Start {
+ public:
+  Start(const bootstrap::Launch& launch, const std::string& name, const CommOptions& options,
+        std::vector<TorchCommBackend::InitPhase> phases, Clock::time_point begin)
+      : launch_(launch),
+        name_(name),
+        options_(options),
+        context_{.op = "new_comm", .comm = name, .rank = launch.rank},
+        store_limit_(limit_of(kStoreVariable, options)),
+        init_limit_(limit_of(kInitVariable, options)),
+        begin_(begin),
+        deadline_(init_limit_.duration, begin),
+        phases_(std::move(phases)) {}
+
+  Rendezvous run() {
+    if (launch_.size == 1 && !options_.store) return ready(c10::make_intrusive<c10d::HashStore>());
+    phase("store", store_limit_, [this] { meet(Deadline(store_limit_.duration, begin_)); });
+    // A variable of its own gives a part a clock of its own; else all share the timeout.
+    if (is_set(kStoreVariable) || is_set(kInitVariable)) deadline_ = Deadline(init_limit_.duration);
+    const auto keys = phase("arrive", init_limit_, [this] { return arrive(); });
+    if (options_.store && options_.getHint<bool>("persistent_store", false))
+      return ready(keep_store(keys + "store", connection_, options_.store));
+    if (launch_.size == 1) return ready(c10::make_intrusive<c10d::HashStore>());
+    auto own = phase("private store", init_limit_, [&] { return private_store(keys + "private"); });
+    phase("leave", init_limit_, [&] { leave(own.store, keys + "private"); });
+    auto result = ready(c10::make_intrusive<c10d::PrefixStore>("comm", std::move(own.store)));
+    result.address = own.address;
+    return result;
+  }
+
+ private:
+  // Runs a part, keeps how long it took, and completes its errors.
+  template <class Part>
+  auto phase(const char* name, const Limit& limit, Part part) -> decltype(part()) {
+    const auto begin = Clock::now();
+    const auto done = [&] {
+      const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
+      phases_.push_back({name, took.count()});
+    };
+    try {
+      if constexpr (std::is_void_v<decltype(part())>) {
+        part();
+        done();
+      } else {
+        auto result = part();
+        done();
+        return result;
+      }
+    } catch (const CommError& e) {
+      fail(name, limit, e);
+    }
+  }
+
+  [[noreturn]] void fail(const std::string& phase, const Limit& limit, const CommError& e) const {
+    std::string why = "start-up phase '" + phase + "': " + e.why();
+    if (e.code() == Errc::kTimeout && e.why().find(limit.knob) == std::string::npos)
+      why += ". The limit is " + to_text(limit.duration) + "; if it only needs longer, raise " +
+             limit.knob;
+    if (e.code() == Errc::kTimeout || e.code() == Errc::kMismatch)
+      why += ". Rank and size come from " + describe(launch_);
+    if (e.code() == Errc::kTimeout && launch_.source == "Slurm")
+      why += "; Slurm also sets them in a job's shell, where srun must start the program";
+    if (e.code() == Errc::kTimeout && launch_.rank == 0 && master_)
+      if (const auto doubt = doubt_about(*master_); !doubt.empty()) why += ". " + doubt;
+    Context context = context_;
+    context.peer = e.context().peer;
+    throw CommError(e.code(), why, context);
+  }
+
+  // Opens the store where the ranks find each other.
+  void meet(Deadline deadline) {
+    if (options_.store) {
+      connection_ = own_connection(options_.store, deadline, context_);
+      if (connection_ != options_.store) connection_->setTimeout(usable(options_.timeout));
+      scope_ = "torchcomms";
+      return;
+    }
+    auto found = open_master_store(launch_, usable(options_.timeout), deadline, context_);
+    connection_ = std::move(found.store);
+    scope_ = found.scope;
+    master_ = found.master;
+    address_ = "tcp://" + found.master.host + ":" + std::to_string(found.master.port);
+    may_return_ = found.served_by_rank0 && launch_.rank != 0;
+  }
+
+  // The prefix of this communicator's keys, once all ranks are here.
+  std::string arrive() {
+    while (true) {
+      try {
+        meeting_.emplace(connection_, deadline_, context_, address_);
+        return bootstrap::check_in(*meeting_, check_in()).keys;
+      } catch (const CommError& e) {
+        // A verdict of the ranks is final; a lost connection (which has no peer to blame) may come
+        // back.
+        if (e.code() != Errc::kPeerFailed || e.context().peer >= 0 || !may_return_ ||
+            deadline_.passed())
+          throw;
+        come_back(e);
+      }
+    }
+  }
+
+  void come_back(const CommError& lost) {
+    let_go();
+    try {
+      meet(Deadline(std::min(kReturn, deadline_.left())));
+    } catch (const CommError& e) {
+      throw CommError(Errc::kPeerFailed, lost.why() + ", and it did not come back within " +
+                                             to_text(kReturn) + " (" + e.why() + ")");
+    }
+  }
+
+  bootstrap::CheckIn check_in() const {
+    return {.scope = scope_,
+            .name = name_,
+            .rank = launch_.rank,
+            .size = launch_.size,
+            .who = own_name(),
+            .limit = init_limit_,
+            .deadline = deadline_,
+            .notice = [](const std::string& text) { base::log(base::LogLevel::kWarning, text); }};
+  }
+
+  PrivateStore private_store(const std::string& key) {
+    const auto timeout = usable(options_.timeout);
+    if (launch_.rank != 0) return join_private_store(*meeting_, key, timeout, deadline_, context_);
+    return publish_private_store(*meeting_, key, address_hint(), timeout, deadline_, context_);
+  }
+
+  // A name under which this host may be known to the others.
+  std::string address_hint() const {
+    if (const auto address = base::env_text("MASTER_ADDR")) return *address;
+    if (master_) return master_->host;
+    constexpr std::string_view kTcp = "tcp://";
+    const auto given = store_address(options_.store);
+    if (!given.starts_with(kTcp)) return {};
+    return given.substr(kTcp.size(), given.rfind(':') - kTcp.size());
+  }
+
+  // Lets go of the meeting store, everywhere before anywhere this returns: its port may be opened
+  // anew next.
+  void leave(const StorePtr& own, const std::string& used_key) {
+    StoreKeyValue store(own, deadline_, context_);
+    settle(store, launch_.rank, launch_.size, init_limit_, deadline_, [&] {
+      if (launch_.rank == 0) meeting_->remove(used_key);
+      let_go();
+    });
+  }
+
+  void let_go() {
+    meeting_.reset();
+    connection_.reset();
+  }
+
+  Rendezvous ready(StorePtr store) {
+    auto address = store_address(store);
+    return {.rank = launch_.rank,
+            .size = launch_.size,
+            .source = describe(launch_),
+            .store = std::move(store),
+            .phases = std::move(phases_),
+            .address = std::move(address),
+            .limit = init_limit_,
+            .deadline = deadline_};
+  }
+
+  const bootstrap::Launch& launch_;
+  const std::string& name_;
+  const CommOptions& options_;
+  const Context context_;
+  const Limit store_limit_, init_limit_;
+  const Clock::time_point begin_;
+  Deadline deadline_;
+  std::vector<TorchCommBackend::InitPhase> phases_;
+
+  StorePtr connection_;                   // to the store where the ranks find each other
+  std::optional<StoreKeyValue> meeting_;  // the same as bootstrap sees it
+  std::string scope_;
+  std::string address_;  // as all ranks know it; empty for a given store
+  std::optional<bootstrap::Master> master_;
+  bool may_return_ = false;
+};
+
+Rendezvous start(const bootstrap::Launch& launch, const std::string& name,
+                 const CommOptions& options, std::vector<TorchCommBackend::InitPhase> phases,
+                 Clock::time_point begin) {
+  try {
+    return Start(launch, name, options, std::move(phases), begin).run();
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  }
+}
+
+bootstrap::Launch discover(const std::string& name) {
+  try {
+    return bootstrap::discover();
+  } catch (const CommError& e) {
+    throw CommError(e.code(), "start-up phase 'discover': " + e.why(),
+                    {.op = "new_comm", .comm = name});
+  }
+}
+
+}  // namespace
+
+Rendezvous rendezvous(const std::string& comm_name, const CommOptions& options) {
+  const auto begin = Clock::now();
+  const auto launch = discover(comm_name);
+  const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
+  return start(launch, comm_name, options, {{"discover", took.count()}}, begin);
+}
+
+Rendezvous rendezvous(const bootstrap::Launch& launch, const std::string& comm_name,
+                      const CommOptions& options) {
+  return start(launch, comm_name, options, {}, Clock::now());
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torchcomms/backend.hpp>
+#include <torchcomms/base/export.hpp>
+#include <torchcomms/options.hpp>
+
+#include "bootstrap/launcher.hpp"
+#include "bootstrap/limit.hpp"
+
+namespace torch::comms {
+
+// What a backend needs to connect.
+struct Rendezvous {
+  int rank;
+  int size;
+  std::string source;  // "torchrun (RANK=0, WORLD_SIZE=4)"
+  // This communicator's alone; lives as long as somebody holds it, but without hint
+  // persistent_store its server is in rank 0's process: the ranks still need a barrier between
+  // their last use and the end of rank 0. Its timeout is options.timeout. One thread at a time
+  // should wait on it; clone() gives another connection.
+  c10::intrusive_ptr<c10d::Store> store;
+  std::vector<TorchCommBackend::InitPhase>
+      phases;           // "discover", "store", "arrive", "private store", "leave"
+  std::string address;  // of `store`, for error texts
+  // What is left of the start-up for connecting, and how that limit is named.
+  bootstrap::Limit limit;
+  bootstrap::Deadline deadline;
+};
+
+// Finds rank and size, reaches the store, waits for all ranks and gives them a store of their own.
+// Collective.
+//
+// The store: options.store, else the TCPStore at MASTER_ADDR:MASTER_PORT (or where the job's
+// variables say), which rank 0 serves unless TORCHELASTIC_USE_AGENT_STORE says that the launcher
+// does. It is released before this returns, on all ranks, so that the caller may close or reopen
+// it; with hint persistent_store=true a given store stays in use instead (under a prefix) and no
+// private one is opened. A single rank without a store needs none. The same name may be used any
+// number of times, also on one store.
+//
+// Throws CommError naming the phase, the address, the missing ranks, the limit and how to raise it,
+// at most one second after the limit: TORCHCOMM_STORE_TIMEOUT_SECONDS for reaching the store,
+// TORCHCOMM_INIT_TIMEOUT_SECONDS for the rest, options.timeout for both together where they are
+// unset.
+TC_API Rendezvous rendezvous(const std::string& comm_name, const CommOptions& options);
+
+// The same with rank and size known, for the members of a split (which agree on `comm_name`, and
+// pass the parent's store) and for tests with threads as ranks.
+TC_API Rendezvous rendezvous(const bootstrap::Launch& launch, const std::string& comm_name,
+                             const CommOptions& options);
+
+}  // namespace torch::comms

@@ -1,0 +1,111 @@
+#include "core/tcp_store.hpp"
+
+#include <algorithm>
+#include <thread>
+
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "core/bounded.hpp"
+#include "core/reach.hpp"
+
+namespace torch::comms {
+namespace {
+
+using bootstrap::Deadline;
+using std::chrono::milliseconds;
+
+// Closing a server and opening the next one on its port may overlap for a moment, in another thread
+// or in a process that is just ending.
+constexpr milliseconds kPortPatience{1000};
+constexpr milliseconds kGrace{500};
+
+c10d::TCPStoreOptions options_for(uint16_t port, milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = port;
+  options.waitWorkers = false;
+  // c10d counts this one in whole seconds in places, and takes zero for "no limit".
+  options.timeout = std::max(timeout, milliseconds(1000));
+  return options;
+}
+
+std::string tcp(const std::string& host, uint16_t port) {
+  return "tcp://" + host + ":" + std::to_string(port);
+}
+
+std::string first_line(const c10::Error& e) {
+  const std::string text = e.what_without_backtrace();
+  return text.substr(0, text.find('\n'));
+}
+
+ServedStore open_server(uint16_t port, milliseconds timeout, Deadline deadline) {
+  auto options = options_for(port, timeout);
+  options.isServer = true;
+  options.multiTenant = port != 0;
+  return call_within(std::max(deadline.left(), kGrace), [options] {
+    // The own client takes the shortest way: the name that peers use may not lead back here.
+    auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+    const uint16_t bound = store->getPort();
+    return ServedStore{std::move(store), bound};
+  });
+}
+
+bool is_port_taken(const c10::Error& e) {
+  const std::string text = e.what_without_backtrace();
+  return text.find("EADDRINUSE") != std::string::npos ||
+         text.find("address already in use") != std::string::npos ||
+         text.find("Address already in use") != std::string::npos;
+}
+
+}  // namespace
+
+ServedStore serve_store(uint16_t port, milliseconds timeout, Deadline deadline,
+                        const Context& context) {
+  const std::string what =
+      "cannot serve a store on port " + std::to_string(port) + " of this host: ";
+  const Deadline patience(std::min(kPortPatience, deadline.left()));
+  while (true) {
+    try {
+      return open_server(port, timeout, deadline);
+    } catch (const StillRunning&) {
+      throw CommError(Errc::kTimeout, what + "it did not start in time", context);
+    } catch (const c10::DistError& e) {
+      if (!is_port_taken(e)) throw CommError(Errc::kSystem, what + first_line(e), context);
+      if (patience.passed())
+        throw CommError(
+            Errc::kResourceExhausted,
+            what +
+                "another process, or a store of this process that does not share its "
+                "port, has it. Choose another MASTER_PORT, or pass that store as store=",
+            context);
+    }
+    check_interrupt();
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+}
+
+c10::intrusive_ptr<c10d::Store> join_store(const std::string& host, uint16_t port,
+                                           milliseconds timeout, Deadline deadline,
+                                           const Context& context) {
+  // c10d's own attempts wait a second between each other, overrun their limit, and print a page
+  // each.
+  reach(host, port, deadline, context);
+  const auto options = options_for(port, timeout);
+  try {
+    return call_within(deadline.left() + kGrace, [host, options] {
+      return c10::intrusive_ptr<c10d::Store>(c10::make_intrusive<c10d::TCPStore>(host, options));
+    });
+  } catch (const StillRunning&) {
+    throw CommError(Errc::kTimeout,
+                    tcp(host, port) +
+                        " accepts connections but does not answer as a store: its process "
+                        "is stopped, or something else listens there",
+                    context);
+  } catch (const c10::DistError& e) {
+    throw CommError(
+        Errc::kPeerFailed,
+        tcp(host, port) + " accepts connections but is not a usable store: " + first_line(e),
+        context);
+  }
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,345 @@
+#include "core/validate.hpp"
+
+#include <limits>
+#include <vector>
+
+#include <c10/core/ScalarType.h>
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms {
+namespace {
+
+// What an argument is called in a message: "tensor", or "tensor_list[3]". Text only when it is needed.
+struct Name {
+  Name(const char* what, size_t index = kWhole)  // NOLINT(google-explicit-constructor)
+      : what(what), index(index) {}
+  std::string text() const {
+    return index == kWhole ? what : std::string(what) + "[" + std::to_string(index) + "]";
+  }
+  static constexpr size_t kWhole = static_cast<size_t>(-1);
+  const char* what;
+  size_t index;
+};
+
+// Checks of one call: the operation's name and the communicator ride along into every message.
+class Checker {
+ public:
+  Checker(OpName op, const CommFacts& comm) : op_(op), comm_(comm) {
+    if (!comm.capabilities.has(op))
+      refuse(Errc::kUnsupported, "backend '" + comm.backend + "' does not have this operation");
+  }
+
+  // False where the backend wants no checks of sizes and layouts (dry runs).
+  bool strict() const { return comm_.capabilities.strict_arguments; }
+  int size() const { return comm_.size; }
+  int rank() const { return comm_.rank; }
+
+  [[noreturn]] void refuse(Errc code, const std::string& why) const {
+    throw CommError(code, why,
+                    {.op = std::string(opToString(op_)), .comm = comm_.name, .rank = comm_.rank});
+  }
+  [[noreturn]] void refuse(const std::string& why) const { refuse(Errc::kInvalidArgument, why); }
+
+  void rank_in_range(Name what, int value) const {
+    if (value < 0 || value >= comm_.size)
+      refuse(what.text() + " is " + std::to_string(value) + ", allowed is 0 to " +
+             std::to_string(comm_.size - 1) + " (of " + std::to_string(comm_.size) + " ranks)");
+  }
+
+  void peer(Name what, int value) const {
+    rank_in_range(what, value);
+    if (value == comm_.rank && !comm_.capabilities.self_messages)
+      refuse(what.text() + " is " + std::to_string(value) + ", this rank itself: backend '" +
+             comm_.backend + "' has no messages to oneself");
+  }
+
+  void tensor(Name what, const at::Tensor& tensor) const {
+    if (!tensor.defined()) refuse(what.text() + " is an undefined tensor");
+    if (!comm_.capabilities.has(tensor.device().type()))
+      refuse(what.text() + " is on device " + tensor.device().str() + ", backend '" +
+             comm_.backend + "' takes " + device_list());
+    if (!comm_.capabilities.has(tensor.scalar_type()))
+      refuse(Errc::kUnsupported, what.text() + " has dtype " +
+                                     c10::toString(tensor.scalar_type()) + ", which backend '" +
+                                     comm_.backend + "' does not have");
+    if (!strict()) return;
+    if (tensor.layout() != at::kStrided)
+      refuse(what.text() + " has a sparse layout; only dense (strided) tensors are allowed");
+    if (!tensor.is_contiguous())
+      refuse(what.text() + " is not contiguous; pass " + what.text() + ".contiguous()");
+  }
+
+  // Two tensors of one call: same dtype.
+  void pair(Name what_a, const at::Tensor& a, Name what_b, const at::Tensor& b) const {
+    tensor(what_a, a);
+    tensor(what_b, b);
+    same_dtype(what_a, a, what_b, b);
+  }
+
+  void same_dtype(Name what_a, const at::Tensor& a, Name what_b, const at::Tensor& b) const {
+    if (strict() && a.scalar_type() != b.scalar_type())
+      refuse(what_a.text() + " has dtype " + c10::toString(a.scalar_type()) + ", " +
+             what_b.text() + " has " +
+             c10::toString(b.scalar_type()) + "; they must be the same");
+  }
+
+  // A list with one tensor a rank, of `other`'s dtype.
+  void list(const char* what, const Tensors& tensors, const char* what_other,
+            const at::Tensor& other) const {
+    if (strict() && tensors.size() != static_cast<size_t>(comm_.size))
+      refuse(Name(what).text() + " has " + std::to_string(tensors.size()) +
+             " tensors, expected one a rank: " + std::to_string(comm_.size));
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      tensor({what, i}, tensors[i]);
+      same_dtype({what, i}, tensors[i], what_other, other);
+    }
+  }
+
+  // `relation` says in words what is expected: "as", "ranks times" ...
+  void elements(Name what, int64_t seen, const char* relation, Name other,
+                int64_t expected) const {
+    if (strict() && seen != expected)
+      refuse(what.text() + " has " + std::to_string(seen) + " elements, expected " +
+             std::to_string(expected) + " (" + relation + " " + other.text() + ")");
+  }
+
+  // Every tensor of the list has as many elements as `other`.
+  void equal_slots(const char* what, const Tensors& tensors, const char* what_other,
+                   const at::Tensor& other) const {
+    list(what, tensors, what_other, other);
+    for (size_t i = 0; i < tensors.size(); ++i)
+      elements({what, i}, tensors[i].numel(), "as", what_other, other.numel());
+  }
+
+  // Slots may differ; this rank's own has as many elements as `other`.
+  void own_slot(const char* what, const Tensors& tensors, const char* what_other,
+                const at::Tensor& other) const {
+    list(what, tensors, what_other, other);
+    if (!strict()) return;
+    const auto own = static_cast<size_t>(comm_.rank);
+    elements({what, own}, tensors[own].numel(), "this rank's slot, as", what_other, other.numel());
+  }
+
+  void reduction(const ReduceOp& op, at::ScalarType dtype) const {
+    const auto named = [&] { return "reduction " + std::string(toString(op.type())); };
+    if (!comm_.capabilities.has(op.type()))
+      refuse(Errc::kUnsupported, "backend '" + comm_.backend + "' has no " + named());
+    const bool bitwise = op.type() == RedOpType::BAND || op.type() == RedOpType::BOR ||
+                         op.type() == RedOpType::BXOR;
+    if (bitwise && !c10::isIntegralType(dtype, /*includeBool=*/true))
+      refuse(named() + " is not defined for dtype " + c10::toString(dtype) +
+             "; bitwise reductions take integers and bool");
+    const bool ordered = op.type() == RedOpType::MIN || op.type() == RedOpType::MAX;
+    if (ordered && c10::isComplexType(dtype))
+      refuse(named() + " is not defined for dtype " + c10::toString(dtype) +
+             ", which has no order");
+    if (const auto* factor = op.factor()) premul_factor(*factor, dtype);
+  }
+
+  void splits(const char* what, const Splits& splits, const char* what_tensor,
+              const at::Tensor& tensor) const {
+    if (splits.size() != static_cast<size_t>(comm_.size))
+      refuse(std::string(what) + " has " + std::to_string(splits.size()) +
+             " entries, expected one a rank: " + std::to_string(comm_.size));
+    const auto rows = static_cast<uint64_t>(tensor.dim() > 0 ? tensor.size(0) : tensor.numel());
+    uint64_t sum = 0;
+    for (const uint64_t split : splits) {
+      if (split > rows || sum + split > rows)
+        refuse(std::string(what) + " adds up to more than the " + std::to_string(rows) +
+               " rows of " + what_tensor + " (an entry is " + std::to_string(split) + ")");
+      sum += split;
+    }
+  }
+
+ private:
+  void premul_factor(const PreMulSumFactorT& factor, at::ScalarType dtype) const {
+    const bool integral = c10::isIntegralType(dtype, /*includeBool=*/true);
+    if (std::holds_alternative<double>(factor)) {
+      if (integral)
+        refuse(std::string("PREMUL_SUM with a number as factor is not defined for dtype ") +
+               c10::toString(dtype) + "; use floating-point data, or a tensor factor of that dtype");
+      return;
+    }
+    const auto& tensor = std::get<at::Tensor>(factor);
+    if (integral && !c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true))
+      refuse(std::string("PREMUL_SUM: a factor of dtype ") + c10::toString(tensor.scalar_type()) +
+             " cannot scale data of dtype " + c10::toString(dtype));
+  }
+
+  std::string device_list() const {
+    std::string text;
+    for (size_t i = 0; i < comm_.capabilities.devices.size(); ++i)
+      if (comm_.capabilities.devices.test(i))
+        text += (text.empty() ? "" : ", ") +
+                c10::DeviceTypeName(static_cast<c10::DeviceType>(i), /*lower_case=*/true);
+    return text;
+  }
+
+  OpName op_;
+  const CommFacts& comm_;
+};
+
+}  // namespace
+
+void validate(const Send& op, const CommFacts& comm) {
+  const Checker check(op.kName, comm);
+  check.peer("dst", op.peer);
+  check.tensor("tensor", op.tensor);
+}
+
+void validate(const Recv& op, const CommFacts& comm) {
+  const Checker check(op.kName, comm);
+  check.peer("src", op.peer);
+  check.tensor("tensor", op.tensor);
+}
+
+void validate(const Broadcast& op, const CommFacts& comm) {
+  const Checker check(op.kName, comm);
+  check.rank_in_range("root", op.root);
+  check.tensor("tensor", op.tensor);
+}
+
+void validate(const AllReduce& op, const CommFacts& comm) {
+  const Checker check(op.kName, comm);
+  check.tensor("tensor", op.tensor);
+  check.reduction(op.op, op.tensor.scalar_type());
+}
+
+void validate(const Reduce& op, const CommFacts& comm) {
+  const Checker check(op.kName, comm);
+  check.rank_in_range("root", op.root);
+  check.tensor("tensor", op.tensor);
+  check.reduction(op.op, op.tensor.scalar_type());
+}
+
+void validate(const AllGather& op, const CommFacts& comm) {
+  const Checker check(op.kName, comm);
+  check.tensor("tensor", op.input);
+  check.equal_slots("tensor_list", op.output, "tensor", op.input);
+}
+
+void validate(const AllGatherV& op, const CommFacts& comm) {
+  const Checker check(op.kName, comm);
+  check.tensor("tensor", op.input);
+  check.own_slot("tensor_list", op.output, "tensor", op.input);
+}
+
+void validate(const AllGatherSingle& op, const CommFacts& comm) {
+  const Checker check(op.kName, comm);
+  check.pair("output", op.output, "input", op.input);
+  check.elements("output", op.output.numel(), "ranks times", "input", op.input.numel() * comm.size);
+}
+
+void validate(const ReduceScatter& op, const CommFacts& comm) {
+  const Checker check(op.kName, comm);
+  check.tensor("output", op.output);
+  check.equal_slots("input_list", op.input, "output", op.output);
+  check.reduction(op.op, op.output.scalar_type());
+}
+
+void validate(const ReduceScatterV& op, const CommFacts& comm) {
+  const Checker check(op.kName, comm);
+  check.tensor("output", op.output);
+  check.own_slot("input_list", op.input, "output", op.output);
+  check.reduction(op.op, op.output.scalar_type());
+}
+
+void validate(const ReduceScatterSingle& op, const CommFacts& comm) {
+  const Checker check(op.kName, comm);
+  check.pair("output", op.output, "input", op.input);
+  check.elements("input", op.input.numel(), "ranks times", "output", op.output.numel() * comm.size);
+  check.reduction(op.op, op.output.scalar_type());
+}
+
+void validate(const AllToAllSingle& op, const CommFacts& comm) {
+  const Checker check(op.kName, comm);
+  check.pair("output", op.output, "input", op.input);
+  check.elements("output", op.output.numel(), "as", "input", op.input.numel());
+  if (check.strict() && op.input.numel() % comm.size != 0)
+    check.refuse("input has " + std::to_string(op.input.numel()) +
+                 " elements, which does not divide by the " + std::to_string(comm.size) + " ranks");
+}
+
+void validate(const AllToAllVSingle& op, const CommFacts& comm) {
+  const Checker check(op.kName, comm);
+  check.pair("output", op.output, "input", op.input);
+  if (!check.strict()) return;
+  check.splits("output_split_sizes", op.output_split_sizes, "output", op.output);
+  check.splits("input_split_sizes", op.input_split_sizes, "input", op.input);
+  const auto row = [](const at::Tensor& t) {
+    return t.dim() > 0 && t.size(0) > 0 ? t.numel() / t.size(0) : int64_t{1};
+  };
+  if (op.input.numel() > 0 && op.output.numel() > 0 && row(op.input) != row(op.output))
+    check.refuse("a row of output has " + std::to_string(row(op.output)) +
+                 " elements, a row of input " + std::to_string(row(op.input)) +
+                 "; they must be the same");
+}
+
+void validate(const AllToAll& op, const CommFacts& comm) {
+  const Checker check(op.kName, comm);
+  if (op.input.empty() || op.output.empty()) {
+    if (!check.strict()) return;
+    check.refuse("output_tensor_list has " + std::to_string(op.output.size()) +
+                 " tensors and input_tensor_list " + std::to_string(op.input.size()) +
+                 ", expected one a rank: " + std::to_string(comm.size));
+  }
+  check.tensor("input_tensor_list[0]", op.input[0]);
+  check.list("output_tensor_list", op.output, "input_tensor_list[0]", op.input[0]);
+  check.list("input_tensor_list", op.input, "input_tensor_list[0]", op.input[0]);
+  if (!check.strict()) return;
+  const auto own = static_cast<size_t>(comm.rank);
+  check.elements({"output_tensor_list", own}, op.output[own].numel(), "this rank's slot, as",
+                 {"input_tensor_list", own}, op.input[own].numel());
+}
+
+void validate(const Barrier& op, const CommFacts& comm) { const Checker check(op.kName, comm); }
+
+void validate(const Scatter& op, const CommFacts& comm) {
+  const Checker check(op.kName, comm);
+  check.rank_in_range("root", op.root);
+  check.tensor("output_tensor", op.output);
+  if (comm.rank == op.root)
+    check.equal_slots("input_tensor_list", op.input, "output_tensor", op.output);
+}
+
+void validate(const Gather& op, const CommFacts& comm) {
+  const Checker check(op.kName, comm);
+  check.rank_in_range("root", op.root);
+  check.tensor("input_tensor", op.input);
+  if (comm.rank == op.root)
+    check.equal_slots("output_tensor_list", op.output, "input_tensor", op.input);
+}
+
+void validate(const GatherSingle& op, const CommFacts& comm) {
+  const Checker check(op.kName, comm);
+  check.rank_in_range("root", op.root);
+  check.tensor("input", op.input);
+  if (comm.rank != op.root) return;
+  check.pair("output", op.output, "input", op.input);
+  check.elements("output", op.output.numel(), "ranks times", "input", op.input.numel() * comm.size);
+}
+
+void validate(const Split& op, const CommFacts& comm) {
+  const Checker check(op.kName, comm);
+  for (const int rank : op.ranks) check.rank_in_range("a rank of the list", rank);
+  std::vector<bool> seen(static_cast<size_t>(comm.size), false);
+  for (const int rank : op.ranks) {
+    if (seen[static_cast<size_t>(rank)])
+      check.refuse("rank " + std::to_string(rank) + " stands in the list twice");
+    seen[static_cast<size_t>(rank)] = true;
+  }
+  if (!op.ranks.empty() && check.strict() && !seen[static_cast<size_t>(comm.rank)])
+    check.refuse("this rank, " + std::to_string(comm.rank) +
+                 ", is missing from the list; a rank that takes no part passes an empty list");
+}
+
+void validate(const BatchOpIssue& op, const CommFacts& comm) {
+  const Checker check(op.kName, comm);
+  if (op.ops.empty()) check.refuse("the batch is empty; add send() or recv() first");
+  for (size_t i = 0; i < op.ops.size(); ++i) {
+    check.peer({"peer of ops", i}, op.ops[i].peer);
+    check.tensor({"tensor of ops", i}, op.ops[i].tensor);
+  }
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string>
+
+#include <torchcomms/capabilities.hpp>
+#include <torchcomms/operation.hpp>
+
+namespace torch::comms {
+
+// What the argument checks need to know of a communicator.
+struct CommFacts {
+  int rank;
+  int size;
+  const Capabilities& capabilities;
+  const std::string& backend;
+  const std::string& name;
+};
+
+// Throws CommError before anything is sent: kInvalidArgument for a wrong root, peer, tensor, list or size,
+// kUnsupported for an operation, dtype, device or reduction that the backend lacks. Names the value seen and what is allowed.
+void validate(const Send& op, const CommFacts& comm);
+void validate(const Recv& op, const CommFacts& comm);
+void validate(const Broadcast& op, const CommFacts& comm);
+void validate(const AllReduce& op, const CommFacts& comm);
+void validate(const Reduce& op, const CommFacts& comm);
+void validate(const AllGather& op, const CommFacts& comm);
+void validate(const AllGatherV& op, const CommFacts& comm);
+void validate(const AllGatherSingle& op, const CommFacts& comm);
+void validate(const ReduceScatter& op, const CommFacts& comm);
+void validate(const ReduceScatterV& op, const CommFacts& comm);
+void validate(const ReduceScatterSingle& op, const CommFacts& comm);
+void validate(const AllToAllSingle& op, const CommFacts& comm);
+void validate(const AllToAllVSingle& op, const CommFacts& comm);
+void validate(const AllToAll& op, const CommFacts& comm);
+void validate(const Barrier& op, const CommFacts& comm);
+void validate(const Scatter& op, const CommFacts& comm);
+void validate(const Gather& op, const CommFacts& comm);
+void validate(const GatherSingle& op, const CommFacts& comm);
+void validate(const Split& op, const CommFacts& comm);
+void validate(const BatchOpIssue& op, const CommFacts& comm);
+
+}  // namespace torch::comms

@@ -1,0 +1,159 @@
+#include <torchcomms/work.hpp>
+
+#include <array>
+#include <vector>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms {
+
+struct TorchWork::HookLists {
+  using List = std::vector<std::function<void()>>;
+  List start, end, wait_pre, wait_post;
+  bool ending = false;  // the end hooks are running: wait() returns when they are through
+};
+
+TorchWork::TorchWork() = default;
+TorchWork::~TorchWork() = default;
+
+void TorchWork::waitBlocking() {
+  throw CommError(Errc::kUnsupported, "waitBlocking not implemented for this work; use wait()");
+}
+
+TorchWork::HookLists& TorchWork::hookLists() {
+  if (!hooks_) hooks_ = std::make_unique<HookLists>();
+  has_hooks_.store(true, std::memory_order_release);
+  return *hooks_;
+}
+
+void TorchWork::registerWorkStartHook(std::function<void()> hook) {
+  {
+    std::lock_guard lock(mutex_);
+    if (status() == WorkStatus::NOT_STARTED) {
+      hookLists().start.push_back(std::move(hook));
+      return;
+    }
+  }
+  hook();
+}
+
+void TorchWork::registerWorkEndHook(std::function<void()> hook) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!isTerminal(status())) {
+      hookLists().end.push_back(std::move(hook));
+      return;
+    }
+  }
+  hook();
+}
+
+void TorchWork::registerWorkWaitPreHook(std::function<void()> hook) {
+  std::lock_guard lock(mutex_);
+  hookLists().wait_pre.push_back(std::move(hook));
+}
+
+void TorchWork::registerWorkWaitPostHook(std::function<void()> hook) {
+  std::lock_guard lock(mutex_);
+  hookLists().wait_post.push_back(std::move(hook));
+}
+
+std::exception_ptr TorchWork::error() const {
+  std::lock_guard lock(mutex_);
+  return error_;
+}
+
+bool TorchWork::setStatus(WorkStatus to, std::exception_ptr error) {
+  HookLists::List start, end;
+  {
+    std::lock_guard lock(mutex_);
+    const auto from = status();
+    if (!canMove(from, to)) return false;
+    error_ = std::move(error);
+    status_.store(to, std::memory_order_release);
+    if (hooks_) {
+      if (from == WorkStatus::NOT_STARTED) start = std::move(hooks_->start);
+      // A terminal work lets its start and end hooks go: they may hold what holds the work.
+      if (isTerminal(to)) end = std::move(hooks_->end);
+      hooks_->ending = !end.empty();
+    }
+  }
+  for (const auto& hook : start) hook();
+  for (const auto& hook : end) hook();
+  if (!end.empty()) {
+    std::lock_guard lock(mutex_);
+    hooks_->ending = false;
+  }
+  if (isTerminal(to)) ended_.notify_all();
+  return true;
+}
+
+void TorchWork::forceStatus(WorkStatus to) noexcept {
+  {
+    std::lock_guard lock(mutex_);
+    status_.store(to, std::memory_order_release);
+  }
+  ended_.notify_all();
+}
+
+bool TorchWork::waitForTerminal(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  const auto terminal = [this] {
+    return isTerminal(status()) && !(hooks_ && hooks_->ending);
+  };
+  if (limit == std::chrono::milliseconds::max()) {
+    ended_.wait(lock, terminal);
+    return true;
+  }
+  return ended_.wait_for(lock, limit, terminal);
+}
+
+void TorchWork::rethrowIfFailed() const {
+  if (const auto failure = error()) std::rethrow_exception(failure);
+}
+
+void TorchWork::runWaitHooks(bool before) {
+  if (!has_hooks_.load(std::memory_order_acquire)) return;
+  HookLists::List hooks;
+  {
+    std::lock_guard lock(mutex_);
+    hooks = before ? hooks_->wait_pre : hooks_->wait_post;
+  }
+  for (const auto& hook : hooks) hook();
+}
+
+void TorchWork::runWaitPreHooks() { runWaitHooks(true); }
+void TorchWork::runWaitPostHooks() { runWaitHooks(false); }
+
+void TorchWorkCompleted::wait() {
+  runWaitPreHooks();
+  runWaitPostHooks();
+}
+
+const WorkPtr& completedWork() {
+  // Never destroyed: works outlive static destruction in Python programs.
+  static const auto* work = new WorkPtr(c10::make_intrusive<TorchWorkCompleted>());
+  return *work;
+}
+
+TorchWorkThread::TorchWorkThread(std::function<void()> body)
+    : thread_([this, body = std::move(body)] {
+        setStatus(WorkStatus::INPROGRESS);
+        try {
+          body();
+          setStatus(WorkStatus::COMPLETED);
+        } catch (...) {
+          setStatus(WorkStatus::ERROR, std::current_exception());
+        }
+      }) {}
+
+TorchWorkThread::~TorchWorkThread() { thread_.join(); }
+
+void TorchWorkThread::wait() {
+  runWaitPreHooks();
+  waitForTerminal(std::chrono::milliseconds::max());
+  runWaitPostHooks();
+  rethrowIfFailed();
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,71 @@
+"""Fixtures of all suites: `world` (every backend and size), and the marks that narrow it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.harness import ports
+from tests.harness.backends import BACKENDS, Backend
+from tests.harness.environment import drop_foreign
+from tests.harness.world import World, Worlds
+
+# Ranks share few cores: one computing thread each, also in everything they start.
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+# torch asks the resolver about every address it connects to; where nobody answers that is 5 s each.
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+drop_foreign()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes minutes; runs in `./dev check` only")
+    config.addinivalue_line(
+        "markers",
+        "worlds(sizes=None, backends=None, data=True): narrows the `world` fixture; "
+        "data=False adds the backends that move no data",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "world" not in metafunc.fixturenames:
+        return
+    marker = metafunc.definition.get_closest_marker("worlds")
+    chosen = _choose(**(marker.kwargs if marker else {}))
+    ids = [f"{backend.name}-{size}" for backend, size in chosen]
+    metafunc.parametrize("world", chosen, ids=ids, indirect=True)
+
+
+def _choose(
+    sizes: tuple[int, ...] | None = None,
+    backends: tuple[str, ...] | None = None,
+    data: bool = True,
+) -> list[tuple[Backend, int]]:
+    rows = [b for b in BACKENDS if backends is None or b.name in backends]
+    rows = [b for b in rows if b.moves_data or not data or backends is not None]
+    return [(b, size) for b in rows for size in b.sizes if sizes is None or size in sizes]
+
+
+@pytest.fixture(scope="session")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worlds]:
+    """All worlds of this session; ended, and checked to end cleanly, with it."""
+    session = Worlds(tmp_path_factory.mktemp("worlds"))
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest, worlds: Worlds) -> World:
+    """A running world; the test runs once for each backend and size (see the mark `worlds`)."""
+    backend, size = request.param
+    if reason := backend.missing():
+        pytest.skip(reason)
+    return worlds.get(backend, size)
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on."""
+    return ports.free_port()

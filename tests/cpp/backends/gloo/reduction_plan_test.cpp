@@ -1,0 +1,77 @@
+#include "backends/gloo/reduction_plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include <torchcomms/base/error.hpp>
+
+#include "backends/gloo/samples.hpp"
+
+namespace torch::comms::gloo {
+namespace {
+
+using gloo_test::is_defined;
+using gloo_test::label;
+
+ReductionPlan plan(at::ScalarType dtype, RedOpType op, int size = 3, int64_t count = 8) {
+  return plan_reduction(dtype, op, size, count, Arithmetic::kGloo);
+}
+
+TEST(ReductionPlan, ExistsExactlyWhereTheReductionIsDefined) {
+  for (const auto dtype : gloo_test::reducible())
+    for (const auto op : gloo_test::kReductions) {
+      if (is_defined(dtype, op)) {
+        EXPECT_NO_THROW(plan(dtype, op)) << label(dtype, op);
+        continue;
+      }
+      try {
+        plan(dtype, op);
+        ADD_FAILURE() << label(dtype, op);
+      } catch (const CommError& e) {
+        EXPECT_EQ(e.code(), Errc::kInvalidArgument);
+        EXPECT_NE(e.why().find(toString(op)), std::string::npos) << e.why();
+        EXPECT_NE(e.why().find(c10::toString(dtype)), std::string::npos) << e.why();
+      }
+    }
+}
+
+TEST(ReductionPlan, IsRefusedForDtypesWithoutArithmetic) {
+  for (const auto dtype : {at::ScalarType::UInt4, at::ScalarType::Int2, at::ScalarType::QInt8,
+                           at::ScalarType::Bits8, at::ScalarType::Float4_e2m1fn_x2})
+    EXPECT_THROW(plan(dtype, RedOpType::SUM), CommError) << c10::toString(dtype);
+  EXPECT_THROW(plan(at::kBool, RedOpType::PREMUL_SUM), CommError);
+}
+
+TEST(ReductionPlan, LeavesToGlooWhatItCanDo) {
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kChar, at::kByte, at::kInt, at::kLong})
+    for (const auto op : {RedOpType::SUM, RedOpType::PRODUCT, RedOpType::MIN, RedOpType::MAX})
+      EXPECT_TRUE(plan(dtype, op).plain()) << label(dtype, op);
+  for (const auto dtype : {at::kHalf, at::kBFloat16})
+    EXPECT_TRUE(plan(dtype, RedOpType::SUM, /*size=*/2).plain()) << "exact on two ranks";
+}
+
+TEST(ReductionPlan, CombinesOnlyWhatGlooHas) {
+  const std::set<at::ScalarType> known{at::kHalf, at::kBFloat16, at::kFloat, at::kDouble,
+                                       at::kChar, at::kByte,     at::kInt,   at::kLong};
+  for (const auto dtype : gloo_test::reducible())
+    for (const auto op : gloo_test::kReductions) {
+      if (!is_defined(dtype, op)) continue;
+      const auto made = plan(dtype, op);
+      EXPECT_TRUE(made.gather || known.contains(made.compute)) << label(dtype, op);
+      EXPECT_NE(made.combine, RedOpType::AVG);
+    }
+}
+
+TEST(ReductionPlan, RoundsHalfTypesOnceWhereThatIsCheap) {
+  EXPECT_EQ(plan(at::kBFloat16, RedOpType::SUM, 3, 1024).compute, at::kFloat);
+  EXPECT_EQ(plan(at::kBFloat16, RedOpType::SUM, 3, 1 << 20).compute, at::kBFloat16);
+  EXPECT_EQ(plan(at::kHalf, RedOpType::MAX, 3, 1024).compute, at::kHalf);
+  EXPECT_EQ(plan(at::kHalf, RedOpType::AVG, 2, 1 << 20).compute, at::kFloat)
+      << "the sum could overflow";
+  EXPECT_EQ(plan_reduction(at::kHalf, RedOpType::SUM, 2, 1 << 20, Arithmetic::kOwn).compute,
+            at::kFloat);
+}
+
+}  // namespace
+}  // namespace torch::comms::gloo

@@ -1,0 +1,69 @@
+#include <torchcomms/base/error.hpp>
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace torch::comms {
+namespace {
+
+TEST(CommError, WritesOnlyWhatIsKnown) {
+  EXPECT_STREQ(CommError(Errc::kTimeout, "too late").what(), "too late");
+  EXPECT_STREQ(CommError(Errc::kTimeout, "too late", {.op = "barrier"}).what(),
+               "barrier: too late");
+  EXPECT_STREQ(CommError(Errc::kTimeout, "too late", {.comm = "train", .rank = 0}).what(),
+               "on 'train' (rank 0): too late");
+  EXPECT_STREQ(CommError(Errc::kPeerFailed, "gone",
+                         {.op = "send", .comm = "train", .rank = 0, .peer = 3, .seq = 17})
+                   .what(),
+               "send on 'train' (rank 0, peer 3, operation 17): gone");
+}
+
+TEST(CommError, KeepsItsParts) {
+  const CommError error(Errc::kMismatch, "why",
+                        {.op = "op", .comm = "c", .rank = 1, .peer = 2, .seq = 3});
+  EXPECT_EQ(error.code(), Errc::kMismatch);
+  EXPECT_EQ(error.why(), "why");
+  EXPECT_EQ(error.context().op, "op");
+  EXPECT_EQ(error.context().comm, "c");
+  EXPECT_EQ(error.context().rank, 1);
+  EXPECT_EQ(error.context().peer, 2);
+  EXPECT_EQ(error.context().seq, 3u);
+  EXPECT_NE(dynamic_cast<const std::runtime_error*>(&error), nullptr);
+}
+
+TEST(CommError, OnlyInternalErrorsNameASourceLine) {
+  EXPECT_NE(std::string(CommError(Errc::kInternal, "bug").what()).find("error_test.cpp:"),
+            std::string::npos);
+  EXPECT_EQ(std::string(CommError(Errc::kSystem, "disk full").what()).find("error_test.cpp"),
+            std::string::npos);
+}
+
+TEST(ErrcTable, HasEveryCodeOnceInOrder) {
+  size_t count = 0;
+  const ErrcRow* rows = errc_rows(&count);
+  ASSERT_EQ(count, static_cast<size_t>(Errc::kInternal) + 1);
+  std::set<std::string> names;
+  for (size_t i = 0; i < count; ++i) {
+    EXPECT_EQ(static_cast<size_t>(rows[i].code), i) << rows[i].name;
+    EXPECT_STRNE(rows[i].doc, "") << rows[i].name;
+    const std::string name = rows[i].name;
+    EXPECT_TRUE(name == "CommError" || names.insert(name).second) << name;
+  }
+}
+
+TEST(Check, ThrowsOnlyWhenBrokenAndNamesTheCondition) {
+  const int ranks = 2;
+  EXPECT_NO_THROW(TC_CHECK(ranks == 2));
+  try {
+    TC_CHECK(ranks == 3);
+    FAIL();
+  } catch (const CommError& e) {
+    EXPECT_EQ(e.code(), Errc::kInternal);
+    EXPECT_NE(std::string(e.what()).find("ranks == 3"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("error_test.cpp:"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace torch::comms

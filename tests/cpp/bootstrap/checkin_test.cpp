@@ -1,0 +1,312 @@
+#include "bootstrap/checkin.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <latch>
+#include <optional>
+#include <thread>
+
+#include "bootstrap/memory_kv.hpp"
+
+namespace torch::comms::bootstrap {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+CheckIn rank_of(int rank, int size, milliseconds limit = seconds(20)) {
+  return {.scope = "test",
+          .name = "train",
+          .rank = rank,
+          .size = size,
+          .who = "process " + std::to_string(1000 + rank),
+          .limit = {limit, "KNOB"},
+          .deadline = Deadline(limit)};
+}
+
+struct Outcome {
+  std::optional<Arrival> arrival;
+  std::optional<CommError> error;
+  int messages = 0;
+};
+
+Outcome check_in_on(SharedMap& map, const CheckIn& self) {
+  MemoryKeyValue kv(map);
+  Outcome outcome;
+  try {
+    outcome.arrival = check_in(kv, self);
+  } catch (const CommError& e) {
+    outcome.error = e;
+  }
+  outcome.messages = kv.messages;
+  return outcome;
+}
+
+// All at once, one thread each.
+std::vector<Outcome> together(SharedMap& map, const std::vector<CheckIn>& ranks) {
+  std::vector<Outcome> outcomes(ranks.size());
+  std::latch ready(static_cast<std::ptrdiff_t>(ranks.size()));
+  std::vector<std::jthread> threads;
+  for (size_t i = 0; i < ranks.size(); ++i)
+    threads.emplace_back([&, i] {
+      ready.arrive_and_wait();
+      outcomes[i] = check_in_on(map, ranks[i]);
+    });
+  threads.clear();
+  return outcomes;
+}
+
+std::vector<CheckIn> world(int size, milliseconds limit = seconds(20)) {
+  std::vector<CheckIn> ranks;
+  for (int rank = 0; rank < size; ++rank) ranks.push_back(rank_of(rank, size, limit));
+  return ranks;
+}
+
+std::vector<CheckIn> without(std::vector<CheckIn> ranks, const std::vector<int>& absent) {
+  std::erase_if(ranks, [&](const CheckIn& c) { return std::ranges::count(absent, c.rank) > 0; });
+  return ranks;
+}
+
+void expect_error(const Outcome& outcome, Errc code, const std::vector<std::string>& fragments) {
+  ASSERT_TRUE(outcome.error.has_value());
+  const std::string text = outcome.error->what();
+  EXPECT_EQ(outcome.error->code(), code) << text;
+  for (const auto& fragment : fragments) EXPECT_NE(text.find(fragment), std::string::npos) << text;
+}
+
+int keys_left(const SharedMap& map, const std::string& part) {
+  return static_cast<int>(std::ranges::count_if(
+      map.values, [&](const auto& row) { return row.first.find(part) != std::string::npos; }));
+}
+
+TEST(CheckIn, LetsAWorldThroughWithTheSameKeysOnEveryRank) {
+  for (const int size : {1, 2, 3, 64}) {
+    SharedMap map;
+    const auto outcomes = together(map, world(size));
+    for (const auto& outcome : outcomes) {
+      ASSERT_TRUE(outcome.arrival.has_value()) << outcome.error->what();
+      EXPECT_EQ(outcome.arrival->keys, outcomes[0].arrival->keys);
+      EXPECT_EQ(outcome.arrival->attempt, 0);
+    }
+  }
+}
+
+TEST(CheckIn, TakesAConstantNumberOfMessagesPerRank) {
+  for (const int size : {2, 16, 64}) {
+    SharedMap map;
+    for (const auto& outcome : together(map, world(size))) EXPECT_LE(outcome.messages, 12) << size;
+  }
+}
+
+TEST(CheckIn, TheSameNameAgainGetsNewKeysAndLeavesNoneOfTheOldOnes) {
+  SharedMap map;
+  std::vector<std::string> seen;
+  size_t keys_after_second = 0;
+  for (int round = 0; round < 10; ++round) {
+    const auto outcomes = together(map, world(4));
+    for (const auto& outcome : outcomes) {
+      ASSERT_TRUE(outcome.arrival.has_value()) << outcome.error->what();
+      EXPECT_EQ(outcome.arrival->keys, outcomes[0].arrival->keys);
+      EXPECT_EQ(outcome.arrival->attempt, round);
+    }
+    EXPECT_EQ(std::ranges::count(seen, outcomes[0].arrival->keys), 0);
+    seen.push_back(outcomes[0].arrival->keys);
+    if (round == 1) keys_after_second = map.values.size();
+  }
+  EXPECT_EQ(map.values.size(), keys_after_second);
+}
+
+TEST(CheckIn, NamesThatLookLikePathsDoNotMeet) {
+  SharedMap map;
+  std::vector<CheckIn> ranks;
+  for (const char* name : {"a", "a/0", "a/0/rank", "1:a/0", ""}) {
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.push_back(rank_of(rank, 2));
+      ranks.back().name = name;
+    }
+  }
+  const auto outcomes = together(map, ranks);
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    ASSERT_TRUE(outcomes[i].arrival.has_value()) << outcomes[i].error->what();
+    for (size_t j = 0; j < i; ++j)
+      EXPECT_EQ(outcomes[i].arrival->keys == outcomes[j].arrival->keys,
+                ranks[i].name == ranks[j].name);
+  }
+}
+
+TEST(CheckIn, NamesTheMissingRanksOnEveryRankThatCame) {
+  SharedMap map;
+  const auto ranks = without(world(8, milliseconds(200)), {1, 3, 4, 5});
+  for (const auto& outcome : together(map, ranks)) {
+    expect_error(
+        outcome, Errc::kTimeout,
+        {"ranks 1, 3-5 of 8 did not arrive within 0.2 s", "store memory", "'train'", "raise KNOB"});
+    EXPECT_EQ(outcome.error->context().peer, -1);
+  }
+}
+
+TEST(CheckIn, TheOnlyMissingRankIsTheErrorsPeer) {
+  SharedMap map;
+  for (const auto& outcome : together(map, without(world(64, milliseconds(200)), {17}))) {
+    expect_error(outcome, Errc::kTimeout, {"rank 17 of 64 did not arrive"});
+    EXPECT_EQ(outcome.error->context().peer, 17);
+  }
+}
+
+TEST(CheckIn, TellsWhereAMissingRankWasLastSeen) {
+  SharedMap map;
+  auto elsewhere = rank_of(1, 2, milliseconds(50));
+  elsewhere.name = "eval";
+  ASSERT_TRUE(check_in_on(map, elsewhere).error.has_value());
+  expect_error(
+      check_in_on(map, rank_of(0, 2, milliseconds(50))), Errc::kTimeout,
+      {"rank 1 of 2 did not arrive", "rank 1 was last seen creating 'eval', process 1001"});
+}
+
+TEST(CheckIn, TheShortestLimitEndsTheWaitForAll) {
+  SharedMap map;
+  auto ranks = without(world(3), {2});
+  ranks[0] = rank_of(0, 3, milliseconds(100));
+  for (const auto& outcome : together(map, ranks))
+    expect_error(outcome, Errc::kTimeout,
+                 {"rank 2 of 3 did not arrive within 0.1 s (the limit of rank 0)"});
+}
+
+TEST(CheckIn, ARetryAfterATimeoutMeetsTheRankThatWasLate) {
+  SharedMap map;
+  for (const auto& outcome : together(map, without(world(3, milliseconds(50)), {2})))
+    ASSERT_TRUE(outcome.error.has_value());
+  const auto outcomes = together(map, world(3));
+  for (const auto& outcome : outcomes) {
+    ASSERT_TRUE(outcome.arrival.has_value()) << outcome.error->what();
+    EXPECT_EQ(outcome.arrival->keys, outcomes[0].arrival->keys);
+  }
+}
+
+TEST(CheckIn, ALateRankDoesNotJoinAnAttemptThatTheOthersGaveUp) {
+  SharedMap map;
+  ASSERT_TRUE(check_in_on(map, rank_of(0, 2, milliseconds(50))).error.has_value());
+  expect_error(check_in_on(map, rank_of(1, 2, milliseconds(50))), Errc::kTimeout, {"rank 0 of 2"});
+}
+
+TEST(CheckIn, ManyRetriesWithRanksComingAndGoingEndInOneWorld) {
+  SharedMap map;
+  for (int round = 0; round < 6; ++round)
+    together(map, without(world(4, milliseconds(20)), {round % 4, (round + 1) % 4}));
+  for (const auto& outcome : together(map, world(4)))
+    ASSERT_TRUE(outcome.arrival.has_value()) << outcome.error->what();
+}
+
+// Limits that pass while the last rank arrives: either all go or none, never some.
+TEST(CheckIn, ATimeoutAndTheLastArrivalNeverSplitTheWorld) {
+  int went = 0;
+  for (int round = 0; round < 40; ++round) {
+    SharedMap map;
+    auto ranks = world(4, milliseconds(1 + round % 4));
+    const auto outcomes = together(map, ranks);
+    const auto arrived =
+        std::ranges::count_if(outcomes, [](const Outcome& o) { return o.arrival.has_value(); });
+    EXPECT_TRUE(arrived == 0 || arrived == 4) << arrived;
+    went += arrived == 4;
+  }
+  RecordProperty("worlds_that_formed", went);
+}
+
+TEST(CheckIn, ADuplicateRankIsNamedToAll) {
+  SharedMap map;
+  auto ranks = without(world(3), {2});
+  ranks.push_back(rank_of(1, 3));
+  for (const auto& outcome : together(map, ranks)) {
+    expect_error(outcome, Errc::kMismatch, {"rank 1 is here twice", "process 1001", "own rank"});
+    EXPECT_EQ(outcome.error->context().peer, outcome.error->context().rank == 1 ? -1 : 1);
+  }
+}
+
+TEST(CheckIn, DifferentSizesAreNamedToAll) {
+  SharedMap map;
+  const auto outcomes = together(map, {rank_of(0, 3), rank_of(1, 4)});
+  for (const auto& outcome : outcomes)
+    expect_error(outcome, Errc::kMismatch, {"disagree about their number", "3 ranks", "4 ranks"});
+}
+
+TEST(CheckIn, ARankThatComesAfterAMismatchHearsOfItAndMayRetry) {
+  SharedMap map;
+  together(map, {rank_of(0, 3), rank_of(1, 4)});
+  expect_error(check_in_on(map, rank_of(2, 3)), Errc::kMismatch, {"3 ranks", "4 ranks"});
+  for (const auto& outcome : together(map, world(3)))
+    ASSERT_TRUE(outcome.arrival.has_value()) << outcome.error->what();
+}
+
+TEST(CheckIn, ASecondWorldOnTheStoreHearsOfTheFirst) {
+  SharedMap map;
+  ASSERT_TRUE(check_in_on(map, rank_of(0, 1)).arrival.has_value());
+  expect_error(
+      check_in_on(map, rank_of(1, 2, milliseconds(50))), Errc::kTimeout,
+      {"rank 0 of 2",
+       "the last communicator 'train' here was formed of 1 rank, this one is to have 2 ranks"});
+}
+
+TEST(CheckIn, ARankThatLosesTheStoreTakesNobodyElseDown) {
+  SharedMap map;
+  MemoryKeyValue broken(map);
+  broken.lost_after = 3;
+  EXPECT_THROW(check_in(broken, rank_of(1, 2)), CommError);
+  // What the lost rank left behind must not look like an arrival.
+  expect_error(check_in_on(map, rank_of(0, 2, milliseconds(50))), Errc::kTimeout, {});
+}
+
+TEST(CheckIn, RemindsOnceWhenTheOthersTakeLong) {
+  SharedMap map;
+  std::vector<std::string> notices;
+  auto self = rank_of(0, 3, milliseconds(300));
+  self.patience = milliseconds(20);
+  self.notice = [&](const std::string& text) { notices.push_back(text); };
+  check_in_on(map, self);
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_NE(notices[0].find("still waiting for ranks 1, 2 of 3 to create 'train'"),
+            std::string::npos)
+      << notices[0];
+}
+
+TEST(CheckIn, FindsFewMissingAmongManyWithFewMessages) {
+  SharedMap map;
+  constexpr int kSize = 4096;
+  for (int rank = 1; rank < kSize; ++rank)
+    if (rank != 2000) map.values["test/5:train/0/rank/" + std::to_string(rank)] = "1";
+  const auto outcome = check_in_on(map, rank_of(0, kSize, milliseconds(10)));
+  expect_error(outcome, Errc::kTimeout, {"rank 2000 of 4096 did not arrive"});
+  EXPECT_LE(outcome.messages, 48);
+}
+
+TEST(CheckIn, AWorldThatIsNearlyAllMissingStaysReadable) {
+  SharedMap map;
+  const auto outcome = check_in_on(map, rank_of(0, 100'000, milliseconds(10)));
+  expect_error(outcome, Errc::kTimeout, {"ranks 1-256 of 100000 did not arrive"});
+  EXPECT_LE(outcome.messages, 1200);
+}
+
+TEST(CheckIn, RefusesARankOutsideItsWorld) {
+  SharedMap map;
+  for (const auto& [rank, size] : {std::pair{2, 2}, {-1, 2}, {0, 0}, {0, 1'000'001}}) {
+    const auto outcome = check_in_on(map, rank_of(rank, size));
+    expect_error(outcome, Errc::kInvalidArgument, {});
+    EXPECT_EQ(outcome.messages, 0);
+  }
+}
+
+TEST(CheckIn, ATextThatNoRankWroteIsAnError) {
+  for (const char* garbage : {"", "G", "Gx 3 ranks", "Z-1 3", "G99999999999999999999 x"}) {
+    SharedMap map;
+    map.values["test/5:train/0/verdict"] = garbage;
+    expect_error(check_in_on(map, rank_of(0, 2)), Errc::kSystem, {"no rank wrote"});
+  }
+  SharedMap map;
+  map.values["test/5:train/next"] = "soon";
+  expect_error(check_in_on(map, rank_of(0, 2)), Errc::kSystem, {"no rank wrote", "soon"});
+  EXPECT_EQ(keys_left(map, "rank/"), 0);
+}
+
+}  // namespace
+}  // namespace torch::comms::bootstrap

@@ -1,0 +1,58 @@
+#include "core/hook_list.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+namespace torch::comms {
+namespace {
+
+using List = HookList<std::function<void(std::string&)>>;
+
+TEST(HookList, CallsInOrderOfRegistration) {
+  List list;
+  EXPECT_TRUE(list.empty());
+  list.add([](std::string& out) { out += "a"; });
+  list.add([](std::string& out) { out += "b"; });
+  std::string out;
+  list.call(std::ref(out));
+  EXPECT_EQ(out, "ab");
+}
+
+TEST(HookList, AHookMayRemoveItselfWhileItRuns) {
+  List list;
+  uint64_t id = 0;
+  id = list.add([&](std::string& out) {
+    out += "once";
+    list.remove(id);
+  });
+  list.add([](std::string& out) { out += "+"; });
+  std::string out;
+  list.call(std::ref(out));
+  list.call(std::ref(out));
+  EXPECT_EQ(out, "once++");
+}
+
+TEST(HookList, AHookAddedByAHookRunsFromTheNextCallOn) {
+  List list;
+  list.add([&](std::string& out) {
+    out += "a";
+    list.add([](std::string& later) { later += "b"; });
+  });
+  std::string out;
+  list.call(std::ref(out));
+  EXPECT_EQ(out, "a");
+}
+
+TEST(HookList, AnExceptionLeavesAndSkipsTheRest) {
+  List list;
+  list.add([](std::string&) { throw std::runtime_error("no"); });
+  list.add([](std::string& out) { out += "never"; });
+  std::string out;
+  EXPECT_THROW(list.call(std::ref(out)), std::runtime_error);
+  EXPECT_EQ(out, "");
+}
+
+}  // namespace
+}  // namespace torch::comms

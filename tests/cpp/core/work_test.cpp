@@ -1,0 +1,129 @@
+#include <torchcomms/work.hpp>
+
+#include <gtest/gtest.h>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms {
+namespace {
+
+// A work whose transitions the test makes.
+class ManualWork : public TorchWork {
+ public:
+  void wait() override {
+    runWaitPreHooks();
+    waitForTerminal(std::chrono::milliseconds::max());
+    runWaitPostHooks();
+    rethrowIfFailed();
+  }
+  bool move(WorkStatus to, std::exception_ptr error = nullptr) { return setStatus(to, error); }
+};
+
+TEST(WorkStates, TerminalStatesAbsorb) {
+  for (const auto end : {WorkStatus::COMPLETED, WorkStatus::TIMEDOUT, WorkStatus::ERROR}) {
+    const auto work = c10::make_intrusive<ManualWork>();
+    EXPECT_TRUE(work->move(end));
+    for (const auto later : {WorkStatus::INPROGRESS, WorkStatus::COMPLETED, WorkStatus::ERROR})
+      EXPECT_FALSE(work->move(later));
+    EXPECT_EQ(work->status(), end);
+  }
+}
+
+TEST(WorkStates, ALateCompletionDoesNotHideATimeout) {
+  const auto work = c10::make_intrusive<ManualWork>();
+  work->move(WorkStatus::INPROGRESS);
+  work->move(WorkStatus::TIMEDOUT,
+             std::make_exception_ptr(CommError(Errc::kTimeout, "limit passed")));
+  EXPECT_FALSE(work->move(WorkStatus::COMPLETED));
+  EXPECT_FALSE(work->isCompleted());
+  EXPECT_THROW(work->wait(), CommError);
+}
+
+TEST(WorkStates, EveryWaitRaisesTheSameError) {
+  const auto work = c10::make_intrusive<ManualWork>();
+  work->move(WorkStatus::ERROR, std::make_exception_ptr(CommError(Errc::kPeerFailed, "gone")));
+  for (int i = 0; i < 3; ++i) {
+    try {
+      work->wait();
+      FAIL() << "wait() must throw";
+    } catch (const CommError& error) {
+      EXPECT_EQ(error.code(), Errc::kPeerFailed);
+    }
+  }
+}
+
+TEST(WorkHooks, RunInOrderOfRegistrationOnTheirTransition) {
+  const auto work = c10::make_intrusive<ManualWork>();
+  std::string order;
+  work->registerWorkStartHook([&] { order += "s1 "; });
+  work->registerWorkStartHook([&] { order += "s2 "; });
+  work->registerWorkEndHook([&] { order += "e1 "; });
+  work->move(WorkStatus::INPROGRESS);
+  EXPECT_EQ(order, "s1 s2 ");
+  work->move(WorkStatus::COMPLETED);
+  work->move(WorkStatus::ERROR);
+  EXPECT_EQ(order, "s1 s2 e1 ") << "an end hook runs once";
+}
+
+TEST(WorkHooks, RunAtOnceWhenTheTransitionIsPast) {
+  const auto work = c10::make_intrusive<ManualWork>();
+  work->move(WorkStatus::COMPLETED);
+  int calls = 0;
+  work->registerWorkStartHook([&] { ++calls; });
+  work->registerWorkEndHook([&] { ++calls; });
+  EXPECT_EQ(calls, 2);
+}
+
+TEST(WorkHooks, WaitHooksRunAtEveryWait) {
+  const auto work = c10::make_intrusive<ManualWork>();
+  work->move(WorkStatus::COMPLETED);
+  std::string order;
+  work->registerWorkWaitPreHook([&] { order += "<"; });
+  work->registerWorkWaitPostHook([&] { order += ">"; });
+  work->wait();
+  work->wait();
+  EXPECT_EQ(order, "<><>");
+}
+
+TEST(WorkHooks, AFinishedWorkLetsGoOfItsHooks) {
+  const auto held = std::make_shared<int>(1);
+  const auto work = c10::make_intrusive<ManualWork>();
+  work->registerWorkStartHook([held] {});
+  work->registerWorkEndHook([held] {});
+  work->move(WorkStatus::COMPLETED);
+  EXPECT_EQ(held.use_count(), 1);
+}
+
+TEST(WorkThread, CarriesTheBodysExceptionToWait) {
+  const auto work = c10::make_intrusive<TorchWorkThread>([] { throw std::runtime_error("body"); });
+  EXPECT_THROW(work->wait(), std::runtime_error);
+  EXPECT_EQ(work->status(), WorkStatus::ERROR);
+}
+
+TEST(WorkThread, RunsTheBodyAndCompletes) {
+  int ran = 0;
+  const auto work = c10::make_intrusive<TorchWorkThread>([&] { ran = 1; });
+  work->waitBlocking();
+  EXPECT_EQ(ran, 1);
+  EXPECT_TRUE(work->isCompleted());
+}
+
+TEST(WorkThread, DroppingItWaitsForTheBody) {
+  std::atomic<int> ran{0};
+  { const auto work = c10::make_intrusive<TorchWorkThread>([&] { ran = 1; }); }
+  EXPECT_EQ(ran.load(), 1);
+}
+
+TEST(WorkDefaults, BlockingWaitIsRefusedByName) {
+  const auto work = c10::make_intrusive<ManualWork>();
+  try {
+    work->waitBlocking();
+    FAIL();
+  } catch (const CommError& error) {
+    EXPECT_EQ(error.code(), Errc::kUnsupported);
+    EXPECT_NE(std::string(error.what()).find("waitBlocking not implemented"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace torch::comms

@@ -1,0 +1,81 @@
+#include "tracing/event_ring.hpp"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace torch::comms::tracing {
+namespace {
+
+Event event_of(uint64_t value) {
+  Event event;
+  event.time_ns = value;
+  event.thread = static_cast<uint32_t>(value);
+  event.op.sequence = value;
+  event.op.bytes = value;
+  return event;
+}
+
+TEST(EventRing, CapacityIsRoundedUpToAPowerOfTwo) {
+  EXPECT_EQ(EventRing(0).capacity(), 2u);
+  EXPECT_EQ(EventRing(5).capacity(), 8u);
+  EXPECT_EQ(EventRing(8).capacity(), 8u);
+}
+
+TEST(EventRing, ReadsBackWhatWasRecordedOldestFirst) {
+  EventRing ring(8);
+  for (uint64_t i = 0; i < 5; ++i) ring.record(event_of(i));
+  const auto entries = ring.read();
+  ASSERT_EQ(entries.size(), 5u);
+  for (uint64_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(entries[i].index, i);
+    EXPECT_EQ(entries[i].event.op.bytes, i);
+  }
+}
+
+TEST(EventRing, KeepsTheNewestWhenItIsFull) {
+  EventRing ring(4);
+  for (uint64_t i = 0; i < 11; ++i) ring.record(event_of(i));
+  const auto entries = ring.read();
+  ASSERT_EQ(entries.size(), 4u);
+  EXPECT_EQ(entries.front().index, 7u);
+  EXPECT_EQ(entries.back().index, 10u);
+  EXPECT_EQ(ring.recorded(), 11u);
+}
+
+TEST(EventRing, WritersAndReadersAtOnceNeverSeeATornEvent) {
+  EventRing ring(16);  // small, so that writers lap each other
+  constexpr uint64_t kEach = 20000;
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> torn{0};
+  std::thread reader([&] {
+    while (!stop.load()) {
+      for (const auto& [index, event] : ring.read())
+        if (event.time_ns != event.op.bytes || event.op.sequence != event.op.bytes) ++torn;
+    }
+  });
+  std::vector<std::thread> writers;
+  for (uint64_t w = 0; w < 4; ++w)
+    writers.emplace_back([&, w] {
+      for (uint64_t i = 0; i < kEach; ++i) ring.record(event_of(w * kEach + i));
+    });
+  for (auto& writer : writers) writer.join();
+  stop.store(true);
+  reader.join();
+  EXPECT_EQ(torn.load(), 0u);
+  EXPECT_EQ(ring.recorded(), 4 * kEach);
+}
+
+TEST(EventRing, RemembersTheNamesOfRecentCommunicators) {
+  EventRing ring(2);
+  const auto first = ring.name_communicator("first");
+  EXPECT_EQ(ring.communicator(first), "first");
+  uint32_t last = 0;
+  for (int i = 0; i < 5000; ++i) last = ring.name_communicator("c" + std::to_string(i));
+  EXPECT_EQ(ring.communicator(last), "c4999");
+  EXPECT_EQ(ring.communicator(first), "") << "pushed out, and never another one's name";
+  EXPECT_EQ(ring.communicator(last + 1), "");
+}
+
+}  // namespace
+}  // namespace torch::comms::tracing

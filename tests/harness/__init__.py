@@ -1,0 +1,1 @@
+"""What the test suites share: process worlds, sample values with their references, program runs."""

@@ -1,0 +1,46 @@
+"""The table of backends under test: one row each, nothing else in the suite names them all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A backend, the world sizes it is tested at, and what it may refuse by contract."""
+
+    name: str
+    device: str = "cpu"
+    sizes: tuple[int, ...] = (1, 2, 3, 4)
+    # False: operations complete without moving data (`fake`), so only calls and errors are tested.
+    moves_data: bool = True
+    # False: send or recv with oneself is refused, in and outside of a batch.
+    self_messages: bool = False
+    # False: a second finalize(), or an operation after it, is accepted.
+    finalizes_once: bool = True
+    # False: wait_blocking() of a work started with async_op=True is refused.
+    host_waits_for_async: bool = False
+
+    def missing(self) -> str | None:
+        """Why this backend cannot run on this machine, or None when it can."""
+        import torch
+        import torchcomms
+
+        if not torchcomms.is_backend_built(self.name):
+            return f"backend {self.name} is not part of this build"
+        if self.device == "cuda" and not torch.cuda.is_available():
+            return f"backend {self.name} needs a CUDA device"
+        return None
+
+
+BACKENDS = (
+    Backend("gloo"),
+    Backend(
+        "fake",
+        sizes=(1,),
+        moves_data=False,
+        self_messages=True,
+        finalizes_once=False,
+        host_waits_for_async=True,
+    ),
+)

@@ -1,0 +1,111 @@
+"""How a backend's name becomes a backend: entry points, registrations, and what wins."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+import pytest
+import torchcomms
+from torchcomms import _comms
+
+from tests.harness.programs import python
+
+
+def test_built_backends_are_the_entry_points():
+    group = sorted({e.name for e in entry_points(group="torchcomms.backends")})
+    assert sorted(torchcomms.built_backends()) == group
+    assert "fake" in group
+    assert all(isinstance(name, str) for name in torchcomms.built_backends())
+
+
+def test_each_entry_point_names_its_module():
+    for entry in entry_points(group="torchcomms.backends"):
+        want = (
+            "torchcomms._comms"
+            if entry.name == "fake"
+            else f"torchcomms._comms_{entry.name.removesuffix('-lazy')}"
+        )
+        assert entry.value == want
+
+
+def test_is_backend_built_tells_the_same():
+    for name in torchcomms.built_backends():
+        assert torchcomms.is_backend_built(name) is True
+    for name in ("no_such_backend", "", "FAKE", "fake "):
+        assert torchcomms.is_backend_built(name) is False
+
+
+def test_loading_registers():
+    for name in torchcomms.built_backends():
+        assert torchcomms._load_backend(name) is None
+        assert _comms._is_backend_registered(name) is True
+        torchcomms._load_backend(name)  # again is harmless
+
+
+@pytest.mark.parametrize("name", ["no_such_backend", ""])
+def test_loading_an_unknown_backend_is_a_module_not_found_error(name):
+    with pytest.raises(ModuleNotFoundError, match="failed to find backend"):
+        torchcomms._load_backend(name)
+    assert _comms._is_backend_registered(name) is False
+
+
+def test_a_backend_is_not_loaded_before_it_is_needed():
+    python("""
+        import torch, torchcomms
+        from torchcomms import _comms
+        assert _comms._is_backend_registered("fake")
+        assert not _comms._is_backend_registered("gloo")
+        torchcomms.new_comm("fake", torch.device("cpu"), "a")
+        assert not _comms._is_backend_registered("gloo")
+    """).expect_success()
+
+
+def test_importing_a_backend_module_registers_it():
+    if not torchcomms.is_backend_built("gloo"):
+        pytest.skip("backend gloo is not part of this build")
+    python("""
+        import torchcomms
+        from torchcomms import _comms
+        import torchcomms._comms_gloo as module
+        assert _comms._is_backend_registered("gloo")
+        assert issubclass(module.TorchCommGloo, torchcomms.TorchCommBackend)
+    """).expect_success()
+
+
+def test_the_first_registration_of_a_name_wins_over_the_native_module():
+    python("""
+        import torch, torchcomms
+
+        class Mine(torchcomms.TorchCommBackend):
+            def __init__(self): super().__init__()
+            def init(self, device, name, options): pass
+            def finalize(self): pass
+            def get_rank(self): return 0
+            def get_size(self): return 1
+            def get_backend_name(self): return "mine"
+            def get_comm_name(self): return "mine"
+
+        torchcomms.register_backend("gloo", Mine)
+        comm = torchcomms.new_comm("gloo", torch.device("cpu"), "shadowed")
+        assert type(comm.get_backend_impl()) is Mine, comm.get_backend_impl()
+    """).expect_success()
+
+
+def test_a_registered_name_needs_no_entry_point():
+    python("""
+        import torch, torchcomms
+
+        class Mine(torchcomms.TorchCommBackend):
+            def __init__(self): super().__init__()
+            def init(self, device, name, options): pass
+            def finalize(self): pass
+            def get_rank(self): return 0
+            def get_size(self): return 1
+            def get_backend_name(self): return "mine"
+            def get_comm_name(self): return "mine"
+
+        assert not torchcomms.is_backend_built("mine")
+        torchcomms.register_backend("mine", Mine)
+        assert torchcomms._comms._is_backend_registered("mine")
+        assert torchcomms.new_comm("mine", torch.device("cpu"), "n").get_backend() == "mine"
+    """).expect_success()

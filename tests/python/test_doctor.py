@@ -1,0 +1,310 @@
+"""What each examiner of the doctor sees, one planted fault at a time."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from torchcomms.doctor import (
+    Finding,
+    Report,
+    Section,
+    backends,
+    environment,
+    libraries,
+    machine,
+    network,
+    rendezvous,
+    to_text,
+)
+from torchcomms.doctor.backends import Backend
+from torchcomms.doctor.exchange import Exchanges
+
+GLOO = Backend("gloo", "cpu", lambda: None)
+
+
+def problems(section: Section) -> str:
+    return "\n".join(f"{f.subject}: {f.text}" for f in section.findings if f.level == "problem")
+
+
+def warnings(section: Section) -> str:
+    return "\n".join(f"{f.subject}: {f.text}" for f in section.findings if f.level == "warning")
+
+
+def fixes(section: Section) -> str:
+    return "\n".join(f.fix for f in section.findings)
+
+
+# --- network -------------------------------------------------------------------------------------
+
+
+def test_interfaces_have_their_addresses():
+    lo = network.interfaces()[0]
+    assert (lo.name, lo.up) == ("lo", True)
+    assert "127.0.0.1" in lo.addresses
+    shown = [row["interface"] for row in network.look().rows]
+    assert shown == [each.name for each in network.interfaces()]
+
+
+def test_a_name_resolves_or_says_why_not():
+    assert network.resolve("127.0.0.1") == ("127.0.0.1", "")
+    address, error = network.resolve("nowhere.invalid")
+    assert address is None
+    assert error
+
+
+def facts_of(section: Section) -> dict[object, object]:
+    return {row["what"]: row["value"] for row in section.rows}
+
+
+@pytest.mark.parametrize(
+    ("variables", "why"),
+    [
+        ({"TORCHCOMM_GLOO_INTERFACE": "lo"}, "TORCHCOMM_GLOO_INTERFACE=lo"),
+        ({"GLOO_SOCKET_IFNAME": "lo"}, "GLOO_SOCKET_IFNAME=lo"),
+        (
+            {"TORCHCOMM_GLOO_HOSTNAME": "127.0.0.1", "TORCHCOMM_GLOO_INTERFACE": "nowhere0"},
+            "TORCHCOMM_GLOO_HOSTNAME=127.0.0.1",
+        ),
+        ({}, "all ranks share this host"),
+    ],
+)
+def test_the_address_is_chosen_by_gloos_rules(monkeypatch, variables, why):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    shown = facts_of(rendezvous.look())
+    assert (shown["gloo's address"], shown["because"]) == ("127.0.0.1", why)
+
+
+@pytest.mark.parametrize("variable", ["TORCHCOMM_GLOO_INTERFACE", "GLOO_SOCKET_IFNAME"])
+def test_an_interface_that_is_not_there(monkeypatch, variable):
+    monkeypatch.setenv(variable, "lo,nowhere0")
+    section = rendezvous.look()
+    assert f"{variable}: there is no interface nowhere0" in problems(section)
+    assert "lo" in fixes(section)
+
+
+def test_a_foreign_address(monkeypatch):
+    monkeypatch.setenv("TORCHCOMM_GLOO_HOSTNAME", "203.0.113.7")  # nobody's (RFC 5737)
+    assert "it is 203.0.113.7, which is no address of this host" in problems(rendezvous.look())
+
+
+def test_a_job_over_hosts_uses_the_address_that_routes_to_rank_0(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    assert "other hosts cannot reach 127.0.0.1" in problems(rendezvous.look())
+    monkeypatch.setattr("torchcomms.doctor.rendezvous.route", lambda address: "198.51.100.3")
+    shown = facts_of(rendezvous.look())
+    assert shown["gloo's address"] == "198.51.100.3"
+    assert shown["because"] == "it routes to rank 0's host"
+
+
+def test_a_job_on_one_host_may_use_loopback(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert problems(rendezvous.look()) == ""
+
+
+def test_a_host_without_a_route(monkeypatch):
+    monkeypatch.setattr("torchcomms.doctor.rendezvous.route", lambda address: None)
+    monkeypatch.setenv("MASTER_ADDR", "203.0.113.7")
+    assert "there is no route from this host to 203.0.113.7" in problems(rendezvous.look())
+
+
+def test_a_rendezvous_that_does_not_resolve(monkeypatch):
+    monkeypatch.setenv("MASTER_ADDR", "nowhere.invalid")
+    assert "MASTER_ADDR: nowhere.invalid does not resolve" in problems(rendezvous.look())
+
+
+@pytest.mark.parametrize("port", ["http", "70000"])
+def test_a_port_that_is_none(monkeypatch, port):
+    monkeypatch.setenv("MASTER_PORT", port)
+    assert f"MASTER_PORT: '{port}' is not a port" in problems(rendezvous.look())
+
+
+def test_a_port_that_somebody_holds(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", str(holder.getsockname()[1]))
+        monkeypatch.setenv("RANK", "0")
+        assert "rank 0 is to listen on 127.0.0.1" in problems(rendezvous.look())
+        monkeypatch.setenv("RANK", "1")
+        assert problems(rendezvous.look()) == ""
+
+
+# --- environment ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2 and WORLD_SIZE=2 are not a rank and a size"),
+        ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK=x and WORLD_SIZE=2"),
+        ({"RANK": "0"}, "torchrun: RANK is set, but WORLD_SIZE is not"),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "Open MPI: OMPI_COMM_WORLD_SIZE is set, but"),
+        ({"TORCHCOMM_ABORT_ON_ERROR": "perhaps"}, "'perhaps' cannot be read"),
+        ({"TORCHCOMM_TIMEOUT_SECONDS": "-1"}, "'-1' cannot be read"),
+        ({"TORCHCOMMS_BACKEND_LIB_PATH_X": "/nowhere/x.so"}, "there is no file /nowhere/x.so"),
+    ],
+)
+def test_variables_that_make_no_sense(monkeypatch, variables, says):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    section = environment.look()
+    assert says in problems(section)
+    shown = {row["variable"]: row["value"] for row in section.rows}
+    assert variables.items() <= shown.items()
+
+
+def test_a_misspelt_variable_is_recognised(monkeypatch):
+    monkeypatch.setenv("TORCHCOMM_TIMEOUT_SECOND", "30")
+    section = environment.look()
+    assert "TORCHCOMM_TIMEOUT_SECOND: torchcomms reads no variable" in warnings(section)
+    assert "did you mean TORCHCOMM_TIMEOUT_SECONDS?" in fixes(section)
+
+
+def test_the_launcher_is_named_and_a_second_opinion_too(monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert "torchrun: rank 1 of 4" in [f.text for f in environment.look().findings]
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
+    section = environment.look()
+    assert "Open MPI: rank 0 of 4" in [f.text for f in section.findings]
+    assert "torchrun says rank 1 of 4, but Open MPI is looked at first" in warnings(section)
+
+
+# --- machine -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("files", "level"), [(64, "problem"), (512, "warning"), (4096, "ok")])
+def test_few_open_files(monkeypatch, files, level):
+    import resource
+
+    real = resource.getrlimit
+    monkeypatch.setattr(
+        "resource.getrlimit",
+        lambda what: (files, files) if what == resource.RLIMIT_NOFILE else real(what),
+    )
+    assert [f.level for f in machine.look().findings if f.subject == "open files"] == [level]
+
+
+def test_a_tiny_shared_memory():
+    """In a mount namespace of its own, where /dev/shm has 64 KB."""
+    script = (
+        "from torchcomms.doctor import machine;"
+        "[print(f.level, f.subject, f.text) for f in machine.look().findings]"
+    )
+    inside = 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec "$0" -c "$1"'
+    command = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
+    allowed = subprocess.run([*command, "mount -t tmpfs tmpfs /dev/shm"], capture_output=True)
+    if allowed.returncode != 0:
+        pytest.skip(f"no mount namespace here: {allowed.stderr.decode().strip()}")
+    done = subprocess.run(
+        [*command, inside, sys.executable, script], capture_output=True, text=True, check=True
+    )
+    assert "problem /dev/shm only 64K of 64K free" in done.stdout
+
+
+def test_more_ranks_than_cores(monkeypatch):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(len(os.sched_getaffinity(0)) + 1))
+    assert "will take turns" in warnings(machine.look())
+
+
+# --- libraries -----------------------------------------------------------------------------------
+
+
+def test_loaded_libraries_are_found_where_they_are():
+    rows = libraries.look().rows
+    (torch_row,) = [r for r in rows if r["library"] == "torch (with gloo inside)"]
+    assert torch_row["state"] == "loaded"
+    assert Path(str(torch_row["path"])).is_file()
+    for row in rows:
+        if row["library"] == "nccl":
+            assert str(row["version"]).startswith("2.")
+
+
+def test_two_copies_of_one_library_in_the_process():
+    section = Section("libraries", "")
+    for path in ("/a/libnccl.so.2", "/b/libnccl.so.2"):
+        section.rows.append({"library": "nccl", "state": "loaded", "version": None, "path": path})
+    libraries._judge_copies(section)
+    assert problems(section) == (
+        "libnccl: 2 copies of it are in this process: /a/libnccl.so.2, /b/libnccl.so.2"
+    )
+
+
+def test_a_folder_of_the_search_path_that_is_not_there(monkeypatch):
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/nowhere")
+    assert "LD_LIBRARY_PATH: there is no folder /nowhere" in warnings(libraries.look())
+
+
+# --- backends and the exchange -------------------------------------------------------------------
+
+
+def test_every_known_backend_is_usable_or_has_a_reason():
+    section, usable = backends.look()
+    for row in section.rows:
+        assert (row["usable"] == "yes") is (row["why not"] is None)
+        assert (row["usable"] == "yes") is (row["backend"] in [b.name for b in usable])
+
+
+def test_a_backend_that_does_not_load_is_a_problem(monkeypatch):
+    def broken(name: str) -> None:
+        raise ImportError(f"undefined symbol: {name}Init")
+
+    monkeypatch.setattr("torchcomms._load_backend", broken)
+    section, usable = backends.look()
+    assert "fake: it is installed, but does not load: ImportError: undefined" in problems(section)
+    assert "no backend that moves data works here" in problems(section)
+    assert usable == []
+
+
+def test_a_check_that_takes_too_long_is_ended_and_says_where_it_was():
+    start = time.monotonic()
+    section = Exchanges([GLOO], 0.01).finish()
+    assert time.monotonic() - start < 5
+    assert problems(section).splitlines() == [
+        f"gloo: rank {rank} of the check was still in importing torch and torchcomms after 0.01 s"
+        for rank in (0, 1)
+    ]
+    assert section.rows[0]["correct"] is False
+
+
+def test_a_check_that_fails_says_why():
+    exchanges = Exchanges([Backend("nobody", "cpu", lambda: None)], 60.0)
+    text = problems(exchanges.finish())
+    assert "nobody: rank 0 of the check failed in connecting" in text
+    assert "failed to find backend" in text
+
+
+# --- report --------------------------------------------------------------------------------------
+
+
+def test_the_text_counts_and_sorts():
+    section = Section("x", "Facts", rows=[{"what": "size", "value": None}])
+    section.ok("a", "fine")
+    section.problem("b", "broken", "mend it")
+    section.warn("c", "odd", "look at it")
+    report = Report((section,), 1.25)
+    assert report.findings[0] == Finding("problem", "b", "broken", "mend it")
+    assert not report.ok
+    assert to_text(report).splitlines() == [
+        "Facts",
+        "  size  -",
+        "",
+        "Findings",
+        "  PROBLEM  b: broken",
+        "           mend it",
+        "  WARNING  c: odd",
+        "           look at it",
+        "  ok       a: fine",
+        "",
+        "1 problem and 1 warning, after 1.2 s",
+    ]

@@ -1,0 +1,75 @@
+"""Environment variables: how text becomes a value, and what happens to text that does not."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+import torch
+import torchcomms
+from torchcomms import CommOptions
+
+from tests.harness.environment import environment
+
+TRUE = ["1", "true", "yes", "y", "TRUE", "Yes", " y ", "\ttrue\n"]
+FALSE = ["0", "false", "no", "n", "False", "NO", " n "]
+
+
+@pytest.mark.parametrize("text", TRUE)
+def test_these_words_are_true(text):
+    with environment(TORCHCOMM_ABORT_ON_ERROR=text):
+        assert CommOptions().abort_process_on_timeout_or_error is True
+
+
+@pytest.mark.parametrize("text", FALSE)
+def test_these_words_are_false(text):
+    with environment(TORCHCOMM_ABORT_ON_ERROR=text):
+        assert CommOptions().abort_process_on_timeout_or_error is False
+
+
+@pytest.mark.parametrize("text", ["", "  "])
+def test_empty_text_is_unset(text):
+    with environment(TORCHCOMM_ABORT_ON_ERROR=text, TORCHCOMM_TIMEOUT_SECONDS=text):
+        assert CommOptions().abort_process_on_timeout_or_error is True
+        assert CommOptions().timeout == timedelta(seconds=600)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30", 30), ("30.0", 30), (" 45 ", 45), ("0.25", 0.25), ("86400", 86400)]
+)
+def test_seconds_may_have_decimals_and_white_space(text, seconds):
+    with environment(TORCHCOMM_TIMEOUT_SECONDS=text):
+        assert CommOptions().timeout == timedelta(seconds=seconds)
+
+
+BAD = {
+    "TORCHCOMM_ABORT_ON_ERROR": ["on", "2", "tru", "yes no", "-1"],
+    "TORCHCOMM_TIMEOUT_SECONDS": ["-1", "soon", "10s", "1 2", "nan", "inf", "1e400", "0x10"],
+}
+
+
+@pytest.mark.parametrize(("name", "text"), [(n, t) for n, texts in BAD.items() for t in texts])
+def test_a_bad_value_is_a_runtime_error_that_names_variable_and_value(name, text):
+    with environment(**{name: text}):
+        for read in (
+            CommOptions,
+            lambda: torchcomms.new_comm("fake", torch.device("cpu"), "never"),
+        ):
+            with pytest.raises(RuntimeError) as caught:
+                read()
+            assert name in str(caught.value)
+            assert text in str(caught.value)
+
+
+def test_an_explicit_argument_needs_no_variable():
+    with environment(TORCHCOMM_TIMEOUT_SECONDS="12"):
+        comm = torchcomms.new_comm("fake", torch.device("cpu"), "explicit", timeout=5.0)
+    assert comm.get_options().timeout == timedelta(seconds=5)
+
+
+def test_values_are_read_at_each_use():
+    seen = []
+    for text in ("10", "20", None):
+        with environment(TORCHCOMM_TIMEOUT_SECONDS=text):
+            seen.append(CommOptions().timeout.total_seconds())
+    assert seen == [10, 20, 600]

@@ -1,0 +1,87 @@
+"""The error types: what each is besides CommError, and what an error tells."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+import torchcomms
+from torch.distributed import DistNetworkError, DistStoreError
+
+TYPES = {
+    "CommError": (RuntimeError,),
+    "CommTimeout": (), "PeerFailed": (), "Aborted": (), "Mismatch": (), "CommFinalized": (),
+    "StaleGeneration": (), "ForkedProcess": (), "ResourceExhausted": (), "UnsafeObject": (),
+    "TooLarge": (),
+    "BackendUnavailable": (ModuleNotFoundError,),
+    "Unsupported": (NotImplementedError,),
+    "InvalidArgument": (ValueError,),
+    "OutOfRange": (IndexError, ValueError),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_error_is_a_comm_error_and_a_runtime_error(name):
+    kind = getattr(torchcomms, name)
+    for base in (torchcomms.CommError, RuntimeError, *TYPES[name]):
+        assert issubclass(kind, base), f"{name} is no {base.__name__}"
+    assert kind.__module__ == "torchcomms"
+    assert kind.__doc__
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_an_error_can_be_raised_caught_and_pickled(name):
+    kind = getattr(torchcomms, name)
+    with pytest.raises(RuntimeError, match="the reason"):
+        raise kind("the reason")
+    again = pickle.loads(pickle.dumps(kind("the reason")))
+    assert type(again) is kind
+    assert "the reason" in str(again)
+
+
+def test_the_store_errors_of_torch_are_runtime_errors_too():
+    assert issubclass(DistStoreError, RuntimeError)
+    assert issubclass(DistNetworkError, RuntimeError)
+
+
+def test_an_error_tells_operation_communicator_and_rank(comm):
+    with pytest.raises(torchcomms.CommError) as caught:
+        comm.broadcast(torch.zeros(1), 5, False)
+    error = caught.value
+    assert isinstance(error, (ValueError, torchcomms.InvalidArgument))
+    assert (error.op, error.comm, error.rank) == ("broadcast", comm.get_name(), 0)
+    assert error.why in str(error)
+    for part in ("broadcast", comm.get_name(), "root", "5"):
+        assert part in str(error)
+
+
+def test_an_unknown_backend_is_a_module_not_found_error():
+    with pytest.raises(ModuleNotFoundError, match="failed to find backend") as caught:
+        torchcomms.new_comm("no_such_backend", torch.device("cpu"), "n")
+    assert isinstance(caught.value, torchcomms.BackendUnavailable)
+
+
+def test_an_error_of_a_callback_keeps_its_type(comm):
+    class Own(Exception):
+        pass
+
+    def refuse(name, op_id, args):
+        raise Own("mine")
+
+    handle = comm.register_pre_hook(refuse)
+    with pytest.raises(Own, match="mine"):
+        comm.barrier(False)
+    handle.remove()
+
+
+def test_a_number_that_fits_no_int_is_an_error(comm):
+    with pytest.raises((TypeError, IndexError, RuntimeError)):
+        comm.broadcast(torch.zeros(1), 1 << 70, False)
+
+
+def test_an_error_shows_no_source_line_of_ours(comm):
+    """A wrong call is the caller's: internals would only distract."""
+    with pytest.raises(RuntimeError) as caught:
+        comm.broadcast(torch.zeros(1), 5, False)
+    assert ".cpp" not in str(caught.value)

@@ -1,0 +1,156 @@
+"""Every program in examples/ runs and prints what it promises."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import runpy
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torchcomms
+
+from tests.harness.programs import torchrun
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LIMIT_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _gloo():
+    if not torchcomms.is_backend_built("gloo"):
+        pytest.skip("backend gloo is not part of this build")
+
+
+def be_rank(program: str, rank: int, size: int, port: int, output: str) -> None:
+    """The body of a forked process: the program, as torchrun would start it."""
+    with Path(output).open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ.update(
+        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size),
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TORCHELASTIC_USE_AGENT_STORE="True",
+    )  # fmt: skip
+    sys.argv = [program]
+    runpy.run_path(program, run_name="__main__")
+
+
+def lines_of(program: str, size: int, folder: Path) -> list[str]:
+    """Runs examples/<program> on `size` processes that have torch already; their sorted lines."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "torchcomms"])
+    store = dist.TCPStore(
+        "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=LIMIT_S)
+    )
+    outputs = [folder / f"rank{rank}" for rank in range(size)]
+    processes = [
+        context.Process(
+            target=be_rank,
+            args=(str(EXAMPLES / program), rank, size, store.port, str(outputs[rank])),
+            daemon=True,
+        )
+        for rank in range(size)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(LIMIT_S)
+    codes = [process.exitcode for process in processes]
+    for process in processes:
+        process.kill()
+    text = "".join(output.read_text() for output in outputs if output.exists())
+    assert codes == [0] * size, f"exit codes {codes}\n{text}"
+    return sorted(text.splitlines())
+
+
+def test_every_example_is_tested_here():
+    tested = {"train_digits.py", *EXPECTED}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == tested
+
+
+EXPECTED = {
+    "quickstart.py": [f"rank {r} of 2: every element is 3" for r in range(2)],
+    "async_overlap.py": [f"rank {r}: averages of the 4 pieces are 1, 2, 3, 4" for r in range(2)],
+    "split.py": [
+        "rank 0 is rank 0 of 2 in [0, 2]: sum of ranks 2",
+        "rank 1 is rank 0 of 2 in [1, 3]: sum of ranks 4",
+        "rank 2 is rank 1 of 2 in [0, 2]: sum of ranks 2",
+        "rank 3 is rank 1 of 2 in [1, 3]: sum of ranks 4",
+    ],
+    "batch_p2p.py": [
+        "rank 0 has seen the tokens [0, 2, 1]",
+        "rank 1 has seen the tokens [1, 0, 2]",
+        "rank 2 has seen the tokens [2, 1, 0]",
+    ],
+    "old_api.py": [
+        "rank 0: 2 in its pair",
+        "rank 0: twice the sum is [6.0, 6.0, 6.0]",
+        "rank 1: 2 in its pair",
+        "rank 1: twice the sum is [6.0, 6.0, 6.0]",
+    ],
+    "python_backend.py": [f"rank {r}: [1.0, 3.0, 5.0, 7.0] by store" for r in range(2)],
+}
+SIZES = {"split.py": 4, "batch_p2p.py": 3}
+
+
+@pytest.mark.parametrize("program", EXPECTED)
+def test_an_example_prints_what_it_promises(program, tmp_path):
+    assert lines_of(program, SIZES.get(program, 2), tmp_path) == EXPECTED[program]
+
+
+@pytest.mark.parametrize("program", EXPECTED)
+def test_an_example_says_how_to_run_it_and_is_short(program):
+    text = (EXAMPLES / program).read_text()
+    size = SIZES.get(program, 2)
+    assert f"    torchrun --nproc-per-node {size} examples/{program}\n" in text
+    assert len(text.splitlines()) <= 65
+
+
+def test_training_on_digits_agrees_with_one_process(tmp_path):
+    pytest.importorskip("sklearn")
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "digits.png"
+    finished = torchrun(
+        EXAMPLES / "train_digits.py", 4, "--picture", str(picture), deadline=180.0
+    ).expect_success()
+    assert "4 processes, backend gloo" in finished.out
+    assert "loss curves agree: at step" in finished.out
+    (right,) = [line for line in finished.out.splitlines() if "read correctly" in line]
+    assert float(right.split("%")[0]) > 95
+    table = [line.split() for line in finished.out.splitlines() if line.startswith("all_reduce ")]
+    assert [row[4] for row in table] == ["gloo", "c10d:gloo"] * 6
+    assert {row[-1] for row in table} == {"ok"}
+    assert f"picture: {picture}" in finished.out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+class TestTheComparisonOfCurves:
+    """The demonstration would notice: a curve off by more than rounding is outside."""
+
+    digits = runpy.run_path(str(EXAMPLES / "train_digits.py"))
+
+    def test_the_tolerance_grows_by_the_roundings_of_each_step(self):
+        losses = torch.tensor([2.0, 1.0, 4.0])
+        allowed = self.digits["tolerance"](losses, 4)
+        eps = torch.finfo(torch.float32).eps
+        torch.testing.assert_close(allowed, torch.tensor([1 * 2.0, 2 * 2.0, 3 * 4.0]) * 11 * eps)
+
+    def test_a_forgotten_average_is_far_outside(self):
+        """Training on one rank's share, as if nobody had communicated."""
+        make, train, averager = (self.digits[name] for name in ("make_model", "train", "Averager"))
+        source = torch.Generator().manual_seed(1)
+        images = torch.rand(256, 1, 8, 8, generator=source)
+        data = images, (images.mean((1, 2, 3)) * 10).long().clamp(0, 9)
+        curves = []
+        for share in (slice(0, 128), slice(0, 32)):
+            torch.manual_seed(0)
+            model = make()
+            curves.append(train(model, averager(None, model), data, share, lambda *_: None))
+        apart = (curves[0] - curves[1]).abs()
+        assert math.isfinite(float(apart.sum()))
+        assert bool((apart > self.digits["tolerance"](curves[0], 4)).any())

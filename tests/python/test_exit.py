@@ -1,0 +1,129 @@
+"""How a program ends: quietly and at once, whatever it left undone."""
+
+from __future__ import annotations
+
+import pytest
+import torchcomms
+
+from tests.harness.ports import free_port
+from tests.harness.programs import python, ranks
+
+SOON_S = 2.0
+
+PROGRAM = """
+    import time
+    import torch, torchcomms
+    from torchcomms import ReduceOp
+    {body}
+    print("end", time.monotonic())
+"""
+
+USED = """
+    comm = torchcomms.new_comm("{backend}", torch.device("cpu"), "never_finalized")
+    tensor = torch.ones(4)
+    comm.all_reduce(tensor, ReduceOp.SUM, False)
+    work = comm.all_reduce(tensor, ReduceOp.SUM, True)
+    work.wait()
+"""
+
+BODIES = {
+    "only_imported": "",
+    "held_at_module_level": USED,
+    "dropped_before_the_end": USED + "    del comm, work\n",
+    "held_in_a_cycle": USED + "    box = [comm, work]; box.append(box)\n",
+    "several": USED
+    + "    others = [torchcomms.new_comm('{backend}', torch.device('cpu'), f'n{{i}}')"
+    " for i in range(4)]\n",
+    "split": USED + "    child = comm.split([comm.get_rank()], 'child')\n",
+    "hooked": USED + "    comm.register_pre_hook(lambda name, op_id, args: None)\n"
+    "    comm.register_abort_hook(lambda: None)\n",
+    "with_a_batch": USED + "    batch = comm.batch_op_create()\n",
+    "finalized": USED + "    comm.finalize()\n",
+}
+
+
+def ended_well(finished):
+    assert finished.code == 0, f"exit code {finished.code}\n{finished.err}"
+    assert finished.err == ""
+    end = float(finished.out.rsplit("end ", 1)[1])
+    assert finished.ended - end < SOON_S, f"took {finished.ended - end:.1f} s to exit"
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_one_process_exits_at_once_and_in_silence(body):
+    backend = "gloo" if torchcomms.is_backend_built("gloo") else "fake"
+    source = PROGRAM.format(body=BODIES[body].format(backend=backend))
+    for finished in ranks(source, 1, free_port()):
+        ended_well(finished)
+
+
+@pytest.mark.parametrize("body", ["held_at_module_level", "split", "finalized"])
+def test_two_processes_exit_at_once_and_in_silence(body):
+    if not torchcomms.is_backend_built("gloo"):
+        pytest.skip("backend gloo is not part of this build")
+    source = PROGRAM.format(body=BODIES[body].format(backend="gloo"))
+    for finished in ranks(source, 2, free_port()):
+        ended_well(finished)
+
+
+def test_the_exit_code_of_the_program_is_its_own():
+    source = PROGRAM.format(body=USED.format(backend="fake")) + "    raise SystemExit(7)\n"
+    finished = python(source)
+    assert (finished.code, finished.err) == (7, "")
+
+
+def test_an_exception_ends_the_program_as_without_us():
+    source = PROGRAM.format(body=USED.format(backend="fake")) + "    raise KeyError('mine')\n"
+    finished = python(source)
+    assert finished.code == 1
+    assert finished.err.strip().endswith("KeyError: 'mine'")
+
+
+def test_dropping_without_finalize_leaves_the_process_usable():
+    python("""
+        import gc, torch, torchcomms
+        from torch.distributed import HashStore
+        import os
+        os.environ.update(TORCHCOMM_RANK="0", TORCHCOMM_SIZE="1", MASTER_ADDR="127.0.0.1")
+        backend = "gloo" if torchcomms.is_backend_built("gloo") else "fake"
+        for i in range(20):
+            comm = torchcomms.new_comm(backend, torch.device("cpu"), f"n{i}", store=HashStore())
+            comm.barrier(False)
+            del comm
+        gc.collect()
+        threads = len(os.listdir("/proc/self/task"))
+        comm = torchcomms.new_comm(backend, torch.device("cpu"), "last", store=HashStore())
+        tensor = torch.ones(2)
+        comm.all_reduce(tensor, torchcomms.ReduceOp.SUM, False)
+        assert tensor.tolist() == [1, 1]
+        assert threads < 10, f"{threads} threads are left of dropped communicators"
+    """).expect_success()
+
+
+def test_a_forked_child_is_told_and_the_parent_goes_on():
+    finished = python("""
+        import os, torch, torchcomms
+        from torch.distributed import HashStore
+        os.environ.update(TORCHCOMM_RANK="0", TORCHCOMM_SIZE="1", MASTER_ADDR="127.0.0.1")
+        backend = "gloo" if torchcomms.is_backend_built("gloo") else "fake"
+        comm = torchcomms.new_comm(backend, torch.device("cpu"), "forked", store=HashStore())
+        tensor = torch.ones(1)
+        comm.all_reduce(tensor, torchcomms.ReduceOp.SUM, False)
+        child = os.fork()
+        if child == 0:
+            try:
+                comm.all_reduce(tensor, torchcomms.ReduceOp.SUM, False)
+            except torchcomms.ForkedProcess as error:
+                assert "forked" in str(error)
+                del comm
+                raise SystemExit(33)
+            os._exit(1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 33, status
+        comm.all_reduce(tensor, torchcomms.ReduceOp.SUM, False)
+        comm.finalize()
+        print("done")
+    """)
+    finished.expect_success()
+    assert finished.out.strip() == "done"
+    assert finished.err == ""

@@ -1,0 +1,206 @@
+"""What finalize() means, and what is left of a communicator afterwards."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+import pytest
+import torch
+import torchcomms
+from torchcomms import ReduceOp
+
+from tests.harness.cases import Failures, check_context, refused
+from tests.harness.operations import call, operations_for
+
+anywhere = pytest.mark.worlds(data=False)
+
+
+def use_after(context):
+    comm, failures = context.new_comm(), Failures()
+    batch = comm.batch_op_create()
+    batch.send(torch.zeros(2), (context.rank + 1) % context.size)
+    comm.finalize()
+    for name in operations_for(context):
+        with failures.case(name), refused(RuntimeError, "not initialized"):
+            call(comm, name, False)
+    with failures.case("batch"), refused(RuntimeError, "not initialized"):
+        batch.issue(False)
+    with failures.case("second finalize"), refused(RuntimeError, "already finalized"):
+        comm.finalize()
+    with failures.case("type"), refused(torchcomms.CommFinalized):
+        comm.barrier(False)
+    return failures.texts
+
+
+@pytest.mark.worlds
+def test_every_use_after_finalize_is_refused(world):
+    check_context(world, use_after)
+
+
+def ask_after(context):
+    comm, failures = context.new_comm("asked_later"), Failures()
+    comm.finalize()
+    with failures.case("properties"):
+        assert comm.get_name() == "asked_later"
+        assert comm.get_backend() == context.backend
+        assert comm.get_device() == context.device
+        assert (comm.get_rank(), comm.get_size()) == (context.rank, context.size)
+        assert comm.get_options().timeout is not None
+        assert comm.get_backend_impl() is not None
+        assert comm.is_aborted() is False
+    with failures.case("hooks"):
+        comm.register_pre_hook(lambda name, op_id, args: None).remove()
+    return failures.texts
+
+
+@anywhere
+def test_properties_still_answer_after_finalize(world):
+    check_context(world, ask_after)
+
+
+def in_flight(context):
+    """finalize() is local and does not wait: works started before may be met afterwards."""
+    comm, store = context.new_comm(), context.store("in_flight")
+    tensor = torch.ones(3)
+    if context.rank == 0:
+        work = comm.all_reduce(tensor, ReduceOp.SUM, True)
+        comm.finalize()
+        store.set("finalized", "yes")
+    else:
+        store.wait(["finalized"])
+        work = comm.all_reduce(tensor, ReduceOp.SUM, True)
+        comm.finalize()
+    work.wait()
+    return tensor.tolist()
+
+
+@pytest.mark.worlds(backends=("gloo",))
+def test_gloo_finalize_lets_work_in_flight_complete(world):
+    assert world.run_context(in_flight) == [[float(world.size)] * 3] * world.size
+
+
+def fake_goes_on(context):
+    comm, failures = context.new_comm(), Failures()
+    comm.finalize()
+    for name in operations_for(context):
+        with failures.case(name):
+            call(comm, name, False).wait()
+    comm.finalize()
+    return failures.texts
+
+
+@pytest.mark.worlds(backends=("fake",))
+def test_fake_may_be_used_and_finalized_again(world):
+    check_context(world, fake_goes_on)
+
+
+def veto(context):
+    """A raising pre-hook leaves the communicator as it was."""
+    comm = context.new_comm()
+
+    def refuse(name, _op_id, _args):
+        if str(name).endswith(".finalize"):
+            raise KeyError("not yet")
+
+    handle = comm.register_pre_hook(refuse)
+    with pytest.raises(KeyError, match="not yet"):
+        comm.finalize()
+    tensor = torch.ones(1)
+    comm.all_reduce(tensor, ReduceOp.SUM, False)
+    handle.remove()
+    comm.finalize()
+    return tensor.item()
+
+
+def test_a_raising_pre_hook_leaves_the_communicator_usable(world):
+    assert world.run_context(veto) == [float(world.size)] * world.size
+
+
+def local(context):
+    """Rank 0 finalizes while the others have not, and they go on among themselves."""
+    comm, store = context.new_comm(), context.store("local_finalize")
+    comm.barrier(False)
+    if context.rank == 0:
+        comm.finalize()
+        store.set("gone", "yes")
+        return None
+    store.wait(["gone"])
+    peers = list(range(1, context.size))
+    got = torch.zeros(1)
+    if len(peers) > 1:
+        right = peers[peers.index(context.rank) - len(peers) + 1]
+        left = peers[peers.index(context.rank) - 1]
+        receive = comm.recv(got, left, True)
+        comm.send(torch.tensor([float(context.rank)]), right, False)
+        receive.wait()
+        assert got.item() == left
+    comm.finalize()
+    return got.item()
+
+
+@pytest.mark.worlds(sizes=(2, 3, 4))
+def test_finalize_is_local(world):
+    world.run_context(local)
+
+
+def again_under_the_same_name(context):
+    """A name is free again after finalize(), also on the very same store."""
+    store, totals = context.store("same_name"), []
+    for turn in range(3):
+        comm = context.new_comm("same_name", store=store)
+        tensor = torch.tensor([float(turn)])
+        comm.all_reduce(tensor, ReduceOp.SUM, False)
+        totals.append(tensor.item())
+        comm.finalize()
+    return totals
+
+
+def test_a_name_may_be_used_again_on_the_same_store(world):
+    want = [float(turn * world.size) for turn in range(3)]
+    assert world.run_context(again_under_the_same_name) == [want] * world.size
+
+
+def footprint():
+    gc.collect()
+    with open("/proc/self/statm") as statm:
+        rss = int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return {"rss": rss, "threads": len(os.listdir("/proc/self/task")),
+            "descriptors": len(os.listdir("/proc/self/fd"))}  # fmt: skip
+
+
+def cycles(context, count):
+    """Create, use, finalize, drop."""
+    tensor = torch.ones(8)
+    for _ in range(count):
+        comm = context.new_comm()
+        comm.all_reduce(tensor.fill_(1), ReduceOp.SUM, True).wait()
+        comm.finalize()
+        del comm
+    return footprint()
+
+
+def grown(world, warm_up, count):
+    before = world.run_context(cycles, warm_up)
+    after = world.run_context(cycles, count)
+    for old, new in zip(before, after, strict=True):
+        assert new["threads"] == old["threads"], f"{old} -> {new}"
+        assert new["descriptors"] == old["descriptors"], f"{old} -> {new}"
+        assert new["rss"] - old["rss"] < 5 << 20, f"{old} -> {new}"
+
+
+@pytest.mark.worlds(sizes=(1,), data=False)
+def test_500_life_cycles_leave_memory_descriptors_and_threads_where_they_were(world):
+    grown(world, 100, 500)
+
+
+@pytest.mark.worlds(sizes=(2, 4))
+def test_life_cycles_of_several_ranks_leave_nothing_behind(world):
+    grown(world, 20, 60)
+
+
+@pytest.mark.slow
+@pytest.mark.worlds(sizes=(1,), data=False)
+def test_10000_life_cycles_leave_memory_descriptors_and_threads_where_they_were(world):
+    for turn in range(10):
+        grown(world, 100 if turn else 500, 1000)

@@ -1,0 +1,341 @@
+"""What a limit means: nothing blocks past it, and the error says which one it was.
+
+A peer is silent because it does not call; whoever waits for it measures its own time. Upper bounds
+are far above the limits: they separate "soon after the limit" from "at the default of minutes".
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+import torchcomms
+from torchcomms import BatchP2POptions, ReduceOp, Timeout
+
+from tests.harness.cases import Failures, assert_alive, check_context, refused
+from tests.harness.environment import environment
+from tests.harness.operations import COLLECTIVES, OPERATIONS, call, operations_for
+
+several = pytest.mark.worlds(sizes=(2, 3))
+SHORT_S = 0.3
+SOON_S = 20.0
+
+
+def times_out(action, op, limit_s=SHORT_S):
+    """`action` raises CommTimeout naming operation and limit, not before it and soon after it."""
+    began = time.monotonic()
+    with pytest.raises(RuntimeError) as caught:
+        action()
+    took = time.monotonic() - began
+    assert isinstance(caught.value, torchcomms.CommTimeout), repr(caught.value)
+    text = str(caught.value)
+    assert op in text, text
+    assert re.search(rf"\b{limit_s:g} ?s|\b{limit_s * 1000:g} ?ms", text), text
+    assert limit_s * 0.95 <= took < SOON_S, f"took {took:.2f} s"
+
+
+def own_comm(context, **options):
+    """A communicator whose limit for operations leaves the start-up its time."""
+    with environment(TORCHCOMM_STORE_TIMEOUT_SECONDS="60", TORCHCOMM_INIT_TIMEOUT_SECONDS="60"):
+        return context.new_comm(**options)
+
+
+def end(context, comm):
+    """Leaves together: a rank that goes away early would be a lost peer, not a silent one."""
+    context.meet(f"end/{comm.get_name()}")
+    comm.finalize()
+
+
+def silent_peer(context):
+    comm, failures, rank, last = context.new_comm(), Failures(), context.rank, context.size - 1
+    store = context.store("silent_peer")
+    comm.barrier(False)
+    if rank == 0:
+        with failures.case("recv"):
+            times_out(lambda: comm.recv(torch.zeros(3), 1, False, timeout=SHORT_S), "recv")
+        with failures.case("not aborted"):
+            assert comm.is_aborted() is False
+        store.set("met", "yes")
+    else:
+        store.wait(["met"])
+    if last > 1 and rank in (0, last):  # with all other peers it keeps working
+        with failures.case("other peer"):
+            tensor = torch.full((2,), float(rank))
+            if rank == 0:
+                comm.send(tensor, last, False, timeout=30.0)
+                comm.recv(tensor, last, False, timeout=30.0)
+                assert tensor.tolist() == [5.0, 5.0]
+            else:
+                comm.recv(tensor, 0, False, timeout=30.0)
+                assert tensor.tolist() == [0.0, 0.0]
+                comm.send(tensor + 5, 0, False, timeout=30.0)
+    with failures.case("finalize"):
+        comm.finalize()
+    return failures.texts
+
+
+@several
+def test_recv_from_a_silent_peer_times_out_and_others_still_answer(world):
+    check_context(world, silent_peer)
+
+
+def silent_collective(context, name):
+    """Rank 0 alone takes part, as one that depends on rank 1."""
+    comm, failures, fired = context.new_comm(), Failures(), []
+    comm.barrier(False)
+    comm.register_abort_hook(lambda: fired.append(name))
+    if context.rank == 0:
+        root = {"root": 1} if name in ("broadcast", "scatter") else {}
+        with failures.case(name):
+            # gather_single is a gather into views, and says so.
+            named = "gather" if name == "gather_single" else name
+            times_out(lambda: call(comm, name, False, **root, timeout=SHORT_S), named)
+        with failures.case(name, "abort hooks"):
+            assert fired == [name]
+        with failures.case(name, "not aborted"):
+            assert comm.is_aborted() is False
+    end(context, comm)
+    return failures.texts
+
+
+@several
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_a_collective_that_others_do_not_join_times_out(world, name):
+    """Abort hooks run once, before the error; the process lives."""
+    check_context(world, silent_collective, name)
+
+
+def silent_async(context):
+    failures = Failures()
+    for name in ("all_reduce", "recv"):  # a timeout closes connections: one communicator each
+        comm, fired = context.new_comm(), []
+        comm.barrier(False)
+        comm.register_abort_hook(lambda fired=fired: fired.append(1))
+        if context.rank == 0:
+            with failures.case(name):
+                work = call(comm, name, True, timeout=SHORT_S)
+                times_out(work.wait, name)
+                assert work.is_completed() is False
+                for _ in range(2):  # it stays an error, and is there at once
+                    began = time.monotonic()
+                    with refused(torchcomms.CommTimeout, name):
+                        work.wait()
+                    assert time.monotonic() - began < SHORT_S
+            with failures.case(name, "no abort hook"):
+                assert fired == []
+        end(context, comm)
+    return failures.texts
+
+
+@several
+def test_an_async_timeout_is_raised_by_every_wait(world):
+    check_context(world, silent_async)
+
+
+def silent_batch(context):
+    comm, failures, fired = context.new_comm(), Failures(), []
+    comm.barrier(False)
+    comm.register_abort_hook(lambda: fired.append(1))
+    if context.rank == 0:
+        batch, options = comm.batch_op_create(), BatchP2POptions()
+        batch.recv(torch.zeros(2), 1)
+        options.timeout = timedelta(seconds=SHORT_S)
+        with failures.case("batch"):
+            times_out(lambda: batch.issue(False, options), "batch")
+        with failures.case("abort hooks"):
+            assert fired == [1]
+    end(context, comm)
+    return failures.texts
+
+
+@several
+def test_a_batch_times_out_by_its_options(world):
+    check_context(world, silent_batch)
+
+
+def failing_hook(context):
+    """An exception inside an abort hook is no reason to lose the real error, or later hooks."""
+    comm, fired = context.new_comm(), []
+    comm.barrier(False)
+
+    def fail():
+        raise KeyError("hook")
+
+    comm.register_abort_hook(fail)
+    comm.register_abort_hook(lambda: fired.append("second"))
+    removed = comm.register_abort_hook(lambda: fired.append("removed"))
+    removed.remove()
+    if context.rank == 0:
+        times_out(lambda: comm.barrier(False, timeout=SHORT_S), "barrier")
+        assert fired == ["second"]
+    end(context, comm)
+    return []
+
+
+@several
+def test_an_abort_hook_that_raises_hides_nothing(world):
+    check_context(world, failing_hook)
+
+
+def by_creation(context):
+    failures = Failures()
+    for name in ("recv", "barrier"):
+        comm = own_comm(context, timeout=timedelta(seconds=SHORT_S))
+        comm.barrier(False, timeout=30.0)
+        if context.rank == 0:
+            with failures.case(name, "creation"):
+                times_out(lambda comm=comm, name=name: call(comm, name, False), name)
+        end(context, comm)
+    with environment(TORCHCOMM_TIMEOUT_SECONDS=str(SHORT_S)):
+        comm = own_comm(context)
+    comm.barrier(False, timeout=30.0)
+    if context.rank == 0:
+        with failures.case("environment, in decimals"):
+            times_out(lambda: comm.recv(torch.zeros(1), 1, False), "recv")
+    end(context, comm)
+    return failures.texts
+
+
+@several
+def test_without_a_limit_of_its_own_an_operation_has_the_communicators(world):
+    check_context(world, by_creation)
+
+
+def longer_per_call(context):
+    """Rank 1 comes later than the communicator's limit, but within the call's."""
+    clock, comm = context.new_comm(), own_comm(context, timeout=timedelta(seconds=SHORT_S))
+    comm.barrier(False, timeout=30.0)
+    tensor = torch.ones(2)
+    if context.rank == 1:
+        began = time.monotonic()
+        while time.monotonic() - began < 2 * SHORT_S:  # rank 0 is silent on `clock`
+            with pytest.raises(torchcomms.CommTimeout):
+                clock.recv(torch.zeros(1), 0, False, timeout=2 * SHORT_S)
+    comm.all_reduce(tensor, ReduceOp.SUM, False, timeout=60.0)
+    comm.finalize()
+    return tensor.tolist()
+
+
+@pytest.mark.worlds(sizes=(2,))
+def test_the_limit_of_a_call_wins_over_the_communicators(world):
+    assert world.run_context(longer_per_call) == [[2.0, 2.0]] * 2
+
+
+def accepted_types(context):
+    failures, works = Failures(), []
+    for name in operations_for(context):
+        for limit in (
+            timedelta(seconds=30),
+            Timeout(seconds=30),
+            30.0,
+            None,
+            timedelta(0),
+            0.0,
+            timedelta(days=30),
+        ):
+            with failures.case(name, repr(limit)):
+                works.append(call(context.comm, name, True, timeout=limit))
+    for work in works:
+        work.wait()
+    return failures.texts
+
+
+@pytest.mark.worlds(data=False)
+def test_a_limit_is_a_timedelta_a_timeout_or_float_seconds_and_zero_is_none(world):
+    check_context(world, accepted_types)
+
+
+def refused_types(context):
+    failures = Failures()
+    if context.rank == 0:
+        for name in OPERATIONS:
+            for limit in (30, "30", [30.0], True, object()):
+                with failures.case(name, repr(limit)), refused(TypeError):
+                    call(context.comm, name, False, timeout=limit)
+        for limit in (30, "30"):
+            with failures.case("split", repr(limit)), refused(TypeError):
+                context.comm.split([0], "limited", timeout=limit)
+            with failures.case("set_timeout", repr(limit)), refused(TypeError):
+                context.comm.set_timeout(limit)
+            with failures.case("batch", repr(limit)), refused(TypeError):
+                BatchP2POptions().timeout = limit
+    if context.row.moves_data:
+        assert_alive(context.comm)
+    return failures.texts
+
+
+@pytest.mark.worlds(data=False)
+def test_ints_and_text_are_type_errors(world):
+    check_context(world, refused_types)
+
+
+def truncated(context):
+    """Resolution is one millisecond: less than that is zero, which is "not set"."""
+    tensor = torch.ones(1)
+    context.comm.all_reduce(tensor, ReduceOp.SUM, False, timeout=timedelta(microseconds=900))
+    return tensor.item()
+
+
+def test_less_than_a_millisecond_is_no_limit(world):
+    assert world.run_context(truncated) == [float(world.size)] * world.size
+
+
+def unrelated(context):
+    """A timeout on one communicator leaves another one alone."""
+    broken = context.new_comm()
+    broken.barrier(False)
+    if context.rank == 0:
+        times_out(lambda: broken.barrier(False, timeout=SHORT_S), "barrier")
+    assert_alive(context.comm)
+    broken.finalize()
+    return []
+
+
+@several
+def test_other_communicators_are_not_touched(world):
+    check_context(world, unrelated)
+
+
+def closed_connection(context):
+    """What involves the peer that timed out fails at once afterwards, instead of waiting again."""
+    comm = context.new_comm()
+    comm.barrier(False)
+    store = context.store("closed_connection")
+    if context.rank == 0:
+        times_out(lambda: comm.recv(torch.zeros(1), 1, False, timeout=SHORT_S), "recv")
+        began = time.monotonic()
+        with refused(RuntimeError, "recv"):
+            comm.recv(torch.zeros(1), 1, False, timeout=60.0)
+        assert time.monotonic() - began < SOON_S
+        store.set("over", "yes")
+    else:
+        store.wait(["over"])
+    comm.finalize()
+    return []
+
+
+@pytest.mark.worlds(backends=("gloo",), sizes=(2, 3))
+def test_gloo_fails_at_once_with_a_peer_that_timed_out_before(world):
+    check_context(world, closed_connection)
+
+
+def late_set_timeout(context):
+    comm = own_comm(context)
+    if context.backend == "fake":
+        comm.set_timeout(timedelta(seconds=5))
+        comm.set_timeout(2.5)
+        return []
+    comm.barrier(False)
+    if context.rank == 0:
+        with refused(RuntimeError, "not implemented", context.backend):
+            comm.set_timeout(SHORT_S)
+    comm.finalize()
+    return []
+
+
+@pytest.mark.worlds(data=False, sizes=(1, 2))
+def test_set_timeout_is_accepted_where_supported(world):
+    check_context(world, late_set_timeout)

@@ -1,0 +1,108 @@
+"""tools/tidy.py finds what the house forbids, and nothing in what it allows."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load_tidy() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tidy", ROOT / "tools" / "tidy.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["tidy"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+TIDY = load_tidy()
+HOUSE = TIDY.House(TIDY.tomllib.loads((ROOT / "tools" / "house.toml").read_text()))
+
+
+def findings(path: str, text: str) -> list[str]:
+    lines = text.splitlines(keepends=True)
+    found = []
+    if Path(path).suffix in TIDY.CPP:
+        found += TIDY.check_includes(HOUSE, path, lines)
+        found += TIDY.check_header(path, text)
+    found += TIDY.check_python(HOUSE, path, lines)
+    found += TIDY.check_rules(HOUSE, path, lines)
+    return [finding.text for finding in found]
+
+
+FORBIDDEN = {
+    "upward include": ("src/base/x.cpp", '#include "core/comm.hpp"', "no arrow base -> core"),
+    "sibling include": ("src/tracing/x.cpp", '#include "bootstrap/kv.hpp"', "no arrow"),
+    "core names a backend": ("src/core/x.cpp", '#include "backends/gloo/x.hpp"', "no arrow"),
+    "one backend in another": (
+        "src/backends/gloo/x.cpp", '#include "backends/fake/x.hpp"', "no arrow"
+    ),
+    "climbing include": ("src/core/x.cpp", '#include "../base/env.hpp"', "do not climb"),
+    "torch in a torch-free room": ("src/bootstrap/x.cpp", "#include <c10/core/Device.h>", "torch"),
+    "torch through a public header": (
+        "src/tracing/x.cpp", "#include <torchcomms/comm.hpp>", "torchcomms/base/"
+    ),
+    "Python outside bindings": ("src/core/x.cpp", "#include <Python.h>", "only bindings"),
+    "pybind11 in a backend": (
+        "src/backends/gloo/x.cpp", "#include <torch/csrc/utils/pybind.h>", "only bindings"
+    ),
+    "private include in a public header": (
+        "include/torchcomms/x.hpp", '#pragma once\n#include "core/x.hpp"', "public headers only"
+    ),
+    "unknown room": ("src/attic/x.cpp", "int x;", "no room"),
+    "no pragma once": ("src/base/x.hpp", "int x;", "#pragma once"),
+    "getenv": ("src/core/x.cpp", 'auto v = std::getenv("HOME");', "environment"),
+    "dlclose": ("src/core/x.cpp", "::dlclose(handle);", "never closed"),
+    "swallowed error": ("src/core/x.cpp", "try { f(); } catch (...) {}", "swallowed"),
+    "empty name": ("src/core/x.cpp", "class StoreManager {};", "what the thing knows"),
+    "sleeping test": ("tests/python/test_x.py", "time." + "sleep(1)", "waits for an event"),
+    "machine path": ("docs/x.md", "see /" + "home/me/x", "stands alone"),
+    "native module in the command line": (
+        "python/torchcomms/cli/x.py", "from torchcomms import _comms", "public package"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORBIDDEN)
+def test_finds_what_is_forbidden(name: str) -> None:
+    path, text, why = FORBIDDEN[name]
+    found = findings(path, text)
+    assert any(why in finding for finding in found), found
+
+
+ALLOWED = {
+    "own room": ("src/core/x.cpp", '#include "core/record.hpp"'),
+    "arrow": ("src/core/x.cpp", '#include "bootstrap/kv.hpp"\n#include "base/env.hpp"'),
+    "torch in core": ("src/core/x.cpp", "#include <ATen/core/Tensor.h>"),
+    "pybind11 in bindings": ("src/bindings/x.cpp", "#include <torch/csrc/utils/pybind.h>"),
+    "getenv in its one place": ("src/base/env.cpp", 'return ::getenv("X");'),
+    "base header anywhere": ("src/bootstrap/x.cpp", "#include <torchcomms/base/error.hpp>"),
+    "test of a room": ("tests/cpp/core/x.cpp", '#include "core/record.hpp"'),
+}
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_accepts_what_is_allowed(name: str) -> None:
+    assert findings(*ALLOWED[name]) == []
+
+
+def test_a_build_arrow_beyond_the_house_is_found() -> None:
+    found = list(TIDY.check_room(HOUSE, "bootstrap", ["DEPENDS", "core", "TORCH"], "x", 1))
+    assert [finding.text for finding in found] == [
+        "there is no arrow bootstrap -> core",
+        "bootstrap may not see torch",
+    ]
+
+
+def test_the_tree_is_clean() -> None:
+    command = [sys.executable, ROOT / "tools" / "tidy.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

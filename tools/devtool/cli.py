@@ -1,0 +1,82 @@
+"""Arguments of `./dev`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import signal
+import sys
+
+from . import commands
+from .paths import DEFAULT_TORCH, Workspace
+from .shell import Failure, say
+
+COMMANDS = {
+    "setup": (
+        commands.setup,
+        "install what is missing: system packages, virtual environment, torch",
+    ),
+    "build": (
+        commands.build,
+        "set up, compile, and make the package importable in the environment",
+    ),
+    "demo": (commands.demo, "build, train a small network on 4 processes, print a benchmark table"),
+    "test": (commands.test, "build, C++ tests, Python tests; further arguments go to pytest"),
+    "check": (commands.check, "formatters, linters, sanitizers, all tests including the slow ones"),
+    "bench": (commands.bench, "build, then `torchcomms bench` with the further arguments"),
+    "shell": (commands.shell, "a shell (or the command given) inside the environment"),
+}
+TAKES_REST = {"test", "bench", "shell", "demo"}
+
+
+def torch_version(text: str) -> str:
+    if not re.fullmatch(r"\d+\.\d+\.\d+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no release of torch; write 2.11.0, say")
+    return text
+
+
+def add_torch(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--torch",
+        type=torch_version,
+        default=default,
+        metavar="VERSION",
+        help=f"torch to build against and run with (default {DEFAULT_TORCH}); another version "
+        "has its own environment .venv-torchVERSION and build folder build/dev-torchVERSION",
+    )
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="./dev",
+        description="Every command does its own set-up and may be repeated; a second run starts "
+        "in seconds.",
+    )
+    add_torch(parser, DEFAULT_TORCH)
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (_, text) in COMMANDS.items():
+        # bench and its like have options of their own, so only whole words are ours.
+        sub = subparsers.add_parser(name, help=text, description=text, allow_abbrev=False)
+        add_torch(sub, argparse.SUPPRESS)  # before the command or after it
+    return parser
+
+
+def main() -> int:
+    parser = make_parser()
+    args, rest = parser.parse_known_args()
+    if rest and args.command not in TAKES_REST:
+        parser.error(f"{args.command} takes no further arguments, got {' '.join(rest)}")
+    # A terminated ./dev takes the program it runs with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        return COMMANDS[args.command][0](Workspace(args.torch), rest)
+    except Failure as failure:
+        say(str(failure))
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

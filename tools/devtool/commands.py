@@ -1,0 +1,133 @@
+"""The commands of `./dev`, each a list of steps."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from . import build as building
+from .elf import check_needed
+from .machine import parallel_jobs
+from .paths import ROOT, Workspace
+from .shell import Failure, Steps, exclusive, run_visibly, say
+
+NO_TESTS_COLLECTED = 5  # pytest's exit status
+
+
+def setup(workspace: Workspace, _rest: list[str]) -> int:
+    building.set_up(workspace)
+    building.set_up_checks()
+    say(f"ready: {workspace.venv}")
+    return 0
+
+
+def build(workspace: Workspace, _rest: list[str]) -> int:
+    building.build(workspace)
+    say(f"ready: {workspace.python} -c 'import torchcomms'")
+    return 0
+
+
+def demo(workspace: Workspace, rest: list[str]) -> int:
+    building.build(workspace, "package")
+    torchrun = [
+        workspace.python,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        4,
+    ]
+    env = {**workspace.environment(), "OMP_NUM_THREADS": "1"}
+    run_visibly("demo", [*torchrun, ROOT / "examples" / "train_digits.py", *rest], env=env)
+    table = [
+        workspace.python,
+        "-m",
+        "torchcomms",
+        "bench",
+        "all_reduce",
+        "--backend",
+        "gloo",
+        "--ranks",
+        2,
+    ]
+    run_visibly("bench", table, env=env)
+    return 0
+
+
+def test(workspace: Workspace, rest: list[str]) -> int:
+    building.build(workspace)
+    steps = Steps()
+    with steps.step("C++ tests"):
+        run_ctest(workspace, workspace.build(), parallel_jobs())
+    run_pytest(steps, workspace, "not slow", rest)
+    return steps.finish()
+
+
+def check(workspace: Workspace, _rest: list[str]) -> int:
+    building.build(workspace)
+    steps = Steps()
+    with steps.step("tools/check"):
+        tools = building.set_up_checks()
+        building.build(tools)
+        run_visibly(
+            "tools/check", [tools.python, ROOT / "tools" / "check"], env=tools.environment()
+        )
+    with steps.step("libraries needed"):
+        check_needed(workspace.stage / "torchcomms")
+    for preset in ("asan", "tsan"):
+        with steps.step(f"C++ tests, {preset}"), exclusive(workspace.build(preset).name):
+            # One at a time: sanitizers slow everything, and the tests have limits to keep.
+            run_ctest(workspace, building.compile_preset(workspace, preset), jobs=1)
+    with steps.step("C++ tests"):
+        run_ctest(workspace, workspace.build(), parallel_jobs())
+    run_pytest(steps, workspace, "", [])
+    return steps.finish()
+
+
+def bench(workspace: Workspace, rest: list[str]) -> int:
+    building.build(workspace, "package")
+    argv = [str(workspace.python), "-m", "torchcomms", "bench", *rest]
+    return subprocess.run(argv, cwd=ROOT, env=workspace.environment(), check=False).returncode
+
+
+def shell(workspace: Workspace, rest: list[str]) -> int:
+    building.build(workspace)
+    words = rest[1:] if rest[:1] == ["--"] else rest
+    argv = words or [os.environ.get("SHELL", "/bin/sh")]
+    return subprocess.run(argv, env=workspace.environment(), check=False).returncode
+
+
+def run_ctest(workspace: Workspace, folder: Path, jobs: int) -> None:
+    argv = [
+        workspace.venv / "bin" / "ctest",
+        "--test-dir",
+        folder,
+        "--output-on-failure",
+        "--no-tests=error",
+        "--parallel",
+        jobs,
+    ]
+    run_visibly(f"C++ tests in {folder.name}", argv, env=workspace.environment())
+
+
+def run_pytest(steps: Steps, workspace: Workspace, marks: str, rest: list[str]) -> None:
+    """Two passes: tests that may share the machine, in parallel; those that measure it, alone."""
+    both = f"({marks}) and " if marks else ""
+    passes = {
+        "Python tests": [f"{both}not serial", "-n", str(parallel_jobs()), "--dist", "loadfile"],
+        "Python tests, one at a time": [f"{both}serial", "-n", "0"],
+    }
+    empty = 0
+    for title, (expression, *parallel) in passes.items():
+        with steps.step(title):
+            argv = [str(workspace.python), "-m", "pytest", "-m", expression, *parallel, *rest]
+            try:
+                run_visibly(title, argv, env=workspace.environment())
+            except Failure as failure:
+                if not str(failure).endswith(f"status {NO_TESTS_COLLECTED}"):
+                    raise
+                empty += 1
+    if empty == len(passes):
+        with steps.step("tests found"):
+            raise Failure("no Python test was selected")
