@@ -158,6 +158,7 @@ struct Split {
   static constexpr OpName kName = OpName::split;
   const std::vector<int>& ranks;
   const std::string& name;
+  const CommOptions& options;
 };
 struct NewWindow {
   static constexpr OpName kName = OpName::new_window;

@@ -9,6 +9,7 @@ namespace torch::comms::bindings {
 namespace py = pybind11;
 
 void bind_errors(py::module_& module);
+void bind_interrupt(py::module_& module);
 void bind_types(py::module_& module);
 void bind_options(py::module_& module);
 void bind_work(py::module_& module);

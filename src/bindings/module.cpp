@@ -5,6 +5,7 @@ namespace tcb = torch::comms::bindings;
 PYBIND11_MODULE(_comms, module, pybind11::mod_gil_not_used()) {
   module.doc() = "Native core of torchcomms. Use the names of the `torchcomms` package.";
   tcb::bind_errors(module);
+  tcb::bind_interrupt(module);
   tcb::bind_types(module);
   tcb::bind_options(module);
   tcb::bind_work(module);

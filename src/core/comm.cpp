@@ -222,7 +222,7 @@ WorkPtr TorchComm::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
 std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const std::string& name,
                                             const CommOptions& options) {
   requireUsable(OpName::split);
-  const Split op{ranks, name};
+  const Split op{ranks, name, options};
   validate(op, CommFacts{rank_, size_, capabilities_, backend_name_, name_});
   const size_t op_id = next_op_id.fetch_add(1, std::memory_order_relaxed);
   if (!hooks_->pre.empty()) hooks_->pre.call(op_id, PreHookArgs(op));

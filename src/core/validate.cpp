@@ -24,9 +24,13 @@ struct Name {
 // Checks of one call: the operation's name and the communicator ride along into every message.
 class Checker {
  public:
-  Checker(OpName op, const CommFacts& comm) : op_(op), comm_(comm) {
-    if (!comm.capabilities.has(op))
+  template <class Op>
+  Checker(const Op& op, const CommFacts& comm) : op_(Op::kName), comm_(comm) {
+    if (!comm.capabilities.has(op_))
       refuse(Errc::kUnsupported, "backend '" + comm.backend + "' does not have this operation");
+    if (strict() && op.options.timeout < kNoTimeout)
+      refuse("timeout is " + std::to_string(op.options.timeout.count()) +
+             " ms, allowed is a positive time, or 0 for the communicator's own");
   }
 
   // False where the backend wants no checks of sizes and layouts (dry runs).
@@ -182,77 +186,77 @@ class Checker {
 }  // namespace
 
 void validate(const Send& op, const CommFacts& comm) {
-  const Checker check(op.kName, comm);
+  const Checker check(op, comm);
   check.peer("dst", op.peer);
   check.tensor("tensor", op.tensor);
 }
 
 void validate(const Recv& op, const CommFacts& comm) {
-  const Checker check(op.kName, comm);
+  const Checker check(op, comm);
   check.peer("src", op.peer);
   check.tensor("tensor", op.tensor);
 }
 
 void validate(const Broadcast& op, const CommFacts& comm) {
-  const Checker check(op.kName, comm);
+  const Checker check(op, comm);
   check.rank_in_range("root", op.root);
   check.tensor("tensor", op.tensor);
 }
 
 void validate(const AllReduce& op, const CommFacts& comm) {
-  const Checker check(op.kName, comm);
+  const Checker check(op, comm);
   check.tensor("tensor", op.tensor);
   check.reduction(op.op, op.tensor.scalar_type());
 }
 
 void validate(const Reduce& op, const CommFacts& comm) {
-  const Checker check(op.kName, comm);
+  const Checker check(op, comm);
   check.rank_in_range("root", op.root);
   check.tensor("tensor", op.tensor);
   check.reduction(op.op, op.tensor.scalar_type());
 }
 
 void validate(const AllGather& op, const CommFacts& comm) {
-  const Checker check(op.kName, comm);
+  const Checker check(op, comm);
   check.tensor("tensor", op.input);
   check.equal_slots("tensor_list", op.output, "tensor", op.input);
 }
 
 void validate(const AllGatherV& op, const CommFacts& comm) {
-  const Checker check(op.kName, comm);
+  const Checker check(op, comm);
   check.tensor("tensor", op.input);
   check.own_slot("tensor_list", op.output, "tensor", op.input);
 }
 
 void validate(const AllGatherSingle& op, const CommFacts& comm) {
-  const Checker check(op.kName, comm);
+  const Checker check(op, comm);
   check.pair("output", op.output, "input", op.input);
   check.elements("output", op.output.numel(), "ranks times", "input", op.input.numel() * comm.size);
 }
 
 void validate(const ReduceScatter& op, const CommFacts& comm) {
-  const Checker check(op.kName, comm);
+  const Checker check(op, comm);
   check.tensor("output", op.output);
   check.equal_slots("input_list", op.input, "output", op.output);
   check.reduction(op.op, op.output.scalar_type());
 }
 
 void validate(const ReduceScatterV& op, const CommFacts& comm) {
-  const Checker check(op.kName, comm);
+  const Checker check(op, comm);
   check.tensor("output", op.output);
   check.own_slot("input_list", op.input, "output", op.output);
   check.reduction(op.op, op.output.scalar_type());
 }
 
 void validate(const ReduceScatterSingle& op, const CommFacts& comm) {
-  const Checker check(op.kName, comm);
+  const Checker check(op, comm);
   check.pair("output", op.output, "input", op.input);
   check.elements("input", op.input.numel(), "ranks times", "output", op.output.numel() * comm.size);
   check.reduction(op.op, op.output.scalar_type());
 }
 
 void validate(const AllToAllSingle& op, const CommFacts& comm) {
-  const Checker check(op.kName, comm);
+  const Checker check(op, comm);
   check.pair("output", op.output, "input", op.input);
   check.elements("output", op.output.numel(), "as", "input", op.input.numel());
   if (check.strict() && op.input.numel() % comm.size != 0)
@@ -261,7 +265,7 @@ void validate(const AllToAllSingle& op, const CommFacts& comm) {
 }
 
 void validate(const AllToAllVSingle& op, const CommFacts& comm) {
-  const Checker check(op.kName, comm);
+  const Checker check(op, comm);
   check.pair("output", op.output, "input", op.input);
   if (!check.strict()) return;
   check.splits("output_split_sizes", op.output_split_sizes, "output", op.output);
@@ -276,7 +280,7 @@ void validate(const AllToAllVSingle& op, const CommFacts& comm) {
 }
 
 void validate(const AllToAll& op, const CommFacts& comm) {
-  const Checker check(op.kName, comm);
+  const Checker check(op, comm);
   if (op.input.empty() || op.output.empty()) {
     if (!check.strict()) return;
     check.refuse("output_tensor_list has " + std::to_string(op.output.size()) +
@@ -292,10 +296,10 @@ void validate(const AllToAll& op, const CommFacts& comm) {
                  {"input_tensor_list", own}, op.input[own].numel());
 }
 
-void validate(const Barrier& op, const CommFacts& comm) { const Checker check(op.kName, comm); }
+void validate(const Barrier& op, const CommFacts& comm) { const Checker check(op, comm); }
 
 void validate(const Scatter& op, const CommFacts& comm) {
-  const Checker check(op.kName, comm);
+  const Checker check(op, comm);
   check.rank_in_range("root", op.root);
   check.tensor("output_tensor", op.output);
   if (comm.rank == op.root)
@@ -303,7 +307,7 @@ void validate(const Scatter& op, const CommFacts& comm) {
 }
 
 void validate(const Gather& op, const CommFacts& comm) {
-  const Checker check(op.kName, comm);
+  const Checker check(op, comm);
   check.rank_in_range("root", op.root);
   check.tensor("input_tensor", op.input);
   if (comm.rank == op.root)
@@ -311,7 +315,7 @@ void validate(const Gather& op, const CommFacts& comm) {
 }
 
 void validate(const GatherSingle& op, const CommFacts& comm) {
-  const Checker check(op.kName, comm);
+  const Checker check(op, comm);
   check.rank_in_range("root", op.root);
   check.tensor("input", op.input);
   if (comm.rank != op.root) return;
@@ -320,7 +324,7 @@ void validate(const GatherSingle& op, const CommFacts& comm) {
 }
 
 void validate(const Split& op, const CommFacts& comm) {
-  const Checker check(op.kName, comm);
+  const Checker check(op, comm);
   for (const int rank : op.ranks) check.rank_in_range("a rank of the list", rank);
   std::vector<bool> seen(static_cast<size_t>(comm.size), false);
   for (const int rank : op.ranks) {
@@ -334,7 +338,7 @@ void validate(const Split& op, const CommFacts& comm) {
 }
 
 void validate(const BatchOpIssue& op, const CommFacts& comm) {
-  const Checker check(op.kName, comm);
+  const Checker check(op, comm);
   if (op.ops.empty()) check.refuse("the batch is empty; add send() or recv() first");
   for (size_t i = 0; i < op.ops.size(); ++i) {
     check.peer({"peer of ops", i}, op.ops[i].peer);
