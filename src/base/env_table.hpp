@@ -14,8 +14,8 @@
   ROW("TORCHCOMM_RANK", "int", "", "Rank of this process; looked at before any launcher's.")       \
   ROW("TORCHCOMM_SIZE", "int", "", "Number of ranks; looked at before any launcher's.")            \
   ROW("TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD", "text", "auto",                                 \
-      "Which launcher's variables give rank and size: auto, mpi, pals, torchrun; any other text: "  \
-      "TORCHCOMM_RANK and TORCHCOMM_SIZE alone.")                                                  \
+      "Which launcher's variables give rank and size: auto, mpi, pals, torchrun, slurm; any "    \
+      "other text: TORCHCOMM_RANK and TORCHCOMM_SIZE alone.")                                                  \
   ROW("TORCHCOMM_GLOO_HOSTNAME", "text", "", "Address that gloo binds to; the hint wins.")         \
   ROW("TORCHCOMM_GLOO_INTERFACE", "text", "", "Network interface that gloo binds to; the hint wins.") \
   ROW("TORCHCOMM_LOG_LEVEL", "text", "warning", "error, warning, info or debug.")                  \
@@ -27,5 +27,9 @@
       "Shared library that holds the backend <NAME> (upper case).")                                \
   ROW("MASTER_ADDR", "text", "", "Address of the rendezvous store where none is passed.")          \
   ROW("MASTER_PORT", "int", "", "Port of the rendezvous store where none is passed.")              \
+  ROW("TORCHELASTIC_USE_AGENT_STORE", "bool", "false",                                             \
+      "Set by torchrun: the launcher serves the rendezvous store, not rank 0.")                    \
+  ROW("TORCHELASTIC_RESTART_COUNT", "int", "0",                                                    \
+      "Set by torchrun: how often the job was restarted; each start has its own names.")           \
   ROW("TORCH_DISTRIBUTED_USE_TORCHCOMMS", "bool", "false",                                         \
       "PyTorch's own switch: route torch.distributed through this package.")

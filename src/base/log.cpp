@@ -2,7 +2,10 @@
 
 #include <unistd.h>
 
+#include <optional>
 #include <string>
+
+#include <torchcomms/base/error.hpp>
 
 #include "base/env.hpp"
 
@@ -11,13 +14,19 @@ namespace {
 
 constexpr const char* kWords[] = {"error", "warning", "info", "debug"};
 
+constexpr const char* kVariable = "TORCHCOMM_LOG_LEVEL";
+
+// Nothing where the text is no level.
+std::optional<LogLevel> wanted() {
+  const auto text = env_text(kVariable);
+  if (!text) return LogLevel::kWarning;
+  for (int i = 0; i < 4; ++i)
+    if (*text == kWords[i]) return static_cast<LogLevel>(i);
+  return std::nullopt;
+}
+
 LogLevel threshold() {
-  static const LogLevel level = [] {
-    const auto text = env_text("TORCHCOMM_LOG_LEVEL");
-    for (int i = 0; text && i < 4; ++i)
-      if (*text == kWords[i]) return static_cast<LogLevel>(i);
-    return LogLevel::kWarning;
-  }();
+  static const LogLevel level = wanted().value_or(LogLevel::kWarning);
   return level;
 }
 
@@ -36,6 +45,14 @@ void log(LogLevel level, std::string_view text) noexcept {
   } catch (const std::exception&) {
     // Out of memory while logging: there is nothing left to say it with.
   }
+}
+
+void require_log_level() {
+  if (!wanted())
+    throw CommError(Errc::kInvalidArgument,
+                    std::string("environment variable ") + kVariable + "='" +
+                        env_text(kVariable).value_or("") +
+                        "' is not allowed: expected error, warning, info or debug");
 }
 
 }  // namespace torch::comms::base

@@ -12,4 +12,8 @@ enum class LogLevel { kError = 0, kWarning = 1, kInfo = 2, kDebug = 3 };
 // Any thread; never throws.
 TC_API void log(LogLevel level, std::string_view text) noexcept;
 
+// Throws CommError(kInvalidArgument) if TORCHCOMM_LOG_LEVEL is set to no level; log() takes the
+// default then.
+TC_API void require_log_level();
+
 }  // namespace torch::comms::base

@@ -1,7 +1,10 @@
 #include <algorithm>
 
+#include <pybind11/stl.h>
+
 #include <c10/core/ScalarType.h>
 
+#include <torchcomms/base/launcher.hpp>
 #include <torchcomms/types.hpp>
 
 #include "base/env.hpp"
@@ -49,6 +52,19 @@ py::list read_events() {
   return list;
 }
 
+py::list list_launchers() {
+  py::list list;
+  for (const auto& launcher : launchers()) {
+    py::dict row;
+    row["name"] = launcher.name;
+    row["methods"] = launcher.methods;
+    row["rank"] = launcher.rank;
+    row["sizes"] = launcher.sizes;
+    list.append(row);
+  }
+  return list;
+}
+
 }  // namespace
 
 void bind_introspection(py::module_& module) {
@@ -64,6 +80,9 @@ void bind_introspection(py::module_& module) {
         return row;
       },
       "dict: capacity of the event ring, events recorded so far, events skipped.");
+  module.def("_launchers", &list_launchers,
+             "list[dict]: the launchers known, in the order they are looked at: name, methods of "
+             "the selector, and the variables of rank and size.");
   module.def(
       "_environment",
       [] {

@@ -16,63 +16,7 @@ namespace torch::comms::bootstrap {
 namespace {
 
 using Names = std::vector<const char*>;
-
-// What one launcher sets. Of `sizes` the first that is set counts; of `job` all that are set,
-// joined.
-struct Launcher {
-  const char* name;
-  Names methods;  // of the selector; empty: always looked at
-  const char* rank;
-  Names sizes;
-  const char* local_rank;
-  const char* local_size;  // "" where the launcher gives none
-  Names job;
-};
-
-// In order of precedence. Slurm comes last: its variables also stand around inside a job's shell,
-// where another launcher may have started this process.
-const std::vector<Launcher>& launchers() {
-  static const std::vector<Launcher> rows = {
-      // The ranks of a part of a job: how many of them share a host is not known.
-      {"torchcomms' own variables", {}, "TORCHCOMM_RANK", {"TORCHCOMM_SIZE"}, "LOCAL_RANK", "", {}},
-      {"Open MPI",
-       {"auto", "mpi"},
-       "OMPI_COMM_WORLD_RANK",
-       {"OMPI_COMM_WORLD_SIZE"},
-       "OMPI_COMM_WORLD_LOCAL_RANK",
-       "OMPI_COMM_WORLD_LOCAL_SIZE",
-       {"PMIX_NAMESPACE"}},
-      {"PMI",
-       {"auto", "mpi"},
-       "PMI_RANK",
-       {"PMI_SIZE"},
-       "MPI_LOCALRANKID",
-       "MPI_LOCALNRANKS",
-       {"SLURM_JOB_ID", "SLURM_STEP_ID", "PBS_JOBID", "LSB_JOBID"}},
-      {"PALS",
-       {"auto", "pals"},
-       "PALS_RANKID",
-       {"PALS_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE"},
-       "PALS_LOCAL_RANKID",
-       "PALS_LOCAL_SIZE",
-       {"PALS_APID"}},
-      {"torchrun",
-       {"auto", "torchrun"},
-       "RANK",
-       {"WORLD_SIZE"},
-       "LOCAL_RANK",
-       "LOCAL_WORLD_SIZE",
-       {"TORCHELASTIC_RUN_ID"}},
-      {"Slurm",
-       {"auto", "slurm"},
-       "SLURM_PROCID",
-       {"SLURM_NTASKS"},
-       "SLURM_LOCALID",
-       "",
-       {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
-  };
-  return rows;
-}
+using Launcher = LauncherVariables;
 
 constexpr const char* kSelector = "TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD";
 
@@ -173,6 +117,51 @@ Launch discover() {
 }  // namespace torch::comms::bootstrap
 
 namespace torch::comms {
+
+// Slurm comes last: its variables also stand around inside a job's shell,
+// where another launcher may have started this process.
+const std::vector<LauncherVariables>& launchers() {
+  static const std::vector<LauncherVariables> rows = {
+      // The ranks of a part of a job: how many of them share a host is not known.
+      {"torchcomms' own variables", {}, "TORCHCOMM_RANK", {"TORCHCOMM_SIZE"}, "LOCAL_RANK", "", {}},
+      {"Open MPI",
+       {"auto", "mpi"},
+       "OMPI_COMM_WORLD_RANK",
+       {"OMPI_COMM_WORLD_SIZE"},
+       "OMPI_COMM_WORLD_LOCAL_RANK",
+       "OMPI_COMM_WORLD_LOCAL_SIZE",
+       {"PMIX_NAMESPACE"}},
+      {"PMI",
+       {"auto", "mpi"},
+       "PMI_RANK",
+       {"PMI_SIZE"},
+       "MPI_LOCALRANKID",
+       "MPI_LOCALNRANKS",
+       {"SLURM_JOB_ID", "SLURM_STEP_ID", "PBS_JOBID", "LSB_JOBID"}},
+      {"PALS",
+       {"auto", "pals"},
+       "PALS_RANKID",
+       {"PALS_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE"},
+       "PALS_LOCAL_RANKID",
+       "PALS_LOCAL_SIZE",
+       {"PALS_APID"}},
+      {"torchrun",
+       {"auto", "torchrun"},
+       "RANK",
+       {"WORLD_SIZE"},
+       "LOCAL_RANK",
+       "LOCAL_WORLD_SIZE",
+       {"TORCHELASTIC_RUN_ID"}},
+      {"Slurm",
+       {"auto", "slurm"},
+       "SLURM_PROCID",
+       {"SLURM_NTASKS"},
+       "SLURM_LOCALID",
+       "",
+       {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+  };
+  return rows;
+}
 
 std::pair<int, int> query_ranksize() {
   const auto launch = bootstrap::discover();

@@ -4,6 +4,7 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/log.hpp"
 #include "core/backend_library.hpp"
 
 namespace torch::comms {
@@ -57,6 +58,7 @@ std::shared_ptr<TorchCommBackend> TorchCommFactory::create_backend(const std::st
     throw CommError(Errc::kInvalidArgument,
                     "timeout is " + std::to_string(options.timeout.count()) + " ms; it must not be negative",
                     {.op = "new_comm", .comm = comm_name});
+  base::require_log_level();
   auto backend = instantiate(name);
   if (options.enable_reconfigure && !backend->supportsReconfigure())
     throw CommError(Errc::kUnsupported,

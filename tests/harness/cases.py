@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -34,7 +35,10 @@ class Failures:
             yield
         except Exception as error:
             name = " ".join(str(n).removeprefix("torch.") for n in names)
-            self.texts.append(f"{name}: {type(error).__name__}: {error}")
+            text = f"{name}: {type(error).__name__}: {error}"
+            self.texts.append(text)
+            # Ranks that fail alone may hang later: then only the log still says why.
+            print(text, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

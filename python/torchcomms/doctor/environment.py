@@ -17,26 +17,12 @@ class Launcher(NamedTuple):
     """Who sets rank and size, under which names; `methods` of the selector look at it."""
 
     name: str
-    methods: tuple[str, ...]  # none: every one
+    methods: list[str]  # none: every one
     rank: str
-    sizes: tuple[str, ...]  # the first that is set counts
+    sizes: list[str]  # the first that is set counts
 
 
 _SELECTOR = "TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD"
-# In the order in which new_comm looks at them.
-_LAUNCHERS = (
-    Launcher("torchcomms", (), "TORCHCOMM_RANK", ("TORCHCOMM_SIZE",)),
-    Launcher("Open MPI", ("auto", "mpi"), "OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",)),
-    Launcher("PMI", ("auto", "mpi"), "PMI_RANK", ("PMI_SIZE",)),
-    Launcher(
-        "PALS",
-        ("auto", "pals"),
-        "PALS_RANKID",
-        ("PALS_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE"),
-    ),
-    Launcher("torchrun", ("auto", "torchrun"), "RANK", ("WORLD_SIZE",)),
-    Launcher("Slurm", ("auto", "slurm"), "SLURM_PROCID", ("SLURM_NTASKS",)),
-)
 _SHOWN = re.compile(
     r"TORCHCOMM|MASTER_|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)$|TORCHELASTIC_|TORCH_DISTRIBUTED_"
     r"|OMPI_COMM_WORLD_|PMI_|PMIX_RANK|PALS_|SLURM_(PROCID|NTASKS|LOCALID|NODEID|JOB_ID|NODELIST)"
@@ -72,7 +58,8 @@ def look() -> Section:
 def _identity(section: Section) -> None:
     """Which launcher's variables would give rank and size, and whether they make sense."""
     method = os.environ.get(_SELECTOR, "auto").lower()
-    looked_at = [row for row in _LAUNCHERS if not row.methods or method in row.methods]
+    launchers = [Launcher(**row) for row in _comms._launchers()]  # in the order of new_comm
+    looked_at = [row for row in launchers if not row.methods or method in row.methods]
     found = [answer for row in looked_at if (answer := _ask(section, row)) is not None]
     if not found:
         section.ok(

@@ -201,14 +201,26 @@ WorkPtr TorchCommGloo::scatter(at::Tensor& output, const Tensors& input, int roo
 
 WorkPtr TorchCommGloo::gather(const Tensors& output, const at::Tensor& input, int root,
                               bool async_op, const GatherOptions& options) {
-  const auto now = call(OpName::gather, async_op, options);
+  return collect(call(OpName::gather, async_op, options), output, input, root);
+}
+
+WorkPtr TorchCommGloo::gather_single(at::Tensor& output, const at::Tensor& input, int root,
+                                     bool async_op, const GatherSingleOptions& options) {
+  const auto now = call(OpName::gather_single, async_op, options);
+  Tensors slots;
+  if (now.member->rank == root) slots = output.view({-1}).chunk(now.member->size);
+  return collect(now, slots, input, root);
+}
+
+WorkPtr TorchCommGloo::collect(const Call& now, const Tensors& slots, const at::Tensor& input,
+                               int root) {
   if (input.numel() == 0) return run_nothing(now);
   const auto issue = [&] {
     auto native = options_of<c10d::GatherOptions>(now);
     native.rootRank = root;
     Tensors inputs{bytes(input)};
     std::vector<Tensors> outputs;
-    if (now.member->rank == root) outputs.push_back(bytes_of_each(output));
+    if (now.member->rank == root) outputs.push_back(bytes_of_each(slots));
     return group_->native->gather(outputs, inputs, native);
   };
   return run(now, issue, kDone);

@@ -87,6 +87,8 @@ class TC_API TorchCommGloo : public TorchCommBackend {
                   const ScatterOptions& options) override;
   WorkPtr gather(const Tensors& output, const at::Tensor& input, int root, bool async_op,
                  const GatherOptions& options) override;
+  WorkPtr gather_single(at::Tensor& output, const at::Tensor& input, int root, bool async_op,
+                        const GatherSingleOptions& options) override;
 
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
@@ -107,6 +109,8 @@ class TC_API TorchCommGloo : public TorchCommBackend {
                    std::vector<int64_t> output_counts, std::vector<int64_t> input_counts);
   WorkPtr all_gather_in_parts(const gloo::Call& call, const Tensors& output,
                               const at::Tensor& input);
+  // `slots`: one a rank, on the root only.
+  WorkPtr collect(const gloo::Call& call, const Tensors& slots, const at::Tensor& input, int root);
   WorkPtr multiply_all(const gloo::Call& call, const at::Tensor& tensor, int root, bool everywhere);
   WorkPtr scatter_reduced(const gloo::Call& call, const at::Tensor& output, const Tensors& slots,
                           const ReduceOp& op, bool equal_slots);

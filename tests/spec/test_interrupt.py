@@ -1,0 +1,92 @@
+"""Ctrl-C, and any other signal whose Python handler raises, ends a call that waits for a peer."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+import torch
+import torchcomms
+
+from tests.harness.cases import Failures, assert_alive, check_context
+
+pytestmark = pytest.mark.worlds(sizes=(2,))
+
+SOON_S = 0.2
+# What the calls would wait for without the signal; then they raise something else.
+LONG = timedelta(seconds=30)
+
+
+class Interrupt(Exception):
+    """What the signal's handler raises."""
+
+
+@contextlib.contextmanager
+def interrupted() -> Iterator[None]:
+    """What runs inside is interrupted soon, and must not return before that."""
+
+    def handle(_number: int, _frame: object) -> None:
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, SOON_S)
+    try:
+        with pytest.raises(Interrupt):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def waiting_message(context):
+    if context.rank == 0:
+        with interrupted():
+            context.comm.recv(torch.zeros(1), 1, False, timeout=LONG)
+    context.meet("interrupted")
+    # The interrupted message is still under way: its partner completes it.
+    if context.rank == 1:
+        context.comm.send(torch.ones(1), 0, False)
+    assert_alive(context.comm)
+    return []
+
+
+def test_a_waiting_message_is_interrupted(world):
+    check_context(world, waiting_message)
+
+
+def waiting_collective(context):
+    comm = context.new_comm()
+    work = None
+    if context.rank == 0:
+        work = comm.barrier(True, timeout=LONG)
+        with interrupted():
+            work.wait()
+    context.meet("collective interrupted")
+    if context.rank == 1:
+        comm.barrier(False)
+    else:
+        work.wait()
+    comm.finalize()
+    return []
+
+
+def test_a_waiting_collective_is_interrupted_and_may_be_waited_for_again(world):
+    check_context(world, waiting_collective)
+
+
+def waiting_start(context):
+    failures = Failures()
+    if context.rank == 0:
+        with failures.case("new_comm"), interrupted():
+            torchcomms.new_comm(
+                context.backend, context.device, "alone", store=context.store("alone"), timeout=LONG
+            )
+    context.meet("start interrupted")
+    return failures.texts
+
+
+def test_a_waiting_start_is_interrupted(world):
+    check_context(world, waiting_start)
