@@ -2320,6 +2320,11 @@ def _is_backend_registered(name: str) -> bool:
     True if new_comm finds `name` without loading anything.
     """
 
+def _launchers() -> list:
+    """
+    list[dict]: the launchers known, in the order they are looked at: name, methods of the selector, and the variables of rank and size.
+    """
+
 def _new_comm(backend: str, device: torch.device, name: str, options: CommOptions) -> TorchComm:
     """
     new_comm() with all its arguments decided.

@@ -73,3 +73,10 @@ def test_values_are_read_at_each_use():
         with environment(TORCHCOMM_TIMEOUT_SECONDS=text):
             seen.append(CommOptions().timeout.total_seconds())
     assert seen == [10, 20, 600]
+
+
+def test_a_bad_log_level_is_an_error_of_new_comm():
+    with environment(TORCHCOMM_LOG_LEVEL="loud"), pytest.raises(RuntimeError) as caught:
+        torchcomms.new_comm("fake", torch.device("cpu"), "never")
+    assert "TORCHCOMM_LOG_LEVEL='loud'" in str(caught.value)
+    assert "warning" in str(caught.value)

@@ -10,7 +10,7 @@ from torchcomms import RedOpType, ReduceOp
 
 from tests.harness.cases import Failures, assert_alive, check, refused
 from tests.harness.operations import REDUCING, call
-from tests.harness.values import INTEGERS
+from tests.harness.values import INTEGERS, NARROW
 
 
 def every_reducing_operation(comm, values, op):
@@ -180,3 +180,22 @@ def reused(comm, op_name):
 @pytest.mark.parametrize("op", ["SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "AVG"])
 def test_an_operation_built_from_its_type_is_the_constant(world, op):
     assert world.run(reused, op) == [True] * world.size
+
+
+def narrow_floats(comm, dtype):
+    own = torch.tensor([comm.get_rank() + 1.0, 2.0]).to(dtype)
+    return {
+        name: every_reducing_operation(comm, own, op)
+        for name, op in (("sum", ReduceOp.SUM), ("max", ReduceOp.MAX))
+    }
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_eight_bit_floats_are_reduced_too(world, dtype):
+    """Added up wider and rounded once: these sums are exact."""
+    n = world.size
+    want = {"sum": [n * (n + 1) / 2, 2.0 * n], "max": [float(n), 2.0]}
+    for rank, results in enumerate(world.run(narrow_floats, dtype)):
+        for op, of_operations in results.items():
+            for name, got in of_operations.items():
+                assert got == want[op], f"{name} {op} on rank {rank} gave {got}"

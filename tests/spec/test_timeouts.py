@@ -272,6 +272,22 @@ def test_ints_and_text_are_type_errors(world):
     check_context(world, refused_types)
 
 
+def refused_values(context):
+    comm, failures = context.comm, Failures()
+    for limit in (-1.0, timedelta(seconds=-2)):
+        for name in operations_for(context):
+            with failures.case(name, limit), refused(ValueError, name, "timeout", "ms"):
+                call(comm, name, False, timeout=limit)
+        with failures.case("split", limit), refused(ValueError, "split", "timeout"):
+            comm.split(list(range(context.size)), "negative", timeout=limit)
+    assert_alive(comm)
+    return failures.texts
+
+
+def test_a_negative_limit_is_refused_before_anything_is_sent(world):
+    check_context(world, refused_values)
+
+
 def truncated(context):
     """Resolution is one millisecond: less than that is zero, which is "not set"."""
     tensor = torch.ones(1)

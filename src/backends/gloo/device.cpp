@@ -122,8 +122,10 @@ Devices devices_of_choice(const CommOptions& options) {
 }
 
 Devices find_devices(const CommOptions& options, const Rendezvous& met) {
+  // First, so that a rank whose choice is impossible says so itself, whatever the others do.
+  auto chosen = devices_of_choice(options);
   const bool near = all_share_loopback(met);
-  if (auto chosen = devices_of_choice(options); !chosen.empty()) return chosen;
+  if (!chosen.empty()) return chosen;
   const Setting address{near ? kLoopback : own_address(host_to_reach(met)),
                         "the address of this host"};
   return at_hostname(address, connects_lazily(options));

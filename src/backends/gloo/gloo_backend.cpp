@@ -129,6 +129,7 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
   auto child = std::make_shared<TorchCommGloo>();
   child->device_ = device_;
   child->start(name, options);
+  child->options_.hints["persistent_store"] = "true";
   // The members alone decide the prefix, so splits that others make meanwhile cannot get in the
   // way; how often these members have split is counted on the store.
   child->options_.store =
