@@ -16,17 +16,18 @@
 
 namespace torch::comms {
 
-// A library below a communicator. TorchComm has already checked the arguments of every operation against
-// capabilities(), so a backend only moves data.
+// A library below a communicator. TorchComm has already checked the arguments of every operation
+// against capabilities(), so a backend only moves data.
 //
-// Threads: calls on one backend are serialised by the caller, except abort() and isAborted(): any thread.
-// Failure: a synchronous operation throws CommError; an asynchronous one keeps it in its work.
-// Vectors of tensors are borrowed for the call; asynchronous work keeps its own references.
+// Threads: calls on one backend are serialised by the caller, except abort() and isAborted(): any
+// thread. Failure: a synchronous operation throws CommError; an asynchronous one keeps it in its
+// work. Vectors of tensors are borrowed for the call; asynchronous work keeps its own references.
 class TC_API TorchCommBackend {
  public:
   virtual ~TorchCommBackend() = default;
 
-  // Connects. Collective over the job's ranks unless options.enable_reconfigure. Throws CommError within options.timeout.
+  // Connects. Collective over the job's ranks unless options.enable_reconfigure. Throws CommError
+  // within options.timeout.
   virtual void init(at::Device device, const std::string& name, const CommOptions& options) = 0;
   // Local, not a barrier.
   virtual void finalize() = 0;
@@ -88,7 +89,8 @@ class TC_API TorchCommBackend {
                                                   const std::string& name,
                                                   const CommOptions& options) = 0;
 
-  // Optional parts. Each default throws CommError(kUnsupported) "<method> not implemented by backend '<name>'".
+  // Optional parts. Each default throws CommError(kUnsupported) "<method> not implemented by
+  // backend '<name>'".
   virtual std::string_view getBackendVersion() const;
   virtual std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor);
   virtual std::shared_ptr<TorchCommWindow> window_allocate(size_t size_bytes, bool cpu_buf,

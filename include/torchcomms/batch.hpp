@@ -10,8 +10,9 @@ namespace torch::comms {
 
 class TorchComm;
 
-// Sends and receives that go out as one group, so that mixed orders cannot deadlock. Several to one peer
-// match in order. Keeps its communicator alive. Issuing leaves the list: issuing again repeats it.
+// Sends and receives that go out as one group, so that mixed orders cannot deadlock. Several to one
+// peer match in order. Keeps its communicator alive. Issuing leaves the list: issuing again repeats
+// it.
 class TC_API BatchSendRecv {
  public:
   using P2POp = torch::comms::P2POp;

@@ -12,16 +12,19 @@
 namespace torch::comms {
 
 // What a backend can do, known before the first call. The communicator asks here and raises
-// CommError(kUnsupported) naming the backend; no backend method answers "not implemented" for what it states.
+// CommError(kUnsupported) naming the backend; no backend method answers "not implemented" for what
+// it states.
 struct TC_API Capabilities {
-  std::bitset<kOpNameCount> operations;                        // by OpName
-  std::bitset<static_cast<size_t>(c10::ScalarType::NumOptions)> dtypes;  // by ScalarType, of any operation
-  std::bitset<9> reduce_ops;                                   // by RedOpType
-  std::bitset<c10::COMPILE_TIME_MAX_DEVICE_TYPES> devices;     // of tensors, by DeviceType
+  std::bitset<kOpNameCount> operations;  // by OpName
+  std::bitset<static_cast<size_t>(c10::ScalarType::NumOptions)>
+      dtypes;                                               // by ScalarType, of any operation
+  std::bitset<9> reduce_ops;                                // by RedOpType
+  std::bitset<c10::COMPILE_TIME_MAX_DEVICE_TYPES> devices;  // of tensors, by DeviceType
 
-  bool strict_arguments = true;        // false (fake): sizes and layouts are not checked, for dry runs
-  bool self_messages = false;          // send/recv/batch with the own rank as peer
-  bool final_finalize = true;          // false: operations keep working after finalize(), which may be repeated
+  bool strict_arguments = true;  // false (fake): sizes and layouts are not checked, for dry runs
+  bool self_messages = false;    // send/recv/batch with the own rank as peer
+  bool final_finalize =
+      true;  // false: operations keep working after finalize(), which may be repeated
   bool reconfigure = false;
   bool abort = false;
   bool windows = false;

@@ -14,23 +14,24 @@
 
 namespace torch::comms {
 
-// A group of ranks that communicate. Every operation runs one path: it becomes an Operation value, is
-// checked (a wrong call throws before anything is sent), meets the pre-hooks, is recorded, issued by the
-// backend, and meets the post-hooks.
+// A group of ranks that communicate. Every operation runs one path: it becomes an Operation value,
+// is checked (a wrong call throws before anything is sent), meets the pre-hooks, is recorded,
+// issued by the backend, and meets the post-hooks.
 //
-// Threads: the caller serialises calls on one communicator; abort() and isAborted() from any thread.
-// Failure: CommError. Every operation returns a work, synchronous ones a finished one.
+// Threads: the caller serialises calls on one communicator; abort() and isAborted() from any
+// thread. Failure: CommError. Every operation returns a work, synchronous ones a finished one.
 class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
  public:
-  // Use new_comm(). `backend_name` is the name asked for ("nccl-lazy"), whatever the backend calls itself.
+  // Use new_comm(). `backend_name` is the name asked for ("nccl-lazy"), whatever the backend calls
+  // itself.
   static std::shared_ptr<TorchComm> wrap(std::shared_ptr<TorchCommBackend> backend,
                                          std::string backend_name);
   ~TorchComm();
   TorchComm(const TorchComm&) = delete;
   TorchComm& operator=(const TorchComm&) = delete;
 
-  // Releases what the communicator holds. A second call throws CommError(kFinalized) where the backend is
-  // used up by the first.
+  // Releases what the communicator holds. A second call throws CommError(kFinalized) where the
+  // backend is used up by the first.
   void finalize();
 
   int getRank() const;
@@ -44,8 +45,8 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   const std::shared_ptr<TorchCommBackend>& getBackendImpl() const { return backend_; }
   const Capabilities& capabilities() const { return capabilities_; }
 
-  // `tensor` arguments must be contiguous, of one dtype and on a device of the backend. Element counts
-  // decide, shapes are not compared. Zero elements are legal.
+  // `tensor` arguments must be contiguous, of one dtype and on a device of the backend. Element
+  // counts decide, shapes are not compared. Zero elements are legal.
   WorkPtr send(const at::Tensor& tensor, int dst, bool async_op, const SendOptions& options = {});
   WorkPtr recv(at::Tensor& tensor, int src, bool async_op, const RecvOptions& options = {});
   WorkPtr broadcast(at::Tensor& tensor, int root, bool async_op,
@@ -85,8 +86,9 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   WorkPtr batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
                          const BatchP2POptions& options);
 
-  // A communicator of `ranks`, in that order; nullptr for an empty list. Every rank of this one calls it.
-  // Throws CommError(kInvalidArgument): rank out of range, twice, or the own rank missing.
+  // A communicator of `ranks`, in that order; nullptr for an empty list. Every rank of this one
+  // calls it. Throws CommError(kInvalidArgument): rank out of range, twice, or the own rank
+  // missing.
   std::shared_ptr<TorchComm> split(const std::vector<int>& ranks, const std::string& name,
                                    const CommOptions& options = {});
 
@@ -140,8 +142,9 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   std::shared_ptr<Hooks> hooks_;
 };
 
-// Connects this process with the job's other ranks. Collective. Throws CommError within options.timeout:
-// kBackendUnavailable, kInvalidArgument, kTimeout naming the phase, the address and the missing ranks.
+// Connects this process with the job's other ranks. Collective. Throws CommError within
+// options.timeout: kBackendUnavailable, kInvalidArgument, kTimeout naming the phase, the address
+// and the missing ranks.
 TC_API std::shared_ptr<TorchComm> new_comm(const std::string& backend, at::Device device,
                                            const std::string& name,
                                            const CommOptions& options = {});

@@ -15,7 +15,8 @@ namespace torch::comms {
 
 #define TC_STRINGIFY_(x) #x
 #define TC_STRINGIFY(x) TC_STRINGIFY_(x)
-// What a backend in a shared library must have been built with: our interface's version and torch's minor.
+// What a backend in a shared library must have been built with: our interface's version and torch's
+// minor.
 #define TORCHCOMM_BACKEND_ABI_VERSION \
   "tc1+torch" TC_STRINGIFY(TORCH_VERSION_MAJOR) "." TC_STRINGIFY(TORCH_VERSION_MINOR)
 
@@ -30,7 +31,8 @@ using CreateDynamicLoaderFn = DynamicLoaderInterface (*)();
 using BackendFactory = std::function<std::shared_ptr<TorchCommBackend>()>;
 using AllocatorFactory = std::function<std::shared_ptr<c10::Allocator>()>;
 
-// Which backends this process has. Backends register themselves when their module loads. Any thread.
+// Which backends this process has. Backends register themselves when their module loads. Any
+// thread.
 class TC_API TorchCommFactory {
  public:
   static TorchCommFactory& get();
@@ -40,15 +42,17 @@ class TC_API TorchCommFactory {
   bool is_backend_registered(const std::string& name) const;
   std::vector<std::string> registered() const;  // sorted
 
-  // A new, initialised backend: the registered one, else the library named by TORCHCOMMS_BACKEND_LIB_PATH_<NAME>.
-  // Throws CommError(kBackendUnavailable) "failed to find backend ..." when there is neither, or naming
-  // what is wrong with the library (path, missing symbol, versions found and needed).
+  // A new, initialised backend: the registered one, else the library named by
+  // TORCHCOMMS_BACKEND_LIB_PATH_<NAME>. Throws CommError(kBackendUnavailable) "failed to find
+  // backend ..." when there is neither, or naming what is wrong with the library (path, missing
+  // symbol, versions found and needed).
   std::shared_ptr<TorchCommBackend> create_backend(const std::string& name, at::Device device,
                                                    const std::string& comm_name,
                                                    const CommOptions& options);
 
   void register_allocator_factory(const std::string& name, AllocatorFactory factory);
-  // The one allocator of that backend, made on first use. Throws CommError(kUnsupported) where there is none.
+  // The one allocator of that backend, made on first use. Throws CommError(kUnsupported) where
+  // there is none.
   std::shared_ptr<c10::Allocator> get_allocator(const std::string& name);
 
  private:
@@ -60,7 +64,8 @@ class TC_API TorchCommFactory {
   std::unordered_map<std::string, std::shared_ptr<c10::Allocator>> allocators_;
 };
 
-// The environment variable that names the library of backend `name`: TORCHCOMMS_BACKEND_LIB_PATH_<NAME>.
+// The environment variable that names the library of backend `name`:
+// TORCHCOMMS_BACKEND_LIB_PATH_<NAME>.
 TC_API std::string backend_library_variable(const std::string& name);
 
 // Registers `factory` when the library that holds it is loaded.

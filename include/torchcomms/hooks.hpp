@@ -10,8 +10,8 @@
 #include <torchcomms/operation.hpp>
 #include <torchcomms/work.hpp>
 
-// Callbacks around every operation. They run on the calling thread, in order of registration; an exception of a pre-
-// or post-hook leaves the call with its own type and skips the hooks after it.
+// Callbacks around every operation. They run on the calling thread, in order of registration; an
+// exception of a pre- or post-hook leaves the call with its own type and skips the hooks after it.
 namespace torch::comms {
 
 class TorchComm;
@@ -67,8 +67,8 @@ using AbortHook = std::function<void()>;
 using GraphReplayHook = std::function<void(uint64_t graph_id, uint64_t replay_id, uint64_t stream,
                                            uint64_t index, std::string_view event)>;
 
-// Takes a registration back. Idempotent; destruction alone leaves the hook registered; safe after the
-// communicator is gone.
+// Takes a registration back. Idempotent; destruction alone leaves the hook registered; safe after
+// the communicator is gone.
 class TC_API RemovableHandle {
  public:
   static std::unique_ptr<RemovableHandle> create(std::function<void()> remove);

@@ -8,8 +8,9 @@
 #include <torchcomms/options.hpp>
 #include <torchcomms/types.hpp>
 
-// An operation is a value: one struct each, borrowing everything from the caller for the length of the
-// call. What holds for all operations (checks, hooks, records, issue) is written once, over `Operation`.
+// An operation is a value: one struct each, borrowing everything from the caller for the length of
+// the call. What holds for all operations (checks, hooks, records, issue) is written once, over
+// `Operation`.
 //
 // Member names are the ones that hooks show. `kName` is the public name.
 namespace torch::comms {
@@ -174,11 +175,10 @@ struct Finalize {
   static constexpr OpName kName = OpName::finalize;
 };
 
-using Operation =
-    std::variant<Send, Recv, Broadcast, AllReduce, Reduce, AllGather, AllGatherV, AllGatherSingle,
-                 ReduceScatter, ReduceScatterV, ReduceScatterSingle, AllToAllSingle,
-                 AllToAllVSingle, AllToAll, Barrier, Scatter, Gather, GatherSingle, Split, NewWindow,
-                 BatchOpIssue, Finalize>;
+using Operation = std::variant<Send, Recv, Broadcast, AllReduce, Reduce, AllGather, AllGatherV,
+                               AllGatherSingle, ReduceScatter, ReduceScatterV, ReduceScatterSingle,
+                               AllToAllSingle, AllToAllVSingle, AllToAll, Barrier, Scatter, Gather,
+                               GatherSingle, Split, NewWindow, BatchOpIssue, Finalize>;
 static_assert(std::variant_size_v<Operation> == kOpNameCount);
 
 inline OpName getOpName(const Operation& operation) noexcept {

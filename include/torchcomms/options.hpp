@@ -14,8 +14,8 @@ namespace torch::comms {
 
 // What every operation takes besides its data.
 struct OperationOptions {
-  Hints hints;                                       // unknown keys are ignored, never an error
-  std::chrono::milliseconds timeout = kNoTimeout;    // kNoTimeout: the communicator's default
+  Hints hints;                                     // unknown keys are ignored, never an error
+  std::chrono::milliseconds timeout = kNoTimeout;  // kNoTimeout: the communicator's default
 };
 
 struct SendOptions : OperationOptions {
@@ -46,7 +46,8 @@ struct SignalOptions : OperationOptions {};
 struct WaitSignalOptions : OperationOptions {};
 
 // How a communicator is made. The constructor reads the environment
-// (TORCHCOMM_ABORT_ON_ERROR, TORCHCOMM_TIMEOUT_SECONDS) each time and throws CommError(kInvalidArgument) naming a bad value.
+// (TORCHCOMM_ABORT_ON_ERROR, TORCHCOMM_TIMEOUT_SECONDS) each time and throws
+// CommError(kInvalidArgument) naming a bad value.
 struct TC_API CommOptions {
   CommOptions();
 
@@ -62,7 +63,8 @@ struct TC_API CommOptions {
   bool operator==(const CommOptions& other) const;
 
   // The hint `key` as bool, size_t or std::string; `fallback` where it is absent.
-  // Throws CommError: bad boolean text (kVendor-free RuntimeError kind), not a number (kInvalidArgument), too large (kOutOfRange).
+  // Throws CommError: bad boolean text (kVendor-free RuntimeError kind), not a number
+  // (kInvalidArgument), too large (kOutOfRange).
   template <class T>
   T getHint(const std::string& key, const T& fallback) const;
 };

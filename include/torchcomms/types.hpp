@@ -13,7 +13,8 @@
 
 namespace torch::comms {
 
-// Every hooked entry point of a communicator, by its public name. The values are part of the contract.
+// Every hooked entry point of a communicator, by its public name. The values are part of the
+// contract.
 enum class OpName : uint8_t {
   send = 0,
   recv,

@@ -21,19 +21,21 @@ struct TorchCommWindowAttr {
 // Comparison of the older window API.
 enum class SignalCmpOp : uint8_t { EQ = 0, GE = 1, LE = 2 };
 
-// Memory of this rank that peers write without this rank's part in it (one-sided access). Backends with
-// Capabilities::windows derive from it. Threads: the caller serialises calls on one window.
+// Memory of this rank that peers write without this rank's part in it (one-sided access). Backends
+// with Capabilities::windows derive from it. Threads: the caller serialises calls on one window.
 class TC_API TorchCommWindow {
  public:
   virtual ~TorchCommWindow() = default;
 
-  // Collective. Makes `tensor` this rank's part; `owning` keeps it alive. Throws CommError when one is registered already.
+  // Collective. Makes `tensor` this rank's part; `owning` keeps it alive. Throws CommError when one
+  // is registered already.
   virtual void tensor_register(const at::Tensor& tensor, bool owning = true) = 0;
   // Collective; includes a barrier. Mapped remote tensors become invalid.
   virtual void tensor_deregister() = 0;
   virtual std::shared_ptr<TorchCommWindow> clone() = 0;
 
-  // Copies `tensor` into `dst_rank`'s part at `target_offset_nelems` elements of the tensor's dtype.
+  // Copies `tensor` into `dst_rank`'s part at `target_offset_nelems` elements of the tensor's
+  // dtype.
   virtual WorkPtr put(const at::Tensor& tensor, int dst_rank, size_t target_offset_nelems,
                       bool async_op, const PutOptions& options = {}) = 0;
   // Ordered after earlier puts to that peer.

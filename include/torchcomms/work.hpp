@@ -47,7 +47,8 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
   // Throws the operation's error.
   virtual void wait() = 0;
 
-  // Blocks the host until the operation ended. Throws CommError(kUnsupported) "waitBlocking not implemented" by default.
+  // Blocks the host until the operation ended. Throws CommError(kUnsupported) "waitBlocking not
+  // implemented" by default.
   virtual void waitBlocking();
 
   // Blocks the host for device work that wait() only ordered. Nothing to do on CPU.
@@ -56,9 +57,9 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
   // The limit that this operation runs under; milliseconds::max() where the backend does not say.
   virtual std::chrono::milliseconds getTimeout() const { return std::chrono::milliseconds::max(); }
 
-  // Hooks run in order of registration. Start: on INPROGRESS, at once if already past NOT_STARTED. End: once, on
-  // the first terminal status, at once if already there. Wait hooks: at every wait() begin and end. A
-  // hook runs on the thread that made the transition and must not block.
+  // Hooks run in order of registration. Start: on INPROGRESS, at once if already past NOT_STARTED.
+  // End: once, on the first terminal status, at once if already there. Wait hooks: at every wait()
+  // begin and end. A hook runs on the thread that made the transition and must not block.
   void registerWorkStartHook(std::function<void()> hook);
   void registerWorkEndHook(std::function<void()> hook);
   void registerWorkWaitPreHook(std::function<void()> hook);
@@ -110,7 +111,8 @@ class TC_API TorchWorkCompleted : public TorchWork {
 // A finished work shared by all synchronous operations, so that the hot path allocates nothing.
 TC_API const WorkPtr& completedWork();
 
-// Runs `body` on a thread of its own; its exception is the work's error. Destruction waits for the thread.
+// Runs `body` on a thread of its own; its exception is the work's error. Destruction waits for the
+// thread.
 class TC_API TorchWorkThread : public TorchWork {
  public:
   explicit TorchWorkThread(std::function<void()> body);

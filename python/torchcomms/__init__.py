@@ -35,18 +35,18 @@ from torchcomms._split import _install as _install_split  # noqa: E402
 from torchcomms._timeout import Timeout  # noqa: E402
 
 __all__ = [
-    "new_comm",
-    "TorchComm",
-    "ReduceOp",
-    "TorchWork",
-    "Timeout",
     "BatchP2POptions",
     "BatchSendRecv",
-    "P2POp",
     "CommOptions",
-    "TorchCommWindow",
-    "register_backend",
+    "P2POp",
+    "ReduceOp",
+    "Timeout",
+    "TorchComm",
     "TorchCommBackend",
+    "TorchCommWindow",
+    "TorchWork",
+    "new_comm",
+    "register_backend",
 ]
 
 # Where a name is written is not where it lives: users see one package.

@@ -10,7 +10,7 @@ _TRUE = ("1", "true", "yes", "y")
 
 def _torch_minor(version: str) -> str:
     """ "2.15" of "2.15.0+cu132"."""
-    return ".".join(version.split("+")[0].split(".")[:2])
+    return ".".join(version.split("+", maxsplit=1)[0].split(".")[:2])
 
 
 def _check_torch() -> None:

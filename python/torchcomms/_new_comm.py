@@ -105,7 +105,12 @@ def _find(backend: str) -> None:
             _load_backend(backend)  # raises, naming what is installed
 
 
-def new_comm(backend: str, device: torch.device, *args: Any, **kwargs: Any) -> _comms.TorchComm:
+def new_comm(
+    backend: str,
+    device: torch.device,
+    *args: Any,  # noqa: ANN401
+    **kwargs: Any,  # noqa: ANN401
+) -> _comms.TorchComm:
     """Connects this process with the job's other ranks. Collective: every rank calls it.
 
     ``new_comm(backend, device, name, abort_process_on_timeout_or_error=None, timeout=None,

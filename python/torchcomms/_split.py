@@ -58,7 +58,8 @@ def split(
         counter = _counters.setdefault(self, itertools.count())
         name = f"{self.get_name()}_split{next(counter)}"
     assert ranks is not None
-    child = self._split(list(ranks), name, hints, timeout)
+    # The stub knows timedelta alone.
+    child = self._split(list(ranks), name, hints, timeout)  # type: ignore[arg-type]
     # In no group: this rank took its part in the split all the same.
     return None if rank_groups is not None and not ranks else child
 
@@ -66,4 +67,4 @@ def split(
 def _install() -> None:
     """Makes split a method: the native class leaves its two older forms to Python."""
     split.__qualname__ = "TorchComm.split"
-    TorchComm.split = split  # type: ignore[method-assign, assignment]
+    TorchComm.split = split  # type: ignore[method-assign]

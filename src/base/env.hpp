@@ -6,10 +6,9 @@
 
 #include <torchcomms/base/env.hpp>
 
-// The one place that reads the process environment. Variables are read at each use, surrounding white
-// space is dropped, and an empty value counts as unset.
+// The one place that reads the process environment. Variables are read at each use, surrounding
+// white space is dropped, and an empty value counts as unset.
 namespace torch::comms::base {
-
 
 // A variable of ours: what the documentation, `--help` and the parser know about it.
 struct EnvVar {
@@ -25,7 +24,8 @@ TC_API std::span<const EnvVar> environment();
 // The text of `name`, trimmed; nothing where it is unset or empty.
 TC_API std::optional<std::string> env_text(const std::string& name);
 
-// The text of `name` as it stands, untrimmed; nothing where it is unset. For the one variable whose contract says so.
+// The text of `name` as it stands, untrimmed; nothing where it is unset. For the one variable whose
+// contract says so.
 TC_API std::optional<std::string> env_raw(const std::string& name);
 
 // A limit in (decimal) seconds > 0 from variable `name`; nothing where it is unset.

@@ -3,8 +3,7 @@
 // TC_ENVIRONMENT(ROW) lists every environment variable: ROW(name, type, default, doc).
 // docs/reference/environment.md is held against this list by a test.
 #define TC_ENVIRONMENT(ROW)                                                                        \
-  ROW("TORCHCOMM_ABORT_ON_ERROR", "bool", "true",                                                  \
-      "Default of abort_process_on_timeout_or_error.")                                             \
+  ROW("TORCHCOMM_ABORT_ON_ERROR", "bool", "true", "Default of abort_process_on_timeout_or_error.") \
   ROW("TORCHCOMM_TIMEOUT_SECONDS", "seconds", "600",                                               \
       "Default limit of an operation, and of the start-up where no other limit is set.")           \
   ROW("TORCHCOMM_STORE_TIMEOUT_SECONDS", "seconds", "",                                            \
@@ -14,10 +13,11 @@
   ROW("TORCHCOMM_RANK", "int", "", "Rank of this process; looked at before any launcher's.")       \
   ROW("TORCHCOMM_SIZE", "int", "", "Number of ranks; looked at before any launcher's.")            \
   ROW("TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD", "text", "auto",                                 \
-      "Which launcher's variables give rank and size: auto, mpi, pals, torchrun, slurm; any "    \
-      "other text: TORCHCOMM_RANK and TORCHCOMM_SIZE alone.")                                                  \
+      "Which launcher's variables give rank and size: auto, mpi, pals, torchrun, slurm; any "      \
+      "other text: TORCHCOMM_RANK and TORCHCOMM_SIZE alone.")                                      \
   ROW("TORCHCOMM_GLOO_HOSTNAME", "text", "", "Address that gloo binds to; the hint wins.")         \
-  ROW("TORCHCOMM_GLOO_INTERFACE", "text", "", "Network interface that gloo binds to; the hint wins.") \
+  ROW("TORCHCOMM_GLOO_INTERFACE", "text", "",                                                      \
+      "Network interface that gloo binds to; the hint wins.")                                      \
   ROW("TORCHCOMM_LOG_LEVEL", "text", "warning", "error, warning, info or debug.")                  \
   ROW("TORCHCOMM_EVENTS_CAPACITY", "int", "8192",                                                  \
       "Records kept in the event ring of the process, rounded up to a power of two; read once.")   \

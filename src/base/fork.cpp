@@ -9,7 +9,8 @@ namespace {
 
 std::atomic<uint64_t> generation{0};
 
-// Registered when the library is loaded; atfork handlers cannot be taken back, and the library stays.
+// Registered when the library is loaded; atfork handlers cannot be taken back, and the library
+// stays.
 const int registered = ::pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1); });
 
 }  // namespace

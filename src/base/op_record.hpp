@@ -8,17 +8,17 @@ namespace torch::comms::base {
 inline constexpr uint8_t kNone = 0xff;  // no dtype, no reduce operation
 
 struct OpRecord {
-  uint8_t kind = 0;            // OpName
-  uint8_t dtype = kNone;       // c10::ScalarType
-  uint8_t reduce_op = kNone;   // RedOpType
+  uint8_t kind = 0;           // OpName
+  uint8_t dtype = kNone;      // c10::ScalarType
+  uint8_t reduce_op = kNone;  // RedOpType
   bool async_op = false;
-  int32_t root_or_peer = -1;   // -1: neither
-  uint32_t comm = 0;           // the communicator, as the event ring knows it
-  uint64_t sequence = 0;       // of the operation in its communicator, from 1
-  uint64_t op_id = 0;          // the public id, which a hook may reset
+  int32_t root_or_peer = -1;  // -1: neither
+  uint32_t comm = 0;          // the communicator, as the event ring knows it
+  uint64_t sequence = 0;      // of the operation in its communicator, from 1
+  uint64_t op_id = 0;         // the public id, which a hook may reset
   uint64_t elements_in = 0;
   uint64_t elements_out = 0;
-  uint64_t bytes = 0;          // of the larger side
+  uint64_t bytes = 0;  // of the larger side
 };
 
 }  // namespace torch::comms::base

@@ -6,8 +6,8 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torchcomms/operation.hpp>
 
-// Python arguments of the operations, converted without the cost of a general dispatcher. Every load() needs the GIL
-// and throws py::type_error naming function, argument and what is expected.
+// Python arguments of the operations, converted without the cost of a general dispatcher. Every
+// load() needs the GIL and throws py::type_error naming function, argument and what is expected.
 namespace torch::comms::bindings {
 
 namespace py = pybind11;
@@ -115,7 +115,8 @@ class Argument<ReduceOp> {
   const ReduceOp* op_ = nullptr;
 };
 
-// `hints` and `timeout` into the options of any operation; null pointers and None leave the defaults.
+// `hints` and `timeout` into the options of any operation; null pointers and None leave the
+// defaults.
 void load_options(const char* function, PyObject* hints, PyObject* timeout,
                   OperationOptions& options);
 

@@ -9,7 +9,8 @@ namespace torch::comms::bindings {
 
 void bind_backend(py::module_& module) {
   py::class_<TorchCommBackend, PyBackend, std::shared_ptr<TorchCommBackend>>(
-      module, "TorchCommBackend", R"(A library below a communicator; derive from it to write one in Python.
+      module, "TorchCommBackend",
+      R"(A library below a communicator; derive from it to write one in Python.
 
 A subclass takes no constructor arguments, calls super().__init__(), and overrides
 init(device, name, options), finalize(), get_rank(), get_size(), get_backend_name(), get_comm_name()
@@ -24,7 +25,8 @@ An operation returns None when it is done, or an object with wait(). See docs/ex
         auto* type = new py::object(std::move(backend_class));
         TorchCommFactory::get().register_backend(name, [type] { return PyBackend::create(*type); });
       },
-      py::arg("name"), py::arg("backend_class"), R"(Makes `backend_class` available to new_comm under `name`.
+      py::arg("name"), py::arg("backend_class"),
+      R"(Makes `backend_class` available to new_comm under `name`.
 
 A new instance is made for each communicator. The first registration of a name wins; the class is not checked before it is used.)");
   module.def(

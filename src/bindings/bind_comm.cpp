@@ -28,8 +28,7 @@ py::dict describe_capabilities(const Capabilities& capabilities) {
     if (const auto op = static_cast<OpName>(i); capabilities.has(op))
       operations.append(std::string(opToString(op)));
   for (size_t i = 0; i < capabilities.dtypes.size(); ++i)
-    if (capabilities.dtypes.test(i))
-      dtypes.append(c10::toString(static_cast<c10::ScalarType>(i)));
+    if (capabilities.dtypes.test(i)) dtypes.append(c10::toString(static_cast<c10::ScalarType>(i)));
   for (size_t i = 0; i < capabilities.reduce_ops.size(); ++i)
     if (capabilities.reduce_ops.test(i))
       reduce_ops.append(std::string(toString(static_cast<RedOpType>(i))));
@@ -92,32 +91,43 @@ void bind_life(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
 Raises CommFinalized on a second call (not for `fake` and Python backends), and the error of pending failed work.)")
       .def("get_rank", &TorchComm::getRank, Released(), "This process's rank, 0 to get_size() - 1.")
       .def("get_size", &TorchComm::getSize, Released(), "Number of ranks.")
-      .def("get_ranks", &TorchComm::getRanks, Released(), "Global ranks of the members, in rank order.")
+      .def("get_ranks", &TorchComm::getRanks, Released(),
+           "Global ranks of the members, in rank order.")
       .def("get_name", &TorchComm::getCommName, Released(), "The name given at creation.")
       .def("get_device", &TorchComm::getDevice, Released(), "The resolved torch.device.")
       .def("get_backend", &TorchComm::getBackend, "The backend name given to new_comm.")
       .def("get_backend_version", &TorchComm::getBackendVersion, Released(),
            "Version text of the backend's library. Raises Unsupported where there is none.")
-      .def("get_options", [](const TorchComm& self) {
-             CommOptions options = self.getOptions();
-             options.store.reset();
-             return options;
-           }, "A fresh copy of the effective CommOptions; `store` reads None.")
+      .def(
+          "get_options",
+          [](const TorchComm& self) {
+            CommOptions options = self.getOptions();
+            options.store.reset();
+            return options;
+          },
+          "A fresh copy of the effective CommOptions; `store` reads None.")
       .def("get_backend_impl", &TorchComm::getBackendImpl,
            "The backend object: the way to backend-specific methods.")
-      .def("unsafe_get_backend", [](const TorchComm& self) {
-             if (PyErr_WarnEx(PyExc_DeprecationWarning,
-                              "unsafe_get_backend is deprecated; use get_backend_impl", 1) != 0)
-               throw py::error_already_set();
-             return self.getBackendImpl();
-           }, "Deprecated spelling of get_backend_impl().")
+      .def(
+          "unsafe_get_backend",
+          [](const TorchComm& self) {
+            if (PyErr_WarnEx(PyExc_DeprecationWarning,
+                             "unsafe_get_backend is deprecated; use get_backend_impl", 1) != 0)
+              throw py::error_already_set();
+            return self.getBackendImpl();
+          },
+          "Deprecated spelling of get_backend_impl().")
       .def("describe", &describe,
-           "dict: name, backend, device, rank, size, ranks, options, capabilities, and how long each phase of the start-up took.")
+           "dict: name, backend, device, rank, size, ranks, options, capabilities, and how long "
+           "each phase of the start-up took.")
       .def("__copy__", [](py::object self) { return self; })
-      .def("__deepcopy__", [](py::object self, py::dict memo) {
-             memo[py::int_(reinterpret_cast<uintptr_t>(self.ptr()))] = self;
-             return self;
-           }, py::arg("memo"))
+      .def(
+          "__deepcopy__",
+          [](py::object self, py::dict memo) {
+            memo[py::int_(reinterpret_cast<uintptr_t>(self.ptr()))] = self;
+            return self;
+          },
+          py::arg("memo"))
       .def("__repr__", [](const TorchComm& self) {
         return "<TorchComm '" + std::string(self.getCommName()) + "' on " + self.getBackend() + ">";
       });
@@ -126,53 +136,62 @@ Raises CommFinalized on a second call (not for `fake` and Python backends), and 
 void bind_groups(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
   comm.def("batch_op_create", &TorchComm::batch_op_create,
            "An empty BatchSendRecv, which keeps this communicator alive.")
-      .def("_split",
-           [](TorchComm& self, const std::vector<int>& ranks, const std::string& name,
-              const OptionalHints& hints, const OptionalTimeout& timeout) {
-             const CommOptions options = child_options(hints, timeout);
-             py::gil_scoped_release released;
-             return self.split(ranks, name, options);
-           },
-           py::arg("ranks"), py::arg("name"), py::arg("hints") = py::none(),
-           py::arg("timeout") = py::none(), "split() with all its arguments decided.");
+      .def(
+          "_split",
+          [](TorchComm& self, const std::vector<int>& ranks, const std::string& name,
+             const OptionalHints& hints, const OptionalTimeout& timeout) {
+            const CommOptions options = child_options(hints, timeout);
+            py::gil_scoped_release released;
+            return self.split(ranks, name, options);
+          },
+          py::arg("ranks"), py::arg("name"), py::arg("hints") = py::none(),
+          py::arg("timeout") = py::none(), "split() with all its arguments decided.");
 }
 
 void bind_hooks_of(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
-  comm.def("register_pre_hook",
-           [](TorchComm& self, py::function callback) {
-             return self.registerPreHook(to_pre_hook(std::move(callback)));
-           },
-           py::arg("callback"),
-           "Calls `callback(name: OpName, op_id: int, args)` before each operation, in order of registration.")
-      .def("register_post_hook",
-           [](TorchComm& self, py::function callback) {
-             return self.registerPostHook(to_post_hook(std::move(callback)));
-           },
-           py::arg("callback"),
-           "Calls `callback(op_id: int, args)` right after each operation was issued.")
-      .def("register_abort_hook",
-           [](TorchComm& self, py::function callback) {
-             return self.registerAbortHook(to_abort_hook(std::move(callback)));
-           },
-           py::arg("callback"),
-           "Calls `callback()` before the communicator is aborted for a timeout or an error.");
+  comm.def(
+          "register_pre_hook",
+          [](TorchComm& self, py::function callback) {
+            return self.registerPreHook(to_pre_hook(std::move(callback)));
+          },
+          py::arg("callback"),
+          "Calls `callback(name: OpName, op_id: int, args)` before each operation, in order of "
+          "registration.")
+      .def(
+          "register_post_hook",
+          [](TorchComm& self, py::function callback) {
+            return self.registerPostHook(to_post_hook(std::move(callback)));
+          },
+          py::arg("callback"),
+          "Calls `callback(op_id: int, args)` right after each operation was issued.")
+      .def(
+          "register_abort_hook",
+          [](TorchComm& self, py::function callback) {
+            return self.registerAbortHook(to_abort_hook(std::move(callback)));
+          },
+          py::arg("callback"),
+          "Calls `callback()` before the communicator is aborted for a timeout or an error.");
 }
 
 void bind_fault_tolerance(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
   comm.def("get_init_handle", &TorchComm::getInitHandle, Released(),
-           "Text that identifies this member in reconfigure(). Raises Unsupported where the backend cannot.")
-      .def("reconfigure",
-           [](TorchComm& self, int64_t uuid, decltype(ReconfigureOptions::handles) init_handles,
-              const OptionalTimeout& timeout, const OptionalHints& hints) {
-             ReconfigureOptions options{uuid, std::move(init_handles), timeout, hints.value_or(Hints{})};
-             py::gil_scoped_release released;
-             return self.reconfigure(options);
-           },
-           py::arg("uuid"), py::arg("init_handles"), py::arg("timeout") = py::none(),
-           py::arg("hints") = py::none(),
-           "Connects with exactly the given members. Raises Unsupported where the backend cannot.")
+           "Text that identifies this member in reconfigure(). Raises Unsupported where the "
+           "backend cannot.")
+      .def(
+          "reconfigure",
+          [](TorchComm& self, int64_t uuid, decltype(ReconfigureOptions::handles) init_handles,
+             const OptionalTimeout& timeout, const OptionalHints& hints) {
+            ReconfigureOptions options{uuid, std::move(init_handles), timeout,
+                                       hints.value_or(Hints{})};
+            py::gil_scoped_release released;
+            return self.reconfigure(options);
+          },
+          py::arg("uuid"), py::arg("init_handles"), py::arg("timeout") = py::none(),
+          py::arg("hints") = py::none(),
+          "Connects with exactly the given members. Raises Unsupported where the backend cannot.")
       .def("abort", &TorchComm::abort, Released(),
-           "Stops in-flight work; every later operation raises. Raises Unsupported where the backend cannot. Any thread.")
+           "Stops in-flight work; every later operation raises. Raises Unsupported where the "
+           "backend cannot. Any thread.")
       .def("is_abort_supported", &TorchComm::isAbortSupported, "True if abort() works here.")
       .def("is_aborted", &TorchComm::isAborted, "True after abort, timeout or error. Any thread.")
       .def("set_timeout", &TorchComm::setTimeout, Released(), py::arg("timeout"),
@@ -194,13 +213,15 @@ void bind_memory(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
            "Device address of a transport for kernels. Raises Unsupported where there is none.")
       .def("new_window", &TorchComm::new_window, Released(), py::arg("tensor") = py::none(),
            "A window for one-sided access. Raises Unsupported where the backend has none.")
-      .def("window_allocate",
-           [](TorchComm& self, size_t window_size, bool cpu_buf, std::optional<size_t> signal_size) {
-             return self.window_allocate(window_size, cpu_buf, signal_size.value_or(0));
-           },
-           Released(), py::arg("window_size"), py::arg("cpu_buf") = false,
-           py::arg("signal_size") = py::none(),
-           "Older form of new_window: allocates `window_size` bytes. Raises Unsupported where the backend has no windows.");
+      .def(
+          "window_allocate",
+          [](TorchComm& self, size_t window_size, bool cpu_buf, std::optional<size_t> signal_size) {
+            return self.window_allocate(window_size, cpu_buf, signal_size.value_or(0));
+          },
+          Released(), py::arg("window_size"), py::arg("cpu_buf") = false,
+          py::arg("signal_size") = py::none(),
+          "Older form of new_window: allocates `window_size` bytes. Raises Unsupported where the "
+          "backend has no windows.");
 }
 
 void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
@@ -211,37 +232,43 @@ void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<
                       "the handle is not one that all_gather_p_init returned");
     return handle.get_pointer();
   };
-  comm.def("all_gather_p_init",
-           [](TorchComm& self, at::Tensor output, const OptionalHints& hints,
-              const OptionalTimeout& timeout) {
-             AllGatherPInitOptions options{{hints.value_or(Hints{}), timeout.value_or(kNoTimeout)}};
-             return py::capsule(self.all_gather_p_init(output, options), kCapsule);
-           },
-           py::arg("output"), py::arg("hints") = py::none(), py::arg("timeout") = py::none(),
-           "Prepares a repeated all_gather into `output`. Raises Unsupported where the backend has none.")
-      .def("all_gather_p_exec",
-           [unpack](TorchComm& self, const py::capsule& handle, const at::Tensor& input, bool async_op,
-                    const OptionalHints& hints, const OptionalTimeout& timeout) {
-             AllGatherPExecOptions options{{hints.value_or(Hints{}), timeout.value_or(kNoTimeout)}};
-             void* pointer = unpack(handle);
-             py::gil_scoped_release released;
-             return self.all_gather_p_exec(pointer, input, async_op, options);
-           },
-           py::arg("handle"), py::arg("input"), py::arg("async_op"), py::arg("hints") = py::none(),
-           py::arg("timeout") = py::none(), "Runs a prepared all_gather.")
-      .def("all_gather_p_free",
-           [unpack](TorchComm& self, const py::capsule& handle) {
-             self.all_gather_p_free(unpack(handle));
-           },
-           py::arg("handle"), "Releases a prepared all_gather.");
+  comm.def(
+          "all_gather_p_init",
+          [](TorchComm& self, at::Tensor output, const OptionalHints& hints,
+             const OptionalTimeout& timeout) {
+            AllGatherPInitOptions options{{hints.value_or(Hints{}), timeout.value_or(kNoTimeout)}};
+            return py::capsule(self.all_gather_p_init(output, options), kCapsule);
+          },
+          py::arg("output"), py::arg("hints") = py::none(), py::arg("timeout") = py::none(),
+          "Prepares a repeated all_gather into `output`. Raises Unsupported where the backend has "
+          "none.")
+      .def(
+          "all_gather_p_exec",
+          [unpack](TorchComm& self, const py::capsule& handle, const at::Tensor& input,
+                   bool async_op, const OptionalHints& hints, const OptionalTimeout& timeout) {
+            AllGatherPExecOptions options{{hints.value_or(Hints{}), timeout.value_or(kNoTimeout)}};
+            void* pointer = unpack(handle);
+            py::gil_scoped_release released;
+            return self.all_gather_p_exec(pointer, input, async_op, options);
+          },
+          py::arg("handle"), py::arg("input"), py::arg("async_op"), py::arg("hints") = py::none(),
+          py::arg("timeout") = py::none(), "Runs a prepared all_gather.")
+      .def(
+          "all_gather_p_free",
+          [unpack](TorchComm& self, const py::capsule& handle) {
+            self.all_gather_p_free(unpack(handle));
+          },
+          py::arg("handle"), "Releases a prepared all_gather.");
   module.def("get_mem_allocator", &get_mem_allocator, py::arg("backend"),
-             "The allocator of a loaded backend, for torch.cuda.MemPool. Raises Unsupported where there is none.");
+             "The allocator of a loaded backend, for torch.cuda.MemPool. Raises Unsupported where "
+             "there is none.");
 }
 
 }  // namespace
 
 void bind_comm(py::module_& module) {
-  py::class_<TorchComm, std::shared_ptr<TorchComm>> comm(module, "TorchComm", R"(A group of ranks that communicate; from torchcomms.new_comm().
+  py::class_<TorchComm, std::shared_ptr<TorchComm>> comm(
+      module, "TorchComm", R"(A group of ranks that communicate; from torchcomms.new_comm().
 
 Tensors must be contiguous, of one dtype, and on a device of the backend; element counts decide, shapes
 are not compared. Every operation returns a TorchWork, synchronous ones a finished one. The caller

@@ -9,7 +9,8 @@
 namespace torch::comms::bindings {
 namespace {
 
-// Python types of the errors, by Errc. Never freed: a translator may run while the interpreter ends.
+// Python types of the errors, by Errc. Never freed: a translator may run while the interpreter
+// ends.
 std::map<Errc, PyObject*>& error_types() {
   static auto* types = new std::map<Errc, PyObject*>;
   return *types;

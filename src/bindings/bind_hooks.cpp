@@ -8,8 +8,8 @@
 namespace torch::comms::bindings {
 namespace {
 
-// What a Python pre-hook sees: copies, because a hook may keep them. Only the members that the operation
-// has are filled and shown.
+// What a Python pre-hook sees: copies, because a hook may keep them. Only the members that the
+// operation has are filled and shown.
 struct OwnedArgs {
   at::Tensor tensor, input_tensor, output_tensor;
   Tensors input_list, output_list;
@@ -153,11 +153,10 @@ void bind_hooks(py::module_& module) {
   bind_post_args<NewWindowPostHookArgs>(module, "NewWindowPostHookArgs");
   bind_post_args<BatchOpIssuePostHookArgs>(module, "BatchOpIssuePostHookArgs");
   bind_post_args<FinalizePostHookArgs>(module, "FinalizePostHookArgs");
-  for (const char* op :
-       {"Send", "Recv", "Broadcast", "AllReduce", "Reduce", "AllGather", "AllGatherV",
-        "AllGatherSingle", "ReduceScatter", "ReduceScatterV", "ReduceScatterSingle",
-        "AllToAllSingle", "AllToAllVSingle", "AllToAll", "Barrier", "Scatter", "Gather",
-        "GatherSingle"})
+  for (const char* op : {"Send", "Recv", "Broadcast", "AllReduce", "Reduce", "AllGather",
+                         "AllGatherV", "AllGatherSingle", "ReduceScatter", "ReduceScatterV",
+                         "ReduceScatterSingle", "AllToAllSingle", "AllToAllVSingle", "AllToAll",
+                         "Barrier", "Scatter", "Gather", "GatherSingle"})
     module.attr((std::string(op) + "PostHookArgs").c_str()) = module.attr("CollectivePostHookArgs");
 
   py::class_<RemovableHandle>(module, "RemovableHandle",

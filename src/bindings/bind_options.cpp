@@ -27,18 +27,23 @@ InvalidArgument naming a bad value.)")
       .def_readwrite("abort_process_on_timeout_or_error",
                      &CommOptions::abort_process_on_timeout_or_error,
                      "bool: may a failure nobody looks at end the process.")
-      .def_readwrite("timeout", &CommOptions::timeout, "timedelta: per operation, and for start-up.")
-      .def_readwrite("store", &CommOptions::store, "Rendezvous store; None: found by rank discovery.")
+      .def_readwrite("timeout", &CommOptions::timeout,
+                     "timedelta: per operation, and for start-up.")
+      .def_readwrite("store", &CommOptions::store,
+                     "Rendezvous store; None: found by rank discovery.")
       .def_readwrite("enable_reconfigure", &CommOptions::enable_reconfigure,
                      "bool: create without connecting; reconfigure() connects.")
-      .def_readwrite("name", &CommOptions::name, "str: used when new_comm is called without a name.")
+      .def_readwrite("name", &CommOptions::name,
+                     "str: used when new_comm is called without a name.")
       .def_readwrite("hints", &CommOptions::hints,
                      "dict[str, str]. Reading gives a copy: assign a dict to change it.");
 
   bind_operation_options<SendOptions>(module, "SendOptions", "Options of send.")
-      .def_readwrite("tag", &SendOptions::tag, "Messages match by (peer, tag) where the backend has tags.");
+      .def_readwrite("tag", &SendOptions::tag,
+                     "Messages match by (peer, tag) where the backend has tags.");
   bind_operation_options<RecvOptions>(module, "RecvOptions", "Options of recv.")
-      .def_readwrite("tag", &RecvOptions::tag, "Messages match by (peer, tag) where the backend has tags.");
+      .def_readwrite("tag", &RecvOptions::tag,
+                     "Messages match by (peer, tag) where the backend has tags.");
   bind_operation_options<BroadcastOptions>(module, "BroadcastOptions", "Options of broadcast.");
   bind_operation_options<AllReduceOptions>(module, "AllReduceOptions", "Options of all_reduce.");
   bind_operation_options<ReduceOptions>(module, "ReduceOptions", "Options of reduce.");
@@ -60,7 +65,8 @@ InvalidArgument naming a bad value.)")
   bind_operation_options<GatherOptions>(module, "GatherOptions", "Options of gather.");
   bind_operation_options<GatherSingleOptions>(module, "GatherSingleOptions",
                                               "Options of gather_single.");
-  bind_operation_options<BatchP2POptions>(module, "BatchP2POptions", "Options of BatchSendRecv.issue.");
+  bind_operation_options<BatchP2POptions>(module, "BatchP2POptions",
+                                          "Options of BatchSendRecv.issue.");
   bind_operation_options<AllGatherPInitOptions>(module, "AllGatherPInitOptions",
                                                 "Options of all_gather_p_init.");
   bind_operation_options<AllGatherPExecOptions>(module, "AllGatherPExecOptions",
@@ -70,7 +76,8 @@ InvalidArgument naming a bad value.)")
                                  "Who takes part after a reconfigure().")
       .def(py::init<>())
       .def(py::init([](int64_t uuid, decltype(ReconfigureOptions::handles) handles,
-                       std::optional<std::chrono::milliseconds> timeout, std::optional<Hints> hints) {
+                       std::optional<std::chrono::milliseconds> timeout,
+                       std::optional<Hints> hints) {
              ReconfigureOptions options;
              options.uuid = uuid;
              options.handles = std::move(handles);

@@ -8,14 +8,16 @@ namespace torch::comms::bindings {
 
 void bind_stores(py::module_& module) {
   using Released = py::call_guard<py::gil_scoped_release>;
-  module.def("_create_prefix_store", &createPrefixStore, Released(), py::arg("prefix"),
-             py::arg("timeout") = kStoreTimeout,
-             R"(The store at MASTER_ADDR:MASTER_PORT under `prefix`; rank 0 serves it unless the launcher does.
+  module.def(
+      "_create_prefix_store", &createPrefixStore, Released(), py::arg("prefix"),
+      py::arg("timeout") = kStoreTimeout,
+      R"(The store at MASTER_ADDR:MASTER_PORT under `prefix`; rank 0 serves it unless the launcher does.
 
 Raises CommTimeout or PeerFailed naming the address within `timeout`.)");
-  module.def("_dup_prefix_store", &dupPrefixStore, Released(), py::arg("prefix"),
-             py::arg("bootstrap_store"), py::arg("timeout") = kStoreTimeout,
-             R"(A new store under `prefix`, served by rank 0 and announced through `bootstrap_store`. Collective.
+  module.def(
+      "_dup_prefix_store", &dupPrefixStore, Released(), py::arg("prefix"),
+      py::arg("bootstrap_store"), py::arg("timeout") = kStoreTimeout,
+      R"(A new store under `prefix`, served by rank 0 and announced through `bootstrap_store`. Collective.
 
 Raises CommTimeout or PeerFailed naming the address within `timeout`.)");
 }

@@ -32,29 +32,32 @@ void bind_reduce_op(py::module_& module) {
 Constants: SUM, PRODUCT, MIN, MAX, BAND, BOR, BXOR, AVG; and PREMUL_SUM(factor).
 Compares by type and factor. AVG of integers truncates toward zero.)");
   reduce_op
-      .def(py::init<RedOpType>(), py::arg("opType"),
-           "From a RedOpType. Raises InvalidArgument for PREMUL_SUM, whose factor would be missing.")
+      .def(
+          py::init<RedOpType>(), py::arg("opType"),
+          "From a RedOpType. Raises InvalidArgument for PREMUL_SUM, whose factor would be missing.")
       .def_property_readonly("type", &ReduceOp::type, "The RedOpType.")
       .def_static(
           "PREMUL_SUM",
           [](PreMulSumFactorT factor) { return ReduceOp::make_nccl_premul_sum(std::move(factor)); },
           py::arg("factor"),
-          "Multiplies this rank's input by `factor` (a number, or a one-element tensor) before the sum.")
+          "Multiplies this rank's input by `factor` (a number, or a one-element tensor) before the "
+          "sum.")
       .def("__eq__",
            [](const ReduceOp& self, const py::object& other) {
              return py::isinstance<ReduceOp>(other) && self == other.cast<const ReduceOp&>();
            })
       .def("__hash__", &ReduceOp::hash)
       .def("__copy__", [](const ReduceOp& self) { return ReduceOp(self); })
-      .def("__deepcopy__",
-           [](const py::object& self, py::dict memo) {
-             py::object copy = py::cast(ReduceOp(self.cast<const ReduceOp&>()));
-             memo[py::int_(reinterpret_cast<uintptr_t>(self.ptr()))] = copy;
-             return copy;
-           }, py::arg("memo"))
-      .def("__repr__", [](const ReduceOp& self) {
-        return "ReduceOp." + std::string(toString(self.type()));
-      });
+      .def(
+          "__deepcopy__",
+          [](const py::object& self, py::dict memo) {
+            py::object copy = py::cast(ReduceOp(self.cast<const ReduceOp&>()));
+            memo[py::int_(reinterpret_cast<uintptr_t>(self.ptr()))] = copy;
+            return copy;
+          },
+          py::arg("memo"))
+      .def("__repr__",
+           [](const ReduceOp& self) { return "ReduceOp." + std::string(toString(self.type())); });
   for (const ReduceOp* op : {&ReduceOp::SUM, &ReduceOp::PRODUCT, &ReduceOp::MIN, &ReduceOp::MAX,
                              &ReduceOp::BAND, &ReduceOp::BOR, &ReduceOp::BXOR, &ReduceOp::AVG})
     reduce_op.attr(std::string(toString(op->type())).c_str()) =
@@ -67,7 +70,8 @@ void bind_types(py::module_& module) {
   bind_enums(module);
   bind_reduce_op(module);
   py::class_<P2POp>(module, "P2POp", "One entry of a batch: P2POp(type, tensor, peer).")
-      .def(py::init<P2POpType, at::Tensor, int>(), py::arg("type"), py::arg("tensor"), py::arg("peer"))
+      .def(py::init<P2POpType, at::Tensor, int>(), py::arg("type"), py::arg("tensor"),
+           py::arg("peer"))
       .def_readwrite("type", &P2POp::type, "P2POpType.SEND or P2POpType.RECV.")
       .def_readwrite("tensor", &P2POp::tensor, "What is sent, or received into.")
       .def_readwrite("peer", &P2POp::peer, "The other rank; checked when the batch is issued.");

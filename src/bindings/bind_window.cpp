@@ -5,7 +5,8 @@
 namespace torch::comms::bindings {
 
 void bind_window(py::module_& module) {
-  py::enum_<TorchCommWinAccessType>(module, "TorchCommWinAccessType", "How a peer's window is reached.")
+  py::enum_<TorchCommWinAccessType>(module, "TorchCommWinAccessType",
+                                    "How a peer's window is reached.")
       .value("WIN_ACCESS_TYPE_UNIFIED", TorchCommWinAccessType::WIN_ACCESS_TYPE_UNIFIED)
       .value("WIN_ACCESS_TYPE_SEPARATE", TorchCommWinAccessType::WIN_ACCESS_TYPE_SEPARATE);
   py::enum_<SignalCmpOp>(module, "SignalCmpOp", "Comparison of the older window signals.")

@@ -26,7 +26,8 @@ void PyWork::wait() {
   runWaitPostHooks();
   py::gil_scoped_acquire gil;
   if (!failure_) return;
-  // A Python error can be raised once: each wait() raises a new one around the same exception object.
+  // A Python error can be raised once: each wait() raises a new one around the same exception
+  // object.
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(failure_.ptr())), failure_.ptr());
   throw py::error_already_set();
 }
@@ -41,8 +42,8 @@ void PyWork::wait_once() {
     setStatus(WorkStatus::COMPLETED);
   } catch (py::error_already_set& error) {
     failure_ = error.value();
-    setStatus(WorkStatus::ERROR,
-              std::make_exception_ptr(CommError(Errc::kVendor, py::str(failure_).cast<std::string>())));
+    setStatus(WorkStatus::ERROR, std::make_exception_ptr(CommError(
+                                     Errc::kVendor, py::str(failure_).cast<std::string>())));
   }
 }
 
@@ -50,14 +51,16 @@ void bind_work(py::module_& module) {
   py::class_<TorchWork, c10::intrusive_ptr<TorchWork>>(module, "TorchWork", R"(One issued operation.
 
 May be dropped before completion; the operation finishes all the same.)")
-      .def("wait", &TorchWork::wait, py::call_guard<py::gil_scoped_release>(),
-           R"(CPU: blocks until the operation ended. GPU: the current stream waits, the host goes on.
+      .def(
+          "wait", &TorchWork::wait, py::call_guard<py::gil_scoped_release>(),
+          R"(CPU: blocks until the operation ended. GPU: the current stream waits, the host goes on.
 
 Raises the operation's error, every time. Repeated calls are harmless.)")
       .def("is_completed", &TorchWork::isCompleted, py::call_guard<py::gil_scoped_release>(),
            "True once the operation succeeded; False while it runs, and for a failed one.")
       .def("wait_blocking", &TorchWork::waitBlocking, py::call_guard<py::gil_scoped_release>(),
-           "Blocks the host until the operation ended. Raises Unsupported where the work has no such wait.")
+           "Blocks the host until the operation ended. Raises Unsupported where the work has no "
+           "such wait.")
       .def(
           "_set_status",
           [](TorchWork& self, WorkStatus status) {

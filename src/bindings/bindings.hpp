@@ -2,8 +2,8 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-// The binding converts, releases the GIL around anything that can block, and ends: no logic, no default that C++
-// does not have. One bind_<concept>.cpp each; module.cpp calls them in this order.
+// The binding converts, releases the GIL around anything that can block, and ends: no logic, no
+// default that C++ does not have. One bind_<concept>.cpp each; module.cpp calls them in this order.
 namespace torch::comms::bindings {
 
 namespace py = pybind11;

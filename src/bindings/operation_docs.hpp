@@ -1,9 +1,11 @@
 #pragma once
 
-// Docstrings of the operations: shapes, errors, cost. N is the number of ranks, B the bytes of one rank's tensor.
+// Docstrings of the operations: shapes, errors, cost. N is the number of ranks, B the bytes of one
+// rank's tensor.
 namespace torch::comms::bindings::docs {
 
-inline constexpr const char* kSend = R"DOC(Sends `tensor` to rank `dst`; pairs in order with its recv.
+inline constexpr const char* kSend =
+    R"DOC(Sends `tensor` to rank `dst`; pairs in order with its recv.
 
 Args:
     tensor: contiguous, any shape.
@@ -54,7 +56,8 @@ Raises:
     CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
 Cost:
     B bytes received per rank; about log2(N) steps on a tree.)DOC";
-inline constexpr const char* kAllReduce = R"DOC(Combines all ranks' tensors element by element; every rank gets the result, in place.
+inline constexpr const char* kAllReduce =
+    R"DOC(Combines all ranks' tensors element by element; every rank gets the result, in place.
 
 Args:
     tensor: contiguous, any shape, as many elements on all ranks.
@@ -71,7 +74,8 @@ Raises:
     CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
 Cost:
     2 (N - 1) / N * B bytes sent per rank on a ring.)DOC";
-inline constexpr const char* kReduce = R"DOC(As all_reduce, but the result lands in `root`'s tensor alone.
+inline constexpr const char* kReduce =
+    R"DOC(As all_reduce, but the result lands in `root`'s tensor alone.
 
 Args:
     tensor: contiguous, any shape, as many elements on all ranks; unchanged on other ranks.
@@ -89,7 +93,8 @@ Raises:
     CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
 Cost:
     about B bytes sent per rank.)DOC";
-inline constexpr const char* kAllGather = R"DOC(Gives every rank every rank's tensor: slot i of `tensor_list` becomes rank i's `tensor`.
+inline constexpr const char* kAllGather =
+    R"DOC(Gives every rank every rank's tensor: slot i of `tensor_list` becomes rank i's `tensor`.
 
 Args:
     tensor_list: N tensors, each with tensor.numel() elements, contiguous.
@@ -123,7 +128,8 @@ Raises:
     CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
 Cost:
     the sum of the other ranks' bytes received per rank.)DOC";
-inline constexpr const char* kAllGatherSingle = R"DOC(Concatenates every rank's `input` into `output`, in rank order.
+inline constexpr const char* kAllGatherSingle =
+    R"DOC(Concatenates every rank's `input` into `output`, in rank order.
 
 Args:
     output: N * input.numel() elements, contiguous.
@@ -140,7 +146,8 @@ Raises:
     CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
 Cost:
     (N - 1) * B bytes received per rank.)DOC";
-inline constexpr const char* kReduceScatter = R"DOC(Combines slot r of every rank's list; rank r gets the result.
+inline constexpr const char* kReduceScatter =
+    R"DOC(Combines slot r of every rank's list; rank r gets the result.
 
 Args:
     output: contiguous, any shape.
@@ -158,7 +165,8 @@ Raises:
     CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
 Cost:
     (N - 1) * B bytes sent per rank, B being the output's.)DOC";
-inline constexpr const char* kReduceScatterV = R"DOC(As reduce_scatter with a size of its own for each rank.
+inline constexpr const char* kReduceScatterV =
+    R"DOC(As reduce_scatter with a size of its own for each rank.
 
 Args:
     output: contiguous, any shape; as many elements as input_list[rank].
@@ -176,7 +184,8 @@ Raises:
     CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
 Cost:
     the sum of the other slots' bytes sent per rank.)DOC";
-inline constexpr const char* kReduceScatterSingle = R"DOC(Combines all ranks' `input` and gives rank r its r-th part.
+inline constexpr const char* kReduceScatterSingle =
+    R"DOC(Combines all ranks' `input` and gives rank r its r-th part.
 
 Args:
     output: contiguous, any shape.
@@ -194,7 +203,8 @@ Raises:
     CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
 Cost:
     (N - 1) * B bytes sent per rank, B being the output's.)DOC";
-inline constexpr const char* kAllToAllSingle = R"DOC(Sends part i of `input` to rank i; part i of `output` comes from rank i.
+inline constexpr const char* kAllToAllSingle =
+    R"DOC(Sends part i of `input` to rank i; part i of `output` comes from rank i.
 
 Args:
     output: as many elements as input, contiguous.
@@ -211,7 +221,8 @@ Raises:
     CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
 Cost:
     (N - 1) / N * B bytes sent and received per rank.)DOC";
-inline constexpr const char* kAllToAllVSingle = R"DOC(As all_to_all_single with row counts of its own for each pair of ranks.
+inline constexpr const char* kAllToAllVSingle =
+    R"DOC(As all_to_all_single with row counts of its own for each pair of ranks.
 
 Args:
     output: contiguous; rows as wide as the input's.
@@ -230,7 +241,8 @@ Raises:
     CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
 Cost:
     the bytes of the rows sent and received.)DOC";
-inline constexpr const char* kAllToAll = R"DOC(Sends tensor i of the input list to rank i; tensor i of the output list comes from rank i.
+inline constexpr const char* kAllToAll =
+    R"DOC(Sends tensor i of the input list to rank i; tensor i of the output list comes from rank i.
 
 Args:
     output_tensor_list: N contiguous tensors; tensor i has as many elements as rank i sends here.
@@ -247,7 +259,8 @@ Raises:
     CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
 Cost:
     the bytes of the other ranks' tensors sent and received.)DOC";
-inline constexpr const char* kBarrier = R"DOC(Returns when every rank has called it (GPU: ordered on the stream, the host goes on).
+inline constexpr const char* kBarrier =
+    R"DOC(Returns when every rank has called it (GPU: ordered on the stream, the host goes on).
 
 Args:
     async_op: False returns when the operation is done (GPU: ordered on the current stream);
@@ -280,7 +293,8 @@ Raises:
     CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
 Cost:
     (N - 1) * B bytes sent by the root.)DOC";
-inline constexpr const char* kGather = R"DOC(Collects every rank's tensor on `root`: slot i becomes rank i's `input_tensor`.
+inline constexpr const char* kGather =
+    R"DOC(Collects every rank's tensor on `root`: slot i becomes rank i's `input_tensor`.
 
 Args:
     output_tensor_list: on the root N tensors with input_tensor.numel() elements each; elsewhere ignored and untouched, may be [].

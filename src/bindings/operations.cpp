@@ -10,8 +10,9 @@
 #include "bindings/operation_docs.hpp"
 
 // The operations of TorchComm as Python methods. They use CPython's vector call directly: a general
-// dispatcher costs more than the operation itself does on small messages. One row of kOperations an operation; parsing,
-// conversion, the signature in the docstring and the call follow from the row and the C++ method's type.
+// dispatcher costs more than the operation itself does on small messages. One row of kOperations an
+// operation; parsing, conversion, the signature in the docstring and the call follow from the row
+// and the C++ method's type.
 namespace torch::comms::bindings {
 namespace {
 
@@ -34,9 +35,12 @@ struct Row {
 constexpr std::tuple kOperations{
     Row<&TorchComm::send>{"send", {{{"tensor"}, {"dst"}, {"async_op"}}}, docs::kSend},
     Row<&TorchComm::recv>{"recv", {{{"tensor"}, {"src"}, {"async_op"}}}, docs::kRecv},
-    Row<&TorchComm::broadcast>{"broadcast", {{{"tensor"}, {"root"}, {"async_op"}}}, docs::kBroadcast},
-    Row<&TorchComm::all_reduce>{"all_reduce", {{{"tensor"}, {"op"}, {"async_op"}}}, docs::kAllReduce},
-    Row<&TorchComm::reduce>{"reduce", {{{"tensor"}, {"root"}, {"op"}, {"async_op"}}}, docs::kReduce},
+    Row<&TorchComm::broadcast>{
+        "broadcast", {{{"tensor"}, {"root"}, {"async_op"}}}, docs::kBroadcast},
+    Row<&TorchComm::all_reduce>{
+        "all_reduce", {{{"tensor"}, {"op"}, {"async_op"}}}, docs::kAllReduce},
+    Row<&TorchComm::reduce>{
+        "reduce", {{{"tensor"}, {"root"}, {"op"}, {"async_op"}}}, docs::kReduce},
     Row<&TorchComm::all_gather>{
         "all_gather", {{{"tensor_list"}, {"tensor"}, {"async_op"}}}, docs::kAllGather},
     Row<&TorchComm::all_gather_v>{
@@ -67,17 +71,20 @@ constexpr std::tuple kOperations{
                                   {"async_op"}}},
                                 docs::kAllToAll},
     Row<&TorchComm::barrier>{"barrier", {{{"async_op"}}}, docs::kBarrier},
-    Row<&TorchComm::scatter>{
-        "scatter",
-        {{{"output_tensor", "output"}, {"input_tensor_list", "input_list"}, {"root"}, {"async_op"}}},
-        docs::kScatter},
-    Row<&TorchComm::gather>{
-        "gather",
-        {{{"output_tensor_list", "output_list"}, {"input_tensor", "input"}, {"root"}, {"async_op"}}},
-        docs::kGather},
-    Row<&TorchComm::gather_single>{"gather_single",
-                                   {{{"output"}, {"input"}, {"root"}, {"async_op"}}},
-                                   docs::kGatherSingle},
+    Row<&TorchComm::scatter>{"scatter",
+                             {{{"output_tensor", "output"},
+                               {"input_tensor_list", "input_list"},
+                               {"root"},
+                               {"async_op"}}},
+                             docs::kScatter},
+    Row<&TorchComm::gather>{"gather",
+                            {{{"output_tensor_list", "output_list"},
+                              {"input_tensor", "input"},
+                              {"root"},
+                              {"async_op"}}},
+                            docs::kGather},
+    Row<&TorchComm::gather_single>{
+        "gather_single", {{{"output"}, {"input"}, {"root"}, {"async_op"}}}, docs::kGatherSingle},
 };
 constexpr size_t kOperationCount = std::tuple_size_v<decltype(kOperations)>;
 
@@ -93,8 +100,8 @@ struct Signature<WorkPtr (TorchComm::*)(Parameters...)> {
 };
 
 struct Keywords {
-  std::array<PyObject*, kMaxParameters + 2> names{};   // interned; hints and timeout last
-  std::array<PyObject*, kMaxParameters + 2> older{};   // interned, or null
+  std::array<PyObject*, kMaxParameters + 2> names{};  // interned; hints and timeout last
+  std::array<PyObject*, kMaxParameters + 2> older{};  // interned, or null
 };
 
 template <size_t Index>
@@ -124,7 +131,8 @@ const Keywords& keywords() {
   return table;
 }
 
-// Which parameter `name` is, or `count`. Names in code are interned, so that identity nearly always decides.
+// Which parameter `name` is, or `count`. Names in code are interned, so that identity nearly always
+// decides.
 size_t find_parameter(const Keywords& table, size_t count, PyObject* name) {
   for (size_t i = 0; i < count; ++i)
     if (table.names[i] == name) return i;
@@ -203,7 +211,8 @@ PyObject* entry(PyObject* self, PyObject* const* args, Py_ssize_t positional,
   return nullptr;
 }
 
-// "all_reduce(self: torchcomms._comms.TorchComm, tensor: torch.Tensor, ...) -> ...", as stub generators read it.
+// "all_reduce(self: torchcomms._comms.TorchComm, tensor: torch.Tensor, ...) -> ...", as stub
+// generators read it.
 template <size_t Index, size_t... I>
 std::string signature(std::index_sequence<I...>) {
   using Types = SignatureOf<Index>;

@@ -13,9 +13,10 @@ py::function PyBackend::find(const char* method) const {
 
 py::function PyBackend::require(const char* method) const {
   if (py::function override = find(method)) return override;
-  throw CommError(Errc::kUnsupported,
-                  std::string(method) + " not implemented: this Python backend does not override it",
-                  {.comm = given_name_});
+  throw CommError(
+      Errc::kUnsupported,
+      std::string(method) + " not implemented: this Python backend does not override it",
+      {.comm = given_name_});
 }
 
 std::shared_ptr<TorchCommBackend> PyBackend::hold(py::object instance) {

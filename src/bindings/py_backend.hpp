@@ -7,8 +7,8 @@
 
 namespace torch::comms::bindings {
 
-// A backend written in Python: every call goes to the override of the same name, positionally and without
-// hints and timeout. A missing override raises CommError(kUnsupported) naming it.
+// A backend written in Python: every call goes to the override of the same name, positionally and
+// without hints and timeout. A missing override raises CommError(kUnsupported) naming it.
 class PyBackend : public TorchCommBackend {
  public:
   // The factory of backend class `type`: a new instance each time.
@@ -55,8 +55,8 @@ class PyBackend : public TorchCommBackend {
                             const AllGatherSingleOptions&) override {
     return work("all_gather_single", output, input, async_op);
   }
-  WorkPtr reduce_scatter(at::Tensor& output, const Tensors& input, const ReduceOp& op, bool async_op,
-                         const ReduceScatterOptions&) override {
+  WorkPtr reduce_scatter(at::Tensor& output, const Tensors& input, const ReduceOp& op,
+                         bool async_op, const ReduceScatterOptions&) override {
     return work("reduce_scatter", output, input, op, async_op);
   }
   WorkPtr reduce_scatter_v(at::Tensor& output, const Tensors& input, const ReduceOp& op,

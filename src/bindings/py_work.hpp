@@ -7,8 +7,8 @@ namespace torch::comms::bindings {
 
 namespace py = pybind11;
 
-// The work of a Python backend: wraps an object with wait(), which is called once, or nothing for an
-// operation that is done. Its state is the backend's to set. Construct with the GIL held.
+// The work of a Python backend: wraps an object with wait(), which is called once, or nothing for
+// an operation that is done. Its state is the backend's to set. Construct with the GIL held.
 class PyWork : public TorchWork {
  public:
   explicit PyWork(py::object waitable);

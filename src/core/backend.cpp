@@ -26,7 +26,8 @@ WorkPtr TorchCommBackend::gather_single(at::Tensor& output, const at::Tensor& in
   Tensors slots;
   if (getRank() == root) {
     const auto flat = output.view({-1});
-    for (int i = 0; i < getSize(); ++i) slots.push_back(flat.narrow(0, i * input.numel(), input.numel()));
+    for (int i = 0; i < getSize(); ++i)
+      slots.push_back(flat.narrow(0, i * input.numel(), input.numel()));
   }
   GatherOptions gather_options;
   gather_options.hints = options.hints;
@@ -109,7 +110,8 @@ void TorchCommBackend::fireGraphReplayHook(uint64_t graph_id, uint64_t replay_id
     hooks = graph_replay_hooks_;
   }
   for (const auto& [id, hook] : hooks)
-    run_guarded("graph replay", [&, &call = hook] { call(graph_id, replay_id, stream, index, event); });
+    run_guarded("graph replay",
+                [&, &call = hook] { call(graph_id, replay_id, stream, index, event); });
 }
 
 }  // namespace torch::comms

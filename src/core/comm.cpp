@@ -52,8 +52,8 @@ TorchComm::TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string back
 
 TorchComm::~TorchComm() {
   if (fork_generation_ != base::fork_generation()) {
-    // A forked child has neither the backend's threads nor a right to the parent's connections: let go of
-    // the object without running its destructor.
+    // A forked child has neither the backend's threads nor a right to the parent's connections: let
+    // go of the object without running its destructor.
     static_cast<void>(new std::shared_ptr<TorchCommBackend>(std::move(backend_)));
     return;
   }
@@ -139,7 +139,8 @@ const CommOptions& TorchComm::getOptions() const { return backend_->getOptions()
 const at::Device& TorchComm::getDevice() const { return backend_->getDevice(); }
 std::string_view TorchComm::getBackendVersion() const { return backend_->getBackendVersion(); }
 
-WorkPtr TorchComm::send(const at::Tensor& tensor, int dst, bool async_op, const SendOptions& options) {
+WorkPtr TorchComm::send(const at::Tensor& tensor, int dst, bool async_op,
+                        const SendOptions& options) {
   return run(Send{tensor, dst, async_op, options});
 }
 WorkPtr TorchComm::recv(at::Tensor& tensor, int src, bool async_op, const RecvOptions& options) {
@@ -191,7 +192,8 @@ WorkPtr TorchComm::all_to_all_v_single(at::Tensor& output, const at::Tensor& inp
                                        const Splits& output_split_sizes,
                                        const Splits& input_split_sizes, bool async_op,
                                        const AllToAllvSingleOptions& options) {
-  return run(AllToAllVSingle{output, input, output_split_sizes, input_split_sizes, async_op, options});
+  return run(
+      AllToAllVSingle{output, input, output_split_sizes, input_split_sizes, async_op, options});
 }
 WorkPtr TorchComm::all_to_all(const Tensors& output_tensor_list, const Tensors& input_tensor_list,
                               bool async_op, const AllToAllOptions& options) {
@@ -204,8 +206,8 @@ WorkPtr TorchComm::scatter(at::Tensor& output_tensor, const Tensors& input_tenso
                            bool async_op, const ScatterOptions& options) {
   return run(Scatter{output_tensor, input_tensor_list, root, async_op, options});
 }
-WorkPtr TorchComm::gather(const Tensors& output_tensor_list, const at::Tensor& input_tensor, int root,
-                          bool async_op, const GatherOptions& options) {
+WorkPtr TorchComm::gather(const Tensors& output_tensor_list, const at::Tensor& input_tensor,
+                          int root, bool async_op, const GatherOptions& options) {
   return run(Gather{output_tensor_list, input_tensor, root, async_op, options});
 }
 WorkPtr TorchComm::gather_single(at::Tensor& output, const at::Tensor& input, int root,
@@ -265,8 +267,8 @@ TorchComm::AllGatherPHandle TorchComm::all_gather_p_init(at::Tensor& output,
                                                          const AllGatherPInitOptions& options) {
   return backend_->all_gather_p_init(output, options);
 }
-WorkPtr TorchComm::all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& input, bool async_op,
-                                     const AllGatherPExecOptions& options) {
+WorkPtr TorchComm::all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& input,
+                                     bool async_op, const AllGatherPExecOptions& options) {
   return backend_->all_gather_p_exec(handle, input, async_op, options);
 }
 void TorchComm::all_gather_p_free(AllGatherPHandle handle) { backend_->all_gather_p_free(handle); }
@@ -319,8 +321,8 @@ std::unique_ptr<RemovableHandle> TorchComm::registerGraphReplayHook(GraphReplayH
 
 std::shared_ptr<TorchComm> new_comm(const std::string& backend, at::Device device,
                                     const std::string& name, const CommOptions& options) {
-  return TorchComm::wrap(
-      TorchCommFactory::get().create_backend(backend, device, name, options), backend);
+  return TorchComm::wrap(TorchCommFactory::get().create_backend(backend, device, name, options),
+                         backend);
 }
 
 std::shared_ptr<c10::Allocator> get_mem_allocator(const std::string& backend) {

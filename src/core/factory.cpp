@@ -55,20 +55,23 @@ std::shared_ptr<TorchCommBackend> TorchCommFactory::create_backend(const std::st
                                                                    const std::string& comm_name,
                                                                    const CommOptions& options) {
   if (options.timeout < std::chrono::milliseconds::zero())
-    throw CommError(Errc::kInvalidArgument,
-                    "timeout is " + std::to_string(options.timeout.count()) + " ms; it must not be negative",
-                    {.op = "new_comm", .comm = comm_name});
+    throw CommError(
+        Errc::kInvalidArgument,
+        "timeout is " + std::to_string(options.timeout.count()) + " ms; it must not be negative",
+        {.op = "new_comm", .comm = comm_name});
   base::require_log_level();
   auto backend = instantiate(name);
   if (options.enable_reconfigure && !backend->supportsReconfigure())
-    throw CommError(Errc::kUnsupported,
-                    "enable_reconfigure=True: reconfigure not implemented by backend '" + name + "'",
-                    {.op = "new_comm", .comm = comm_name});
+    throw CommError(
+        Errc::kUnsupported,
+        "enable_reconfigure=True: reconfigure not implemented by backend '" + name + "'",
+        {.op = "new_comm", .comm = comm_name});
   backend->init(device, comm_name, options);
   return backend;
 }
 
-void TorchCommFactory::register_allocator_factory(const std::string& name, AllocatorFactory factory) {
+void TorchCommFactory::register_allocator_factory(const std::string& name,
+                                                  AllocatorFactory factory) {
   std::lock_guard lock(mutex_);
   allocator_factories_.try_emplace(name, std::move(factory));
 }
@@ -78,7 +81,8 @@ std::shared_ptr<c10::Allocator> TorchCommFactory::get_allocator(const std::strin
   if (const auto found = allocators_.find(name); found != allocators_.end()) return found->second;
   const auto factory = allocator_factories_.find(name);
   if (factory == allocator_factories_.end())
-    throw CommError(Errc::kUnsupported, "backend '" + name + "' has no memory allocator, or is not loaded",
+    throw CommError(Errc::kUnsupported,
+                    "backend '" + name + "' has no memory allocator, or is not loaded",
                     {.op = "get_mem_allocator"});
   return allocators_[name] = factory->second();
 }

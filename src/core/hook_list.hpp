@@ -10,8 +10,8 @@
 
 namespace torch::comms {
 
-// Callbacks of one kind, in order of registration. A callback may add or remove callbacks, itself too:
-// the change holds from the next call on. Any thread.
+// Callbacks of one kind, in order of registration. A callback may add or remove callbacks, itself
+// too: the change holds from the next call on. Any thread.
 template <class Function>
 class HookList {
  public:

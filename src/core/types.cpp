@@ -9,22 +9,33 @@ namespace torch::comms {
 namespace {
 
 constexpr std::array<std::string_view, kOpNameCount> kOpNames = {
-    "send",           "recv",
-    "broadcast",      "all_reduce",
-    "reduce",         "all_gather",
-    "all_gather_v",   "all_gather_single",
-    "reduce_scatter", "reduce_scatter_v",
-    "reduce_scatter_single", "all_to_all_single",
-    "all_to_all_v_single",   "all_to_all",
-    "barrier",        "scatter",
-    "gather",         "gather_single",
-    "split",          "new_window",
-    "batch_op_issue", "finalize",
+    "send",
+    "recv",
+    "broadcast",
+    "all_reduce",
+    "reduce",
+    "all_gather",
+    "all_gather_v",
+    "all_gather_single",
+    "reduce_scatter",
+    "reduce_scatter_v",
+    "reduce_scatter_single",
+    "all_to_all_single",
+    "all_to_all_v_single",
+    "all_to_all",
+    "barrier",
+    "scatter",
+    "gather",
+    "gather_single",
+    "split",
+    "new_window",
+    "batch_op_issue",
+    "finalize",
 };
 constexpr std::array<std::string_view, 5> kStatusNames = {"NOT_STARTED", "INPROGRESS", "COMPLETED",
                                                           "TIMEDOUT", "ERROR"};
-constexpr std::array<std::string_view, 9> kReduceNames = {"SUM",  "PRODUCT", "MIN",        "MAX", "BAND",
-                                                          "BOR",  "BXOR",    "PREMUL_SUM", "AVG"};
+constexpr std::array<std::string_view, 9> kReduceNames = {
+    "SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM", "AVG"};
 
 }  // namespace
 

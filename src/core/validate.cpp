@@ -9,7 +9,8 @@
 namespace torch::comms {
 namespace {
 
-// What an argument is called in a message: "tensor", or "tensor_list[3]". Text only when it is needed.
+// What an argument is called in a message: "tensor", or "tensor_list[3]". Text only when it is
+// needed.
 struct Name {
   Name(const char* what, size_t index = kWhole)  // NOLINT(google-explicit-constructor)
       : what(what), index(index) {}
@@ -63,9 +64,8 @@ class Checker {
       refuse(what.text() + " is on device " + tensor.device().str() + ", backend '" +
              comm_.backend + "' takes " + device_list());
     if (!comm_.capabilities.has(tensor.scalar_type()))
-      refuse(Errc::kUnsupported, what.text() + " has dtype " +
-                                     c10::toString(tensor.scalar_type()) + ", which backend '" +
-                                     comm_.backend + "' does not have");
+      refuse(Errc::kUnsupported, what.text() + " has dtype " + c10::toString(tensor.scalar_type()) +
+                                     ", which backend '" + comm_.backend + "' does not have");
     if (!strict()) return;
     if (tensor.layout() != at::kStrided)
       refuse(what.text() + " has a sparse layout; only dense (strided) tensors are allowed");
@@ -82,9 +82,8 @@ class Checker {
 
   void same_dtype(Name what_a, const at::Tensor& a, Name what_b, const at::Tensor& b) const {
     if (strict() && a.scalar_type() != b.scalar_type())
-      refuse(what_a.text() + " has dtype " + c10::toString(a.scalar_type()) + ", " +
-             what_b.text() + " has " +
-             c10::toString(b.scalar_type()) + "; they must be the same");
+      refuse(what_a.text() + " has dtype " + c10::toString(a.scalar_type()) + ", " + what_b.text() +
+             " has " + c10::toString(b.scalar_type()) + "; they must be the same");
   }
 
   // A list with one tensor a rank, of `other`'s dtype.
@@ -100,8 +99,7 @@ class Checker {
   }
 
   // `relation` says in words what is expected: "as", "ranks times" ...
-  void elements(Name what, int64_t seen, const char* relation, Name other,
-                int64_t expected) const {
+  void elements(Name what, int64_t seen, const char* relation, Name other, int64_t expected) const {
     if (strict() && seen != expected)
       refuse(what.text() + " has " + std::to_string(seen) + " elements, expected " +
              std::to_string(expected) + " (" + relation + " " + other.text() + ")");
@@ -128,8 +126,8 @@ class Checker {
     const auto named = [&] { return "reduction " + std::string(toString(op.type())); };
     if (!comm_.capabilities.has(op.type()))
       refuse(Errc::kUnsupported, "backend '" + comm_.backend + "' has no " + named());
-    const bool bitwise = op.type() == RedOpType::BAND || op.type() == RedOpType::BOR ||
-                         op.type() == RedOpType::BXOR;
+    const bool bitwise =
+        op.type() == RedOpType::BAND || op.type() == RedOpType::BOR || op.type() == RedOpType::BXOR;
     if (bitwise && !c10::isIntegralType(dtype, /*includeBool=*/true))
       refuse(named() + " is not defined for dtype " + c10::toString(dtype) +
              "; bitwise reductions take integers and bool");
@@ -161,7 +159,8 @@ class Checker {
     if (std::holds_alternative<double>(factor)) {
       if (integral)
         refuse(std::string("PREMUL_SUM with a number as factor is not defined for dtype ") +
-               c10::toString(dtype) + "; use floating-point data, or a tensor factor of that dtype");
+               c10::toString(dtype) +
+               "; use floating-point data, or a tensor factor of that dtype");
       return;
     }
     const auto& tensor = std::get<at::Tensor>(factor);

@@ -16,8 +16,9 @@ struct CommFacts {
   const std::string& name;
 };
 
-// Throws CommError before anything is sent: kInvalidArgument for a wrong root, peer, tensor, list or size,
-// kUnsupported for an operation, dtype, device or reduction that the backend lacks. Names the value seen and what is allowed.
+// Throws CommError before anything is sent: kInvalidArgument for a wrong root, peer, tensor, list
+// or size, kUnsupported for an operation, dtype, device or reduction that the backend lacks. Names
+// the value seen and what is allowed.
 void validate(const Send& op, const CommFacts& comm);
 void validate(const Recv& op, const CommFacts& comm);
 void validate(const Broadcast& op, const CommFacts& comm);

@@ -98,9 +98,7 @@ void TorchWork::forceStatus(WorkStatus to) noexcept {
 
 bool TorchWork::waitForTerminal(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
-  const auto terminal = [this] {
-    return isTerminal(status()) && !(hooks_ && hooks_->ending);
-  };
+  const auto terminal = [this] { return isTerminal(status()) && !(hooks_ && hooks_->ending); };
   if (limit == std::chrono::milliseconds::max()) {
     ended_.wait(lock, terminal);
     return true;

@@ -27,8 +27,8 @@ struct Event {
 
 // The last `capacity` events of the process, always on. Bounded: the oldest are overwritten.
 //
-// Threads: record() and read() from any thread, without a lock. A slot that is being written when another
-// writer or a reader comes by is skipped, never torn; skipped writes are counted.
+// Threads: record() and read() from any thread, without a lock. A slot that is being written when
+// another writer or a reader comes by is skipped, never torn; skipped writes are counted.
 class TC_API EventRing {
  public:
   // `capacity` is rounded up to a power of two, at least 2.
@@ -55,8 +55,9 @@ class TC_API EventRing {
  private:
   static constexpr size_t kNames = 4096;
   static constexpr size_t kWords = 15;
-  // `stamp` is 2 * index + 1 while the event `index` is written and 2 * index + 2 once it is whole. The payload is in
-  // atomic words so that a reader racing with a writer is defined behaviour; the stamp tells it to drop what it read.
+  // `stamp` is 2 * index + 1 while the event `index` is written and 2 * index + 2 once it is whole.
+  // The payload is in atomic words so that a reader racing with a writer is defined behaviour; the
+  // stamp tells it to drop what it read.
   struct alignas(128) Slot {
     std::atomic<uint64_t> stamp{0};
     std::array<std::atomic<uint64_t>, kWords> words{};

@@ -10,8 +10,8 @@
 
 namespace torch::comms {
 
-// What kind of failure a CommError is. One row each in docs/concepts/errors.md; the Python exception
-// types are made from the same table (errc_rows() in src/base/error.cpp).
+// What kind of failure a CommError is. One row each in docs/concepts/errors.md; the Python
+// exception types are made from the same table (errc_rows() in src/base/error.cpp).
 enum class Errc : uint8_t {
   kInvalidArgument,     // the call itself is wrong; nothing was sent
   kOutOfRange,          // a number does not fit or lies outside its range
@@ -41,8 +41,8 @@ struct Context {
   uint64_t seq = 0;  // sequence number of the operation in its communicator; 0: none
 };
 
-// The one C++ exception of the library. `what()` is "<op> on '<comm>' (rank R, peer P, seq S): <why>";
-// `why()` is the reason alone. Internal errors also carry the source line.
+// The one C++ exception of the library. `what()` is "<op> on '<comm>' (rank R, peer P, seq S):
+// <why>"; `why()` is the reason alone. Internal errors also carry the source line.
 class TC_API CommError : public std::runtime_error {
  public:
   CommError(Errc code, std::string why, Context context = {},

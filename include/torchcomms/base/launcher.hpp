@@ -14,8 +14,8 @@ struct LauncherVariables {
   const char* rank;
   std::vector<const char*> sizes;  // the first that is set counts
   const char* local_rank;
-  const char* local_size;         // "" where the launcher gives none
-  std::vector<const char*> job;   // all that are set, joined, are the job's id
+  const char* local_size;        // "" where the launcher gives none
+  std::vector<const char*> job;  // all that are set, joined, are the job's id
 };
 
 // The launchers that are known, in the order in which they are looked at.

@@ -97,7 +97,8 @@ WorkPtr TorchCommFake::batch_op_issue(const std::vector<P2POp>& ops, bool, const
 WorkPtr TorchCommFake::broadcast(at::Tensor& tensor, int root, bool, const BroadcastOptions&) {
   return done(OpName::broadcast, root, tensor.numel());
 }
-WorkPtr TorchCommFake::all_reduce(at::Tensor& tensor, const ReduceOp&, bool, const AllReduceOptions&) {
+WorkPtr TorchCommFake::all_reduce(at::Tensor& tensor, const ReduceOp&, bool,
+                                  const AllReduceOptions&) {
   return done(OpName::all_reduce, -1, tensor.numel());
 }
 WorkPtr TorchCommFake::reduce(at::Tensor& tensor, int root, const ReduceOp&, bool,

@@ -11,8 +11,9 @@
 
 namespace torch::comms {
 
-// Moves nothing, completes everything at once, on tensors of any device, and remembers the last calls. For unit tests
-// and dry runs: sizes and layouts are not checked. Rank 0 of 1, unless the hints `fake::rank` and `fake::size` say other.
+// Moves nothing, completes everything at once, on tensors of any device, and remembers the last
+// calls. For unit tests and dry runs: sizes and layouts are not checked. Rank 0 of 1, unless the
+// hints `fake::rank` and `fake::size` say other.
 //
 // The test aids may be called from the thread that uses the communicator.
 class TC_API TorchCommFake : public TorchCommBackend {

@@ -61,8 +61,12 @@ TEST(CommOptions, EqualityLooksAtAbortTimeoutAndHints) {
 
 TEST(Hints, AreTypedWhenTheyAreRead) {
   CommOptions options;
-  options.hints = {{"yes", "True"}, {"bad", "maybe"}, {"n", "12"}, {"neg", "-1"},
-                   {"big", "99999999999999999999999"}, {"text", "x"}};
+  options.hints = {{"yes", "True"},
+                   {"bad", "maybe"},
+                   {"n", "12"},
+                   {"neg", "-1"},
+                   {"big", "99999999999999999999999"},
+                   {"text", "x"}};
   EXPECT_TRUE(options.getHint<bool>("yes", false));
   EXPECT_TRUE(options.getHint<bool>("absent", true));
   EXPECT_EQ(options.getHint<size_t>("n", 0), 12u);

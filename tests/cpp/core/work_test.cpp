@@ -110,7 +110,9 @@ TEST(WorkThread, RunsTheBodyAndCompletes) {
 
 TEST(WorkThread, DroppingItWaitsForTheBody) {
   std::atomic<int> ran{0};
-  { const auto work = c10::make_intrusive<TorchWorkThread>([&] { ran = 1; }); }
+  {
+    const auto work = c10::make_intrusive<TorchWorkThread>([&] { ran = 1; });
+  }
   EXPECT_EQ(ran.load(), 1);
 }
 

@@ -1,5 +1,5 @@
-// A backend in a shared library, as somebody outside the project would write one. Built several times: right, and wrong
-// in one way each.
+// A backend in a shared library, as somebody outside the project would write one. Built several
+// times: right, and wrong in one way each.
 #include <torchcomms/factory.hpp>
 
 #include "backends/fake/fake_backend.hpp"

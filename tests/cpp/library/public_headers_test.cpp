@@ -1,4 +1,5 @@
-// Every public header, by the name and by the older path, in one program outside the project's rooms.
+// Every public header, by the name and by the older path, in one program outside the project's
+// rooms.
 #include <comms/torchcomms/TorchComm.hpp>
 #include <comms/torchcomms/TorchCommBackend.hpp>
 #include <comms/torchcomms/TorchCommBatch.hpp>

@@ -156,9 +156,8 @@ TEST(Path, AHookMayAttachToTheWorkItIsShown) {
 TEST(Batch, HooksAreToldHowManyOperationsItHas) {
   const auto comm = make_comm({{"fake::size", "2"}});
   size_t seen = 0;
-  comm->registerPreHook([&](size_t, const PreHookArgs& args) {
-    seen = std::get<BatchOpIssue>(args).num_ops;
-  });
+  comm->registerPreHook(
+      [&](size_t, const PreHookArgs& args) { seen = std::get<BatchOpIssue>(args).num_ops; });
   auto batch = comm->batch_op_create();
   EXPECT_EQ(error_of([&] { batch.issue(false); }).first, Errc::kInvalidArgument);
   batch.send(at::ones({1}), 1);
