@@ -24,6 +24,11 @@ foreach(name IN LISTS rooms_with_objects)
   target_compile_definitions(${test} PRIVATE $<TARGET_PROPERTY:${id},COMPILE_DEFINITIONS>)
   target_include_directories(${test} PRIVATE "${PROJECT_SOURCE_DIR}/tests/cpp"
     $<TARGET_PROPERTY:${id},INCLUDE_DIRECTORIES>)
+  get_target_property(precompiled ${id} PRECOMPILE_HEADERS)
+  if(precompiled)
+    target_precompile_headers(${test} REUSE_FROM ${id})
+    target_compile_options(${test} PRIVATE -fPIC) # the same as its room: a program has -fPIE
+  endif()
   tc_link_rooms(${test} ${rooms})
   add_test(NAME ${test} COMMAND ${test})
   # A test that hangs is a failed test; the sanitizers slow everything by 2 to 15 times.

@@ -64,6 +64,7 @@ def main() -> int:
         if mark.exists():
             return True
         command = [PROGRAM, "-quiet", "-p", DATABASE, *(["-fix"] if args.fix else []), file]
+        command += ["--extra-arg=-Wno-ignored-gch"]  # g++ made the precompiled headers
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             mark.touch()
