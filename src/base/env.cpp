@@ -33,7 +33,7 @@ std::optional<bool> parse_bool(std::string_view text) {
 }
 
 template <class T>
-std::optional<T> parse_number(std::string_view text) {
+std::optional<T> parse_number(const std::string& text) {
   T value{};
   const auto end = text.data() + text.size();
   const auto [stop, code] = std::from_chars(text.data(), end, value);

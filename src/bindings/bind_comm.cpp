@@ -123,7 +123,7 @@ Raises CommFinalized on a second call (not for `fake` and Python backends), and 
       .def("__copy__", [](py::object self) { return self; })
       .def(
           "__deepcopy__",
-          [](py::object self, py::dict memo) {
+          [](py::object self, const py::dict& memo) {
             memo[py::int_(reinterpret_cast<uintptr_t>(self.ptr()))] = self;
             return self;
           },

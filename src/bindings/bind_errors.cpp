@@ -53,6 +53,7 @@ void raise(const CommError& error) {
   PyErr_SetObject(type.ptr(), exception.ptr());
 }
 
+// pybind11 gives the signature.  NOLINTNEXTLINE(performance-unnecessary-value-param)
 void translate(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);

@@ -50,7 +50,7 @@ Compares by type and factor. AVG of integers truncates toward zero.)");
       .def("__copy__", [](const ReduceOp& self) { return ReduceOp(self); })
       .def(
           "__deepcopy__",
-          [](const py::object& self, py::dict memo) {
+          [](const py::object& self, const py::dict& memo) {
             py::object copy = py::cast(ReduceOp(self.cast<const ReduceOp&>()));
             memo[py::int_(reinterpret_cast<uintptr_t>(self.ptr()))] = copy;
             return copy;

@@ -86,7 +86,7 @@ at::Tensor as_numbers(const at::Tensor& prepared, const ReductionPlan& plan) {
   return typed(prepared, c10::toComplexType(prepared.scalar_type()));
 }
 
-void multiply(at::Tensor numbers, const PreMulSumFactorT& factor) {
+void multiply(const at::Tensor& numbers, const PreMulSumFactorT& factor) {
   if (const auto* number = std::get_if<double>(&factor)) {
     numbers.mul_(*number);
     return;

@@ -14,7 +14,7 @@ namespace {
 
 // Up to here one exchange, which sends the own part to each rank from memory of its own, beats a
 // broadcast a rank.
-constexpr int64_t kExchangeUpTo = 256 * 1024;  // bytes of all copies together
+constexpr int64_t kExchangeUpTo = int64_t{256} * 1024;  // bytes of all copies together
 
 int64_t row_bytes(const at::Tensor& tensor) {
   const auto rows = tensor.dim() > 0 ? tensor.size(0) : 1;

@@ -135,6 +135,7 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
   child->options_.store =
       c10::make_intrusive<c10d::PrefixStore>("split/" + joined_with_commas(ranks), store_);
   std::vector<int> global_ranks;
+  global_ranks.reserve(ranks.size());
   for (const int rank : ranks) global_ranks.push_back(ranks_[static_cast<size_t>(rank)]);
 
   const auto child_name =

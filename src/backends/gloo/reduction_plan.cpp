@@ -48,7 +48,7 @@ constexpr Row kRows[] = {
     {ScalarType::ComplexDouble, Kind::kComplex, ScalarType::Double, ScalarType::ComplexDouble},
 };
 
-constexpr int64_t kConvertUpTo = 64 * 1024;  // bytes: below, latency costs more than twice the data
+constexpr int64_t kConvertUpTo = int64_t{64} * 1024;  // bytes: less costs latency, not data
 
 const Row* find_row(ScalarType dtype) {
   for (const auto& row : kRows)

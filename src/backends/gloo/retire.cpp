@@ -54,7 +54,7 @@ void retire(std::unique_ptr<Group> group, bool may_block) {
     --retiring().count;
     retiring().fewer.notify_all();
   };
-  group.release();
+  static_cast<void>(group.release());
   try {
     std::thread(end).detach();
   } catch (const std::system_error&) {
