@@ -19,9 +19,8 @@ enum class Addition : uint8_t {
 };
 
 // What the dearest rank pays, each number for itself: the largest over all ranks, in elements.
-// Exact when no block or chunk is empty (an empty message is not sent, so that it can be less), and
-// where a summary does not say "at most". The cost of an all_to_all with given counts is this
-// rank's own, for no rank knows more.
+// Exact, but for messages where blocks or chunks are empty: an empty message is not sent. The cost
+// of an all_to_all with given counts is this rank's own, for no rank knows more.
 struct Cost {
   int64_t steps = 0;
   int64_t messages = 0;  // sent
@@ -43,6 +42,8 @@ struct Algorithm {
   // Rank r does what rank 0 does, with every peer r further around the ring, and as much of it when
   // all blocks are equal: who looks at one rank has seen them all.
   bool rotates = false;
+  // cost() may be a little more than what is paid, unless everything can be cut evenly.
+  bool cost_is_bound = false;
 
   // "" when this algorithm can do `problem`, else what is missing, to go after "ring: ". All ranks
   // of an operation get the same answer.

@@ -78,7 +78,7 @@ const Algorithm kAllGatherPipelinedRing{
     .name = "pipelined_ring",
     .summary =
         "ring in chunks: what a step passes on came a whole hop of chunks earlier, so that hops "
-        "overlap; messages: at most",
+        "overlap",
     .source = "bucket algorithm (Chan et al. 2007), in chunks",
     .rotates = true,
     .rules = {

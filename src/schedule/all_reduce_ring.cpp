@@ -83,10 +83,11 @@ const Algorithm kAllReduceRings{
     .name = "rings",
     .summary =
         "options.rings rings at once, each crossing hosts at another local rank: all NICs of a "
-        "host carry data; at most",
+        "host carry data",
     .source = "ring (Patarasuk & Yuan 2009) over several host orders",
     .addition = Addition::kFixed,
     .order = "in each ring's part as in ring, by position in that ring",
+    .cost_is_bound = true,
     .rules = {.why_not = rings_why_not, .steps = steps, .step = rings_step, .cost = rings_cost}};
 
 }  // namespace torch::comms::schedule

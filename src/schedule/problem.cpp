@@ -82,7 +82,8 @@ Problem checked(Problem problem) {
   };
   outside("rank", problem.rank);
   outside("root", problem.root);
-  if (problem.blocks.smallest() < 0 || problem.arriving.smallest() < 0)
+  if (problem.blocks.smallest() < 0 || problem.blocks.total() < 0 ||
+      problem.arriving.smallest() < 0)
     throw std::invalid_argument("a negative number of elements");
   if (problem.blocks.parts() != problem.size ||
       (problem.arriving.parts() != 0 && problem.arriving.parts() != problem.size))

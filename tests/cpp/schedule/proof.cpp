@@ -156,10 +156,9 @@ std::string wrong_cost(const Algorithm& algorithm, const Case& what, const Probl
     some_empty |= problems[rank].blocks.smallest() == 0 && what.operation != Operation::kBarrier;
   }
   const Cost formula = dearest(formulas), paid = dearest(report.paid);
-  const bool at_most = algorithm.summary.find("at most") != std::string_view::npos;
   Cost compared = paid;
   if (some_empty && paid.messages <= formula.messages) compared.messages = formula.messages;
-  if (at_most && what.count % (int64_t{what.size} * what.options.rings) != 0) {
+  if (algorithm.cost_is_bound && what.count % (int64_t{what.size} * what.options.rings) != 0) {
     for (auto number : {&Cost::sent, &Cost::received, &Cost::reduced})
       if (paid.*number <= formula.*number &&
           paid.*number + 2 * what.options.rings >= formula.*number)
