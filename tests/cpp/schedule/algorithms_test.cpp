@@ -6,7 +6,12 @@
 namespace torch::comms::schedule {
 namespace {
 
+#ifdef __SANITIZE_THREAD__
+constexpr int kMostRanks = 24;  // one thread and many accesses: nothing to find, and slow
+#else
 constexpr int kMostRanks = 64;
+#endif
+constexpr int kFewRanks = 20;  // up to which every case is tried with every number of ranks
 
 bool rooted(Operation operation) {
   return operation == Operation::kBroadcast || operation == Operation::kReduce ||
@@ -45,7 +50,7 @@ TEST_P(EveryAlgorithm, IsRightForAnyCount) {
     if (operation == Operation::kBarrier) counts = {0};
     // Many ranks take turns with the counts.
     for (size_t i = 0; i < counts.size(); ++i)
-      if (size <= 20 || i == size % counts.size() || i + 1 == counts.size())
+      if (size <= kFewRanks || i == size % counts.size())
         prove({operation, size, counts[i], size / 3});
     if (HasFatalFailure()) return;
   }
@@ -72,6 +77,10 @@ TEST_P(EveryAlgorithm, IsRightForBlocksOfDifferentSizes) {
 
 TEST_P(EveryAlgorithm, IsRightForAnyChunk) {
   const Operation operation = GetParam()->operation;
+  const auto steps = [&](int64_t chunk) {
+    return GetParam()->steps(Problems({operation, 3, 12, 0, {.chunk = chunk}})[0]);
+  };
+  if (steps(0) == steps(1)) return;  // it does not work in chunks
   for (int size = 2; size <= kMostRanks; size += size < 10 ? 1 : 9)
     for (const int64_t chunk : {1, 4, 5, 100}) {
       prove({operation, size, 12, 1, {.chunk = chunk}});
@@ -81,14 +90,15 @@ TEST_P(EveryAlgorithm, IsRightForAnyChunk) {
 
 TEST_P(EveryAlgorithm, IsRightForAnyNumberOfHostsAndRings) {
   if (GetParam()->name != "two_level" && GetParam()->name != "rings") return;
-  for (int size = 1; size <= kMostRanks; ++size)
+  for (int size = 1; size <= kMostRanks; size += size < kFewRanks ? 1 : 4)
     for (int local_size = 1; local_size <= size; ++local_size) {
       if (size % local_size != 0) continue;
       const int rings = 1 + size % (local_size + 1);
       const Options options{.local_size = local_size, .rings = rings};
       prove({Operation::kAllReduce, size, size + local_size - 1, 0, options});
       // Cut evenly, so that what is paid is known exactly.
-      if (size <= 20) prove({Operation::kAllReduce, size, int64_t{size} * rings, 0, options});
+      if (size <= kFewRanks)
+        prove({Operation::kAllReduce, size, int64_t{size} * rings, 0, options});
       if (HasFatalFailure()) return;
     }
 }
