@@ -48,10 +48,9 @@ struct Action {
 // - A transfer is done when its memory may be used again: a send need not have arrived.
 // - No transfer of a step touches what another one of the step writes.
 // - Messages meet in the same step: what rank a sends rank b in step t, b receives in its step t.
-// - All that one rank sends another in one step is one message: the elements of the sends in the
-// order
-//   of the list. The receiving actions take it apart in the order of their list, with cuts of their
-//   own; only the totals agree. So non-contiguous data is one message, not many.
+// - All that one rank sends another in one step is one message: the elements of its sends to it, in
+//   the order of the list. The receiving actions take it apart in the order of their list, with
+//   cuts of their own; only the totals agree. So data in pieces is one message, not many.
 // - An operand of a reduction or the source of a copy is the target itself, or disjoint from it.
 //
 // A peer's step is a pure function, too. So a rank on a one-sided link finds where its message

@@ -53,7 +53,7 @@ int64_t pipelined_ring_steps(const Problem& p) { return (p.size - 1) * chunks_of
 
 }  // namespace
 
-const Algorithm kAllGatherDirect{
+constinit const Algorithm kAllGatherDirect{
     .operation = Operation::kAllGather,
     .name = "direct",
     .summary = "everybody sends its block to everybody: one hop; best on one host",
@@ -63,7 +63,7 @@ const Algorithm kAllGatherDirect{
               .step = direct_step,
               .cost = direct_cost}};
 
-const Algorithm kAllGatherRing{
+constinit const Algorithm kAllGatherRing{
     .operation = Operation::kAllGather,
     .name = "ring",
     .summary = "blocks go around the ring, neighbours only; large blocks between hosts",
@@ -73,7 +73,7 @@ const Algorithm kAllGatherRing{
               .step = ring_step,
               .cost = ring_cost}};
 
-const Algorithm kAllGatherPipelinedRing{
+constinit const Algorithm kAllGatherPipelinedRing{
     .operation = Operation::kAllGather,
     .name = "pipelined_ring",
     .summary =

@@ -86,7 +86,7 @@ Cost doubling_cost(const Problem& p) {
 
 }  // namespace
 
-const Algorithm kAllGatherBruck{
+constinit const Algorithm kAllGatherBruck{
     .operation = Operation::kAllGather,
     .name = "bruck",
     .summary = "doubles what a rank has in each round, for any number of ranks; small blocks",
@@ -97,7 +97,7 @@ const Algorithm kAllGatherBruck{
               .step = bruck_step,
               .cost = bruck_cost}};
 
-const Algorithm kAllGatherDoubling{
+constinit const Algorithm kAllGatherDoubling{
     .operation = Operation::kAllGather,
     .name = "doubling",
     .summary =

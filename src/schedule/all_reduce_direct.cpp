@@ -38,7 +38,7 @@ Cost two_shot_cost(const Problem& p) {
 
 }  // namespace
 
-const Algorithm kAllReduceOneShot{
+constinit const Algorithm kAllReduceOneShot{
     .operation = Operation::kAllReduce,
     .name = "one_shot",
     .summary = "everybody sends everything to everybody and adds for itself: one hop; tiny vectors",
@@ -53,7 +53,7 @@ const Algorithm kAllReduceOneShot{
               .cost = one_shot_cost,
               .scratch = [](const Problem& p) { return (p.size - 1) * p.count(); }}};
 
-const Algorithm kAllReduceTwoShot{
+constinit const Algorithm kAllReduceTwoShot{
     .operation = Operation::kAllReduce,
     .name = "two_shot",
     .summary =

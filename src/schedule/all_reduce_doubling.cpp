@@ -117,7 +117,7 @@ Cost halving_cost(const Problem& p) {
 
 }  // namespace
 
-const Algorithm kAllReduceDoubling{
+constinit const Algorithm kAllReduceDoubling{
     .operation = Operation::kAllReduce,
     .name = "doubling",
     .summary =
@@ -131,7 +131,7 @@ const Algorithm kAllReduceDoubling{
         .cost = doubling_cost,
         .scratch = [](const Problem& p) { return Fold(p.size).in_core(p.rank) ? p.count() : 0; }}};
 
-const Algorithm kAllReduceHalving{
+constinit const Algorithm kAllReduceHalving{
     .operation = Operation::kAllReduce,
     .name = "halving",
     .summary =

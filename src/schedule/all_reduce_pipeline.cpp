@@ -39,7 +39,7 @@ Cost chain_cost(const Problem& p) {
 
 }  // namespace
 
-const Algorithm kAllReduceTree{
+constinit const Algorithm kAllReduceTree{
     .operation = Operation::kAllReduce,
     .name = "tree",
     .summary = "binomial reduce to rank 0 and broadcast from it, in chunks; few messages in all",
@@ -51,7 +51,7 @@ const Algorithm kAllReduceTree{
         .step = tree_step,
         .cost = tree_cost}};
 
-const Algorithm kAllReduceChain{
+constinit const Algorithm kAllReduceChain{
     .operation = Operation::kAllReduce,
     .name = "chain",
     .summary =

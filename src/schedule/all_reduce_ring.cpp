@@ -65,7 +65,7 @@ Cost rings_cost(const Problem& p) {
 
 }  // namespace
 
-const Algorithm kAllReduceRing{
+constinit const Algorithm kAllReduceRing{
     .operation = Operation::kAllReduce,
     .name = "ring",
     .summary = "least data for large vectors; latency grows with the number of ranks",
@@ -78,7 +78,7 @@ const Algorithm kAllReduceRing{
                          Step& out) { ring_step(rank_ring(p.rank, p.size), p.blocks, t, out); },
               .cost = [](const Problem& p) { return ring_cost(p.blocks); }}};
 
-const Algorithm kAllReduceRings{
+constinit const Algorithm kAllReduceRings{
     .operation = Operation::kAllReduce,
     .name = "rings",
     .summary =

@@ -69,7 +69,7 @@ Cost cost(const Problem& p) {
 
 }  // namespace
 
-const Algorithm kAllReduceTwoLevel{
+constinit const Algorithm kAllReduceTwoLevel{
     .operation = Operation::kAllReduce,
     .name = "two_level",
     .summary =

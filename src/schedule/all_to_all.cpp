@@ -30,7 +30,7 @@ Cost cost(const Problem& p) {
 
 }  // namespace
 
-const Algorithm kAllToAllDirect{
+constinit const Algorithm kAllToAllDirect{
     .operation = Operation::kAllToAll,
     .name = "direct",
     .summary = "all blocks at once: one hop; best on one host",
@@ -39,7 +39,7 @@ const Algorithm kAllToAllDirect{
     .rules = {
         .steps = [](const Problem&) { return int64_t{1}; }, .step = direct_step, .cost = cost}};
 
-const Algorithm kAllToAllPairwise{
+constinit const Algorithm kAllToAllPairwise{
     .operation = Operation::kAllToAll,
     .name = "pairwise",
     .summary = "one target and one source a step: nobody is flooded; large blocks, many ranks",

@@ -55,7 +55,7 @@ std::string_view why_not(const Problem& p) {
 
 }  // namespace
 
-const Algorithm kAllToAllBruck{
+constinit const Algorithm kAllToAllBruck{
     .operation = Operation::kAllToAll,
     .name = "bruck",
     .summary =

@@ -1,5 +1,6 @@
 #include "schedule/catalogue.hpp"
 #include "schedule/chain.hpp"
+#include "schedule/ring.hpp"
 #include "schedule/tree.hpp"
 
 // Broadcast of the root's output. Nodes are ranks rotated so that the root is 0.
@@ -51,9 +52,9 @@ void gather_step(const Problem& p, const BinomialTree& tree, int64_t t, Step& ou
     if (block < receiver.node() || block >= receiver.end())
       transfer(p.blocks.in(Buffer::kOutput, block));
   };
-  const auto around = [&](int64_t i) { return static_cast<int>((i % p.size + p.size) % p.size); };
-  pass_on(next, around(tree.node() - t), [&](Range r) { out.send(p.neighbour(1), r); });
-  pass_on(tree, around(tree.node() - 1 - t), [&](Range r) { out.receive(p.neighbour(-1), r); });
+  const RingPlace ring = rank_ring(tree.node(), p.size);
+  pass_on(next, ring.around(-t), [&](Range r) { out.send(p.neighbour(1), r); });
+  pass_on(tree, ring.around(-1 - t), [&](Range r) { out.receive(p.neighbour(-1), r); });
 }
 
 void scatter_gather_step(const Problem& p, int64_t t, Step& out) {
@@ -71,7 +72,7 @@ Cost scatter_gather_cost(const Problem& p) {
 
 }  // namespace
 
-const Algorithm kBroadcastDirect{
+constinit const Algorithm kBroadcastDirect{
     .operation = Operation::kBroadcast,
     .name = "direct",
     .summary = "the root sends to everybody: one hop; best on one host and for small vectors",
@@ -80,7 +81,7 @@ const Algorithm kBroadcastDirect{
               .step = direct_step,
               .cost = direct_cost}};
 
-const Algorithm kBroadcastTree{
+constinit const Algorithm kBroadcastTree{
     .operation = Operation::kBroadcast,
     .name = "tree",
     .summary =
@@ -92,7 +93,7 @@ const Algorithm kBroadcastTree{
                    Step& out) { tree_broadcast(tree_of(p), chunks_of(p), t, out); },
         .cost = tree_cost}};
 
-const Algorithm kBroadcastChain{
+constinit const Algorithm kBroadcastChain{
     .operation = Operation::kBroadcast,
     .name = "chain",
     .summary =
@@ -107,7 +108,7 @@ const Algorithm kBroadcastChain{
                                 .received = p.count()};
                   }}};
 
-const Algorithm kBroadcastScatterGather{
+constinit const Algorithm kBroadcastScatterGather{
     .operation = Operation::kBroadcast,
     .name = "scatter_all_gather",
     .summary =

@@ -44,14 +44,14 @@ Cost scatter_cost(const Problem& p) {
 
 }  // namespace
 
-const Algorithm kGatherDirect{
+constinit const Algorithm kGatherDirect{
     .operation = Operation::kGather,
     .name = "direct",
     .summary = "everybody sends to the root: one hop; large blocks, few ranks",
     .source = "flat tree: Chan et al. 2007",
     .rules = {.steps = one_step, .step = gather_step, .cost = gather_cost}};
 
-const Algorithm kScatterDirect{
+constinit const Algorithm kScatterDirect{
     .operation = Operation::kScatter,
     .name = "direct",
     .summary = "the root sends everybody its block: one hop; large blocks, few ranks",

@@ -87,14 +87,14 @@ Cost scatter_cost(const Problem& p) {
 
 }  // namespace
 
-const Algorithm kGatherTree{
+constinit const Algorithm kGatherTree{
     .operation = Operation::kGather,
     .name = "tree",
     .summary = "binomial tree: the root hears from few; small blocks, many ranks",
     .source = "minimum spanning tree gather: Chan et al. 2007",
     .rules = {.steps = steps, .step = gather_step, .cost = gather_cost, .scratch = scratch}};
 
-const Algorithm kScatterTree{
+constinit const Algorithm kScatterTree{
     .operation = Operation::kScatter,
     .name = "tree",
     .summary = "binomial tree: the root sends to few; small blocks, many ranks",

@@ -15,7 +15,7 @@ void dissemination_step(const Problem& p, int64_t t, Step& out) {
 
 }  // namespace
 
-const Algorithm kBarrierDissemination{
+constinit const Algorithm kBarrierDissemination{
     .operation = Operation::kBarrier,
     .name = "dissemination",
     .summary = "in round k everybody signals the rank 2^k after it; any number of ranks",
@@ -25,7 +25,7 @@ const Algorithm kBarrierDissemination{
               .step = dissemination_step,
               .cost = [](const Problem& p) { return Cost{.messages = ceil_log2(p.size)}; }}};
 
-const Algorithm kSendDirect{
+constinit const Algorithm kSendDirect{
     .operation = Operation::kSend,
     .name = "direct",
     .summary = "one message to the peer",
@@ -37,7 +37,7 @@ const Algorithm kSendDirect{
                   },
               .cost = [](const Problem& p) { return Cost{.messages = 1, .sent = p.count()}; }}};
 
-const Algorithm kReceiveDirect{
+constinit const Algorithm kReceiveDirect{
     .operation = Operation::kReceive,
     .name = "direct",
     .summary = "one message from the peer",

@@ -36,23 +36,22 @@ struct Options {
 // One operation as one rank sees it. The makers below throw std::invalid_argument for a rank, root
 // or count that cannot be; local_size and rings are looked at by the algorithms that use them.
 //
-// | operation      | input          | output         | blocks                   | in place |
-// |----------------|----------------|----------------|--------------------------|-----------------------|
-// | all_reduce     | count          | count          | count, evenly            | input is output |
-// | reduce         | count          | count (root)   | count, evenly            | input is output |
-// | broadcast      | none           | count          | count, evenly            | always | | gather
-// | block rank     | total (root)   | per rank, of the output  | input is its block    | |
-// all_gather     | block rank     | total          | per rank, of the output  | input is its block
-// | | scatter        | total (root)   | block rank     | per rank, of the input   | output is its
-// block   | | reduce_scatter | total          | block rank     | per rank, of the input   | output
-// is its block   | | all_to_all     | total          | arriving total | per target, of the input |
-// never                 | | send, receive  | count or none  | none or count  | count, evenly |
-// never                 |
+// | operation      | input         | output        | blocks               | in place            |
+// | -------------- | ------------- | ------------- | -------------------- | ------------------- |
+// | all_reduce     | count         | count         | count, evenly        | input is output     |
+// | reduce         | count         | count (root)  | count, evenly        | input is output     |
+// | broadcast      | none          | count         | count, evenly        | always              |
+// | gather         | block rank    | total (root)  | the output, by rank  | input is its block  |
+// | all_gather     | block rank    | total         | the output, by rank  | input is its block  |
+// | scatter        | total (root)  | block rank    | the input, by rank   | output is its block |
+// | reduce_scatter | total         | block rank    | the input, by rank   | output is its block |
+// | all_to_all     | total         | arriving      | the input, by target | never               |
+// | send, receive  | count or none | none or count | count, evenly        | never               |
 struct Problem {
   Operation operation = Operation::kBarrier;
   int rank = 0;
   int size = 1;
-  int root = 0;  // send and receive: the peer
+  int root = 0;  // send and receive: the peer, another rank
   Blocks blocks = {};
   Blocks arriving = {};  // all_to_all: the output, by source
   Options options = {};

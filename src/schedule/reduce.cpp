@@ -67,7 +67,7 @@ Cost chain_cost(const Problem& p) {
 
 }  // namespace
 
-const Algorithm kReduceDirect{
+constinit const Algorithm kReduceDirect{
     .operation = Operation::kReduce,
     .name = "direct",
     .summary = "everybody sends to the root, which adds: one hop; small vectors on one host",
@@ -81,7 +81,7 @@ const Algorithm kReduceDirect{
         .scratch =
             [](const Problem& p) { return p.rank == p.root ? (p.size - 1) * p.count() : 0; }}};
 
-const Algorithm kReduceTree{
+constinit const Algorithm kReduceTree{
     .operation = Operation::kReduce,
     .name = "tree",
     .summary =
@@ -98,7 +98,7 @@ const Algorithm kReduceTree{
         .cost = tree_cost,
         .scratch = tree_scratch}};
 
-const Algorithm kReduceChain{
+constinit const Algorithm kReduceChain{
     .operation = Operation::kReduce,
     .name = "chain",
     .summary = "along the line of ranks in chunks, then to the root: large vectors in rank order",

@@ -39,7 +39,7 @@ Cost ring_cost(const Problem& p) {
 
 }  // namespace
 
-const Algorithm kReduceScatterDirect{
+constinit const Algorithm kReduceScatterDirect{
     .operation = Operation::kReduceScatter,
     .name = "direct",
     .summary = "everybody sends every other rank its block: one hop; best on one host",
@@ -53,7 +53,7 @@ const Algorithm kReduceScatterDirect{
               .cost = direct_cost,
               .scratch = [](const Problem& p) { return (p.size - 1) * p.blocks.count(p.rank); }}};
 
-const Algorithm kReduceScatterRing{
+constinit const Algorithm kReduceScatterRing{
     .operation = Operation::kReduceScatter,
     .name = "ring",
     .summary =

@@ -12,8 +12,8 @@ struct Interval {
   int begin = 0, count = 0;
 };
 Interval before(const Fold& fold, int index, int round) {
-  const int count = fold.core() >> round;
-  return {index / count * count, count};
+  const int bits = fold.rounds() - round;
+  return {index >> bits << bits, 1 << bits};
 }
 
 Range blocks_of(const Problem& p, const Fold& fold, Interval interval, Buffer buffer) {
@@ -92,7 +92,7 @@ Cost cost(const Problem& p) {
 
 }  // namespace
 
-const Algorithm kReduceScatterHalving{
+constinit const Algorithm kReduceScatterHalving{
     .operation = Operation::kReduceScatter,
     .name = "halving",
     .summary =

@@ -59,7 +59,7 @@ Cost ring_cost(const Problem& p) {
 
 }  // namespace
 
-const Algorithm kReduceTwoShot{
+constinit const Algorithm kReduceTwoShot{
     .operation = Operation::kReduce,
     .name = "two_shot",
     .summary =
@@ -73,7 +73,7 @@ const Algorithm kReduceTwoShot{
               .cost = two_shot_cost,
               .scratch = [](const Problem& p) { return (p.size - 1) * p.blocks.count(p.rank); }}};
 
-const Algorithm kReduceRing{
+constinit const Algorithm kReduceRing{
     .operation = Operation::kReduce,
     .name = "ring",
     .summary = "ring reduce_scatter, blocks to the root: least data, little scratch; large vectors",

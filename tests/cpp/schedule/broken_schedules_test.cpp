@@ -1,7 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "schedule/catalogue.hpp"
+#include "schedule/mistake.hpp"
 #include "schedule/proof.hpp"
 
 // The proof must fail where it should: schedules with one mistake each, and what is said about
@@ -11,37 +14,12 @@ namespace {
 
 using testing::HasSubstr;
 
-void replay(const Action& action, Step& out) {
-  switch (action.verb) {
-    case Verb::kSend:
-      return out.send(action.peer, action.from);
-    case Verb::kReceive:
-      return out.receive(action.peer, action.into);
-    case Verb::kReceiveReduce:
-      return out.receive_reduce(action.peer, action.from, action.into, action.first);
-    case Verb::kSignal:
-      return out.signal(action.peer);
-    case Verb::kWait:
-      return out.wait(action.peer);
-    case Verb::kCopy:
-      return out.copy(action.from, action.into);
-    case Verb::kReduce:
-      return out.reduce(action.from, action.other, action.into);
-  }
-}
-
 // `kGood` with a mistake: what it does in each step goes through `kMistake`.
 template <const Algorithm& kGood, auto kMistake>
 Algorithm broken() {
   Algorithm bad = kGood;
   bad.rules.step = [](const Problem& p, int64_t t, Step& out) {
-    Step good;
-    kGood.rules.step(p, t, good);
-    Program::Actions actions{{good.transfers().begin(), good.transfers().end()},
-                             {good.local().begin(), good.local().end()}};
-    kMistake(p, t, actions);
-    for (const Action& action : actions.transfers) replay(action, out);
-    for (const Action& action : actions.local) replay(action, out);
+    replay_with(kGood, kMistake, p, t, out);
   };
   return bad;
 }
