@@ -14,7 +14,7 @@ void place_own_block(const Problem& p, int64_t t, Step& out) {
 }
 
 void direct_step(const Problem& p, int64_t t, Step& out) {
-  direct_all_gather(p.rank, p.blocks, input(p), out);
+  direct_all_gather(p.rank, p.blocks, {p.blocks.largest(), 0}, t, input(p), out);
   place_own_block(p, t, out);
 }
 

@@ -21,7 +21,9 @@ struct Levels {
   Problem between(const Problem& p, int64_t count) const {
     return vector_problem(Operation::kAllReduce, host, hosts, count, 0, p.options);
   }
-  bool inside() const { return local_size > 1; }
+  // In chunks, which bound the scratch; between hosts and back there is nothing to bound.
+  Chunks chunks(const Problem& p) const { return {blocks.largest(), p.options.chunk}; }
+  int64_t steps_before(const Problem& p) const { return local_size > 1 ? chunks(p).number() : 0; }
   int64_t steps_between(const Problem& p) const {
     return hosts > 1 ? kAllReduceHalving.steps(between(p, p.count())) : 0;
   }
@@ -35,35 +37,36 @@ std::string_view why_not(const Problem& p) {
 
 int64_t steps(const Problem& p) {
   const Levels levels(p);
-  return (levels.inside() ? 2 : 0) + levels.steps_between(p);
+  return levels.steps_before(p) + levels.steps_between(p) + (levels.local_size > 1 ? 1 : 0);
 }
 
 void step(const Problem& p, int64_t t, Step& out) {
   const Levels levels(p);
   const Range mine = levels.blocks.in(Buffer::kOutput, levels.local);
-  const int64_t first = levels.inside() ? 1 : 0;
+  const int64_t first = levels.steps_before(p);
   if (t >= first && t < first + levels.steps_between(p)) {
     // In place in this rank's block, which holds the sum of its host.
-    const Range input{levels.inside() ? Buffer::kOutput : Buffer::kInput, mine.begin};
+    const Range input{first > 0 ? Buffer::kOutput : Buffer::kInput, mine.begin};
     out.set_frame({.first = levels.local, .stride = levels.local_size, .at = {input, mine, {}}});
     return kAllReduceHalving.rules.step(levels.between(p, mine.count), t - first, out);
   }
   out.set_frame({.first = levels.host * levels.local_size});
-  if (t == 0)
-    direct_reduce_scatter(levels.local, levels.blocks, mine, out);
+  if (t < first)
+    direct_reduce_scatter(levels.local, levels.blocks, levels.chunks(p), t,
+                          levels.chunks(p).of(mine, t), out);
   else
-    direct_all_gather(levels.local, levels.blocks, mine, out);
+    direct_all_gather(levels.local, levels.blocks, {levels.blocks.largest(), 0}, 0, mine, out);
 }
 
 Cost cost(const Problem& p) {
   const Levels levels(p);
   const int64_t others = levels.local_size - 1, largest = levels.blocks.largest();
   Cost cost = kAllReduceHalving.cost(levels.between(p, largest));
-  cost.messages += 2 * others;
+  cost.messages += others * (levels.chunks(p).number() + 1);
   cost.sent += p.count() + (others - 1) * largest;
   cost.received += p.count() + (others - 1) * largest;
   cost.reduced += others * largest;
-  cost.scratch = others * largest;
+  cost.scratch = others * levels.chunks(p).in(Buffer::kInput, 0).count;
   return cost;
 }
 
@@ -84,7 +87,8 @@ constinit const Algorithm kAllReduceTwoLevel{
               .cost = cost,
               .scratch = [](const Problem& p) {
                 const Levels levels(p);
-                return (levels.local_size - 1) * levels.blocks.count(levels.local);
+                const Range mine = levels.blocks.in(Buffer::kInput, levels.local);
+                return (levels.local_size - 1) * levels.chunks(p).of(mine, 0).count;
               }}};
 
 }  // namespace torch::comms::schedule

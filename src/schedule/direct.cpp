@@ -14,17 +14,21 @@ void add_in_rank_order(int rank, int size, Range mine, Range into, Step& out) {
     out.reduce(i == 1 ? of(0) : sum, of(i), i == size - 1 ? into : sum);
 }
 
-void direct_reduce_scatter(int rank, const Blocks& blocks, Range into, Step& out) {
+void direct_reduce_scatter(int rank, const Blocks& blocks, const Chunks& chunks, int64_t t,
+                           Range into, Step& out) {
+  const auto chunk = [&](int peer) { return chunks.of(blocks.in(Buffer::kInput, peer), t); };
+  const Range mine = chunk(rank);
   exchange(
-      rank, blocks.parts(), [&](int peer) { return blocks.in(Buffer::kInput, peer); },
-      [&](int peer) { return contribution(rank, peer, blocks.count(rank)); }, out);
-  add_in_rank_order(rank, blocks.parts(), blocks.in(Buffer::kInput, rank), into, out);
+      rank, blocks.parts(), chunk, [&](int peer) { return contribution(rank, peer, mine.count); },
+      out);
+  add_in_rank_order(rank, blocks.parts(), mine, into, out);
 }
 
-void direct_all_gather(int rank, const Blocks& blocks, Range mine, Step& out) {
+void direct_all_gather(int rank, const Blocks& blocks, const Chunks& chunks, int64_t t, Range mine,
+                       Step& out) {
   exchange(
       rank, blocks.parts(), [&](int) { return mine; },
-      [&](int peer) { return blocks.in(Buffer::kOutput, peer); }, out);
+      [&](int peer) { return chunks.of(blocks.in(Buffer::kOutput, peer), t); }, out);
 }
 
 }  // namespace torch::comms::schedule

@@ -26,11 +26,16 @@ Range contribution(int rank, int peer, int64_t count) noexcept;
 // says. Uses up the contributions; if `into` overlaps `mine`, it is `mine`. For at least two ranks.
 void add_in_rank_order(int rank, int size, Range mine, Range into, Step& out);
 
-// Input block j goes to rank j; the own block's sum, in rank order, to `into`.
-// Scratch: size - 1 times the own block.
-void direct_reduce_scatter(int rank, const Blocks& blocks, Range into, Step& out);
+// Both move chunk t of every block; a caller that does so for all chunks.number() of the largest
+// block one after the other needs scratch for one only. Nothing happens for other t.
 
-// `mine` goes to everybody, the others' blocks to the output.
-void direct_all_gather(int rank, const Blocks& blocks, Range mine, Step& out);
+// Of input block j to rank j; the sum of the own block's chunk, in rank order, to `into`.
+// Scratch: size - 1 times that chunk.
+void direct_reduce_scatter(int rank, const Blocks& blocks, const Chunks& chunks, int64_t t,
+                           Range into, Step& out);
+
+// `mine`, the own block's chunk, goes to everybody, the others' to the output.
+void direct_all_gather(int rank, const Blocks& blocks, const Chunks& chunks, int64_t t, Range mine,
+                       Step& out);
 
 }  // namespace torch::comms::schedule

@@ -11,19 +11,28 @@ Chunks chunks_of(const Problem& p) { return {p.count(), p.options.chunk}; }
 BinomialTree tree_of(const Problem& p) { return {p.rank, p.size, p.root}; }
 Buffer sum_of(const Problem& p) { return p.rank == p.root ? Buffer::kOutput : Buffer::kScratch; }
 
-void direct_step(const Problem& p, int64_t, Step& out) {
-  const Range mine{Buffer::kInput, 0, p.count()};
+// In chunks, which bound the root's scratch.
+void direct_step(const Problem& p, int64_t t, Step& out) {
+  const Range mine = chunks_of(p).in(Buffer::kInput, t);
   if (p.rank != p.root) return out.send(p.root, mine);
   for (int d = 1; d < p.size; ++d) {
     const int peer = p.neighbour(d);
-    out.receive(peer, contribution(p.rank, peer, p.count()));
+    out.receive(peer, contribution(p.rank, peer, mine.count));
   }
-  add_in_rank_order(p.rank, p.size, mine, {Buffer::kOutput, 0, p.count()}, out);
+  add_in_rank_order(p.rank, p.size, mine, chunks_of(p).in(Buffer::kOutput, t), out);
+}
+
+int64_t direct_scratch_of_root(const Problem& p) {
+  return (p.size - 1) * chunks_of(p).in(Buffer::kInput, 0).count;
 }
 
 Cost direct_cost(const Problem& p) {
   const int64_t all = (p.size - 1) * p.count();
-  return {.messages = 1, .sent = p.count(), .received = all, .reduced = all, .scratch = all};
+  return {.messages = chunks_of(p).number(),
+          .sent = p.count(),
+          .received = all,
+          .reduced = all,
+          .scratch = direct_scratch_of_root(p)};
 }
 
 int64_t tree_scratch(const Problem& p) {
@@ -75,11 +84,11 @@ constinit const Algorithm kReduceDirect{
     .addition = Addition::kRankOrder,
     .order = "rank order",
     .rules = {
-        .steps = [](const Problem&) { return int64_t{1}; },
+        .steps = [](const Problem& p) { return chunks_of(p).number(); },
         .step = direct_step,
         .cost = direct_cost,
         .scratch =
-            [](const Problem& p) { return p.rank == p.root ? (p.size - 1) * p.count() : 0; }}};
+            [](const Problem& p) { return p.rank == p.root ? direct_scratch_of_root(p) : 0; }}};
 
 constinit const Algorithm kReduceTree{
     .operation = Operation::kReduce,

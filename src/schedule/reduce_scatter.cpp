@@ -8,13 +8,20 @@ namespace {
 
 Range output(const Problem& p) { return {Buffer::kOutput, 0, p.output_count()}; }
 
+// They bound the scratch, which else grows with the vector.
+Chunks chunks_of(const Problem& p) { return {p.blocks.largest(), p.options.chunk}; }
+
 Cost direct_cost(const Problem& p) {
   const int64_t others = p.size - 1, gathered = others * p.blocks.largest();
-  return {.messages = others,
+  return {.messages = others * chunks_of(p).number(),
           .sent = p.count() - p.blocks.smallest(),
           .received = gathered,
           .reduced = gathered,
-          .scratch = gathered};
+          .scratch = others * chunks_of(p).in(Buffer::kInput, 0).count};
+}
+
+int64_t direct_scratch(const Problem& p) {
+  return (p.size - 1) * chunks_of(p).of(output(p), 0).count;
 }
 
 // Sums on their way are kept in two slots in turn: one is sent while the other one is made.
@@ -47,11 +54,15 @@ constinit const Algorithm kReduceScatterDirect{
     .addition = Addition::kRankOrder,
     .order = "rank order",
     .rotates = true,
-    .rules = {.steps = [](const Problem&) { return int64_t{1}; },
-              .step = [](const Problem& p, int64_t,
-                         Step& out) { direct_reduce_scatter(p.rank, p.blocks, output(p), out); },
+    .rules = {.steps = [](const Problem& p) { return chunks_of(p).number(); },
+              .step =
+                  [](const Problem& p, int64_t t, Step& out) {
+                    const Chunks chunks = chunks_of(p);
+                    direct_reduce_scatter(p.rank, p.blocks, chunks, t, chunks.of(output(p), t),
+                                          out);
+                  },
               .cost = direct_cost,
-              .scratch = [](const Problem& p) { return (p.size - 1) * p.blocks.count(p.rank); }}};
+              .scratch = direct_scratch}};
 
 constinit const Algorithm kReduceScatterRing{
     .operation = Operation::kReduceScatter,

@@ -8,32 +8,52 @@ namespace {
 
 bool at_root(const Problem& p) { return p.rank == p.root; }
 
-// The last step: every rank's sum is in its block of the root's output, or in `sum`.
-void collect(const Problem& p, Range sum, Step& out) {
+// Chunk t of every rank's block goes to the root: of `sum`, which is all of the block or only that
+// chunk.
+void collect(const Problem& p, const Chunks& chunks, int64_t t, Range sum, Step& out) {
   if (!at_root(p)) return out.send(p.root, sum);
   for (int d = 1; d < p.size; ++d) {
     const int peer = p.neighbour(d);
-    out.receive(peer, p.blocks.in(Buffer::kOutput, peer));
+    out.receive(peer, chunks.of(p.blocks.in(Buffer::kOutput, peer), t));
   }
 }
 
+Chunks chunks_of(const Problem& p) { return {p.blocks.largest(), p.options.chunk}; }
+// Of this rank's block.
+Range chunk_of(const Problem& p, Buffer buffer, int64_t t) {
+  return chunks_of(p).of(p.blocks.in(buffer, p.rank), t);
+}
+
+// While a chunk is added up, the root gets the one before. It has waited behind the contributions.
 void two_shot_step(const Problem& p, int64_t t, Step& out) {
-  const Range sum = at_root(p) ? p.blocks.in(Buffer::kOutput, p.rank)
-                               : Range{Buffer::kScratch, 0, p.blocks.count(p.rank)};
-  if (t == 0) return direct_reduce_scatter(p.rank, p.blocks, sum, out);
-  collect(p, sum, out);
+  const int64_t behind = (p.size - 1) * chunk_of(p, Buffer::kInput, 0).count;
+  const auto sum = [&](int64_t chunk) -> Range {
+    const Range final = chunk_of(p, Buffer::kOutput, chunk);
+    return at_root(p) ? final : Range{Buffer::kScratch, behind, final.count};
+  };
+  direct_reduce_scatter(p.rank, p.blocks, chunks_of(p), t, sum(t), out);
+  collect(p, chunks_of(p), t - 1, sum(t - 1), out);
+}
+
+int64_t two_shot_scratch(const Problem& p) {
+  return (at_root(p) ? p.size - 1 : p.size) * chunk_of(p, Buffer::kInput, 0).count;
 }
 
 Cost two_shot_cost(const Problem& p) {
-  const int64_t others = p.size - 1, largest = p.blocks.largest();
-  // Either the root, which also collects, or the first of the others, whose block is as big as any.
+  const int64_t others = p.size - 1;
+  const int first = p.root == 0 ? 1 : 0;  // whose block is as big as that of any rank but the root
+  // The root also collects.
   const int64_t root = (others - 1) * p.blocks.count(p.root) + p.count();
-  const int64_t other = others * p.blocks.count(p.root == 0 ? 1 : 0);
-  return {.messages = others + 1,
+  const Chunks chunks = chunks_of(p);
+  Problem other = p;
+  other.rank = first;
+  Problem at_root = p;
+  at_root.rank = p.root;
+  return {.messages = others * chunks.number() + 1,
           .sent = p.count(),
-          .received = std::max(root, other),
-          .reduced = others * largest,
-          .scratch = others * largest};
+          .received = std::max(root, others * p.blocks.count(first)),
+          .reduced = others * p.blocks.largest(),
+          .scratch = std::max(two_shot_scratch(other), two_shot_scratch(at_root))};
 }
 
 // As reduce_scatter, but only the root can put its sum into its output.
@@ -45,7 +65,7 @@ void ring_step(const Problem& p, int64_t t, Step& out) {
     return {Buffer::kScratch, step % 2 * p.blocks.largest(), p.blocks.count(block)};
   };
   if (t < p.size - 1) return ring_reduce_scatter(rank_ring(p.rank, p.size), p.blocks, t, into, out);
-  collect(p, into(t - 1, p.rank), out);
+  collect(p, {p.blocks.largest(), 0}, 0, into(t - 1, p.rank), out);
 }
 
 Cost ring_cost(const Problem& p) {
@@ -68,10 +88,10 @@ constinit const Algorithm kReduceTwoShot{
     .source = "direct exchange (Chan et al. 2007), composed",
     .addition = Addition::kRankOrder,
     .order = "rank order",
-    .rules = {.steps = [](const Problem&) { return int64_t{2}; },
+    .rules = {.steps = [](const Problem& p) { return chunks_of(p).number() + 1; },
               .step = two_shot_step,
               .cost = two_shot_cost,
-              .scratch = [](const Problem& p) { return (p.size - 1) * p.blocks.count(p.rank); }}};
+              .scratch = two_shot_scratch}};
 
 constinit const Algorithm kReduceRing{
     .operation = Operation::kReduce,

@@ -97,8 +97,10 @@ TEST_P(EveryAlgorithm, IsRightForAnyNumberOfHostsAndRings) {
       const Options options{.local_size = local_size, .rings = rings};
       prove({Operation::kAllReduce, size, size + local_size - 1, 0, options});
       // Cut evenly, so that what is paid is known exactly.
-      if (size <= kFewRanks)
-        prove({Operation::kAllReduce, size, int64_t{size} * rings, 0, options});
+      const Options in_chunks{.chunk = 2, .local_size = local_size, .rings = rings};
+      if (size > kFewRanks) continue;
+      prove({Operation::kAllReduce, size, int64_t{size} * rings, 0, options});
+      prove({Operation::kAllReduce, size, int64_t{size} * local_size, 0, in_chunks});
       if (HasFatalFailure()) return;
     }
 }

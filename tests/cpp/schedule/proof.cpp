@@ -147,6 +147,11 @@ std::string to_string(const Cost& cost) {
          ", reduced " + std::to_string(cost.reduced) + ", scratch " + std::to_string(cost.scratch);
 }
 
+// Of the smaller blocks, while the larger ones need it.
+bool last_chunk_is_empty(const Blocks& blocks, int64_t chunk) {
+  return Chunks(blocks.smallest(), chunk).number() != Chunks(blocks.largest(), chunk).number();
+}
+
 std::string wrong_cost(const Algorithm& algorithm, const Case& what, const Problems& problems,
                        const Report& report) {
   std::vector<Cost> formulas;
@@ -154,6 +159,7 @@ std::string wrong_cost(const Algorithm& algorithm, const Case& what, const Probl
   for (int rank = 0; rank < problems.size(); ++rank) {
     formulas.push_back(algorithm.cost(problems[rank]));
     some_empty |= problems[rank].blocks.smallest() == 0 && what.operation != Operation::kBarrier;
+    some_empty |= last_chunk_is_empty(problems[rank].blocks, what.options.chunk);
   }
   const Cost formula = dearest(formulas), paid = dearest(report.paid);
   Cost compared = paid;

@@ -62,7 +62,9 @@ TEST_P(Scale, PeersAgree) {
     std::set<int64_t> some{0, steps - 1};
     std::set<int> ranks{size - 1};
     // In those with 131,071 messages a step, or as many blocks in one, one rank stands for all.
-    if (algorithm->cost(problem).messages < 100 * steps && algorithm->name != "bruck") {
+    const Cost cost = algorithm->cost(problem);
+    const bool fans = cost.messages > 100 * steps || cost.received > 100 * cost.sent;
+    if (!fans && algorithm->name != "bruck") {
       ranks.insert({0, 1, 2, 3, 4096, size / 3, size / 3 + 1, size / 2, size - 2});
       for (int64_t t = 0; t < steps; t += std::max<int64_t>(1, steps / 20)) some.insert(t);
     }
@@ -76,7 +78,9 @@ INSTANTIATE_TEST_SUITE_P(Schedule, Scale, testing::Values(131072, 100003));
 
 TEST(Scale, LogStepsAreLogSteps) {
   const auto steps = [](Operation operation, std::string_view name) {
-    return find_algorithm(operation, name)->steps(problem_of(operation, 0, 131072));
+    Problem problem = problem_of(operation, 0, 131072);
+    problem.options.chunk = 0;
+    return find_algorithm(operation, name)->steps(problem);
   };
   EXPECT_EQ(steps(Operation::kBarrier, "dissemination"), 17);
   EXPECT_EQ(steps(Operation::kAllReduce, "doubling"), 17);
