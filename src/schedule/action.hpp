@@ -54,7 +54,8 @@ struct Action {
 // - An operand of a reduction or the source of a copy is the target itself, or disjoint from it.
 //
 // A peer's step is a pure function, too. So a rank on a one-sided link finds where its message
-// lands by asking for the peer's step, and a send becomes a put without an exchange of offsets.
+// lands by asking for the peer's step, and a send becomes puts (or a receive gets) without an
+// exchange of offsets: see schedule/piece.hpp.
 class Step {
  public:
   // Keeps its memory: one Step object serves a whole schedule without allocating.

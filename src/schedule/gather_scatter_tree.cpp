@@ -65,10 +65,9 @@ struct Load {
 };
 Load load_of(const Problem& p) {
   Load load{.root = p.count() - p.blocks.count(p.root)};
-  Problem other = p;
   // With equal blocks the first node of each level has the biggest subtree of that level.
   for (int node = 1; node < p.size; node = p.blocks.equal() ? node * 2 : node + 1) {
-    other.rank = (node + p.root) % p.size;
+    const Problem other = p.seen_by((node + p.root) % p.size);
     load.scratch = std::max(load.scratch, scratch(other));
     load.other = std::max(load.other, scratch(other) + p.blocks.count(other.rank));
   }

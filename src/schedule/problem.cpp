@@ -67,6 +67,12 @@ int64_t Problem::output_count() const noexcept {
   }
 }
 
+Problem Problem::seen_by(int other) const noexcept {
+  Problem problem = *this;
+  problem.rank = other;
+  return problem;
+}
+
 int Problem::neighbour(int64_t distance) const noexcept {
   const auto i = static_cast<int>((rank + distance) % size);
   return i < 0 ? i + size : i;

@@ -27,9 +27,11 @@ std::string_view name(Operation operation) noexcept;
 // How an algorithm is to run. Equal on all ranks of an operation; each algorithm reads what
 // concerns it.
 struct Options {
-  int64_t chunk = 0;   // elements that a pipelined algorithm moves at a time; 0: everything at once
-  int local_size = 1;  // ranks on a host: [h * local_size, (h + 1) * local_size) are on host h
-  int rings = 1;       // how many rings at once, each leaving the hosts at another local rank
+  // Elements that algorithms which pipeline, and direct ones, move to a peer at a time; it also
+  // bounds the scratch of the latter. 0: everything at once.
+  int64_t chunk = 0;
+  int local_size = 1;       // ranks on a host: [h * local_size, (h + 1) * local_size) are on host h
+  int rings = 1;            // how many rings at once, each leaving the hosts at another local rank
   bool rank_order = false;  // sums must have the bits of ((x0 + x1) + x2) + ..., whatever the count
 };
 
@@ -62,6 +64,9 @@ struct Problem {
   // Algorithm::scratch().
   int64_t input_count() const noexcept;
   int64_t output_count() const noexcept;
+
+  // The same operation as another rank sees it, where all ranks know all counts: not all_to_all.
+  Problem seen_by(int other) const noexcept;
 
   // (rank + distance) around the ring of all ranks.
   int neighbour(int64_t distance) const noexcept;

@@ -76,15 +76,14 @@ Cost cost(const Problem& p) {
   const bool folded = fold.extra() > 0;
   Cost cost{.messages = fold.rounds() + (folded ? 1 : 0),
             .sent = folded ? p.count() : p.count() - p.blocks.smallest()};
-  Problem other = p;
   // Rank 0 has the most to do when all blocks are equal.
   for (int index = 0; index < (p.blocks.equal() ? 1 : fold.core()); ++index) {
-    other.rank = fold.rank(index);
-    int64_t reduced = fold.paired(other.rank) ? p.count() : 0;
+    const int rank = fold.rank(index);
+    int64_t reduced = fold.paired(rank) ? p.count() : 0;
     for (int k = 1; k <= fold.rounds(); ++k)
       reduced += blocks_of(p, fold, before(fold, index, k), Buffer::kInput).count;
     cost.reduced = std::max(cost.reduced, reduced);
-    cost.scratch = std::max(cost.scratch, kept(other, fold).count);
+    cost.scratch = std::max(cost.scratch, kept(p.seen_by(rank), fold).count);
   }
   cost.received = cost.reduced;
   return cost;

@@ -44,16 +44,12 @@ Cost two_shot_cost(const Problem& p) {
   const int first = p.root == 0 ? 1 : 0;  // whose block is as big as that of any rank but the root
   // The root also collects.
   const int64_t root = (others - 1) * p.blocks.count(p.root) + p.count();
-  const Chunks chunks = chunks_of(p);
-  Problem other = p;
-  other.rank = first;
-  Problem at_root = p;
-  at_root.rank = p.root;
-  return {.messages = others * chunks.number() + 1,
+  const auto scratch_of = [&p](int rank) { return two_shot_scratch(p.seen_by(rank)); };
+  return {.messages = others * chunks_of(p).number() + 1,
           .sent = p.count(),
           .received = std::max(root, others * p.blocks.count(first)),
           .reduced = others * p.blocks.largest(),
-          .scratch = std::max(two_shot_scratch(other), two_shot_scratch(at_root))};
+          .scratch = std::max(scratch_of(first), scratch_of(p.root))};
 }
 
 // As reduce_scatter, but only the root can put its sum into its output.

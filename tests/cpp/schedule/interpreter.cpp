@@ -148,6 +148,11 @@ class Run {
   void leave(int from, int to) {
     Rank& rank = ranks_[from];
     Message message{rank.step, 0, {}};
+    if (!used_.empty()) {
+      message.cells = std::move(used_.back());
+      used_.pop_back();
+      message.cells.clear();
+    }
     for (const Action& action : rank.actions.transfers) {
       if (!sends(action) || action.peer != to) continue;
       if (action.verb == Verb::kSignal) ++message.signals;
@@ -166,7 +171,7 @@ class Run {
   void arrive(int from, int to) {
     Rank& rank = ranks_[to];
     Channel& way = channel(from, to);
-    const Message message = std::move(way.under_way.front());
+    Message message = std::move(way.under_way.front());
     way.under_way.erase(way.under_way.begin());
     if (message.step != rank.step)
       fail(to, "gets what rank " + std::to_string(from) + " sent in step " +
@@ -186,6 +191,7 @@ class Run {
       fail(to, "expects another size than the " + std::to_string(message.cells.size()) +
                    " elements from rank " + std::to_string(from));
     rank.paid.received += static_cast<int64_t>(message.cells.size());
+    used_.push_back(std::move(message.cells));
     way.receiving = false;
     if (--rank.pending == 0) end_step(to);
   }
@@ -269,7 +275,8 @@ class Run {
   std::vector<Channel> channels_;  // by source, then target
   std::vector<bool> waking_;  // by event: a channel's index, or size * size + rank to begin a step
   std::vector<int> events_;   // what may be possible now
-  std::vector<bool> busy_;    // by step
+  std::vector<std::vector<Cell>> used_;  // memory of messages that arrived
+  std::vector<bool> busy_;               // by step
 };
 
 }  // namespace

@@ -79,6 +79,7 @@ void RankMemory::check_transfers(std::span<const Action> transfers) const {
     Range range;
   };
   std::vector<Access> accesses;
+  accesses.reserve(2 * transfers.size());
   const auto note = [&](const Range& range, bool writes) {
     const int64_t begin = at(range);
     if (range.count > 0) accesses.push_back({begin, begin + range.count, writes, range});
