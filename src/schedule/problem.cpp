@@ -1,0 +1,118 @@
+#include "schedule/problem.hpp"
+
+#include <stdexcept>
+#include <string>
+
+namespace torch::comms::schedule {
+
+std::string_view name(Operation operation) noexcept {
+  switch (operation) {
+    case Operation::kSend:
+      return "send";
+    case Operation::kReceive:
+      return "receive";
+    case Operation::kBroadcast:
+      return "broadcast";
+    case Operation::kReduce:
+      return "reduce";
+    case Operation::kAllReduce:
+      return "all_reduce";
+    case Operation::kGather:
+      return "gather";
+    case Operation::kScatter:
+      return "scatter";
+    case Operation::kAllGather:
+      return "all_gather";
+    case Operation::kReduceScatter:
+      return "reduce_scatter";
+    case Operation::kAllToAll:
+      return "all_to_all";
+    case Operation::kBarrier:
+      return "barrier";
+  }
+  return "?";
+}
+
+int64_t Problem::input_count() const noexcept {
+  switch (operation) {
+    case Operation::kReceive:
+    case Operation::kBroadcast:
+    case Operation::kBarrier:
+      return 0;
+    case Operation::kGather:
+    case Operation::kAllGather:
+      return blocks.count(rank);
+    case Operation::kScatter:
+      return rank == root ? count() : 0;
+    default:
+      return count();
+  }
+}
+
+int64_t Problem::output_count() const noexcept {
+  switch (operation) {
+    case Operation::kSend:
+    case Operation::kBarrier:
+      return 0;
+    case Operation::kScatter:
+    case Operation::kReduceScatter:
+      return blocks.count(rank);
+    case Operation::kReduce:
+    case Operation::kGather:
+      return rank == root ? count() : 0;
+    case Operation::kAllToAll:
+      return arriving.total();
+    default:
+      return count();
+  }
+}
+
+Problem Problem::seen_by(int other) const noexcept {
+  Problem problem = *this;
+  problem.rank = other;
+  return problem;
+}
+
+int Problem::neighbour(int64_t distance) const noexcept {
+  const auto i = static_cast<int>((rank + distance) % size);
+  return i < 0 ? i + size : i;
+}
+
+namespace {
+
+Problem checked(Problem problem) {
+  const auto outside = [&](const char* what, int value) {
+    if (value < 0 || value >= problem.size)
+      throw std::invalid_argument(std::string(what) + " " + std::to_string(value) +
+                                  " is outside [0, " + std::to_string(problem.size) + ")");
+  };
+  outside("rank", problem.rank);
+  outside("root", problem.root);
+  if (problem.blocks.smallest() < 0 || problem.blocks.total() < 0 ||
+      problem.arriving.smallest() < 0)
+    throw std::invalid_argument("a negative number of elements");
+  if (problem.blocks.parts() != problem.size ||
+      (problem.arriving.parts() != 0 && problem.arriving.parts() != problem.size))
+    throw std::invalid_argument("the blocks of an operation are one a rank");
+  return problem;
+}
+
+}  // namespace
+
+Problem vector_problem(Operation operation, int rank, int size, int64_t count, int root,
+                       const Options& options) {
+  if (size < 1) throw std::invalid_argument("size " + std::to_string(size) + " is not positive");
+  return checked({operation, rank, size, root, Blocks::even(count, size), {}, options});
+}
+
+Problem block_problem(Operation operation, int rank, const Blocks& blocks, int root,
+                      const Options& options) {
+  return checked({operation, rank, blocks.parts(), root, blocks, {}, options});
+}
+
+Problem exchange_problem(int rank, const Blocks& sent, const Blocks& received,
+                         const Options& options) {
+  return checked({Operation::kAllToAll, rank, sent.parts(), 0, sent, received, options});
+}
+
+}  // namespace torch::comms::schedule
