@@ -38,7 +38,7 @@ class TC_API TorchCommFactory {
   static TorchCommFactory& get();
 
   // The first registration of a name wins; a later one is ignored.
-  void register_backend(const std::string& name, BackendFactory factory);
+  void register_backend(const std::string& name, const BackendFactory& factory);
   bool is_backend_registered(const std::string& name) const;
   std::vector<std::string> registered() const;  // sorted
 
@@ -50,7 +50,7 @@ class TC_API TorchCommFactory {
                                                    const std::string& comm_name,
                                                    const CommOptions& options);
 
-  void register_allocator_factory(const std::string& name, AllocatorFactory factory);
+  void register_allocator_factory(const std::string& name, const AllocatorFactory& factory);
   // The one allocator of that backend, made on first use. Throws CommError(kUnsupported) where
   // there is none.
   std::shared_ptr<c10::Allocator> get_allocator(const std::string& name);
@@ -70,8 +70,8 @@ TC_API std::string backend_library_variable(const std::string& name);
 
 // Registers `factory` when the library that holds it is loaded.
 struct BackendRegistration {
-  BackendRegistration(const std::string& name, BackendFactory factory) {
-    TorchCommFactory::get().register_backend(name, std::move(factory));
+  BackendRegistration(const std::string& name, const BackendFactory& factory) {
+    TorchCommFactory::get().register_backend(name, factory);
   }
 };
 

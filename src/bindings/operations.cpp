@@ -171,13 +171,13 @@ void sort_arguments(const char* function, const Keywords& table, size_t required
 }
 
 // The finished work that synchronous operations share has one Python object, kept for good.
-PyObject* to_python(WorkPtr work) {
+PyObject* to_python(const WorkPtr& work) {
   if (work.get() == completedWork().get()) {
     static PyObject* const shared = py::cast(completedWork()).release().ptr();
     Py_INCREF(shared);
     return shared;
   }
-  return py::cast(std::move(work)).release().ptr();
+  return py::cast(work).release().ptr();
 }
 
 template <auto Method, size_t... I>

@@ -15,9 +15,9 @@ TorchCommFactory& TorchCommFactory::get() {
   return *factory;
 }
 
-void TorchCommFactory::register_backend(const std::string& name, BackendFactory factory) {
+void TorchCommFactory::register_backend(const std::string& name, const BackendFactory& factory) {
   std::lock_guard lock(mutex_);
-  backends_.try_emplace(name, std::move(factory));
+  backends_.try_emplace(name, factory);
 }
 
 bool TorchCommFactory::is_backend_registered(const std::string& name) const {
@@ -28,6 +28,7 @@ bool TorchCommFactory::is_backend_registered(const std::string& name) const {
 std::vector<std::string> TorchCommFactory::registered() const {
   std::lock_guard lock(mutex_);
   std::vector<std::string> names;
+  names.reserve(backends_.size());
   for (const auto& [name, factory] : backends_) names.push_back(name);
   std::sort(names.begin(), names.end());
   return names;
@@ -71,9 +72,9 @@ std::shared_ptr<TorchCommBackend> TorchCommFactory::create_backend(const std::st
 }
 
 void TorchCommFactory::register_allocator_factory(const std::string& name,
-                                                  AllocatorFactory factory) {
+                                                  const AllocatorFactory& factory) {
   std::lock_guard lock(mutex_);
-  allocator_factories_.try_emplace(name, std::move(factory));
+  allocator_factories_.try_emplace(name, factory);
 }
 
 std::shared_ptr<c10::Allocator> TorchCommFactory::get_allocator(const std::string& name) {
