@@ -67,13 +67,13 @@ Interval kept(const Fold& fold, int rank, int rounds) {
 
 int64_t halving_steps(const Problem& p) {
   const Fold fold(p.size);
-  return fold.steps(2 * fold.rounds());
+  return fold.steps(int64_t{2} * fold.rounds());
 }
 
 void halving_step(const Problem& p, int64_t t, Step& out) {
   const Fold fold(p.size);
   if (fold.extra() > 0 && t-- == 0) return fold_sums(fold, p.rank, p.count(), out);
-  if (t == 2 * fold.rounds()) return unfold_result(fold, p.rank, p.count(), out);
+  if (t == int64_t{2} * fold.rounds()) return unfold_result(fold, p.rank, p.count(), out);
   if (!fold.in_core(p.rank)) return;
   const bool adding = t < fold.rounds();
   const int round = static_cast<int>(adding ? t : 2 * fold.rounds() - 1 - t);

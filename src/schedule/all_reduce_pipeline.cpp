@@ -46,10 +46,12 @@ constinit const Algorithm kAllReduceTree{
     .source = "binomial trees: Chan et al. 2007",
     .addition = Addition::kFixed,
     .order = "a rank, then its subtrees from the smallest, which are the next ranks in their order",
-    .rules = {
-        .steps = [](const Problem& p) { return chunks_of(p).number() + 2 * ceil_log2(p.size) - 1; },
-        .step = tree_step,
-        .cost = tree_cost}};
+    .rules = {.steps =
+                  [](const Problem& p) {
+                    return chunks_of(p).number() + int64_t{2} * ceil_log2(p.size) - 1;
+                  },
+              .step = tree_step,
+              .cost = tree_cost}};
 
 constinit const Algorithm kAllReduceChain{
     .operation = Operation::kAllReduce,

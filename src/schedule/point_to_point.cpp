@@ -31,10 +31,8 @@ constinit const Algorithm kSendDirect{
     .summary = "one message to the peer",
     .source = "no algorithm",
     .rules = {.steps = one_step,
-              .step =
-                  [](const Problem& p, int64_t, Step& out) {
-                    out.send(p.root, {Buffer::kInput, 0, p.count()});
-                  },
+              .step = [](const Problem& p, int64_t,
+                         Step& out) { out.send(p.root, {Buffer::kInput, 0, p.count()}); },
               .cost = [](const Problem& p) { return Cost{.messages = 1, .sent = p.count()}; }}};
 
 constinit const Algorithm kReceiveDirect{
@@ -43,10 +41,8 @@ constinit const Algorithm kReceiveDirect{
     .summary = "one message from the peer",
     .source = "no algorithm",
     .rules = {.steps = one_step,
-              .step =
-                  [](const Problem& p, int64_t, Step& out) {
-                    out.receive(p.root, {Buffer::kOutput, 0, p.count()});
-                  },
+              .step = [](const Problem& p, int64_t,
+                         Step& out) { out.receive(p.root, {Buffer::kOutput, 0, p.count()}); },
               .cost = [](const Problem& p) { return Cost{.received = p.count()}; }}};
 
 }  // namespace torch::comms::schedule

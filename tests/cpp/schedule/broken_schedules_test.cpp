@@ -192,9 +192,9 @@ TEST(BrokenSchedules, AClaimToAddInRankOrderIsChecked) {
 }
 
 TEST(BrokenSchedules, EveryNumberOfTheCostIsChecked) {
-  static constexpr int64_t Cost::*kNumbers[] = {&Cost::messages, &Cost::sent, &Cost::received,
-                                                &Cost::reduced, &Cost::scratch};
-  static int64_t Cost::*wrong;
+  static constexpr int64_t Cost::* kNumbers[] = {&Cost::messages, &Cost::sent, &Cost::received,
+                                                 &Cost::reduced, &Cost::scratch};
+  static int64_t Cost::* wrong;
   for (const auto number : kNumbers)
     for (const Algorithm* good : {&kReduceScatterDirect, &kReduceScatterRing, &kReduceTree}) {
       wrong = number;
