@@ -34,19 +34,19 @@ from torchcomms._new_comm import new_comm  # noqa: E402
 from torchcomms._split import _install as _install_split  # noqa: E402
 from torchcomms._timeout import Timeout  # noqa: E402
 
-__all__ = [
+__all__ = [  # noqa: RUF022 (the contract's order)
+    "new_comm",
+    "TorchComm",
+    "ReduceOp",
+    "TorchWork",
+    "Timeout",
     "BatchP2POptions",
     "BatchSendRecv",
-    "CommOptions",
     "P2POp",
-    "ReduceOp",
-    "Timeout",
-    "TorchComm",
-    "TorchCommBackend",
+    "CommOptions",
     "TorchCommWindow",
-    "TorchWork",
-    "new_comm",
     "register_backend",
+    "TorchCommBackend",
 ]
 
 # Where a name is written is not where it lives: users see one package.

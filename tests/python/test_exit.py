@@ -49,6 +49,7 @@ def ended_well(finished):
     assert finished.ended - end < SOON_S, f"took {finished.ended - end:.1f} s to exit"
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("body", BODIES)
 def test_one_process_exits_at_once_and_in_silence(body):
     backend = "gloo" if torchcomms.is_backend_built("gloo") else "fake"
@@ -57,6 +58,7 @@ def test_one_process_exits_at_once_and_in_silence(body):
         ended_well(finished)
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("body", ["held_at_module_level", "split", "finalized"])
 def test_two_processes_exit_at_once_and_in_silence(body):
     if not torchcomms.is_backend_built("gloo"):

@@ -42,14 +42,15 @@ def interrupted() -> Iterator[None]:
 
 
 def waiting_message(context):
+    comm = context.comm  # made by both before one of them is interrupted
     if context.rank == 0:
         with interrupted():
-            context.comm.recv(torch.zeros(1), 1, False, timeout=LONG)
+            comm.recv(torch.zeros(1), 1, False, timeout=LONG)
     context.meet("interrupted")
     # The interrupted message is still under way: its partner completes it.
     if context.rank == 1:
-        context.comm.send(torch.ones(1), 0, False)
-    assert_alive(context.comm)
+        comm.send(torch.ones(1), 0, False)
+    assert_alive(comm)
     return []
 
 
