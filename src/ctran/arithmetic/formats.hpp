@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "ctran/arithmetic/vector.hpp"
+#include "ctran/arithmetic/lanes.hpp"
 
 // How numbers lie in memory (Stored) and what they are computed in (Vector of Lane). Conversions
 // give the same bits on every instruction set; that rules out AVX512_BF16's, which flush denormals.
@@ -27,33 +27,39 @@ template <class T, class Wide>
 struct WideInteger {
   using Lane = Wide;
   using Stored = Vector<T, kLanesFor<Wide>>;
-  TC_INLINE static Register<Wide> decode(Stored v) {
-    return __builtin_convertvector(v, Register<Wide>);
-  }
-  TC_INLINE static Stored encode(Register<Wide> v) { return __builtin_convertvector(v, Stored); }
+  TC_INLINE static Register<Wide> decode(Stored v) { return converted<Register<Wide>>(v); }
+  TC_INLINE static Stored encode(Register<Wide> v) { return converted<Stored>(v); }
 };
 
 using Bits = Register<uint32_t>;
 using Floats = Register<float>;
+
+// Of numbers below 2^31: most machines compare only signed ones.
+TC_INLINE auto less(Bits v, uint32_t limit) {
+  return as<Register<int32_t>>(v) < static_cast<int32_t>(limit);
+}
+
 inline constexpr uint32_t kInfinity = 0x7f800000, kSign = 0x80000000, kQuiet = 0x00400000;
 
-template <class T>
-TC_INLINE Bits widened(Vector<T, kLanesFor<float>> v) {
-  return __builtin_convertvector(v, Bits);
-}
-template <class T>
-TC_INLINE Vector<T, kLanesFor<float>> narrowed(Bits v) {
-  return __builtin_convertvector(v, Vector<T, kLanesFor<float>>);
-}
-
+// What is known of floats that become bfloat16.
+enum class Known : uint8_t {
+  kNothing,
+  kNoLowNan,  // a NaN has no bits set in the lower half: so are those of computing with bfloat16
+  kExact,     // neither has any number
+};
+template <Known kKnown>
 struct BFloat16 {
   using Lane = float;
   using Stored = Vector<uint16_t, kLanesFor<float>>;
-  TC_INLINE static Floats decode(Stored v) { return as<Floats>(widened<uint16_t>(v) << 16); }
+  TC_INLINE static Floats decode(Stored v) { return as<Floats>(converted<Bits>(v) << 16); }
   TC_INLINE static Stored encode(Floats value) {
-    const Bits v = as<Bits>(value);
-    const Bits even = (v + 0x7fff + ((v >> 16) & 1)) >> 16;
-    return narrowed<uint16_t>((v & ~kSign) > kInfinity ? (v | kQuiet) >> 16 : even);
+    const Bits v = as<Bits>(value), even = v + 0x7fff + ((v >> 16) & 1);
+    if constexpr (kKnown == Known::kExact)
+      return converted<Stored>(v >> 16);
+    else if constexpr (kKnown == Known::kNoLowNan)
+      return converted<Stored>(even >> 16);  // which cannot carry into the upper half of a NaN
+    else
+      return converted<Stored>((value != value ? v | kQuiet : even) >> 16);
   }
 };
 
@@ -76,16 +82,16 @@ struct SmallFloat {
   static constexpr uint32_t kSmallestNormal = uint32_t{127 - kBias + 1} << 23;
 
   TC_INLINE static Floats decode(Stored stored) {
-    const Bits v = widened<T>(stored), magnitude = v & kMask;
+    const Bits v = converted<Bits>(stored), magnitude = v & kMask;
     // Denormals are whole multiples of the smallest one.
     constexpr float kUnit = 1.0f / static_cast<float>(uint64_t{1} << (kBias + kMantissa - 1));
     const Bits denormal =
         as<Bits>(__builtin_convertvector(as<Register<int32_t>>(magnitude), Floats) * kUnit);
-    Bits result = magnitude < (1u << kMantissa) ? denormal : (magnitude << kShift) + kRebias;
+    Bits result = less(magnitude, 1u << kMantissa) ? denormal : (magnitude << kShift) + kRebias;
     if constexpr (kTop == Top::kIeee) {
       const Bits special = (magnitude << kShift) | kInfinity;
-      result = magnitude >= kLargestExponent ? special : result;
-      result = magnitude > kLargestExponent ? special | kQuiet : result;
+      result = less(magnitude, kLargestExponent) ? result : special;
+      result = less(magnitude, kLargestExponent + 1) ? result : special | kQuiet;
     } else if constexpr (kTop == Top::kNanOnly) {
       result = magnitude == kMask ? Bits{} + (kInfinity | kQuiet) : result;
     } else {
@@ -102,13 +108,13 @@ struct SmallFloat {
     // The addition shifts the bits of a denormal out, rounding them.
     constexpr uint32_t kMagic = uint32_t{127 - kBias + kShift + 1} << 23;
     const Bits denormal = as<Bits>(as<Floats>(magnitude) + as_float(kMagic)) - kMagic;
-    result = magnitude < kSmallestNormal ? denormal : result;
+    result = less(magnitude, kSmallestNormal) ? denormal : result;
     result = overflow(magnitude, result);
     const Bits sign = (v & kSign) >> (31 - kMagnitude);
     if constexpr (kTop == Top::kUnsigned)
-      return narrowed<T>(result == 0 ? Bits{} : (result | sign));
+      return converted<Stored>(result == 0 ? Bits{} : (result | sign));
     else
-      return narrowed<T>(result | sign);
+      return converted<Stored>(result | sign);
   }
 
  private:
@@ -117,19 +123,19 @@ struct SmallFloat {
   TC_INLINE static Bits overflow(Bits magnitude, Bits result) {
     if constexpr (kTop == Top::kIeee) {
       constexpr uint32_t kLimit = kRebias + (kLargestExponent << kShift);
-      result = magnitude >= kLimit ? Bits{} + kLargestExponent : result;
+      result = less(magnitude, kLimit) ? result : Bits{} + kLargestExponent;
       // Half keeps the upper bits of a NaN, as the machines do; torch has one NaN in fp8.
       const Bits nan = sizeof(T) == 1 ? Bits{} + kMask
                                       : ((magnitude & (kQuiet - 1)) >> kShift) | kLargestExponent |
                                             (1u << (kMantissa - 1));
-      return magnitude > kInfinity ? nan : result;
+      return less(magnitude, kInfinity + 1) ? result : nan;
     } else if constexpr (kTop == Top::kNanOnly) {
       constexpr uint32_t kLimit = kRebias + (kMask << kShift);
-      result = (magnitude >= kLimit) | (result == kMask) ? Bits{} + (kMask - 1) : result;
-      return magnitude > kInfinity ? Bits{} + kMask : result;
+      result = (result == kMask) | ~less(magnitude, kLimit) ? Bits{} + (kMask - 1) : result;
+      return less(magnitude, kInfinity + 1) ? result : Bits{} + kMask;
     } else {
       constexpr uint32_t kLimit = kRebias + ((kMask + 1) << kShift);
-      return magnitude >= kLimit ? Bits{} + kTopSign : result;
+      return less(magnitude, kLimit) ? result : Bits{} + kTopSign;
     }
   }
 };
@@ -144,7 +150,7 @@ struct Float8E8m0fnu {
   using Lane = float;
   using Stored = Vector<uint8_t, kLanesFor<float>>;
   TC_INLINE static Floats decode(Stored stored) {
-    const Bits v = widened<uint8_t>(stored);
+    const Bits v = converted<Bits>(stored);
     const Bits power = v == 0 ? Bits{} + (1u << 22) : v << 23;
     return as<Floats>(v == 255 ? Bits{} + (kInfinity | kQuiet) : power);
   }
@@ -153,7 +159,7 @@ struct Float8E8m0fnu {
     // Up from half way, except that half way from 2^-127, a denormal, is down.
     const Bits limit = exponent == 0 ? Bits{} + 0x400001 : Bits{} + 0x400000;
     const Bits rounded = (v & 0x7fffff) >= limit ? exponent + 1 : exponent;
-    return narrowed<uint8_t>(exponent == 255 ? exponent : rounded);
+    return converted<Stored>(exponent == 255 ? exponent : rounded);
   }
 };
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ctran/arithmetic/dtype.hpp"
+#include "ctran/arithmetic/level.hpp"
 
 // What the loops of one instruction set look like from outside: a table of functions.
 namespace torch::comms::ctran {
@@ -40,5 +41,11 @@ extern const Kernels kPortableKernels;
 #if defined(__x86_64__)
 extern const Kernels kAvx2Kernels, kAvx512Kernels;
 #endif
+
+const Kernels& kernels_of(Level level) noexcept;
+
+// Runs the loop over `count` elements, each of `parts` of `part_bytes` in the result, past the
+// caches where that is better. `work` says the rest.
+void launch(Kernel loop, Work& work, size_t count, size_t parts, size_t part_bytes) noexcept;
 
 }  // namespace torch::comms::ctran

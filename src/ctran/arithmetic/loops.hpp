@@ -6,47 +6,55 @@
 namespace torch::comms::ctran {
 namespace {
 
-// kVectors vectors from element `at` on, or, if that is 0, the `rest` of elements of one: each
-// source is read once, all before the store, so that the target may be one of them.
-template <class In, class Out, class Op, class Finish, size_t kVectors>
-TC_INLINE void combine_block(const Work& work, size_t at, size_t rest = 0) {
+// Vectors from element `at` on. Each source is read once, all before the store, so that the target
+// may be one of them. One expression for each index, not loops over them: then every compiler keeps
+// the results in registers.
+template <class In, class Out, class Op, class Finish, size_t... kIndex>
+TC_INLINE void combine_vectors(const Work& work, size_t at, std::index_sequence<kIndex...>) {
   using Read = typename In::Stored;
   using Written = typename Out::Stored;
-  using V = Register<typename In::Lane>;
-  constexpr size_t kRead = sizeof(ElementOf<Read>), kWritten = sizeof(ElementOf<Written>);
-  const auto next = [rest](const std::byte* from) TC_TARGET {
-    return In::decode(kVectors == 0 ? load_some<Read>(from, rest * kRead) : load<Read>(from));
-  };
-  constexpr size_t kCount = kVectors == 0 ? 1 : kVectors;
-  V result[kCount];
-  for (size_t i = 0; i < kCount; ++i)
-    result[i] = next(work.sources[0] + at * kRead + i * sizeof(Read));
+  const size_t from = at * sizeof(ElementOf<Read>);
+  Register<typename In::Lane> result[] = {
+      In::decode(load<Read>(work.sources[0] + from + kIndex * sizeof(Read)))...};
   for (size_t operand = 1; operand < work.operands; ++operand) {
-    const std::byte* source = work.sources[operand] + at * kRead;
-    for (size_t i = 0; i < kCount; ++i)
-      result[i] = Op::combine(result[i], next(source + i * sizeof(Read)));
+    const std::byte* source = work.sources[operand] + from;
+    ((result[kIndex] =
+          Op::combine(result[kIndex], In::decode(load<Read>(source + kIndex * sizeof(Read))))),
+     ...);
   }
-  std::byte* into = work.into + at * kWritten;
-  for (size_t i = 0; i < kCount; ++i) {
-    const Written stored = Out::encode(Finish::finish(result[i], work));
-    if (kVectors == 0)
-      store_some(into, stored, rest * kWritten);
-    else if (work.stream)
-      stream(into + i * sizeof(Written), stored);
-    else
-      store(into + i * sizeof(Written), stored);
-  }
+  ((result[kIndex] = Finish::finish(result[kIndex], work)), ...);
+  std::byte* into = work.into + at * sizeof(ElementOf<Written>);
+  if (work.stream)
+    (stream(into + kIndex * sizeof(Written), Out::encode(result[kIndex])), ...);
+  else
+    (store(into + kIndex * sizeof(Written), Out::encode(result[kIndex])), ...);
+}
+
+// The last `rest` elements, which are less than a vector.
+template <class In, class Out, class Op, class Finish>
+TC_INLINE void combine_rest(const Work& work, size_t at, size_t rest) {
+  using Read = typename In::Stored;
+  using Written = typename Out::Stored;
+  constexpr size_t kRead = sizeof(ElementOf<Read>), kWritten = sizeof(ElementOf<Written>);
+  auto result = In::decode(load_some<Read>(work.sources[0] + at * kRead, rest * kRead));
+  for (size_t operand = 1; operand < work.operands; ++operand)
+    result = Op::combine(
+        result, In::decode(load_some<Read>(work.sources[operand] + at * kRead, rest * kRead)));
+  store_some<Written>(work.into + at * kWritten, Out::encode(Finish::finish(result, work)),
+                      rest * kWritten);
 }
 
 template <class In, class Out, class Op, class Finish>
 TC_TARGET void run(const Work& work) {
   static_assert(std::is_same_v<typename In::Lane, typename Out::Lane>);
   constexpr size_t kLanes = kLanesFor<typename In::Lane>, kVectors = 4;
+  const size_t end = work.end;
   size_t at = work.begin;
-  for (; work.end - at >= kVectors * kLanes; at += kVectors * kLanes)
-    combine_block<In, Out, Op, Finish, kVectors>(work, at);
-  for (; work.end - at >= kLanes; at += kLanes) combine_block<In, Out, Op, Finish, 1>(work, at);
-  if (at != work.end) combine_block<In, Out, Op, Finish, 0>(work, at, work.end - at);
+  for (; end - at >= kVectors * kLanes; at += kVectors * kLanes)
+    combine_vectors<In, Out, Op, Finish>(work, at, std::make_index_sequence<kVectors>{});
+  for (; end - at >= kLanes; at += kLanes)
+    combine_vectors<In, Out, Op, Finish>(work, at, std::make_index_sequence<1>{});
+  if (at != end) combine_rest<In, Out, Op, Finish>(work, at, end - at);
   if (work.stream) fence_stream();
 }
 
@@ -82,24 +90,26 @@ template <class T, class Wide>
 constexpr void add_average(Kernels& table, Dtype dtype) {
   using Narrow = std::conditional_t<sizeof(T) == sizeof(Wide), Plain<T>, WideInteger<T, Wide>>;
   using F = Plain<Wide>;
-  table.reduce[index(dtype)][index(ReduceOp::kAverage)] = run<Narrow, Narrow, Sum, Divide<Narrow>>;
+  table.reduce[index(dtype)][index(ReduceOp::kAverage)] =
+      run<Narrow, Narrow, Sum, Divide<Narrow, sizeof(T) <= 2>>;
   table.settle[index(dtype)][index(ReduceOp::kAverage)] = run<F, Narrow, Sum, Divide<Narrow>>;
   table.widen[index(dtype)] = run<Narrow, F, Sum, AsIs>;
 }
 
-// Computed in Wide, which is F itself or float.
-template <class F, class Wide>
+// Computed in Wide, which is F itself or float. Own and Ordered are F where the result comes from
+// sums and products of F, and where it is one of the operands.
+template <class F, class Wide, class Own = F, class Ordered = F>
 constexpr void add_float(Kernels& table, Dtype dtype) {
   auto& reduce = table.reduce[index(dtype)];
   auto& settle = table.settle[index(dtype)];
-  reduce[index(ReduceOp::kSum)] = run<F, F, Sum, Divide<F>>;
-  reduce[index(ReduceOp::kProduct)] = run<F, F, Product, AsIs>;
+  reduce[index(ReduceOp::kSum)] = run<Own, Own, Sum, Divide<F>>;
+  reduce[index(ReduceOp::kProduct)] = run<Own, Own, Product, AsIs>;
   settle[index(ReduceOp::kSum)] = run<Wide, F, Sum, Divide<F>>;
   settle[index(ReduceOp::kProduct)] = run<Wide, F, Product, AsIs>;
   table.widen[index(dtype)] = run<F, Wide, Sum, AsIs>;
   table.widen_scaled[index(dtype)] = run<F, Wide, Sum, Scale>;
   table.scale[index(dtype)] = run<F, F, Sum, Scale>;
-  add_order<F>(table, dtype);
+  add_order<Ordered>(table, dtype);
 }
 
 // What complex numbers have besides their parts.
@@ -133,7 +143,8 @@ constexpr Kernels all_kernels() {
   add_float<Plain<double>, Plain<double>>(table, Dtype::kFloat64);
   add_float<Plain<float>, Plain<float>>(table, Dtype::kFloat32);
   add_float<Float16, Plain<float>>(table, Dtype::kFloat16);
-  add_float<BFloat16, Plain<float>>(table, Dtype::kBFloat16);
+  add_float<BFloat16<Known::kNothing>, Plain<float>, BFloat16<Known::kNoLowNan>,
+            BFloat16<Known::kExact>>(table, Dtype::kBFloat16);
   add_float<Float8E5m2, Plain<float>>(table, Dtype::kFloat8E5m2);
   add_float<Float8E4m3fn, Plain<float>>(table, Dtype::kFloat8E4m3fn);
   add_float<Float8E5m2fnuz, Plain<float>>(table, Dtype::kFloat8E5m2fnuz);

@@ -98,9 +98,18 @@ struct AsIs {
   }
 };
 
-// Integers toward zero. Those of up to 32 bits, and sums of them below 2^53, are exact in double:
-// the double nearest to a quotient is never past the next integer.
-template <class F>
+// The quotients of whole numbers, computed in T and cut off: exact while the numbers and the
+// divisor are below 2^24 for float and 2^53 for double, since the number nearest to a quotient is
+// then never past the next integer.
+template <class T, class V>
+TC_INLINE V truncated_quotients(V v, uint32_t divisor) {
+  using Numbers = LanesOf<T, V>;
+  return __builtin_convertvector(
+      __builtin_convertvector(v, Numbers) / splat<Numbers>(static_cast<T>(divisor)), V);
+}
+
+// Sums of F: integers toward zero. kSmall: the sums of up to 64 numbers of up to 16 bits.
+template <class F, bool kSmall = false>
 struct Divide {
   template <class V>
   TC_INLINE static V finish(V v, const Work& work) {
@@ -108,23 +117,20 @@ struct Divide {
     if (work.divisor == 1) return v;
     if constexpr (std::is_floating_point_v<T> || sizeof(typename F::Stored) == sizeof(V))
       return v / splat<V>(static_cast<T>(work.divisor));
+    else if constexpr (kSmall)
+      return truncated_quotients<float>(v, work.divisor);
+    else if constexpr (sizeof(T) == sizeof(double))
+      return truncated_quotients<double>(v, work.divisor);
     else
-      return truncated(v, splat<Register<double>>(static_cast<double>(work.divisor)));
+      return by_halves(v, work.divisor);
   }
 
  private:
-  TC_INLINE static Register<int64_t> truncated(Register<int64_t> v, Register<double> divisor) {
-    using Doubles = Register<double>;
-    return __builtin_convertvector(__builtin_convertvector(v, Doubles) / divisor,
-                                   Register<int64_t>);
-  }
-  TC_INLINE static Register<int32_t> truncated(Register<int32_t> v, Register<double> divisor) {
-    using Doubles = Register<double>;
+  template <class V>
+  TC_INLINE static V by_halves(V v, uint32_t divisor) {
     Vector<int32_t, kLanesFor<double>> halves[2];
     __builtin_memcpy(halves, &v, sizeof v);
-    for (auto& half : halves)
-      half = __builtin_convertvector(__builtin_convertvector(half, Doubles) / divisor,
-                                     std::remove_reference_t<decltype(half)>);
+    for (auto& half : halves) half = truncated_quotients<double>(half, divisor);
     __builtin_memcpy(&v, halves, sizeof v);
     return v;
   }

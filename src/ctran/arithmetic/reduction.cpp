@@ -86,14 +86,6 @@ Cell cell_of(Dtype dtype, ReduceOp op) {
   return {kind == Kind::kInteger && !is_order(op) ? unsigned_of(dtype) : dtype, combined, 1};
 }
 
-const Kernels& kernels_of(Level level) {
-#if defined(__x86_64__)
-  if (level == Level::kAvx512) return kAvx512Kernels;
-  if (level == Level::kAvx2) return kAvx2Kernels;
-#endif
-  return kPortableKernels;
-}
-
 Kernel at(const Kernels::ByDtype<Kernel>& row, Dtype dtype) {
   return row[static_cast<size_t>(dtype)];
 }
@@ -150,36 +142,18 @@ Reduction::Reduction(Dtype dtype, ReduceOp op, Level level)
   wide_part_bytes_ = static_cast<uint8_t>(size_of(accumulator_) / parts_);
 }
 
-void Reduction::run(Loop loop, Work& work, size_t count, size_t part_bytes) const noexcept {
-  const size_t parts = count * parts_, size = parts * part_bytes, element = parts_ * part_bytes;
-  work.end = parts;
-  if (size >= kStreamFrom) {
-    // The vectors that go past the caches must lie at multiples of their size.
-    const size_t lead = -reinterpret_cast<uintptr_t>(work.into) % 64;
-    const std::span sources(work.sources, work.operands);
-    if (lead % element == 0 && std::ranges::find(sources, work.into) == sources.end()) {
-      work.end = lead / part_bytes;
-      if (lead != 0) loop(work);
-      work.begin = work.end;
-      work.end = parts;
-      work.stream = true;
-    }
-  }
-  loop(work);
-}
-
 void Reduction::combine(void* into, const void* left, const void* right,
                         size_t count) const noexcept {
   const std::byte* operands[] = {bytes(left), bytes(right)};
   Work work{.into = static_cast<std::byte*>(into), .sources = operands, .operands = 2};
-  run(combine_, work, count, part_bytes_);
+  launch(combine_, work, count, parts_, part_bytes_);
 }
 
 void Reduction::combine_wide(void* into, const void* left, const void* right,
                              size_t count) const noexcept {
   const std::byte* operands[] = {bytes(left), bytes(right)};
   Work work{.into = static_cast<std::byte*>(into), .sources = operands, .operands = 2};
-  run(combine_wide_, work, count, wide_part_bytes_);
+  launch(combine_wide_, work, count, parts_, wide_part_bytes_);
 }
 
 void Reduction::reduce(Loop loop, void* into, std::span<const void* const> operands, size_t count,
@@ -190,7 +164,7 @@ void Reduction::reduce(Loop loop, void* into, std::span<const void* const> opera
             .sources = sources,
             .operands = operands.size(),
             .divisor = divides_ ? ranks : 1};
-  run(loop, work, count, part_bytes_);
+  launch(loop, work, count, parts_, part_bytes_);
 }
 
 void Reduction::combine_all(void* into, std::span<const void* const> operands, size_t count,
@@ -211,7 +185,7 @@ void Reduction::convert(Loop loop, void* into, const void* from, size_t count, s
             .operands = 1,
             .factor = {factor.real, factor.imaginary},
             .integer = factor.integer};
-  run(loop, work, count, written_bytes);
+  launch(loop, work, count, parts_, written_bytes);
 }
 
 void Reduction::scale(void* into, const void* from, size_t count,
@@ -221,7 +195,7 @@ void Reduction::scale(void* into, const void* from, size_t count,
 
 void Reduction::widen(void* into, const void* from, size_t count) const noexcept {
   if (widen_ == nullptr)
-    copy(into, from, count * size_of(dtype_));
+    copy_bytes(into, from, count * size_of(dtype_));
   else
     convert(widen_, into, from, count, wide_part_bytes_, {});
 }

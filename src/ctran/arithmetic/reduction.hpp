@@ -89,7 +89,6 @@ class Reduction {
  private:
   using Loop = void (*)(const Work&);
 
-  void run(Loop loop, Work& work, size_t count, size_t part_bytes) const noexcept;
   void reduce(Loop loop, void* into, std::span<const void* const> operands, size_t count,
               uint32_t ranks) const noexcept;
   void convert(Loop loop, void* into, const void* from, size_t count, size_t written_bytes,

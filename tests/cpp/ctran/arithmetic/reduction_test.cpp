@@ -6,6 +6,7 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "ctran/arithmetic/copy.hpp"
 #include "ctran/arithmetic/reference.hpp"
 
 namespace torch::comms::ctran_test {
@@ -160,31 +161,45 @@ TEST(Reduction, ScalesByAFactor) {
   });
 }
 
-// Large results go another way to memory.
+// Large results go another way to memory; the same bits must arrive as from small pieces.
 TEST(Reduction, GivesTheSameBitsForLargeCounts) {
   for (const auto dtype : {Dtype::kFloat32, Dtype::kBFloat16, Dtype::kFloat8E4m3fn,
                            Dtype::kComplex128, Dtype::kInt8}) {
-    const size_t piece = 40001 / size_of(dtype), pieces = 110, count = piece * pieces + 3;
+    const size_t bytes = size_of(dtype), piece = 40016 / bytes, count = piece * 30 + 3;
     const auto left = sample(dtype, count, 1), right = sample(dtype, count, 2);
-    Memory want(left.size());
+    std::vector<const void*> operands(Reduction::kMostOperands, left.data());
+    operands.back() = right.data();
+    ASSERT_TRUE(ctran::is_streamed(count * bytes * (operands.size() + 1)));
+    ASSERT_FALSE(ctran::is_streamed(piece * bytes * (operands.size() + 1)));
     for (const auto level : ctran::levels()) {
       const Reduction reduction(dtype, ReduceOp::kProduct, level);
+      Memory want(left.size());
       for (size_t at = 0; at < count; at += piece) {
-        const size_t byte = at * size_of(dtype);
-        reduction.combine(want.data() + byte, left.data() + byte, right.data() + byte,
-                          std::min(piece, count - at));
+        auto from = operands;
+        for (auto& operand : from) operand = static_cast<const std::byte*>(operand) + at * bytes;
+        reduction.combine_all(want.data() + at * bytes, from, std::min(piece, count - at), 1);
       }
       for (const size_t offset : {size_t{0}, size_t{8}, size_t{17}}) {
         Shifted into(left.size(), offset);
-        reduction.combine(into.data(), left.data(), right.data(), count);
+        reduction.combine_all(into.data(), operands, count, 1);
         EXPECT_EQ(first_difference(dtype, into.data(), want, count), -1)
             << label(dtype, ReduceOp::kProduct, level) << " at " << offset;
         EXPECT_TRUE(into.is_intact(left.size()));
       }
-      Memory place = left;
-      reduction.combine(place.data(), place.data(), right.data(), count);
-      EXPECT_EQ(first_difference(dtype, place.data(), want, count), -1) << "in place";
     }
+  }
+}
+
+TEST(Copy, IsACopyOfAnySizeAndAlignment) {
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{4097}, (size_t{32} << 20) + 5}) {
+    Memory from(bytes + 3);
+    for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i % 251);
+    Shifted into(bytes, 7);
+    ctran::copy_bytes(into.data(), from.data() + 3, bytes);
+    EXPECT_TRUE(std::equal(from.begin() + 3, from.end(), into.data())) << bytes;
+    EXPECT_TRUE(into.is_intact(bytes));
+    ctran::copy_bytes(into.data(), into.data(), bytes);
+    EXPECT_TRUE(std::equal(from.begin() + 3, from.end(), into.data())) << "onto itself";
   }
 }
 
