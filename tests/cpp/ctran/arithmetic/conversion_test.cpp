@@ -55,6 +55,8 @@ std::vector<float> turning_points(Dtype dtype) {
                             -std::nanf(""),
                             std::numeric_limits<float>::max(),
                             std::numeric_limits<float>::denorm_min()};
+  for (const uint32_t nan : {0x7f800001u, 0xff800001u, 0x7fffffffu, 0xffffffffu, 0x7f80ffffu})
+    points.push_back(std::bit_cast<float>(nan));  // which no rounding may carry away
   const auto around = [&](float x) {
     for (const float point : {x, std::nextafter(x, kInf), std::nextafter(x, -kInf)}) {
       points.push_back(point);
