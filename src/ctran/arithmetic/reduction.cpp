@@ -157,7 +157,9 @@ void Reduction::combine_wide(void* into, const void* left, const void* right,
 }
 
 void Reduction::reduce(Loop loop, void* into, std::span<const void* const> operands, size_t count,
-                       uint32_t ranks) const noexcept {
+                       uint32_t ranks) const {
+  TC_CHECK(!operands.empty() && operands.size() <= kMostOperands);
+  TC_CHECK(ranks != 0 || !divides_);
   const std::byte* sources[kMostOperands];
   std::ranges::transform(operands, sources, bytes);
   Work work{.into = static_cast<std::byte*>(into),
@@ -168,17 +170,18 @@ void Reduction::reduce(Loop loop, void* into, std::span<const void* const> opera
 }
 
 void Reduction::combine_all(void* into, std::span<const void* const> operands, size_t count,
-                            uint32_t ranks) const noexcept {
+                            uint32_t ranks) const {
   reduce(combine_all_, into, operands, count, ranks);
 }
 
 void Reduction::settle(void* into, std::span<const void* const> operands, size_t count,
-                       uint32_t ranks) const noexcept {
+                       uint32_t ranks) const {
   reduce(settle_, into, operands, count, ranks);
 }
 
 void Reduction::convert(Loop loop, void* into, const void* from, size_t count, size_t written_bytes,
-                        const Factor& factor) const noexcept {
+                        const Factor& factor) const {
+  TC_CHECK(loop != nullptr);  // only PREMUL_SUM scales
   const std::byte* source = bytes(from);
   Work work{.into = static_cast<std::byte*>(into),
             .sources = &source,
@@ -188,12 +191,11 @@ void Reduction::convert(Loop loop, void* into, const void* from, size_t count, s
   launch(loop, work, count, parts_, written_bytes);
 }
 
-void Reduction::scale(void* into, const void* from, size_t count,
-                      const Factor& factor) const noexcept {
+void Reduction::scale(void* into, const void* from, size_t count, const Factor& factor) const {
   convert(scale_, into, from, count, part_bytes_, factor);
 }
 
-void Reduction::widen(void* into, const void* from, size_t count) const noexcept {
+void Reduction::widen(void* into, const void* from, size_t count) const {
   if (widen_ == nullptr)
     copy_bytes(into, from, count * size_of(dtype_));
   else
@@ -201,7 +203,7 @@ void Reduction::widen(void* into, const void* from, size_t count) const noexcept
 }
 
 void Reduction::widen_scaled(void* into, const void* from, size_t count,
-                             const Factor& factor) const noexcept {
+                             const Factor& factor) const {
   convert(widen_scaled_, into, from, count, wide_part_bytes_, factor);
 }
 

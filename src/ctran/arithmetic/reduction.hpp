@@ -27,17 +27,19 @@ struct Factor {
 //   with ties to even, is said at each method: chained combine() rounds at every step.
 // - Integers wrap. MIN and MAX give NaN if an operand is NaN, and the left one of equal operands
 //   (of -0 and 0). bool: SUM, MAX and BOR are "any", AVG, PRODUCT, MIN and BAND are "all".
-// - AVG divides by the number of ranks at the end: integers toward zero; exact up to 32 bits, where
-//   the accumulator holds the sum, while those of 64 bits wrap as their sum does.
-// - Out of range: infinity in float16 and float8_e5m2, NaN in the fnuz formats and e8m0, the
-// largest
-//   number in float8_e4m3fn, of an infinity as well. e8m0 drops the sign. All this is torch's.
+// - AVG divides by the number of ranks at the end, integers toward zero. Up to 32 bits it is exact
+//   as long as the accumulator holds the sum (of 16 bits: 32768 ranks); 64 bits wrap as their sum.
+// - Out of range: infinity in float16, bfloat16 and float8_e5m2, NaN in the fnuz formats and e8m0,
+//   and in float8_e4m3fn the largest number, of an infinity as well: torch's conversions of 2.15
+//   (earlier ones make NaN of e4m3fn). e8m0 drops the sign.
 // - The same operands in the same order give the same bits at every level, whatever the alignment,
 //   the count, and the cut into calls. (NaN is NaN; which one is not promised.)
 //
 // Memory: any alignment, any count, 0 included. `into` may be one of the operands, exactly; overlap
 // otherwise is not allowed. Large results go past the caches and are fenced before the call
 // returns, so that a flag stored after it is seen after them. Any thread; nothing is allocated.
+//
+// Our own wrong calls throw kInternal: no operands or too many, no ranks, scaling without a factor.
 class Reduction {
  public:
   static constexpr size_t kMostOperands = 64;
@@ -58,25 +60,24 @@ class Reduction {
 
   // In the dtype ------------------------------------------------------------------------------
 
-  // into = left op right, rounded. AVG and PREMUL_SUM add.
+  // into = left op right, rounded. AVG and PREMUL_SUM add, so that integers of an AVG wrap here.
   void combine(void* into, const void* left, const void* right, size_t count) const noexcept;
 
   // into = operands[0] op operands[1] op ..., from left to right, each read once. Accumulates in
   // accumulator() and rounds once. 1 to kMostOperands of them. AVG divides by `ranks`.
   void combine_all(void* into, std::span<const void* const> operands, size_t count,
-                   uint32_t ranks) const noexcept;
+                   uint32_t ranks) const;
 
   // into = from * factor, rounded. For PREMUL_SUM.
-  void scale(void* into, const void* from, size_t count, const Factor& factor) const noexcept;
+  void scale(void* into, const void* from, size_t count, const Factor& factor) const;
 
   // By way of the accumulator: a chain that rounds once --------------------------------------
   // widen() each input, combine_wide() along the way, settle() the result.
 
   // `into` has the accumulator's elements, `from` the dtype's; the second multiplies, and is for
   // PREMUL_SUM. `into` may be `from` only if accumulator() == dtype().
-  void widen(void* into, const void* from, size_t count) const noexcept;
-  void widen_scaled(void* into, const void* from, size_t count,
-                    const Factor& factor) const noexcept;
+  void widen(void* into, const void* from, size_t count) const;
+  void widen_scaled(void* into, const void* from, size_t count, const Factor& factor) const;
 
   // All of the accumulator's elements.
   void combine_wide(void* into, const void* left, const void* right, size_t count) const noexcept;
@@ -84,20 +85,21 @@ class Reduction {
   // As combine_all(), but `operands` have the accumulator's elements. One operand is allowed: then
   // this only divides and rounds. `into` may be an operand only if accumulator() == dtype().
   void settle(void* into, std::span<const void* const> operands, size_t count,
-              uint32_t ranks) const noexcept;
+              uint32_t ranks) const;
 
  private:
   using Loop = void (*)(const Work&);
 
   void reduce(Loop loop, void* into, std::span<const void* const> operands, size_t count,
-              uint32_t ranks) const noexcept;
+              uint32_t ranks) const;
   void convert(Loop loop, void* into, const void* from, size_t count, size_t written_bytes,
-               const Factor& factor) const noexcept;
+               const Factor& factor) const;
 
   Dtype dtype_, accumulator_;
   bool divides_ = false;
-  uint8_t parts_ =
-      1;  // of an element, as the loops count them: 2 of complex numbers, bytes of bits
+  // Of an element, as the loops count them: 2 of complex numbers, the bytes where bits are
+  // combined.
+  uint8_t parts_ = 1;
   uint8_t part_bytes_ = 0, wide_part_bytes_ = 0;
   Loop combine_ = nullptr, combine_all_ = nullptr, combine_wide_ = nullptr, settle_ = nullptr;
   Loop widen_ = nullptr, widen_scaled_ = nullptr, scale_ = nullptr;

@@ -254,5 +254,18 @@ TEST(Reduction, IsDefinedWhereTorchDefinesIt) {
   }
 }
 
+TEST(Reduction, RefusesWhatItCannotDo) {
+  const float one = 1;
+  float result = 0;
+  const std::vector<const void*> many(Reduction::kMostOperands + 1, &one);
+  const Reduction sum(Dtype::kFloat32, ReduceOp::kSum), average(Dtype::kInt32, ReduceOp::kAverage);
+  EXPECT_THROW(sum.combine_all(&result, many, 1, 1), CommError);
+  EXPECT_THROW(sum.combine_all(&result, {}, 1, 1), CommError);
+  EXPECT_THROW(average.combine_all(&result, std::span(many).first(2), 1, 0), CommError);
+  EXPECT_THROW(sum.scale(&result, &one, 1, {.real = 2}), CommError);
+  EXPECT_EQ(result, 0);
+  EXPECT_THROW(Reduction(Dtype::kFloat32, ReduceOp::kSum, static_cast<Level>(9)), CommError);
+}
+
 }  // namespace
 }  // namespace torch::comms::ctran_test
