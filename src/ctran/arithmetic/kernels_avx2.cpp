@@ -1,0 +1,13 @@
+#if defined(__x86_64__)
+
+#define TC_VECTOR_BYTES 32
+#define TC_TARGET __attribute__((target("avx2,f16c")))
+#include "ctran/arithmetic/loops.hpp"
+
+namespace torch::comms::ctran {
+
+constexpr Kernels kAvx2Kernels = all_kernels();
+
+}  // namespace torch::comms::ctran
+
+#endif

@@ -1,0 +1,13 @@
+#if defined(__x86_64__)
+
+#define TC_VECTOR_BYTES 64
+#define TC_TARGET __attribute__((target("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl")))
+#include "ctran/arithmetic/loops.hpp"
+
+namespace torch::comms::ctran {
+
+constexpr Kernels kAvx512Kernels = all_kernels();
+
+}  // namespace torch::comms::ctran
+
+#endif
