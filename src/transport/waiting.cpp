@@ -1,0 +1,103 @@
+#include "transport/waiting.hpp"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include <torchcomms/base/error.hpp>
+
+#include "transport/transport.hpp"
+
+namespace torch::comms::transport {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void relax() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// The affinity mask counts, not how many cores the machine has.
+int usable_cores() noexcept {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return CPU_COUNT(&set);
+}
+
+}  // namespace
+
+AbortSignal::AbortSignal() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!event_)
+    throw CommError(Errc::kResourceExhausted, std::string("eventfd: ") + std::strerror(errno));
+}
+
+void AbortSignal::raise() noexcept {
+  word_.store(1, std::memory_order_release);
+  const uint64_t one = 1;
+  // It only fails where the event is up already.
+  [[maybe_unused]] const auto written = ::write(event_.get(), &one, sizeof one);
+}
+
+WaitPolicy WaitPolicy::for_ranks(int ranks) {
+  // About 10 us of polls: longer than any exchange between two running ranks takes.
+  return {.spins = ranks <= usable_cores() ? 500 : 2};
+}
+
+bool Waiter::progress() noexcept {
+  bool moved = false;
+  for (auto* link : links_) moved |= link->progress();
+  return moved;
+}
+
+Waited Waiter::step() noexcept {
+  if (progress()) {
+    idle_ = 0;
+    return Waited::kDone;
+  }
+  if (abort_.raised()) return Waited::kAborted;
+  if (++idle_ <= policy_.spins) {
+    // A busy wait that never reads the clock would not end while others keep it busy.
+    if (idle_ % 64 == 0 && Clock::now() >= deadline_) return Waited::kTimeout;
+    relax();
+    return Waited::kDone;
+  }
+  const auto now = Clock::now();
+  if (now >= deadline_) return Waited::kTimeout;
+  if (idle_ == policy_.spins + 1) idle_since_ = now;
+  if (now - idle_since_ < policy_.awake)
+    ::sched_yield();
+  else
+    sleep();
+  return Waited::kDone;
+}
+
+void Waiter::sleep() noexcept {
+  constexpr size_t kMaxLinks = 15;
+  std::array<pollfd, kMaxLinks + 1> wanted;
+  size_t count = 0, armed = 0;
+  wanted[count++] = {abort_.event_fd(), POLLIN, 0};
+  bool quiet = links_.size() <= kMaxLinks;
+  for (; quiet && armed < links_.size(); ++armed) {
+    quiet = links_[armed]->prepare_sleep();
+    wanted[count++] = {links_[armed]->event_fd(), POLLIN, 0};
+  }
+  if (quiet) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
+    const auto bounded = std::clamp<int64_t>(left.count(), 0, 3'600'000);
+    ::poll(wanted.data(), count, static_cast<int>(bounded));
+    ++sleeps_;
+  }
+  for (size_t i = 0; i < armed; ++i) links_[i]->finish_sleep();
+}
+
+}  // namespace torch::comms::transport
