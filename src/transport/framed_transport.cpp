@@ -34,7 +34,9 @@ FramedTransport::FramedTransport(TransportOptions options, Endpoint endpoint)
   };
 }
 
-FramedTransport::~FramedTransport() {
+FramedTransport::~FramedTransport() { close_peers(); }
+
+void FramedTransport::close_peers() noexcept {
   regions_->on_remove = nullptr;
   for (auto* peer : active_) peer->fail(Errc::kFinalized, "this link was closed");
 }
@@ -267,6 +269,12 @@ bool FramedTransport::prepare_sleep() noexcept {
 void FramedTransport::finish_sleep() noexcept {
   for (auto* peer : active_)
     if (auto* channel = peer->channel()) channel->finish_sleep();
+  woke();
+}
+
+Channel* FramedTransport::channel(int peer) noexcept {
+  const auto& found = peers_[static_cast<size_t>(peer)];
+  return found ? found->channel() : nullptr;
 }
 
 }  // namespace torch::comms::transport

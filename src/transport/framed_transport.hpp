@@ -61,10 +61,16 @@ class FramedTransport : public Transport {
     return Direct::kNo;
   }
 
+  // Every operation ends, every channel closes. For destructors: channels use what those destroy.
+  void close_peers() noexcept;
+  // After a sleep.
+  virtual void woke() noexcept {}
+
   void open(int peer, std::unique_ptr<Channel> channel);
   void fail(int peer, Errc code, const std::string& why) noexcept;
   // The peer, made if there is none. Throws CommError(kInvalidArgument) for ranks that cannot be.
   Peer& peer_of(int peer);
+  Channel* channel(int peer) noexcept;
   bool forked() const noexcept;
 
   TransportOptions options_;

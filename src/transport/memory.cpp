@@ -13,7 +13,11 @@ constexpr uint32_t kVersion = 1;
 std::string serialize(const MemoryHandle& handle) {
   Writer writer;
   writer.add(kMagic).add(kVersion).add(handle.rank).add(handle.region).add(handle.key);
-  writer.add(handle.descriptor).add(handle.size).add(handle.address).add(handle.file);
+  writer.add(handle.descriptor)
+      .add(handle.size)
+      .add(handle.address)
+      .add(handle.key_address)
+      .add(handle.file);
   return writer.take();
 }
 
@@ -29,6 +33,7 @@ MemoryHandle parse_memory_handle(std::string_view text) {
   handle.descriptor = reader.number<int32_t>();
   handle.size = reader.number<uint64_t>();
   handle.address = reader.number<uint64_t>();
+  handle.key_address = reader.number<uint64_t>();
   handle.file = reader.number<uint64_t>();
   return handle;
 }

@@ -20,13 +20,14 @@ struct MemoryHandle {
   uint32_t key = 0;     // random: a handle is not guessed, and an old one does not fit a new region
   int32_t descriptor = -1;  // of shared memory, in the owner's process; -1: memory of its own
   uint64_t size = 0;
-  uint64_t address = 0;  // in the owner's process
-  uint64_t file = 0;     // inode of shared memory
+  uint64_t address = 0;      // in the owner's process
+  uint64_t key_address = 0;  // there, the key, while the memory is open
+  uint64_t file = 0;         // inode of shared memory
 
   friend bool operator==(const MemoryHandle&, const MemoryHandle&) = default;
 };
 
-inline constexpr size_t kMemoryHandleBytes = 48;
+inline constexpr size_t kMemoryHandleBytes = 56;
 TC_API std::string serialize(const MemoryHandle& handle);
 // Any text. Throws CommError(kMismatch).
 TC_API MemoryHandle parse_memory_handle(std::string_view text);

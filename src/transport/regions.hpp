@@ -1,9 +1,12 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <unordered_map>
+#include <vector>
 
 #include "transport/memory.hpp"
 
@@ -14,6 +17,7 @@ class Regions {
  public:
   struct Entry {
     uint32_t id, key;
+    const std::atomic<uint32_t>* word;  // holds the key while the region is open; stays where it is
   };
   // Throws CommError(kSystem) without random numbers.
   Entry add(Bytes bytes);
@@ -27,7 +31,10 @@ class Regions {
   struct Region {
     Bytes bytes;
     uint32_t key;
+    std::atomic<uint32_t>* word;
   };
+  std::deque<std::atomic<uint32_t>> words_;
+  std::vector<std::atomic<uint32_t>*> free_words_;
   std::unordered_map<uint32_t, Region> regions_;
   uint32_t next_ = 1;
 };
