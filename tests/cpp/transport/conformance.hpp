@@ -184,7 +184,7 @@ TEST_P(Conformance, AConsumerGetsEveryByteOnceAndWholeElements) {
 
 TEST_P(Conformance, AReceiveThatIsTooSmallFailsAndTheLinkGoesOn) {
   for (const bool receive_first : {true, false})
-    for (const auto [size, capacity] :
+    for (const auto& [size, capacity] :
          {std::pair<size_t, size_t>{6, 5}, {1'000'000, 5}, {1'000'000, 500'000}})
       run(GetParam(), [&, size = size, capacity = capacity](Rank& self) {
         std::list<Mail> sent, received;
