@@ -145,7 +145,7 @@ void run(End& end, int rank) {
   }
 }
 
-std::string exchange(int socket, const std::string& mine) {
+std::string swap_endpoints(int socket, const std::string& mine) {
   std::string theirs(kMaxEndpointBytes, ' ');
   if (::send(socket, mine.data(), mine.size(), 0) < 0) fail("no parent");
   const auto size = ::recv(socket, theirs.data(), theirs.size(), 0);
@@ -167,7 +167,7 @@ void be_rank(const std::string& name, int rank, int socket, const Secret& job) {
     tcp.interface = "127.0.0.1";
     link = tcp::make_tcp_transport(tcp);
   }
-  const auto peer = parse_endpoint(exchange(socket, serialize(link->endpoint(), job)), job);
+  const auto peer = parse_endpoint(swap_endpoints(socket, serialize(link->endpoint(), job)), job);
   link->connect(1 - rank, peer);
   End end{*link, 1 - rank};
   if (rank == 0) std::printf("%s\n", name.c_str());

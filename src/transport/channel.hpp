@@ -51,6 +51,9 @@ class Channel {
   // Nothing more is written into `range`, which place() gave away.
   virtual void withdraw(ConstBytes range) noexcept { static_cast<void>(range); }
 
+  // Everything sent is where a sudden end of this side cannot take it back.
+  virtual bool has_arrived() const noexcept { return true; }
+
   // Before the owner sleeps: from now on the peer wakes it up. False: there is something to do.
   virtual bool prepare_sleep(bool wants_room) noexcept {
     static_cast<void>(wants_room);

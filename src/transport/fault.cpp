@@ -70,6 +70,7 @@ class FaultChannel final : public Channel {
     return broken_.empty() ? inner_->broken() : broken_;
   }
   void withdraw(ConstBytes range) noexcept override { inner_->withdraw(range); }
+  bool has_arrived() const noexcept override { return inner_->has_arrived(); }
   bool prepare_sleep(bool wants_room) noexcept override {
     return inner_->prepare_sleep(wants_room) && held_.empty() && wait_ == 0;
   }

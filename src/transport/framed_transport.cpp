@@ -1,5 +1,6 @@
 #include "transport/framed_transport.hpp"
 
+#include <sched.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -36,7 +37,22 @@ FramedTransport::FramedTransport(TransportOptions options, Endpoint endpoint)
 
 FramedTransport::~FramedTransport() { close_peers(); }
 
+// What the last messages of a rank need to arrive, when it closes its link at once.
+void FramedTransport::linger() noexcept {
+  constexpr std::chrono::milliseconds kPatience{200};
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  const auto waits = [](Peer* peer) {
+    return peer->channel() != nullptr && !peer->channel()->has_arrived();
+  };
+  while (std::any_of(active_.begin(), active_.end(), waits) && !abort_->raised() &&
+         std::chrono::steady_clock::now() < end) {
+    progress();
+    ::sched_yield();
+  }
+}
+
 void FramedTransport::close_peers() noexcept {
+  if (!forked()) linger();
   regions_->on_remove = nullptr;
   for (auto* peer : active_) peer->fail(Errc::kFinalized, "this link was closed");
 }

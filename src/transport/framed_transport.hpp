@@ -61,7 +61,8 @@ class FramedTransport : public Transport {
     return Direct::kNo;
   }
 
-  // Every operation ends, every channel closes. For destructors: channels use what those destroy.
+  // Every operation ends, every channel closes; what was sent before has up to 0.2 s to arrive.
+  // For destructors: channels use what those destroy.
   void close_peers() noexcept;
   // After a sleep.
   virtual void woke() noexcept {}
@@ -78,6 +79,7 @@ class FramedTransport : public Transport {
   std::shared_ptr<Regions> regions_;
 
  private:
+  void linger() noexcept;
   Peer* begin(Request& request, Request::Kind kind, int peer);
   Peer& known(int peer) const;
   void begin_receive(Request& request, int peer, uint32_t stream);

@@ -23,7 +23,7 @@ namespace {
 
 constexpr size_t kMaxGuests = 64;  // connections that have not said who they are
 constexpr const char* kProcessEnded = "its process has ended";
-constexpr int kLookEvery = 256;    // polls of the rings between two looks at the sockets
+constexpr int kLookEvery = 256;  // polls of the rings between two looks at the sockets
 
 ShmOptions with_defaults(ShmOptions options) {
   if (options.ring.bulk_bytes == 0) {
@@ -62,9 +62,7 @@ class ShmTransport final : public FramedTransport {
       throw CommError(Errc::kResourceExhausted, std::string("epoll: ") + std::strerror(errno));
     watch(listener_.get());
   }
-  ~ShmTransport() override {
-    close_peers();
-  }
+  ~ShmTransport() override { close_peers(); }
 
   std::string_view name() const noexcept override { return "shm"; }
   Capabilities capabilities() const override {

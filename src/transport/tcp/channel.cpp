@@ -70,6 +70,11 @@ Channel::Received TcpChannel::receive(FrameSink& sink) noexcept {
   return Received::kBroken;
 }
 
+bool TcpChannel::has_arrived() const noexcept {
+  return std::all_of(lanes_.begin(), lanes_.end(),
+                     [](const auto& socket) { return socket.lane.has_arrived(); });
+}
+
 void TcpChannel::withdraw(ConstBytes range) noexcept {
   for (auto& socket : lanes_) socket.lane.withdraw(range);
 }

@@ -27,6 +27,8 @@ class TcpChannel final : public Channel, public Poller::Client {
   void withdraw(ConstBytes range) noexcept override;
   bool prepare_sleep(bool) noexcept override { return !anything_ready() && broken_.empty(); }
 
+  bool has_arrived() const noexcept override;
+
   void on_ready(int socket, uint32_t events) override;
 
  private:

@@ -1,5 +1,7 @@
 #include "transport/tcp/lane.hpp"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -40,17 +42,16 @@ void Lane::fail(int error) noexcept {
 
 bool Lane::try_send(const Frame& frame, std::span<const ConstBytes> payload,
                     uint32_t* borrowed) noexcept {
-  if (blocked() || !broken_.empty()) return false;
+  if (blocked() || !broken_.empty() || unsendable_) return false;
   std::array<ConstBytes, Channel::kMaxPieces + 1> pieces;
   pieces[0] = std::as_bytes(std::span(&frame, 1));
   std::copy(payload.begin(), payload.end(), pieces.begin() + 1);
   const std::span<const ConstBytes> all(pieces.data(), payload.size() + 1);
   auto sent = send_pieces(socket_.get(), all);
   if (sent < 0) {
-    if (!again(errno)) {
-      fail(errno);
-      return false;
-    }
+    // A socket that takes nothing any more is still read to its end, where the reason is found.
+    unsendable_ = !again(errno);
+    if (unsendable_) return false;
     sent = 0;  // kept, so that it goes on when the socket is writable
   }
   if (static_cast<size_t>(sent) < sizeof frame + frame.bytes)
@@ -86,10 +87,10 @@ void Lane::finish_rest() noexcept {
 }
 
 bool Lane::push() noexcept {
-  if (!blocked() || !broken_.empty()) return false;
+  if (!blocked() || unsendable_ || !broken_.empty()) return false;
   auto sent = send_pieces(socket_.get(), rest_);
   if (sent < 0) {
-    if (!again(errno)) fail(errno);
+    unsendable_ = !again(errno);
     return false;
   }
   for (auto& piece : rest_) {
@@ -205,6 +206,12 @@ bool Lane::receive(FrameSink& sink) noexcept {
     if (!in_payload_ && static_cast<size_t>(got) < kBuffer / 2) break;  // there was no more
   }
   return moved;
+}
+
+bool Lane::has_arrived() const noexcept {
+  int left = 0;
+  const bool known = ::ioctl(socket_.get(), SIOCOUTQ, &left) == 0;
+  return unsendable_ || (!blocked() && (!known || left == 0));
 }
 
 void Lane::say_goodbye() noexcept {

@@ -27,6 +27,8 @@ class Lane {
 
   int socket() const noexcept { return socket_.get(); }
   const std::string& broken() const noexcept { return broken_; }
+  // The peer's machine has everything, as far as ours knows; or will never have it.
+  bool has_arrived() const noexcept;
   // For the end: lets what was sent arrive. Closing with unread bytes would take it back.
   void say_goodbye() noexcept;
 
@@ -42,6 +44,7 @@ class Lane {
   uint32_t max_payload_;
   unsigned lanes_;
   std::string broken_;
+  bool unsendable_ = false;
 
   // Out: pieces that the socket did not take, of one frame; `copy_` holds what was copied of them.
   std::vector<ConstBytes> rest_;

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "transport/channel.hpp"
 #include "transport/self.hpp"
 #include "transport/world.hpp"
 
@@ -27,19 +28,43 @@ TEST(WaitPolicy, SpinsWhereEachRankHasACoreOfItsAffinityMask) {
   ASSERT_EQ(::sched_setaffinity(0, sizeof before, &before), 0);
 }
 
+// Tells when its owner is about to sleep.
+class SleepSpy final : public Channel {
+ public:
+  explicit SleepSpy(std::atomic<bool>& asleep) : asleep_(asleep) {}
+  uint32_t max_payload() const noexcept override { return 64; }
+  bool try_send(const Frame&, std::span<const ConstBytes>, uint32_t*) noexcept override {
+    return false;
+  }
+  Received receive(FrameSink&) noexcept override { return Received::kNothing; }
+  const std::string& broken() const noexcept override { return none_; }
+  bool prepare_sleep(bool) noexcept override {
+    asleep_ = true;
+    return true;
+  }
+
+ private:
+  std::atomic<bool>& asleep_;
+  std::string none_;
+};
+
 TEST(Waiter, IsWokenFromItsSleepByAnAbort) {
-  auto link = self_link();
-  AbortSignal abort;
-  std::atomic<int> sleeps = 0;
+  std::atomic<bool> asleep = false;
+  TransportOptions options;
+  options.wrap = [&](int, std::unique_ptr<Channel>) { return std::make_unique<SleepSpy>(asleep); };
+  auto link = make_self_transport(options);
+  link->connect(0, link->endpoint());
   std::thread waiter([&] {
     Transport* links[] = {link.get()};
-    Waiter wait(links, abort, in(kLong), {.spins = 0, .awake = std::chrono::microseconds(0)});
-    Waited end;
-    while ((end = wait.step()) == Waited::kDone) sleeps = wait.sleeps();
-    EXPECT_EQ(end, Waited::kAborted);
-    EXPECT_GE(wait.sleeps(), 1);
+    Waiter wait(links, link->abort_signal(), in(kLong),
+                {.spins = 0, .awake = std::chrono::microseconds(0)});
+    Waited end = Waited::kDone;
+    while (end == Waited::kDone && link->state(0) == PeerState::kReady) end = wait.step();
+    EXPECT_EQ(link->state(0), PeerState::kFailed);
+    EXPECT_EQ(wait.sleeps(), 1);
   });
-  abort.raise();
+  while (!asleep) std::this_thread::yield();
+  link->abort_signal().raise();
   waiter.join();
 }
 
