@@ -31,6 +31,7 @@ FramedTransport::FramedTransport(TransportOptions options, Endpoint endpoint)
                                                 std::to_string(options_.size) + " ranks cannot be");
   peers_.resize(static_cast<size_t>(options_.size));
   regions_->on_remove = [this](ConstBytes range) {
+    if (forked()) return;  // the channels are the parent's
     for (auto* peer : active_) peer->withdraw(range);
   };
 }

@@ -41,6 +41,7 @@ struct PeerFailure {
 // Messages are matched in order per (peer, stream): the n-th receive takes the n-th send. Streams
 // never wait for each other. Small messages leave at once, within a credit that bounds what the
 // receiver must keep for later; larger ones when their receive is there. So memory is bounded.
+// A stream that was used costs a few hundred bytes for the link's life.
 //
 // Threads: one at a time, which also makes all the progress; abort_signal().raise() from anywhere.
 // Failure: wrong calls throw CommError(kInvalidArgument, kOutOfRange) before anything happens. What
@@ -57,7 +58,7 @@ class TC_API Transport {
   virtual const Endpoint& endpoint() const noexcept = 0;
 
   // Begins to connect; both sides call it, in any order. Operations may start at once. Throws
-  // CommError(kInvalidArgument): an endpoint that this link cannot reach.
+  // CommError: kInvalidArgument for an endpoint that this link cannot reach, kResourceExhausted.
   virtual void connect(int peer, const Endpoint& endpoint) = 0;
   virtual PeerState state(int peer) const noexcept = 0;
   // Why `peer` is kFailed, else nullptr.

@@ -60,14 +60,15 @@ bool Waiter::progress() noexcept {
 }
 
 Waited Waiter::step() noexcept {
-  if (progress()) {
+  const bool moved = progress();
+  // Reading the clock costs as much as a poll; traffic of others must not hold up the deadline.
+  if (++steps_ % 64 == 0 && Clock::now() >= deadline_) return Waited::kTimeout;
+  if (moved) {
     idle_ = 0;
     return Waited::kDone;
   }
   if (abort_.raised()) return Waited::kAborted;
   if (++idle_ <= policy_.spins) {
-    // A busy wait that never reads the clock would not end while others keep it busy.
-    if (idle_ % 64 == 0 && Clock::now() >= deadline_) return Waited::kTimeout;
     relax();
     return Waited::kDone;
   }
@@ -96,6 +97,8 @@ void Waiter::sleep() noexcept {
     const auto bounded = std::clamp<int64_t>(left.count(), 0, 3'600'000);
     ::poll(wanted.data(), count, static_cast<int>(bounded));
     ++sleeps_;
+  } else {
+    ::sched_yield();
   }
   for (size_t i = 0; i < armed; ++i) links_[i]->finish_sleep();
 }

@@ -69,6 +69,7 @@ class TC_API Waiter {
   const AbortSignal& abort_;
   Deadline deadline_;
   WaitPolicy policy_;
+  unsigned steps_ = 0;
   int idle_ = 0, sleeps_ = 0;  // polls since something moved
   std::chrono::steady_clock::time_point idle_since_{};
 };

@@ -44,11 +44,17 @@ RingMemory RingMemory::over(std::byte* at, const RingShape& shape) noexcept {
   return memory;
 }
 
+// At both, so that room_changed() means since now.
+void RingProducer::look_for_room() noexcept {
+  cells_freed_ = ring_.consumed->cells.load(std::memory_order_acquire);
+  bulk_freed_ = ring_.consumed->bulk.load(std::memory_order_acquire);
+}
+
 std::byte* RingProducer::reserve(uint32_t bytes) noexcept {
   const uint64_t size = ring_.shape.bulk_bytes, taken = rounded(bytes);
   const uint64_t begin = place(bulk_next_, taken, size);
   if (begin + taken - bulk_freed_ > size) {
-    bulk_freed_ = ring_.consumed->bulk.load(std::memory_order_acquire);
+    look_for_room();
     if (begin + taken - bulk_freed_ > size) return nullptr;
   }
   bulk_next_ = begin + taken;
@@ -57,7 +63,7 @@ std::byte* RingProducer::reserve(uint32_t bytes) noexcept {
 
 bool RingProducer::push(const Frame& frame, std::span<const ConstBytes> pieces) noexcept {
   if (next_ - cells_freed_ >= ring_.shape.cells) {
-    cells_freed_ = ring_.consumed->cells.load(std::memory_order_acquire);
+    look_for_room();
     if (next_ - cells_freed_ >= ring_.shape.cells) return false;
   }
   auto& cell = ring_.cells[next_ % ring_.shape.cells];

@@ -61,6 +61,7 @@ class RingProducer {
   bool room_changed() const noexcept;
 
  private:
+  void look_for_room() noexcept;
   std::byte* reserve(uint32_t bytes) noexcept;
   RingMemory ring_;
   uint64_t next_ = 0, bulk_next_ = 0;          // written so far

@@ -78,6 +78,7 @@ void Connecting::on_ready(int descriptor, uint32_t) {
       try_next(address + ": " + std::strerror(errno));
     return;
   }
+  if (found->welcome == sizeof(Welcome)) return;
   // Not one byte more: what follows is the channel's.
   Welcome welcome;
   auto* at = reinterpret_cast<std::byte*>(&welcome);
@@ -86,7 +87,9 @@ void Connecting::on_ready(int descriptor, uint32_t) {
   if (got <= 0) return try_next(address + ": it closed the connection instead of a welcome");
   found->welcome += static_cast<size_t>(got);
   if (found->welcome == static_cast<size_t>(got) && got >= 4 && welcome.magic != Hello::kMagic)
-    try_next(address + ": something else listens there");
+    return try_next(address + ": something else listens there");
+  // Frames may follow before the other sockets are welcome.
+  if (found->welcome == sizeof(Welcome)) poller_.change(descriptor, 0);
 }
 
 bool Connecting::done() const noexcept {

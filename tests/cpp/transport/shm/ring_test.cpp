@@ -86,6 +86,22 @@ TEST(Ring, RefusesWhatHasNoRoomAndTakesItOnceThereIs) {
   EXPECT_TRUE(push(ring.producer, 8, 512));
 }
 
+// A sleeper that is told of old room again and again never sleeps.
+TEST(Ring, RoomThatWasKnownAtTheRefusalIsNoNews) {
+  Ring ring({.cells = 8, .bulk_bytes = 1024, .chunk_bytes = 512});
+  Frame frame;
+  ConstBytes payload;
+  for (uint32_t i = 0; i < 3; ++i) {
+    ASSERT_TRUE(push(ring.producer, i, 8));
+    ASSERT_EQ(ring.consumer.front(frame, payload), RingConsumer::Front::kFrame);
+    ring.consumer.pop();
+  }
+  ASSERT_TRUE(ring.consumer.publish());
+  while (push(ring.producer, 9, 512)) {
+  }
+  EXPECT_FALSE(ring.producer.room_changed());
+}
+
 TEST(Ring, ADamagedSizeIsSeen) {
   Ring ring({.cells = 8, .bulk_bytes = 1024, .chunk_bytes = 512});
   ASSERT_TRUE(push(ring.producer, 0, 100));

@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "transport/tcp/connecting.hpp"
 #include "transport/tcp/handshake.hpp"
 #include "transport/tcp/lane.hpp"
 #include "transport/tcp/socket.hpp"
@@ -95,6 +96,44 @@ TEST(TcpStrangers, ARankWhoseProcessListensNoMoreIsFailedWithItsAddress) {
   EXPECT_EQ(client->wait(out, in(kLong)), Waited::kDone);
   EXPECT_EQ(out.error(), Errc::kPeerFailed);
   EXPECT_NE(client->failure(1)->why.find(endpoint.addresses.front()), std::string::npos);
+}
+
+// The server welcomes all sockets of a connection and sends at once: its first frames may come
+// before the client has seen the last welcome. That was taken for the end of the connection.
+TEST(TcpConnecting, FramesThatComeBeforeTheLastWelcomeWait) {
+  tcp::Poller poller;
+  uint16_t port = 0;
+  const auto listener = tcp::listen_anywhere(port);
+  tcp::Hello hello;
+  hello.lanes = 2;
+  tcp::Connecting connecting({"tcp", 1, 0, "", {"127.0.0.1:" + std::to_string(port)}}, hello,
+                             poller);
+  std::vector<tcp::Guest> guests;
+  const auto deadline = in(kLong);
+  const auto step = [&](const auto& until) {
+    while (!until() && std::chrono::steady_clock::now() < deadline) {
+      poller.poll();
+      FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (socket) guests.emplace_back(std::move(socket));
+    }
+  };
+  step([&] { return guests.size() == 2; });
+  ASSERT_EQ(guests.size(), 2u);
+  const tcp::Welcome welcome;
+  const std::string frames(100, 'x');
+  const auto send = [](const tcp::Guest& guest, const void* bytes, size_t size) {
+    EXPECT_EQ(::send(guest.socket(), bytes, size, MSG_NOSIGNAL), static_cast<ssize_t>(size));
+  };
+  int polls = 0;
+  step([&] { return guests[0].read() == tcp::Guest::State::kWhole; });
+  send(guests[0], &welcome, sizeof welcome);
+  send(guests[0], frames.data(), frames.size());
+  step([&] { return ++polls > 100; });
+  EXPECT_EQ(guests.size(), 2u);  // it has not tried again
+  send(guests[1], &welcome, sizeof welcome);
+  step([&] { return connecting.done(); });
+  EXPECT_TRUE(connecting.done());
+  for (const auto& socket : connecting.take()) poller.remove(socket.get());
 }
 
 // Frames as they come, and whether the lane may place them.
