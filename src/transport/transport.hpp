@@ -85,7 +85,8 @@ class TC_API Transport {
   virtual std::unique_ptr<RemoteMemory> import(const MemoryHandle& handle) = 0;
 
   // Done when `from` may be used again. Out of bounds: throws kOutOfRange. Memory that its owner
-  // has closed since: the next flush fails with kMismatch.
+  // has closed since: this or the next flush fails with kMismatch; what is mapped here lives on as
+  // long as it is, seen by nobody else.
   virtual void put(Request& request, const RemoteMemory& to, uint64_t offset, ConstBytes from) = 0;
   // Done when `into` holds the data.
   virtual void get(Request& request, const RemoteMemory& from, uint64_t offset, Bytes into) = 0;

@@ -161,6 +161,7 @@ inline FaultPlan plan_for(uint64_t seed) {
 // Every operation of every plan ends right or with a typed error; plans that only delay end right.
 inline void run_fault_plans(const Link& under_test, uint64_t plans, int patience, bool yield) {
   PlannedRun all;
+  if (kSanitized) plans /= 5;
   for (uint64_t seed = 1; seed <= plans; ++seed) {
     const auto plan = plan_for(seed);
     SCOPED_TRACE(under_test.name + ", " + plan.describe());

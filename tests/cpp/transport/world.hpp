@@ -25,6 +25,13 @@ inline Deadline in(std::chrono::steady_clock::duration time) {
 }
 constexpr seconds kLong{20};  // for what takes milliseconds
 
+// Sanitizers slow everything by 2 to 15 times: what is done often is done less often then.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
 // What a suite is run over.
 struct Link {
   std::string name;
