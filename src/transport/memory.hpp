@@ -55,7 +55,8 @@ struct RemoteMemory {
 // that everything its writer did before is visible.
 inline uint64_t read_counter(const Memory& memory, uint64_t offset) noexcept {
   auto* word = reinterpret_cast<uint64_t*>(memory.bytes().data() + offset);
-  return std::atomic_ref(*word).load(std::memory_order_acquire);
+  // Sequentially consistent: a waiter looks after it has said that it is about to sleep.
+  return std::atomic_ref(*word).load(std::memory_order_seq_cst);
 }
 
 enum class SignalOp : uint8_t {

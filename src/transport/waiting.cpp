@@ -18,6 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr size_t kMaxLinks = 15;  // more are never slept on
+
 void relax() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -49,8 +51,9 @@ void AbortSignal::raise() noexcept {
 }
 
 WaitPolicy WaitPolicy::for_ranks(int ranks) {
-  // About 10 us of polls: longer than any exchange between two running ranks takes.
-  return {.spins = ranks <= usable_cores() ? 500 : 2};
+  // About 2 us of polls, longer than an exchange between two running ranks takes: where the system
+  // has put both on one core, or others have it, every poll more is time lost.
+  return {.spins = ranks <= usable_cores() ? 100 : 2};
 }
 
 bool Waiter::progress() noexcept {
@@ -65,9 +68,13 @@ Waited Waiter::step() noexcept {
   if (++steps_ % 64 == 0 && Clock::now() >= deadline_) return Waited::kTimeout;
   if (moved) {
     idle_ = 0;
+    disarm();
     return Waited::kDone;
   }
-  if (abort_.raised()) return Waited::kAborted;
+  if (abort_.raised()) {
+    progress();  // it may have come after the first look: what is in flight ends now
+    return Waited::kAborted;
+  }
   if (++idle_ <= policy_.spins) {
     relax();
     return Waited::kDone;
@@ -77,30 +84,35 @@ Waited Waiter::step() noexcept {
   if (idle_ == policy_.spins + 1) idle_since_ = now;
   if (now - idle_since_ < policy_.awake)
     ::sched_yield();
+  else if (armed_ == 0)
+    arm();  // the caller looks at its condition once more before the sleep
   else
     sleep();
   return Waited::kDone;
 }
 
-void Waiter::sleep() noexcept {
-  constexpr size_t kMaxLinks = 15;
-  std::array<pollfd, kMaxLinks + 1> wanted;
-  size_t count = 0, armed = 0;
-  wanted[count++] = {abort_.event_fd(), POLLIN, 0};
+void Waiter::arm() noexcept {
   bool quiet = links_.size() <= kMaxLinks;
-  for (; quiet && armed < links_.size(); ++armed) {
-    quiet = links_[armed]->prepare_sleep();
-    wanted[count++] = {links_[armed]->event_fd(), POLLIN, 0};
-  }
-  if (quiet) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
-    const auto bounded = std::clamp<int64_t>(left.count(), 0, 3'600'000);
-    ::poll(wanted.data(), count, static_cast<int>(bounded));
-    ++sleeps_;
-  } else {
-    ::sched_yield();
-  }
-  for (size_t i = 0; i < armed; ++i) links_[i]->finish_sleep();
+  while (quiet && armed_ < links_.size()) quiet = links_[armed_++]->prepare_sleep();
+  if (quiet) return;
+  disarm();
+  ::sched_yield();
+}
+
+void Waiter::disarm() noexcept {
+  for (; armed_ > 0; --armed_) links_[armed_ - 1]->finish_sleep();
+}
+
+void Waiter::sleep() noexcept {
+  std::array<pollfd, kMaxLinks + 1> wanted;
+  size_t count = 0;
+  wanted[count++] = {abort_.event_fd(), POLLIN, 0};
+  for (const auto* link : links_) wanted[count++] = {link->event_fd(), POLLIN, 0};
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
+  const auto bounded = std::clamp<int64_t>(left.count(), 0, 3'600'000);
+  ::poll(wanted.data(), count, static_cast<int>(bounded));
+  ++sleeps_;
+  disarm();
 }
 
 }  // namespace torch::comms::transport

@@ -48,27 +48,36 @@ enum class Waited : uint8_t { kDone, kTimeout, kAborted };
 // One wait, from its first poll to its end. Progresses the links itself: the waiting thread is
 // their owner. For conditions other than a request:
 //     Waiter waiter(links, abort, deadline, policy);
-//     while (!condition()) if (const auto end = waiter.step(); end) return *end;
+//     while (!condition())
+//       if (const auto end = waiter.step(); end != Waited::kDone) return end;
 class TC_API Waiter {
  public:
   Waiter(std::span<Transport* const> links, const AbortSignal& abort, Deadline deadline,
          const WaitPolicy& policy) noexcept
       : links_(links), abort_(abort), deadline_(deadline), policy_(policy) {}
+  ~Waiter() { disarm(); }
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
 
-  // Makes progress or passes a little time; never longer than until the deadline or the abort.
-  // kDone: go on. The links' requests of an aborted wait are done when it returns kAborted.
+  // Makes progress or passes a little time, once between two looks at the condition: a sleep is
+  // announced in one step and begins in the next, so that no change in between is missed. Never
+  // longer than until the deadline or the abort. kDone: go on. The links' requests of an aborted
+  // wait are done when it returns kAborted.
   Waited step() noexcept;
   // How often it slept.
   int sleeps() const noexcept { return sleeps_; }
 
  private:
   bool progress() noexcept;
+  void arm() noexcept;
+  void disarm() noexcept;
   void sleep() noexcept;
 
   std::span<Transport* const> links_;
   const AbortSignal& abort_;
   Deadline deadline_;
   WaitPolicy policy_;
+  size_t armed_ = 0;  // links that were told that we are about to sleep
   unsigned steps_ = 0;
   int idle_ = 0, sleeps_ = 0;  // polls since something moved
   std::chrono::steady_clock::time_point idle_since_{};

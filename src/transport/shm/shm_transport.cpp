@@ -249,15 +249,19 @@ bool ShmTransport::look_at(int descriptor, uint32_t events) {
   if (found == peer_of_socket_.end()) return greet(descriptor);
   Wire& wire = wires_[found->second];
   const bool process = wire.process && descriptor == wire.process.get();
-  bool ended = process;
+  bool ended = process, rung = false;
   while (!ended) {
     char bells[64];
     const auto got = ::recv(descriptor, bells, sizeof bells, MSG_DONTWAIT);
-    if (got > 0) continue;
+    if (got > 0) {
+      rung = true;
+      continue;
+    }
     ended = got == 0 || (errno != EAGAIN && errno != EINTR) || (events & EPOLLHUP) != 0;
     break;
   }
-  if (!ended) return false;
+  // A bell counts as movement: it may be for a counter, and whoever waits must look again.
+  if (!ended) return rung;
   if (wire.ended.empty())
     wire.ended = process ? "its process has ended" : "it closed its link, or died";
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);

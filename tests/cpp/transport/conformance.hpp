@@ -278,9 +278,12 @@ struct Windows {
 
 inline void wait_counter(Rank& self, const Memory& memory, uint64_t offset, uint64_t value) {
   Transport* links[] = {&self.link};
-  const auto end = wait_until(links, self.link.abort_signal(), in(kLong), self.link.wait_policy(),
+  const auto deadline = in(kLong);
+  const auto end = wait_until(links, self.link.abort_signal(), deadline, self.link.wait_policy(),
                               [&] { return read_counter(memory, offset) >= value; });
-  if (end != Waited::kDone) throw std::runtime_error("a counter did not grow");
+  // A sleeper that nobody wakes finds its counter at the deadline.
+  if (end != Waited::kDone || std::chrono::steady_clock::now() >= deadline)
+    throw std::runtime_error("a counter did not grow");
 }
 
 // Layout: per source a data counter, an acknowledgement counter, and a slot.
@@ -401,8 +404,10 @@ TEST_P(Conformance, SleepersAreWokenByMessagesRoomAndCounters) {
     Transport* links[] = {&self.link};
     const WaitPolicy sleepy{.spins = 0, .awake = std::chrono::microseconds(0)};
     const auto wait = [&](const auto& condition) {
-      if (wait_until(links, self.link.abort_signal(), in(kLong), sleepy, condition) !=
-          Waited::kDone)
+      const auto deadline = in(kLong);
+      if (wait_until(links, self.link.abort_signal(), deadline, sleepy, condition) !=
+              Waited::kDone ||
+          std::chrono::steady_clock::now() >= deadline)
         throw std::runtime_error("a sleeper was not woken");
     };
     for (uint64_t round = 1; round <= 60; ++round) {
