@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "transport/frame.hpp"
+#include "transport/request.hpp"
+
+namespace torch::comms::transport {
+
+// Who takes the frames that a channel receives.
+class FrameSink {
+ public:
+  virtual ~FrameSink() = default;
+  // Where the payload may be written at once, all frame.bytes of it; empty where it must be kept
+  // until it is whole.
+  virtual Bytes place(const Frame& frame) noexcept = 0;
+  // The frame is whole. `payload` is in the memory that place() gave, or in the channel's, where it
+  // is valid during the call. Returns false when nothing more is wanted: the connection is over.
+  virtual bool deliver(const Frame& frame, ConstBytes payload) noexcept = 0;
+};
+
+// Frames to and from one peer, in order within each lane, whole or not at all. The protocol above
+// it is the same for all links; see peer.hpp.
+//
+// Threads: one. Failure: sending to a broken channel is refused; receive() says why it broke.
+class Channel {
+ public:
+  static constexpr size_t kMaxPieces = 8;
+
+  virtual ~Channel() = default;
+  // Lane 0 always exists; large transfers spread over the others.
+  virtual unsigned lanes() const noexcept { return 1; }
+  virtual uint32_t max_payload() const noexcept = 0;
+
+  // True: accepted. `payload`, at most kMaxPieces pieces that make frame.bytes, may be used again
+  // if *borrowed did not change; else when it is back to what it was. False: no room now.
+  virtual bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
+                        uint32_t* borrowed) noexcept = 0;
+
+  enum class Received : uint8_t { kNothing, kSome, kBroken };
+  // Hands over what is there, with a bound so that other peers get their turn. kBroken once
+  // everything that arrived before the end has been handed over.
+  virtual Received receive(FrameSink& sink) noexcept = 0;
+  // Sends on what a full wire held back. True if anything moved.
+  virtual bool push() noexcept { return false; }
+  // Why it is broken; empty while it is not.
+  virtual const std::string& broken() const noexcept = 0;
+
+  // Nothing more is written into `range`, which place() gave away.
+  virtual void withdraw(ConstBytes range) noexcept { static_cast<void>(range); }
+
+  // Everything sent is where a sudden end of this side cannot take it back.
+  virtual bool has_arrived() const noexcept { return true; }
+
+  // Before the owner sleeps: from now on the peer wakes it up. False: there is something to do.
+  virtual bool prepare_sleep(bool wants_room) noexcept {
+    static_cast<void>(wants_room);
+    return true;
+  }
+  virtual void finish_sleep() noexcept {}
+  // The peer may be asleep, and something changed in memory that it looks at.
+  virtual void wake_peer() noexcept {}
+};
+
+}  // namespace torch::comms::transport

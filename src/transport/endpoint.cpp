@@ -1,0 +1,112 @@
+#include "transport/endpoint.hpp"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include <torchcomms/base/error.hpp>
+
+#include "transport/wire.hpp"
+
+namespace torch::comms::transport {
+namespace {
+
+constexpr uint32_t kMagic = 0x50454354;  // "TCEP"
+constexpr uint16_t kVersion = 1;
+constexpr uint8_t kMaxAddresses = 32;
+
+void fill_random(void* into, size_t size) {
+  const auto got = ::getrandom(into, size, 0);
+  if (got != static_cast<ssize_t>(size))
+    throw CommError(Errc::kSystem, std::string("getrandom: ") + std::strerror(errno));
+}
+
+// FNV-1a [Fowler, Noll, Vo; RFC 9923] over secret and text: tells another job's endpoint or a
+// damaged one from ours.
+uint64_t mark(std::string_view text, const Secret& job) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  const auto mix = [&hash](uint8_t byte) { hash = (hash ^ byte) * 0x100000001b3u; };
+  for (const auto byte : job) mix(static_cast<uint8_t>(byte));
+  for (const char byte : text) mix(static_cast<uint8_t>(byte));
+  return hash;
+}
+
+std::string link_of(const char* path) {
+  char text[128] = "";
+  const auto size = ::readlink(path, text, sizeof text);
+  return size > 0 ? std::string(text, static_cast<size_t>(size)) : std::string("?");
+}
+
+}  // namespace
+
+Secret random_secret() {
+  Secret secret;
+  fill_random(secret.data(), secret.size());
+  return secret;
+}
+
+uint64_t random_number() {
+  uint64_t number;
+  fill_random(&number, sizeof number);
+  return number;
+}
+
+bool equal(const Secret& a, const Secret& b) noexcept {
+  std::byte difference{0};
+  for (size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
+  return difference == std::byte{0};
+}
+
+std::string serialize(const Endpoint& endpoint, const Secret& job) {
+  if (endpoint.addresses.size() > kMaxAddresses)
+    throw CommError(Errc::kTooLarge, "an endpoint with over 32 addresses");
+  Writer body;
+  body.text(endpoint.link).add(static_cast<int32_t>(endpoint.rank)).add(endpoint.instance);
+  body.text(endpoint.host).add(static_cast<uint8_t>(endpoint.addresses.size()));
+  for (const auto& address : endpoint.addresses) body.text(address);
+  const auto text = body.take();
+  Writer whole;
+  whole.add(kMagic).add(kVersion).add(mark(text, job)).text(text);
+  auto bytes = whole.take();
+  if (bytes.size() > kMaxEndpointBytes)
+    throw CommError(Errc::kTooLarge, "an endpoint of " + std::to_string(bytes.size()) +
+                                         " bytes; at most " + std::to_string(kMaxEndpointBytes));
+  return bytes;
+}
+
+Endpoint parse_endpoint(std::string_view text, const Secret& job) {
+  if (text.size() > kMaxEndpointBytes)
+    throw CommError(Errc::kTooLarge, "endpoint: " + std::to_string(text.size()) +
+                                         " bytes; at most " + std::to_string(kMaxEndpointBytes));
+  Reader whole(text, "endpoint");
+  whole.require(whole.number<uint32_t>() == kMagic, "not an endpoint");
+  whole.require(whole.number<uint16_t>() == kVersion, "another version");
+  const auto marked = whole.number<uint64_t>();
+  const auto inner = whole.text();
+  whole.require(whole.at_end(), "bytes after its end");
+  whole.require(mark(inner, job) == marked, "of another job, or damaged");
+
+  Reader body(inner, "endpoint");
+  Endpoint endpoint;
+  endpoint.link = body.text();
+  endpoint.rank = body.number<int32_t>();
+  endpoint.instance = body.number<uint64_t>();
+  endpoint.host = body.text();
+  const auto addresses = body.number<uint8_t>();
+  body.require(addresses <= kMaxAddresses, "too many addresses");
+  for (int i = 0; i < addresses; ++i) endpoint.addresses.push_back(body.text());
+  body.require(body.at_end() && endpoint.rank >= 0, "damaged");
+  return endpoint;
+}
+
+std::string host_identity() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(file, boot);
+  return boot + "/" + link_of("/proc/self/ns/net") + "/" + link_of("/proc/self/ns/pid");
+}
+
+}  // namespace torch::comms::transport

@@ -1,0 +1,143 @@
+#include "transport/fault.hpp"
+
+#include <deque>
+#include <vector>
+
+#include "base/log.hpp"
+
+namespace torch::comms::transport {
+namespace {
+
+constexpr size_t kMaxHeld = 256;
+
+// SplitMix64 [Steele, Lea, Flood, OOPSLA 2014].
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : state_(seed) {}
+  uint64_t roll(uint64_t sides) noexcept {
+    uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (z ^ (z >> 31)) % sides;
+  }
+  bool hits(int of_thousand) noexcept { return roll(1000) < static_cast<uint64_t>(of_thousand); }
+
+ private:
+  uint64_t state_;
+};
+
+class FaultChannel final : public Channel {
+ public:
+  FaultChannel(std::unique_ptr<Channel> inner, const FaultPlan& plan, uint64_t seed)
+      : inner_(std::move(inner)), plan_(plan), dice_(seed) {}
+
+  unsigned lanes() const noexcept override { return inner_->lanes(); }
+  uint32_t max_payload() const noexcept override { return inner_->max_payload(); }
+
+  bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
+                uint32_t* borrowed) noexcept override {
+    if (!broken_.empty() || held_.size() >= kMaxHeld) return false;
+    if (held_.empty() && wait_ == 0 &&
+        !dice_.hits(plan_.drop + plan_.duplicate + plan_.delay + plan_.reset))
+      return inner_->try_send(frame, payload, borrowed);
+    return misuse(frame, payload);
+  }
+
+  Received receive(FrameSink& sink) noexcept override {
+    if (!broken_.empty()) return Received::kBroken;
+    return inner_->receive(sink);
+  }
+
+  bool push() noexcept override {
+    bool moved = inner_->push();
+    if (wait_ > 0) {
+      --wait_;
+      return true;
+    }
+    while (!held_.empty() && broken_.empty()) {
+      const auto& next = held_.front();
+      const ConstBytes payload(next.payload);
+      // One copy at a time may be lent: the inner channel reads from it until it is through.
+      if (borrowed_ > 0 || !inner_->try_send(next.frame, {&payload, 1}, &borrowed_)) break;
+      if (borrowed_ > 0) lent_ = std::move(held_.front().payload);
+      held_.pop_front();
+      moved = true;
+    }
+    return moved;
+  }
+
+  const std::string& broken() const noexcept override {
+    return broken_.empty() ? inner_->broken() : broken_;
+  }
+  void withdraw(ConstBytes range) noexcept override { inner_->withdraw(range); }
+  bool has_arrived() const noexcept override { return inner_->has_arrived(); }
+  bool prepare_sleep(bool wants_room) noexcept override {
+    return inner_->prepare_sleep(wants_room) && held_.empty() && wait_ == 0;
+  }
+  void finish_sleep() noexcept override { inner_->finish_sleep(); }
+  void wake_peer() noexcept override { inner_->wake_peer(); }
+
+ private:
+  struct Held {
+    Frame frame;
+    std::vector<std::byte> payload;
+  };
+
+  void hold(const Frame& frame, std::span<const ConstBytes> payload) {
+    Held held{frame, {}};
+    for (const auto& piece : payload)
+      held.payload.insert(held.payload.end(), piece.begin(), piece.end());
+    held_.push_back(std::move(held));
+  }
+
+  // One of the plan's faults; or the frame waits behind those that wait, so that lanes stay in
+  // order.
+  bool misuse(const Frame& frame, std::span<const ConstBytes> payload) noexcept {
+    const auto total = plan_.drop + plan_.duplicate + plan_.delay + plan_.reset;
+    const bool queued = !held_.empty() || wait_ > 0;
+    const auto fault = queued && !dice_.hits(total)
+                           ? -1
+                           : static_cast<int>(dice_.roll(static_cast<uint64_t>(total)));
+    if (fault >= 0 && fault < plan_.reset) {
+      broken_ = "injected reset";
+      return false;
+    }
+    if (fault >= plan_.reset && fault < plan_.reset + plan_.drop) return true;
+    hold(frame, payload);
+    if (fault < 0) return true;
+    if (fault < plan_.reset + plan_.drop + plan_.duplicate)
+      hold(frame, payload);
+    else
+      wait_ += 1 + static_cast<int>(dice_.roll(static_cast<uint64_t>(plan_.max_delay)));
+    return true;
+  }
+
+  // The copy that the inner channel may still read outlives it.
+  std::vector<std::byte> lent_;
+  uint32_t borrowed_ = 0;
+  std::unique_ptr<Channel> inner_;
+  FaultPlan plan_;
+  Dice dice_;
+  std::deque<Held> held_;
+  int wait_ = 0;  // pushes until the next held frame may go
+  std::string broken_;
+};
+
+}  // namespace
+
+std::string FaultPlan::describe() const {
+  return "seed " + std::to_string(seed) + ": drop " + std::to_string(drop) + ", duplicate " +
+         std::to_string(duplicate) + ", delay " + std::to_string(delay) + " (up to " +
+         std::to_string(max_delay) + " steps), reset " + std::to_string(reset) + ", of 1000 frames";
+}
+
+std::function<std::unique_ptr<Channel>(int, std::unique_ptr<Channel>)> inject_faults(
+    const FaultPlan& plan, int rank) {
+  base::log(base::LogLevel::kInfo, "faults are injected, " + plan.describe());
+  return [plan, rank](int peer, std::unique_ptr<Channel> inner) -> std::unique_ptr<Channel> {
+    const auto pair = (static_cast<uint64_t>(rank) << 32) + static_cast<uint64_t>(peer);
+    return std::make_unique<FaultChannel>(std::move(inner), plan, plan.seed * 1'000'003 + pair);
+  };
+}
+
+}  // namespace torch::comms::transport

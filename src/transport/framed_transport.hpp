@@ -1,0 +1,97 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/peer.hpp"
+#include "transport/regions.hpp"
+#include "transport/transport.hpp"
+
+namespace torch::comms::transport {
+
+// A link whose peers talk in frames: everything but how channels come to be, and what the link can
+// do more directly. See Transport for the contract.
+class FramedTransport : public Transport {
+ public:
+  ~FramedTransport() override;
+
+  const Endpoint& endpoint() const noexcept override { return endpoint_; }
+  void connect(int peer, const Endpoint& endpoint) final;
+  PeerState state(int peer) const noexcept final;
+  const PeerFailure* failure(int peer) const noexcept final;
+
+  void send(Request& request, int peer, uint32_t stream, std::span<const ConstBytes> pieces) final;
+  void send(Request& request, int peer, uint32_t stream, ConstBytes bytes) final;
+  void receive(Request& request, int peer, uint32_t stream, std::span<const Bytes> pieces) final;
+  void receive(Request& request, int peer, uint32_t stream, Bytes bytes) final;
+  void receive(Request& request, int peer, uint32_t stream, uint64_t capacity,
+               Consumer& consumer) final;
+
+  std::unique_ptr<Memory> register_memory(Bytes bytes) final;
+  // Memory that only frames reach, where the link has no better.
+  std::unique_ptr<Memory> allocate(uint64_t size) override;
+  std::unique_ptr<RemoteMemory> import(const MemoryHandle& handle) override;
+  void put(Request& request, const RemoteMemory& to, uint64_t offset, ConstBytes from) final;
+  void get(Request& request, const RemoteMemory& from, uint64_t offset, Bytes into) final;
+  void signal(const RemoteMemory& to, uint64_t offset, uint64_t amount, SignalOp op) final;
+  void flush(Request& request, int peer) final;
+
+  bool progress() noexcept final;
+  bool prepare_sleep() noexcept final;
+  void finish_sleep() noexcept final;
+  AbortSignal& abort_signal() noexcept final { return *abort_; }
+  const WaitPolicy& wait_policy() const noexcept final { return policy_; }
+
+ protected:
+  explicit FramedTransport(TransportOptions options, Endpoint endpoint);
+
+  // Begins to make a channel to `peer`, unless it has one; open() follows when it is there.
+  virtual void start_connection(int peer, const Endpoint& endpoint) = 0;
+  // True if anything moved.
+  virtual bool progress_connections() noexcept { return false; }
+
+  enum class Direct : uint8_t { kNo, kDone, kFailed };
+  // What needs no frames. kNo: not this memory. In bounds.
+  virtual Direct put_directly(const RemoteMemory&, uint64_t, ConstBytes) noexcept {
+    return Direct::kNo;
+  }
+  virtual Direct get_directly(const RemoteMemory&, uint64_t, Bytes) noexcept { return Direct::kNo; }
+  virtual Direct signal_directly(const RemoteMemory&, uint64_t, uint64_t, SignalOp) noexcept {
+    return Direct::kNo;
+  }
+
+  // Every operation ends, every channel closes; what was sent before has up to 0.2 s to arrive.
+  // For destructors: channels use what those destroy.
+  void close_peers() noexcept;
+  // After a sleep.
+  virtual void woke() noexcept {}
+
+  void open(int peer, std::unique_ptr<Channel> channel);
+  void fail(int peer, Errc code, const std::string& why) noexcept;
+  // The peer, made if there is none. Throws CommError(kInvalidArgument) for ranks that cannot be.
+  Peer& peer_of(int peer);
+  Channel* channel(int peer) noexcept;
+  bool forked() const noexcept;
+
+  TransportOptions options_;
+  Endpoint endpoint_;
+  std::shared_ptr<Regions> regions_;
+
+ private:
+  void linger() noexcept;
+  Peer* begin(Request& request, Request::Kind kind, int peer);
+  Peer& known(int peer) const;
+  void begin_receive(Request& request, int peer, uint32_t stream);
+  void begin_send(Request& request, int peer, uint32_t stream);
+  static void require_inside(const RemoteMemory& memory, uint64_t offset, uint64_t size);
+
+  std::shared_ptr<AbortSignal> abort_;
+  WaitPolicy policy_;
+  uint64_t fork_generation_;
+  bool aborted_ = false;
+  std::vector<std::unique_ptr<Peer>> peers_;  // by rank
+  std::vector<Peer*> active_;                 // those that there are
+};
+
+}  // namespace torch::comms::transport

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <span>
+#include <utility>
+
+// What must be given back to the operating system, as types.
+namespace torch::comms::transport {
+
+template <class T, auto Close, T kNull>
+class UniqueHandle {
+ public:
+  UniqueHandle() noexcept = default;
+  explicit UniqueHandle(T handle) noexcept : handle_(handle) {}
+  UniqueHandle(UniqueHandle&& other) noexcept : handle_(std::exchange(other.handle_, kNull)) {}
+  UniqueHandle& operator=(UniqueHandle other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~UniqueHandle() {
+    if (handle_ != kNull) Close(handle_);
+  }
+  T get() const noexcept { return handle_; }
+  explicit operator bool() const noexcept { return handle_ != kNull; }
+
+ private:
+  T handle_ = kNull;
+};
+
+using FileDescriptor = UniqueHandle<int, ::close, -1>;
+
+// A range of mapped memory.
+class Mapping {
+ public:
+  Mapping() noexcept = default;
+  Mapping(void* at, size_t size) noexcept : bytes_(static_cast<std::byte*>(at), size) {}
+  Mapping(Mapping&& other) noexcept : bytes_(std::exchange(other.bytes_, std::span<std::byte>{})) {}
+  Mapping& operator=(Mapping other) noexcept {
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Mapping() {
+    if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
+  }
+  std::span<std::byte> bytes() const noexcept { return bytes_; }
+  explicit operator bool() const noexcept { return !bytes_.empty(); }
+
+ private:
+  std::span<std::byte> bytes_;
+};
+
+}  // namespace torch::comms::transport

@@ -1,0 +1,52 @@
+#include "transport/memory.hpp"
+
+#include "transport/wire.hpp"
+
+namespace torch::comms::transport {
+namespace {
+
+constexpr uint32_t kMagic = 0x524d4354;  // "TCMR"
+constexpr uint32_t kVersion = 1;
+
+}  // namespace
+
+std::string serialize(const MemoryHandle& handle) {
+  Writer writer;
+  writer.add(kMagic).add(kVersion).add(handle.rank).add(handle.region).add(handle.key);
+  writer.add(handle.descriptor)
+      .add(handle.size)
+      .add(handle.address)
+      .add(handle.key_address)
+      .add(handle.file);
+  return writer.take();
+}
+
+MemoryHandle parse_memory_handle(std::string_view text) {
+  Reader reader(text, "memory handle");
+  reader.require(text.size() == kMemoryHandleBytes, "wrong length");
+  reader.require(reader.number<uint32_t>() == kMagic, "not a memory handle");
+  reader.require(reader.number<uint32_t>() == kVersion, "another version");
+  MemoryHandle handle;
+  handle.rank = reader.number<int32_t>();
+  handle.region = reader.number<uint32_t>();
+  handle.key = reader.number<uint32_t>();
+  handle.descriptor = reader.number<int32_t>();
+  handle.size = reader.number<uint64_t>();
+  handle.address = reader.number<uint64_t>();
+  handle.key_address = reader.number<uint64_t>();
+  handle.file = reader.number<uint64_t>();
+  return handle;
+}
+
+void change_counter(std::byte* counter, uint64_t amount, SignalOp op) noexcept {
+  const std::atomic_ref word(*reinterpret_cast<uint64_t*>(counter));
+  if (op == SignalOp::kAdd) {
+    word.fetch_add(amount, std::memory_order_seq_cst);
+    return;
+  }
+  auto now = word.load(std::memory_order_relaxed);
+  while (now < amount && !word.compare_exchange_weak(now, amount, std::memory_order_seq_cst)) {
+  }
+}
+
+}  // namespace torch::comms::transport

@@ -1,0 +1,316 @@
+#include "transport/messages.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace torch::comms::transport {
+namespace {
+
+// Grants, announcements and the like that may wait for their partner, of one peer.
+constexpr uint64_t kMaxEarly = 1u << 16;
+
+}  // namespace
+
+void scatter(std::span<const Bytes> pieces, uint64_t offset, ConstBytes chunk) noexcept {
+  for (const auto& piece : pieces) {
+    if (chunk.empty()) return;
+    if (offset >= piece.size()) {
+      offset -= piece.size();
+      continue;
+    }
+    const auto part = chunk.first(std::min<size_t>(piece.size() - offset, chunk.size()));
+    std::memcpy(piece.data() + offset, part.data(), part.size());
+    chunk = chunk.subspan(part.size());
+    offset = 0;
+  }
+}
+
+Bytes contiguous(std::span<const Bytes> pieces, uint64_t offset, uint64_t size) noexcept {
+  for (const auto& piece : pieces) {
+    if (offset < piece.size())
+      return size <= piece.size() - offset ? piece.subspan(offset, size) : Bytes{};
+    offset -= piece.size();
+  }
+  return {};
+}
+
+Request* Messages::Receives::find(uint32_t number) const noexcept {
+  const uint32_t index = number - first;
+  return index < posted.size() ? posted[index] : nullptr;
+}
+
+void Messages::Receives::remove(uint32_t number) noexcept {
+  posted[number - first] = nullptr;
+  while (!posted.empty() && posted.front() == nullptr) {
+    posted.pop_front();
+    ++first;
+  }
+}
+
+Messages::Sends& Messages::sends(uint32_t stream) {
+  if (last_sends_.second == nullptr || last_sends_.first != stream)
+    last_sends_ = {stream, &sends_[stream]};
+  return *last_sends_.second;
+}
+
+Messages::Receives& Messages::receives(uint32_t stream) {
+  if (last_receives_.second == nullptr || last_receives_.first != stream)
+    last_receives_ = {stream, &receives_[stream]};
+  return *last_receives_.second;
+}
+
+bool Messages::has_credit(const Request& request) const noexcept {
+  return request.size_ <= limits_.eager_bytes && request.from_.size() <= Channel::kMaxPieces &&
+         eager_out_ + cost(request.size_) <= limits_.eager_credit;
+}
+
+bool Messages::try_eager(Request& request) {
+  auto frame = frame_of(FrameKind::kEager, request);
+  frame.bytes = static_cast<uint32_t>(request.size_);
+  if (!out_.try_send(frame, request.from_, &request.borrowed_)) return false;
+  eager_out_ += cost(request.size_);
+  request.moved_ = request.size_;
+  return true;
+}
+
+Frame Messages::frame_of(FrameKind kind, const Request& request) noexcept {
+  Frame frame;
+  frame.kind = kind;
+  frame.stream = request.stream_;
+  frame.sequence = request.sequence_;
+  return frame;
+}
+
+void Messages::send(Request& request) {
+  auto& out = sends(request.stream_);
+  request.sequence_ = out.next++;
+  if (!out.grants.empty()) {
+    if (const auto early = out.grants.extract(request.sequence_)) {
+      request.granted_ = true;
+      request.offset_ = early.mapped();
+      --open_early_;
+    }
+  }
+  // It may overtake what waits: messages are matched by their numbers.
+  if (has_credit(request) && try_eager(request)) {
+    out_.finish_when_free(request);
+    return;
+  }
+  out.open.emplace(request.sequence_, &request);
+  out_.ready.push_back(&request);
+}
+
+bool Messages::announce(Request& request) {
+  auto frame = frame_of(FrameKind::kStart, request);
+  frame.value = request.size_;
+  request.started_ = out_.try_send(frame, {}, &request.borrowed_);
+  return request.started_;
+}
+
+bool Messages::push(Request& request, bool& moved) {
+  auto& open = sends(request.stream_).open;
+  if (!request.started_ && has_credit(request)) {
+    if (!try_eager(request)) return false;
+  } else {
+    if (!request.started_) {
+      if (!announce(request)) return false;
+      moved = true;
+      if (!request.granted_) return true;  // on_grant() brings it back
+    }
+    if (request.offset_ < request.size_) {  // the receiver learnt it from the announcement
+      open.erase(request.sequence_);
+      request.finish(Errc::kMismatch);
+      return true;
+    }
+    if (!out_.stream(request, frame_of(FrameKind::kData, request), 0, moved)) return false;
+  }
+  moved = true;
+  open.erase(request.sequence_);
+  out_.finish_when_free(request);
+  return true;
+}
+
+void Messages::grant(Request& request) {
+  request.granted_ = true;
+  auto frame = frame_of(FrameKind::kGrant, request);
+  frame.value = request.size_;
+  out_.post(frame);
+}
+
+void Messages::receive(Request& request) {
+  auto& in = receives(request.stream_);
+  request.sequence_ = in.next++;
+  if (in.posted.empty()) in.first = request.sequence_;
+  in.posted.push_back(&request);
+  if (!in.early.empty()) {
+    if (auto found = in.early.extract(request.sequence_)) {
+      auto& early = found.mapped();
+      --open_early_;
+      if (!early.whole) {
+        start(in, request, early.length);
+        return;
+      }
+      early_bytes_ -= cost(early.data.size());
+      take(request, early.data);
+      in.remove(request.sequence_);
+      return;
+    }
+  }
+  if (request.size_ > limits_.eager_bytes) grant(request);
+}
+
+// The end of an eager message.
+void Messages::take(Request& request, ConstBytes whole) {
+  return_credit(cost(whole.size()));
+  if (whole.size() > request.size_) {
+    request.moved_ = whole.size();
+    request.finish(Errc::kMismatch);
+    return;
+  }
+  if (request.consumer_ != nullptr) {
+    if (!whole.empty()) request.consumer_->consume(0, whole);
+  } else {
+    scatter(request.into_, 0, whole);
+  }
+  request.moved_ = whole.size();
+  request.finish();
+}
+
+const char* Messages::on_eager(const Frame& frame, ConstBytes payload) {
+  auto& in = receives(frame.stream);
+  if (auto* request = in.find(frame.sequence)) {
+    if (request->started_ || request->moved_ > 0) return "a message came twice";
+    take(*request, payload);
+    in.remove(frame.sequence);
+    return nullptr;
+  }
+  if (!in.comes_later(frame.sequence)) return "a message came twice";
+  if (early_bytes_ + cost(payload.size()) > limits_.eager_credit || open_early_ >= kMaxEarly)
+    return "more small messages than its credit";
+  Early early{payload.size(), true, {payload.begin(), payload.end()}};
+  if (!in.early.emplace(frame.sequence, std::move(early)).second) return "a message came twice";
+  early_bytes_ += cost(payload.size());
+  ++open_early_;
+  return nullptr;
+}
+
+const char* Messages::start(Receives& in, Request& request, uint64_t length) {
+  if (request.started_) return "a message was announced twice";
+  if (length < request.moved_) return "more of a message than its length";
+  request.started_ = true;
+  if (length > request.size_) {
+    if (!request.granted_) {
+      auto frame = frame_of(FrameKind::kRefuse, request);
+      frame.value = request.size_;
+      out_.post(frame);
+    }
+    request.moved_ = length;
+    request.finish(Errc::kMismatch);
+    in.remove(request.sequence_);
+    return nullptr;
+  }
+  if (!request.granted_) grant(request);
+  request.size_ = length;
+  if (request.moved_ == length) {
+    request.finish();
+    in.remove(request.sequence_);
+  }
+  return nullptr;
+}
+
+const char* Messages::on_start(const Frame& frame) {
+  auto& in = receives(frame.stream);
+  if (auto* request = in.find(frame.sequence)) return start(in, *request, frame.value);
+  if (!in.comes_later(frame.sequence)) return "a message was announced twice";
+  if (open_early_ >= kMaxEarly) return "too many messages that nobody receives";
+  if (!in.early.emplace(frame.sequence, Early{frame.value, false, {}}).second)
+    return "a message was announced twice";
+  ++open_early_;
+  return nullptr;
+}
+
+const char* Messages::on_grant(const Frame& frame) {
+  auto& out = sends(frame.stream);
+  const auto open = out.open.find(frame.sequence);
+  if (open == out.open.end()) {
+    if (int32_t(frame.sequence - out.next) < 0) return nullptr;  // it left as a small one
+    if (open_early_ >= kMaxEarly) return "too many receives that nobody sends to";
+    if (!out.grants.emplace(frame.sequence, frame.value).second) return "a grant came twice";
+    ++open_early_;
+    return nullptr;
+  }
+  auto& request = *open->second;
+  if (request.granted_) return "a grant came twice";
+  request.granted_ = true;
+  request.offset_ = frame.value;
+  if (!request.started_) return nullptr;  // it is still in `ready`
+  out_.ready.push_back(&request);
+  return nullptr;
+}
+
+const char* Messages::on_refuse(const Frame& frame) {
+  auto& out = sends(frame.stream);
+  const auto open = out.open.find(frame.sequence);
+  if (open == out.open.end() || !open->second->started_ || open->second->granted_)
+    return "refused what was not offered";
+  open->second->finish(Errc::kMismatch);
+  out.open.erase(open);
+  return nullptr;
+}
+
+Bytes Messages::place_data(const Frame& frame) {
+  const auto* request = receives(frame.stream).find(frame.sequence);
+  if (request == nullptr || !request->granted_ || request->consumer_ != nullptr) return {};
+  if (frame.value > request->size_ || frame.bytes > request->size_ - frame.value) return {};
+  return contiguous(request->into_, frame.value, frame.bytes);
+}
+
+const char* Messages::on_data(const Frame& frame, ConstBytes payload) {
+  auto& in = receives(frame.stream);
+  auto* request = in.find(frame.sequence);
+  if (request == nullptr || !request->granted_) return "data of a message without a grant";
+  if (frame.value > request->size_ || frame.bytes > request->size_ - frame.value ||
+      request->moved_ + frame.bytes > request->size_)
+    return "data outside of its message";
+  if (request->consumer_ != nullptr)
+    request->consumer_->consume(frame.value, payload);
+  else if (contiguous(request->into_, frame.value, frame.bytes).data() != payload.data())
+    scatter(request->into_, frame.value, payload);
+  request->moved_ += frame.bytes;
+  if (request->started_ && request->moved_ == request->size_) {
+    request->finish();
+    in.remove(frame.sequence);
+  }
+  return nullptr;
+}
+
+const char* Messages::on_credit(const Frame& frame) {
+  if (frame.value > eager_out_) return "more credit than was taken";
+  eager_out_ -= frame.value;
+  return nullptr;
+}
+
+void Messages::return_credit(uint64_t bytes) {
+  taken_ += bytes;
+  if (taken_ < limits_.eager_credit / 4) return;
+  Frame frame;
+  frame.kind = FrameKind::kCredit;
+  frame.value = taken_;
+  taken_ = 0;
+  out_.post(frame);
+}
+
+void Messages::fail(Errc error) noexcept {
+  for (auto& [stream, out] : sends_) {
+    for (auto& [sequence, request] : out.open) request->finish(error);
+    out.open.clear();
+  }
+  for (auto& [stream, in] : receives_) {
+    for (auto* request : in.posted)
+      if (request != nullptr) request->finish(error);
+    in.posted.clear();
+    in.early.clear();
+  }
+}
+
+}  // namespace torch::comms::transport

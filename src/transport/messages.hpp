@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/outbox.hpp"
+#include "transport/request.hpp"
+
+namespace torch::comms::transport {
+
+struct MessageLimits {
+  uint64_t eager_bytes = 0;   // larger messages wait for their receive
+  uint64_t eager_credit = 0;  // bytes of messages without one, kept by the receiver; equal on ranks
+};
+
+// Two-sided messages with one peer, matched by (stream, number in the stream).
+//
+// A small message is one kEager frame, as long as the receiver's credit lasts. Any other announces
+// its length with kStart and moves in kData frames once kGrant says that its receive is there; a
+// receive for a large message grants at once, so the grant is usually there before the send.
+// The frames of all streams share a channel without blocking each other: whatever is sent has
+// memory waiting for it.
+//
+// Every on_...() takes a frame that came; it returns nullptr, or why the peer cannot have meant it.
+class Messages {
+ public:
+  Messages(Outbox& out, const MessageLimits& limits) : out_(out), limits_(limits) {}
+
+  void send(Request& request);
+  void receive(Request& request);
+  // Goes on with a send of Outbox::ready; true if that may forget it.
+  bool push(Request& request, bool& moved);
+  void fail(Errc error) noexcept;
+
+  const char* on_eager(const Frame& frame, ConstBytes payload);
+  const char* on_start(const Frame& frame);
+  const char* on_grant(const Frame& frame);
+  const char* on_refuse(const Frame& frame);
+  Bytes place_data(const Frame& frame);
+  const char* on_data(const Frame& frame, ConstBytes payload);
+  const char* on_credit(const Frame& frame);
+
+ private:
+  struct Early {  // came before its receive
+    uint64_t length = 0;
+    bool whole = false;  // an eager message; else an announced one
+    std::vector<std::byte> data;
+  };
+  struct Sends {
+    uint32_t next = 0;
+    std::unordered_map<uint32_t, Request*> open;
+    std::unordered_map<uint32_t, uint64_t> grants;  // capacities, of receives before their sends
+  };
+  struct Receives {
+    uint32_t next = 0, first = 0;  // numbers of the next receive and of posted.front()
+    std::deque<Request*> posted;   // nullptr: done before an earlier one
+    std::unordered_map<uint32_t, Early> early;
+
+    Request* find(uint32_t number) const noexcept;
+    bool comes_later(uint32_t number) const noexcept { return int32_t(number - next) >= 0; }
+    void remove(uint32_t number) noexcept;
+  };
+
+  static uint64_t cost(uint64_t bytes) noexcept { return bytes + 64; }
+  bool has_credit(const Request& request) const noexcept;
+  static Frame frame_of(FrameKind kind, const Request& request) noexcept;
+  bool try_eager(Request& request);
+  bool announce(Request& request);
+  void grant(Request& request);
+  void take(Request& request, ConstBytes whole);
+  const char* start(Receives& in, Request& request, uint64_t length);
+  void return_credit(uint64_t bytes);
+  Sends& sends(uint32_t stream);
+  Receives& receives(uint32_t stream);
+
+  Outbox& out_;
+  MessageLimits limits_;
+  uint64_t eager_out_ = 0;    // of the peer's credit, in use
+  uint64_t taken_ = 0;        // of ours, not yet given back
+  uint64_t early_bytes_ = 0;  // kept for later
+  uint64_t open_early_ = 0;   // entries that came before their partner, in all streams
+  std::unordered_map<uint32_t, Sends> sends_;
+  std::unordered_map<uint32_t, Receives> receives_;
+  std::pair<uint32_t, Sends*> last_sends_{};  // the stream used last: most have one at a time
+  std::pair<uint32_t, Receives*> last_receives_{};
+};
+
+// Copies `chunk` to where it belongs in the request's pieces, or hands it to its consumer. Not for
+// chunks that are in place already.
+void scatter(std::span<const Bytes> pieces, uint64_t offset, ConstBytes chunk) noexcept;
+// The one contiguous part of `pieces` that holds [offset, offset + size), else empty.
+Bytes contiguous(std::span<const Bytes> pieces, uint64_t offset, uint64_t size) noexcept;
+
+}  // namespace torch::comms::transport

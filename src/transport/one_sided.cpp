@@ -1,0 +1,222 @@
+#include "transport/one_sided.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/messages.hpp"
+
+namespace torch::comms::transport {
+namespace {
+
+constexpr size_t kMaxHeld = 1u << 16, kMaxReplies = 1u << 12;
+
+template <class T>
+T read(ConstBytes payload) noexcept {
+  T value;
+  std::memcpy(&value, payload.data(), sizeof value);
+  return value;
+}
+
+template <class T>
+ConstBytes bytes_of(const T& value) noexcept {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+Frame frame_to(FrameKind kind, const MemoryHandle& to, uint64_t offset) noexcept {
+  Frame frame;
+  frame.kind = kind;
+  frame.stream = to.region;
+  frame.key = to.key;
+  frame.value = offset;
+  return frame;
+}
+
+Frame numbered(FrameKind kind, uint32_t sequence, uint64_t value = 0) noexcept {
+  Frame frame;
+  frame.kind = kind;
+  frame.sequence = sequence;
+  frame.value = value;
+  return frame;
+}
+
+}  // namespace
+
+void OneSided::put(Request& request) {
+  put_bytes_ += request.size_;
+  ++sent_;
+  out_.ready.push_back(&request);
+}
+
+void OneSided::get(Request& request) {
+  request.sequence_ = next_++;
+  gets_.emplace(request.sequence_, &request);
+  Frame frame = numbered(FrameKind::kGet, request.sequence_, request.offset_);
+  frame.stream = request.stream_;
+  frame.key = request.key_;
+  out_.post(frame, bytes_of(GetFrame{request.size_}));
+}
+
+void OneSided::signal(const MemoryHandle& to, uint64_t offset, uint64_t amount, SignalOp op) {
+  ++sent_;
+  const SignalFrame signal{amount, put_bytes_, static_cast<uint8_t>(op), {}};
+  out_.post(frame_to(FrameKind::kSignal, to, offset), bytes_of(signal));
+}
+
+void OneSided::flush(Request& request) {
+  request.sequence_ = next_++;
+  request.offset_ = sent_;
+  flushes_.emplace(request.sequence_, &request);
+  out_.post(numbered(FrameKind::kFlush, request.sequence_), bytes_of(FlushFrame{put_bytes_}));
+}
+
+bool OneSided::push(Request& request, bool& moved) {
+  const bool reply = request.kind_ == Request::Kind::kReply;
+  Frame head = reply ? numbered(FrameKind::kGot, request.sequence_) : numbered(FrameKind::kPut, 0);
+  head.stream = request.stream_;
+  head.key = request.key_;
+  if (!out_.stream(request, head, request.offset_, moved)) return false;
+  out_.finish_when_free(request);
+  return true;
+}
+
+void OneSided::finish_replies() noexcept {
+  replies_.remove_if([](const Request& reply) { return reply.done(); });
+}
+
+void OneSided::withdraw(ConstBytes range) {
+  for (auto& reply : replies_) {
+    if (reply.done() || reply.one_from_.data() < range.data() ||
+        reply.one_from_.data() >= range.data() + range.size())
+      continue;
+    if (std::erase(out_.ready, &reply) == 0) continue;  // the channel has made a copy
+    out_.post(numbered(FrameKind::kGetRefused, reply.sequence_));
+    out_.finish_when_free(reply);
+  }
+  finish_replies();
+}
+
+Bytes OneSided::place_put(const Frame& frame) noexcept {
+  auto* at = regions_.find(frame.stream, frame.key, frame.value, frame.bytes);
+  return at == nullptr ? Bytes{} : Bytes(at, frame.bytes);
+}
+
+const char* OneSided::on_put(const Frame& frame, ConstBytes payload) {
+  auto* at = regions_.find(frame.stream, frame.key, frame.value, frame.bytes);
+  if (at == nullptr)
+    ++refused_;
+  else if (at != payload.data())
+    std::memcpy(at, payload.data(), payload.size());
+  arrived_ += frame.bytes;
+  release();
+  return nullptr;
+}
+
+const char* OneSided::hold(const Held& held) {
+  if (held_.empty() && held.signal.after <= arrived_) {
+    apply(held);
+    return nullptr;
+  }
+  if (held_.size() >= kMaxHeld) return "too many signals before their data";
+  held_.push_back(held);
+  return nullptr;
+}
+
+void OneSided::release() {
+  while (!held_.empty() && held_.front().signal.after <= arrived_) {
+    apply(held_.front());
+    held_.pop_front();
+  }
+}
+
+void OneSided::apply(const Held& held) {
+  const auto& frame = held.frame;
+  if (frame.kind == FrameKind::kFlush) {
+    out_.post(numbered(FrameKind::kFlushed, frame.sequence, refused_));
+    refused_ = 0;
+    return;
+  }
+  auto* at = regions_.find(frame.stream, frame.key, frame.value, sizeof(uint64_t));
+  if (at == nullptr || reinterpret_cast<uintptr_t>(at) % sizeof(uint64_t) != 0)
+    ++refused_;
+  else
+    change_counter(at, held.signal.amount, static_cast<SignalOp>(held.signal.op));
+}
+
+const char* OneSided::on_signal(const Frame& frame, ConstBytes payload) {
+  const auto signal = read<SignalFrame>(payload);
+  if (signal.op > static_cast<uint8_t>(SignalOp::kAdd)) return "a signal of unknown kind";
+  return hold({frame, signal});
+}
+
+const char* OneSided::on_flush(const Frame& frame, ConstBytes payload) {
+  return hold({frame, {0, read<FlushFrame>(payload).after, 0, {}}});
+}
+
+const char* OneSided::on_flushed(const Frame& frame) {
+  const auto found = flushes_.extract(frame.sequence);
+  if (!found) return "the answer to no flush";
+  flushed_ = std::max(flushed_, found.mapped()->offset_);
+  if (frame.value > 0)
+    found.mapped()->finish(Errc::kMismatch);
+  else
+    found.mapped()->finish();
+  return nullptr;
+}
+
+const char* OneSided::on_get(const Frame& frame, ConstBytes payload) {
+  const auto size = read<GetFrame>(payload).bytes;
+  auto* at = regions_.find(frame.stream, frame.key, frame.value, size);
+  if (replies_.size() >= kMaxReplies) return "too many gets at once";
+  if (at == nullptr) {
+    out_.post(numbered(FrameKind::kGetRefused, frame.sequence));
+    return nullptr;
+  }
+  auto& reply = replies_.emplace_back();
+  reply.start(Request::Kind::kReply, -1);
+  reply.sequence_ = frame.sequence;
+  reply.size_ = size;
+  reply.one_from_ = {at, size};
+  reply.from_ = {&reply.one_from_, 1};
+  out_.ready.push_back(&reply);
+  return nullptr;
+}
+
+Bytes OneSided::place_got(const Frame& frame) noexcept {
+  const auto found = gets_.find(frame.sequence);
+  if (found == gets_.end()) return {};
+  const auto& request = *found->second;
+  if (frame.value > request.size_ || frame.bytes > request.size_ - frame.value) return {};
+  return request.one_into_.subspan(frame.value, frame.bytes);
+}
+
+const char* OneSided::on_got(const Frame& frame, ConstBytes payload) {
+  const auto target = place_got(frame);
+  if (target.empty()) return "the answer to no get";
+  auto& request = *gets_[frame.sequence];
+  if (request.moved_ + frame.bytes > request.size_) return "an answer came twice";
+  if (target.data() != payload.data()) std::memcpy(target.data(), payload.data(), payload.size());
+  request.moved_ += frame.bytes;
+  if (request.moved_ == request.size_) {
+    gets_.erase(frame.sequence);
+    request.finish();
+  }
+  return nullptr;
+}
+
+const char* OneSided::on_get_refused(const Frame& frame) {
+  const auto found = gets_.extract(frame.sequence);
+  if (!found) return "the answer to no get";
+  found.mapped()->finish(Errc::kMismatch);
+  return nullptr;
+}
+
+void OneSided::fail(Errc error) noexcept {
+  for (auto& [sequence, request] : gets_) request->finish(error);
+  for (auto& [sequence, request] : flushes_) request->finish(error);
+  gets_.clear();
+  flushes_.clear();
+  held_.clear();
+  replies_.clear();
+}
+
+}  // namespace torch::comms::transport

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "transport/channel.hpp"
+#include "transport/messages.hpp"
+#include "transport/one_sided.hpp"
+#include "transport/outbox.hpp"
+#include "transport/transport.hpp"
+
+namespace torch::comms::transport {
+
+// One peer of a link: its channel and the protocol over it, which is the same for all links.
+// Operations may be given to it before it has a channel; a failed peer takes none.
+class Peer final : public FrameSink {
+ public:
+  Peer(int rank, const Regions& regions, const MessageLimits& limits)
+      : messages(out_, limits), one_sided(out_, regions), rank_(rank) {}
+
+  int rank() const noexcept { return rank_; }
+  PeerState state() const noexcept;
+  const PeerFailure* failure() const noexcept { return failure_ ? &*failure_ : nullptr; }
+  Channel* channel() noexcept { return channel_.get(); }
+
+  void open(std::unique_ptr<Channel> channel);
+  bool progress() noexcept;
+  // Sends what can be sent of what was just asked for.
+  bool pump();
+  // Ends everything in flight with `code`. The first failure counts.
+  void fail(Errc code, const std::string& why) noexcept;
+  // Nothing reads or writes `range` any more when this returns.
+  void withdraw(ConstBytes range);
+  bool prepare_sleep() noexcept;
+
+  Bytes place(const Frame& frame) noexcept override;
+  bool deliver(const Frame& frame, ConstBytes payload) noexcept override;
+
+ private:
+  Outbox out_;
+
+ public:
+  Messages messages;
+  OneSided one_sided;
+
+ private:
+  const char* accept(const Frame& frame, ConstBytes payload);
+
+  int rank_;
+  std::unique_ptr<Channel> channel_;
+  std::vector<uint32_t> ordinals_;  // of the next frame, by lane
+  std::string violation_;           // of the protocol, by the peer
+  std::optional<PeerFailure> failure_;
+};
+
+}  // namespace torch::comms::transport

@@ -1,0 +1,53 @@
+#include "transport/regions.hpp"
+
+#include "transport/endpoint.hpp"
+
+namespace torch::comms::transport {
+
+Regions::Entry Regions::add(Bytes bytes) {
+  const auto key = static_cast<uint32_t>(random_number()) | 1;  // never 0
+  if (free_words_.empty()) free_words_.push_back(&words_.emplace_back(0));
+  auto* word = free_words_.back();
+  regions_[next_] = {bytes, key, word};
+  free_words_.pop_back();
+  word->store(key, std::memory_order_release);
+  return {next_++, key, word};
+}
+
+void Regions::remove(uint32_t id) noexcept {
+  const auto found = regions_.find(id);
+  if (found == regions_.end()) return;
+  found->second.word->store(0, std::memory_order_seq_cst);
+  if (on_remove) on_remove(found->second.bytes);
+  free_words_.push_back(found->second.word);
+  regions_.erase(found);
+}
+
+std::byte* Regions::find(uint32_t id, uint32_t key, uint64_t offset, uint64_t size) const noexcept {
+  const auto found = regions_.find(id);
+  if (found == regions_.end() || found->second.key != key) return nullptr;
+  const Bytes bytes = found->second.bytes;
+  if (offset > bytes.size() || size > bytes.size() - offset) return nullptr;
+  return bytes.data() + offset;
+}
+
+RegisteredMemory::RegisteredMemory(std::shared_ptr<Regions> regions, int rank, Bytes bytes,
+                                   Mapping mapping, FileDescriptor file, uint64_t inode)
+    : regions_(std::move(regions)),
+      mapping_(std::move(mapping)),
+      file_(std::move(file)),
+      bytes_(bytes) {
+  const auto entry = regions_->add(bytes_);
+  handle_ = {.rank = rank,
+             .region = entry.id,
+             .key = entry.key,
+             .descriptor = file_.get(),
+             .size = bytes_.size(),
+             .address = reinterpret_cast<uint64_t>(bytes_.data()),
+             .key_address = reinterpret_cast<uint64_t>(entry.word),
+             .file = inode};
+}
+
+RegisteredMemory::~RegisteredMemory() { regions_->remove(handle_.region); }
+
+}  // namespace torch::comms::transport

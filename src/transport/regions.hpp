@@ -1,0 +1,59 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/memory.hpp"
+
+namespace torch::comms::transport {
+
+// The memory that this rank has opened to its peers.
+class Regions {
+ public:
+  struct Entry {
+    uint32_t id, key;
+    const std::atomic<uint32_t>* word;  // holds the key while the region is open; stays where it is
+  };
+  // Throws CommError(kSystem) without random numbers.
+  Entry add(Bytes bytes);
+  void remove(uint32_t id) noexcept;
+  // Where [offset, offset + size) of a region is; nullptr for a wrong number, key or range.
+  std::byte* find(uint32_t id, uint32_t key, uint64_t offset, uint64_t size) const noexcept;
+  // Called before a region goes: nothing may be written there any more.
+  std::function<void(ConstBytes)> on_remove = {};
+
+ private:
+  struct Region {
+    Bytes bytes;
+    uint32_t key;
+    std::atomic<uint32_t>* word;
+  };
+  std::deque<std::atomic<uint32_t>> words_;
+  std::vector<std::atomic<uint32_t>*> free_words_;
+  std::unordered_map<uint32_t, Region> regions_;
+  uint32_t next_ = 1;
+};
+
+// Memory in a Regions table; also keeps `mapping` and `file` alive where they are given.
+class RegisteredMemory final : public Memory {
+ public:
+  RegisteredMemory(std::shared_ptr<Regions> regions, int rank, Bytes bytes, Mapping mapping = {},
+                   FileDescriptor file = {}, uint64_t inode = 0);
+  ~RegisteredMemory() override;
+  Bytes bytes() const noexcept override { return bytes_; }
+  const MemoryHandle& handle() const noexcept override { return handle_; }
+
+ private:
+  std::shared_ptr<Regions> regions_;
+  Mapping mapping_;
+  FileDescriptor file_;
+  Bytes bytes_;
+  MemoryHandle handle_;
+};
+
+}  // namespace torch::comms::transport

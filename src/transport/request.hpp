@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <torchcomms/base/error.hpp>
+#include <torchcomms/base/export.hpp>
+
+namespace torch::comms::transport {
+
+using Bytes = std::span<std::byte>;
+using ConstBytes = std::span<const std::byte>;
+
+// Takes a message's bytes where they arrive, instead of a copy of them: how a received chunk is
+// reduced without a buffer of its own.
+class Consumer {
+ public:
+  virtual ~Consumer() = default;
+  // Every byte of the message is handed over once, in chunks of any order. A chunk begins and ends
+  // at a multiple of 64 bytes, at an end of one of the sender's pieces, or at the message's end: it
+  // cuts no element. `chunk` is valid during the call. Called inside the transport's progress().
+  virtual void consume(uint64_t offset, ConstBytes chunk) noexcept = 0;
+};
+
+// One operation in flight. It belongs to the caller, who neither moves nor destroys it, nor touches
+// the operation's memory, before done(). It may be used again after that.
+//
+// Threads: as the transport it was given to; it only changes inside that transport's calls.
+class Request {
+ public:
+  Request() = default;
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+
+  // True before first use, too.
+  bool done() const noexcept { return !pending_; }
+  bool ok() const noexcept { return done() && !failed_; }
+  // Of a request that is done and not ok. The words are in Transport::failure(peer()).
+  Errc error() const noexcept { return error_; }
+  int peer() const noexcept { return peer_; }
+  // Moved so far; of a finished receive, the length of the message.
+  uint64_t bytes() const noexcept { return moved_; }
+
+ private:
+  friend class Peer;
+  friend class Messages;
+  friend class OneSided;
+  friend class FramedTransport;
+  friend class Outbox;
+
+  enum class Kind : uint8_t { kSend, kReceive, kPut, kGet, kReply, kFlush };
+
+  void start(Kind kind, int peer) noexcept;
+  void finish() noexcept { pending_ = false; }
+  void finish(Errc error) noexcept;
+
+  bool pending_ = false, failed_ = false;
+  bool started_ = false;  // of a send: the peer knows its length; of a receive: so do we
+  bool granted_ = false;  // the receiver has memory for all of it
+  Kind kind_ = Kind::kSend;
+  Errc error_ = Errc::kInternal;
+  int peer_ = -1;
+  uint32_t stream_ = 0, sequence_ = 0, key_ = 0;
+  uint32_t borrowed_ = 0;          // frames in the channel that point into our memory
+  uint64_t size_ = 0, moved_ = 0;  // of a receive: capacity until its length is known
+  uint64_t offset_ = 0;            // of one-sided operations, in the remote region
+  Consumer* consumer_ = nullptr;
+  std::span<const ConstBytes> from_;  // pieces; one of the two below where there is one piece
+  std::span<const Bytes> into_;
+  ConstBytes one_from_;
+  Bytes one_into_;
+  size_t piece_ = 0, in_piece_ = 0;  // where `from_` goes on
+};
+
+inline void Request::start(Kind kind, int peer) noexcept {
+  TC_CHECK(!pending_);
+  pending_ = true;
+  failed_ = started_ = granted_ = false;
+  kind_ = kind;
+  peer_ = peer;
+  borrowed_ = 0;
+  size_ = moved_ = offset_ = 0;
+  consumer_ = nullptr;
+  from_ = {};
+  into_ = {};
+  piece_ = in_piece_ = 0;
+}
+
+inline void Request::finish(Errc error) noexcept {
+  pending_ = false;
+  failed_ = true;
+  error_ = error;
+}
+
+}  // namespace torch::comms::transport

@@ -1,0 +1,78 @@
+#include "transport/shm/channel.hpp"
+
+#include <sys/socket.h>
+
+#include "base/fork.hpp"
+
+namespace torch::comms::transport::shm {
+namespace {
+
+constexpr int kFramesAtOnce = 64;
+constexpr uint64_t kBytesAtOnce = 1u << 20;
+
+}  // namespace
+
+ShmChannel::ShmChannel(Segment segment, int side, const Wire& wire) noexcept
+    : segment_(std::move(segment)),
+      side_(side),
+      wire_(wire),
+      chunk_bytes_(segment_.ring(side).shape.chunk_bytes),
+      producer_(segment_.ring(side)),
+      consumer_(segment_.ring(1 - side)),
+      fork_generation_(base::fork_generation()) {}
+
+ShmChannel::~ShmChannel() {
+  if (fork_generation_ == base::fork_generation()) ::shutdown(wire_.socket.get(), SHUT_RDWR);
+}
+
+bool ShmChannel::try_send(const Frame& frame, std::span<const ConstBytes> payload,
+                          uint32_t*) noexcept {
+  if (!broken().empty() || !producer_.push(frame, payload)) return false;
+  wake_peer();
+  return true;
+}
+
+void ShmChannel::wake_peer() noexcept {
+  auto& asleep = segment_.asleep(1 - side_);
+  if (asleep.load(std::memory_order_seq_cst) == 0) return;
+  if (asleep.exchange(0, std::memory_order_acq_rel) == 0) return;
+  const char bell = 1;
+  // A full socket has unread bells in it, and a broken one is seen by its reader.
+  [[maybe_unused]] const auto sent =
+      ::send(wire_.socket.get(), &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+Channel::Received ShmChannel::receive(FrameSink& sink) noexcept {
+  const bool ended = !broken().empty();  // looked at first: what came before the end is in the ring
+  Frame frame;
+  ConstBytes payload;
+  uint64_t bytes = 0;
+  int frames = 0;
+  for (; frames < kFramesAtOnce && bytes < kBytesAtOnce; ++frames) {
+    const auto front = consumer_.front(frame, payload);
+    if (front == RingConsumer::Front::kEmpty) break;
+    if (front == RingConsumer::Front::kDamaged) {
+      damaged_ = "its shared memory is damaged";
+      return Received::kBroken;
+    }
+    const bool more = sink.deliver(frame, payload);
+    bytes += frame.bytes;
+    consumer_.pop();
+    if (consumer_.publish()) wake_peer();
+    if (!more) return Received::kSome;
+  }
+  if (frames > 0) return Received::kSome;
+  return ended ? Received::kBroken : Received::kNothing;
+}
+
+bool ShmChannel::prepare_sleep(bool wants_room) noexcept {
+  if (!broken().empty()) return false;
+  segment_.asleep(side_).store(1, std::memory_order_seq_cst);
+  return !consumer_.ready() && !(wants_room && producer_.room_changed());
+}
+
+void ShmChannel::finish_sleep() noexcept {
+  segment_.asleep(side_).store(0, std::memory_order_relaxed);
+}
+
+}  // namespace torch::comms::transport::shm

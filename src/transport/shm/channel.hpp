@@ -1,0 +1,48 @@
+#pragma once
+
+#include <string>
+
+#include "transport/channel.hpp"
+#include "transport/shm/segment.hpp"
+
+namespace torch::comms::transport::shm {
+
+// What there is beside the shared memory of a pair: the socket wakes a sleeping peer, and its end,
+// or the process's, tells that the peer has gone.
+struct Wire {
+  FileDescriptor socket, process;  // the second one where the system has such descriptors
+  int pid = 0;
+  std::string ended;  // why; empty while it has not
+};
+
+// Frames through a shared segment. What the peer wrote before its end is still handed over.
+class ShmChannel final : public Channel {
+ public:
+  // `side` writes to ring(side). `wire` outlives the channel.
+  ShmChannel(Segment segment, int side, const Wire& wire) noexcept;
+  // The peer sees the end of the socket, unless this is a forked child's copy.
+  ~ShmChannel() override;
+
+  uint32_t max_payload() const noexcept override { return chunk_bytes_; }
+  bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
+                uint32_t* borrowed) noexcept override;
+  Received receive(FrameSink& sink) noexcept override;
+  const std::string& broken() const noexcept override {
+    return damaged_.empty() ? wire_.ended : damaged_;
+  }
+  bool prepare_sleep(bool wants_room) noexcept override;
+  void finish_sleep() noexcept override;
+  void wake_peer() noexcept override;
+
+ private:
+  Segment segment_;
+  int side_;
+  const Wire& wire_;
+  uint32_t chunk_bytes_;
+  RingProducer producer_;
+  RingConsumer consumer_;
+  uint64_t fork_generation_;
+  std::string damaged_;
+};
+
+}  // namespace torch::comms::transport::shm

@@ -1,0 +1,62 @@
+#include "transport/shm/direct.hpp"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace torch::comms::transport::shm {
+namespace {
+
+// The kernel moves less than 2 GiB at a time.
+constexpr size_t kAtOnce = 1u << 30;
+
+using Call = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long,
+                         unsigned long);
+
+Copied copy(Call call, int pid, void* local, uint64_t remote, size_t size) noexcept {
+  auto* at = static_cast<std::byte*>(local);
+  while (size > 0) {
+    const iovec mine{at, std::min(size, kAtOnce)};
+    const iovec theirs{reinterpret_cast<void*>(remote), mine.iov_len};
+    const auto moved = call(pid, &mine, 1, &theirs, 1, 0);
+    if (moved <= 0) return errno == EFAULT || errno == ESRCH ? Copied::kGone : Copied::kForbidden;
+    at += moved;
+    remote += static_cast<uint64_t>(moved);
+    size -= static_cast<size_t>(moved);
+  }
+  return Copied::kDone;
+}
+
+Copied check(int pid, uint64_t key_address, uint32_t key) noexcept {
+  uint32_t found = 0;
+  const auto copied = copy(::process_vm_readv, pid, &found, key_address, sizeof found);
+  if (copied != Copied::kDone) return copied;
+  return found == key ? Copied::kDone : Copied::kGone;
+}
+
+}  // namespace
+
+Copied copy_from(int pid, uint64_t address, Bytes into, uint64_t key_address,
+                 uint32_t key) noexcept {
+  const auto copied = copy(::process_vm_readv, pid, into.data(), address, into.size());
+  // Checked afterwards: what was read was open then.
+  return copied == Copied::kDone ? check(pid, key_address, key) : copied;
+}
+
+Copied copy_to(int pid, uint64_t address, ConstBytes from, uint64_t key_address,
+               uint32_t key) noexcept {
+  const auto open = check(pid, key_address, key);
+  if (open != Copied::kDone) return open;
+  return copy(::process_vm_writev, pid, const_cast<std::byte*>(from.data()), address, from.size());
+}
+
+bool can_copy() noexcept {
+  uint32_t value = 1, copied = 0;
+  return copy(::process_vm_readv, ::getpid(), &copied, reinterpret_cast<uint64_t>(&value),
+              sizeof value) == Copied::kDone &&
+         copied == 1;
+}
+
+}  // namespace torch::comms::transport::shm

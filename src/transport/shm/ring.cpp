@@ -1,0 +1,124 @@
+#include "transport/shm/ring.hpp"
+
+#include <bit>
+#include <cstring>
+#include <string>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms::transport::shm {
+namespace {
+
+constexpr uint64_t rounded(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// Where a payload begins that does not wrap around: both ends compute the same.
+uint64_t place(uint64_t next, uint64_t bytes, uint64_t size) noexcept {
+  const uint64_t offset = next % size;
+  return offset + bytes > size ? next + (size - offset) : next;
+}
+
+}  // namespace
+
+void RingShape::require_valid() const {
+  const bool right = std::has_single_bit(cells) && cells >= 8 && cells <= 65536 &&
+                     std::has_single_bit(bulk_bytes) && bulk_bytes >= 1024 &&
+                     bulk_bytes <= (1u << 28) && chunk_bytes % 64 == 0 && chunk_bytes >= 256 &&
+                     chunk_bytes <= bulk_bytes / 2 && chunk_bytes <= kMaxPayload;
+  if (!right)
+    throw CommError(Errc::kInvalidArgument, "a ring of " + std::to_string(cells) + " cells and " +
+                                                std::to_string(bulk_bytes) +
+                                                " bytes with chunks of " +
+                                                std::to_string(chunk_bytes) + " cannot be");
+}
+
+size_t RingShape::bytes() const noexcept {
+  return sizeof(Consumed) + cells * sizeof(Cell) + bulk_bytes;
+}
+
+RingMemory RingMemory::over(std::byte* at, const RingShape& shape) noexcept {
+  RingMemory memory;
+  memory.consumed = reinterpret_cast<Consumed*>(at);
+  memory.cells = reinterpret_cast<Cell*>(at + sizeof(Consumed));
+  memory.bulk = at + sizeof(Consumed) + shape.cells * sizeof(Cell);
+  memory.shape = shape;
+  return memory;
+}
+
+// At both, so that room_changed() means since now.
+void RingProducer::look_for_room() noexcept {
+  cells_freed_ = ring_.consumed->cells.load(std::memory_order_acquire);
+  bulk_freed_ = ring_.consumed->bulk.load(std::memory_order_acquire);
+}
+
+std::byte* RingProducer::reserve(uint32_t bytes) noexcept {
+  const uint64_t size = ring_.shape.bulk_bytes, taken = rounded(bytes);
+  const uint64_t begin = place(bulk_next_, taken, size);
+  if (begin + taken - bulk_freed_ > size) {
+    look_for_room();
+    if (begin + taken - bulk_freed_ > size) return nullptr;
+  }
+  bulk_next_ = begin + taken;
+  return ring_.bulk + begin % size;
+}
+
+bool RingProducer::push(const Frame& frame, std::span<const ConstBytes> pieces) noexcept {
+  if (next_ - cells_freed_ >= ring_.shape.cells) {
+    look_for_room();
+    if (next_ - cells_freed_ >= ring_.shape.cells) return false;
+  }
+  auto& cell = ring_.cells[next_ % ring_.shape.cells];
+  auto* into = frame.bytes <= kInlineBytes ? cell.payload : reserve(frame.bytes);
+  if (into == nullptr) return false;
+  for (const auto& piece : pieces) {
+    if (!piece.empty()) std::memcpy(into, piece.data(), piece.size());
+    into += piece.size();
+  }
+  cell.frame = frame;
+  // Sequentially consistent: afterwards we look whether the consumer sleeps, and it looks at the
+  // stamp after saying so; one of us sees the other.
+  cell.stamp.store(++next_, std::memory_order_seq_cst);
+  return true;
+}
+
+bool RingProducer::room_changed() const noexcept {
+  return ring_.consumed->cells.load(std::memory_order_seq_cst) != cells_freed_ ||
+         ring_.consumed->bulk.load(std::memory_order_seq_cst) != bulk_freed_;
+}
+
+bool RingConsumer::ready() const noexcept {
+  return ring_.cells[next_ % ring_.shape.cells].stamp.load(std::memory_order_seq_cst) == next_ + 1;
+}
+
+RingConsumer::Front RingConsumer::front(Frame& frame, ConstBytes& payload) noexcept {
+  const auto& cell = ring_.cells[next_ % ring_.shape.cells];
+  if (cell.stamp.load(std::memory_order_acquire) != next_ + 1) return Front::kEmpty;
+  frame = cell.frame;
+  bulk_after_ = bulk_next_;
+  if (frame.bytes <= kInlineBytes) {
+    payload = {cell.payload, frame.bytes};
+    return Front::kFrame;
+  }
+  if (frame.bytes > ring_.shape.chunk_bytes) return Front::kDamaged;
+  const uint64_t size = ring_.shape.bulk_bytes, taken = rounded(frame.bytes);
+  const uint64_t begin = place(bulk_next_, taken, size);
+  bulk_after_ = begin + taken;
+  payload = {ring_.bulk + begin % size, frame.bytes};
+  return Front::kFrame;
+}
+
+void RingConsumer::pop() noexcept {
+  ++next_;
+  bulk_next_ = bulk_after_;
+}
+
+bool RingConsumer::publish() noexcept {
+  const bool bulk = bulk_next_ != bulk_published_;
+  if (!bulk && next_ - published_ < ring_.shape.cells / 4) return false;
+  if (bulk) ring_.consumed->bulk.store(bulk_next_, std::memory_order_seq_cst);
+  ring_.consumed->cells.store(next_, std::memory_order_seq_cst);
+  published_ = next_;
+  bulk_published_ = bulk_next_;
+  return true;
+}
+
+}  // namespace torch::comms::transport::shm

@@ -1,0 +1,74 @@
+#include "transport/shm/segment.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms::transport::shm {
+namespace {
+
+struct alignas(128) Asleep {
+  std::atomic<uint32_t> word;
+};
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+size_t segment_bytes(const RingShape& shape) { return 2 * (sizeof(Asleep) + shape.bytes()); }
+
+[[noreturn]] void fail(const std::string& what, uint64_t size) {
+  const bool scarce = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOSPC;
+  throw CommError(
+      scarce ? Errc::kResourceExhausted : Errc::kSystem,
+      what + " for " + std::to_string(size) + " bytes of shared memory: " + std::strerror(errno));
+}
+
+}  // namespace
+
+FileDescriptor create_memory(const char* name, uint64_t size) {
+  FileDescriptor file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file) fail("memfd_create", size);
+  if (::ftruncate(file.get(), static_cast<off_t>(size)) != 0) fail("ftruncate", size);
+  if (::fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) fail("sealing", size);
+  return file;
+}
+
+Mapping map_memory(const FileDescriptor& file, uint64_t size) {
+  auto* at = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (at == MAP_FAILED) fail("mmap", size);
+  return Mapping(at, size);
+}
+
+Segment::Segment(FileDescriptor file, const RingShape& shape)
+    : file_(std::move(file)), mapping_(map_memory(file_, segment_bytes(shape))), shape_(shape) {}
+
+Segment Segment::create(const RingShape& shape) {
+  shape.require_valid();
+  return Segment(create_memory("torchcomms-pair", segment_bytes(shape)), shape);
+}
+
+Segment Segment::adopt(FileDescriptor file, const RingShape& shape) {
+  shape.require_valid();
+  struct stat found {};
+  const bool sealed = (::fcntl(file.get(), F_GET_SEALS) & kSeals) == kSeals;
+  if (!sealed || ::fstat(file.get(), &found) != 0 ||
+      static_cast<size_t>(found.st_size) != segment_bytes(shape))
+    throw CommError(Errc::kMismatch, "a peer's segment is not what it says");
+  return Segment(std::move(file), shape);
+}
+
+RingMemory Segment::ring(int writer) const noexcept {
+  auto* at = mapping_.bytes().data() + 2 * sizeof(Asleep);
+  return RingMemory::over(at + static_cast<size_t>(writer) * shape_.bytes(), shape_);
+}
+
+std::atomic<uint32_t>& Segment::asleep(int side) const noexcept {
+  return reinterpret_cast<Asleep*>(mapping_.bytes().data())[side].word;
+}
+
+}  // namespace torch::comms::transport::shm

@@ -1,0 +1,378 @@
+#include "transport/shm/shm_transport.hpp"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <unordered_map>
+
+#include "base/log.hpp"
+#include "transport/framed_transport.hpp"
+#include "transport/shm/channel.hpp"
+#include "transport/shm/direct.hpp"
+#include "transport/shm/handshake.hpp"
+
+namespace torch::comms::transport::shm {
+namespace {
+
+constexpr size_t kMaxGuests = 64;  // connections that have not said who they are
+constexpr const char* kProcessEnded = "its process has ended";
+constexpr int kLookEvery = 256;  // polls of the rings between two looks at the sockets
+
+ShmOptions with_defaults(ShmOptions options) {
+  if (options.ring.bulk_bytes == 0) {
+    const auto peers = static_cast<uint32_t>(std::max(1, options.local_ranks - 1));
+    options.ring.bulk_bytes =
+        std::clamp<uint32_t>(std::bit_floor((64u << 20) / peers), 64 * 1024, 512 * 1024);
+  }
+  if (options.ring.chunk_bytes == 0)
+    options.ring.chunk_bytes = std::min<uint32_t>(128 * 1024, options.ring.bulk_bytes / 4);
+  options.ring.require_valid();
+  if (options.eager_bytes == 0) options.eager_bytes = 16 * 1024;
+  options.eager_bytes = std::min<uint64_t>(options.eager_bytes, options.ring.chunk_bytes);
+  return options;
+}
+
+Endpoint endpoint_of(const ShmOptions& options) {
+  const auto instance = random_number();
+  return {"shm",
+          options.rank,
+          instance,
+          host_identity(),
+          {"torchcomms/" + std::to_string(instance) + "/" + std::to_string(random_number()),
+           std::to_string(::getpid())}};
+}
+
+class ShmTransport final : public FramedTransport {
+ public:
+  explicit ShmTransport(const ShmOptions& options)
+      : FramedTransport(options, endpoint_of(options)),
+        ring_(options.ring),
+        single_copy_(options.single_copy && can_copy()),
+        single_copy_wanted_(options.single_copy),
+        listener_(listen_at(endpoint_.addresses.front())),
+        epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+    if (!epoll_)
+      throw CommError(Errc::kResourceExhausted, std::string("epoll: ") + std::strerror(errno));
+    watch(listener_.get());
+  }
+  ~ShmTransport() override { close_peers(); }
+
+  std::string_view name() const noexcept override { return "shm"; }
+  Capabilities capabilities() const override {
+    return {.maps_memory = true,
+            .one_sided_alone = single_copy_,
+            .single_copy = single_copy_,
+            .eager_bytes = options_.eager_bytes,
+            .chunk_bytes = ring_.chunk_bytes,
+            .reason = single_copy_          ? ""
+                      : single_copy_wanted_ ? "copies between processes are not allowed here"
+                                            : "single_copy is switched off"};
+  }
+  int event_fd() const noexcept override { return epoll_.get(); }
+
+  std::unique_ptr<Memory> allocate(uint64_t size) override;
+  std::unique_ptr<RemoteMemory> import(const MemoryHandle& handle) override;
+
+  uint64_t rejected() const noexcept { return rejected_; }
+
+ private:
+  void start_connection(int peer, const Endpoint& endpoint) override;
+  bool progress_connections() noexcept override;
+  Direct put_directly(const RemoteMemory& to, uint64_t offset, ConstBytes from) noexcept override;
+  Direct get_directly(const RemoteMemory& from, uint64_t offset, Bytes into) noexcept override;
+  Direct signal_directly(const RemoteMemory& to, uint64_t offset, uint64_t amount,
+                         SignalOp op) noexcept override;
+  void woke() noexcept override { look_in_ = 0; }
+
+  void watch(int descriptor);
+  bool watch_peer(int peer, int process);
+  bool try_connect(int peer, const Endpoint& endpoint);
+  void admit(int peer, FileDescriptor socket, Segment segment, int side);
+  bool accept_guests();
+  bool greet(int socket);
+  bool look_at(int descriptor, uint32_t events);
+  Direct copied(const RemoteMemory& memory, Copied result) noexcept;
+  int process_of(int peer) const noexcept;
+
+  RingShape ring_;
+  bool single_copy_, single_copy_wanted_;
+  FileDescriptor listener_, epoll_;
+  std::unordered_map<int, Wire> wires_;           // by peer
+  std::unordered_map<int, int> peer_of_socket_;   // and of process descriptors
+  std::unordered_map<int, int> processes_;        // by peer, from their endpoints
+  std::unordered_map<int, Endpoint> to_connect_;  // full queues: to be tried again
+  std::deque<FileDescriptor> guests_;
+  uint64_t rejected_ = 0;
+  int look_in_ = 0;
+};
+
+void ShmTransport::watch(int descriptor) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = descriptor;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0)
+    throw CommError(Errc::kResourceExhausted, std::string("epoll: ") + std::strerror(errno),
+                    {.rank = options_.rank});
+}
+
+void ShmTransport::start_connection(int peer, const Endpoint& endpoint) {
+  if (endpoint.host != endpoint_.host)
+    throw CommError(Errc::kInvalidArgument, "the peer is on another host, or in another container",
+                    {.rank = options_.rank, .peer = peer});
+  if (endpoint.addresses.size() != 2)
+    throw CommError(Errc::kInvalidArgument, "not an endpoint of the shm link",
+                    {.rank = options_.rank, .peer = peer});
+  if (peer == options_.rank)
+    throw CommError(Errc::kInvalidArgument, "a rank reaches itself over the self link",
+                    {.rank = options_.rank, .peer = peer});
+  if (!watch_peer(peer, std::atoi(endpoint.addresses[1].c_str()))) return;
+  // The smaller rank connects, so that both never do.
+  if (peer > options_.rank && !try_connect(peer, endpoint)) to_connect_[peer] = endpoint;
+}
+
+// So that its end is seen even before it has connected. False: it has ended already.
+bool ShmTransport::watch_peer(int peer, int process) {
+  Wire& wire = wires_[peer];
+  if (wire.pid != 0) return true;
+  wire.pid = process;
+  errno = 0;
+  wire.process = watch_process(process);
+  if (wire.process) {
+    peer_of_socket_[wire.process.get()] = peer;
+    watch(wire.process.get());
+  } else if (errno == ESRCH) {
+    fail(peer, Errc::kPeerFailed, kProcessEnded);
+    return false;
+  }
+  return true;
+}
+
+// False: to be tried again.
+bool ShmTransport::try_connect(int peer, const Endpoint& endpoint) {
+  auto socket = connect_to(endpoint.addresses.front());
+  if (!socket) {
+    if (errno == EAGAIN) return false;
+    const bool scarce = errno == EMFILE || errno == ENFILE;
+    fail(peer, scarce ? Errc::kResourceExhausted : Errc::kPeerFailed,
+         std::string("cannot be reached: ") + std::strerror(errno));
+    return true;
+  }
+  auto segment = Segment::create(ring_);
+  Hello hello;
+  hello.from = options_.rank;
+  hello.to = peer;
+  hello.instance = endpoint.instance;
+  hello.job = options_.job;
+  hello.shape = ring_;
+  if (!send_hello(socket.get(), hello, segment.file().get())) {
+    fail(peer, Errc::kPeerFailed, std::string("cannot be greeted: ") + std::strerror(errno));
+    return true;
+  }
+  admit(peer, std::move(socket), std::move(segment), 0);
+  return true;
+}
+
+void ShmTransport::admit(int peer, FileDescriptor socket, Segment segment, int side) {
+  int process = 0;
+  uint32_t user = 0;
+  read_peer(socket.get(), process, user);
+  if (!watch_peer(peer, process)) return;
+  Wire& wire = wires_[peer];
+  wire.socket = std::move(socket);
+  peer_of_socket_[wire.socket.get()] = peer;
+  if (side == 0) watch(wire.socket.get());  // the other side did so when it was a guest
+  segment.close_file();
+  open(peer, std::make_unique<ShmChannel>(std::move(segment), side, wire));
+}
+
+bool ShmTransport::accept_guests() {
+  bool moved = false;
+  while (true) {
+    FileDescriptor guest(
+        ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!guest) return moved;
+    moved = true;
+    int pid = 0;
+    uint32_t user = 0;
+    if (!read_peer(guest.get(), pid, user) || (user != ::geteuid() && user != 0)) {
+      ++rejected_;
+      continue;
+    }
+    if (guests_.size() >= kMaxGuests) {  // whoever says nothing makes room
+      ++rejected_;
+      guests_.pop_front();
+    }
+    watch(guest.get());
+    guests_.push_back(std::move(guest));
+  }
+}
+
+bool ShmTransport::greet(int socket) {
+  const auto guest = std::find_if(guests_.begin(), guests_.end(),
+                                  [&](const auto& g) { return g.get() == socket; });
+  if (guest == guests_.end()) return false;
+  Hello hello;
+  FileDescriptor file;
+  const auto greeting = read_hello(socket, hello, file);
+  if (greeting == Greeting::kNotYet) return false;
+  auto taken = std::move(*guest);
+  guests_.erase(guest);
+  const bool ours = greeting == Greeting::kHello && equal(hello.job, options_.job) &&
+                    hello.instance == endpoint_.instance && hello.to == options_.rank &&
+                    hello.from >= 0 && hello.from < options_.rank && hello.shape == ring_ &&
+                    !wires_[hello.from].socket;
+  if (!ours) {
+    ++rejected_;
+    return true;
+  }
+  try {
+    auto segment = Segment::adopt(std::move(file), hello.shape);
+    if (peer_of(hello.from).state() == PeerState::kConnecting)
+      admit(hello.from, std::move(taken), std::move(segment), 1);
+  } catch (const CommError& error) {
+    peer_of(hello.from).fail(error.code(), error.why());
+  }
+  return true;
+}
+
+// Something came over a socket, or it ended.
+bool ShmTransport::look_at(int descriptor, uint32_t events) {
+  if (descriptor == listener_.get()) return accept_guests();
+  const auto found = peer_of_socket_.find(descriptor);
+  if (found == peer_of_socket_.end()) return greet(descriptor);
+  Wire& wire = wires_[found->second];
+  const bool process = wire.process && descriptor == wire.process.get();
+  bool ended = process, rung = false;
+  while (!ended) {
+    char bells[64];
+    const auto got = ::recv(descriptor, bells, sizeof bells, MSG_DONTWAIT);
+    if (got > 0) {
+      rung = true;
+      continue;
+    }
+    ended = got == 0 || (errno != EAGAIN && errno != EINTR) || (events & EPOLLHUP) != 0;
+    break;
+  }
+  // A bell counts as movement: it may be for a counter, and whoever waits must look again.
+  if (!ended) return rung;
+  if (wire.ended.empty())
+    wire.ended = process ? "its process has ended" : "it closed its link, or died";
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
+  peer_of_socket_.erase(found);
+  return true;
+}
+
+bool ShmTransport::progress_connections() noexcept {
+  if (--look_in_ > 0) return false;
+  look_in_ = kLookEvery;
+  bool moved = false;
+  try {
+    for (auto next = to_connect_.begin(); next != to_connect_.end();) {
+      const bool done =
+          state(next->first) != PeerState::kConnecting || try_connect(next->first, next->second);
+      next = done ? to_connect_.erase(next) : std::next(next);
+      moved |= done;
+    }
+    epoll_event events[16];
+    const int count = ::epoll_wait(epoll_.get(), events, 16, 0);
+    for (int i = 0; i < count; ++i) moved |= look_at(events[i].data.fd, events[i].events);
+  } catch (const std::exception& error) {
+    base::log(base::LogLevel::kWarning, std::string("shm link: ") + error.what());
+  }
+  if (moved || !to_connect_.empty()) look_in_ = 0;
+  return moved;
+}
+
+std::unique_ptr<Memory> ShmTransport::allocate(uint64_t size) {
+  const auto whole = std::max<uint64_t>(size, 1);
+  auto file = create_memory("torchcomms-memory", whole);
+  auto mapping = map_memory(file, whole);
+  struct stat found {};
+  ::fstat(file.get(), &found);
+  const Bytes bytes(mapping.bytes().data(), size);
+  return std::make_unique<RegisteredMemory>(regions_, options_.rank, bytes, std::move(mapping),
+                                            std::move(file), found.st_ino);
+}
+
+int ShmTransport::process_of(int peer) const noexcept {
+  const auto found = wires_.find(peer);
+  return found == wires_.end() ? 0 : found->second.pid;
+}
+
+std::unique_ptr<RemoteMemory> ShmTransport::import(const MemoryHandle& handle) {
+  auto memory = FramedTransport::import(handle);
+  if (handle.descriptor < 0 || handle.size == 0) return memory;
+  const auto path = "/proc/" + std::to_string(process_of(handle.rank)) + "/fd/" +
+                    std::to_string(handle.descriptor);
+  const FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  struct stat found {};
+  if (file && ::fstat(file.get(), &found) == 0 && found.st_ino == handle.file &&
+      static_cast<uint64_t>(found.st_size) >= handle.size)
+    memory->mapping = map_memory(file, handle.size);
+  else
+    base::log(base::LogLevel::kInfo, "shm link: memory of rank " + std::to_string(handle.rank) +
+                                         " cannot be mapped (" + path + "): its owner copies");
+  return memory;
+}
+
+FramedTransport::Direct ShmTransport::copied(const RemoteMemory& memory, Copied result) noexcept {
+  if (result == Copied::kDone) return Direct::kDone;
+  if (result == Copied::kGone) return Direct::kFailed;
+  single_copy_ = false;
+  base::log(base::LogLevel::kInfo,
+            "shm link: the system forbids copies from and to the process of rank " +
+                std::to_string(memory.handle.rank) + ": its owner copies");
+  return Direct::kNo;
+}
+
+FramedTransport::Direct ShmTransport::put_directly(const RemoteMemory& to, uint64_t offset,
+                                                   ConstBytes from) noexcept {
+  if (const auto mapped = to.mapped(); !mapped.empty()) {
+    std::memcpy(mapped.data() + offset, from.data(), from.size());
+    return Direct::kDone;
+  }
+  if (!single_copy_ || channel(to.handle.rank) == nullptr) return Direct::kNo;
+  const auto& handle = to.handle;
+  return copied(to, copy_to(process_of(handle.rank), handle.address + offset, from,
+                            handle.key_address, handle.key));
+}
+
+FramedTransport::Direct ShmTransport::get_directly(const RemoteMemory& from, uint64_t offset,
+                                                   Bytes into) noexcept {
+  if (const auto mapped = from.mapped(); !mapped.empty()) {
+    std::memcpy(into.data(), mapped.data() + offset, into.size());
+    return Direct::kDone;
+  }
+  if (!single_copy_ || channel(from.handle.rank) == nullptr) return Direct::kNo;
+  const auto& handle = from.handle;
+  return copied(from, copy_from(process_of(handle.rank), handle.address + offset, into,
+                                handle.key_address, handle.key));
+}
+
+FramedTransport::Direct ShmTransport::signal_directly(const RemoteMemory& to, uint64_t offset,
+                                                      uint64_t amount, SignalOp op) noexcept {
+  auto* wire = channel(to.handle.rank);
+  if (wire == nullptr || to.mapped().empty()) return Direct::kNo;
+  change_counter(to.mapped().data() + offset, amount, op);
+  wire->wake_peer();
+  return Direct::kDone;
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_shm_transport(ShmOptions options) {
+  return std::make_unique<ShmTransport>(with_defaults(std::move(options)));
+}
+
+uint64_t rejected_connections(const Transport& shm) {
+  return dynamic_cast<const ShmTransport&>(shm).rejected();
+}
+
+}  // namespace torch::comms::transport::shm

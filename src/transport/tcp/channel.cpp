@@ -1,0 +1,82 @@
+#include "transport/tcp/channel.hpp"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+
+#include "base/fork.hpp"
+
+namespace torch::comms::transport::tcp {
+
+TcpChannel::TcpChannel(std::vector<FileDescriptor> sockets, uint32_t chunk_bytes, Poller& poller)
+    : chunk_bytes_(chunk_bytes), poller_(poller), fork_generation_(base::fork_generation()) {
+  const auto count = static_cast<unsigned>(sockets.size());
+  lanes_.reserve(count);
+  for (auto& socket : sockets) {
+    lanes_.push_back({Lane(std::move(socket), chunk_bytes, count)});
+    poller_.hand_over(lanes_.back().lane.socket(), EPOLLIN, *this);
+  }
+}
+
+TcpChannel::~TcpChannel() {
+  if (fork_generation_ != base::fork_generation()) return;  // the connection is the parent's
+  for (auto& socket : lanes_) {
+    poller_.remove(socket.lane.socket());
+    socket.lane.say_goodbye();
+  }
+}
+
+bool TcpChannel::anything_ready() const noexcept {
+  return std::any_of(lanes_.begin(), lanes_.end(), [](const auto& s) { return s.readable; });
+}
+
+void TcpChannel::watch(Socket& socket) noexcept {
+  if (socket.lane.blocked() == socket.watched_for_room) return;
+  socket.watched_for_room = socket.lane.blocked();
+  poller_.change(socket.lane.socket(), socket.watched_for_room ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+bool TcpChannel::try_send(const Frame& frame, std::span<const ConstBytes> payload,
+                          uint32_t* borrowed) noexcept {
+  auto& socket = lanes_[frame.lane];
+  const bool sent = socket.lane.try_send(frame, payload, borrowed);
+  watch(socket);
+  return sent;
+}
+
+void TcpChannel::on_ready(int descriptor, uint32_t events) {
+  for (auto& socket : lanes_) {
+    if (socket.lane.socket() != descriptor) continue;
+    if ((events & EPOLLOUT) != 0) socket.lane.push();
+    watch(socket);
+    socket.readable |= (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0;
+  }
+}
+
+Channel::Received TcpChannel::receive(FrameSink& sink) noexcept {
+  bool moved = false, ended = false;
+  for (auto& socket : lanes_) {
+    if (socket.readable) moved |= socket.lane.receive(sink);
+    socket.readable = false;  // still so, if the poller says it again
+    ended |= !socket.lane.broken().empty();
+  }
+  if (ended && !moved)  // the other lanes may hold what came before the end
+    for (auto& socket : lanes_)
+      if (socket.lane.broken().empty()) moved |= socket.lane.receive(sink);
+  if (moved) return Received::kSome;
+  if (!ended) return Received::kNothing;
+  for (const auto& socket : lanes_)
+    if (broken_.empty()) broken_ = socket.lane.broken();
+  return Received::kBroken;
+}
+
+bool TcpChannel::has_arrived() const noexcept {
+  return std::all_of(lanes_.begin(), lanes_.end(),
+                     [](const auto& socket) { return socket.lane.has_arrived(); });
+}
+
+void TcpChannel::withdraw(ConstBytes range) noexcept {
+  for (auto& socket : lanes_) socket.lane.withdraw(range);
+}
+
+}  // namespace torch::comms::transport::tcp

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/channel.hpp"
+#include "transport/tcp/lane.hpp"
+#include "transport/tcp/poller.hpp"
+
+namespace torch::comms::transport::tcp {
+
+// A connection of several sockets: one for everything that is small, the others for chunks of large
+// transfers.
+class TcpChannel final : public Channel, public Poller::Client {
+ public:
+  // The sockets are in `poller` already, which outlives the channel.
+  TcpChannel(std::vector<FileDescriptor> sockets, uint32_t chunk_bytes, Poller& poller);
+  ~TcpChannel() override;
+
+  unsigned lanes() const noexcept override { return static_cast<unsigned>(lanes_.size()); }
+  uint32_t max_payload() const noexcept override { return chunk_bytes_; }
+  bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
+                uint32_t* borrowed) noexcept override;
+  Received receive(FrameSink& sink) noexcept override;
+  const std::string& broken() const noexcept override { return broken_; }
+  void withdraw(ConstBytes range) noexcept override;
+  bool prepare_sleep(bool) noexcept override { return !anything_ready() && broken_.empty(); }
+
+  bool has_arrived() const noexcept override;
+
+  void on_ready(int socket, uint32_t events) override;
+
+ private:
+  struct Socket {
+    Lane lane;
+    bool readable = false, watched_for_room = false;
+  };
+  bool anything_ready() const noexcept;
+  void watch(Socket& socket) noexcept;
+
+  std::vector<Socket> lanes_;
+  uint32_t chunk_bytes_;
+  Poller& poller_;
+  uint64_t fork_generation_;
+  std::string broken_;
+};
+
+}  // namespace torch::comms::transport::tcp

@@ -1,0 +1,93 @@
+#include "transport/tcp/interfaces.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <memory>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms::transport::tcp {
+namespace {
+
+constexpr size_t kMaxAddresses = 8;
+
+std::string text_of(const sockaddr* address, const char* interface) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address->sa_family == AF_INET) {
+    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text,
+                sizeof text);
+  } else if (address->sa_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+    ::inet_ntop(AF_INET6, &v6, text, sizeof text);
+    if (IN6_IS_ADDR_LINKLOCAL(&v6)) return std::string(text) + "%" + interface;
+  }
+  return text;
+}
+
+bool is_v6(const InterfaceAddress& a) { return a.address.find(':') != std::string::npos; }
+bool is_link_local(const InterfaceAddress& a) {
+  return a.address.starts_with("fe80:") || a.address.starts_with("169.254.");
+}
+// Bridges of container runtimes carry an address that every host has.
+bool is_bridge(const InterfaceAddress& a) {
+  return a.interface.starts_with("docker") || a.interface.starts_with("virbr") ||
+         a.interface.starts_with("cni") || a.interface.starts_with("br-");
+}
+
+std::string listed(const std::vector<InterfaceAddress>& all) {
+  std::string text;
+  for (const auto& a : all) text += (text.empty() ? "" : ", ") + a.interface + " " + a.address;
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace
+
+std::vector<InterfaceAddress> interface_addresses() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
+  std::vector<InterfaceAddress> found;
+  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr) continue;
+    const auto text = text_of(i->ifa_addr, i->ifa_name);
+    if (!text.empty())
+      found.push_back(
+          {i->ifa_name, text, (i->ifa_flags & IFF_LOOPBACK) != 0, (i->ifa_flags & IFF_UP) != 0});
+  }
+  return found;
+}
+
+Choice choose_addresses(const std::vector<InterfaceAddress>& all, std::string_view wanted) {
+  Choice choice;
+  if (!wanted.empty()) {
+    for (const auto& a : all)
+      if (a.interface == wanted || a.address == wanted) choice.addresses.push_back(a.address);
+    if (choice.addresses.empty())
+      throw CommError(Errc::kInvalidArgument, "no interface or address '" + std::string(wanted) +
+                                                  "' here; there are: " + listed(all));
+    choice.reason = "'" + std::string(wanted) + "' was asked for";
+    return choice;
+  }
+  std::vector<const InterfaceAddress*> usable;
+  for (const auto& a : all)
+    if (a.up && !a.loopback && !is_bridge(a) && !is_link_local(a)) usable.push_back(&a);
+  std::stable_sort(usable.begin(), usable.end(),
+                   [](const auto* a, const auto* b) { return is_v6(*a) < is_v6(*b); });
+  for (const auto* a : usable)
+    if (choice.addresses.size() < kMaxAddresses) choice.addresses.push_back(a->address);
+  if (!usable.empty()) {
+    choice.reason = usable.front()->interface + ": up, and neither loopback nor a bridge";
+    return choice;
+  }
+  for (const auto& a : all)
+    if (a.loopback) choice.addresses.push_back(a.address);
+  if (choice.addresses.empty()) choice.addresses.push_back("127.0.0.1");
+  choice.reason = "loopback: no other interface is up, so only ranks of this host can connect";
+  return choice;
+}
+
+}  // namespace torch::comms::transport::tcp

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <torchcomms/base/export.hpp>
+
+namespace torch::comms::transport::tcp {
+
+// An address of this machine, as its interfaces tell.
+struct InterfaceAddress {
+  std::string interface;  // "eth0"
+  std::string address;    // "10.0.0.1", "fe80::1%eth0"
+  bool loopback = false;
+  bool up = false;
+};
+
+// Of this machine, in the kernel's order. Empty where it does not say.
+std::vector<InterfaceAddress> interface_addresses();
+
+// Addresses that peers are to try, best first, and why these.
+struct Choice {
+  std::vector<std::string> addresses;
+  std::string reason;  // "eth0: first interface that is up and not loopback"
+};
+
+// `wanted` is an interface's name, an address, or "" for: whatever is up, not loopback, not the
+// bridge of containers, not link-local, IPv4 before IPv6; loopback if there is nothing else. Pure.
+// Throws CommError(kInvalidArgument) naming what there is, if nothing is as wanted.
+TC_API Choice choose_addresses(const std::vector<InterfaceAddress>& all, std::string_view wanted);
+
+}  // namespace torch::comms::transport::tcp

@@ -1,0 +1,223 @@
+#include "transport/tcp/lane.hpp"
+
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace torch::comms::transport::tcp {
+namespace {
+
+constexpr size_t kBuffer = 64 * 1024;
+constexpr size_t kCopied = 16 * 1024;      // rests up to this are copied, so that sends are done
+constexpr size_t kBytesAtOnce = 2u << 20;  // read before other lanes get their turn
+
+bool again(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+
+ssize_t send_pieces(int socket, std::span<const ConstBytes> pieces) noexcept {
+  std::array<iovec, Channel::kMaxPieces + 1> parts;
+  size_t count = 0;
+  for (const auto& piece : pieces)
+    if (!piece.empty()) parts[count++] = {const_cast<std::byte*>(piece.data()), piece.size()};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = count;
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+}  // namespace
+
+Lane::Lane(FileDescriptor socket, uint32_t max_payload, unsigned lanes)
+    : socket_(std::move(socket)), max_payload_(max_payload), lanes_(lanes), buffer_(kBuffer) {}
+
+void Lane::fail(int error) noexcept {
+  if (broken_.empty())
+    broken_ = error == 0 ? "it closed the connection, or died"
+                         : std::string("connection: ") + std::strerror(error);
+}
+
+bool Lane::try_send(const Frame& frame, std::span<const ConstBytes> payload,
+                    uint32_t* borrowed) noexcept {
+  if (blocked() || !broken_.empty() || unsendable_) return false;
+  std::array<ConstBytes, Channel::kMaxPieces + 1> pieces;
+  pieces[0] = std::as_bytes(std::span(&frame, 1));
+  std::copy(payload.begin(), payload.end(), pieces.begin() + 1);
+  const std::span<const ConstBytes> all(pieces.data(), payload.size() + 1);
+  auto sent = send_pieces(socket_.get(), all);
+  if (sent < 0) {
+    // A socket that takes nothing any more is still read to its end, where the reason is found.
+    unsendable_ = !again(errno);
+    if (unsendable_) return false;
+    sent = 0;  // kept, so that it goes on when the socket is writable
+  }
+  if (static_cast<size_t>(sent) < sizeof frame + frame.bytes)
+    keep_rest(all, static_cast<size_t>(sent), borrowed);
+  return true;
+}
+
+void Lane::keep_rest(std::span<const ConstBytes> pieces, size_t sent, uint32_t* borrowed) {
+  size_t left = 0;
+  for (const auto& piece : pieces) left += piece.size();
+  left -= sent;
+  // The header is the caller's local: it is copied in any case.
+  const bool in_header = sent < sizeof(Frame);
+  copy_.clear();
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const auto piece = pieces[i].subspan(std::min(sent, pieces[i].size()));
+    sent -= pieces[i].size() - piece.size();
+    if (left <= kCopied || i == 0)
+      copy_.insert(copy_.end(), piece.begin(), piece.end());
+    else if (!piece.empty())
+      rest_.push_back(piece);
+  }
+  if (left <= kCopied || in_header) rest_.insert(rest_.begin(), copy_);
+  if (left <= kCopied) return;
+  borrowed_ = borrowed;
+  ++*borrowed_;
+}
+
+void Lane::finish_rest() noexcept {
+  rest_.clear();
+  if (borrowed_ != nullptr) --*borrowed_;
+  borrowed_ = nullptr;
+}
+
+bool Lane::push() noexcept {
+  if (!blocked() || unsendable_ || !broken_.empty()) return false;
+  auto sent = send_pieces(socket_.get(), rest_);
+  if (sent < 0) {
+    unsendable_ = !again(errno);
+    return false;
+  }
+  for (auto& piece : rest_) {
+    const auto part = std::min<size_t>(static_cast<size_t>(sent), piece.size());
+    piece = piece.subspan(part);
+    sent -= static_cast<ssize_t>(part);
+  }
+  std::erase_if(rest_, [](const auto& piece) { return piece.empty(); });
+  if (rest_.empty()) finish_rest();
+  return true;
+}
+
+void Lane::withdraw(ConstBytes range) noexcept {
+  const auto inside = [&](const std::byte* at) {
+    return at >= range.data() && at < range.data() + range.size();
+  };
+  if (in_payload_ && inside(target_.data())) {  // the rest of it goes nowhere
+    staged_.resize(target_.size());
+    target_ = staged_;
+  }
+  if (borrowed_ == nullptr ||
+      std::none_of(rest_.begin(), rest_.end(), [&](auto piece) { return inside(piece.data()); }))
+    return;
+  std::vector<std::byte> all;
+  for (const auto& piece : rest_) all.insert(all.end(), piece.begin(), piece.end());
+  copy_ = std::move(all);
+  finish_rest();
+  rest_.push_back(copy_);
+}
+
+// Where the payload of the frame at hand goes. False: no frame of ours.
+bool Lane::begin_payload(FrameSink& sink) {
+  if (const char* wrong = wrong_with(frame_, max_payload_, lanes_)) {
+    broken_ = std::string("broke the protocol: ") + wrong;
+    return false;
+  }
+  in_payload_ = true;
+  filled_ = 0;
+  target_ = sink.place(frame_);
+  if (target_.empty()) {
+    staged_.resize(frame_.bytes);
+    target_ = staged_;
+  }
+  return true;
+}
+
+// Cuts what is in the buffer. False: nothing more can be read.
+bool Lane::cut_frames(FrameSink& sink) noexcept {
+  while (true) {
+    if (!in_payload_) {
+      if (end_ - begin_ < sizeof(Frame)) return true;
+      std::memcpy(&frame_, buffer_.data() + begin_, sizeof(Frame));
+      begin_ += sizeof(Frame);
+      if (frame_.bytes <= end_ - begin_) {  // all of it is here: handed over where it lies
+        if (const char* wrong = wrong_with(frame_, max_payload_, lanes_)) {
+          broken_ = std::string("broke the protocol: ") + wrong;
+          return false;
+        }
+        const ConstBytes payload(buffer_.data() + begin_, frame_.bytes);
+        begin_ += frame_.bytes;
+        if (!sink.deliver(frame_, payload)) return false;
+        continue;
+      }
+      if (!begin_payload(sink)) return false;
+    }
+    const size_t part = std::min(end_ - begin_, target_.size() - filled_);
+    std::memcpy(target_.data() + filled_, buffer_.data() + begin_, part);
+    filled_ += part;
+    begin_ += part;
+    if (filled_ < target_.size()) return true;
+    in_payload_ = false;
+    if (!sink.deliver(frame_, target_)) return false;
+  }
+}
+
+bool Lane::read_into_payload(FrameSink& sink) noexcept {
+  const auto room = target_.subspan(filled_);
+  const auto got = ::recv(socket_.get(), room.data(), room.size(), MSG_DONTWAIT);
+  if (got <= 0) {
+    if (got == 0 || !again(errno)) fail(got == 0 ? 0 : errno);
+    return false;
+  }
+  filled_ += static_cast<size_t>(got);
+  if (filled_ < target_.size()) return true;
+  in_payload_ = false;
+  return sink.deliver(frame_, target_);
+}
+
+bool Lane::receive(FrameSink& sink) noexcept {
+  bool moved = false;
+  for (size_t bytes = 0; bytes < kBytesAtOnce && broken_.empty();) {
+    if (in_payload_ && begin_ == end_) {
+      const size_t before = filled_;
+      const bool more = read_into_payload(sink);
+      moved |= filled_ != before;
+      if (!more) break;
+      bytes += filled_ > before ? filled_ - before : target_.size();
+      continue;
+    }
+    std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+    end_ -= begin_;
+    begin_ = 0;
+    const auto got =
+        ::recv(socket_.get(), buffer_.data() + end_, buffer_.size() - end_, MSG_DONTWAIT);
+    if (got <= 0) {
+      if (got == 0 || !again(errno)) fail(got == 0 ? 0 : errno);
+      break;
+    }
+    moved = true;
+    end_ += static_cast<size_t>(got);
+    bytes += static_cast<size_t>(got);
+    if (!cut_frames(sink)) break;
+    if (!in_payload_ && static_cast<size_t>(got) < kBuffer / 2) break;  // there was no more
+  }
+  return moved;
+}
+
+bool Lane::has_arrived() const noexcept {
+  int left = 0;
+  const bool known = ::ioctl(socket_.get(), SIOCOUTQ, &left) == 0;
+  return unsendable_ || (!blocked() && (!known || left == 0));
+}
+
+void Lane::say_goodbye() noexcept {
+  ::shutdown(socket_.get(), SHUT_WR);
+  for (int i = 0; i < 16; ++i)
+    if (::recv(socket_.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT) <= 0) return;
+}
+
+}  // namespace torch::comms::transport::tcp

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "transport/channel.hpp"
+#include "transport/handles.hpp"
+
+namespace torch::comms::transport::tcp {
+
+// One socket of a connection: frames out, whole ones or kept until the socket takes the rest; bytes
+// in, cut into frames. Payloads go from and to the caller's memory where they can.
+class Lane {
+ public:
+  Lane(FileDescriptor socket, uint32_t max_payload, unsigned lanes);
+
+  bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
+                uint32_t* borrowed) noexcept;
+  // Sends on what the socket did not take. True if it took something.
+  bool push() noexcept;
+  bool blocked() const noexcept { return !rest_.empty(); }
+
+  // Reads what is there, up to a bound; true if it was anything. Then broken() may be set.
+  bool receive(FrameSink& sink) noexcept;
+  void withdraw(ConstBytes range) noexcept;
+
+  int socket() const noexcept { return socket_.get(); }
+  const std::string& broken() const noexcept { return broken_; }
+  // The peer's machine has everything, as far as ours knows; or will never have it.
+  bool has_arrived() const noexcept;
+  // For the end: lets what was sent arrive. Closing with unread bytes would take it back.
+  void say_goodbye() noexcept;
+
+ private:
+  void fail(int error) noexcept;
+  void keep_rest(std::span<const ConstBytes> pieces, size_t sent, uint32_t* borrowed);
+  void finish_rest() noexcept;
+  bool read_into_payload(FrameSink& sink) noexcept;
+  bool cut_frames(FrameSink& sink) noexcept;
+  bool begin_payload(FrameSink& sink);
+
+  FileDescriptor socket_;
+  uint32_t max_payload_;
+  unsigned lanes_;
+  std::string broken_;
+  bool unsendable_ = false;
+
+  // Out: pieces that the socket did not take, of one frame; `copy_` holds what was copied of them.
+  std::vector<ConstBytes> rest_;
+  std::vector<std::byte> copy_;
+  uint32_t* borrowed_ = nullptr;  // whose memory `rest_` points into
+
+  // In: [begin_, end_) of `buffer_` is unread. While `in_payload_`, bytes go to `target_`.
+  std::vector<std::byte> buffer_;
+  size_t begin_ = 0, end_ = 0;
+  bool in_payload_ = false;
+  Frame frame_;
+  Bytes target_;
+  size_t filled_ = 0;
+  std::vector<std::byte> staged_;
+};
+
+}  // namespace torch::comms::transport::tcp

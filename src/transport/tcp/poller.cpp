@@ -1,0 +1,60 @@
+#include "transport/tcp/poller.hpp"
+
+#include <sys/epoll.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms::transport::tcp {
+namespace {
+
+epoll_event event_for(int socket, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = socket;
+  return event;
+}
+
+}  // namespace
+
+Poller::Poller() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_)
+    throw CommError(Errc::kResourceExhausted, std::string("epoll: ") + std::strerror(errno));
+}
+
+void Poller::add(int socket, uint32_t events, Client& client) {
+  auto event = event_for(socket, events);
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket, &event) != 0)
+    throw CommError(Errc::kResourceExhausted, std::string("epoll: ") + std::strerror(errno));
+  clients_[socket] = &client;
+}
+
+void Poller::change(int socket, uint32_t events) noexcept {
+  auto event = event_for(socket, events);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket, &event);
+}
+
+void Poller::hand_over(int socket, uint32_t events, Client& client) noexcept {
+  change(socket, events);
+  clients_[socket] = &client;
+}
+
+void Poller::remove(int socket) noexcept {
+  if (clients_.erase(socket) > 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket, nullptr);
+}
+
+bool Poller::poll() {
+  epoll_event events[32];
+  const int count = ::epoll_wait(epoll_.get(), events, 32, 0);
+  for (int i = 0; i < count; ++i) {
+    // Looked up again: the client before may have removed it.
+    const auto found = clients_.find(events[i].data.fd);
+    if (found != clients_.end()) found->second->on_ready(events[i].data.fd, events[i].events);
+  }
+  return count > 0;
+}
+
+}  // namespace torch::comms::transport::tcp

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "transport/handles.hpp"
+
+namespace torch::comms::transport::tcp {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+  const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+// "10.0.0.1:4711", "[fe80::1%eth0]:4711" and back; numbers only, no names. Nothing for other text.
+std::string address_text(const std::string& address, uint16_t port);
+std::optional<SocketAddress> parse_address(const std::string& text);
+
+// One socket for IPv4 and IPv6 on all interfaces, or for IPv4 alone where there is no IPv6; `port`
+// 0 takes a free one, and says which. Throws CommError(kResourceExhausted, kSystem).
+FileDescriptor listen_anywhere(uint16_t& port);
+
+// Begins to connect; the socket becomes writable at the end. Empty, and errno, where it cannot.
+FileDescriptor begin_connect(const SocketAddress& address) noexcept;
+// 0 or the errno of a connection that has begun.
+int connect_result(int socket) noexcept;
+
+// No waiting for more to send; a silent peer is noticed after `patience`.
+void tune(int socket, std::chrono::milliseconds patience) noexcept;
+
+}  // namespace torch::comms::transport::tcp

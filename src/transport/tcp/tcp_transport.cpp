@@ -1,0 +1,192 @@
+#include "transport/tcp/tcp_transport.hpp"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <unordered_map>
+
+#include "base/log.hpp"
+#include "transport/framed_transport.hpp"
+#include "transport/tcp/channel.hpp"
+#include "transport/tcp/connecting.hpp"
+#include "transport/tcp/handshake.hpp"
+#include "transport/tcp/interfaces.hpp"
+#include "transport/tcp/socket.hpp"
+
+namespace torch::comms::transport::tcp {
+namespace {
+
+constexpr size_t kMaxGuests = 256;
+
+TcpOptions with_defaults(TcpOptions options) {
+  if (options.sockets < 1 || options.sockets > kMaxLanes || options.chunk_bytes < 256 ||
+      options.chunk_bytes % 64 != 0 || options.chunk_bytes > kMaxPayload)
+    throw CommError(Errc::kInvalidArgument,
+                    "1 to 8 sockets, and chunks of 256 bytes to 1 MiB, a multiple of 64; asked: " +
+                        std::to_string(options.sockets) + ", " +
+                        std::to_string(options.chunk_bytes));
+  if (options.eager_bytes == 0) options.eager_bytes = 64 * 1024;
+  options.eager_bytes = std::min<uint64_t>(options.eager_bytes, options.chunk_bytes);
+  return options;
+}
+
+// Sockets of one connection, until all are here.
+struct Arriving {
+  uint64_t attempt = 0;
+  std::vector<FileDescriptor> sockets;
+};
+
+class TcpTransport final : public FramedTransport, private Poller::Client {
+ public:
+  TcpTransport(const TcpOptions& options, Choice choice)
+      : FramedTransport(options, {"tcp", options.rank, random_number(), host_identity(), {}}),
+        tcp_(options),
+        reason_(std::move(choice.reason)) {
+    uint16_t port = options.port;
+    listener_ = listen_anywhere(port);
+    poller_.add(listener_.get(), EPOLLIN, *this);
+    for (const auto& address : choice.addresses)
+      endpoint_.addresses.push_back(address_text(address, port));
+  }
+  ~TcpTransport() override { close_peers(); }
+
+  std::string_view name() const noexcept override { return "tcp"; }
+  Capabilities capabilities() const override {
+    return {
+        .eager_bytes = options_.eager_bytes, .chunk_bytes = tcp_.chunk_bytes, .reason = reason_};
+  }
+  int event_fd() const noexcept override { return poller_.event_fd(); }
+  uint64_t rejected() const noexcept { return rejected_; }
+
+ private:
+  void start_connection(int peer, const Endpoint& endpoint) override;
+  bool progress_connections() noexcept override;
+  void on_ready(int socket, uint32_t events) override;
+  void accept_guests();
+  void admit(Guest guest);
+  void open_channel(int peer, std::vector<FileDescriptor> sockets);
+
+  TcpOptions tcp_;
+  std::string reason_;
+  Poller poller_;
+  FileDescriptor listener_;
+  std::deque<Guest> guests_;
+  std::unordered_map<int, Arriving> arriving_;                       // by peer
+  std::unordered_map<int, std::unique_ptr<Connecting>> connecting_;  // by peer
+  uint64_t rejected_ = 0;
+};
+
+void TcpTransport::start_connection(int peer, const Endpoint& endpoint) {
+  if (peer == options_.rank)
+    throw CommError(Errc::kInvalidArgument, "a rank reaches itself over the self link",
+                    {.rank = options_.rank, .peer = peer});
+  if (peer < options_.rank || connecting_.contains(peer)) return;  // the smaller rank connects
+  Hello hello;
+  hello.lanes = static_cast<uint8_t>(tcp_.sockets);
+  hello.from = options_.rank;
+  hello.to = peer;
+  hello.instance = endpoint.instance;
+  hello.job = options_.job;
+  connecting_[peer] = std::make_unique<Connecting>(endpoint, hello, poller_);
+}
+
+bool TcpTransport::progress_connections() noexcept {
+  bool moved = false;
+  try {
+    moved = poller_.poll();
+    for (auto next = connecting_.begin(); next != connecting_.end();) {
+      auto& [peer, attempt] = *next;
+      const bool failed = !attempt->failed().empty();
+      if (failed) fail(peer, Errc::kPeerFailed, attempt->failed());
+      if (attempt->done()) open_channel(peer, attempt->take());
+      next = failed || state(peer) != PeerState::kConnecting ? connecting_.erase(next)
+                                                             : std::next(next);
+    }
+  } catch (const std::exception& error) {
+    base::log(base::LogLevel::kWarning, std::string("tcp link: ") + error.what());
+  }
+  return moved;
+}
+
+void TcpTransport::open_channel(int peer, std::vector<FileDescriptor> sockets) {
+  for (const auto& socket : sockets) tune(socket.get(), tcp_.silence);
+  open(peer, std::make_unique<TcpChannel>(std::move(sockets), tcp_.chunk_bytes, poller_));
+}
+
+void TcpTransport::accept_guests() {
+  while (true) {
+    FileDescriptor socket(
+        ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket) return;
+    if (guests_.size() >= kMaxGuests) {  // whoever says nothing makes room
+      ++rejected_;
+      poller_.remove(guests_.front().socket());
+      guests_.pop_front();
+    }
+    poller_.add(socket.get(), EPOLLIN, *this);
+    guests_.emplace_back(std::move(socket));
+  }
+}
+
+void TcpTransport::on_ready(int socket, uint32_t) {
+  if (socket == listener_.get()) return accept_guests();
+  const auto found = std::find_if(guests_.begin(), guests_.end(),
+                                  [&](const auto& guest) { return guest.socket() == socket; });
+  if (found == guests_.end()) return;
+  const auto read = found->read();
+  if (read == Guest::State::kNotYet) return;
+  auto guest = std::move(*found);
+  guests_.erase(found);
+  const Door door{options_.rank, endpoint_.instance, options_.job};
+  if (read == Guest::State::kWhole && why_not(guest.hello(), door) == nullptr)
+    return admit(std::move(guest));
+  ++rejected_;
+  poller_.remove(socket);
+}
+
+void TcpTransport::admit(Guest guest) {
+  const auto& hello = guest.hello();
+  const int peer = hello.from;
+  auto& arriving = arriving_[peer];
+  if (arriving.attempt != hello.attempt || arriving.sockets.size() != hello.lanes) {
+    for (const auto& socket : arriving.sockets)
+      if (socket) poller_.remove(socket.get());
+    arriving = {hello.attempt, {}};
+    arriving.sockets.resize(hello.lanes);
+  }
+  auto& place = arriving.sockets[hello.lane];
+  if (place || peer_of(peer).state() != PeerState::kConnecting) {
+    ++rejected_;
+    poller_.remove(guest.socket());
+    if (!place) arriving_.erase(peer);
+    return;
+  }
+  place = guest.take();
+  // Nothing more is expected before the welcome; an end is seen by whoever reads then.
+  poller_.change(place.get(), 0);
+  for (const auto& socket : arriving.sockets)
+    if (!socket) return;
+  auto sockets = std::move(arriving.sockets);
+  arriving_.erase(peer);
+  const Welcome welcome;
+  for (const auto& socket : sockets)  // an empty socket buffer takes it; a broken one is seen later
+    static_cast<void>(::send(socket.get(), &welcome, sizeof welcome, MSG_NOSIGNAL));
+  open_channel(peer, std::move(sockets));
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_tcp_transport(TcpOptions options) {
+  options = with_defaults(std::move(options));
+  auto choice = choose_addresses(interface_addresses(), options.interface);
+  return std::make_unique<TcpTransport>(options, std::move(choice));
+}
+
+uint64_t rejected_connections(const Transport& tcp) {
+  return dynamic_cast<const TcpTransport&>(tcp).rejected();
+}
+
+}  // namespace torch::comms::transport::tcp

@@ -1,0 +1,27 @@
+#include "transport/transport.hpp"
+
+namespace torch::comms::transport {
+
+Waited Transport::wait(const Request& request, Deadline deadline) {
+  Transport* const self = this;
+  return wait_until({&self, 1}, abort_signal(), deadline, wait_policy(),
+                    [&] { return request.done(); });
+}
+
+CommError Transport::error(const Request& request, std::string_view op) const {
+  const Context context{.op = std::string(op), .rank = endpoint().rank, .peer = request.peer()};
+  std::string why;
+  if (request.error() == Errc::kMismatch)
+    why =
+        "message or memory of the peer does not fit (message: " + std::to_string(request.bytes()) +
+        " bytes)";
+  else if (request.error() == Errc::kForked)
+    why = "this link belongs to the parent process";
+  else if (const auto* failed = failure(request.peer()))
+    why = failed->why;
+  else
+    why = "abort() was called";
+  return CommError(request.error(), why, context);
+}
+
+}  // namespace torch::comms::transport

@@ -1,0 +1,131 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <torchcomms/base/error.hpp>
+#include <torchcomms/base/export.hpp>
+
+#include "transport/endpoint.hpp"
+#include "transport/memory.hpp"
+#include "transport/request.hpp"
+#include "transport/waiting.hpp"
+
+namespace torch::comms::transport {
+
+class Channel;
+
+// What works on a link, known before the first call: no method answers "not implemented".
+struct Capabilities {
+  bool maps_memory = false;      // memory from allocate() can be loaded and stored by peers
+  bool one_sided_alone = false;  // put and get need no progress() of the other side
+  bool single_copy = false;      // put and get of registered memory copy once
+  uint64_t eager_bytes = 0;      // up to this size a message leaves before its receive is there
+  uint32_t chunk_bytes = 0;      // larger ones move in chunks of this size
+  std::string reason = {};       // of what is missing or was chosen, in words
+};
+
+enum class PeerState : uint8_t { kUnknown, kConnecting, kReady, kFailed };
+
+struct PeerFailure {
+  Errc code = Errc::kPeerFailed;
+  std::string why;  // "rank 3: its process has ended"
+};
+
+// A wire between this rank and its peers; ranks are those of one communicator, which owns it.
+//
+// Messages are matched in order per (peer, stream): the n-th receive takes the n-th send. Streams
+// never wait for each other. Small messages leave at once, within a credit that bounds what the
+// receiver must keep for later; larger ones when their receive is there. So memory is bounded.
+// A stream that was used costs a few hundred bytes for the link's life.
+//
+// Threads: one at a time, which also makes all the progress; abort_signal().raise() from anywhere.
+// Failure: wrong calls throw CommError(kInvalidArgument, kOutOfRange) before anything happens. What
+// the world does ends in requests: each is done exactly once, with kPeerFailed, kMismatch,
+// kAborted, kForked; peers that are fine go on. After an abort everything is done with kAborted.
+// Forked children: every request is done with kForked; nothing of the parent's is touched.
+class TC_API Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // "shm", "tcp", "self": the word used in logs, traces and options.
+  virtual std::string_view name() const noexcept = 0;
+  virtual Capabilities capabilities() const = 0;
+  virtual const Endpoint& endpoint() const noexcept = 0;
+
+  // Begins to connect; both sides call it, in any order. Operations may start at once. Throws
+  // CommError: kInvalidArgument for an endpoint that this link cannot reach, kResourceExhausted.
+  virtual void connect(int peer, const Endpoint& endpoint) = 0;
+  virtual PeerState state(int peer) const noexcept = 0;
+  // Why `peer` is kFailed, else nullptr.
+  virtual const PeerFailure* failure(int peer) const noexcept = 0;
+
+  // A send is done when its memory may be used again: it need not have arrived. A receive that is
+  // too small for its message fails on both sides (kMismatch; small messages: on its own).
+  // Pieces must outlive the request: a message is all of them, one after the other; its cuts into
+  // pieces need not agree.
+  virtual void send(Request& request, int peer, uint32_t stream,
+                    std::span<const ConstBytes> pieces) = 0;
+  virtual void send(Request& request, int peer, uint32_t stream, ConstBytes bytes) = 0;
+  virtual void receive(Request& request, int peer, uint32_t stream,
+                       std::span<const Bytes> pieces) = 0;
+  virtual void receive(Request& request, int peer, uint32_t stream, Bytes bytes) = 0;
+  virtual void receive(Request& request, int peer, uint32_t stream, uint64_t capacity,
+                       Consumer& consumer) = 0;
+
+  // Opens `bytes` to peers that have the handle. Throws CommError(kSystem) where it cannot.
+  virtual std::unique_ptr<Memory> register_memory(Bytes bytes) = 0;
+  // Zeroed memory that peers of this host can map. Throws CommError(kResourceExhausted).
+  virtual std::unique_ptr<Memory> allocate(uint64_t size) = 0;
+  // Throws CommError(kInvalidArgument) for memory of a rank that was not connected.
+  virtual std::unique_ptr<RemoteMemory> import(const MemoryHandle& handle) = 0;
+
+  // Done when `from` may be used again. Out of bounds: throws kOutOfRange. Memory that its owner
+  // has closed since: this or the next flush fails with kMismatch; what is mapped here lives on as
+  // long as it is, seen by nobody else.
+  virtual void put(Request& request, const RemoteMemory& to, uint64_t offset, ConstBytes from) = 0;
+  // Done when `into` holds the data.
+  virtual void get(Request& request, const RemoteMemory& from, uint64_t offset, Bytes into) = 0;
+  // Changes the counter at `offset`, a multiple of 8. Whoever sees the change sees what this rank
+  // put to that peer before. Lost where the peer is.
+  virtual void signal(const RemoteMemory& to, uint64_t offset, uint64_t amount, SignalOp op) = 0;
+  // Done when everything put and signalled to `peer` before is visible there.
+  virtual void flush(Request& request, int peer) = 0;
+
+  // Does what can be done now, without blocking; true if anything moved.
+  virtual bool progress() noexcept = 0;
+
+  // For Waiter: after prepare_sleep() returned true, event_fd() becomes readable when there is
+  // something to do; finish_sleep() follows in either case.
+  virtual bool prepare_sleep() noexcept = 0;
+  virtual void finish_sleep() noexcept = 0;
+  virtual int event_fd() const noexcept = 0;
+  virtual AbortSignal& abort_signal() noexcept = 0;
+  virtual const WaitPolicy& wait_policy() const noexcept = 0;
+
+  // Progresses this link alone until the request is done: ok(), or failed with its error. kTimeout
+  // leaves it in flight; only an abort ends it then.
+  Waited wait(const Request& request, Deadline deadline);
+  // The error of a request that is done and not ok, to be thrown. `op` is for its text.
+  CommError error(const Request& request, std::string_view op) const;
+};
+
+// What all links are told.
+struct TransportOptions {
+  int rank = 0;
+  int size = 1;         // ranks of the communicator
+  int local_ranks = 1;  // of them on this host: how many share its cores
+  Secret job = {};
+  std::shared_ptr<AbortSignal> abort = nullptr;  // nothing: one of its own
+  uint64_t eager_bytes = 0;                      // 0: what suits the link
+  // Bytes of small messages that a peer keeps before their receives are there. Equal on all ranks.
+  uint64_t eager_credit = 1u << 20;
+  // Around each new channel, e.g. to inject faults (fault.hpp). None: the channel as it is.
+  std::function<std::unique_ptr<Channel>(int peer, std::unique_ptr<Channel>)> wrap = nullptr;
+};
+
+}  // namespace torch::comms::transport

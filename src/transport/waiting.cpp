@@ -1,0 +1,118 @@
+#include "transport/waiting.hpp"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include <torchcomms/base/error.hpp>
+
+#include "transport/transport.hpp"
+
+namespace torch::comms::transport {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMaxLinks = 15;  // more are never slept on
+
+void relax() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// The affinity mask counts, not how many cores the machine has.
+int usable_cores() noexcept {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return CPU_COUNT(&set);
+}
+
+}  // namespace
+
+AbortSignal::AbortSignal() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!event_)
+    throw CommError(Errc::kResourceExhausted, std::string("eventfd: ") + std::strerror(errno));
+}
+
+void AbortSignal::raise() noexcept {
+  word_.store(1, std::memory_order_release);
+  const uint64_t one = 1;
+  // It only fails where the event is up already.
+  [[maybe_unused]] const auto written = ::write(event_.get(), &one, sizeof one);
+}
+
+WaitPolicy WaitPolicy::for_ranks(int ranks) {
+  // About 2 us of polls, longer than an exchange between two running ranks takes: where the system
+  // has put both on one core, or others have it, every poll more is time lost.
+  return {.spins = ranks <= usable_cores() ? 100 : 2};
+}
+
+bool Waiter::progress() noexcept {
+  bool moved = false;
+  for (auto* link : links_) moved |= link->progress();
+  return moved;
+}
+
+Waited Waiter::step() noexcept {
+  const bool moved = progress();
+  // Reading the clock costs as much as a poll; traffic of others must not hold up the deadline.
+  if (++steps_ % 64 == 0 && Clock::now() >= deadline_) return Waited::kTimeout;
+  if (moved) {
+    idle_ = 0;
+    disarm();
+    return Waited::kDone;
+  }
+  if (abort_.raised()) {
+    progress();  // it may have come after the first look: what is in flight ends now
+    return Waited::kAborted;
+  }
+  if (++idle_ <= policy_.spins) {
+    relax();
+    return Waited::kDone;
+  }
+  const auto now = Clock::now();
+  if (now >= deadline_) return Waited::kTimeout;
+  if (idle_ == policy_.spins + 1) idle_since_ = now;
+  if (now - idle_since_ < policy_.awake)
+    ::sched_yield();
+  else if (armed_ == 0)
+    arm();  // the caller looks at its condition once more before the sleep
+  else
+    sleep();
+  return Waited::kDone;
+}
+
+void Waiter::arm() noexcept {
+  bool quiet = links_.size() <= kMaxLinks;
+  while (quiet && armed_ < links_.size()) quiet = links_[armed_++]->prepare_sleep();
+  if (quiet) return;
+  disarm();
+  ::sched_yield();
+}
+
+void Waiter::disarm() noexcept {
+  for (; armed_ > 0; --armed_) links_[armed_ - 1]->finish_sleep();
+}
+
+void Waiter::sleep() noexcept {
+  std::array<pollfd, kMaxLinks + 1> wanted;
+  size_t count = 0;
+  wanted[count++] = {abort_.event_fd(), POLLIN, 0};
+  for (const auto* link : links_) wanted[count++] = {link->event_fd(), POLLIN, 0};
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
+  const auto bounded = std::clamp<int64_t>(left.count(), 0, 3'600'000);
+  ::poll(wanted.data(), count, static_cast<int>(bounded));
+  ++sleeps_;
+  disarm();
+}
+
+}  // namespace torch::comms::transport

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include <torchcomms/base/error.hpp>
+
+// Numbers and texts as bytes. Little-endian, as every machine that we build for.
+namespace torch::comms::transport {
+
+static_assert(std::endian::native == std::endian::little);
+
+class Writer {
+ public:
+  template <class T>
+  requires std::is_trivially_copyable_v<T> Writer& add(const T& value) {
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    return *this;
+  }
+  Writer& text(std::string_view value) {
+    if (value.size() > UINT16_MAX) throw CommError(Errc::kTooLarge, "a text of over 64 KiB");
+    add(static_cast<uint16_t>(value.size()));
+    bytes_.append(value);
+    return *this;
+  }
+  std::string take() { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+// Throws CommError(kMismatch) naming `what` where the bytes end too early.
+class Reader {
+ public:
+  Reader(std::string_view bytes, std::string_view what) : bytes_(bytes), what_(what) {}
+
+  template <class T>
+  requires std::is_trivially_copyable_v<T> T number() {
+    T value;
+    std::memcpy(&value, cut(sizeof value).data(), sizeof value);
+    return value;
+  }
+  std::string text() { return std::string(cut(number<uint16_t>())); }
+  bool at_end() const noexcept { return bytes_.empty(); }
+  void require(bool right, const char* else_what) const {
+    if (!right) throw CommError(Errc::kMismatch, std::string(what_) + ": " + else_what);
+  }
+
+ private:
+  std::string_view cut(size_t size) {
+    require(size <= bytes_.size(), "cut short");
+    const auto head = bytes_.substr(0, size);
+    bytes_.remove_prefix(size);
+    return head;
+  }
+  std::string_view bytes_, what_;
+};
+
+}  // namespace torch::comms::transport

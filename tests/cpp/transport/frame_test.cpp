@@ -1,0 +1,98 @@
+#include "transport/frame.hpp"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "transport/peer.hpp"
+
+namespace torch::comms::transport {
+namespace {
+
+// Takes everything, gives nothing.
+class SilentChannel final : public Channel {
+ public:
+  uint32_t max_payload() const noexcept override { return 4096; }
+  unsigned lanes() const noexcept override { return 3; }
+  bool try_send(const Frame&, std::span<const ConstBytes>, uint32_t*) noexcept override {
+    return true;
+  }
+  Received receive(FrameSink&) noexcept override { return Received::kNothing; }
+  const std::string& broken() const noexcept override { return none_; }
+
+ private:
+  std::string none_;
+};
+
+Frame frame_of(FrameKind kind, uint32_t bytes) {
+  Frame frame;
+  frame.kind = kind;
+  frame.bytes = bytes;
+  return frame;
+}
+
+TEST(Frame, IsRefusedUnlessKindLaneAndSizeFit) {
+  EXPECT_EQ(wrong_with(frame_of(FrameKind::kEager, 0), 64, 1), nullptr);
+  EXPECT_EQ(wrong_with(frame_of(FrameKind::kEager, 64), 64, 1), nullptr);
+  EXPECT_NE(wrong_with(frame_of(FrameKind::kEager, 65), 64, 1), nullptr);
+  EXPECT_NE(wrong_with(frame_of(FrameKind::kData, 0), 64, 1), nullptr);
+  EXPECT_NE(wrong_with(frame_of(FrameKind::kData, UINT32_MAX), 64, 1), nullptr);
+  EXPECT_EQ(wrong_with(frame_of(FrameKind::kSignal, sizeof(SignalFrame)), 64, 1), nullptr);
+  EXPECT_NE(wrong_with(frame_of(FrameKind::kSignal, 1), 64, 1), nullptr);
+  EXPECT_NE(wrong_with(frame_of(FrameKind::kGrant, 8), 64, 1), nullptr);
+  EXPECT_NE(wrong_with(frame_of(static_cast<FrameKind>(0), 0), 64, 1), nullptr);
+  EXPECT_NE(wrong_with(frame_of(static_cast<FrameKind>(200), 0), 64, 1), nullptr);
+  auto frame = frame_of(FrameKind::kEager, 0);
+  frame.lane = 1;
+  EXPECT_NE(wrong_with(frame, 64, 1), nullptr);
+  EXPECT_EQ(wrong_with(frame, 64, 2), nullptr);
+}
+
+// A peer that sends nonsense is failed; whatever it sends, nothing else happens. ASan and UBSan
+// look on.
+TEST(Frame, RandomFramesFailThePeerAndNothingElse) {
+  std::mt19937_64 random(20);
+  int failed = 0, accepted = 0;
+  for (int life = 0; life < 3000; ++life) {
+    Regions regions;
+    std::vector<std::byte> memory(256), into(300);
+    const auto entry = regions.add(memory);
+    Peer peer(1, regions, {.eager_bytes = 100, .eager_credit = 2000});
+    peer.open(std::make_unique<SilentChannel>());
+    uint32_t ordinals[3] = {};
+    std::vector<std::byte> payload(4096);
+    for (int i = 0; i < 60; ++i) {
+      Frame frame;
+      frame.kind = static_cast<FrameKind>(random() % 14);
+      frame.lane = static_cast<uint8_t>(random() % 3);
+      frame.ordinal = random() % 50 == 0 ? static_cast<uint32_t>(random()) : ordinals[frame.lane];
+      frame.stream = random() % 3 == 0 ? entry.id : static_cast<uint32_t>(random() % 3);
+      frame.key = random() % 2 == 0 ? entry.key : 0;
+      frame.sequence = random() % 20 == 0 ? static_cast<uint32_t>(random())
+                                          : static_cast<uint32_t>(random() % 4);
+      frame.value = random() % 4 == 0 ? random() : random() % 300;
+      constexpr uint32_t kSizes[] = {0, 1, 8, sizeof(SignalFrame), 100, 4096, UINT32_MAX};
+      frame.bytes = kSizes[random() % 7];
+      for (int tries = 0; tries < 6 && wrong_with(frame, 4096, 3) != nullptr; ++tries)
+        frame.bytes = kSizes[random() % 7];
+      const auto size = std::min<size_t>(frame.bytes, payload.size());
+      for (size_t at = 0; at < std::min<size_t>(size, 24); ++at)
+        payload[at] = static_cast<std::byte>(random() % 5 == 0 ? random() : 0);
+      const auto placed = wrong_with(frame, 4096, 3) == nullptr ? peer.place(frame) : Bytes{};
+      EXPECT_TRUE(placed.empty() || placed.size() == frame.bytes);
+      if (!peer.deliver(frame, {payload.data(), size})) break;
+      ++accepted;
+      ++ordinals[frame.lane];
+      if (i % 10 == 0) peer.progress();
+    }
+    peer.progress();
+    failed += peer.failure() != nullptr;
+    peer.fail(Errc::kAborted, "end of the test");
+    EXPECT_EQ(peer.state(), PeerState::kFailed);
+  }
+  EXPECT_GT(accepted, 1000);  // or nothing was tested
+  EXPECT_GT(failed, 1000);
+}
+
+}  // namespace
+}  // namespace torch::comms::transport

@@ -1,0 +1,88 @@
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include "transport/shm/handshake.hpp"
+#include "transport/shm/segment.hpp"
+#include "transport/shm/shm_transport.hpp"
+#include "transport/world.hpp"
+
+namespace torch::comms::transport::test {
+namespace {
+
+std::unique_ptr<Transport> rank_of_two(int rank, const Secret& job) {
+  shm::ShmOptions options;
+  options.rank = rank;
+  options.size = options.local_ranks = 2;
+  options.job = job;
+  return shm::make_shm_transport(options);
+}
+
+TEST(ShmStrangers, AreCountedAndDroppedAndTheRanksStillMeet) {
+  const Secret job = random_secret();
+  auto server = rank_of_two(1, job), client = rank_of_two(0, job);
+  const auto& endpoint = server->endpoint();
+  std::vector<FileDescriptor> open;
+  const auto visit = [&] {
+    open.push_back(shm::connect_to(endpoint.addresses.front()));
+    EXPECT_TRUE(open.back());
+    return open.back().get();
+  };
+  const shm::RingShape shape{256, 512 * 1024, 128 * 1024};
+  const auto good = [&] {
+    shm::Hello hello;
+    hello.from = 0;
+    hello.to = 1;
+    hello.instance = endpoint.instance;
+    hello.job = job;
+    hello.shape = shape;
+    return hello;
+  };
+  const FileDescriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  uint64_t strangers = 0;
+  const auto knock = [&](const shm::Hello& hello, int descriptor) {
+    EXPECT_TRUE(shm::send_hello(visit(), hello, descriptor));
+    ++strangers;
+  };
+  auto hello = good();
+  hello.job = random_secret();
+  knock(hello, null.get());
+  hello = good();
+  hello.instance ^= 1;
+  knock(hello, null.get());
+  hello = good();
+  hello.from = 5;
+  knock(hello, null.get());
+  hello = good();
+  hello.magic = 1;
+  knock(hello, null.get());
+  hello = good();
+  hello.shape.cells = 64;
+  knock(hello, null.get());
+  EXPECT_EQ(::send(visit(), "GET / HTTP/1.1\r\n", 16, MSG_NOSIGNAL), 16);
+  ++strangers;
+  visit();
+  open.pop_back();  // connects and closes
+  ++strangers;
+  for (int i = 0; i < 20; ++i) visit();  // and some that say nothing
+
+  client->connect(1, endpoint);
+  server->connect(0, client->endpoint());
+  Request out, back;
+  client->send(out, 1, 1, ConstBytes{});
+  server->receive(back, 0, 1, Bytes{});
+  EXPECT_EQ(server->wait(back, in(kLong)), Waited::kDone);
+  EXPECT_TRUE(back.ok());
+  EXPECT_EQ(shm::rejected_connections(*server), strangers);
+}
+
+TEST(ShmStrangers, AMemoryThatCouldShrinkIsNotAdopted) {
+  const shm::RingShape shape{8, 1024, 512};
+  FileDescriptor unsealed(::memfd_create("test", MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(unsealed.get(), 1 << 20), 0);
+  EXPECT_THROW(shm::Segment::adopt(std::move(unsealed), shape), CommError);
+  EXPECT_THROW(shm::Segment::adopt(shm::create_memory("test", 100), shape), CommError);
+}
+
+}  // namespace
+}  // namespace torch::comms::transport::test

@@ -1,0 +1,270 @@
+#include <sys/socket.h>
+
+#include <random>
+
+#include "transport/tcp/connecting.hpp"
+#include "transport/tcp/handshake.hpp"
+#include "transport/tcp/lane.hpp"
+#include "transport/tcp/socket.hpp"
+#include "transport/tcp/tcp_transport.hpp"
+#include "transport/world.hpp"
+
+namespace torch::comms::transport::test {
+namespace {
+
+std::unique_ptr<Transport> rank_of_two(int rank, const Secret& job) {
+  tcp::TcpOptions options;
+  options.rank = rank;
+  options.size = options.local_ranks = 2;
+  options.job = job;
+  options.interface = "127.0.0.1";
+  return tcp::make_tcp_transport(options);
+}
+
+// Blocking: a test's stranger.
+FileDescriptor visit(const Endpoint& endpoint) {
+  const auto address = tcp::parse_address(endpoint.addresses.front());
+  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(::connect(socket.get(), address->get(), address->size), 0);
+  return socket;
+}
+
+TEST(TcpStrangers, AreCountedAndDroppedAndTheRanksStillMeet) {
+  const Secret job = random_secret();
+  auto server = rank_of_two(1, job), client = rank_of_two(0, job);
+  const auto& endpoint = server->endpoint();
+  std::vector<FileDescriptor> open;
+  uint64_t strangers = 0;
+  const auto knock = [&](const void* bytes, size_t size) {
+    open.push_back(visit(endpoint));
+    EXPECT_EQ(::send(open.back().get(), bytes, size, MSG_NOSIGNAL), static_cast<ssize_t>(size));
+    ++strangers;
+  };
+  knock("GET / HTTP/1.1\r\nHost: here\r\n\r\n", 30);
+  knock("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 and so on", 22);  // TLS
+  std::mt19937 random(5);
+  for (int i = 0; i < 20; ++i) {
+    std::vector<uint32_t> noise(2000);
+    for (auto& word : noise) word = static_cast<uint32_t>(random());
+    knock(noise.data(), noise.size() * 4);
+  }
+  tcp::Hello hello;
+  hello.from = 0;
+  hello.to = 1;
+  hello.instance = endpoint.instance;
+  hello.job = random_secret();
+  knock(&hello, sizeof hello);  // another job
+  hello.job = job;
+  hello.from = 1;
+  knock(&hello, sizeof hello);  // a rank that does not connect
+  hello.from = 0;
+  hello.lanes = 200;
+  knock(&hello, sizeof hello);
+  hello.lanes = 1;
+  hello.instance ^= 1;
+  knock(&hello, sizeof hello);  // another life of this rank
+  for (int i = 0; i < 20; ++i) {
+    visit(endpoint);  // connects and closes
+    ++strangers;
+  }
+  for (int i = 0; i < 200; ++i) {  // one byte, then silence
+    open.push_back(visit(endpoint));
+    EXPECT_EQ(::send(open.back().get(), "T", 1, MSG_NOSIGNAL), 1);
+    server->progress();
+  }
+  client->connect(1, endpoint);
+  server->connect(0, client->endpoint());
+  Request out, back;
+  client->send(out, 1, 1, ConstBytes{});
+  server->receive(back, 0, 1, Bytes{});
+  Transport* links[] = {client.get(), server.get()};
+  EXPECT_EQ(wait_until(links, server->abort_signal(), in(kLong), server->wait_policy(),
+                       [&] { return back.done(); }),
+            Waited::kDone);
+  EXPECT_TRUE(back.ok());
+  EXPECT_EQ(tcp::rejected_connections(*server), strangers);
+}
+
+TEST(TcpStrangers, ARankWhoseProcessListensNoMoreIsFailedWithItsAddress) {
+  const Secret job = random_secret();
+  auto client = rank_of_two(0, job), server = rank_of_two(1, job);
+  const auto endpoint = server->endpoint();
+  server.reset();
+  client->connect(1, endpoint);
+  Request out;
+  client->send(out, 1, 1, ConstBytes{});
+  EXPECT_EQ(client->wait(out, in(kLong)), Waited::kDone);
+  EXPECT_EQ(out.error(), Errc::kPeerFailed);
+  EXPECT_NE(client->failure(1)->why.find(endpoint.addresses.front()), std::string::npos);
+}
+
+// The server welcomes all sockets of a connection and sends at once: its first frames may come
+// before the client has seen the last welcome. That was taken for the end of the connection.
+TEST(TcpConnecting, FramesThatComeBeforeTheLastWelcomeWait) {
+  tcp::Poller poller;
+  uint16_t port = 0;
+  const auto listener = tcp::listen_anywhere(port);
+  tcp::Hello hello;
+  hello.lanes = 2;
+  tcp::Connecting connecting({"tcp", 1, 0, "", {"127.0.0.1:" + std::to_string(port)}}, hello,
+                             poller);
+  std::vector<tcp::Guest> guests;
+  const auto deadline = in(kLong);
+  const auto step = [&](const auto& until) {
+    while (!until() && std::chrono::steady_clock::now() < deadline) {
+      poller.poll();
+      FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (socket) guests.emplace_back(std::move(socket));
+    }
+  };
+  step([&] { return guests.size() == 2; });
+  ASSERT_EQ(guests.size(), 2u);
+  const tcp::Welcome welcome;
+  const std::string frames(100, 'x');
+  const auto send = [](const tcp::Guest& guest, const void* bytes, size_t size) {
+    EXPECT_EQ(::send(guest.socket(), bytes, size, MSG_NOSIGNAL), static_cast<ssize_t>(size));
+  };
+  int polls = 0;
+  step([&] { return guests[0].read() == tcp::Guest::State::kWhole; });
+  send(guests[0], &welcome, sizeof welcome);
+  send(guests[0], frames.data(), frames.size());
+  step([&] { return ++polls > 100; });
+  EXPECT_EQ(guests.size(), 2u);  // it has not tried again
+  send(guests[1], &welcome, sizeof welcome);
+  step([&] { return connecting.done(); });
+  EXPECT_TRUE(connecting.done());
+  for (const auto& socket : connecting.take()) poller.remove(socket.get());
+}
+
+// Frames as they come, and whether the lane may place them.
+struct Kept final : FrameSink {
+  std::vector<std::pair<Frame, std::vector<std::byte>>> frames;
+  std::vector<std::byte> place_for_data = std::vector<std::byte>(100'000);
+  Bytes place(const Frame& frame) noexcept override {
+    return frame.kind == FrameKind::kData ? Bytes(place_for_data).first(frame.bytes) : Bytes{};
+  }
+  bool deliver(const Frame& frame, ConstBytes payload) noexcept override {
+    frames.push_back({frame, {payload.begin(), payload.end()}});
+    return true;
+  }
+};
+
+struct LanePair {
+  LanePair() {
+    int pair[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+    writer = FileDescriptor(pair[0]);
+    lane = std::make_unique<tcp::Lane>(FileDescriptor(pair[1]), 100'000, 1);
+  }
+  FileDescriptor writer;
+  std::unique_ptr<tcp::Lane> lane;
+};
+
+TEST(TcpLane, CutsFramesWhereverTheBytesAreCut) {
+  for (const size_t part : {size_t{1}, size_t{7}, size_t{33}, size_t{5000}, size_t{70'000}}) {
+    LanePair pair;
+    Kept kept;
+    std::vector<std::byte> stream;
+    std::vector<std::vector<std::byte>> want;
+    for (const size_t size : {size_t{0}, size_t{1}, size_t{31}, size_t{9'000}, size_t{90'000}})
+      for (const auto kind : {FrameKind::kEager, FrameKind::kData}) {
+        if (kind == FrameKind::kData && size == 0) continue;
+        if (part == 1 && size > 10'000) continue;
+        Frame frame;
+        frame.kind = kind;
+        frame.bytes = static_cast<uint32_t>(size);
+        const auto header = std::as_bytes(std::span(&frame, 1));
+        want.push_back(pattern(0, 0, size, size));
+        stream.insert(stream.end(), header.begin(), header.end());
+        stream.insert(stream.end(), want.back().begin(), want.back().end());
+      }
+    for (size_t at = 0; at < stream.size();) {
+      const auto size = std::min(part, stream.size() - at);
+      const auto sent = ::send(pair.writer.get(), stream.data() + at, size, MSG_DONTWAIT);
+      if (sent > 0) at += static_cast<size_t>(sent);
+      pair.lane->receive(kept);
+    }
+    while (pair.lane->receive(kept)) {
+    }
+    ASSERT_EQ(kept.frames.size(), want.size()) << part;
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(kept.frames[i].second == want[i]);
+    EXPECT_EQ(pair.lane->broken(), "");
+  }
+}
+
+TEST(TcpLane, RandomBytesBreakItAndAllocateNothingLarge) {
+  std::mt19937 random(9);
+  int broken = 0;
+  for (int i = 0; i < 2000; ++i) {
+    LanePair pair;
+    Kept kept;
+    std::vector<unsigned char> noise(200 + random() % 3000);
+    for (auto& byte : noise) byte = static_cast<unsigned char>(random());
+    if (i % 2 == 0) noise[0] = 1 + random() % 13, noise[1] = noise[2] = noise[3] = 0;
+    ASSERT_EQ(::send(pair.writer.get(), noise.data(), noise.size(), 0),
+              static_cast<ssize_t>(noise.size()));
+    pair.lane->receive(kept);
+    broken += !pair.lane->broken().empty();
+  }
+  EXPECT_GT(broken, 1900);
+}
+
+TEST(TcpLane, WhatTheSocketDoesNotTakeIsLentAndGivenBack) {
+  LanePair sending;
+  LanePair receiving;
+  // The lane under test sends into `writer`'s end.
+  std::vector<std::byte> large = pattern(1, 2, 3, 100'000);
+  Frame frame;
+  frame.kind = FrameKind::kData;
+  frame.bytes = 100'000;
+  const ConstBytes payload(large);
+  uint32_t borrowed = 0;
+  int accepted = 0;
+  while (borrowed == 0 && accepted < 1000)
+    if (sending.lane->try_send(frame, {&payload, 1}, &borrowed)) ++accepted;
+  ASSERT_EQ(borrowed, 1u);
+  EXPECT_FALSE(sending.lane->try_send(frame, {&payload, 1}, &borrowed));
+  // Its owner takes the memory back in the middle: the frame still arrives whole.
+  sending.lane->withdraw(large);
+  EXPECT_EQ(borrowed, 0u);
+  const auto want = large;
+  std::fill(large.begin(), large.end(), std::byte{0});
+  tcp::Lane reader(std::move(sending.writer), 100'000, 1);
+  Kept kept;
+  for (int i = 0; i < 1000 && static_cast<int>(kept.frames.size()) < accepted; ++i) {
+    reader.receive(kept);
+    sending.lane->push();
+  }
+  ASSERT_EQ(static_cast<int>(kept.frames.size()), accepted);
+  for (const auto& [header, bytes] : kept.frames) EXPECT_TRUE(bytes == want);
+}
+
+// Lengths over 32 bits: one message of 130 times the same memory.
+struct Counting final : Consumer {
+  uint64_t taken = 0;
+  void consume(uint64_t, ConstBytes chunk) noexcept override { taken += chunk.size(); }
+};
+
+TEST(TcpLengths, AMessageOverTwoGibibytesArrivesWhole) {
+  if (kSanitized) GTEST_SKIP() << "2 GiB take half a minute under a sanitizer";
+  const Secret job = random_secret();
+  auto client = rank_of_two(0, job), server = rank_of_two(1, job);
+  client->connect(1, server->endpoint());
+  server->connect(0, client->endpoint());
+  const std::vector<std::byte> memory(17 << 20);
+  const std::vector<ConstBytes> pieces(130, memory);
+  Counting counting;
+  Request out, back;
+  server->receive(back, 0, 1, 3ull << 30, counting);
+  client->send(out, 1, 1, pieces);
+  Transport* links[] = {client.get(), server.get()};
+  EXPECT_EQ(wait_until(links, server->abort_signal(), in(kLong * 3), server->wait_policy(),
+                       [&] { return back.done() && out.done(); }),
+            Waited::kDone);
+  EXPECT_TRUE(back.ok());
+  EXPECT_EQ(back.bytes(), 130ull * (17 << 20));
+  EXPECT_EQ(counting.taken, back.bytes());
+}
+
+}  // namespace
+}  // namespace torch::comms::transport::test
