@@ -17,7 +17,8 @@ static_assert(std::endian::native == std::endian::little);
 class Writer {
  public:
   template <class T>
-  requires std::is_trivially_copyable_v<T> Writer& add(const T& value) {
+    requires std::is_trivially_copyable_v<T>
+  Writer& add(const T& value) {
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
     return *this;
   }
@@ -39,7 +40,8 @@ class Reader {
   Reader(std::string_view bytes, std::string_view what) : bytes_(bytes), what_(what) {}
 
   template <class T>
-  requires std::is_trivially_copyable_v<T> T number() {
+    requires std::is_trivially_copyable_v<T>
+  T number() {
     T value;
     std::memcpy(&value, cut(sizeof value).data(), sizeof value);
     return value;

@@ -54,7 +54,7 @@ Segment Segment::create(const RingShape& shape) {
 
 Segment Segment::adopt(FileDescriptor file, const RingShape& shape) {
   shape.require_valid();
-  struct stat found {};
+  struct stat found{};
   const bool sealed = (::fcntl(file.get(), F_GET_SEALS) & kSeals) == kSeals;
   if (!sealed || ::fstat(file.get(), &found) != 0 ||
       static_cast<size_t>(found.st_size) != segment_bytes(shape))

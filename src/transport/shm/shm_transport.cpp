@@ -294,7 +294,7 @@ std::unique_ptr<Memory> ShmTransport::allocate(uint64_t size) {
   const auto whole = std::max<uint64_t>(size, 1);
   auto file = create_memory("torchcomms-memory", whole);
   auto mapping = map_memory(file, whole);
-  struct stat found {};
+  struct stat found{};
   ::fstat(file.get(), &found);
   const Bytes bytes(mapping.bytes().data(), size);
   return std::make_unique<RegisteredMemory>(regions_, options_.rank, bytes, std::move(mapping),
@@ -312,7 +312,7 @@ std::unique_ptr<RemoteMemory> ShmTransport::import(const MemoryHandle& handle) {
   const auto path = "/proc/" + std::to_string(process_of(handle.rank)) + "/fd/" +
                     std::to_string(handle.descriptor);
   const FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  struct stat found {};
+  struct stat found{};
   if (file && ::fstat(file.get(), &found) == 0 && found.st_ino == handle.file &&
       static_cast<uint64_t>(found.st_size) >= handle.size)
     memory->mapping = map_memory(file, handle.size);
