@@ -52,7 +52,7 @@ class LoopChannel final : public Channel {
 };
 
 TransportOptions with_defaults(TransportOptions options) {
-  if (options.eager_bytes == 0) options.eager_bytes = 16 * 1024;
+  if (options.eager_bytes == 0) options.eager_bytes = 16u << 10;
   options.eager_bytes = std::min<uint64_t>(options.eager_bytes, kChunkBytes);
   return options;
 }
@@ -84,8 +84,8 @@ class SelfTransport final : public FramedTransport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_self_transport(TransportOptions options) {
-  return std::make_unique<SelfTransport>(std::move(options));
+std::unique_ptr<Transport> make_self_transport(const TransportOptions& options) {
+  return std::make_unique<SelfTransport>(options);
 }
 
 }  // namespace torch::comms::transport

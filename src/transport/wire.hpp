@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -42,8 +43,9 @@ class Reader {
   template <class T>
     requires std::is_trivially_copyable_v<T>
   T number() {
-    T value;
-    std::memcpy(&value, cut(sizeof value).data(), sizeof value);
+    T value{};
+    const std::string_view bytes = cut(sizeof value);
+    std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(&value));
     return value;
   }
   std::string text() { return std::string(cut(number<uint16_t>())); }

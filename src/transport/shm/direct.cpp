@@ -19,6 +19,7 @@ Copied copy(Call call, int pid, void* local, uint64_t remote, size_t size) noexc
   auto* at = static_cast<std::byte*>(local);
   while (size > 0) {
     const iovec mine{at, std::min(size, kAtOnce)};
+    // An address in the peer's memory.  NOLINTNEXTLINE(performance-no-int-to-ptr)
     const iovec theirs{reinterpret_cast<void*>(remote), mine.iov_len};
     const auto moved = call(pid, &mine, 1, &theirs, 1, 0);
     if (moved <= 0) return errno == EFAULT || errno == ESRCH ? Copied::kGone : Copied::kForbidden;

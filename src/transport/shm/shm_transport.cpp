@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <deque>
 #include <unordered_map>
@@ -34,9 +35,17 @@ ShmOptions with_defaults(ShmOptions options) {
   if (options.ring.chunk_bytes == 0)
     options.ring.chunk_bytes = std::min<uint32_t>(128 * 1024, options.ring.bulk_bytes / 4);
   options.ring.require_valid();
-  if (options.eager_bytes == 0) options.eager_bytes = 16 * 1024;
+  if (options.eager_bytes == 0) options.eager_bytes = 16u << 10;
   options.eager_bytes = std::min<uint64_t>(options.eager_bytes, options.ring.chunk_bytes);
   return options;
+}
+
+// 0 where `text` is none.
+int process_id(const std::string& text) {
+  int id = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, code] = std::from_chars(text.data(), end, id);
+  return code == std::errc() && stop == end ? id : 0;
 }
 
 Endpoint endpoint_of(const ShmOptions& options) {
@@ -126,13 +135,14 @@ void ShmTransport::start_connection(int peer, const Endpoint& endpoint) {
   if (endpoint.host != endpoint_.host)
     throw CommError(Errc::kInvalidArgument, "the peer is on another host, or in another container",
                     {.rank = options_.rank, .peer = peer});
-  if (endpoint.addresses.size() != 2)
+  const int process = endpoint.addresses.size() == 2 ? process_id(endpoint.addresses[1]) : 0;
+  if (process <= 0)
     throw CommError(Errc::kInvalidArgument, "not an endpoint of the shm link",
                     {.rank = options_.rank, .peer = peer});
   if (peer == options_.rank)
     throw CommError(Errc::kInvalidArgument, "a rank reaches itself over the self link",
                     {.rank = options_.rank, .peer = peer});
-  if (!watch_peer(peer, std::atoi(endpoint.addresses[1].c_str()))) return;
+  if (!watch_peer(peer, process)) return;
   // The smaller rank connects, so that both never do.
   if (peer > options_.rank && !try_connect(peer, endpoint)) to_connect_[peer] = endpoint;
 }

@@ -100,6 +100,7 @@ bool Connecting::done() const noexcept {
 
 std::vector<FileDescriptor> Connecting::take() noexcept {
   std::vector<FileDescriptor> taken;
+  taken.reserve(sockets_.size());
   for (auto& socket : sockets_) taken.push_back(std::move(socket.socket));
   sockets_.clear();
   return taken;

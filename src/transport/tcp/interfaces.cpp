@@ -38,6 +38,10 @@ bool is_bridge(const InterfaceAddress& a) {
          a.interface.starts_with("cni") || a.interface.starts_with("br-");
 }
 
+bool is_usable(const InterfaceAddress& a) {
+  return a.up && !a.loopback && !is_bridge(a) && !is_link_local(a);
+}
+
 std::string listed(const std::vector<InterfaceAddress>& all) {
   std::string text;
   for (const auto& a : all) text += (text.empty() ? "" : ", ") + a.interface + " " + a.address;
@@ -72,17 +76,15 @@ Choice choose_addresses(const std::vector<InterfaceAddress>& all, std::string_vi
     choice.reason = "'" + std::string(wanted) + "' was asked for";
     return choice;
   }
-  std::vector<const InterfaceAddress*> usable;
-  for (const auto& a : all)
-    if (a.up && !a.loopback && !is_bridge(a) && !is_link_local(a)) usable.push_back(&a);
-  std::stable_sort(usable.begin(), usable.end(),
-                   [](const auto* a, const auto* b) { return is_v6(*a) < is_v6(*b); });
-  for (const auto* a : usable)
-    if (choice.addresses.size() < kMaxAddresses) choice.addresses.push_back(a->address);
-  if (!usable.empty()) {
-    choice.reason = usable.front()->interface + ": up, and neither loopback nor a bridge";
-    return choice;
+  for (const bool v6 : {false, true}) {
+    for (const auto& a : all) {
+      if (!is_usable(a) || is_v6(a) != v6 || choice.addresses.size() == kMaxAddresses) continue;
+      if (choice.addresses.empty())
+        choice.reason = a.interface + ": up, and neither loopback nor a bridge";
+      choice.addresses.push_back(a.address);
+    }
   }
+  if (!choice.addresses.empty()) return choice;
   for (const auto& a : all)
     if (a.loopback) choice.addresses.push_back(a.address);
   if (choice.addresses.empty()) choice.addresses.push_back("127.0.0.1");

@@ -12,8 +12,8 @@
 namespace torch::comms::transport::tcp {
 namespace {
 
-constexpr size_t kBuffer = 64 * 1024;
-constexpr size_t kCopied = 16 * 1024;      // rests up to this are copied, so that sends are done
+constexpr size_t kBuffer = 64u << 10;
+constexpr size_t kCopied = 16u << 10;      // rests up to this are copied, so that sends are done
 constexpr size_t kBytesAtOnce = 2u << 20;  // read before other lanes get their turn
 
 bool again(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }

@@ -28,7 +28,7 @@ TcpOptions with_defaults(TcpOptions options) {
                     "1 to 8 sockets, and chunks of 256 bytes to 1 MiB, a multiple of 64; asked: " +
                         std::to_string(options.sockets) + ", " +
                         std::to_string(options.chunk_bytes));
-  if (options.eager_bytes == 0) options.eager_bytes = 64 * 1024;
+  if (options.eager_bytes == 0) options.eager_bytes = 64u << 10;
   options.eager_bytes = std::min<uint64_t>(options.eager_bytes, options.chunk_bytes);
   return options;
 }
