@@ -3,6 +3,7 @@
 #include <charconv>
 #include <optional>
 
+#include "base/host.hpp"
 #include "bootstrap/ranks.hpp"
 #include "core/reach.hpp"
 #include "core/tcp_store.hpp"
@@ -51,7 +52,7 @@ PrivateStore publish_private_store(bootstrap::KeyValue& meeting, const std::stri
                                    const Context& context) {
   try {
     auto served = serve_store(0, timeout, deadline, context);
-    const Advert advert{served.port, own_address(hint), loopback_identity()};
+    const Advert advert{served.port, own_address(hint), base::loopback_identity()};
     meeting.set(key, advert.text());
     return {std::move(served.store), tcp(advert.address, advert.port)};
   } catch (const CommError& e) {
@@ -75,7 +76,7 @@ PrivateStore join_private_store(bootstrap::KeyValue& meeting, const std::string&
                     "the store " + meeting.address() +
                         " returned a text that rank 0 did not write: '" + text.substr(0, 80) + "'",
                     context);
-  const bool near = advert->identity == loopback_identity();
+  const bool near = advert->identity == base::loopback_identity();
   const std::string host = near ? "127.0.0.1" : advert->address;
   try {
     return {join_store(host, advert->port, timeout, deadline, context), tcp(host, advert->port)};

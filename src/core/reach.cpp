@@ -1,7 +1,6 @@
 #include "core/reach.hpp"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -10,11 +9,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include "base/handles.hpp"
+#include "base/host.hpp"
 #include "core/bounded.hpp"
 
 namespace torch::comms {
@@ -23,19 +23,9 @@ namespace {
 using bootstrap::Deadline;
 using std::chrono::milliseconds;
 
-class Socket {
- public:
-  Socket(int family, int type) : fd_(::socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {}
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  ~Socket() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
+base::FileDescriptor open_socket(int family, int type) {
+  return base::FileDescriptor(::socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+}
 
 struct Endpoint {
   sockaddr_storage address{};
@@ -79,8 +69,8 @@ Resolved resolve_within(const std::string& host, uint16_t port, milliseconds lim
 
 // 0, or the errno of the attempt.
 int try_connect(const Endpoint& endpoint, Deadline deadline) {
-  const Socket socket(endpoint.get()->sa_family, SOCK_STREAM);
-  if (socket.get() < 0) return errno;
+  const auto socket = open_socket(endpoint.get()->sa_family, SOCK_STREAM);
+  if (!socket) return errno;
   if (::connect(socket.get(), endpoint.get(), endpoint.size) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
   pollfd wanted{socket.get(), POLLOUT, 0};
@@ -111,30 +101,15 @@ std::string try_host(const std::string& host, uint16_t port, Deadline deadline) 
   return std::strerror(error);
 }
 
-std::string text_of(const sockaddr* address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address->sa_family == AF_INET)
-    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text,
-                sizeof text);
-  if (address->sa_family == AF_INET6)
-    ::inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text,
-                sizeof text);
-  return text;
-}
-
 bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "::1";
 }
 
+// As peers write them: without the interface that a link-local address is of.
 std::vector<std::string> interface_addresses() {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return {};
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
   std::vector<std::string> found;
-  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
-    if (i->ifa_addr == nullptr) continue;
-    if (const auto text = text_of(i->ifa_addr); !text.empty()) found.push_back(text);
-  }
+  for (const auto& own : base::interface_addresses())
+    found.push_back(own.address.substr(0, own.address.find('%')));
   return found;
 }
 
@@ -144,7 +119,7 @@ constexpr milliseconds kResolve{2000};  // for names that only improve a text or
 std::string own_among(const std::string& host) {
   const auto own = interface_addresses();
   for (const auto& endpoint : resolve_within(host, 1, kResolve).endpoints) {
-    const auto text = text_of(endpoint.get());
+    const auto text = base::address_text(endpoint.get());
     if (is_loopback(text) || std::find(own.begin(), own.end(), text) != own.end()) return text;
   }
   return {};
@@ -152,13 +127,13 @@ std::string own_among(const std::string& host) {
 
 // The address that packets to `endpoint` would carry as their source. Nothing is sent.
 std::string source_towards(const Endpoint& endpoint) {
-  const Socket socket(endpoint.get()->sa_family, SOCK_DGRAM);
+  const auto socket = open_socket(endpoint.get()->sa_family, SOCK_DGRAM);
   Endpoint own;
   own.size = sizeof own.address;
-  if (socket.get() < 0 || ::connect(socket.get(), endpoint.get(), endpoint.size) != 0 ||
+  if (!socket || ::connect(socket.get(), endpoint.get(), endpoint.size) != 0 ||
       ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own.address), &own.size) != 0)
     return {};
-  return text_of(own.get());
+  return base::address_text(own.get());
 }
 
 std::string route_source(const std::string& host) {
@@ -167,13 +142,6 @@ std::string route_source(const std::string& host) {
     if (!text.empty() && !is_loopback(text)) return text;
   }
   return {};
-}
-
-std::string read_line(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
 }
 
 }  // namespace
@@ -209,18 +177,6 @@ std::string own_address(const std::string& hint) {
   for (const auto& own : interface_addresses())
     if (!is_loopback(own) && !own.starts_with("fe80:")) return own;
   return "127.0.0.1";
-}
-
-const std::string& loopback_identity() {
-  static const std::string identity = [] {
-    char space[64] = "";
-    const auto size = ::readlink("/proc/self/ns/net", space, sizeof space - 1);
-    char host[256] = "";
-    ::gethostname(host, sizeof host - 1);
-    return read_line("/proc/sys/kernel/random/boot_id") + "/" +
-           (size > 0 ? std::string(space, static_cast<size_t>(size)) : std::string(host));
-  }();
-  return identity;
 }
 
 }  // namespace torch::comms

@@ -25,8 +25,4 @@ bool is_own_address(const std::string& host);
 // is another.
 TC_API std::string own_address(const std::string& hint);
 
-// Equal for two processes exactly if 127.0.0.1 means the same to both: kernel boot and network
-// namespace.
-TC_API const std::string& loopback_identity();
-
 }  // namespace torch::comms

@@ -5,10 +5,10 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/host.hpp"
 #include "transport/wire.hpp"
 
 namespace torch::comms::transport {
@@ -103,10 +103,7 @@ Endpoint parse_endpoint(std::string_view text, const Secret& job) {
 }
 
 std::string host_identity() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string boot;
-  std::getline(file, boot);
-  return boot + "/" + link_of("/proc/self/ns/net") + "/" + link_of("/proc/self/ns/pid");
+  return base::loopback_identity() + "/" + link_of("/proc/self/ns/pid");
 }
 
 }  // namespace torch::comms::transport

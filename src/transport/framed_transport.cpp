@@ -189,7 +189,7 @@ std::unique_ptr<Memory> FramedTransport::allocate(uint64_t size) {
   if (at == MAP_FAILED)
     throw CommError(Errc::kResourceExhausted, "no " + std::to_string(size) + " bytes of memory",
                     {.rank = options_.rank});
-  Mapping mapping(at, std::max<uint64_t>(size, 1));
+  base::Mapping mapping(at, std::max<uint64_t>(size, 1));
   return std::make_unique<RegisteredMemory>(
       regions_, options_.rank, Bytes(mapping.bytes().data(), size), std::move(mapping));
 }

@@ -8,7 +8,7 @@
 
 #include <torchcomms/base/export.hpp>
 
-#include "transport/handles.hpp"
+#include "base/handles.hpp"
 #include "transport/request.hpp"
 
 namespace torch::comms::transport {
@@ -44,7 +44,7 @@ class Memory {
 // A peer's memory, as seen from here.
 struct RemoteMemory {
   MemoryHandle handle;
-  Mapping mapping = {};  // empty where it cannot be mapped
+  base::Mapping mapping = {};  // empty where it cannot be mapped
 
   // The peer's memory itself, for loads and stores: changes are seen by whoever reads a counter
   // that was signalled after them. Empty where it cannot be mapped.

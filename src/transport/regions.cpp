@@ -32,7 +32,7 @@ std::byte* Regions::find(uint32_t id, uint32_t key, uint64_t offset, uint64_t si
 }
 
 RegisteredMemory::RegisteredMemory(std::shared_ptr<Regions> regions, int rank, Bytes bytes,
-                                   Mapping mapping, FileDescriptor file, uint64_t inode)
+                                   base::Mapping mapping, base::FileDescriptor file, uint64_t inode)
     : regions_(std::move(regions)),
       mapping_(std::move(mapping)),
       file_(std::move(file)),

@@ -42,16 +42,16 @@ class Regions {
 // Memory in a Regions table; also keeps `mapping` and `file` alive where they are given.
 class RegisteredMemory final : public Memory {
  public:
-  RegisteredMemory(std::shared_ptr<Regions> regions, int rank, Bytes bytes, Mapping mapping = {},
-                   FileDescriptor file = {}, uint64_t inode = 0);
+  RegisteredMemory(std::shared_ptr<Regions> regions, int rank, Bytes bytes,
+                   base::Mapping mapping = {}, base::FileDescriptor file = {}, uint64_t inode = 0);
   ~RegisteredMemory() override;
   Bytes bytes() const noexcept override { return bytes_; }
   const MemoryHandle& handle() const noexcept override { return handle_; }
 
  private:
   std::shared_ptr<Regions> regions_;
-  Mapping mapping_;
-  FileDescriptor file_;
+  base::Mapping mapping_;
+  base::FileDescriptor file_;
   Bytes bytes_;
   MemoryHandle handle_;
 };

@@ -79,7 +79,7 @@ class SelfTransport final : public FramedTransport {
                       {.rank = options_.rank, .peer = peer});
     open(peer, std::make_unique<LoopChannel>());
   }
-  FileDescriptor event_;
+  base::FileDescriptor event_;
 };
 
 }  // namespace

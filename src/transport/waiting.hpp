@@ -8,7 +8,7 @@
 
 #include <torchcomms/base/export.hpp>
 
-#include "transport/handles.hpp"
+#include "base/handles.hpp"
 
 namespace torch::comms::transport {
 
@@ -29,7 +29,7 @@ class TC_API AbortSignal {
 
  private:
   std::atomic<uint32_t> word_{0};
-  FileDescriptor event_;
+  base::FileDescriptor event_;
 };
 
 // How a wait passes the time: it spins, then gives its core away in turns, then sleeps until a

@@ -11,6 +11,7 @@
 #include "backends/gloo/call.hpp"
 #include "backends/gloo/torch_compat.hpp"
 #include "base/env.hpp"
+#include "base/host.hpp"
 #include "core/reach.hpp"
 #include "core/rendezvous.hpp"
 #include "core/store_adapter.hpp"
@@ -86,8 +87,8 @@ Devices at_interfaces(const Setting& setting, bool lazy) {
 bool all_share_loopback(const Rendezvous& met) {
   if (met.size == 1) return true;
   StoreKeyValue store(met.store, met.deadline, {});
-  if (met.rank == 0) store.set("loopback", loopback_identity());
-  if (store.get("loopback", met.deadline.left()) == loopback_identity()) store.add("near", 1);
+  if (met.rank == 0) store.set("loopback", base::loopback_identity());
+  if (store.get("loopback", met.deadline.left()) == base::loopback_identity()) store.add("near", 1);
   if (store.add("asked", 1) == met.size)
     store.set("verdict", store.add("near", 0) == met.size ? "near" : "far");
   return store.get("verdict", met.deadline.left()) == "near";

@@ -10,7 +10,7 @@ namespace torch::comms::transport::shm {
 // What there is beside the shared memory of a pair: the socket wakes a sleeping peer, and its end,
 // or the process's, tells that the peer has gone.
 struct Wire {
-  FileDescriptor socket, process;  // the second one where the system has such descriptors
+  base::FileDescriptor socket, process;  // the second one where the system has such descriptors
   int pid = 0;
   std::string ended;  // why; empty while it has not
 };

@@ -30,8 +30,8 @@ Address address_of(const std::string& name) {
   return made;
 }
 
-FileDescriptor open_socket() noexcept {
-  return FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+base::FileDescriptor open_socket() noexcept {
+  return base::FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 constexpr size_t kMaxDescriptors = 4;  // more than one is wrong, but must be closed
@@ -39,7 +39,7 @@ using Control = std::array<std::byte, CMSG_SPACE(kMaxDescriptors * sizeof(int))>
 
 }  // namespace
 
-FileDescriptor listen_at(const std::string& name) {
+base::FileDescriptor listen_at(const std::string& name) {
   auto socket = open_socket();
   const auto address = address_of(name);
   if (socket && ::bind(socket.get(), address.get(), address.size) == 0 &&
@@ -49,7 +49,7 @@ FileDescriptor listen_at(const std::string& name) {
                   std::string("a Unix socket for the ranks of this host: ") + std::strerror(errno));
 }
 
-FileDescriptor connect_to(const std::string& name) noexcept {
+base::FileDescriptor connect_to(const std::string& name) noexcept {
   auto socket = open_socket();
   const auto address = address_of(name);
   if (!socket || ::connect(socket.get(), address.get(), address.size) != 0) return {};
@@ -72,7 +72,7 @@ bool send_hello(int socket, const Hello& hello, int descriptor) noexcept {
   return ::sendmsg(socket, &message, MSG_NOSIGNAL) == sizeof hello;
 }
 
-Greeting read_hello(int socket, Hello& hello, FileDescriptor& descriptor) noexcept {
+Greeting read_hello(int socket, Hello& hello, base::FileDescriptor& descriptor) noexcept {
   iovec data{&hello, sizeof hello};
   alignas(cmsghdr) Control control{};
   msghdr message{};
@@ -89,7 +89,7 @@ Greeting read_hello(int socket, Hello& hello, FileDescriptor& descriptor) noexce
     for (size_t at = CMSG_LEN(0); at + sizeof(int) <= header->cmsg_len; at += sizeof(int)) {
       int file;
       std::memcpy(&file, reinterpret_cast<std::byte*>(header) + at, sizeof file);
-      descriptor = FileDescriptor(file);
+      descriptor = base::FileDescriptor(file);
       ++received;
     }
   }
@@ -108,11 +108,11 @@ bool read_peer(int socket, int& pid, uint32_t& user) noexcept {
   return true;
 }
 
-FileDescriptor watch_process(int pid) noexcept {
+base::FileDescriptor watch_process(int pid) noexcept {
 #ifdef SYS_pidfd_open
   // Such descriptors are closed on exec by themselves. Our own process needs no watching.
   if (pid > 0 && pid != ::getpid())
-    return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    return base::FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 #endif
   return {};
 }

@@ -30,21 +30,21 @@ size_t segment_bytes(const RingShape& shape) { return 2 * (sizeof(Asleep) + shap
 
 }  // namespace
 
-FileDescriptor create_memory(const char* name, uint64_t size) {
-  FileDescriptor file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+base::FileDescriptor create_memory(const char* name, uint64_t size) {
+  base::FileDescriptor file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) fail("memfd_create", size);
   if (::ftruncate(file.get(), static_cast<off_t>(size)) != 0) fail("ftruncate", size);
   if (::fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) fail("sealing", size);
   return file;
 }
 
-Mapping map_memory(const FileDescriptor& file, uint64_t size) {
+base::Mapping map_memory(const base::FileDescriptor& file, uint64_t size) {
   auto* at = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (at == MAP_FAILED) fail("mmap", size);
-  return Mapping(at, size);
+  return base::Mapping(at, size);
 }
 
-Segment::Segment(FileDescriptor file, const RingShape& shape)
+Segment::Segment(base::FileDescriptor file, const RingShape& shape)
     : file_(std::move(file)), mapping_(map_memory(file_, segment_bytes(shape))), shape_(shape) {}
 
 Segment Segment::create(const RingShape& shape) {
@@ -52,7 +52,7 @@ Segment Segment::create(const RingShape& shape) {
   return Segment(create_memory("torchcomms-pair", segment_bytes(shape)), shape);
 }
 
-Segment Segment::adopt(FileDescriptor file, const RingShape& shape) {
+Segment Segment::adopt(base::FileDescriptor file, const RingShape& shape) {
   shape.require_valid();
   struct stat found{};
   const bool sealed = (::fcntl(file.get(), F_GET_SEALS) & kSeals) == kSeals;

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "transport/handles.hpp"
+#include "base/handles.hpp"
 #include "transport/shm/ring.hpp"
 
 namespace torch::comms::transport::shm {
@@ -16,26 +16,26 @@ class Segment {
   static Segment create(const RingShape& shape);
   // Over a descriptor that a peer sent. Throws CommError(kMismatch) where it is not what create()
   // makes: it could shrink under us, or is smaller than it says.
-  static Segment adopt(FileDescriptor file, const RingShape& shape);
+  static Segment adopt(base::FileDescriptor file, const RingShape& shape);
 
-  const FileDescriptor& file() const noexcept { return file_; }
-  void close_file() noexcept { file_ = FileDescriptor(); }
+  const base::FileDescriptor& file() const noexcept { return file_; }
+  void close_file() noexcept { file_ = base::FileDescriptor(); }
   // The ring that side 0 or 1 writes to.
   RingMemory ring(int writer) const noexcept;
   // Not 0 while that side sleeps and wants to be woken.
   std::atomic<uint32_t>& asleep(int side) const noexcept;
 
  private:
-  Segment(FileDescriptor file, const RingShape& shape);
+  Segment(base::FileDescriptor file, const RingShape& shape);
 
-  FileDescriptor file_;
-  Mapping mapping_;
+  base::FileDescriptor file_;
+  base::Mapping mapping_;
   RingShape shape_;
 };
 
 // Zeroed memory behind a descriptor that cannot shrink or grow any more.
 // Throws CommError(kResourceExhausted, kSystem).
-FileDescriptor create_memory(const char* name, uint64_t size);
-Mapping map_memory(const FileDescriptor& file, uint64_t size);
+base::FileDescriptor create_memory(const char* name, uint64_t size);
+base::Mapping map_memory(const base::FileDescriptor& file, uint64_t size);
 
 }  // namespace torch::comms::transport::shm

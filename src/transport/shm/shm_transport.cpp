@@ -103,7 +103,7 @@ class ShmTransport final : public FramedTransport {
   void watch(int descriptor);
   bool watch_peer(int peer, int process);
   bool try_connect(int peer, const Endpoint& endpoint);
-  void admit(int peer, FileDescriptor socket, Segment segment, int side);
+  void admit(int peer, base::FileDescriptor socket, Segment segment, int side);
   bool accept_guests();
   bool greet(int socket);
   bool look_at(int descriptor, uint32_t events);
@@ -112,12 +112,12 @@ class ShmTransport final : public FramedTransport {
 
   RingShape ring_;
   bool single_copy_, single_copy_wanted_;
-  FileDescriptor listener_, epoll_;
+  base::FileDescriptor listener_, epoll_;
   std::unordered_map<int, Wire> wires_;           // by peer
   std::unordered_map<int, int> peer_of_socket_;   // and of process descriptors
   std::unordered_map<int, int> processes_;        // by peer, from their endpoints
   std::unordered_map<int, Endpoint> to_connect_;  // full queues: to be tried again
-  std::deque<FileDescriptor> guests_;
+  std::deque<base::FileDescriptor> guests_;
   uint64_t rejected_ = 0;
   int look_in_ = 0;
 };
@@ -189,7 +189,7 @@ bool ShmTransport::try_connect(int peer, const Endpoint& endpoint) {
   return true;
 }
 
-void ShmTransport::admit(int peer, FileDescriptor socket, Segment segment, int side) {
+void ShmTransport::admit(int peer, base::FileDescriptor socket, Segment segment, int side) {
   int process = 0;
   uint32_t user = 0;
   read_peer(socket.get(), process, user);
@@ -205,7 +205,7 @@ void ShmTransport::admit(int peer, FileDescriptor socket, Segment segment, int s
 bool ShmTransport::accept_guests() {
   bool moved = false;
   while (true) {
-    FileDescriptor guest(
+    base::FileDescriptor guest(
         ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!guest) return moved;
     moved = true;
@@ -229,7 +229,7 @@ bool ShmTransport::greet(int socket) {
                                   [&](const auto& g) { return g.get() == socket; });
   if (guest == guests_.end()) return false;
   Hello hello;
-  FileDescriptor file;
+  base::FileDescriptor file;
   const auto greeting = read_hello(socket, hello, file);
   if (greeting == Greeting::kNotYet) return false;
   auto taken = std::move(*guest);
@@ -321,7 +321,7 @@ std::unique_ptr<RemoteMemory> ShmTransport::import(const MemoryHandle& handle) {
   if (handle.descriptor < 0 || handle.size == 0) return memory;
   const auto path = "/proc/" + std::to_string(process_of(handle.rank)) + "/fd/" +
                     std::to_string(handle.descriptor);
-  const FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  const base::FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   struct stat found{};
   if (file && ::fstat(file.get(), &found) == 0 && found.st_ino == handle.file &&
       static_cast<uint64_t>(found.st_size) >= handle.size)

@@ -8,7 +8,8 @@
 
 namespace torch::comms::transport::tcp {
 
-TcpChannel::TcpChannel(std::vector<FileDescriptor> sockets, uint32_t chunk_bytes, Poller& poller)
+TcpChannel::TcpChannel(std::vector<base::FileDescriptor> sockets, uint32_t chunk_bytes,
+                       Poller& poller)
     : chunk_bytes_(chunk_bytes), poller_(poller), fork_generation_(base::fork_generation()) {
   const auto count = static_cast<unsigned>(sockets.size());
   lanes_.reserve(count);

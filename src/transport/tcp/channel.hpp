@@ -15,7 +15,7 @@ namespace torch::comms::transport::tcp {
 class TcpChannel final : public Channel, public Poller::Client {
  public:
   // The sockets are in `poller` already, which outlives the channel.
-  TcpChannel(std::vector<FileDescriptor> sockets, uint32_t chunk_bytes, Poller& poller);
+  TcpChannel(std::vector<base::FileDescriptor> sockets, uint32_t chunk_bytes, Poller& poller);
   ~TcpChannel() override;
 
   unsigned lanes() const noexcept override { return static_cast<unsigned>(lanes_.size()); }

@@ -98,8 +98,8 @@ bool Connecting::done() const noexcept {
   });
 }
 
-std::vector<FileDescriptor> Connecting::take() noexcept {
-  std::vector<FileDescriptor> taken;
+std::vector<base::FileDescriptor> Connecting::take() noexcept {
+  std::vector<base::FileDescriptor> taken;
   taken.reserve(sockets_.size());
   for (auto& socket : sockets_) taken.push_back(std::move(socket.socket));
   sockets_.clear();

@@ -22,13 +22,13 @@ class Connecting final : public Poller::Client {
   // All sockets are welcome.
   bool done() const noexcept;
   // They stay in the poller.
-  std::vector<FileDescriptor> take() noexcept;
+  std::vector<base::FileDescriptor> take() noexcept;
   // No address is left: why not, by the last one. Empty while there is hope.
   const std::string& failed() const noexcept { return failed_; }
 
  private:
   struct Socket {
-    FileDescriptor socket;
+    base::FileDescriptor socket;
     bool greeted = false;
     size_t welcome = 0;  // bytes of it
   };

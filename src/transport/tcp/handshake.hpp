@@ -7,8 +7,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/handles.hpp"
 #include "transport/endpoint.hpp"
-#include "transport/handles.hpp"
 
 namespace torch::comms::transport::tcp {
 
@@ -49,15 +49,15 @@ TC_API const char* why_not(const Hello& hello, const Door& door) noexcept;
 // A connection of a stranger: at most one Hello is read from it.
 class Guest {
  public:
-  explicit Guest(FileDescriptor socket) noexcept : socket_(std::move(socket)) {}
+  explicit Guest(base::FileDescriptor socket) noexcept : socket_(std::move(socket)) {}
   enum class State : uint8_t { kNotYet, kWhole, kGone };
   State read() noexcept;
   const Hello& hello() const noexcept { return hello_; }
   int socket() const noexcept { return socket_.get(); }
-  FileDescriptor take() noexcept { return std::move(socket_); }
+  base::FileDescriptor take() noexcept { return std::move(socket_); }
 
  private:
-  FileDescriptor socket_;
+  base::FileDescriptor socket_;
   Hello hello_;
   size_t have_ = 0;
 };

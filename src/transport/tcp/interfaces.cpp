@@ -1,32 +1,11 @@
 #include "transport/tcp/interfaces.hpp"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <sys/socket.h>
-
-#include <algorithm>
-#include <memory>
-
 #include <torchcomms/base/error.hpp>
 
 namespace torch::comms::transport::tcp {
 namespace {
 
 constexpr size_t kMaxAddresses = 8;
-
-std::string text_of(const sockaddr* address, const char* interface) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address->sa_family == AF_INET) {
-    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text,
-                sizeof text);
-  } else if (address->sa_family == AF_INET6) {
-    const auto& v6 = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
-    ::inet_ntop(AF_INET6, &v6, text, sizeof text);
-    if (IN6_IS_ADDR_LINKLOCAL(&v6)) return std::string(text) + "%" + interface;
-  }
-  return text;
-}
 
 bool is_v6(const InterfaceAddress& a) { return a.address.find(':') != std::string::npos; }
 bool is_link_local(const InterfaceAddress& a) {
@@ -49,21 +28,6 @@ std::string listed(const std::vector<InterfaceAddress>& all) {
 }
 
 }  // namespace
-
-std::vector<InterfaceAddress> interface_addresses() {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return {};
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
-  std::vector<InterfaceAddress> found;
-  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
-    if (i->ifa_addr == nullptr) continue;
-    const auto text = text_of(i->ifa_addr, i->ifa_name);
-    if (!text.empty())
-      found.push_back(
-          {i->ifa_name, text, (i->ifa_flags & IFF_LOOPBACK) != 0, (i->ifa_flags & IFF_UP) != 0});
-  }
-  return found;
-}
 
 Choice choose_addresses(const std::vector<InterfaceAddress>& all, std::string_view wanted) {
   Choice choice;

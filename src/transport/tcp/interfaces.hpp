@@ -6,18 +6,11 @@
 
 #include <torchcomms/base/export.hpp>
 
+#include "base/host.hpp"
+
 namespace torch::comms::transport::tcp {
 
-// An address of this machine, as its interfaces tell.
-struct InterfaceAddress {
-  std::string interface;  // "eth0"
-  std::string address;    // "10.0.0.1", "fe80::1%eth0"
-  bool loopback = false;
-  bool up = false;
-};
-
-// Of this machine, in the kernel's order. Empty where it does not say.
-std::vector<InterfaceAddress> interface_addresses();
+using base::InterfaceAddress;
 
 // Addresses that peers are to try, best first, and why these.
 struct Choice {

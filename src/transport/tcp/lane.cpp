@@ -31,7 +31,7 @@ ssize_t send_pieces(int socket, std::span<const ConstBytes> pieces) noexcept {
 
 }  // namespace
 
-Lane::Lane(FileDescriptor socket, uint32_t max_payload, unsigned lanes)
+Lane::Lane(base::FileDescriptor socket, uint32_t max_payload, unsigned lanes)
     : socket_(std::move(socket)), max_payload_(max_payload), lanes_(lanes), buffer_(kBuffer) {}
 
 void Lane::fail(int error) noexcept {

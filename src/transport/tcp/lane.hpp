@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "base/handles.hpp"
 #include "transport/channel.hpp"
-#include "transport/handles.hpp"
 
 namespace torch::comms::transport::tcp {
 
@@ -13,7 +13,7 @@ namespace torch::comms::transport::tcp {
 // in, cut into frames. Payloads go from and to the caller's memory where they can.
 class Lane {
  public:
-  Lane(FileDescriptor socket, uint32_t max_payload, unsigned lanes);
+  Lane(base::FileDescriptor socket, uint32_t max_payload, unsigned lanes);
 
   bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
                 uint32_t* borrowed) noexcept;
@@ -40,7 +40,7 @@ class Lane {
   bool cut_frames(FrameSink& sink) noexcept;
   bool begin_payload(FrameSink& sink);
 
-  FileDescriptor socket_;
+  base::FileDescriptor socket_;
   uint32_t max_payload_;
   unsigned lanes_;
   std::string broken_;

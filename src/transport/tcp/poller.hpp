@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <unordered_map>
 
-#include "transport/handles.hpp"
+#include "base/handles.hpp"
 
 namespace torch::comms::transport::tcp {
 
@@ -30,7 +30,7 @@ class Poller {
   int event_fd() const noexcept { return epoll_.get(); }
 
  private:
-  FileDescriptor epoll_;
+  base::FileDescriptor epoll_;
   std::unordered_map<int, Client*> clients_;
 };
 

@@ -15,8 +15,8 @@
 namespace torch::comms::transport::tcp {
 namespace {
 
-FileDescriptor open_socket(int family) noexcept {
-  return FileDescriptor(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+base::FileDescriptor open_socket(int family) noexcept {
+  return base::FileDescriptor(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
 void set(int socket, int level, int name, int value) noexcept {
@@ -82,7 +82,7 @@ std::optional<SocketAddress> parse_address(const std::string& text) {
   return made;
 }
 
-FileDescriptor listen_anywhere(uint16_t& port) {
+base::FileDescriptor listen_anywhere(uint16_t& port) {
   for (const int family : {AF_INET6, AF_INET}) {
     auto socket = open_socket(family);
     if (!socket) continue;
@@ -99,7 +99,7 @@ FileDescriptor listen_anywhere(uint16_t& port) {
       "cannot listen on TCP port " + std::to_string(port) + ": " + std::strerror(errno));
 }
 
-FileDescriptor begin_connect(const SocketAddress& address) noexcept {
+base::FileDescriptor begin_connect(const SocketAddress& address) noexcept {
   auto socket = open_socket(address.storage.ss_family);
   if (!socket) return socket;
   if (::connect(socket.get(), address.get(), address.size) == 0 || errno == EINPROGRESS)

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "transport/handles.hpp"
+#include "base/handles.hpp"
 
 namespace torch::comms::transport::tcp {
 
@@ -23,10 +23,10 @@ std::optional<SocketAddress> parse_address(const std::string& text);
 
 // One socket for IPv4 and IPv6 on all interfaces, or for IPv4 alone where there is no IPv6; `port`
 // 0 takes a free one, and says which. Throws CommError(kResourceExhausted, kSystem).
-FileDescriptor listen_anywhere(uint16_t& port);
+base::FileDescriptor listen_anywhere(uint16_t& port);
 
 // Begins to connect; the socket becomes writable at the end. Empty, and errno, where it cannot.
-FileDescriptor begin_connect(const SocketAddress& address) noexcept;
+base::FileDescriptor begin_connect(const SocketAddress& address) noexcept;
 // 0 or the errno of a connection that has begun.
 int connect_result(int socket) noexcept;
 

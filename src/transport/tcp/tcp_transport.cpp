@@ -36,7 +36,7 @@ TcpOptions with_defaults(TcpOptions options) {
 // Sockets of one connection, until all are here.
 struct Arriving {
   uint64_t attempt = 0;
-  std::vector<FileDescriptor> sockets;
+  std::vector<base::FileDescriptor> sockets;
 };
 
 class TcpTransport final : public FramedTransport, private Poller::Client {
@@ -67,12 +67,12 @@ class TcpTransport final : public FramedTransport, private Poller::Client {
   void on_ready(int socket, uint32_t events) override;
   void accept_guests();
   void admit(Guest guest);
-  void open_channel(int peer, std::vector<FileDescriptor> sockets);
+  void open_channel(int peer, std::vector<base::FileDescriptor> sockets);
 
   TcpOptions tcp_;
   std::string reason_;
   Poller poller_;
-  FileDescriptor listener_;
+  base::FileDescriptor listener_;
   std::deque<Guest> guests_;
   std::unordered_map<int, Arriving> arriving_;                       // by peer
   std::unordered_map<int, std::unique_ptr<Connecting>> connecting_;  // by peer
@@ -111,14 +111,14 @@ bool TcpTransport::progress_connections() noexcept {
   return moved;
 }
 
-void TcpTransport::open_channel(int peer, std::vector<FileDescriptor> sockets) {
+void TcpTransport::open_channel(int peer, std::vector<base::FileDescriptor> sockets) {
   for (const auto& socket : sockets) tune(socket.get(), tcp_.silence);
   open(peer, std::make_unique<TcpChannel>(std::move(sockets), tcp_.chunk_bytes, poller_));
 }
 
 void TcpTransport::accept_guests() {
   while (true) {
-    FileDescriptor socket(
+    base::FileDescriptor socket(
         ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) return;
     if (guests_.size() >= kMaxGuests) {  // whoever says nothing makes room
@@ -181,7 +181,7 @@ void TcpTransport::admit(Guest guest) {
 
 std::unique_ptr<Transport> make_tcp_transport(TcpOptions options) {
   options = with_defaults(std::move(options));
-  auto choice = choose_addresses(interface_addresses(), options.interface);
+  auto choice = choose_addresses(base::interface_addresses(), options.interface);
   return std::make_unique<TcpTransport>(options, std::move(choice));
 }
 

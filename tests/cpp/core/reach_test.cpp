@@ -84,12 +84,5 @@ TEST(OwnAddress, IsOneOfThisHosts) {
   EXPECT_EQ(own_address(own_address("")), own_address(""));
 }
 
-TEST(LoopbackIdentity, IsOneWordThatStaysTheSame) {
-  const std::string here = loopback_identity();
-  EXPECT_FALSE(here.empty());
-  EXPECT_EQ(here.find(' '), std::string::npos) << here;
-  EXPECT_EQ(loopback_identity(), here);
-}
-
 }  // namespace
 }  // namespace torch::comms

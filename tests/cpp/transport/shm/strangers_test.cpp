@@ -22,7 +22,7 @@ TEST(ShmStrangers, AreCountedAndDroppedAndTheRanksStillMeet) {
   const Secret job = random_secret();
   auto server = rank_of_two(1, job), client = rank_of_two(0, job);
   const auto& endpoint = server->endpoint();
-  std::vector<FileDescriptor> open;
+  std::vector<base::FileDescriptor> open;
   const auto visit = [&] {
     open.push_back(shm::connect_to(endpoint.addresses.front()));
     EXPECT_TRUE(open.back());
@@ -38,7 +38,7 @@ TEST(ShmStrangers, AreCountedAndDroppedAndTheRanksStillMeet) {
     hello.shape = shape;
     return hello;
   };
-  const FileDescriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  const base::FileDescriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   uint64_t strangers = 0;
   const auto knock = [&](const shm::Hello& hello, int descriptor) {
     EXPECT_TRUE(shm::send_hello(visit(), hello, descriptor));
@@ -78,7 +78,7 @@ TEST(ShmStrangers, AreCountedAndDroppedAndTheRanksStillMeet) {
 
 TEST(ShmStrangers, AMemoryThatCouldShrinkIsNotAdopted) {
   const shm::RingShape shape{8, 1024, 512};
-  FileDescriptor unsealed(::memfd_create("test", MFD_CLOEXEC));
+  base::FileDescriptor unsealed(::memfd_create("test", MFD_CLOEXEC));
   ASSERT_EQ(::ftruncate(unsealed.get(), 1 << 20), 0);
   EXPECT_THROW(shm::Segment::adopt(std::move(unsealed), shape), CommError);
   EXPECT_THROW(shm::Segment::adopt(shm::create_memory("test", 100), shape), CommError);

@@ -22,9 +22,9 @@ std::unique_ptr<Transport> rank_of_two(int rank, const Secret& job) {
 }
 
 // Blocking: a test's stranger.
-FileDescriptor visit(const Endpoint& endpoint) {
+base::FileDescriptor visit(const Endpoint& endpoint) {
   const auto address = tcp::parse_address(endpoint.addresses.front());
-  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  base::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   EXPECT_EQ(::connect(socket.get(), address->get(), address->size), 0);
   return socket;
 }
@@ -33,7 +33,7 @@ TEST(TcpStrangers, AreCountedAndDroppedAndTheRanksStillMeet) {
   const Secret job = random_secret();
   auto server = rank_of_two(1, job), client = rank_of_two(0, job);
   const auto& endpoint = server->endpoint();
-  std::vector<FileDescriptor> open;
+  std::vector<base::FileDescriptor> open;
   uint64_t strangers = 0;
   const auto knock = [&](const void* bytes, size_t size) {
     open.push_back(visit(endpoint));
@@ -113,7 +113,7 @@ TEST(TcpConnecting, FramesThatComeBeforeTheLastWelcomeWait) {
   const auto step = [&](const auto& until) {
     while (!until() && std::chrono::steady_clock::now() < deadline) {
       poller.poll();
-      FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      base::FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (socket) guests.emplace_back(std::move(socket));
     }
   };
@@ -153,10 +153,10 @@ struct LanePair {
   LanePair() {
     int pair[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
-    writer = FileDescriptor(pair[0]);
-    lane = std::make_unique<tcp::Lane>(FileDescriptor(pair[1]), 100'000, 1);
+    writer = base::FileDescriptor(pair[0]);
+    lane = std::make_unique<tcp::Lane>(base::FileDescriptor(pair[1]), 100'000, 1);
   }
-  FileDescriptor writer;
+  base::FileDescriptor writer;
   std::unique_ptr<tcp::Lane> lane;
 };
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 // What must be given back to the operating system, as types.
-namespace torch::comms::transport {
+namespace torch::comms::base {
 
 template <class T, auto Close, T kNull>
 class UniqueHandle {
@@ -52,4 +52,4 @@ class Mapping {
   std::span<std::byte> bytes_;
 };
 
-}  // namespace torch::comms::transport
+}  // namespace torch::comms::base
