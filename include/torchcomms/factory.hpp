@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -37,10 +38,16 @@ class TC_API TorchCommFactory {
  public:
   static TorchCommFactory& get();
 
-  // The first registration of a name wins; a later one is ignored.
-  void register_backend(const std::string& name, const BackendFactory& factory);
+  // The first registration of a name wins; a later one is ignored. `native`: an instance costs
+  // nothing before its init(), so that one may be made to ask what it can do.
+  void register_backend(const std::string& name, const BackendFactory& factory, bool native = true);
   bool is_backend_registered(const std::string& name) const;
   std::vector<std::string> registered() const;  // sorted
+
+  // `discover` loads every installed backend that is not loaded yet, and does not throw.
+  void set_discovery(std::function<void()> discover);
+  // What each installed native backend can do, by name. Slow at first: for error texts.
+  std::map<std::string, Capabilities> installed();
 
   // A new, initialised backend: the registered one, else the library named by
   // TORCHCOMMS_BACKEND_LIB_PATH_<NAME>. Throws CommError(kBackendUnavailable) "failed to find
@@ -56,10 +63,16 @@ class TC_API TorchCommFactory {
   std::shared_ptr<c10::Allocator> get_allocator(const std::string& name);
 
  private:
+  struct Registered {
+    BackendFactory factory;
+    bool native;
+  };
+
   std::shared_ptr<TorchCommBackend> instantiate(const std::string& name);
 
   mutable std::mutex mutex_;  // guards all below
-  std::unordered_map<std::string, BackendFactory> backends_;
+  std::unordered_map<std::string, Registered> backends_;
+  std::function<void()> discover_;
   std::unordered_map<std::string, AllocatorFactory> allocator_factories_;
   std::unordered_map<std::string, std::shared_ptr<c10::Allocator>> allocators_;
 };

@@ -1,5 +1,6 @@
 """Which backends are installed, and loading them: the entry-point group ``torchcomms.backends``."""
 
+import contextlib
 import functools
 import importlib
 from typing import TYPE_CHECKING
@@ -33,6 +34,13 @@ def is_backend_built(backend: str) -> bool:
     return backend in _entry_points()
 
 
+def _load_all() -> None:
+    """Imports what can be imported of the installed backends."""
+    for backend in built_backends():
+        with contextlib.suppress(Exception):  # a third party's module may raise anything
+            _load_backend(backend)
+
+
 def _load_backend(backend: str) -> None:
     """Imports the module of an installed backend, which registers it.
 
@@ -50,3 +58,6 @@ def _load_backend(backend: str) -> None:
         raise _comms.BackendUnavailable(
             f"failed to load backend '{backend}' from {entry.module}: {error}"
         ) from error
+
+
+_comms._set_backend_discovery(_load_all)

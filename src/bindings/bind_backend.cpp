@@ -23,7 +23,8 @@ An operation returns None when it is done, or an object with wait(). See docs/ex
       [](const std::string& name, py::object backend_class) {
         // Lives as long as the process: the registry has no removal.
         auto* type = new py::object(std::move(backend_class));
-        TorchCommFactory::get().register_backend(name, [type] { return PyBackend::create(*type); });
+        TorchCommFactory::get().register_backend(
+            name, [type] { return PyBackend::create(*type); }, /*native=*/false);
       },
       py::arg("name"), py::arg("backend_class"),
       R"(Makes `backend_class` available to new_comm under `name`.
@@ -33,6 +34,17 @@ A new instance is made for each communicator. The first registration of a name w
       "_is_backend_registered",
       [](const std::string& name) { return TorchCommFactory::get().is_backend_registered(name); },
       py::arg("name"), "True if new_comm finds `name` without loading anything.");
+  module.def(
+      "_set_backend_discovery",
+      [](py::object load_all) {
+        // Lives as long as the process, as the registry does.
+        auto* callable = new py::object(std::move(load_all));
+        TorchCommFactory::get().set_discovery([callable] {
+          py::gil_scoped_acquire gil;
+          (*callable)();
+        });
+      },
+      py::arg("load_all"), "How errors find the backends that are installed but not loaded.");
   module.def("_backend_library_variable", &backend_library_variable, py::arg("name"),
              "The environment variable that names the library of backend `name`.");
   module.def(

@@ -4,13 +4,18 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/log.hpp"
+#include "core/alternatives.hpp"
 
 namespace torch::comms {
 namespace {
 
-[[noreturn]] void lacks(const TorchCommBackend& backend, const char* method) {
+// `part`: what of Capabilities says that a backend has it, where there is such a thing.
+[[noreturn]] void lacks(const TorchCommBackend& backend, const char* method,
+                        bool Capabilities::* part = nullptr) {
+  std::string others;
+  if (part != nullptr) others = who_can([part](const Capabilities& can) { return can.*part; });
   throw CommError(Errc::kUnsupported, std::string(method) + " not implemented by backend '" +
-                                          std::string(backend.getBackendName()) + "'");
+                                          std::string(backend.getBackendName()) + "'" + others);
 }
 
 }  // namespace
@@ -37,10 +42,10 @@ WorkPtr TorchCommBackend::gather_single(at::Tensor& output, const at::Tensor& in
 
 std::string_view TorchCommBackend::getBackendVersion() const { lacks(*this, "getBackendVersion"); }
 std::shared_ptr<TorchCommWindow> TorchCommBackend::new_window(const std::optional<at::Tensor>&) {
-  lacks(*this, "new_window");
+  lacks(*this, "new_window", &Capabilities::windows);
 }
 std::shared_ptr<TorchCommWindow> TorchCommBackend::window_allocate(size_t, bool, size_t) {
-  lacks(*this, "window_allocate");
+  lacks(*this, "window_allocate", &Capabilities::windows);
 }
 TorchCommBackend::AllGatherPHandle TorchCommBackend::all_gather_p_init(
     at::Tensor&, const AllGatherPInitOptions&) {
@@ -53,9 +58,13 @@ WorkPtr TorchCommBackend::all_gather_p_exec(AllGatherPHandle, const at::Tensor&,
 void TorchCommBackend::all_gather_p_free(AllGatherPHandle) { lacks(*this, "all_gather_p_free"); }
 void TorchCommBackend::setTimeout(std::chrono::milliseconds) { lacks(*this, "setTimeout"); }
 void TorchCommBackend::setHints(const Hints&) { lacks(*this, "setHints"); }
-InitHandle TorchCommBackend::getInitHandle() const { lacks(*this, "getInitHandle"); }
-WorkPtr TorchCommBackend::reconfigure(const ReconfigureOptions&) { lacks(*this, "reconfigure"); }
-void TorchCommBackend::abort() { lacks(*this, "abort"); }
+InitHandle TorchCommBackend::getInitHandle() const {
+  lacks(*this, "getInitHandle", &Capabilities::reconfigure);
+}
+WorkPtr TorchCommBackend::reconfigure(const ReconfigureOptions&) {
+  lacks(*this, "reconfigure", &Capabilities::reconfigure);
+}
+void TorchCommBackend::abort() { lacks(*this, "abort", &Capabilities::abort); }
 void TorchCommBackend::tensor_register(const at::Tensor&) { lacks(*this, "tensor_register"); }
 void TorchCommBackend::tensor_deregister(const at::Tensor&) { lacks(*this, "tensor_deregister"); }
 int64_t TorchCommBackend::get_device_transport() { lacks(*this, "get_device_transport"); }

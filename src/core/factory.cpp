@@ -1,10 +1,12 @@
 #include <torchcomms/factory.hpp>
 
 #include <algorithm>
+#include <utility>
 
 #include <torchcomms/base/error.hpp>
 
 #include "base/log.hpp"
+#include "core/alternatives.hpp"
 #include "core/backend_library.hpp"
 
 namespace torch::comms {
@@ -15,9 +17,10 @@ TorchCommFactory& TorchCommFactory::get() {
   return *factory;
 }
 
-void TorchCommFactory::register_backend(const std::string& name, const BackendFactory& factory) {
+void TorchCommFactory::register_backend(const std::string& name, const BackendFactory& factory,
+                                        bool native) {
   std::lock_guard lock(mutex_);
-  backends_.try_emplace(name, factory);
+  backends_.try_emplace(name, Registered{factory, native});
 }
 
 bool TorchCommFactory::is_backend_registered(const std::string& name) const {
@@ -29,16 +32,47 @@ std::vector<std::string> TorchCommFactory::registered() const {
   std::lock_guard lock(mutex_);
   std::vector<std::string> names;
   names.reserve(backends_.size());
-  for (const auto& [name, factory] : backends_) names.push_back(name);
+  for (const auto& [name, entry] : backends_) names.push_back(name);
   std::sort(names.begin(), names.end());
   return names;
+}
+
+void TorchCommFactory::set_discovery(std::function<void()> discover) {
+  std::lock_guard lock(mutex_);
+  discover_ = std::move(discover);
+}
+
+std::map<std::string, Capabilities> TorchCommFactory::installed() {
+  std::function<void()> discover;
+  {
+    std::lock_guard lock(mutex_);
+    discover = discover_;
+  }
+  // Without the lock: what it loads registers itself.
+  if (discover) discover();
+  std::map<std::string, BackendFactory> factories;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [name, entry] : backends_)
+      if (entry.native) factories.emplace(name, entry.factory);
+  }
+  std::map<std::string, Capabilities> found;
+  for (const auto& [name, factory] : factories) {
+    try {
+      found.emplace(name, factory()->capabilities());
+    } catch (const std::exception& e) {
+      base::log(base::LogLevel::kWarning, "backend '" + name + "' cannot be asked: " + e.what());
+    }
+  }
+  return found;
 }
 
 std::shared_ptr<TorchCommBackend> TorchCommFactory::instantiate(const std::string& name) {
   BackendFactory factory;
   {
     std::lock_guard lock(mutex_);
-    if (const auto found = backends_.find(name); found != backends_.end()) factory = found->second;
+    if (const auto found = backends_.find(name); found != backends_.end())
+      factory = found->second.factory;
   }
   if (factory) return factory();
   if (auto backend = load_backend_library(name)) return backend;
@@ -63,10 +97,10 @@ std::shared_ptr<TorchCommBackend> TorchCommFactory::create_backend(const std::st
   base::require_log_level();
   auto backend = instantiate(name);
   if (options.enable_reconfigure && !backend->supportsReconfigure())
-    throw CommError(
-        Errc::kUnsupported,
-        "enable_reconfigure=True: reconfigure not implemented by backend '" + name + "'",
-        {.op = "new_comm", .comm = comm_name});
+    throw CommError(Errc::kUnsupported,
+                    "enable_reconfigure=True: reconfigure not implemented by backend '" + name +
+                        "'" + who_can([](const Capabilities& other) { return other.reconfigure; }),
+                    {.op = "new_comm", .comm = comm_name});
   backend->init(device, comm_name, options);
   return backend;
 }

@@ -6,6 +6,8 @@
 #include <c10/core/ScalarType.h>
 #include <torchcomms/base/error.hpp>
 
+#include "core/alternatives.hpp"
+
 namespace torch::comms {
 namespace {
 
@@ -28,7 +30,8 @@ class Checker {
   template <class Op>
   Checker(const Op& op, const CommFacts& comm) : op_(Op::kName), comm_(comm) {
     if (!comm.capabilities.has(op_))
-      refuse(Errc::kUnsupported, "backend '" + comm.backend + "' does not have this operation");
+      lacks("backend '" + comm.backend + "' does not have this operation",
+            [this](const Capabilities& other) { return other.has(op_); });
     if (strict() && op.options.timeout < kNoTimeout)
       refuse("timeout is " + std::to_string(op.options.timeout.count()) +
              " ms, allowed is a positive time, or 0 for the communicator's own");
@@ -44,6 +47,11 @@ class Checker {
                     {.op = std::string(opToString(op_)), .comm = comm_.name, .rank = comm_.rank});
   }
   [[noreturn]] void refuse(const std::string& why) const { refuse(Errc::kInvalidArgument, why); }
+  // `can`: what a backend that has it states.
+  template <class Can>
+  [[noreturn]] void lacks(const std::string& why, const Can& can) const {
+    refuse(Errc::kUnsupported, why + who_can(can));
+  }
 
   void rank_in_range(Name what, int value) const {
     if (value < 0 || value >= comm_.size)
@@ -64,8 +72,11 @@ class Checker {
       refuse(what.text() + " is on device " + tensor.device().str() + ", backend '" +
              comm_.backend + "' takes " + device_list());
     if (!comm_.capabilities.has(tensor.scalar_type()))
-      refuse(Errc::kUnsupported, what.text() + " has dtype " + c10::toString(tensor.scalar_type()) +
-                                     ", which backend '" + comm_.backend + "' does not have");
+      lacks(what.text() + " has dtype " + c10::toString(tensor.scalar_type()) +
+                ", which backend '" + comm_.backend + "' does not have",
+            [&](const Capabilities& other) {
+              return other.has(op_) && other.has(tensor.scalar_type());
+            });
     if (!strict()) return;
     if (tensor.layout() != at::kStrided)
       refuse(what.text() + " has a sparse layout; only dense (strided) tensors are allowed");
@@ -125,7 +136,8 @@ class Checker {
   void reduction(const ReduceOp& op, at::ScalarType dtype) const {
     const auto named = [&] { return "reduction " + std::string(toString(op.type())); };
     if (!comm_.capabilities.has(op.type()))
-      refuse(Errc::kUnsupported, "backend '" + comm_.backend + "' has no " + named());
+      lacks("backend '" + comm_.backend + "' has no " + named(),
+            [&](const Capabilities& other) { return other.has(op_) && other.has(op.type()); });
     const bool bitwise =
         op.type() == RedOpType::BAND || op.type() == RedOpType::BOR || op.type() == RedOpType::BXOR;
     if (bitwise && !c10::isIntegralType(dtype, /*includeBool=*/true))
