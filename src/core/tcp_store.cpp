@@ -19,12 +19,15 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPortPatience{1000};
 constexpr milliseconds kGrace{500};
 
-c10d::TCPStoreOptions options_for(uint16_t port, milliseconds timeout) {
+// c10d counts limits in whole seconds in places, and takes zero for "no limit".
+milliseconds usable(milliseconds timeout) { return std::max(timeout, milliseconds(1000)); }
+
+c10d::TCPStoreOptions options_for(uint16_t port, Deadline deadline) {
   c10d::TCPStoreOptions options;
   options.port = port;
   options.waitWorkers = false;
-  // c10d counts this one in whole seconds in places, and takes zero for "no limit".
-  options.timeout = std::max(timeout, milliseconds(1000));
+  // Of the connection alone: that is the start-up's business, whatever the store's own limit is.
+  options.timeout = usable(deadline.left());
   return options;
 }
 
@@ -38,12 +41,13 @@ std::string first_line(const c10::Error& e) {
 }
 
 ServedStore open_server(uint16_t port, milliseconds timeout, Deadline deadline) {
-  auto options = options_for(port, timeout);
+  auto options = options_for(port, deadline);
   options.isServer = true;
   options.multiTenant = port != 0;
-  return call_within(std::max(deadline.left(), kGrace), [options] {
+  return call_within(std::max(deadline.left(), kGrace), [options, timeout] {
     // The own client takes the shortest way: the name that peers use may not lead back here.
     auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+    store->setTimeout(usable(timeout));
     const uint16_t bound = store->getPort();
     return ServedStore{std::move(store), bound};
   });
@@ -89,18 +93,24 @@ c10::intrusive_ptr<c10d::Store> join_store(const std::string& host, uint16_t por
   // c10d's own attempts wait a second between each other, overrun their limit, and print a page
   // each.
   reach(host, port, deadline, context);
-  const auto options = options_for(port, timeout);
+  const auto no_answer = [&] {
+    return CommError(Errc::kTimeout,
+                     tcp(host, port) +
+                         " accepts connections but does not answer as a store: its process "
+                         "is stopped, or something else listens there",
+                     context);
+  };
+  const auto options = options_for(port, deadline);
   try {
-    return call_within(deadline.left() + kGrace, [host, options] {
-      return c10::intrusive_ptr<c10d::Store>(c10::make_intrusive<c10d::TCPStore>(host, options));
+    return call_within(deadline.left() + kGrace, [host, options, timeout] {
+      c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::TCPStore>(host, options);
+      store->setTimeout(usable(timeout));
+      return store;
     });
   } catch (const StillRunning&) {
-    throw CommError(Errc::kTimeout,
-                    tcp(host, port) +
-                        " accepts connections but does not answer as a store: its process "
-                        "is stopped, or something else listens there",
-                    context);
+    throw no_answer();
   } catch (const c10::DistError& e) {
+    if (deadline.passed()) throw no_answer();
     throw CommError(
         Errc::kPeerFailed,
         tcp(host, port) + " accepts connections but is not a usable store: " + first_line(e),

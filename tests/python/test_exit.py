@@ -42,30 +42,45 @@ BODIES = {
 }
 
 
-def ended_well(finished):
+@pytest.fixture(scope="module")
+def soon_s():
+    """The limit. A machine that is slow to end a program without us is given more."""
+    bare = python('''
+        import time
+        import torch, torch.distributed
+        print("end", time.monotonic())
+    ''').expect_success()
+    return max(SOON_S, 4 * seconds_to_exit(bare))
+
+
+def seconds_to_exit(finished):
+    return finished.ended - float(finished.out.rsplit("end ", 1)[1])
+
+
+def ended_well(finished, soon_s):
     assert finished.code == 0, f"exit code {finished.code}\n{finished.err}"
     assert finished.err == ""
-    end = float(finished.out.rsplit("end ", 1)[1])
-    assert finished.ended - end < SOON_S, f"took {finished.ended - end:.1f} s to exit"
+    took_s = seconds_to_exit(finished)
+    assert took_s < soon_s, f"took {took_s:.1f} s to exit"
 
 
 @pytest.mark.serial
 @pytest.mark.parametrize("body", BODIES)
-def test_one_process_exits_at_once_and_in_silence(body):
+def test_one_process_exits_at_once_and_in_silence(body, soon_s):
     backend = "gloo" if torchcomms.is_backend_built("gloo") else "fake"
     source = PROGRAM.format(body=BODIES[body].format(backend=backend))
     for finished in ranks(source, 1, free_port()):
-        ended_well(finished)
+        ended_well(finished, soon_s)
 
 
 @pytest.mark.serial
 @pytest.mark.parametrize("body", ["held_at_module_level", "split", "finalized"])
-def test_two_processes_exit_at_once_and_in_silence(body):
+def test_two_processes_exit_at_once_and_in_silence(body, soon_s):
     if not torchcomms.is_backend_built("gloo"):
         pytest.skip("backend gloo is not part of this build")
     source = PROGRAM.format(body=BODIES[body].format(backend="gloo"))
     for finished in ranks(source, 2, free_port()):
-        ended_well(finished)
+        ended_well(finished, soon_s)
 
 
 def test_the_exit_code_of_the_program_is_its_own():
