@@ -2340,6 +2340,11 @@ def _registered_backends() -> list[str]:
     Names of the backends that are loaded, sorted.
     """
 
+def _set_backend_discovery(load_all: typing.Any) -> None:
+    """
+    How errors find the backends that are installed but not loaded.
+    """
+
 def get_mem_allocator(backend: str) -> typing.Any:
     """
     The allocator of a loaded backend, for torch.cuda.MemPool. Raises Unsupported where there is none.

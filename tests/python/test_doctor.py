@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -120,6 +121,34 @@ def test_a_host_without_a_route(monkeypatch):
 def test_a_rendezvous_that_does_not_resolve(monkeypatch):
     monkeypatch.setenv("MASTER_ADDR", "nowhere.invalid")
     assert "MASTER_ADDR: nowhere.invalid does not resolve" in problems(rendezvous.look())
+
+
+@pytest.mark.parametrize("server", ["silent", "slow", "quick", "without names"])
+def test_a_name_server_that_keeps_every_start_up_waiting(monkeypatch, server):
+    released = threading.Event()
+
+    def look_up(address, flags):
+        assert address[0] == "::ffff:127.0.0.1"
+        if server == "silent":
+            released.wait()
+        if server == "without names":
+            raise socket.gaierror("no such name")
+        return "localhost", "0"
+
+    monkeypatch.setattr(socket, "getnameinfo", look_up)
+    monkeypatch.setattr(rendezvous, "PATIENCE_S", 0.2 if server == "silent" else 20.0)
+    monkeypatch.setattr(rendezvous, "SLOW_S", 0.0 if server == "slow" else 10.0)
+    try:
+        found = [f for f in rendezvous.look().findings if f.subject == "name server"]
+    finally:
+        released.set()
+    if server in ("quick", "without names"):
+        assert found == []
+        return
+    (finding,) = found
+    assert finding.level == "warning"
+    assert ("no answer within 0.2 s" if server == "silent" else "it took") in finding.text
+    assert "RES_OPTIONS" in finding.fix
 
 
 @pytest.mark.parametrize("port", ["http", "70000"])

@@ -45,11 +45,11 @@ BODIES = {
 @pytest.fixture(scope="module")
 def soon_s():
     """The limit. A machine that is slow to end a program without us is given more."""
-    bare = python('''
+    bare = python("""
         import time
         import torch, torch.distributed
         print("end", time.monotonic())
-    ''').expect_success()
+    """).expect_success()
     return max(SOON_S, 4 * seconds_to_exit(bare))
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import ipaddress
 import socket
 import struct
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from torchcomms.doctor.report import Section
 
+Answer = TypeVar("Answer")
 _SIOCGIFADDR = 0x8915  # <linux/sockios.h>
 ANYWHERE = "192.0.2.1"  # no host has it (RFC 5737): where its packets would leave is the default
 _LOOKUP_LIMIT_S = 3.0  # a name server that is away answers after much longer
@@ -74,18 +79,37 @@ def _lines(path: str) -> list[list[str]]:
 
 def resolve(name: str) -> tuple[str | None, str]:
     """(first address, "") or (None, why not), after `_LOOKUP_LIMIT_S` at the latest."""
-    answer: list[tuple[str | None, str]] = []
 
-    def ask() -> None:
+    def ask() -> tuple[str | None, str]:
         try:
-            answer.append((socket.getaddrinfo(name, None)[0][4][0].partition("%")[0], ""))  # type: ignore[union-attr]
+            return socket.getaddrinfo(name, None)[0][4][0].partition("%")[0], ""  # type: ignore[union-attr]
         except (OSError, UnicodeError) as error:
-            answer.append((None, getattr(error, "strerror", None) or str(error)))
+            return None, getattr(error, "strerror", None) or str(error)
 
-    thread = threading.Thread(target=ask, daemon=True)
+    answer = _within(_LOOKUP_LIMIT_S, ask)
+    return answer or (None, f"no answer within {_LOOKUP_LIMIT_S:.0f} s")
+
+
+def reverse_lookup_s(address: str, limit_s: float) -> float | None:
+    """How long it takes to learn the name behind an IPv4 address as c10d's sockets do, which see it
+    as an IPv6 one; None if that is more than `limit_s`."""
+
+    def ask() -> float:
+        began = time.monotonic()
+        with contextlib.suppress(OSError):  # an address without a name is an answer, too
+            socket.getnameinfo((f"::ffff:{address}", 0, 0, 0), 0)
+        return time.monotonic() - began
+
+    return _within(limit_s, ask)
+
+
+def _within(limit_s: float, ask: Callable[[], Answer]) -> Answer | None:
+    """The answer of a call that may block for long; None after the limit."""
+    answer: list[Answer] = []
+    thread = threading.Thread(target=lambda: answer.append(ask()), daemon=True)
     thread.start()
-    thread.join(_LOOKUP_LIMIT_S)
-    return answer[0] if answer else (None, f"no answer within {_LOOKUP_LIMIT_S:.0f} s")
+    thread.join(limit_s)
+    return answer[0] if answer else None
 
 
 def is_local(address: str) -> bool:

@@ -6,14 +6,26 @@ import ipaddress
 import os
 import socket
 
-from torchcomms.doctor.network import ANYWHERE, Interface, interfaces, is_local, resolve, route
+from torchcomms.doctor.network import (
+    ANYWHERE,
+    Interface,
+    interfaces,
+    is_local,
+    resolve,
+    reverse_lookup_s,
+    route,
+)
 from torchcomms.doctor.report import Section, facts
+
+SLOW_S = 0.5
+PATIENCE_S = 3.0
 
 
 def look() -> Section:
     """The addresses that others get to see, and the one that this rank goes to first."""
     section = Section("rendezvous", "Rendezvous")
     _host_name(section)
+    _name_server(section)
     master = _master(section)
     chosen = _chosen(section, interfaces())
     if chosen is not None:
@@ -57,6 +69,20 @@ def _host_name(section: Section) -> None:
             "torch.distributed's own gloo needs that",
             "correct /etc/hosts",
         )
+
+
+def _name_server(section: Section) -> None:
+    """Asks for the name behind an address as torch's stores do, which block until it is known."""
+    took_s = reverse_lookup_s("127.0.0.1", PATIENCE_S)
+    if took_s is not None and took_s < SLOW_S:
+        return
+    waited = f"no answer within {PATIENCE_S:g} s" if took_s is None else f"it took {took_s:.1f} s"
+    section.warn(
+        "name server",
+        f"the name behind 127.0.0.1: {waited}; torch's stores ask that at every connection, so "
+        "that each start-up waits",
+        "correct /etc/resolv.conf, or set RES_OPTIONS='timeout:1 attempts:1' for the job",
+    )
 
 
 def _chosen(section: Section, found: list[Interface]) -> tuple[str | None, str] | None:
