@@ -1,10 +1,6 @@
 #include "transport/endpoint.hpp"
 
-#include <sys/random.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 
 #include <torchcomms/base/error.hpp>
 
@@ -17,12 +13,6 @@ namespace {
 constexpr uint32_t kMagic = 0x50454354;  // "TCEP"
 constexpr uint16_t kVersion = 1;
 constexpr uint8_t kMaxAddresses = 32;
-
-void fill_random(void* into, size_t size) {
-  const auto got = ::getrandom(into, size, 0);
-  if (got != static_cast<ssize_t>(size))
-    throw CommError(Errc::kSystem, std::string("getrandom: ") + std::strerror(errno));
-}
 
 // FNV-1a [Fowler, Noll, Vo; RFC 9923] over secret and text: tells another job's endpoint or a
 // damaged one from ours.
@@ -41,24 +31,6 @@ std::string link_of(const char* path) {
 }
 
 }  // namespace
-
-Secret random_secret() {
-  Secret secret;
-  fill_random(secret.data(), secret.size());
-  return secret;
-}
-
-uint64_t random_number() {
-  uint64_t number;
-  fill_random(&number, sizeof number);
-  return number;
-}
-
-bool equal(const Secret& a, const Secret& b) noexcept {
-  std::byte difference{0};
-  for (size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
-  return difference == std::byte{0};
-}
 
 std::string serialize(const Endpoint& endpoint, const Secret& job) {
   if (endpoint.addresses.size() > kMaxAddresses)

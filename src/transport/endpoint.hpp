@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -9,17 +8,14 @@
 
 #include <torchcomms/base/export.hpp>
 
+#include "base/secret.hpp"
+
 namespace torch::comms::transport {
 
-// Known to the ranks of a job and nobody else. It keeps strangers and other jobs out; it is no
-// defence against somebody who reads the network.
-using Secret = std::array<std::byte, 16>;
-
-// From the kernel's random numbers. Throws CommError(kSystem).
-TC_API Secret random_secret();
-TC_API uint64_t random_number();
-// Takes as long for equal secrets as for different ones.
-bool equal(const Secret& a, const Secret& b) noexcept;
+using base::equal;
+using base::random_number;
+using base::random_secret;
+using base::Secret;
 
 // What one rank publishes so that others can reach it: plain data.
 struct Endpoint {

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "transport/tcp/socket.hpp"
+#include "base/socket.hpp"
 
 namespace torch::comms::transport::tcp {
 namespace {
@@ -36,16 +36,16 @@ void Connecting::try_next(std::string why) {
     const auto& text = peer_.addresses[next_];
     next_ = (next_ + 1) % peer_.addresses.size();
     ++tries_;
-    const auto address = parse_address(text);
+    const auto address = base::parse_address(text);
     if (!address) {
       why = "'" + text + "' is no address";
       continue;
     }
     hello_.attempt = random_number();
     for (unsigned lane = 0; lane < hello_.lanes; ++lane) {
-      auto socket = begin_connect(*address);
+      auto socket = base::begin_connect(*address);
       if (!socket) break;
-      tune(socket.get(), kPatience);
+      base::tune(socket.get(), kPatience);
       poller_.add(socket.get(), EPOLLOUT, *this);
       sockets_.push_back({std::move(socket)});
     }
@@ -71,7 +71,7 @@ void Connecting::on_ready(int descriptor, uint32_t) {
   if (found == sockets_.end()) return;
   const auto address =
       peer_.addresses[(next_ + peer_.addresses.size() - 1) % peer_.addresses.size()];
-  if (const int error = connect_result(descriptor); error != 0)
+  if (const int error = base::connect_result(descriptor); error != 0)
     return try_next(address + ": " + std::strerror(error));
   if (!found->greeted) {
     if (!greet(*found, static_cast<unsigned>(found - sockets_.begin())))

@@ -8,13 +8,13 @@
 #include <deque>
 #include <unordered_map>
 
+#include "base/interfaces.hpp"
 #include "base/log.hpp"
+#include "base/socket.hpp"
 #include "transport/framed_transport.hpp"
 #include "transport/tcp/channel.hpp"
 #include "transport/tcp/connecting.hpp"
 #include "transport/tcp/handshake.hpp"
-#include "transport/tcp/interfaces.hpp"
-#include "transport/tcp/socket.hpp"
 
 namespace torch::comms::transport::tcp {
 namespace {
@@ -41,15 +41,15 @@ struct Arriving {
 
 class TcpTransport final : public FramedTransport, private Poller::Client {
  public:
-  TcpTransport(const TcpOptions& options, Choice choice)
+  TcpTransport(const TcpOptions& options, base::AddressChoice choice)
       : FramedTransport(options, {"tcp", options.rank, random_number(), host_identity(), {}}),
         tcp_(options),
         reason_(std::move(choice.reason)) {
     uint16_t port = options.port;
-    listener_ = listen_anywhere(port);
+    listener_ = base::listen_anywhere(port);
     poller_.add(listener_.get(), EPOLLIN, *this);
     for (const auto& address : choice.addresses)
-      endpoint_.addresses.push_back(address_text(address, port));
+      endpoint_.addresses.push_back(base::address_text(address, port));
   }
   ~TcpTransport() override { close_peers(); }
 
@@ -112,7 +112,7 @@ bool TcpTransport::progress_connections() noexcept {
 }
 
 void TcpTransport::open_channel(int peer, std::vector<base::FileDescriptor> sockets) {
-  for (const auto& socket : sockets) tune(socket.get(), tcp_.silence);
+  for (const auto& socket : sockets) base::tune(socket.get(), tcp_.silence);
   open(peer, std::make_unique<TcpChannel>(std::move(sockets), tcp_.chunk_bytes, poller_));
 }
 
@@ -181,7 +181,7 @@ void TcpTransport::admit(Guest guest) {
 
 std::unique_ptr<Transport> make_tcp_transport(TcpOptions options) {
   options = with_defaults(std::move(options));
-  auto choice = choose_addresses(base::interface_addresses(), options.interface);
+  auto choice = base::choose_addresses(base::interface_addresses(), options.interface);
   return std::make_unique<TcpTransport>(options, std::move(choice));
 }
 

@@ -2,10 +2,10 @@
 
 #include <random>
 
+#include "base/socket.hpp"
 #include "transport/tcp/connecting.hpp"
 #include "transport/tcp/handshake.hpp"
 #include "transport/tcp/lane.hpp"
-#include "transport/tcp/socket.hpp"
 #include "transport/tcp/tcp_transport.hpp"
 #include "transport/world.hpp"
 
@@ -23,7 +23,7 @@ std::unique_ptr<Transport> rank_of_two(int rank, const Secret& job) {
 
 // Blocking: a test's stranger.
 base::FileDescriptor visit(const Endpoint& endpoint) {
-  const auto address = tcp::parse_address(endpoint.addresses.front());
+  const auto address = base::parse_address(endpoint.addresses.front());
   base::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   EXPECT_EQ(::connect(socket.get(), address->get(), address->size), 0);
   return socket;
@@ -103,7 +103,7 @@ TEST(TcpStrangers, ARankWhoseProcessListensNoMoreIsFailedWithItsAddress) {
 TEST(TcpConnecting, FramesThatComeBeforeTheLastWelcomeWait) {
   tcp::Poller poller;
   uint16_t port = 0;
-  const auto listener = tcp::listen_anywhere(port);
+  const auto listener = base::listen_anywhere(port);
   tcp::Hello hello;
   hello.lanes = 2;
   tcp::Connecting connecting({"tcp", 1, 0, "", {"127.0.0.1:" + std::to_string(port)}}, hello,

@@ -7,9 +7,11 @@
 #include <optional>
 #include <string>
 
+#include <torchcomms/base/export.hpp>
+
 #include "base/handles.hpp"
 
-namespace torch::comms::transport::tcp {
+namespace torch::comms::base {
 
 struct SocketAddress {
   sockaddr_storage storage{};
@@ -18,19 +20,19 @@ struct SocketAddress {
 };
 
 // "10.0.0.1:4711", "[fe80::1%eth0]:4711" and back; numbers only, no names. Nothing for other text.
-std::string address_text(const std::string& address, uint16_t port);
-std::optional<SocketAddress> parse_address(const std::string& text);
+TC_API std::string address_text(const std::string& address, uint16_t port);
+TC_API std::optional<SocketAddress> parse_address(const std::string& text);
 
 // One socket for IPv4 and IPv6 on all interfaces, or for IPv4 alone where there is no IPv6; `port`
 // 0 takes a free one, and says which. Throws CommError(kResourceExhausted, kSystem).
-base::FileDescriptor listen_anywhere(uint16_t& port);
+TC_API FileDescriptor listen_anywhere(uint16_t& port);
 
 // Begins to connect; the socket becomes writable at the end. Empty, and errno, where it cannot.
-base::FileDescriptor begin_connect(const SocketAddress& address) noexcept;
+TC_API FileDescriptor begin_connect(const SocketAddress& address) noexcept;
 // 0 or the errno of a connection that has begun.
-int connect_result(int socket) noexcept;
+TC_API int connect_result(int socket) noexcept;
 
 // No waiting for more to send; a silent peer is noticed after `patience`.
-void tune(int socket, std::chrono::milliseconds patience) noexcept;
+TC_API void tune(int socket, std::chrono::milliseconds patience) noexcept;
 
-}  // namespace torch::comms::transport::tcp
+}  // namespace torch::comms::base

@@ -1,12 +1,12 @@
-#include "transport/tcp/interfaces.hpp"
+#include "base/interfaces.hpp"
 
 #include <gtest/gtest.h>
 
 #include <torchcomms/base/error.hpp>
 
-#include "transport/tcp/socket.hpp"
+#include "base/socket.hpp"
 
-namespace torch::comms::transport::tcp {
+namespace torch::comms::base {
 namespace {
 
 const std::vector<InterfaceAddress> kAll{
@@ -50,4 +50,4 @@ TEST(Addresses, AreReadAsTheyAreWritten) {
 }
 
 }  // namespace
-}  // namespace torch::comms::transport::tcp
+}  // namespace torch::comms::base

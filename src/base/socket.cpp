@@ -1,4 +1,4 @@
-#include "transport/tcp/socket.hpp"
+#include "base/socket.hpp"
 
 #include <arpa/inet.h>
 #include <net/if.h>
@@ -12,11 +12,11 @@
 
 #include <torchcomms/base/error.hpp>
 
-namespace torch::comms::transport::tcp {
+namespace torch::comms::base {
 namespace {
 
-base::FileDescriptor open_socket(int family) noexcept {
-  return base::FileDescriptor(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+FileDescriptor open_socket(int family) noexcept {
+  return FileDescriptor(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
 void set(int socket, int level, int name, int value) noexcept {
@@ -82,7 +82,7 @@ std::optional<SocketAddress> parse_address(const std::string& text) {
   return made;
 }
 
-base::FileDescriptor listen_anywhere(uint16_t& port) {
+FileDescriptor listen_anywhere(uint16_t& port) {
   for (const int family : {AF_INET6, AF_INET}) {
     auto socket = open_socket(family);
     if (!socket) continue;
@@ -99,7 +99,7 @@ base::FileDescriptor listen_anywhere(uint16_t& port) {
       "cannot listen on TCP port " + std::to_string(port) + ": " + std::strerror(errno));
 }
 
-base::FileDescriptor begin_connect(const SocketAddress& address) noexcept {
+FileDescriptor begin_connect(const SocketAddress& address) noexcept {
   auto socket = open_socket(address.storage.ss_family);
   if (!socket) return socket;
   if (::connect(socket.get(), address.get(), address.size) == 0 || errno == EINPROGRESS)
@@ -125,4 +125,4 @@ void tune(int socket, std::chrono::milliseconds patience) noexcept {
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, wait);
 }
 
-}  // namespace torch::comms::transport::tcp
+}  // namespace torch::comms::base

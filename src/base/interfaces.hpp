@@ -8,12 +8,10 @@
 
 #include "base/host.hpp"
 
-namespace torch::comms::transport::tcp {
-
-using base::InterfaceAddress;
+namespace torch::comms::base {
 
 // Addresses that peers are to try, best first, and why these.
-struct Choice {
+struct AddressChoice {
   std::vector<std::string> addresses;
   std::string reason;  // "eth0: first interface that is up and not loopback"
 };
@@ -21,6 +19,7 @@ struct Choice {
 // `wanted` is an interface's name, an address, or "" for: whatever is up, not loopback, not the
 // bridge of containers, not link-local, IPv4 before IPv6; loopback if there is nothing else. Pure.
 // Throws CommError(kInvalidArgument) naming what there is, if nothing is as wanted.
-TC_API Choice choose_addresses(const std::vector<InterfaceAddress>& all, std::string_view wanted);
+TC_API AddressChoice choose_addresses(const std::vector<InterfaceAddress>& all,
+                                      std::string_view wanted);
 
-}  // namespace torch::comms::transport::tcp
+}  // namespace torch::comms::base

@@ -1,8 +1,8 @@
-#include "transport/tcp/interfaces.hpp"
+#include "base/interfaces.hpp"
 
 #include <torchcomms/base/error.hpp>
 
-namespace torch::comms::transport::tcp {
+namespace torch::comms::base {
 namespace {
 
 constexpr size_t kMaxAddresses = 8;
@@ -29,8 +29,8 @@ std::string listed(const std::vector<InterfaceAddress>& all) {
 
 }  // namespace
 
-Choice choose_addresses(const std::vector<InterfaceAddress>& all, std::string_view wanted) {
-  Choice choice;
+AddressChoice choose_addresses(const std::vector<InterfaceAddress>& all, std::string_view wanted) {
+  AddressChoice choice;
   if (!wanted.empty()) {
     for (const auto& a : all)
       if (a.interface == wanted || a.address == wanted) choice.addresses.push_back(a.address);
@@ -56,4 +56,4 @@ Choice choose_addresses(const std::vector<InterfaceAddress>& all, std::string_vi
   return choice;
 }
 
-}  // namespace torch::comms::transport::tcp
+}  // namespace torch::comms::base
