@@ -1,0 +1,48 @@
+#include "bootstrap/exchange/dial.hpp"
+
+#include <cerrno>
+#include <chrono>
+#include <sstream>
+
+#include "base/socket.hpp"
+
+namespace torch::comms::bootstrap {
+
+Dial::Dial(std::string_view contact) : contact_(contact) {
+  std::istringstream words(contact_);
+  for (std::string word; words >> word;) addresses_.push_back(word);
+  try_next();
+}
+
+void Dial::try_next() {
+  for (state_ = State::kLost; next_ < addresses_.size();) {
+    const auto address = base::parse_address(addresses_[next_++]);
+    if (!address) {
+      refused_ = false;
+      continue;
+    }
+    socket_ = base::begin_connect(*address);
+    if (socket_) {
+      state_ = State::kConnecting;
+      return;
+    }
+    refused_ = refused_ && errno == ECONNREFUSED;
+  }
+  if (addresses_.empty()) refused_ = false;
+}
+
+Dial::State Dial::on_ready() {
+  if (state_ != State::kConnecting) return state_;
+  const int error = base::connect_result(socket_.get());
+  if (error == 0) {
+    // A host that vanishes sends nothing: without this its peers would wait for their whole limit.
+    base::tune(socket_.get(), std::chrono::seconds(10));
+    return state_ = State::kConnected;
+  }
+  refused_ = refused_ && error == ECONNREFUSED;
+  socket_ = {};
+  try_next();
+  return state_;
+}
+
+}  // namespace torch::comms::bootstrap

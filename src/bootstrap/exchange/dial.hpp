@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/handles.hpp"
+
+namespace torch::comms::bootstrap {
+
+// A connection to a rank in the making: its contact's addresses, one after the other. Nothing here
+// blocks.
+class Dial {
+ public:
+  // "10.0.0.1:4711 [2001:db8::1]:4711"
+  explicit Dial(std::string_view contact);
+
+  enum class State : uint8_t { kConnecting, kConnected, kLost };
+  State state() const noexcept { return state_; }
+  // Once it is lost: nobody listens at any of the addresses.
+  bool refused() const noexcept { return refused_; }
+  const std::string& contact() const noexcept { return contact_; }
+  int socket() const noexcept { return socket_.get(); }
+
+  // The socket became writable, or broke, while connecting.
+  State on_ready();
+  base::FileDescriptor take() noexcept { return std::move(socket_); }
+
+ private:
+  void try_next();
+
+  std::string contact_;
+  std::vector<std::string> addresses_;
+  size_t next_ = 0;
+  base::FileDescriptor socket_;
+  State state_ = State::kLost;
+  bool refused_ = true;
+};
+
+}  // namespace torch::comms::bootstrap

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torchcomms/base/export.hpp>
+
+#include "base/secret.hpp"
+#include "bootstrap/exchange/exchange.hpp"
+#include "bootstrap/exchange/reception.hpp"
+#include "bootstrap/kv.hpp"
+#include "bootstrap/limit.hpp"
+
+namespace torch::comms::bootstrap {
+
+// One rank that wants to know what all ranks have to say.
+struct Participant {
+  std::string scope;  // every key starts with it; equal on all ranks, used once
+  std::string name;   // of the communicator: for error texts
+  int rank = 0;
+  int size = 1;
+  std::string blob;   // for the others: at most kMaxBlobBytes
+  Limit limit;        // for the texts
+  Deadline deadline;  // when to give up: the limit, counted from where the caller wants
+  std::optional<base::Secret> secret = {};  // of the job; none: rank 0 makes one, the store tells
+  std::string interface = {};               // to be reached at: see choose_addresses()
+  Pace pace = {};                           // its limit is not used
+  Reception::Rules rules = {};
+};
+
+struct Exchanged {
+  std::vector<std::string> blobs;  // by rank
+  base::Secret secret = {};
+  // What it took, of this rank: store operations, frames sent, connections dropped ("" if none).
+  int store_operations = 0, frames = 0;
+  std::string dropped;
+};
+
+// Everybody's blob, on every rank: the Exchange over TCP, on the caller's thread. O(1) messages a
+// rank at the store, O(log size) between ranks. Returns when no other rank needs this one; others
+// may still be exchanging, or fail. The keys below `scope` stay, as long as the store does.
+//
+// It listens on a port of its own while it runs. Whatever else connects there (port scans, another
+// job, garbage, silence) is dropped and counted, and cannot keep the ranks from meeting.
+//
+// Throws CommError naming the phase, the address, the missing ranks and how to raise the limit:
+// - kInvalidArgument: a rank, size or blob that cannot be;
+// - kTimeout: the limit passed;
+// - kPeerFailed: a rank ended or failed while others needed it: all that still need it, directly or
+//   not, raise this and name it; or the store is gone;
+// - kMismatch: a rank is here twice;
+// - kResourceExhausted, kSystem: no port, no descriptors.
+TC_API Exchanged exchange(KeyValue& store, const Participant& self);
+
+}  // namespace torch::comms::bootstrap
