@@ -151,6 +151,11 @@ void Exchange::probe(Moment now, Actions& out) {
 
 void Exchange::on_probed(int peer, bool alive, Actions& out) {
   if (phase_ != Phase::kServing || alive) return;
+  // It may have asked, and been served, and gone for good, while the probe was on its way.
+  bool needed = false;
+  for (int round = 0; round < rounds_.number(); ++round)
+    needed |= rounds_.client(round) == peer && ((served_ | answering_) & bit(round)) == 0;
+  if (!needed) return;
   fail({Errc::kPeerFailed, peer,
         rank_text(peer) +
             " does not listen any more where it had: its process has ended before it knew all"},

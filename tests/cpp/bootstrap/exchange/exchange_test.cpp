@@ -221,6 +221,21 @@ TEST_F(OneRank, WhoKnowsAllLooksAfterThoseWhoDoNotAsk) {
   EXPECT_EQ(machine.failure().peer, 0);
 }
 
+TEST_F(OneRank, ALateProbeOfAClientThatWasServedAndWentIsNoDeath) {
+  ask_first();
+  machine.on_answer(now, out);
+  machine.on_connected();
+  machine.on_answer(now, out);
+  out.clear();
+  machine.on_time(now + pace.probing, out);
+  EXPECT_EQ(kinds(), (Kinds{Kind::kProbe, Kind::kProbe}));
+  machine.on_ask(0, 10, 77, out);
+  machine.on_served(0, out);
+  EXPECT_EQ(kinds(), Kinds{Kind::kAnswer});
+  machine.on_probed(0, false, out);
+  EXPECT_EQ(machine.phase(), Phase::kServing);
+}
+
 TEST_F(OneRank, EventsAfterTheEndAreHarmless) {
   ask_first();
   machine.on_store_lost("the store is gone", out);

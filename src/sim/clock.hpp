@@ -1,0 +1,65 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+// Time in a simulation, and what happens in it.
+namespace torch::comms::sim {
+
+// Picoseconds since the start: fine enough for a byte at 1 TB/s, and enough for 100 days.
+using Ticks = int64_t;
+inline constexpr Ticks kPerMicrosecond = 1'000'000;
+
+inline Ticks from_us(double us) noexcept { return std::llround(us * kPerMicrosecond); }
+inline double to_us(Ticks ticks) noexcept { return static_cast<double>(ticks) / kPerMicrosecond; }
+
+// What is still to happen, in the order of its time; of equal times, in the order it was added. So
+// a run depends on its inputs alone.
+template <class Event>
+class EventQueue {
+ public:
+  void add(Ticks at, Event event) {
+    heap_.push_back({at, next_++, std::move(event)});
+    std::push_heap(heap_.begin(), heap_.end(), later);
+    peak_ = std::max(peak_, heap_.size());
+  }
+  bool empty() const noexcept { return heap_.empty(); }
+  // Removes what is next, and makes its time the present.
+  Event take() {
+    std::pop_heap(heap_.begin(), heap_.end(), later);
+    now_ = heap_.back().at;
+    Event event = std::move(heap_.back().event);
+    heap_.pop_back();
+    ++taken_;
+    return event;
+  }
+  Ticks now() const noexcept { return now_; }
+  int64_t taken() const noexcept { return taken_; }
+  // The most that was ever waiting, in bytes.
+  size_t peak_bytes() const noexcept { return peak_ * sizeof(Entry); }
+
+ private:
+  struct Entry {
+    Ticks at;
+    uint64_t number;
+    Event event;
+  };
+  static bool later(const Entry& a, const Entry& b) noexcept {
+    return a.at != b.at ? a.at > b.at : a.number > b.number;
+  }
+  std::vector<Entry> heap_;
+  uint64_t next_ = 0;
+  int64_t taken_ = 0;
+  size_t peak_ = 0;
+  Ticks now_ = 0;
+};
+
+// Called now and then in long runs; may throw to end them.
+using Pulse = std::function<void()>;
+
+}  // namespace torch::comms::sim

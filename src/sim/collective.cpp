@@ -1,0 +1,315 @@
+#include "sim/collective.hpp"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms::sim {
+namespace {
+
+using schedule::Action;
+using schedule::Problem;
+using schedule::Step;
+using schedule::Verb;
+
+constexpr int kSampled = 256;        // steps of other ranks, where one stands for all
+constexpr int64_t kPulse = 1 << 16;  // steps between two calls of the pulse
+
+Problem problem_of(const CollectiveRun& run, int rank) {
+  auto options = run.options;
+  options.local_size = run.network.local_size;
+  const int64_t count = (run.bytes + run.element_bytes - 1) / run.element_bytes;
+  const auto operation = run.algorithm->operation;
+  using enum schedule::Operation;
+  switch (operation) {
+    case kAllToAll: {
+      const auto blocks = schedule::Blocks::equal(count, run.ranks);
+      return schedule::exchange_problem(rank, blocks, blocks, options);
+    }
+    case kGather:
+    case kScatter:
+    case kAllGather:
+    case kReduceScatter:
+      return schedule::block_problem(operation, rank, schedule::Blocks::equal(count, run.ranks),
+                                     run.root, options);
+    case kBarrier:
+      return schedule::vector_problem(operation, rank, run.ranks, 0, 0, options);
+    default:
+      return schedule::vector_problem(operation, rank, run.ranks, count, run.root, options);
+  }
+}
+
+// The messages of one step of one rank: all that goes to one peer is one.
+class Messages {
+ public:
+  explicit Messages(int ranks) : at_(static_cast<size_t>(ranks)), seen_(at_.size()) {}
+
+  struct Sent {
+    int to;
+    int64_t count;
+  };
+  void read(const Step& step) {
+    ++stamp_;
+    sent_.clear();
+    sources_ = 0;
+    computed_ = 0;
+    for (const Action& action : step.transfers()) {
+      const auto peer = static_cast<size_t>(action.peer);
+      if (action.verb == Verb::kSend || action.verb == Verb::kSignal) {
+        if (at_[peer].stamp != stamp_) {
+          at_[peer] = {stamp_, sent_.size()};
+          sent_.push_back({action.peer, 0});
+        }
+        sent_[at_[peer].index].count += action.from.count;
+      } else {
+        if (seen_[peer] != stamp_) ++sources_;
+        seen_[peer] = stamp_;
+        if (action.verb == Verb::kReceiveReduce) computed_ += action.into.count;
+      }
+    }
+    for (const Action& action : step.local()) computed_ += action.into.count;
+  }
+  const std::vector<Sent>& sent() const { return sent_; }
+  int sources() const { return sources_; }
+  int64_t computed() const { return computed_; }  // elements added or copied
+
+ private:
+  struct Place {
+    uint64_t stamp = 0;
+    size_t index = 0;
+  };
+  std::vector<Place> at_;
+  std::vector<uint64_t> seen_;
+  std::vector<Sent> sent_;
+  uint64_t stamp_ = 0;
+  int sources_ = 0;
+  int64_t computed_ = 0;
+};
+
+// Whether ranks that `period` stands for do what rank 0 does, further around: steps drawn at
+// random. False where they do not, as when blocks differ by an element.
+bool stands_for_all(const CollectiveRun& run, int64_t steps, Messages& messages) {
+  std::mt19937 random(12345);
+  const auto read = [&](int rank, int64_t t) {
+    Step step;
+    run.algorithm->step(problem_of(run, rank), t, step);
+    messages.read(step);
+    std::map<int, int64_t> by_distance;
+    for (const auto& sent : messages.sent())
+      by_distance[(sent.to - rank + run.ranks) % run.ranks] = sent.count;
+    return std::tuple(by_distance, messages.sources(), messages.computed());
+  };
+  for (int i = 0; i < kSampled; ++i) {
+    const int rank = static_cast<int>(random() % static_cast<unsigned>(run.ranks));
+    const auto t = static_cast<int64_t>(random() % static_cast<uint64_t>(steps));
+    if (read(rank, t) != read(0, t)) return false;
+    // A step that names every rank is as good as many.
+    if (messages.sent().size() > 1000) i += 31;
+  }
+  return true;
+}
+
+struct Arrival {
+  int rank;  // where it arrives, or whose step begins
+  int from;  // -1: a step begins
+  int64_t step;
+  int64_t bytes;
+  Fabric::Way way;
+};
+
+class Run {
+ public:
+  Run(const CollectiveRun& run, const Pulse& pulse);
+  CollectiveResult result();
+
+ private:
+  struct Early {
+    int64_t step;
+    Ticks there;
+    Fabric::Way way;
+  };
+  struct Rank {
+    int64_t step = 0;
+    Ticks processor = 0;  // busy until then
+    Ticks moved = 0;      // the transfers of the step are done so far
+    int64_t computed = 0;
+    int awaited = 0;
+    bool in_step = false;
+    int64_t messages = 0, bytes = 0;
+    std::vector<Early> early = {};
+  };
+  int choose_enumerated();
+  void begin(int rank, Ticks at);
+  void send(int rank, const Messages::Sent& sent);
+  void receive(const Arrival& message);
+  void take(Rank& self, Ticks there, Ticks overhead);
+  void end(int rank);
+  void beat() {
+    if (pulse_ && ++beats_ % kPulse == 0) pulse_();
+  }
+
+  const CollectiveRun& run_;
+  const Pulse& pulse_;
+  Problem problem_;
+  int64_t steps_;
+  Messages messages_;
+  int sampled_ = 0;
+  int enumerated_;
+  Fabric fabric_;
+  std::vector<Rank> ranks_;
+  EventQueue<Arrival> queue_;
+  Step step_;
+  Ticks last_ = 0, first_ = -1;
+  int64_t beats_ = 0, drops_ = 0;
+};
+
+Run::Run(const CollectiveRun& run, const Pulse& pulse)
+    : run_(run),
+      pulse_(pulse),
+      problem_(problem_of(run, 0)),
+      steps_(run.ranks > 1 ? run.algorithm->steps(problem_) : 0),
+      messages_(run.ranks),
+      enumerated_(choose_enumerated()),
+      fabric_(run.network, enumerated_),
+      ranks_(static_cast<size_t>(enumerated_)) {}
+
+int Run::choose_enumerated() {
+  const int period = run_.network.period();
+  const bool repeats = run_.algorithm->rotates && !run_.faults.any() && run_.ranks > period &&
+                       run_.ranks % period == 0;
+  int enumerated = run_.ranks;
+  if (repeats && stands_for_all(run_, steps_, messages_)) {
+    enumerated = period;
+    sampled_ = kSampled;
+  }
+  if (steps_ > 0 && enumerated > run_.most_steps / steps_)
+    throw std::invalid_argument(
+        std::string(run_.algorithm->name) + ": " + std::to_string(run_.ranks) + " ranks take " +
+        std::to_string(steps_) + " steps each, and all " + std::to_string(enumerated) +
+        " that differ must run: over the " + std::to_string(run_.most_steps) +
+        " steps of a run; take fewer ranks");
+  return enumerated;
+}
+
+void Run::begin(int rank, Ticks at) {
+  auto& self = ranks_[static_cast<size_t>(rank)];
+  Problem problem = problem_of(run_, rank);
+  for (;; ++self.step) {
+    if (self.step == steps_) {
+      last_ = std::max(last_, at);
+      if (first_ < 0 || at < first_) first_ = at;
+      return;
+    }
+    beat();
+    run_.algorithm->step(problem, self.step, step_);
+    if (!step_.transfers().empty() || !step_.local().empty()) break;
+  }
+  messages_.read(step_);
+  self.in_step = true;
+  self.processor = std::max(self.processor, at);
+  self.moved = at;
+  self.awaited = messages_.sources();
+  self.computed = messages_.computed();
+  for (const auto& sent : messages_.sent()) send(rank, sent);
+  std::erase_if(self.early, [&](const Early& early) {
+    if (early.step != self.step) return false;
+    take(self, early.there, fabric_.overhead(early.way));
+    return true;
+  });
+  if (self.awaited == 0) end(rank);
+}
+
+void Run::send(int rank, const Messages::Sent& sent) {
+  auto& self = ranks_[static_cast<size_t>(rank)];
+  const auto way = fabric_.way(rank, sent.to);
+  const int64_t bytes = sent.count * run_.element_bytes;
+  self.processor += fabric_.overhead(way);
+  const auto departure = fabric_.depart(rank, way, bytes, self.processor);
+  self.moved = std::max({self.moved, departure.released, self.processor});
+  Ticks late = 0;
+  if (run_.faults.any()) {
+    late = run_.faults.lateness(rank, sent.to, static_cast<uint64_t>(self.step));
+    if (late > 0) ++drops_;
+  }
+  ++self.messages;
+  self.bytes += bytes;
+  queue_.add(departure.at_peer + late, {sent.to % enumerated_, rank, self.step, bytes, way});
+}
+
+void Run::receive(const Arrival& message) {
+  auto& self = ranks_[static_cast<size_t>(message.rank)];
+  const Ticks there = fabric_.arrive(message.rank, message.way, message.bytes, queue_.now());
+  if (!self.in_step || self.step != message.step) {
+    self.early.push_back({message.step, there, message.way});
+    return;
+  }
+  take(self, there, fabric_.overhead(message.way));
+  if (self.awaited == 0) end(message.rank);
+}
+
+void Run::take(Rank& self, Ticks there, Ticks overhead) {
+  self.processor = std::max(self.processor, there) + overhead;
+  self.moved = std::max(self.moved, self.processor);
+  --self.awaited;
+}
+
+void Run::end(int rank) {
+  auto& self = ranks_[static_cast<size_t>(rank)];
+  self.in_step = false;
+  ++self.step;
+  const Ticks at = self.moved + std::llround(static_cast<double>(self.computed) *
+                                             run_.element_bytes * run_.network.compute_ns * 1e3);
+  self.processor = std::max(self.processor, at);
+  queue_.add(at, {rank, -1, self.step, 0, {}});
+}
+
+CollectiveResult Run::result() {
+  for (int rank = 0; rank < enumerated_; ++rank) queue_.add(0, {rank, -1, 0, 0, {}});
+  while (!queue_.empty()) {
+    const Arrival next = queue_.take();
+    if (next.from < 0)
+      begin(next.rank, queue_.now());
+    else
+      receive(next);
+  }
+  CollectiveResult result;
+  size_t bytes = fabric_.bytes() + queue_.peak_bytes() + sizeof(Rank) * ranks_.capacity();
+  for (const auto& rank : ranks_) {
+    TC_CHECK(rank.step == steps_);  // else the schedule waits for what nobody sends
+    result.messages.max = std::max(result.messages.max, rank.messages);
+    result.bytes_sent.max = std::max(result.bytes_sent.max, rank.bytes);
+    result.messages.mean += static_cast<double>(rank.messages) / enumerated_;
+    result.bytes_sent.mean += static_cast<double>(rank.bytes) / enumerated_;
+    bytes += rank.early.capacity() * sizeof(Early);
+  }
+  result.time_us = to_us(last_);
+  result.first_us = to_us(std::max<Ticks>(first_, 0));
+  result.steps = steps_;
+  if (run_.ranks > 1) result.cost = run_.algorithm->cost(problem_);
+  result.enumerated = enumerated_;
+  result.sampled = sampled_;
+  result.events = queue_.taken();
+  result.drops = drops_;
+  result.bytes_per_rank = static_cast<double>(bytes) / enumerated_;
+  return result;
+}
+
+}  // namespace
+
+CollectiveResult simulate(const CollectiveRun& run, const Pulse& pulse) {
+  check(run.network);
+  if (run.algorithm == nullptr) throw std::invalid_argument("no algorithm");
+  if (run.element_bytes < 1 || run.bytes < 0)
+    throw std::invalid_argument("a size in bytes is not negative");
+  const auto why_not = run.algorithm->why_not(problem_of(run, 0));
+  if (!why_not.empty())
+    throw std::invalid_argument(std::string(run.algorithm->name) + ": " + std::string(why_not));
+  return Run(run, pulse).result();
+}
+
+}  // namespace torch::comms::sim

@@ -1,0 +1,141 @@
+#include "sim/network.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+namespace torch::comms::sim {
+namespace {
+
+// The finalizer of SplitMix64 [Steele, Lea & Flood, OOPSLA 2014].
+uint64_t mixed(uint64_t x) noexcept {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+// In [0, 1).
+double draw(uint64_t seed, int from, int to, uint64_t number) noexcept {
+  uint64_t x = mixed(seed + 0x9e3779b97f4a7c15u);
+  x = mixed(x ^
+            (static_cast<uint64_t>(static_cast<uint32_t>(from)) << 32 | static_cast<uint32_t>(to)));
+  return static_cast<double>(mixed(x ^ number) >> 11) * 0x1.0p-53;
+}
+
+constexpr int kMaxRetries = 15;  // Linux' tcp_retries2
+
+}  // namespace
+
+void check(const Network& network) {
+  const auto require = [](bool right, const std::string& what) {
+    if (!right) throw std::invalid_argument(what);
+  };
+  require(network.local_size >= 1, "a host has at least one rank");
+  require(network.rails >= 0, "a host cannot have " + std::to_string(network.rails) + " rails");
+  require(network.hosts_per_leaf >= 0, "a leaf cannot have a negative number of hosts");
+  require(network.oversubscription >= 1, "an oversubscription is at least 1");
+  for (const Wire* wire : {&network.between, &network.inside})
+    require(
+        wire->latency_us >= 0 && wire->overhead_us >= 0 && wire->gap_us >= 0 && wire->byte_ns >= 0,
+        "no cost of a message is negative");
+  require(network.spine_us >= 0 && network.compute_ns >= 0, "no cost is negative");
+}
+
+Ticks Faults::lateness(int from, int to, uint64_t number, double first_retry_us) const noexcept {
+  Ticks late = 0;
+  double wait_us = first_retry_us;
+  for (int i = 0; i < kMaxRetries && drop > 0; ++i, wait_us *= 2) {
+    if (draw(seed + static_cast<uint64_t>(i), from, to, number) >= drop) break;
+    late += from_us(wait_us);
+  }
+  if (delay > 0 && draw(~seed, from, to, number) < delay) late += from_us(delay_us);
+  return late;
+}
+
+Fabric::Costs::Costs(const Wire& wire)
+    : latency(from_us(wire.latency_us)),
+      overhead(from_us(wire.overhead_us)),
+      gap(from_us(wire.gap_us)),
+      byte(wire.byte_ns * 1e3) {}
+
+Ticks Fabric::Costs::serial(int64_t bytes) const noexcept {
+  return bytes > 1 ? std::llround(static_cast<double>(bytes - 1) * byte) : 0;
+}
+
+Fabric::Fabric(const Network& network, int tracked)
+    : network_(network),
+      between_(network.between),
+      inside_(network.inside),
+      spine_(from_us(network.spine_us)),
+      share_(network.hosts_per_leaf > 0
+                 ? network.oversubscription /
+                       (network.hosts_per_leaf *
+                        (network.rails > 0 ? network.rails : network.local_size))
+                 : 0),
+      tracked_(tracked),
+      rails_(network.rails > 0 ? network.rails : network.local_size) {
+  const auto hosts = static_cast<size_t>((tracked + network.local_size - 1) / network.local_size);
+  sending_.resize(hosts * static_cast<size_t>(rails_));
+  receiving_.resize(sending_.size());
+  giving_.resize(network.local_size > 1 ? static_cast<size_t>(tracked) : 0);
+  taking_.resize(giving_.size());
+  if (network.hosts_per_leaf > 0) {
+    up_.resize(hosts / static_cast<size_t>(network.hosts_per_leaf) + 1);
+    down_.resize(up_.size());
+  }
+}
+
+Fabric::Way Fabric::way(int from, int to) const noexcept {
+  const int a = from / network_.local_size, b = to / network_.local_size;
+  if (a == b) return Way::kHost;
+  if (network_.hosts_per_leaf == 0) return Way::kLeaf;
+  return a / network_.hosts_per_leaf == b / network_.hosts_per_leaf ? Way::kLeaf : Way::kSpine;
+}
+
+size_t Fabric::host(int rank) const noexcept {
+  return static_cast<size_t>(rank % tracked_ / network_.local_size);
+}
+size_t Fabric::nic(int rank) const noexcept {
+  const int local = rank % network_.local_size;
+  return host(rank) * static_cast<size_t>(rails_) + static_cast<size_t>(local % rails_);
+}
+size_t Fabric::leaf(int rank) const noexcept {
+  return host(rank) / static_cast<size_t>(network_.hosts_per_leaf);
+}
+
+// Many links side by side: a message takes its share of their time and waits for its turn, but goes
+// no faster than its NIC.
+Ticks Fabric::shared(Ticks& free, Ticks from, Ticks serial) const noexcept {
+  const Ticks start = std::max(free, from);
+  free = start + std::llround(static_cast<double>(serial) * share_);
+  return start;
+}
+
+Fabric::Departure Fabric::depart(int from, Way way, int64_t bytes, Ticks ready) {
+  const Costs& cost = costs(way);
+  Ticks& free =
+      way == Way::kHost ? giving_[static_cast<size_t>(from % tracked_)] : sending_[nic(from)];
+  const Ticks start = std::max(ready, free), serial = cost.serial(bytes);
+  free = start + serial + cost.gap;
+  Ticks at_peer = start + cost.latency;
+  if (way == Way::kSpine) at_peer = shared(up_[leaf(from)], start, serial) + cost.latency + spine_;
+  return {start + serial, at_peer};
+}
+
+Ticks Fabric::arrive(int to, Way way, int64_t bytes, Ticks at_peer) {
+  const Costs& cost = costs(way);
+  Ticks& free =
+      way == Way::kHost ? taking_[static_cast<size_t>(to % tracked_)] : receiving_[nic(to)];
+  const Ticks serial = cost.serial(bytes);
+  if (way == Way::kSpine) at_peer = shared(down_[leaf(to)], at_peer, serial);
+  const Ticks end = std::max(at_peer, free) + serial;
+  free = end + cost.gap;
+  return end;
+}
+
+size_t Fabric::bytes() const noexcept {
+  return sizeof(Ticks) * (sending_.capacity() + receiving_.capacity() + giving_.capacity() +
+                          taking_.capacity() + up_.capacity() + down_.capacity());
+}
+
+}  // namespace torch::comms::sim
