@@ -2280,6 +2280,11 @@ class TorchComm:
         Older spelling of get_mem_allocator().
         """
 
+def _algorithms() -> list:
+    """
+    list[dict]: every collective algorithm: operation, name, summary, source, rotates.
+    """
+
 def _backend_library_variable(name: str) -> str:
     """
     The environment variable that names the library of backend `name`.
@@ -2343,6 +2348,16 @@ def _registered_backends() -> list[str]:
 def _set_backend_discovery(load_all: typing.Any) -> None:
     """
     How errors find the backends that are installed but not loaded.
+    """
+
+def _simulate_bootstrap(settings: dict) -> dict:
+    """
+    dict: the exchange of addresses at one size on the modelled network. `settings` as the fields of BootstrapRun, Network and Faults in src/sim. Raises ValueError.
+    """
+
+def _simulate_collective(operation: str, algorithm: str, settings: dict) -> dict:
+    """
+    dict: one algorithm at one size on the modelled network. `settings` as the fields of CollectiveRun, Network and Faults in src/sim. Raises ValueError.
     """
 
 def get_mem_allocator(backend: str) -> typing.Any:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 SUFFIXES = (".png", ".svg", ".pdf")
 
 # Told apart also without colour vision (Okabe and Ito 2008), and by their markers.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_MARKERS = ("o", "s", "^", "D", "v", "P")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("o", "s", "^", "D", "v", "P")
 _LINES = {"eager": "-", "async": "--", "graph": ":"}
 
 
@@ -69,10 +69,10 @@ def draw(latency: Axes, bandwidth: Axes | None, points: Sequence[Point]) -> None
         line = sorted(
             (p for p in points if (p.backend, p.mode) == (backend, mode)), key=lambda p: p.bytes
         )
-        at = backends.index(backend) % len(_COLOURS)
+        at = backends.index(backend) % len(COLOURS)
         style: dict[str, Any] = {
-            "color": _COLOURS[at],
-            "marker": _MARKERS[at],
+            "color": COLOURS[at],
+            "marker": MARKERS[at],
             "linestyle": _LINES[mode],
             "markersize": 4.5,
             "linewidth": 1.7,
@@ -81,7 +81,7 @@ def draw(latency: Axes, bandwidth: Axes | None, points: Sequence[Point]) -> None
         sizes = [p.bytes for p in line]
         latency.plot(sizes, [p.p50_us for p in line], **style)
         band = ([p.p50_us for p in line], [p.p99_us for p in line])
-        latency.fill_between(sizes, *band, color=_COLOURS[at], alpha=0.13, linewidth=0)
+        latency.fill_between(sizes, *band, color=COLOURS[at], alpha=0.13, linewidth=0)
         if bandwidth is not None:
             bandwidth.plot(sizes, [p.busbw_gbps for p in line], **style)
     _label(latency, points, f"{points[0].op}: time, median to p99", "µs")

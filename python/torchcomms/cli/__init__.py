@@ -1,6 +1,6 @@
-"""The `torchcomms` command: doctor, bench, events.
+"""The `torchcomms` command: doctor, bench, events, sim.
 
-A thin layer over `torchcomms.doctor`, `torchcomms.bench` and `torchcomms.events`. typer and rich
+A thin layer over the packages of the same names. typer and rich
 are imported by `main()` only: a program that imports torchcomms never pays for them.
 """
 

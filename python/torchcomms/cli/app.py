@@ -7,6 +7,7 @@ import typer
 from torchcomms.cli.bench import bench
 from torchcomms.cli.doctor import doctor
 from torchcomms.cli.events import events
+from torchcomms.cli.sim import EXAMPLES, sim
 
 app = typer.Typer(
     help="Tools around torchcomms: look at this machine, measure it, read what happened.",
@@ -18,6 +19,7 @@ app = typer.Typer(
 app.command()(doctor)
 app.command()(bench)
 app.command()(events)
+app.command(epilog=EXAMPLES)(sim)
 
 
 @app.callback(invoke_without_command=True)

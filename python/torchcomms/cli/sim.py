@@ -1,0 +1,233 @@
+"""`torchcomms sim`: arguments in, points out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from torchcomms.sim import Plan, Point
+
+Report = Callable[[str], None]
+
+# The words of the command line, and the fields of the model they set. GB/s become ns a byte.
+_PER_BYTE = {"bandwidth": "byte_ns", "local_bandwidth": "local_byte_ns"}
+
+EXAMPLES = """\b
+Examples:
+  torchcomms sim all_reduce --algorithm ring,two_level --ranks 1K:128K --bytes 1M --local-size 8
+  torchcomms sim barrier --ranks 1K:128K --latency-us 5
+  torchcomms sim bootstrap --ranks 1K:128K --plot bootstrap.png
+  torchcomms sim bootstrap --ranks 16K --drop 0.01 --seed 2
+  torchcomms sim bootstrap --ranks 4K --kill 1234:161"""
+
+
+def sim(
+    operation: Annotated[
+        str, typer.Argument(help="all_reduce, all_gather, barrier, ..., or bootstrap.")
+    ] = "all_reduce",
+    *,
+    algorithm: Annotated[
+        str, typer.Option(help="Comma list; all of the operation if left out.")
+    ] = "",
+    ranks: Annotated[
+        str, typer.Option(help="4096 | 1K:128K (doubling) | 1K:64K:4 | comma list.")
+    ] = "1K:16K:4",
+    sizes: Annotated[
+        str,
+        typer.Option("--bytes", help="Of the vector, or of each rank's block; as for ranks."),
+    ] = "1M",
+    local_size: Annotated[int, typer.Option(help="Ranks on a host.")] = 1,
+    rails: Annotated[int | None, typer.Option(help="NICs of a host; one a rank.")] = None,
+    hosts_per_leaf: Annotated[
+        int | None, typer.Option(help="Hosts under a leaf switch; all under one.")
+    ] = None,
+    oversubscription: Annotated[
+        float | None, typer.Option(help="Of the leaves' uplinks: 2 is half of what hosts send.")
+    ] = None,
+    latency_us: Annotated[float | None, typer.Option(help="Between hosts (2; TCP 25).")] = None,
+    overhead_us: Annotated[float | None, typer.Option(help="At either end (0.3; 5).")] = None,
+    gap_us: Annotated[float | None, typer.Option(help="Between messages (0.1; 1).")] = None,
+    bandwidth: Annotated[float | None, typer.Option(help="GB/s of a NIC (50; 1).")] = None,
+    local_latency_us: Annotated[float | None, typer.Option(help="In a host (0.4; 10).")] = None,
+    local_bandwidth: Annotated[
+        float | None, typer.Option(help="GB/s of a rank in a host (100; 5).")
+    ] = None,
+    chunk: Annotated[
+        int | None, typer.Option(help="Elements that pipelined algorithms move at a time.")
+    ] = None,
+    blob_bytes: Annotated[
+        int | None, typer.Option(help="bootstrap: what a rank tells the others (128).")
+    ] = None,
+    stagger_us: Annotated[
+        float | None, typer.Option(help="bootstrap: ranks start at random within this time.")
+    ] = None,
+    kill: Annotated[
+        str | None, typer.Option(metavar="RANK:MS", help="bootstrap: end this rank's process.")
+    ] = None,
+    drop: Annotated[
+        float | None, typer.Option(help="Part of the messages that are lost and sent again.")
+    ] = None,
+    delay: Annotated[
+        float | None, typer.Option(help="Part of the messages that come --delay-us later.")
+    ] = None,
+    delay_us: Annotated[float | None, typer.Option(help="How much later (10000).")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of what goes wrong.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw to this .png, .svg or .pdf.")] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write JSON lines here; - is stdout, no table.")
+    ] = None,
+) -> None:
+    """Simulate a collective algorithm, or the start of a job, on up to a million ranks.
+
+    Runs the very schedules and the very state machine of the library under a virtual clock and a
+    LogGP model of the network: NICs, hosts, a fat tree. Counts are exact; times are the model's.
+    The same command gives the same figures.
+    """
+    from torchcomms.bench import BenchError
+    from torchcomms.sim import BOOTSTRAP, Plan, SimError, parse_counts
+
+    given = {
+        name: value
+        for name, value in {
+            "local_size": local_size, "rails": rails, "hosts_per_leaf": hosts_per_leaf,
+            "oversubscription": oversubscription, "latency_us": latency_us,
+            "overhead_us": overhead_us, "gap_us": gap_us, "bandwidth": bandwidth,
+            "local_latency_us": local_latency_us, "local_bandwidth": local_bandwidth,
+            "chunk": chunk, "blob_bytes": blob_bytes, "stagger_us": stagger_us, "drop": drop,
+            "delay": delay, "delay_us": delay_us, "seed": seed,
+        }.items()
+        if value is not None
+    }  # fmt: skip
+    try:
+        _check_path(plot, picture=True)
+        _check_path(json_path)
+        settings = _settings(given)
+        _check_words(operation == BOOTSTRAP, settings, kill)
+        if kill is not None:
+            settings.update(_parse_kill(kill))
+        plan = Plan(
+            operation=operation,
+            algorithms=[part.strip() for part in algorithm.split(",") if part.strip()],
+            ranks=parse_counts(ranks, "ranks"),
+            bytes=parse_counts(sizes, "bytes"),
+            settings=settings,
+        )
+        points = _simulate(plan, json_path == Path("-"))
+        if not points:
+            raise SimError("nothing of this can be simulated")
+        _write(points, plot, json_path)
+    except (SimError, BenchError) as error:
+        print(f"torchcomms sim: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _settings(given: dict[str, float]) -> dict[str, float]:
+    from torchcomms.sim import SimError
+
+    settings = {}
+    for name, value in given.items():
+        if name in _PER_BYTE:
+            if value <= 0:
+                raise SimError(f"{name}: {value} GB/s is not above 0")
+            settings[_PER_BYTE[name]] = 1 / value
+        else:
+            settings[name] = value
+    for name in ("drop", "delay"):
+        if not 0 <= settings.get(name, 0) < 1:
+            raise SimError(f"{name}: {settings[name]} is not in [0, 1)")
+    if settings.get("seed", 0) < 0:
+        raise SimError(f"seed: {settings['seed']} is negative")
+    return settings
+
+
+def _check_words(bootstrap: bool, settings: dict[str, float], kill: str | None) -> None:
+    from torchcomms.sim import SimError
+
+    only_bootstrap = {"blob_bytes", "stagger_us"} & settings.keys()
+    if not bootstrap and (only_bootstrap or kill is not None):
+        word = next(iter(only_bootstrap), "kill").replace("_", "-")
+        raise SimError(f"--{word} is for bootstrap alone")
+    if bootstrap and "chunk" in settings:
+        raise SimError("--chunk is for collective operations alone")
+
+
+def _parse_kill(text: str) -> dict[str, float]:
+    from torchcomms.sim import SimError
+
+    rank, _, at_ms = text.partition(":")
+    try:
+        return {"kill": int(rank), "kill_at_us": float(at_ms) * 1e3}
+    except ValueError:
+        raise SimError(f"kill: {text!r} is not RANK:MS, for example 1234:161") from None
+
+
+def _check_path(path: Path | None, picture: bool = False) -> None:
+    """Raises now for what would fail after the simulation."""
+    from torchcomms.bench import require_matplotlib
+    from torchcomms.sim import SimError
+
+    if path is None:
+        return
+    if picture:
+        require_matplotlib(path)
+    if not path.parent.is_dir():
+        raise SimError(f"{path}: there is no folder {path.parent}")
+
+
+def _simulate(plan: Plan, lines_to_stdout: bool) -> list[Point]:
+    from torchcomms.sim import simulate
+
+    points = []
+    plan.check()
+    with _progress(sum(1 for _ in plan.cases())) as (progress, note):
+        for point in simulate(plan, progress, note):
+            points.append(point)
+            if lines_to_stdout:
+                print(point.to_json(), flush=True)
+    return points
+
+
+def _write(points: list[Point], picture: Path | None, json_path: Path | None) -> None:
+    from torchcomms.sim import plot, points_table, write_lines
+    from torchcomms.sim.result import notes
+
+    if json_path != Path("-"):
+        print(points_table(points))
+        if notes(points):
+            print(f"({notes(points)})")
+        if json_path is not None:
+            write_lines(points, json_path)
+    if picture is not None:
+        plot(points, picture)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[tuple[Report, Report]]:
+    """A bar on stderr where a person watches; elsewhere notes only."""
+    if not sys.stderr.isatty():
+        yield (lambda label: None), (lambda text: print(text, file=sys.stderr))
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("simulating", total=total)
+        begun = False
+
+        def progress(label: str) -> None:
+            nonlocal begun
+            bar.update(task, description=label, advance=1 if begun else 0)
+            begun = True
+
+        yield progress, bar.console.print

@@ -1,0 +1,82 @@
+"""What to simulate, checked before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+from torchcomms import _comms
+from torchcomms.bench.errors import BenchError
+from torchcomms.bench.sizes import parse_sizes
+
+BOOTSTRAP = "bootstrap"
+MAX_RANKS = 1_000_000  # as the exchange of the library
+
+
+class SimError(Exception):
+    """The request makes no sense. The text names the value seen and what is allowed."""
+
+
+@cache
+def algorithms() -> dict[str, list[str]]:
+    """The names of the algorithms of every collective operation."""
+    table: dict[str, list[str]] = {}
+    for row in _comms._algorithms():
+        if row["operation"] not in ("send", "receive"):
+            table.setdefault(row["operation"], []).append(row["name"])
+    return table
+
+
+def parse_counts(text: str, label: str) -> list[int]:
+    """ "1K:4K" -> [1024, 2048, 4096], as sizes of `torchcomms bench` are read. Raises SimError."""
+    try:
+        return parse_sizes(text)
+    except BenchError as error:
+        raise SimError(str(error).replace("bytes:", f"{label}:", 1)) from None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every combination of algorithm, ranks and bytes is one point.
+
+    `settings` are fields of the model by name, as `_comms._simulate_collective` takes them:
+    latency_us, overhead_us, gap_us, byte_ns (each also with local_ in front), local_size, rails,
+    hosts_per_leaf, oversubscription, spine_us, compute_ns, seed, drop, delay, ...
+    """
+
+    operation: str
+    algorithms: Sequence[str]  # empty: all of the operation; of bootstrap: none
+    ranks: Sequence[int]
+    bytes: Sequence[int] = ()
+    settings: Mapping[str, float] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raises SimError for the first thing that cannot work, naming what is allowed."""
+        known = algorithms()
+        if self.operation != BOOTSTRAP and self.operation not in known:
+            allowed = ", ".join([BOOTSTRAP, *known])
+            raise SimError(f"unknown operation {self.operation!r}; allowed: {allowed}")
+        if self.operation == BOOTSTRAP and self.algorithms:
+            raise SimError("bootstrap has one algorithm: leave --algorithm out")
+        for name in self.algorithms:
+            if name not in known[self.operation]:
+                raise SimError(
+                    f"unknown algorithm {name!r} of {self.operation}; "
+                    f"allowed: {', '.join(known[self.operation])}"
+                )
+        for count in self.ranks:
+            if count > MAX_RANKS:
+                raise SimError(f"ranks: {count} is over {MAX_RANKS}")
+
+    def cases(self) -> Iterator[tuple[str, int, int]]:
+        """Algorithm, ranks and bytes of every point."""
+        if self.operation == BOOTSTRAP:
+            for ranks in self.ranks:
+                yield "exchange", ranks, int(self.settings.get("blob_bytes", 128))
+            return
+        sizes = [0] if self.operation == "barrier" else self.bytes
+        for size in sizes:
+            for ranks in self.ranks:
+                for name in self.algorithms or algorithms()[self.operation]:
+                    yield name, ranks, size

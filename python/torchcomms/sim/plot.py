@@ -1,0 +1,57 @@
+"""Points as a picture: time and messages over the number of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchcomms._table import human_bytes
+from torchcomms.bench.plot import COLOURS, MARKERS, require_matplotlib
+from torchcomms.sim.result import Point
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def plot(points: Sequence[Point], path: Path) -> None:
+    """Draws all points into a file of the kind that the suffix says."""
+    pyplot = require_matplotlib(path)
+    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
+    _draw(axes[0], points, lambda p: p.time_us / 1e3, "time, all ranks done", "ms")
+    _draw(axes[1], points, lambda p: p.messages_max, "messages sent by a rank", "messages")
+    figure.suptitle(f"{points[0].op}, simulated")
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)
+
+
+def _draw(
+    axes: Axes, points: Sequence[Point], value: Callable[[Point], float], title: str, unit: str
+) -> None:
+    sizes = {p.bytes for p in points}
+    lines = dict.fromkeys((p.algorithm, p.bytes) for p in points)
+    for at, (algorithm, size) in enumerate(lines):
+        line = [p for p in points if (p.algorithm, p.bytes) == (algorithm, size)]
+        axes.plot(
+            [p.ranks for p in line],
+            [value(p) for p in line],
+            color=COLOURS[at % len(COLOURS)],
+            marker=MARKERS[at % len(MARKERS)],
+            label=algorithm if len(sizes) == 1 else f"{algorithm}, {human_bytes(size)}",
+            markersize=4.5,
+            linewidth=1.7,
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(lambda number, _: f"{number:,.10g}")
+    ranks = sorted({p.ranks for p in points})
+    shown = ranks[:: -(-len(ranks) // 9)]  # at most 9 labels
+    axes.set_xticks(shown, [human_bytes(count) for count in shown])
+    axes.minorticks_off()
+    axes.set_title(title, fontsize=11)
+    axes.set_xlabel("ranks")
+    axes.set_ylabel(unit)
+    axes.grid(True, which="major", color="#dddddd", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=9)

@@ -1,0 +1,117 @@
+"""One simulated point, and points as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torchcomms._table import human_bytes, table
+from torchcomms.sim.plan import BOOTSTRAP
+
+
+@dataclass(frozen=True)
+class Point:
+    """A line of the result file. All but `wall_s` and the version is the same in every run."""
+
+    op: str
+    algorithm: str
+    ranks: int
+    bytes: int  # of the vector, of every rank's block, or of what every rank tells in bootstrap
+    time_us: float  # until the last rank is done
+    messages_max: int  # sent by a rank
+    messages_mean: float
+    bytes_max: int
+    bytes_mean: float
+    enumerated: int  # ranks that ran, each standing for ranks / enumerated
+    memory_per_rank_bytes: float  # of the simulator
+    events: int
+    wall_s: float
+    details: dict[str, Any]  # what only this operation has; see docs/concepts/simulator.md
+    settings: dict[str, float]
+    torchcomms: str
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Point:
+        return Point(**json.loads(text))
+
+
+def human_time(us: float) -> str:
+    """12.3 -> "12.3 us", 4500 -> "4.5 ms", 2e6 -> "2 s"."""
+    for limit, factor, unit in ((1e3, 1, "us"), (1e6, 1e3, "ms"), (float("inf"), 1e6, "s")):
+        if us < limit:
+            return f"{us / factor:.4g} {unit}"
+    raise AssertionError("unreachable: the last unit always returns")
+
+
+def points_table(points: Sequence[Point]) -> str:
+    """One line a point."""
+    if points[0].op == BOOTSTRAP:
+        return _bootstrap_table(points)
+    headers = (
+        "op", "bytes", "ranks", "algorithm", "time", "steps", "msgs", "sent max", "sent mean",
+        "ran", "B/rank", "wall s",
+    )  # fmt: skip
+    rows = [
+        (
+            p.op, human_bytes(p.bytes), p.ranks, p.algorithm, human_time(p.time_us),
+            p.details["steps"], p.messages_max, human_bytes(p.bytes_max),
+            human_bytes(round(p.bytes_mean)), _share(p), f"{p.memory_per_rank_bytes:.0f}",
+            f"{p.wall_s:.1f}",
+        )
+        for p in points
+    ]  # fmt: skip
+    return table(headers, rows, right=(1, 2, 4, 5, 6, 7, 8, 9, 10, 11))
+
+
+def _share(point: Point) -> str:
+    """ "all", or how many ranks stand for all."""
+    return "all" if point.enumerated == point.ranks else str(point.enumerated)
+
+
+def _bootstrap_table(points: Sequence[Point]) -> str:
+    headers = (
+        "ranks", "time", "store busy", "rounds", "msgs", "sent", "store ops", "done", "failed",
+        "B/rank", "wall s",
+    )  # fmt: skip
+    rows = [
+        (
+            p.ranks, human_time(p.time_us), human_time(p.details["store_us"]), p.details["rounds"],
+            p.messages_max, human_bytes(p.bytes_max), p.details["store_requests"]["max"],
+            p.details["done"], _failed(p.details), f"{p.memory_per_rank_bytes:.0f}",
+            f"{p.wall_s:.1f}",
+        )
+        for p in points
+    ]  # fmt: skip
+    return table(headers, rows, right=range(len(headers)))
+
+
+def _failed(details: Mapping[str, Any]) -> str:
+    failed = details["failed"]
+    if failed == 0:
+        return "0"
+    if details["killed"] == 0:
+        return str(failed)
+    noticed = human_time(details["noticed_us"])
+    return f"{failed} ({details['naming']} name it, {noticed})"
+
+
+def notes(points: Sequence[Point]) -> str:
+    """What the columns mean, where that is not plain; empty if it is."""
+    lines = []
+    if any(p.enumerated != p.ranks for p in points):
+        lines.append(
+            "ran: so many ranks, each standing for as many others that do the same around the ring;"
+            " 256 steps of others were drawn and compared"
+        )
+    return "\n".join(lines)
+
+
+def write_lines(points: Iterable[Point], path: Path) -> None:
+    """Writes one JSON object a line, replacing the file."""
+    path.write_text("".join(point.to_json() + "\n" for point in points))

@@ -1,0 +1,185 @@
+"""`torchcomms sim`: arguments, outputs, exit statuses, and figures worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+from torchcomms.cli.app import app
+from torchcomms.sim import algorithms
+from typer.testing import CliRunner, Result
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["sim", *arguments])
+
+
+def lines(*arguments: str) -> list[dict[str, object]]:
+    done = run(*arguments, "--json", "-")
+    assert done.exit_code == 0, done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+LOGGP = ("--latency-us", "2", "--overhead-us", "0.5", "--gap-us", "0.25", "--bandwidth", "8")
+
+
+def test_a_barrier_takes_its_rounds():
+    for line in lines("barrier", "--ranks", "2,1000,128K", *LOGGP):
+        rounds = (line["ranks"] - 1).bit_length()
+        assert line["messages_max"] == rounds
+        assert line["time_us"] == pytest.approx(rounds * 3)
+
+
+def test_a_ring_takes_its_hops():
+    (line,) = lines("all_reduce", "--algorithm", "ring", "--ranks", "256", "--bytes", "1M", *LOGGP)
+    hop = 3 + (4096 - 1) * 0.125 / 1000
+    # Each block is added up in 255 of the 510 hops.
+    added = 255 * 4096 * 0.01 / 1000
+    assert line["time_us"] == pytest.approx(510 * hop + added)
+    assert line["bytes_max"] == 510 * 4096
+
+
+def test_every_message_is_in_the_formula_of_its_algorithm():
+    for line in lines("all_reduce", "--ranks", "64", "--bytes", "64K", "--local-size", "8"):
+        if line["algorithm"] == "rings":  # its formula is a bound
+            assert line["messages_max"] <= line["details"]["cost_messages"]
+        else:
+            assert line["messages_max"] == line["details"]["cost_messages"], line["algorithm"]
+            assert line["bytes_max"] == line["details"]["cost_bytes"], line["algorithm"]
+
+
+def test_bootstrap_takes_log_messages_and_a_constant_number_at_the_store():
+    for line in lines("bootstrap", "--ranks", "2,1000,16K"):
+        rounds = (line["ranks"] - 1).bit_length()
+        assert line["messages_max"] == 4 * rounds
+        assert line["details"]["store_requests"]["max"] == 2
+        assert line["details"]["done"] == line["ranks"]
+        assert line["memory_per_rank_bytes"] < 2048
+
+
+def test_lost_messages_are_sent_again_and_nobody_fails():
+    clean, lossy = (
+        lines("bootstrap", "--ranks", "1000", "--drop", drop)[0] for drop in ("0", "0.02")
+    )
+    assert lossy["details"]["failed"] == 0
+    assert lossy["time_us"] > clean["time_us"] + 200_000  # at least one retransmission
+
+
+def test_a_killed_rank_is_named():
+    (line,) = lines("bootstrap", "--ranks", "1000", "--kill", "500:25")
+    details = line["details"]
+    assert details["killed"] == 1
+    assert details["failed"] > 0
+    assert details["naming"] == details["failed"]
+    assert details["noticed_us"] < 5e6
+
+
+def test_the_same_command_gives_the_same_figures():
+    arguments = ("bootstrap", "--ranks", "500", "--drop", "0.05", "--seed", "7")
+    once, again = lines(*arguments)[0], lines(*arguments)[0]
+    del once["wall_s"], again["wall_s"]
+    assert once == again
+    assert lines(*arguments[:-1], "8")[0]["time_us"] != once["time_us"]
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory) -> tuple[Result, list[dict[str, object]], bytes]:
+    """One run with all outputs: what it printed, its lines, its picture."""
+    folder = tmp_path_factory.mktemp("sim")
+    json_path, picture = folder / "points.jsonl", folder / "points.png"
+    done = run(
+        "all_reduce", "--algorithm", "ring,two_level", "--ranks", "1K:2K", "--bytes", "1M",
+        "--local-size", "8", "--json", str(json_path), "--plot", str(picture),
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    written = [json.loads(line) for line in json_path.read_text().splitlines()]
+    return done, written, picture.read_bytes()
+
+
+def test_a_table_lines_and_a_picture(outputs):
+    table, written, picture = outputs
+    assert len(table.stdout.splitlines()) == 2 + 4 + 1
+    assert [(line["algorithm"], line["ranks"]) for line in written] == [
+        ("ring", 1024), ("two_level", 1024), ("ring", 2048), ("two_level", 2048),
+    ]  # fmt: skip
+    assert picture.startswith(b"\x89PNG")
+
+
+def test_it_says_which_ranks_ran(outputs):
+    table, written, _ = outputs
+    assert [line["enumerated"] for line in written] == [8, 1024, 8, 2048]
+    assert "each standing for as many others" in table.stdout
+
+
+def test_nothing_but_results_goes_to_stdout_and_no_bar_to_a_pipe(outputs):
+    assert outputs[0].stderr == ""
+
+
+def test_what_cannot_be_simulated_is_said_and_the_rest_is_done():
+    done = run(
+        "all_reduce", "--algorithm", "two_level,doubling", "--ranks", "12", "--local-size", "8"
+    )
+    assert done.exit_code == 0
+    assert "two_level: needs the same number of ranks on each host" in done.stderr
+    assert "doubling" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("all_reduse",), "unknown operation 'all_reduse'; allowed: bootstrap, all_reduce"),
+        (("--algorithm", "rong"), "unknown algorithm 'rong' of all_reduce; allowed: one_shot"),
+        (("bootstrap", "--algorithm", "ring"), "leave --algorithm out"),
+        (("--ranks", "1Q"), "ranks: '1Q' is not a size"),
+        (("--ranks", "2M"), "ranks: 2097152 is over 1000000"),
+        (("bootstrap", "--kill", "4"), "kill: '4' is not RANK:MS"),
+        (("--kill", "4:1"), "--kill is for bootstrap alone"),
+        (("--stagger-us", "4"), "--stagger-us is for bootstrap alone"),
+        (("--drop", "1.5"), "drop: 1.5 is not in [0, 1)"),
+        (("--bandwidth", "0"), "bandwidth: 0.0 GB/s is not above 0"),
+        (("--seed", "-1"), "seed: -1 is negative"),
+        (("--plot", "points.doc"), "must end in one of .png"),
+        (("--json", "/nowhere/points.jsonl"), "there is no folder /nowhere"),
+    ],
+)
+def test_a_bad_request_is_one_sentence_and_status_2(arguments, says):
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("torchcomms sim: ")
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_when_nothing_can_be_simulated_the_status_is_2():
+    done = run("bootstrap", "--ranks", "4", "--kill", "9:1")
+    assert done.exit_code == 2
+    assert "rank 9 cannot end: there are 4" in done.stderr
+
+
+def test_the_help_has_examples():
+    done = run("--help")
+    assert done.exit_code == 0
+    assert "torchcomms sim bootstrap --ranks 1K:128K" in done.stdout
+
+
+def test_all_operations_have_algorithms():
+    assert {"all_reduce", "all_gather", "barrier", "broadcast"} <= algorithms().keys()
+    assert "ring" in algorithms()["all_reduce"]
+
+
+def test_control_c_ends_a_long_run():
+    program = (
+        "import sys; from torchcomms import _comms; print('go', flush=True);"
+        "_comms._simulate_collective('reduce', 'chain', dict(ranks=14000, bytes=4))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "go\n"
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "KeyboardInterrupt" in error
