@@ -51,8 +51,8 @@ struct BootstrapResult {
 // a virtual clock. What a rank knows is what its state machine has been told; the blobs themselves
 // exist once. The same run has the same result.
 //
-// Connections take a message to and fro, as TCP's do; a rank whose process has ended refuses them
-// and resets those it had. Throws std::invalid_argument.
+// Connections take a message there and one back, as TCP's do; a rank whose process has ended
+// refuses them and resets those it had. Throws std::invalid_argument.
 BootstrapResult simulate(const BootstrapRun& run, const Pulse& pulse = {});
 
 }  // namespace torch::comms::sim

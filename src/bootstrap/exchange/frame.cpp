@@ -74,6 +74,13 @@ std::string to_bytes(const Notice& notice) {
   return bytes + notice.why.substr(0, kMaxNoticeBytes - kNoticeHead);
 }
 
+std::string notice_bytes(Frame head, const Notice& notice) {
+  const auto payload = to_bytes(notice);
+  head.kind = FrameKind::kNotice;
+  head.bytes = static_cast<uint32_t>(payload.size());
+  return std::string(reinterpret_cast<const char*>(&head), sizeof head) + payload;
+}
+
 std::optional<Notice> parse_notice(std::string_view bytes, int size) {
   if (bytes.size() < kNoticeHead || bytes.size() > kMaxNoticeBytes) return std::nullopt;
   Notice notice;

@@ -80,6 +80,8 @@ struct Notice {
 };
 // Cut to kMaxNoticeBytes.
 TC_API std::string to_bytes(const Notice& notice);
+// With the header before it.
+TC_API std::string notice_bytes(Frame head, const Notice& notice);
 // Nothing for bytes that no rank of `size` wrote.
 TC_API std::optional<Notice> parse_notice(std::string_view bytes, int size);
 

@@ -5,40 +5,29 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <map>
 #include <memory>
 
-#include "base/interfaces.hpp"
 #include "base/socket.hpp"
 #include "bootstrap/attempt.hpp"
 #include "bootstrap/exchange/answer.hpp"
 #include "bootstrap/exchange/blame.hpp"
 #include "bootstrap/exchange/dial.hpp"
+#include "bootstrap/exchange/incoming.hpp"
+#include "bootstrap/exchange/registry.hpp"
 
 namespace torch::comms::bootstrap {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kPiece = 64 << 10;
+constexpr size_t kPiece = 64 << 10;  // of an answer, read at once
 // How long a rank that failed stays to tell why to those that are about to ask it.
 constexpr milliseconds kFarewell{400};
 constexpr milliseconds kSilence{10'000};  // of a connection whose host has vanished
 constexpr milliseconds kAcceptPause{50};  // when there are no descriptors left
 
 Moment clock_now() { return std::chrono::steady_clock::now().time_since_epoch(); }
-
-// A connection that came: a guest of the Reception, then a client.
-struct Incoming {
-  base::FileDescriptor socket;
-  int round = -1;  // -1: a guest
-  std::unique_ptr<ReplyReader> reader;
-  std::unique_ptr<AnswerWriter> writer;
-  std::string out;
-  size_t sent = 0;
-  bool closing = false;  // once everything is out
-};
 
 struct Outgoing {
   Dial dial;
@@ -54,9 +43,6 @@ class Meeting {
  private:
   using Kind = Action::Kind;
 
-  base::Secret agree_on_secret();
-  std::string own_contact();
-  std::string look_up(int rank, milliseconds limit);
   void act();
   void act_on(const Action& action);
   void ask(const Action& action);
@@ -81,6 +67,7 @@ class Meeting {
   [[noreturn]] void give_up();
 
   KeyValue& store_;
+  Registry registry_;
   const Participant& self_;
   Pace pace_;
   Exchanged result_;
@@ -106,6 +93,7 @@ Pace with_limit(Pace pace, const Deadline& deadline) {
 
 Meeting::Meeting(KeyValue& store, const Participant& self)
     : store_(store),
+      registry_(store, self),
       self_(self),
       pace_(with_limit(self.pace, self.deadline)),
       machine_(self.rank, self.size, pace_) {
@@ -114,41 +102,11 @@ Meeting::Meeting(KeyValue& store, const Participant& self)
   contacts_.resize(static_cast<size_t>(std::max(1, machine_.rounds().number())));
 }
 
-// The store is trusted: who reads it could as well take part.
-base::Secret Meeting::agree_on_secret() {
-  if (self_.secret) return *self_.secret;
-  const auto key = self_.scope + "/secret";
-  ++result_.store_operations;
-  if (self_.rank == 0) {
-    const auto secret = base::random_secret();
-    store_.set(key, {reinterpret_cast<const char*>(secret.data()), secret.size()});
-    return secret;
-  }
-  const auto text = store_.get(key, self_.deadline.left());
-  base::Secret secret;
-  if (text.size() != secret.size())
-    throw CommError(Errc::kSystem, "the store " + store_.address() +
-                                       " returned a secret that rank 0 did not write");
-  std::memcpy(secret.data(), text.data(), secret.size());
-  return secret;
-}
-
-std::string Meeting::own_contact() {
-  std::string contact;
-  for (const auto& address :
-       base::choose_addresses(base::interface_addresses(), self_.interface).addresses) {
-    const auto text = base::address_text(address, port_);
-    if (contact.size() + 1 + text.size() > kMaxContactBytes) break;
-    contact += (contact.empty() ? "" : " ") + text;
-  }
-  return contact;
-}
-
 Exchanged Meeting::run() {
   if (self_.size == 1) return std::move(result_);
   listener_ = base::listen_anywhere(port_);
   try {
-    result_.secret = agree_on_secret();
+    result_.secret = registry_.agree_on_secret();
   } catch (const CommError& e) {
     if (e.code() != Errc::kTimeout) throw;
     throw blame(store_, self_, {Errc::kTimeout, 0, "rank 0 has not put the job's secret there"}, "",
@@ -162,6 +120,7 @@ Exchanged Meeting::run() {
     wait(std::min(machine_.next_time(), reception_->next_time()));
   if (machine_.phase() == Exchange::Phase::kFailed) give_up();
   result_.dropped = reception_->counts();
+  result_.store_operations = registry_.operations();
   return std::move(result_);
 }
 
@@ -170,7 +129,7 @@ void Meeting::give_up() {
   const Moment end = clock_now() + kFarewell;
   const auto has_more_to_say = [&] {
     return machine_.unserved() > 0 ||
-           std::ranges::any_of(incoming_, [](const auto& each) { return each.second.closing; });
+           std::ranges::any_of(incoming_, [](const auto& each) { return each.second.closing(); });
   };
   while (clock_now() < end && has_more_to_say()) wait(std::min(end, reception_->next_time()));
   throw error;
@@ -186,8 +145,7 @@ void Meeting::act_on(const Action& action) {
   switch (action.kind) {
     case Kind::kPublish:
       try {
-        ++result_.store_operations;
-        store_.set(contact_prefix(self_) + std::to_string(self_.rank), own_contact());
+        registry_.publish(port_);
       } catch (const CommError& e) {
         machine_.on_store_lost(e.why(), actions_);
       }
@@ -204,9 +162,8 @@ void Meeting::act_on(const Action& action) {
       if (found == incoming_.end()) return machine_.on_gone(action.round, action.link);
       const auto& contact =
           machine_.rounds().has_next(action.round) ? contacts_[action.round] : std::string();
-      found->second.writer = std::make_unique<AnswerWriter>(
-          frame(FrameKind::kAnswer, action.peer, action.round), result_.blobs, contact);
-      found->second.closing = true;
+      found->second.say(std::make_unique<AnswerWriter>(
+          frame(FrameKind::kAnswer, action.peer, action.round), result_.blobs, contact));
       ++result_.frames;
       return flush(action.link);
     }
@@ -228,7 +185,7 @@ void Meeting::act_on(const Action& action) {
 
 void Meeting::look_up_source(int peer) {
   try {
-    contacts_[0] = look_up(peer, self_.deadline.left());
+    contacts_[0] = registry_.look_up(peer, self_.deadline.left());
     where_ = contacts_[0];
     machine_.on_contact(clock_now(), actions_);
   } catch (const CommError& e) {
@@ -237,11 +194,6 @@ void Meeting::look_up_source(int peer) {
     else
       machine_.on_store_lost(e.why(), actions_);
   }
-}
-
-std::string Meeting::look_up(int rank, milliseconds limit) {
-  ++result_.store_operations;
-  return store_.get(contact_prefix(self_) + std::to_string(rank), limit);
 }
 
 Frame Meeting::frame(FrameKind kind, int to, int round) const {
@@ -270,7 +222,7 @@ void Meeting::lose_outgoing(bool refused) {
 
 void Meeting::probe(int peer) {
   try {
-    const auto [at, made] = probes_.insert_or_assign(peer, Dial(look_up(peer, kGrace)));
+    const auto [at, made] = probes_.insert_or_assign(peer, Dial(registry_.look_up(peer, kGrace)));
     if (at->second.state() != Dial::State::kConnecting) on_probe(peer);
   } catch (const CommError&) {
     // Who has not told where it listens has not come yet; the limit says how long that may take.
@@ -289,19 +241,12 @@ void Meeting::on_probe(int peer) {
   machine_.on_probed(peer, alive, actions_);
 }
 
-std::string notice_bytes(Frame head, const Notice& notice) {
-  const auto payload = to_bytes(notice);
-  head.bytes = static_cast<uint32_t>(payload.size());
-  return std::string(reinterpret_cast<const char*>(&head), sizeof head) + payload;
-}
-
 void Meeting::queue_notice(uint32_t link, const Notice& notice) {
   const auto found = incoming_.find(link);
   if (found == incoming_.end()) return;
   auto& client = found->second;
   const int to = machine_.rounds().client(client.round);
-  client.out += notice_bytes(frame(FrameKind::kNotice, to, client.round), notice);
-  client.closing = true;
+  client.say(notice_bytes(frame(FrameKind::kNotice, to, client.round), notice));
   ++result_.frames;
   flush(link);
 }
@@ -334,8 +279,8 @@ void Meeting::wait(Moment until) {
   }
   const size_t first_link = links.size();
   for (const auto& [link, each] : incoming_) {
-    const bool more = each.writer != nullptr || each.sent < each.out.size();
-    polled.push_back({each.socket.get(), static_cast<short>(more ? POLLIN | POLLOUT : POLLIN), 0});
+    const int events = each.closing() ? POLLIN | POLLOUT : POLLIN;
+    polled.push_back({each.socket.get(), static_cast<short>(events), 0});
     links.push_back(link);
   }
   if (!accepting) until = std::min(until, accept_again_);
@@ -394,7 +339,7 @@ void Meeting::on_incoming(uint32_t link, short events) {
   const auto found = incoming_.find(link);
   if (found == incoming_.end()) return;
   auto& each = found->second;
-  if ((events & POLLOUT) != 0 && each.closing) return flush(link);
+  if ((events & POLLOUT) != 0 && each.closing()) return flush(link);
   char bytes[2048];
   const auto got =
       ::recv(each.socket.get(), bytes, each.round < 0 ? sizeof(Frame) : sizeof bytes, MSG_DONTWAIT);
@@ -448,23 +393,17 @@ void Meeting::drop(uint32_t link) {
 void Meeting::flush(uint32_t link) {
   const auto found = incoming_.find(link);
   if (found == incoming_.end()) return;
-  auto& client = found->second;
-  while (true) {
-    if (client.sent == client.out.size()) {
-      client.out.clear();
-      client.sent = 0;
-      if (client.writer && !client.writer->write(kPiece, client.out)) client.writer.reset();
-      if (client.out.empty()) break;
-    }
-    const auto sent = ::send(client.socket.get(), client.out.data() + client.sent,
-                             client.out.size() - client.sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (sent <= 0) return drop(link);
-    client.sent += static_cast<size_t>(sent);
+  switch (found->second.flush()) {
+    case Incoming::State::kMore:
+      return;
+    case Incoming::State::kLost:
+      return drop(link);
+    case Incoming::State::kDone:
+      const int round = found->second.round;
+      incoming_.erase(found);
+      if (machine_.phase() != Exchange::Phase::kFailed) machine_.on_served(round, actions_);
+      return;
   }
-  const int round = client.round;
-  incoming_.erase(found);
-  if (machine_.phase() != Exchange::Phase::kFailed) machine_.on_served(round, actions_);
 }
 
 void Meeting::on_outgoing(short) {

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "bootstrap/exchange/meeting.hpp"
+
+namespace torch::comms::bootstrap {
+
+// What a rank of an exchange does at the store. The store is trusted: who reads it could as well
+// take part. Throws as KeyValue does.
+class Registry {
+ public:
+  // Both outlive it.
+  Registry(KeyValue& store, const Participant& self) : store_(store), self_(self) {}
+
+  // The one that was given; else rank 0 makes it and the others wait for it.
+  base::Secret agree_on_secret();
+  // Tells where this rank listens.
+  void publish(uint16_t port);
+  std::string look_up(int rank, std::chrono::milliseconds limit);
+  int operations() const noexcept { return operations_; }
+
+ private:
+  KeyValue& store_;
+  const Participant& self_;
+  int operations_ = 0;
+};
+
+}  // namespace torch::comms::bootstrap
