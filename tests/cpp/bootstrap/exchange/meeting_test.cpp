@@ -10,6 +10,7 @@
 #include <random>
 #include <thread>
 
+#include "base/host.hpp"
 #include "base/socket.hpp"
 #include "bootstrap/memory_kv.hpp"
 
@@ -90,6 +91,25 @@ TEST(Meeting, EverybodyKnowsEverybody) {
       EXPECT_EQ(outcome.got.dropped, "");
     }
   }
+}
+
+TEST(Meeting, MeetsOverIpv6) {
+  const auto all = base::interface_addresses();
+  if (std::ranges::find(all, "::1", &base::InterfaceAddress::address) == all.end())
+    GTEST_SKIP() << "this machine has no address ::1";
+  SharedMap map;
+  std::vector<Outcome> outcomes(4);
+  {
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < 4; ++rank)
+      ranks.emplace_back([&, rank] {
+        auto self = participant(rank, 4, milliseconds(30'000));
+        self.interface = "::1";
+        outcomes[static_cast<size_t>(rank)] = take_part(map, self);
+      });
+  }
+  EXPECT_TRUE(map.values["s/contact/0"].starts_with("[::1]:"));
+  expect_all_know_all(outcomes);
 }
 
 TEST(Meeting, LargeBlobsOfManySizesArriveWhole) {
