@@ -91,9 +91,9 @@ class Messages {
   int64_t computed_ = 0;
 };
 
-// Whether ranks that `period` stands for do what rank 0 does, further around: steps drawn at
-// random. False where they do not, as when blocks differ by an element.
-bool stands_for_all(const CollectiveRun& run, int64_t steps, Messages& messages) {
+// Whether the ranks of a period do what rank 0 does, further around, and so stand for all: steps of
+// ranks drawn at random. How many were compared; 0 where they differ, as blocks by an element.
+int stands_for_all(const CollectiveRun& run, int64_t steps, Messages& messages) {
   std::mt19937 random(12345);
   const auto read = [&](int rank, int64_t t) {
     Step step;
@@ -104,14 +104,15 @@ bool stands_for_all(const CollectiveRun& run, int64_t steps, Messages& messages)
       by_distance[(sent.to - rank + run.ranks) % run.ranks] = sent.count;
     return std::tuple(by_distance, messages.sources(), messages.computed());
   };
-  for (int i = 0; i < kSampled; ++i) {
+  int compared = 0;
+  for (int i = 0; i < kSampled; ++i, ++compared) {
     const int rank = static_cast<int>(random() % static_cast<unsigned>(run.ranks));
     const auto t = static_cast<int64_t>(random() % static_cast<uint64_t>(steps));
-    if (read(rank, t) != read(0, t)) return false;
+    if (read(rank, t) != read(0, t)) return 0;
     // A step that names every rank is as good as many.
     if (messages.sent().size() > 1000) i += 31;
   }
-  return true;
+  return compared;
 }
 
 struct Arrival {
@@ -183,10 +184,8 @@ int Run::choose_enumerated() {
   const bool repeats = run_.algorithm->rotates && !run_.faults.any() && run_.ranks > period &&
                        run_.ranks % period == 0;
   int enumerated = run_.ranks;
-  if (repeats && stands_for_all(run_, steps_, messages_)) {
-    enumerated = period;
-    sampled_ = kSampled;
-  }
+  if (repeats) sampled_ = stands_for_all(run_, steps_, messages_);
+  if (sampled_ > 0) enumerated = period;
   if (steps_ > 0 && enumerated > run_.most_steps / steps_)
     throw std::invalid_argument(
         std::string(run_.algorithm->name) + ": " + std::to_string(run_.ranks) + " ranks take " +

@@ -104,10 +104,12 @@ def _failed(details: Mapping[str, Any]) -> str:
 def notes(points: Sequence[Point]) -> str:
     """What the columns mean, where that is not plain; empty if it is."""
     lines = []
-    if any(p.enumerated != p.ranks for p in points):
+    drawn = [p.details["sampled"] for p in points if p.enumerated != p.ranks]
+    if drawn:
+        steps = str(drawn[0]) if len(set(drawn)) == 1 else f"{min(drawn)} to {max(drawn)}"
         lines.append(
             "ran: so many ranks, each standing for as many others that do the same around the ring;"
-            " 256 steps of others were drawn and compared"
+            f" {steps} steps of others were drawn and compared"
         )
     return "\n".join(lines)
 

@@ -115,6 +115,12 @@ TEST(Collective, OneLeafFindsWhatAllRanksFind) {
   }
 }
 
+TEST(Collective, SaysHowManyStepsOfOthersWereCompared) {
+  EXPECT_EQ(simulate(run_of(Operation::kBarrier, "dissemination", 4096, 0)).sampled, 256);
+  EXPECT_EQ(simulate(run_of(Operation::kAllToAll, "direct", 4096, 4)).sampled, 8);
+  EXPECT_EQ(simulate(run_of(Operation::kAllReduce, "doubling", 64, 4)).sampled, 0);
+}
+
 TEST(Collective, UnequalBlocksAreNotFolded) {
   auto run = run_of(Operation::kAllReduce, "ring", 10, 4 * 1001);
   EXPECT_EQ(simulate(run).enumerated, 10);
