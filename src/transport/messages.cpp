@@ -8,6 +8,7 @@ namespace {
 
 // Grants, announcements and the like that may wait for their partner, of one peer.
 constexpr uint64_t kMaxEarly = 1u << 16;
+constexpr size_t kMostSpare = 8, kSpareBytes = 4096;
 
 }  // namespace
 
@@ -169,6 +170,8 @@ void Messages::receive(Request& request) {
       early_bytes_ -= cost(early.data.size());
       take(request, early.tag, early.data);
       in.remove(request.sequence_);
+      if (spare_.size() < kMostSpare && early.data.capacity() <= kSpareBytes)
+        spare_.push_back(std::move(found));
       return;
     }
   }
@@ -192,6 +195,23 @@ void Messages::take(Request& request, uint32_t tag, ConstBytes whole) {
   request.finish();
 }
 
+// Until its receive is there. False: there is one already.
+bool Messages::keep_early(Receives& in, const Frame& frame, ConstBytes payload) {
+  if (spare_.empty()) {
+    Early early{payload.size(), frame.key, true, {payload.begin(), payload.end()}};
+    return in.early.emplace(frame.sequence, std::move(early)).second;
+  }
+  EarlyNode node = std::move(spare_.back());
+  spare_.pop_back();
+  node.key() = frame.sequence;
+  auto& early = node.mapped();
+  early.length = payload.size();
+  early.tag = frame.key;
+  early.whole = true;
+  early.data.assign(payload.begin(), payload.end());
+  return in.early.insert(std::move(node)).inserted;
+}
+
 const char* Messages::on_eager(const Frame& frame, ConstBytes payload) {
   auto* stream = receives(frame.stream);
   if (stream == nullptr) {
@@ -208,8 +228,7 @@ const char* Messages::on_eager(const Frame& frame, ConstBytes payload) {
   if (!in.comes_later(frame.sequence)) return "a message came twice";
   if (early_bytes_ + cost(payload.size()) > limits_.eager_credit || open_early_ >= kMaxEarly)
     return "more small messages than its credit";
-  Early early{payload.size(), frame.key, true, {payload.begin(), payload.end()}};
-  if (!in.early.emplace(frame.sequence, std::move(early)).second) return "a message came twice";
+  if (!keep_early(in, frame, payload)) return "a message came twice";
   early_bytes_ += cost(payload.size());
   ++open_early_;
   return nullptr;

@@ -83,6 +83,7 @@ class Messages {
   void take(Request& request, uint32_t tag, ConstBytes whole);
   const char* start(Receives& in, Request& request, uint64_t length, uint32_t tag);
   void return_credit(uint64_t bytes);
+  bool keep_early(Receives& in, const Frame& frame, ConstBytes payload);
   // nullptr: the stream is closed.
   Sends* sends(uint32_t stream);
   Receives* receives(uint32_t stream);
@@ -94,6 +95,9 @@ class Messages {
   uint64_t taken_ = 0;        // of ours, not yet given back
   uint64_t early_bytes_ = 0;  // kept for later
   uint64_t open_early_ = 0;   // entries that came before their partner, in all streams
+  // Where small early messages were, for the next ones: a peer that is a step ahead is usual.
+  using EarlyNode = std::unordered_map<uint32_t, Early>::node_type;
+  std::vector<EarlyNode> spare_;
   std::unordered_map<uint32_t, Sends> sends_;
   std::unordered_map<uint32_t, Receives> receives_;
   std::pair<uint32_t, Sends*> last_sends_{};  // the stream used last: most have one at a time

@@ -18,6 +18,7 @@ constexpr std::chrono::milliseconds kAskAfter{200};
 Engine::Engine(LinkTable links, const FamilyOptions& options)
     : links_(std::move(links)),
       choose_(options.choose),
+      hearing_(options.hearing),
       progress_(*this, links_.policy()),
       control_(links_.size()),
       fork_generation_(base::fork_generation()),

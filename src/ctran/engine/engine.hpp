@@ -95,6 +95,7 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
 
   LinkTable links_;
   Choose choose_;
+  std::chrono::milliseconds hearing_;
   Progress progress_;
   TaskPool tasks_;
   Control control_;

@@ -9,8 +9,6 @@
 namespace torch::comms::ctran {
 namespace {
 
-// For answers of ranks that have nothing else to do; whoever computes answers in its next call.
-constexpr std::chrono::milliseconds kHearing{300};
 constexpr size_t kMostEarly = 64;
 
 // Links speak of ranks of the family: "rank 3: its process has ended".
@@ -167,7 +165,7 @@ void Engine::disagree(Membership& group, uint64_t sequence) noexcept {
   if (group.disagreement || group.failure() != nullptr) return;
   group.disagreement = std::make_unique<Membership::Disagreement>();
   group.disagreement->sequence = sequence;
-  group.disagreement->until = std::chrono::steady_clock::now() + kHearing;
+  group.disagreement->until = std::chrono::steady_clock::now() + hearing_;
   watch(group.disagreement->until);
   answer(group);
 }

@@ -35,6 +35,9 @@ struct FamilyOptions {
   // larger families a peer is connected on first use.
   int eager_ranks = 16;
   Choose choose = choose_by_size;
+  // When ranks disagree about an operation, how long each waits to hear what all of them called.
+  // Those that have not come to it by then are named as silent.
+  std::chrono::milliseconds hearing{500};
   // Around every channel, for tests: transport::inject_faults.
   std::function<std::unique_ptr<transport::Channel>(int peer, std::unique_ptr<transport::Channel>)>
       wrap = nullptr;

@@ -20,6 +20,7 @@ INSTANTIATE_TEST_SUITE_P(Shm, Conformance,
 
 // Eight cells hold eight grants; the others wait in this rank, though no request of it says so.
 TEST(ShmTransport, WhatTheRingHasNoRoomForIsUnsent) {
+  std::list<Mail> mail;  // outlives the links, which end its requests
   const auto links = make_links(shm("tiny", {8, 4096, 1024}, true));
   auto& one = *links[0];
   auto& other = *links[1];
@@ -27,7 +28,6 @@ TEST(ShmTransport, WhatTheRingHasNoRoomForIsUnsent) {
   while ((one.state(1) != PeerState::kReady || other.state(0) != PeerState::kReady) &&
          std::chrono::steady_clock::now() < deadline)
     one.progress(), other.progress();
-  std::list<Mail> mail;
   for (int i = 0; i < 40; ++i) {
     auto& back = mail.emplace_back(100'000);
     one.receive(back.request, 1, 1, back.bytes);
