@@ -1,0 +1,154 @@
+#include "backends/ctran/meeting.hpp"
+
+#include <sched.h>
+
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <torchcomms/base/error.hpp>
+
+#include "backends/ctran/hints.hpp"
+#include "core/bounded.hpp"
+#include "core/store_adapter.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The cores that this process may run on: on one host, whoever names the same one shares it.
+using Cores = cpu_set_t;
+
+Cores own_cores() {
+  Cores cores;
+  CPU_ZERO(&cores);
+  if (::sched_getaffinity(0, sizeof cores, &cores) != 0) CPU_SET(0, &cores);
+  return cores;
+}
+
+// What rank 0 decides for all.
+struct Job {
+  transport::Secret secret;
+  std::string tuning;
+};
+
+Job agree_on_job(StoreKeyValue& store, const Rendezvous& met) {
+  Job job;
+  if (met.rank == 0) {
+    job.secret = transport::random_secret();
+    std::string text(job.secret.size(), '\0');
+    std::memcpy(text.data(), job.secret.data(), job.secret.size());
+    store.set("job", text + read_tuning_file());
+  }
+  const std::string text = store.get("job", met.deadline.left());
+  if (text.size() < job.secret.size())
+    throw CommError(Errc::kMismatch, "what rank 0 wrote about the job is too short");
+  std::memcpy(job.secret.data(), text.data(), job.secret.size());
+  job.tuning = text.substr(job.secret.size());
+  return job;
+}
+
+// Every rank's blob, by rank.
+std::vector<std::string> exchange(StoreKeyValue& store, const Rendezvous& met,
+                                  const std::string& mine) {
+  const auto key = [](int rank) { return "endpoint/" + std::to_string(rank); };
+  store.set(key(met.rank), mine);
+  std::vector<std::string> all;
+  all.reserve(static_cast<size_t>(met.size));
+  for (int rank = 0; rank < met.size; ++rank) try {
+      all.push_back(rank == met.rank ? mine : store.get(key(rank), met.deadline.left()));
+    } catch (const CommError& e) {
+      Context context = e.context();
+      context.peer = rank;
+      throw CommError(
+          e.code(),
+          "rank " + std::to_string(rank) + " has not said where it can be reached: " + e.why(),
+          context);
+    }
+  return all;
+}
+
+// The host where most ranks share a core.
+Facts scarcest(const Family& family, const std::vector<Cores>& cores) {
+  Facts facts;
+  std::set<int> counted;
+  for (int leader = 0; leader < family.size(); ++leader) {
+    if (counted.contains(leader)) continue;
+    Cores of_host = cores[static_cast<size_t>(leader)];
+    int ranks = 0;
+    for (int rank = leader; rank < family.size(); ++rank) {
+      if (rank != leader && !family.same_host(leader, rank)) continue;
+      counted.insert(rank);
+      CPU_OR(&of_host, &of_host, &cores[static_cast<size_t>(rank)]);
+      ++ranks;
+    }
+    const int count = CPU_COUNT(&of_host);
+    if (int64_t{ranks} * facts.cores > int64_t{facts.local_ranks} * count)
+      facts = {.local_ranks = ranks, .cores = count};
+  }
+  return facts;
+}
+
+// Blobs of the engine with each rank's cores before them.
+std::vector<std::string> take_cores(std::vector<std::string> blobs, std::vector<Cores>& cores) {
+  for (auto& blob : blobs) {
+    Cores one;
+    if (blob.size() < sizeof one)
+      throw CommError(Errc::kMismatch, "what a rank wrote about itself is too short");
+    std::memcpy(&one, blob.data(), sizeof one);
+    cores.push_back(one);
+    blob.erase(0, sizeof one);
+  }
+  return blobs;
+}
+
+class Phases {
+ public:
+  explicit Phases(std::vector<TorchCommBackend::InitPhase>& phases) : phases_(phases) {}
+  void done(const char* name) {
+    const auto now = Clock::now();
+    const std::chrono::duration<double, std::milli> took = now - begin_;
+    phases_.push_back({name, took.count()});
+    begin_ = now;
+  }
+
+ private:
+  std::vector<TorchCommBackend::InitPhase>& phases_;
+  Clock::time_point begin_ = Clock::now();
+};
+
+}  // namespace
+
+Connected connect(const Rendezvous& met, const CommOptions& options,
+                  std::vector<TorchCommBackend::InitPhase>& phases) {
+  Phases clock(phases);
+  auto known = std::make_shared<Known>();
+  known->links = links_wished(options.hints);
+  FamilyOptions family{.links = known->links,
+                       .interface = interface_wished(options.hints),
+                       .choose = [known](const Question& q) { return answer(*known, q); }};
+
+  StoreKeyValue store(met.store, met.deadline, {});
+  const Job job = agree_on_job(store, met);
+  if (!job.tuning.empty()) known->tuning = parse_tuning(job.tuning, "rank 0's tuning file");
+
+  std::vector<Cores> cores;
+  const auto tell_all = [&](std::string mine) {
+    const Cores own = own_cores();
+    mine.insert(0, reinterpret_cast<const char*>(&own), sizeof own);
+    auto blobs = take_cores(exchange(store, met, mine), cores);
+    clock.done("exchange");
+    return blobs;
+  };
+  Connected connected{Family::make(met.rank, met.size, job.secret, tell_all, std::move(family)),
+                      known};
+  known->machine = scarcest(*connected.family, cores);
+  clock.done("open links");
+  return connected;
+}
+
+}  // namespace torch::comms::ctran
