@@ -1,0 +1,91 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include <torchcomms/base/error.hpp>
+#include <torchcomms/base/export.hpp>
+
+#include "ctran/arithmetic/reduction.hpp"
+#include "schedule/algorithm.hpp"
+#include "transport/request.hpp"
+
+namespace torch::comms::ctran {
+
+using transport::Bytes;
+using transport::ConstBytes;
+
+inline constexpr std::chrono::milliseconds kNoLimit = std::chrono::milliseconds::max();
+
+// One operation as plain data. Counts are elements, as the table at schedule::Problem says.
+//
+// Buffers are lists of pieces that follow each other (a list of tensors is one piece a tensor); no
+// piece cuts an element. Together they have exactly what the operation needs of them: on a rank
+// that has no input or output they are not looked at. Lists, offsets of `blocks` and `arriving` are
+// copied; the memory itself is the caller's and is used until the call has ended. In place as
+// schedule::Problem says; any other overlap is not allowed.
+struct Call {
+  std::string_view name;  // the public one ("all_gather_v"), for errors; lives forever
+  schedule::Operation operation = schedule::Operation::kBarrier;
+  uint8_t dtype = 0;           // number of c10::ScalarType; with arithmetic where it adds
+  uint32_t element_bytes = 1;  // of the dtype, or of any unit to be moved where nothing is added
+  ReduceOp op = ReduceOp::kSum;
+  Factor factor = {};             // of PREMUL_SUM: this rank's own
+  int root = 0;                   // send, receive: the peer, which may be this rank
+  schedule::Blocks blocks = {};   // one a rank; Blocks::even(count, size) for whole vectors
+  schedule::Blocks arriving = {};  // all_to_all
+  std::span<const ConstBytes> input = {};
+  std::span<const Bytes> output = {};
+  std::chrono::milliseconds limit = kNoLimit;  // from now until it must have ended
+  // From hints, equal on all ranks. Nothing: the family's chooser decides. A choice that cannot do
+  // this problem: kUnsupported, naming what is missing.
+  const schedule::Algorithm* algorithm = nullptr;
+  int64_t chunk = -1;  // elements; -1: chosen
+};
+
+// Learns that a call has ended: exactly once, on whatever thread noticed, which holds no lock. May
+// start other calls; must not block and not wait.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  virtual void on_end(const CommError* error) noexcept = 0;  // nullptr: it did what it should
+};
+
+class Task;
+
+// A call, or a batch, in flight. A handle: dropping it neither cancels nor waits.
+//
+// Threads: any, several at once. It may outlive its group, whose end ends it.
+class TC_API Work {
+ public:
+  Work() noexcept = default;  // done
+  Work(const Work& other) noexcept;
+  Work(Work&& other) noexcept : task_(std::exchange(other.task_, nullptr)) {}
+  Work& operator=(Work other) noexcept {
+    std::swap(task_, other.task_);
+    return *this;
+  }
+  ~Work();
+
+  // Whether it has ended, well or not; its memory may be used again then.
+  bool done() const noexcept;
+  // The same after a look at the links, unless another thread is looking.
+  bool poll() noexcept;
+  // Makes progress until it has ended. Throws its error, each time.
+  void wait();
+  // Does not throw its error. False: not within `limit`; it goes on.
+  bool wait_for(std::chrono::milliseconds limit);
+  // Of a call that ended badly, else nullptr. Valid as long as this handle.
+  const CommError* error() const noexcept;
+
+ private:
+  friend class Group;
+  explicit Work(Task* task) noexcept : task_(task) {}
+  Task* task_ = nullptr;
+};
+
+}  // namespace torch::comms::ctran

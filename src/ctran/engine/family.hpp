@@ -1,0 +1,78 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <torchcomms/base/export.hpp>
+
+#include "ctran/engine/choose.hpp"
+#include "transport/endpoint.hpp"
+
+namespace torch::comms::transport {
+class Channel;
+}
+
+namespace torch::comms::ctran {
+
+class Engine;
+
+// Which links peers are reached over. This rank itself is always reached in memory.
+enum class Links : uint8_t {
+  kAuto,  // shared memory where the host is the same, TCP elsewhere
+  kShm,   // shared memory alone: a peer on another host is refused
+  kTcp,
+};
+
+struct FamilyOptions {
+  Links links = Links::kAuto;
+  std::string interface = {};  // of TCP: name or address; "": chosen
+  // Up to so many ranks, all connect at once: then the death of any is seen while idle, too. In
+  // larger families a peer is connected on first use.
+  int eager_ranks = 16;
+  Choose choose = choose_by_size;
+  // Around every channel, for tests: transport::inject_faults.
+  std::function<std::unique_ptr<transport::Channel>(int peer, std::unique_ptr<transport::Channel>)>
+      wrap = nullptr;
+};
+
+// Hands this rank's blob, a few hundred bytes, to all ranks and returns theirs, by rank. May block
+// and throw.
+using Exchange = std::function<std::vector<std::string>(std::string mine)>;
+
+// What one rendezvous connected: the links of this process to the ranks of a job, the thread that
+// moves asynchronous work while nobody waits, and what is shared by the communicators over them.
+//
+// Threads: any. Lives as long as a group of it or the caller's pointer; its end closes the links,
+// never hangs, and must not come from a Listener.
+// Forked children: everything raises kForked; destruction touches nothing of the parent's.
+class TC_API Family {
+ public:
+  // Collective over all ranks, as `exchange` is. Returns before peers have answered. Throws
+  // CommError: kInvalidArgument (rank, size, interface), kMismatch (a blob of another job or
+  // version), kUnsupported (Links::kShm across hosts), kResourceExhausted; and what `exchange`
+  // throws.
+  static std::shared_ptr<Family> make(int rank, int size, const transport::Secret& job,
+                                      const Exchange& exchange, FamilyOptions options = {});
+  ~Family();
+
+  int rank() const noexcept;
+  int size() const noexcept;
+  // "self", "shm" or "tcp".
+  std::string_view link_to(int rank) const noexcept;
+  // Equal for ranks that share memory.
+  bool same_host(int a, int b) const noexcept;
+  // What carries this family, a line a link: for describe().
+  std::string describe() const;
+
+ private:
+  friend class Group;
+  explicit Family(std::unique_ptr<Engine> engine);
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include <torchcomms/base/export.hpp>
+
+#include "ctran/engine/call.hpp"
+#include "ctran/engine/family.hpp"
+
+namespace torch::comms::ctran {
+
+class Membership;
+
+// A communicator: an ordered list of a family's ranks.
+//
+// Order: the collectives of a group run one after the other in the order of their calls, which must
+// be the same on all ranks. Sends and receives match per (peer, direction) in the order of their
+// calls, and run beside each other and the collectives; a batch starts all of its calls at once.
+//
+// Progress: a synchronous call, and Work::wait(), move everything of the family on the caller's own
+// thread; where several wait, one does it for all. Asynchronous work moves on a thread of the
+// family while nobody waits, which sleeps when there is none.
+//
+// Failure: a wrong call throws kInvalidArgument, kUnsupported or kTooLarge before anything is sent,
+// and changes nothing. What the world does ends the group, here and soon on all members: the calls
+// in flight and all later ones raise the first error, which is kPeerFailed (naming the rank),
+// kTimeout (naming who has not delivered), kMismatch (with what each rank called), kAborted (here;
+// other members see kPeerFailed), kResourceExhausted. Other groups go on. kFinalized: the group was
+// destroyed while the call was in flight. An ended call touches its memory no more.
+//
+// Threads: all methods, any thread; but the destructor and split() not beside others of this group.
+class TC_API Group {
+ public:
+  // All ranks of the family, once a family. `name` is for errors.
+  static std::unique_ptr<Group> world(std::shared_ptr<Family> family, std::string name);
+  // Local, not a barrier: what others still wait for from this rank fails there.
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  int rank() const noexcept;
+  int size() const noexcept;
+  const std::string& name() const noexcept;
+  const std::shared_ptr<Family>& family() const noexcept;
+  // The family's number of a member.
+  int family_rank(int rank) const noexcept;
+
+  // Runs to its end. Throws its error.
+  void run(const Call& call);
+  // Sends and receives alone, at least one. The first error.
+  void run(std::span<const Call> batch);
+
+  // Returns at once; the world's errors are in the work. `listener` outlives the call.
+  Work start(const Call& call, Listener* listener = nullptr);
+  Work start(std::span<const Call> batch, Listener* listener = nullptr);
+
+  // A group of these members of this one, in this order; all of them call it with the same list,
+  // others need not. nullptr for an empty list, at once. Uses the links that there are: no store.
+  // Throws CommError: kInvalidArgument for a list that cannot be, or without this rank; kMismatch
+  // where the lists differ; otherwise as an operation. A failed split fails this group, too.
+  std::unique_ptr<Group> split(std::span<const int> ranks, std::string name,
+                               std::chrono::milliseconds limit = kNoLimit);
+
+  // Ends all calls of this group with kAborted, within a moment, and all later ones. `why` is for
+  // the text. Any thread, at any time; the first failure counts.
+  void abort(std::string why = {}) noexcept;
+  // The error that ended the group. Cheap while there is none.
+  std::optional<CommError> failure() const;
+  // Collectives that were called, so far: the number of the last one in errors.
+  uint64_t sequence() const noexcept;
+
+ private:
+  explicit Group(std::shared_ptr<Family> family, std::shared_ptr<Membership> membership);
+  std::shared_ptr<Family> family_;
+  std::shared_ptr<Membership> membership_;
+};
+
+}  // namespace torch::comms::ctran
