@@ -8,12 +8,13 @@ namespace torch::comms {
 using ctran::Call;
 using ctran::Operands;
 using schedule::Blocks;
-using schedule::Operation;
+using Kind = schedule::Operation;
 
 namespace {
 
-Call call_of(Operation operation, const at::Tensor& like, const Blocks& blocks, int root = 0) {
-  return {.operation = operation,
+Call call_of(Kind operation, const at::Tensor& like, const Blocks& blocks, int root = 0) {
+  return {.name = {},
+          .operation = operation,
           .dtype = static_cast<uint8_t>(like.scalar_type()),
           .element_bytes = static_cast<uint32_t>(like.element_size()),
           .root = root,
@@ -57,7 +58,7 @@ WorkPtr TorchCommCtran::broadcast(at::Tensor& tensor, int root, bool async_op,
   return within(now, [&] {
     Operands operands;
     operands.write(tensor);
-    Call call = call_of(Operation::kBroadcast, tensor, Blocks::even(tensor.numel(), size_), root);
+    Call call = call_of(Kind::kBroadcast, tensor, Blocks::even(tensor.numel(), size_), root);
     return run(now, options, async_op, call, operands);
   });
 }
@@ -70,7 +71,7 @@ WorkPtr TorchCommCtran::all_gather(const Tensors& output, const at::Tensor& inpu
     operands.read(input);
     operands.write_all(output);
     operands.separate(operands.input()[0], operands.output()[static_cast<size_t>(rank_)]);
-    Call call = call_of(Operation::kAllGather, input, Blocks::equal(input.numel(), size_));
+    Call call = call_of(Kind::kAllGather, input, Blocks::equal(input.numel(), size_));
     return run(now, options, async_op, call, operands);
   });
 }
@@ -84,7 +85,7 @@ WorkPtr TorchCommCtran::all_gather_v(const Tensors& output, const at::Tensor& in
     operands.write_all(output);
     operands.separate(operands.input()[0], operands.output()[static_cast<size_t>(rank_)]);
     const auto offsets = offsets_of(output);
-    Call call = call_of(Operation::kAllGather, input, blocks_at(offsets));
+    Call call = call_of(Kind::kAllGather, input, blocks_at(offsets));
     return run(now, options, async_op, call, operands);
   });
 }
@@ -97,7 +98,7 @@ WorkPtr TorchCommCtran::all_gather_single(at::Tensor& output, const at::Tensor& 
     operands.read(input);
     operands.write(output);
     operands.separate(operands.input()[0], ctran::part_of(operands.output()[0], rank_, size_));
-    Call call = call_of(Operation::kAllGather, input, Blocks::equal(input.numel(), size_));
+    Call call = call_of(Kind::kAllGather, input, Blocks::equal(input.numel(), size_));
     return run(now, options, async_op, call, operands);
   });
 }
@@ -110,7 +111,7 @@ WorkPtr TorchCommCtran::all_to_all_single(at::Tensor& output, const at::Tensor& 
     operands.read(input);
     operands.write(output);
     operands.separate();
-    Call call = call_of(Operation::kAllToAll, input, Blocks::equal(input.numel() / size_, size_));
+    Call call = call_of(Kind::kAllToAll, input, Blocks::equal(input.numel() / size_, size_));
     call.arriving = call.blocks;
     return run(now, options, async_op, call, operands);
   });
@@ -130,7 +131,7 @@ WorkPtr TorchCommCtran::all_to_all_v_single(at::Tensor& output, const at::Tensor
     operands.read(from);
     operands.write(into);
     operands.separate();
-    Call call = call_of(Operation::kAllToAll, input, blocks_at(sent));
+    Call call = call_of(Kind::kAllToAll, input, blocks_at(sent));
     call.arriving = blocks_at(received);
     return run(now, options, async_op, call, operands);
   });
@@ -145,7 +146,7 @@ WorkPtr TorchCommCtran::all_to_all(const Tensors& output, const Tensors& input, 
     operands.write_all(output);
     operands.separate();
     const auto sent = offsets_of(input), received = offsets_of(output);
-    Call call = call_of(Operation::kAllToAll, input[0], blocks_at(sent));
+    Call call = call_of(Kind::kAllToAll, input[0], blocks_at(sent));
     call.arriving = blocks_at(received);
     return run(now, options, async_op, call, operands);
   });
@@ -154,7 +155,7 @@ WorkPtr TorchCommCtran::all_to_all(const Tensors& output, const Tensors& input, 
 WorkPtr TorchCommCtran::barrier(bool async_op, const BarrierOptions& options) {
   const auto now = issue(OpName::barrier, options);
   return within(now, [&] {
-    Call call{.operation = Operation::kBarrier, .blocks = Blocks::even(0, size_)};
+    Call call{.name = {}, .operation = Kind::kBarrier, .blocks = Blocks::even(0, size_)};
     return run(now, options, async_op, call, {});
   });
 }
@@ -169,7 +170,7 @@ WorkPtr TorchCommCtran::scatter(at::Tensor& output, const Tensors& input, int ro
       operands.read_all(input);
       operands.separate(operands.input()[static_cast<size_t>(rank_)], operands.output()[0]);
     }
-    Call call = call_of(Operation::kScatter, output, Blocks::equal(output.numel(), size_), root);
+    Call call = call_of(Kind::kScatter, output, Blocks::equal(output.numel(), size_), root);
     return run(now, options, async_op, call, operands);
   });
 }
@@ -205,7 +206,7 @@ WorkPtr TorchCommCtran::gather_single(at::Tensor& output, const at::Tensor& inpu
 WorkPtr TorchCommCtran::run_gather(const ctran::Issue& now, const OperationOptions& options,
                                    bool async_op, int root, const at::Tensor& input,
                                    ctran::Operands& operands) {
-  Call call = call_of(Operation::kGather, input, Blocks::equal(input.numel(), size_), root);
+  Call call = call_of(Kind::kGather, input, Blocks::equal(input.numel(), size_), root);
   return run(now, options, async_op, call, operands);
 }
 

@@ -90,10 +90,11 @@ void TorchCommCtran::start(const std::string& name, const CommOptions& options) 
   options_ = options;
   options_.timeout = usable(options.timeout);
   // First, so that a rank whose hints cannot be says so itself, whatever the others do.
-  ctran::with_context(context, [&] {
-    *wishes_ = ctran::wishes_of(options.hints);
-    ctran::links_wished(options.hints);
-  });
+  ctran::with_context([&] { return context; },
+                      [&] {
+                        *wishes_ = ctran::wishes_of(options.hints);
+                        ctran::links_wished(options.hints);
+                      });
 }
 
 void TorchCommCtran::join(const Rendezvous& met) {
@@ -175,7 +176,7 @@ void TorchCommCtran::setTimeout(std::chrono::milliseconds timeout) {
 void TorchCommCtran::setHints(const Hints& hints) {
   auto merged = options_.hints;
   for (const auto& [key, value] : hints) merged[key] = value;
-  ctran::with_context({.op = "set_hints", .comm = name_, .rank = rank_},
+  ctran::with_context([&] { return Context{.op = "set_hints", .comm = name_, .rank = rank_}; },
                       [&] { *wishes_ = ctran::wishes_of(merged); });
   options_.hints = std::move(merged);
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <torchcomms/backend.hpp>
+#include <torchcomms/base/error.hpp>
 
 namespace torch::comms {
 

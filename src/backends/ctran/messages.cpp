@@ -11,24 +11,25 @@ namespace torch::comms {
 using ctran::Call;
 using ctran::Operands;
 using schedule::Blocks;
-using schedule::Operation;
+using Kind = schedule::Operation;
 
 namespace {
 
 // One message, and its memory.
 struct Message {
-  Message(const P2POp& op, int size, int tag) {
+  Message(const ctran::Issue& now, const P2POp& op, int size) {
     const bool sends = op.type == P2POpType::SEND;
     if (sends)
       operands.read(op.tensor);
     else
       operands.write(op.tensor);
-    call = {.operation = sends ? Operation::kSend : Operation::kReceive,
+    call = {.name = opToString(now.op),
+            .operation = sends ? Kind::kSend : Kind::kReceive,
             .dtype = static_cast<uint8_t>(op.tensor.scalar_type()),
             .element_bytes = static_cast<uint32_t>(op.tensor.element_size()),
             .root = op.peer,
-            .tag = tag,
-            .blocks = Blocks::even(op.tensor.numel(), size)};
+            .blocks = Blocks::even(op.tensor.numel(), size),
+            .limit = now.limit};
   }
   Operands operands;
   Call call;
@@ -44,10 +45,8 @@ WorkPtr TorchCommCtran::post(const ctran::Issue& now, bool async_op, const std::
                       "tag is " + std::to_string(tag) + ", allowed is 0 to 2147483647");
     c10::SmallVector<Message, 2> messages;
     c10::SmallVector<Call, 2> calls;
-    for (const auto& op : ops) messages.emplace_back(op, size_, tag);
+    for (const auto& op : ops) messages.emplace_back(now, op, size_);
     for (auto& message : messages) {
-      message.call.name = opToString(now.op);
-      message.call.limit = now.limit;
       message.call.input = message.operands.input();
       message.call.output = message.operands.output();
       calls.push_back(message.call);

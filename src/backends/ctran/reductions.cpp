@@ -9,7 +9,7 @@ namespace torch::comms {
 using ctran::Call;
 using ctran::Operands;
 using schedule::Blocks;
-using schedule::Operation;
+using Kind = schedule::Operation;
 
 namespace {
 
@@ -79,7 +79,8 @@ WorkPtr TorchCommCtran::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool 
     Operands operands;
     operands.read(tensor);
     operands.write(tensor);
-    Call call{.operation = Operation::kAllReduce, .blocks = Blocks::even(tensor.numel(), size_)};
+    Call call{
+        .name = {}, .operation = Kind::kAllReduce, .blocks = Blocks::even(tensor.numel(), size_)};
     return run_reduction(now, options, async_op, call, tensor, tensor.numel(), op, operands);
   });
 }
@@ -91,7 +92,8 @@ WorkPtr TorchCommCtran::reduce(at::Tensor& tensor, int root, const ReduceOp& op,
     Operands operands;
     operands.read(tensor);
     if (rank_ == root) operands.write(tensor);
-    Call call{.operation = Operation::kReduce,
+    Call call{.name = {},
+              .operation = Kind::kReduce,
               .root = root,
               .blocks = Blocks::even(tensor.numel(), size_)};
     return run_reduction(now, options, async_op, call, tensor, tensor.numel(), op, operands);
@@ -106,7 +108,8 @@ WorkPtr TorchCommCtran::reduce_scatter(at::Tensor& output, const Tensors& input,
     operands.read_all(input);
     operands.write(output);
     operands.separate(operands.input()[static_cast<size_t>(rank_)], operands.output()[0]);
-    Call call{.operation = Operation::kReduceScatter,
+    Call call{.name = {},
+              .operation = Kind::kReduceScatter,
               .blocks = Blocks::equal(output.numel(), size_)};
     return run_reduction(now, options, async_op, call, output, output.numel() * size_, op,
                          operands);
@@ -124,7 +127,8 @@ WorkPtr TorchCommCtran::reduce_scatter_v(at::Tensor& output, const Tensors& inpu
     operands.separate(operands.input()[static_cast<size_t>(rank_)], operands.output()[0]);
     c10::SmallVector<int64_t, 17> offsets{0};
     for (const auto& tensor : input) offsets.push_back(offsets.back() + tensor.numel());
-    Call call{.operation = Operation::kReduceScatter,
+    Call call{.name = {},
+              .operation = Kind::kReduceScatter,
               .blocks = Blocks::given({offsets.data(), offsets.size()})};
     return run_reduction(now, options, async_op, call, output, offsets.back(), op, operands);
   });
@@ -139,7 +143,8 @@ WorkPtr TorchCommCtran::reduce_scatter_single(at::Tensor& output, const at::Tens
     operands.read(input);
     operands.write(output);
     operands.separate(ctran::part_of(operands.input()[0], rank_, size_), operands.output()[0]);
-    Call call{.operation = Operation::kReduceScatter,
+    Call call{.name = {},
+              .operation = Kind::kReduceScatter,
               .blocks = Blocks::equal(output.numel(), size_)};
     return run_reduction(now, options, async_op, call, output, input.numel(), op, operands);
   });

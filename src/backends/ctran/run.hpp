@@ -1,7 +1,7 @@
 #pragma once
 
-#include <exception>
 #include <new>
+#include <string>
 
 #include <torchcomms/base/error.hpp>
 
@@ -14,16 +14,16 @@ namespace torch::comms {
 
 namespace ctran {
 
-// Runs `body`; a CommError without context gets this one.
-template <class Body>
-auto with_context(const Context& context, const Body& body) {
+// Runs `body`; a CommError without context gets what `context()` returns.
+template <class MakeContext, class Body>
+auto with_context(const MakeContext& context, const Body& body) {
   try {
     return body();
   } catch (const CommError& e) {
     if (!e.context().op.empty()) throw;
-    throw CommError(e.code(), e.why(), context);
+    throw CommError(e.code(), e.why(), context());
   } catch (const std::bad_alloc&) {
-    throw CommError(Errc::kResourceExhausted, "there is not enough memory", context);
+    throw CommError(Errc::kResourceExhausted, "there is not enough memory", context());
   }
 }
 
@@ -31,13 +31,10 @@ auto with_context(const Context& context, const Body& body) {
 
 template <class Body>
 WorkPtr TorchCommCtran::within(const ctran::Issue& issue, const Body& body) {
-  try {
-    return body();
-  } catch (const CommError& e) {
-    if (!e.context().op.empty()) throw;
-    throw CommError(e.code(), e.why(),
-                    {.op = std::string(opToString(issue.op)), .comm = name_, .rank = rank_});
-  }
+  const auto context = [&]() -> Context {
+    return {.op = std::string(opToString(issue.op)), .comm = name_, .rank = rank_};
+  };
+  return ctran::with_context(context, [&]() -> WorkPtr { return body(); });
 }
 
 }  // namespace torch::comms

@@ -1,6 +1,6 @@
 #include "backends/ctran/session.hpp"
 
-#include "bootstrap/limit.hpp"
+#include "core/rendezvous.hpp"
 
 namespace torch::comms::ctran {
 
