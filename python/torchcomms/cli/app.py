@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import typer
 
+from torchcomms.cli.algorithms import algorithms
 from torchcomms.cli.bench import bench
 from torchcomms.cli.doctor import doctor
 from torchcomms.cli.events import events
+from torchcomms.cli.tune import tune
 
 app = typer.Typer(
     help="Tools around torchcomms: look at this machine, measure it, read what happened.",
@@ -17,6 +19,8 @@ app = typer.Typer(
 )
 app.command()(doctor)
 app.command()(bench)
+app.command()(algorithms)
+app.command()(tune)
 app.command()(events)
 
 

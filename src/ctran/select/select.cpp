@@ -84,8 +84,8 @@ class Search {
   bool best_fits_ = false;
 };
 
-bool fits(const Override& row, const Problem& problem, int64_t bytes) {
-  return row.operation == problem.operation && row.ranks_min <= problem.size &&
+bool fits(const Override& row, const Problem& problem, Wire wire, int64_t bytes) {
+  return row.operation == problem.operation && row.wire == wire && row.ranks_min <= problem.size &&
          problem.size <= row.ranks_max && row.bytes_min <= bytes && bytes <= row.bytes_max &&
          row.algorithm->why_not(problem).empty();
 }
@@ -126,7 +126,7 @@ Selection select(const Problem& problem, const Element& element, const Facts& fa
   const int64_t bytes = problem.count() * static_cast<int64_t>(element.bytes);
   if (!counts_differ)
     for (const auto& row : tuning.overrides) {
-      if (!fits(row, problem, bytes)) continue;
+      if (!fits(row, problem, facts.wire, bytes)) continue;
       search.consider(*row.algorithm, wish.chunk_bytes >= 0 ? wish.chunk_bytes : row.chunk_bytes);
       return search.best(Selection::Why::kTuned);
     }

@@ -108,11 +108,15 @@ class Reader {
     tuning_.constants.far = fields.number("far", 1000);
   }
 
-  void wire(Fields& fields) {
+  static size_t wire_number(Fields& fields) {
     const auto text = fields.word("wire", kWireWords);
-    size_t index = 0;
-    while (index < kWires && name(static_cast<Wire>(index)) != text) ++index;
-    if (index == kWires) fields.refuse("wire", text, kWireWords);
+    for (size_t i = 0; i < kWires; ++i)
+      if (name(static_cast<Wire>(i)) == text) return i;
+    fields.refuse("wire", text, kWireWords);
+  }
+
+  void wire(Fields& fields) {
+    const size_t index = wire_number(fields);
     constexpr std::string_view kHow = "apart, crowded";
     const auto how = fields.word("how ranks share cores", kHow);
     if (how != "apart" && how != "crowded") fields.refuse("how ranks share cores", how, kHow);
@@ -135,6 +139,8 @@ class Reader {
                                            std::to_string(kMaxOverrides) + " lines 'use'");
     Override row;
     row.operation = operation_of(fields);
+    fields.literal("wire");
+    row.wire = static_cast<Wire>(wire_number(fields));
     fields.literal("ranks");
     const auto ranks = fields.span("ranks", 1, kMostRanks);
     row.ranks_min = static_cast<int>(ranks.first);
@@ -194,11 +200,11 @@ std::string to_text(const Tuning& tuning) {
     text += wire_line(static_cast<Wire>(i), "crowded", constants.crowded[i]);
   }
   for (const auto& row : tuning.overrides)
-    text += "use " + std::string(name(row.operation)) + " ranks " + std::to_string(row.ranks_min) +
-            ".." + std::to_string(row.ranks_max) + " bytes " + std::to_string(row.bytes_min) +
-            ".." + std::to_string(row.bytes_max) + " algorithm " +
-            std::string(row.algorithm->name) + " chunk_bytes " + std::to_string(row.chunk_bytes) +
-            "\n";
+    text += "use " + std::string(name(row.operation)) + " wire " + std::string(name(row.wire)) +
+            " ranks " + std::to_string(row.ranks_min) + ".." + std::to_string(row.ranks_max) +
+            " bytes " + std::to_string(row.bytes_min) + ".." + std::to_string(row.bytes_max) +
+            " algorithm " + std::string(row.algorithm->name) + " chunk_bytes " +
+            std::to_string(row.chunk_bytes) + "\n";
   return text;
 }
 

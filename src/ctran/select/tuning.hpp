@@ -14,7 +14,7 @@
 //   # the rest of a line is for people
 //   cache near_bytes 1048576 far 2
 //   wire shm apart step_ns 350 message_ns 150 byte_ps 45 reduce_ps 15
-//   use all_reduce ranks 2..4 bytes 0..32768 algorithm one_shot chunk_bytes 0
+//   use all_reduce wire shm ranks 2..4 bytes 0..32768 algorithm one_shot chunk_bytes 0
 //
 // Fields stand in this order. Wires that are not named keep the usual constants; of several `use`
 // lines that fit, the first counts. `bytes` are those of the operation's whole vector.
@@ -22,6 +22,7 @@ namespace torch::comms::ctran {
 
 struct Override {
   schedule::Operation operation = schedule::Operation::kBarrier;
+  Wire wire = Wire::kSelf;
   int ranks_min = 1, ranks_max = 1;  // inclusive
   int64_t bytes_min = 0, bytes_max = 0;
   const schedule::Algorithm* algorithm = nullptr;
@@ -34,7 +35,7 @@ struct Tuning {
   std::string source = "built-in constants";  // for people
 };
 
-inline constexpr size_t kMaxTuningBytes = 64 * 1024;
+inline constexpr size_t kMaxTuningBytes = 128 * 1024;
 inline constexpr size_t kMaxOverrides = 1024;
 
 // Any text. Throws CommError: kTooLarge over a cap, kInvalidArgument naming `source`, the line, the

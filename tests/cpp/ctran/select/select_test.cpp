@@ -150,9 +150,9 @@ TEST(Select, AWishThatCannotBeIsNamedTogetherWithThoseThatCan) {
 TEST(Select, TheFirstOverrideThatFitsAndCanDoItWins) {
   const auto tuning = parse_tuning(
       "torchcomms tuning 1\n"
-      "use all_reduce ranks 2..4 bytes 0..1000 algorithm ring chunk_bytes 0\n"
-      "use all_reduce ranks 4..4 bytes 0..2000 algorithm chain chunk_bytes 512\n"
-      "use all_reduce ranks 4..4 bytes 4000..4000 algorithm two_level chunk_bytes 0\n",
+      "use all_reduce wire shm ranks 2..4 bytes 0..1000 algorithm ring chunk_bytes 0\n"
+      "use all_reduce wire shm ranks 4..4 bytes 0..2000 algorithm chain chunk_bytes 512\n"
+      "use all_reduce wire shm ranks 4..4 bytes 4000..4000 algorithm two_level chunk_bytes 0\n",
       "test");
   const auto chosen = [&](int size, int64_t bytes, const schedule::Options& options = {}) {
     return select(all_reduce(size, bytes, 0, options), kFloat, kOneHost, tuning);

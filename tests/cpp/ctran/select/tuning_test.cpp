@@ -17,14 +17,15 @@ namespace torch::comms::ctran {
 namespace {
 
 const std::string kHeader = "torchcomms tuning 1\n";
-const std::string kWhole = kHeader +
-                           "# a machine\n\n"
-                           "cache near_bytes 2097152 far 1.5\r\n"
-                           "wire shm apart step_ns 1e2 message_ns 7.25 byte_ps 3 reduce_ps 0\n"
-                           "wire tcp crowded step_ns 1 message_ns 2 byte_ps 3 reduce_ps 4 # far\n"
-                           "use broadcast ranks 2..1048576 bytes 0..4611686018427387904 "
-                           "algorithm chain chunk_bytes 65536\n"
-                           "use all_to_all ranks 2..2 bytes 5..5 algorithm bruck chunk_bytes 0";
+const std::string kWhole =
+    kHeader +
+    "# a machine\n\n"
+    "cache near_bytes 2097152 far 1.5\r\n"
+    "wire shm apart step_ns 1e2 message_ns 7.25 byte_ps 3 reduce_ps 0\n"
+    "wire tcp crowded step_ns 1 message_ns 2 byte_ps 3 reduce_ps 4 # far\n"
+    "use broadcast wire shm ranks 2..1048576 bytes 0..4611686018427387904 "
+    "algorithm chain chunk_bytes 65536\n"
+    "use all_to_all wire shm ranks 2..2 bytes 5..5 algorithm bruck chunk_bytes 0";
 
 std::string error_of(const std::string& text, Errc code = Errc::kInvalidArgument) {
   try {
@@ -71,11 +72,12 @@ TEST(Tuning, AnErrorNamesPlaceAndWhatIsAllowed) {
             "here, line 2, wire: 'ib'; allowed: self, shm, tcp");
   EXPECT_EQ(error_of(kHeader + "cache near_bytes 1 far 2000"),
             "here, line 2, far: '2000'; allowed: a number from 0 to 1000");
-  EXPECT_EQ(error_of(kHeader + "use all_reduce ranks 2..1"),
+  EXPECT_EQ(error_of(kHeader + "use all_reduce wire shm ranks 2..1"),
             "here, line 2, ranks: '2..1'; allowed: <first>..<last>, whole numbers from 1 to "
             "1048576 that do not fall");
-  EXPECT_EQ(error_of(kHeader + "use reduce_scatter ranks 1..1 bytes 0..0 algorithm two_shot"),
-            "here, line 2, algorithm: 'two_shot'; allowed: direct, halving, ring");
+  EXPECT_EQ(
+      error_of(kHeader + "use reduce_scatter wire shm ranks 1..1 bytes 0..0 algorithm two_shot"),
+      "here, line 2, algorithm: 'two_shot'; allowed: direct, halving, ring");
   EXPECT_NE(error_of(kHeader + "use all_gather_single ranks").find("allowed: all_reduce, "),
             std::string::npos);
   EXPECT_EQ(error_of(kHeader + "cache near_bytes 1 far 2 more"),
@@ -87,9 +89,10 @@ TEST(Tuning, NoTextThatIsAlmostRightIsTaken) {
   for (const std::string& line :
        {std::string("cache near_bytes 1 far 2\ncache near_bytes 1 far 2"), wire + "-1",
         wire + "nan", wire + "inf", wire + "1e10", wire + "0x10", wire + "1", std::string("hello"),
-        std::string("use all_reduce ranks 0..1"), std::string("use all_reduce ranks 1"),
-        std::string("use all_reduce ranks 1..99999999999999999999"),
-        std::string("use all_reduce ranks 1..2 bytes -1..2")})
+        std::string("use all_reduce wire shm ranks 0..1"),
+        std::string("use all_reduce wire shm ranks 1"),
+        std::string("use all_reduce wire shm ranks 1..99999999999999999999"),
+        std::string("use all_reduce wire shm ranks 1..2 bytes -1..2")})
     error_of(kHeader + line);
 }
 
@@ -97,7 +100,7 @@ TEST(Tuning, SizesAreBounded) {
   error_of(kHeader + std::string(kMaxTuningBytes, '#'), Errc::kTooLarge);
   std::string many = kHeader;
   for (size_t i = 0; i <= kMaxOverrides; ++i)
-    many += "use reduce ranks 1..1 bytes 0..0 algorithm ring chunk_bytes 0\n";
+    many += "use reduce wire shm ranks 1..1 bytes 0..0 algorithm ring chunk_bytes 0\n";
   EXPECT_NE(error_of(many, Errc::kTooLarge).find("1024 lines"), std::string::npos);
 }
 
