@@ -45,6 +45,8 @@ class Channel {
   virtual Received receive(FrameSink& sink) noexcept = 0;
   // Sends on what a full wire held back. True if anything moved.
   virtual bool push() noexcept { return false; }
+  // Frames were accepted that need push() to leave.
+  virtual bool holds_back() const noexcept { return false; }
   // Why it is broken; empty while it is not.
   virtual const std::string& broken() const noexcept = 0;
 

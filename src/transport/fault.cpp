@@ -71,6 +71,7 @@ class FaultChannel final : public Channel {
   }
   void withdraw(ConstBytes range) noexcept override { inner_->withdraw(range); }
   bool has_arrived() const noexcept override { return inner_->has_arrived(); }
+  bool holds_back() const noexcept override { return inner_->holds_back() || !held_.empty(); }
   bool prepare_sleep(bool wants_room) noexcept override {
     return inner_->prepare_sleep(wants_room) && held_.empty() && wait_ == 0;
   }

@@ -10,10 +10,10 @@ namespace torch::comms::transport {
 
 // What ranks say to each other over a channel.
 enum class FrameKind : uint8_t {
-  kEager = 1,   // a whole message: stream, sequence
-  kStart,       // the length of a message that waits for its grant: stream, sequence, value
-  kGrant,       // memory is ready for it: stream, sequence
-  kRefuse,      // the receive is too small: stream, sequence, value = its capacity
+  kEager = 1,   // a whole message: stream, sequence, key = its tag
+  kStart,       // the length of a message that waits for its grant: stream, sequence, value, key
+  kGrant,       // memory is ready for it: stream, sequence, value = its capacity, key = its tag
+  kRefuse,      // the receive does not fit: stream, sequence, value = its capacity
   kData,        // part of a granted message: stream, sequence, value = where in the message
   kCredit,      // `value` bytes of eager messages have been taken
   kPut,         // into region `stream` at `value`, with its key

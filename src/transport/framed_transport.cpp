@@ -69,8 +69,8 @@ Peer& FramedTransport::peer_of(int peer) {
                     {.rank = options_.rank, .peer = peer});
   auto& made = peers_[static_cast<size_t>(peer)];
   if (!made) {
-    made = std::make_unique<Peer>(peer, *regions_,
-                                  MessageLimits{options_.eager_bytes, options_.eager_credit});
+    made = std::make_unique<Peer>(
+        peer, *regions_, MessageLimits{options_.eager_bytes, options_.eager_credit}, closed_);
     active_.push_back(made.get());
   }
   return *made;
@@ -127,56 +127,67 @@ Peer* FramedTransport::begin(Request& request, Request::Kind kind, int peer) {
   return request.done() ? nullptr : &found;
 }
 
-void FramedTransport::begin_send(Request& request, int peer, uint32_t stream) {
+void FramedTransport::begin_send(Request& request, int peer, uint32_t stream, uint32_t tag) {
   request.stream_ = stream;
+  request.key_ = tag;
   auto& found = known(peer);
   found.messages.send(request);
   if (!request.done()) found.pump();
 }
 
+void FramedTransport::close_streams(uint32_t first, uint32_t last, Errc error) {
+  TC_CHECK(first <= last);
+  if (forked()) return;
+  closed_.add(first, last);
+  for (auto* peer : active_) peer->messages.close(first, last, error);
+}
+
 void FramedTransport::send(Request& request, int peer, uint32_t stream,
-                           std::span<const ConstBytes> pieces) {
+                           std::span<const ConstBytes> pieces, uint32_t tag) {
   if (begin(request, Request::Kind::kSend, peer) == nullptr) return;
   request.from_ = pieces;
   request.size_ = total(pieces);
-  begin_send(request, peer, stream);
+  begin_send(request, peer, stream, tag);
 }
 
-void FramedTransport::send(Request& request, int peer, uint32_t stream, ConstBytes bytes) {
+void FramedTransport::send(Request& request, int peer, uint32_t stream, ConstBytes bytes,
+                           uint32_t tag) {
   if (begin(request, Request::Kind::kSend, peer) == nullptr) return;
   request.one_from_ = bytes;
   request.from_ = {&request.one_from_, 1};
   request.size_ = bytes.size();
-  begin_send(request, peer, stream);
+  begin_send(request, peer, stream, tag);
 }
 
-void FramedTransport::begin_receive(Request& request, int peer, uint32_t stream) {
+void FramedTransport::begin_receive(Request& request, int peer, uint32_t stream, uint32_t tag) {
   request.stream_ = stream;
+  request.key_ = tag;
   known(peer).messages.receive(request);
 }
 
 void FramedTransport::receive(Request& request, int peer, uint32_t stream,
-                              std::span<const Bytes> pieces) {
+                              std::span<const Bytes> pieces, uint32_t tag) {
   if (begin(request, Request::Kind::kReceive, peer) == nullptr) return;
   request.into_ = pieces;
   request.size_ = total(pieces);
-  begin_receive(request, peer, stream);
+  begin_receive(request, peer, stream, tag);
 }
 
-void FramedTransport::receive(Request& request, int peer, uint32_t stream, Bytes bytes) {
+void FramedTransport::receive(Request& request, int peer, uint32_t stream, Bytes bytes,
+                              uint32_t tag) {
   if (begin(request, Request::Kind::kReceive, peer) == nullptr) return;
   request.one_into_ = bytes;
   request.into_ = {&request.one_into_, 1};
   request.size_ = bytes.size();
-  begin_receive(request, peer, stream);
+  begin_receive(request, peer, stream, tag);
 }
 
 void FramedTransport::receive(Request& request, int peer, uint32_t stream, uint64_t capacity,
-                              Consumer& consumer) {
+                              Consumer& consumer, uint32_t tag) {
   if (begin(request, Request::Kind::kReceive, peer) == nullptr) return;
   request.consumer_ = &consumer;
   request.size_ = capacity;
-  begin_receive(request, peer, stream);
+  begin_receive(request, peer, stream, tag);
 }
 
 std::unique_ptr<Memory> FramedTransport::register_memory(Bytes bytes) {
@@ -275,6 +286,11 @@ bool FramedTransport::progress() noexcept {
   bool moved = progress_connections();
   for (size_t i = 0; i < active_.size(); ++i) moved |= active_[i]->progress();
   return moved;
+}
+
+bool FramedTransport::unsent() const noexcept {
+  if (forked() || abort_->raised()) return false;
+  return std::any_of(active_.begin(), active_.end(), [](auto* peer) { return peer->unsent(); });
 }
 
 bool FramedTransport::prepare_sleep() noexcept {

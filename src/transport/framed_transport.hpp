@@ -21,12 +21,15 @@ class FramedTransport : public Transport {
   PeerState state(int peer) const noexcept final;
   const PeerFailure* failure(int peer) const noexcept final;
 
-  void send(Request& request, int peer, uint32_t stream, std::span<const ConstBytes> pieces) final;
-  void send(Request& request, int peer, uint32_t stream, ConstBytes bytes) final;
-  void receive(Request& request, int peer, uint32_t stream, std::span<const Bytes> pieces) final;
-  void receive(Request& request, int peer, uint32_t stream, Bytes bytes) final;
-  void receive(Request& request, int peer, uint32_t stream, uint64_t capacity,
-               Consumer& consumer) final;
+  void send(Request& request, int peer, uint32_t stream, std::span<const ConstBytes> pieces,
+            uint32_t tag) final;
+  void send(Request& request, int peer, uint32_t stream, ConstBytes bytes, uint32_t tag) final;
+  void receive(Request& request, int peer, uint32_t stream, std::span<const Bytes> pieces,
+               uint32_t tag) final;
+  void receive(Request& request, int peer, uint32_t stream, Bytes bytes, uint32_t tag) final;
+  void receive(Request& request, int peer, uint32_t stream, uint64_t capacity, Consumer& consumer,
+               uint32_t tag) final;
+  void close_streams(uint32_t first, uint32_t last, Errc error) final;
 
   std::unique_ptr<Memory> register_memory(Bytes bytes) final;
   // Memory that only frames reach, where the link has no better.
@@ -38,6 +41,7 @@ class FramedTransport : public Transport {
   void flush(Request& request, int peer) final;
 
   bool progress() noexcept final;
+  bool unsent() const noexcept final;
   bool prepare_sleep() noexcept final;
   void finish_sleep() noexcept final;
   AbortSignal& abort_signal() noexcept final { return *abort_; }
@@ -82,14 +86,15 @@ class FramedTransport : public Transport {
   void linger() noexcept;
   Peer* begin(Request& request, Request::Kind kind, int peer);
   Peer& known(int peer) const;
-  void begin_receive(Request& request, int peer, uint32_t stream);
-  void begin_send(Request& request, int peer, uint32_t stream);
+  void begin_receive(Request& request, int peer, uint32_t stream, uint32_t tag);
+  void begin_send(Request& request, int peer, uint32_t stream, uint32_t tag);
   static void require_inside(const RemoteMemory& memory, uint64_t offset, uint64_t size);
 
   std::shared_ptr<AbortSignal> abort_;
   WaitPolicy policy_;
   uint64_t fork_generation_;
   bool aborted_ = false;
+  ClosedStreams closed_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank
   std::vector<Peer*> active_;                 // those that there are
 };

@@ -47,16 +47,21 @@ void Messages::Receives::remove(uint32_t number) noexcept {
   }
 }
 
-Messages::Sends& Messages::sends(uint32_t stream) {
-  if (last_sends_.second == nullptr || last_sends_.first != stream)
-    last_sends_ = {stream, &sends_[stream]};
-  return *last_sends_.second;
+Messages::Sends* Messages::sends(uint32_t stream) {
+  if (last_sends_.second != nullptr && last_sends_.first == stream) return last_sends_.second;
+  const auto found = sends_.find(stream);
+  if (found == sends_.end() && closed_.contains(stream)) return nullptr;
+  last_sends_ = {stream, found != sends_.end() ? &found->second : &sends_[stream]};
+  return last_sends_.second;
 }
 
-Messages::Receives& Messages::receives(uint32_t stream) {
-  if (last_receives_.second == nullptr || last_receives_.first != stream)
-    last_receives_ = {stream, &receives_[stream]};
-  return *last_receives_.second;
+Messages::Receives* Messages::receives(uint32_t stream) {
+  if (last_receives_.second != nullptr && last_receives_.first == stream)
+    return last_receives_.second;
+  const auto found = receives_.find(stream);
+  if (found == receives_.end() && closed_.contains(stream)) return nullptr;
+  last_receives_ = {stream, found != receives_.end() ? &found->second : &receives_[stream]};
+  return last_receives_.second;
 }
 
 bool Messages::has_credit(const Request& request) const noexcept {
@@ -78,16 +83,25 @@ Frame Messages::frame_of(FrameKind kind, const Request& request) noexcept {
   frame.kind = kind;
   frame.stream = request.stream_;
   frame.sequence = request.sequence_;
+  frame.key = request.key_;
   return frame;
 }
 
+// The receive is there. `offset_` of a message is the room it has there.
+void Messages::heed(Request& request, const Grant& grant) noexcept {
+  request.granted_ = true;
+  request.offset_ = grant.capacity;
+  request.misfits_ = grant.tag != request.key_ || grant.capacity < request.size_;
+}
+
 void Messages::send(Request& request) {
-  auto& out = sends(request.stream_);
+  auto* stream = sends(request.stream_);
+  if (stream == nullptr) return request.finish(Errc::kFinalized);
+  auto& out = *stream;
   request.sequence_ = out.next++;
   if (!out.grants.empty()) {
     if (const auto early = out.grants.extract(request.sequence_)) {
-      request.granted_ = true;
-      request.offset_ = early.mapped();
+      heed(request, early.mapped());
       --open_early_;
     }
   }
@@ -108,7 +122,7 @@ bool Messages::announce(Request& request) {
 }
 
 bool Messages::push(Request& request, bool& moved) {
-  auto& open = sends(request.stream_).open;
+  auto& open = sends(request.stream_)->open;
   if (!request.started_ && has_credit(request)) {
     if (!try_eager(request)) return false;
   } else {
@@ -117,7 +131,7 @@ bool Messages::push(Request& request, bool& moved) {
       moved = true;
       if (!request.granted_) return true;  // on_grant() brings it back
     }
-    if (request.offset_ < request.size_) {  // the receiver learnt it from the announcement
+    if (request.misfits_) {  // the receiver learnt it from the announcement
       open.erase(request.sequence_);
       request.finish(Errc::kMismatch);
       return true;
@@ -138,7 +152,9 @@ void Messages::grant(Request& request) {
 }
 
 void Messages::receive(Request& request) {
-  auto& in = receives(request.stream_);
+  auto* stream = receives(request.stream_);
+  if (stream == nullptr) return request.finish(Errc::kFinalized);
+  auto& in = *stream;
   request.sequence_ = in.next++;
   if (in.posted.empty()) in.first = request.sequence_;
   in.posted.push_back(&request);
@@ -147,11 +163,11 @@ void Messages::receive(Request& request) {
       auto& early = found.mapped();
       --open_early_;
       if (!early.whole) {
-        start(in, request, early.length);
+        start(in, request, early.length, early.tag);
         return;
       }
       early_bytes_ -= cost(early.data.size());
-      take(request, early.data);
+      take(request, early.tag, early.data);
       in.remove(request.sequence_);
       return;
     }
@@ -160,9 +176,9 @@ void Messages::receive(Request& request) {
 }
 
 // The end of an eager message.
-void Messages::take(Request& request, ConstBytes whole) {
+void Messages::take(Request& request, uint32_t tag, ConstBytes whole) {
   return_credit(cost(whole.size()));
-  if (whole.size() > request.size_) {
+  if (whole.size() > request.size_ || tag != request.key_) {
     request.moved_ = whole.size();
     request.finish(Errc::kMismatch);
     return;
@@ -177,28 +193,33 @@ void Messages::take(Request& request, ConstBytes whole) {
 }
 
 const char* Messages::on_eager(const Frame& frame, ConstBytes payload) {
-  auto& in = receives(frame.stream);
+  auto* stream = receives(frame.stream);
+  if (stream == nullptr) {
+    return_credit(cost(payload.size()));
+    return nullptr;
+  }
+  auto& in = *stream;
   if (auto* request = in.find(frame.sequence)) {
     if (request->started_ || request->moved_ > 0) return "a message came twice";
-    take(*request, payload);
+    take(*request, frame.key, payload);
     in.remove(frame.sequence);
     return nullptr;
   }
   if (!in.comes_later(frame.sequence)) return "a message came twice";
   if (early_bytes_ + cost(payload.size()) > limits_.eager_credit || open_early_ >= kMaxEarly)
     return "more small messages than its credit";
-  Early early{payload.size(), true, {payload.begin(), payload.end()}};
+  Early early{payload.size(), frame.key, true, {payload.begin(), payload.end()}};
   if (!in.early.emplace(frame.sequence, std::move(early)).second) return "a message came twice";
   early_bytes_ += cost(payload.size());
   ++open_early_;
   return nullptr;
 }
 
-const char* Messages::start(Receives& in, Request& request, uint64_t length) {
+const char* Messages::start(Receives& in, Request& request, uint64_t length, uint32_t tag) {
   if (request.started_) return "a message was announced twice";
   if (length < request.moved_) return "more of a message than its length";
   request.started_ = true;
-  if (length > request.size_) {
+  if (length > request.size_ || tag != request.key_) {
     if (!request.granted_) {
       auto frame = frame_of(FrameKind::kRefuse, request);
       frame.value = request.size_;
@@ -219,37 +240,43 @@ const char* Messages::start(Receives& in, Request& request, uint64_t length) {
 }
 
 const char* Messages::on_start(const Frame& frame) {
-  auto& in = receives(frame.stream);
-  if (auto* request = in.find(frame.sequence)) return start(in, *request, frame.value);
+  auto* stream = receives(frame.stream);
+  if (stream == nullptr) return nullptr;
+  auto& in = *stream;
+  if (auto* request = in.find(frame.sequence)) return start(in, *request, frame.value, frame.key);
   if (!in.comes_later(frame.sequence)) return "a message was announced twice";
   if (open_early_ >= kMaxEarly) return "too many messages that nobody receives";
-  if (!in.early.emplace(frame.sequence, Early{frame.value, false, {}}).second)
+  if (!in.early.emplace(frame.sequence, Early{frame.value, frame.key, false, {}}).second)
     return "a message was announced twice";
   ++open_early_;
   return nullptr;
 }
 
 const char* Messages::on_grant(const Frame& frame) {
-  auto& out = sends(frame.stream);
+  auto* stream = sends(frame.stream);
+  if (stream == nullptr) return nullptr;
+  auto& out = *stream;
   const auto open = out.open.find(frame.sequence);
   if (open == out.open.end()) {
     if (int32_t(frame.sequence - out.next) < 0) return nullptr;  // it left as a small one
     if (open_early_ >= kMaxEarly) return "too many receives that nobody sends to";
-    if (!out.grants.emplace(frame.sequence, frame.value).second) return "a grant came twice";
+    if (!out.grants.emplace(frame.sequence, Grant{frame.value, frame.key}).second)
+      return "a grant came twice";
     ++open_early_;
     return nullptr;
   }
   auto& request = *open->second;
   if (request.granted_) return "a grant came twice";
-  request.granted_ = true;
-  request.offset_ = frame.value;
+  heed(request, {frame.value, frame.key});
   if (!request.started_) return nullptr;  // it is still in `ready`
   out_.ready.push_back(&request);
   return nullptr;
 }
 
 const char* Messages::on_refuse(const Frame& frame) {
-  auto& out = sends(frame.stream);
+  auto* stream = sends(frame.stream);
+  if (stream == nullptr) return nullptr;
+  auto& out = *stream;
   const auto open = out.open.find(frame.sequence);
   if (open == out.open.end() || !open->second->started_ || open->second->granted_)
     return "refused what was not offered";
@@ -259,14 +286,17 @@ const char* Messages::on_refuse(const Frame& frame) {
 }
 
 Bytes Messages::place_data(const Frame& frame) {
-  const auto* request = receives(frame.stream).find(frame.sequence);
+  const auto* in = receives(frame.stream);
+  const auto* request = in == nullptr ? nullptr : in->find(frame.sequence);
   if (request == nullptr || !request->granted_ || request->consumer_ != nullptr) return {};
   if (frame.value > request->size_ || frame.bytes > request->size_ - frame.value) return {};
   return contiguous(request->into_, frame.value, frame.bytes);
 }
 
 const char* Messages::on_data(const Frame& frame, ConstBytes payload) {
-  auto& in = receives(frame.stream);
+  auto* stream = receives(frame.stream);
+  if (stream == nullptr) return nullptr;
+  auto& in = *stream;
   auto* request = in.find(frame.sequence);
   if (request == nullptr || !request->granted_) return "data of a message without a grant";
   if (frame.value > request->size_ || frame.bytes > request->size_ - frame.value ||
@@ -298,6 +328,37 @@ void Messages::return_credit(uint64_t bytes) {
   frame.value = taken_;
   taken_ = 0;
   out_.post(frame);
+}
+
+void Messages::close(uint32_t first, uint32_t last, Errc error) {
+  const auto inside = [&](const auto& entry) {
+    return entry.first >= first && entry.first <= last;
+  };
+  out_.end_sends(first, last, error);
+  std::erase_if(sends_, [&](auto& entry) {
+    if (!inside(entry)) return false;
+    for (auto& [sequence, request] : entry.second.open)  // what waits for its grant
+      if (!request->done()) request->finish(error);
+    open_early_ -= entry.second.grants.size();
+    return true;
+  });
+  std::erase_if(receives_, [&](auto& entry) {
+    if (!inside(entry)) return false;
+    for (auto* request : entry.second.posted) {
+      if (request == nullptr) continue;
+      for (const auto& piece : request->into_) out_.withdraw(piece);
+      request->finish(error);
+    }
+    for (auto& [sequence, early] : entry.second.early) {
+      --open_early_;
+      if (!early.whole) continue;
+      early_bytes_ -= cost(early.data.size());
+      return_credit(cost(early.data.size()));
+    }
+    return true;
+  });
+  last_sends_ = {};
+  last_receives_ = {};
 }
 
 void Messages::fail(Errc error) noexcept {

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "transport/closed_streams.hpp"
 #include "transport/outbox.hpp"
 #include "transport/request.hpp"
 
@@ -15,7 +16,8 @@ struct MessageLimits {
   uint64_t eager_credit = 0;  // bytes of messages without one, kept by the receiver; equal on ranks
 };
 
-// Two-sided messages with one peer, matched by (stream, number in the stream).
+// Two-sided messages with one peer, matched by (stream, number in the stream), and then compared by
+// their tags.
 //
 // A small message is one kEager frame, as long as the receiver's credit lasts. Any other announces
 // its length with kStart and moves in kData frames once kGrant says that its receive is there; a
@@ -26,13 +28,16 @@ struct MessageLimits {
 // Every on_...() takes a frame that came; it returns nullptr, or why the peer cannot have meant it.
 class Messages {
  public:
-  Messages(Outbox& out, const MessageLimits& limits) : out_(out), limits_(limits) {}
+  Messages(Outbox& out, const MessageLimits& limits, const ClosedStreams& closed)
+      : out_(out), limits_(limits), closed_(closed) {}
 
   void send(Request& request);
   void receive(Request& request);
   // Goes on with a send of Outbox::ready; true if that may forget it.
   bool push(Request& request, bool& moved);
   void fail(Errc error) noexcept;
+  // As Transport::close_streams(); the range has been added to `closed`.
+  void close(uint32_t first, uint32_t last, Errc error);
 
   const char* on_eager(const Frame& frame, ConstBytes payload);
   const char* on_start(const Frame& frame);
@@ -45,13 +50,18 @@ class Messages {
  private:
   struct Early {  // came before its receive
     uint64_t length = 0;
+    uint32_t tag = 0;
     bool whole = false;  // an eager message; else an announced one
     std::vector<std::byte> data;
+  };
+  struct Grant {
+    uint64_t capacity = 0;
+    uint32_t tag = 0;
   };
   struct Sends {
     uint32_t next = 0;
     std::unordered_map<uint32_t, Request*> open;
-    std::unordered_map<uint32_t, uint64_t> grants;  // capacities, of receives before their sends
+    std::unordered_map<uint32_t, Grant> grants;  // of receives before their sends
   };
   struct Receives {
     uint32_t next = 0, first = 0;  // numbers of the next receive and of posted.front()
@@ -69,14 +79,17 @@ class Messages {
   bool try_eager(Request& request);
   bool announce(Request& request);
   void grant(Request& request);
-  void take(Request& request, ConstBytes whole);
-  const char* start(Receives& in, Request& request, uint64_t length);
+  static void heed(Request& request, const Grant& grant) noexcept;
+  void take(Request& request, uint32_t tag, ConstBytes whole);
+  const char* start(Receives& in, Request& request, uint64_t length, uint32_t tag);
   void return_credit(uint64_t bytes);
-  Sends& sends(uint32_t stream);
-  Receives& receives(uint32_t stream);
+  // nullptr: the stream is closed.
+  Sends* sends(uint32_t stream);
+  Receives* receives(uint32_t stream);
 
   Outbox& out_;
   MessageLimits limits_;
+  const ClosedStreams& closed_;
   uint64_t eager_out_ = 0;    // of the peer's credit, in use
   uint64_t taken_ = 0;        // of ours, not yet given back
   uint64_t early_bytes_ = 0;  // kept for later

@@ -103,6 +103,25 @@ bool Outbox::finish_freed() {
          }) > 0;
 }
 
+void Outbox::end_sends(uint32_t first, uint32_t last, Errc error) {
+  const auto ends = [&](Request* request) {
+    if (request->kind_ != Request::Kind::kSend || request->stream_ < first ||
+        request->stream_ > last)
+      return false;
+    if (request->borrowed_ > 0)
+      for (const auto& piece : request->from_) channel_->withdraw(piece);
+    TC_CHECK(request->borrowed_ == 0);
+    request->finish(error);
+    return true;
+  };
+  std::erase_if(ready, ends);
+  std::erase_if(borrowed_, ends);
+}
+
+void Outbox::withdraw(ConstBytes range) noexcept {
+  if (channel_ != nullptr) channel_->withdraw(range);
+}
+
 void Outbox::fail(Errc error) noexcept {
   for (auto* request : ready) request->finish(error);
   for (auto* request : borrowed_) request->finish(error);

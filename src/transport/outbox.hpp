@@ -40,11 +40,16 @@ class Outbox {
   // All of the request has been accepted: it is done when the channel has given back its memory.
   void finish_when_free(Request& request);
   bool finish_freed();  // true if any was
+  // Messages of streams [first, last]; the channel keeps copies of what it has begun to send.
+  void end_sends(uint32_t first, uint32_t last, Errc error);
+  // Nothing more is written into `range`, where a message was to go.
+  void withdraw(ConstBytes range) noexcept;
   // Every request that waits for room or for its memory, and all that is posted, ends here.
   void fail(Errc error) noexcept;
 
   // Requests that can send now, first come first served.
   std::deque<Request*> ready;
+  bool holds_back() const noexcept { return !posted_.empty(); }
   bool waiting() const noexcept { return !ready.empty() || !posted_.empty(); }
 
  private:

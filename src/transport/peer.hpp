@@ -16,8 +16,8 @@ namespace torch::comms::transport {
 // Operations may be given to it before it has a channel; a failed peer takes none.
 class Peer final : public FrameSink {
  public:
-  Peer(int rank, const Regions& regions, const MessageLimits& limits)
-      : messages(out_, limits), one_sided(out_, regions), rank_(rank) {}
+  Peer(int rank, const Regions& regions, const MessageLimits& limits, const ClosedStreams& closed)
+      : messages(out_, limits, closed), one_sided(out_, regions), rank_(rank) {}
 
   int rank() const noexcept { return rank_; }
   PeerState state() const noexcept;
@@ -33,6 +33,9 @@ class Peer final : public FrameSink {
   // Nothing reads or writes `range` any more when this returns.
   void withdraw(ConstBytes range);
   bool prepare_sleep() noexcept;
+  bool unsent() const noexcept {
+    return out_.holds_back() || (channel_ && channel_->holds_back() && channel_->broken().empty());
+  }
 
   Bytes place(const Frame& frame) noexcept override;
   bool deliver(const Frame& frame, ConstBytes payload) noexcept override;

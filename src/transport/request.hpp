@@ -58,6 +58,7 @@ class Request {
   bool pending_ = false, failed_ = false;
   bool started_ = false;  // of a send: the peer knows its length; of a receive: so do we
   bool granted_ = false;  // the receiver has memory for all of it
+  bool misfits_ = false;  // of a send: the receive is too small, or has another tag
   Kind kind_ = Kind::kSend;
   Errc error_ = Errc::kInternal;
   int peer_ = -1;
@@ -76,7 +77,7 @@ class Request {
 inline void Request::start(Kind kind, int peer) noexcept {
   TC_CHECK(!pending_);
   pending_ = true;
-  failed_ = started_ = granted_ = false;
+  failed_ = started_ = granted_ = misfits_ = false;
   kind_ = kind;
   peer_ = peer;
   borrowed_ = 0;

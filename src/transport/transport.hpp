@@ -41,7 +41,7 @@ struct PeerFailure {
 // Messages are matched in order per (peer, stream): the n-th receive takes the n-th send. Streams
 // never wait for each other. Small messages leave at once, within a credit that bounds what the
 // receiver must keep for later; larger ones when their receive is there. So memory is bounded.
-// A stream that was used costs a few hundred bytes for the link's life.
+// A stream that was used costs a few hundred bytes until it is closed.
 //
 // Threads: one at a time, which also makes all the progress; abort_signal().raise() from anywhere.
 // Failure: wrong calls throw CommError(kInvalidArgument, kOutOfRange) before anything happens. What
@@ -68,14 +68,24 @@ class TC_API Transport {
   // too small for its message fails on both sides (kMismatch; small messages: on its own).
   // Pieces must outlive the request: a message is all of them, one after the other; its cuts into
   // pieces need not agree.
-  virtual void send(Request& request, int peer, uint32_t stream,
-                    std::span<const ConstBytes> pieces) = 0;
-  virtual void send(Request& request, int peer, uint32_t stream, ConstBytes bytes) = 0;
-  virtual void receive(Request& request, int peer, uint32_t stream,
-                       std::span<const Bytes> pieces) = 0;
-  virtual void receive(Request& request, int peer, uint32_t stream, Bytes bytes) = 0;
+  // `tag` says what the message is meant to be: a receive that meets another tag fails on both
+  // sides with kMismatch, and writes nothing (small messages: on its own).
+  virtual void send(Request& request, int peer, uint32_t stream, std::span<const ConstBytes> pieces,
+                    uint32_t tag = 0) = 0;
+  virtual void send(Request& request, int peer, uint32_t stream, ConstBytes bytes,
+                    uint32_t tag = 0) = 0;
+  virtual void receive(Request& request, int peer, uint32_t stream, std::span<const Bytes> pieces,
+                       uint32_t tag = 0) = 0;
+  virtual void receive(Request& request, int peer, uint32_t stream, Bytes bytes,
+                       uint32_t tag = 0) = 0;
   virtual void receive(Request& request, int peer, uint32_t stream, uint64_t capacity,
-                       Consumer& consumer) = 0;
+                       Consumer& consumer, uint32_t tag = 0) = 0;
+
+  // Ends the sends and receives of streams [first, last], with all peers, with `error`: their
+  // memory is free when this returns. What arrives for these streams from now on is dropped, and
+  // its credit given back; later requests for them end with kFinalized. Other streams go on. They
+  // cost nothing any more, and cannot be opened again. The peers are not told.
+  virtual void close_streams(uint32_t first, uint32_t last, Errc error) = 0;
 
   // Opens `bytes` to peers that have the handle. Throws CommError(kSystem) where it cannot.
   virtual std::unique_ptr<Memory> register_memory(Bytes bytes) = 0;
@@ -98,6 +108,9 @@ class TC_API Transport {
 
   // Does what can be done now, without blocking; true if anything moved.
   virtual bool progress() noexcept = 0;
+  // Something is still here that peers may be waiting for, though no request may say so: whoever
+  // stops to call progress() goes on until this is false.
+  virtual bool unsent() const noexcept = 0;
 
   // For Waiter: after prepare_sleep() returned true, event_fd() becomes readable when there is
   // something to do; finish_sleep() follows in either case.

@@ -56,6 +56,18 @@ WaitPolicy WaitPolicy::for_ranks(int ranks) {
   return {.spins = ranks <= usable_cores() ? 100 : 2};
 }
 
+bool Pace::rest() noexcept {
+  if (++idle_ <= policy_.spins) {
+    relax();
+    return false;
+  }
+  const auto now = Clock::now();
+  if (idle_ == policy_.spins + 1) idle_since_ = now;
+  if (now - idle_since_ >= policy_.awake) return true;
+  ::sched_yield();
+  return false;
+}
+
 bool Waiter::progress() noexcept {
   bool moved = false;
   for (auto* link : links_) moved |= link->progress();
@@ -67,7 +79,7 @@ Waited Waiter::step() noexcept {
   // Reading the clock costs as much as a poll; traffic of others must not hold up the deadline.
   if (++steps_ % 64 == 0 && Clock::now() >= deadline_) return Waited::kTimeout;
   if (moved) {
-    idle_ = 0;
+    pace_.moved();
     disarm();
     return Waited::kDone;
   }
@@ -75,16 +87,10 @@ Waited Waiter::step() noexcept {
     progress();  // it may have come after the first look: what is in flight ends now
     return Waited::kAborted;
   }
-  if (++idle_ <= policy_.spins) {
-    relax();
-    return Waited::kDone;
-  }
-  const auto now = Clock::now();
-  if (now >= deadline_) return Waited::kTimeout;
-  if (idle_ == policy_.spins + 1) idle_since_ = now;
-  if (now - idle_since_ < policy_.awake)
-    ::sched_yield();
-  else if (armed_ == 0)
+  const bool tired = pace_.rest();
+  if (!pace_.spins() && Clock::now() >= deadline_) return Waited::kTimeout;
+  if (!tired) return Waited::kDone;
+  if (armed_ == 0)
     arm();  // the caller looks at its condition once more before the sleep
   else
     sleep();

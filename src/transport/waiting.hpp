@@ -43,6 +43,23 @@ struct WaitPolicy {
   static TC_API WaitPolicy for_ranks(int ranks);
 };
 
+// Where a wait is in its policy: asked after each look at the condition that found nothing.
+class TC_API Pace {
+ public:
+  explicit Pace(const WaitPolicy& policy) noexcept : policy_(policy) {}
+
+  void moved() noexcept { idle_ = 0; }
+  // Passes a little time awake; true when it is time to sleep instead.
+  bool rest() noexcept;
+  // So far it has only spun: the clock has not been looked at.
+  bool spins() const noexcept { return idle_ <= policy_.spins; }
+
+ private:
+  WaitPolicy policy_;
+  int idle_ = 0;  // rests since something moved
+  std::chrono::steady_clock::time_point idle_since_{};
+};
+
 enum class Waited : uint8_t { kDone, kTimeout, kAborted };
 
 // One wait, from its first poll to its end. Progresses the links itself: the waiting thread is
@@ -54,7 +71,7 @@ class TC_API Waiter {
  public:
   Waiter(std::span<Transport* const> links, const AbortSignal& abort, Deadline deadline,
          const WaitPolicy& policy) noexcept
-      : links_(links), abort_(abort), deadline_(deadline), policy_(policy) {}
+      : links_(links), abort_(abort), deadline_(deadline), pace_(policy) {}
   ~Waiter() { disarm(); }
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
@@ -76,11 +93,10 @@ class TC_API Waiter {
   std::span<Transport* const> links_;
   const AbortSignal& abort_;
   Deadline deadline_;
-  WaitPolicy policy_;
+  Pace pace_;
   size_t armed_ = 0;  // links that were told that we are about to sleep
   unsigned steps_ = 0;
-  int idle_ = 0, sleeps_ = 0;  // polls since something moved
-  std::chrono::steady_clock::time_point idle_since_{};
+  int sleeps_ = 0;
 };
 
 // Waits until `condition()`. It is looked at after each step, and is cheap.

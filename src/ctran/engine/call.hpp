@@ -34,9 +34,9 @@ struct Call {
   uint8_t dtype = 0;           // number of c10::ScalarType; with arithmetic where it adds
   uint32_t element_bytes = 1;  // of the dtype, or of any unit to be moved where nothing is added
   ReduceOp op = ReduceOp::kSum;
-  Factor factor = {};             // of PREMUL_SUM: this rank's own
-  int root = 0;                   // send, receive: the peer, which may be this rank
-  schedule::Blocks blocks = {};   // one a rank; Blocks::even(count, size) for whole vectors
+  Factor factor = {};              // of PREMUL_SUM: this rank's own
+  int root = 0;                    // send, receive: the peer, which may be this rank
+  schedule::Blocks blocks = {};    // one a rank; Blocks::even(count, size) for whole vectors
   schedule::Blocks arriving = {};  // all_to_all
   std::span<const ConstBytes> input = {};
   std::span<const Bytes> output = {};

@@ -25,7 +25,8 @@ struct Choice {
   int64_t chunk = 0;  // elements; 0: everything at once. See schedule::Options
 };
 
-// Called once for every plan that is not cached, on the thread that makes progress: pure and quick.
+// Called once for every plan that is not cached, on the thread of the call: pure and quick, and
+// may be called by several at once.
 // Its algorithm can do the problem (why_not() is empty). Equal on all ranks.
 using Choose = std::function<Choice(const Question&)>;
 

@@ -71,8 +71,8 @@ class TC_API Family {
 
  private:
   friend class Group;
-  explicit Family(std::unique_ptr<Engine> engine);
-  std::unique_ptr<Engine> engine_;
+  explicit Family(std::shared_ptr<Engine> engine);
+  std::shared_ptr<Engine> engine_;  // calls that have ended keep it, too
 };
 
 }  // namespace torch::comms::ctran

@@ -71,6 +71,11 @@ Channel::Received TcpChannel::receive(FrameSink& sink) noexcept {
   return Received::kBroken;
 }
 
+bool TcpChannel::holds_back() const noexcept {
+  return std::any_of(lanes_.begin(), lanes_.end(),
+                     [](const auto& socket) { return socket.lane.blocked(); });
+}
+
 bool TcpChannel::has_arrived() const noexcept {
   return std::all_of(lanes_.begin(), lanes_.end(),
                      [](const auto& socket) { return socket.lane.has_arrived(); });

@@ -28,6 +28,7 @@ class TcpChannel final : public Channel, public Poller::Client {
   bool prepare_sleep(bool) noexcept override { return !anything_ready() && broken_.empty(); }
 
   bool has_arrived() const noexcept override;
+  bool holds_back() const noexcept override;
 
   void on_ready(int socket, uint32_t events) override;
 

@@ -57,7 +57,8 @@ TEST(Frame, RandomFramesFailThePeerAndNothingElse) {
     Regions regions;
     std::vector<std::byte> memory(256), into(300);
     const auto entry = regions.add(memory);
-    Peer peer(1, regions, {.eager_bytes = 100, .eager_credit = 2000});
+    const ClosedStreams closed;
+    Peer peer(1, regions, {.eager_bytes = 100, .eager_credit = 2000}, closed);
     peer.open(std::make_unique<SilentChannel>());
     uint32_t ordinals[3] = {};
     std::vector<std::byte> payload(4096);

@@ -1,6 +1,6 @@
 #include "transport/self.hpp"
 
-#include "transport/conformance.hpp"
+#include "transport/conformance_streams.hpp"
 
 namespace torch::comms::transport::test {
 

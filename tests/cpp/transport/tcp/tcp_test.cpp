@@ -1,6 +1,6 @@
 #include "transport/tcp/tcp_transport.hpp"
 
-#include "transport/conformance.hpp"
+#include "transport/conformance_streams.hpp"
 
 namespace torch::comms::transport::test {
 namespace {

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "ctran/engine/pieces.hpp"
+#include "ctran/engine/plan.hpp"
+#include "ctran/engine/scratch_pool.hpp"
+#include "ctran/engine/task.hpp"
+
+namespace torch::comms::ctran {
+
+// A collective: runs its plan step by step. Keeps its memory for the next call.
+class CollectiveTask final : public Task {
+ public:
+  // Copies what the call lends. Throws CommError(kInvalidArgument) for buffers of another size.
+  void prepare(const Call& call, std::shared_ptr<const Plan> plan);
+
+  // The same among some members of the group alone, by their ranks in it, on a stream of their own
+  // and beside the group's other collectives. All of them name the same ones.
+  void prepare(const Call& call, std::shared_ptr<const Plan> plan, std::vector<int> members,
+               uint32_t stream);
+
+  Outcome begin() override;
+  Outcome advance() override;
+  void close() noexcept override;
+  std::string waits_for() const override;
+  std::string words() const override;
+  const Fingerprint& print() const noexcept { return print_; }
+
+ private:
+  // Reduces a message where it arrives.
+  class Sink final : public transport::Consumer {
+   public:
+    void aim(const CollectiveTask& task, const PlannedMessage& message) noexcept {
+      task_ = &task;
+      message_ = &message;
+    }
+    void consume(uint64_t offset, ConstBytes chunk) noexcept override;
+
+   private:
+    const CollectiveTask* task_ = nullptr;
+    const PlannedMessage* message_ = nullptr;
+  };
+
+  const Pieces& place(schedule::Buffer buffer) const noexcept {
+    return places_[static_cast<size_t>(buffer)];
+  }
+  int member(int peer) const noexcept {
+    return members_.empty() ? peer : members_[static_cast<size_t>(peer)];
+  }
+  void stage();
+  void post();
+  void gather_pieces();
+  void run_locals() const;
+  void copy(const Part& into, const Part& from) const;
+  void reduce(const Part& into, std::span<const Part> operands) const;
+  void absorb(const Arrival& arrival, uint64_t offset, ConstBytes chunk) const;
+  void add(void* into, std::span<const void* const> operands, uint64_t bytes) const;
+  void settle() const;
+  bool transfers_done();
+  bool check(size_t index);
+
+  std::shared_ptr<const Plan> plan_;
+  std::vector<int> members_;  // empty: all
+  uint32_t stream_ = 0;       // of the group's
+  Fingerprint print_;
+  uint32_t tag_ = 0;
+  std::array<Pieces, 3> places_;  // as the plan travels
+  Pieces result_;                 // the caller's output, where that is another one
+  ScratchPool::Block block_;      // staging, then scratch
+
+  int64_t step_number_ = 0;
+  const StepPlan* step_ = nullptr;
+  StepPlan own_step_;
+  schedule::Step memory_;
+  std::deque<transport::Request> requests_;  // receives, then sends
+  std::deque<Sink> sinks_;
+  std::vector<Bytes> into_;
+  std::vector<ConstBytes> from_;
+  std::vector<size_t> ends_;  // in those two, of each message
+  size_t posted_ = 0, finished_ = 0;
+  unsigned looks_ = 0;
+};
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,76 @@
+#include "ctran/engine/control.hpp"
+
+#include "transport/wire.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+constexpr size_t kMostText = 700;
+
+}  // namespace
+
+std::string Notice::serialize() const {
+  transport::Writer writer;
+  writer.add(kind).add(code).add(base).add(about).add(sequence).add(sent).add(received);
+  if (kind == Kind::kAsks || kind == Kind::kDisagrees) writer.add(print);
+  if (kind == Kind::kFailed) writer.text(std::string_view(why).substr(0, kMostText));
+  return writer.take();
+}
+
+Notice Notice::parse(std::string_view text) {
+  transport::Reader reader(text, "a notice");
+  Notice notice;
+  notice.kind = reader.number<Kind>();
+  notice.code = reader.number<Errc>();
+  notice.base = reader.number<uint32_t>();
+  notice.about = reader.number<int32_t>();
+  notice.sequence = reader.number<uint64_t>();
+  notice.sent = reader.number<uint64_t>();
+  notice.received = reader.number<uint64_t>();
+  reader.require(notice.kind >= Kind::kFailed && notice.kind <= Kind::kDeparts, "unknown kind");
+  reader.require(notice.code <= Errc::kInternal, "unknown error");
+  if (notice.kind == Kind::kAsks || notice.kind == Kind::kDisagrees)
+    notice.print = reader.number<Fingerprint>();
+  if (notice.kind == Kind::kFailed) notice.why = reader.text();
+  reader.require(reader.at_end(), "it goes on after its end");
+  return notice;
+}
+
+void Control::listen(int peer, transport::Transport& link) {
+  auto& inbox = inboxes_[static_cast<size_t>(peer)];
+  if (!inbox) inbox = std::make_unique<Inbox>();
+  link.receive(inbox->request, peer, kStream, inbox->bytes);
+}
+
+void Control::send(int peer, transport::Transport& link, const Notice& notice) {
+  auto& outgoing = outgoing_.emplace_back();
+  outgoing.text = notice.serialize();
+  link.send(outgoing.request, peer, kStream, std::as_bytes(std::span(outgoing.text)));
+  tidy();
+}
+
+Control::Heard Control::hear(int peer, transport::Transport& link, Notice& notice, Errc& error) {
+  auto& inbox = inboxes_[static_cast<size_t>(peer)];
+  if (!inbox || inbox->failed || !inbox->request.done()) return Heard::kNothing;
+  if (!inbox->request.ok()) {
+    inbox->failed = true;
+    error = inbox->request.error();
+    return Heard::kFailed;
+  }
+  const auto* text = reinterpret_cast<const char*>(inbox->bytes.data());
+  try {
+    notice = Notice::parse({text, inbox->request.bytes()});
+  } catch (const CommError&) {
+    inbox->failed = true;
+    error = Errc::kPeerFailed;
+    return Heard::kFailed;
+  }
+  listen(peer, link);
+  return Heard::kNotice;
+}
+
+void Control::tidy() {
+  std::erase_if(outgoing_, [](const auto& outgoing) { return outgoing.request.done(); });
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ctran/engine/fingerprint.hpp"
+#include "transport/transport.hpp"
+
+namespace torch::comms::ctran {
+
+// What ranks tell each other beside their operations, about a group.
+struct Notice {
+  enum class Kind : uint8_t { kFailed = 1, kAsks, kDisagrees, kDeparts };
+  Kind kind = Kind::kFailed;
+  Errc code = Errc::kInternal;      // kFailed: what the group's error is to be
+  uint32_t base = 0;                // the group's streams
+  int32_t about = -1;               // kFailed: rank of the family that is to blame, or -1
+  uint64_t sequence = 0;            // kAsks, kDisagrees: where; kDeparts: of the last collective
+  uint64_t sent = 0, received = 0;  // kDeparts: messages with the rank that is told
+  Fingerprint print = {};           // kAsks, kDisagrees: what the sender called
+  std::string why = {};             // kFailed
+
+  std::string serialize() const;
+  // Throws CommError(kMismatch).
+  static Notice parse(std::string_view text);
+};
+
+// The stream of notices on every link of a family: one receive a peer is always there.
+class Control {
+ public:
+  static constexpr uint32_t kStream = 0;
+
+  explicit Control(int size) : inboxes_(static_cast<size_t>(size)) {}
+
+  void listen(int peer, transport::Transport& link);
+  void send(int peer, transport::Transport& link, const Notice& notice);
+
+  enum class Heard : uint8_t { kNothing, kNotice, kFailed };
+  // What came from a peer that is listened to; kFailed once, with the link's error.
+  Heard hear(int peer, transport::Transport& link, Notice& notice, Errc& error);
+  // Sent notices that have left give back their memory.
+  void tidy();
+
+ private:
+  static constexpr size_t kMostBytes = 1024;
+  struct Inbox {
+    transport::Request request;
+    std::array<std::byte, kMostBytes> bytes;
+    bool failed = false;
+  };
+  struct Outgoing {
+    transport::Request request;
+    std::string text;
+  };
+  std::vector<std::unique_ptr<Inbox>> inboxes_;  // by rank
+  std::list<Outgoing> outgoing_;
+};
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,332 @@
+#include "ctran/engine/engine.hpp"
+
+#include <new>
+
+#include "base/fork.hpp"
+#include "ctran/engine/collective_task.hpp"
+#include "ctran/engine/membership.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+constexpr uint32_t kFirstStream = 16;  // those before are the family's own
+constexpr unsigned kTurnsPerClock = 16;
+constexpr std::chrono::milliseconds kAskAfter{200};
+
+}  // namespace
+
+Engine::Engine(LinkTable links, const FamilyOptions& options)
+    : links_(std::move(links)),
+      choose_(options.choose),
+      progress_(*this, links_.policy()),
+      control_(links_.size()),
+      fork_generation_(base::fork_generation()),
+      next_proposed_(kFirstStream),
+      next_stream_(kFirstStream) {}
+
+Engine::~Engine() {
+  if (forked()) progress_.abandon();
+}
+
+bool Engine::forked() const noexcept { return base::fork_generation() != fork_generation_; }
+
+void Engine::require_own_process(std::string_view op) const {
+  if (forked())
+    throw CommError(Errc::kForked, "this communicator belongs to the parent process",
+                    {.op = std::string(op)});
+}
+
+void Engine::open(int eager_ranks) {
+  progress_.enter();
+  try {
+    for (int peer = 0; links_.size() <= eager_ranks && peer < links_.size(); ++peer)
+      if (peer != links_.rank()) reach(peer);
+  } catch (...) {
+    progress_.leave();
+    throw;
+  }
+  progress_.leave();
+}
+
+transport::Transport& Engine::reach(int family_rank) {
+  bool fresh = false;
+  auto& link = links_.to(family_rank, &fresh);
+  if (fresh && family_rank != links_.rank()) control_.listen(family_rank, link);
+  return link;
+}
+
+uint32_t Engine::propose_streams() noexcept {
+  const std::lock_guard lock(streams_mutex_);
+  return std::exchange(next_proposed_,
+                       std::max(next_proposed_, next_stream_) + Membership::kStreams);
+}
+
+bool Engine::claim_streams(uint32_t base) noexcept {
+  const std::lock_guard lock(streams_mutex_);
+  if (base < next_stream_) return false;
+  next_stream_ = base + Membership::kStreams;
+  next_proposed_ = std::max(next_proposed_, next_stream_);
+  return true;
+}
+
+void Engine::submit(Task* task) noexcept {
+  progress_.add_call();
+  auto* head = inbox_.load(std::memory_order_relaxed);
+  do task->next = head;
+  while (!inbox_.compare_exchange_weak(head, task, std::memory_order_seq_cst));
+}
+
+bool Engine::take_inbox() noexcept {
+  if (inbox_.load(std::memory_order_relaxed) == nullptr) return false;
+  auto* newest = inbox_.exchange(nullptr, std::memory_order_seq_cst);
+  Task* oldest = nullptr;
+  while (newest != nullptr) {
+    auto* older = std::exchange(newest->next, oldest);
+    oldest = std::exchange(newest, older);
+  }
+  while (oldest != nullptr) accept(std::exchange(oldest, oldest->next));
+  return true;
+}
+
+void Engine::accept(Task* task) noexcept {
+  auto& group = *task->group;
+  if (task->queued) task->sequence = group.sequence.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (group.failure() != nullptr) return end(task, group.error_for(*task));
+  watch(task->deadline);
+  if (!task->queued) {
+    active_.push_back(task);
+    if (has_ended(task, Step::kBegin)) std::erase(active_, task), end(task, nullptr);
+    return;
+  }
+  group.queue.push_back(task);
+  if (!group.departed.empty()) fail_for_departed(group);
+  if (group.queue.size() == 1) start_next(group);
+}
+
+// The group's next collectives, up to one that has to wait.
+void Engine::start_next(Membership& group) noexcept {
+  while (!group.queue.empty() && group.failure() == nullptr) {
+    auto* task = group.queue.front();
+    if (!has_ended(task, Step::kBegin)) {
+      if (group.failure() == nullptr) active_.push_back(task);
+      return;
+    }
+    group.queue.pop_front();
+    end(task, nullptr);
+  }
+}
+
+// True: well. A failure ends its group, and the task with it.
+bool Engine::has_ended(Task* task, Step step) noexcept {
+  auto& group = *task->group;
+  const int self = group.place.rank;
+  try {
+    const auto outcome = step == Step::kBegin ? task->begin() : task->advance();
+    if (outcome == Task::Outcome::kFailed) on_failure(task);
+    return outcome == Task::Outcome::kDone;
+  } catch (const CommError& error) {
+    fail(group, error.code(), error.why(), self);
+  } catch (const std::bad_alloc&) {
+    fail(group, Errc::kResourceExhausted, "no memory left", self);
+  }
+  return false;
+}
+
+bool Engine::advance_all() noexcept {
+  bool moved = false;
+  for (size_t i = 0; i < active_.size();) {
+    auto* task = active_[i];
+    auto& group = *task->group;
+    if (group.failure() != nullptr || group.disagreement || !has_ended(task, Step::kAdvance)) {
+      ++i;
+      continue;
+    }
+    moved = true;
+    active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
+    const bool queued = task->queued;
+    if (queued) group.queue.pop_front();
+    const auto keep = task->group;  // ending the task may let it go
+    end(task, nullptr);
+    if (queued) start_next(group);
+  }
+  return moved;
+}
+
+void Engine::end(Task* task, std::unique_ptr<CommError> error) noexcept {
+  task->close();
+  const bool told = task->listener == nullptr;
+  if (!told) {
+    const std::lock_guard lock(endings_mutex_);
+    endings_.push_back(task);
+    untold_.store(true, std::memory_order_release);
+  }
+  task->finish(std::move(error));
+  progress_.remove_call();
+  progress_.ended();
+  if (told) task->release();
+}
+
+void Engine::tell_endings() noexcept {
+  std::vector<Task*> endings;
+  {
+    const std::lock_guard lock(endings_mutex_);
+    endings.swap(endings_);
+    untold_.store(false, std::memory_order_release);
+  }
+  for (auto* task : endings) {
+    task->listener->on_end(task->error.get());
+    task->release();
+  }
+}
+
+bool Engine::turn() noexcept {
+  if (closed_) return false;
+  bool moved = take_inbox();
+  if (aborts_.load(std::memory_order_relaxed)) moved |= check_aborts();
+  bool arrived = false;
+  for (auto* link : links_.active()) arrived |= link->progress();
+  unheard_ |= arrived;
+  moved |= arrived;
+  if (!active_.empty()) moved |= advance_all();
+  const bool look = ++turns_ % kTurnsPerClock == 0;
+  if (unheard_ && (look || !moved)) moved |= listen();
+  if (overdue_ || (look && next_deadline_ != Deadline::max())) moved |= check_deadlines();
+  if (!dying_.empty()) bury(), moved = true;
+  return moved;
+}
+
+// Asked before a sleep.
+bool Engine::has_news() noexcept {
+  if (inbox_.load(std::memory_order_seq_cst) != nullptr ||
+      aborts_.load(std::memory_order_seq_cst) || unheard_)
+    return true;
+  if (active_.empty()) return false;
+  const auto now = std::chrono::steady_clock::now();
+  for (auto* task : active_) {
+    if (!task->queued || task->asked || task->idle_since != Deadline::max()) continue;
+    task->idle_since = now;
+    watch(now + kAskAfter);
+  }
+  overdue_ = now >= next_deadline_;
+  return overdue_;
+}
+
+bool Engine::needs_turns() const noexcept {
+  return !closed_ && std::any_of(links_.active().begin(), links_.active().end(),
+                                 [](const auto* link) { return link->unsent(); });
+}
+
+// What peers say of groups, and whether they are still there.
+bool Engine::listen() noexcept {
+  unheard_ = false;
+  bool heard_any = false;
+  for (size_t i = 0; i < links_.connected().size(); ++i) {
+    const int peer = links_.connected()[i];
+    auto& link = links_.to(peer);
+    Notice notice;
+    Errc error{};
+    for (auto heard = control_.hear(peer, link, notice, error); heard != Control::Heard::kNothing;
+         heard = control_.hear(peer, link, notice, error)) {
+      heard_any = true;
+      if (heard == Control::Heard::kNotice) {
+        on_notice(peer, notice);
+        continue;
+      }
+      const auto* failure = links_.failure(peer);
+      on_peer_failed(peer, error, failure != nullptr ? failure->why : "it broke the protocol");
+    }
+  }
+  control_.tidy();
+  return heard_any;
+}
+
+bool Engine::check_deadlines() noexcept {
+  const auto now = std::chrono::steady_clock::now();
+  overdue_ = false;
+  if (now < next_deadline_) return false;
+  next_deadline_ = Deadline::max();
+  const auto check = [&](Task* task) {
+    if (task->group->failure() != nullptr) return;
+    if (now < task->deadline) return watch(task->deadline);
+    fail(*task->group, Errc::kTimeout,
+         task->words() + " was not done within its limit of " +
+             std::to_string(task->limit.count()) + " ms; " + task->waits_for(),
+         -1);
+  };
+  for (auto* task : active_) {
+    check(task);
+    auto& group = *task->group;
+    if (!task->queued || group.failure() != nullptr) continue;
+    for (size_t i = 1; i < group.queue.size(); ++i) check(group.queue[i]);
+    if (task->asked || task->idle_since == Deadline::max()) continue;
+    task->asked = now - task->idle_since >= kAskAfter;
+    if (task->asked)
+      ask(group, static_cast<CollectiveTask*>(task)->print());
+    else
+      watch(task->idle_since + kAskAfter);
+  }
+  for (auto& [base, group] : groups_) {
+    if (!group->disagreement || group->failure() != nullptr) continue;
+    if (now >= group->disagreement->until)
+      settle_disagreement(*group);
+    else
+      watch(group->disagreement->until);
+  }
+  return true;
+}
+
+void Engine::attend_to_aborts() noexcept {
+  aborts_.store(true, std::memory_order_seq_cst);
+  progress_.glance(true);
+}
+
+bool Engine::check_aborts() noexcept {
+  if (!aborts_.exchange(false, std::memory_order_seq_cst)) return false;
+  for (auto& [base, group] : groups_)
+    if (const auto why = group->requested_abort())
+      fail(*group, Errc::kAborted, "abort() was called" + (why->empty() ? "" : ": " + *why), -1);
+  return true;
+}
+
+void Engine::add(const std::shared_ptr<Membership>& group) {
+  progress_.enter();
+  groups_[group->base] = group;
+  for (const int member : group->ranks)
+    if (const auto* failure = links_.failure(member))
+      on_peer_failed(member, failure->code, failure->why);
+  for (auto next = early_.begin(); next != early_.end();) {
+    const auto early = next++;
+    if (early->notice.base != group->base) continue;
+    on_notice(early->from, early->notice);
+    early_.erase(early);
+  }
+  if (!dying_.empty()) bury();
+  progress_.leave();
+}
+
+void Engine::remove(const std::shared_ptr<Membership>& group) noexcept {
+  progress_.enter();
+  take_inbox();
+  const bool healthy = group->failure() == nullptr;
+  if (healthy)
+    tell(*group, {.kind = Notice::Kind::kDeparts,
+                  .base = group->base,
+                  .sequence = group->sequence.load(std::memory_order_relaxed)});
+  if (group->set_failure(Errc::kFinalized, "the communicator was closed", -1))
+    dying_.push_back(group.get());
+  bury();
+  groups_.erase(group->base);
+  progress_.leave();
+}
+
+void Engine::shut_down() noexcept {
+  progress_.stop();
+  progress_.enter();
+  take_inbox();
+  closed_ = true;
+  links_.close();
+  groups_.clear();
+  progress_.leave();
+}
+
+}  // namespace torch::comms::ctran

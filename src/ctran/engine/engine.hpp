@@ -1,0 +1,123 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ctran/engine/control.hpp"
+#include "ctran/engine/link_table.hpp"
+#include "ctran/engine/progress.hpp"
+#include "ctran/engine/scratch_pool.hpp"
+#include "ctran/engine/task_pool.hpp"
+
+namespace torch::comms::ctran {
+
+class Membership;
+
+// What a family is inside: it moves the calls of all groups over the links, and ends those that
+// cannot go on.
+//
+// Threads: as marked; the rest with the lock of `progress`.
+class Engine final : public Progress::Job, public std::enable_shared_from_this<Engine> {
+ public:
+  explicit Engine(LinkTable links, const FamilyOptions& options);
+  ~Engine() override;
+
+  // ---- any thread
+  // Connects what is to be connected at once.
+  void open(int eager_ranks);
+  // The task is in the engine's hands from here on; it has the caller's reference besides.
+  void submit(Task* task) noexcept;
+  void add(const std::shared_ptr<Membership>& group);
+  // Ends what is in flight, tells the members, and forgets it.
+  void remove(const std::shared_ptr<Membership>& group) noexcept;
+  void attend_to_aborts() noexcept;
+  // Throws CommError(kForked) in a forked child.
+  void require_own_process(std::string_view op) const;
+  // Streams for a new group, beginning at the same number on all of its members: each proposes one,
+  // all claim the largest, and begin anew where one could not, because another group came first.
+  uint32_t propose_streams() noexcept;
+  bool claim_streams(uint32_t base) noexcept;
+  // Closes the links. Everything of this family has been ended.
+  void shut_down() noexcept;
+  bool forked() const noexcept;
+  TaskPool& tasks() noexcept { return tasks_; }
+  const LinkTable& table() const noexcept { return links_; }
+  const Choose& choose() const noexcept { return choose_; }
+  Progress& progress() noexcept { return progress_; }
+
+  // ---- with the lock
+  // The link to a rank of the family, connected if it was not. Throws CommError.
+  transport::Transport& reach(int family_rank);
+  ScratchPool scratch;
+
+  bool turn() noexcept override;
+  bool has_news() noexcept override;
+  Deadline next_deadline() const noexcept override { return next_deadline_; }
+  std::span<transport::Transport* const> links() const noexcept override { return links_.active(); }
+  bool needs_turns() const noexcept override;
+  bool has_endings() const noexcept override { return untold_.load(std::memory_order_acquire); }
+  void tell_endings() noexcept override;
+
+ private:
+  bool take_inbox() noexcept;
+  void accept(Task* task) noexcept;
+  bool advance_all() noexcept;
+  enum class Step : uint8_t { kBegin, kAdvance };
+  bool has_ended(Task* task, Step step) noexcept;
+  void start_next(Membership& group) noexcept;
+  void end(Task* task, std::unique_ptr<CommError> error) noexcept;
+  void on_failure(Task* task) noexcept;
+  void watch(Deadline deadline) noexcept { next_deadline_ = std::min(next_deadline_, deadline); }
+  bool listen() noexcept;
+  bool check_deadlines() noexcept;
+  bool check_aborts() noexcept;
+
+  // Failures (failures.cpp).
+  void fail(Membership& group, Errc code, const std::string& why, int peer) noexcept;
+  void fail_for_departed(Membership& group) noexcept;
+  void bury() noexcept;
+  void on_peer_failed(int family_rank, Errc code, const std::string& why) noexcept;
+  void ask(Membership& group, const Fingerprint& print) noexcept;
+  void disagree(Membership& group, uint64_t sequence) noexcept;
+  void note_print(Membership& group, int rank, const Fingerprint& print) noexcept;
+  void settle_disagreement(Membership& group) noexcept;
+  void tell(Membership& group, const Notice& notice) noexcept;
+  void on_notice(int from, const Notice& notice) noexcept;
+  void on_departure(Membership& group, int rank, const Notice& notice) noexcept;
+
+  LinkTable links_;
+  Choose choose_;
+  Progress progress_;
+  TaskPool tasks_;
+  Control control_;
+  uint64_t fork_generation_;
+  std::atomic<Task*> inbox_{nullptr};                                 // newest first
+  std::atomic<bool> aborts_{false};                                   // a group wants one
+  std::unordered_map<uint32_t, std::shared_ptr<Membership>> groups_;  // by base
+  std::vector<Task*> active_;
+  std::vector<Membership*> dying_;   // failed in this turn: their calls are still to be ended
+  std::mutex endings_mutex_;         // guards the next one
+  std::vector<Task*> endings_;       // whose listeners are still to be told
+  std::atomic<bool> untold_{false};  // there are some
+  struct EarlyNotice {
+    int from;
+    Notice notice;
+  };
+  std::list<EarlyNotice> early_;  // for groups that this rank has not made yet
+  std::mutex streams_mutex_;      // guards the next two
+  uint32_t next_proposed_, next_stream_;
+  Deadline next_deadline_ = Deadline::max();
+  unsigned turns_ = 0;
+  bool unheard_ = false;  // something came since the last look at notices
+  bool overdue_ = false;  // next_deadline_ has passed
+  bool closed_ = false;
+};
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,207 @@
+#include <map>
+#include <string>
+
+#include "base/log.hpp"
+#include "ctran/engine/engine.hpp"
+#include "ctran/engine/membership.hpp"
+
+// How groups of an engine end that cannot go on, and how their members learn of it.
+namespace torch::comms::ctran {
+namespace {
+
+// For answers of ranks that have nothing else to do; whoever computes answers in its next call.
+constexpr std::chrono::milliseconds kHearing{300};
+constexpr size_t kMostEarly = 64;
+
+// Links speak of ranks of the family: "rank 3: its process has ended".
+std::string without_rank(const std::string& why) {
+  const auto colon = why.find(": ");
+  return why.starts_with("rank ") && colon != std::string::npos ? why.substr(colon + 2) : why;
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size() && i < 16; ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  if (ranks.size() > 16) text += " and " + std::to_string(ranks.size() - 16) + " more";
+  return text;
+}
+
+}  // namespace
+
+void Engine::on_failure(Task* task) noexcept {
+  auto& group = *task->group;
+  const auto failed = task->failed;
+  if (failed.code == Errc::kMismatch && task->queued) return disagree(group, task->sequence);
+  if (failed.code == Errc::kMismatch) return fail(group, failed.code, failed.why, failed.peer);
+  if (group.departed.contains(failed.peer))
+    return fail(group, Errc::kPeerFailed,
+                "rank " + std::to_string(failed.peer) + " has closed the communicator",
+                failed.peer);
+  const int peer = group.ranks[static_cast<size_t>(failed.peer)];
+  if (const auto* failure = links_.failure(peer)) on_peer_failed(peer, failure->code, failure->why);
+  fail(group, failed.code, "the link has ended", failed.peer);
+}
+
+// The first error counts. Its calls end in bury(): the caller may be looking at them.
+void Engine::fail(Membership& group, Errc code, const std::string& why, int peer) noexcept {
+  if (!group.set_failure(code, why, peer)) return;
+  dying_.push_back(&group);
+  const std::string self = "rank " + std::to_string(group.place.rank);
+  Notice notice{.kind = Notice::Kind::kFailed, .code = code, .base = group.base, .why = why};
+  if (peer >= 0) notice.about = group.ranks[static_cast<size_t>(peer)];
+  if (code == Errc::kAborted || code == Errc::kResourceExhausted) {
+    notice.code = Errc::kPeerFailed;
+    notice.about = links_.rank();
+    notice.why = self + (code == Errc::kAborted ? " aborted the communicator: " : ": ") + why;
+  } else if (code == Errc::kTimeout && !why.starts_with("rank ")) {
+    notice.why = self + ": " + why;
+  }
+  tell(group, notice);
+}
+
+// Ends the calls of the groups that have failed: nothing touches their memory any more.
+void Engine::bury() noexcept {
+  for (auto* group : std::exchange(dying_, {})) {
+    const auto code = group->failure()->code();
+    for (auto* link : links_.active())
+      link->close_streams(group->base, group->base + Membership::kStreams - 1, code);
+    std::vector<Task*> ended;
+    std::erase_if(active_, [&](Task* task) {
+      if (task->group.get() != group) return false;
+      if (!task->queued) ended.push_back(task);
+      return true;
+    });
+    ended.insert(ended.end(), group->queue.begin(), group->queue.end());
+    group->queue.clear();
+    group->disagreement.reset();
+    for (auto* task : ended) end(task, group->error_for(*task));
+  }
+}
+
+void Engine::on_peer_failed(int family_rank, Errc code, const std::string& why) noexcept {
+  for (auto& [base, group] : groups_) {
+    const int rank = group->rank_of(family_rank);
+    if (rank < 0 || group->departed.contains(rank)) continue;
+    fail(*group, code, "rank " + std::to_string(rank) + " has failed: " + without_rank(why), rank);
+  }
+}
+
+// To those that are connected; they pass it on to theirs.
+void Engine::tell(Membership& group, const Notice& notice) noexcept {
+  for (size_t rank = 0; rank < group.ranks.size(); ++rank) {
+    const int member = group.ranks[rank];
+    if (member == links_.rank() || !links_.is_connected(member)) continue;
+    if (links_.failure(member) != nullptr) continue;
+    try {
+      auto own = notice;
+      if (const auto counts = group.messages.find(static_cast<int>(rank));
+          counts != group.messages.end()) {
+        own.sent = counts->second.sent;
+        own.received = counts->second.received;
+      }
+      control_.send(member, links_.to(member), own);
+    } catch (const std::exception& error) {
+      base::log(base::LogLevel::kWarning,
+                "rank " + std::to_string(member) + " could not be told: " + error.what());
+    }
+  }
+}
+
+void Engine::on_notice(int from, const Notice& notice) noexcept {
+  const auto found = groups_.find(notice.base);
+  if (found == groups_.end()) {
+    // It is for a group that this rank is still making; or for one that it has closed.
+    early_.push_back({from, notice});
+    if (early_.size() > kMostEarly) early_.pop_front();
+    return;
+  }
+  auto& group = *found->second;
+  const int rank = group.rank_of(from);
+  if (rank < 0 || group.failure() != nullptr) return;
+  switch (notice.kind) {
+    case Notice::Kind::kFailed:
+      return fail(group, notice.code, notice.why, group.rank_of(notice.about));
+    case Notice::Kind::kAsks:
+      if (group.sequence.load(std::memory_order_relaxed) < notice.sequence) return;
+      if (const auto& own = group.fingerprint(notice.sequence);
+          own.sequence != notice.sequence || own == notice.print)
+        return;
+      [[fallthrough]];
+    case Notice::Kind::kDisagrees:
+      disagree(group, notice.sequence);
+      return note_print(group, rank, notice.print);
+    case Notice::Kind::kDeparts:
+      return on_departure(group, rank, notice);
+  }
+}
+
+void Engine::on_departure(Membership& group, int rank, const Notice& notice) noexcept {
+  group.departed[rank] = {notice.sequence, {notice.sent, notice.received}};
+  fail_for_departed(group);
+}
+
+// Collectives that a member will never come to.
+void Engine::fail_for_departed(Membership& group) noexcept {
+  for (const auto& [rank, departure] : group.departed)
+    if (!group.queue.empty() && group.queue.back()->sequence > departure.sequence &&
+        group.queue.front()->sequence > departure.sequence)
+      return fail(group, Errc::kPeerFailed,
+                  "rank " + std::to_string(rank) +
+                      " has closed the communicator, after its collective number " +
+                      std::to_string(departure.sequence),
+                  rank);
+}
+
+void Engine::ask(Membership& group, const Fingerprint& print) noexcept {
+  tell(group, {.kind = Notice::Kind::kAsks,
+               .base = group.base,
+               .sequence = print.sequence,
+               .print = print});
+}
+
+// Everybody tells everybody what it called, and waits a moment for what the others did.
+void Engine::disagree(Membership& group, uint64_t sequence) noexcept {
+  if (group.disagreement || group.failure() != nullptr) return;
+  group.disagreement = std::make_unique<Membership::Disagreement>();
+  group.disagreement->sequence = sequence;
+  group.disagreement->until = std::chrono::steady_clock::now() + kHearing;
+  watch(group.disagreement->until);
+  const auto& own = group.fingerprint(sequence);
+  tell(group,
+       {.kind = Notice::Kind::kDisagrees, .base = group.base, .sequence = sequence, .print = own});
+  note_print(group, group.place.rank, own);
+}
+
+void Engine::note_print(Membership& group, int rank, const Fingerprint& print) noexcept {
+  if (!group.disagreement) return;
+  group.disagreement->prints[rank] = print;
+  if (group.disagreement->prints.size() == group.ranks.size()) settle_disagreement(group);
+}
+
+void Engine::settle_disagreement(Membership& group) noexcept {
+  std::map<std::string, std::vector<int>> callers;
+  std::vector<int> silent;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const auto print = group.disagreement->prints.find(rank);
+    if (print == group.disagreement->prints.end())
+      silent.push_back(rank);
+    else
+      callers[print->second.words()].push_back(rank);
+  }
+  // The few first: most likely it is their mistake.
+  std::vector<std::pair<std::string, std::vector<int>>> sorted(callers.begin(), callers.end());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  std::string why = "ranks disagree";
+  for (size_t i = 0; i < sorted.size() && i < 4; ++i)
+    why += (i == 0 ? ": " : "; ") + ranks_text(sorted[i].second) +
+           (sorted[i].second.size() == 1 ? " calls " : " call ") + sorted[i].first;
+  if (sorted.size() == 1) why += "; a message of an earlier collective was still there";
+  if (!silent.empty()) why += "; " + ranks_text(silent) + " did not answer";
+  const bool minority =
+      sorted.size() > 1 && sorted[0].second.size() == 1 && sorted[1].second.size() > 1;
+  fail(group, Errc::kMismatch, why, minority ? sorted[0].second[0] : -1);
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,133 @@
+#include "ctran/engine/group.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "ctran/engine/collective_task.hpp"
+#include "ctran/engine/engine.hpp"
+#include "ctran/engine/membership.hpp"
+#include "ctran/engine/messages_task.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+bool is_message(const Call& call) noexcept {
+  return call.operation == schedule::Operation::kSend ||
+         call.operation == schedule::Operation::kReceive;
+}
+
+// With its two references, not yet submitted.
+Task* make_task(const std::shared_ptr<Membership>& group, std::span<const Call> calls,
+                Listener* listener) {
+  auto& engine = *group->engine;
+  const auto& first = calls.front();
+  engine.require_own_process(first.name);
+  if (const auto* failure = group->failure())
+    throw CommError(failure->code(), failure->why(),
+                    {.op = std::string(first.name),
+                     .comm = group->name,
+                     .rank = group->place.rank,
+                     .peer = failure->context().peer});
+  Task* task = nullptr;
+  try {
+    if (calls.size() > 1 || is_message(first)) {
+      auto* messages = engine.tasks().take_messages();
+      task = messages;
+      task->group = group;
+      messages->prepare(calls, group->place.rank, group->size());
+    } else {
+      auto plan = group->plan(first);
+      auto* collective = engine.tasks().take_collective();
+      task = collective;
+      task->group = group;
+      collective->prepare(first, std::move(plan));
+    }
+  } catch (...) {
+    if (task != nullptr) task->release(), task->release();
+    throw;
+  }
+  task->name = first.name;
+  task->listener = listener;
+  task->limit = first.limit;
+  task->deadline = deadline_after(first.limit);
+  return task;
+}
+
+}  // namespace
+
+std::unique_ptr<Group> Group::world(std::shared_ptr<Family> family, std::string name) {
+  auto& engine = family->engine_;
+  engine->require_own_process("new_comm");
+  std::vector<int> ranks(static_cast<size_t>(family->size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const uint32_t base = engine->propose_streams();
+  TC_CHECK(engine->claim_streams(base));
+  auto membership = std::make_shared<Membership>(engine, std::move(name), std::move(ranks), base);
+  engine->add(membership);
+  return std::unique_ptr<Group>(new Group(std::move(family), std::move(membership)));
+}
+
+Group::Group(std::shared_ptr<Family> family, std::shared_ptr<Membership> membership)
+    : family_(std::move(family)), membership_(std::move(membership)) {}
+
+Group::~Group() {
+  auto& engine = *membership_->engine;
+  if (engine.forked())  // never destroyed, as in ~Family
+    static_cast<void>(new std::shared_ptr<Membership>(std::move(membership_)));
+  else
+    engine.remove(membership_);
+}
+
+int Group::rank() const noexcept { return membership_->place.rank; }
+int Group::size() const noexcept { return membership_->place.size; }
+const std::string& Group::name() const noexcept { return membership_->name; }
+const std::shared_ptr<Family>& Group::family() const noexcept { return family_; }
+int Group::family_rank(int rank) const noexcept {
+  return membership_->ranks[static_cast<size_t>(rank)];
+}
+uint64_t Group::sequence() const noexcept {
+  return membership_->sequence.load(std::memory_order_relaxed);
+}
+
+void Group::run(const Call& call) { run(std::span(&call, 1)); }
+
+void Group::run(std::span<const Call> batch) {
+  TC_CHECK(!batch.empty());
+  Work work(make_task(membership_, batch, nullptr));
+  auto& engine = *membership_->engine;
+  engine.submit(work.task_);
+  engine.progress().wait(work.task_->done, transport::Deadline::max());
+  if (const auto* error = work.error()) throw CommError(*error);
+}
+
+Work Group::start(const Call& call, Listener* listener) {
+  return start(std::span(&call, 1), listener);
+}
+
+Work Group::start(std::span<const Call> batch, Listener* listener) {
+  TC_CHECK(!batch.empty());
+  auto& engine = *membership_->engine;
+  engine.require_own_process(batch.front().name);
+  engine.progress().need_thread();
+  Work work(make_task(membership_, batch, listener));
+  engine.submit(work.task_);
+  engine.progress().glance(true);
+  return work;
+}
+
+void Group::abort(std::string why) noexcept {
+  auto& engine = *membership_->engine;
+  if (engine.forked() || membership_->failure() != nullptr) return;
+  membership_->request_abort(std::move(why));
+  engine.attend_to_aborts();
+}
+
+std::optional<CommError> Group::failure() const {
+  auto& engine = *membership_->engine;
+  engine.require_own_process("failure");
+  if (membership_->failure() == nullptr) engine.progress().glance(false);
+  const auto* failure = membership_->failure();
+  return failure == nullptr ? std::nullopt : std::optional<CommError>(*failure);
+}
+
+}  // namespace torch::comms::ctran

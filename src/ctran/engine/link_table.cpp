@@ -1,0 +1,164 @@
+#include "ctran/engine/link_table.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "transport/self.hpp"
+#include "transport/shm/shm_transport.hpp"
+#include "transport/tcp/tcp_transport.hpp"
+#include "transport/wire.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+using transport::Endpoint;
+using transport::Transport;
+
+// Rings are shaped before it is known how many ranks share the host, and alike on all.
+constexpr int kMostLocalRanks = 64;
+
+struct Blob {
+  std::string host;
+  std::optional<Endpoint> shm, tcp;
+};
+
+Blob parse(std::string_view text, const transport::Secret& job) {
+  transport::Reader reader(text, "what a rank tells of itself");
+  Blob blob;
+  blob.host = reader.text();
+  for (auto count = reader.number<uint8_t>(); count > 0; --count) {
+    auto endpoint = transport::parse_endpoint(reader.text(), job);
+    (endpoint.link == "shm" ? blob.shm : blob.tcp) = std::move(endpoint);
+  }
+  reader.require(reader.at_end(), "it goes on after its end");
+  return blob;
+}
+
+}  // namespace
+
+LinkTable::LinkTable(int rank, int size, const transport::Secret& job, const FamilyOptions& options)
+    : rank_(rank), size_(size), job_(job), options_(options) {
+  if (size < 1 || rank < 0 || rank >= size)
+    throw CommError(Errc::kInvalidArgument, "rank " + std::to_string(rank) + " of " +
+                                                std::to_string(size) + " ranks cannot be");
+  if (size > 1 && options.links != Links::kTcp) links_[kShm] = make(kShm);
+  if (size > 1 && options.links != Links::kShm) links_[kTcp] = make(kTcp);
+}
+
+std::unique_ptr<Transport> LinkTable::make(Which which) const {
+  transport::TransportOptions options;
+  options.rank = rank_;
+  options.size = size_;
+  options.local_ranks = std::min(size_, kMostLocalRanks);
+  options.job = job_;
+  options.wrap = options_.wrap;
+  if (which == kSelf) return make_self_transport(options);
+  if (which == kShm) {
+    transport::shm::ShmOptions all;
+    static_cast<transport::TransportOptions&>(all) = options;
+    return make_shm_transport(all);
+  }
+  transport::tcp::TcpOptions all;
+  static_cast<transport::TransportOptions&>(all) = options;
+  all.interface = options_.interface;
+  return make_tcp_transport(all);
+}
+
+std::string LinkTable::blob() const {
+  transport::Writer writer;
+  writer.text(transport::host_identity());
+  const auto there = [](const auto& link) { return link != nullptr; };
+  writer.add(static_cast<uint8_t>(std::count_if(links_.begin(), links_.end(), there)));
+  for (const auto& link : links_)
+    if (link) writer.text(serialize(link->endpoint(), job_));
+  return writer.take();
+}
+
+void LinkTable::learn(const std::vector<std::string>& blobs) {
+  if (blobs.size() != static_cast<size_t>(size_))
+    throw CommError(Errc::kMismatch, "the exchange gave " + std::to_string(blobs.size()) +
+                                         " answers for " + std::to_string(size_) + " ranks");
+  const auto count = blobs.size();
+  endpoints_.resize(count);
+  which_.assign(count, kTcp);
+  used_.assign(count, false);
+  std::map<std::string, int, std::less<>> first_of_host;
+  const std::string own_host = transport::host_identity();
+  for (int peer = 0; peer < size_; ++peer) {
+    auto blob = parse(blobs[static_cast<size_t>(peer)], job_);
+    host_.push_back(first_of_host.try_emplace(blob.host, peer).first->second);
+    auto& which = which_[static_cast<size_t>(peer)];
+    if (peer == rank_) {
+      which = kSelf;
+      continue;
+    }
+    if (links_[kShm] && blob.shm && blob.host == own_host) which = kShm;
+    auto& endpoint = which == kShm ? blob.shm : blob.tcp;
+    if (!links_[which] || !endpoint)
+      throw CommError(Errc::kUnsupported,
+                      "shared memory alone was asked for, but rank " + std::to_string(peer) +
+                          " is on another host, or in another container",
+                      {.rank = rank_, .peer = peer});
+    endpoints_[static_cast<size_t>(peer)] = std::move(*endpoint);
+  }
+  for (const auto unused : {kShm, kTcp})
+    if (std::find(which_.begin(), which_.end(), unused) == which_.end()) links_[unused].reset();
+  for (const auto& link : links_)
+    if (link) active_.push_back(link.get());
+  const auto mine = host_[static_cast<size_t>(rank_)];
+  policy_ = transport::WaitPolicy::for_ranks(
+      static_cast<int>(std::count(host_.begin(), host_.end(), mine)));
+}
+
+bool LinkTable::same_host(int a, int b) const noexcept {
+  return host_[static_cast<size_t>(a)] == host_[static_cast<size_t>(b)];
+}
+
+std::string_view LinkTable::name(int peer) const noexcept {
+  constexpr std::string_view kNames[] = {"self", "shm", "tcp"};
+  return kNames[which_[static_cast<size_t>(peer)]];
+}
+
+std::string LinkTable::describe() const {
+  std::string text;
+  for (const auto which : {kShm, kTcp}) {
+    const auto peers = std::count(which_.begin(), which_.end(), which);
+    if (peers == 0) continue;
+    const auto can = links_[which]->capabilities();
+    text += std::string(links_[which]->name()) + ": " + std::to_string(peers) + " peers" +
+            (can.reason.empty() ? "" : " (" + can.reason + ")") + "\n";
+  }
+  return text.empty() ? "no peers\n" : text;
+}
+
+const transport::PeerFailure* LinkTable::failure(int peer) const noexcept {
+  const auto& link = links_[which_[static_cast<size_t>(peer)]];
+  return link && is_connected(peer) ? link->failure(peer) : nullptr;
+}
+
+void LinkTable::close() noexcept {
+  active_.clear();
+  connected_.clear();
+  used_.assign(used_.size(), false);
+  for (auto& link : links_) link.reset();
+}
+
+Transport& LinkTable::to(int peer, bool* fresh) {
+  const auto index = static_cast<size_t>(peer);
+  auto& link = links_[which_[index]];
+  if (used_[index]) return *link;
+  if (peer == rank_) {
+    link = make(kSelf);
+    link->connect(rank_, link->endpoint());
+    active_.push_back(link.get());
+  } else {
+    link->connect(peer, endpoints_[index]);
+    connected_.push_back(peer);
+  }
+  used_[index] = true;
+  if (fresh != nullptr) *fresh = true;
+  return *link;
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ctran/engine/family.hpp"
+#include "transport/transport.hpp"
+
+namespace torch::comms::ctran {
+
+// Which link reaches which rank, and the links. Threads: one at a time, as transports.
+class LinkTable {
+ public:
+  // Opens the links that may be needed. Throws as Family::make().
+  LinkTable(int rank, int size, const transport::Secret& job, const FamilyOptions& options);
+
+  // What peers must know of this rank, and what they told, by rank. Drops the links that nobody is
+  // reached over.
+  std::string blob() const;
+  void learn(const std::vector<std::string>& blobs);
+
+  int rank() const noexcept { return rank_; }
+  int size() const noexcept { return size_; }
+  bool same_host(int a, int b) const noexcept;
+  std::string_view name(int peer) const noexcept;
+  std::string describe() const;
+  // How a wait passes its time, by how many ranks share this host's cores.
+  const transport::WaitPolicy& policy() const noexcept { return policy_; }
+
+  // Closes the links; nothing is connected any more.
+  void close() noexcept;
+  // The link to a rank, connected on first use; true in `fresh` then. Throws CommError where the
+  // peer cannot be reached for want of descriptors and the like.
+  transport::Transport& to(int peer, bool* fresh = nullptr);
+  bool is_connected(int peer) const noexcept { return used_[static_cast<size_t>(peer)]; }
+  // Why a connected one is not to be reached any more, else nullptr.
+  const transport::PeerFailure* failure(int peer) const noexcept;
+  // Ranks that are connected, but for this one.
+  std::span<const int> connected() const noexcept { return connected_; }
+  // Those that need progress.
+  std::span<transport::Transport* const> active() const noexcept { return active_; }
+
+ private:
+  enum Which : uint8_t { kSelf, kShm, kTcp };
+  std::unique_ptr<transport::Transport> make(Which which) const;
+
+  int rank_, size_;
+  transport::Secret job_;
+  FamilyOptions options_;
+  std::array<std::unique_ptr<transport::Transport>, 3> links_;
+  std::vector<transport::Endpoint> endpoints_;  // by rank, of the link that reaches it
+  std::vector<Which> which_;                    // by rank
+  std::vector<int> host_;                       // by rank: the first rank of the same host
+  std::vector<bool> used_;                      // by rank
+  std::vector<int> connected_;
+  std::vector<transport::Transport*> active_;
+  transport::WaitPolicy policy_;
+};
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,88 @@
+#include "ctran/engine/membership.hpp"
+
+#include <algorithm>
+
+namespace torch::comms::ctran {
+namespace {
+
+Plan::Place place_of(const LinkTable& table, const std::vector<int>& ranks) {
+  Plan::Place place;
+  place.size = static_cast<int>(ranks.size());
+  place.rank =
+      static_cast<int>(std::find(ranks.begin(), ranks.end(), table.rank()) - ranks.begin());
+  const auto host_of_first = [&](int rank) { return table.same_host(ranks[0], rank); };
+  const auto first = std::find_if_not(ranks.begin(), ranks.end(), host_of_first);
+  place.one_host = first == ranks.end();
+  // Host by host, equally many on each?
+  const auto local = static_cast<size_t>(first - ranks.begin());
+  bool regular = ranks.size() % local == 0;
+  for (size_t i = 0; regular && i < ranks.size(); ++i) {
+    const bool begins = i % local == 0;
+    regular = begins ? i == 0 || !table.same_host(ranks[i - 1], ranks[i])
+                     : table.same_host(ranks[i - 1], ranks[i]);
+  }
+  place.local_size = regular ? static_cast<int>(local) : 1;
+  return place;
+}
+
+}  // namespace
+
+Membership::Membership(std::shared_ptr<Engine> owner, std::string called, std::vector<int> members,
+                       uint32_t first_stream)
+    : engine(std::move(owner)),
+      name(std::move(called)),
+      ranks(std::move(members)),
+      base(first_stream),
+      place(place_of(engine->table(), ranks)) {}
+
+int Membership::rank_of(int family_rank) const noexcept {
+  const auto found = std::find(ranks.begin(), ranks.end(), family_rank);
+  return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
+}
+
+void Membership::request_abort(std::string why) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!abort_) abort_ = std::move(why);
+}
+
+std::optional<std::string> Membership::requested_abort() {
+  const std::lock_guard lock(mutex_);
+  return abort_;
+}
+
+std::shared_ptr<const Plan> Membership::plan(const Call& call) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (auto found = plans_.find(call)) return found;
+  }
+  auto made = std::make_shared<const Plan>(call, place, engine->choose());
+  const std::lock_guard lock(mutex_);
+  plans_.add(made);
+  return made;
+}
+
+bool Membership::set_failure(Errc code, std::string why, int peer) noexcept {
+  if (failure() != nullptr) return false;
+  failure_owner_ = std::make_unique<const CommError>(
+      code, std::move(why), Context{.comm = name, .rank = place.rank, .peer = peer});
+  failure_.store(failure_owner_.get(), std::memory_order_release);
+  return true;
+}
+
+std::unique_ptr<CommError> Membership::error_for(const Task& task) const {
+  const auto& error = *failure();
+  return std::make_unique<CommError>(error.code(), error.why(),
+                                     Context{.op = std::string(task.name),
+                                             .comm = name,
+                                             .rank = place.rank,
+                                             .peer = error.context().peer,
+                                             .seq = task.sequence});
+}
+
+const Fingerprint& Membership::fingerprint(uint64_t number) const noexcept {
+  const auto& print = prints_[number % kPrints];
+  return print.sequence == number ? print
+                                  : prints_[sequence.load(std::memory_order_relaxed) % kPrints];
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ctran/engine/engine.hpp"
+#include "ctran/engine/fingerprint.hpp"
+#include "ctran/engine/plan.hpp"
+#include "ctran/engine/task.hpp"
+
+namespace torch::comms::ctran {
+
+// What is known of a group on this rank.
+//
+// Threads: the first part never changes; the second is of any thread; the rest belongs to whoever
+// has the engine's lock.
+class Membership {
+ public:
+  // Streams of the links that a group uses, from its `base` on.
+  enum Stream : uint32_t { kCollectives, kMessages, kSplits, kStreams };
+
+  Membership(std::shared_ptr<Engine> engine, std::string name, std::vector<int> ranks,
+             uint32_t base);
+
+  const std::shared_ptr<Engine> engine;
+  const std::string name;
+  const std::vector<int> ranks;  // of the family, by rank here
+  const uint32_t base;
+  const Plan::Place place;
+  int size() const noexcept { return place.size; }
+  // -1: no member.
+  int rank_of(int family_rank) const noexcept;
+
+  // ---- any thread
+  // The first error, for good.
+  const CommError* failure() const noexcept { return failure_.load(std::memory_order_acquire); }
+  void request_abort(std::string why) noexcept;
+  std::optional<std::string> requested_abort();
+  // A plan that fits, from the cache or new.
+  std::shared_ptr<const Plan> plan(const Call& call);
+  std::atomic<uint64_t> sequence{0};  // of the last collective
+
+  // ---- with the lock
+  // True for the first one. The text says whose, the code what kind.
+  bool set_failure(Errc code, std::string why, int peer) noexcept;
+  // The group's error, as it concerns one call.
+  std::unique_ptr<CommError> error_for(const Task& task) const;
+  // Of a collective that this rank called lately; its newest for others.
+  const Fingerprint& fingerprint(uint64_t number) const noexcept;
+  void remember(const Fingerprint& print) noexcept { prints_[print.sequence % kPrints] = print; }
+
+  std::deque<Task*> queue;  // collectives; the first one runs
+
+  struct Counts {
+    uint64_t sent = 0, received = 0;  // sends and receives that were begun
+  };
+  std::unordered_map<int, Counts> messages;  // by rank, of those there are
+
+  // A member that has closed the group, and how far it came before.
+  struct Departure {
+    uint64_t sequence = 0;
+    Counts messages = {};
+  };
+  std::unordered_map<int, Departure> departed;
+
+  // Ranks have found out that they disagree, and collect what each has called.
+  struct Disagreement {
+    uint64_t sequence = 0;
+    Deadline until;
+    std::unordered_map<int, Fingerprint> prints;  // by rank
+  };
+  std::unique_ptr<Disagreement> disagreement;
+
+ private:
+  static constexpr size_t kPrints = 8;
+  std::array<Fingerprint, kPrints> prints_;
+  std::mutex mutex_;  // guards the cache and abort_
+  PlanCache plans_;
+  std::optional<std::string> abort_;
+  std::atomic<const CommError*> failure_{nullptr};
+  std::unique_ptr<const CommError> failure_owner_;
+};
+
+}  // namespace torch::comms::ctran

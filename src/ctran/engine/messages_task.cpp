@@ -1,0 +1,120 @@
+#include "ctran/engine/messages_task.hpp"
+
+#include <string>
+
+#include "ctran/engine/engine.hpp"
+#include "ctran/engine/membership.hpp"
+
+namespace torch::comms::ctran {
+
+using schedule::Operation;
+
+void MessagesTask::prepare(std::span<const Call> calls, int rank, int size) {
+  const auto wrong = [&](const Call& call, const std::string& why) {
+    return CommError(Errc::kInvalidArgument, why, {.op = std::string(call.name), .rank = rank});
+  };
+  while (items_.size() < calls.size()) items_.emplace_back();
+  count_ = 0;
+  for (const auto& call : calls) {
+    auto& item = items_[count_];
+    if (call.operation != Operation::kSend && call.operation != Operation::kReceive)
+      throw wrong(call, "a batch holds sends and receives alone");
+    if (call.root < 0 || call.root >= size)
+      throw wrong(call, "peer " + std::to_string(call.root) + " is outside [0, " +
+                            std::to_string(size) + ")");
+    item.sends = call.operation == Operation::kSend;
+    item.peer = call.root;
+    if (item.sends)
+      item.memory.assign(call.input);
+    else
+      item.memory.assign(call.output);
+    const auto bytes = static_cast<uint64_t>(call.blocks.total()) * call.element_bytes;
+    if (item.memory.bytes() != bytes)
+      throw wrong(call, "a buffer of " + std::to_string(item.memory.bytes()) + " bytes, but " +
+                            std::to_string(bytes) + " are needed");
+    const uint64_t meaning = (uint64_t{call.dtype} << 32) + call.element_bytes;
+    item.tag = static_cast<uint32_t>(hash(&meaning, sizeof meaning));
+    ++count_;
+  }
+}
+
+Task::Outcome MessagesTask::begin() {
+  finished_ = 0;
+  for (const bool sends : {false, true})
+    for (size_t i = 0; i < count_; ++i)
+      if (items_[i].sends == sends) post(items_[i]);
+  return advance();
+}
+
+void MessagesTask::post(Item& item) {
+  auto& counts = group->messages[item.peer];
+  item.number = item.sends ? counts.sent++ : counts.received++;
+  const int peer = group->ranks[static_cast<size_t>(item.peer)];
+  auto& link = group->engine->reach(peer);
+  const uint32_t stream = group->base + Membership::kMessages;
+  const auto pieces = item.memory.pieces();
+  if (item.sends) {
+    item.from.assign(pieces.begin(), pieces.end());
+    if (pieces.size() == 1)
+      link.send(item.request, peer, stream, ConstBytes(pieces[0]), item.tag);
+    else
+      link.send(item.request, peer, stream, std::span<const ConstBytes>(item.from), item.tag);
+  } else if (pieces.size() == 1) {
+    link.receive(item.request, peer, stream, pieces[0], item.tag);
+  } else {
+    link.receive(item.request, peer, stream, pieces, item.tag);
+  }
+}
+
+// The peer has closed the group before it came to this message.
+bool MessagesTask::is_hopeless(const Item& item) const {
+  const auto gone = group->departed.find(item.peer);
+  if (gone == group->departed.end()) return false;
+  const auto& counts = gone->second.messages;
+  return item.number >= (item.sends ? counts.received : counts.sent);
+}
+
+Task::Outcome MessagesTask::advance() {
+  bool all = true;
+  for (size_t i = finished_; i < count_; ++i) {
+    const auto& item = items_[i];
+    if (!item.request.done()) {
+      all = false;
+      if (group->departed.empty() || !is_hopeless(item)) continue;
+      failed = {item.peer, Errc::kPeerFailed};
+      return Outcome::kFailed;
+    }
+    const bool fits = item.sends || item.request.bytes() == item.memory.bytes();
+    if (item.request.ok() && fits) {
+      if (all) finished_ = i + 1;
+      continue;
+    }
+    failed = {item.peer, item.request.ok() ? Errc::kMismatch : item.request.error()};
+    if (failed.code == Errc::kMismatch)
+      failed.why = item.sends ? "a send of " + std::to_string(item.memory.bytes()) +
+                                    " bytes met a receive of another size or dtype"
+                              : "a receive of " + std::to_string(item.memory.bytes()) +
+                                    " bytes met a send of " + std::to_string(item.request.bytes()) +
+                                    ", or of another dtype";
+    return Outcome::kFailed;
+  }
+  return all ? Outcome::kDone : Outcome::kMore;
+}
+
+std::string MessagesTask::waits_for() const {
+  std::string text;
+  for (size_t i = finished_; i < count_; ++i) {
+    const auto& item = items_[i];
+    if (item.request.done()) continue;
+    text += (text.empty() ? "" : ", ") + std::string(item.sends ? "to" : "from") + " rank " +
+            std::to_string(item.peer);
+    if (text.size() > 200) return text + ", ...";
+  }
+  return "still missing: messages " + text;
+}
+
+std::string MessagesTask::words() const {
+  return std::string(name) + (count_ > 1 ? " of " + std::to_string(count_) + " messages" : "");
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "ctran/engine/pieces.hpp"
+#include "ctran/engine/task.hpp"
+
+namespace torch::comms::ctran {
+
+// A send, a receive, or a batch of them: all begin at once.
+class MessagesTask final : public Task {
+ public:
+  MessagesTask() noexcept { collective = false; }
+  // Copies what the calls lend. Throws CommError(kInvalidArgument) for what is no send or receive,
+  // a peer that is none of `size`, a buffer of another size.
+  void prepare(std::span<const Call> calls, int rank, int size);
+
+  Outcome begin() override;
+  Outcome advance() override;
+  void close() noexcept override { count_ = 0; }
+  std::string waits_for() const override;
+  std::string words() const override;
+
+ private:
+  struct Item {
+    bool sends = false;
+    int peer = 0;
+    uint32_t tag = 0;
+    uint64_t number = 0;  // of the sends to, or receives from, this peer
+    Pieces memory;
+    std::vector<ConstBytes> from;  // where it has several pieces
+    transport::Request request;
+  };
+  void post(Item& item);
+  bool is_hopeless(const Item& item) const;
+
+  std::deque<Item> items_;  // the first `count_` are of this call
+  size_t count_ = 0, finished_ = 0;
+};
+
+}  // namespace torch::comms::ctran

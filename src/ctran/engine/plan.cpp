@@ -1,0 +1,322 @@
+#include "ctran/engine/plan.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+namespace torch::comms::ctran {
+namespace {
+
+using schedule::Action;
+using schedule::Operation;
+using schedule::Verb;
+
+constexpr int64_t kMostKeptSteps = 8;
+constexpr int64_t kMostKeptRanks = 16;
+
+bool adds(Operation operation) noexcept {
+  return operation == Operation::kReduce || operation == Operation::kAllReduce ||
+         operation == Operation::kReduceScatter;
+}
+
+// All operands of each of its sums meet on one rank, in one step.
+bool adds_at_once(const schedule::Algorithm& algorithm) noexcept {
+  return adds(algorithm.operation) && (algorithm.name == "one_shot" ||
+                                       algorithm.name == "two_shot" || algorithm.name == "direct");
+}
+
+// The same cuts, with offsets that live here.
+schedule::Blocks kept(const schedule::Blocks& blocks, std::vector<int64_t>& offsets) {
+  const auto parts = blocks.parts();
+  const auto even = parts == 0 ? schedule::Blocks() : schedule::Blocks::even(blocks.total(), parts);
+  bool is_even = true;
+  for (int i = 0; i < parts && is_even; ++i) is_even = even.begin(i) == blocks.begin(i);
+  // A buffer that is cut evenly by chance only is no buffer of equal blocks to all ranks.
+  if (is_even && even.equal() == blocks.equal()) return even;
+  offsets.resize(static_cast<size_t>(parts) + 1);
+  for (int i = 0; i <= parts; ++i) offsets[static_cast<size_t>(i)] = blocks.begin(i);
+  return schedule::Blocks::given(offsets);
+}
+
+bool same(const schedule::Blocks& a, const schedule::Blocks& b) noexcept {
+  if (a.parts() != b.parts() || a.equal() != b.equal() || a.largest() != b.largest()) return false;
+  if (a.equal()) return true;
+  for (int i = 1; i <= a.parts(); ++i)
+    if (a.begin(i) != b.begin(i)) return false;
+  return true;
+}
+
+schedule::Problem problem_of(const Call& call, const Plan::Place& place) {
+  switch (call.operation) {
+    case Operation::kGather:
+    case Operation::kScatter:
+    case Operation::kAllGather:
+    case Operation::kReduceScatter:
+      return block_problem(call.operation, place.rank, call.blocks, call.root);
+    case Operation::kAllToAll:
+      return exchange_problem(place.rank, call.blocks, call.arriving);
+    default:
+      return vector_problem(call.operation, place.rank, place.size, call.blocks.total(), call.root);
+  }
+}
+
+PlannedMessage& message_to(int peer, std::vector<PlannedMessage>& messages, size_t& hint) {
+  for (size_t looked = 0; looked < messages.size(); ++looked, ++hint) {
+    if (hint >= messages.size()) hint = 0;
+    if (messages[hint].peer == peer) return messages[hint];
+  }
+  messages.push_back({.peer = peer});
+  hint = messages.size() - 1;
+  return messages.back();
+}
+
+bool is_send(const Action& action) {
+  return action.verb == Verb::kSend || action.verb == Verb::kSignal;
+}
+
+void lay_out(std::vector<PlannedMessage>& messages) {
+  uint32_t next = 0;
+  for (auto& message : messages) {
+    message.first = next;
+    next += std::exchange(message.count, 0);
+  }
+}
+
+}  // namespace
+
+void StepPlan::clear() noexcept {
+  sends.clear();
+  receives.clear();
+  sent.clear();
+  operands.clear();
+  arrivals.clear();
+  locals.clear();
+}
+
+Plan::Plan(const Call& call, const Place& place, const Choose& choose_by) : key_(call) {
+  const auto wrong = [&](const std::string& why) {
+    return CommError(Errc::kInvalidArgument, why,
+                     {.op = std::string(call.name), .rank = place.rank});
+  };
+  if (call.blocks.parts() != place.size)
+    throw wrong(std::to_string(call.blocks.parts()) + " blocks for " + std::to_string(place.size) +
+                " ranks");
+  if (call.element_bytes == 0) throw wrong("elements of no size");
+  key_.input = {};
+  key_.output = {};
+  key_.blocks = kept(call.blocks, offsets_);
+  key_.arriving = kept(call.arriving, arriving_offsets_);
+  if (adds(call.operation)) {
+    const auto dtype = static_cast<Dtype>(call.dtype);
+    addition_.reduction.emplace(dtype, call.op);
+    if (size_of(dtype) != call.element_bytes)
+      throw wrong("elements of " + std::to_string(call.element_bytes) + " bytes, but " +
+                  std::string(name_of(dtype)) + " has " + std::to_string(size_of(dtype)));
+  }
+  try {
+    problem_ = problem_of(key_, place);
+  } catch (const std::invalid_argument& error) {
+    throw wrong(error.what());
+  }
+  constexpr int64_t kMostBytes = int64_t{1} << 56;
+  if (problem_.count() > kMostBytes / call.element_bytes ||
+      problem_.arriving.total() > kMostBytes / call.element_bytes)
+    throw CommError(Errc::kTooLarge, "more than 2^56 bytes", {.op = std::string(call.name)});
+  fingerprint_ = fingerprint_of(key_, 0);
+  choose(call, place, choose_by);
+  decide_addition();
+  steps_ = algorithm_->steps(problem_);
+  input_bytes_ = static_cast<uint64_t>(problem_.input_count()) * key_.element_bytes;
+  output_bytes_ = static_cast<uint64_t>(problem_.output_count()) * key_.element_bytes;
+  scratch_bytes_ = static_cast<uint64_t>(algorithm_->scratch(problem_)) * travelling_bytes_;
+  if (steps_ <= kMostKeptSteps && place.size <= kMostKeptRanks) {
+    schedule::Step step;
+    kept_.resize(static_cast<size_t>(steps_));
+    for (int64_t t = 0; t < steps_; ++t) {
+      algorithm_->step(problem_, t, step);
+      write(step, kept_[static_cast<size_t>(t)]);
+    }
+  }
+}
+
+void Plan::choose(const Call& call, const Place& place, const Choose& choose_by) {
+  Question question{.problem = problem_,
+                    .element_bytes = key_.element_bytes,
+                    .adds = addition_.reduction.has_value(),
+                    .one_host = place.one_host,
+                    .local_size = place.local_size};
+  if (question.adds)
+    question.rounds = addition_.reduction->accumulator() != addition_.reduction->dtype();
+  Choice choice;
+  if (call.algorithm == nullptr || call.chunk < 0) choice = choose_by(question);
+  if (call.algorithm != nullptr) {
+    if (call.algorithm != choice.algorithm) choice.chunk = 0;
+    choice.algorithm = call.algorithm;
+  }
+  if (call.chunk >= 0) choice.chunk = call.chunk;
+  problem_.options.chunk = choice.chunk;
+  problem_.options.local_size = place.local_size;
+  TC_CHECK(choice.algorithm != nullptr);
+  if (const auto missing = choice.algorithm->why_not(problem_); !missing.empty())
+    throw CommError(
+        Errc::kUnsupported,
+        "algorithm '" + std::string(choice.algorithm->name) + "': " + std::string(missing),
+        {.op = std::string(call.name), .rank = place.rank});
+  algorithm_ = choice.algorithm;
+}
+
+void Plan::decide_addition() {
+  travelling_bytes_ = key_.element_bytes;
+  if (!addition_.reduction) return;
+  const auto& reduction = *addition_.reduction;
+  const auto size = static_cast<size_t>(problem_.size);
+  addition_.scales = key_.op == ReduceOp::kPremulSum;
+  if (size == 1) return;
+  addition_.at_once = adds_at_once(*algorithm_) && size <= Reduction::kMostOperands;
+  const bool rounds = reduction.accumulator() != reduction.dtype();
+  addition_.wide = rounds && (!addition_.at_once || addition_.scales);
+  if (addition_.wide) {
+    addition_.at_once = false;
+    travelling_bytes_ = static_cast<uint32_t>(size_of(reduction.accumulator()));
+  }
+  addition_.divides_last = key_.op == ReduceOp::kAverage && !addition_.at_once && !addition_.wide;
+}
+
+bool Plan::fits(const Call& call) const noexcept {
+  return call.operation == key_.operation && call.dtype == key_.dtype && call.op == key_.op &&
+         call.root == key_.root && call.element_bytes == key_.element_bytes &&
+         call.algorithm == key_.algorithm && call.chunk == key_.chunk && call.name == key_.name &&
+         same(call.blocks, key_.blocks) && same(call.arriving, key_.arriving) &&
+         (call.op != ReduceOp::kPremulSum ||
+          (call.factor.real == key_.factor.real && call.factor.imaginary == key_.factor.imaginary &&
+           call.factor.integer == key_.factor.integer));
+}
+
+Part Plan::part(const schedule::Range& range) const noexcept {
+  return {range.buffer, static_cast<uint64_t>(range.begin) * travelling_bytes_,
+          static_cast<uint64_t>(range.count) * travelling_bytes_};
+}
+
+const StepPlan& Plan::step(int64_t t, StepPlan& own, schedule::Step& memory) const {
+  if (!kept_.empty()) return kept_[static_cast<size_t>(t)];
+  algorithm_->step(problem_, t, memory);
+  write(memory, own);
+  return own;
+}
+
+void Plan::write(const schedule::Step& step, StepPlan& out) const {
+  out.clear();
+  write_transfers(step.transfers(), out);
+  write_locals(step.local(), out);
+  if (addition_.at_once && problem_.size == 2) reduce_on_arrival(out);
+}
+
+// Messages first, in the order in which their peers come up; then what is in them.
+void Plan::write_transfers(std::span<const Action> transfers, StepPlan& out) const {
+  size_t to = 0, from = 0;
+  for (const auto& action : transfers)
+    ++(is_send(action) ? message_to(action.peer, out.sends, to)
+                       : message_to(action.peer, out.receives, from))
+          .count;
+  lay_out(out.sends);
+  lay_out(out.receives);
+  out.sent.resize(transfers.size());
+  out.arrivals.resize(transfers.size());
+  for (const auto& action : transfers) {
+    if (is_send(action)) {
+      auto& message = message_to(action.peer, out.sends, to);
+      if (action.verb == Verb::kSignal) continue;
+      const Part sent = part(action.from);
+      out.sent[message.first + message.count++] = sent;
+      message.bytes += sent.bytes;
+      continue;
+    }
+    auto& message = message_to(action.peer, out.receives, from);
+    if (action.verb == Verb::kWait) continue;
+    const bool reduces = action.verb == Verb::kReceiveReduce;
+    const Arrival arrival{part(action.into), reduces, action.first, part(action.from)};
+    out.arrivals[message.first + message.count++] = arrival;
+    message.bytes += arrival.into.bytes;
+    message.reduces |= reduces;
+  }
+}
+
+// A chain of sums, each of the one before and one operand more, is one sum of all operands.
+void Plan::write_locals(std::span<const Action> locals, StepPlan& out) const {
+  for (size_t i = 0; i < locals.size(); ++i) {
+    const auto& action = locals[i];
+    LocalAction local{part(action.into), static_cast<uint32_t>(out.operands.size()), 0};
+    out.operands.push_back(part(action.from));
+    if (action.verb == Verb::kReduce) out.operands.push_back(part(action.other));
+    if (action.verb == Verb::kReduce && addition_.at_once) {
+      while (i + 1 < locals.size() && locals[i + 1].verb == Verb::kReduce &&
+             locals[i + 1].from == locals[i].into) {
+        out.operands.push_back(part(locals[++i].other));
+        local.into = part(locals[i].into);
+      }
+      TC_CHECK(out.operands.size() - local.first == static_cast<size_t>(problem_.size));
+    }
+    local.count = static_cast<uint32_t>(out.operands.size()) - local.first;
+    out.locals.push_back(local);
+  }
+}
+
+// Of two ranks, the sum of the own operand and what arrives in scratch needs no scratch: it is made
+// of what arrives. Not where the result would overwrite what is still being sent.
+void Plan::reduce_on_arrival(StepPlan& out) const {
+  if (out.locals.size() != 1 || out.locals[0].count != 2) return;
+  const auto& local = out.locals[0];
+  const bool incoming_first = out.operands[local.first].buffer == schedule::Buffer::kScratch;
+  const Part arriving = out.operands[local.first + (incoming_first ? 0 : 1)];
+  const Part own = out.operands[local.first + (incoming_first ? 1 : 0)];
+  // Where the buffers overlap at most: in place.
+  const uint64_t shift =
+      problem_.operation == Operation::kReduceScatter
+          ? static_cast<uint64_t>(problem_.blocks.begin(problem_.rank)) * travelling_bytes_
+          : 0;
+  const auto at = [&](const Part& p) {
+    return p.begin + (p.buffer == schedule::Buffer::kOutput ? shift : 0);
+  };
+  const auto meets = [&](const Part& sent) {
+    return sent.buffer != schedule::Buffer::kScratch &&
+           at(sent) < at(local.into) + local.into.bytes && at(local.into) < at(sent) + sent.bytes;
+  };
+  for (const auto& message : out.sends)
+    for (uint32_t i = 0; i < message.count; ++i)
+      if (meets(out.sent[message.first + i])) return;
+  for (auto& message : out.receives)
+    for (uint32_t i = 0; i < message.count; ++i) {
+      auto& arrival = out.arrivals[message.first + i];
+      if (arrival.into.buffer != schedule::Buffer::kScratch ||
+          arrival.into.begin != arriving.begin || arrival.into.bytes != arriving.bytes)
+        continue;
+      arrival = {local.into, true,
+                 incoming_first ? schedule::First::kIncoming : schedule::First::kOwn, own};
+      message.reduces = true;
+      out.locals.clear();
+      out.operands.clear();
+      return;
+    }
+}
+
+std::shared_ptr<const Plan> PlanCache::find(const Call& call) noexcept {
+  for (size_t looked = 0; looked < plans_.size(); ++looked) {
+    const size_t i = (last_ + looked) % plans_.size();
+    if (!plans_[i]->fits(call)) continue;
+    last_ = i;
+    return plans_[i];
+  }
+  return nullptr;
+}
+
+void PlanCache::add(std::shared_ptr<const Plan> plan) {
+  if (plans_.size() < kMost) {
+    plans_.push_back(std::move(plan));
+    last_ = plans_.size() - 1;
+    return;
+  }
+  last_ = oldest_++ % kMost;
+  plans_[last_] = std::move(plan);
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,129 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ctran/engine/call.hpp"
+#include "ctran/engine/choose.hpp"
+#include "ctran/engine/fingerprint.hpp"
+
+namespace torch::comms::ctran {
+
+// A range of one of the three buffers, in bytes of what travels.
+struct Part {
+  schedule::Buffer buffer = schedule::Buffer::kInput;
+  uint64_t begin = 0, bytes = 0;
+};
+
+// What becomes of a part of a message where it arrives.
+struct Arrival {
+  Part into;
+  bool reduces = false;  // into = own op arriving, in the order that `first` says
+  schedule::First first = schedule::First::kOwn;
+  Part own = {};
+};
+
+struct PlannedMessage {
+  int peer = -1;
+  uint32_t first = 0, count = 0;  // of StepPlan::sent or ::arrivals
+  uint64_t bytes = 0;
+  bool reduces = false;  // some of its arrivals do
+};
+
+struct LocalAction {
+  Part into;
+  uint32_t first = 0, count = 0;  // operands, of StepPlan::operands; one: a copy
+};
+
+// One step, resolved: one message a peer and direction, reductions of several operands at once.
+struct StepPlan {
+  std::vector<PlannedMessage> sends, receives;
+  std::vector<Part> sent, operands;
+  std::vector<Arrival> arrivals;
+  std::vector<LocalAction> locals;
+  void clear() noexcept;
+};
+
+// How a plan adds. Sums of a dtype with a wider accumulator are rounded once, whatever the
+// algorithm, so their bits depend on the order of addition alone:
+// - Direct algorithms (one_shot, two_shot, direct) have all operands of a sum in one place: added
+//   at once by Reduction::combine_all().
+// - In all others partial sums travel: inputs are widened to a staging buffer first, everything
+//   travels wide, and results are settled at the end. PREMUL_SUM of such dtypes always does.
+// AVG divides at the end, by way of either, or of the result where the dtype is its own
+// accumulator. PREMUL_SUM multiplies a copy of the input first.
+struct Addition {
+  std::optional<Reduction> reduction = {};  // none: nothing is added
+  bool at_once = false;
+  bool wide = false;
+  bool scales = false;
+  bool divides_last = false;
+};
+
+// An operation of a group, without its memory: shared by all calls that look alike.
+class Plan {
+ public:
+  // What is known of the group.
+  struct Place {
+    int rank = 0, size = 1;
+    bool one_host = true;
+    int local_size = 1;
+  };
+  // Throws CommError(kInvalidArgument, kUnsupported, kOutOfRange) for a call that cannot be.
+  Plan(const Call& call, const Place& place, const Choose& choose);
+
+  bool fits(const Call& call) const noexcept;
+
+  const schedule::Problem& problem() const noexcept { return problem_; }
+  const schedule::Algorithm& algorithm() const noexcept { return *algorithm_; }
+  const Addition& addition() const noexcept { return addition_; }
+  const Factor& factor() const noexcept { return key_.factor; }
+  int64_t steps() const noexcept { return steps_; }
+  // Of an element as the caller has it, and as it travels.
+  uint32_t element_bytes() const noexcept { return key_.element_bytes; }
+  uint32_t travelling_bytes() const noexcept { return travelling_bytes_; }
+  uint64_t input_bytes() const noexcept { return input_bytes_; }
+  uint64_t output_bytes() const noexcept { return output_bytes_; }
+  uint64_t scratch_bytes() const noexcept { return scratch_bytes_; }
+  const Fingerprint& fingerprint() const noexcept { return fingerprint_; }
+
+  // Step t: kept for small plans, else written to `own`.
+  const StepPlan& step(int64_t t, StepPlan& own, schedule::Step& memory) const;
+
+ private:
+  void choose(const Call& call, const Place& place, const Choose& choose);
+  void decide_addition();
+  void write(const schedule::Step& step, StepPlan& out) const;
+  void write_transfers(std::span<const schedule::Action> transfers, StepPlan& out) const;
+  void write_locals(std::span<const schedule::Action> locals, StepPlan& out) const;
+  void reduce_on_arrival(StepPlan& out) const;
+  Part part(const schedule::Range& range) const noexcept;
+
+  Call key_;  // without memory; its blocks refer to the two below
+  std::vector<int64_t> offsets_, arriving_offsets_;
+  schedule::Problem problem_;
+  const schedule::Algorithm* algorithm_ = nullptr;
+  Addition addition_;
+  int64_t steps_ = 0;
+  uint32_t travelling_bytes_ = 1;
+  uint64_t input_bytes_ = 0, output_bytes_ = 0, scratch_bytes_ = 0;
+  Fingerprint fingerprint_;
+  std::vector<StepPlan> kept_;
+};
+
+// The last plans of a group. Threads: one at a time.
+class PlanCache {
+ public:
+  std::shared_ptr<const Plan> find(const Call& call) noexcept;
+  void add(std::shared_ptr<const Plan> plan);
+
+ private:
+  static constexpr size_t kMost = 8;
+  std::vector<std::shared_ptr<const Plan>> plans_;
+  size_t last_ = 0, oldest_ = 0;
+};
+
+}  // namespace torch::comms::ctran

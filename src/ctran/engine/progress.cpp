@@ -1,0 +1,272 @@
+#include "ctran/engine/progress.hpp"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <system_error>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms::ctran {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using transport::Pace;
+
+// The thread competes with whoever computes: it sleeps earlier than a caller who waits.
+constexpr std::chrono::microseconds kThreadAwake{50};
+constexpr int kTurnsPerClock = 64;
+
+}  // namespace
+
+Progress::Progress(Job& job, const transport::WaitPolicy& policy)
+    : job_(job), policy_(policy), bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!bell_) throw CommError(Errc::kResourceExhausted, "eventfd: no descriptor left");
+}
+
+Progress::~Progress() { stop(); }
+
+void Progress::wait(const std::atomic<bool>& done, Deadline limit) {
+  const auto is_done = [&] { return done.load(std::memory_order_acquire); };
+  if (is_done()) return;
+  waiting_.fetch_add(1, std::memory_order_seq_cst);
+  Pace pace(policy_);
+  while (!is_done()) {
+    if (try_lock())
+      drive(is_done, limit, pace);
+    else if (pace.rest())
+      park(is_done, limit);
+    if (limit != Deadline::max() && !is_done() && !pace.spins() && Clock::now() >= limit) break;
+  }
+  waiting_.fetch_sub(1, std::memory_order_seq_cst);
+  hand_over();
+}
+
+// Moves everything until done; with the lock on entry, without it on return.
+template <class Done>
+void Progress::drive(const Done& done, Deadline limit, Pace& pace) {
+  if (armed_) disarm();
+  int turns = 0;
+  while (true) {
+    const bool moved = job_.turn();
+    if (job_.has_endings()) {
+      unlock();
+      job_.tell_endings();
+      if (done() || !try_lock()) return;
+      continue;
+    }
+    if (done()) break;
+    const bool look = ++turns % kTurnsPerClock == 0 || (!moved && !pace.spins());
+    if (look && limit != Deadline::max() && Clock::now() >= limit) break;
+    if (moved) {
+      pace.moved();
+      if (armed_) disarm();
+    } else if (pace.rest() && !sleep(done, limit)) {
+      return;
+    }
+  }
+  unlock();
+}
+
+// With the lock on entry; false: without it on return. Announced in one call, done in the next, so
+// that a turn lies between.
+template <class Done>
+bool Progress::sleep(const Done& done, Deadline limit) {
+  if (polling_.load(std::memory_order_seq_cst)) {
+    // Whoever polls wakes up for what arrives, if the links were told.
+    if (!armed_) {
+      arm();
+      return true;
+    }
+    const bool gives_way = thread_polls_.load(std::memory_order_seq_cst);
+    if (gives_way) ring();
+    unlock();
+    if (gives_way)
+      ::sched_yield();
+    else
+      park(done, limit);
+    return false;
+  }
+  if (!armed_) {
+    arm();
+    return true;
+  }
+  polling_.store(true, std::memory_order_seq_cst);
+  if (!quiet_ || job_.has_news() || done()) {
+    polling_.store(false, std::memory_order_seq_cst);
+    disarm();
+    ::sched_yield();
+    return true;
+  }
+  const auto until = std::min(limit, job_.next_deadline());
+  unlock();
+  poll(until);
+  polling_.store(false, std::memory_order_seq_cst);
+  return false;
+}
+
+void Progress::poll(Deadline until) noexcept {
+  std::array<pollfd, 4> wanted;
+  size_t count = 0;
+  wanted[count++] = {bell_.get(), POLLIN, 0};
+  for (const auto* link : job_.links()) wanted[count++] = {link->event_fd(), POLLIN, 0};
+  int64_t left_ms = -1;
+  if (until != Deadline::max()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    left_ms = std::clamp<int64_t>(left.count(), 0, 3'600'000);
+  }
+  ::poll(wanted.data(), count, static_cast<int>(left_ms));
+  uint64_t rung = 0;
+  [[maybe_unused]] const auto got = ::read(bell_.get(), &rung, sizeof rung);
+}
+
+// Another thread drives, or polls for all.
+template <class Done>
+void Progress::park(const Done& done, Deadline limit) {
+  std::unique_lock lock(mutex_);
+  parked_.fetch_add(1, std::memory_order_seq_cst);
+  const auto free = [&] {
+    return done() ||
+           (!busy_.load(std::memory_order_seq_cst) && !polling_.load(std::memory_order_seq_cst));
+  };
+  if (limit == Deadline::max())
+    changed_.wait(lock, free);
+  else
+    changed_.wait_until(lock, limit, free);
+  parked_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+// Whoever polls meanwhile must tell the links again that it sleeps.
+void Progress::unlock() noexcept {
+  const bool rearm = !armed_ && polling_.load(std::memory_order_seq_cst);
+  unfinished_.store(job_.needs_turns(), std::memory_order_seq_cst);
+  busy_.store(false, std::memory_order_seq_cst);
+  if (rearm) ring();
+}
+
+bool Progress::wants_thread() const noexcept {
+  return waiting_.load(std::memory_order_seq_cst) == 0 &&
+         (calls_.load(std::memory_order_seq_cst) > 0 ||
+          unfinished_.load(std::memory_order_seq_cst));
+}
+
+// This thread leaves: somebody else goes on, if there is anything.
+void Progress::hand_over() noexcept {
+  if (parked_.load(std::memory_order_seq_cst) > 0) {
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  }
+  if (!wants_thread()) return;
+  if (unfinished_.load(std::memory_order_seq_cst)) need_thread();
+  if (thread_sleeps_.load(std::memory_order_seq_cst)) {
+    const std::lock_guard lock(mutex_);
+    thread_needed_.notify_one();
+  }
+}
+
+void Progress::ended() noexcept {
+  if (parked_.load(std::memory_order_seq_cst) > 0) {
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  }
+  if (polling_.load(std::memory_order_seq_cst) && !thread_polls_.load(std::memory_order_seq_cst))
+    ring();
+}
+
+void Progress::glance(bool news) {
+  if (try_lock()) {
+    if (armed_) disarm();
+    job_.turn();
+    const bool endings = job_.has_endings();
+    unlock();
+    if (endings) job_.tell_endings();
+    hand_over();
+  } else if (news && polling_.load(std::memory_order_seq_cst)) {
+    ring();
+  }
+}
+
+void Progress::enter() noexcept {
+  while (!try_lock()) ::sched_yield();
+  if (armed_) disarm();
+}
+
+void Progress::leave() noexcept {
+  const bool endings = job_.has_endings();
+  unlock();
+  if (endings) job_.tell_endings();
+  hand_over();
+}
+
+void Progress::arm() noexcept {
+  armed_ = quiet_ = true;
+  for (auto* link : job_.links()) quiet_ = link->prepare_sleep() && quiet_;
+}
+
+void Progress::disarm() noexcept {
+  armed_ = false;
+  for (auto* link : job_.links()) link->finish_sleep();
+}
+
+void Progress::ring() noexcept {
+  const uint64_t one = 1;
+  // It only fails where the bell rings already.
+  [[maybe_unused]] const auto written = ::write(bell_.get(), &one, sizeof one);
+}
+
+void Progress::need_thread() {
+  std::call_once(thread_started_, [this] {
+    try {
+      thread_ = std::make_unique<std::thread>([this] { run_thread(); });
+    } catch (const std::system_error& error) {
+      throw CommError(Errc::kResourceExhausted, std::string("no thread: ") + error.what());
+    }
+  });
+}
+
+void Progress::run_thread() {
+  auto policy = policy_;
+  policy.spins = 0;
+  policy.awake = kThreadAwake;
+  const auto idle = [this] { return stopping_.load(std::memory_order_seq_cst) || !wants_thread(); };
+  while (!stopping_.load(std::memory_order_seq_cst)) {
+    {
+      std::unique_lock lock(mutex_);
+      thread_sleeps_.store(true, std::memory_order_seq_cst);
+      thread_needed_.wait(
+          lock, [&] { return stopping_.load(std::memory_order_seq_cst) || wants_thread(); });
+      thread_sleeps_.store(false, std::memory_order_seq_cst);
+    }
+    Pace pace(policy);
+    while (!idle()) {
+      thread_polls_.store(true, std::memory_order_seq_cst);
+      if (try_lock())
+        drive(idle, Deadline::max(), pace);
+      else
+        ::sched_yield();
+      thread_polls_.store(false, std::memory_order_seq_cst);
+    }
+    hand_over();
+  }
+}
+
+void Progress::stop() noexcept {
+  stopping_.store(true, std::memory_order_seq_cst);
+  if (!thread_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    thread_needed_.notify_all();
+  }
+  ring();
+  thread_->join();
+  thread_.reset();
+}
+
+// The copies of thread and mutex are of no use here, and must not be destroyed.
+void Progress::abandon() noexcept { static_cast<void>(thread_.release()); }
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+
+#include "base/handles.hpp"
+#include "transport/transport.hpp"
+
+namespace torch::comms::ctran {
+
+using transport::Deadline;
+
+// From now on; far ahead is never.
+inline Deadline deadline_after(std::chrono::milliseconds limit) {
+  constexpr std::chrono::hours kNever{24 * 365};
+  return limit >= kNever ? Deadline::max() : std::chrono::steady_clock::now() + limit;
+}
+
+// Who makes progress: flat combining [Hendler, Incze, Shavit, Tzafrir, SPAA 2010]. One lock;
+// whoever waits and gets it moves everything, others wait for what they need or for the lock.
+// Nobody holds it asleep: at most one thread sleeps in poll() on the links, the others on a
+// condition variable, and an own thread steps in where something is to be done and nobody waits.
+class Progress {
+ public:
+  // What is moved. All with the lock held, but for after_turn().
+  class Job {
+   public:
+    virtual ~Job() = default;
+    virtual bool turn() noexcept = 0;      // true if anything moved
+    virtual bool has_news() noexcept = 0;  // from other threads: turn() would move something
+    virtual Deadline next_deadline() const noexcept = 0;
+    virtual std::span<transport::Transport* const> links() const noexcept = 0;
+    // Something needs turns though nobody waits for it. Looked at after every turn.
+    virtual bool needs_turns() const noexcept = 0;
+    // True if a turn left something that is to be told without the lock.
+    virtual bool has_endings() const noexcept = 0;
+    virtual void tell_endings() noexcept = 0;  // without the lock
+  };
+
+  // Throws CommError(kResourceExhausted) without a descriptor left.
+  Progress(Job& job, const transport::WaitPolicy& policy);
+  ~Progress();
+
+  // Returns when `done`, which a turn or another thread sets, or at `limit`.
+  void wait(const std::atomic<bool>& done, Deadline limit);
+  // One turn, unless another thread is at it, which then learns of it if `news`.
+  void glance(bool news);
+  // Takes the lock from whoever has it, for what is no call.
+  void enter() noexcept;
+  void leave() noexcept;
+  // A call may be left without anybody who waits for it: its thread is there from now on. Throws
+  // CommError(kResourceExhausted).
+  void need_thread();
+  // Ends the thread. Not from the thread itself.
+  void stop() noexcept;
+  // In a forked child: the thread is the parent's.
+  void abandon() noexcept;
+
+  // With the lock held: a call has ended that others may wait for.
+  void ended() noexcept;
+  // A call is in flight; one less is.
+  void add_call() noexcept { calls_.fetch_add(1, std::memory_order_seq_cst); }
+  void remove_call() noexcept { calls_.fetch_sub(1, std::memory_order_seq_cst); }
+
+ private:
+  template <class Done>
+  void drive(const Done& done, Deadline limit, transport::Pace& pace);
+  template <class Done>
+  bool sleep(const Done& done, Deadline limit);
+  template <class Done>
+  void park(const Done& done, Deadline limit);
+  bool try_lock() noexcept { return !busy_.exchange(true, std::memory_order_seq_cst); }
+  void unlock() noexcept;
+  void hand_over() noexcept;
+  bool wants_thread() const noexcept;
+  void arm() noexcept;
+  void disarm() noexcept;
+  void poll(Deadline until) noexcept;
+  void ring() noexcept;
+  void run_thread();
+
+  Job& job_;
+  transport::WaitPolicy policy_;
+  base::FileDescriptor bell_;
+  std::atomic<bool> busy_{false};        // the lock
+  std::atomic<bool> polling_{false};     // a thread sleeps on the links, or is about to
+  std::atomic<bool> unfinished_{false};  // job_.needs_turns() after the last turn
+  std::atomic<int> waiting_{0};          // threads in wait()
+  std::atomic<int> calls_{0};            // in flight
+  bool armed_ = false, quiet_ = false;   // with the lock: the links wake us; and had nothing to do
+  std::atomic<bool> thread_polls_{false};
+
+  std::mutex mutex_;  // of the two conditions; guards nothing else
+  std::condition_variable changed_, thread_needed_;
+  std::atomic<int> parked_{0};
+  std::atomic<bool> thread_sleeps_{false}, stopping_{false};
+  std::once_flag thread_started_;
+  std::unique_ptr<std::thread> thread_;
+};
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "ctran/engine/call.hpp"
+#include "ctran/engine/progress.hpp"
+#include "transport/request.hpp"
+
+namespace torch::comms::ctran {
+
+class Engine;
+class Membership;
+
+// A call in flight: what both kinds share. Taken from a pool of its engine, given back by whoever
+// lets it go last.
+//
+// Threads: `done`, `error` after it, and the references from any thread; all else belongs to the
+// one with the lock, once it was submitted.
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  enum class Outcome : uint8_t { kMore, kDone, kFailed };
+  // The first transfers. Throws CommError, std::bad_alloc.
+  virtual Outcome begin() = 0;
+  // What can be done now. kFailed: `failed` tells how. Throws as begin().
+  virtual Outcome advance() = 0;
+  // No transfer is in flight any more: forgets the caller's memory.
+  virtual void close() noexcept = 0;
+  // "rank 3 has not delivered": what it is waiting for.
+  virtual std::string waits_for() const = 0;
+  // "all_reduce(float32, 7 elements, sum) as number 3", or "send".
+  virtual std::string words() const = 0;
+
+  void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  void release() noexcept;
+  // Ends it: `error` or none, seen by whoever sees `done`.
+  void finish(std::unique_ptr<CommError> error) noexcept;
+
+  std::atomic<bool> done{false};
+  std::unique_ptr<CommError> error;
+
+  std::shared_ptr<Membership> group;
+  std::string_view name;
+  Listener* listener = nullptr;
+  Deadline deadline = Deadline::max();
+  std::chrono::milliseconds limit = kNoLimit;
+  bool collective = true;                 // which kind of task it is
+  bool queued = true;                     // it takes its turn among the group's collectives
+  bool asked = false;                     // the others what they are doing
+  Deadline idle_since = Deadline::max();  // it was waiting when everybody went to sleep
+  uint64_t sequence = 0;
+  Task* next = nullptr;  // in the inbox
+
+  // After kFailed: the request that failed, with this member, or that was not as it should be.
+  struct Failure {
+    int peer = -1;
+    Errc code = Errc::kInternal;
+    std::string why = {};  // of kMismatch between two members
+  } failed;
+
+ protected:
+  friend class TaskPool;
+  std::atomic<int> references_{0};
+};
+
+}  // namespace torch::comms::ctran

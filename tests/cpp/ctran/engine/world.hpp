@@ -1,0 +1,153 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ctran/engine/group.hpp"
+
+// Ranks of a test, as threads of this process: each with a family of its own.
+namespace torch::comms::ctran::test {
+
+using schedule::Blocks;
+using schedule::Operation;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+constexpr milliseconds kLong{20'000};  // for what takes milliseconds
+
+// All ranks' blobs, for all.
+class Meeting {
+ public:
+  explicit Meeting(int size) : blobs_(static_cast<size_t>(size)), all_(size) {}
+  Exchange exchange(int rank) {
+    return [this, rank](std::string mine) {
+      blobs_[static_cast<size_t>(rank)] = std::move(mine);
+      all_.arrive_and_wait();
+      return blobs_;
+    };
+  }
+
+ private:
+  std::vector<std::string> blobs_;
+  std::barrier<> all_;
+};
+
+struct Rank {
+  std::unique_ptr<Group> group;
+  std::barrier<>& all;  // of threads, not of the links
+  int rank() const { return group->rank(); }
+  int size() const { return group->size(); }
+  void meet() { all.arrive_and_wait(); }
+};
+
+struct World {
+  int size = 2;
+  Links links = Links::kShm;
+  int eager_ranks = 16;
+};
+
+// Runs `body` on every rank. What it throws fails the test, and ends the other ranks' groups.
+inline void run(const World& world, const std::function<void(Rank&)>& body) {
+  const auto job = transport::random_secret();
+  Meeting meeting(world.size);
+  std::barrier all(world.size);
+  std::vector<std::string> errors(static_cast<size_t>(world.size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world.size; ++rank)
+    threads.emplace_back([&, rank] {
+      FamilyOptions options;
+      options.links = world.links;
+      options.interface = "127.0.0.1";
+      options.eager_ranks = world.eager_ranks;
+      Rank self{Group::world(Family::make(rank, world.size, job, meeting.exchange(rank), options),
+                             "test"),
+                all};
+      try {
+        body(self);
+      } catch (const std::exception& error) {
+        errors[static_cast<size_t>(rank)] = error.what();
+        if (self.group) self.group->abort("the test failed");
+        all.arrive_and_drop();
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  for (size_t i = 0; i < errors.size(); ++i) EXPECT_EQ(errors[i], "") << "rank " << i;
+}
+
+template <class T>
+ConstBytes bytes_of(const std::vector<T>& values) {
+  return std::as_bytes(std::span(values));
+}
+template <class T>
+Bytes bytes_of(std::vector<T>& values) {
+  return std::as_writable_bytes(std::span(values));
+}
+
+// Calls with one piece of memory a side. They live as long as this does.
+struct Simple {
+  ConstBytes input;
+  Bytes output;
+  Call call;
+  Simple(Operation operation, Blocks blocks, ConstBytes from, Bytes into, uint32_t element_bytes)
+      : input(from), output(into) {
+    call.name = schedule::name(operation);
+    call.operation = operation;
+    call.blocks = blocks;
+    call.element_bytes = element_bytes;
+    call.input = {&input, 1};
+    call.output = {&output, 1};
+    call.limit = kLong;
+  }
+  Simple(const Simple&) = delete;
+};
+
+inline Call barrier(int size) {
+  return {.name = "barrier",
+          .operation = Operation::kBarrier,
+          .blocks = Blocks::even(0, size),
+          .limit = kLong};
+}
+
+// float32 in place.
+struct AllReduce : Simple {
+  AllReduce(std::vector<float>& values, int size)
+      : Simple(Operation::kAllReduce, Blocks::even(static_cast<int64_t>(values.size()), size),
+               bytes_of(std::as_const(values)), bytes_of(values), sizeof(float)) {
+    call.dtype = static_cast<uint8_t>(Dtype::kFloat32);
+  }
+};
+
+struct Message : Simple {
+  Message(Operation operation, int peer, std::vector<float>& values, int size)
+      : Simple(operation, Blocks::even(static_cast<int64_t>(values.size()), size),
+               bytes_of(std::as_const(values)), bytes_of(values), sizeof(float)) {
+    call.dtype = static_cast<uint8_t>(Dtype::kFloat32);
+    call.root = peer;
+  }
+};
+
+// The error of what must fail.
+inline CommError error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const CommError& error) {
+    return error;
+  }
+  throw std::runtime_error("it should have failed");
+}
+
+}  // namespace torch::comms::ctran::test
