@@ -20,6 +20,15 @@ class Backend:
     finalizes_once: bool = True
     # False: wait_blocking() of a work started with async_op=True is refused.
     host_waits_for_async: bool = False
+    # True: an operation that fails ends its communicator: is_aborted(), and later calls raise too.
+    fails_as_a_whole: bool = False
+    # Of every communicator, and what tells this row from others of the same backend.
+    hints: tuple[tuple[str, str], ...] = ()
+    variant: str = ""
+
+    @property
+    def label(self) -> str:
+        return self.name + self.variant
 
     def missing(self) -> str | None:
         """Why this backend cannot run on this machine, or None when it can."""
@@ -35,6 +44,16 @@ class Backend:
 
 BACKENDS = (
     Backend("gloo"),
+    Backend("ctran", self_messages=True, host_waits_for_async=True, fails_as_a_whole=True),
+    Backend(
+        "ctran",
+        sizes=(3,),
+        self_messages=True,
+        host_waits_for_async=True,
+        fails_as_a_whole=True,
+        hints=(("ctran::transport", "tcp"),),
+        variant="-tcp",
+    ),
     Backend(
         "fake",
         sizes=(1,),
