@@ -36,6 +36,18 @@ foreach(name IN LISTS rooms_with_objects)
     ENVIRONMENT "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/cpp/lsan.supp;TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/cpp/tsan.supp")
 endforeach()
 
+# Benchmarks of rooms are built along, so that they do not rot: bench_<room>.
+foreach(name IN ITEMS ctran/engine)
+  get_filename_component(program "${name}" NAME)
+  string(REPLACE "/" "_" bench "bench_${name}")
+  tc_room_id(id "${name}")
+  tc_room_closure(rooms "${name}")
+  add_executable(${bench} "${PROJECT_SOURCE_DIR}/benchmarks/cpp/${program}.cpp")
+  target_link_libraries(${bench} PRIVATE tc_options)
+  target_include_directories(${bench} PRIVATE $<TARGET_PROPERTY:${id},INCLUDE_DIRECTORIES>)
+  tc_link_rooms(${bench} ${rooms})
+endforeach()
+
 # Backends in shared libraries: one source, right and wrong in one way each, loaded by a test that links
 # libtorchcomms.so as an outside program does.
 if(TARGET tc_backends_fake)

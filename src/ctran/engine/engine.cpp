@@ -323,6 +323,10 @@ void Engine::shut_down() noexcept {
   progress_.stop();
   progress_.enter();
   take_inbox();
+  for (auto& [base, group] : groups_)
+    if (group->set_failure(Errc::kFinalized, "the links were closed", -1))
+      dying_.push_back(group.get());
+  bury();
   closed_ = true;
   links_.close();
   groups_.clear();

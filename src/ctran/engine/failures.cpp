@@ -38,6 +38,8 @@ void Engine::on_failure(Task* task) noexcept {
     return fail(group, Errc::kPeerFailed,
                 "rank " + std::to_string(failed.peer) + " has closed the communicator",
                 failed.peer);
+  // The peer may have said before its end whose fault it was.
+  listen();
   const int peer = group.ranks[static_cast<size_t>(failed.peer)];
   if (const auto* failure = links_.failure(peer)) on_peer_failed(peer, failure->code, failure->why);
   fail(group, failed.code, "the link has ended", failed.peer);

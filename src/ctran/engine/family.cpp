@@ -26,6 +26,10 @@ Family::~Family() {
   engine_->shut_down();
 }
 
+void Family::break_off() noexcept {
+  if (!engine_->forked()) engine_->shut_down();
+}
+
 int Family::rank() const noexcept { return engine_->table().rank(); }
 int Family::size() const noexcept { return engine_->table().size(); }
 std::string_view Family::link_to(int rank) const noexcept { return engine_->table().name(rank); }

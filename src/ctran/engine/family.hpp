@@ -66,6 +66,9 @@ class TC_API Family {
   std::string_view link_to(int rank) const noexcept;
   // Equal for ranks that share memory.
   bool same_host(int a, int b) const noexcept;
+  // Closes the links at once and tells nobody, as the end of the process would: peers see this rank
+  // fail. The calls of all groups end with kFinalized. Not from a Listener.
+  void break_off() noexcept;
   // What carries this family, a line a link: for describe().
   std::string describe() const;
 

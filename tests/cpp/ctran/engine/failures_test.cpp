@@ -1,0 +1,296 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "ctran/engine/world.hpp"
+
+// How groups end that cannot go on: who is told, when, and what it says.
+namespace torch::comms::ctran::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr seconds kSoon{kSanitized ? 5 : 1};
+
+class Failures : public testing::TestWithParam<Links> {
+ protected:
+  void run(int size, const std::function<void(Rank&)>& body) {
+    test::run({.size = size, .links = GetParam()}, body);
+  }
+};
+
+void expect_text(const CommError& error, const std::vector<std::string>& parts) {
+  for (const auto& part : parts)
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+        << "'" << part << "' is not in: " << error.what();
+}
+
+// Every later call raises the same.
+void expect_sticky(Group& group, Errc code) {
+  EXPECT_EQ(error_of([&] { group.run(barrier(group.size())); }).code(), code);
+  EXPECT_EQ(error_of([&] { group.start(barrier(group.size())); }).code(), code);
+  ASSERT_TRUE(group.failure().has_value());
+  EXPECT_EQ(group.failure()->code(), code);
+}
+
+TEST_P(Failures, AMismatchIsRaisedByAllRanksWithWhatEachCalled) {
+  for (const bool big : {false, true})
+    run(4, [&](Rank& self) {
+      const size_t count = big ? 400'000 : 10;
+      std::vector<float> values(self.rank() == 2 ? count + 2 : count, 1);
+      AllReduce reduce(values, 4);
+      self.group->run(barrier(4));
+      const auto begin = Clock::now();
+      const auto error = error_of([&] { self.group->run(reduce.call); });
+      EXPECT_LT(Clock::now() - begin, kSoon);
+      EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
+      expect_text(error, {"rank 2 calls all_reduce(float32, " + std::to_string(count + 2),
+                          "ranks 0, 1, 3 call all_reduce(float32, " + std::to_string(count),
+                          "as number 2"});
+      EXPECT_EQ(error.context().peer, 2);
+      expect_sticky(*self.group, Errc::kMismatch);
+      self.meet();
+    });
+}
+
+TEST_P(Failures, EveryKindOfMismatchIsOne) {
+  struct Kind {
+    const char* word;
+    std::function<void(Call&)> change;
+  };
+  const Kind kinds[] = {
+      {"int32", [](Call& call) { call.dtype = static_cast<uint8_t>(Dtype::kInt32); }},
+      {"MAX", [](Call& call) { call.op = ReduceOp::kMax; }},
+      {"reduce(", [](Call& call) { call.name = "reduce", call.operation = Operation::kReduce; }},
+      {"with hints", [](Call& call) {
+         call.algorithm = schedule::find_algorithm(Operation::kAllReduce, "ring");
+       }}};
+  for (const auto& kind : kinds)
+    run(3, [&](Rank& self) {
+      std::vector<float> values(1000, 1);
+      AllReduce reduce(values, 3);
+      if (self.rank() == 1) kind.change(reduce.call);
+      const auto error = error_of([&] {
+        self.group->run(reduce.call);  // whoever only sends learns of it in its next call
+        self.group->run(barrier(3));
+      });
+      EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
+      expect_text(error, {kind.word, "rank 1 calls"});
+      self.meet();
+    });
+}
+
+// Nobody sends anything: both wait for the other as the root.
+TEST_P(Failures, RootsThatWaitForEachOtherAreFoundOutByAsking) {
+  run(2, [](Rank& self) {
+    std::vector<float> values(10, 1);
+    Message broadcast(Operation::kBroadcast, 1 - self.rank(), values, 2);
+    const auto begin = Clock::now();
+    const auto error = error_of([&] { self.group->run(broadcast.call); });
+    EXPECT_LT(Clock::now() - begin, kSoon);
+    EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
+    expect_text(error, {"root 0", "root 1"});
+    self.meet();
+  });
+}
+
+TEST_P(Failures, ARankThatSkipsAnOperationIsNamed) {
+  run(3, [](Rank& self) {
+    std::vector<float> values(10, 1);
+    AllReduce reduce(values, 3);
+    self.group->run(barrier(3));
+    const auto error = error_of([&] {
+      if (self.rank() != 1) self.group->run(reduce.call);
+      self.group->run(barrier(3));
+      self.group->run(barrier(3));
+    });
+    EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
+    EXPECT_EQ(error.context().peer, 1) << error.what();
+    self.meet();
+  });
+}
+
+TEST_P(Failures, MessagesOfOtherSizesOrDtypesFailOnBothSides) {
+  for (const size_t count : {5u, 300'000u})
+    run(2, [&](Rank& self) {
+      std::vector<float> mail(self.rank() == 0 ? count : count - 1);
+      Message message(self.rank() == 0 ? Operation::kSend : Operation::kReceive, 1 - self.rank(),
+                      mail, 2);
+      const auto error = error_of([&] {
+        self.group->run(message.call);
+        self.group->run(barrier(2));
+      });
+      EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
+      self.meet();
+    });
+}
+
+// The last rank's family ends without a word, as a process does.
+TEST_P(Failures, APeersEndIsNamedByAllWithinASecondAlsoByThoseThatWaitForAnother) {
+  run(4, [](Rank& self) {
+    std::vector<float> values(1000, 1);
+    AllReduce reduce(values, 4);
+    reduce.call.algorithm = schedule::find_algorithm(Operation::kAllReduce, "ring");
+    self.group->run(reduce.call);
+    self.meet();
+    if (self.rank() == 3) return self.group->family()->break_off();
+    const auto begin = Clock::now();
+    const auto error = error_of([&] {
+      self.group->run(reduce.call);
+      self.group->run(reduce.call);
+    });
+    EXPECT_LT(Clock::now() - begin, kSoon);
+    EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+    EXPECT_EQ(error.context().peer, 3) << error.what();
+    expect_text(error, {"rank 3", "all_reduce", "'test'"});
+    expect_sticky(*self.group, Errc::kPeerFailed);
+  });
+}
+
+TEST_P(Failures, APeersEndLeavesGroupsWithoutItAlone) {
+  run(3, [](Rank& self) {
+    const int two[] = {0, 1};
+    const auto pair = self.rank() < 2 ? self.group->split(two, "pair") : nullptr;
+    self.group->run(barrier(3));
+    self.meet();
+    if (self.rank() == 2) return self.group->family()->break_off();
+    EXPECT_EQ(error_of([&] { self.group->run(barrier(3)); }).code(), Errc::kPeerFailed);
+    for (int i = 0; i < 10; ++i) pair->run(barrier(2));
+  });
+}
+
+TEST_P(Failures, ACallPastItsLimitSaysWhoHasNotDelivered) {
+  run(3, [](Rank& self) {
+    if (self.rank() == 1) return self.meet();
+    std::vector<float> values(10, 1);
+    AllReduce reduce(values, 3);
+    reduce.call.limit = milliseconds(100);
+    auto behind = barrier(3);
+    auto work = self.group->start(reduce.call);
+    auto queued = self.group->start(behind);
+    const auto begin = Clock::now();
+    const auto error = error_of([&] { work.wait(); });
+    EXPECT_LT(Clock::now() - begin, kSoon);
+    EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
+    expect_text(error, {"all_reduce(float32, 10 elements", "100 ms", "1"});
+    EXPECT_EQ(error_of([&] { queued.wait(); }).code(), Errc::kTimeout);
+    expect_sticky(*self.group, Errc::kTimeout);
+    std::fill(values.begin(), values.end(), -5.0f);  // it is ours again
+    self.meet();
+    EXPECT_EQ(values, std::vector<float>(10, -5));
+  });
+}
+
+TEST_P(Failures, AnAbortEndsItsGroupHereAndThereAndNoOther) {
+  run(2, [](Rank& self) {
+    const int all[] = {0, 1};
+    const auto doomed = self.group->split(all, "doomed");
+    std::vector<float> values(2'000'000, 1);
+    Message receive(Operation::kReceive, 1 - self.rank(), values, 2);
+    auto waiting = doomed->start(receive.call);
+    self.meet();
+    if (self.rank() == 0) {
+      std::thread aborter([&] { doomed->abort("because"); });
+      const auto begin = Clock::now();
+      const auto error = error_of([&] { doomed->run(barrier(2)); });
+      EXPECT_LT(Clock::now() - begin, kSoon);
+      EXPECT_EQ(error.code(), Errc::kAborted) << error.what();
+      expect_text(error, {"because", "'doomed'"});
+      aborter.join();
+      EXPECT_EQ(error_of([&] { waiting.wait(); }).code(), Errc::kAborted);
+      expect_sticky(*doomed, Errc::kAborted);
+    } else {
+      const auto error = error_of([&] { waiting.wait(); });
+      EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+      expect_text(error, {"rank 0 aborted", "because"});
+    }
+    for (int i = 0; i < 10; ++i) self.group->run(barrier(2));
+  });
+}
+
+TEST_P(Failures, WhatAMemberThatLeftWillNeverDoFails) {
+  run(3, [](Rank& self) {
+    const int all[] = {0, 1, 2};
+    auto child = self.group->split(all, "child");
+    std::vector<float> values(50'000, 1);
+    AllReduce reduce(values, 3);
+    child->run(reduce.call);
+    if (self.rank() == 2) child.reset();  // at once: what it sent before still arrives
+    if (child) {
+      const auto error = error_of([&] { child->run(reduce.call); });
+      EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+      expect_text(error, {"rank 2 has closed the communicator"});
+    }
+    self.group->run(barrier(3));
+  });
+}
+
+TEST_P(Failures, DestroyingAGroupEndsItsWorks) {
+  run(2, [](Rank& self) {
+    const int all[] = {0, 1};
+    auto child = self.group->split(all, "child");
+    std::vector<float> values(100, 1);
+    Message receive(Operation::kReceive, 1 - self.rank(), values, 2);
+    auto work = child->start(receive.call);
+    if (self.rank() == 1) {
+      self.meet();
+      return self.group->run(barrier(2));
+    }
+    child.reset();
+    EXPECT_TRUE(work.done());
+    EXPECT_EQ(error_of([&] { work.wait(); }).code(), Errc::kFinalized);
+    self.meet();
+    self.group->run(barrier(2));
+  });
+}
+
+TEST_P(Failures, AWorkMayOutliveItsFamily) {
+  Work kept[2];
+  run(2, [&](Rank& self) {
+    std::vector<float> values(100, 1);
+    AllReduce reduce(values, 2);
+    kept[self.rank()] = self.group->start(reduce.call);
+    kept[self.rank()].wait();
+    self.group.reset();
+  });
+  for (auto& work : kept) EXPECT_NO_THROW(work.wait());
+}
+
+INSTANTIATE_TEST_SUITE_P(Links, Failures, testing::Values(Links::kShm, Links::kTcp),
+                         [](const auto& info) {
+                           return info.param == Links::kShm ? "shm" : "tcp";
+                         });
+
+TEST(Forked, ChildrenRaiseAndTouchNothing) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread checker does not follow a fork of many threads";
+#endif
+  run({.size = 2}, [](Rank& self) {
+    std::vector<float> values(100, 1);
+    AllReduce reduce(values, 2);
+    self.group->start(reduce.call).wait();
+    self.meet();
+    if (self.rank() == 0) {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        bool right = false;
+        try {
+          self.group->run(reduce.call);
+        } catch (const CommError& error) {
+          right = error.code() == Errc::kForked;
+        }
+        self.group.reset();
+        ::_exit(right ? 0 : 1);
+      }
+      int status = -1;
+      EXPECT_EQ(::waitpid(child, &status, 0), child);
+      EXPECT_EQ(status, 0);
+    }
+    self.meet();
+    self.group->run(reduce.call);
+    EXPECT_EQ(values, std::vector<float>(100, 4));
+  });
+}
+
+}  // namespace
+}  // namespace torch::comms::ctran::test

@@ -1,0 +1,203 @@
+#include <atomic>
+#include <fstream>
+
+#include "ctran/engine/world.hpp"
+
+// In which order calls run, and what they may wait for.
+namespace torch::comms::ctran::test {
+namespace {
+
+class Order : public testing::TestWithParam<Links> {
+ protected:
+  void run(int size, const std::function<void(Rank&)>& body) {
+    test::run({.size = size, .links = GetParam()}, body);
+  }
+};
+
+// Each reduces what the one before left: any other order gives other values.
+TEST_P(Order, CollectivesOfAGroupRunInTheOrderOfTheirCallsSyncAndAsyncAlike) {
+  run(3, [](Rank& self) {
+    std::vector<float> values(3000, 1);
+    AllReduce reduce(values, 3);
+    std::vector<Work> works;
+    for (int i = 0; i < 6; ++i) {
+      if (i % 3 == 2)
+        self.group->run(reduce.call);
+      else
+        works.push_back(self.group->start(reduce.call));
+    }
+    for (auto& work : works) EXPECT_TRUE(work.done());
+    for (const float value : values) ASSERT_EQ(value, 729.0f);
+    EXPECT_EQ(self.group->sequence(), 6u);
+    self.group->run(barrier(3));
+  });
+}
+
+struct Count final : Listener {
+  std::atomic<int> ended{0}, failed{0};
+  void on_end(const CommError* error) noexcept override {
+    failed += error != nullptr;
+    ++ended;
+  }
+};
+
+TEST_P(Order, AThousandAsyncCallsFinishWithoutAnyoneWaiting) {
+  run(2, [](Rank& self) {
+    Count count;
+    std::vector<std::vector<float>> values(1000, std::vector<float>(17, 2));
+    for (auto& one : values) {
+      AllReduce reduce(one, 2);
+      self.group->start(reduce.call, &count);
+    }
+    const auto deadline = std::chrono::steady_clock::now() + kLong;
+    while (count.ended < 1000 && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::yield();
+    EXPECT_EQ(count.ended, 1000);
+    EXPECT_EQ(count.failed, 0);
+    for (const auto& one : values) EXPECT_EQ(one, std::vector<float>(17, 4));
+    self.group->run(barrier(2));
+  });
+}
+
+TEST_P(Order, SendsBeforeReceivesOnBothSidesDoNotDeadlock) {
+  for (const size_t count : {3u, 500'000u})
+    run(2, [&](Rank& self) {
+      const int peer = 1 - self.rank();
+      std::vector<float> out(count, static_cast<float>(self.rank())), back(count, -1);
+      Message send(Operation::kSend, peer, out, 2), receive(Operation::kReceive, peer, back, 2);
+      auto sent = self.group->start(send.call);
+      self.group->run(receive.call);
+      sent.wait();
+      EXPECT_EQ(back, std::vector<float>(count, static_cast<float>(peer)));
+      self.group->run(barrier(2));
+    });
+}
+
+TEST_P(Order, MessagesRunBesideACollectiveThatWaits) {
+  run(2, [](Rank& self) {
+    std::vector<float> values(100, 1), mail(1000, 3);
+    AllReduce reduce(values, 2);
+    Message send(Operation::kSend, 0, mail, 2), receive(Operation::kReceive, 1, mail, 2);
+    if (self.rank() == 0) {
+      auto work = self.group->start(reduce.call);
+      self.group->run(receive.call);  // rank 1 comes to the collective after it
+      work.wait();
+    } else {
+      self.group->run(send.call);
+      self.group->run(reduce.call);
+    }
+    EXPECT_EQ(values, std::vector<float>(100, 2));
+    self.group->run(barrier(2));
+  });
+}
+
+TEST_P(Order, ABatchStartsAllOfItsMessagesAndMatchesInOrder) {
+  run(3, [](Rank& self) {
+    constexpr int kEach = 5;
+    std::vector<std::vector<float>> out, back;
+    std::vector<std::unique_ptr<Message>> messages;
+    for (int peer = 0; peer < 3; ++peer)  // itself, too
+      for (int i = 0; i < kEach; ++i) {
+        const size_t count = i == 3 ? 300'000 : 10;
+        out.emplace_back(count, static_cast<float>(100 * self.rank() + 10 * peer + i));
+        back.emplace_back(count, -1);
+      }
+    for (size_t i = 0; i < out.size(); ++i) {
+      const int peer = static_cast<int>(i) / kEach;
+      messages.push_back(std::make_unique<Message>(Operation::kSend, peer, out[i], 3));
+      messages.push_back(std::make_unique<Message>(Operation::kReceive, peer, back[i], 3));
+    }
+    std::vector<Call> batch;
+    for (const auto& message : messages) batch.push_back(message->call);
+    self.group->run(batch);
+    for (size_t i = 0; i < back.size(); ++i) {
+      const int peer = static_cast<int>(i) / kEach, number = static_cast<int>(i) % kEach;
+      EXPECT_EQ(back[i].front(), static_cast<float>(100 * peer + 10 * self.rank() + number));
+      EXPECT_EQ(back[i].back(), back[i].front());
+    }
+    self.group->run(barrier(3));
+  });
+}
+
+// Two threads a rank, each with a group of its own, in opposite orders on the two ranks.
+TEST_P(Order, TwoGroupsInOppositeOrdersBothFinish) {
+  run(2, [](Rank& self) {
+    const int all[] = {0, 1};
+    const auto left = self.group->split(all, "left"), right = self.group->split(all, "right");
+    const auto work = [&](Group& group, size_t count, int times) {
+      for (int i = 0; i < times; ++i) {
+        std::vector<float> values(count, 1);
+        AllReduce reduce(values, 2);
+        group.run(reduce.call);
+        EXPECT_EQ(values, std::vector<float>(count, 2));
+      }
+    };
+    // One thread each.
+    std::thread other([&] { work(*right, 5000, 100); });
+    work(*left, 7, 300);
+    other.join();
+    // Two threads that change over, so that each rank first waits for what the other has last.
+    auto& mine = self.rank() == 0 ? *left : *right;
+    auto& theirs = self.rank() == 0 ? *right : *left;
+    std::thread late([&] { work(theirs, 100'000, 3); });
+    work(mine, 100'000, 3);
+    late.join();
+    self.group->run(barrier(2));
+  });
+}
+
+TEST_P(Order, ThreadsThatWaitForTheirOwnWorksAllReturn) {
+  run(2, [](Rank& self) {
+    constexpr int kThreads = 4;
+    std::vector<std::unique_ptr<Group>> groups;
+    const int all[] = {0, 1};
+    for (int i = 0; i < kThreads; ++i) groups.push_back(self.group->split(all, "one"));
+    std::vector<std::thread> threads;
+    for (auto& group : groups)
+      threads.emplace_back([&] {
+        for (int i = 0; i < 50; ++i) {
+          std::vector<float> values(2000, 1);
+          AllReduce reduce(values, 2);
+          auto work = group->start(reduce.call);
+          if (i % 2 == 0) work.poll();
+          work.wait();
+          EXPECT_EQ(values, std::vector<float>(2000, 2));
+        }
+      });
+    for (auto& thread : threads) thread.join();
+    self.group->run(barrier(2));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Links, Order, testing::Values(Links::kShm, Links::kTcp),
+                         [](const auto& info) {
+                           return info.param == Links::kShm ? "shm" : "tcp";
+                         });
+
+TEST(Calls, ThatCannotBeAreRefusedBeforeAnythingIsSent) {
+  run({.size = 2}, [](Rank& self) {
+    std::vector<float> values(4, 1);
+    const auto code = [&](const std::function<void(Call&)>& change) {
+      AllReduce reduce(values, 2);
+      change(reduce.call);
+      return error_of([&] { self.group->run(reduce.call); }).code();
+    };
+    EXPECT_EQ(code([](Call& c) { c.blocks = Blocks::even(5, 2); }), Errc::kInvalidArgument);
+    EXPECT_EQ(code([](Call& c) { c.blocks = Blocks::even(4, 3); }), Errc::kInvalidArgument);
+    EXPECT_EQ(code([](Call& c) { c.dtype = 99; }), Errc::kInvalidArgument);
+    EXPECT_EQ(code([](Call& c) { c.op = ReduceOp::kBitAnd; }), Errc::kInvalidArgument);
+    EXPECT_EQ(code([](Call& c) {
+                c.algorithm = schedule::find_algorithm(Operation::kBroadcast, "direct");
+              }),
+              Errc::kUnsupported);
+    Message send(Operation::kSend, 2, values, 2);
+    EXPECT_EQ(error_of([&] { self.group->run(send.call); }).code(), Errc::kInvalidArgument);
+    EXPECT_EQ(self.group->sequence(), 0u);
+    AllReduce reduce(values, 2);
+    self.group->run(reduce.call);
+    EXPECT_EQ(values, std::vector<float>(4, 2));
+  });
+}
+
+}  // namespace
+}  // namespace torch::comms::ctran::test
