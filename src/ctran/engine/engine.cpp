@@ -101,6 +101,7 @@ void Engine::accept(Task* task) noexcept {
   group.queue.push_back(task);
   if (!group.departed.empty()) fail_for_departed(group);
   if (group.queue.size() == 1) start_next(group);
+  if (group.disagreement) answer(group);
 }
 
 // The group's next collectives, up to one that has to wait.

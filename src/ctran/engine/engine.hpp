@@ -86,6 +86,7 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void on_peer_failed(int family_rank, Errc code, const std::string& why) noexcept;
   void ask(Membership& group, const Fingerprint& print) noexcept;
   void disagree(Membership& group, uint64_t sequence) noexcept;
+  void answer(Membership& group) noexcept;
   void note_print(Membership& group, int rank, const Fingerprint& print) noexcept;
   void settle_disagreement(Membership& group) noexcept;
   void tell(Membership& group, const Notice& notice) noexcept;

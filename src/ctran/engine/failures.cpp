@@ -169,9 +169,21 @@ void Engine::disagree(Membership& group, uint64_t sequence) noexcept {
   group.disagreement->sequence = sequence;
   group.disagreement->until = std::chrono::steady_clock::now() + kHearing;
   watch(group.disagreement->until);
-  const auto& own = group.fingerprint(sequence);
-  tell(group,
-       {.kind = Notice::Kind::kDisagrees, .base = group.base, .sequence = sequence, .print = own});
+  answer(group);
+}
+
+// Once, and not before this rank has come to it.
+void Engine::answer(Membership& group) noexcept {
+  auto& disagreement = *group.disagreement;
+  if (disagreement.answered ||
+      group.sequence.load(std::memory_order_relaxed) < disagreement.sequence)
+    return;
+  disagreement.answered = true;
+  const auto& own = group.fingerprint(disagreement.sequence);
+  tell(group, {.kind = Notice::Kind::kDisagrees,
+               .base = group.base,
+               .sequence = disagreement.sequence,
+               .print = own});
   note_print(group, group.place.rank, own);
 }
 

@@ -74,6 +74,7 @@ class Membership {
   struct Disagreement {
     uint64_t sequence = 0;
     Deadline until;
+    bool answered = false;  // this rank has come to it, and said what it called
     std::unordered_map<int, Fingerprint> prints;  // by rank
   };
   std::unique_ptr<Disagreement> disagreement;
