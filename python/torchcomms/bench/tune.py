@@ -8,7 +8,8 @@ nothing was measured, are fitted to all the times.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,11 @@ class Timing:
 def measure(effort: Effort, progress: Report, note: Report) -> list[Timing]:
     """Runs everything on processes of its own. Raises BenchError."""
     effort.check()
-    timings = []
+    with _environment(TORCHCOMM_CTRAN_TUNING_FILE=os.devnull):
+        return list(_timings(effort, progress, note))
+
+
+def _timings(effort: Effort, progress: Report, note: Report) -> Iterator[Timing]:
     for operation in effort.operations:
         sides = {effort.side(name): name for name in effort.candidates(operation)}
         plan = Plan(
@@ -95,8 +100,22 @@ def measure(effort: Effort, progress: Report, note: Report) -> list[Timing]:
             rounds=5,
         )
         for point in launch(plan, effort.ranks, progress, note):
-            timings.append(_timing(effort, operation, sides[point.backend], point))
-    return timings
+            yield _timing(effort, operation, sides[point.backend], point)
+
+
+@contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """Of the processes that measure: an older tuning must not choose their chunks."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _timing(effort: Effort, operation: str, name: str, point: Point) -> Timing:

@@ -12,6 +12,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/ctran/hints.hpp"
+#include "base/log.hpp"
 #include "core/bounded.hpp"
 #include "core/store_adapter.hpp"
 
@@ -33,23 +34,47 @@ Cores own_cores() {
 // What rank 0 decides for all.
 struct Job {
   transport::Secret secret;
-  std::string tuning;
+  bool tuning_is_read = true;
+  std::string tuning;  // the text of its file, or why that cannot be read
 };
 
-Job agree_on_job(StoreKeyValue& store, const Rendezvous& met) {
-  Job job;
-  if (met.rank == 0) {
-    job.secret = transport::random_secret();
-    std::string text(job.secret.size(), '\0');
-    std::memcpy(text.data(), job.secret.data(), job.secret.size());
-    store.set("job", text + read_tuning_file());
+std::string own_job() {
+  const auto secret = transport::random_secret();
+  std::string text(secret.size(), '\0');
+  std::memcpy(text.data(), secret.data(), secret.size());
+  try {
+    return text + '+' + read_tuning_file();
+  } catch (const CommError& e) {
+    return text + '-' + e.why();
   }
+}
+
+Job agree_on_job(StoreKeyValue& store, const Rendezvous& met) {
+  if (met.rank == 0) store.set("job", own_job());
   const std::string text = store.get("job", met.deadline.left());
-  if (text.size() < job.secret.size())
+  Job job;
+  const size_t secret_bytes = job.secret.size();
+  if (text.size() <= secret_bytes)
     throw CommError(Errc::kMismatch, "what rank 0 wrote about the job is too short");
-  std::memcpy(job.secret.data(), text.data(), job.secret.size());
-  job.tuning = text.substr(job.secret.size());
+  std::memcpy(job.secret.data(), text.data(), secret_bytes);
+  job.tuning_is_read = text[secret_bytes] == '+';
+  job.tuning = text.substr(secret_bytes + 1);
   return job;
+}
+
+// All ranks give up: rank 0, which may serve the store, last.
+void leave_together(StoreKeyValue& store, const Rendezvous& met) {
+  try {
+    if (store.add("left", 1) == met.size) store.set("gone", "yes");
+    if (met.rank == 0) store.get("gone", met.deadline.left());
+  } catch (const CommError& e) {
+    base::log(base::LogLevel::kDebug, std::string("a rank left a start-up alone: ") + e.what());
+  }
+}
+
+Tuning tuning_of(const Job& job) {
+  if (!job.tuning_is_read) throw CommError(Errc::kSystem, "on rank 0: " + job.tuning);
+  return job.tuning.empty() ? Tuning() : parse_tuning(job.tuning, "rank 0's tuning file");
 }
 
 // Every rank's blob, by rank.
@@ -134,13 +159,18 @@ Connected connect(const Rendezvous& met, const CommOptions& options,
 
   StoreKeyValue store(met.store, met.deadline, {});
   const Job job = agree_on_job(store, met);
-  if (!job.tuning.empty()) known->tuning = parse_tuning(job.tuning, "rank 0's tuning file");
 
   std::vector<Cores> cores;
   const auto tell_all = [&](std::string mine) {
     const Cores own = own_cores();
     mine.insert(0, reinterpret_cast<const char*>(&own), sizeof own);
     auto blobs = take_cores(exchange(store, met, mine), cores);
+    try {
+      known->tuning = tuning_of(job);
+    } catch (const CommError&) {
+      leave_together(store, met);
+      throw;
+    }
     clock.done("exchange");
     return blobs;
   };

@@ -49,8 +49,8 @@ std::string to_text(const Tuning& tuning);
 // ~/.cache/torchcomms/tuning-<processor>.txt; empty without a home.
 std::string tuning_path();
 
-// The text of that file. Empty where there is none, but throws CommError where the variable names a
-// file that cannot be read (kSystem) or that is too large (kTooLarge).
+// The text of that file; empty where there is none. Throws CommError for one that cannot be read
+// (kSystem) or is too large (kTooLarge).
 std::string read_tuning_file();
 
 }  // namespace torch::comms::ctran

@@ -1,3 +1,6 @@
+#include <unistd.h>
+
+#include <algorithm>
 #include <cctype>
 #include <fstream>
 #include <thread>
@@ -43,13 +46,12 @@ std::string tuning_path() {
 std::string read_tuning_file() {
   const std::string path = tuning_path();
   if (path.empty()) return {};
+  if (::access(path.c_str(), F_OK) != 0) return {};
   std::ifstream file(path, std::ios::binary);
   std::string text(kMaxTuningBytes + 1, '\0');
   if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad() || (file.fail() && !file.eof())) {
-    if (!base::env_text(kVariable)) return {};
-    throw CommError(Errc::kSystem, std::string(kVariable) + "='" + path + "' cannot be read");
-  }
+  if (!file.is_open() || file.bad() || (file.fail() && !file.eof()))
+    throw CommError(Errc::kSystem, "the tuning file " + path + " cannot be read");
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxTuningBytes)
     throw CommError(Errc::kTooLarge, path + ": more than " + std::to_string(kMaxTuningBytes) +

@@ -157,7 +157,7 @@ TEST(TuningFile, IsTheOneThatTheVariableNames) {
       std::filesystem::temp_directory_path() / ("tuning-test-" + std::to_string(::getpid()));
   const Named named(path);
   EXPECT_EQ(tuning_path(), path);
-  EXPECT_THROW(read_tuning_file(), CommError);
+  EXPECT_EQ(read_tuning_file(), "") << "it need not be there yet";
   std::ofstream(path) << kWhole;
   EXPECT_EQ(read_tuning_file(), kWhole);
   std::ofstream(path) << std::string(kMaxTuningBytes + 1, 'x');
