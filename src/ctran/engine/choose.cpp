@@ -28,7 +28,7 @@ struct Sizes {
 Choice on_one_host(Operation operation, const Sizes& s) {
   switch (operation) {
     case Operation::kAllReduce:
-      if (s.bytes * (s.ranks - 1) <= 32 * 1024) return choice(operation, "one_shot");
+      if (s.bytes * (s.ranks - 1) <= 16 * 1024) return choice(operation, "one_shot");
       return choice(operation, "two_shot", s.chunk);
     case Operation::kReduce:
       if (s.bytes <= 64 * 1024) return choice(operation, "direct");

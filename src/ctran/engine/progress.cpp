@@ -11,6 +11,8 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/log.hpp"
+
 namespace torch::comms::ctran {
 namespace {
 
@@ -53,9 +55,13 @@ void Progress::drive(const Done& done, Deadline limit, Pace& pace) {
   int turns = 0;
   while (true) {
     const bool moved = job_.turn();
-    if (job_.has_endings()) {
+    const bool endings = job_.has_endings();
+    if (endings || entering_.load(std::memory_order_relaxed) > 0) {
       unlock();
-      job_.tell_endings();
+      if (endings)
+        job_.tell_endings();
+      else
+        ::sched_yield();
       if (done() || !try_lock()) return;
       continue;
     }
@@ -161,7 +167,12 @@ void Progress::hand_over() noexcept {
     changed_.notify_all();
   }
   if (!wants_thread()) return;
-  if (unfinished_.load(std::memory_order_seq_cst)) need_thread();
+  try {
+    need_thread();  // a caller may have left bytes behind without ever having started one
+  } catch (const CommError& error) {
+    base::log(base::LogLevel::kWarning,
+              std::string("what is left to send waits for the next call: ") + error.why());
+  }
   if (thread_sleeps_.load(std::memory_order_seq_cst)) {
     const std::lock_guard lock(mutex_);
     thread_needed_.notify_one();
@@ -191,7 +202,9 @@ void Progress::glance(bool news) {
 }
 
 void Progress::enter() noexcept {
+  entering_.fetch_add(1, std::memory_order_relaxed);
   while (!try_lock()) ::sched_yield();
+  entering_.fetch_sub(1, std::memory_order_relaxed);
   if (armed_) disarm();
 }
 

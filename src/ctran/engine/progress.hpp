@@ -91,6 +91,7 @@ class Progress {
   std::atomic<bool> polling_{false};     // a thread sleeps on the links, or is about to
   std::atomic<bool> unfinished_{false};  // job_.needs_turns() after the last turn
   std::atomic<int> waiting_{0};          // threads in wait()
+  std::atomic<int> entering_{0};         // threads in enter(): whoever drives lets them in
   std::atomic<int> calls_{0};            // in flight
   bool armed_ = false, quiet_ = false;   // with the lock: the links wake us; and had nothing to do
   std::atomic<bool> thread_polls_{false};

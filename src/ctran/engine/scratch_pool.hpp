@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "transport/request.hpp"
@@ -21,23 +22,20 @@ class ScratchPool {
     size_t size = 0;
   };
 
-  // At least `bytes`, aligned to a page's fraction that all vectors fit: 64. Throws std::bad_alloc.
+  ScratchPool() { kept_.reserve(kMostKept); }
+
+  // At least `bytes`, aligned to a cache line; nothing for 0. Throws std::bad_alloc.
   Block take(size_t bytes) {
     if (bytes == 0) return {};
     size_t best = kept_.size();
     for (size_t i = 0; i < kept_.size(); ++i)
       if (kept_[i].size >= bytes && (best == kept_.size() || kept_[i].size < kept_[best].size))
         best = i;
-    if (best < kept_.size()) {
-      std::swap(kept_[best], kept_.back());
-      Block block = std::move(kept_.back());
-      kept_.pop_back();
-      kept_bytes_ -= block.size;
-      return block;
-    }
-    const size_t size = (bytes + kUnit - 1) / kUnit * kUnit;
-    Block block{{static_cast<std::byte*>(std::aligned_alloc(64, size)), {}}, size};
-    if (block.at == nullptr) throw std::bad_alloc();
+    if (best == kept_.size()) return allocate((bytes + kUnit - 1) / kUnit * kUnit);
+    std::swap(kept_[best], kept_.back());
+    Block block = std::move(kept_.back());
+    kept_.pop_back();
+    kept_bytes_ -= block.size;
     return block;
   }
   void give(Block block) noexcept {
@@ -49,17 +47,15 @@ class ScratchPool {
 
  private:
   static constexpr size_t kUnit = 4096, kMostKept = 16, kMostBytes = 64u << 20;
-  ScratchPool(const ScratchPool&) = delete;
-  std::vector<Block> kept_ = reserved();
-  size_t kept_bytes_ = 0;
-  static std::vector<Block> reserved() {
-    std::vector<Block> blocks;
-    blocks.reserve(kMostKept);
-    return blocks;
+
+  static Block allocate(size_t size) {
+    Block block{{static_cast<std::byte*>(std::aligned_alloc(64, size)), {}}, size};
+    if (block.at == nullptr) throw std::bad_alloc();
+    return block;
   }
 
- public:
-  ScratchPool() = default;
+  std::vector<Block> kept_;
+  size_t kept_bytes_ = 0;
 };
 
 }  // namespace torch::comms::ctran
