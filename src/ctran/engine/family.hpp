@@ -35,6 +35,10 @@ struct FamilyOptions {
   // larger families a peer is connected on first use.
   int eager_ranks = 16;
   Choose choose = choose_by_size;
+  // Called about 20 times a second on a thread that waits in Group::run(), Group::split() or
+  // Work::wait(), without a lock. What it throws leaves the wait: a call goes on by itself, and
+  // uses its memory; an interrupted split ends the group. For Ctrl-C.
+  std::function<void()> interrupt = nullptr;
   // Around every channel, for tests: transport::inject_faults.
   std::function<std::unique_ptr<transport::Channel>(int peer, std::unique_ptr<transport::Channel>)>
       wrap = nullptr;
