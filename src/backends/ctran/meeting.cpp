@@ -155,7 +155,8 @@ Connected connect(const Rendezvous& met, const CommOptions& options,
   known->links = links_wished(options.hints);
   FamilyOptions family{.links = known->links,
                        .interface = interface_wished(options.hints),
-                       .choose = [known](const Question& q) { return answer(*known, q); }};
+                       .choose = [known](const Question& q) { return answer(*known, q); },
+                       .interrupt = check_interrupt};
 
   StoreKeyValue store(met.store, met.deadline, {});
   const Job job = agree_on_job(store, met);
