@@ -10,6 +10,7 @@
 #        switch                 default   room              module               entry points
 set(TC_PART_TABLE
         "USE_GLOO               ON        backends/gloo     _comms_gloo          gloo"
+        "USE_CTRAN              ON        backends/ctran    _comms_ctran         ctran"
         "USE_NCCL               NOT_ROCM  backends/nccl     _comms_nccl          nccl,nccl-lazy"
         "USE_NCCLX              NOT_ROCM  backends/ncclx    _comms_ncclx         ncclx"
         "USE_RCCL               ROCM      backends/rccl     _comms_rccl          rccl"
@@ -20,6 +21,8 @@ set(TC_PART_TABLE
         "USE_TRITON             OFF       triton            _triton              -")
 
 # The class that a backend's module shows to Python, and its header.
+set(TC_CLASS__comms_ctran TorchCommCtran)
+set(TC_HEADER__comms_ctran backends/ctran/ctran_backend.hpp)
 set(TC_CLASS__comms_gloo TorchCommGloo)
 set(TC_HEADER__comms_gloo backends/gloo/gloo_backend.hpp)
 

@@ -18,12 +18,11 @@ function(tc_python_module name)
   install(TARGETS ${name} LIBRARY DESTINATION torchcomms COMPONENT torchcomms)
 endfunction()
 
-tc_room(bindings DEPENDS core backends/fake sim schedule tracing base
-  TORCH PYTHON
+tc_room(bindings DEPENDS core backends/fake sim ctran/select schedule tracing base TORCH PYTHON
   PRECOMPILE <torch/csrc/utils/pybind.h> <torch/csrc/autograd/python_variable.h>
     <torch/csrc/distributed/c10d/Store.hpp> <pybind11/chrono.h> <pybind11/stl.h>)
 if(TARGET tc_bindings)
-  tc_python_module(_comms bindings backends/fake sim schedule)
+  tc_python_module(_comms bindings backends/fake sim ctran/select schedule)
 endif()
 foreach(part IN LISTS TC_BUILT)
   separate_arguments(part)
@@ -34,7 +33,9 @@ foreach(part IN LISTS TC_BUILT)
   set(header "${TC_HEADER_${module}}")
   set(source "${PROJECT_BINARY_DIR}/generated/${module}.cpp")
   configure_file(cmake/backend_module.cpp.in "${source}" @ONLY)
-  tc_python_module(${module} ${room})
+  tc_room_closure(rooms ${room})
+  list(REMOVE_ITEM rooms ${TC_LIBRARY_ROOMS})
+  tc_python_module(${module} ${rooms})
   target_sources(${module} PRIVATE "${source}")
   target_link_libraries(${module} PRIVATE tc_torch::torch_python)
 endforeach()

@@ -34,7 +34,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     marker = metafunc.definition.get_closest_marker("worlds")
     chosen = _choose(**(marker.kwargs if marker else {}))
-    ids = [f"{backend.name}-{size}" for backend, size in chosen]
+    ids = [f"{backend.label}-{size}" for backend, size in chosen]
     metafunc.parametrize("world", chosen, ids=ids, indirect=True)
 
 

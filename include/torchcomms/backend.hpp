@@ -128,6 +128,18 @@ class TC_API TorchCommBackend {
   };
   virtual std::vector<InitPhase> initPhases() const { return {}; }
 
+  // What carries the data to each rank ("shm", "tcp"), by rank, and which algorithm runs an
+  // operation at which sizes, for describe(). Empty where a backend does not say.
+  virtual std::vector<std::string> links() const { return {}; }
+  struct AlgorithmRange {
+    OpName operation;
+    int64_t bytes_from;  // of the largest buffer of a rank; up to the next range of the operation
+    std::string algorithm;
+    int64_t chunk_bytes;  // 0: everything at once
+    std::string why;
+  };
+  virtual std::vector<AlgorithmRange> algorithms() const { return {}; }
+
  protected:
   // Both swallow and log what a hook throws.
   void runAbortHooks() noexcept;

@@ -1871,7 +1871,7 @@ class TorchComm:
         """
     def describe(self) -> dict:
         """
-        dict: name, backend, device, rank, size, ranks, options, capabilities, and how long each phase of the start-up took.
+        dict: name, backend, device, rank, size, ranks, options, capabilities, how long each phase of the start-up took, and where the backend says so the link to each rank and the algorithms of each operation by size.
         """
     def finalize(self) -> None:
         """
@@ -2280,14 +2280,34 @@ class TorchComm:
         Older spelling of get_mem_allocator().
         """
 
+def _algorithm_costs(
+    operation: str,
+    ranks: typing.SupportsInt | typing.SupportsIndex,
+    bytes: typing.SupportsInt | typing.SupportsIndex,
+    element_bytes: typing.SupportsInt | typing.SupportsIndex,
+    local_size: typing.SupportsInt | typing.SupportsIndex,
+    wire: str,
+    cores: typing.SupportsInt | typing.SupportsIndex,
+    tuning: str,
+    chunk_bytes: typing.SupportsInt | typing.SupportsIndex,
+) -> list:
+    """
+    list[dict]: what each algorithm of the operation costs: its dearest rank's steps, messages and bytes, and the model's time; `why_not` where it cannot do it.
+    """
+
 def _algorithms() -> list:
     """
-    list[dict]: every collective algorithm: operation, name, summary, source, rotates.
+    list[dict]: every algorithm: operation, name, summary, source, addition, order.
     """
 
 def _backend_library_variable(name: str) -> str:
     """
     The environment variable that names the library of backend `name`.
+    """
+
+def _check_tuning(text: str, source: str) -> str:
+    """
+    A tuning with every constant named. Raises InvalidArgument naming source, line and field.
     """
 
 def _create_prefix_store(
@@ -2345,6 +2365,20 @@ def _registered_backends() -> list[str]:
     Names of the backends that are loaded, sorted.
     """
 
+def _select_algorithm(
+    operation: str,
+    ranks: typing.SupportsInt | typing.SupportsIndex,
+    bytes: typing.SupportsInt | typing.SupportsIndex,
+    element_bytes: typing.SupportsInt | typing.SupportsIndex,
+    local_size: typing.SupportsInt | typing.SupportsIndex,
+    wire: str,
+    cores: typing.SupportsInt | typing.SupportsIndex,
+    tuning: str,
+) -> dict:
+    """
+    dict: algorithm, chunk_bytes, why, estimate_us: what backend 'ctran' takes.
+    """
+
 def _set_backend_discovery(load_all: typing.Any) -> None:
     """
     How errors find the backends that are installed but not loaded.
@@ -2358,6 +2392,16 @@ def _simulate_bootstrap(settings: dict) -> dict:
 def _simulate_collective(operation: str, algorithm: str, settings: dict) -> dict:
     """
     dict: one algorithm at one size on the modelled network. `settings` as the fields of CollectiveRun, Network and Faults in src/sim. Raises ValueError.
+    """
+
+def _tuning_path() -> str:
+    """
+    Where this machine's tuning lies; '' without a home folder.
+    """
+
+def _tuning_text() -> str:
+    """
+    The text of that file; '' where there is none.
     """
 
 def get_mem_allocator(backend: str) -> typing.Any:

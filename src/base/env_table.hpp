@@ -18,6 +18,9 @@
   ROW("TORCHCOMM_GLOO_HOSTNAME", "text", "", "Address that gloo binds to; the hint wins.")         \
   ROW("TORCHCOMM_GLOO_INTERFACE", "text", "",                                                      \
       "Network interface that gloo binds to; the hint wins.")                                      \
+  ROW("TORCHCOMM_CTRAN_TUNING_FILE", "path", "",                                                   \
+      "What `torchcomms tune` measured of this machine, for ctran's choice of algorithms; one in " \
+      "~/.cache/torchcomms where unset.")                                                          \
   ROW("TORCHCOMM_LOG_LEVEL", "text", "warning", "error, warning, info or debug.")                  \
   ROW("TORCHCOMM_EVENTS_CAPACITY", "int", "8192",                                                  \
       "Records kept in the event ring of the process, rounded up to a power of two; read once.")   \

@@ -63,6 +63,21 @@ py::dict describe_init(const TorchCommBackend& backend) {
   return row;
 }
 
+py::dict describe_algorithms(const TorchCommBackend& backend) {
+  py::dict rows;
+  for (const auto& range : backend.algorithms()) {
+    py::dict row;
+    row["bytes_from"] = range.bytes_from;
+    row["algorithm"] = range.algorithm;
+    row["chunk_bytes"] = range.chunk_bytes;
+    row["why"] = range.why;
+    const py::str operation{std::string(opToString(range.operation))};
+    if (!rows.contains(operation)) rows[operation] = py::list();
+    rows[operation].cast<py::list>().append(row);
+  }
+  return rows;
+}
+
 py::dict describe(const TorchComm& comm) {
   py::dict row;
   row["name"] = std::string(comm.getCommName());
@@ -74,6 +89,8 @@ py::dict describe(const TorchComm& comm) {
   row["options"] = describe_options(comm.getOptions());
   row["capabilities"] = describe_capabilities(comm.capabilities());
   row["init"] = describe_init(*comm.getBackendImpl());
+  row["links"] = comm.getBackendImpl()->links();
+  row["algorithms"] = describe_algorithms(*comm.getBackendImpl());
   return row;
 }
 
@@ -118,8 +135,9 @@ Raises CommFinalized on a second call (not for `fake` and Python backends), and 
           },
           "Deprecated spelling of get_backend_impl().")
       .def("describe", &describe,
-           "dict: name, backend, device, rank, size, ranks, options, capabilities, and how long "
-           "each phase of the start-up took.")
+           "dict: name, backend, device, rank, size, ranks, options, capabilities, how long each "
+           "phase of the start-up took, and where the backend says so the link to each rank and "
+           "the algorithms of each operation by size.")
       .def("__copy__", [](py::object self) { return self; })
       .def(
           "__deepcopy__",

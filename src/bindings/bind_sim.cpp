@@ -6,7 +6,6 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.hpp"
-#include "schedule/algorithm.hpp"
 #include "sim/bootstrap.hpp"
 #include "sim/collective.hpp"
 
@@ -149,22 +148,6 @@ py::dict simulate_bootstrap(const py::dict& settings) {
 }  // namespace
 
 void bind_sim(py::module_& module) {
-  module.def(
-      "_algorithms",
-      [] {
-        py::list rows;
-        for (const auto* algorithm : schedule::algorithms()) {
-          py::dict row;
-          row["operation"] = std::string(name(algorithm->operation));
-          row["name"] = std::string(algorithm->name);
-          row["summary"] = std::string(algorithm->summary);
-          row["source"] = std::string(algorithm->source);
-          row["rotates"] = algorithm->rotates;
-          rows.append(row);
-        }
-        return rows;
-      },
-      "list[dict]: every collective algorithm: operation, name, summary, source, rotates.");
   module.def("_simulate_collective", &simulate_collective, py::arg("operation"),
              py::arg("algorithm"), py::arg("settings"),
              "dict: one algorithm at one size on the modelled network. `settings` as the fields of "

@@ -21,6 +21,7 @@ void bind_comm(py::module_& module);
 void bind_introspection(py::module_& module);
 void bind_stores(py::module_& module);
 void bind_sim(py::module_& module);
+void bind_ctran(py::module_& module);
 
 // Adds the operations of api section "operations" to the TorchComm class: see operations.cpp.
 void bind_operations(py::module_& module, py::handle comm_class);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,19 @@ class Backend:
     finalizes_once: bool = True
     # False: wait_blocking() of a work started with async_op=True is refused.
     host_waits_for_async: bool = False
+    # True: an operation that fails ends its communicator: is_aborted(), and later calls raise too.
+    fails_as_a_whole: bool = False
+    # True: abort() ends a communicator's operations.
+    aborts: bool = False
+    # What it has of the optional parts; the rest must be refused.
+    optional: frozenset[str] = frozenset()
+    # Of every communicator, and what tells this row from others of the same backend.
+    hints: tuple[tuple[str, str], ...] = ()
+    variant: str = ""
+
+    @property
+    def label(self) -> str:
+        return self.name + self.variant
 
     def missing(self) -> str | None:
         """Why this backend cannot run on this machine, or None when it can."""
@@ -33,14 +46,35 @@ class Backend:
         return None
 
 
+CTRAN = Backend(
+    "ctran",
+    self_messages=True,
+    host_waits_for_async=True,
+    fails_as_a_whole=True,
+    aborts=True,
+    optional=frozenset({"abort", "set_timeout", "set_hints", "get_backend_version"}),
+)
 BACKENDS = (
     Backend("gloo"),
+    CTRAN,
+    replace(CTRAN, sizes=(3,), hints=(("ctran::transport", "tcp"),), variant="-tcp"),
     Backend(
         "fake",
         sizes=(1,),
         moves_data=False,
         self_messages=True,
         finalizes_once=False,
+        optional=frozenset(
+            {
+                "tensor_register",
+                "tensor_deregister",
+                "set_timeout",
+                "set_hints",
+                "abort",
+                "new_window",
+                "reconfigure",
+            }
+        ),
         host_waits_for_async=True,
     ),
 )

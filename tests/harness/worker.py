@@ -106,6 +106,8 @@ class Context:
         if name is None:
             name = f"{self.spec.prefix}_comm_{self._made}"
         options.setdefault("store", self.store(f"comm_{self._made}"))
+        if self.row.hints:
+            options["hints"] = {**dict(self.row.hints), **options.get("hints", {})}
         return torchcomms.new_comm(self.backend, self.device, name, **options)
 
     def close(self) -> None:

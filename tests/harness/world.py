@@ -98,7 +98,7 @@ class World:
         self._end()
 
     def __str__(self) -> str:
-        return f"{self.backend.name}-{self.size}"
+        return f"{self.backend.label}-{self.size}"
 
     def _start(self, rank: int, store_port: int, folder: Path) -> _Rank:
         ours, theirs = _context().Pipe()
@@ -178,7 +178,7 @@ class Worlds:
 
     def get(self, backend: Backend, size: int) -> World:
         """The living world of that backend and size; started when there is none."""
-        key = (backend.name, size)
+        key = (backend.label, size)
         world = self._worlds.get(key)
         if world is None or not world.alive:
             world = self._worlds[key] = self.fresh(backend, size)
@@ -186,7 +186,7 @@ class Worlds:
 
     def fresh(self, backend: Backend, size: int) -> World:
         """A world of its own, for a test that ends its ranks. The caller closes or kills it."""
-        folder = self._folder / f"{backend.name}_{size}_{next(self._numbers)}"
+        folder = self._folder / f"{backend.label}_{size}_{next(self._numbers)}"
         folder.mkdir(parents=True)
         return World(backend, size, self._store_port(), folder)
 

@@ -75,8 +75,8 @@ def in_flight(context):
     return tensor.tolist()
 
 
-@pytest.mark.worlds(backends=("gloo",))
-def test_gloo_finalize_lets_work_in_flight_complete(world):
+@pytest.mark.worlds(backends=("gloo", "ctran"))
+def test_finalize_lets_work_in_flight_complete(world):
     assert world.run_context(in_flight) == [[float(world.size)] * 3] * world.size
 
 

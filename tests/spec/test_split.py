@@ -43,9 +43,9 @@ def halves(context):
     return failures.texts
 
 
-@pytest.mark.worlds(backends=("gloo",))
+@pytest.mark.worlds(backends=("gloo", "ctran"))
 def test_each_half_becomes_a_communicator_of_its_own(world):
-    """The child of gloo is called after the smallest rank in it."""
+    """The child is called after the smallest rank in it."""
     check_context(world, halves)
 
 

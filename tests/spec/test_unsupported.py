@@ -8,12 +8,6 @@ import torchcomms
 
 from tests.harness.cases import Failures, assert_alive, check_context, refused
 
-# What each backend has of the optional parts; the rest must be refused.
-SUPPORTED = {
-    "gloo": set(),
-    "fake": {"tensor_register", "tensor_deregister", "set_timeout", "set_hints", "abort",
-             "new_window", "reconfigure"},
-}  # fmt: skip
 FRAGMENTS = {
     "get_init_handle": "getInitHandle not implemented",
     "reconfigure": "reconfigure not implemented",
@@ -44,7 +38,7 @@ def ask_for_everything(context):
     failures, fired = Failures(), []
     handle = context.comm.register_pre_hook(lambda name, op_id, args: fired.append(str(name)))
     for name, ask in optional_calls(context.comm).items():
-        if name not in SUPPORTED[context.backend]:
+        if name not in context.row.optional:
             fragment = FRAGMENTS.get(name, context.backend)
             with failures.case(name), refused(RuntimeError, fragment):
                 ask()
@@ -86,7 +80,7 @@ def reconfigurable(context):
     return []
 
 
-@pytest.mark.worlds(backends=("gloo",))
+@pytest.mark.worlds(backends=("gloo", "ctran"))
 def test_enable_reconfigure_is_refused_before_connecting(world):
     check_context(world, reconfigurable)
 
@@ -99,7 +93,7 @@ def not_aborted(context):
     thread.start()
     thread.join()
     assert answers == [False]
-    assert context.comm.is_abort_supported() is False
+    assert context.comm.is_abort_supported() is context.row.aborts
     return []
 
 

@@ -13,7 +13,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 import torchcomms
 from torchcomms.bench.exchange import Call, Exchange
-from torchcomms.bench.plan import BASELINE
+from torchcomms.bench.plan import BASELINE, knobs
 from torchcomms.bench.world import LIMIT, World
 
 
@@ -26,7 +26,7 @@ class Backend(Protocol):
     def call(self, exchange: Exchange, async_op: bool) -> Call | None:
         """One sample of the timed loop, or None if this backend has no such operation."""
 
-    def algorithm(self, op: str) -> str:
+    def algorithm(self, op: str, size_bytes: int) -> str:
         """The word for how it is done, as far as the backend tells."""
 
     def close(self) -> None: ...
@@ -37,18 +37,23 @@ class Communicator:
 
     def __init__(self, name: str, world: World, device: torch.device) -> None:
         self.name = name
-        self.moves_data = name != "fake"
+        backend, hints = knobs(name)
+        self.moves_data = backend != "fake"
         store = PrefixStore(name, world.store)
         self._comm = torchcomms.new_comm(
-            name, device, name=f"bench_{name}", timeout=LIMIT, store=store
+            backend, device, name=f"bench_{name}", timeout=LIMIT, store=store, hints=hints
         )
+        self._ranges: dict[str, list[dict[str, Any]]] = self._comm.describe()["algorithms"]
 
     def call(self, exchange: Exchange, async_op: bool) -> Call | None:
         return exchange.call(self._comm, async_op)
 
-    def algorithm(self, op: str) -> str:
-        chosen: dict[str, str] = self._comm.describe().get("algorithms", {})
-        return chosen.get(op, "default")
+    def algorithm(self, op: str, size_bytes: int) -> str:
+        word = "default"
+        for entry in self._ranges.get(op, ()):
+            if entry["bytes_from"] <= size_bytes:
+                word = entry["algorithm"]
+        return word
 
     def close(self) -> None:
         self._comm.finalize()
@@ -83,7 +88,7 @@ class Baseline:
                 return None
         return bound
 
-    def algorithm(self, op: str) -> str:
+    def algorithm(self, op: str, size_bytes: int) -> str:
         return "default"
 
     def close(self) -> None:

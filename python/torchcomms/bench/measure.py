@@ -152,7 +152,7 @@ class _Loop:
         return Point(
             op=exchange.name,
             backend=side.backend.name,
-            algorithm=side.backend.algorithm(exchange.name),
+            algorithm=side.backend.algorithm(exchange.name, size_bytes),
             mode=_MODE_WORD[mode],
             bytes=size_bytes,
             dtype=self._plan.dtype,

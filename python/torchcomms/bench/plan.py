@@ -31,6 +31,21 @@ MODES = ("sync", "async")
 BASELINE = "c10d:"  # prefix of a torch.distributed backend
 
 
+def knobs(backend: str) -> tuple[str, dict[str, str]]:
+    """ "ctran@transport=tcp" -> ("ctran", {"ctran::transport": "tcp"}): a backend and its hints.
+
+    Raises BenchError for a knob without a value.
+    """
+    name, *settings = backend.split("@")
+    hints = {}
+    for setting in settings:
+        knob, equals, value = setting.partition("=")
+        if not (knob and equals):
+            raise BenchError(f"backend {backend!r}: {setting!r} is not <knob>=<value>")
+        hints[f"{name}::{knob}"] = value
+    return name, hints
+
+
 @dataclass(frozen=True)
 class Plan:
     """A run: every combination of its lists is one point, and a point's backends are interleaved.
@@ -114,9 +129,12 @@ def _check_backend(name: str, ranks: int) -> None:
                 f"unknown backend {name!r}: torch.distributed knows "
                 + ", ".join(BASELINE + each for each in known)
             )
-    elif not (torchcomms.is_backend_built(name) or _comms._is_backend_registered(name)):
+        return
+    name, _ = knobs(name)
+    if not (torchcomms.is_backend_built(name) or _comms._is_backend_registered(name)):
         built = ", ".join(torchcomms.built_backends())
         raise BenchError(
             f"unknown backend {name!r}; built here: {built}; "
-            "c10d:<name> stands for torch.distributed, for example c10d:gloo"
+            "c10d:<name> stands for torch.distributed, for example c10d:gloo; "
+            "<name>@<knob>=<value> sets its hint <name>::<knob>"
         )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import typer
 
+from torchcomms.cli.algorithms import algorithms
 from torchcomms.cli.bench import bench
 from torchcomms.cli.doctor import doctor
 from torchcomms.cli.events import events
 from torchcomms.cli.sim import EXAMPLES, sim
+from torchcomms.cli.tune import tune
 
 app = typer.Typer(
     help="Tools around torchcomms: look at this machine, measure it, read what happened.",
@@ -18,6 +20,8 @@ app = typer.Typer(
 )
 app.command()(doctor)
 app.command()(bench)
+app.command()(algorithms)
+app.command()(tune)
 app.command()(events)
 app.command(epilog=EXAMPLES)(sim)
 

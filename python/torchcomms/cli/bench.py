@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from torchcomms.cli.progress import progress_bar
+
 if TYPE_CHECKING:
     from torchcomms.bench import Plan, Point
-
-Report = Callable[[str], None]
 
 
 def bench(
@@ -26,7 +25,7 @@ def bench(
     ] = None,
     *,
     backend: Annotated[
-        str, typer.Option(help="Comma list; c10d:<name> is torch.distributed, as a baseline.")
+        str, typer.Option(help="Comma list; c10d:<name>: torch.distributed; @knob=value: a hint.")
     ] = "gloo,c10d:gloo",
     ranks: Annotated[
         int | None, typer.Option(help="Processes to start (2); under torchrun: its own.")
@@ -141,7 +140,8 @@ def _measure(plan: Plan, ranks: int | None, outputs: Outputs) -> list[Point]:
     from torchcomms.bench import BenchError, World, launch, run_here
 
     points = []
-    with _progress(plan) as (progress, note):
+    groups = plan.points() // len(plan.backends)
+    with progress_bar(groups, rank=int(os.environ.get("RANK", "0"))) as (progress, note):
         world = None
         if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
             world = World.of_launcher("torchcomms_bench")
@@ -157,30 +157,6 @@ def _measure(plan: Plan, ranks: int | None, outputs: Outputs) -> list[Point]:
         if world is not None:
             world.barrier()  # rank 0 may serve the store
     return points
-
-
-@contextmanager
-def _progress(plan: Plan) -> Iterator[tuple[Report, Report]]:
-    """A bar on stderr where a person watches; elsewhere notes only."""
-    if not sys.stderr.isatty() or os.environ.get("RANK", "0") != "0":
-        yield (lambda label: None), (lambda text: print(text, file=sys.stderr))
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting processes", total=plan.points() // len(plan.backends))
-        begun = False
-
-        def progress(label: str) -> None:
-            nonlocal begun
-            bar.update(task, description=label, advance=1 if begun else 0)
-            begun = True
-
-        yield progress, bar.console.print
 
 
 def _overhead(json_path: Path | None) -> None:

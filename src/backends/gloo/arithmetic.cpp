@@ -1,27 +1,16 @@
 #include "backends/gloo/arithmetic.hpp"
 
 #include <limits>
-#include <string>
 
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torchcomms/base/error.hpp>
 
 #include "backends/gloo/flat_view.hpp"
+#include "core/operands.hpp"
 
 namespace torch::comms::gloo {
 namespace {
-
-// On this thread, while it lives, operators go straight to their CPU kernels.
-class PlainOperators {
- private:
-  c10::impl::ExcludeDispatchKeyGuard guard_{
-      c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
-      c10::python_ks | c10::functorch_transforms_ks |
-      c10::DispatchKeySet({c10::DispatchKey::Functionalize, c10::DispatchKey::PythonDispatcher,
-                           c10::DispatchKey::PreDispatch})};
-};
 
 // a = a op b, element by element.
 void combine(at::Tensor& a, const at::Tensor& b, RedOpType op) {
@@ -98,29 +87,6 @@ void multiply(const at::Tensor& numbers, const PreMulSumFactorT& factor) {
 }
 
 }  // namespace
-
-void check_factor(const PreMulSumFactorT& factor, at::ScalarType dtype, int64_t count) {
-  const auto refuse = [&](const std::string& what) {
-    throw CommError(Errc::kInvalidArgument, "PREMUL_SUM: " + what + " cannot scale " +
-                                                std::to_string(count) + " elements of dtype " +
-                                                c10::toString(dtype));
-  };
-  const bool integers = c10::isIntegralType(dtype, /*includeBool=*/true);
-  if (std::holds_alternative<double>(factor)) {
-    if (integers) refuse("a number as factor (use a tensor of integers)");
-    return;
-  }
-  const auto& tensor = std::get<at::Tensor>(factor);
-  if (!tensor.defined()) refuse("an undefined factor");
-  const std::string what = std::string("a factor of dtype ") + c10::toString(tensor.scalar_type()) +
-                           " with " + std::to_string(tensor.numel()) + " elements on " +
-                           tensor.device().str();
-  const auto factor_dtype = tensor.scalar_type();
-  const bool converts = integers ? c10::isIntegralType(factor_dtype, /*includeBool=*/false)
-                                 : c10::isComplexType(dtype) || !c10::isComplexType(factor_dtype);
-  const bool fits = tensor.numel() == 1 || tensor.numel() == count;
-  if (!converts || !fits || !tensor.device().is_cpu()) refuse(what);
-}
 
 at::Tensor prepare(const at::Tensor& tensor, const ReductionPlan& plan,
                    const PreMulSumFactorT* factor, bool own_memory) {

@@ -12,11 +12,6 @@
 // seen by Python.
 namespace torch::comms::gloo {
 
-// Throws CommError(kInvalidArgument), without context, unless `factor` can scale `count` elements
-// of `dtype`: a number for floating-point and complex data, else a CPU tensor of 1 or `count`
-// elements that converts to `dtype`.
-void check_factor(const PreMulSumFactorT& factor, at::ScalarType dtype, int64_t count);
-
 // The elements of `tensor` as `plan` combines them, multiplied by `factor` where it premultiplies.
 // Shares the tensor's memory where the plan converts nothing, unless `own_memory`; the tensor is
 // changed then.

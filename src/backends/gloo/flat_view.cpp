@@ -5,6 +5,8 @@
 #include <ATen/EmptyTensor.h>
 #include <torchcomms/base/error.hpp>
 
+#include "core/operands.hpp"
+
 namespace torch::comms::gloo {
 namespace {
 
@@ -16,15 +18,6 @@ at::Tensor view_of(const c10::Storage& storage, at::ScalarType dtype, int64_t of
   impl->set_storage_offset(offset);
   impl->set_sizes_contiguous({count});
   return at::Tensor(std::move(impl));
-}
-
-void require_plain_memory(const at::Tensor& tensor) {
-  const auto refuse = [](const char* why) { throw CommError(Errc::kInvalidArgument, why); };
-  if (tensor.is_conj() || tensor.is_neg())
-    refuse("a tensor is a lazy conjugate or negative; pass tensor.resolve_conj().resolve_neg()");
-  if (!tensor.has_storage()) refuse("a tensor has no memory of its own (a wrapper subclass)");
-  if (tensor.numel() > 0 && tensor.storage().data() == nullptr)
-    refuse("a tensor has no memory (a fake or meta tensor)");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "backends/gloo/group.hpp"
 #include "base/fork.hpp"
 #include "core/rendezvous.hpp"
+#include "core/retire.hpp"
 
 namespace torch::comms {
 namespace {
@@ -63,7 +64,7 @@ void TorchCommGloo::start(const std::string& name, const CommOptions& options) {
   if (options.enable_reconfigure)
     throw CommError(Errc::kUnsupported, "reconfigure not implemented by backend 'gloo'",
                     {.op = "new_comm", .comm = name});
-  gloo::await_retired();
+  await_retired();
   options_ = options;
   options_.timeout = usable(options.timeout);
 }

@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "core/bounded.hpp"
+#include "core/retire.hpp"
 
 namespace torch::comms::gloo {
 namespace {
@@ -77,6 +78,12 @@ std::unique_ptr<Group> connect(const CommOptions& options, const Call& call, con
   const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
   phases.push_back({"connect", took.count()});
   return group;
+}
+
+void retire(std::unique_ptr<Group> group, bool may_block) {
+  if (!group) return;
+  auto flight = group->flight;
+  comms::retire(std::move(flight), [group = group.release()] { delete group; }, may_block);
 }
 
 }  // namespace torch::comms::gloo

@@ -6,9 +6,9 @@
 
 #include "backends/gloo/attendant.hpp"
 #include "backends/gloo/device.hpp"
-#include "backends/gloo/flight.hpp"
 #include "backends/gloo/peers.hpp"
 #include "backends/gloo/torch_compat.hpp"
+#include "core/flight.hpp"
 #include "core/rendezvous.hpp"
 
 namespace torch::comms::gloo {
@@ -32,12 +32,7 @@ std::unique_ptr<Group> connect(const CommOptions& options, const Call& call, con
                                const Group* parent,
                                std::vector<TorchCommBackend::InitPhase>& phases);
 
-// Ends a group without ever blocking: at once where `may_block` and nothing is in flight, else on a
-// thread of its own when what is in flight has ended. At the end of the process such threads get a
-// second.
+// Ends a group: see core/retire.hpp.
 void retire(std::unique_ptr<Group> group, bool may_block);
-
-// Waits, a second at most, while many groups are still ending. For callers that may block.
-void await_retired();
 
 }  // namespace torch::comms::gloo

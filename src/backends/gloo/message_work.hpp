@@ -9,9 +9,9 @@
 
 #include "backends/gloo/alarm.hpp"
 #include "backends/gloo/call.hpp"
-#include "backends/gloo/flight.hpp"
 #include "backends/gloo/peers.hpp"
 #include "backends/gloo/torch_compat.hpp"
+#include "core/flight.hpp"
 
 namespace torch::comms::gloo {
 

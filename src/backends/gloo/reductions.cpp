@@ -3,6 +3,7 @@
 #include "backends/gloo/arithmetic.hpp"
 #include "backends/gloo/flat_view.hpp"
 #include "backends/gloo/run.hpp"
+#include "core/operands.hpp"
 
 // The operations that combine numbers. reduction_plan.hpp says how each dtype and reduction is
 // done.

@@ -19,6 +19,7 @@ Engine::Engine(LinkTable links, const FamilyOptions& options)
     : links_(std::move(links)),
       choose_(options.choose),
       hearing_(options.hearing),
+      interrupt_(options.interrupt),
       progress_(*this, links_.policy()),
       control_(links_.size()),
       fork_generation_(base::fork_generation()),
@@ -27,6 +28,22 @@ Engine::Engine(LinkTable links, const FamilyOptions& options)
 
 Engine::~Engine() {
   if (forked()) progress_.abandon();
+}
+
+void Engine::wait(const Task& task) {
+  if (!interrupt_) return progress_.wait(task.done, Deadline::max());
+  constexpr std::chrono::milliseconds kTick{50};
+  while (true) {
+    progress_.wait(task.done, std::chrono::steady_clock::now() + kTick);
+    if (task.done.load(std::memory_order_acquire)) return;
+    try {
+      interrupt_();
+    } catch (...) {
+      progress_.need_thread();
+      progress_.glance(false);
+      throw;
+    }
+  }
 }
 
 bool Engine::forked() const noexcept { return base::fork_generation() != fork_generation_; }

@@ -34,6 +34,8 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void open(int eager_ranks);
   // The task is in the engine's hands from here on; it has the caller's reference besides.
   void submit(Task* task) noexcept;
+  // Returns when the task has ended. Throws what FamilyOptions::interrupt does.
+  void wait(const Task& task);
   void add(const std::shared_ptr<Membership>& group);
   // Ends what is in flight, tells the members, and forgets it.
   void remove(const std::shared_ptr<Membership>& group) noexcept;
@@ -96,6 +98,7 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   LinkTable links_;
   Choose choose_;
   std::chrono::milliseconds hearing_;
+  std::function<void()> interrupt_;
   Progress progress_;
   TaskPool tasks_;
   Control control_;

@@ -38,6 +38,10 @@ struct FamilyOptions {
   // When ranks disagree about an operation, how long each waits to hear what all of them called.
   // Those that have not come to it by then are named as silent.
   std::chrono::milliseconds hearing{500};
+  // Called about 20 times a second on a thread that waits in Group::run(), Group::split() or
+  // Work::wait(), without a lock. What it throws leaves the wait: a call goes on by itself, and
+  // uses its memory; an interrupted split ends the group. For Ctrl-C.
+  std::function<void()> interrupt = nullptr;
   // Around every channel, for tests: transport::inject_faults.
   std::function<std::unique_ptr<transport::Channel>(int peer, std::unique_ptr<transport::Channel>)>
       wrap = nullptr;

@@ -96,7 +96,7 @@ void Group::run(std::span<const Call> batch) {
   Work work(make_task(membership_, batch, nullptr));
   auto& engine = *membership_->engine;
   engine.submit(work.task_);
-  engine.progress().wait(work.task_->done, transport::Deadline::max());
+  engine.wait(*work.task_);
   if (const auto* error = work.error()) throw CommError(*error);
 }
 

@@ -277,8 +277,9 @@ void Plan::reduce_on_arrival(StepPlan& out) const {
   const auto at = [&](const Part& p) {
     return p.begin + (p.buffer == schedule::Buffer::kOutput ? shift : 0);
   };
+  const auto in_scratch = [](const Part& p) { return p.buffer == schedule::Buffer::kScratch; };
   const auto meets = [&](const Part& sent) {
-    return sent.buffer != schedule::Buffer::kScratch &&
+    return in_scratch(sent) == in_scratch(local.into) &&
            at(sent) < at(local.into) + local.into.bytes && at(local.into) < at(sent) + sent.bytes;
   };
   for (const auto& message : out.sends)

@@ -59,7 +59,16 @@ int64_t largest(const std::shared_ptr<Membership>& parent, std::span<const int> 
   task->deadline = deadline_after(limit);
   task->prepare(call, std::move(plan), {members.begin(), members.end()}, Membership::kSplits);
   engine.submit(task);
-  engine.progress().wait(task->done, Deadline::max());
+  try {
+    engine.wait(*task);
+  } catch (...) {
+    // It uses memory of this function: it must end first.
+    parent->request_abort("a split was interrupted");
+    engine.attend_to_aborts();
+    engine.progress().wait(task->done, Deadline::max());
+    task->release();
+    throw;
+  }
   const auto error = std::move(task->error);
   task->release();
   if (error) throw CommError(*error);

@@ -36,7 +36,11 @@ bool Work::poll() noexcept {
 }
 
 void Work::wait() {
-  wait_for(kNoLimit);
+  if (!done()) {
+    auto& engine = *task_->group->engine;
+    engine.require_own_process(task_->name);
+    engine.wait(*task_);
+  }
   if (const auto* error = this->error()) throw CommError(*error);
 }
 

@@ -9,6 +9,7 @@
 
 #include "backends/gloo/flat_view.hpp"
 #include "backends/gloo/samples.hpp"
+#include "core/operands.hpp"
 
 namespace torch::comms::gloo {
 namespace {
@@ -126,23 +127,6 @@ TEST(Prepare, LeavesTheInputAloneIfAskedTo) {
   const auto data = at::ones({4});
   scaled(data, 3.0, /*own_memory=*/true);
   EXPECT_TRUE(at::equal(data, at::ones({4})));
-}
-
-TEST(CheckFactor, RefusesWhatCannotScaleTheData) {
-  const auto refused = [](const PreMulSumFactorT& factor, at::ScalarType dtype) {
-    try {
-      check_factor(factor, dtype, 4);
-      return false;
-    } catch (const CommError& e) {
-      return e.code() == Errc::kInvalidArgument;
-    }
-  };
-  EXPECT_TRUE(refused(2.0, at::kInt));
-  EXPECT_TRUE(refused(at::ones({1}), at::kLong));
-  EXPECT_TRUE(refused(at::ones({3}), at::kFloat)) << "neither one nor four elements";
-  EXPECT_TRUE(refused(at::ones({1}, at::kComplexFloat), at::kFloat));
-  EXPECT_FALSE(refused(at::ones({1}, at::kInt), at::kFloat));
-  EXPECT_FALSE(refused(at::ones({2, 2}), at::kHalf));
 }
 
 }  // namespace

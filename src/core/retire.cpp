@@ -1,3 +1,5 @@
+#include "core/retire.hpp"
+
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -6,14 +8,13 @@
 #include <thread>
 #include <utility>
 
-#include "backends/gloo/group.hpp"
 #include "base/fork.hpp"
 
-namespace torch::comms::gloo {
+namespace torch::comms {
 namespace {
 
-// How many groups are ending on threads of their own. Never destroyed: those threads outlive static
-// destruction.
+// How many communicators are ending on threads of their own. Never destroyed: those threads outlive
+// static destruction.
 struct Retiring {
   std::mutex mutex;  // guards count; partner of fewer
   std::condition_variable fewer;
@@ -29,7 +30,7 @@ Retiring& retiring() {
   return *state;
 }
 
-constexpr int kManyGroups = 16;
+constexpr int kMany = 16;
 
 // Messages that a program has sent and not waited for should arrive although it ends now.
 struct AtExit {
@@ -41,27 +42,26 @@ struct AtExit {
 
 }  // namespace
 
-void retire(std::unique_ptr<Group> group, bool may_block) {
-  if (!group || (may_block && group->flight->idle())) return;
+void retire(std::shared_ptr<Flight> flight, std::function<void()> end, bool may_block) {
+  if (may_block && flight->idle()) return end();
   {
     std::lock_guard lock(retiring().mutex);
     ++retiring().count;
   }
-  const auto end = [group = group.get()] {
-    group->flight->wait_idle();
-    delete group;
+  const auto later = [flight = std::move(flight), end = std::move(end)] {
+    flight->wait_idle();
+    end();
     std::lock_guard lock(retiring().mutex);
     --retiring().count;
     retiring().fewer.notify_all();
   };
-  static_cast<void>(group.release());
   try {
-    std::thread(end).detach();
+    std::thread(later).detach();
   } catch (const std::system_error&) {
-    end();  // no thread to be had: then it takes as long as it takes
+    later();  // no thread to be had: then it takes as long as it takes
   }
 }
 
-void await_retired() { retiring().wait_for(kManyGroups); }
+void await_retired() { retiring().wait_for(kMany); }
 
-}  // namespace torch::comms::gloo
+}  // namespace torch::comms

@@ -5,12 +5,12 @@
 #include <mutex>
 #include <utility>
 
-namespace torch::comms::gloo {
+namespace torch::comms {
 
 // Counts the operations of a communicator that somebody may still complete. Any thread.
 class Flight {
  public:
-  // One operation, from its issue until Gloo is done with its tensors.
+  // One operation, from its issue until nothing below uses its tensors any more.
   class Ticket {
    public:
     explicit Ticket(std::shared_ptr<Flight> flight) : flight_(std::move(flight)) {
@@ -48,4 +48,4 @@ class Flight {
   int count_ = 0;
 };
 
-}  // namespace torch::comms::gloo
+}  // namespace torch::comms

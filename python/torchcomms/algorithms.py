@@ -1,0 +1,98 @@
+"""The algorithms behind collective operations: what there is, what each costs, which is taken.
+
+`catalogue()` lists them, `costs()` says what each costs for a given operation, `chosen()` which of
+them backend `ctran` takes there, by its cost model and this machine's tuning file.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from torchcomms import _comms
+
+__all__ = ["catalogue", "chosen", "costs", "tuning_path"]
+
+Row = dict[str, Any]
+
+
+def catalogue(operation: str | None = None) -> list[Row]:
+    """Every algorithm, or those of one operation ("all_reduce", "all_gather", ...).
+
+    Each is a dict with `operation`, `name`, `summary`, `source` (the paper), `addition` ("none",
+    "rank order" or "fixed": whether sums have the bits of adding rank after rank, or of an order of
+    the algorithm's own) and `order`, that order in words.
+
+    Raises InvalidArgument for an operation that there is not.
+    """
+    rows = _comms._algorithms()
+    if operation is None:
+        return rows
+    found = [row for row in rows if row["operation"] == operation]
+    if not found:
+        names = ", ".join(dict.fromkeys(row["operation"] for row in rows))
+        raise _comms.InvalidArgument(f"there is no operation {operation!r}; there are {names}")
+    return found
+
+
+def costs(
+    operation: str,
+    ranks: int,
+    bytes: int,
+    *,
+    element_bytes: int = 4,
+    local_size: int | None = None,
+    wire: str = "shm",
+    cores: int | None = None,
+    chunk_bytes: int = -1,
+    tuning: str | None = None,
+) -> list[Row]:
+    """What each algorithm of `operation` costs, for `bytes` in the largest buffer of a rank.
+
+    Each is a dict with `name` and `why_not` ("" where it can do it), and then the numbers of its
+    dearest rank: `steps`, `messages`, `sent_bytes`, `received_bytes`, `reduced_bytes`,
+    `scratch_bytes`, the chunk they hold for, `chunk_bytes`, and the model's time, `estimate_us`.
+
+    `local_size`: ranks a host (all of them for wire "shm", else 1). `cores`: of a host (this
+    machine's). `chunk_bytes`: -1 takes the best one. `tuning`: a tuning's text, instead of this
+    machine's file.
+    """
+    return _comms._algorithm_costs(
+        operation, ranks, bytes, element_bytes, *_machine(ranks, local_size, wire, cores, tuning),
+        chunk_bytes,
+    )  # fmt: skip
+
+
+def chosen(
+    operation: str,
+    ranks: int,
+    bytes: int,
+    *,
+    element_bytes: int = 4,
+    local_size: int | None = None,
+    wire: str = "shm",
+    cores: int | None = None,
+    tuning: str | None = None,
+) -> Row:
+    """What backend `ctran` takes: `algorithm`, `chunk_bytes`, `why`, `estimate_us`.
+
+    Arguments as of `costs()`.
+    """
+    return _comms._select_algorithm(
+        operation, ranks, bytes, element_bytes, *_machine(ranks, local_size, wire, cores, tuning)
+    )
+
+
+def tuning_path() -> str:
+    """Where this machine's tuning file lies, or would lie; "" without a home folder."""
+    return _comms._tuning_path()
+
+
+def _machine(
+    ranks: int, local_size: int | None, wire: str, cores: int | None, tuning: str | None
+) -> tuple[int, str, int, str]:
+    if local_size is None:
+        local_size = 1 if wire == "tcp" else ranks
+    if cores is None:
+        cores = len(os.sched_getaffinity(0))
+    return local_size, wire, cores, _comms._tuning_text() if tuning is None else tuning

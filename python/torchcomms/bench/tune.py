@@ -1,0 +1,207 @@
+"""Measures the algorithms of backend `ctran` against each other, and writes what won as a tuning.
+
+Each operation is one run of the harness, in which every algorithm is a side with its hint. The
+fastest one at each size becomes a line `use`; the constants of the cost model, which decides where
+nothing was measured, are fitted to all the times.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchcomms import _comms, algorithms
+from torchcomms.bench.errors import BenchError
+from torchcomms.bench.launch import launch
+from torchcomms.bench.plan import Plan
+from torchcomms.bench.result import Point
+
+Report = Callable[[str], None]
+
+# What is measured for each operation of the catalogue.
+BENCHES = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather_single",
+    "reduce_scatter": "reduce_scatter_single",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "gather": "gather_single",
+    "scatter": "scatter",
+    "all_to_all": "all_to_all_single",
+}
+_LARGEST = 1 << 62
+_CONSTANTS = ("step_ns", "message_ns", "byte_ps", "reduce_ps")
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What to measure, and for how long."""
+
+    operations: Sequence[str]
+    ranks: int
+    sizes: Sequence[int]
+    wire: str = "shm"
+    seconds: float = 0.1
+
+    def check(self) -> None:
+        """Raises BenchError for the first thing that cannot work, naming what is allowed."""
+        for operation in self.operations:
+            if operation not in BENCHES:
+                raise BenchError(f"unknown operation {operation!r}; allowed: {', '.join(BENCHES)}")
+        if self.ranks < 2:
+            raise BenchError(f"ranks: {self.ranks} is not at least 2")
+        if self.wire not in ("shm", "tcp"):
+            raise BenchError(f"unknown wire {self.wire!r}; allowed: shm, tcp")
+
+    def cost(self, operation: str, size: int) -> list[dict[str, Any]]:
+        # Over TCP on one host all ranks are neighbours, too.
+        return algorithms.costs(
+            operation, self.ranks, size, wire=self.wire, local_size=self.ranks, tuning=""
+        )
+
+    def candidates(self, operation: str) -> list[str]:
+        return [row["name"] for row in self.cost(operation, 1 << 20) if not row["why_not"]]
+
+    def side(self, algorithm: str) -> str:
+        return f"ctran@transport={self.wire}@algorithm={algorithm}"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One algorithm at one size: what it costs, and what it took."""
+
+    operation: str
+    size: int
+    cost: dict[str, Any]
+    took_us: float
+
+
+def measure(effort: Effort, progress: Report, note: Report) -> list[Timing]:
+    """Runs everything on processes of its own. Raises BenchError."""
+    effort.check()
+    with _environment(TORCHCOMM_CTRAN_TUNING_FILE=os.devnull):
+        return list(_timings(effort, progress, note))
+
+
+def _timings(effort: Effort, progress: Report, note: Report) -> Iterator[Timing]:
+    for operation in effort.operations:
+        sides = {effort.side(name): name for name in effort.candidates(operation)}
+        plan = Plan(
+            ops=[BENCHES[operation]],
+            backends=list(sides),
+            sizes=effort.sizes,
+            seconds=effort.seconds,
+            rounds=5,
+        )
+        for point in launch(plan, effort.ranks, progress, note):
+            yield _timing(effort, operation, sides[point.backend], point)
+
+
+@contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """Of the processes that measure: an older tuning must not choose their chunks."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _timing(effort: Effort, operation: str, name: str, point: Point) -> Timing:
+    if point.correct is False:
+        raise BenchError(f"{operation} by {name} gave wrong values at {point.bytes} bytes")
+    (cost,) = [row for row in effort.cost(operation, point.bytes) if row["name"] == name]
+    return Timing(operation, point.bytes, cost, point.p50_us)
+
+
+def overrides(effort: Effort, timings: Sequence[Timing]) -> list[str]:
+    """A line for each range of sizes that one algorithm wins; each measured size begins its own."""
+    lines = []
+    for operation in dict.fromkeys(t.operation for t in timings):
+        mine = [t for t in timings if t.operation == operation]
+        sizes = sorted({t.size for t in mine})
+        winners = [min((t for t in mine if t.size == s), key=lambda t: t.took_us) for s in sizes]
+        words = [f"{w.cost['name']} chunk_bytes {w.cost['chunk_bytes']}" for w in winners]
+        first = 0
+        for i, word in enumerate(words):
+            if i + 1 < len(words) and words[i + 1] == word:
+                continue
+            last = sizes[i + 1] - 1 if i + 1 < len(sizes) else _LARGEST
+            lines.append(
+                f"use {operation} wire {effort.wire} ranks {effort.ranks}..{effort.ranks} "
+                f"bytes {first}..{last} algorithm {word}"
+            )
+            first = last + 1
+    return lines
+
+
+def constants(effort: Effort, timings: Sequence[Timing], cores: int) -> str | None:
+    """The line of the wire's constants: least squares of relative errors, none below zero.
+
+    None where too little was measured. Algorithms that hand a vector on are left out: their time is
+    no linear function of their cost.
+    """
+    crowd = max(1.0, effort.ranks / cores)
+    rows, fitting = [], []
+    for t in timings:
+        if t.cost["name"] in ("chain", "tree") or t.took_us <= 0:
+            continue
+        cost, took_ns = t.cost, t.took_us * 1000
+        moved = max(cost["sent_bytes"], cost["received_bytes"]) / 1000
+        row = (
+            cost["steps"],
+            crowd * cost["messages"],
+            crowd * moved,
+            crowd * cost["reduced_bytes"] / 1000,
+        )
+        rows.append([value / took_ns for value in row])
+        fitting.append(1.0)
+    if len(rows) < 2 * len(_CONSTANTS):
+        return None
+    a = torch.tensor(rows, dtype=torch.float64)
+    b = torch.tensor(fitting, dtype=torch.float64).unsqueeze(1)
+    free = list(range(len(_CONSTANTS)))
+    fitted = [0.0] * len(_CONSTANTS)
+    while free:
+        solved = torch.linalg.lstsq(a[:, free], b, driver="gelsd").solution.squeeze(1).tolist()
+        if min(solved) >= 0:
+            for column, value in zip(free, solved, strict=True):
+                fitted[column] = value
+            break
+        free.pop(solved.index(min(solved)))
+    how = "crowded" if crowd > 1 else "apart"
+    words = " ".join(f"{n} {v:.6g}" for n, v in zip(_CONSTANTS, fitted, strict=True))
+    return f"wire {effort.wire} {how} {words}"
+
+
+def merged(old: str, effort: Effort, line: str | None, uses: Sequence[str]) -> str:
+    """`old`, a tuning's text or "", with these lines instead of those about the same."""
+    kept = old.splitlines() or ["torchcomms tuning 1"]
+    about = tuple(
+        f"use {operation} wire {effort.wire} ranks {effort.ranks}..{effort.ranks} "
+        for operation in effort.operations
+    )
+    if line is not None:
+        about += (" ".join(line.split()[:3]) + " ",)
+    kept = [each for each in kept if not each.startswith(about)]
+    lines = [*kept, *([line] if line is not None else []), *uses]
+    return _comms._check_tuning("\n".join(lines) + "\n", "the new tuning")
+
+
+def write(text: str, path: Path) -> None:
+    """Replaces the file as a whole, so that nobody reads half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)

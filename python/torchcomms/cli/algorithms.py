@@ -1,0 +1,107 @@
+"""`torchcomms algorithms`: the table of algorithms, or what they cost for one operation."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+Row = dict[str, Any]
+
+
+def algorithms(
+    *,
+    operation: Annotated[
+        str | None, typer.Option(help="Of this operation, with costs: all_reduce, ...")
+    ] = None,
+    ranks: Annotated[int, typer.Option(min=1, help="For the costs: how many ranks.")] = 4,
+    sizes: Annotated[
+        str, typer.Option("--bytes", help="For the costs: 8 | 1K | 1K:64M | comma list.")
+    ] = "8,64K,16M",
+    wire: Annotated[str, typer.Option(help="What connects the ranks: self, shm or tcp.")] = "shm",
+    local_size: Annotated[
+        int | None, typer.Option(min=1, help="Ranks a host (shm: all of them; tcp: 1).")
+    ] = None,
+    cores: Annotated[int | None, typer.Option(min=1, help="Cores a host (this machine's).")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of text.")
+    ] = False,
+) -> None:
+    """List the algorithms of collective operations, or what each costs for one operation.
+
+    Costs are the formulas' values for the dearest rank, and the time that the model expects with
+    this machine's tuning file, if there is one (`torchcomms tune` writes it). A star marks what
+    backend `ctran` takes. For example:
+
+    torchcomms algorithms --operation all_reduce --ranks 4 --bytes 1K:16M:16
+    """
+    from torchcomms import CommError
+    from torchcomms import algorithms as table_of
+    from torchcomms.bench import BenchError, parse_sizes
+
+    try:
+        rows = table_of.catalogue(operation)
+        points = []
+        if operation is not None:
+            where = {"wire": wire, "local_size": local_size, "cores": cores}
+            for size in parse_sizes(sizes):
+                costs = table_of.costs(operation, ranks, size, **where)
+                chosen = table_of.chosen(operation, ranks, size, **where)
+                points.append({"bytes": size, "chosen": chosen, "costs": costs})
+    except (BenchError, CommError) as error:
+        print(f"torchcomms algorithms: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    if as_json:
+        report = {"algorithms": rows, "ranks": ranks, "wire": wire, "costs": points}
+        print(json.dumps(report, indent=2))
+    elif operation is None:
+        _print_catalogue(rows)
+    else:
+        _print_costs(operation, ranks, wire, rows, points)
+
+
+def _print_catalogue(rows: list[Row]) -> None:
+    from torchcomms._table import table
+
+    print(
+        table(
+            ("operation", "algorithm", "addition", "what it does"),
+            [(row["operation"], row["name"], row["addition"], row["summary"]) for row in rows],
+        )
+    )
+
+
+def _print_costs(operation: str, ranks: int, wire: str, rows: list[Row], points: list[Row]) -> None:
+    from torchcomms._table import human_bytes, table
+
+    print(f"{operation}, {ranks} ranks over {wire}\n")
+    for row in rows:
+        print(f"{row['name']}: {row['summary']}")
+        if row["order"]:
+            print(f"  adds: {row['order']}")
+        print(f"  from: {row['source']}")
+    headers = ("", "algorithm", "chunk", "steps", "messages", "sent", "reduced", "scratch", "us")
+    for point in points:
+        lines = [_cost_line(cost, point["chosen"]["algorithm"]) for cost in point["costs"]]
+        print(f"\n{human_bytes(point['bytes'])} bytes (taken by the {point['chosen']['why']})")
+        print(table(headers, lines, right=range(2, len(headers))))
+
+
+def _cost_line(cost: Row, chosen: str) -> tuple[object, ...]:
+    from torchcomms._table import human_bytes
+
+    if cost["why_not"]:
+        return ("", f"{cost['name']}: {cost['why_not']}", *[None] * 7)
+    return (
+        "*" if cost["name"] == chosen else "",
+        cost["name"],
+        human_bytes(cost["chunk_bytes"]) if cost["chunk_bytes"] else "all",
+        cost["steps"],
+        cost["messages"],
+        human_bytes(cost["sent_bytes"]),
+        human_bytes(cost["reduced_bytes"]),
+        human_bytes(cost["scratch_bytes"]),
+        f"{cost['estimate_us']:.1f}",
+    )

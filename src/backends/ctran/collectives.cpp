@@ -1,0 +1,213 @@
+#include <numeric>
+
+#include "backends/ctran/run.hpp"
+
+// The operations that move data. Elements are those of the dtype, so that no cut splits one.
+namespace torch::comms {
+
+using ctran::Call;
+using ctran::Operands;
+using schedule::Blocks;
+using Kind = schedule::Operation;
+
+namespace {
+
+Call call_of(Kind operation, const at::Tensor& like, const Blocks& blocks, int root = 0) {
+  return {.name = {},
+          .operation = operation,
+          .dtype = static_cast<uint8_t>(like.scalar_type()),
+          .element_bytes = static_cast<uint32_t>(like.element_size()),
+          .root = root,
+          .blocks = blocks};
+}
+
+using Offsets = c10::SmallVector<int64_t, 17>;
+
+// Where each tensor of a list begins, were they one.
+Offsets offsets_of(const Tensors& tensors) {
+  Offsets offsets{0};
+  for (const auto& tensor : tensors) offsets.push_back(offsets.back() + tensor.numel());
+  return offsets;
+}
+
+// The same of rows, each of `row` elements.
+Offsets offsets_of(const Splits& splits, int64_t row) {
+  Offsets offsets{0};
+  for (const auto split : splits)
+    offsets.push_back(offsets.back() + static_cast<int64_t>(split) * row);
+  return offsets;
+}
+
+Blocks blocks_at(const Offsets& offsets) { return Blocks::given({offsets.data(), offsets.size()}); }
+
+int64_t row_elements(const at::Tensor& tensor) {
+  const auto rows = tensor.dim() > 0 ? tensor.size(0) : 1;
+  return rows > 0 ? tensor.numel() / rows : 0;
+}
+
+// Splits need not cover the tensor: the rest of it stays as it is.
+at::Tensor first_elements(const at::Tensor& tensor, int64_t count) {
+  return count == tensor.numel() ? tensor : tensor.view({-1}).narrow(0, 0, count);
+}
+
+}  // namespace
+
+WorkPtr TorchCommCtran::broadcast(at::Tensor& tensor, int root, bool async_op,
+                                  const BroadcastOptions& options) {
+  const auto now = issue(OpName::broadcast, options);
+  return within(now, [&] {
+    Operands operands;
+    operands.write(tensor);
+    Call call = call_of(Kind::kBroadcast, tensor, Blocks::even(tensor.numel(), size_), root);
+    return run(now, options, async_op, call, operands);
+  });
+}
+
+WorkPtr TorchCommCtran::all_gather(const Tensors& output, const at::Tensor& input, bool async_op,
+                                   const AllGatherOptions& options) {
+  const auto now = issue(OpName::all_gather, options);
+  return within(now, [&] {
+    Operands operands;
+    operands.read(input);
+    operands.write_all(output);
+    operands.separate(operands.input()[0], operands.output()[static_cast<size_t>(rank_)]);
+    Call call = call_of(Kind::kAllGather, input, Blocks::equal(input.numel(), size_));
+    return run(now, options, async_op, call, operands);
+  });
+}
+
+WorkPtr TorchCommCtran::all_gather_v(const Tensors& output, const at::Tensor& input, bool async_op,
+                                     const AllGatherOptions& options) {
+  const auto now = issue(OpName::all_gather_v, options);
+  return within(now, [&] {
+    Operands operands;
+    operands.read(input);
+    operands.write_all(output);
+    operands.separate(operands.input()[0], operands.output()[static_cast<size_t>(rank_)]);
+    const auto offsets = offsets_of(output);
+    Call call = call_of(Kind::kAllGather, input, blocks_at(offsets));
+    return run(now, options, async_op, call, operands);
+  });
+}
+
+WorkPtr TorchCommCtran::all_gather_single(at::Tensor& output, const at::Tensor& input,
+                                          bool async_op, const AllGatherSingleOptions& options) {
+  const auto now = issue(OpName::all_gather_single, options);
+  return within(now, [&] {
+    Operands operands;
+    operands.read(input);
+    operands.write(output);
+    operands.separate(operands.input()[0], ctran::part_of(operands.output()[0], rank_, size_));
+    Call call = call_of(Kind::kAllGather, input, Blocks::equal(input.numel(), size_));
+    return run(now, options, async_op, call, operands);
+  });
+}
+
+WorkPtr TorchCommCtran::all_to_all_single(at::Tensor& output, const at::Tensor& input,
+                                          bool async_op, const AllToAllSingleOptions& options) {
+  const auto now = issue(OpName::all_to_all_single, options);
+  return within(now, [&] {
+    Operands operands;
+    operands.read(input);
+    operands.write(output);
+    operands.separate();
+    Call call = call_of(Kind::kAllToAll, input, Blocks::equal(input.numel() / size_, size_));
+    call.arriving = call.blocks;
+    return run(now, options, async_op, call, operands);
+  });
+}
+
+WorkPtr TorchCommCtran::all_to_all_v_single(at::Tensor& output, const at::Tensor& input,
+                                            const Splits& output_split_sizes,
+                                            const Splits& input_split_sizes, bool async_op,
+                                            const AllToAllvSingleOptions& options) {
+  const auto now = issue(OpName::all_to_all_v_single, options);
+  return within(now, [&] {
+    const auto sent = offsets_of(input_split_sizes, row_elements(input));
+    const auto received = offsets_of(output_split_sizes, row_elements(output));
+    const auto from = first_elements(input, sent.back());
+    const auto into = first_elements(output, received.back());
+    Operands operands;
+    operands.read(from);
+    operands.write(into);
+    operands.separate();
+    Call call = call_of(Kind::kAllToAll, input, blocks_at(sent));
+    call.arriving = blocks_at(received);
+    return run(now, options, async_op, call, operands);
+  });
+}
+
+WorkPtr TorchCommCtran::all_to_all(const Tensors& output, const Tensors& input, bool async_op,
+                                   const AllToAllOptions& options) {
+  const auto now = issue(OpName::all_to_all, options);
+  return within(now, [&] {
+    Operands operands;
+    operands.read_all(input);
+    operands.write_all(output);
+    operands.separate();
+    const auto sent = offsets_of(input), received = offsets_of(output);
+    Call call = call_of(Kind::kAllToAll, input[0], blocks_at(sent));
+    call.arriving = blocks_at(received);
+    return run(now, options, async_op, call, operands);
+  });
+}
+
+WorkPtr TorchCommCtran::barrier(bool async_op, const BarrierOptions& options) {
+  const auto now = issue(OpName::barrier, options);
+  return within(now, [&] {
+    Call call{.name = {}, .operation = Kind::kBarrier, .blocks = Blocks::even(0, size_)};
+    return run(now, options, async_op, call, {});
+  });
+}
+
+WorkPtr TorchCommCtran::scatter(at::Tensor& output, const Tensors& input, int root, bool async_op,
+                                const ScatterOptions& options) {
+  const auto now = issue(OpName::scatter, options);
+  return within(now, [&] {
+    Operands operands;
+    operands.write(output);
+    if (rank_ == root) {
+      operands.read_all(input);
+      operands.separate(operands.input()[static_cast<size_t>(rank_)], operands.output()[0]);
+    }
+    Call call = call_of(Kind::kScatter, output, Blocks::equal(output.numel(), size_), root);
+    return run(now, options, async_op, call, operands);
+  });
+}
+
+WorkPtr TorchCommCtran::gather(const Tensors& output, const at::Tensor& input, int root,
+                               bool async_op, const GatherOptions& options) {
+  const auto now = issue(OpName::gather, options);
+  return within(now, [&] {
+    Operands operands;
+    operands.read(input);
+    if (rank_ == root) {
+      operands.write_all(output);
+      operands.separate(operands.input()[0], operands.output()[static_cast<size_t>(rank_)]);
+    }
+    return run_gather(now, options, async_op, root, input, operands);
+  });
+}
+
+WorkPtr TorchCommCtran::gather_single(at::Tensor& output, const at::Tensor& input, int root,
+                                      bool async_op, const GatherSingleOptions& options) {
+  const auto now = issue(OpName::gather_single, options);
+  return within(now, [&] {
+    Operands operands;
+    operands.read(input);
+    if (rank_ == root) {
+      operands.write(output);
+      operands.separate(operands.input()[0], ctran::part_of(operands.output()[0], rank_, size_));
+    }
+    return run_gather(now, options, async_op, root, input, operands);
+  });
+}
+
+WorkPtr TorchCommCtran::run_gather(const ctran::Issue& now, const OperationOptions& options,
+                                   bool async_op, int root, const at::Tensor& input,
+                                   ctran::Operands& operands) {
+  Call call = call_of(Kind::kGather, input, Blocks::equal(input.numel(), size_), root);
+  return run(now, options, async_op, call, operands);
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,231 @@
+#include "backends/ctran/ctran_backend.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <torchcomms/base/error.hpp>
+#include <torchcomms/factory.hpp>
+
+#include "backends/ctran/hints.hpp"
+#include "backends/ctran/run.hpp"
+#include "backends/ctran/session.hpp"
+#include "base/fork.hpp"
+#include "core/bounded.hpp"
+#include "core/rendezvous.hpp"
+#include "core/retire.hpp"
+
+namespace torch::comms {
+namespace {
+
+const BackendRegistration registration("ctran", [] { return std::make_shared<TorchCommCtran>(); });
+
+std::chrono::milliseconds usable(std::chrono::milliseconds timeout) {
+  return timeout.count() > 0 ? timeout : kDefaultTimeout;
+}
+
+void end(std::shared_ptr<ctran::Session> session, bool may_block) {
+  if (!session) return;
+  auto flight = session->flight;
+  retire(
+      std::move(flight), [session = std::move(session)]() mutable { session.reset(); }, may_block);
+}
+
+// No rank may leave before all have read what it wrote to the store.
+void meet_once_more(ctran::Group& group, std::chrono::milliseconds limit) {
+  auto barrier = group.start(
+      {.name = "barrier", .blocks = schedule::Blocks::even(0, group.size()), .limit = limit});
+  while (!barrier.wait_for(std::chrono::milliseconds(50))) check_interrupt();
+  barrier.wait();
+}
+
+[[noreturn]] void fail(const CommError& error, const Rendezvous& met, const std::string& name) {
+  std::string why = "start-up phase 'connect' (over the store " + met.address + "): " + error.why();
+  if (error.code() == Errc::kTimeout)
+    why += ". The limit is " + bootstrap::to_text(met.limit.duration) +
+           "; if it only needs longer, raise " + met.limit.knob;
+  Context context = error.context();
+  context.op = "new_comm";
+  context.comm = name;
+  context.rank = met.rank;
+  throw CommError(error.code(), why, context);
+}
+
+}  // namespace
+
+TorchCommCtran::TorchCommCtran()
+    : wishes_(std::make_unique<ctran::Wishes>()), fork_generation_(base::fork_generation()) {}
+
+TorchCommCtran::~TorchCommCtran() {
+  if (fork_generation_ != base::fork_generation()) {
+    // Its locks may be held by threads that exist in the parent alone.
+    static_cast<void>(new std::shared_ptr<ctran::Session>(std::move(session_)));
+    return;
+  }
+  // The caller may hold locks that the engine's thread wants, such as Python's.
+  end(std::move(session_), /*may_block=*/false);
+}
+
+void TorchCommCtran::init(at::Device device, const std::string& name, const CommOptions& options) {
+  if (!device.is_cpu())
+    throw CommError(Errc::kUnsupported,
+                    "backend 'ctran' works on device cpu, not on " + device.str(),
+                    {.op = "new_comm", .comm = name});
+  device_ = device;
+  start(name, options);
+  join(rendezvous(name, options_));
+}
+
+void TorchCommCtran::init(const bootstrap::Launch& launch, const std::string& name,
+                          const CommOptions& options) {
+  start(name, options);
+  join(rendezvous(launch, name, options_));
+}
+
+void TorchCommCtran::start(const std::string& name, const CommOptions& options) {
+  const Context context{.op = "new_comm", .comm = name};
+  if (options.enable_reconfigure)
+    throw CommError(Errc::kUnsupported, "reconfigure not implemented by backend 'ctran'", context);
+  await_retired();
+  name_ = name;
+  options_ = options;
+  options_.timeout = usable(options.timeout);
+  // First, so that a rank whose hints cannot be says so itself, whatever the others do.
+  ctran::with_context([&] { return context; },
+                      [&] {
+                        *wishes_ = ctran::wishes_of(options.hints);
+                        ctran::links_wished(options.hints);
+                      });
+}
+
+void TorchCommCtran::join(const Rendezvous& met) {
+  phases_ = met.phases;
+  auto session = std::make_shared<ctran::Session>();
+  try {
+    session->connected = ctran::connect(met, options_, phases_);
+    session->group = ctran::Group::world(session->connected.family, name_);
+    const auto begin = std::chrono::steady_clock::now();
+    meet_once_more(*session->group, std::max(met.deadline.left(), std::chrono::milliseconds(1)));
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+    phases_.push_back({"connect", took.count()});
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  } catch (const CommError& e) {
+    fail(e, met, name_);
+  }
+  std::vector<int> ranks;
+  for (int rank = 0; rank < met.size; ++rank) ranks.push_back(rank);
+  enter(std::move(session), std::move(ranks));
+}
+
+void TorchCommCtran::enter(std::shared_ptr<ctran::Session> session, std::vector<int> ranks) {
+  session->placement = ctran::placement_of(*session->group);
+  rank_ = session->group->rank();
+  size_ = session->group->size();
+  ranks_ = std::move(ranks);
+  options_.store.reset();
+  std::lock_guard lock(mutex_);
+  session_ = std::move(session);
+}
+
+void TorchCommCtran::finalize() {
+  std::shared_ptr<ctran::Session> session;
+  {
+    std::lock_guard lock(mutex_);
+    session = std::move(session_);
+    session_ = nullptr;
+    if (session && session->group->failure()) was_aborted_.store(true);
+  }
+  end(std::move(session), /*may_block=*/true);
+}
+
+std::string_view TorchCommCtran::getBackendVersion() const { return TORCHCOMMS_VERSION; }
+
+Capabilities TorchCommCtran::capabilities() const {
+  auto can = Capabilities::all();
+  can.operations.reset(static_cast<size_t>(OpName::new_window));
+  can.devices.reset();
+  can.devices.set(static_cast<size_t>(c10::DeviceType::CPU));
+  for (size_t i = 0; i < can.dtypes.size(); ++i) {
+    const auto dtype = static_cast<c10::ScalarType>(i);
+    if (c10::isQIntType(dtype) || c10::isBitsType(dtype) || dtype == c10::ScalarType::Undefined)
+      can.dtypes.reset(i);
+  }
+  can.self_messages = true;
+  can.abort = true;
+  return can;
+}
+
+std::vector<std::string> TorchCommCtran::links() const {
+  std::vector<std::string> links;
+  if (!session_) return links;
+  const auto& group = *session_->group;
+  for (int rank = 0; rank < size_; ++rank)
+    links.emplace_back(group.family()->link_to(group.family_rank(rank)));
+  return links;
+}
+
+std::vector<TorchCommBackend::AlgorithmRange> TorchCommCtran::algorithms() const {
+  if (!session_) return {};
+  return ctran::algorithm_ranges(*session_->connected.known, *session_->group, *wishes_);
+}
+
+void TorchCommCtran::setTimeout(std::chrono::milliseconds timeout) {
+  options_.timeout = usable(timeout);
+}
+
+void TorchCommCtran::setHints(const Hints& hints) {
+  auto merged = options_.hints;
+  for (const auto& [key, value] : hints) merged[key] = value;
+  ctran::with_context([&] { return Context{.op = "set_hints", .comm = name_, .rank = rank_}; },
+                      [&] { *wishes_ = ctran::wishes_of(merged); });
+  options_.hints = std::move(merged);
+}
+
+void TorchCommCtran::abort() {
+  std::shared_ptr<ctran::Session> session;
+  {
+    std::lock_guard lock(mutex_);
+    session = session_;
+  }
+  if (!hooks_ran_.exchange(true)) runAbortHooks();
+  was_aborted_.store(true);
+  if (session) session->group->abort("abort() was called");
+}
+
+bool TorchCommCtran::isAborted() const {
+  if (was_aborted_.load()) return true;
+  std::lock_guard lock(mutex_);
+  return session_ && session_->group->failure().has_value();
+}
+
+std::shared_ptr<TorchCommBackend> TorchCommCtran::split(const std::vector<int>& ranks,
+                                                        const std::string& name,
+                                                        const CommOptions& options) {
+  if (ranks.empty()) return nullptr;
+  auto now = issue(OpName::split, {});
+  auto child = std::make_shared<TorchCommCtran>();
+  child->device_ = device_;
+  child->start(name + "_" + std::to_string(*std::min_element(ranks.begin(), ranks.end())), options);
+  now.limit = child->options_.timeout;
+  const auto links = ctran::links_wished(options.hints);
+  if (options.hints.contains("ctran::transport") && links != session_->connected.known->links)
+    throw CommError(Errc::kInvalidArgument,
+                    "hint ctran::transport differs from the parent's, whose links a split uses",
+                    {.op = "split", .comm = name_, .rank = rank_});
+  auto session = std::make_shared<ctran::Session>();
+  session->connected = session_->connected;
+  try {
+    session->group = session_->group->split(ranks, child->name_, now.limit);
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  } catch (const CommError& e) {
+    throw failed(e, now);
+  }
+  std::vector<int> global_ranks;
+  global_ranks.reserve(ranks.size());
+  for (const int rank : ranks) global_ranks.push_back(ranks_[static_cast<size_t>(rank)]);
+  child->enter(std::move(session), std::move(global_ranks));
+  return child;
+}
+
+}  // namespace torch::comms

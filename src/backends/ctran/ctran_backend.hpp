@@ -1,0 +1,148 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <torchcomms/backend.hpp>
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms {
+
+struct Rendezvous;
+
+namespace bootstrap {
+struct Launch;
+}
+
+namespace ctran {
+class Operands;
+struct Call;
+struct Issue;
+struct Session;
+struct Wish;
+struct Wishes;
+}  // namespace ctran
+
+// Our own transports, for CPU tensors: shared memory inside a host, TCP between hosts. Every
+// operation; every dtype where nothing is added, else those that ctran/arithmetic has.
+//
+// An operation that fails, by whatever the world does, ends the communicator on all ranks: all
+// later calls raise the same error, isAborted() is true, and other communicators go on.
+// finalize() lets works in flight end, on a thread of its own. A split needs no store.
+class TC_API TorchCommCtran : public TorchCommBackend {
+ public:
+  TorchCommCtran();
+  ~TorchCommCtran() override;
+
+  void init(at::Device device, const std::string& name, const CommOptions& options) override;
+  // The same where rank and size are known without a launcher, so that ranks may be threads.
+  void init(const bootstrap::Launch& launch, const std::string& name, const CommOptions& options);
+  void finalize() override;
+
+  int getRank() const override { return rank_; }
+  int getSize() const override { return size_; }
+  std::string_view getBackendName() const override { return "ctran"; }
+  std::string_view getBackendVersion() const override;
+  std::string_view getCommName() const override { return name_; }
+  const CommOptions& getOptions() const override { return options_; }
+  const at::Device& getDevice() const override { return device_; }
+  Capabilities capabilities() const override;
+  std::vector<int> getRanks() const override { return ranks_; }
+  bool isInitialized() const override { return size_ > 0; }
+  std::vector<InitPhase> initPhases() const override { return phases_; }
+  std::vector<std::string> links() const override;
+  std::vector<AlgorithmRange> algorithms() const override;
+
+  WorkPtr send(const at::Tensor& tensor, int dst, bool async_op,
+               const SendOptions& options) override;
+  WorkPtr recv(at::Tensor& tensor, int src, bool async_op, const RecvOptions& options) override;
+  WorkPtr batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
+                         const BatchP2POptions& options) override;
+  WorkPtr broadcast(at::Tensor& tensor, int root, bool async_op,
+                    const BroadcastOptions& options) override;
+  WorkPtr all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
+                     const AllReduceOptions& options) override;
+  WorkPtr reduce(at::Tensor& tensor, int root, const ReduceOp& op, bool async_op,
+                 const ReduceOptions& options) override;
+  WorkPtr all_gather(const Tensors& output, const at::Tensor& input, bool async_op,
+                     const AllGatherOptions& options) override;
+  WorkPtr all_gather_v(const Tensors& output, const at::Tensor& input, bool async_op,
+                       const AllGatherOptions& options) override;
+  WorkPtr all_gather_single(at::Tensor& output, const at::Tensor& input, bool async_op,
+                            const AllGatherSingleOptions& options) override;
+  WorkPtr reduce_scatter(at::Tensor& output, const Tensors& input, const ReduceOp& op,
+                         bool async_op, const ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_v(at::Tensor& output, const Tensors& input, const ReduceOp& op,
+                           bool async_op, const ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_single(at::Tensor& output, const at::Tensor& input, const ReduceOp& op,
+                                bool async_op, const ReduceScatterSingleOptions& options) override;
+  WorkPtr all_to_all_single(at::Tensor& output, const at::Tensor& input, bool async_op,
+                            const AllToAllSingleOptions& options) override;
+  WorkPtr all_to_all_v_single(at::Tensor& output, const at::Tensor& input,
+                              const Splits& output_split_sizes, const Splits& input_split_sizes,
+                              bool async_op, const AllToAllvSingleOptions& options) override;
+  WorkPtr all_to_all(const Tensors& output, const Tensors& input, bool async_op,
+                     const AllToAllOptions& options) override;
+  WorkPtr barrier(bool async_op, const BarrierOptions& options) override;
+  WorkPtr scatter(at::Tensor& output, const Tensors& input, int root, bool async_op,
+                  const ScatterOptions& options) override;
+  WorkPtr gather(const Tensors& output, const at::Tensor& input, int root, bool async_op,
+                 const GatherOptions& options) override;
+  WorkPtr gather_single(at::Tensor& output, const at::Tensor& input, int root, bool async_op,
+                        const GatherSingleOptions& options) override;
+
+  std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
+                                          const CommOptions& options) override;
+
+  // Of later operations.
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  void setHints(const Hints& hints) override;
+  // Runs the abort hooks, and ends this communicator here; the others see a peer that has left.
+  void abort() override;
+  bool isAborted() const override;
+
+ private:
+  // One operation of this communicator. Throws CommError(kFinalized).
+  ctran::Issue issue(OpName op, const OperationOptions& options) const;
+  // Runs `body`, which throws CommError without context for operands that cannot be.
+  template <class Body>
+  WorkPtr within(const ctran::Issue& issue, const Body& body);
+
+  // Runs or starts a collective whose operation, dtype, root and blocks are set.
+  WorkPtr run(const ctran::Issue& issue, const OperationOptions& options, bool async_op,
+              ctran::Call& call, const ctran::Operands& operands);
+  WorkPtr run_gather(const ctran::Issue& issue, const OperationOptions& options, bool async_op,
+                     int root, const at::Tensor& input, ctran::Operands& operands);
+  WorkPtr run_reduction(const ctran::Issue& issue, const OperationOptions& options, bool async_op,
+                        ctran::Call& call, const at::Tensor& like, int64_t count,
+                        const ReduceOp& op, ctran::Operands& operands);
+  WorkPtr post(const ctran::Issue& issue, bool async_op, const std::vector<P2POp>& ops, int tag);
+  // What a synchronous operation threw, to be thrown on; runs the abort hooks for a failure that
+  // ends the communicator.
+  CommError failed(const CommError& error, const ctran::Issue& issue);
+  void choose(ctran::Call& call, const Hints& hints) const;
+
+  // Takes the options over, before anything is connected.
+  void start(const std::string& name, const CommOptions& options);
+  void join(const Rendezvous& met);
+  // Takes the place in `session`, which is connected. `ranks`: see ranks_.
+  void enter(std::shared_ptr<ctran::Session> session, std::vector<int> ranks);
+
+  at::Device device_{at::kCPU};
+  CommOptions options_;
+  std::string name_;
+  int rank_ = -1, size_ = -1;
+  std::vector<int> ranks_;  // of the members, in the first parent
+  std::vector<InitPhase> phases_;
+  std::unique_ptr<ctran::Wishes> wishes_;    // of the options' hints
+  mutable std::mutex mutex_;                 // guards session_ where abort() and isAborted() look
+  std::shared_ptr<ctran::Session> session_;  // null before init() and after finalize()
+  std::atomic<bool> was_aborted_{false};     // of a session that is gone
+  std::atomic<bool> hooks_ran_{false};
+  uint64_t fork_generation_;
+};
+
+}  // namespace torch::comms

@@ -1,0 +1,60 @@
+#include "backends/ctran/ctran_work.hpp"
+
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "base/fork.hpp"
+#include "base/log.hpp"
+#include "core/bounded.hpp"
+
+namespace torch::comms::ctran {
+
+CtranWork::CtranWork(const Issue& issue, const Session& session, std::vector<c10::Storage> memory)
+    : issue_(issue),
+      context_{.op = std::string(opToString(issue.op)),
+               .comm = session.group->name(),
+               .rank = session.group->rank()},
+      fork_generation_(base::fork_generation()),
+      memory_(std::move(memory)),
+      ticket_(session.flight) {}
+
+void CtranWork::on_end(const CommError* error) noexcept {
+  const auto self = std::exchange(self_, nullptr);
+  auto status = WorkStatus::COMPLETED;
+  std::exception_ptr kept;
+  if (error != nullptr) {
+    status = error->code() == Errc::kTimeout ? WorkStatus::TIMEDOUT : WorkStatus::ERROR;
+    kept = std::make_exception_ptr(explained(*error, issue_));
+  }
+  memory_.clear();
+  ticket_.land();
+  try {
+    setStatus(status, kept);
+  } catch (const std::exception& e) {
+    base::log(base::LogLevel::kError, std::string("a hook of a finished work failed: ") + e.what());
+  }
+}
+
+void CtranWork::wait() {
+  if (fork_generation_ != base::fork_generation())
+    throw CommError(Errc::kForked, "this work was started before fork(); its parent waits for it",
+                    context_);
+  runWaitPreHooks();
+  constexpr std::chrono::milliseconds kTick{50};
+  try {
+    while (!isTerminal(status()) && !native_.wait_for(kTick)) check_interrupt();
+    // The engine is done, but another thread may be on its way to say so.
+    while (!waitForTerminal(kTick)) check_interrupt();
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  }
+  runWaitPostHooks();
+  rethrowIfFailed();
+}
+
+void CtranWork::poll() noexcept {
+  if (fork_generation_ == base::fork_generation()) native_.poll();
+}
+
+}  // namespace torch::comms::ctran

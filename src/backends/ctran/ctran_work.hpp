@@ -1,0 +1,55 @@
+#pragma once
+
+#include <vector>
+
+#include <torchcomms/work.hpp>
+
+#include "backends/ctran/session.hpp"
+
+namespace torch::comms::ctran {
+
+// An asynchronous operation. The engine completes it; it keeps itself and its memory alive until
+// then, and never the communicator.
+class CtranWork final : public TorchWork, private Listener {
+ public:
+  using Ptr = c10::intrusive_ptr<CtranWork>;
+
+  // Issues `begin(listener)`, which returns the engine's work. Throws what that throws.
+  template <class Begin>
+  static Ptr start(const Issue& issue, const Session& session, std::vector<c10::Storage> memory,
+                   const Begin& begin) {
+    auto work = c10::make_intrusive<CtranWork>(issue, session, std::move(memory));
+    work->setStatus(WorkStatus::INPROGRESS);
+    work->self_ = work;
+    try {
+      work->native_ = begin(static_cast<Listener*>(work.get()));
+    } catch (...) {
+      work->self_.reset();
+      throw;
+    }
+    return work;
+  }
+
+  // Use start().
+  CtranWork(const Issue& issue, const Session& session, std::vector<c10::Storage> memory);
+
+  void wait() override;
+  void waitBlocking() override { wait(); }
+  std::chrono::milliseconds getTimeout() const override { return issue_.limit; }
+
+ protected:
+  void poll() noexcept override;
+
+ private:
+  void on_end(const CommError* error) noexcept override;
+
+  const Issue issue_;
+  const Context context_;
+  const uint64_t fork_generation_;
+  Work native_;
+  Ptr self_;  // until the end
+  std::vector<c10::Storage> memory_;
+  Flight::Ticket ticket_;
+};
+
+}  // namespace torch::comms::ctran

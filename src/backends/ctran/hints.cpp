@@ -1,0 +1,137 @@
+#include "backends/ctran/hints.hpp"
+
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+#include <torchcomms/base/error.hpp>
+
+#include "backends/ctran/operations.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+using schedule::Operation;
+
+constexpr const char* kTransport = "ctran::transport";
+constexpr const char* kInterface = "ctran::interface";
+constexpr const char* kAlgorithm = "ctran::algorithm";
+constexpr const char* kChunkBytes = "ctran::chunk_bytes";
+
+std::optional<std::string_view> hint(const Hints& hints, const char* key) {
+  const auto found = hints.find(key);
+  if (found == hints.end() || found->second.empty() || found->second == "None") return std::nullopt;
+  return found->second;
+}
+
+[[noreturn]] void refuse(const char* key, std::string_view value, const std::string& allowed) {
+  throw CommError(Errc::kInvalidArgument, "hint " + std::string(key) + "='" + std::string(value) +
+                                              "' is not allowed: expected " + allowed);
+}
+
+// Public names and those of schedules mean the same.
+std::optional<Operation> operation_named(std::string_view text) {
+  for (const auto* algorithm : schedule::algorithms())
+    if (name(algorithm->operation) == text) return algorithm->operation;
+  for (int i = 0; i < kOpNameCount; ++i)
+    if (opToString(static_cast<OpName>(i)) == text) return operation_of(static_cast<OpName>(i));
+  return std::nullopt;
+}
+
+std::string operations() {
+  std::string text;
+  for (const auto* algorithm : schedule::algorithms()) {
+    const std::string word(name(algorithm->operation));
+    if (!text.ends_with(word)) text += (text.empty() ? "" : ", ") + word;
+  }
+  return text;
+}
+
+std::string algorithms(std::optional<Operation> operation) {
+  std::string text;
+  for (const auto* algorithm : schedule::algorithms()) {
+    const std::string word(algorithm->name);
+    if (operation && algorithm->operation != *operation) continue;
+    if ((", " + text + ",").find(", " + word + ",") == std::string::npos)
+      text += (text.empty() ? "" : ", ") + word;
+  }
+  return text;
+}
+
+// Wishes, the last one of an operation winning.
+void add(Wishes& wishes, const schedule::Algorithm* algorithm) {
+  std::erase_if(wishes.algorithms,
+                [&](const auto* other) { return other->operation == algorithm->operation; });
+  wishes.algorithms.push_back(algorithm);
+}
+
+void add_pair(Wishes& wishes, std::string_view pair, size_t colon) {
+  const auto operation = operation_named(pair.substr(0, colon));
+  if (!operation) refuse(kAlgorithm, pair, "<operation>:<algorithm>; operations: " + operations());
+  const auto* algorithm = schedule::find_algorithm(*operation, pair.substr(colon + 1));
+  if (algorithm == nullptr)
+    refuse(kAlgorithm, pair,
+           "an algorithm of " + std::string(name(*operation)) + ": " + algorithms(operation));
+  add(wishes, algorithm);
+}
+
+void add_plain(Wishes& wishes, std::string_view word, std::optional<Operation> only) {
+  bool found = false;
+  for (const auto* algorithm : schedule::algorithms())
+    if (algorithm->name == word && (!only || algorithm->operation == *only)) {
+      add(wishes, algorithm);
+      found = true;
+    }
+  if (!found)
+    refuse(kAlgorithm, word,
+           only ? "an algorithm of " + std::string(name(*only)) + ": " + algorithms(only)
+                : "an algorithm: " + algorithms(only));
+}
+
+Wishes read(const Hints& hints, const Wishes& fallback, std::optional<Operation> only) {
+  Wishes wishes = fallback;
+  if (auto rest = hint(hints, kAlgorithm)) {
+    while (true) {
+      const auto part = rest->substr(0, rest->find(','));
+      const auto colon = part.find(':');
+      if (colon == std::string_view::npos)
+        add_plain(wishes, part, only);
+      else
+        add_pair(wishes, part, colon);
+      if (part.size() == rest->size()) break;
+      rest->remove_prefix(part.size() + 1);
+    }
+  }
+  if (const auto text = hint(hints, kChunkBytes)) {
+    const auto* end = text->data() + text->size();
+    const auto [stop, code] = std::from_chars(text->data(), end, wishes.chunk_bytes);
+    if (code != std::errc{} || stop != end || wishes.chunk_bytes < 0)
+      refuse(kChunkBytes, *text, "a whole number of bytes, 0 for everything at once");
+  }
+  return wishes;
+}
+
+}  // namespace
+
+Links links_wished(const Hints& hints) {
+  const auto text = hint(hints, kTransport);
+  if (!text || *text == "auto") return Links::kAuto;
+  if (*text == "shm") return Links::kShm;
+  if (*text == "tcp") return Links::kTcp;
+  refuse(kTransport, *text, "auto, shm or tcp");
+}
+
+std::string interface_wished(const Hints& hints) {
+  return std::string(hint(hints, kInterface).value_or(""));
+}
+
+Wishes wishes_of(const Hints& hints, const Wishes& fallback) {
+  return read(hints, fallback, std::nullopt);
+}
+
+Wish wish_of(const Hints& hints, Operation operation, const Wishes& fallback) {
+  const Wishes wishes = hints.empty() ? fallback : read(hints, fallback, operation);
+  return wishes.of(operation);
+}
+
+}  // namespace torch::comms::ctran

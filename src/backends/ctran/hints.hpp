@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+
+#include <torchcomms/options.hpp>
+
+#include "backends/ctran/known.hpp"
+
+// The hints that begin with "ctran::". Throws CommError(kInvalidArgument), without context, naming
+// hint, value and what is allowed. The text "None" means unset.
+namespace torch::comms::ctran {
+
+// `ctran::transport`: auto, shm or tcp.
+Links links_wished(const Hints& hints);
+
+// `ctran::interface`: name or address for TCP; "" where unset.
+std::string interface_wished(const Hints& hints);
+
+// `ctran::algorithm`: "ring", or a comma list of "<operation>:<algorithm>"; `ctran::chunk_bytes`: a
+// number of bytes, 0 for everything at once. A plain name goes to all operations that have such an
+// algorithm. What is not named is taken from `fallback`.
+Wishes wishes_of(const Hints& hints, const Wishes& fallback = {});
+
+// The same for one call of `operation`, which must have a plain name's algorithm.
+Wish wish_of(const Hints& hints, schedule::Operation operation, const Wishes& fallback);
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,116 @@
+#include "backends/ctran/known.hpp"
+
+#include <algorithm>
+
+#include "backends/ctran/operations.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+using schedule::Blocks;
+using schedule::Operation;
+using schedule::Problem;
+
+constexpr int64_t kLargestShown = int64_t{1} << 30;  // bytes
+
+// An operation of `bytes` in all, in bytes, as rank 0 sees it.
+Problem problem_of(Operation operation, int size, int64_t bytes, const schedule::Options& options) {
+  const Blocks blocks = Blocks::equal(bytes / size, size);
+  switch (operation) {
+    case Operation::kGather:
+    case Operation::kScatter:
+    case Operation::kAllGather:
+    case Operation::kReduceScatter:
+      return block_problem(operation, 0, blocks, 0, options);
+    case Operation::kAllToAll:
+      return exchange_problem(0, blocks, blocks, options);
+    case Operation::kBarrier:
+      return vector_problem(operation, 0, size, 0, 0, options);
+    default:
+      return vector_problem(operation, 0, size, bytes, 0, options);
+  }
+}
+
+}  // namespace
+
+Wish Wishes::of(Operation operation) const noexcept {
+  Wish wish{.chunk_bytes = chunk_bytes};
+  for (const auto* algorithm : algorithms)
+    if (algorithm->operation == operation) wish.algorithm = algorithm->name;
+  return wish;
+}
+
+Facts facts_of(const Known& known, bool one_host, int size) noexcept {
+  Facts facts = known.machine;
+  facts.wire = size == 1                                ? Wire::kSelf
+               : one_host && known.links != Links::kTcp ? Wire::kShm
+                                                        : Wire::kTcp;
+  return facts;
+}
+
+Choice answer(const Known& known, const Question& question) {
+  const Element element{
+      .bytes = question.element_bytes,
+      .sum_bytes = question.rounds ? std::max<size_t>(4, 2 * question.element_bytes) : 0};
+  const auto selected =
+      select(question.problem, element, facts_of(known, question.one_host, question.problem.size),
+             known.tuning);
+  return {.algorithm = selected.algorithm, .chunk = selected.chunk};
+}
+
+Placement placement_of(const Group& group) {
+  Placement placement;
+  const auto& family = *group.family();
+  const auto together = [&](int a, int b) {
+    return family.same_host(group.family_rank(a), group.family_rank(b));
+  };
+  const int size = group.size();
+  int first = 1;
+  while (first < size && together(0, first)) ++first;
+  placement.one_host = first == size;
+  if (size % first != 0) return placement;
+  for (int rank = 0; rank < size; ++rank) {
+    const int leader = rank / first * first;
+    if (!together(leader, rank) || (leader > 0 && together(leader - 1, rank))) return placement;
+  }
+  placement.local_size = first;
+  return placement;
+}
+
+std::vector<TorchCommBackend::AlgorithmRange> algorithm_ranges(const Known& known,
+                                                               const Group& group,
+                                                               const Wishes& wishes) {
+  const Placement placement = placement_of(group);
+  const Facts facts = facts_of(known, placement.one_host, group.size());
+  std::vector<TorchCommBackend::AlgorithmRange> ranges;
+  for (int i = 0; i < kOpNameCount; ++i) {
+    const auto op = static_cast<OpName>(i);
+    const auto operation = operation_of(op);
+    if (!operation) continue;
+    const size_t first = ranges.size();
+    for (int64_t bytes = 0; bytes <= kLargestShown; bytes = std::max<int64_t>(1, bytes * 2)) {
+      const Problem problem =
+          problem_of(*operation, group.size(), bytes, {.local_size = placement.local_size});
+      const Wish wish = wishes.of(*operation);
+      if (const auto* wished = schedule::find_algorithm(*operation, wish.algorithm);
+          wished != nullptr && !wished->why_not(problem).empty()) {
+        ranges.push_back({op, bytes, std::string(wish.algorithm), 0,
+                          "wished, but it " + std::string(wished->why_not(problem))});
+        break;
+      }
+      const auto chosen = select(problem, {}, facts, known.tuning, wish);
+      if (ranges.size() > first && ranges.back().algorithm == chosen.algorithm->name &&
+          ranges.back().chunk_bytes == chosen.chunk)
+        continue;
+      ranges.push_back({.operation = op,
+                        .bytes_from = bytes,
+                        .algorithm = std::string(chosen.algorithm->name),
+                        .chunk_bytes = chosen.chunk,
+                        .why = std::string(text(chosen.why))});
+      if (*operation == Operation::kBarrier) break;
+    }
+  }
+  return ranges;
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <torchcomms/backend.hpp>
+
+#include "ctran/engine/family.hpp"
+#include "ctran/engine/group.hpp"
+#include "ctran/select/select.hpp"
+
+namespace torch::comms::ctran {
+
+// What all ranks of a family know alike, and choose algorithms by. Set while the family is made,
+// constant from its first operation on.
+struct Known {
+  Links links = Links::kAuto;
+  Facts machine;  // local_ranks and cores of the host where the cores are scarcest
+  Tuning tuning;  // rank 0's
+};
+
+// Which algorithms a communicator asks for.
+struct Wishes {
+  std::vector<const schedule::Algorithm*> algorithms;  // at most one an operation
+  int64_t chunk_bytes = -1;                            // -1: chosen
+
+  bool any() const noexcept { return !algorithms.empty() || chunk_bytes >= 0; }
+  Wish of(schedule::Operation operation) const noexcept;
+};
+
+// The facts of one group. `one_host`: its members share a host.
+Facts facts_of(const Known& known, bool one_host, int size) noexcept;
+
+// The engine's question, answered by the model, the tuning file and `known`.
+Choice answer(const Known& known, const Question& question);
+
+// Whether the members of a group share a host, and how many follow each other on each: 1 unless
+// they are placed host by host, equally many on each.
+struct Placement {
+  bool one_host = true;
+  int local_size = 1;
+};
+Placement placement_of(const Group& group);
+
+// What runs each operation at each size, for describe().
+std::vector<TorchCommBackend::AlgorithmRange> algorithm_ranges(const Known& known,
+                                                               const Group& group,
+                                                               const Wishes& wishes);
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,185 @@
+#include "backends/ctran/meeting.hpp"
+
+#include <sched.h>
+
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <torchcomms/base/error.hpp>
+
+#include "backends/ctran/hints.hpp"
+#include "base/log.hpp"
+#include "core/bounded.hpp"
+#include "core/store_adapter.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The cores that this process may run on: on one host, whoever names the same one shares it.
+using Cores = cpu_set_t;
+
+Cores own_cores() {
+  Cores cores;
+  CPU_ZERO(&cores);
+  if (::sched_getaffinity(0, sizeof cores, &cores) != 0) CPU_SET(0, &cores);
+  return cores;
+}
+
+// What rank 0 decides for all.
+struct Job {
+  transport::Secret secret;
+  bool tuning_is_read = true;
+  std::string tuning;  // the text of its file, or why that cannot be read
+};
+
+std::string own_job() {
+  const auto secret = transport::random_secret();
+  std::string text(secret.size(), '\0');
+  std::memcpy(text.data(), secret.data(), secret.size());
+  try {
+    return text + '+' + read_tuning_file();
+  } catch (const CommError& e) {
+    return text + '-' + e.why();
+  }
+}
+
+Job agree_on_job(StoreKeyValue& store, const Rendezvous& met) {
+  if (met.rank == 0) store.set("job", own_job());
+  const std::string text = store.get("job", met.deadline.left());
+  Job job;
+  const size_t secret_bytes = job.secret.size();
+  if (text.size() <= secret_bytes)
+    throw CommError(Errc::kMismatch, "what rank 0 wrote about the job is too short");
+  std::memcpy(job.secret.data(), text.data(), secret_bytes);
+  job.tuning_is_read = text[secret_bytes] == '+';
+  job.tuning = text.substr(secret_bytes + 1);
+  return job;
+}
+
+// All ranks give up: rank 0, which may serve the store, last.
+void leave_together(StoreKeyValue& store, const Rendezvous& met) {
+  try {
+    if (store.add("left", 1) == met.size) store.set("gone", "yes");
+    if (met.rank == 0) store.get("gone", met.deadline.left());
+  } catch (const CommError& e) {
+    base::log(base::LogLevel::kDebug, std::string("a rank left a start-up alone: ") + e.what());
+  }
+}
+
+Tuning tuning_of(const Job& job) {
+  if (!job.tuning_is_read) throw CommError(Errc::kSystem, "on rank 0: " + job.tuning);
+  return job.tuning.empty() ? Tuning() : parse_tuning(job.tuning, "rank 0's tuning file");
+}
+
+// Every rank's blob, by rank.
+std::vector<std::string> exchange(StoreKeyValue& store, const Rendezvous& met,
+                                  const std::string& mine) {
+  const auto key = [](int rank) { return "endpoint/" + std::to_string(rank); };
+  store.set(key(met.rank), mine);
+  std::vector<std::string> all;
+  all.reserve(static_cast<size_t>(met.size));
+  for (int rank = 0; rank < met.size; ++rank) try {
+      all.push_back(rank == met.rank ? mine : store.get(key(rank), met.deadline.left()));
+    } catch (const CommError& e) {
+      Context context = e.context();
+      context.peer = rank;
+      throw CommError(
+          e.code(),
+          "rank " + std::to_string(rank) + " has not said where it can be reached: " + e.why(),
+          context);
+    }
+  return all;
+}
+
+// The host where most ranks share a core.
+Facts scarcest(const Family& family, const std::vector<Cores>& cores) {
+  Facts facts;
+  std::set<int> counted;
+  for (int leader = 0; leader < family.size(); ++leader) {
+    if (counted.contains(leader)) continue;
+    Cores of_host = cores[static_cast<size_t>(leader)];
+    int ranks = 0;
+    for (int rank = leader; rank < family.size(); ++rank) {
+      if (rank != leader && !family.same_host(leader, rank)) continue;
+      counted.insert(rank);
+      CPU_OR(&of_host, &of_host, &cores[static_cast<size_t>(rank)]);
+      ++ranks;
+    }
+    const int count = CPU_COUNT(&of_host);
+    if (int64_t{ranks} * facts.cores > int64_t{facts.local_ranks} * count)
+      facts = {.local_ranks = ranks, .cores = count};
+  }
+  return facts;
+}
+
+// Blobs of the engine with each rank's cores before them.
+std::vector<std::string> take_cores(std::vector<std::string> blobs, std::vector<Cores>& cores) {
+  for (auto& blob : blobs) {
+    Cores one;
+    if (blob.size() < sizeof one)
+      throw CommError(Errc::kMismatch, "what a rank wrote about itself is too short");
+    std::memcpy(&one, blob.data(), sizeof one);
+    cores.push_back(one);
+    blob.erase(0, sizeof one);
+  }
+  return blobs;
+}
+
+class Phases {
+ public:
+  explicit Phases(std::vector<TorchCommBackend::InitPhase>& phases) : phases_(phases) {}
+  void done(const char* name) {
+    const auto now = Clock::now();
+    const std::chrono::duration<double, std::milli> took = now - begin_;
+    phases_.push_back({name, took.count()});
+    begin_ = now;
+  }
+
+ private:
+  std::vector<TorchCommBackend::InitPhase>& phases_;
+  Clock::time_point begin_ = Clock::now();
+};
+
+}  // namespace
+
+Connected connect(const Rendezvous& met, const CommOptions& options,
+                  std::vector<TorchCommBackend::InitPhase>& phases) {
+  Phases clock(phases);
+  auto known = std::make_shared<Known>();
+  known->links = links_wished(options.hints);
+  FamilyOptions family{.links = known->links,
+                       .interface = interface_wished(options.hints),
+                       .choose = [known](const Question& q) { return answer(*known, q); },
+                       .interrupt = check_interrupt};
+
+  StoreKeyValue store(met.store, met.deadline, {});
+  const Job job = agree_on_job(store, met);
+
+  std::vector<Cores> cores;
+  const auto tell_all = [&](std::string mine) {
+    const Cores own = own_cores();
+    mine.insert(0, reinterpret_cast<const char*>(&own), sizeof own);
+    auto blobs = take_cores(exchange(store, met, mine), cores);
+    try {
+      known->tuning = tuning_of(job);
+    } catch (const CommError&) {
+      leave_together(store, met);
+      throw;
+    }
+    clock.done("exchange");
+    return blobs;
+  };
+  Connected connected{Family::make(met.rank, met.size, job.secret, tell_all, std::move(family)),
+                      known};
+  known->machine = scarcest(*connected.family, cores);
+  clock.done("open links");
+  return connected;
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,95 @@
+#include <string>
+#include <utility>
+
+#include "backends/ctran/ctran_work.hpp"
+#include "backends/ctran/run.hpp"
+#include "core/bounded.hpp"
+
+// Messages between two ranks, each of one tensor.
+namespace torch::comms {
+
+using ctran::Call;
+using ctran::Operands;
+using schedule::Blocks;
+using Kind = schedule::Operation;
+
+namespace {
+
+// One message, and its memory.
+struct Message {
+  Message(const ctran::Issue& now, const P2POp& op, int size) {
+    const bool sends = op.type == P2POpType::SEND;
+    if (sends)
+      operands.read(op.tensor);
+    else
+      operands.write(op.tensor);
+    call = {.name = opToString(now.op),
+            .operation = sends ? Kind::kSend : Kind::kReceive,
+            .dtype = static_cast<uint8_t>(op.tensor.scalar_type()),
+            .element_bytes = static_cast<uint32_t>(op.tensor.element_size()),
+            .root = op.peer,
+            .blocks = Blocks::even(op.tensor.numel(), size),
+            .limit = now.limit};
+  }
+  Operands operands;
+  Call call;
+};
+
+}  // namespace
+
+WorkPtr TorchCommCtran::post(const ctran::Issue& now, bool async_op, const std::vector<P2POp>& ops,
+                             int tag) {
+  return within(now, [&] {
+    if (tag < 0)
+      throw CommError(Errc::kInvalidArgument,
+                      "tag is " + std::to_string(tag) + ", allowed is 0 to 2147483647");
+    c10::SmallVector<Message, 2> messages;
+    c10::SmallVector<Call, 2> calls;
+    for (const auto& op : ops) messages.emplace_back(now, op, size_);
+    for (auto& message : messages) {
+      message.call.input = message.operands.input();
+      message.call.output = message.operands.output();
+      calls.push_back(message.call);
+    }
+    const auto keep = [&] {
+      std::vector<c10::Storage> all;
+      for (const auto& message : messages)
+        for (auto& storage : message.operands.keep()) all.push_back(std::move(storage));
+      return all;
+    };
+    auto& group = *session_->group;
+    const std::span<const Call> batch{calls.data(), calls.size()};
+    if (async_op)
+      return WorkPtr(ctran::CtranWork::start(
+          now, *session_, keep(),
+          [&](ctran::Listener* listener) { return group.start(batch, listener); }));
+    try {
+      group.run(batch);
+    } catch (const Interrupted& e) {
+      session_->leave(keep());
+      e.rethrow_cause();
+    } catch (const CommError& e) {
+      throw failed(e, now);
+    }
+    return completedWork();
+  });
+}
+
+WorkPtr TorchCommCtran::send(const at::Tensor& tensor, int dst, bool async_op,
+                             const SendOptions& options) {
+  return post(issue(OpName::send, options), async_op, {{P2POpType::SEND, tensor, dst}},
+              options.tag);
+}
+
+WorkPtr TorchCommCtran::recv(at::Tensor& tensor, int src, bool async_op,
+                             const RecvOptions& options) {
+  return post(issue(OpName::recv, options), async_op, {{P2POpType::RECV, tensor, src}},
+              options.tag);
+}
+
+WorkPtr TorchCommCtran::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
+                                       const BatchP2POptions& options) {
+  return post(issue(OpName::batch_op_issue, options), async_op, ops, 0);
+}
+
+}  // namespace torch::comms

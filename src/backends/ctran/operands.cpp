@@ -1,0 +1,83 @@
+#include "backends/ctran/operands.hpp"
+
+#include <cstring>
+
+#include <ATen/EmptyTensor.h>
+
+#include "core/operands.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+bool overlap(ConstBytes a, ConstBytes b) {
+  return !a.empty() && !b.empty() && a.data() < b.data() + b.size() &&
+         b.data() < a.data() + a.size();
+}
+
+bool same(ConstBytes a, ConstBytes b) { return a.data() == b.data() && a.size() == b.size(); }
+
+}  // namespace
+
+Bytes writable_bytes_of(const at::Tensor& tensor) {
+  require_plain_memory(tensor);
+  if (tensor.numel() == 0) return {};
+  // Not data_ptr(): a tensor that requires a gradient, or is copied on write, is moved all the
+  // same.
+  auto* base = static_cast<std::byte*>(tensor.storage().mutable_data());
+  return {base + static_cast<size_t>(tensor.storage_offset()) * tensor.element_size(),
+          tensor.nbytes()};
+}
+
+ConstBytes bytes_of(const at::Tensor& tensor) {
+  require_plain_memory(tensor);
+  if (tensor.numel() == 0) return {};
+  const auto* base = static_cast<const std::byte*>(tensor.storage().data());
+  return {base + static_cast<size_t>(tensor.storage_offset()) * tensor.element_size(),
+          tensor.nbytes()};
+}
+
+void Operands::read(const at::Tensor& tensor) {
+  input_.push_back(bytes_of(tensor));
+  tensors_.push_back(&tensor);
+}
+
+void Operands::write(const at::Tensor& tensor) {
+  output_.push_back(writable_bytes_of(tensor));
+  tensors_.push_back(&tensor);
+}
+
+void Operands::separate(ConstBytes in, Bytes out) {
+  if (!in.empty() && same(in, out)) return;
+  for (const auto input : input_)
+    for (const auto output : output_)
+      if (overlap(input, output)) return copy_input();
+}
+
+void Operands::copy_input() {
+  size_t total = 0;
+  for (const auto input : input_) total += input.size();
+  at::Tensor copy(at::detail::empty_cpu({static_cast<int64_t>(total)}, at::kByte));
+  auto* to = static_cast<std::byte*>(copy.mutable_data_ptr());
+  const ConstBytes whole{to, total};
+  for (const auto input : input_) {
+    if (input.empty()) continue;
+    std::memcpy(to, input.data(), input.size());
+    to += input.size();
+  }
+  replace_input(std::move(copy), whole);
+}
+
+void Operands::replace_input(at::Tensor memory, ConstBytes bytes) {
+  input_.assign(1, bytes);
+  own_.push_back(std::move(memory));
+}
+
+std::vector<c10::Storage> Operands::keep() const {
+  std::vector<c10::Storage> kept;
+  kept.reserve(tensors_.size() + own_.size());
+  for (const auto* tensor : tensors_) kept.push_back(tensor->storage());
+  for (const auto& tensor : own_) kept.push_back(tensor.storage());
+  return kept;
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,153 @@
+#include <ATen/EmptyTensor.h>
+
+#include "backends/ctran/run.hpp"
+#include "core/operands.hpp"
+
+// The operations that combine numbers. ctran/arithmetic says how.
+namespace torch::comms {
+
+using ctran::Call;
+using ctran::Operands;
+using schedule::Blocks;
+using Kind = schedule::Operation;
+
+namespace {
+
+// The factor of PREMUL_SUM as one number.
+ctran::Factor number_of(const PreMulSumFactorT& factor, at::ScalarType dtype) {
+  if (const auto* number = std::get_if<double>(&factor)) return {.real = *number};
+  const PlainOperators plain;
+  const auto& tensor = std::get<at::Tensor>(factor);
+  if (c10::isIntegralType(dtype, /*includeBool=*/false))
+    return {.integer = static_cast<uint64_t>(tensor.to(at::kLong).item<int64_t>())};
+  const auto value = tensor.to(at::kComplexDouble).item<c10::complex<double>>();
+  return {.real = value.real(), .imaginary = value.imag()};
+}
+
+bool is_number(const PreMulSumFactorT& factor) {
+  const auto* tensor = std::get_if<at::Tensor>(&factor);
+  return tensor == nullptr || tensor->numel() == 1;
+}
+
+// The input multiplied by a factor for each element: in memory of its own, rounded to the dtype.
+void multiply(Operands& operands, const at::Tensor& factors, at::ScalarType dtype) {
+  const PlainOperators plain;
+  const auto converted = factors.to(dtype).resolve_conj().resolve_neg().contiguous();
+  const ctran::Reduction product(static_cast<ctran::Dtype>(dtype), ctran::ReduceOp::kProduct);
+  const size_t element = c10::elementSize(dtype);
+  at::Tensor scaled(at::detail::empty_cpu({converted.numel()}, dtype));
+  auto* into = static_cast<std::byte*>(scaled.mutable_data_ptr());
+  const auto* by = ctran::bytes_of(converted).data();
+  size_t done = 0;
+  for (const auto piece : operands.input()) {
+    product.combine(into + done, piece.data(), by + done, piece.size() / element);
+    done += piece.size();
+  }
+  operands.replace_input(std::move(scaled), {into, done});
+}
+
+}  // namespace
+
+WorkPtr TorchCommCtran::run_reduction(const ctran::Issue& now, const OperationOptions& options,
+                                      bool async_op, Call& call, const at::Tensor& like,
+                                      int64_t count, const ReduceOp& op, Operands& operands) {
+  const auto dtype = like.scalar_type();
+  call.dtype = static_cast<uint8_t>(dtype);
+  call.element_bytes = static_cast<uint32_t>(like.element_size());
+  call.op = static_cast<ctran::ReduceOp>(op.type());
+  const auto known = static_cast<ctran::Dtype>(dtype);
+  if (ctran::size_of(known) == 0 || !ctran::Reduction::is_defined(known, call.op))
+    throw CommError(Errc::kInvalidArgument, "reduction " + std::string(toString(op.type())) +
+                                                " is not defined for dtype " +
+                                                c10::toString(dtype));
+  if (const auto* factor = op.factor()) {
+    check_factor(*factor, dtype, count);
+    if (is_number(*factor)) {
+      call.factor = number_of(*factor, dtype);
+    } else {
+      multiply(operands, std::get<at::Tensor>(*factor), dtype);
+      call.op = ctran::ReduceOp::kSum;
+    }
+  }
+  return run(now, options, async_op, call, operands);
+}
+
+WorkPtr TorchCommCtran::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
+                                   const AllReduceOptions& options) {
+  const auto now = issue(OpName::all_reduce, options);
+  return within(now, [&] {
+    Operands operands;
+    operands.read(tensor);
+    operands.write(tensor);
+    Call call{
+        .name = {}, .operation = Kind::kAllReduce, .blocks = Blocks::even(tensor.numel(), size_)};
+    return run_reduction(now, options, async_op, call, tensor, tensor.numel(), op, operands);
+  });
+}
+
+WorkPtr TorchCommCtran::reduce(at::Tensor& tensor, int root, const ReduceOp& op, bool async_op,
+                               const ReduceOptions& options) {
+  const auto now = issue(OpName::reduce, options);
+  return within(now, [&] {
+    Operands operands;
+    operands.read(tensor);
+    if (rank_ == root) operands.write(tensor);
+    Call call{.name = {},
+              .operation = Kind::kReduce,
+              .root = root,
+              .blocks = Blocks::even(tensor.numel(), size_)};
+    return run_reduction(now, options, async_op, call, tensor, tensor.numel(), op, operands);
+  });
+}
+
+WorkPtr TorchCommCtran::reduce_scatter(at::Tensor& output, const Tensors& input, const ReduceOp& op,
+                                       bool async_op, const ReduceScatterOptions& options) {
+  const auto now = issue(OpName::reduce_scatter, options);
+  return within(now, [&] {
+    Operands operands;
+    operands.read_all(input);
+    operands.write(output);
+    operands.separate(operands.input()[static_cast<size_t>(rank_)], operands.output()[0]);
+    Call call{.name = {},
+              .operation = Kind::kReduceScatter,
+              .blocks = Blocks::equal(output.numel(), size_)};
+    return run_reduction(now, options, async_op, call, output, output.numel() * size_, op,
+                         operands);
+  });
+}
+
+WorkPtr TorchCommCtran::reduce_scatter_v(at::Tensor& output, const Tensors& input,
+                                         const ReduceOp& op, bool async_op,
+                                         const ReduceScatterOptions& options) {
+  const auto now = issue(OpName::reduce_scatter_v, options);
+  return within(now, [&] {
+    Operands operands;
+    operands.read_all(input);
+    operands.write(output);
+    operands.separate(operands.input()[static_cast<size_t>(rank_)], operands.output()[0]);
+    c10::SmallVector<int64_t, 17> offsets{0};
+    for (const auto& tensor : input) offsets.push_back(offsets.back() + tensor.numel());
+    Call call{.name = {},
+              .operation = Kind::kReduceScatter,
+              .blocks = Blocks::given({offsets.data(), offsets.size()})};
+    return run_reduction(now, options, async_op, call, output, offsets.back(), op, operands);
+  });
+}
+
+WorkPtr TorchCommCtran::reduce_scatter_single(at::Tensor& output, const at::Tensor& input,
+                                              const ReduceOp& op, bool async_op,
+                                              const ReduceScatterSingleOptions& options) {
+  const auto now = issue(OpName::reduce_scatter_single, options);
+  return within(now, [&] {
+    Operands operands;
+    operands.read(input);
+    operands.write(output);
+    operands.separate(ctran::part_of(operands.input()[0], rank_, size_), operands.output()[0]);
+    Call call{.name = {},
+              .operation = Kind::kReduceScatter,
+              .blocks = Blocks::equal(output.numel(), size_)};
+    return run_reduction(now, options, async_op, call, output, input.numel(), op, operands);
+  });
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,68 @@
+#include "backends/ctran/run.hpp"
+
+#include <string>
+#include <utility>
+
+#include "backends/ctran/ctran_work.hpp"
+#include "backends/ctran/hints.hpp"
+#include "core/bounded.hpp"
+
+namespace torch::comms {
+
+ctran::Issue TorchCommCtran::issue(OpName op, const OperationOptions& options) const {
+  if (!session_)
+    throw CommError(Errc::kFinalized, "the communicator is not initialized",
+                    {.op = std::string(opToString(op)), .comm = name_});
+  const bool own = options.timeout.count() > 0;
+  return {op, own ? options.timeout : options_.timeout, own};
+}
+
+CommError TorchCommCtran::failed(const CommError& error, const ctran::Issue& issue) {
+  const bool ended = session_->group->failure().has_value();
+  if (ended && !hooks_ran_.exchange(true)) runAbortHooks();
+  return ctran::explained(error, issue);
+}
+
+void TorchCommCtran::choose(ctran::Call& call, const Hints& hints) const {
+  if (hints.empty() && !wishes_->any()) return;
+  const auto wish = ctran::wish_of(hints, call.operation, *wishes_);
+  if (wish.algorithm.empty() && wish.chunk_bytes < 0) return;
+  const auto& placement = session_->placement;
+  const auto& known = *session_->connected.known;
+  const schedule::Problem problem{.operation = call.operation,
+                                  .rank = rank_,
+                                  .size = size_,
+                                  .root = call.root,
+                                  .blocks = call.blocks,
+                                  .arriving = call.arriving,
+                                  .options = {.local_size = placement.local_size}};
+  const auto chosen = select(problem, {.bytes = call.element_bytes},
+                             facts_of(known, placement.one_host, size_), known.tuning, wish);
+  call.algorithm = chosen.algorithm;
+  call.chunk = chosen.chunk;
+}
+
+WorkPtr TorchCommCtran::run(const ctran::Issue& issue, const OperationOptions& options,
+                            bool async_op, ctran::Call& call, const ctran::Operands& operands) {
+  call.name = opToString(issue.op);
+  call.input = operands.input();
+  call.output = operands.output();
+  call.limit = issue.limit;
+  choose(call, options.hints);
+  auto& group = *session_->group;
+  if (async_op)
+    return ctran::CtranWork::start(
+        issue, *session_, operands.keep(),
+        [&](ctran::Listener* listener) { return group.start(call, listener); });
+  try {
+    group.run(call);
+  } catch (const Interrupted& e) {
+    session_->leave(operands.keep());
+    e.rethrow_cause();
+  } catch (const CommError& e) {
+    throw failed(e, issue);
+  }
+  return completedWork();
+}
+
+}  // namespace torch::comms

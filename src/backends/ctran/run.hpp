@@ -1,0 +1,40 @@
+#pragma once
+
+#include <new>
+#include <string>
+
+#include <torchcomms/base/error.hpp>
+
+#include "backends/ctran/ctran_backend.hpp"
+#include "backends/ctran/operands.hpp"
+#include "backends/ctran/session.hpp"
+
+// The one way an operation goes, for the files that implement TorchCommCtran.
+namespace torch::comms {
+
+namespace ctran {
+
+// Runs `body`; a CommError without context gets what `context()` returns.
+template <class MakeContext, class Body>
+auto with_context(const MakeContext& context, const Body& body) {
+  try {
+    return body();
+  } catch (const CommError& e) {
+    if (!e.context().op.empty()) throw;
+    throw CommError(e.code(), e.why(), context());
+  } catch (const std::bad_alloc&) {
+    throw CommError(Errc::kResourceExhausted, "there is not enough memory", context());
+  }
+}
+
+}  // namespace ctran
+
+template <class Body>
+WorkPtr TorchCommCtran::within(const ctran::Issue& issue, const Body& body) {
+  const auto context = [&]() -> Context {
+    return {.op = std::string(opToString(issue.op)), .comm = name_, .rank = rank_};
+  };
+  return ctran::with_context(context, [&]() -> WorkPtr { return body(); });
+}
+
+}  // namespace torch::comms

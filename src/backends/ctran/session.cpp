@@ -1,0 +1,17 @@
+#include "backends/ctran/session.hpp"
+
+#include "core/rendezvous.hpp"
+
+namespace torch::comms::ctran {
+
+CommError explained(const CommError& error, const Issue& issue) {
+  if (error.code() != Errc::kTimeout) return error;
+  std::string why = error.why() + ". The limit is " + bootstrap::to_text(issue.limit) + ", ";
+  why += issue.limit_is_own
+             ? "timeout= of this call"
+             : "the communicator's timeout (raise it for this call with timeout=, for all with "
+               "timeout= of new_comm or TORCHCOMM_TIMEOUT_SECONDS)";
+  return {error.code(), why, error.context()};
+}
+
+}  // namespace torch::comms::ctran

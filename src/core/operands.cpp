@@ -1,0 +1,41 @@
+#include "core/operands.hpp"
+
+#include <string>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms {
+
+void require_plain_memory(const at::Tensor& tensor) {
+  const auto refuse = [](const char* why) { throw CommError(Errc::kInvalidArgument, why); };
+  if (tensor.is_conj() || tensor.is_neg())
+    refuse("a tensor is a lazy conjugate or negative; pass tensor.resolve_conj().resolve_neg()");
+  if (!tensor.has_storage()) refuse("a tensor has no memory of its own (a wrapper subclass)");
+  if (tensor.numel() > 0 && tensor.storage().data() == nullptr)
+    refuse("a tensor has no memory (a fake or meta tensor)");
+}
+
+void check_factor(const PreMulSumFactorT& factor, at::ScalarType dtype, int64_t count) {
+  const auto refuse = [&](const std::string& what) {
+    throw CommError(Errc::kInvalidArgument, "PREMUL_SUM: " + what + " cannot scale " +
+                                                std::to_string(count) + " elements of dtype " +
+                                                c10::toString(dtype));
+  };
+  const bool integers = c10::isIntegralType(dtype, /*includeBool=*/true);
+  if (std::holds_alternative<double>(factor)) {
+    if (integers) refuse("a number as factor (use a tensor of integers)");
+    return;
+  }
+  const auto& tensor = std::get<at::Tensor>(factor);
+  if (!tensor.defined()) refuse("an undefined factor");
+  const std::string what = std::string("a factor of dtype ") + c10::toString(tensor.scalar_type()) +
+                           " with " + std::to_string(tensor.numel()) + " elements on " +
+                           tensor.device().str();
+  const auto factor_dtype = tensor.scalar_type();
+  const bool converts = integers ? c10::isIntegralType(factor_dtype, /*includeBool=*/false)
+                                 : c10::isComplexType(dtype) || !c10::isComplexType(factor_dtype);
+  const bool fits = tensor.numel() == 1 || tensor.numel() == count;
+  if (!converts || !fits || !tensor.device().is_cpu()) refuse(what);
+}
+
+}  // namespace torch::comms

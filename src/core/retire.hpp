@@ -1,0 +1,20 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include <torchcomms/base/export.hpp>
+
+#include "core/flight.hpp"
+
+namespace torch::comms {
+
+// Runs `end`, which takes a communicator's threads and connections apart, without ever blocking the
+// caller: at once where `may_block` and nothing is in flight, else on a thread of its own when what
+// is in flight has ended. At the end of the process such threads get a second.
+TC_API void retire(std::shared_ptr<Flight> flight, std::function<void()> end, bool may_block);
+
+// Waits, a second at most, while many communicators are still ending. For callers that may block.
+TC_API void await_retired();
+
+}  // namespace torch::comms

@@ -1,0 +1,84 @@
+#include "ctran/select/fields.hpp"
+
+#include <charconv>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms::ctran {
+namespace {
+
+constexpr std::string_view kBlank = " \t\r";
+
+// What a text from outside may put into an error: no control characters, not too much.
+std::string quoted(std::string_view text) {
+  constexpr size_t kMost = 40;
+  std::string out = "'";
+  for (const char c : text.substr(0, kMost)) out += c >= ' ' && c <= '~' ? c : '?';
+  return out + (text.size() > kMost ? "...'" : "'");
+}
+
+template <class T>
+bool parse(std::string_view text, T& value) {
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return code == std::errc{} && end == text.data() + text.size();
+}
+
+}  // namespace
+
+void Fields::refuse(std::string_view field, std::string_view found,
+                    std::string_view allowed) const {
+  throw CommError(Errc::kInvalidArgument,
+                  source_ + ", line " + std::to_string(line_) + ", " + std::string(field) + ": " +
+                      (found.empty() ? std::string("nothing there") : quoted(found)) +
+                      "; allowed: " + std::string(allowed));
+}
+
+std::string_view Fields::word(std::string_view field, std::string_view allowed) {
+  const auto begin = rest_.find_first_not_of(kBlank);
+  if (begin == std::string_view::npos) refuse(field, {}, allowed);
+  rest_.remove_prefix(begin);
+  const auto found = rest_.substr(0, rest_.find_first_of(kBlank));
+  rest_.remove_prefix(found.size());
+  return found;
+}
+
+void Fields::literal(std::string_view expected) {
+  const auto found = word("word", expected);
+  if (found != expected) refuse("word", found, expected);
+}
+
+double Fields::number(std::string_view field, double most) {
+  const std::string allowed = "a number from 0 to " + std::to_string(static_cast<int64_t>(most));
+  const auto text = word(field, allowed);
+  double value = 0;
+  if (!parse(text, value) || !(value >= 0 && value <= most)) refuse(field, text, allowed);
+  return value;
+}
+
+int64_t Fields::integer(std::string_view field, int64_t most) {
+  const std::string allowed = "a whole number from 0 to " + std::to_string(most);
+  const auto text = word(field, allowed);
+  int64_t value = 0;
+  if (!parse(text, value) || value < 0 || value > most) refuse(field, text, allowed);
+  return value;
+}
+
+Fields::Span Fields::span(std::string_view field, int64_t least, int64_t most) {
+  const std::string allowed = "<first>..<last>, whole numbers from " + std::to_string(least) +
+                              " to " + std::to_string(most) + " that do not fall";
+  const auto text = word(field, allowed);
+  const auto dots = text.find("..");
+  Span span;
+  if (dots == std::string_view::npos || !parse(text.substr(0, dots), span.first) ||
+      !parse(text.substr(dots + 2), span.last) || span.first < least || span.last > most ||
+      span.first > span.last)
+    refuse(field, text, allowed);
+  return span;
+}
+
+void Fields::end() {
+  const auto begin = rest_.find_first_not_of(kBlank);
+  if (begin != std::string_view::npos) refuse("end of line", rest_.substr(begin), "nothing more");
+}
+
+}  // namespace torch::comms::ctran

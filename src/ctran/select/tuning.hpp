@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ctran/select/model.hpp"
+
+// What is known of a machine's speed, and its text: version 1 of a format of lines.
+//
+//   torchcomms tuning 1
+//   # the rest of a line is for people
+//   cache near_bytes 1048576 far 2
+//   wire shm apart step_ns 350 message_ns 150 byte_ps 45 reduce_ps 15
+//   use all_reduce wire shm ranks 2..4 bytes 0..32768 algorithm one_shot chunk_bytes 0
+//
+// Fields stand in this order. Wires that are not named keep the usual constants; of several `use`
+// lines that fit, the first counts. `bytes` are those of the operation's whole vector.
+namespace torch::comms::ctran {
+
+struct Override {
+  schedule::Operation operation = schedule::Operation::kBarrier;
+  Wire wire = Wire::kSelf;
+  int ranks_min = 1, ranks_max = 1;  // inclusive
+  int64_t bytes_min = 0, bytes_max = 0;
+  const schedule::Algorithm* algorithm = nullptr;
+  int64_t chunk_bytes = 0;  // 0: everything at once
+};
+
+struct Tuning {
+  Constants constants = kUsualConstants;
+  std::vector<Override> overrides;
+  std::string source = "built-in constants";  // for people
+};
+
+inline constexpr size_t kMaxTuningBytes = 128 * 1024;
+inline constexpr size_t kMaxOverrides = 1024;
+
+// Any text. Throws CommError: kTooLarge over a cap, kInvalidArgument naming `source`, the line, the
+// field, the text found and what is allowed.
+Tuning parse_tuning(std::string_view text, const std::string& source);
+
+// What parse_tuning() reads back to the same values.
+std::string to_text(const Tuning& tuning);
+
+// Where this machine's tuning lies: TORCHCOMM_CTRAN_TUNING_FILE, else
+// ~/.cache/torchcomms/tuning-<processor>.txt; empty without a home.
+std::string tuning_path();
+
+// The text of that file; empty where there is none. Throws CommError for one that cannot be read
+// (kSystem) or is too large (kTooLarge).
+std::string read_tuning_file();
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,206 @@
+#include "ctran/select/select.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms::ctran {
+namespace {
+
+using schedule::Blocks;
+using schedule::Operation;
+using schedule::Problem;
+
+constexpr Element kFloat{.bytes = 4};
+const Facts kOneHost{.wire = Wire::kShm, .local_ranks = 2, .cores = 2};
+
+Problem all_reduce(int size, int64_t bytes, int rank = 0, const schedule::Options& options = {}) {
+  return vector_problem(Operation::kAllReduce, rank, size, bytes / 4, 0, options);
+}
+
+std::string message_of(const std::function<void()>& call, Errc code) {
+  try {
+    call();
+  } catch (const CommError& e) {
+    EXPECT_EQ(e.code(), code) << e.what();
+    return e.why();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
+// Every operation of the table, at one rank of `size`.
+std::vector<Problem> problems(int rank, int size, int64_t count) {
+  std::vector<Problem> all;
+  for (const auto operation : {Operation::kBroadcast, Operation::kReduce, Operation::kAllReduce})
+    all.push_back(vector_problem(operation, rank, size, count, size - 1));
+  all.push_back(vector_problem(Operation::kBarrier, rank, size, 0));
+  const Blocks blocks = Blocks::equal(count, size);
+  for (const auto operation :
+       {Operation::kGather, Operation::kScatter, Operation::kAllGather, Operation::kReduceScatter})
+    all.push_back(block_problem(operation, rank, blocks, size - 1));
+  all.push_back(exchange_problem(rank, blocks, blocks));
+  return all;
+}
+
+TEST(Select, LittleDataGoesInOneHopAndMuchDataIsNotSentToEverybody) {
+  const Tuning tuning;
+  EXPECT_EQ(select(all_reduce(4, 64), kFloat, kOneHost, tuning).algorithm->name, "one_shot");
+  const auto large = select(all_reduce(4, 64 << 20), kFloat, kOneHost, tuning);
+  EXPECT_EQ(large.algorithm->name, "two_shot");
+  EXPECT_GT(large.chunk, 0) << "scratch of a quarter of the vector would not fit";
+  EXPECT_EQ(large.why, Selection::Why::kEstimated);
+}
+
+TEST(Select, LatencyDecidesBetweenHostsForLittleDataAndBandwidthForMuch) {
+  const Facts hosts{.wire = Wire::kTcp, .local_ranks = 1, .cores = 64};
+  const Tuning tuning;
+  const auto small = select(all_reduce(64, 8), kFloat, hosts, tuning);
+  const auto large = select(all_reduce(64, 256 << 20), kFloat, hosts, tuning);
+  Problem problem = all_reduce(64, 8);
+  EXPECT_LT(small.algorithm->cost(problem).steps, 13);
+  problem = all_reduce(64, 256 << 20);
+  EXPECT_LT(large.algorithm->cost(problem).sent, 2 * problem.count());
+}
+
+TEST(Select, ManyRanksAHostLeaveTheNetworkToOneBlockEach) {
+  const Facts hosts{.wire = Wire::kTcp, .local_ranks = 8, .cores = 64};
+  const auto choice =
+      select(all_reduce(64, 64 << 20, 0, {.local_size = 8}), kFloat, hosts, Tuning());
+  // Whatever it is called: a rank's share of the network is its block, there and back.
+  const auto seen = all_reduce(64, 64 << 20, 0, {.local_size = 8});
+  schedule::Step step;
+  int64_t far = 0;
+  for (int64_t t = 0; t < choice.algorithm->steps(seen); ++t) {
+    choice.algorithm->step(seen, t, step);
+    for (const auto& action : step.transfers())
+      if (action.verb == schedule::Verb::kSend && action.peer >= 8) far += action.from.count;
+  }
+  EXPECT_LE(far, 2 * seen.count() / 8);
+}
+
+TEST(Select, SumsThatTravelInAWiderDtypeAreCountedSo) {
+  const Facts hosts{.wire = Wire::kTcp, .local_ranks = 1, .cores = 64};
+  const auto& ring = *schedule::find_algorithm(Operation::kAllReduce, "ring");
+  const auto& two_shot = *schedule::find_algorithm(Operation::kAllReduce, "two_shot");
+  const auto takes = [&](const schedule::Algorithm& algorithm, const Element& element) {
+    return estimate_ns(algorithm, all_reduce(4, 64 << 20), element, hosts, kUsualConstants);
+  };
+  EXPECT_GT(takes(ring, {.bytes = 2, .sum_bytes = 4}), 1.5 * takes(ring, {.bytes = 2}));
+  EXPECT_EQ(takes(two_shot, {.bytes = 2, .sum_bytes = 4}), takes(two_shot, {.bytes = 2}));
+}
+
+TEST(Select, EveryRankChoosesAlike) {
+  for (const int size : {1, 2, 3, 5, 8, 13})
+    for (const int64_t count : {0, 1, 7, 1 << 10, 1 << 20}) {
+      const auto first = problems(0, size, count);
+      for (int rank = 1; rank < size; ++rank) {
+        const auto other = problems(rank, size, count);
+        for (size_t i = 0; i < first.size(); ++i) {
+          const auto a = select(first[i], kFloat, kOneHost, Tuning());
+          const auto b = select(other[i], kFloat, kOneHost, Tuning());
+          ASSERT_EQ(a.algorithm, b.algorithm) << name(first[i].operation) << " " << size;
+          ASSERT_EQ(a.chunk, b.chunk);
+        }
+      }
+    }
+}
+
+TEST(Select, CountsThatOnlyTheirOwnerKnowsDecideNothing) {
+  const int64_t some[] = {0, 5, 5, 9}, others[] = {0, 1 << 20, 2 << 20, 3 << 20};
+  const auto a = select(exchange_problem(0, Blocks::given(some), Blocks::given(others)), kFloat,
+                        kOneHost, Tuning());
+  const auto b = select(exchange_problem(1, Blocks::given(others), Blocks::given(others)), kFloat,
+                        kOneHost, Tuning());
+  EXPECT_EQ(a.algorithm, b.algorithm);
+  EXPECT_EQ(a.chunk, b.chunk);
+}
+
+TEST(Select, AWishIsFollowedAndOnlyItsChunkIsChosen) {
+  const auto ring = select(all_reduce(4, 8), kFloat, kOneHost, Tuning(), {.algorithm = "ring"});
+  EXPECT_EQ(ring.algorithm->name, "ring");
+  EXPECT_EQ(ring.why, Selection::Why::kWished);
+  const auto chain = select(all_reduce(4, 1 << 20), kFloat, kOneHost, Tuning(),
+                            {.algorithm = "chain", .chunk_bytes = 4096});
+  EXPECT_EQ(chain.chunk, 1024);
+  const auto tiny = select(all_reduce(4, 1 << 20), kFloat, kOneHost, Tuning(),
+                           {.algorithm = "chain", .chunk_bytes = 1});
+  EXPECT_EQ(tiny.chunk, 1) << "a chunk holds an element at least";
+}
+
+TEST(Select, AWishThatCannotBeIsNamedTogetherWithThoseThatCan) {
+  const auto unknown = message_of(
+      [] { select(all_reduce(4, 8), kFloat, kOneHost, Tuning(), {.algorithm = "star"}); },
+      Errc::kInvalidArgument);
+  EXPECT_NE(unknown.find("'star'"), std::string::npos) << unknown;
+  EXPECT_NE(unknown.find("two_shot"), std::string::npos) << unknown;
+
+  const auto problem =
+      block_problem(Operation::kReduceScatter, 0, Blocks::equal(4, 4), 0, {.rank_order = true});
+  const auto unable =
+      message_of([&] { select(problem, kFloat, kOneHost, Tuning(), {.algorithm = "ring"}); },
+                 Errc::kUnsupported);
+  EXPECT_EQ(unable, "algorithm ring: does not add in rank order; those that can: direct");
+}
+
+TEST(Select, TheFirstOverrideThatFitsAndCanDoItWins) {
+  const auto tuning = parse_tuning(
+      "torchcomms tuning 1\n"
+      "use all_reduce wire shm ranks 2..4 bytes 0..1000 algorithm ring chunk_bytes 0\n"
+      "use all_reduce wire shm ranks 4..4 bytes 0..2000 algorithm chain chunk_bytes 512\n"
+      "use all_reduce wire shm ranks 4..4 bytes 4000..4000 algorithm two_level chunk_bytes 0\n",
+      "test");
+  const auto chosen = [&](int size, int64_t bytes, const schedule::Options& options = {}) {
+    return select(all_reduce(size, bytes, 0, options), kFloat, kOneHost, tuning);
+  };
+  EXPECT_EQ(chosen(4, 1000).algorithm->name, "ring");
+  EXPECT_EQ(chosen(4, 1000).why, Selection::Why::kTuned);
+  EXPECT_EQ(chosen(4, 1004).algorithm->name, "chain");
+  EXPECT_EQ(chosen(4, 1004).chunk, 128);
+  EXPECT_EQ(chosen(5, 8).why, Selection::Why::kEstimated);
+  EXPECT_EQ(chosen(4, 4000, {.local_size = 3}).why, Selection::Why::kEstimated)
+      << "two_level needs hosts of one size";
+}
+
+TEST(Select, ScratchIsBoundedWhereThereIsAnotherWay) {
+  const Tuning tuning;
+  for (const int64_t bytes : {int64_t{1} << 20, int64_t{1} << 30, int64_t{1} << 34})
+    for (const int size : {2, 3, 16, 64}) {
+      Problem problem = all_reduce(size, bytes);
+      const auto choice = select(problem, kFloat, kOneHost, tuning);
+      problem.options.chunk = choice.chunk;
+      EXPECT_LE(choice.algorithm->cost(problem).scratch * 4, kMostScratchBytes)
+          << choice.algorithm->name << " " << size << " " << bytes;
+    }
+}
+
+TEST(Model, MoreBytesTakeLongerAndCrowdedCoresToo) {
+  const Facts crowded{.wire = Wire::kShm, .local_ranks = 4, .cores = 2};
+  for (const auto* algorithm : schedule::algorithms()) {
+    if (algorithm->operation != Operation::kAllReduce) continue;
+    const Problem small = all_reduce(4, 1 << 10), large = all_reduce(4, 1 << 20);
+    if (!algorithm->why_not(small).empty()) continue;
+    const double a = estimate_ns(*algorithm, small, kFloat, kOneHost, kUsualConstants);
+    const double b = estimate_ns(*algorithm, large, kFloat, kOneHost, kUsualConstants);
+    const double c = estimate_ns(*algorithm, large, kFloat, crowded, kUsualConstants);
+    EXPECT_LT(a, b) << algorithm->name;
+    EXPECT_LT(b, c) << algorithm->name;
+  }
+}
+
+TEST(Model, AChainInOnePieceWaitsForItsLength) {
+  const auto& chain = *schedule::find_algorithm(Operation::kBroadcast, "chain");
+  const auto takes = [&](int64_t chunk) {
+    return estimate_ns(chain,
+                       vector_problem(Operation::kBroadcast, 0, 8, 1 << 22, 0, {.chunk = chunk}),
+                       kFloat, {.wire = Wire::kTcp, .local_ranks = 1, .cores = 1}, kUsualConstants);
+  };
+  EXPECT_GT(takes(0), 3 * takes(1 << 18));
+}
+
+}  // namespace
+}  // namespace torch::comms::ctran

@@ -1,0 +1,181 @@
+#include "ctran/select/tuning.hpp"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include <torchcomms/base/error.hpp>
+
+#include "ctran/select/select.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+const std::string kHeader = "torchcomms tuning 1\n";
+const std::string kWhole =
+    kHeader +
+    "# a machine\n\n"
+    "cache near_bytes 2097152 far 1.5\r\n"
+    "wire shm apart step_ns 1e2 message_ns 7.25 byte_ps 3 reduce_ps 0\n"
+    "wire tcp crowded step_ns 1 message_ns 2 byte_ps 3 reduce_ps 4 # far\n"
+    "use broadcast wire shm ranks 2..1048576 bytes 0..4611686018427387904 "
+    "algorithm chain chunk_bytes 65536\n"
+    "use all_to_all wire shm ranks 2..2 bytes 5..5 algorithm bruck chunk_bytes 0";
+
+std::string error_of(const std::string& text, Errc code = Errc::kInvalidArgument) {
+  try {
+    parse_tuning(text, "here");
+  } catch (const CommError& e) {
+    EXPECT_EQ(e.code(), code) << e.what();
+    return e.why();
+  }
+  ADD_FAILURE() << "accepted: " << text;
+  return {};
+}
+
+TEST(Tuning, ReadsWhatIsWrittenAndKeepsTheRest) {
+  const Tuning tuning = parse_tuning(kWhole, "here");
+  EXPECT_EQ(tuning.source, "here");
+  EXPECT_EQ(tuning.constants.near_bytes, 2097152);
+  EXPECT_EQ(tuning.constants.far, 1.5);
+  const auto& shm = tuning.constants.apart[static_cast<size_t>(Wire::kShm)];
+  EXPECT_EQ(shm.step_ns, 100);
+  EXPECT_EQ(shm.message_ns, 7.25);
+  EXPECT_EQ(shm.reduce_ps, 0);
+  EXPECT_EQ(tuning.constants.crowded[static_cast<size_t>(Wire::kTcp)].reduce_ps, 4);
+  EXPECT_EQ(tuning.constants.crowded[static_cast<size_t>(Wire::kShm)].step_ns,
+            kUsualConstants.crowded[static_cast<size_t>(Wire::kShm)].step_ns);
+  ASSERT_EQ(tuning.overrides.size(), 2u);
+  EXPECT_EQ(tuning.overrides[0].algorithm->name, "chain");
+  EXPECT_EQ(tuning.overrides[0].ranks_max, 1 << 20);
+  EXPECT_EQ(tuning.overrides[0].bytes_max, int64_t{1} << 62);
+  EXPECT_EQ(tuning.overrides[0].chunk_bytes, 65536);
+}
+
+TEST(Tuning, WrittenTextReadsBackToTheSame) {
+  const std::string text = to_text(parse_tuning(kWhole, "here"));
+  EXPECT_EQ(to_text(parse_tuning(text, "there")), text);
+  EXPECT_EQ(to_text(parse_tuning(to_text(Tuning()), "x")), to_text(Tuning()));
+}
+
+TEST(Tuning, AnErrorNamesPlaceAndWhatIsAllowed) {
+  EXPECT_EQ(error_of(""), "here, line 0, version: nothing there; allowed: torchcomms tuning 1");
+  EXPECT_EQ(error_of("# only\n"),
+            "here, line 1, version: nothing there; allowed: torchcomms tuning 1");
+  EXPECT_EQ(error_of("torchcomms tuning 2\n"), "here, line 1, version: '2'; allowed: 1");
+  EXPECT_EQ(error_of(kHeader + "wire ib apart"),
+            "here, line 2, wire: 'ib'; allowed: self, shm, tcp");
+  EXPECT_EQ(error_of(kHeader + "cache near_bytes 1 far 2000"),
+            "here, line 2, far: '2000'; allowed: a number from 0 to 1000");
+  EXPECT_EQ(error_of(kHeader + "use all_reduce wire shm ranks 2..1"),
+            "here, line 2, ranks: '2..1'; allowed: <first>..<last>, whole numbers from 1 to "
+            "1048576 that do not fall");
+  EXPECT_EQ(
+      error_of(kHeader + "use reduce_scatter wire shm ranks 1..1 bytes 0..0 algorithm two_shot"),
+      "here, line 2, algorithm: 'two_shot'; allowed: direct, halving, ring");
+  EXPECT_NE(error_of(kHeader + "use all_gather_single ranks").find("allowed: all_reduce, "),
+            std::string::npos);
+  EXPECT_EQ(error_of(kHeader + "cache near_bytes 1 far 2 more"),
+            "here, line 2, end of line: 'more'; allowed: nothing more");
+}
+
+TEST(Tuning, NoTextThatIsAlmostRightIsTaken) {
+  const std::string wire = "wire shm apart step_ns ";
+  for (const std::string& line :
+       {std::string("cache near_bytes 1 far 2\ncache near_bytes 1 far 2"), wire + "-1",
+        wire + "nan", wire + "inf", wire + "1e10", wire + "0x10", wire + "1", std::string("hello"),
+        std::string("use all_reduce wire shm ranks 0..1"),
+        std::string("use all_reduce wire shm ranks 1"),
+        std::string("use all_reduce wire shm ranks 1..99999999999999999999"),
+        std::string("use all_reduce wire shm ranks 1..2 bytes -1..2")})
+    error_of(kHeader + line);
+}
+
+TEST(Tuning, SizesAreBounded) {
+  error_of(kHeader + std::string(kMaxTuningBytes, '#'), Errc::kTooLarge);
+  std::string many = kHeader;
+  for (size_t i = 0; i <= kMaxOverrides; ++i)
+    many += "use reduce wire shm ranks 1..1 bytes 0..0 algorithm ring chunk_bytes 0\n";
+  EXPECT_NE(error_of(many, Errc::kTooLarge).find("1024 lines"), std::string::npos);
+}
+
+TEST(Tuning, AnyMutationIsReadOrRefusedInWords) {
+  std::mt19937 random(7);
+  const auto below = [&](size_t n) {
+    return std::uniform_int_distribution<size_t>(0, n - 1)(random);
+  };
+  int read = 0, refused = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    std::string text = kWhole;
+    for (size_t n = below(4) + 1; n > 0; --n) {
+      if (text.empty()) break;
+      const size_t at = below(text.size());
+      switch (below(4)) {
+        case 0:
+          text[at] = static_cast<char>(below(256));
+          break;
+        case 1:
+          text.erase(at, below(20) + 1);
+          break;
+        case 2:
+          text.insert(at, text.substr(below(text.size()), below(30)));
+          break;
+        default:
+          text.resize(at + 1);
+      }
+    }
+    try {
+      const Tuning tuning = parse_tuning(text, "mutated");
+      EXPECT_EQ(to_text(parse_tuning(to_text(tuning), "again")), to_text(tuning));
+      ++read;
+    } catch (const CommError& e) {
+      EXPECT_TRUE(e.why().starts_with("mutated")) << e.why();
+      for (const char c : e.why()) EXPECT_TRUE(c >= ' ' && c <= '~') << e.why();
+      ++refused;
+    }
+  }
+  EXPECT_GT(read, 100);
+  EXPECT_GT(refused, 100);
+}
+
+// A file named by the variable, for as long as this lives.
+class Named {
+ public:
+  explicit Named(const std::string& path) {
+    ::setenv("TORCHCOMM_CTRAN_TUNING_FILE", path.c_str(), 1);
+  }
+  ~Named() { ::unsetenv("TORCHCOMM_CTRAN_TUNING_FILE"); }
+};
+
+TEST(TuningFile, IsTheOneThatTheVariableNames) {
+  const auto path =
+      std::filesystem::temp_directory_path() / ("tuning-test-" + std::to_string(::getpid()));
+  const Named named(path);
+  EXPECT_EQ(tuning_path(), path);
+  EXPECT_EQ(read_tuning_file(), "") << "it need not be there yet";
+  std::ofstream(path) << kWhole;
+  EXPECT_EQ(read_tuning_file(), kWhole);
+  std::ofstream(path) << std::string(kMaxTuningBytes + 1, 'x');
+  EXPECT_THROW(read_tuning_file(), CommError);
+  std::filesystem::remove(path);
+}
+
+TEST(TuningFile, ADirectoryIsNoFile) {
+  const Named named(std::filesystem::temp_directory_path());
+  EXPECT_THROW(read_tuning_file(), CommError);
+}
+
+TEST(TuningFile, TheUsualPathNamesTheProcessor) {
+  const std::string path = tuning_path();
+  if (std::getenv("HOME") == nullptr) GTEST_SKIP() << "no HOME";
+  EXPECT_NE(path.find("/.cache/torchcomms/tuning-"), std::string::npos) << path;
+  EXPECT_TRUE(path.ends_with(".txt"));
+}
+
+}  // namespace
+}  // namespace torch::comms::ctran

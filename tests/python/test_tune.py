@@ -1,0 +1,119 @@
+"""`torchcomms tune`: what won becomes the file, and the file decides."""
+
+from __future__ import annotations
+
+import pytest
+import torchcomms
+from torchcomms import algorithms
+from torchcomms.bench import BenchError
+from torchcomms.bench.tune import Effort, Timing, constants, merged, overrides
+from torchcomms.cli.app import app
+from typer.testing import CliRunner
+
+EFFORT = Effort(["all_reduce"], ranks=4, sizes=[8, 1024, 65536])
+
+
+def timings(took_us, effort=EFFORT) -> list[Timing]:
+    """What `took_us(cost)` says, for every algorithm at every size."""
+    return [
+        Timing("all_reduce", size, cost, took_us(cost))
+        for size in effort.sizes
+        for cost in effort.cost("all_reduce", size)
+        if not cost["why_not"]
+    ]
+
+
+def by_name(winners):
+    """Times in which winners[size] is the fastest."""
+    made = []
+    for timing in timings(lambda cost: 10.0):
+        took = 1.0 if timing.cost["name"] == winners[timing.size] else 10.0
+        made.append(Timing(timing.operation, timing.size, timing.cost, took))
+    return made
+
+
+def test_ranges_of_sizes_follow_the_winners():
+    lines = overrides(EFFORT, by_name({8: "ring", 1024: "ring", 65536: "halving"}))
+    assert lines == [
+        "use all_reduce wire shm ranks 4..4 bytes 0..65535 algorithm ring chunk_bytes 0",
+        f"use all_reduce wire shm ranks 4..4 bytes 65536..{1 << 62} algorithm halving "
+        "chunk_bytes 0",
+    ]
+
+
+def test_the_fitted_constants_are_those_that_the_times_were_made_of():
+    made = timings(
+        lambda c: (
+            (
+                300 * c["steps"]
+                + 2 * 100 * c["messages"]
+                + 2 * 0.05 * max(c["sent_bytes"], c["received_bytes"])
+                + 2 * 0.01 * c["reduced_bytes"]
+            )
+            / 1000
+        )
+    )
+    words = constants(EFFORT, made, cores=2).split()
+    assert words[:3] == ["wire", "shm", "crowded"]
+    fitted = [float(word) for word in words[4::2]]
+    assert fitted == pytest.approx([300, 100, 50, 10], rel=1e-3)
+
+
+def test_a_constant_is_never_negative_and_little_data_gives_none():
+    made = timings(lambda c: 1.0 / c["steps"])
+    assert min(float(word) for word in constants(EFFORT, made, 4).split()[4::2]) >= 0
+    assert constants(EFFORT, made[:3], 4) is None
+
+
+def test_other_lines_of_the_file_stay():
+    old = (
+        "torchcomms tuning 1\n"
+        "use all_reduce wire shm ranks 4..4 bytes 0..9 algorithm chain chunk_bytes 0\n"
+        "use all_reduce wire shm ranks 2..2 bytes 0..9 algorithm chain chunk_bytes 0\n"
+        "use all_reduce wire tcp ranks 4..4 bytes 0..9 algorithm chain chunk_bytes 0\n"
+        "wire tcp apart step_ns 1 message_ns 2 byte_ps 3 reduce_ps 4\n"
+    )
+    new = "use all_reduce wire shm ranks 4..4 bytes 0..9 algorithm ring chunk_bytes 0"
+    line = "wire shm apart step_ns 5 message_ns 6 byte_ps 7 reduce_ps 8"
+    text = merged(old, EFFORT, line, [new])
+    assert text.count("chain") == 2
+    assert new in text
+    assert line in text
+    assert "wire tcp apart step_ns 1 message_ns 2 byte_ps 3 reduce_ps 4" in text
+    assert merged(text, EFFORT, line, [new]) == text
+
+
+def test_a_file_that_is_none_is_refused_before_measuring(tmp_path):
+    path = tmp_path / "tuning.txt"
+    path.write_text("nonsense\n")
+    done = CliRunner().invoke(app, ["tune", "--output", str(path)])
+    assert done.exit_code == 2
+    assert "line 1, word: 'nonsense'; allowed: torchcomms" in done.stderr
+    assert path.read_text() == "nonsense\n"
+
+
+@pytest.mark.parametrize(
+    ("effort", "says"),
+    [
+        (Effort(["barrier"], 2, [8]), "unknown operation 'barrier'; allowed: all_reduce"),
+        (Effort(["reduce"], 1, [8]), "ranks: 1 is not at least 2"),
+        (Effort(["reduce"], 2, [8], wire="ib"), "unknown wire 'ib'; allowed: shm, tcp"),
+    ],
+)
+def test_a_wrong_effort_is_refused(effort, says):
+    with pytest.raises(BenchError, match=says):
+        effort.check()
+
+
+@pytest.mark.skipif(not torchcomms.is_backend_built("ctran"), reason="needs backend ctran")
+def test_the_command_writes_a_file_that_decides(tmp_path, monkeypatch):
+    path = tmp_path / "below" / "tuning.txt"
+    monkeypatch.setenv("TORCHCOMM_CTRAN_TUNING_FILE", str(path))
+    done = CliRunner().invoke(
+        app, ["tune", "broadcast", "--bytes", "8,4K", "--seconds", "0.01", "--output", str(path)]
+    )
+    assert done.exit_code == 0, done.output
+    assert algorithms.tuning_path() == str(path)
+    taken = algorithms.chosen("broadcast", 2, 4096)
+    assert taken["why"] == "tuning file"
+    assert f"algorithm {taken['algorithm']} " in path.read_text()

@@ -1,0 +1,236 @@
+"""What only backend `ctran` has: a choice of links and algorithms, and ends that all ranks see."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import torch
+import torchcomms
+from torchcomms import ReduceOp, algorithms
+
+from tests.harness.cases import Failures, assert_alive, check_context, refused
+
+ctran = pytest.mark.worlds(backends=("ctran",))
+several = pytest.mark.worlds(backends=("ctran",), sizes=(2, 3))
+SOON_S = 10.0
+
+
+def summed(comm, numel=1000, **options):
+    """Whether an all_reduce of known numbers gives their sum."""
+    rank, size = comm.get_rank(), comm.get_size()
+    tensor = torch.arange(numel, dtype=torch.int64) + rank
+    comm.all_reduce(tensor, ReduceOp.SUM, False, **options)
+    return bool((tensor == torch.arange(numel) * size + size * (size - 1) // 2).all())
+
+
+def described(context):
+    failures, about = Failures(), context.comm.describe()
+    with failures.case("links"):
+        link = dict(context.row.hints).get("ctran::transport", "shm")
+        assert about["links"] == ["self" if r == context.rank else link
+                                  for r in range(context.size)]  # fmt: skip
+    with failures.case("algorithms"):
+        ranges = about["algorithms"]["all_reduce"]
+        assert ranges[0]["bytes_from"] == 0
+        assert [r["bytes_from"] for r in ranges] == sorted({r["bytes_from"] for r in ranges})
+        names = {row["name"] for row in algorithms.catalogue("all_reduce")}
+        assert {r["algorithm"] for r in ranges} <= names
+        assert set(about["algorithms"]) > {"barrier", "all_to_all_v_single", "gather_single"}
+        assert "send" not in about["algorithms"]
+    with failures.case("phases"):
+        phases = [phase["name"] for phase in about["init"]["phases"]]
+        assert phases[-3:] == ["exchange", "open links", "connect"]
+    return failures.texts
+
+
+@ctran
+def test_describe_names_links_and_algorithms(world):
+    check_context(world, described)
+
+
+def every_algorithm(context):
+    """Each algorithm gives the result, asked for by the communicator or by the call."""
+    failures = Failures()
+    for row in algorithms.catalogue("all_reduce"):
+        name = row["name"]
+        for numel in (0, 1, 1000):
+            with failures.case(name, numel, "call"):
+                assert summed(context.comm, numel, hints={"ctran::algorithm": name})
+        with failures.case(name, "chunk"):
+            hints = {"ctran::algorithm": f"all_reduce:{name}", "ctran::chunk_bytes": "64"}
+            assert summed(context.comm, hints=hints)
+    return failures.texts
+
+
+@ctran
+def test_every_algorithm_can_be_asked_for(world):
+    check_context(world, every_algorithm)
+
+
+def chunked_reductions(context):
+    """Chunks follow each other through the same scratch memory."""
+    failures = Failures()
+    rank, size = context.rank, context.size
+    inputs = [torch.arange(40_000) * (r + 1) % 1000 for r in range(size)]
+    want = torch.stack(inputs).sum(0)
+    for name in [row["name"] for row in algorithms.catalogue("reduce")]:
+        hints = {"ctran::algorithm": name, "ctran::chunk_bytes": "16384"}
+        for turn in range(10):
+            root, tensor = turn % size, inputs[rank].clone()
+            context.comm.reduce(tensor, root, ReduceOp.SUM, False, hints=hints)
+            if rank == root:
+                with failures.case(name, turn):
+                    assert torch.equal(tensor, want)
+    return failures.texts
+
+
+@ctran
+def test_chunks_do_not_overtake_each_other(world):
+    check_context(world, chunked_reductions)
+
+
+def hints_of_communicator(context):
+    failures = Failures()
+    comm = context.new_comm(hints={**dict(context.row.hints), "ctran::algorithm":
+                                   "all_reduce:ring,broadcast:chain"})  # fmt: skip
+    shown = comm.describe()["algorithms"]
+    with failures.case("those named"):
+        assert {r["algorithm"] for r in shown["all_reduce"]} == {"ring"}
+        assert {r["why"] for r in shown["all_reduce"]} == {"wished"}
+        assert {r["algorithm"] for r in shown["broadcast"]} == {"chain"}
+        assert summed(comm)
+    with failures.case("not the others"):
+        assert {r["why"] for r in shown["reduce"]} & {"wished"} == set()
+    with failures.case("set_hints"):
+        comm.set_hints({"ctran::algorithm": "all_reduce:tree", "ctran::chunk_bytes": "128"})
+        shown = comm.describe()["algorithms"]["all_reduce"]
+        assert {r["algorithm"] for r in shown} == {"tree"}
+        assert {r["chunk_bytes"] for r in shown} == {128}
+        assert summed(comm)
+    comm.finalize()
+    return failures.texts
+
+
+@several
+def test_hints_of_the_communicator_and_set_hints_choose(world):
+    check_context(world, hints_of_communicator)
+
+
+def wrong_hints(context):
+    """Refused before anything is sent, naming hint, value and what is allowed."""
+    failures, comm = Failures(), context.comm
+    for key, value, allowed in (
+        ("ctran::algorithm", "star", "one_shot, two_shot"),
+        ("ctran::algorithm", "all_redduce:ring", "operations: all_reduce"),
+        ("ctran::algorithm", "broadcast:ring", "direct, tree"),
+        ("ctran::algorithm", "ring,", "''"),
+        ("ctran::chunk_bytes", "-1", "whole number of bytes"),
+        ("ctran::chunk_bytes", "64K", "whole number of bytes"),
+    ):
+        with failures.case(key, value, "call"), refused(ValueError, "all_reduce", key, allowed):
+            summed(comm, hints={key: value})
+        with failures.case(key, value, "set_hints"), refused(ValueError, key):
+            comm.set_hints({key: value})
+    assert_alive(comm)
+    if context.rank == 0:  # alone: it must not wait for anybody
+        for key, value in (("ctran::transport", "pigeon"), ("ctran::chunk_bytes", "x")):
+            with failures.case(key, value, "new_comm"), refused(ValueError, "new_comm", key, value):
+                context.new_comm(hints={key: value})
+            context._made -= 1
+    return failures.texts
+
+
+@ctran
+def test_a_wrong_hint_is_refused_naming_it(world):
+    check_context(world, wrong_hints)
+
+
+def about_another(context):
+    tensor = torch.ones(4)
+    hints = {"ctran::algorithm": "reduce:ring"}
+    context.comm.all_reduce(tensor, ReduceOp.SUM, False, hints=hints)
+    return tensor.tolist()
+
+
+@several
+def test_a_hint_about_another_operation_changes_nothing(world):
+    assert world.run_context(about_another) == [[float(world.size)] * 4] * world.size
+
+
+def aborted_by_another_thread(context):
+    """A waiting call ends within a moment, and every later one raises the same type."""
+    failures, comm, fired = Failures(), context.new_comm(), []
+    comm.barrier(False)
+    comm.register_abort_hook(lambda: fired.append(1))
+    if context.rank == 0:
+        work = comm.recv(torch.zeros(1), 1, True)
+        thread = threading.Thread(target=comm.abort)
+        began = time.monotonic()
+        thread.start()
+        with failures.case("work"), refused(torchcomms.Aborted, "recv"):
+            work.wait()
+        thread.join()
+        assert time.monotonic() - began < SOON_S
+        with failures.case("state"):
+            assert comm.is_aborted() is True
+            assert fired == [1]
+        with failures.case("later"), refused(torchcomms.Aborted):
+            comm.barrier(False)
+    else:  # the others hear of it
+        with failures.case("others"), refused(torchcomms.PeerFailed, "rank 0"):
+            comm.recv(torch.zeros(1), 0, False, timeout=30.0)
+    assert_alive(context.comm)
+    comm.finalize()
+    assert comm.is_aborted() is True
+    return failures.texts
+
+
+@several
+def test_abort_ends_what_waits_here_and_there_and_nothing_else(world):
+    check_context(world, aborted_by_another_thread)
+
+
+def mismatched(context):
+    """Every rank raises, naming what was called; nobody hangs."""
+    failures, comm = Failures(), context.new_comm()
+    comm.barrier(False)
+    began = time.monotonic()
+    with failures.case("count"), refused(torchcomms.Mismatch, "all_reduce"):
+        comm.all_reduce(torch.ones(3 if context.rank else 4), ReduceOp.SUM, False, timeout=30.0)
+    assert time.monotonic() - began < SOON_S
+    context.meet(f"mismatched/{comm.get_name()}")
+    comm.finalize()
+    return failures.texts
+
+
+@several
+def test_ranks_that_disagree_are_told_at_once(world):
+    check_context(world, mismatched)
+
+
+def concurrent(context):
+    """Two communicators used by two threads, in opposite orders on different ranks."""
+    one, two = context.new_comm(), context.new_comm()
+    results = {}
+
+    def work(name, comm):
+        results[name] = all(summed(comm, 5000) for _ in range(50))
+
+    pairs = [("one", one), ("two", two)]
+    if context.rank % 2:
+        pairs.reverse()
+    threads = [threading.Thread(target=work, args=pair) for pair in pairs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    one.finalize()
+    two.finalize()
+    return results
+
+
+@several
+def test_two_threads_may_use_two_communicators(world):
+    assert world.run_context(concurrent) == [{"one": True, "two": True}] * world.size
