@@ -1,8 +1,6 @@
 // How fast reductions are beside memcpy, by dtype, operation, instruction set and size:
 //
-//   g++ -std=c++20 -O2 -Isrc -Iinclude benchmarks/cpp/arithmetic.cpp src/ctran/arithmetic/*.cpp
-//   src/base/error.cpp
-//   ./a.out [rounds [dtype]]
+//   build/dev/bench_arithmetic [rounds [dtype]]
 //
 // GB/s are bytes read and written by the call, the fastest of the rounds, which visit all cases in
 // turn.

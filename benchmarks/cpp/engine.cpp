@@ -1,6 +1,6 @@
 // All_reduce of float32 between processes of this host, through the engine: time of a call by size.
 //
-//   build/dev/bench_ctran_engine [ranks [shm|tcp [algorithm [chunk KiB]]]]
+//   build/dev/bench_engine [ranks [shm|tcp [algorithm [chunk KiB]]]]
 //
 // Every rank is a process; each call is timed on rank 0, all values are checked after each size.
 // One line a size: the fastest call, p50 and p99, in us. On a loaded machine p50 is the load's.

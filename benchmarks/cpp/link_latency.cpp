@@ -1,8 +1,6 @@
 // Ping-pong latency and one-way bandwidth of the host links, between two processes of this host.
-// Every message is checked. Built by hand:
-//   g++ -std=c++20 -O2 -Isrc -Iinclude -o link_latency benchmarks/cpp/link_latency.cpp
-//       src/transport/{,*/}*.cpp src/base/{error,fork,log,env}.cpp -pthread
-//   ./link_latency [shm|tcp]
+// Every message is checked.
+//   build/dev/bench_link_latency [shm|tcp]
 
 #include <sys/socket.h>
 #include <sys/wait.h>

@@ -1,0 +1,337 @@
+// The engine beside an MPI library: both in the same processes, in turns, values checked.
+//
+//     mpirun -n 4 --oversubscribe build/dev/bench_versus_mpi [--op all_reduce] [--most 16777216]
+//         [--seconds 0.3] [--links auto|shm|tcp] [--json FILE]
+//
+// A call's time is that of the slowest rank. One line a point: medians, 99th percentiles, and how
+// many times as long MPI takes (above 1: the engine is faster).
+
+#define OMPI_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ctran/engine/group.hpp"
+
+namespace {
+
+using namespace torch::comms;
+using namespace torch::comms::ctran;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kRounds = 20;
+
+struct Settings {
+  std::string op;  // empty: all
+  size_t most_bytes = 16u << 20;
+  double seconds = 0.3;  // a point and side
+  Links links = Links::kAuto;
+  std::string json;
+};
+
+struct World {
+  int rank, size;
+  Group& group;
+  std::vector<float> input, output, expected;
+};
+
+[[noreturn]] void fail(const std::string& what) {
+  std::fprintf(stderr, "%s\n", what.c_str());
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  std::_Exit(1);
+}
+
+// An operation both sides have. `bytes` is the larger side of the data.
+struct Operation {
+  const char* name;
+  // Elements of input and output of one rank, for `count` elements of the larger side.
+  std::function<std::array<size_t, 2>(const World&, size_t count)> shape;
+  std::function<void(World&, size_t count)> mpi;
+  std::function<Call(World&, size_t count)> call;
+};
+
+int as_int(size_t value) { return static_cast<int>(value); }
+
+Call base_call(const char* name, schedule::Operation operation) {
+  Call call;
+  call.name = name;
+  call.operation = operation;
+  call.dtype = static_cast<uint8_t>(Dtype::kFloat32);
+  call.element_bytes = 4;
+  return call;
+}
+
+std::vector<Operation> operations() {
+  using schedule::Blocks;
+  const auto share = [](const World& w, size_t count) {
+    return count / static_cast<size_t>(w.size);
+  };
+  const auto even = [](const World& w, size_t count) {
+    return Blocks::even(static_cast<int64_t>(count), w.size);
+  };
+  std::vector<Operation> all;
+  all.push_back({"all_reduce", [](const World&, size_t n) { return std::array{n, n}; },
+                 [](World& w, size_t n) {
+                   MPI_Allreduce(w.input.data(), w.output.data(), as_int(n), MPI_FLOAT, MPI_SUM,
+                                 MPI_COMM_WORLD);
+                 },
+                 [even](World& w, size_t n) {
+                   auto call = base_call("all_reduce", schedule::Operation::kAllReduce);
+                   call.blocks = even(w, n);
+                   return call;
+                 }});
+  all.push_back({"all_gather",
+                 [share](const World& w, size_t n) { return std::array{share(w, n), n}; },
+                 [share](World& w, size_t n) {
+                   const int each = as_int(share(w, n));
+                   MPI_Allgather(w.input.data(), each, MPI_FLOAT, w.output.data(), each, MPI_FLOAT,
+                                 MPI_COMM_WORLD);
+                 },
+                 [even](World& w, size_t n) {
+                   auto call = base_call("all_gather", schedule::Operation::kAllGather);
+                   call.blocks = even(w, n);
+                   return call;
+                 }});
+  all.push_back({"reduce_scatter",
+                 [share](const World& w, size_t n) { return std::array{n, share(w, n)}; },
+                 [share](World& w, size_t n) {
+                   MPI_Reduce_scatter_block(w.input.data(), w.output.data(), as_int(share(w, n)),
+                                            MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+                 },
+                 [even](World& w, size_t n) {
+                   auto call = base_call("reduce_scatter", schedule::Operation::kReduceScatter);
+                   call.blocks = even(w, n);
+                   return call;
+                 }});
+  all.push_back({"all_to_all", [](const World&, size_t n) { return std::array{n, n}; },
+                 [share](World& w, size_t n) {
+                   const int each = as_int(share(w, n));
+                   MPI_Alltoall(w.input.data(), each, MPI_FLOAT, w.output.data(), each, MPI_FLOAT,
+                                MPI_COMM_WORLD);
+                 },
+                 [even](World& w, size_t n) {
+                   auto call = base_call("all_to_all", schedule::Operation::kAllToAll);
+                   call.blocks = call.arriving = even(w, n);
+                   return call;
+                 }});
+  all.push_back({"broadcast", [](const World&, size_t n) { return std::array{size_t{0}, n}; },
+                 [](World& w, size_t n) {
+                   MPI_Bcast(w.output.data(), as_int(n), MPI_FLOAT, 0, MPI_COMM_WORLD);
+                 },
+                 [even](World& w, size_t n) {
+                   auto call = base_call("broadcast", schedule::Operation::kBroadcast);
+                   call.blocks = even(w, n);
+                   return call;
+                 }});
+  all.push_back({"barrier", [](const World&, size_t) { return std::array{size_t{0}, size_t{0}}; },
+                 [](World&, size_t) { MPI_Barrier(MPI_COMM_WORLD); },
+                 [even](World& w, size_t) {
+                   auto call = base_call("barrier", schedule::Operation::kBarrier);
+                   call.blocks = even(w, 0);
+                   return call;
+                 }});
+  return all;
+}
+
+float sample(int rank, size_t i) { return static_cast<float>((i * 7 + size_t(rank) * 13) % 31); }
+
+// What both sides start a turn from. Repeating an operation changes nothing, so every call of a
+// turn must leave the same values.
+void prepare(const std::string& op, World& w, size_t count) {
+  for (size_t i = 0; i < w.input.size(); ++i) w.input[i] = sample(w.rank, i);
+  std::fill(w.output.begin(), w.output.end(), -1.0f);
+  const size_t each = count / static_cast<size_t>(w.size);
+  w.expected.assign(w.output.size(), 0.0f);
+  const auto rank = static_cast<size_t>(w.rank);
+  for (size_t i = 0; i < w.output.size(); ++i) {
+    if (op == "all_reduce") {
+      for (int r = 0; r < w.size; ++r) w.expected[i] += sample(r, i);
+    } else if (op == "all_gather") {
+      w.expected[i] = sample(static_cast<int>(i / each), i % each);
+    } else if (op == "reduce_scatter") {
+      for (int r = 0; r < w.size; ++r) w.expected[i] += sample(r, rank * each + i);
+    } else if (op == "all_to_all") {
+      w.expected[i] = sample(static_cast<int>(i / each), rank * each + i % each);
+    } else if (op == "broadcast") {
+      w.expected[i] = sample(0, i);
+      if (w.rank == 0) w.output[i] = w.expected[i];
+    }
+  }
+}
+
+double microseconds(Clock::duration time) {
+  return std::chrono::duration<double, std::micro>(time).count();
+}
+
+// Of each call, the slowest rank's time. Empty on other ranks than 0.
+std::vector<double> slowest(const World& w, std::vector<double>& mine) {
+  std::vector<double> worst(mine.size());
+  MPI_Reduce(mine.data(), worst.data(), as_int(mine.size()), MPI_DOUBLE, MPI_MAX, 0,
+             MPI_COMM_WORLD);
+  if (w.rank != 0) worst.clear();
+  return worst;
+}
+
+double percentile(std::vector<double>& times, double part) {
+  const auto at =
+      times.begin() + static_cast<std::ptrdiff_t>(part * static_cast<double>(times.size() - 1));
+  std::nth_element(times.begin(), at, times.end());
+  return *at;
+}
+
+// The same number of calls on all ranks, about `seconds` in all.
+int calls_a_turn(const Settings& settings, const std::function<void()>& once) {
+  for (int i = 0; i < 3; ++i) once();
+  const auto begin = Clock::now();
+  for (int i = 0; i < 5; ++i) once();
+  const double each = microseconds(Clock::now() - begin) / 5e6;
+  int calls = static_cast<int>(settings.seconds / kRounds / std::max(each, 1e-8));
+  calls = std::clamp(calls, 2, 5000);
+  MPI_Bcast(&calls, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  return calls;
+}
+
+void measure(const Settings& settings, World& w, const Operation& operation, size_t bytes,
+             std::ofstream& json) {
+  const size_t count = bytes / sizeof(float);
+  const auto [in, out] = operation.shape(w, count);
+  w.input.assign(std::max(in, count), 0.0f);
+  w.output.assign(out, 0.0f);
+  const std::string op = operation.name;
+  prepare(op, w, count);
+
+  const std::array input{ConstBytes(std::as_bytes(std::span(w.input.data(), in)))};
+  const std::array output{Bytes(std::as_writable_bytes(std::span(w.output)))};
+  Call call = operation.call(w, count);
+  call.limit = std::chrono::seconds(60);
+  call.input = input;
+  call.output = output;
+  const std::array<std::function<void()>, 2> sides{[&] { w.group.run(call); },
+                                                   [&] { operation.mpi(w, count); }};
+  const std::array calls{calls_a_turn(settings, sides[0]), calls_a_turn(settings, sides[1])};
+  std::array<std::vector<double>, 2> mine;
+  for (int round = 0; round < kRounds; ++round)
+    for (int turn = 0; turn < 2; ++turn) {
+      const auto side = static_cast<size_t>((turn + round) % 2);
+      prepare(op, w, count);
+      MPI_Barrier(MPI_COMM_WORLD);
+      for (int i = 0; i < calls[side]; ++i) {
+        const auto begin = Clock::now();
+        sides[side]();
+        mine[side].push_back(microseconds(Clock::now() - begin));
+      }
+      if (w.output != w.expected) fail(op + ": wrong values from " + (side == 0 ? "us" : "MPI"));
+    }
+  auto ours = slowest(w, mine[0]), theirs = slowest(w, mine[1]);
+  if (w.rank != 0) return;
+  const double p50 = percentile(ours, 0.5), mpi50 = percentile(theirs, 0.5);
+  const double p99 = percentile(ours, 0.99), mpi99 = percentile(theirs, 0.99);
+  std::printf("%-15s %2d ranks %9zu B   engine %9.2f / %9.2f us   MPI %9.2f / %9.2f us   %6.2fx\n",
+              operation.name, w.size, bytes, p50, p99, mpi50, mpi99, mpi50 / p50);
+  std::fflush(stdout);
+  if (!json.is_open()) return;
+  char version[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  MPI_Get_library_version(version, &length);
+  const std::string mpi_name = std::string(version).substr(0, std::string(version).find(','));
+  const std::array rows{std::pair{std::string("ctran"), std::pair{p50, p99}},
+                        std::pair{mpi_name, std::pair{mpi50, mpi99}}};
+  for (const auto& [backend, times] : rows)
+    json << "{\"op\": \"" << op << "\", \"backend\": \"" << backend
+         << "\", \"algorithm\": \"default\", \"mode\": \"eager\", \"bytes\": " << bytes
+         << ", \"dtype\": \"float32\", \"ranks\": " << w.size << ", \"p50_us\": " << times.first
+         << ", \"p99_us\": " << times.second << "}\n";
+}
+
+Settings settings_of(int argc, char** argv) {
+  Settings settings;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string name = argv[i], value = argv[i + 1];
+    if (name == "--op")
+      settings.op = value;
+    else if (name == "--most")
+      settings.most_bytes = std::stoull(value);
+    else if (name == "--seconds")
+      settings.seconds = std::stod(value);
+    else if (name == "--json")
+      settings.json = value;
+    else if (name == "--links" && value == "shm")
+      settings.links = Links::kShm;
+    else if (name == "--links" && value == "tcp")
+      settings.links = Links::kTcp;
+    else if (name != "--links" || value != "auto")
+      fail("unknown option " + name + " " + value);
+  }
+  if (argc % 2 == 0) fail("an option lacks its value");
+  return settings;
+}
+
+std::vector<std::string> exchange_by_mpi(const std::string& mine, int size) {
+  constexpr int kMost = 8192;
+  if (mine.size() + sizeof(uint32_t) > kMost) fail("the blob is too large");
+  std::vector<char> sent(kMost), all(static_cast<size_t>(kMost) * static_cast<size_t>(size));
+  const auto length = static_cast<uint32_t>(mine.size());
+  std::memcpy(sent.data(), &length, sizeof length);
+  std::memcpy(sent.data() + sizeof length, mine.data(), mine.size());
+  MPI_Allgather(sent.data(), kMost, MPI_CHAR, all.data(), kMost, MPI_CHAR, MPI_COMM_WORLD);
+  std::vector<std::string> blobs;
+  for (int r = 0; r < size; ++r) {
+    const char* at = all.data() + static_cast<size_t>(r) * kMost;
+    uint32_t count = 0;
+    std::memcpy(&count, at, sizeof count);
+    blobs.emplace_back(at + sizeof count, count);
+  }
+  return blobs;
+}
+
+void run(const Settings& settings) {
+  int rank = 0, size = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  transport::Secret job = transport::random_secret();
+  MPI_Bcast(job.data(), as_int(job.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
+  FamilyOptions options;
+  options.links = settings.links;
+  const auto family = Family::make(
+      rank, size, job, [&](const std::string& mine) { return exchange_by_mpi(mine, size); },
+      options);
+  const auto group = Group::world(family, "benchmark");
+  World world{rank, size, *group, {}, {}, {}};
+  std::ofstream json;
+  if (rank == 0 && !settings.json.empty()) json.open(settings.json, std::ios::app);
+  for (const auto& operation : operations()) {
+    if (!settings.op.empty() && settings.op != operation.name) continue;
+    if (std::string(operation.name) == "barrier") {
+      measure(settings, world, operation, 0, json);
+      continue;
+    }
+    const size_t least = std::max<size_t>(8, sizeof(float) * static_cast<size_t>(size));
+    for (const size_t bytes :
+         {size_t{8}, size_t{1} << 10, size_t{64} << 10, size_t{1} << 20, size_t{16} << 20})
+      if (bytes <= settings.most_bytes)
+        measure(settings, world, operation, std::max(bytes, least), json);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  try {
+    run(settings_of(argc, argv));
+  } catch (const std::exception& e) {
+    fail(e.what());
+  }
+  MPI_Finalize();
+  return 0;
+}
