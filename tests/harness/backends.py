@@ -48,6 +48,7 @@ class Backend:
 
 CTRAN = Backend(
     "ctran",
+    sizes=(1, 2, 4),
     self_messages=True,
     host_waits_for_async=True,
     fails_as_a_whole=True,

@@ -9,6 +9,8 @@ from tests.harness.ports import free_port
 from tests.harness.programs import python, ranks
 
 SOON_S = 2.0
+MOVING = [name for name in ("gloo", "ctran") if torchcomms.is_backend_built(name)] or ["fake"]
+every_backend = pytest.mark.parametrize("backend", MOVING)
 
 PROGRAM = """
     import time
@@ -65,20 +67,19 @@ def ended_well(finished, soon_s):
 
 
 @pytest.mark.serial
+@every_backend
 @pytest.mark.parametrize("body", BODIES)
-def test_one_process_exits_at_once_and_in_silence(body, soon_s):
-    backend = "gloo" if torchcomms.is_backend_built("gloo") else "fake"
+def test_one_process_exits_at_once_and_in_silence(body, backend, soon_s):
     source = PROGRAM.format(body=BODIES[body].format(backend=backend))
     for finished in ranks(source, 1, free_port()):
         ended_well(finished, soon_s)
 
 
 @pytest.mark.serial
+@pytest.mark.parametrize("backend", [name for name in MOVING if name != "fake"])
 @pytest.mark.parametrize("body", ["held_at_module_level", "split", "finalized"])
-def test_two_processes_exit_at_once_and_in_silence(body, soon_s):
-    if not torchcomms.is_backend_built("gloo"):
-        pytest.skip("backend gloo is not part of this build")
-    source = PROGRAM.format(body=BODIES[body].format(backend="gloo"))
+def test_two_processes_exit_at_once_and_in_silence(body, backend, soon_s):
+    source = PROGRAM.format(body=BODIES[body].format(backend=backend))
     for finished in ranks(source, 2, free_port()):
         ended_well(finished, soon_s)
 
@@ -96,13 +97,15 @@ def test_an_exception_ends_the_program_as_without_us():
     assert finished.err.strip().endswith("KeyError: 'mine'")
 
 
-def test_dropping_without_finalize_leaves_the_process_usable():
-    python("""
+@every_backend
+def test_dropping_without_finalize_leaves_the_process_usable(backend):
+    python(
+        """
         import gc, torch, torchcomms
         from torch.distributed import HashStore
         import os
         os.environ.update(TORCHCOMM_RANK="0", TORCHCOMM_SIZE="1", MASTER_ADDR="127.0.0.1")
-        backend = "gloo" if torchcomms.is_backend_built("gloo") else "fake"
+        backend = "BACKEND"
         for i in range(20):
             comm = torchcomms.new_comm(backend, torch.device("cpu"), f"n{i}", store=HashStore())
             comm.barrier(False)
@@ -114,15 +117,18 @@ def test_dropping_without_finalize_leaves_the_process_usable():
         comm.all_reduce(tensor, torchcomms.ReduceOp.SUM, False)
         assert tensor.tolist() == [1, 1]
         assert threads < 10, f"{threads} threads are left of dropped communicators"
-    """).expect_success()
+    """.replace("BACKEND", backend)
+    ).expect_success()
 
 
-def test_a_forked_child_is_told_and_the_parent_goes_on():
-    finished = python("""
+@every_backend
+def test_a_forked_child_is_told_and_the_parent_goes_on(backend):
+    finished = python(
+        """
         import os, torch, torchcomms
         from torch.distributed import HashStore
         os.environ.update(TORCHCOMM_RANK="0", TORCHCOMM_SIZE="1", MASTER_ADDR="127.0.0.1")
-        backend = "gloo" if torchcomms.is_backend_built("gloo") else "fake"
+        backend = "BACKEND"
         comm = torchcomms.new_comm(backend, torch.device("cpu"), "forked", store=HashStore())
         tensor = torch.ones(1)
         comm.all_reduce(tensor, torchcomms.ReduceOp.SUM, False)
@@ -140,7 +146,8 @@ def test_a_forked_child_is_told_and_the_parent_goes_on():
         comm.all_reduce(tensor, torchcomms.ReduceOp.SUM, False)
         comm.finalize()
         print("done")
-    """)
+    """.replace("BACKEND", backend)
+    )
     finished.expect_success()
     assert finished.out.strip() == "done"
     assert finished.err == ""

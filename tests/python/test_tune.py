@@ -41,6 +41,17 @@ def test_ranges_of_sizes_follow_the_winners():
     ]
 
 
+def test_a_small_gain_changes_nothing():
+    """At the second size another algorithm is 5 % faster, at the third one 50 %."""
+    made = []
+    for timing in timings(lambda cost: 10.0):
+        name, size = timing.cost["name"], timing.size
+        took = {("ring", 8): 5.0, ("halving", 1024): 9.5, ("halving", 65536): 5.0}
+        made.append(Timing("all_reduce", size, timing.cost, took.get((name, size), 10.0)))
+    algorithms_taken = [line.split(" algorithm ")[1].split()[0] for line in overrides(EFFORT, made)]
+    assert algorithms_taken == ["ring", "halving"]
+
+
 def test_the_fitted_constants_are_those_that_the_times_were_made_of():
     made = timings(
         lambda c: (

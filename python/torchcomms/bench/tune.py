@@ -36,6 +36,7 @@ BENCHES = {
     "all_to_all": "all_to_all_single",
 }
 _LARGEST = 1 << 62
+_CLEARLY = 0.9  # of the time: less of a gain is noise
 _CONSTANTS = ("step_ns", "message_ns", "byte_ps", "reduce_ps")
 
 
@@ -126,12 +127,20 @@ def _timing(effort: Effort, operation: str, name: str, point: Point) -> Timing:
 
 
 def overrides(effort: Effort, timings: Sequence[Timing]) -> list[str]:
-    """A line for each range of sizes that one algorithm wins; each measured size begins its own."""
+    """A line for each range of sizes that one algorithm wins; each measured size begins its own.
+
+    What won at the size before, or else is the model's choice, is replaced only by what is clearly
+    faster: with few ranks several algorithms are the same one.
+    """
     lines = []
     for operation in dict.fromkeys(t.operation for t in timings):
         mine = [t for t in timings if t.operation == operation]
         sizes = sorted({t.size for t in mine})
-        winners = [min((t for t in mine if t.size == s), key=lambda t: t.took_us) for s in sizes]
+        winners: list[Timing] = []
+        for size in sizes:
+            at_size = [t for t in mine if t.size == size]
+            favourite = winners[-1] if winners else min(at_size, key=_estimate)
+            winners.append(_winner(at_size, favourite.cost["name"]))
         words = [f"{w.cost['name']} chunk_bytes {w.cost['chunk_bytes']}" for w in winners]
         first = 0
         for i, word in enumerate(words):
@@ -144,6 +153,18 @@ def overrides(effort: Effort, timings: Sequence[Timing]) -> list[str]:
             )
             first = last + 1
     return lines
+
+
+def _estimate(timing: Timing) -> float:
+    return float(timing.cost["estimate_us"])
+
+
+def _winner(timings: Sequence[Timing], favourite: str) -> Timing:
+    best = min(timings, key=lambda t: t.took_us)
+    for timing in timings:
+        if timing.cost["name"] == favourite and timing.took_us * _CLEARLY <= best.took_us:
+            return timing
+    return best
 
 
 def constants(effort: Effort, timings: Sequence[Timing], cores: int) -> str | None:

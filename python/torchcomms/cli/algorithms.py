@@ -45,7 +45,7 @@ def algorithms(
         rows = table_of.catalogue(operation)
         points = []
         if operation is not None:
-            where: dict[str, Any] = {"wire": wire, "local_size": local_size, "cores": cores}
+            where: Row = {"wire": wire, "local_size": local_size, "cores": cores}
             for size in parse_sizes(sizes):
                 costs = table_of.costs(operation, ranks, size, **where)
                 chosen = table_of.chosen(operation, ranks, size, **where)

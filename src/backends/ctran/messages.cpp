@@ -40,9 +40,10 @@ struct Message {
 WorkPtr TorchCommCtran::post(const ctran::Issue& now, bool async_op, const std::vector<P2POp>& ops,
                              int tag) {
   return within(now, [&] {
-    if (tag < 0)
-      throw CommError(Errc::kInvalidArgument,
-                      "tag is " + std::to_string(tag) + ", allowed is 0 to 2147483647");
+    if (tag != 0)
+      throw CommError(Errc::kUnsupported, "tag is " + std::to_string(tag) +
+                                              ": backend 'ctran' matches messages by peer and "
+                                              "order alone");
     c10::SmallVector<Message, 2> messages;
     c10::SmallVector<Call, 2> calls;
     for (const auto& op : ops) messages.emplace_back(now, op, size_);

@@ -1,0 +1,54 @@
+"""A process of a `ctran` communicator is killed: the others say so at once, naming it."""
+
+from __future__ import annotations
+
+import pytest
+import torchcomms
+
+from tests.harness.ports import free_port
+from tests.harness.programs import ranks
+
+pytestmark = pytest.mark.skipif(
+    not torchcomms.is_backend_built("ctran"), reason="needs backend ctran"
+)
+PROGRAM = """
+    import os, signal, time
+    import torch, torchcomms
+    from torchcomms import ReduceOp
+
+    comm = torchcomms.new_comm("ctran", torch.device("cpu"), "mortal", hints={hints})
+    rank, tensor = comm.get_rank(), torch.ones({numel})
+    comm.all_reduce(tensor, ReduceOp.SUM, False)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    for error in range(2):
+        try:
+            {call}
+            raise AssertionError("it went through")
+        except torchcomms.PeerFailed as error:
+            assert "rank 1" in str(error), error
+    took = time.monotonic() - began
+    assert took < 5.0, took  # the limit is 600 s
+    assert comm.is_aborted()
+    comm.finalize()
+    print("told")
+"""
+CALLS = {
+    "all_reduce": "comm.all_reduce(tensor, ReduceOp.SUM, False)",
+    "async": "comm.all_reduce(tensor, ReduceOp.SUM, True).wait()",
+    "recv": "comm.recv(tensor, 1, False)",
+}
+
+
+@pytest.mark.parametrize(
+    ("call", "transport"), [("all_reduce", "tcp"), ("async", "shm"), ("recv", "shm")]
+)
+def test_survivors_are_told_who_died(call, transport):
+    hints = {"ctran::transport": transport}
+    source = PROGRAM.format(hints=hints, numel=100_000, call=CALLS[call])
+    first, killed, last = ranks(source, 3, free_port())
+    assert killed.code == -9
+    for survivor in (first, last):
+        assert survivor.code == 0, survivor.err
+        assert survivor.out.strip() == "told"
