@@ -16,14 +16,14 @@ from tests.harness.operations import call, operations_for
 
 def start_without_the_others(context):
     """Rank 0 starts a collective that cannot finish, and says so: only then do the others join."""
-    store, tensor = context.store("async_start"), torch.ones(3)
+    comm, store, tensor = context.comm, context.store("async_start"), torch.ones(3)
     if context.rank == 0:
-        work = context.comm.all_reduce(tensor, ReduceOp.SUM, True)
+        work = comm.all_reduce(tensor, ReduceOp.SUM, True)
         early = work.is_completed()
         store.set("started", "yes")
     else:
         store.wait(["started"])
-        work, early = context.comm.all_reduce(tensor, ReduceOp.SUM, True), False
+        work, early = comm.all_reduce(tensor, ReduceOp.SUM, True), False
     work.wait()
     return early, tensor.tolist(), work.is_completed()
 

@@ -23,7 +23,7 @@ from torchcomms.doctor.text import to_text
 __all__ = ["Finding", "Report", "Section", "examine", "to_text"]
 
 
-def examine(limit_s: float = 15.0) -> Report:
+def examine(limit_s: float = 60.0) -> Report:
     """Looks at this process and its machine, and runs one all_reduce on every usable backend.
 
     Args:
