@@ -115,14 +115,16 @@ const PeerFailure* FramedTransport::failure(int peer) const noexcept {
   return index < peers_.size() && peers_[index] ? peers_[index]->failure() : nullptr;
 }
 
-Peer* FramedTransport::begin(Request& request, Request::Kind kind, int peer) {
+Peer* FramedTransport::begin(Request& request, Request::Kind kind, int peer,
+                             std::optional<uint32_t> received) {
   auto& found = known(peer);
   request.start(kind, peer);
   if (forked())
     request.finish(Errc::kForked);
   else if (abort_->raised())
     request.finish(Errc::kAborted);
-  else if (const auto* failure = found.failure())
+  else if (const auto* failure = found.failure();
+           failure != nullptr && !(received && found.messages.is_here(*received)))
     request.finish(failure->code);
   return request.done() ? nullptr : &found;
 }
@@ -167,7 +169,7 @@ void FramedTransport::begin_receive(Request& request, int peer, uint32_t stream,
 
 void FramedTransport::receive(Request& request, int peer, uint32_t stream,
                               std::span<const Bytes> pieces, uint32_t tag) {
-  if (begin(request, Request::Kind::kReceive, peer) == nullptr) return;
+  if (begin(request, Request::Kind::kReceive, peer, stream) == nullptr) return;
   request.into_ = pieces;
   request.size_ = total(pieces);
   begin_receive(request, peer, stream, tag);
@@ -175,7 +177,7 @@ void FramedTransport::receive(Request& request, int peer, uint32_t stream,
 
 void FramedTransport::receive(Request& request, int peer, uint32_t stream, Bytes bytes,
                               uint32_t tag) {
-  if (begin(request, Request::Kind::kReceive, peer) == nullptr) return;
+  if (begin(request, Request::Kind::kReceive, peer, stream) == nullptr) return;
   request.one_into_ = bytes;
   request.into_ = {&request.one_into_, 1};
   request.size_ = bytes.size();
@@ -184,7 +186,7 @@ void FramedTransport::receive(Request& request, int peer, uint32_t stream, Bytes
 
 void FramedTransport::receive(Request& request, int peer, uint32_t stream, uint64_t capacity,
                               Consumer& consumer, uint32_t tag) {
-  if (begin(request, Request::Kind::kReceive, peer) == nullptr) return;
+  if (begin(request, Request::Kind::kReceive, peer, stream) == nullptr) return;
   request.consumer_ = &consumer;
   request.size_ = capacity;
   begin_receive(request, peer, stream, tag);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -84,7 +85,9 @@ class FramedTransport : public Transport {
 
  private:
   void linger() noexcept;
-  Peer* begin(Request& request, Request::Kind kind, int peer);
+  // nullptr: it is done. `received`: the stream of a receive.
+  Peer* begin(Request& request, Request::Kind kind, int peer,
+              std::optional<uint32_t> received = std::nullopt);
   Peer& known(int peer) const;
   void begin_receive(Request& request, int peer, uint32_t stream, uint32_t tag);
   void begin_send(Request& request, int peer, uint32_t stream, uint32_t tag);

@@ -178,6 +178,13 @@ void Messages::receive(Request& request) {
   if (request.size_ > limits_.eager_bytes) grant(request);
 }
 
+bool Messages::is_here(uint32_t stream) const noexcept {
+  const auto in = receives_.find(stream);
+  if (in == receives_.end()) return false;
+  const auto early = in->second.early.find(in->second.next);
+  return early != in->second.early.end() && early->second.whole;
+}
+
 // The end of an eager message.
 void Messages::take(Request& request, uint32_t tag, ConstBytes whole) {
   return_credit(cost(whole.size()));
@@ -389,7 +396,7 @@ void Messages::fail(Errc error) noexcept {
     for (auto* request : in.posted)
       if (request != nullptr) request->finish(error);
     in.posted.clear();
-    in.early.clear();
+    open_early_ -= std::erase_if(in.early, [](const auto& early) { return !early.second.whole; });
   }
 }
 

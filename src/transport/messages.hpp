@@ -33,6 +33,9 @@ class Messages {
 
   void send(Request& request);
   void receive(Request& request);
+  // Whether all of the next message of the stream has come before its receive. It may be received
+  // after fail(), too: its sender may have ended because it was done.
+  bool is_here(uint32_t stream) const noexcept;
   // Goes on with a send of Outbox::ready; true if that may forget it.
   bool push(Request& request, bool& moved);
   void fail(Errc error) noexcept;

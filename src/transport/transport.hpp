@@ -46,7 +46,8 @@ struct PeerFailure {
 // Threads: one at a time, which also makes all the progress; abort_signal().raise() from anywhere.
 // Failure: wrong calls throw CommError(kInvalidArgument, kOutOfRange) before anything happens. What
 // the world does ends in requests: each is done exactly once, with kPeerFailed, kMismatch,
-// kAborted, kForked; peers that are fine go on. After an abort everything is done with kAborted.
+// kAborted, kForked; peers that are fine go on. Small messages of a peer that came before it ended
+// can still be received. After an abort everything is done with kAborted.
 // Forked children: every request is done with kForked; nothing of the parent's is touched.
 class TC_API Transport {
  public:

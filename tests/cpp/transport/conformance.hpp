@@ -452,6 +452,12 @@ TEST_P(Conformance, APeerThatLeavesIsNamedAndTheOthersGoOn) {
       Request late;
       self.link.send(late, last, 1, ConstBytes{});
       EXPECT_EQ(self.error_of(late), Errc::kPeerFailed);
+      Mail farewell(8), nothing(8);  // what had come before is not lost either
+      self.link.receive(farewell.request, last, 2, farewell.bytes);
+      self.wait(farewell.request);
+      EXPECT_TRUE(farewell.bytes == pattern(last, i, 2, 8));
+      self.link.receive(nothing.request, last, 2, nothing.bytes);
+      EXPECT_EQ(self.error_of(nothing.request), Errc::kPeerFailed);
       for (int round = 0; round < 3; ++round) self.barrier();  // among those that are left
     });
   {
@@ -461,6 +467,8 @@ TEST_P(Conformance, APeerThatLeavesIsNamedAndTheOthersGoOn) {
       for (int i = 0; i < last; ++i) {
         auto& out = sent.emplace_back(pattern(last, i, 1, 8));
         self.link.send(out.request, i, 1, out.bytes);
+        auto& farewell = sent.emplace_back(pattern(last, i, 2, 8));
+        self.link.send(farewell.request, i, 2, farewell.bytes);
       }
       for (auto& out : sent) self.wait(out.request);
     } catch (const std::exception& error) {
