@@ -1,6 +1,7 @@
 #include "backends/ctran/ctran_backend.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include <torchcomms/base/error.hpp>
@@ -90,7 +91,7 @@ void TorchCommCtran::start(const std::string& name, const CommOptions& options) 
   options_ = options;
   options_.timeout = usable(options.timeout);
   // First, so that a rank whose hints cannot be says so itself, whatever the others do.
-  ctran::with_context([&] { return context; },
+  ctran::with_context([&] { return Context(context); },
                       [&] {
                         *wishes_ = ctran::wishes_of(options.hints);
                         ctran::links_wished(options.hints);
@@ -112,8 +113,8 @@ void TorchCommCtran::join(const Rendezvous& met) {
   } catch (const CommError& e) {
     fail(e, met, name_);
   }
-  std::vector<int> ranks;
-  for (int rank = 0; rank < met.size; ++rank) ranks.push_back(rank);
+  std::vector<int> ranks(static_cast<size_t>(met.size));
+  std::iota(ranks.begin(), ranks.end(), 0);
   enter(std::move(session), std::move(ranks));
 }
 

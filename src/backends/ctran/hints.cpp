@@ -103,8 +103,8 @@ Wishes read(const Hints& hints, const Wishes& fallback, std::optional<Operation>
     }
   }
   if (const auto text = hint(hints, kChunkBytes)) {
-    const auto* end = text->data() + text->size();
-    const auto [stop, code] = std::from_chars(text->data(), end, wishes.chunk_bytes);
+    const auto *begin = text->data(), *end = begin + text->size();
+    const auto [stop, code] = std::from_chars(begin, end, wishes.chunk_bytes);
     if (code != std::errc{} || stop != end || wishes.chunk_bytes < 0)
       refuse(kChunkBytes, *text, "a whole number of bytes, 0 for everything at once");
   }

@@ -59,7 +59,7 @@ ReplyReader::State ReplyReader::refuse(Refusal why) {
 // True when `size` bytes are there; they may have come in any number of parts.
 bool ReplyReader::fill(void* into, size_t size, std::string_view& bytes) {
   const size_t part = std::min(size - have_, bytes.size());
-  std::copy_n(bytes.data(), part, static_cast<char*>(into) + have_);
+  std::copy_n(bytes.begin(), part, static_cast<char*>(into) + have_);
   bytes.remove_prefix(part);
   have_ += part;
   if (have_ < size) return false;

@@ -73,7 +73,7 @@ void Meeting::give_up() {
            std::ranges::any_of(incoming_, [](const auto& each) { return each.second.closing(); });
   };
   while (clock_now() < end && has_more_to_say()) wait(std::min(end, reception_->next_time()));
-  throw error;
+  throw CommError(error);
 }
 
 void Meeting::act() {

@@ -22,7 +22,7 @@ Reception::Answer Reception::on_bytes(uint32_t link, std::string_view bytes) {
   const auto guest = find(link);
   if (guest == guests_.end()) return Answer::kClose;
   const size_t part = std::min(bytes.size(), sizeof guest->frame - guest->have);
-  std::copy_n(bytes.data(), part, reinterpret_cast<char*>(&guest->frame) + guest->have);
+  std::copy_n(bytes.begin(), part, reinterpret_cast<char*>(&guest->frame) + guest->have);
   guest->have += part;
   auto why = Refusal::kNone;
   // Whoever speaks another language is shown the door at once.

@@ -37,7 +37,7 @@ void copy_bytes(void* into, const void* from, size_t bytes) noexcept {
       kernels_of(best_level())
           .reduce[static_cast<size_t>(Dtype::kUInt8)][static_cast<size_t>(ReduceOp::kBitAnd)];
   const auto* source = static_cast<const std::byte*>(from);
-  Work work{.into = static_cast<std::byte*>(into), .sources = &source, .operands = 1};
+  LoopWork work{.into = static_cast<std::byte*>(into), .sources = &source, .operands = 1};
   launch(loop, work, bytes, 1, 1);
 }
 

@@ -15,7 +15,7 @@ const Kernels& kernels_of(Level level) noexcept {
   return kPortableKernels;
 }
 
-void launch(Kernel loop, Work& work, size_t count, size_t parts, size_t part_bytes) noexcept {
+void launch(Kernel loop, LoopWork& work, size_t count, size_t parts, size_t part_bytes) noexcept {
   const size_t element = parts * part_bytes, end = count * parts;
   work.end = end;
   if (is_streamed(count * element * (work.operands + 1))) {

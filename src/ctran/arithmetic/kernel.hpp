@@ -11,7 +11,7 @@
 namespace torch::comms::ctran {
 
 // One call of a loop. Elements are counted as the loop does: for complex numbers, their parts.
-struct Work {
+struct LoopWork {
   std::byte* into = nullptr;
   const std::byte* const* sources = nullptr;  // the operands, left to right
   size_t operands = 0;
@@ -23,7 +23,7 @@ struct Work {
 };
 
 // Elements [begin, end) of the result.
-using Kernel = void (*)(const Work&);
+using Kernel = void (*)(const LoopWork&);
 
 // Null where no reduction asks for the loop (see cell_of() in reduction.cpp).
 struct Kernels {
@@ -46,6 +46,6 @@ const Kernels& kernels_of(Level level) noexcept;
 
 // Runs the loop over `count` elements, each of `parts` of `part_bytes` in the result, past the
 // caches where that is better. `work` says the rest.
-void launch(Kernel loop, Work& work, size_t count, size_t parts, size_t part_bytes) noexcept;
+void launch(Kernel loop, LoopWork& work, size_t count, size_t parts, size_t part_bytes) noexcept;
 
 }  // namespace torch::comms::ctran

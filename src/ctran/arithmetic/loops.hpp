@@ -10,7 +10,7 @@ namespace {
 // may be one of them. One expression for each index, not loops over them: then every compiler keeps
 // the results in registers.
 template <class In, class Out, class Op, class Finish, size_t... kIndex>
-TC_INLINE void combine_vectors(const Work& work, size_t at, std::index_sequence<kIndex...>) {
+TC_INLINE void combine_vectors(const LoopWork& work, size_t at, std::index_sequence<kIndex...>) {
   using Read = typename In::Stored;
   using Written = typename Out::Stored;
   const size_t from = at * sizeof(ElementOf<Read>);
@@ -32,7 +32,7 @@ TC_INLINE void combine_vectors(const Work& work, size_t at, std::index_sequence<
 
 // The last `rest` elements, which are less than a vector.
 template <class In, class Out, class Op, class Finish>
-TC_INLINE void combine_rest(const Work& work, size_t at, size_t rest) {
+TC_INLINE void combine_rest(const LoopWork& work, size_t at, size_t rest) {
   using Read = typename In::Stored;
   using Written = typename Out::Stored;
   constexpr size_t kRead = sizeof(ElementOf<Read>), kWritten = sizeof(ElementOf<Written>);
@@ -45,7 +45,7 @@ TC_INLINE void combine_rest(const Work& work, size_t at, size_t rest) {
 }
 
 template <class In, class Out, class Op, class Finish>
-TC_TARGET void run(const Work& work) {
+TC_TARGET void run(const LoopWork& work) {
   static_assert(std::is_same_v<typename In::Lane, typename Out::Lane>);
   constexpr size_t kLanes = kLanesFor<typename In::Lane>, kVectors = 4;
   const size_t end = work.end;

@@ -93,7 +93,7 @@ struct ComplexProduct {
 
 struct AsIs {
   template <class V>
-  TC_INLINE static V finish(V v, const Work&) {
+  TC_INLINE static V finish(V v, const LoopWork&) {
     return v;
   }
 };
@@ -112,7 +112,7 @@ TC_INLINE V truncated_quotients(V v, uint32_t divisor) {
 template <class F, bool kSmall = false>
 struct Divide {
   template <class V>
-  TC_INLINE static V finish(V v, const Work& work) {
+  TC_INLINE static V finish(V v, const LoopWork& work) {
     using T = ElementOf<V>;
     if (work.divisor == 1) return v;
     if constexpr (std::is_floating_point_v<T> || sizeof(typename F::Stored) == sizeof(V))
@@ -138,7 +138,7 @@ struct Divide {
 
 struct Scale {
   template <class V>
-  TC_INLINE static V finish(V v, const Work& work) {
+  TC_INLINE static V finish(V v, const LoopWork& work) {
     using T = ElementOf<V>;
     if constexpr (std::is_floating_point_v<T>)
       return v * splat<V>(static_cast<T>(work.factor[0]));
@@ -149,13 +149,13 @@ struct Scale {
 
 struct ComplexScale {
   template <class V>
-  TC_INLINE static V finish(V v, const Work& work) {
+  TC_INLINE static V finish(V v, const LoopWork& work) {
     return ComplexProduct::combine(v, factor<V>(work, std::make_index_sequence<kLanesOf<V>>{}));
   }
 
  private:
   template <class V, size_t... kLane>
-  TC_INLINE static V factor(const Work& work, std::index_sequence<kLane...>) {
+  TC_INLINE static V factor(const LoopWork& work, std::index_sequence<kLane...>) {
     return V{static_cast<ElementOf<V>>(work.factor[kLane % 2])...};
   }
 };

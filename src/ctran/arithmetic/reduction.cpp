@@ -145,14 +145,14 @@ Reduction::Reduction(Dtype dtype, ReduceOp op, Level level)
 void Reduction::combine(void* into, const void* left, const void* right,
                         size_t count) const noexcept {
   const std::byte* operands[] = {bytes(left), bytes(right)};
-  Work work{.into = static_cast<std::byte*>(into), .sources = operands, .operands = 2};
+  LoopWork work{.into = static_cast<std::byte*>(into), .sources = operands, .operands = 2};
   launch(combine_, work, count, parts_, part_bytes_);
 }
 
 void Reduction::combine_wide(void* into, const void* left, const void* right,
                              size_t count) const noexcept {
   const std::byte* operands[] = {bytes(left), bytes(right)};
-  Work work{.into = static_cast<std::byte*>(into), .sources = operands, .operands = 2};
+  LoopWork work{.into = static_cast<std::byte*>(into), .sources = operands, .operands = 2};
   launch(combine_wide_, work, count, parts_, wide_part_bytes_);
 }
 
@@ -162,10 +162,10 @@ void Reduction::reduce(Loop loop, void* into, std::span<const void* const> opera
   TC_CHECK(ranks != 0 || !divides_);
   const std::byte* sources[kMostOperands];
   std::ranges::transform(operands, sources, bytes);
-  Work work{.into = static_cast<std::byte*>(into),
-            .sources = sources,
-            .operands = operands.size(),
-            .divisor = divides_ ? ranks : 1};
+  LoopWork work{.into = static_cast<std::byte*>(into),
+                .sources = sources,
+                .operands = operands.size(),
+                .divisor = divides_ ? ranks : 1};
   launch(loop, work, count, parts_, part_bytes_);
 }
 
@@ -183,11 +183,11 @@ void Reduction::convert(Loop loop, void* into, const void* from, size_t count, s
                         const Factor& factor) const {
   TC_CHECK(loop != nullptr);  // only PREMUL_SUM scales
   const std::byte* source = bytes(from);
-  Work work{.into = static_cast<std::byte*>(into),
-            .sources = &source,
-            .operands = 1,
-            .factor = {factor.real, factor.imaginary},
-            .integer = factor.integer};
+  LoopWork work{.into = static_cast<std::byte*>(into),
+                .sources = &source,
+                .operands = 1,
+                .factor = {factor.real, factor.imaginary},
+                .integer = factor.integer};
   launch(loop, work, count, parts_, written_bytes);
 }
 

@@ -10,7 +10,7 @@
 namespace torch::comms::ctran {
 
 struct Kernels;
-struct Work;
+struct LoopWork;
 
 // What PREMUL_SUM multiplies by: a value of the accumulator. Real numbers take `real`, complex ones
 // both parts, integers `integer` (of signed ones the two's complement).
@@ -88,7 +88,7 @@ class Reduction {
               uint32_t ranks) const;
 
  private:
-  using Loop = void (*)(const Work&);
+  using Loop = void (*)(const LoopWork&);
 
   void reduce(Loop loop, void* into, std::span<const void* const> operands, size_t count,
               uint32_t ranks) const;

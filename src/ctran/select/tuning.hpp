@@ -35,7 +35,7 @@ struct Tuning {
   std::string source = "built-in constants";  // for people
 };
 
-inline constexpr size_t kMaxTuningBytes = 128 * 1024;
+inline constexpr size_t kMaxTuningBytes = size_t{128} * 1024;
 inline constexpr size_t kMaxOverrides = 1024;
 
 // Any text. Throws CommError: kTooLarge over a cap, kInvalidArgument naming `source`, the line, the
