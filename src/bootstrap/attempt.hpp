@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "bootstrap/checkin.hpp"
+#include "bootstrap/ranks.hpp"
 
 namespace torch::comms::bootstrap {
 
-inline constexpr int kMaxRanks = 1'000'000;
 // How long ranks wait for a text that another rank is just writing.
 inline constexpr std::chrono::milliseconds kGrace{800};
 

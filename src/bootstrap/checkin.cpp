@@ -21,16 +21,6 @@ namespace {
   throw CommError(code, why, {.op = "", .comm = self.name, .rank = self.rank, .peer = peer});
 }
 
-void check(const CheckIn& self) {
-  if (self.size < 1 || self.size > kMaxRanks)
-    throw CommError(Errc::kInvalidArgument, "the number of ranks is " + std::to_string(self.size) +
-                                                "; allowed are 1 to " + std::to_string(kMaxRanks));
-  if (self.rank < 0 || self.rank >= self.size)
-    throw CommError(
-        Errc::kInvalidArgument,
-        "rank " + std::to_string(self.rank) + " is outside [0, " + std::to_string(self.size) + ")");
-}
-
 int64_t first_attempt(KeyValue& store, const std::string& root) {
   if (!store.has({root + "next"})) return 0;
   const auto text = store.get(root + "next", kGrace);
@@ -46,7 +36,7 @@ int64_t first_attempt(KeyValue& store, const std::string& root) {
 }  // namespace
 
 Arrival check_in(KeyValue& store, const CheckIn& self) {
-  check(self);
+  require_rank(self.rank, self.size);
   // The length keeps names apart that contain slashes and numbers.
   const std::string root =
       self.scope + "/" + std::to_string(self.name.size()) + ":" + self.name + "/";

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include <torchcomms/base/error.hpp>
+
 namespace torch::comms::bootstrap {
 namespace {
 
@@ -35,6 +37,15 @@ void search(KeyValue& store, const std::string& prefix, int begin, int end,
 }
 
 }  // namespace
+
+void require_rank(int rank, int size) {
+  if (size < 1 || size > kMaxRanks)
+    throw CommError(Errc::kInvalidArgument, "the number of ranks is " + std::to_string(size) +
+                                                "; allowed are 1 to " + std::to_string(kMaxRanks));
+  if (rank < 0 || rank >= size)
+    throw CommError(Errc::kInvalidArgument, "rank " + std::to_string(rank) + " is outside [0, " +
+                                                std::to_string(size) + ")");
+}
 
 std::string name_ranks(const std::vector<int>& ranks, int size) {
   std::string text;

@@ -7,6 +7,11 @@
 
 namespace torch::comms::bootstrap {
 
+inline constexpr int kMaxRanks = 1'000'000;
+
+// Throws CommError(kInvalidArgument) unless 0 <= rank < size <= kMaxRanks.
+void require_rank(int rank, int size);
+
 // "rank 3 of 8", "ranks 1, 3-5 of 8"; `ranks` ascending and not empty. Long lists stay short: at
 // most 20 ranges are written, then "and N more".
 std::string name_ranks(const std::vector<int>& ranks, int size);

@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "bootstrap/attempt.hpp"
+#include "bootstrap/ranks.hpp"
 #include "sim/bootstrap_world.hpp"
 
 namespace torch::comms::sim {

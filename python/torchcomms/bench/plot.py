@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -92,19 +92,25 @@ def draw(latency: Axes, bandwidth: Axes | None, points: Sequence[Point]) -> None
 def _label(axes: Axes, points: Sequence[Point], title: str, unit: str) -> None:
     from matplotlib.ticker import LogLocator
 
-    sizes = sorted({p.bytes for p in points})
-    shown = sizes[:: -(-len(sizes) // 9)]  # at most 9 labels
-    if sizes[0] > 0:
-        axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
+    dress(axes, {p.bytes for p in points}, title, "bytes", unit)
     low, high = axes.get_ylim()
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 2000 else (1,)))
+
+
+def dress(axes: Axes, across: Iterable[int], title: str, x_label: str, y_label: str) -> None:
+    """Scales, ticks, grid, title and legend: the look of all pictures. `across` are the values on
+    the x axis."""
+    values = sorted(set(across))
+    shown = values[:: -(-len(values) // 9)]  # at most 9 labels
+    if values[0] > 0:
+        axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
-    axes.set_xticks(shown, [human_bytes(size) for size in shown])
+    axes.set_xticks(shown, [human_bytes(value) for value in shown])
     axes.minorticks_off()
     axes.set_title(title, fontsize=11)
-    axes.set_xlabel("bytes")
-    axes.set_ylabel(unit)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
     axes.grid(True, which="major", color="#dddddd", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -10,10 +10,13 @@ Report = Callable[[str], None]
 
 
 @contextmanager
-def progress_bar(total: int, rank: int = 0) -> Iterator[tuple[Report, Report]]:
+def progress_bar(
+    total: int, rank: int = 0, begin: str = "starting processes"
+) -> Iterator[tuple[Report, Report]]:
     """Gives `progress(label)`, called as each of `total` steps begins, and `note(sentence)`.
 
-    Without a terminal, and on other ranks than 0, there are notes only.
+    `begin` is shown until the first step. Without a terminal, and on other ranks than 0, there are
+    notes only.
     """
     if not sys.stderr.isatty() or rank != 0:
         yield (lambda label: None), (lambda text: print(text, file=sys.stderr))
@@ -25,7 +28,7 @@ def progress_bar(total: int, rank: int = 0) -> Iterator[tuple[Report, Report]]:
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     )  # fmt: skip
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting processes", total=total)
+        task = bar.add_task(begin, total=total)
         begun = False
 
         def progress(label: str) -> None:

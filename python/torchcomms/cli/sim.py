@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from torchcomms.cli.progress import progress_bar
+
 if TYPE_CHECKING:
     from torchcomms.sim import Plan, Point
-
-Report = Callable[[str], None]
 
 # The words of the command line, and the fields of the model they set. GB/s become ns a byte.
 _PER_BYTE = {"bandwidth": "byte_ns", "local_bandwidth": "local_byte_ns"}
@@ -187,7 +185,7 @@ def _simulate(plan: Plan, lines_to_stdout: bool) -> list[Point]:
 
     points = []
     plan.check()
-    with _progress(sum(1 for _ in plan.cases())) as (progress, note):
+    with progress_bar(sum(1 for _ in plan.cases()), begin="simulating") as (progress, note):
         for point in simulate(plan, progress, note):
             points.append(point)
             if lines_to_stdout:
@@ -207,27 +205,3 @@ def _write(points: list[Point], picture: Path | None, json_path: Path | None) ->
             write_lines(points, json_path)
     if picture is not None:
         plot(points, picture)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[tuple[Report, Report]]:
-    """A bar on stderr where a person watches; elsewhere notes only."""
-    if not sys.stderr.isatty():
-        yield (lambda label: None), (lambda text: print(text, file=sys.stderr))
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("simulating", total=total)
-        begun = False
-
-        def progress(label: str) -> None:
-            nonlocal begun
-            bar.update(task, description=label, advance=1 if begun else 0)
-            begun = True
-
-        yield progress, bar.console.print

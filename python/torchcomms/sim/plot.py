@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchcomms._table import human_bytes
-from torchcomms.bench.plot import COLOURS, MARKERS, require_matplotlib
+from torchcomms.bench.plot import COLOURS, MARKERS, dress, require_matplotlib
 from torchcomms.sim.result import Point
 
 if TYPE_CHECKING:
@@ -41,17 +41,4 @@ def _draw(
             markersize=4.5,
             linewidth=1.7,
         )
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(lambda number, _: f"{number:,.10g}")
-    ranks = sorted({p.ranks for p in points})
-    shown = ranks[:: -(-len(ranks) // 9)]  # at most 9 labels
-    axes.set_xticks(shown, [human_bytes(count) for count in shown])
-    axes.minorticks_off()
-    axes.set_title(title, fontsize=11)
-    axes.set_xlabel("ranks")
-    axes.set_ylabel(unit)
-    axes.grid(True, which="major", color="#dddddd", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=9)
+    dress(axes, {p.ranks for p in points}, title, "ranks", unit)

@@ -12,6 +12,7 @@
 #include "backends/ctran/session.hpp"
 #include "base/fork.hpp"
 #include "core/bounded.hpp"
+#include "core/cpu_backend.hpp"
 #include "core/rendezvous.hpp"
 #include "core/retire.hpp"
 
@@ -19,10 +20,6 @@ namespace torch::comms {
 namespace {
 
 const BackendRegistration registration("ctran", [] { return std::make_shared<TorchCommCtran>(); });
-
-std::chrono::milliseconds usable(std::chrono::milliseconds timeout) {
-  return timeout.count() > 0 ? timeout : kDefaultTimeout;
-}
 
 void end(std::shared_ptr<ctran::Session> session, bool may_block) {
   if (!session) return;
@@ -67,10 +64,7 @@ TorchCommCtran::~TorchCommCtran() {
 }
 
 void TorchCommCtran::init(at::Device device, const std::string& name, const CommOptions& options) {
-  if (!device.is_cpu())
-    throw CommError(Errc::kUnsupported,
-                    "backend 'ctran' works on device cpu, not on " + device.str(),
-                    {.op = "new_comm", .comm = name});
+  require_cpu(device, "ctran", name);
   device_ = device;
   start(name, options);
   join(rendezvous(name, options_));
@@ -89,7 +83,7 @@ void TorchCommCtran::start(const std::string& name, const CommOptions& options) 
   await_retired();
   name_ = name;
   options_ = options;
-  options_.timeout = usable(options.timeout);
+  options_.timeout = usable_timeout(options.timeout);
   // First, so that a rank whose hints cannot be says so itself, whatever the others do.
   ctran::with_context([&] { return Context(context); },
                       [&] {
@@ -142,15 +136,7 @@ void TorchCommCtran::finalize() {
 std::string_view TorchCommCtran::getBackendVersion() const { return TORCHCOMMS_VERSION; }
 
 Capabilities TorchCommCtran::capabilities() const {
-  auto can = Capabilities::all();
-  can.operations.reset(static_cast<size_t>(OpName::new_window));
-  can.devices.reset();
-  can.devices.set(static_cast<size_t>(c10::DeviceType::CPU));
-  for (size_t i = 0; i < can.dtypes.size(); ++i) {
-    const auto dtype = static_cast<c10::ScalarType>(i);
-    if (c10::isQIntType(dtype) || c10::isBitsType(dtype) || dtype == c10::ScalarType::Undefined)
-      can.dtypes.reset(i);
-  }
+  auto can = cpu_capabilities();
   can.self_messages = true;
   can.abort = true;
   return can;
@@ -171,7 +157,7 @@ std::vector<TorchCommBackend::AlgorithmRange> TorchCommCtran::algorithms() const
 }
 
 void TorchCommCtran::setTimeout(std::chrono::milliseconds timeout) {
-  options_.timeout = usable(timeout);
+  options_.timeout = usable_timeout(timeout);
 }
 
 void TorchCommCtran::setHints(const Hints& hints) {

@@ -13,6 +13,38 @@ using Kind = schedule::Operation;
 
 namespace {
 
+// The numbers of torch's and of the contract's enums are those of ctran's: they are only cast.
+constexpr bool same(at::ScalarType a, ctran::Dtype b) {
+  return static_cast<int>(a) == static_cast<int>(b);
+}
+constexpr bool same(RedOpType a, ctran::ReduceOp b) {
+  return static_cast<int>(a) == static_cast<int>(b);
+}
+static_assert(same(at::kByte, ctran::Dtype::kUInt8) && same(at::kChar, ctran::Dtype::kInt8) &&
+              same(at::kShort, ctran::Dtype::kInt16) && same(at::kInt, ctran::Dtype::kInt32) &&
+              same(at::kLong, ctran::Dtype::kInt64) && same(at::kUInt16, ctran::Dtype::kUInt16) &&
+              same(at::kUInt32, ctran::Dtype::kUInt32) && same(at::kUInt64, ctran::Dtype::kUInt64));
+static_assert(same(at::kHalf, ctran::Dtype::kFloat16) && same(at::kFloat, ctran::Dtype::kFloat32) &&
+              same(at::kDouble, ctran::Dtype::kFloat64) &&
+              same(at::kBFloat16, ctran::Dtype::kBFloat16) && same(at::kBool, ctran::Dtype::kBool));
+static_assert(same(at::kComplexHalf, ctran::Dtype::kComplex32) &&
+              same(at::kComplexFloat, ctran::Dtype::kComplex64) &&
+              same(at::kComplexDouble, ctran::Dtype::kComplex128));
+static_assert(same(at::kFloat8_e5m2, ctran::Dtype::kFloat8E5m2) &&
+              same(at::kFloat8_e4m3fn, ctran::Dtype::kFloat8E4m3fn) &&
+              same(at::kFloat8_e5m2fnuz, ctran::Dtype::kFloat8E5m2fnuz) &&
+              same(at::kFloat8_e4m3fnuz, ctran::Dtype::kFloat8E4m3fnuz) &&
+              same(at::kFloat8_e8m0fnu, ctran::Dtype::kFloat8E8m0fnu));
+static_assert(same(RedOpType::SUM, ctran::ReduceOp::kSum) &&
+              same(RedOpType::PRODUCT, ctran::ReduceOp::kProduct) &&
+              same(RedOpType::MIN, ctran::ReduceOp::kMin) &&
+              same(RedOpType::MAX, ctran::ReduceOp::kMax) &&
+              same(RedOpType::BAND, ctran::ReduceOp::kBitAnd) &&
+              same(RedOpType::BOR, ctran::ReduceOp::kBitOr) &&
+              same(RedOpType::BXOR, ctran::ReduceOp::kBitXor) &&
+              same(RedOpType::PREMUL_SUM, ctran::ReduceOp::kPremulSum) &&
+              same(RedOpType::AVG, ctran::ReduceOp::kAverage));
+
 // The factor of PREMUL_SUM as one number.
 ctran::Factor number_of(const PreMulSumFactorT& factor, at::ScalarType dtype) {
   if (const auto* number = std::get_if<double>(&factor)) return {.real = *number};

@@ -11,6 +11,7 @@
 #include "backends/gloo/call.hpp"
 #include "backends/gloo/group.hpp"
 #include "base/fork.hpp"
+#include "core/cpu_backend.hpp"
 #include "core/rendezvous.hpp"
 #include "core/retire.hpp"
 
@@ -18,10 +19,6 @@ namespace torch::comms {
 namespace {
 
 const BackendRegistration registration("gloo", [] { return std::make_shared<TorchCommGloo>(); });
-
-std::chrono::milliseconds usable(std::chrono::milliseconds timeout) {
-  return timeout.count() > 0 ? timeout : kDefaultTimeout;
-}
 
 std::string joined_with_commas(const std::vector<int>& ranks) {
   std::string text;
@@ -45,10 +42,7 @@ TorchCommGloo::~TorchCommGloo() {
 }
 
 void TorchCommGloo::init(at::Device device, const std::string& name, const CommOptions& options) {
-  if (!device.is_cpu())
-    throw CommError(Errc::kUnsupported,
-                    "backend 'gloo' works on device cpu, not on " + device.str(),
-                    {.op = "new_comm", .comm = name});
+  require_cpu(device, "gloo", name);
   device_ = device;
   start(name, options);
   join(rendezvous(name, options_), nullptr, name, {});
@@ -66,7 +60,7 @@ void TorchCommGloo::start(const std::string& name, const CommOptions& options) {
                     {.op = "new_comm", .comm = name});
   await_retired();
   options_ = options;
-  options_.timeout = usable(options.timeout);
+  options_.timeout = usable_timeout(options.timeout);
 }
 
 void TorchCommGloo::join(const Rendezvous& met, const gloo::Group* parent, const std::string& name,
@@ -94,18 +88,7 @@ std::string_view TorchCommGloo::getCommName() const {
   return member_ ? std::string_view(member_->name) : std::string_view();
 }
 
-Capabilities TorchCommGloo::capabilities() const {
-  auto can = Capabilities::all();
-  can.operations.reset(static_cast<size_t>(OpName::new_window));
-  can.devices.reset();
-  can.devices.set(static_cast<size_t>(c10::DeviceType::CPU));
-  for (size_t i = 0; i < can.dtypes.size(); ++i) {
-    const auto dtype = static_cast<c10::ScalarType>(i);
-    if (c10::isQIntType(dtype) || c10::isBitsType(dtype) || dtype == c10::ScalarType::Undefined)
-      can.dtypes.reset(i);
-  }
-  return can;
-}
+Capabilities TorchCommGloo::capabilities() const { return cpu_capabilities(); }
 
 gloo::Call TorchCommGloo::call(OpName op, bool async_op, const OperationOptions& options) const {
   if (!group_)

@@ -8,6 +8,7 @@
 #include "bootstrap/attempt.hpp"
 #include "bootstrap/exchange/blame.hpp"
 #include "bootstrap/exchange/meeting_rank.hpp"
+#include "bootstrap/ranks.hpp"
 
 namespace torch::comms::bootstrap {
 namespace {
@@ -16,13 +17,7 @@ namespace {
 constexpr std::chrono::milliseconds kFarewell{400};
 
 void check(const Participant& self) {
-  if (self.size < 1 || self.size > kMaxRanks)
-    throw CommError(Errc::kInvalidArgument, "the number of ranks is " + std::to_string(self.size) +
-                                                "; allowed are 1 to " + std::to_string(kMaxRanks));
-  if (self.rank < 0 || self.rank >= self.size)
-    throw CommError(
-        Errc::kInvalidArgument,
-        "rank " + std::to_string(self.rank) + " is outside [0, " + std::to_string(self.size) + ")");
+  require_rank(self.rank, self.size);
   if (self.blob.size() > kMaxBlobBytes)
     throw CommError(Errc::kTooLarge, "a rank has " + std::to_string(self.blob.size()) +
                                          " bytes to tell the others; at most " +
