@@ -19,8 +19,9 @@ def doctor(
         bool, typer.Option("--json", help="Print one JSON object instead of text.")
     ] = False,
     timeout: Annotated[
-        float, typer.Option(min=1, help="Seconds for the all_reduce of each backend.")
-    ] = 15.0,
+        float | None,
+        typer.Option(min=1, help="Seconds for the all_reduce of each backend; 60 if not given."),
+    ] = None,
 ) -> None:
     """Examine this machine: versions, libraries, backends, limits, network, launcher.
 
@@ -29,7 +30,7 @@ def doctor(
     """
     from torchcomms.doctor import examine, to_text
 
-    report = examine(timeout)
+    report = examine() if timeout is None else examine(timeout)
     if as_json:
         print(json.dumps(report.to_dict(), indent=2))
     else:
