@@ -14,6 +14,8 @@
 
 namespace torch::comms {
 
+class Unmet;
+
 // A group of ranks that communicate. Every operation runs one path: it becomes an Operation value,
 // is checked (a wrong call throws before anything is sent), meets the pre-hooks, is recorded,
 // issued by the backend, and meets the post-hooks.
@@ -140,6 +142,7 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   uint64_t fork_generation_ = 0;
   bool finalized_ = false;
   std::shared_ptr<Hooks> hooks_;
+  std::shared_ptr<Unmet> unmet_;  // null where a failure never ends the process
 };
 
 // Connects this process with the job's other ranks. Collective. Throws CommError within

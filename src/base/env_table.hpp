@@ -4,6 +4,8 @@
 // docs/reference/environment.md is held against this list by a test.
 #define TC_ENVIRONMENT(ROW)                                                                        \
   ROW("TORCHCOMM_ABORT_ON_ERROR", "bool", "true", "Default of abort_process_on_timeout_or_error.") \
+  ROW("TORCHCOMM_ABORT_GRACE_SECONDS", "seconds", "10",                                            \
+      "How long a failed asynchronous operation may go unnoticed before the process is ended.")    \
   ROW("TORCHCOMM_TIMEOUT_SECONDS", "seconds", "600",                                               \
       "Default limit of an operation, and of the start-up where no other limit is set.")           \
   ROW("TORCHCOMM_STORE_TIMEOUT_SECONDS", "seconds", "",                                            \

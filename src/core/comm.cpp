@@ -1,5 +1,7 @@
 #include <torchcomms/comm.hpp>
 
+#include <cstdlib>
+
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/factory.hpp>
 
@@ -8,6 +10,7 @@
 #include "core/hook_list.hpp"
 #include "core/issue.hpp"
 #include "core/record.hpp"
+#include "core/unmet.hpp"
 #include "core/validate.hpp"
 #include "tracing/event_ring.hpp"
 
@@ -48,6 +51,15 @@ TorchComm::TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string back
       fork_generation_(base::fork_generation()),
       hooks_(std::make_shared<Hooks>()) {
   refreshMembership();
+  const auto& options = backend_->getOptions();
+  if (capabilities_.ends_process && options.abort_process_on_timeout_or_error &&
+      !options.enable_reconfigure)
+    unmet_ = std::make_shared<Unmet>(
+        name_, abort_grace(),
+        [weak = std::weak_ptr<TorchCommBackend>(backend_)] {
+          if (const auto backend = weak.lock()) backend->announceAbort();
+        },
+        [] { std::abort(); });
 }
 
 TorchComm::~TorchComm() {
@@ -57,6 +69,7 @@ TorchComm::~TorchComm() {
     static_cast<void>(new std::shared_ptr<TorchCommBackend>(std::move(backend_)));
     return;
   }
+  if (unmet_) unmet_->met();  // nobody can look any more
   if (!finalized_)
     base::log(base::LogLevel::kInfo, "communicator '" + name_ + "' ends without finalize()");
 }
@@ -98,14 +111,17 @@ WorkPtr TorchComm::run(const Op& op) {
     work = issue(*backend_, op);
   } catch (...) {
     record_event(tracing::Phase::kEnd, false, record);
+    if (unmet_) unmet_->met();
     throw;
   }
   if (isTerminal(work->status())) {
     record_event(tracing::Phase::kEnd, work->status() == WorkStatus::COMPLETED, record);
   } else {
     // The hook runs inside the transition, while the work is alive.
-    work->registerWorkEndHook([record, ended = work.get()] {
-      record_event(tracing::Phase::kEnd, ended->status() == WorkStatus::COMPLETED, record);
+    work->registerWorkEndHook([record, ended = work.get(), unmet = unmet_] {
+      const bool good = ended->status() == WorkStatus::COMPLETED;
+      record_event(tracing::Phase::kEnd, good, record);
+      if (!good && unmet) unmet->watch(*ended);
     });
   }
 
@@ -127,6 +143,7 @@ void TorchComm::finalize() {
   if (!hooks_->pre.empty()) hooks_->pre.call(kFinalizeOpId, PreHookArgs(Finalize{}));
   // Before the backend has its say: a failure that it reports leaves the communicator finalized.
   finalized_ = true;
+  if (unmet_) unmet_->met();
   backend_->finalize();
   if (!hooks_->post.empty()) hooks_->post.call(kFinalizeOpId, PostHookArgs(FinalizePostHookArgs{}));
 }
@@ -286,7 +303,10 @@ WorkPtr TorchComm::reconfigure(const ReconfigureOptions& options) {
   refreshMembership();
   return work;
 }
-void TorchComm::abort() { backend_->abort(); }
+void TorchComm::abort() {
+  if (unmet_) unmet_->met();
+  backend_->abort();
+}
 bool TorchComm::isAbortSupported() const { return backend_->isAbortSupported(); }
 bool TorchComm::isAborted() const { return backend_->isAborted(); }
 void TorchComm::setTimeout(std::chrono::milliseconds timeout) { backend_->setTimeout(timeout); }

@@ -97,6 +97,10 @@ class TC_API TorchCommCtran : public TorchCommBackend {
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
 
+  // Once a membership, whoever comes first.
+  void announceAbort() noexcept override {
+    if (!hooks_ran_.exchange(true)) runAbortHooks();
+  }
   // Of later operations.
   void setTimeout(std::chrono::milliseconds timeout) override;
   void setHints(const Hints& hints) override;

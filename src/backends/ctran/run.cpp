@@ -19,7 +19,7 @@ ctran::Issue TorchCommCtran::issue(OpName op, const OperationOptions& options) c
 
 CommError TorchCommCtran::failed(const CommError& error, const ctran::Issue& issue) {
   const bool ended = session_->group->failure().has_value();
-  if (ended && !hooks_ran_.exchange(true)) runAbortHooks();
+  if (ended) announceAbort();
   return ctran::explained(error, issue);
 }
 
