@@ -7,6 +7,7 @@ import collections.abc
 import datetime
 import torch
 import torch._C._distributed_c10d
+import torch.distributed.distributed_c10d
 import typing
 import typing_extensions
 
@@ -107,6 +108,7 @@ __all__: list[str] = [
     "UnsafeObject",
     "Unsupported",
     "WorkStatus",
+    "WorkWrapper",
     "get_mem_allocator",
     "register_backend",
 ]
@@ -2278,6 +2280,48 @@ class TorchComm:
     def mem_allocator(self) -> typing.Any:
         """
         Older spelling of get_mem_allocator().
+        """
+
+class WorkWrapper(torch.distributed.distributed_c10d.Work):
+    """
+    What a call on a process group issued here.
+    """
+
+class _BackendWrapperOptions(torch._C._distributed_c10d.Backend.Options):
+    """
+    Options of a wrapped communicator, as torch.distributed shows them.
+    """
+    def __init__(self) -> None: ...
+
+class _BackendWrapper(torch._C._distributed_c10d.Backend):
+    """
+    A communicator as a backend of torch.distributed's process groups.
+
+    Register it with ``pg._register_backend(device, type, wrapper)``; every call on the group then is an
+    operation of the communicator.
+    """
+    @staticmethod
+    def _verify_work_timeout(
+        work: torch._C._distributed_c10d.Work, timeout: datetime.timedelta
+    ) -> bool:
+        """
+        True if the work runs under this limit; works that do not say have the longest one.
+        """
+    def __init__(self, comm: TorchComm) -> None:
+        """
+        Raises TypeError for None. The communicator lives as long as the wrapper.
+        """
+    def _set_default_timeout(self, timeout: datetime.timedelta) -> None:
+        """
+        The limit of later calls that bring none of their own.
+        """
+    def get_comm(self) -> TorchComm:
+        """
+        The wrapped communicator.
+        """
+    def get_mem_allocator(self) -> typing.Any:
+        """
+        The allocator of the communicator's backend. Raises Unsupported where it has none.
         """
 
 def _algorithm_costs(

@@ -20,6 +20,7 @@ void bind_batch(py::module_& module);
 void bind_comm(py::module_& module);
 void bind_introspection(py::module_& module);
 void bind_stores(py::module_& module);
+void bind_interop(py::module_& module);
 void bind_sim(py::module_& module);
 void bind_ctran(py::module_& module);
 
