@@ -45,7 +45,7 @@ def drill(
     """Inject faults into small jobs on this machine, and judge what their survivors see.
 
     Each cell is a fault at a named point (a rank killed inside an operation, a rank stopped, ranks
-    that disagree, a store that dies, ...) and runs in processes of its own, which are ended whatever
+    that disagree, a store that dies, ...) and runs in processes of its own, which end whatever
     happens. Exit status 0: nothing of ours failed but what is documented; 1: something did; 2: the
     request makes no sense.
     """
@@ -82,8 +82,11 @@ def _run(plan: Plan) -> list[Result]:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     plan.check()
     results = []
-    with progress_bar(sum(1 for _ in plan.cases()), begin="importing torch") as (progress, _):
-        results.extend(drill(plan, progress))
+    with progress_bar(sum(1 for _ in plan.cases()), begin="importing torch") as (progress, note):
+        for result in drill(plan, progress):
+            results.append(result)
+            if result.bad:
+                note(f"{result.cell} {result.backend}: {result.verdict}: {result.why}")
     return results
 
 

@@ -82,9 +82,10 @@ class _Run:
             detected = self._run(folder)
         except Skip as reason:
             self._skipped = str(reason)
+        try:
+            return self._judged(time.monotonic() - began, detected)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        return self._judged(time.monotonic() - began, detected)
 
     def _run(self, folder: Path) -> float | None:
         cell = self._cell
@@ -242,6 +243,8 @@ class _Run:
             where = _innermost(log_path(child.role))
             text = f"rank {rank} ended with status {status}: {where}"
             findings.append(Finding("survivor killed", text))
+        elif not hung and child.report is None:
+            findings.append(Finding("fail", f"rank {rank} said nothing of how it went"))
         return findings
 
 

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-from torch.distributed import PrefixStore, Store, TCPStore
+from torch.distributed import FileStore, PrefixStore, Store, TCPStore
 
 from torchcomms.drill.buffers import Shape
 from torchcomms.drill.cell import BASELINE, Cell
@@ -109,27 +109,37 @@ class Scene:
 
     # ---- communicators
 
-    def store(self, port: int | None = None) -> Store:
+    def store(self) -> Store:
+        """A store of this run, in a file: opening it asks no name server, as a TCPStore would."""
+        store = FileStore(str(self.tmp / "store"), -1)
+        self._stores.append(store)
+        return store
+
+    def tcp_store(self, port: int | None = None) -> Store:
         """A connection of its own to the runner's store, or to one at that port of this host."""
         limit = timedelta(seconds=60)
         port = self.role.store_port if port is None else port
-        store = PrefixStore(
-            self.role.run, TCPStore("127.0.0.1", port, is_master=False, timeout=limit)
-        )
-        self._stores.append(store)
-        return store
+        client = TCPStore("127.0.0.1", port, is_master=False, timeout=limit)
+        self._stores.append(client)
+        return PrefixStore(self.role.run, client)
 
     def comm(
         self, name: str | None = None, *, ranks: Sequence[int] | None = None,
         store: Store | None = None, limit_s: float | None = None,
         **options: Any,  # noqa: ANN401
     ) -> Side:  # fmt: skip
-        """A communicator of `ranks` (all). Collective over them, in the same order on all."""
+        """A communicator of `ranks` (all). Collective over them, in the same order on all.
+
+        They meet on the run's store and stay with it; a given one is left as programs leave theirs.
+        """
         if name is None:
             self._made += 1
             name = f"{self.role.run}_{self._made}"
         who = list(range(self.size)) if ranks is None else list(ranks)
-        store = PrefixStore(name, self.store()) if store is None else store
+        if store is None:
+            store = PrefixStore(name, self.store())
+            if self.ours:
+                options["hints"] = {"persistent_store": "true", **options.get("hints", {})}
         limit_s = self.limit_s if limit_s is None else limit_s
         place = (who.index(self.rank), len(who))
         side = open_side(self.backend, name, store, place, limit_s, **options)

@@ -9,14 +9,17 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
+from types import ModuleType
 from typing import Any
 
 from torchcomms.drill import process
 from torchcomms.drill.scene import Role
 from torchcomms.drill.verdict import Report
 
+_main_lock = threading.Lock()
 # child, kind, the rest
 Request = Callable[["Child", str, tuple[Any, ...]], None]
 
@@ -79,7 +82,8 @@ class _Forked(Child):
     def __init__(self, role: Role) -> None:
         ours, theirs = _server().Pipe()
         self._process = _server().Process(target=process.run, args=(theirs, role), daemon=True)
-        self._process.start()
+        with _no_main():
+            self._process.start()
         theirs.close()
         assert self._process.pid is not None
         super().__init__(role, self._process.pid, self._process.sentinel, ours)
@@ -117,6 +121,18 @@ def fork(role: Role) -> Child:
 def launch(role: Role, environment: Mapping[str, str]) -> Child:
     """A new interpreter, which also ends as one."""
     return _Launched(role, environment)
+
+
+@contextlib.contextmanager
+def _no_main() -> Iterator[None]:
+    """multiprocessing runs the main program's file in its children; a script may have no guard."""
+    with _main_lock:
+        own = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = own
 
 
 def _server() -> Any:  # noqa: ANN401

@@ -33,13 +33,13 @@ def bootstrap(scene: Scene, messages: int) -> None:
     name = f"{scene.role.run}_mortal"
     if scene.rank == VICTIM:
         proxy = KillingProxy(scene.role.store_port, messages, scene.note_fault_from_thread)
-        store = PrefixStore(name, scene.store(proxy.port))
+        store = PrefixStore(name, scene.tcp_store(proxy.port))
         proxy.arm()
         scene.comm(name, store=store)
         scene.die()
 
     def use() -> None:
-        side = scene.comm(name)
+        side = scene.comm(name, store=PrefixStore(name, scene.tcp_store()))
         for _ in range(3):
             scene.works(side)
 

@@ -24,7 +24,7 @@ class Member:
 
     def __init__(self, scene: Scene, port: int | None = None) -> None:
         self.scene = scene
-        self._store = scene.store(port)
+        self._store = scene.tcp_store(port)
         self._turn = 0
         try:
             self.side = scene.comm(

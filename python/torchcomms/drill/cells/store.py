@@ -50,7 +50,7 @@ def during(scene: Scene) -> None:
         scene.await_end(scene.size)  # not there before the server is gone
         return
     port = scene.role.free_port
-    store = PrefixStore(NAME, scene.store(port))
+    store = PrefixStore(NAME, scene.tcp_store(port))
     scene.raises(
         lambda: scene.comm(NAME, store=store, limit_s=60.0), "PeerFailed",
         words=[f"127.0.0.1:{port}"], within_s=2.0, what="new_comm",
@@ -60,7 +60,7 @@ def during(scene: Scene) -> None:
 def after(scene: Scene) -> None:
     everybody = [*range(scene.size + 1)]
     scene.meet("served", everybody)
-    store = PrefixStore(NAME, scene.store(scene.role.free_port))
+    store = PrefixStore(NAME, scene.tcp_store(scene.role.free_port))
     side = scene.comm(NAME, store=store)
     scene.works(side)
     scene.meet("die", everybody)
@@ -75,7 +75,7 @@ def split_after(scene: Scene) -> None:
     """A split needs no store on ctran, and on gloo the one that rank 0 serves."""
     everybody = [*range(scene.size + 1)]
     scene.meet("served", everybody)
-    side = scene.comm(NAME, store=PrefixStore(NAME, scene.store(scene.role.free_port)))
+    side = scene.comm(NAME, store=PrefixStore(NAME, scene.tcp_store(scene.role.free_port)))
     scene.works(side)
     scene.meet("die", everybody)
     scene.await_end(scene.size)
