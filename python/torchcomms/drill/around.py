@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from torch.distributed import HashStore
 
 from torchcomms import events
+from torchcomms.drill.cell import BASELINE
 from torchcomms.drill.scene import Scene
 from torchcomms.drill.side import Side, open_side
 
@@ -123,7 +124,9 @@ class Surroundings:
 
 def _warm_up(backend: str) -> None:
     """What a process makes once and keeps is no leftover of the cell."""
-    side = open_side(backend, "warm_up", HashStore(), (0, 1), 30.0)
+    hints = {"persistent_store": "true"}
+    options = {} if backend.startswith(BASELINE) else {"hints": hints}
+    side = open_side(backend, "warm_up", HashStore(), (0, 1), 30.0, **options)
     side.start("all_reduce", async_op=True).wait()
     side.finalize()
     del side

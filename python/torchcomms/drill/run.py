@@ -71,6 +71,7 @@ class _Run:
         self._findings: list[Finding] = []
         self._skipped = ""
         self._children: list[Child] = []
+        self._free_port = free_port(random.Random(f"{plan.seed} {self._name}"))
 
     def result(self) -> Result:
         began = time.monotonic()
@@ -107,8 +108,6 @@ class _Run:
 
     def _role(self, index: int, folder: Path) -> Role:
         plan = self._plan
-        if not hasattr(self, "_free_port"):
-            self._free_port = free_port(random.Random(f"{plan.seed} {self._name}"))
         return Role(
             cell=self._cell,
             backend=self._backend,

@@ -81,7 +81,7 @@ class Child:
 class _Forked(Child):
     def __init__(self, role: Role) -> None:
         ours, theirs = _server().Pipe()
-        self._process = _server().Process(target=process.run, args=(theirs, role), daemon=True)
+        self._process = _server().Process(target=process.run, args=(theirs, role))
         with _no_main():
             self._process.start()
         theirs.close()

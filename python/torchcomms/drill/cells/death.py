@@ -12,6 +12,7 @@ from torch.distributed import PrefixStore
 
 from torchcomms.drill.buffers import COLLECTIVES, Shape
 from torchcomms.drill.cell import DEATH_S, Cell
+from torchcomms.drill.ours import Ours
 from torchcomms.drill.scene import Scene
 from torchcomms.drill.side import Side
 from torchcomms.drill.wire import KillingProxy
@@ -81,7 +82,7 @@ def inside_split(scene: Scene) -> None:
     scene.works(side)
     scene.meet("entering")
     if scene.rank == VICTIM:
-        if scene.ours:
+        if isinstance(side, Ours):
             side.comm.register_pre_hook(lambda name, op_id, args: scene.die())
             side.split(range(scene.size), scene.limit_s)
         scene.die()
@@ -100,7 +101,7 @@ def inside_finalize(scene: Scene) -> None:
     scene.works(side)
     scene.meet("entering")
     if scene.rank == VICTIM:
-        if scene.ours:
+        if isinstance(side, Ours):
             side.comm.register_pre_hook(lambda name, op_id, args: scene.die())
             side.finalize()
         scene.die()

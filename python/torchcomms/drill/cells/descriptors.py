@@ -21,20 +21,16 @@ def few(spare: int) -> Iterator[None]:
     """No more than `spare` new descriptors while the block runs."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(name) for name in os.listdir("/proc/self/fd"))
-    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(_holes(highest))]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1 + spare, before[1]))
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    while taken[-1] <= highest:  # lower numbers that are free would be spare, too
+        taken.append(os.open(os.devnull, os.O_RDONLY))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1] + 1 + spare, before[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
         for descriptor in taken:
             os.close(descriptor)
-
-
-def _holes(highest: int) -> int:
-    """Numbers below the highest that are free: they would count as spare."""
-    used = {int(name) for name in os.listdir("/proc/self/fd")}
-    return highest + 1 - len([n for n in used if n <= highest]) + 1
 
 
 def at_start(scene: Scene, spare: int) -> None:

@@ -16,15 +16,17 @@ WAITER, SOON_S = 0, 1.0
 
 
 def when_inside(comm: str, op: str, number: int, sent: list[float]) -> threading.Thread:
-    """A thread that sends this process a signal as soon as the operation has begun."""
+    """A thread that sends this process a signal as soon as the operation begins once more."""
+
+    def times_begun() -> int:
+        mine = [e for e in events.read() if e["comm"] == comm and e["op"] == op]
+        return sum(1 for e in mine if e["phase"] == "begin")
+
+    before = times_begun()
 
     def watch() -> None:
         patience = threading.Event()
-        begun: set[int] = set()
-        while not begun:
-            mine = [e for e in events.read() if e["comm"] == comm and e["op"] == op]
-            ended = {e["comm_seq"] for e in mine if e["phase"] == "end"}
-            begun = {e["comm_seq"] for e in mine if e["phase"] == "begin"} - ended
+        while times_begun() == before:
             patience.wait(0.005)
         sent.append(time.monotonic())
         os.kill(os.getpid(), number)
@@ -42,14 +44,14 @@ def waiting(scene: Scene) -> None:
     if scene.rank == WAITER:
         for turn in range(2):
             sent: list[float] = []
-            thread = when_inside(side.name, "recv", signal.SIGINT, sent)
             try:
+                thread = when_inside(side.name, "recv", signal.SIGINT, sent)
                 side.start("recv", Shape(root=1), async_op=False, limit_s=30.0)
                 scene.find("fail", f"Ctrl-C number {turn + 1} did not end the call")
             except KeyboardInterrupt:
                 took = time.monotonic() - sent[0]
                 scene.check(took < SOON_S * scene.role.slack, f"Ctrl-C took {took:.2f} s")
-            thread.join()
+                thread.join()
         (scene.tmp / "findings").write_text("\n".join(f.text for f in scene.report.findings))
         scene.note_fault()
         os._exit(130)

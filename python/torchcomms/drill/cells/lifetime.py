@@ -6,6 +6,7 @@ import functools
 import gc
 import sys
 import threading
+from collections.abc import Callable
 
 from torchcomms.drill.cell import OURS, Cell, plain
 from torchcomms.drill.scene import Scene
@@ -38,7 +39,7 @@ def in_flight(scene: Scene) -> None:
     scene.meet("over")
 
 
-def ends(scene: Scene, wait) -> None:  # noqa: ANN001
+def ends(scene: Scene, wait: Callable[[], object]) -> None:
     """A wait that must be over within the limit: by a typed error, or with the operation."""
     with scene.bounded(scene.limit_s + 1, "wait()"):
         try:
@@ -54,12 +55,8 @@ def by_thread(scene: Scene) -> None:
     scene.meet("calling")
     if scene.rank == 0:
         scene.open.remove(side)
-        begun = threading.Event()
-        if scene.ours:
-            side.comm.register_post_hook(lambda op_id, args: begun.set())
         pending = side.start("all_reduce")
-        begun.set()
-        other = threading.Thread(target=lambda: (begun.wait(), side.finalize()))
+        other = threading.Thread(target=side.finalize)
         other.start()
         ends(scene, pending.wait)
         other.join(scene.limit_s + 5)

@@ -81,8 +81,8 @@ def at_work(scene: Scene) -> None:
 def knocker(scene: Scene) -> None:
     """Knocks at every port that a rank opens from its start on, until the ranks are connected."""
     numbers = random.Random(scene.role.seed)
-    pids = [int((scene.tmp / f"pid{rank}").read_text()) for rank in range(scene.size)]
     scene.meet("go", [*range(scene.size), scene.rank])
+    pids = [int((scene.tmp / f"pid{rank}").read_text()) for rank in range(scene.size)]
     while not all((scene.tmp / f"connected{rank}").exists() for rank in range(scene.size)):
         ports = [port for pid in pids for port in _ports_of(pid)]
         next(attack(ports, numbers))
@@ -108,7 +108,6 @@ def _ports_of(pid: int) -> list[int]:
 def at_start(scene: Scene) -> None:
     """Strangers knock while the ranks find each other."""
     (scene.tmp / f"pid{scene.rank}").write_text(str(os.getpid()))
-    scene.meet("written")
     scene.meet("go", [*range(scene.size + 1)])
     try:
         for number in range(5):

@@ -23,14 +23,17 @@ def storm(scene: Scene) -> None:
     scene.works(side)
     numbers = random.Random(scene.role.seed * 1000 + scene.rank)
     slowest = 0.0
-    for number in range(scene.role.rounds):
-        child = side.split(range(scene.size), 30.0)
+    # Without abort() a round that is torn apart lasts until the limit.
+    rounds = scene.role.rounds if scene.backend == "ctran" else max(1, scene.role.rounds // 10)
+    scene.report.notes["rounds"] = rounds
+    for number in range(rounds):
+        child = side.split(range(scene.size), scene.limit_s)
         assert isinstance(child, Ours)
         began = time.monotonic()
         _round(scene, child, numbers)
         slowest = max(slowest, time.monotonic() - began)
         if scene.report.findings:
-            scene.find("fail", f"in round {number} of {scene.role.rounds}")
+            scene.find("fail", f"in round {number} of {rounds}")
             return
     scene.report.notes[f"slowest round of rank {scene.rank}, s"] = round(slowest, 3)
     scene.works(side)
@@ -74,7 +77,7 @@ def _enqueue(child: Side) -> None:
 
 
 def _wait(child: Side) -> None:
-    child.start("all_reduce", SMALL, limit_s=5.0).wait()
+    child.start("all_reduce", SMALL).wait()
 
 
 def _abort(child: Side) -> None:
