@@ -11,11 +11,10 @@ from torchcomms.drill.start import Child
 class Points:
     """The requests that are open. Answers each when it has happened."""
 
-    def __init__(self, ranks: Sequence[Child], everybody: Sequence[Child]) -> None:
+    def __init__(self, everybody: Sequence[Child]) -> None:
         self.fault_at: float | None = None  # monotonic seconds; the first fault counts
-        self._ranks, self._everybody = ranks, everybody
+        self._everybody = everybody
         self._here: dict[str, list[Child]] = {}
-        self._needed: dict[str, int] = {}
         self._mourners: list[tuple[int, Child]] = []
 
     def request(self, child: Child, kind: str, content: tuple[Any, ...]) -> None:

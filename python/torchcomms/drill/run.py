@@ -97,7 +97,7 @@ class _Run:
                 role = self._role(index, folder)
                 is_fresh = extra is not None and role.is_rank
                 self._children.append(launch(role, extra or {}) if is_fresh else fork(role))
-            points = Points(self._children[: cell.ranks], self._children)
+            points = Points(self._children)
             self._attend(points)
         finally:
             self._end()
