@@ -57,7 +57,7 @@ def drill(
             print(cells_table(wanted))
             return
         for path in (json_path, markdown_path):
-            if path not in (None, Path("-")) and not path.parent.is_dir():
+            if path is not None and not path.parent.is_dir():
                 raise DrillError(f"{path}: there is no folder {path.parent}")
         names = [name.strip() for name in backend.split(",") if name.strip()]
         plan = Plan(
