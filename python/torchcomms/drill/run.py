@@ -19,7 +19,7 @@ from typing import Any
 
 from torch.distributed import TCPStore
 
-from torchcomms.drill.cell import ANY, Cell, Skip
+from torchcomms.drill.cell import ANY, DOCUMENTED, Cell, Skip
 from torchcomms.drill.plan import Plan
 from torchcomms.drill.points import Points
 from torchcomms.drill.ports import free_port
@@ -206,17 +206,19 @@ class _Run:
         for child in self._children[cell.ranks :]:
             findings += child.report.findings if child.report is not None else []
         verdict: Verdict = "skipped" if skipped else "pass"
-        if not skipped and findings:
-            verdict = min((f.verdict for f in findings), key=ORDER.index)
-        worst = [f.text for f in findings if f.verdict == verdict]
-        documented = cell.known.get(self._backend, "")
-        known = bool(documented) and verdict not in ("pass", "skipped")
-        why = skipped or (worst[0] if worst else "")
+        why, known = skipped, False
+        if findings and not skipped:
+            surprises = [f for f in findings if not self._documented(f)]
+            known = not surprises
+            worst = min(surprises or findings, key=lambda f: ORDER.index(f.verdict))
+            verdict, why = worst.verdict, worst.text
+            if known:
+                why = f"{self._documented(worst)}: {why}"
         return Result(
             cell=cell.id,
             backend=self._backend,
             verdict=verdict,
-            why=f"{documented}: {why}" if known else why,
+            why=why,
             known=known,
             detected_s=detected_s,
             took_s=took_s,
@@ -227,6 +229,15 @@ class _Run:
             errors=errors,
             notes=notes,
         )
+
+    def _documented(self, finding: Finding) -> str:
+        """Why a backend is known to do that; empty for what is a surprise."""
+        if finding.verdict in ("hang", "survivor killed"):
+            return ""
+        for pattern, reason in DOCUMENTED.get(self._backend, ()):
+            if pattern in finding.text:
+                return reason
+        return self._cell.known.get(self._backend, "")
 
     def _of_child(self, child: Child) -> list[Finding]:
         findings = list(child.report.findings) if child.report is not None else []
