@@ -93,7 +93,7 @@ class Surroundings:
             except Exception as error:
                 scene.find("fail", f"finalize() of '{side.name}': {error}")
         self._bystander = None
-        scene._stores.clear()
+        scene.stores.clear()
         scene.open.clear()
         self._check_leftovers()
 

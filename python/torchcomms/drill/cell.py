@@ -18,7 +18,7 @@ EVERY = (*OURS, "c10d:gloo")
 # Until a rank hears of a peer's death, which closes connections: no limit is waited for.
 DEATH_S = 1.0
 # Of all cells: words of findings, and what a backend's page says of them.
-DOCUMENTED = {"gloo": (("does not name", "Gloo does not say which peer it was"),)}
+DOCUMENTED = {"gloo": (("does not name rank", "Gloo does not say which peer it was"),)}
 ANY = -256  # an exit status that is not looked at
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import faulthandler
 import gc
 import os
-import pickle
 import resource
 import signal
 import sys
@@ -15,8 +13,11 @@ import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import torch
+
+from torchcomms.drill.around import Surroundings
 from torchcomms.drill.cell import Skip
-from torchcomms.drill.scene import Role
+from torchcomms.drill.scene import Role, Scene
 
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 # Variables that would tell a rank that it belongs to the caller's job.
@@ -66,12 +67,6 @@ def log_path(role: Role) -> Path:
 def run(connection: Connection, role: Role) -> None:
     """The whole life of a process. Says ("done", Report) or ("skip", why) before it returns."""
     settle(role)
-    # Not at the top: these import the library, and a fresh interpreter settles first.
-    import torch
-
-    from torchcomms.drill.around import Surroundings
-    from torchcomms.drill.scene import Scene
-
     torch.set_num_threads(1)
     scene = Scene(role, connection)
     try:
@@ -100,16 +95,3 @@ def _where(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     ours = [f for f in frames if f"drill{os.sep}" in f.filename] or frames
     return f"{Path(ours[-1].filename).name}:{ours[-1].lineno}"
-
-
-def main() -> None:
-    """`python -m torchcomms.drill.process DESCRIPTOR`: a rank that is an interpreter of its own."""
-    connection = Connection(int(sys.argv[1]))
-    os.set_inheritable(connection.fileno(), False)
-    role = pickle.loads(connection.recv_bytes())
-    with contextlib.suppress(KeyboardInterrupt):
-        run(connection, role)
-
-
-if __name__ == "__main__":
-    main()

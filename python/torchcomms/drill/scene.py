@@ -60,7 +60,7 @@ class Scene:
         self.report = Report()
         self.open: list[Side] = []  # to be finalized by the end of the cell
         self._connection = connection
-        self._stores: list[Store] = []
+        self.stores: list[Store] = []
         self._made = 0
 
     # ---- what is said
@@ -112,7 +112,7 @@ class Scene:
     def store(self) -> Store:
         """A store of this run, in a file: opening it asks no name server, as a TCPStore would."""
         store = FileStore(str(self.tmp / "store"), -1)
-        self._stores.append(store)
+        self.stores.append(store)
         return store
 
     def tcp_store(self, port: int | None = None) -> Store:
@@ -120,7 +120,7 @@ class Scene:
         limit = timedelta(seconds=60)
         port = self.role.store_port if port is None else port
         client = TCPStore("127.0.0.1", port, is_master=False, timeout=limit)
-        self._stores.append(client)
+        self.stores.append(client)
         return PrefixStore(self.role.run, client)
 
     def comm(

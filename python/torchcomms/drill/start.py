@@ -19,7 +19,8 @@ from torchcomms.drill import process
 from torchcomms.drill.scene import Role
 from torchcomms.drill.verdict import Report
 
-_main_lock = threading.Lock()
+# multiprocessing looks after all of its processes whenever one is started, and not from two threads.
+_processes = threading.Lock()
 # child, kind, the rest
 Request = Callable[["Child", str, tuple[Any, ...]], None]
 
@@ -89,7 +90,8 @@ class _Forked(Child):
         super().__init__(role, self._process.pid, self._process.sentinel, ours)
 
     def reap(self) -> None:
-        self._process.join()
+        with _processes:
+            self._process.join()
         self.status, self.ended = self._process.exitcode, True
 
 
@@ -98,7 +100,7 @@ class _Launched(Child):
         ours, theirs = multiprocessing.Pipe()
         os.set_inheritable(theirs.fileno(), True)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "torchcomms.drill.process", str(theirs.fileno())],
+            [sys.executable, "-m", "torchcomms.drill.fresh", str(theirs.fileno())],
             env={**os.environ, **environment},
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
@@ -126,7 +128,7 @@ def launch(role: Role, environment: Mapping[str, str]) -> Child:
 @contextlib.contextmanager
 def _no_main() -> Iterator[None]:
     """multiprocessing runs the main program's file in its children; a script may have no guard."""
-    with _main_lock:
+    with _processes:
         own = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
         try:
