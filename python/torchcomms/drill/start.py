@@ -19,7 +19,7 @@ from torchcomms.drill import process
 from torchcomms.drill.scene import Role
 from torchcomms.drill.verdict import Report
 
-# multiprocessing looks after all of its processes whenever one is started, and not from two threads.
+# multiprocessing looks after all its processes when one is started, but not from two threads.
 _processes = threading.Lock()
 # child, kind, the rest
 Request = Callable[["Child", str, tuple[Any, ...]], None]
