@@ -9,7 +9,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from torch.distributed import HashStore
+from torch.distributed import HashStore, TCPStore
 
 from torchcomms import events
 from torchcomms.drill.cell import BASELINE
@@ -66,6 +66,8 @@ class Surroundings:
         self._scene = scene
         self._bystander: Side | None = None
         _warm_up(scene.backend)
+        if scene.cell.serves:  # libuv keeps a pipe, from the first server of a process on
+            TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._before = Possessions.now()
         if scene.cell.bystander and scene.rank in scene.survivors:
             self._bystander = self._watch()
@@ -80,6 +82,7 @@ class Surroundings:
         """After the program. Finalizes everything that it has left open."""
         scene = self._scene
         if self._bystander is not None:
+            scene.meet("bystander", scene.survivors)
             try:
                 scene.works(self._bystander)
             except Exception as error:

@@ -49,7 +49,7 @@ class Cell:
     hang_s: float = 20.0
     backends: Sequence[str] = EVERY
     # What a backend is known, and documented, not to do: reported, but no reason for exit status 1.
-    # Does not cover hangs and survivors that were killed.
+    # Does not cover hangs.
     known: Mapping[str, str] = field(default_factory=dict)
     # Processes beside the ranks: a store's server, strangers. They may end in any way.
     helpers: Sequence[Program] = ()
@@ -59,6 +59,7 @@ class Cell:
     # Why this machine cannot run it, or None.
     missing: Callable[[], str | None] = nothing_missing
     keeps: bool = False  # leaves things open on purpose: not looked at
+    serves: bool = False  # a rank may serve a TCPStore
     bystander: bool = True  # an unrelated communicator of the survivors is watched
     slow: bool = False  # takes more than a few seconds
 

@@ -14,7 +14,9 @@ class Points:
     def __init__(self, everybody: Sequence[Child]) -> None:
         self.fault_at: float | None = None  # monotonic seconds; the first fault counts
         self._everybody = everybody
-        self._here: dict[str, list[Child]] = {}
+        self._meetings: dict[
+            str, tuple[set[int], list[Child]]
+        ] = {}  # whom each waits for, who is here
         self._mourners: list[tuple[int, Child]] = []
 
     def request(self, child: Child, kind: str, content: tuple[Any, ...]) -> None:
@@ -37,14 +39,21 @@ class Points:
         for mourner in [m for i, m in self._mourners if i == index]:
             mourner.answer()
         self._mourners = [(i, m) for i, m in self._mourners if i != index]
+        self._open_meetings()
 
     def _meet(self, child: Child, point: str, who: tuple[int, ...]) -> None:
-        here = self._here.setdefault(point, [])
+        missing, here = self._meetings.setdefault(point, (set(who), []))
+        missing.discard(child.role.index)
         here.append(child)
-        if len(here) == len(who):
-            del self._here[point]
-            for one in here:
-                one.answer()
+        self._open_meetings()
+
+    def _open_meetings(self) -> None:
+        """The dead are not waited for: that is not what hangs."""
+        for point, (missing, here) in list(self._meetings.items()):
+            if all(self._everybody[index].ended for index in missing):
+                del self._meetings[point]
+                for one in here:
+                    one.answer()
 
     def _await_end(self, child: Child, rank: int) -> None:
         if self._everybody[rank].ended:

@@ -232,7 +232,7 @@ class _Run:
 
     def _documented(self, finding: Finding) -> str:
         """Why a backend is known to do that; empty for what is a surprise."""
-        if finding.verdict in ("hang", "survivor killed"):
+        if finding.verdict == "hang":
             return ""
         for pattern, reason in DOCUMENTED.get(self._backend, ()):
             if pattern in finding.text:

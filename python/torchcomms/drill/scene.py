@@ -214,13 +214,16 @@ class Scene:
 
     def fails_for(
         self, side: Side, op: str, kinds: str, *, naming: Sequence[int], attempts: int = 3,
-        shape: Shape = Shape(), limit_s: float | None = 30.0,  # noqa: B008
+        shape: Shape = Shape(), limit_s: float | None = None,  # noqa: B008
     ) -> Pending | None:  # fmt: skip
         """Repeats an operation until it raises; one that completes before must be right.
 
         A collective may be over for this rank though another one has died in it. Returns the
-        operation that failed where it was started.
+        operation that failed where it was started. Without a limit: long on `ctran`, where no
+        limit is waited for; elsewhere some ranks wait for theirs.
         """
+        if limit_s is None:
+            limit_s = 30.0 if self.backend == "ctran" else 2 * self.limit_s
         pending: Pending | None = None
         for _ in range(attempts):
             try:

@@ -11,7 +11,7 @@ import sys
 from torch.distributed import PrefixStore
 
 from torchcomms.drill.buffers import COLLECTIVES, Shape
-from torchcomms.drill.cell import DEATH_S, Cell
+from torchcomms.drill.cell import DEATH_S, OURS, Cell
 from torchcomms.drill.ours import Ours
 from torchcomms.drill.scene import Scene
 from torchcomms.drill.side import Side
@@ -19,6 +19,8 @@ from torchcomms.drill.wire import KillingProxy
 
 VICTIM = 1
 LARGE = Shape(numel=1 << 18)  # takes long enough to die inside
+_ROOTED = "Gloo tells only those that wait for the lost rank itself"
+_LAST_WORD = "a rank that dies while it lets the others go on is not named"
 _BY_SPLIT = "a split of gloo meets over the store, which does not see deaths"
 
 
@@ -142,6 +144,8 @@ CELLS = (
             "PeerFailed or CommTimeout naming rank 1, within limit + 1 s",
             functools.partial(bootstrap, messages=messages),
             victims=KILLED,
+            serves=True,
+            known=dict.fromkeys(OURS, _LAST_WORD),
         )
         for messages in (2, 6, 12)
     ),
@@ -150,6 +154,7 @@ CELLS = (
         Cell(
             f"F01/{op}", f"rank 1 is killed inside {op}", _TYPED,
             functools.partial(inside, op=op), victims=KILLED, detect_s=DEATH_S,
+            known={"gloo": _ROOTED} if op in ("broadcast", "reduce", "gather", "scatter") else {},
         )
         for op in COLLECTIVES
     ),

@@ -167,7 +167,7 @@ def without_store(scene: Scene) -> None:
 
 
 _KILLED: dict[int, int] = {1: -signal.SIGKILL}
-_OF: dict[str, Any] = {"backends": OURS}
+_OF: dict[str, Any] = {"backends": OURS, "serves": True}
 
 CELLS = (
     Cell(

@@ -169,5 +169,6 @@ CELLS = (
     Cell(
         "F30", "a job of the same name and port crashed just before", "the new one starts at once",
         same_name, ranks=2, backends=OURS, helpers=(earlier_job,) * 2,
+        serves=True,
     ),
 )  # fmt: skip

@@ -89,14 +89,14 @@ CELLS = (
     Cell(
         "F08/during", "the store's server is killed while ranks meet there",
         "PeerFailed naming the store's address, in less than 2 s",
-        during, helpers=(server_of_start_up,), bystander=False,
+        during, helpers=(server_of_start_up,), bystander=False, serves=True,
     ),
     Cell(
         "F08/after", "the store's server is killed when all are connected", "operations go on",
-        after, helpers=(server,),
+        after, helpers=(server,), serves=True,
     ),
     Cell(
         "F08/split", "the store's server is killed before a split", "the split works",
-        split_after, helpers=(server,), backends=OURS,
+        split_after, helpers=(server,), serves=True, backends=OURS,
     ),
 )  # fmt: skip

@@ -195,6 +195,6 @@ CELLS = (
     Cell(
         "F28/port", "two jobs are told the same port, one after the other",
         "the first runs; the second runs, too, or raises a typed error", one_port, ranks=4,
-        backends=OURS,
+        backends=OURS, serves=True,
     ),
 )  # fmt: skip
