@@ -131,7 +131,7 @@ void BootstrapWorld::act(int rank, const Action& action) {
 void BootstrapWorld::ask(int rank, const Action& action) {
   auto& self = at(rank);
   if (self.asked == action.round) ++result_.retries;
-  self.asked = static_cast<int8_t>(action.round);
+  self.asked = action.round;
   self.link = ++self.links << 5 | action.round;
   send({What::kSyn, {}, action.round, action.peer, rank, self.link, 0}, rank, kSegment,
        run_.syn_retry_us);

@@ -61,7 +61,7 @@ class BootstrapWorld {
     uint32_t sent = 0;   // messages
     int64_t bytes = 0;
     uint8_t requests = 0;  // at the store
-    int8_t asked = -1;     // the last round it asked in
+    int16_t asked = -1;    // the last round it asked in
     bool dead = false, published = false, awaited = false;
   };
   Rank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -43,10 +44,10 @@ class Reader {
   template <class T>
     requires std::is_trivially_copyable_v<T>
   T number() {
-    T value{};
-    const std::string_view bytes = cut(sizeof value);
-    std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(&value));
-    return value;
+    std::array<char, sizeof(T)> value{};
+    const std::string_view bytes = cut(value.size());
+    std::copy(bytes.begin(), bytes.end(), value.begin());
+    return std::bit_cast<T>(value);
   }
   std::string text() { return std::string(cut(number<uint16_t>())); }
   bool at_end() const noexcept { return bytes_.empty(); }

@@ -175,8 +175,7 @@ Connected connect(const Rendezvous& met, const CommOptions& options,
     clock.done("exchange");
     return blobs;
   };
-  Connected connected{Family::make(met.rank, met.size, job.secret, tell_all, std::move(family)),
-                      known};
+  Connected connected{Family::make(met.rank, met.size, job.secret, tell_all, family), known};
   known->machine = scarcest(*connected.family, cores);
   clock.done("open links");
   return connected;

@@ -10,8 +10,9 @@ namespace {
 
 using schedule::Operation;
 
-constexpr uint64_t kChunkBytes = 128 * 1024;  // of a direct algorithm, to each peer at a time
-constexpr uint64_t kPipelineBytes = 256 * 1024;
+constexpr uint64_t kKib = 1024;
+constexpr uint64_t kChunkBytes = 128 * kKib;  // of a direct algorithm, to each peer at a time
+constexpr uint64_t kPipelineBytes = 256 * kKib;
 
 Choice choice(Operation operation, std::string_view name, int64_t chunk = 0) {
   const auto* algorithm = schedule::find_algorithm(operation, name);
@@ -28,15 +29,15 @@ struct Sizes {
 Choice on_one_host(Operation operation, const Sizes& s) {
   switch (operation) {
     case Operation::kAllReduce:
-      if (s.bytes * (s.ranks - 1) <= 16 * 1024) return choice(operation, "one_shot");
+      if (s.bytes * (s.ranks - 1) <= 16 * kKib) return choice(operation, "one_shot");
       return choice(operation, "two_shot", s.chunk);
     case Operation::kReduce:
-      if (s.bytes <= 64 * 1024) return choice(operation, "direct");
+      if (s.bytes <= 64 * kKib) return choice(operation, "direct");
       return choice(operation, "two_shot", s.chunk);
     case Operation::kReduceScatter:
       return choice(operation, "direct", s.chunk);
     case Operation::kBroadcast:
-      if (s.bytes <= 512 * 1024 || s.ranks <= 2) return choice(operation, "direct");
+      if (s.bytes <= 512 * kKib || s.ranks <= 2) return choice(operation, "direct");
       return choice(operation, "scatter_all_gather");
     default:
       return choice(operation, operation == Operation::kBarrier ? "dissemination" : "direct");
@@ -44,7 +45,7 @@ Choice on_one_host(Operation operation, const Sizes& s) {
 }
 
 Choice between_hosts(Operation operation, const Sizes& s) {
-  const bool small = s.bytes <= 64 * 1024;
+  const bool small = s.bytes <= 64 * kKib;
   switch (operation) {
     case Operation::kAllReduce:
       return small ? choice(operation, "doubling") : choice(operation, "ring");

@@ -6,7 +6,7 @@
 namespace torch::comms::ctran {
 
 std::shared_ptr<Family> Family::make(int rank, int size, const transport::Secret& job,
-                                     const Exchange& exchange, FamilyOptions options) {
+                                     const Exchange& exchange, const FamilyOptions& options) {
   LinkTable links(rank, size, job, options);
   links.learn(exchange(links.blob()));
   auto engine = std::make_shared<Engine>(std::move(links), options);

@@ -64,7 +64,7 @@ class TC_API Family {
   // version), kUnsupported (Links::kShm across hosts), kResourceExhausted; and what `exchange`
   // throws.
   static std::shared_ptr<Family> make(int rank, int size, const transport::Secret& job,
-                                      const Exchange& exchange, FamilyOptions options = {});
+                                      const Exchange& exchange, const FamilyOptions& options = {});
   ~Family();
 
   int rank() const noexcept;

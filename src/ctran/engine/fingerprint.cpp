@@ -79,7 +79,7 @@ Fingerprint fingerprint_of(const Call& call, uint64_t sequence) noexcept {
 std::string Fingerprint::words() const {
   if (sequence == 0) return "no collective yet";
   std::string text(name, ::strnlen(name, sizeof name));
-  text += "(";
+  text += '(';
   if (static_cast<Operation>(operation) != Operation::kBarrier) {
     const auto known = static_cast<Dtype>(dtype);
     text += size_of(known) != 0 ? std::string(name_of(known)) : "dtype " + std::to_string(dtype);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "transport/self.hpp"
 #include "transport/shm/shm_transport.hpp"
@@ -56,11 +57,11 @@ std::unique_ptr<Transport> LinkTable::make(Which which) const {
   if (which == kSelf) return make_self_transport(options);
   if (which == kShm) {
     transport::shm::ShmOptions all;
-    static_cast<transport::TransportOptions&>(all) = options;
+    static_cast<transport::TransportOptions&>(all) = std::move(options);
     return make_shm_transport(all);
   }
   transport::tcp::TcpOptions all;
-  static_cast<transport::TransportOptions&>(all) = options;
+  static_cast<transport::TransportOptions&>(all) = std::move(options);
   all.interface = options_.interface;
   return make_tcp_transport(all);
 }
