@@ -7,6 +7,7 @@ import typer
 from torchcomms.cli.algorithms import algorithms
 from torchcomms.cli.bench import bench
 from torchcomms.cli.doctor import doctor
+from torchcomms.cli.drill import drill
 from torchcomms.cli.events import events
 from torchcomms.cli.sim import EXAMPLES, sim
 from torchcomms.cli.tune import tune
@@ -24,6 +25,7 @@ app.command()(algorithms)
 app.command()(tune)
 app.command()(events)
 app.command(epilog=EXAMPLES)(sim)
+app.command()(drill)
 
 
 @app.callback(invoke_without_command=True)
