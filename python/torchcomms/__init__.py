@@ -9,7 +9,7 @@ from torchcomms import _native
 
 _native.load()
 
-from torchcomms import _comms, events  # noqa: E402 (the native core must be there first)
+from torchcomms import _comms, events, objcol  # noqa: E402 (the native core must be there first)
 from torchcomms._backends import (  # noqa: E402
     _load_backend,
     built_backends,
