@@ -103,7 +103,7 @@ def _pickled(call: Call, value: object) -> Message:
 
 def unpack(call: Call, raw: torch.Tensor, state: int, peer: int) -> Any:  # noqa: ANN401
     """The object in the bytes that `peer` sent. Raises UnsafeObject, TooLarge."""
-    content = memoryview(raw.cpu().numpy()).cast("B")
+    content = memoryview(raw.cpu().numpy()) if raw.numel() else memoryview(b"")
     if state == PICKLE:
         if call.weights_only:  # whatever the peer said when all agreed
             raise _unwanted_pickle(call, peer)
@@ -168,6 +168,8 @@ def _unwanted_pickle(call: Call, peer: int) -> CommError:
 
 def to_wire(call: Call, raw: bytes) -> torch.Tensor:
     """The bytes as a tensor where the communicator's tensors live."""
+    if not raw:
+        return torch.empty(0, dtype=torch.uint8, device=call.device)
     return torch.frombuffer(bytearray(raw), dtype=torch.uint8).to(call.device)
 
 
