@@ -21,7 +21,7 @@ from torch.distributed import (
     is_initialized,
 )
 
-from torchcomms.distwrap import pginfo, utils
+from torchcomms.distwrap import pginfo, utils  # noqa: F401 (sub-modules, not in __all__)
 from torchcomms.distwrap._collectives import (
     all_gather,
     all_gather_into_tensor,
@@ -103,7 +103,7 @@ __all__ = [
 ]
 
 try:  # a torch that was built without CUDA has no such class
-    from torch.distributed import ProcessGroupNCCL  # noqa: F401
+    from torch.distributed import ProcessGroupNCCL
 except ImportError:
     pass
 else:

@@ -67,7 +67,10 @@ def _on_gloo(group: ProcessGroup, tensor: Tensor) -> bool:
 
 
 def all_reduce(
-    tensor: Tensor, op: Any = _SUM, group: ProcessGroup | None = None, async_op: bool = False
+    tensor: Tensor,
+    op: Any = _SUM,  # noqa: ANN401
+    group: ProcessGroup | None = None,
+    async_op: bool = False,
 ) -> Any:  # noqa: ANN401
     """Reduces `tensor` over all ranks, in place. Returns a work if `async_op`, else None."""
     comm = comm_for(group, tensor)
@@ -94,7 +97,7 @@ def broadcast(
 def reduce(  # noqa: PLR0917 (the contract's order)
     tensor: Tensor,
     dst: int | None = None,
-    op: Any = _SUM,
+    op: Any = _SUM,  # noqa: ANN401
     group: ProcessGroup | None = None,
     async_op: bool = False,
     group_dst: int | None = None,
@@ -172,7 +175,7 @@ def _copy(targets: list[Tensor], sources: list[Tensor]) -> None:
 
 def reduce_scatter_tensor(
     output: Tensor,
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     op: Any = _SUM,  # noqa: ANN401
     group: ProcessGroup | None = None,
     async_op: bool = False,
@@ -207,7 +210,7 @@ def all_to_all(
 
 def all_to_all_single(  # noqa: PLR0917 (the contract's order)
     output: Tensor,
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     output_split_sizes: list[int] | None = None,
     input_split_sizes: list[int] | None = None,
     group: ProcessGroup | None = None,
@@ -280,7 +283,7 @@ def barrier(
 
 def reduce_scatter_quantized(  # noqa: PLR0917 (the contract's order)
     output: Tensor,
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     op: Any,  # noqa: ANN401
     seed: Tensor,
     group: ProcessGroup | None = None,

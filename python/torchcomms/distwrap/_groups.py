@@ -148,7 +148,7 @@ def init_process_group(  # noqa: PLR0917 (the contract's order)
     _switch(True)
 
 
-def _connect(
+def _connect(  # noqa: PLR0917
     world: ProcessGroup,
     device_backends: dict[str, str],
     store: Store,
@@ -304,7 +304,7 @@ def _kept(parent: ProcessGroup, backend: str | None) -> dict[str, str]:
     return wanted
 
 
-def _torch_group(
+def _torch_group(  # noqa: PLR0917
     parent: ProcessGroup,
     members: list[int],
     lists: list[list[int]],
