@@ -130,6 +130,7 @@ def run_program(context, body, use_torchcomms):
     """`body(dist, rank, size)` between init and destroy."""
     global _made
     _made += 1
+    before = torch_dist.all_reduce
     distwrap.init_process_group(
         context.backend,
         store=context.store(f"distwrap/{_made}"),
@@ -141,6 +142,7 @@ def run_program(context, body, use_torchcomms):
         body(distwrap, context.rank, context.size)
     finally:
         distwrap.destroy_process_group()
+    assert torch_dist.all_reduce is before
     assert not torch_dist.is_initialized()
     assert not utils.torchcomms_is_enabled()
 
@@ -368,9 +370,7 @@ def turns_torchs_own_functions_off(dist, rank, size):
 @pytest.mark.worlds(backends=("gloo",), sizes=(2,))
 @pytest.mark.parametrize("body", [knows_its_communicators, turns_torchs_own_functions_off])
 def test_with_communicators(world, body):
-    before = torch_dist.all_reduce
     world.run_context(run_program, body, True)
-    assert torch_dist.all_reduce is before
 
 
 def makes_groups_of_torch(dist, rank, size):

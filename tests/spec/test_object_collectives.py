@@ -290,7 +290,7 @@ def refuses_the_oversized_everywhere(comm):
                 call(**caps)
             assert_alive(comm)
         call()
-    assert many == [None] * size or rank == 0 or many[0] == big
+    assert many == ([big] * size if rank == 0 else [big, *[b""] * (size - 1)])
 
 
 @pytest.mark.worlds(sizes=(1, 3))
@@ -444,7 +444,7 @@ def passes_the_timeout_on(context):
 
     comm = context.new_comm()
     if context.rank == 0:
-        with refused(torchcomms.CommTimeout, "0.2"):
+        with refused(torchcomms.CommTimeout):
             objcol().all_gather_object(comm, [None, None], 1, timeout=0.2)
     context.meet("after the timeout")
 

@@ -39,8 +39,9 @@ def reduce_op(op: Any) -> torchcomms.ReduceOp:  # noqa: ANN401
             ours: torchcomms.ReduceOp = getattr(torchcomms.ReduceOp, name)
             return ours
     if isinstance(op, dist.ReduceOp) and op == dist.ReduceOp.PREMUL_SUM:
-        _, factor = op.__getstate__()
-        return torchcomms.ReduceOp.PREMUL_SUM(factor)
+        state = op.__getstate__()  # torch shows the factor here alone
+        if isinstance(state, tuple) and state[1] is not None:
+            return torchcomms.ReduceOp.PREMUL_SUM(state[1])
     allowed = ", ".join(_OPS)
     raise torchcomms.InvalidArgument(
         f"unsupported reduce op {op!r}; allowed are {allowed} and _make_nccl_premul_sum(factor)"

@@ -53,4 +53,6 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
     """The collectives, at first use: they need parts of torch that take long to import."""
     if name not in _COLLECTIVES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.collectives"), name)
+    collectives = importlib.import_module(f"{__name__}.collectives")
+    globals().update({known: getattr(collectives, known) for known in _COLLECTIVES})
+    return globals()[name]

@@ -11,8 +11,9 @@ import torch
 from torchcomms.objcol._format import Refused
 from torchcomms.objcol._plain import constant
 
-_KINDS = "?bBiufcmMSUV"  # numpy's kinds of plain memory; "O" holds Python objects
+_KINDS = "biufcmMSUV"  # numpy's kinds of plain memory; "O" holds Python objects
 _DIMENSIONS = 64
+_NOT_DENSE = ("torch.q", "torch.bits")  # dtypes whose bytes alone say nothing
 
 
 def _elements(shape: object) -> int:
@@ -28,7 +29,8 @@ def _elements(shape: object) -> int:
 
 def _expect_bytes(shape: object, item: int, raw: memoryview) -> None:
     """Before anything is allocated: the description must fit the bytes that are there."""
-    if _elements(shape) * item != len(raw):
+    count = _elements(shape)
+    if count * item != len(raw) or (count and not item):
         raise Refused(f"shape {shape} of {item} byte elements, but {len(raw)} bytes came")
 
 
@@ -57,10 +59,15 @@ def make_tensor(about: Any, raw: memoryview, device: torch.device) -> torch.Tens
     """The tensor; one that was on an accelerator goes to `device` if that is of the same kind."""
     dtype_name, shape, where, requires_grad, parameter = about
     dtype = constant(torch.dtype, dtype_name)
+    if str(dtype).startswith(_NOT_DENSE):
+        raise Refused(f"a tensor of {dtype}")
     _expect_bytes(shape, dtype.itemsize, raw)
     if len(raw):
         # A copy: tensors can be written to, and must not keep the whole message alive.
-        tensor = torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(dtype).reshape(shape)
+        raw_tensor = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
+        # Any byte may come, but a bool is one of two.
+        tensor = raw_tensor.ne(0) if dtype is torch.bool else raw_tensor.view(dtype)
+        tensor = tensor.reshape(shape)
     else:
         tensor = torch.empty(shape, dtype=dtype)
     if where != "cpu" and where == device.type:
@@ -97,4 +104,5 @@ def make_array(about: Any, raw: memoryview) -> np.ndarray[Any, Any]:  # noqa: AN
     _expect_bytes(shape, dtype.itemsize, raw)
     if not len(raw):
         return np.empty(shape, dtype)
-    return np.frombuffer(bytearray(raw), dtype).reshape(shape)
+    array = np.frombuffer(bytearray(raw), np.uint8 if dtype.kind == "b" else dtype)
+    return (array != 0 if dtype.kind == "b" else array).reshape(shape)

@@ -138,10 +138,10 @@ def agree(call: Call, messages: Iterable[Message], count: int = 0) -> int:
     worst, peer = divmod(numbers[0], 1 << _RANK_BITS)
     if own.error is not None:
         raise own.error
+    if worst == OVER or numbers[1] > -numbers[2]:
+        why = f"an object is over a rank's max_bytes, the smallest of which is {-numbers[2]}"
+        raise call.error(TooLarge, why)
     _raise_if_hopeless(call, worst, peer)
-    if numbers[1] > -numbers[2]:
-        why = f"a message has {numbers[1]} bytes, the smallest max_bytes of all ranks is"
-        raise call.error(TooLarge, f"{why} {-numbers[2]}", peer)
     if worst == PICKLE and numbers[5]:
         raise _unwanted_pickle(call, peer)
     if numbers[3] and numbers[3] != -numbers[4]:
