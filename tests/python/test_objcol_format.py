@@ -184,7 +184,7 @@ TENSORS = [
     torch.tensor([1.5]).to(torch.float8_e5m2),
     torch.ones(2, requires_grad=True),
     torch.nn.Parameter(torch.ones(2), requires_grad=False),
-    torch.arange(4, dtype=torch.uint16),
+    torch.arange(4).to(torch.uint16),
 ]
 
 
