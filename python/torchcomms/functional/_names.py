@@ -25,13 +25,12 @@ _OPS = {
 }
 
 
-def _constant(function: _Function) -> _Function:
+def constant(function: _Function) -> _Function:
     """As torch.compiler.assume_constant_result, which would import the compiler first."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
 
 
-@_constant
 def name_of(comm: torchcomms.TorchComm) -> str:
     """The communicator's name in graphs. A graph is guarded by the object itself."""
     if not isinstance(comm, torchcomms.TorchComm):
@@ -52,7 +51,7 @@ def comm_of(name: str) -> torchcomms.TorchComm:
     return comm
 
 
-@_constant
+@constant
 def op_name(op: torchcomms.ReduceOp | str) -> str:
     """ "sum" of ReduceOp.SUM or "sum", "premul_sum:0.5" of PREMUL_SUM(0.5)."""
     if isinstance(op, str):

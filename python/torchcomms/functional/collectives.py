@@ -6,6 +6,8 @@ backward. The operators are ordered side effects: a compiler keeps them, and the
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +15,14 @@ import torch
 from torch import Tensor
 
 import torchcomms
-from torchcomms.functional._names import comm_of, name_of, op_name, premul_factor, reduce_op
+from torchcomms.functional._names import (
+    comm_of,
+    constant,
+    name_of,
+    op_name,
+    premul_factor,
+    reduce_op,
+)
 
 _NAMESPACE = "torchcomms"
 
@@ -32,7 +41,7 @@ def all_reduce(
         InvalidArgument: an op that does not exist. Else as TorchComm.all_reduce.
     Cost: as TorchComm.all_reduce, and a copy of the tensor; the same again backward.
     """
-    return _all_reduce(tensor, op_name(op), name_of(comm))
+    return _all_reduce(tensor, op_name(op), _group(comm))
 
 
 def all_gather(comm: torchcomms.TorchComm, tensor: Tensor) -> Tensor:
@@ -45,7 +54,7 @@ def all_gather(comm: torchcomms.TorchComm, tensor: Tensor) -> Tensor:
         InvalidArgument: a tensor without dimensions. Else as TorchComm.all_gather_single.
     Cost: as TorchComm.all_gather_single; a reduce-scatter backward.
     """
-    return _all_gather(tensor, name_of(comm))
+    return _all_gather(tensor, _group(comm))
 
 
 def reduce_scatter(
@@ -61,7 +70,7 @@ def reduce_scatter(
         InvalidArgument: rows that do not divide. Else as TorchComm.reduce_scatter_single.
     Cost: as TorchComm.reduce_scatter_single; an all-gather backward.
     """
-    return _reduce_scatter(tensor, op_name(op), name_of(comm))
+    return _reduce_scatter(tensor, op_name(op), _group(comm))
 
 
 def all_to_all(
@@ -87,7 +96,7 @@ def all_to_all(
     # Empty lists say "equal chunks": an operator's optional list cannot be traced everywhere.
     outputs = [] if output_split_sizes is None else list(output_split_sizes)
     inputs = [] if input_split_sizes is None else list(input_split_sizes)
-    return _all_to_all(tensor, outputs, inputs, name_of(comm))
+    return _all_to_all(tensor, outputs, inputs, _group(comm))
 
 
 def _rows(op: str, tensor: Tensor) -> int:
@@ -227,7 +236,19 @@ _all_gather.register_autograd(_all_gather_backward, setup_context=_keep_comm)
 _reduce_scatter.register_autograd(_reduce_scatter_backward, setup_context=_keep_reduction)
 _all_to_all.register_autograd(_all_to_all_backward, setup_context=_keep_splits)
 
-# What is not used is sent all the same, and in the order of the program: other ranks wait for it.
-for _operator in (_all_reduce, _all_gather, _reduce_scatter, _all_to_all):
-    if hasattr(_operator, "register_effect"):  # torch that has effects
-        _operator.register_effect(torch.library.EffectType.ORDERED)
+
+@functools.cache
+def _order_operators() -> None:
+    """What is not used is sent all the same, in the program's order: other ranks wait for it."""
+    for operator in (_all_reduce, _all_gather, _reduce_scatter, _all_to_all):
+        if hasattr(operator, "register_effect"):  # a torch that has effects
+            operator.register_effect(torch.library.EffectType.ORDERED)
+
+
+@constant
+def _group(comm: torchcomms.TorchComm) -> str:
+    """The communicator's name. This runs while a function is traced, too."""
+    # Effects import parts of torch's compiler: late, for `import torch.distributed` may import us.
+    if "torch._dynamo" in sys.modules or "torch._higher_order_ops.effects" in sys.modules:
+        _order_operators()
+    return name_of(comm)
