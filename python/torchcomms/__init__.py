@@ -56,5 +56,7 @@ del _name
 
 _install_split()
 if functional.is_torch_compile_supported_and_enabled():
-    import torchcomms.functional.collectives
+    from torchcomms.functional.methods import install as _install_methods
+
+    _install_methods()
 events._install_exit_printer()

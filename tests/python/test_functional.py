@@ -9,7 +9,7 @@ from torchcomms import functional
 
 from tests.harness.cases import assert_alive, refused
 from tests.harness.environment import environment
-from tests.harness.programs import python
+from tests.harness.programs import python, ranks
 
 SIZES = (1, 2, 3)
 
@@ -46,6 +46,7 @@ class TestTheGate:
             import torch.distributed
             import torchcomms
             there = "torchcomms.functional.collectives" in sys.modules
+            assert there == hasattr(torchcomms.TorchComm, "_traceable")
             wanted = {switch} == 1 and torchcomms.functional.is_torch_compile_supported()
             assert there == wanted, (there, wanted)
             """,
@@ -265,6 +266,54 @@ def test_a_compiled_function_is_one_graph_and_agrees_with_eager(world):
 @pytest.mark.worlds(sizes=(2,), backends=("gloo",))
 def test_inductor_agrees_with_eager(world):
     world.run_context(compiles_to_the_same, "inductor")
+
+
+@needs_a_new_torch
+def test_methods_are_traced_when_the_environment_asks_for_it(free_port):
+    """One graph of a function that calls methods, equal to eager; and eager methods as ever."""
+    for finished in ranks(
+        """
+        import torch
+        import torchcomms
+        from torchcomms import ReduceOp
+
+        comm = torchcomms.new_comm("gloo", torch.device("cpu"), "methods")
+
+        def step(x):
+            comm.all_reduce(x, ReduceOp.SUM, False)
+            work = comm.all_reduce(x, ReduceOp.MAX, async_op=True)
+            work.wait()
+            rows = torch.empty(comm.get_size(), *x.shape)
+            comm.all_gather_single(rows, x, False)
+            part = torch.empty(x.shape)
+            comm.reduce_scatter_single(part, rows * (comm.get_rank() + 1), ReduceOp.SUM, False)
+            out = torch.empty_like(part)
+            comm.all_to_all_single(out, part, False)
+            return out + x
+
+        def fresh():
+            return torch.arange(4.0) + comm.get_rank()
+
+        eager_input, eager = fresh(), None
+        eager = step(eager_input)
+        compiled_input = fresh()
+        compiled = torch.compile(step, backend="aot_eager", fullgraph=True)(compiled_input)
+        torch.testing.assert_close(compiled, eager)
+        torch.testing.assert_close(compiled_input, eager_input)
+        assert isinstance(comm.all_reduce(fresh(), ReduceOp.SUM, False), torchcomms.TorchWork)
+        assert "Raises" in comm.all_reduce.__doc__
+        try:
+            comm.all_reduce(torch.ones(2, 2).T[:1], ReduceOp.SUM, False)
+            raise SystemExit("accepted")
+        except torchcomms.InvalidArgument:
+            pass
+        comm.finalize()
+        """,
+        2,
+        free_port,
+        TORCHCOMMS_PATCH_FOR_COMPILE="1",
+    ):
+        finished.expect_success()
 
 
 def test_a_graph_says_that_its_communicator_is_gone(comm):
