@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from torchcomms.objcol._format import Refused
 from torchcomms.objcol._plain import constant
+
+if TYPE_CHECKING:
+    import numpy as np  # at run time where it is used: its import starts threads
 
 _KINDS = "biufcmMSUV"  # numpy's kinds of plain memory; "O" holds Python objects
 _DIMENSIONS = 64
@@ -81,11 +83,15 @@ def describe_dtype(dtype: np.dtype[Any]) -> Any:  # noqa: ANN401
     """What `make_dtype` takes."""
     if dtype.hasobject or dtype.kind not in _KINDS:
         raise Refused(f"a numpy array of {dtype} holds Python objects")
+    import numpy as np
+
     return np.lib.format.dtype_to_descr(dtype)
 
 
 def make_dtype(description: Any) -> np.dtype[Any]:  # noqa: ANN401
     """The numpy dtype. Raises Refused for one that is not plain memory."""
+    import numpy as np
+
     dtype = np.lib.format.descr_to_dtype(description)
     if dtype.hasobject or dtype.kind not in _KINDS:
         raise Refused(f"the numpy dtype {dtype} holds Python objects")
@@ -99,6 +105,8 @@ def describe_array(array: np.ndarray[Any, Any] | np.generic) -> tuple[tuple[Any,
 
 def make_array(about: Any, raw: memoryview) -> np.ndarray[Any, Any]:  # noqa: ANN401
     """An array that can be written to."""
+    import numpy as np
+
     description, shape = about
     dtype = make_dtype(description)
     _expect_bytes(shape, dtype.itemsize, raw)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Callable, Collection
 from typing import Any
 
-import numpy as np
 import torch
 
 from torchcomms.objcol import _allowed, _arrays, _plain
@@ -47,15 +47,24 @@ class _Writer:
             self.value(plain.to_data(value))
         elif isinstance(value, torch.Tensor):
             self._memory(f.TENSOR, *_arrays.describe_tensor(value))
-        elif cls is np.ndarray:
+        elif not self._numpy(cls, value):
+            self._of_class(cls, value, row)
+
+    def _numpy(self, cls: type, value: Any) -> bool:  # noqa: ANN401
+        """Whether it is numpy's; nothing is before numpy was imported."""
+        numpy: Any = sys.modules.get("numpy")
+        if numpy is None:
+            return False
+        if cls is numpy.ndarray:
             self._memory(f.ARRAY, *_arrays.describe_array(value))
-        elif isinstance(value, np.generic):
+        elif isinstance(value, numpy.generic):
             self._memory(f.SCALAR, *_arrays.describe_array(value))
-        elif isinstance(value, np.dtype):
+        elif isinstance(value, numpy.dtype):
             self._tag(f.DTYPE)
             self.value(_arrays.describe_dtype(value))
         else:
-            self._of_class(cls, value, row)
+            return False
+        return True
 
     def _of_class(self, cls: type, value: Any, row: _allowed.Registered | None) -> None:  # noqa: ANN401
         kind = _allowed.kind_of(cls)
