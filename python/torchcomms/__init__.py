@@ -9,7 +9,7 @@ from torchcomms import _native
 
 _native.load()
 
-from torchcomms import _comms, events  # noqa: E402 (the native core must be there first)
+from torchcomms import _comms, events, functional, objcol  # noqa: E402 (the native core must be there first)
 from torchcomms._backends import (  # noqa: E402
     _load_backend,
     built_backends,
@@ -55,4 +55,8 @@ for _name in __all__:
 del _name
 
 _install_split()
+if functional.is_torch_compile_supported_and_enabled():
+    from torchcomms.functional.methods import install as _install_methods
+
+    _install_methods()
 events._install_exit_printer()

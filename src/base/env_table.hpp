@@ -36,5 +36,9 @@
       "Set by torchrun: the launcher serves the rendezvous store, not rank 0.")                    \
   ROW("TORCHELASTIC_RESTART_COUNT", "int", "0",                                                    \
       "Set by torchrun: how often the job was restarted; each start has its own names.")           \
+  ROW("TORCHCOMMS_PATCH_FOR_COMPILE", "bool", "false",                                             \
+      "1: the operators that torch.compile traces are registered by the import.")                  \
+  ROW("TORCHCOMMS_COMPILE_IGNORE_PYTORCH_VERSION_REQUIREMENT", "bool", "false",                    \
+      "1: they are registered whatever torch's version is.")                                       \
   ROW("TORCH_DISTRIBUTED_USE_TORCHCOMMS", "bool", "false",                                         \
       "PyTorch's own switch: route torch.distributed through this package.")
