@@ -7,6 +7,7 @@
 #include "base/log.hpp"
 #include "core/hook_list.hpp"
 #include "core/issue.hpp"
+#include "core/profiler_record.hpp"
 #include "core/record.hpp"
 #include "core/validate.hpp"
 #include "tracing/event_ring.hpp"
@@ -92,6 +93,7 @@ WorkPtr TorchComm::run(const Op& op) {
   record.comm = record_id_;
   record.sequence = ++sequence_;
   record.op_id = op_id;
+  const ProfilerRecord profiled(record, name_, rank_, size_);
   record_event(tracing::Phase::kBegin, true, record);
   WorkPtr work;
   try {
@@ -233,6 +235,7 @@ std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const
   record.comm = record_id_;
   record.sequence = ++sequence_;
   record.op_id = op_id;
+  const ProfilerRecord profiled(record, name_, rank_, size_);
   record_event(tracing::Phase::kBegin, true, record);
   std::shared_ptr<TorchCommBackend> child;
   try {
