@@ -54,5 +54,8 @@ for _name in __all__:
     globals()[_name].__module__ = "torchcomms"
 del _name
 
+# The package: what has that name so far is the native module, which came with all native names.
+import torchcomms.hooks as hooks  # noqa: E402, PLR0402
+
 _install_split()
 events._install_exit_printer()
