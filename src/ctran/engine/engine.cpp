@@ -119,14 +119,15 @@ void Engine::accept(Task* task) noexcept {
   group.queue.push_back(task);
   if (!group.departed.empty()) fail_for_departed(group);
   if (group.queue.size() == 1) start_next(group);
-  if (group.disagreement) answer(group);
 }
 
 // The group's next collectives, up to one that has to wait.
 void Engine::start_next(Membership& group) noexcept {
   while (!group.queue.empty() && group.failure() == nullptr) {
     auto* task = group.queue.front();
-    if (!has_ended(task, Step::kBegin)) {
+    const bool ended = has_ended(task, Step::kBegin);
+    if (group.disagreement) answer(group);
+    if (!ended) {
       if (group.failure() == nullptr) active_.push_back(task);
       return;
     }
@@ -156,7 +157,7 @@ bool Engine::advance_all() noexcept {
   for (size_t i = 0; i < active_.size();) {
     auto* task = active_[i];
     auto& group = *task->group;
-    if (group.failure() != nullptr || group.disagreement || !has_ended(task, Step::kAdvance)) {
+    if (group.failure() != nullptr || group.holds(*task) || !has_ended(task, Step::kAdvance)) {
       ++i;
       continue;
     }

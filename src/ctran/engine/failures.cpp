@@ -173,11 +173,9 @@ void Engine::disagree(Membership& group, uint64_t sequence) noexcept {
 // Once, and not before this rank has come to it.
 void Engine::answer(Membership& group) noexcept {
   auto& disagreement = *group.disagreement;
-  if (disagreement.answered ||
-      group.sequence.load(std::memory_order_relaxed) < disagreement.sequence)
-    return;
-  disagreement.answered = true;
   const auto& own = group.fingerprint(disagreement.sequence);
+  if (disagreement.answered || own.sequence < disagreement.sequence) return;
+  disagreement.answered = true;
   tell(group, {.kind = Notice::Kind::kDisagrees,
                .base = group.base,
                .sequence = disagreement.sequence,

@@ -78,6 +78,11 @@ class Membership {
     std::unordered_map<int, Fingerprint> prints;  // by rank
   };
   std::unique_ptr<Disagreement> disagreement;
+  // While ranks disagree, whatever comes before that goes on: without it, a rank that is behind
+  // would never come to say what it calls.
+  bool holds(const Task& task) const noexcept {
+    return disagreement && !(task.queued && task.sequence < disagreement->sequence);
+  }
 
  private:
   static constexpr size_t kPrints = 8;

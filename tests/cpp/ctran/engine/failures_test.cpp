@@ -53,6 +53,25 @@ TEST_P(Failures, AMismatchIsRaisedByAllRanksWithWhatEachCalled) {
     });
 }
 
+// Frames that come late let some ranks disagree while another is still in the collective before.
+TEST_P(Failures, ARankThatIsBehindStillSaysWhatItCalls) {
+  for (uint64_t seed = 1; seed <= 20; ++seed)
+    test::run({.size = 4,
+               .links = GetParam(),
+               .faults = transport::FaultPlan{.seed = seed, .delay = 400}},
+              [&](Rank& self) {
+                std::vector<float> values(self.rank() == 2 ? 12 : 10, 1);
+                AllReduce reduce(values, 4);
+                self.group->run(barrier(4));
+                const auto begin = Clock::now();
+                const auto error = error_of([&] { self.group->run(reduce.call); });
+                EXPECT_LT(Clock::now() - begin, kSoon) << "seed " << seed;
+                EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
+                expect_text(error, {"rank 2 calls", "ranks 0, 1, 3 call"});
+                self.meet();
+              });
+}
+
 TEST_P(Failures, EveryKindOfMismatchIsOne) {
   struct Kind {
     const char* word;

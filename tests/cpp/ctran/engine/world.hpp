@@ -7,12 +7,14 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "ctran/engine/group.hpp"
+#include "transport/fault.hpp"
 
 // Ranks of a test, as threads of this process: each with a family of its own.
 namespace torch::comms::ctran::test {
@@ -58,6 +60,7 @@ struct World {
   int size = 2;
   Links links = Links::kShm;
   int eager_ranks = 16;
+  std::optional<transport::FaultPlan> faults = std::nullopt;
 };
 
 // Runs `body` on every rank. What it throws fails the test, and ends the other ranks' groups.
@@ -74,6 +77,7 @@ inline void run(const World& world, const std::function<void(Rank&)>& body) {
       options.interface = "127.0.0.1";
       options.eager_ranks = world.eager_ranks;
       options.hearing = kLong;  // a loaded machine must not end it
+      if (world.faults) options.wrap = transport::inject_faults(*world.faults, rank);
       Rank self{Group::world(Family::make(rank, world.size, job, meeting.exchange(rank), options),
                              "test"),
                 all};
