@@ -54,6 +54,9 @@ for _name in __all__:
     globals()[_name].__module__ = "torchcomms"
 del _name
 
+# The package: what has that name so far is the native module, which came with all native names.
+import torchcomms.hooks as hooks  # noqa: E402, PLR0402
+
 _install_split()
 if functional.is_torch_compile_supported_and_enabled():
     from torchcomms.functional.methods import install as _install_methods

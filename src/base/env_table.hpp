@@ -24,6 +24,17 @@
       "What `torchcomms tune` measured of this machine, for ctran's choice of algorithms; one in " \
       "~/.cache/torchcomms where unset.")                                                          \
   ROW("TORCHCOMM_LOG_LEVEL", "text", "warning", "error, warning, info or debug.")                  \
+  ROW("TORCHCOMM_FR_BUFFER_SIZE", "int", "2000",                                                   \
+      "Entries of the flight recorder that all recorder hooks of the process share; 0 records "    \
+      "nothing; read once.")                                                                       \
+  ROW("TORCHCOMM_FR_DUMP_TEMP_FILE", "path", "",                                                   \
+      "Files of flight recorder dumps, without the rank that follows; torch/comm_lib_trace_rank_ " \
+      "in XDG_CACHE_HOME, else ~/.cache, else the temporary folder, where unset.")                 \
+  ROW("TORCHCOMM_FR_DUMP_DYNAMIC_FILE_NAME", "bool", "false",                                      \
+      "Read TORCHCOMM_FR_DUMP_TEMP_FILE at each dump, and take it as the whole file name.")        \
+  ROW("TORCHCOMM_HEALTH_CHECK_WAIT_MS", "int", "15000",                                            \
+      "How long a process that the library ends waits before, where a flight recorder is "         \
+      "registered, so that its record can be fetched.")                                            \
   ROW("TORCHCOMM_EVENTS_CAPACITY", "int", "8192",                                                  \
       "Records kept in the event ring of the process, rounded up to a power of two; read once.")   \
   ROW("TORCHCOMM_EVENTS_PRINT", "bool", "false",                                                   \

@@ -9,6 +9,7 @@
 #include "base/log.hpp"
 #include "core/hook_list.hpp"
 #include "core/issue.hpp"
+#include "core/profiler_record.hpp"
 #include "core/record.hpp"
 #include "core/unmet.hpp"
 #include "core/validate.hpp"
@@ -105,6 +106,7 @@ WorkPtr TorchComm::run(const Op& op) {
   record.comm = record_id_;
   record.sequence = ++sequence_;
   record.op_id = op_id;
+  const ProfilerRecord profiled(record, name_, rank_, size_);
   record_event(tracing::Phase::kBegin, true, record);
   WorkPtr work;
   try {
@@ -250,6 +252,7 @@ std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const
   record.comm = record_id_;
   record.sequence = ++sequence_;
   record.op_id = op_id;
+  const ProfilerRecord profiled(record, name_, rank_, size_);
   record_event(tracing::Phase::kBegin, true, record);
   std::shared_ptr<TorchCommBackend> child;
   try {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from torchcomms.cli.algorithms import algorithms
+from torchcomms.cli.analyze import analyze
 from torchcomms.cli.bench import bench
 from torchcomms.cli.doctor import doctor
 from torchcomms.cli.drill import drill
@@ -24,6 +25,7 @@ app.command()(bench)
 app.command()(algorithms)
 app.command()(tune)
 app.command()(events)
+app.command()(analyze)
 app.command(epilog=EXAMPLES)(sim)
 app.command()(drill)
 
