@@ -4,6 +4,7 @@
 
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/factory.hpp>
+#include <torchcomms/health_check.hpp>
 
 #include "base/fork.hpp"
 #include "base/log.hpp"
@@ -58,6 +59,7 @@ TorchComm::TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string back
     unmet_ = std::make_shared<Unmet>(
         name_, abort_grace(),
         [weak = std::weak_ptr<TorchCommBackend>(backend_)] {
+          TorchCommsHealthCheck::get().setEnding();
           if (const auto backend = weak.lock()) backend->announceAbort();
         },
         [] { std::abort(); });
