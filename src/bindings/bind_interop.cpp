@@ -35,10 +35,11 @@ operation of the communicator.)")
       .def_static(
           "_verify_work_timeout",
           [](const c10::intrusive_ptr<c10d::Work>& work, std::chrono::milliseconds timeout) {
-            return work->getTimeout() == timeout;
+            const auto* own = dynamic_cast<const WorkWrapper*>(work.get());
+            return own != nullptr && own->getTimeout() == timeout;
           },
           py::arg("work"), py::arg("timeout"),
-          "True if the work runs under this limit; works that do not say have the longest one.");
+          "True if this work of ours runs under this limit; works that do not say have the longest.");
 }
 
 }  // namespace torch::comms::bindings

@@ -176,7 +176,7 @@ BackendWrapper::WorkPtr BackendWrapper::allgather_into_tensor_coalesced(
     works.push_back(comm_->all_gather_single(outputs[i], inputs[i], options.asyncOp,
                                              with_limit<AllGatherSingleOptions>(options.timeout)));
   }
-  return wrap(std::move(works), outputs, OpType::ALLGATHER_INTO_TENSOR_COALESCED);
+  return wrap(std::move(works), outputs, OpType::COALESCED);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::gather(TensorLists& outputs, Tensors& inputs,
@@ -223,7 +223,7 @@ BackendWrapper::WorkPtr BackendWrapper::reduce_scatter_tensor_coalesced(
         outputs[i], inputs[i], translate(options.reduceOp), options.asyncOp,
         with_limit<ReduceScatterSingleOptions>(options.timeout)));
   }
-  return wrap(std::move(works), outputs, OpType::REDUCE_SCATTER_TENSOR_COALESCED);
+  return wrap(std::move(works), outputs, OpType::COALESCED);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::alltoall_base(at::Tensor& output, at::Tensor& input,
