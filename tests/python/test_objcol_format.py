@@ -164,12 +164,13 @@ VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", VALUES, ids=lambda v: f"{type(v).__name__}-{v!r:.30}")
+@pytest.mark.parametrize("value", VALUES, ids=lambda v: type(v).__name__)
 def test_a_value_comes_back_as_it_was(value):
     got = through(value)
     assert type(got) is type(value)
     assert got == value
-    assert repr(got) == repr(value)
+    if not isinstance(value, set):  # they print in no order of their own
+        assert repr(got) == repr(value)
 
 
 TENSORS = [
