@@ -30,6 +30,8 @@ operation of the communicator.)")
       .def("get_comm", &BackendWrapper::getComm, "The wrapped communicator.")
       .def("get_mem_allocator", &BackendWrapper::getMemAllocator,
            "The allocator of the communicator's backend. Raises Unsupported where it has none.")
+      .def_property_readonly("options", &BackendWrapper::getBackendOptions,
+                             "Options as torch.distributed shows them; backend is 'torchcomms'.")
       .def("_set_default_timeout", &BackendWrapper::setTimeout, py::arg("timeout"),
            "The limit of later calls that bring none of their own.")
       .def_static(

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+from torch.torch_version import TorchVersion
 from torchcomms._comms import _BackendWrapper
 
 from tests.harness.cases import Failures, check, refused
@@ -132,8 +133,9 @@ def collectives(comm):
         tensor = mine.clone()
         group.allreduce([tensor], opts(dist.AllreduceOptions, asyncOp=False))
         assert tensor.tolist() == [total] * 3
-    with failures.case("sequence number"):
-        assert group._get_sequence_number_for_group() > 20
+    if TorchVersion(torch.__version__) >= "2.15":  # before, torch asks its own backends alone
+        with failures.case("sequence number"):
+            assert group._get_sequence_number_for_group() > 20
     return failures.texts
 
 

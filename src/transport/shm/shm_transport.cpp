@@ -14,6 +14,7 @@
 #include <unordered_map>
 
 #include "base/log.hpp"
+#include "base/system_error.hpp"
 #include "transport/framed_transport.hpp"
 #include "transport/shm/channel.hpp"
 #include "transport/shm/direct.hpp"
@@ -67,8 +68,7 @@ class ShmTransport final : public FramedTransport {
         single_copy_wanted_(options.single_copy),
         listener_(listen_at(endpoint_.addresses.front())),
         epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
-    if (!epoll_)
-      throw CommError(Errc::kResourceExhausted, std::string("epoll: ") + std::strerror(errno));
+    if (!epoll_) throw base::system_error("epoll");
     watch(listener_.get());
   }
   ~ShmTransport() override { close_peers(); }
@@ -127,8 +127,7 @@ void ShmTransport::watch(int descriptor) {
   event.events = EPOLLIN;
   event.data.fd = descriptor;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0)
-    throw CommError(Errc::kResourceExhausted, std::string("epoll: ") + std::strerror(errno),
-                    {.rank = options_.rank});
+    throw base::system_error("epoll", {.rank = options_.rank});
 }
 
 void ShmTransport::start_connection(int peer, const Endpoint& endpoint) {
@@ -169,8 +168,7 @@ bool ShmTransport::try_connect(int peer, const Endpoint& endpoint) {
   auto socket = connect_to(endpoint.addresses.front());
   if (!socket) {
     if (errno == EAGAIN) return false;
-    const bool scarce = errno == EMFILE || errno == ENFILE;
-    fail(peer, scarce ? Errc::kResourceExhausted : Errc::kPeerFailed,
+    fail(peer, base::is_scarcity(errno) ? Errc::kResourceExhausted : Errc::kPeerFailed,
          std::string("cannot be reached: ") + std::strerror(errno));
     return true;
   }

@@ -107,10 +107,10 @@ def skipped(scene: Scene, order: Sequence[str], kinds: str) -> None:
     scene.meet("over")
 
 
-def _cell(name: str, what: str, many: Call, one: Call) -> Cell:
+def _cell(name: str, what: str, many: Call, one: Call, **known: str) -> Cell:
     return Cell(
         name, what, "all raise within 1 s, naming both calls and rank 2; nobody gets a result",
-        functools.partial(disagree, many=many, one=one), known={"gloo": _UNSEEN},
+        functools.partial(disagree, many=many, one=one), known={"gloo": _UNSEEN, **known},
     )  # fmt: skip
 
 
@@ -127,6 +127,7 @@ CELLS = (
     _cell(
         "F14", "rank 2 has another root",
         ("broadcast", Shape(96, root=0)), ("broadcast", Shape(96, root=1)),
+        ctran="ranks that have what they called for learn of it in their next collective",
     ),
     Cell(
         "F15/same", "two ranks call two operations in opposite order",
