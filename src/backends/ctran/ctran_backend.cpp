@@ -139,6 +139,8 @@ Capabilities TorchCommCtran::capabilities() const {
   auto can = cpu_capabilities();
   can.self_messages = true;
   can.abort = true;
+  can.windows = true;
+  can.operations.set(static_cast<size_t>(OpName::new_window));
   return can;
 }
 
