@@ -8,6 +8,7 @@
 
 #include "base/fork.hpp"
 #include "base/log.hpp"
+#include "core/checked_window.hpp"
 #include "core/hook_list.hpp"
 #include "core/issue.hpp"
 #include "core/profiler_record.hpp"
@@ -83,9 +84,9 @@ void TorchComm::refreshMembership() {
   size_ = connected ? backend_->getSize() : -1;
 }
 
-void TorchComm::requireUsable(OpName op) const {
+void TorchComm::requireUsable(std::string_view op) const {
   const auto refuse = [&](Errc code, const char* why) {
-    throw CommError(code, why, {.op = std::string(opToString(op)), .comm = name_, .rank = rank_});
+    throw CommError(code, why, {.op = std::string(op), .comm = name_, .rank = rank_});
   };
   if (fork_generation_ != base::fork_generation())
     refuse(Errc::kForked, "this communicator was made before fork(); make a new one in the child");
@@ -95,10 +96,12 @@ void TorchComm::requireUsable(OpName op) const {
     refuse(Errc::kFinalized, "the communicator is not initialized: call reconfigure() first");
 }
 
+CommFacts TorchComm::facts() const { return {rank_, size_, capabilities_, backend_name_, name_}; }
+
 template <class Op>
 WorkPtr TorchComm::run(const Op& op) {
   requireUsable(Op::kName);
-  validate(op, CommFacts{rank_, size_, capabilities_, backend_name_, name_});
+  validate(op, facts());
 
   const size_t op_id = next_op_id.fetch_add(1, std::memory_order_relaxed);
   const auto hooks = hooks_.get();
@@ -242,11 +245,8 @@ WorkPtr TorchComm::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
   return run(BatchOpIssue{ops, ops.size(), async_op, options});
 }
 
-std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const std::string& name,
-                                            const CommOptions& options) {
-  requireUsable(OpName::split);
-  const Split op{ranks, name, options};
-  validate(op, CommFacts{rank_, size_, capabilities_, backend_name_, name_});
+template <class Op, class Make, class Post>
+auto TorchComm::make(const Op& op, const Make& make, const Post& post) {
   const size_t op_id = next_op_id.fetch_add(1, std::memory_order_relaxed);
   if (!hooks_->pre.empty()) hooks_->pre.call(op_id, PreHookArgs(op));
 
@@ -256,33 +256,56 @@ std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const
   record.op_id = op_id;
   const ProfilerRecord profiled(record, name_, rank_, size_);
   record_event(tracing::Phase::kBegin, true, record);
-  std::shared_ptr<TorchCommBackend> child;
+  decltype(make()) made;
   try {
-    child = backend_->split(ranks, name, options);
+    made = make();
   } catch (...) {
     record_event(tracing::Phase::kEnd, false, record);
     throw;
   }
   record_event(tracing::Phase::kEnd, true, record);
-  if (!child) return nullptr;
+  if (made && !hooks_->post.empty()) hooks_->post.call(op_id, PostHookArgs(post(made)));
+  return made;
+}
 
-  auto comm = wrap(std::move(child), backend_name_);
-  if (!hooks_->post.empty()) hooks_->post.call(op_id, PostHookArgs(SplitPostHookArgs{comm}));
-  return comm;
+template <class Make>
+std::shared_ptr<TorchCommWindow> TorchComm::makeWindow(bool registered, const Make& make_inner) {
+  const auto guard = [self = shared_from_this()](std::string_view method) {
+    self->requireUsable(method);
+    return self->facts();
+  };
+  return make(
+      NewWindow{}, [&] { return checked_window(make_inner(), guard, registered); },
+      [](const auto& window) { return NewWindowPostHookArgs{window}; });
+}
+
+std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const std::string& name,
+                                            const CommOptions& options) {
+  requireUsable(OpName::split);
+  const Split op{ranks, name, options};
+  validate(op, facts());
+  return make(
+      op,
+      [&]() -> std::shared_ptr<TorchComm> {
+        auto child = backend_->split(ranks, name, options);
+        return child ? wrap(std::move(child), backend_name_) : nullptr;
+      },
+      [](const auto& comm) { return SplitPostHookArgs{comm}; });
 }
 
 std::shared_ptr<TorchCommWindow> TorchComm::new_window(const std::optional<at::Tensor>& tensor) {
   requireUsable(OpName::new_window);
-  const size_t op_id = next_op_id.fetch_add(1, std::memory_order_relaxed);
-  if (!hooks_->pre.empty()) hooks_->pre.call(op_id, PreHookArgs(NewWindow{}));
-  auto window = backend_->new_window(tensor);
-  if (!hooks_->post.empty()) hooks_->post.call(op_id, PostHookArgs(NewWindowPostHookArgs{window}));
-  return window;
+  if (tensor && backend_->supportsWindow()) validate_window_tensor("new_window", *tensor, facts());
+  return makeWindow(tensor.has_value(), [&] { return backend_->new_window(tensor); });
 }
+
 std::shared_ptr<TorchCommWindow> TorchComm::window_allocate(size_t size_bytes, bool cpu_buf,
-                                                            size_t signal_size) {
-  requireUsable(OpName::new_window);
-  return backend_->window_allocate(size_bytes, cpu_buf, signal_size);
+                                                            std::optional<size_t> signal_size) {
+  constexpr size_t kSlots = 256;
+  requireUsable("window_allocate");
+  return makeWindow(true, [&] {
+    return backend_->window_allocate(size_bytes, cpu_buf, signal_size.value_or(kSlots));
+  });
 }
 
 TorchComm::AllGatherPHandle TorchComm::all_gather_p_init(at::Tensor& output,

@@ -140,6 +140,8 @@ Capabilities TorchCommCtran::capabilities() const {
   can.self_messages = true;
   can.abort = true;
   can.ends_process = true;
+  can.windows = true;
+  can.operations.set(static_cast<size_t>(OpName::new_window));
   return can;
 }
 

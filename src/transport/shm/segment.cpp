@@ -36,8 +36,9 @@ base::FileDescriptor create_memory(const char* name, uint64_t size) {
   return file;
 }
 
-base::Mapping map_memory(const base::FileDescriptor& file, uint64_t size) {
-  auto* at = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+base::Mapping map_memory(const base::FileDescriptor& file, uint64_t size, uint64_t offset) {
+  auto* at = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(),
+                    static_cast<off_t>(offset));
   if (at == MAP_FAILED) fail("mmap", size);
   return base::Mapping(at, size);
 }
