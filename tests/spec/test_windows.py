@@ -437,6 +437,7 @@ def copies(context):
             assert memo[id(window)] is other
             assert memo[id(window.get_tensor())] is tensor
             assert torch.equal(tensor.view(torch.float32), mine)
+            comm.barrier(False)  # a peer that is ahead writes into it
             other.put(torch.full((2,), 9.0 + rank), following, 0, False)
             other.signal(following, False)
             other.wait_signal(before, False)
