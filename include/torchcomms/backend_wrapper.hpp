@@ -37,8 +37,12 @@ class TC_API WorkWrapper final : public c10d::Work {
   // CPU: completed when the operation has ended, by a thread of its own kind, so that a callback
   // may block and wait for other futures. GPU: at once, ordered on the current stream.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  // max() where the backend does not say. Older torch has no such method to override.
-  std::chrono::milliseconds getTimeout() const;  // NOLINT(modernize-use-override)
+  // max() where the backend does not say.
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  std::chrono::milliseconds getTimeout() const override;
+#else  // torch has no such method
+  std::chrono::milliseconds getTimeout() const;
+#endif
 
  private:
   std::vector<WorkPtr> works_;

@@ -55,7 +55,7 @@ for _name in __all__:
 del _name
 
 # The package: what has that name so far is the native module, which came with all native names.
-import torchcomms.hooks as hooks  # noqa: E402, PLR0402
+import torchcomms.hooks as hooks  # type: ignore[no-redef]  # noqa: E402, PLR0402
 
 _install_split()
 if functional.is_torch_compile_supported_and_enabled():

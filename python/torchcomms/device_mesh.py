@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -113,18 +113,19 @@ def _create_torchcomm_process_group(
     group = dist.ProcessGroup(store, comm.get_rank(), comm.get_size())
     group._register_backend(torch.device(comm.get_device().type), custom, _BackendWrapper(comm))
     group._set_default_backend(custom)
-    group._set_group_name(group_name)
     group._set_group_desc(f"communicator {comm.get_name()}")
 
+    name: Any = group_name  # newer torch has a type of its own for it
+    group._set_group_name(name)
     ranks = global_ranks_mapping or {rank: rank for rank in range(comm.get_size())}
     world, tag = c10d._world, f"ptd:{group_name}"
     world.pg_map[group] = (backend_str, store)
-    world.pg_names[group] = group_name
+    world.pg_names[group] = name
     world.pg_backend_config[group] = f"{comm.get_device().type}:{backend_str}"
     world.pg_group_ranks[group] = dict(ranks)
     world.tags_to_pg.setdefault(tag, []).append(group)
     world.pg_to_tag[group] = tag
-    c10d._register_process_group(group_name, group)
+    c10d._register_process_group(name, group)
     return group
 
 
@@ -166,9 +167,12 @@ def _flatten_with_comm(
 
 def _flat_layout(layout: _MeshLayout) -> _MeshLayout:
     """One dimension that goes through what `layout` goes through."""
+    flat: _MeshLayout
     if hasattr(layout, "collapse"):
-        return type(layout)([layout.collapse()])
+        flat = type(layout)([layout.collapse()])
+        return flat
     if hasattr(layout, "coalesce"):  # older torch
         joined = layout.coalesce()
-        return joined.nest() if len(joined) > 1 else joined
+        flat = joined.nest() if len(joined) > 1 else joined
+        return flat
     raise NotImplementedError("_flatten_with_comm: this torch's DeviceMesh has no layouts")

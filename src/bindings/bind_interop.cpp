@@ -41,7 +41,8 @@ operation of the communicator.)")
             return own != nullptr && own->getTimeout() == timeout;
           },
           py::arg("work"), py::arg("timeout"),
-          "True if this work of ours runs under this limit; works that do not say have the longest.");
+          "True if this work of ours runs under this limit; works that do not say have the "
+          "longest.");
 }
 
 }  // namespace torch::comms::bindings

@@ -224,11 +224,11 @@ def all_to_all_single(  # noqa: PLR0917 (the contract's order)
         )
     if not output_split_sizes and not input_split_sizes:
         return _own(comm.all_to_all_single(output, input, async_op), async_op)
-    sizes = [
+    rows_out, rows_in = (
         list(given) if given else _equal_rows(tensor, comm)
         for given, tensor in ((output_split_sizes, output), (input_split_sizes, input))
-    ]
-    return _own(comm.all_to_all_v_single(output, input, *sizes, async_op), async_op)
+    )
+    return _own(comm.all_to_all_v_single(output, input, rows_out, rows_in, async_op), async_op)
 
 
 def _equal_rows(tensor: Tensor, comm: torchcomms.TorchComm) -> list[int]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -317,11 +317,11 @@ def _torch_group(  # noqa: PLR0917
     with_comms = utils.torchcomms_is_enabled()
     device = getattr(parent, "bound_device_id", None)
     if not with_comms and device is not None and parent._get_backend(device).supports_splitting:
-        split: ProcessGroup = c10d.split_group(
+        split: Any = c10d.split_group(
             parent, [sorted(one) for one in lists], timeout, pg_options, group_desc
         )
-        return split
-    made: ProcessGroup = dist.new_group(
+        return cast("ProcessGroup", split)
+    made: Any = dist.new_group(
         members,
         timeout=timeout,
         backend=utils.format_backend_string(utils.shown_to_torch(device_backends)),
@@ -329,4 +329,4 @@ def _torch_group(  # noqa: PLR0917
         use_local_synchronization=True,
         group_desc=group_desc,
     )
-    return made
+    return cast("ProcessGroup", made)

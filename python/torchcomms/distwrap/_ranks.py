@@ -38,7 +38,8 @@ def reduce_op(op: Any) -> torchcomms.ReduceOp:  # noqa: ANN401
         if op == getattr(dist.ReduceOp, name):
             ours: torchcomms.ReduceOp = getattr(torchcomms.ReduceOp, name)
             return ours
-    if isinstance(op, dist.ReduceOp) and op == dist.ReduceOp.PREMUL_SUM:
+    scaled: object = dist.ReduceOp.PREMUL_SUM
+    if isinstance(op, dist.ReduceOp) and op == scaled:
         state = op.__getstate__()  # torch shows the factor here alone
         if isinstance(state, tuple) and state[1] is not None:
             return torchcomms.ReduceOp.PREMUL_SUM(state[1])

@@ -121,7 +121,8 @@ def get_group(group: ProcessGroup | None = None) -> ProcessGroup:
         world = dist.group.WORLD
         assert world is not None, "init_process_group has not been called"
         return world
-    if group is dist.GroupMember.NON_GROUP_MEMBER:
+    outside: object = dist.GroupMember.NON_GROUP_MEMBER
+    if group is outside:
         raise torchcomms.InvalidArgument("this rank is not in the group")
     return group
 

@@ -86,7 +86,9 @@ _CALLS: dict[str, Callable[[Any, Buffers, timedelta], Any]] = {
     ),
     "reduce": lambda g, b, t: g.reduce([b.input], _options(dist.ReduceOptions, t, b, _ROOT, _OP)),
     "all_gather_single": lambda g, b, t: g.allgather(
-        [_parts(b, "output")], [b.input], _options(dist.AllgatherOptions, t, b)
+        [_parts(b, "output")],
+        [b.input],
+        _options(dist.AllgatherOptions, t, b),  # type: ignore[attr-defined]
     ),
     "reduce_scatter_single": lambda g, b, t: g.reduce_scatter(
         [b.output], [_parts(b, "input")], _options(dist.ReduceScatterOptions, t, b, _OP)

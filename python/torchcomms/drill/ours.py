@@ -64,7 +64,8 @@ class Ours:
 
 
 def _reduction(b: Buffers) -> torchcomms.ReduceOp:
-    return getattr(torchcomms.ReduceOp, b.shape.reduce_op.upper())
+    op: torchcomms.ReduceOp = getattr(torchcomms.ReduceOp, b.shape.reduce_op.upper())
+    return op
 
 
 _ARGUMENTS: dict[str, Callable[[Buffers], list[Any]]] = {

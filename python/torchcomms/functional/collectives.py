@@ -41,7 +41,8 @@ def all_reduce(
         InvalidArgument: an op that does not exist. Else as TorchComm.all_reduce.
     Cost: as TorchComm.all_reduce, and a copy of the tensor; the same again backward.
     """
-    return _all_reduce(tensor, op_name(op), _group(comm))
+    result: Tensor = _all_reduce(tensor, op_name(op), _group(comm))
+    return result
 
 
 def all_gather(comm: torchcomms.TorchComm, tensor: Tensor) -> Tensor:
@@ -54,7 +55,8 @@ def all_gather(comm: torchcomms.TorchComm, tensor: Tensor) -> Tensor:
         InvalidArgument: a tensor without dimensions. Else as TorchComm.all_gather_single.
     Cost: as TorchComm.all_gather_single; a reduce-scatter backward.
     """
-    return _all_gather(tensor, _group(comm))
+    result: Tensor = _all_gather(tensor, _group(comm))
+    return result
 
 
 def reduce_scatter(
@@ -70,7 +72,8 @@ def reduce_scatter(
         InvalidArgument: rows that do not divide. Else as TorchComm.reduce_scatter_single.
     Cost: as TorchComm.reduce_scatter_single; an all-gather backward.
     """
-    return _reduce_scatter(tensor, op_name(op), _group(comm))
+    result: Tensor = _reduce_scatter(tensor, op_name(op), _group(comm))
+    return result
 
 
 def all_to_all(
@@ -96,7 +99,8 @@ def all_to_all(
     # Empty lists say "equal chunks": an operator's optional list cannot be traced everywhere.
     outputs = [] if output_split_sizes is None else list(output_split_sizes)
     inputs = [] if input_split_sizes is None else list(input_split_sizes)
-    return _all_to_all(tensor, outputs, inputs, _group(comm))
+    result: Tensor = _all_to_all(tensor, outputs, inputs, _group(comm))
+    return result
 
 
 def _rows(op: str, tensor: Tensor) -> int:

@@ -97,7 +97,8 @@ def _like(function: Callable[..., Any], native: Callable[..., Any]) -> Callable[
 
 
 def _operation(name: str) -> Callable[..., Any]:
-    native, traced = getattr(_TorchComm, name), _TRACED[name]
+    native: Any = getattr(_TorchComm, name)
+    traced: Any = _TRACED[name]
 
     def method(self: _TorchComm, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         if torch.compiler.is_compiling():

@@ -109,9 +109,8 @@ def hashes_itself(cls: type, kind: str) -> bool:
     """Whether a key of this class would run the class's own __hash__ or __eq__."""
     if kind == ENUM or cls in by_class:
         return False  # an enum's members are this process's own; a registered class is trusted
-    return kind == DATACLASS or not (
-        cls.__hash__ is tuple.__hash__ and cls.__eq__ is tuple.__eq__  # type: ignore[comparison-overlap]
-    )
+    own: tuple[object, object] = (cls.__hash__, cls.__eq__)
+    return kind == DATACLASS or own != (tuple.__hash__, tuple.__eq__)
 
 
 def fill(cls: type, values: dict[str, Any]) -> Any:  # noqa: ANN401

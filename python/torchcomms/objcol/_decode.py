@@ -136,7 +136,7 @@ class _Reader:
         values = self._of(list)
         if len(values) != len(cls._fields):  # type: ignore[attr-defined]
             raise Refused(f"{len(values)} values for the namedtuple {_allowed.full_name(cls)}")
-        return tuple.__new__(cls, values)  # type: ignore[type-var]
+        return tuple.__new__(cls, values)
 
     def _member(self) -> Any:  # noqa: ANN401
         cls = self._class(_allowed.ENUM)

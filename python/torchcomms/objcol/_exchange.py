@@ -103,7 +103,8 @@ def _pickled(call: Call, value: object) -> Message:
 
 def unpack(call: Call, raw: torch.Tensor, state: int, peer: int) -> Any:  # noqa: ANN401
     """The object in the bytes that `peer` sent. Raises UnsafeObject, TooLarge."""
-    content = memoryview(raw.cpu().numpy()) if raw.numel() else memoryview(b"")
+    array: Any = raw.cpu().numpy()
+    content = memoryview(array) if raw.numel() else memoryview(b"")
     if state == PICKLE:
         if call.weights_only:  # whatever the peer said when all agreed
             raise _unwanted_pickle(call, peer)
@@ -192,7 +193,7 @@ def send(call: Call, message: Message, count: int, dst: int) -> None:
     if message.error is not None:
         raise message.error
     wire = to_wire(call, message.raw)
-    for piece in wire.split(_PIECE_BYTES):
+    for piece in torch.split(wire, _PIECE_BYTES):
         call.comm.send(piece, dst, False, timeout=call.timeout)
 
 
@@ -214,7 +215,7 @@ def receive(call: Call, count: int, src: int) -> Any:  # noqa: ANN401
         error = call.error(Mismatch, f"the peer sent {theirs} objects, {count} are due here", src)
     if error is None:
         wire = landing(call, size, src)
-        for piece in wire.split(_PIECE_BYTES):
+        for piece in torch.split(wire, _PIECE_BYTES):
             call.comm.recv(piece, src, False, timeout=call.timeout)
         return unpack(call, wire, state, src)
     waste = torch.empty(min(max(size, 0), _PIECE_BYTES), dtype=torch.uint8, device=call.device)

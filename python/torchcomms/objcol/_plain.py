@@ -26,7 +26,7 @@ def _named(kind: type) -> dict[str, Any]:
     return {str(value): value for value in vars(torch).values() if type(value) is kind}
 
 
-_CONSTANTS = {
+_CONSTANTS: dict[type, dict[str, Any]] = {
     kind: _named(kind) for kind in (torch.dtype, torch.layout, torch.memory_format, torch.qscheme)
 }
 
@@ -74,12 +74,12 @@ def _zone(offset: datetime.timedelta | None) -> datetime.timezone | None:
 
 def _datetime(data: Any) -> Any:  # noqa: ANN401
     *parts, fold, offset = data
-    return datetime.datetime(*parts, fold=fold, tzinfo=_zone(offset))
+    return datetime.datetime(*parts, fold=fold, tzinfo=_zone(offset))  # type: ignore[misc]
 
 
 def _time(data: Any) -> Any:  # noqa: ANN401
     *parts, fold, offset = data
-    return datetime.time(*parts, fold=fold, tzinfo=_zone(offset))
+    return datetime.time(*parts, fold=fold, tzinfo=_zone(offset))  # type: ignore[misc]
 
 
 def _fraction(data: Any) -> Any:  # noqa: ANN401

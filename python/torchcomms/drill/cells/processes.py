@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -122,7 +123,7 @@ def port_after_death(scene: Scene) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def _over_tcp(scene: Scene) -> dict[str, object]:
+def _over_tcp(scene: Scene) -> dict[str, Any]:
     return {"hints": {"ctran::transport": "tcp"}} if scene.backend == "ctran" else {}
 
 

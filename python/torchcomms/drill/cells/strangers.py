@@ -10,6 +10,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from torch.distributed import PrefixStore
 
@@ -21,7 +22,7 @@ from torchcomms.drill.scene import Scene
 
 _SILENT = 50  # connections that send one byte and stay
 _MEMORY_KIB = 32 << 10
-_TCP = {"hints": {"ctran::transport": "tcp"}}
+_TCP: dict[str, Any] = {"hints": {"ctran::transport": "tcp"}}
 _GREETINGS = (
     b"",
     b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
