@@ -14,11 +14,11 @@ namespace {
 
 using c10d::OpType;
 
-const std::shared_ptr<TorchComm>& required(const std::shared_ptr<TorchComm>& comm) {
+const TorchComm& required(const std::shared_ptr<TorchComm>& comm) {
   if (!comm)
     throw CommError(Errc::kInvalidArgument, "comm is None, allowed is a communicator",
                     {.op = "_BackendWrapper"});
-  return comm;
+  return *comm;
 }
 
 // Gathering into memory that two ranks' outputs share: the last rank's data stays there.
@@ -44,7 +44,7 @@ c10::intrusive_ptr<c10d::Backend::Options> BackendWrapper::Options::clone() cons
 
 BackendWrapper::BackendWrapper(std::shared_ptr<TorchComm> comm)
     // A communicator that is not connected yet has no rank: 0 of 1 until it has.
-    : c10d::Backend(std::max(required(comm)->getRank(), 0), std::max(comm->getSize(), 1)),
+    : c10d::Backend(std::max(required(comm).getRank(), 0), std::max(comm->getSize(), 1)),
       comm_(std::move(comm)),
       options_(c10::make_intrusive<Options>()) {
   const auto& made = comm_->getOptions();
