@@ -121,7 +121,7 @@ std::string WindowTask::waits_for() const {
 }
 
 std::string WindowTask::words() const {
-  const std::string text(name);
+  std::string text(name);
   if (operation_.kind == Kind::kSettle) return text;
   if (operation_.kind != Kind::kWaitSlot)
     return text + " with rank " + std::to_string(operation_.rank);
