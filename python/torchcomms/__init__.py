@@ -58,8 +58,5 @@ del _name
 import torchcomms.hooks as hooks  # type: ignore[no-redef]  # noqa: E402, PLR0402
 
 _install_split()
-if functional.is_torch_compile_supported_and_enabled():
-    from torchcomms.functional.methods import install as _install_methods
-
-    _install_methods()
+functional._install_when_asked()
 events._install_exit_printer()

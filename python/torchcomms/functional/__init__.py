@@ -56,3 +56,14 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
     collectives = importlib.import_module(f"{__name__}.collectives")
     globals().update({known: getattr(collectives, known) for known in _COLLECTIVES})
     return globals()[name]
+
+
+def _install_when_asked() -> None:
+    """Makes communicators' methods traceable, if the environment asks for it.
+
+    torch.distributed imports this package while torch is half loaded: then the first new_comm does.
+    """
+    if hasattr(torch, "library") and is_torch_compile_supported_and_enabled():
+        from torchcomms.functional.methods import install
+
+        install()
