@@ -53,7 +53,16 @@ CTRAN = Backend(
     host_waits_for_async=True,
     fails_as_a_whole=True,
     aborts=True,
-    optional=frozenset({"abort", "set_timeout", "set_hints", "get_backend_version"}),
+    optional=frozenset(
+        {
+            "abort",
+            "set_timeout",
+            "set_hints",
+            "get_backend_version",
+            "new_window",
+            "window_allocate",
+        }
+    ),
 )
 BACKENDS = (
     Backend("gloo"),
@@ -73,6 +82,7 @@ BACKENDS = (
                 "set_hints",
                 "abort",
                 "new_window",
+                "window_allocate",
                 "reconfigure",
             }
         ),

@@ -93,9 +93,10 @@ EXPECTED = {
         "rank 1: 2 in its pair",
         "rank 1: twice the sum is [6.0, 6.0, 6.0]",
     ],
+    "window.py": ["squares: [0, 1, 4, 9, 16, 25, 36, 49]"],
     "python_backend.py": [f"rank {r}: [1.0, 3.0, 5.0, 7.0] by store" for r in range(2)],
 }
-SIZES = {"split.py": 4, "batch_p2p.py": 3}
+SIZES = {"split.py": 4, "batch_p2p.py": 3, "window.py": 3}
 
 
 @pytest.mark.parametrize("program", EXPECTED)

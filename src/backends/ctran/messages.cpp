@@ -23,7 +23,7 @@ struct Message {
       operands.read(op.tensor);
     else
       operands.write(op.tensor);
-    call = {.name = opToString(now.op),
+    call = {.name = now.op,
             .operation = sends ? Kind::kSend : Kind::kReceive,
             .dtype = static_cast<uint8_t>(op.tensor.scalar_type()),
             .element_bytes = static_cast<uint32_t>(op.tensor.element_size()),

@@ -56,6 +56,7 @@ class Listener {
 };
 
 class Task;
+class Window;
 
 // A call, or a batch, in flight. A handle: dropping it neither cancels nor waits.
 //
@@ -84,6 +85,7 @@ class TC_API Work {
 
  private:
   friend class Group;
+  friend class Window;
   explicit Work(Task* task) noexcept : task_(task) {}
   Task* task_ = nullptr;
 };

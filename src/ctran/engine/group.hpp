@@ -15,6 +15,7 @@
 namespace torch::comms::ctran {
 
 class Membership;
+class Window;
 
 // A communicator: an ordered list of a family's ranks.
 //
@@ -75,6 +76,7 @@ class TC_API Group {
   uint64_t sequence() const noexcept;
 
  private:
+  friend class Window;
   explicit Group(std::shared_ptr<Family> family, std::shared_ptr<Membership> membership);
   std::shared_ptr<Family> family_;
   std::shared_ptr<Membership> membership_;

@@ -40,6 +40,14 @@ int Membership::rank_of(int family_rank) const noexcept {
   return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
 }
 
+void Membership::require_usable(std::string_view op) const {
+  engine->require_own_process(op);
+  if (const auto* error = failure())
+    throw CommError(
+        error->code(), error->why(),
+        {.op = std::string(op), .comm = name, .rank = place.rank, .peer = error->context().peer});
+}
+
 void Membership::request_abort(std::string why) noexcept {
   const std::lock_guard lock(mutex_);
   if (!abort_) abort_ = std::move(why);

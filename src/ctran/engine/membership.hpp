@@ -41,6 +41,8 @@ class Membership {
   // ---- any thread
   // The first error, for good.
   const CommError* failure() const noexcept { return failure_.load(std::memory_order_acquire); }
+  // Throws CommError: the group's error, or kForked.
+  void require_usable(std::string_view op) const;
   void request_abort(std::string why) noexcept;
   std::optional<std::string> requested_abort();
   // A plan that fits, from the cache or new.

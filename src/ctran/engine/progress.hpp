@@ -63,7 +63,7 @@ class Progress {
 
   // With the lock held: a call has ended that others may wait for.
   void ended() noexcept;
-  // A call is in flight; one less is.
+  // A call is in flight; one less is. Also something that peers may need turns for at any time.
   void add_call() noexcept { calls_.fetch_add(1, std::memory_order_seq_cst); }
   void remove_call() noexcept { calls_.fetch_sub(1, std::memory_order_seq_cst); }
 
