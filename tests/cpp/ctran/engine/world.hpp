@@ -78,10 +78,10 @@ inline void run(const World& world, const std::function<void(Rank&)>& body) {
       options.eager_ranks = world.eager_ranks;
       options.hearing = kLong;  // a loaded machine must not end it
       if (world.faults) options.wrap = transport::inject_faults(*world.faults, rank);
-      Rank self{Group::world(Family::make(rank, world.size, job, meeting.exchange(rank), options),
-                             "test"),
-                all};
+      Rank self{nullptr, all};
       try {
+        self.group = Group::world(
+            Family::make(rank, world.size, job, meeting.exchange(rank), options), "test");
         body(self);
       } catch (const std::exception& error) {
         errors[static_cast<size_t>(rank)] = error.what();
