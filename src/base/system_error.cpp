@@ -2,19 +2,35 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 namespace torch::comms::base {
 
+namespace {
+
+constexpr std::array kScarcities{EMFILE, ENFILE, ENOMEM, ENOBUFS, ENOSPC};
+
+}  // namespace
+
 bool is_scarcity(int error) noexcept {
-  return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS ||
-         error == ENOSPC;
+  return std::find(kScarcities.begin(), kScarcities.end(), error) != kScarcities.end();
+}
+
+int scarcity_in(std::string_view message) noexcept {
+  for (const int error : kScarcities)
+    if (message.find(std::strerror(error)) != std::string_view::npos) return error;
+  return 0;
 }
 
 CommError system_error(const std::string& what, Context context) {
-  const int error = errno;
+  return system_error(errno, what, std::move(context));
+}
+
+CommError system_error(int error, const std::string& what, Context context) {
   std::string why = what + ": " + std::strerror(error);
   rlimit files{};
   if (error == EMFILE && ::getrlimit(RLIMIT_NOFILE, &files) == 0)

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#include <charconv>
 #include <cinttypes>
 #include <cstdio>
 #include <memory>
@@ -55,20 +54,21 @@ std::optional<MappedFile> find_mapping(uint64_t at, uint64_t size) {
   return std::nullopt;
 }
 
-// A new descriptor of an open file: its name may be gone.
+// A new descriptor of an open file: its name may be gone. Other threads close theirs meanwhile, so
+// none of theirs is used: the file is found and opened by the name that /proc gives it, and what was
+// opened is looked at again.
 base::FileDescriptor open_again(const MappedFile& wanted) {
+  const auto is_it = [&](int failed, const struct stat& found) {
+    return failed == 0 && found.st_ino == wanted.inode && found.st_dev == wanted.device;
+  };
   const std::unique_ptr<DIR, CloseFolder> folder(::opendir("/proc/self/fd"));
   if (!folder) return {};
+  const int at = ::dirfd(folder.get());
   while (const auto* entry = ::readdir(folder.get())) {
-    const std::string_view name = entry->d_name;
-    int descriptor = -1;
-    const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), descriptor);
     struct stat found{};
-    if (code != std::errc() || ::fstat(descriptor, &found) != 0) continue;
-    if (found.st_ino != wanted.inode || found.st_dev != wanted.device) continue;
-    const int rights = ::fcntl(descriptor, F_GETFL);
-    if (rights >= 0 && (rights & O_ACCMODE) == O_RDWR)
-      return base::FileDescriptor(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+    if (!is_it(::fstatat(at, entry->d_name, &found, 0), found)) continue;
+    base::FileDescriptor file(::openat(at, entry->d_name, O_RDWR | O_CLOEXEC));
+    if (file && is_it(::fstat(file.get(), &found), found)) return file;
   }
   return {};
 }

@@ -14,8 +14,6 @@ from torchcomms.drill.cell import OURS, Cell
 from torchcomms.drill.scene import Scene
 
 POOR = 1
-_TAKEN_FOR = "without descriptors, gloo may name another reason"
-
 
 @contextlib.contextmanager
 def few(spare: int) -> Iterator[None]:
@@ -87,13 +85,11 @@ CELLS = (
             f"F22/start-{spare}", f"rank 1 has {spare} descriptors left in new_comm",
             "ResourceExhausted there, an error naming rank 1 elsewhere; the next try works",
             functools.partial(at_start, spare=spare), backends=OURS, serves=True,
-            known={"gloo": _TAKEN_FOR},
         )
         for spare in (0, 3, 6)
     ),
     Cell(
         "F22/split", "rank 1 has 3 descriptors left in a split",
         "it works, or ResourceExhausted there; the next try works", at_split, backends=OURS,
-        known={"gloo": _TAKEN_FOR},
     ),
 )  # fmt: skip
