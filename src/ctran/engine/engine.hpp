@@ -31,7 +31,7 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
 
   // ---- any thread
   // Connects what is to be connected at once.
-  void open(int eager_ranks);
+  void open();
   // The task is in the engine's hands from here on; it has the caller's reference besides.
   void submit(Task* task) noexcept;
   // Returns when the task has ended. Throws what FamilyOptions::interrupt does.
@@ -78,6 +78,7 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void on_failure(Task* task) noexcept;
   void watch(Deadline deadline) noexcept { next_deadline_ = std::min(next_deadline_, deadline); }
   bool listen() noexcept;
+  bool welcome_guests() noexcept;
   bool check_deadlines() noexcept;
   bool check_aborts() noexcept;
 
@@ -91,12 +92,29 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void answer(Membership& group) noexcept;
   void note_print(Membership& group, int rank, const Fingerprint& print) noexcept;
   void settle_disagreement(Membership& group) noexcept;
-  void tell(Membership& group, const Notice& notice) noexcept;
+  void tell(Membership& group, const Notice& notice, int but = -1) noexcept;
+  void send_notice(int family_rank, const Notice& notice) noexcept;
   void on_notice(int from, const Notice& notice) noexcept;
+  void on_failed_there(Membership& group, int rank, const Notice& notice) noexcept;
   void on_departure(Membership& group, int rank, const Notice& notice) noexcept;
+  bool has_calls(const Membership& group) const noexcept;
+
+  // Where every rank is (inquiry.cpp).
+  static constexpr const char* kClosed = "it has closed the communicator";
+  static constexpr const char* kEnded = "its process or its link has ended";
+  void inquire(Membership& group, Errc code, std::string why, int peer, uint64_t number) noexcept;
+  void note_gone(Membership& group, int rank, const char* why) noexcept;
+  void note_place(Membership& group, int rank, const Whereabouts& place) noexcept;
+  void conclude_if_complete(Membership& group) noexcept;
+  void conclude(Membership& group) noexcept;
+  void ask_all(Membership& group) noexcept;
+  void end_hearing(Membership& group) noexcept;
+  void on_question(Membership* group, int from, const Notice& question) noexcept;
+  void on_answer(Membership& group, const Notice& answer) noexcept;
 
   LinkTable links_;
   Choose choose_;
+  int eager_ranks_;
   std::chrono::milliseconds hearing_;
   std::function<void()> interrupt_;
   Progress progress_;
@@ -116,7 +134,7 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
     Notice notice;
   };
   std::list<EarlyNotice> early_;  // for groups that this rank has not made yet
-  std::mutex streams_mutex_;      // guards the next two
+  std::mutex streams_mutex_;          // guards the next two
   uint32_t next_proposed_, next_stream_;
   Deadline next_deadline_ = Deadline::max();
   unsigned turns_ = 0;

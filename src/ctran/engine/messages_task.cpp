@@ -40,6 +40,7 @@ void MessagesTask::prepare(std::span<const Call> calls, int rank, int size) {
 
 Task::Outcome MessagesTask::begin() {
   finished_ = 0;
+  group->note_begun(aside());
   for (const bool sends : {false, true})
     for (size_t i = 0; i < count_; ++i)
       if (items_[i].sends == sends) post(items_[i]);
@@ -113,8 +114,17 @@ std::string MessagesTask::waits_for() const {
   return "still missing: messages " + text;
 }
 
-std::string MessagesTask::words() const {
-  return std::string(name) + (count_ > 1 ? " of " + std::to_string(count_) + " messages" : "");
+Aside MessagesTask::aside() const noexcept {
+  Aside aside{.messages = count_};
+  name.copy(aside.name, sizeof aside.name - 1);
+  for (size_t i = 0; i < count_; ++i) {
+    aside.bytes += items_[i].memory.bytes();
+    aside.sends += items_[i].sends ? 1 : 0;
+  }
+  if (count_ == 1) aside.peer = items_[0].peer;
+  return aside;
 }
+
+std::string MessagesTask::words() const { return aside().words(); }
 
 }  // namespace torch::comms::ctran

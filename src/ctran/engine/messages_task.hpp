@@ -6,6 +6,7 @@
 
 #include "ctran/engine/pieces.hpp"
 #include "ctran/engine/task.hpp"
+#include "ctran/engine/whereabouts.hpp"
 
 namespace torch::comms::ctran {
 
@@ -33,6 +34,7 @@ class MessagesTask final : public Task {
     std::vector<ConstBytes> from;  // where it has several pieces
     transport::Request request;
   };
+  Aside aside() const noexcept;
   void post(Item& item);
   bool is_hopeless(const Item& item) const;
 
