@@ -31,7 +31,7 @@ Notice Notice::parse(std::string_view text) {
   notice.sequence = reader.number<uint64_t>();
   notice.sent = reader.number<uint64_t>();
   notice.received = reader.number<uint64_t>();
-  reader.require(notice.kind >= Kind::kFailed && notice.kind <= Kind::kHere, "unknown kind");
+  reader.require(notice.kind >= Kind::kFailed && notice.kind <= Kind::kTagged, "unknown kind");
   reader.require(notice.code <= Errc::kInternal, "unknown error");
   if (notice.kind == Kind::kAsks || notice.kind == Kind::kDisagrees)
     notice.print = reader.number<Fingerprint>();

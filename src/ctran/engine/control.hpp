@@ -16,11 +16,12 @@ namespace torch::comms::ctran {
 
 // What ranks tell each other beside their operations, about a group.
 struct Notice {
-  enum class Kind : uint8_t { kFailed = 1, kAsks, kDisagrees, kDeparts, kWhere, kHere };
+  enum class Kind : uint8_t { kFailed = 1, kAsks, kDisagrees, kDeparts, kWhere, kHere, kTagged };
   Kind kind = Kind::kFailed;
   Errc code = Errc::kInternal;  // kFailed: what the group's error is to be
   uint32_t base = 0;            // the group's streams
-  // A rank of the family. kFailed: to blame, or -1; kWhere, kHere: who wants to know.
+  // A rank of the family. kFailed: to blame, or -1; kWhere, kHere: who wants to know. kTagged: a
+  // tag, whose messages from the sender come on stream `sequence`.
   int32_t about = -1;
   uint64_t sequence = 0;            // kAsks, kDisagrees: where; kDeparts: of the last collective
   uint64_t sent = 0, received = 0;  // kDeparts: messages with the rank that is told

@@ -358,6 +358,7 @@ void Engine::remove(const std::shared_ptr<Membership>& group) noexcept {
     dying_.push_back(group.get());
   bury();
   groups_.erase(group->base);
+  removed_.add(group->base, group->base + Membership::kStreams - 1);
   progress_.leave();
 }
 

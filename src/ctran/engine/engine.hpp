@@ -6,6 +6,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "ctran/engine/progress.hpp"
 #include "ctran/engine/scratch_pool.hpp"
 #include "ctran/engine/task_pool.hpp"
+#include "transport/closed_streams.hpp"
 
 namespace torch::comms::ctran {
 
@@ -57,6 +59,10 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   // ---- with the lock
   // The link to a rank of the family, connected if it was not. Throws CommError.
   transport::Transport& reach(int family_rank);
+  // The stream of messages with a tag to a member; throws as reach(). Of those from a member:
+  // nothing before it has said that it sends any.
+  uint32_t stream_to(Membership& group, int rank, int tag);
+  std::optional<uint32_t> stream_from(const Membership& group, int rank, int tag) const;
   ScratchPool scratch;
 
   bool turn() noexcept override;
@@ -99,6 +105,11 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void on_departure(Membership& group, int rank, const Notice& notice) noexcept;
   bool has_calls(const Membership& group) const noexcept;
 
+  // Tags of messages (tags.cpp).
+  void on_tagged(Membership& group, int rank, const Notice& notice);
+  void close_stream(uint32_t stream, Errc code) noexcept;
+  void close_tags(Membership& group, Errc code) noexcept;
+
   // Where every rank is (inquiry.cpp).
   static constexpr const char* kClosed = "it has closed the communicator";
   static constexpr const char* kEnded = "its process or its link has ended";
@@ -133,7 +144,9 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
     int from;
     Notice notice;
   };
-  std::list<EarlyNotice> early_;  // for groups that this rank has not made yet
+  std::list<EarlyNotice> early_;      // for groups that this rank has not made yet
+  transport::ClosedStreams removed_;  // of groups that it has had
+  uint32_t tag_streams_ = 0;          // taken from this rank's range
   std::mutex streams_mutex_;          // guards the next two
   uint32_t next_proposed_, next_stream_;
   Deadline next_deadline_ = Deadline::max();

@@ -10,7 +10,7 @@
 namespace torch::comms::ctran {
 namespace {
 
-constexpr size_t kMostEarly = 64;
+constexpr size_t kMostEarly = 1024;
 
 // Links speak of ranks of the family: "rank 3: its process has ended".
 std::string without_rank(const std::string& why) {
@@ -66,6 +66,7 @@ void Engine::bury() noexcept {
     const auto code = group->failure()->code();
     for (auto* link : links_.active())
       link->close_streams(group->base, group->base + Membership::kStreams - 1, code);
+    close_tags(*group, code);
     std::vector<Task*> ended;
     std::erase_if(active_, [&](Task* task) {
       if (task->group.get() != group) return false;
@@ -134,6 +135,10 @@ void Engine::on_notice(int from, const Notice& notice) noexcept {
   if (notice.kind == Notice::Kind::kWhere && found == groups_.end())
     return on_question(nullptr, from, notice);
   if (notice.kind == Notice::Kind::kHere && found == groups_.end()) return;
+  if (notice.kind == Notice::Kind::kTagged &&
+      (found == groups_.end() ? removed_.contains(notice.base)
+                              : found->second->failure() != nullptr))
+    return close_stream(static_cast<uint32_t>(notice.sequence), Errc::kFinalized);
   if (found == groups_.end()) {
     // It is for a group that this rank is still making; or for one that it has closed.
     early_.push_back({from, notice});
@@ -160,6 +165,8 @@ void Engine::on_notice(int from, const Notice& notice) noexcept {
       return note_print(group, rank, notice.print);
     case Notice::Kind::kDeparts:
       return on_departure(group, rank, notice);
+    case Notice::Kind::kTagged:
+      return on_tagged(group, rank, notice);
     default:
       return;
   }

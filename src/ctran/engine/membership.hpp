@@ -3,9 +3,11 @@
 #include <array>
 #include <atomic>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -71,6 +73,13 @@ class Membership {
   void note_begun(const Aside& aside) noexcept { last_aside_ = aside, ++asides_called_; }
   void note_ended() noexcept { ++asides_finished_; }
   uint64_t finished = 0;  // number of the last collective that ended well
+
+  // Streams of messages with tags, and who was told of them: see tags.cpp.
+  struct Tags {
+    std::unordered_map<int, uint32_t> to;          // by tag
+    std::set<std::pair<int, int>> told;            // rank and tag
+    std::map<std::pair<int, int>, uint32_t> from;  // by rank and tag
+  } tags;
 
   // A member that has closed the group, and how far it came before.
   struct Departure {
