@@ -55,6 +55,8 @@ CTRAN = Backend(
     aborts=True,
     optional=frozenset({"abort", "set_timeout", "set_hints", "get_backend_version"}),
 )
+# Many more ranks than cores, for the tests marked `crowd`.
+CROWD = replace(CTRAN, sizes=(16,))
 BACKENDS = (
     Backend("gloo"),
     CTRAN,

@@ -51,7 +51,7 @@ def demo(workspace: Workspace, rest: list[str]) -> int:
         "bench",
         "all_reduce",
         "--backend",
-        "gloo",
+        "ctran,gloo",
         "--ranks",
         2,
     ]
