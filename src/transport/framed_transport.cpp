@@ -104,6 +104,7 @@ void FramedTransport::connect(int peer, const Endpoint& endpoint) {
 void FramedTransport::open(int peer, std::unique_ptr<Channel> channel) {
   if (options_.wrap) channel = options_.wrap(peer, std::move(channel));
   peer_of(peer).open(std::move(channel));
+  opened_.push_back(peer);
 }
 
 void FramedTransport::fail(int peer, Errc code, const std::string& why) noexcept {

@@ -20,6 +20,7 @@ class FramedTransport : public Transport {
   const Endpoint& endpoint() const noexcept override { return endpoint_; }
   void connect(int peer, const Endpoint& endpoint) final;
   PeerState state(int peer) const noexcept final;
+  std::span<const int> opened() const noexcept final { return opened_; }
   const PeerFailure* failure(int peer) const noexcept final;
 
   void send(Request& request, int peer, uint32_t stream, std::span<const ConstBytes> pieces,
@@ -102,6 +103,7 @@ class FramedTransport : public Transport {
   ClosedStreams closed_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank
   std::vector<Peer*> active_;                 // those that there are
+  std::vector<int> opened_;
 };
 
 }  // namespace torch::comms::transport

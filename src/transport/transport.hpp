@@ -62,6 +62,9 @@ class TC_API Transport {
   // CommError: kInvalidArgument for an endpoint that this link cannot reach, kResourceExhausted.
   virtual void connect(int peer, const Endpoint& endpoint) = 0;
   virtual PeerState state(int peer) const noexcept = 0;
+  // Peers with which a connection was made, in that order: also those that began it before this
+  // rank asked for it. Only grows.
+  virtual std::span<const int> opened() const noexcept = 0;
   // Why `peer` is kFailed, else nullptr.
   virtual const PeerFailure* failure(int peer) const noexcept = 0;
 

@@ -64,6 +64,8 @@ CTRAN = Backend(
         }
     ),
 )
+# Many more ranks than cores, for the tests marked `crowd`.
+CROWD = replace(CTRAN, sizes=(16,))
 BACKENDS = (
     Backend("gloo"),
     CTRAN,

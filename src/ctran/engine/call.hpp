@@ -36,6 +36,7 @@ struct Call {
   ReduceOp op = ReduceOp::kSum;
   Factor factor = {};              // of PREMUL_SUM: this rank's own
   int root = 0;                    // send, receive: the peer, which may be this rank
+  int tag = 0;                     // send, receive: they match by (peer, tag)
   schedule::Blocks blocks = {};    // one a rank; Blocks::even(count, size) for whole vectors
   schedule::Blocks arriving = {};  // all_to_all
   std::span<const ConstBytes> input = {};

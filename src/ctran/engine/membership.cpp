@@ -93,4 +93,14 @@ const Fingerprint& Membership::fingerprint(uint64_t number) const noexcept {
                                   : prints_[sequence.load(std::memory_order_relaxed) % kPrints];
 }
 
+Whereabouts Membership::whereabouts() const noexcept {
+  const uint64_t called = sequence.load(std::memory_order_relaxed);
+  return {.called = called,
+          .finished = finished,
+          .print = fingerprint(called > finished ? finished + 1 : finished),
+          .asides_called = asides_called_,
+          .asides_finished = asides_finished_,
+          .aside = last_aside_};
+}
+
 }  // namespace torch::comms::ctran

@@ -183,7 +183,10 @@ TEST_P(Failures, ACallPastItsLimitSaysWhoHasNotDelivered) {
     const auto error = error_of([&] { work.wait(); });
     EXPECT_LT(Clock::now() - begin, kSoon);
     EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
-    expect_text(error, {"all_reduce(float32, 10 elements", "100 ms", "1"});
+    expect_text(error, {"all_reduce(float32, 10 elements", "100 ms", "1",
+                        "rank 1 is 1 collective behind, since number 1",
+                        "rank 1: before the first collective"});
+    EXPECT_EQ(error.context().peer, 1) << error.what();
     EXPECT_EQ(error_of([&] { queued.wait(); }).code(), Errc::kTimeout);
     expect_sticky(*self.group, Errc::kTimeout);
     std::fill(values.begin(), values.end(), -5.0f);  // it is ours again
