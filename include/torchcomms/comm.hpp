@@ -108,7 +108,11 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   void tensor_deregister(const at::Tensor& tensor);
   int64_t get_device_transport();
 
+  // Names this member for reconfigure(). The same text until the next one.
   InitHandle getInitHandle() const;
+  // Connects exactly these members, who all call it with one uuid that they have not used before,
+  // and the same handles. Needs enable_reconfigure. Blocks. A wrong call throws, and changes
+  // nothing; of what the world does the work is a failed one, and there are no members then.
   WorkPtr reconfigure(const ReconfigureOptions& options);
   void abort();
   bool isAbortSupported() const;
@@ -134,9 +138,10 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   std::string backend_name_;
   Capabilities capabilities_;
   std::string name_;
-  int rank_ = -1, size_ = -1;  // cached; -1 while not connected
-  uint32_t record_id_ = 0;     // this communicator in the event ring
-  uint64_t sequence_ = 0;      // operations issued here; ours alone
+  int rank_ = -1, size_ = -1;    // cached; -1 while not connected
+  std::string why_unconnected_;  // why the last reconfigure() failed, for error texts
+  uint32_t record_id_ = 0;       // this communicator in the event ring
+  uint64_t sequence_ = 0;        // operations issued here; ours alone
   uint64_t fork_generation_ = 0;
   bool finalized_ = false;
   std::shared_ptr<Hooks> hooks_;

@@ -68,7 +68,7 @@ void TorchComm::refreshMembership() {
 }
 
 void TorchComm::requireUsable(OpName op) const {
-  const auto refuse = [&](Errc code, const char* why) {
+  const auto refuse = [&](Errc code, const std::string& why) {
     throw CommError(code, why, {.op = std::string(opToString(op)), .comm = name_, .rank = rank_});
   };
   if (fork_generation_ != base::fork_generation())
@@ -76,7 +76,8 @@ void TorchComm::requireUsable(OpName op) const {
   if (finalized_ && capabilities_.final_finalize)
     refuse(Errc::kFinalized, "the communicator is not initialized: finalize() was called");
   if (size_ < 0)
-    refuse(Errc::kFinalized, "the communicator is not initialized: call reconfigure() first");
+    refuse(Errc::kFinalized,
+           "the communicator is not initialized: call reconfigure() first" + why_unconnected_);
 }
 
 template <class Op>
@@ -282,8 +283,27 @@ int64_t TorchComm::get_device_transport() { return backend_->get_device_transpor
 
 InitHandle TorchComm::getInitHandle() const { return backend_->getInitHandle(); }
 WorkPtr TorchComm::reconfigure(const ReconfigureOptions& options) {
-  auto work = backend_->reconfigure(options);
+  const Context context{.op = "reconfigure", .comm = name_, .rank = rank_};
+  if (fork_generation_ != base::fork_generation())
+    throw CommError(Errc::kForked,
+                    "this communicator was made before fork(); make a new one in the child",
+                    context);
+  if (finalized_ && capabilities_.final_finalize)
+    throw CommError(Errc::kFinalized, "finalize() was called", context);
+  WorkPtr work;
+  try {
+    work = backend_->reconfigure(options);
+  } catch (...) {
+    refreshMembership();
+    throw;
+  }
   refreshMembership();
+  why_unconnected_.clear();
+  if (const auto error = work->error()) try {
+      std::rethrow_exception(error);
+    } catch (const std::exception& e) {
+      why_unconnected_ = std::string("; the last one failed: ") + e.what();
+    }
   return work;
 }
 void TorchComm::abort() { backend_->abort(); }
