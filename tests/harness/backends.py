@@ -53,10 +53,19 @@ CTRAN = Backend(
     host_waits_for_async=True,
     fails_as_a_whole=True,
     aborts=True,
-    optional=frozenset({"abort", "set_timeout", "set_hints", "get_backend_version"}),
+    optional=frozenset(
+        {
+            "abort",
+            "set_timeout",
+            "set_hints",
+            "get_backend_version",
+            "get_init_handle",
+            "reconfigure",
+        }
+    ),
 )
 BACKENDS = (
-    Backend("gloo"),
+    Backend("gloo", optional=frozenset({"get_init_handle", "reconfigure"})),
     CTRAN,
     replace(CTRAN, sizes=(3,), hints=(("ctran::transport", "tcp"),), variant="-tcp"),
     Backend(
@@ -73,7 +82,6 @@ BACKENDS = (
                 "set_hints",
                 "abort",
                 "new_window",
-                "reconfigure",
             }
         ),
         host_waits_for_async=True,

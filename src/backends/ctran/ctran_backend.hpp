@@ -11,6 +11,7 @@
 
 namespace torch::comms {
 
+class Reconfiguration;
 struct Rendezvous;
 
 namespace bootstrap {
@@ -32,6 +33,11 @@ struct Wishes;
 // An operation that fails, by whatever the world does, ends the communicator on all ranks: all
 // later calls raise the same error, isAborted() is true, and other communicators go on.
 // finalize() lets works in flight end, on a thread of its own. A split needs no store.
+//
+// Made with enable_reconfigure it has no members (rank and size are -1) until reconfigure(), which
+// may be called again and again, also after a failure or abort(). Each time ends the links of the
+// members before: their works in flight raise kAborted, the operations of their splits
+// kStaleGeneration. Of a failed one the work is not completed, and there are no members.
 class TC_API TorchCommCtran : public TorchCommBackend {
  public:
   TorchCommCtran();
@@ -104,8 +110,11 @@ class TC_API TorchCommCtran : public TorchCommBackend {
   void abort() override;
   bool isAborted() const override;
 
+  InitHandle getInitHandle() const override;
+  WorkPtr reconfigure(const ReconfigureOptions& options) override;
+
  private:
-  // One operation of this communicator. Throws CommError(kFinalized).
+  // One operation of this communicator. Throws CommError: kFinalized, kStaleGeneration.
   ctran::Issue issue(OpName op, const OperationOptions& options) const;
   // Runs `body`, which throws CommError without context for operands that cannot be.
   template <class Body>
@@ -128,6 +137,9 @@ class TC_API TorchCommCtran : public TorchCommBackend {
   // Takes the options over, before anything is connected.
   void start(const std::string& name, const CommOptions& options);
   void join(const Rendezvous& met);
+  // Ends the links of the members that there are.
+  void part();
+  Reconfiguration& reconfiguration(const char* op) const;
   // Takes the place in `session`, which is connected. `ranks`: see ranks_.
   void enter(std::shared_ptr<ctran::Session> session, std::vector<int> ranks);
 
@@ -142,6 +154,7 @@ class TC_API TorchCommCtran : public TorchCommBackend {
   std::shared_ptr<ctran::Session> session_;  // null before init() and after finalize()
   std::atomic<bool> was_aborted_{false};     // of a session that is gone
   std::atomic<bool> hooks_ran_{false};
+  std::unique_ptr<Reconfiguration> reconfiguration_;  // null without enable_reconfigure
   uint64_t fork_generation_;
 };
 
