@@ -93,9 +93,13 @@ EXPECTED = {
         "rank 1: 2 in its pair",
         "rank 1: twice the sum is [6.0, 6.0, 6.0]",
     ],
+    "shrink.py": [
+        "rank 0 is now rank 0 of 2: [2.0, 2.0, 2.0, 2.0]",
+        "rank 2 is now rank 1 of 2: [2.0, 2.0, 2.0, 2.0]",
+    ],
     "python_backend.py": [f"rank {r}: [1.0, 3.0, 5.0, 7.0] by store" for r in range(2)],
 }
-SIZES = {"split.py": 4, "batch_p2p.py": 3}
+SIZES = {"split.py": 4, "batch_p2p.py": 3, "shrink.py": 3}
 
 
 @pytest.mark.parametrize("program", EXPECTED)
