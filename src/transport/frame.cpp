@@ -25,7 +25,7 @@ bool right_payload(const Frame& frame, uint32_t max_payload) noexcept {
 }  // namespace
 
 const char* wrong_with(const Frame& frame, uint32_t max_payload, unsigned lanes) noexcept {
-  if (frame.kind < FrameKind::kEager || frame.kind > FrameKind::kFlushed || frame.spare != 0)
+  if (frame.kind < FrameKind::kEager || frame.kind > FrameKind::kSkipped || frame.spare != 0)
     return "a frame of unknown kind";
   if (frame.lane >= lanes) return "a frame of an unknown lane";
   if (!right_payload(frame, max_payload)) return "a frame with a payload of impossible size";

@@ -23,6 +23,7 @@ enum class FrameKind : uint8_t {
   kGetRefused,  // sequence
   kFlush,       // sequence; payload FlushFrame
   kFlushed,     // sequence; value = operations refused since the last one
+  kSkipped,     // `value` bytes of puts will not come: their operation has ended
 };
 
 // Sent before each payload as it stands. Its numbers are not to be trusted before the peer's

@@ -61,9 +61,13 @@ CTRAN = Backend(
             "get_backend_version",
             "get_init_handle",
             "reconfigure",
+            "new_window",
+            "window_allocate",
         }
     ),
 )
+# Many more ranks than cores, for the tests marked `crowd`.
+CROWD = replace(CTRAN, sizes=(16,))
 BACKENDS = (
     Backend("gloo", optional=frozenset({"get_init_handle", "reconfigure"})),
     CTRAN,
@@ -82,6 +86,7 @@ BACKENDS = (
                 "set_hints",
                 "abort",
                 "new_window",
+                "window_allocate",
             }
         ),
         host_waits_for_async=True,

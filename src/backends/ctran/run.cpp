@@ -10,9 +10,9 @@
 
 namespace torch::comms {
 
-ctran::Issue TorchCommCtran::issue(OpName op, const OperationOptions& options) const {
+ctran::Issue TorchCommCtran::issue(std::string_view op, const OperationOptions& options) const {
   const auto context = [&]() -> Context {
-    return {.op = std::string(opToString(op)), .comm = name_, .rank = rank_};
+    return {.op = std::string(op), .comm = name_, .rank = rank_};
   };
   if (!session_)
     throw CommError(Errc::kFinalized, "the communicator is not initialized", context());
@@ -27,9 +27,13 @@ ctran::Issue TorchCommCtran::issue(OpName op, const OperationOptions& options) c
   return {op, own ? options.timeout : options_.timeout, own};
 }
 
+ctran::Issue TorchCommCtran::issue(OpName op, const OperationOptions& options) const {
+  return issue(opToString(op), options);
+}
+
 CommError TorchCommCtran::failed(const CommError& error, const ctran::Issue& issue) {
   const bool ended = session_->group->failure().has_value();
-  if (ended && !hooks_ran_.exchange(true)) runAbortHooks();
+  if (ended) announceAbort();
   if (ended && reconfiguration_ && error.code() != Errc::kAborted)
     if (const auto stale = reconfiguration_->left_out(error.context())) return *stale;
   return ctran::explained(error, issue);
@@ -56,7 +60,7 @@ void TorchCommCtran::choose(ctran::Call& call, const Hints& hints) const {
 
 WorkPtr TorchCommCtran::run(const ctran::Issue& issue, const OperationOptions& options,
                             bool async_op, ctran::Call& call, const ctran::Operands& operands) {
-  call.name = opToString(issue.op);
+  call.name = issue.op;
   call.input = operands.input();
   call.output = operands.output();
   call.limit = issue.limit;

@@ -22,7 +22,8 @@ Copied copy(Call call, int pid, void* local, uint64_t remote, size_t size) noexc
     // An address in the peer's memory.  NOLINTNEXTLINE(performance-no-int-to-ptr)
     const iovec theirs{reinterpret_cast<void*>(remote), mine.iov_len};
     const auto moved = call(pid, &mine, 1, &theirs, 1, 0);
-    if (moved <= 0) return errno == EFAULT || errno == ESRCH ? Copied::kGone : Copied::kForbidden;
+    if (moved <= 0 && errno == ESRCH) return Copied::kEnded;
+    if (moved <= 0) return errno == EFAULT ? Copied::kGone : Copied::kForbidden;
     at += moved;
     remote += static_cast<uint64_t>(moved);
     size -= static_cast<size_t>(moved);
@@ -30,25 +31,25 @@ Copied copy(Call call, int pid, void* local, uint64_t remote, size_t size) noexc
   return Copied::kDone;
 }
 
-Copied check(int pid, uint64_t key_address, uint32_t key) noexcept {
+}  // namespace
+
+Copied probe(int pid, uint64_t key_address, uint32_t key) noexcept {
   uint32_t found = 0;
   const auto copied = copy(::process_vm_readv, pid, &found, key_address, sizeof found);
   if (copied != Copied::kDone) return copied;
   return found == key ? Copied::kDone : Copied::kGone;
 }
 
-}  // namespace
-
 Copied copy_from(int pid, uint64_t address, Bytes into, uint64_t key_address,
                  uint32_t key) noexcept {
   const auto copied = copy(::process_vm_readv, pid, into.data(), address, into.size());
   // Checked afterwards: what was read was open then.
-  return copied == Copied::kDone ? check(pid, key_address, key) : copied;
+  return copied == Copied::kDone ? probe(pid, key_address, key) : copied;
 }
 
 Copied copy_to(int pid, uint64_t address, ConstBytes from, uint64_t key_address,
                uint32_t key) noexcept {
-  const auto open = check(pid, key_address, key);
+  const auto open = probe(pid, key_address, key);
   if (open != Copied::kDone) return open;
   return copy(::process_vm_writev, pid, const_cast<std::byte*>(from.data()), address, from.size());
 }
