@@ -240,31 +240,31 @@ Rendezvous Reconfiguration::meet(const Members& members) {
   return result;
 }
 
-void Reconfiguration::connected(const Members& members) noexcept {
+void Reconfiguration::connected(const Members& members) {
+  self_.rank = members.rank;
+  self_.uuid = members.uuid;
+  stale_.reset();
+  const auto before = std::exchange(last_, members);
   try {
-    tell_left_out(members);
-  } catch (const std::exception& e) {
+    tell_left_out(before, members);
+  } catch (const CommError& e) {
     base::log(base::LogLevel::kWarning,
               "members that were left out of '" + name_ + "' could not be told: " + e.what());
   }
-  self_.rank = members.rank;
-  self_.uuid = members.uuid;
-  last_ = members;
-  stale_.reset();
 }
 
 // By the first one that stays, for all that do.
-void Reconfiguration::tell_left_out(const Members& members) {
+void Reconfiguration::tell_left_out(const Members& before, const Members& members) {
   const auto stays = [&](const MemberHandle& member) {
     return std::any_of(members.handles.begin(), members.handles.end(),
                        [&](const auto& one) { return one.identity == member.identity; });
   };
-  const auto first = std::find_if(last_.handles.begin(), last_.handles.end(), stays);
-  if (!met_ || first == last_.handles.end() || first->identity != self_.identity) return;
+  const auto first = std::find_if(before.handles.begin(), before.handles.end(), stays);
+  if (!met_ || first == before.handles.end() || first->identity != self_.identity) return;
   StoreKeyValue store(met_, Deadline(kPatience), {});
-  for (const auto& member : last_.handles)
+  for (const auto& member : before.handles)
     if (!stays(member))
-      store.set(member_key("left", member) + "/" + std::to_string(last_.uuid),
+      store.set(member_key("left", member) + "/" + std::to_string(before.uuid),
                 "the other members have gone on without this one, by reconfigure(uuid=" +
                     std::to_string(members.uuid) + ")");
 }

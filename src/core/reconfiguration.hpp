@@ -64,9 +64,9 @@ class TC_API Reconfiguration {
   c10::intrusive_ptr<c10d::Store> reach(const MemberHandle& leader, bootstrap::Deadline deadline,
                                         const Context& context) const;
   Rendezvous meet(const Members& members);
-  void connected(const Members& members) noexcept;
+  void connected(const Members& members);
   bootstrap::Arrival arrive(const Members& members, bootstrap::Deadline deadline);
-  void tell_left_out(const Members& members);
+  void tell_left_out(const Members& before, const Members& members);
 
   std::string name_;
   std::chrono::milliseconds timeout_;
