@@ -156,13 +156,19 @@ if rank == 1:
     store.set("pid", str(os.getpid()))
     os.kill(os.getpid(), signal.SIGSTOP)
     # The others have gone on without this one.
-    kinds = (torchcomms.CommError,)
-    try:
-        works(comm)
-    except torchcomms.StaleGeneration:
-        pass
-    except torchcomms.CommError:
+    calls = []
+    comm.register_abort_hook(lambda: calls.append(1))
+    if os.environ["BACKEND"] == "ctran":
         said(torchcomms.StaleGeneration, lambda: works(comm), "uuid=2", "uuid=1")
+        said(torchcomms.StaleGeneration, lambda: works(comm), "uuid=2", "uuid=1")
+        assert calls == [1]
+    else:  # which finds that out by a call that fails
+        try:
+            works(comm)
+        except torchcomms.StaleGeneration:
+            pass
+        except torchcomms.CommError:
+            said(torchcomms.StaleGeneration, lambda: works(comm), "uuid=2", "uuid=1")
     store.set("stale", "")
 else:
     pid = int(store.get("pid"))

@@ -130,8 +130,8 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   friend class ctran::CtranWindow;
 
   // One operation of this communicator. Throws CommError: kFinalized, kStaleGeneration.
-  ctran::Issue issue(std::string_view op, const OperationOptions& options) const;
-  ctran::Issue issue(OpName op, const OperationOptions& options) const;
+  ctran::Issue issue(std::string_view op, const OperationOptions& options);
+  ctran::Issue issue(OpName op, const OperationOptions& options);
   // Runs `body`, which throws CommError without context for operands that cannot be.
   template <class Body>
   WorkPtr within(const ctran::Issue& issue, const Body& body);

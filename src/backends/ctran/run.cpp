@@ -10,7 +10,7 @@
 
 namespace torch::comms {
 
-ctran::Issue TorchCommCtran::issue(std::string_view op, const OperationOptions& options) const {
+ctran::Issue TorchCommCtran::issue(std::string_view op, const OperationOptions& options) {
   const auto context = [&]() -> Context {
     return {.op = std::string(op), .comm = name_, .rank = rank_};
   };
@@ -21,13 +21,16 @@ ctran::Issue TorchCommCtran::issue(std::string_view op, const OperationOptions& 
                     "the communicator that this one was split from has been reconfigured, which "
                     "ended the links; split it again",
                     context());
-  if (reconfiguration_ && session_->group->failure())
-    if (const auto stale = reconfiguration_->left_out(context())) throw CommError(*stale);
+  if (reconfiguration_ && session_->group->failure_heard())
+    if (const auto stale = reconfiguration_->left_out(context())) {
+      announceAbort();
+      throw CommError(*stale);
+    }
   const bool own = options.timeout.count() > 0;
   return {op, own ? options.timeout : options_.timeout, own};
 }
 
-ctran::Issue TorchCommCtran::issue(OpName op, const OperationOptions& options) const {
+ctran::Issue TorchCommCtran::issue(OpName op, const OperationOptions& options) {
   return issue(opToString(op), options);
 }
 
