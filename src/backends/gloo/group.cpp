@@ -43,7 +43,7 @@ void meet_once_more(Native& native, milliseconds limit) {
     why += ". The limit is " + bootstrap::to_text(met.limit.duration) +
            "; if it only needs longer, raise " + met.limit.knob;
   Context context = error.context();
-  if (!split) context.op = "new_comm";
+  if (!split) context.op = met.op;
   throw CommError(error.code(), why, context);
 }
 

@@ -52,6 +52,8 @@ class Progress {
   void wait(const std::atomic<bool>& done, Deadline limit);
   // One turn, unless another thread is at it, which then learns of it if `news`.
   void glance(bool news);
+  // Turns until nothing moves, 16 at most; waits for the lock.
+  void catch_up() noexcept;
   // Takes the lock from whoever has it, for what is no call.
   void enter() noexcept;
   void leave() noexcept;
