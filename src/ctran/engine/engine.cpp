@@ -366,6 +366,7 @@ void Engine::shut_down() noexcept {
   progress_.stop();
   progress_.enter();
   take_inbox();
+  check_aborts();  // their reason comes first
   for (auto& [base, group] : groups_)
     if (group->set_failure(Errc::kFinalized, "the links were closed", -1))
       dying_.push_back(group.get());
