@@ -2,7 +2,12 @@
 
 #include <sys/socket.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "base/fork.hpp"
+#include "base/log.hpp"
+#include "transport/shm/direct.hpp"
 
 namespace torch::comms::transport::shm {
 namespace {
@@ -12,11 +17,12 @@ constexpr uint64_t kBytesAtOnce = 1u << 20;
 
 }  // namespace
 
-ShmChannel::ShmChannel(Segment segment, int side, const Wire& wire) noexcept
+ShmChannel::ShmChannel(Segment segment, int side, const Wire& wire, bool fetches) noexcept
     : segment_(std::move(segment)),
       side_(side),
       wire_(wire),
       chunk_bytes_(segment_.ring(side).shape.chunk_bytes),
+      fetches_(fetches),
       producer_(segment_.ring(side)),
       consumer_(segment_.ring(1 - side)),
       fork_generation_(base::fork_generation()) {}
@@ -63,6 +69,19 @@ Channel::Received ShmChannel::receive(FrameSink& sink) noexcept {
   }
   if (frames > 0) return Received::kSome;
   return ended ? Received::kBroken : Received::kNothing;
+}
+
+Channel::Fetched ShmChannel::fetch(const Offer& offer, uint64_t offset,
+                                   std::span<const Bytes> into) noexcept {
+  const auto copied = copy_offered(wire_.pid, offer, offset, into);
+  if (copied == Copied::kDone) return Fetched::kDone;
+  if (copied == Copied::kGone) return Fetched::kGone;
+  if (copied == Copied::kUnreadable) return Fetched::kRefused;
+  fetches_ = false;
+  base::log(base::LogLevel::kInfo, "shm link: the system forbids copies from process " +
+                                       std::to_string(wire_.pid) + " (" + std::strerror(errno) +
+                                       "): its messages go through shared memory");
+  return Fetched::kRefused;
 }
 
 bool ShmChannel::prepare_sleep(bool wants_room) noexcept {

@@ -18,8 +18,9 @@ struct Wire {
 // Frames through a shared segment. What the peer wrote before its end is still handed over.
 class ShmChannel final : public Channel {
  public:
-  // `side` writes to ring(side). `wire` outlives the channel.
-  ShmChannel(Segment segment, int side, const Wire& wire) noexcept;
+  // `side` writes to ring(side). `wire` outlives the channel. `fetches`: large messages are copied
+  // out of their sender's memory where the system lets us.
+  ShmChannel(Segment segment, int side, const Wire& wire, bool fetches) noexcept;
   // The peer sees the end of the socket, unless this is a forked child's copy.
   ~ShmChannel() override;
 
@@ -30,6 +31,8 @@ class ShmChannel final : public Channel {
   const std::string& broken() const noexcept override {
     return damaged_.empty() ? wire_.ended : damaged_;
   }
+  bool fetches() const noexcept override { return fetches_; }
+  Fetched fetch(const Offer& offer, uint64_t offset, std::span<const Bytes> into) noexcept override;
   bool prepare_sleep(bool wants_room) noexcept override;
   void finish_sleep() noexcept override;
   void wake_peer() noexcept override;
@@ -39,6 +42,7 @@ class ShmChannel final : public Channel {
   int side_;
   const Wire& wire_;
   uint32_t chunk_bytes_;
+  bool fetches_;
   RingProducer producer_;
   RingConsumer consumer_;
   uint64_t fork_generation_;

@@ -1,0 +1,106 @@
+#include <algorithm>
+#include <array>
+
+#include "transport/messages.hpp"
+
+// Messages that their receiver copies out of the sender's memory.
+namespace torch::comms::transport {
+namespace {
+
+constexpr uint64_t kAtOnce = 1u << 20;  // of one peer, before others get their turn
+// Copied and consumed before the next: stays in the second-level cache, beside what it is added to.
+constexpr uint64_t kTileBytes = 128u << 10;
+
+// The next part of what a receive writes to, of at most `most` bytes.
+struct Target {
+  std::array<Bytes, Channel::kMaxPieces> pieces;
+  size_t count = 0;
+  uint64_t bytes = 0;
+};
+
+Target target_of(std::span<const Bytes> pieces, uint64_t offset, uint64_t most) noexcept {
+  Target target;
+  for (const auto& piece : pieces) {
+    if (offset >= piece.size()) {
+      offset -= piece.size();
+      continue;
+    }
+    if (target.bytes == most || target.count == target.pieces.size()) break;
+    const auto part = std::min<uint64_t>(piece.size() - offset, most - target.bytes);
+    target.pieces[target.count++] = piece.subspan(offset, part);
+    target.bytes += part;
+    offset = 0;
+  }
+  return target;
+}
+
+}  // namespace
+
+// Words are never used twice: memory that was something else since does not look like the message.
+Offer Messages::offer(Request& request) {
+  while (++last_word_ == 0) {
+  }
+  request.word_.store(last_word_, std::memory_order_release);
+  Offer offer;
+  offer.word_address = reinterpret_cast<uint64_t>(&request.word_);
+  offer.word = last_word_;
+  for (const auto& piece : request.from_)
+    offer.pieces[offer.count++] = {reinterpret_cast<uint64_t>(piece.data()), piece.size()};
+  return offer;
+}
+
+Channel::Fetched Messages::fetch_some(const Fetch& fetch) {
+  auto& request = *fetch.request;
+  const uint64_t left = request.size_ - request.moved_;
+  if (request.consumer_ == nullptr) {
+    const auto target = target_of(request.into_, request.moved_, std::min(left, kAtOnce));
+    const auto end = out_.fetch(fetch.offer, request.moved_, {target.pieces.data(), target.count});
+    if (end == Channel::Fetched::kDone) request.moved_ += target.bytes;
+    return end;
+  }
+  tile_.resize(kTileBytes);
+  const Bytes tile = Bytes(tile_).first(std::min(left, kTileBytes));
+  const auto end = out_.fetch(fetch.offer, request.moved_, {&tile, 1});
+  if (end != Channel::Fetched::kDone) return end;
+  request.consumer_->consume(request.moved_, tile);
+  request.moved_ += tile.size();
+  return end;
+}
+
+bool Messages::fetch() {
+  if (fetches_.empty()) return false;
+  for (uint64_t done = 0; !fetches_.empty() && done < kAtOnce;) {
+    auto& request = *fetches_.front().request;
+    const uint64_t before = request.moved_;
+    const auto end = fetch_some(fetches_.front());
+    done += request.moved_ - before;
+    if (end == Channel::Fetched::kDone && request.moved_ < request.size_) continue;
+    fetches_.erase(fetches_.begin());
+    if (end == Channel::Fetched::kGone) continue;  // the receive waits for what is said of it
+    if (end == Channel::Fetched::kRefused) {
+      const GrantFrame rest{request.moved_};
+      grant(request, request.moved_ > 0 ? std::as_bytes(std::span(&rest, 1)) : ConstBytes{});
+      continue;
+    }
+    out_.post(frame_of(FrameKind::kTaken, request));
+    auto& in = *receives(request.stream_);
+    request.finish();
+    in.remove(request.sequence_);
+  }
+  return true;
+}
+
+const char* Messages::on_taken(const Frame& frame) {
+  auto* stream = sends(frame.stream);
+  if (stream == nullptr) return nullptr;
+  const auto open = stream->open.find(frame.sequence);
+  if (open == stream->open.end() || !open->second->started_ || !open->second->is_offered())
+    return "took what was not offered";
+  auto& request = *open->second;
+  stream->open.erase(open);
+  request.moved_ = request.size_;
+  request.finish();
+  return nullptr;
+}
+
+}  // namespace torch::comms::transport
