@@ -18,9 +18,10 @@ struct Wire {
 // Frames through a shared segment. What the peer wrote before its end is still handed over.
 class ShmChannel final : public Channel {
  public:
-  // `side` writes to ring(side). `wire` outlives the channel. `fetches`: large messages are copied
-  // out of their sender's memory where the system lets us.
-  ShmChannel(Segment segment, int side, const Wire& wire, bool fetches) noexcept;
+  // `side` writes to ring(side). `wire` and `single_copy` outlive the channel; that one says
+  // whether large messages are copied out of their sender's memory, and becomes false where the
+  // system does not let us.
+  ShmChannel(Segment segment, int side, const Wire& wire, bool& single_copy) noexcept;
   // The peer sees the end of the socket, unless this is a forked child's copy.
   ~ShmChannel() override;
 
@@ -31,7 +32,7 @@ class ShmChannel final : public Channel {
   const std::string& broken() const noexcept override {
     return damaged_.empty() ? wire_.ended : damaged_;
   }
-  bool fetches() const noexcept override { return fetches_; }
+  bool fetches() const noexcept override { return single_copy_; }
   Fetched fetch(const Offer& offer, uint64_t offset, std::span<const Bytes> into) noexcept override;
   bool prepare_sleep(bool wants_room) noexcept override;
   void finish_sleep() noexcept override;
@@ -42,7 +43,7 @@ class ShmChannel final : public Channel {
   int side_;
   const Wire& wire_;
   uint32_t chunk_bytes_;
-  bool fetches_;
+  bool& single_copy_;
   RingProducer producer_;
   RingConsumer consumer_;
   uint64_t fork_generation_;

@@ -35,7 +35,7 @@ ShmOptions with_defaults(ShmOptions options) {
   if (options.ring.chunk_bytes == 0)
     options.ring.chunk_bytes = std::min<uint32_t>(128 * 1024, options.ring.bulk_bytes / 4);
   options.ring.require_valid();
-  if (options.eager_bytes == 0) options.eager_bytes = 16u << 10;
+  if (options.eager_bytes == 0) options.eager_bytes = 8u << 10;
   options.eager_bytes = std::min<uint64_t>(options.eager_bytes, options.ring.chunk_bytes);
   return options;
 }

@@ -1,0 +1,224 @@
+#include <sys/mman.h>
+
+#include "base/handles.hpp"
+#include "transport/processes.hpp"
+#include "transport/shm/direct.hpp"
+#include "transport/shm/shm_transport.hpp"
+
+// Messages that their receiver copies out of the sender's memory.
+namespace torch::comms::transport::test {
+namespace {
+
+Link shm(int ranks) {
+  return {"shm", ranks,
+          [](const TransportOptions& options) { return shm::make_shm_transport({options}); }};
+}
+
+struct Letter {
+  explicit Letter(size_t size) : bytes(size) {}
+  explicit Letter(std::vector<std::byte> data) : bytes(std::move(data)) {}
+  std::vector<std::byte> bytes;
+  Request request;
+};
+
+struct Gatherer final : Consumer {
+  std::vector<std::byte> bytes;
+  uint64_t taken = 0;
+  void consume(uint64_t offset, ConstBytes chunk) noexcept override {
+    std::memcpy(bytes.data() + offset, chunk.data(), chunk.size());
+    taken += chunk.size();
+  }
+};
+
+bool can_copy(const Transport& link) { return link.capabilities().single_copy; }
+
+TEST(Offer, TravelsAsItIsAndALengthThatDoesNotFitIsRefused) {
+  for (size_t count = 1; count <= Offer::kMostPieces; ++count) {
+    Offer offer{.word_address = 8, .word = 9, .count = count};
+    uint64_t length = 0;
+    for (size_t i = 0; i < count; ++i) {
+      offer.pieces[i] = {100 + i, 10 * (i + 1)};
+      length += offer.pieces[i].bytes;
+    }
+    const Offer::Payload payload(offer);
+    EXPECT_EQ(payload.bytes().size(), 16 * count + 8);
+    const auto back = Offer::read(payload.bytes(), length);
+    ASSERT_TRUE(back);
+    EXPECT_EQ(back->word_address, 8u);
+    EXPECT_EQ(back->word, 9u);
+    ASSERT_EQ(back->count, count);
+    for (size_t i = 0; i < count; ++i) {
+      EXPECT_EQ(back->pieces[i].address, offer.pieces[i].address);
+      EXPECT_EQ(back->pieces[i].bytes, offer.pieces[i].bytes);
+    }
+    if (count > 1) {
+      EXPECT_FALSE(Offer::read(payload.bytes(), 9));
+    }
+    EXPECT_FALSE(Offer::read(payload.bytes().first(16), length));
+  }
+}
+
+TEST(Offer, IsCopiedOnlyWhileItsWordIsThere) {
+  if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
+  auto bytes = pattern(0, 0, 1, 10'000);
+  uint64_t word = 77;
+  Offer offer{.word_address = reinterpret_cast<uint64_t>(&word), .word = 77, .count = 2};
+  offer.pieces[0] = {reinterpret_cast<uint64_t>(bytes.data()), 3000};
+  offer.pieces[1] = {reinterpret_cast<uint64_t>(bytes.data() + 3000), 7000};
+  std::vector<std::byte> into(5000);
+  const Bytes halves[] = {Bytes(into).first(1234), Bytes(into).subspan(1234)};
+  EXPECT_EQ(shm::copy_offered(::getpid(), offer, 1000, halves), shm::Copied::kDone);
+  EXPECT_TRUE(std::equal(into.begin(), into.end(), bytes.begin() + 1000));
+  word = 78;
+  EXPECT_EQ(shm::copy_offered(::getpid(), offer, 1000, halves), shm::Copied::kGone);
+  word = 77;
+  auto* hole = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(hole, MAP_FAILED);
+  const base::Mapping mapping(hole, 4096);
+  offer.pieces[1].address = reinterpret_cast<uint64_t>(hole);
+  EXPECT_EQ(shm::copy_offered(::getpid(), offer, 1000, halves), shm::Copied::kUnreadable);
+  offer.word_address = reinterpret_cast<uint64_t>(hole);
+  EXPECT_EQ(shm::copy_offered(::getpid(), offer, 1000, halves), shm::Copied::kGone);
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(shm::copy_offered(child, offer, 0, halves), shm::Copied::kGone);
+}
+
+TEST(Offer, ASendIsDoneOnceItsReceiverHasCopiedIt) {
+  Letter out(pattern(0, 1, 1, 3'000'000)), back(3'000'000);
+  const auto links = make_links(shm(2));
+  if (!can_copy(*links[0])) GTEST_SKIP() << links[0]->capabilities().reason;
+  const auto turn = [&] { links[0]->progress(), links[1]->progress(); };
+  for (const auto deadline = in(kLong);
+       links[0]->state(1) != PeerState::kReady || links[1]->state(0) != PeerState::kReady;) {
+    turn();
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+  }
+  links[0]->send(out.request, 1, 1, out.bytes);
+  for (int i = 0; i < 1000; ++i) turn();
+  EXPECT_FALSE(out.request.done());
+  links[1]->receive(back.request, 0, 1, back.bytes);
+  for (const auto deadline = in(kLong); !out.request.done();) {
+    turn();
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+  }
+  EXPECT_TRUE(out.request.ok() && back.request.ok());
+  EXPECT_TRUE(back.bytes == out.bytes);
+}
+
+// What the memory holds after the send was ended is handed to nobody.
+TEST(Offer, ThatWasTakenBackIsNeverReceived) {
+  for (const bool receive_first : {true, false}) {
+    Letter out(pattern(0, 1, 1, 3'000'000));
+    Gatherer collector;
+    collector.bytes.resize(out.bytes.size());
+    Request back;
+    const auto links = make_links(shm(2));
+    if (!can_copy(*links[0])) GTEST_SKIP() << links[0]->capabilities().reason;
+    if (receive_first) links[1]->receive(back, 0, 1, out.bytes.size(), collector);
+    links[0]->send(out.request, 1, 1, out.bytes);
+    for (int i = 0; i < 2000 && collector.taken == 0; ++i)
+      links[0]->progress(), links[1]->progress();
+    links[0]->close_streams(1, 1, Errc::kAborted);
+    const uint64_t before = collector.taken;
+    EXPECT_EQ(before > 0, receive_first);
+    std::fill(out.bytes.begin(), out.bytes.end(), std::byte{0xa5});
+    if (!receive_first) links[1]->receive(back, 0, 1, out.bytes.size(), collector);
+    for (int i = 0; i < 2000; ++i) links[0]->progress(), links[1]->progress();
+    EXPECT_FALSE(back.done());
+    EXPECT_EQ(collector.taken, before);
+    links[1]->close_streams(1, 1, Errc::kAborted);
+    EXPECT_TRUE(back.done() && !back.ok());
+  }
+}
+
+// Lets as many copies through as it is told, then refuses them all.
+class RefusingChannel final : public Channel {
+ public:
+  RefusingChannel(std::unique_ptr<Channel> inner, int allowed)
+      : inner_(std::move(inner)), allowed_(allowed) {}
+  uint32_t max_payload() const noexcept override { return inner_->max_payload(); }
+  bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
+                uint32_t* borrowed) noexcept override {
+    return inner_->try_send(frame, payload, borrowed);
+  }
+  Received receive(FrameSink& sink) noexcept override { return inner_->receive(sink); }
+  const std::string& broken() const noexcept override { return inner_->broken(); }
+  bool fetches() const noexcept override { return true; }
+  Fetched fetch(const Offer& offer, uint64_t offset,
+                std::span<const Bytes> into) noexcept override {
+    return allowed_-- > 0 ? inner_->fetch(offer, offset, into) : Fetched::kRefused;
+  }
+  bool prepare_sleep(bool wants_room) noexcept override {
+    return inner_->prepare_sleep(wants_room);
+  }
+  void finish_sleep() noexcept override { inner_->finish_sleep(); }
+  void wake_peer() noexcept override { inner_->wake_peer(); }
+
+ private:
+  std::unique_ptr<Channel> inner_;
+  int allowed_;
+};
+
+TEST(Offer, WhatCannotBeCopiedAnyMoreIsSent) {
+  for (const int allowed : {0, 1, 3})
+    run(
+        shm(2),
+        [](Rank& self) {
+          if (!can_copy(self.link)) GTEST_SKIP() << self.link.capabilities().reason;
+          const size_t size = 5'000'001;
+          const int peer = 1 - self.rank;
+          for (uint64_t i = 0; i < 3; ++i) {
+            Letter out(pattern(self.rank, peer, i, size)), back(size);
+            Gatherer collector;
+            collector.bytes.resize(size);
+            const ConstBytes pieces[] = {ConstBytes(out.bytes).first(64 * 1001),
+                                         ConstBytes(out.bytes).subspan(64 * 1001)};
+            if (i == 1)
+              self.link.receive(back.request, peer, 1, back.bytes);
+            else
+              self.link.receive(back.request, peer, 1, size, collector);
+            self.link.send(out.request, peer, 1, pieces);
+            self.wait(out.request);
+            self.wait(back.request);
+            const auto want = pattern(peer, self.rank, i, size);
+            EXPECT_TRUE((i == 1 ? back.bytes : collector.bytes) == want);
+            EXPECT_EQ(collector.taken, i == 1 ? 0 : size);
+          }
+          self.barrier();
+        },
+        [allowed](TransportOptions& options) {
+          options.wrap = [allowed](int, std::unique_ptr<Channel> inner) {
+            return std::make_unique<RefusingChannel>(std::move(inner), allowed);
+          };
+        });
+}
+
+TEST(Offer, OfARankThatIsKilledEndsInItsFailure) {
+  const auto status = run_processes(shm(2), [](Rank& self) {
+    constexpr size_t kSize = 8'000'000;
+    Letter mail(kSize);
+    if (self.rank == 1) {
+      self.link.send(mail.request, 0, 1, mail.bytes);
+      Letter hello(8);
+      self.link.send(hello.request, 0, 2, hello.bytes);  // the offer is in the ring before this
+      self.wait(hello.request);
+      ::kill(::getpid(), SIGKILL);
+    }
+    Letter hello(8);
+    self.link.receive(hello.request, 1, 2, hello.bytes);
+    self.wait(hello.request);
+    self.link.receive(mail.request, 1, 1, mail.bytes);
+    if (self.link.wait(mail.request, in(kLong)) != Waited::kDone)
+      throw std::runtime_error("the end was not seen");
+    // Right if it was copied in time, and nothing else.
+    if (mail.request.ok()) return;
+    if (mail.request.error() != Errc::kPeerFailed) throw std::runtime_error("not kPeerFailed");
+  });
+  EXPECT_EQ(status[0], 0);
+  EXPECT_TRUE(WIFSIGNALED(status[1]));
+}
+
+}  // namespace
+}  // namespace torch::comms::transport::test
