@@ -115,23 +115,6 @@ void Messages::send(Request& request) {
   out_.ready.push_back(&request);
 }
 
-bool Messages::announce(Request& request) {
-  auto frame = frame_of(FrameKind::kStart, request);
-  frame.value = request.size_;
-  const bool offered = out_.fetches() && !request.granted_ && request.size_ > 0 &&
-                       request.from_.size() <= Offer::kMostPieces;
-  if (!offered) {
-    request.started_ = out_.try_send(frame, {}, &request.borrowed_);
-    return request.started_;
-  }
-  const Offer::Payload payload(offer(request));
-  const auto bytes = payload.bytes();
-  frame.bytes = static_cast<uint32_t>(bytes.size());
-  request.started_ = out_.try_send(frame, {&bytes, 1}, &request.borrowed_);
-  if (!request.started_) request.end_offer();
-  return request.started_;
-}
-
 bool Messages::push(Request& request, bool& moved) {
   auto& open = sends(request.stream_)->open;
   if (!request.started_ && has_credit(request)) {

@@ -49,6 +49,23 @@ Offer Messages::offer(Request& request) {
   return offer;
 }
 
+bool Messages::announce(Request& request) {
+  auto frame = frame_of(FrameKind::kStart, request);
+  frame.value = request.size_;
+  const bool offered = out_.fetches() && !request.granted_ && request.size_ > 0 &&
+                       request.from_.size() <= Offer::kMostPieces;
+  if (!offered) {
+    request.started_ = out_.try_send(frame, {}, &request.borrowed_);
+    return request.started_;
+  }
+  const Offer::Payload payload(offer(request));
+  const auto bytes = payload.bytes();
+  frame.bytes = static_cast<uint32_t>(bytes.size());
+  request.started_ = out_.try_send(frame, {&bytes, 1}, &request.borrowed_);
+  if (!request.started_) request.end_offer();
+  return request.started_;
+}
+
 Channel::Fetched Messages::fetch_some(const Fetch& fetch) {
   auto& request = *fetch.request;
   const uint64_t left = request.size_ - request.moved_;
