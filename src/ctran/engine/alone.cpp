@@ -38,6 +38,7 @@ bool Engine::run_alone(Task* task) noexcept {
   task->sequence = group.sequence.fetch_add(1, std::memory_order_relaxed) + 1;
   group.queue.push_back(task);
   bool ended = has_ended(task, Step::kBegin);
+  if (group.disagreement) answer(group);
   const int most = links_.policy().spins;
   const auto goes_on = [&] { return group.failure() == nullptr && !group.disagreement; };
   for (int turns = 0; !ended && turns < most && goes_on(); ++turns) {
