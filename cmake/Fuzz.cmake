@@ -1,11 +1,36 @@
-# Fuzz targets: tests/fuzz/<name>_fuzz.cpp become fuzz_<name>, with libFuzzer, which clang alone has.
+# Fuzz targets: tests/fuzz/<name>_fuzz.cpp becomes fuzz_<name>, over a room and what it reaches, with
+# libFuzzer, which clang alone has. Each is a test of 1,000,000 executions that begins with
+# tests/fuzz/corpus/<name>; what it learns stays in the build folder. A parser of what others may
+# write gets a row here.
+set(fuzz_targets
+  "control ctran/engine" "endpoint transport/tcp" "exchange bootstrap/exchange" "frames transport"
+  "ring transport/shm" "tuning ctran/select")
+
 if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   message(FATAL_ERROR "TORCHCOMMS_FUZZ needs clang: -DCMAKE_CXX_COMPILER=clang++")
 endif()
+set(fuzz_flags -fsanitize=fuzzer,address,undefined)
+enable_testing()
+add_custom_target(fuzz)
 
-add_executable(fuzz_exchange "${PROJECT_SOURCE_DIR}/tests/fuzz/exchange_fuzz.cpp")
-target_link_libraries(fuzz_exchange PRIVATE tc_options)
-target_compile_options(fuzz_exchange PRIVATE -fsanitize=fuzzer,address,undefined)
-target_link_options(fuzz_exchange PRIVATE -fsanitize=fuzzer,address,undefined)
-tc_room_closure(rooms bootstrap/exchange)
-tc_link_rooms(fuzz_exchange ${rooms})
+foreach(row IN LISTS fuzz_targets)
+  separate_arguments(row)
+  list(GET row 0 name)
+  list(GET row 1 room)
+  tc_room_closure(rooms "${room}")
+  set(target "fuzz_${name}")
+  add_executable(${target} EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/tests/fuzz/${name}_fuzz.cpp")
+  add_dependencies(fuzz ${target})
+  target_link_libraries(${target} PRIVATE tc_options)
+  tc_room_id(id "${room}")
+  target_include_directories(${target} PRIVATE $<TARGET_PROPERTY:${id},INCLUDE_DIRECTORIES>)
+  target_compile_options(${target} PRIVATE ${fuzz_flags})
+  target_link_options(${target} PRIVATE ${fuzz_flags})
+  tc_link_rooms(${target} ${rooms})
+  set(learnt "${PROJECT_BINARY_DIR}/corpus/${name}")
+  file(MAKE_DIRECTORY "${learnt}")
+  add_test(NAME ${target} COMMAND ${target} -runs=1000000 -max_len=4096 -timeout=10
+    -print_final_stats=1 "-artifact_prefix=${PROJECT_BINARY_DIR}/${name}-"
+    "${learnt}" "${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${name}")
+  set_tests_properties(${target} PROPERTIES TIMEOUT 170)
+endforeach()

@@ -17,8 +17,11 @@ target_link_options(tc_options INTERFACE -Wl,--as-needed)
 
 if(TORCHCOMMS_SANITIZE)
   set(flags "-fsanitize=${TORCHCOMMS_SANITIZE}" -fno-omit-frame-pointer -fno-sanitize-recover=all)
-  # g++ sees uninitialised variables in what the sanitizers insert.
-  target_compile_options(tc_options INTERFACE ${flags} -Wno-maybe-uninitialized)
+  target_compile_options(tc_options INTERFACE ${flags})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # It sees uninitialised variables in what the sanitizers insert.
+    target_compile_options(tc_options INTERFACE -Wno-maybe-uninitialized)
+  endif()
   target_link_options(tc_options INTERFACE ${flags})
 endif()
 

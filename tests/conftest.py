@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.harness import ports
-from tests.harness.backends import BACKENDS, Backend
+from tests.harness.backends import BACKENDS, CROWD, Backend
 from tests.harness.environment import drop_foreign
 from tests.harness.world import World, Worlds
 
@@ -27,6 +27,9 @@ def pytest_configure(config: pytest.Config) -> None:
         "worlds(sizes=None, backends=None, data=True): narrows the `world` fixture; "
         "data=False adds the backends that move no data",
     )
+    config.addinivalue_line(
+        "markers", "crowd: the `world` fixture has 16 ranks, too, as slow tests"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -34,8 +37,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     marker = metafunc.definition.get_closest_marker("worlds")
     chosen = _choose(**(marker.kwargs if marker else {}))
-    ids = [f"{backend.label}-{size}" for backend, size in chosen]
-    metafunc.parametrize("world", chosen, ids=ids, indirect=True)
+    cases = [pytest.param(one, id=f"{one[0].label}-{one[1]}") for one in chosen]
+    if metafunc.definition.get_closest_marker("crowd"):
+        size = CROWD.sizes[0]
+        cases.append(
+            pytest.param((CROWD, size), id=f"{CROWD.label}-{size}", marks=pytest.mark.slow)
+        )
+    metafunc.parametrize("world", cases, indirect=True)
 
 
 def _choose(

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Generates the type stubs of the native modules, python/torchcomms/<module>.pyi.
+"""Generates the type stubs of the native modules, python/torchcomms/<module>.pyi, or a folder of
+them where a module has modules in it.
 
     tools/stubs.py            write them
     tools/stubs.py --check    compare; exit status 1 and a difference where a stub is not up to date
@@ -35,8 +36,8 @@ def give_back_module(module: ModuleType) -> None:
             value.__module__ = module.__name__
 
 
-def generate(name: str, folder: Path) -> str:
-    """The stub's text, formatted. Every unresolved type in a signature is an error."""
+def generate(name: str, folder: Path) -> dict[Path, str]:
+    """The stubs' formatted texts, by path. Every unresolved type in a signature is an error."""
     module = importlib.import_module(f"torchcomms.{name}")
     give_back_module(module)
     pybind11_stubgen.main(
@@ -46,11 +47,18 @@ def generate(name: str, folder: Path) -> str:
             *("--enum-class-locations", f"RedOpType:{module.__name__}"),
         ]
     )
-    stub = folder / "torchcomms" / f"{name}.pyi"
-    stub.write_text(stub.read_text().replace("-> ...:", "-> typing.Any:"))
     config = ["--config", ROOT / "pyproject.toml"]
-    subprocess.run([sys.executable, "-m", "ruff", "format", "-q", *config, stub], check=True)
-    return stub.read_text()
+    package = folder / "torchcomms"
+    stubs = sorted(package.rglob("*.pyi"))
+    for stub in stubs:
+        stub.write_text(stub.read_text().replace("-> ...:", "-> typing.Any:"))
+    subprocess.run([sys.executable, "-m", "ruff", "format", "-q", *config, *stubs], check=True)
+    return {PACKAGE / stub.relative_to(package): stub.read_text() for stub in stubs}
+
+
+def present(name: str) -> set[Path]:
+    """The stubs that there are."""
+    return {path for path in PACKAGE.rglob("*.pyi") if path.relative_to(PACKAGE).parts[0] == name}
 
 
 def main() -> int:
@@ -61,21 +69,19 @@ def main() -> int:
     for module in MODULES:
         with tempfile.TemporaryDirectory() as folder:
             made = generate(module, Path(folder))
-        path = PACKAGE / f"{module}.pyi"
-        if not args.check:
-            path.write_text(made)
-            print(f"wrote {path.relative_to(ROOT)}")
-            continue
-        present = path.read_text() if path.exists() else ""
-        if made != present:
-            status = 1
+        for path in sorted({*made, *present(module)}):
+            old = path.read_text() if path.exists() else ""
+            new = made.get(path, "")
             name = str(path.relative_to(ROOT))
-            sys.stdout.writelines(
-                difflib.unified_diff(
-                    present.splitlines(True), made.splitlines(True), name, "generated"
-                )
-            )
-            print(f"{name} is not up to date: run tools/stubs.py")
+            if not args.check:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(new) if path in made else path.unlink()
+                print(f"{'wrote' if path in made else 'removed'} {name}")
+            elif old != new:
+                status = 1
+                lines = (old.splitlines(True), new.splitlines(True))
+                sys.stdout.writelines(difflib.unified_diff(*lines, name, "generated"))
+                print(f"{name} is not up to date: run tools/stubs.py")
     return status
 
 

@@ -116,6 +116,9 @@ class TC_API TorchCommBackend {
   virtual bool isAborted() const { return false; }
   virtual bool isInitialized() const { return true; }
 
+  // The process is about to be ended for a failure of this communicator. Runs the abort hooks.
+  // Any thread.
+  virtual void announceAbort() noexcept { runAbortHooks(); }
   virtual void registerAbortHook(int64_t id, AbortHook hook);
   virtual void unregisterAbortHook(int64_t id);
   virtual void registerGraphReplayHook(int64_t id, GraphReplayHook hook);

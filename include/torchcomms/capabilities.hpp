@@ -29,6 +29,9 @@ struct TC_API Capabilities {
   bool abort = false;
   bool windows = false;
   bool graph_capture = false;
+  // An asynchronous operation that failed, and that nobody waits for, may end the process, as
+  // CommOptions::abort_process_on_timeout_or_error says. Of a backend that fails as a whole.
+  bool ends_process = false;
 
   // Everything on, for a backend that moves nothing or cannot say. `devices` too.
   static Capabilities all();

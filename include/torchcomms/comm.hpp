@@ -14,6 +14,9 @@
 
 namespace torch::comms {
 
+class Unmet;
+struct CommFacts;
+
 // A group of ranks that communicate. Every operation runs one path: it becomes an Operation value,
 // is checked (a wrong call throws before anything is sent), meets the pre-hooks, is recorded,
 // issued by the backend, and meets the post-hooks.
@@ -93,9 +96,12 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
                                    const CommOptions& options = {});
 
   bool supportsWindow() const { return backend_->supportsWindow(); }
+  // Memory for one-sided access; with a tensor collective, as tensor_register() of the window is.
   std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor = {});
-  std::shared_ptr<TorchCommWindow> window_allocate(size_t size_bytes, bool cpu_buf,
-                                                   size_t signal_size);
+  // The older form, collective: new memory of `size_bytes`, and `signal_size` slots beside it
+  // (nothing: 256). `cpu_buf`: host memory, whatever the device.
+  std::shared_ptr<TorchCommWindow> window_allocate(size_t size_bytes, bool cpu_buf = false,
+                                                   std::optional<size_t> signal_size = {});
 
   using AllGatherPHandle = TorchCommBackend::AllGatherPHandle;
   AllGatherPHandle all_gather_p_init(at::Tensor& output, const AllGatherPInitOptions& options = {});
@@ -127,7 +133,15 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
 
   template <class Op>
   WorkPtr run(const Op& op);
-  void requireUsable(OpName op) const;
+  // What is no work: `make` runs between the pre-hooks and the end event, `post` gives the
+  // post-hooks' arguments for its result; a null result has none.
+  template <class Op, class Make, class Post>
+  auto make(const Op& op, const Make& make, const Post& post);
+  template <class Make>
+  std::shared_ptr<TorchCommWindow> makeWindow(bool registered, const Make& make);
+  void requireUsable(OpName op) const { requireUsable(opToString(op)); }
+  void requireUsable(std::string_view op) const;
+  CommFacts facts() const;
   void refreshMembership();
 
   std::shared_ptr<TorchCommBackend> backend_;
@@ -140,6 +154,7 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   uint64_t fork_generation_ = 0;
   bool finalized_ = false;
   std::shared_ptr<Hooks> hooks_;
+  std::shared_ptr<Unmet> unmet_;  // null where a failure never ends the process
 };
 
 // Connects this process with the job's other ranks. Collective. Throws CommError within

@@ -19,7 +19,7 @@ struct OperationOptions {
 };
 
 struct SendOptions : OperationOptions {
-  int tag = 0;  // used where the backend has tags (gloo); messages match by (peer, tag)
+  int tag = 0;  // used where the backend has tags (gloo, ctran); messages match by (peer, tag)
 };
 struct RecvOptions : OperationOptions {
   int tag = 0;

@@ -18,11 +18,17 @@ struct TorchCommWindowAttr {
   TorchCommWinAccessType access_type = TorchCommWinAccessType::WIN_ACCESS_TYPE_UNIFIED;
 };
 
-// Comparison of the older window API.
+// Comparison of the older window API: the slot's value on the left.
 enum class SignalCmpOp : uint8_t { EQ = 0, GE = 1, LE = 2 };
 
 // Memory of this rank that peers write without this rank's part in it (one-sided access). Backends
-// with Capabilities::windows derive from it. Threads: the caller serialises calls on one window.
+// with Capabilities::windows derive from it.
+//
+// The windows that TorchComm gives out check arguments first (kInvalidArgument, kOutOfRange: before
+// anything is sent), hold the backend's window, and keep the communicator alive. Without a time
+// of its own an operation takes the communicator's.
+//
+// Threads: the caller serialises calls on one window. Failure: CommError, as for operations.
 class TC_API TorchCommWindow {
  public:
   virtual ~TorchCommWindow() = default;
@@ -32,19 +38,41 @@ class TC_API TorchCommWindow {
   virtual void tensor_register(const at::Tensor& tensor, bool owning = true) = 0;
   // Collective; includes a barrier. Mapped remote tensors become invalid.
   virtual void tensor_deregister() = 0;
+  // Collective where a tensor is registered: a window of the same communicator, with a copy of it.
   virtual std::shared_ptr<TorchCommWindow> clone() = 0;
 
   // Copies `tensor` into `dst_rank`'s part at `target_offset_nelems` elements of the tensor's
   // dtype.
   virtual WorkPtr put(const at::Tensor& tensor, int dst_rank, size_t target_offset_nelems,
                       bool async_op, const PutOptions& options = {}) = 0;
-  // Ordered after earlier puts to that peer.
+  // One more signal for `peer_rank`, which sees what was put to it before when it sees the signal.
   virtual WorkPtr signal(int peer_rank, bool async_op, const SignalOptions& options = {}) = 0;
   // Consumes one signal from `peer_rank`.
   virtual WorkPtr wait_signal(int peer_rank, bool async_op,
                               const WaitSignalOptions& options = {}) = 0;
+  // The memory of `rank` itself, with the dtype and shape that it has there; of the own rank the
+  // registered tensor. Throws CommError(kUnsupported) where get_attr() says SEPARATE.
   virtual at::Tensor map_remote_tensor(int rank) = 0;
   virtual std::shared_ptr<TorchCommWindowAttr> get_attr(int peer_rank) = 0;
+
+  // The older interface: every rank has slots, 64-bit words that are zero at first, beside its
+  // part. Each default throws CommError(kUnsupported). Stores `value` in a slot of `dst_rank`,
+  // which sees what was put to it before when it sees it.
+  virtual WorkPtr signal_slot(size_t slot, uint64_t value, int dst_rank, bool async_op,
+                              const SignalOptions& options = {});
+  // Until `compare` holds between the own slot and `value`. Nothing is consumed.
+  virtual WorkPtr wait_slot(size_t slot, uint64_t value, SignalCmpOp compare, bool async_op,
+                            const WaitSignalOptions& options = {});
+  // A contiguous view of the memory of `rank` from `offset_nelems` elements of `dtype` on; of
+  // others as map_remote_tensor().
+  virtual at::Tensor get_remote_tensor(int rank, const std::vector<int64_t>& sizes,
+                                       at::ScalarType dtype, int64_t offset_nelems);
+
+  // For kernels on the device. Each default throws CommError(kUnsupported).
+  virtual int64_t get_device_window(int signal_count = -1, int counter_count = -1,
+                                    int barrier_count = 1);
+  virtual int64_t register_local_buffer(const at::Tensor& tensor);
+  virtual void deregister_local_buffer(int64_t handle);
 
   at::ScalarType getDtype() const { return dtype_; }
   const std::vector<int64_t>& getShape() const { return shape_; }

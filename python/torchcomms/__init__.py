@@ -9,7 +9,7 @@ from torchcomms import _native
 
 _native.load()
 
-from torchcomms import _comms, events  # noqa: E402 (the native core must be there first)
+from torchcomms import _comms, events, functional, objcol  # noqa: E402 (the native core must be there first)
 from torchcomms._backends import (  # noqa: E402
     _load_backend,
     built_backends,
@@ -54,5 +54,9 @@ for _name in __all__:
     globals()[_name].__module__ = "torchcomms"
 del _name
 
+# The package: what has that name so far is the native module, which came with all native names.
+import torchcomms.hooks as hooks  # type: ignore[no-redef]  # noqa: E402, PLR0402
+
 _install_split()
+functional._install_when_asked()
 events._install_exit_printer()

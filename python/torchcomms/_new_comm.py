@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torchcomms import _comms
+from torchcomms import _comms, functional
 from torchcomms._backends import _load_backend, is_backend_built
 
 _OMITTED = "<omitted>"
@@ -143,6 +143,7 @@ def new_comm(
             and the missing ranks.
     Cost: one rendezvous over the store; a few messages per rank.
     """
+    functional._install_when_asked()
     if not isinstance(backend, str):
         raise _wrong_type("backend", "str", backend)
     if not isinstance(device, torch.device):

@@ -4,6 +4,8 @@
 // docs/reference/environment.md is held against this list by a test.
 #define TC_ENVIRONMENT(ROW)                                                                        \
   ROW("TORCHCOMM_ABORT_ON_ERROR", "bool", "true", "Default of abort_process_on_timeout_or_error.") \
+  ROW("TORCHCOMM_ABORT_GRACE_SECONDS", "seconds", "10",                                            \
+      "How long a failed asynchronous operation may go unnoticed before the process is ended.")    \
   ROW("TORCHCOMM_TIMEOUT_SECONDS", "seconds", "600",                                               \
       "Default limit of an operation, and of the start-up where no other limit is set.")           \
   ROW("TORCHCOMM_STORE_TIMEOUT_SECONDS", "seconds", "",                                            \
@@ -22,6 +24,17 @@
       "What `torchcomms tune` measured of this machine, for ctran's choice of algorithms; one in " \
       "~/.cache/torchcomms where unset.")                                                          \
   ROW("TORCHCOMM_LOG_LEVEL", "text", "warning", "error, warning, info or debug.")                  \
+  ROW("TORCHCOMM_FR_BUFFER_SIZE", "int", "2000",                                                   \
+      "Entries of the flight recorder that all recorder hooks of the process share; 0 records "    \
+      "nothing; read once.")                                                                       \
+  ROW("TORCHCOMM_FR_DUMP_TEMP_FILE", "path", "",                                                   \
+      "Files of flight recorder dumps, without the rank that follows; torch/comm_lib_trace_rank_ " \
+      "in XDG_CACHE_HOME, else ~/.cache, else the temporary folder, where unset.")                 \
+  ROW("TORCHCOMM_FR_DUMP_DYNAMIC_FILE_NAME", "bool", "false",                                      \
+      "Read TORCHCOMM_FR_DUMP_TEMP_FILE at each dump, and take it as the whole file name.")        \
+  ROW("TORCHCOMM_HEALTH_CHECK_WAIT_MS", "int", "15000",                                            \
+      "How long a process that the library ends waits before, where a flight recorder is "         \
+      "registered, so that its record can be fetched.")                                            \
   ROW("TORCHCOMM_EVENTS_CAPACITY", "int", "8192",                                                  \
       "Records kept in the event ring of the process, rounded up to a power of two; read once.")   \
   ROW("TORCHCOMM_EVENTS_PRINT", "bool", "false",                                                   \
@@ -34,5 +47,9 @@
       "Set by torchrun: the launcher serves the rendezvous store, not rank 0.")                    \
   ROW("TORCHELASTIC_RESTART_COUNT", "int", "0",                                                    \
       "Set by torchrun: how often the job was restarted; each start has its own names.")           \
+  ROW("TORCHCOMMS_PATCH_FOR_COMPILE", "bool", "false",                                             \
+      "1: the operators that torch.compile traces are registered by the import.")                  \
+  ROW("TORCHCOMMS_COMPILE_IGNORE_PYTORCH_VERSION_REQUIREMENT", "bool", "false",                    \
+      "1: they are registered whatever torch's version is.")                                       \
   ROW("TORCH_DISTRIBUTED_USE_TORCHCOMMS", "bool", "false",                                         \
       "PyTorch's own switch: route torch.distributed through this package.")

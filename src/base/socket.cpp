@@ -8,9 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 
 #include <torchcomms/base/error.hpp>
+
+#include "base/system_error.hpp"
 
 namespace torch::comms::base {
 namespace {
@@ -94,9 +95,7 @@ FileDescriptor listen_anywhere(uint16_t& port) {
     port = ntohs(reinterpret_cast<const sockaddr_in*>(&own.storage)->sin_port);  // both alike
     return socket;
   }
-  throw CommError(
-      errno == EMFILE || errno == ENFILE ? Errc::kResourceExhausted : Errc::kSystem,
-      "cannot listen on TCP port " + std::to_string(port) + ": " + std::strerror(errno));
+  throw system_error("cannot listen on TCP port " + std::to_string(port));
 }
 
 FileDescriptor begin_connect(const SocketAddress& address) noexcept {

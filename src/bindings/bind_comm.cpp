@@ -230,16 +230,13 @@ void bind_memory(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
       .def("get_device_transport", &TorchComm::get_device_transport, Released(),
            "Device address of a transport for kernels. Raises Unsupported where there is none.")
       .def("new_window", &TorchComm::new_window, Released(), py::arg("tensor") = py::none(),
-           "A window for one-sided access. Raises Unsupported where the backend has none.")
-      .def(
-          "window_allocate",
-          [](TorchComm& self, size_t window_size, bool cpu_buf, std::optional<size_t> signal_size) {
-            return self.window_allocate(window_size, cpu_buf, signal_size.value_or(0));
-          },
-          Released(), py::arg("window_size"), py::arg("cpu_buf") = false,
-          py::arg("signal_size") = py::none(),
-          "Older form of new_window: allocates `window_size` bytes. Raises Unsupported where the "
-          "backend has no windows.");
+           "A window for one-sided access; with a tensor collective, as its tensor_register() is. "
+           "Raises Unsupported where the backend has none.")
+      .def("window_allocate", &TorchComm::window_allocate, Released(), py::arg("window_size"),
+           py::arg("cpu_buf") = false, py::arg("signal_size") = py::none(),
+           "Older form of new_window, collective: allocates `window_size` bytes (with `cpu_buf` "
+           "host memory, whatever the device) and `signal_size` slots, or 256. Raises Unsupported "
+           "where the backend has no windows.");
 }
 
 void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {

@@ -1,8 +1,180 @@
+#include <pybind11/chrono.h>
+#include <pybind11/stl.h>
+
 #include <torchcomms/window.hpp>
 
 #include "bindings/bindings.hpp"
 
 namespace torch::comms::bindings {
+namespace {
+
+using OptionalHints = std::optional<Hints>;
+using OptionalTimeout = std::optional<std::chrono::milliseconds>;
+using Released = py::call_guard<py::gil_scoped_release>;
+using WindowClass = py::class_<TorchCommWindow, std::shared_ptr<TorchCommWindow>>;
+
+template <class Options>
+Options options_of(OptionalHints&& hints, const OptionalTimeout& timeout) {
+  Options options;
+  if (hints) options.hints = std::move(*hints);
+  if (timeout) options.timeout = *timeout;
+  return options;
+}
+
+py::arg_v no_hints() { return py::arg("hints") = py::none(); }
+py::arg_v no_timeout() { return py::arg("timeout") = py::none(); }
+
+// The same method under each of the names that its last parameter has had.
+void bind_put(WindowClass& window) {
+  const auto put = [](TorchCommWindow& self, const at::Tensor& tensor, int dst_rank, size_t offset,
+                      bool async_op, OptionalHints hints, const OptionalTimeout& timeout) {
+    return self.put(tensor, dst_rank, offset, async_op,
+                    options_of<PutOptions>(std::move(hints), timeout));
+  };
+  constexpr const char* kDoc =
+      R"(Copies `tensor` into the window of `dst_rank`, without its doing.
+
+Args:
+    tensor: contiguous, of any dtype.
+    dst_rank: whose window; may be the own rank.
+    target_offset_nelems: where in it, in elements of `tensor`'s dtype. Older spellings: offset, target_disp.
+    async_op: False returns when the data is in the window; True returns a work at once.
+Raises:
+    OutOfRange: it does not fit into that window. Nothing was sent.
+    PeerFailed, CommTimeout, Aborted: the communicator has ended.
+    InvalidArgument: nothing is registered, rank or tensor cannot be used. Nothing was sent.)";
+  for (const char* offset : {"target_offset_nelems", "offset", "target_disp"})
+    window.def("put", put, Released(), py::arg("tensor"), py::arg("dst_rank"), py::arg(offset),
+               py::arg("async_op"), no_hints(), no_timeout(), kDoc);
+}
+
+void bind_signals(WindowClass& window) {
+  const auto signal = [](TorchCommWindow& self, int peer_rank, bool async_op, OptionalHints hints,
+                         const OptionalTimeout& timeout) {
+    return self.signal(peer_rank, async_op, options_of<SignalOptions>(std::move(hints), timeout));
+  };
+  for (const char* rank : {"peer_rank", "dst_rank"})
+    window.def("signal", signal, Released(), py::arg(rank), py::arg("async_op"), no_hints(),
+               no_timeout(),
+               R"(Gives `peer_rank` one more signal of this rank, for its wait_signal().
+
+When it sees the signal, it sees all that this rank put to it before.)");
+  window.def(
+      "signal",
+      [](TorchCommWindow& self, size_t signal_disp, uint64_t signal_val, int dst_rank,
+         bool async_op, OptionalHints hints, const OptionalTimeout& timeout) {
+        return self.signal_slot(signal_disp, signal_val, dst_rank, async_op,
+                                options_of<SignalOptions>(std::move(hints), timeout));
+      },
+      Released(), py::arg("signal_disp"), py::arg("signal_val"), py::arg("dst_rank"),
+      py::arg("async_op"), no_hints(), no_timeout(),
+      R"(Older form: stores `signal_val` in slot `signal_disp` of `dst_rank`.
+
+When it sees the value, it sees all that this rank put to it before.)");
+  window.def(
+      "wait_signal",
+      [](TorchCommWindow& self, int peer_rank, bool async_op, OptionalHints hints,
+         const OptionalTimeout& timeout) {
+        return self.wait_signal(peer_rank, async_op,
+                                options_of<WaitSignalOptions>(std::move(hints), timeout));
+      },
+      Released(), py::arg("peer_rank"), py::arg("async_op"), no_hints(), no_timeout(),
+      R"(Takes one signal of `peer_rank`: returns, or its work ends, when there is one.
+
+Raises:
+    CommTimeout: none came in time; the communicator has ended.
+    PeerFailed: that rank is gone, or has closed the communicator.)");
+  window.def(
+      "wait_signal",
+      [](TorchCommWindow& self, size_t signal_disp, uint64_t signal_val, SignalCmpOp cmp_op,
+         bool async_op, OptionalHints hints, const OptionalTimeout& timeout) {
+        return self.wait_slot(signal_disp, signal_val, cmp_op, async_op,
+                              options_of<WaitSignalOptions>(std::move(hints), timeout));
+      },
+      Released(), py::arg("signal_disp"), py::arg("signal_val"), py::arg("cmp_op"),
+      py::arg("async_op"), no_hints(), no_timeout(),
+      R"(Older form: until slot `signal_disp` of this rank compares true with `signal_val`.
+
+The slot's value stands on the left of the comparison, and stays as it is.)");
+}
+
+void bind_views(WindowClass& window) {
+  window
+      .def(
+          "map_remote_tensor", &TorchCommWindow::map_remote_tensor, Released(), py::arg("rank"),
+          R"(The registered tensor of `rank` itself: reading and writing it is reading and writing there.
+
+With the dtype and shape that it has there; of the own rank the registered tensor. What was there before a signal of
+that rank is seen after wait_signal(). Valid until tensor_deregister().
+
+Raises:
+    Unsupported: get_attr(rank) says SEPARATE.)")
+      .def(
+          "get_tensor", [](const TorchCommWindow& self) { return self.get_tensor(); },
+          "The registered tensor; None if there is none, or it is not kept (owning=False).")
+      .def(
+          "get_tensor",
+          [](TorchCommWindow& self, int rank, const std::vector<int64_t>& sizes,
+             at::ScalarType dtype,
+             int64_t offset) { return self.get_remote_tensor(rank, sizes, dtype, offset); },
+          Released(), py::arg("rank"), py::arg("sizes"), py::arg("dtype"), py::arg("offset"),
+          R"(Older form: a view of the memory of `rank`, `offset` elements of `dtype` after its begin.
+
+Raises:
+    OutOfRange: it does not fit.
+    Unsupported: get_attr(rank) says SEPARATE.)")
+      .def("get_attr", &TorchCommWindow::get_attr, Released(), py::arg("peer_rank"),
+           "How the window of `peer_rank` is reached from here: a TorchCommWindowAttr.")
+      .def("get_size", &TorchCommWindow::get_size, "Bytes registered here; 0 if nothing is.")
+      .def("get_device", &TorchCommWindow::getDevice, "The torch.device of the memory.")
+      .def_property_readonly("dtype", &TorchCommWindow::getDtype,
+                             "torch.dtype of the registered tensor; float32 before.")
+      .def_property_readonly("shape", &TorchCommWindow::getShape,
+                             "list[int] of the registered tensor; empty before.")
+      .def_property_readonly("device", &TorchCommWindow::getDevice,
+                             "torch.device of the registered tensor.");
+}
+
+void bind_device(WindowClass& window) {
+  window
+      .def("get_device_window", &TorchCommWindow::get_device_window, Released(),
+           py::arg("signal_count") = -1, py::arg("counter_count") = -1,
+           py::arg("barrier_count") = 1,
+           "Address of a handle for kernels. Raises Unsupported where the device has none.")
+      .def("register_local_buffer", &TorchCommWindow::register_local_buffer, Released(),
+           py::arg("tensor"),
+           "Opens a source of puts to kernels. Raises Unsupported where the device has none.")
+      .def("deregister_local_buffer", &TorchCommWindow::deregister_local_buffer, Released(),
+           py::arg("handle"), "Takes register_local_buffer() back.");
+}
+
+void bind_copies(WindowClass& window) {
+  window.def("__copy__", [](py::object self) { return self; })
+      .def(
+          "__deepcopy__",
+          [](const py::object& self, const py::dict& memo) {
+            auto& original = self.cast<TorchCommWindow&>();
+            std::shared_ptr<TorchCommWindow> clone;
+            {
+              py::gil_scoped_release released;
+              clone = original.clone();
+            }
+            const auto remember = [&memo](const py::object& from, const py::object& to) {
+              memo[py::int_(reinterpret_cast<uintptr_t>(from.ptr()))] = to;
+            };
+            const auto copy = py::cast(clone);
+            remember(self, copy);
+            if (const auto tensor = original.get_tensor())
+              remember(py::cast(*tensor), py::cast(*clone->get_tensor()));
+            return copy;
+          },
+          py::arg("memo"))
+      .def("__repr__", [](const TorchCommWindow& self) {
+        return "<TorchCommWindow of " + std::to_string(self.get_size()) + " bytes>";
+      });
+}
+
+}  // namespace
 
 void bind_window(py::module_& module) {
   py::enum_<TorchCommWinAccessType>(module, "TorchCommWinAccessType",
@@ -17,9 +189,32 @@ void bind_window(py::module_& module) {
       module, "TorchCommWindowAttr", "What a window is like, seen from one peer.")
       .def(py::init<>())
       .def_readwrite("access_type", &TorchCommWindowAttr::access_type,
-                     "UNIFIED: by load and store; SEPARATE: over a network.");
-  py::class_<TorchCommWindow, std::shared_ptr<TorchCommWindow>>(
-      module, "TorchCommWindow", "Memory of this rank that peers write one-sidedly.");
+                     "UNIFIED: by load and store; SEPARATE: not so.");
+  WindowClass window(module, "TorchCommWindow",
+                     R"(Memory of this rank that the others write one-sidedly.
+
+From TorchComm.new_window(), with memory from tensor_register(), or from TorchComm.window_allocate(). Keeps the
+communicator alive. Operations have no hooks. Like those of a communicator they end it where they fail, and take its
+timeout where they have none of their own.)");
+  window
+      .def(
+          "tensor_register", &TorchCommWindow::tensor_register, Released(), py::arg("tensor"),
+          py::arg("owning") = true,
+          R"(Makes `tensor` this rank's part of the window. Collective; sizes and dtypes may differ.
+
+Args:
+    tensor: contiguous. In shared memory (torch's share_memory_()) the ranks of this host map it.
+    owning: False does not keep it alive: it must live until tensor_deregister().
+Raises:
+    InvalidArgument: one is registered already, or it cannot be used. Nothing was sent.)")
+      .def("tensor_deregister", &TorchCommWindow::tensor_deregister, Released(),
+           "Collective: returns when nobody writes to this rank's part any more. Views of other "
+           "ranks' parts become invalid. Raises InvalidArgument where nothing is registered.");
+  bind_put(window);
+  bind_signals(window);
+  bind_views(window);
+  bind_device(window);
+  bind_copies(window);
 }
 
 }  // namespace torch::comms::bindings

@@ -18,8 +18,10 @@ void bind_hooks(py::module_& module);
 void bind_backend(py::module_& module);
 void bind_batch(py::module_& module);
 void bind_comm(py::module_& module);
+void bind_hook_classes(py::module_& module);
 void bind_introspection(py::module_& module);
 void bind_stores(py::module_& module);
+void bind_interop(py::module_& module);
 void bind_sim(py::module_& module);
 void bind_ctran(py::module_& module);
 

@@ -14,8 +14,10 @@ PYBIND11_MODULE(_comms, module, pybind11::mod_gil_not_used()) {
   tcb::bind_backend(module);
   tcb::bind_batch(module);
   tcb::bind_comm(module);
+  tcb::bind_hook_classes(module);
   tcb::bind_introspection(module);
   tcb::bind_stores(module);
+  tcb::bind_interop(module);
   tcb::bind_sim(module);
   tcb::bind_ctran(module);
 }

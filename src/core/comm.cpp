@@ -1,13 +1,19 @@
 #include <torchcomms/comm.hpp>
 
+#include <cstdlib>
+
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/factory.hpp>
+#include <torchcomms/health_check.hpp>
 
 #include "base/fork.hpp"
 #include "base/log.hpp"
+#include "core/checked_window.hpp"
 #include "core/hook_list.hpp"
 #include "core/issue.hpp"
+#include "core/profiler_record.hpp"
 #include "core/record.hpp"
+#include "core/unmet.hpp"
 #include "core/validate.hpp"
 #include "tracing/event_ring.hpp"
 
@@ -48,6 +54,16 @@ TorchComm::TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string back
       fork_generation_(base::fork_generation()),
       hooks_(std::make_shared<Hooks>()) {
   refreshMembership();
+  const auto& options = backend_->getOptions();
+  if (capabilities_.ends_process && options.abort_process_on_timeout_or_error &&
+      !options.enable_reconfigure)
+    unmet_ = std::make_shared<Unmet>(
+        name_, abort_grace(),
+        [weak = std::weak_ptr<TorchCommBackend>(backend_)] {
+          TorchCommsHealthCheck::get().setEnding();
+          if (const auto backend = weak.lock()) backend->announceAbort();
+        },
+        [] { std::abort(); });
 }
 
 TorchComm::~TorchComm() {
@@ -57,6 +73,7 @@ TorchComm::~TorchComm() {
     static_cast<void>(new std::shared_ptr<TorchCommBackend>(std::move(backend_)));
     return;
   }
+  if (unmet_) unmet_->met();  // nobody can look any more
   if (!finalized_)
     base::log(base::LogLevel::kInfo, "communicator '" + name_ + "' ends without finalize()");
 }
@@ -67,9 +84,9 @@ void TorchComm::refreshMembership() {
   size_ = connected ? backend_->getSize() : -1;
 }
 
-void TorchComm::requireUsable(OpName op) const {
+void TorchComm::requireUsable(std::string_view op) const {
   const auto refuse = [&](Errc code, const char* why) {
-    throw CommError(code, why, {.op = std::string(opToString(op)), .comm = name_, .rank = rank_});
+    throw CommError(code, why, {.op = std::string(op), .comm = name_, .rank = rank_});
   };
   if (fork_generation_ != base::fork_generation())
     refuse(Errc::kForked, "this communicator was made before fork(); make a new one in the child");
@@ -79,10 +96,12 @@ void TorchComm::requireUsable(OpName op) const {
     refuse(Errc::kFinalized, "the communicator is not initialized: call reconfigure() first");
 }
 
+CommFacts TorchComm::facts() const { return {rank_, size_, capabilities_, backend_name_, name_}; }
+
 template <class Op>
 WorkPtr TorchComm::run(const Op& op) {
   requireUsable(Op::kName);
-  validate(op, CommFacts{rank_, size_, capabilities_, backend_name_, name_});
+  validate(op, facts());
 
   const size_t op_id = next_op_id.fetch_add(1, std::memory_order_relaxed);
   const auto hooks = hooks_.get();
@@ -92,20 +111,24 @@ WorkPtr TorchComm::run(const Op& op) {
   record.comm = record_id_;
   record.sequence = ++sequence_;
   record.op_id = op_id;
+  const ProfilerRecord profiled(record, name_, rank_, size_);
   record_event(tracing::Phase::kBegin, true, record);
   WorkPtr work;
   try {
     work = issue(*backend_, op);
   } catch (...) {
     record_event(tracing::Phase::kEnd, false, record);
+    if (unmet_) unmet_->met();
     throw;
   }
   if (isTerminal(work->status())) {
     record_event(tracing::Phase::kEnd, work->status() == WorkStatus::COMPLETED, record);
   } else {
     // The hook runs inside the transition, while the work is alive.
-    work->registerWorkEndHook([record, ended = work.get()] {
-      record_event(tracing::Phase::kEnd, ended->status() == WorkStatus::COMPLETED, record);
+    work->registerWorkEndHook([record, ended = work.get(), unmet = unmet_] {
+      const bool good = ended->status() == WorkStatus::COMPLETED;
+      record_event(tracing::Phase::kEnd, good, record);
+      if (!good && unmet) unmet->watch(*ended);
     });
   }
 
@@ -127,6 +150,7 @@ void TorchComm::finalize() {
   if (!hooks_->pre.empty()) hooks_->pre.call(kFinalizeOpId, PreHookArgs(Finalize{}));
   // Before the backend has its say: a failure that it reports leaves the communicator finalized.
   finalized_ = true;
+  if (unmet_) unmet_->met();
   backend_->finalize();
   if (!hooks_->post.empty()) hooks_->post.call(kFinalizeOpId, PostHookArgs(FinalizePostHookArgs{}));
 }
@@ -221,11 +245,8 @@ WorkPtr TorchComm::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
   return run(BatchOpIssue{ops, ops.size(), async_op, options});
 }
 
-std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const std::string& name,
-                                            const CommOptions& options) {
-  requireUsable(OpName::split);
-  const Split op{ranks, name, options};
-  validate(op, CommFacts{rank_, size_, capabilities_, backend_name_, name_});
+template <class Op, class Make, class Post>
+auto TorchComm::make(const Op& op, const Make& make, const Post& post) {
   const size_t op_id = next_op_id.fetch_add(1, std::memory_order_relaxed);
   if (!hooks_->pre.empty()) hooks_->pre.call(op_id, PreHookArgs(op));
 
@@ -233,34 +254,58 @@ std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const
   record.comm = record_id_;
   record.sequence = ++sequence_;
   record.op_id = op_id;
+  const ProfilerRecord profiled(record, name_, rank_, size_);
   record_event(tracing::Phase::kBegin, true, record);
-  std::shared_ptr<TorchCommBackend> child;
+  decltype(make()) made;
   try {
-    child = backend_->split(ranks, name, options);
+    made = make();
   } catch (...) {
     record_event(tracing::Phase::kEnd, false, record);
     throw;
   }
   record_event(tracing::Phase::kEnd, true, record);
-  if (!child) return nullptr;
+  if (made && !hooks_->post.empty()) hooks_->post.call(op_id, PostHookArgs(post(made)));
+  return made;
+}
 
-  auto comm = wrap(std::move(child), backend_name_);
-  if (!hooks_->post.empty()) hooks_->post.call(op_id, PostHookArgs(SplitPostHookArgs{comm}));
-  return comm;
+template <class Make>
+std::shared_ptr<TorchCommWindow> TorchComm::makeWindow(bool registered, const Make& make_inner) {
+  const auto guard = [self = shared_from_this()](std::string_view method) {
+    self->requireUsable(method);
+    return self->facts();
+  };
+  return make(
+      NewWindow{}, [&] { return checked_window(make_inner(), guard, registered); },
+      [](const auto& window) { return NewWindowPostHookArgs{window}; });
+}
+
+std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const std::string& name,
+                                            const CommOptions& options) {
+  requireUsable(OpName::split);
+  const Split op{ranks, name, options};
+  validate(op, facts());
+  return make(
+      op,
+      [&]() -> std::shared_ptr<TorchComm> {
+        auto child = backend_->split(ranks, name, options);
+        return child ? wrap(std::move(child), backend_name_) : nullptr;
+      },
+      [](const auto& comm) { return SplitPostHookArgs{comm}; });
 }
 
 std::shared_ptr<TorchCommWindow> TorchComm::new_window(const std::optional<at::Tensor>& tensor) {
   requireUsable(OpName::new_window);
-  const size_t op_id = next_op_id.fetch_add(1, std::memory_order_relaxed);
-  if (!hooks_->pre.empty()) hooks_->pre.call(op_id, PreHookArgs(NewWindow{}));
-  auto window = backend_->new_window(tensor);
-  if (!hooks_->post.empty()) hooks_->post.call(op_id, PostHookArgs(NewWindowPostHookArgs{window}));
-  return window;
+  if (tensor && backend_->supportsWindow()) validate_window_tensor("new_window", *tensor, facts());
+  return makeWindow(tensor.has_value(), [&] { return backend_->new_window(tensor); });
 }
+
 std::shared_ptr<TorchCommWindow> TorchComm::window_allocate(size_t size_bytes, bool cpu_buf,
-                                                            size_t signal_size) {
-  requireUsable(OpName::new_window);
-  return backend_->window_allocate(size_bytes, cpu_buf, signal_size);
+                                                            std::optional<size_t> signal_size) {
+  constexpr size_t kSlots = 256;
+  requireUsable("window_allocate");
+  return makeWindow(true, [&] {
+    return backend_->window_allocate(size_bytes, cpu_buf, signal_size.value_or(kSlots));
+  });
 }
 
 TorchComm::AllGatherPHandle TorchComm::all_gather_p_init(at::Tensor& output,
@@ -286,7 +331,10 @@ WorkPtr TorchComm::reconfigure(const ReconfigureOptions& options) {
   refreshMembership();
   return work;
 }
-void TorchComm::abort() { backend_->abort(); }
+void TorchComm::abort() {
+  if (unmet_) unmet_->met();
+  backend_->abort();
+}
 bool TorchComm::isAbortSupported() const { return backend_->isAbortSupported(); }
 bool TorchComm::isAborted() const { return backend_->isAborted(); }
 void TorchComm::setTimeout(std::chrono::milliseconds timeout) { backend_->setTimeout(timeout); }

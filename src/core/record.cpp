@@ -81,6 +81,7 @@ TC_INSTANTIATE(Gather)
 TC_INSTANTIATE(GatherSingle)
 TC_INSTANTIATE(BatchOpIssue)
 TC_INSTANTIATE(Split)
+TC_INSTANTIATE(NewWindow)
 #undef TC_INSTANTIATE
 
 }  // namespace torch::comms

@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "base/system_error.hpp"
 #include "core/reach.hpp"
 
 namespace torch::comms {
@@ -55,7 +56,7 @@ void require_server(const StorePtr& store, bootstrap::Deadline deadline, const C
     reach(tcp->getHost(), tcp->getPort(),
           bootstrap::Deadline(std::min(kStillThere, deadline.left())), context);
   } catch (const CommError& e) {
-    if (deadline.passed()) throw;
+    if (deadline.passed() || e.code() == Errc::kResourceExhausted) throw;
     throw CommError(
         Errc::kPeerFailed,
         "lost the store: " + e.why() + ". See whether the process that serves it still runs",
@@ -140,22 +141,21 @@ auto StoreKeyValue::run(const std::string& what, milliseconds limit, const Call&
   } catch (const StillRunning&) {
     store_.reset();
     does_not_answer(what);
-  } catch (const c10::DistError& e) {
-    const auto text = first_line(e.what_without_backtrace());
-    if (end.passed())
-      throw CommError(Errc::kTimeout, "the store " + address_ + ": " + text + " (" + what + ")",
-                      context_);
-    throw CommError(Errc::kPeerFailed,
-                    "lost the store " + address_ + ": " + text + " (" + what +
-                        "). See whether the process that serves it still runs",
-                    context_);
   } catch (const CommError&) {
     throw;
   } catch (const std::exception& e) {
     const auto* torch_error = dynamic_cast<const c10::Error*>(&e);
     const auto text = first_line(torch_error ? torch_error->what_without_backtrace() : e.what());
-    throw CommError(end.passed() ? Errc::kTimeout : Errc::kSystem,
-                    "the store " + address_ + ": " + text + " (" + what + ")", context_);
+    const auto asked = "the store " + address_ + " (" + what + ")";
+    if (const int ran_out = base::scarcity_in(text); ran_out != 0)
+      throw base::system_error(ran_out, asked, context_);
+    if (end.passed()) throw CommError(Errc::kTimeout, asked + ": " + text, context_);
+    if (dynamic_cast<const c10::DistError*>(&e) == nullptr)
+      throw CommError(Errc::kSystem, asked + ": " + text, context_);
+    throw CommError(Errc::kPeerFailed,
+                    "lost " + asked + ": " + text +
+                        ". See whether the process that serves it still runs",
+                    context_);
   }
 }
 

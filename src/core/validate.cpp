@@ -28,14 +28,16 @@ struct Name {
 class Checker {
  public:
   template <class Op>
-  Checker(const Op& op, const CommFacts& comm) : op_(Op::kName), comm_(comm) {
+  Checker(const Op& op, const CommFacts& comm)
+      : op_(Op::kName), name_(opToString(op_)), comm_(comm) {
     if (!comm.capabilities.has(op_))
       lacks("backend '" + comm.backend + "' does not have this operation",
             [this](const Capabilities& other) { return other.has(op_); });
-    if (strict() && op.options.timeout < kNoTimeout)
-      refuse("timeout is " + std::to_string(op.options.timeout.count()) +
-             " ms, allowed is a positive time, or 0 for the communicator's own");
+    if (strict()) limit(op.options.timeout);
   }
+  // Of a window's method.
+  Checker(std::string_view name, const CommFacts& comm)
+      : op_(OpName::new_window), name_(name), comm_(comm) {}
 
   // False where the backend wants no checks of sizes and layouts (dry runs).
   bool strict() const { return comm_.capabilities.strict_arguments; }
@@ -43,14 +45,19 @@ class Checker {
   int rank() const { return comm_.rank; }
 
   [[noreturn]] void refuse(Errc code, const std::string& why) const {
-    throw CommError(code, why,
-                    {.op = std::string(opToString(op_)), .comm = comm_.name, .rank = comm_.rank});
+    throw CommError(code, why, {.op = std::string(name_), .comm = comm_.name, .rank = comm_.rank});
   }
   [[noreturn]] void refuse(const std::string& why) const { refuse(Errc::kInvalidArgument, why); }
   // `can`: what a backend that has it states.
   template <class Can>
   [[noreturn]] void lacks(const std::string& why, const Can& can) const {
     refuse(Errc::kUnsupported, why + who_can(can));
+  }
+
+  void limit(std::chrono::milliseconds timeout) const {
+    if (timeout < kNoTimeout)
+      refuse("timeout is " + std::to_string(timeout.count()) +
+             " ms, allowed is a positive time, or 0 for the communicator's own");
   }
 
   void rank_in_range(Name what, int value) const {
@@ -191,6 +198,7 @@ class Checker {
   }
 
   OpName op_;
+  std::string_view name_;
   const CommFacts& comm_;
 };
 
@@ -355,6 +363,24 @@ void validate(const BatchOpIssue& op, const CommFacts& comm) {
     check.peer({"peer of ops", i}, op.ops[i].peer);
     check.tensor({"tensor of ops", i}, op.ops[i].tensor);
   }
+}
+
+void validate_window_tensor(std::string_view method, const at::Tensor& tensor,
+                            const CommFacts& comm) {
+  const Checker check(method, comm);
+  check.tensor("tensor", tensor);
+}
+
+void validate_window_rank(std::string_view method, const char* what, int rank,
+                          const CommFacts& comm) {
+  const Checker check(method, comm);
+  check.rank_in_range(what, rank);
+}
+
+void validate_window_timeout(std::string_view method, std::chrono::milliseconds timeout,
+                             const CommFacts& comm) {
+  const Checker check(method, comm);
+  check.limit(timeout);
 }
 
 }  // namespace torch::comms

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <string>
+#include <string_view>
 
 #include <torchcomms/capabilities.hpp>
 #include <torchcomms/operation.hpp>
@@ -39,5 +41,13 @@ void validate(const Gather& op, const CommFacts& comm);
 void validate(const GatherSingle& op, const CommFacts& comm);
 void validate(const Split& op, const CommFacts& comm);
 void validate(const BatchOpIssue& op, const CommFacts& comm);
+
+// The same for windows, whose operations are no Operation: `method` is the public name.
+void validate_window_tensor(std::string_view method, const at::Tensor& tensor,
+                            const CommFacts& comm);
+void validate_window_rank(std::string_view method, const char* what, int rank,
+                          const CommFacts& comm);
+void validate_window_timeout(std::string_view method, std::chrono::milliseconds timeout,
+                             const CommFacts& comm);
 
 }  // namespace torch::comms

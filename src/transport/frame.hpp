@@ -25,6 +25,7 @@ enum class FrameKind : uint8_t {
   kGetRefused,  // sequence
   kFlush,       // sequence; payload FlushFrame
   kFlushed,     // sequence; value = operations refused since the last one
+  kSkipped,     // `value` bytes of puts will not come: their operation has ended
   kTaken,       // all of an offered message has been copied: stream, sequence
 };
 

@@ -17,6 +17,11 @@ uint64_t total(std::span<const Piece> pieces) noexcept {
   return sum;
 }
 
+// Of an operation that was refused directly.
+Errc code_of(const Peer& peer) noexcept {
+  return peer.failure() != nullptr ? peer.failure()->code : Errc::kMismatch;
+}
+
 }  // namespace
 
 FramedTransport::FramedTransport(TransportOptions options, Endpoint endpoint)
@@ -99,6 +104,7 @@ void FramedTransport::connect(int peer, const Endpoint& endpoint) {
 void FramedTransport::open(int peer, std::unique_ptr<Channel> channel) {
   if (options_.wrap) channel = options_.wrap(peer, std::move(channel));
   peer_of(peer).open(std::move(channel));
+  opened_.push_back(peer);
 }
 
 void FramedTransport::fail(int peer, Errc code, const std::string& why) noexcept {
@@ -228,7 +234,7 @@ void FramedTransport::put(Request& request, const RemoteMemory& to, uint64_t off
   if (peer == nullptr) return;
   request.size_ = from.size();
   const auto direct = from.empty() ? Direct::kDone : put_directly(to, offset, from);
-  if (direct == Direct::kFailed) return request.finish(Errc::kMismatch);
+  if (direct == Direct::kFailed) return request.finish(code_of(*peer));
   if (direct == Direct::kDone) return request.finish();
   request.stream_ = to.handle.region;
   request.key_ = to.handle.key;
@@ -245,7 +251,7 @@ void FramedTransport::get(Request& request, const RemoteMemory& from, uint64_t o
   if (peer == nullptr) return;
   request.size_ = into.size();
   const auto direct = into.empty() ? Direct::kDone : get_directly(from, offset, into);
-  if (direct == Direct::kFailed) return request.finish(Errc::kMismatch);
+  if (direct == Direct::kFailed) return request.finish(code_of(*peer));
   if (direct == Direct::kDone) return request.finish();
   request.stream_ = from.handle.region;
   request.key_ = from.handle.key;
@@ -275,6 +281,11 @@ void FramedTransport::flush(Request& request, int peer) {
     found->one_sided.flush(request);
   else
     request.finish();
+}
+
+void FramedTransport::end(Request& request, Errc error) {
+  if (request.done() || forked()) return;
+  known(request.peer()).one_sided.end(request, error);
 }
 
 bool FramedTransport::progress() noexcept {

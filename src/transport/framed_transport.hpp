@@ -20,6 +20,7 @@ class FramedTransport : public Transport {
   const Endpoint& endpoint() const noexcept override { return endpoint_; }
   void connect(int peer, const Endpoint& endpoint) final;
   PeerState state(int peer) const noexcept final;
+  std::span<const int> opened() const noexcept final { return opened_; }
   const PeerFailure* failure(int peer) const noexcept final;
 
   void send(Request& request, int peer, uint32_t stream, std::span<const ConstBytes> pieces,
@@ -32,7 +33,7 @@ class FramedTransport : public Transport {
                uint32_t tag) final;
   void close_streams(uint32_t first, uint32_t last, Errc error) final;
 
-  std::unique_ptr<Memory> register_memory(Bytes bytes) final;
+  std::unique_ptr<Memory> register_memory(Bytes bytes) override;
   // Memory that only frames reach, where the link has no better.
   std::unique_ptr<Memory> allocate(uint64_t size) override;
   std::unique_ptr<RemoteMemory> import(const MemoryHandle& handle) override;
@@ -40,6 +41,7 @@ class FramedTransport : public Transport {
   void get(Request& request, const RemoteMemory& from, uint64_t offset, Bytes into) final;
   void signal(const RemoteMemory& to, uint64_t offset, uint64_t amount, SignalOp op) final;
   void flush(Request& request, int peer) final;
+  void end(Request& request, Errc error) final;
 
   bool progress() noexcept final;
   bool unsent() const noexcept final;
@@ -57,7 +59,8 @@ class FramedTransport : public Transport {
   virtual bool progress_connections() noexcept { return false; }
 
   enum class Direct : uint8_t { kNo, kDone, kFailed };
-  // What needs no frames. kNo: not this memory. In bounds.
+  // What needs no frames. kNo: not this memory. kFailed: it is closed, or the peer has just failed.
+  // In bounds.
   virtual Direct put_directly(const RemoteMemory&, uint64_t, ConstBytes) noexcept {
     return Direct::kNo;
   }
@@ -100,6 +103,7 @@ class FramedTransport : public Transport {
   ClosedStreams closed_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank
   std::vector<Peer*> active_;                 // those that there are
+  std::vector<int> opened_;
 };
 
 }  // namespace torch::comms::transport

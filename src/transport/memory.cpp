@@ -6,7 +6,7 @@ namespace torch::comms::transport {
 namespace {
 
 constexpr uint32_t kMagic = 0x524d4354;  // "TCMR"
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 
 }  // namespace
 
@@ -17,7 +17,8 @@ std::string serialize(const MemoryHandle& handle) {
       .add(handle.size)
       .add(handle.address)
       .add(handle.key_address)
-      .add(handle.file);
+      .add(handle.file)
+      .add(handle.file_offset);
   return writer.take();
 }
 
@@ -35,6 +36,7 @@ MemoryHandle parse_memory_handle(std::string_view text) {
   handle.address = reader.number<uint64_t>();
   handle.key_address = reader.number<uint64_t>();
   handle.file = reader.number<uint64_t>();
+  handle.file_offset = reader.number<uint64_t>();
   return handle;
 }
 
@@ -42,6 +44,10 @@ void change_counter(std::byte* counter, uint64_t amount, SignalOp op) noexcept {
   const std::atomic_ref word(*reinterpret_cast<uint64_t*>(counter));
   if (op == SignalOp::kAdd) {
     word.fetch_add(amount, std::memory_order_seq_cst);
+    return;
+  }
+  if (op == SignalOp::kStore) {
+    word.store(amount, std::memory_order_seq_cst);
     return;
   }
   auto now = word.load(std::memory_order_relaxed);

@@ -23,11 +23,12 @@ struct MemoryHandle {
   uint64_t address = 0;      // in the owner's process
   uint64_t key_address = 0;  // there, the key, while the memory is open
   uint64_t file = 0;         // inode of shared memory
+  uint64_t file_offset = 0;  // where in it the memory begins
 
   friend bool operator==(const MemoryHandle&, const MemoryHandle&) = default;
 };
 
-inline constexpr size_t kMemoryHandleBytes = 56;
+inline constexpr size_t kMemoryHandleBytes = 64;
 TC_API std::string serialize(const MemoryHandle& handle);
 // Any text. Throws CommError(kMismatch).
 TC_API MemoryHandle parse_memory_handle(std::string_view text);
@@ -45,10 +46,13 @@ class Memory {
 struct RemoteMemory {
   MemoryHandle handle;
   base::Mapping mapping = {};  // empty where it cannot be mapped
+  uint64_t skip = 0;           // of the mapping: it begins at a page, the memory need not
 
   // The peer's memory itself, for loads and stores: changes are seen by whoever reads a counter
   // that was signalled after them. Empty where it cannot be mapped.
-  Bytes mapped() const noexcept { return mapping.bytes(); }
+  Bytes mapped() const noexcept {
+    return mapping ? mapping.bytes().subspan(skip, handle.size) : Bytes{};
+  }
 };
 
 // Counters are aligned 64-bit words in registered memory that only grow. Reading one at >= n means
@@ -62,6 +66,7 @@ inline uint64_t read_counter(const Memory& memory, uint64_t offset) noexcept {
 enum class SignalOp : uint8_t {
   kRaise,  // to at least this value; twice is as good as once
   kAdd,    // for counters that several ranks signal
+  kStore,  // for words that are no counters: to this value
 };
 
 // Throws nothing; how signal() changes a counter on either side of a link.

@@ -69,6 +69,17 @@ void OneSided::flush(Request& request) {
   out_.post(numbered(FrameKind::kFlush, request.sequence_), bytes_of(FlushFrame{put_bytes_}));
 }
 
+void OneSided::end(Request& request, Errc error) {
+  if (request.kind_ == Request::Kind::kFlush) {
+    flushes_[request.sequence_] = nullptr;
+    return request.finish(error);
+  }
+  TC_CHECK(request.kind_ == Request::Kind::kPut);
+  const uint64_t unsent = request.size_ - request.moved_;
+  out_.end(request, error);
+  if (unsent > 0) out_.post(numbered(FrameKind::kSkipped, 0, unsent));
+}
+
 bool OneSided::push(Request& request, bool& moved) {
   const bool reply = request.kind_ == Request::Kind::kReply;
   Frame head = reply ? numbered(FrameKind::kGot, request.sequence_) : numbered(FrameKind::kPut, 0);
@@ -144,7 +155,7 @@ void OneSided::apply(const Held& held) {
 
 const char* OneSided::on_signal(const Frame& frame, ConstBytes payload) {
   const auto signal = read<SignalFrame>(payload);
-  if (signal.op > static_cast<uint8_t>(SignalOp::kAdd)) return "a signal of unknown kind";
+  if (signal.op > static_cast<uint8_t>(SignalOp::kStore)) return "a signal of unknown kind";
   return hold({frame, signal});
 }
 
@@ -155,11 +166,18 @@ const char* OneSided::on_flush(const Frame& frame, ConstBytes payload) {
 const char* OneSided::on_flushed(const Frame& frame) {
   const auto found = flushes_.extract(frame.sequence);
   if (!found) return "the answer to no flush";
+  if (found.mapped() == nullptr) return nullptr;
   flushed_ = std::max(flushed_, found.mapped()->offset_);
   if (frame.value > 0)
     found.mapped()->finish(Errc::kMismatch);
   else
     found.mapped()->finish();
+  return nullptr;
+}
+
+const char* OneSided::on_skipped(const Frame& frame) {
+  arrived_ += frame.value;
+  release();
   return nullptr;
 }
 
@@ -212,7 +230,8 @@ const char* OneSided::on_get_refused(const Frame& frame) {
 
 void OneSided::fail(Errc error) noexcept {
   for (auto& [sequence, request] : gets_) request->finish(error);
-  for (auto& [sequence, request] : flushes_) request->finish(error);
+  for (auto& [sequence, request] : flushes_)
+    if (request != nullptr) request->finish(error);
   gets_.clear();
   flushes_.clear();
   held_.clear();

@@ -26,6 +26,8 @@ class OneSided {
   void get(Request& request);
   void signal(const MemoryHandle& to, uint64_t offset, uint64_t amount, SignalOp op);
   void flush(Request& request);
+  // Ends a put or flush that is not done: its memory is free.
+  void end(Request& request, Errc error);
   // Goes on with a put or an answer of Outbox::ready; true if that may forget it.
   bool push(Request& request, bool& moved);
   void finish_replies() noexcept;
@@ -41,6 +43,7 @@ class OneSided {
   const char* on_signal(const Frame& frame, ConstBytes payload);
   const char* on_flush(const Frame& frame, ConstBytes payload);
   const char* on_flushed(const Frame& frame);
+  const char* on_skipped(const Frame& frame);
   const char* on_get(const Frame& frame, ConstBytes payload);
   const char* on_got(const Frame& frame, ConstBytes payload);
   const char* on_get_refused(const Frame& frame);
@@ -59,7 +62,8 @@ class OneSided {
   uint64_t put_bytes_ = 0, arrived_ = 0, refused_ = 0;
   uint32_t next_ = 0;                // number of the next get or flush
   uint64_t sent_ = 0, flushed_ = 0;  // puts and signals
-  std::unordered_map<uint32_t, Request*> gets_, flushes_;
+  std::unordered_map<uint32_t, Request*> gets_;
+  std::unordered_map<uint32_t, Request*> flushes_;  // nullptr: it has ended before its answer
   std::deque<Held> held_;
   std::list<Request> replies_;
 };

@@ -116,14 +116,26 @@ void Outbox::end_sends(uint32_t first, uint32_t last, Errc error) {
     if (request->kind_ != Request::Kind::kSend || request->stream_ < first ||
         request->stream_ > last)
       return false;
-    if (request->borrowed_ > 0)
-      for (const auto& piece : request->from_) channel_->withdraw(piece);
-    TC_CHECK(request->borrowed_ == 0);
+    take_back(*request);
     request->finish(error);
     return true;
   };
   std::erase_if(ready, ends);
   std::erase_if(borrowed_, ends);
+}
+
+// The channel makes copies of what it has begun to send.
+void Outbox::take_back(Request& request) {
+  if (request.borrowed_ > 0)
+    for (const auto& piece : request.from_) channel_->withdraw(piece);
+  TC_CHECK(request.borrowed_ == 0);
+}
+
+void Outbox::end(Request& request, Errc error) {
+  take_back(request);
+  std::erase(ready, &request);
+  std::erase(borrowed_, &request);
+  request.finish(error);
 }
 
 void Outbox::withdraw(ConstBytes range) noexcept {

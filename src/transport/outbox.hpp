@@ -42,6 +42,8 @@ class Outbox {
   bool finish_freed();  // true if any was
   // Messages of streams [first, last]; the channel keeps copies of what it has begun to send.
   void end_sends(uint32_t first, uint32_t last, Errc error);
+  // One request that waits for room or for its memory, in the same way.
+  void end(Request& request, Errc error);
   // As Channel's; a channel that is not there yet fetches nothing.
   bool fetches() const noexcept { return channel_ != nullptr && channel_->fetches(); }
   Channel::Fetched fetch(const Offer& offer, uint64_t offset,
@@ -50,7 +52,6 @@ class Outbox {
   }
   // The request's pieces from byte `from` on are what is left to send.
   static void skip(Request& request, uint64_t from) noexcept;
-
   // Nothing more is written into `range`, where a message was to go.
   void withdraw(ConstBytes range) noexcept;
   // Every request that waits for room or for its memory, and all that is posted, ends here.
@@ -66,6 +67,7 @@ class Outbox {
     Frame frame;
     std::array<std::byte, 24> payload;
   };
+  void take_back(Request& request);
   bool try_lanes(const Frame& frame, std::span<const ConstBytes> payload, bool large,
                  uint32_t* borrowed);
 

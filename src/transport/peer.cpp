@@ -126,6 +126,8 @@ const char* Peer::accept(const Frame& frame, ConstBytes payload) {
       return one_sided.on_flush(frame, payload);
     case FrameKind::kFlushed:
       return one_sided.on_flushed(frame);
+    case FrameKind::kSkipped:
+      return one_sided.on_skipped(frame);
     case FrameKind::kTaken:
       return messages.on_taken(frame);
   }

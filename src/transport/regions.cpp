@@ -32,20 +32,21 @@ std::byte* Regions::find(uint32_t id, uint32_t key, uint64_t offset, uint64_t si
 }
 
 RegisteredMemory::RegisteredMemory(std::shared_ptr<Regions> regions, int rank, Bytes bytes,
-                                   base::Mapping mapping, base::FileDescriptor file, uint64_t inode)
+                                   base::Mapping mapping, FilePlace place)
     : regions_(std::move(regions)),
       mapping_(std::move(mapping)),
-      file_(std::move(file)),
+      place_(std::move(place)),
       bytes_(bytes) {
   const auto entry = regions_->add(bytes_);
   handle_ = {.rank = rank,
              .region = entry.id,
              .key = entry.key,
-             .descriptor = file_.get(),
+             .descriptor = place_.file.get(),
              .size = bytes_.size(),
              .address = reinterpret_cast<uint64_t>(bytes_.data()),
              .key_address = reinterpret_cast<uint64_t>(entry.word),
-             .file = inode};
+             .file = place_.inode,
+             .file_offset = place_.offset};
 }
 
 RegisteredMemory::~RegisteredMemory() { regions_->remove(handle_.region); }

@@ -39,11 +39,17 @@ class Regions {
   uint32_t next_ = 1;
 };
 
-// Memory in a Regions table; also keeps `mapping` and `file` alive where they are given.
+// Where in a file memory lies that other processes may map.
+struct FilePlace {
+  base::FileDescriptor file = {};  // none: it is in no file
+  uint64_t inode = 0, offset = 0;
+};
+
+// Memory in a Regions table; also keeps `mapping` and the file alive where they are given.
 class RegisteredMemory final : public Memory {
  public:
   RegisteredMemory(std::shared_ptr<Regions> regions, int rank, Bytes bytes,
-                   base::Mapping mapping = {}, base::FileDescriptor file = {}, uint64_t inode = 0);
+                   base::Mapping mapping = {}, FilePlace place = {});
   ~RegisteredMemory() override;
   Bytes bytes() const noexcept override { return bytes_; }
   const MemoryHandle& handle() const noexcept override { return handle_; }
@@ -51,7 +57,7 @@ class RegisteredMemory final : public Memory {
  private:
   std::shared_ptr<Regions> regions_;
   base::Mapping mapping_;
-  base::FileDescriptor file_;
+  FilePlace place_;
   Bytes bytes_;
   MemoryHandle handle_;
 };

@@ -62,6 +62,9 @@ class TC_API Transport {
   // CommError: kInvalidArgument for an endpoint that this link cannot reach, kResourceExhausted.
   virtual void connect(int peer, const Endpoint& endpoint) = 0;
   virtual PeerState state(int peer) const noexcept = 0;
+  // Peers with which a connection was made, in that order: also those that began it before this
+  // rank asked for it. Only grows.
+  virtual std::span<const int> opened() const noexcept = 0;
   // Why `peer` is kFailed, else nullptr.
   virtual const PeerFailure* failure(int peer) const noexcept = 0;
 
@@ -88,7 +91,8 @@ class TC_API Transport {
   // cost nothing any more, and cannot be opened again. The peers are not told.
   virtual void close_streams(uint32_t first, uint32_t last, Errc error) = 0;
 
-  // Opens `bytes` to peers that have the handle. Throws CommError(kSystem) where it cannot.
+  // Opens `bytes` to peers that have the handle. Throws CommError(kSystem) where it cannot. Peers
+  // of this host can map what lies in a file that this process has mapped shared and holds open.
   virtual std::unique_ptr<Memory> register_memory(Bytes bytes) = 0;
   // Zeroed memory that peers of this host can map. Throws CommError(kResourceExhausted).
   virtual std::unique_ptr<Memory> allocate(uint64_t size) = 0;
@@ -106,6 +110,9 @@ class TC_API Transport {
   virtual void signal(const RemoteMemory& to, uint64_t offset, uint64_t amount, SignalOp op) = 0;
   // Done when everything put and signalled to `peer` before is visible there.
   virtual void flush(Request& request, int peer) = 0;
+  // Ends a put or flush that may not be done, with `error`: its memory is free when this returns.
+  // What it has not sent is never written, and no later signal or flush waits for it.
+  virtual void end(Request& request, Errc error) = 0;
 
   // Does what can be done now, without blocking; true if anything moved.
   virtual bool progress() noexcept = 0;

@@ -29,7 +29,7 @@ def _public(thing: object) -> set[str]:
     return {name for name in dir(thing) if not name.startswith("_")}
 
 
-@pytest.mark.parametrize("name", ["TorchComm", "TorchWork", "BatchSendRecv"])
+@pytest.mark.parametrize("name", ["TorchComm", "TorchWork", "TorchCommWindow", "BatchSendRecv"])
 def test_methods_are_listed_and_exist(name: str) -> None:
     import torchcomms
 
@@ -48,7 +48,9 @@ def test_module_functions_exist() -> None:
     assert not missing, sorted(missing)
 
 
-@pytest.mark.parametrize("name", ["RedOpType", "WorkStatus", "P2POpType"])
+@pytest.mark.parametrize(
+    "name", ["RedOpType", "WorkStatus", "P2POpType", "SignalCmpOp", "TorchCommWinAccessType"]
+)
 def test_members_of_enums_are_listed(name: str) -> None:
     import torchcomms
 

@@ -9,7 +9,7 @@ import pytest
 from tests.docs.markdown import ROOT, code_spans, rows
 
 PAGE = ROOT / "docs" / "reference" / "cli.md"
-COMMANDS = ("doctor", "bench", "algorithms", "tune", "events", "sim")
+COMMANDS = ("doctor", "bench", "algorithms", "tune", "events", "analyze", "sim", "drill")
 
 
 def _program() -> Any:
@@ -49,7 +49,7 @@ def test_options_are_the_programs(command: str) -> None:
     assert set(documented) == set(_options(command))
 
 
-@pytest.mark.parametrize("command", ["doctor", "bench", "algorithms", "tune", "sim"])
+@pytest.mark.parametrize("command", ["doctor", "bench", "algorithms", "tune", "sim", "drill"])
 def test_defaults_are_the_programs(command: str) -> None:
     options = _options(command)
     wrong = {

@@ -49,13 +49,13 @@ UNTESTED = [
     if b.language == "python" and "notest" in b.words
 ]  # fmt: skip
 
-# Runs the blocks it reads; padding makes a traceback point at the line in the page.
+# Runs the blocks it reads, as the main program that they are in a reader's hands; padding makes a
+# traceback point at the line in the page.
 RUNNER = """
 import json, sys
-page, blocks = json.load(sys.stdin)
-space = {"__name__": "__main__"}
-for line, text in blocks:
-    exec(compile("\\n" * (line - 1) + text, page, "exec"), space)
+_page, _blocks = json.load(sys.stdin)
+for _line, _text in _blocks:
+    exec(compile("\\n" * (_line - 1) + _text, _page, "exec"), globals())
 """
 
 

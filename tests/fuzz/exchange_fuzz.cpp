@@ -1,20 +1,16 @@
 // Bytes of strangers at a rank that is exchanging: as a question, as a reply, as a notice.
-// libFuzzer; build with clang and -DTORCHCOMMS_FUZZ=ON, run fuzz_exchange -max_total_time=60.
 
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "bootstrap/exchange/answer.hpp"
 #include "bootstrap/exchange/reception.hpp"
+#include "fuzz.hpp"
 
 namespace tcb = torch::comms::bootstrap;
+using torch::comms::fuzz::require;
 
 namespace {
-
-void require(bool right) {
-  if (!right) std::abort();
-}
 
 // The first byte says how the others are cut into pieces.
 template <class Take>
@@ -28,7 +24,7 @@ void in_pieces(std::string_view bytes, const Take& take) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  const auto bytes = torch::comms::fuzz::text_of(data, size);
   const tcb::Door door{.rank = 3, .size = 13, .instance = 1, .job = {}};
   tcb::Reception reception(door, {});
   tcb::Reception::Links close;

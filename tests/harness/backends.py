@@ -53,8 +53,19 @@ CTRAN = Backend(
     host_waits_for_async=True,
     fails_as_a_whole=True,
     aborts=True,
-    optional=frozenset({"abort", "set_timeout", "set_hints", "get_backend_version"}),
+    optional=frozenset(
+        {
+            "abort",
+            "set_timeout",
+            "set_hints",
+            "get_backend_version",
+            "new_window",
+            "window_allocate",
+        }
+    ),
 )
+# Many more ranks than cores, for the tests marked `crowd`.
+CROWD = replace(CTRAN, sizes=(16,))
 BACKENDS = (
     Backend("gloo"),
     CTRAN,
@@ -73,6 +84,7 @@ BACKENDS = (
                 "set_hints",
                 "abort",
                 "new_window",
+                "window_allocate",
                 "reconfigure",
             }
         ),

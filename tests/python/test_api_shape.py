@@ -25,6 +25,11 @@ MEMBERS = {
     "TorchWork": {"wait", "is_completed", "wait_blocking", "_set_status"},
     "BatchSendRecv": {"send", "recv", "issue", "ops"},
     "P2POp": {"type", "tensor", "peer"},
+    "TorchCommWindow": {
+        "tensor_register", "tensor_deregister", "put", "signal", "wait_signal",
+        "map_remote_tensor", "get_attr", "get_size", "get_tensor", "get_device", "dtype", "shape",
+        "device", "get_device_window", "register_local_buffer", "deregister_local_buffer",
+    },
     "TorchCommBackend": set(),
     "RemovableHandle": {"remove"},
 }  # fmt: skip

@@ -18,6 +18,7 @@ PROGRAM = """
 
     comm = torchcomms.new_comm("ctran", torch.device("cpu"), "mortal", hints={hints})
     rank, tensor = comm.get_rank(), torch.ones({numel})
+    window = comm.new_window(torch.ones({numel}))
     comm.all_reduce(tensor, ReduceOp.SUM, False)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -38,11 +39,22 @@ CALLS = {
     "all_reduce": "comm.all_reduce(tensor, ReduceOp.SUM, False)",
     "async": "comm.all_reduce(tensor, ReduceOp.SUM, True).wait()",
     "recv": "comm.recv(tensor, 1, False)",
+    "wait_signal": "window.wait_signal(1, False)",
+    "put": "window.put(tensor, 1, 0, False); window.wait_signal(1, False)",
 }
 
 
 @pytest.mark.parametrize(
-    ("call", "transport"), [("all_reduce", "tcp"), ("async", "shm"), ("recv", "shm")]
+    ("call", "transport"),
+    [
+        ("all_reduce", "tcp"),
+        ("async", "shm"),
+        ("recv", "shm"),
+        ("wait_signal", "tcp"),
+        ("wait_signal", "shm"),
+        ("put", "tcp"),
+        ("put", "shm"),
+    ],
 )
 def test_survivors_are_told_who_died(call, transport):
     hints = {"ctran::transport": transport}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import re
 import runpy
 import sys
 from datetime import timedelta
@@ -93,9 +94,10 @@ EXPECTED = {
         "rank 1: 2 in its pair",
         "rank 1: twice the sum is [6.0, 6.0, 6.0]",
     ],
+    "window.py": ["squares: [0, 1, 4, 9, 16, 25, 36, 49]"],
     "python_backend.py": [f"rank {r}: [1.0, 3.0, 5.0, 7.0] by store" for r in range(2)],
 }
-SIZES = {"split.py": 4, "batch_p2p.py": 3}
+SIZES = {"split.py": 4, "batch_p2p.py": 3, "window.py": 3}
 
 
 @pytest.mark.parametrize("program", EXPECTED)
@@ -114,16 +116,26 @@ def test_an_example_says_how_to_run_it_and_is_short(program):
 def test_training_on_digits_agrees_with_one_process(tmp_path):
     pytest.importorskip("sklearn")
     pytest.importorskip("matplotlib")
+    if not torchcomms.is_backend_built("ctran"):
+        pytest.skip("backend ctran is not part of this build")
     picture = tmp_path / "digits.png"
     finished = torchrun(
         EXAMPLES / "train_digits.py", 4, "--picture", str(picture), deadline=180.0
     ).expect_success()
-    assert "4 processes, backend gloo" in finished.out
+    assert "4 processes, backend ctran" in finished.out
     assert "loss curves agree: at step" in finished.out
     (right,) = [line for line in finished.out.splitlines() if "read correctly" in line]
     assert float(right.split("%")[0]) > 95
     table = [line.split() for line in finished.out.splitlines() if line.startswith("all_reduce ")]
-    assert [row[4] for row in table] == ["gloo", "c10d:gloo"] * 6
+    assert [row[4] for row in table] == ["ctran", "gloo", "c10d:gloo"] * 6
+    compared = re.search(
+        r"averages of a step \(\d+ KiB\) take (\d+) us on ctran and (\d+) us on gloo: "
+        r"([\d.]+) times (faster|slower)", finished.out
+    )  # fmt: skip
+    ours, theirs, ratio = (float(compared[n]) for n in (1, 2, 3))
+    exact = theirs / ours if compared[4] == "faster" else ours / theirs
+    assert exact >= 1
+    assert abs(ratio - exact) < 0.06 + 0.02 * exact  # by roundings to microseconds and tenths
     assert {row[-1] for row in table} == {"ok"}
     assert f"picture: {picture}" in finished.out
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -146,7 +146,9 @@ def test_a_forked_child_is_told_and_the_parent_goes_on(backend):
         comm.all_reduce(tensor, torchcomms.ReduceOp.SUM, False)
         comm.finalize()
         print("done")
-    """.replace("BACKEND", backend)
+    """.replace("BACKEND", backend),
+        # Newer Pythons warn of fork() wherever there are threads.
+        flags=("-W", "ignore::DeprecationWarning"),
     )
     finished.expect_success()
     assert finished.out.strip() == "done"

@@ -123,7 +123,7 @@ def test_importing_starts_no_thread_and_opens_no_descriptor():
 
 def test_the_package_says_that_it_is_typed_and_carries_stubs():
     assert (PACKAGE / "py.typed").exists()
-    assert (PACKAGE / "_comms.pyi").exists()
+    assert (PACKAGE / "_comms" / "__init__.pyi").exists()
 
 
 def test_the_package_is_an_ordinary_one_that_can_be_extended(tmp_path):

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_stubs_name_what_programs_use():
-    text = (ROOT / "python" / "torchcomms" / "_comms.pyi").read_text()
+    text = (ROOT / "python" / "torchcomms" / "_comms" / "__init__.pyi").read_text()
     for name in (
         "class TorchComm",
         "def all_reduce",
@@ -24,5 +24,9 @@ def test_stubs_name_what_programs_use():
 
 def test_installed_stubs_are_the_committed_ones():
     installed = Path(torchcomms.__file__).parent
-    for stub in (ROOT / "python" / "torchcomms").glob("*.pyi"):
-        assert (installed / stub.name).read_text() == stub.read_text(), stub.name
+    sources = ROOT / "python" / "torchcomms"
+    stubs = list(sources.rglob("*.pyi"))
+    assert stubs
+    for stub in stubs:
+        name = stub.relative_to(sources)
+        assert (installed / name).read_text() == stub.read_text(), name

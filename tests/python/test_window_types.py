@@ -1,8 +1,9 @@
-"""The value types of windows; the windows themselves come with backends that have them."""
+"""The value types of windows, and what `fake` makes of windows."""
 
 from __future__ import annotations
 
 import pytest
+import torch
 import torchcomms
 from torchcomms import TorchCommWinAccessType, TorchCommWindow, TorchCommWindowAttr
 
@@ -24,3 +25,34 @@ def test_a_window_is_made_by_a_communicator_only():
 def test_comparisons_of_signals_exist():
     kinds = torchcomms.SignalCmpOp
     assert len({kinds.EQ, kinds.GE, kinds.LE}) == 3
+
+
+def test_windows_of_a_dry_run_check_and_move_nothing():
+    comm = torchcomms.new_comm("fake", torch.device("cpu"), "dry", hints={"fake::size": "4"})
+    window = comm.new_window()
+    for refused in (lambda: window.put(torch.ones(1), 0, 0, False), lambda: window.signal(0, False),
+                    window.tensor_deregister, lambda: window.get_attr(0)):  # fmt: skip
+        with pytest.raises(torchcomms.InvalidArgument, match="registered"):
+            refused()
+    tensor = torch.zeros(4)
+    window.tensor_register(tensor)
+    with pytest.raises(torchcomms.InvalidArgument, match="already"):
+        window.tensor_register(tensor)
+    assert window.put(torch.ones(2), 3, 2, True).is_completed()
+    window.signal(3, False)
+    window.wait_signal(3, False)
+    window.signal(0, 1, 3, False)
+    window.wait_signal(0, 1, torchcomms.SignalCmpOp.EQ, False)
+    assert tensor.tolist() == [0.0] * 4
+    with pytest.raises(torchcomms.OutOfRange, match="put"):
+        window.put(torch.ones(2), 3, 3, False)
+    with pytest.raises(torchcomms.InvalidArgument, match="0 to 3"):
+        window.signal(4, False)
+    with pytest.raises(RuntimeError, match="-1000 ms"):
+        window.wait_signal(0, False, timeout=-1.0)
+    unified = TorchCommWinAccessType.WIN_ACCESS_TYPE_UNIFIED
+    assert window.get_attr(2).access_type == unified
+    assert window.map_remote_tensor(2) is tensor
+    assert window.get_tensor(1, [2, 2], torch.float32, 0).shape == (2, 2)
+    window.tensor_deregister()
+    assert comm.window_allocate(16).get_size() == 16

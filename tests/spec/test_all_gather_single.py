@@ -30,6 +30,7 @@ def test_a_million_elements_are_gathered(world):
     check(world, large_moves, concatenates)
 
 
+@pytest.mark.crowd
 def test_shapes_do_not_matter(world):
     check(world, every_shape, concatenates)
 

@@ -34,6 +34,7 @@ def test_a_million_elements_are_reduced(world):
     check(world, large_reductions, reduces)
 
 
+@pytest.mark.crowd
 def test_shapes_do_not_matter(world):
     check(world, every_shape, sums)
 

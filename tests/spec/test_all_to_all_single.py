@@ -29,5 +29,6 @@ def test_a_million_elements_are_exchanged(world):
     check(world, large_moves, exchanges)
 
 
+@pytest.mark.crowd
 def test_shapes_do_not_matter(world):
     check(world, every_shape, exchanges)

@@ -46,6 +46,7 @@ def test_a_million_rows_are_exchanged(world):
     check(world, large_moves, exchanges_rows)
 
 
+@pytest.mark.crowd
 def test_rows_may_have_any_shape(world):
     check(world, every_shape, exchanges_rows)
 

@@ -36,5 +36,6 @@ def many_barriers(comm):
     return [work.is_completed() for work in works]
 
 
+@pytest.mark.crowd
 def test_many_barriers_may_be_in_flight(world):
     assert world.run(many_barriers) == [[True] * 50] * world.size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import time
 from datetime import timedelta
 
@@ -514,6 +515,7 @@ def what_is_left(context, folder):
     """With a temporary folder of the ranks' own: other programs use the common one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", folder)  # what Python found out before
         works(create(context, "tidy", store=context.store("tidy")))
     return os.listdir(folder)
 

@@ -26,5 +26,6 @@ def test_a_million_elements_are_copied(world):
     check(world, large_moves, copies_from_every_root)
 
 
+@pytest.mark.crowd
 def test_shapes_do_not_matter(world):
     check(world, every_shape, copies_from_every_root)

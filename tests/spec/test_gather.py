@@ -34,6 +34,7 @@ def test_a_million_elements_are_gathered(world):
     check(world, large_moves, gathers_to_every_root)
 
 
+@pytest.mark.crowd
 def test_tensors_of_any_shape_are_gathered(world):
     check(world, every_shape, gathers_to_every_root)
 

@@ -35,5 +35,6 @@ def test_a_million_elements_are_reduced(world):
     check(world, large_reductions, reduces_to_a_root)
 
 
+@pytest.mark.crowd
 def test_shapes_do_not_matter_and_every_rank_can_be_root(world):
     check(world, every_shape, sums)

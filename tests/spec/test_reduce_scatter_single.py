@@ -38,5 +38,6 @@ def test_a_million_elements_are_reduced(world):
     check(world, large_reductions, scatters_chunks)
 
 
+@pytest.mark.crowd
 def test_shapes_do_not_matter(world):
     check(world, every_shape, sums)

@@ -35,6 +35,7 @@ def test_a_million_elements_are_scattered(world):
     check(world, large_moves, scatters_from_every_root)
 
 
+@pytest.mark.crowd
 def test_tensors_of_any_shape_are_scattered(world):
     check(world, every_shape, scatters_from_every_root)
 

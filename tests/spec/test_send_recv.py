@@ -41,6 +41,7 @@ def test_a_million_elements_arrive(world):
     check(world, large_moves, passes_round_the_ring)
 
 
+@pytest.mark.crowd
 def test_shapes_do_not_matter(world):
     check(world, every_shape, passes_round_the_ring)
 

@@ -63,6 +63,7 @@ def reordered(context):
     return failures.texts
 
 
+@pytest.mark.crowd
 def test_the_childs_ranks_are_positions_in_the_list(world):
     check_context(world, reordered)
 

@@ -36,7 +36,9 @@ def set_up_checks() -> Workspace:
     return workspace
 
 
-def compile_preset(workspace: Workspace, preset: str, target: str = "all") -> Path:
+def compile_preset(
+    workspace: Workspace, preset: str, target: str = "all", compiler: Path | None = None
+) -> Path:
     """Builds a CMake preset, or a target of it, in the workspace's own folder; returns that."""
     folder = workspace.build(preset)
     programs = workspace.venv / "bin"
@@ -50,6 +52,8 @@ def compile_preset(workspace: Workspace, preset: str, target: str = "all") -> Pa
         f"-DPython_EXECUTABLE={workspace.python}",
         f"-DCMAKE_MAKE_PROGRAM={programs / 'ninja'}",
     ]
+    if compiler is not None:
+        configure.append(f"-DCMAKE_CXX_COMPILER={compiler}")
     run_quietly(f"configure {folder.name}", configure, env=env)
     build = [programs / "cmake", "--build", folder, "--target", target]
     build += ["--parallel", parallel_jobs()]

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Mapping
 
 from . import build as building
 from .elf import check_needed
 from .machine import parallel_jobs
 from .paths import ROOT, Workspace
 from .shell import Failure, Steps, exclusive, run_visibly, say
+from .system import ensure_clang
 
 NO_TESTS_COLLECTED = 5  # pytest's exit status
+# What the C++ stress tests do in `./dev check`, instead of a few seconds' worth.
+LONG = {"TC_TEST_ROUNDS": "600"}
 
 
 def setup(workspace: Workspace, _rest: list[str]) -> int:
@@ -47,7 +51,7 @@ def demo(workspace: Workspace, rest: list[str]) -> int:
         "bench",
         "all_reduce",
         "--backend",
-        "gloo",
+        "ctran,gloo",
         "--ranks",
         2,
     ]
@@ -80,7 +84,10 @@ def check(workspace: Workspace, _rest: list[str]) -> int:
             # One at a time: sanitizers slow everything, and the tests have limits to keep.
             run_ctest(workspace, building.compile_preset(workspace, preset), jobs=1)
     with steps.step("C++ tests"):
-        run_ctest(workspace, workspace.build(), parallel_jobs())
+        run_ctest(workspace, workspace.build(), parallel_jobs(), LONG)
+    with steps.step("fuzzing"), exclusive(workspace.build("fuzz").name):
+        folder = building.compile_preset(workspace, "fuzz", "fuzz", ensure_clang())
+        run_ctest(workspace, folder, parallel_jobs())
     run_pytest(steps, workspace, "", [])
     return steps.finish()
 
@@ -98,7 +105,9 @@ def shell(workspace: Workspace, rest: list[str]) -> int:
     return subprocess.run(argv, env=workspace.environment(), check=False).returncode
 
 
-def run_ctest(workspace: Workspace, folder: Path, jobs: int) -> None:
+def run_ctest(
+    workspace: Workspace, folder: Path, jobs: int, variables: Mapping[str, str] | None = None
+) -> None:
     argv = [
         workspace.venv / "bin" / "ctest",
         "--test-dir",
@@ -108,7 +117,8 @@ def run_ctest(workspace: Workspace, folder: Path, jobs: int) -> None:
         "--parallel",
         jobs,
     ]
-    run_visibly(f"C++ tests in {folder.name}", argv, env=workspace.environment())
+    env = {**workspace.environment(), **(variables or {})}
+    run_visibly(f"C++ tests in {folder.name}", argv, env=env)
 
 
 def run_pytest(steps: Steps, workspace: Workspace, marks: str, rest: list[str]) -> None:

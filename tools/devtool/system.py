@@ -7,10 +7,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Sequence
 
 from .shell import Failure, run_quietly, say
 
 MINIMUM_PYTHON = (3, 10)
+MINIMUM_CLANG = 15
+# What Debian and Ubuntu call a clang that is new enough, and libFuzzer for it.
+CLANG_PACKAGES = tuple((f"clang-{n}", f"libclang-rt-{n}-dev") for n in (19, 18, 17, 16))
 
 
 def base_python() -> Path:
@@ -51,18 +55,67 @@ def missing_packages() -> tuple[list[str], list[str]]:
     return needed, helpful
 
 
+def find_clang() -> Path | None:
+    """A clang++ that is new enough and brings libFuzzer."""
+    names = ["clang++", *(f"clang++-{n}" for n in range(30, MINIMUM_CLANG - 1, -1))]
+    for name in names:
+        found = shutil.which(name)
+        if found and is_usable_clang(found):
+            return Path(found)
+    return None
+
+
+def is_usable_clang(program: str) -> bool:
+    version = subprocess.run([program, "-dumpversion"], capture_output=True, text=True, check=False)
+    number = version.stdout.partition(".")[0].strip()
+    if version.returncode != 0 or not number.isdigit() or int(number) < MINIMUM_CLANG:
+        return False
+    code = 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long){return 0;}'
+    argv = [program, "-fsanitize=fuzzer,address", "-x", "c++", "-", "-o", os.devnull]
+    done = subprocess.run(argv, input=code, text=True, capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def ensure_clang() -> Path:
+    """For the fuzz targets: libFuzzer is a part of clang."""
+    if found := find_clang():
+        return found
+    for packages in CLANG_PACKAGES:
+        if apt_knows(packages):
+            install(list(packages))
+            if found := find_clang():
+                return found
+    raise Failure(f"the fuzz targets need clang {MINIMUM_CLANG} or newer, with libFuzzer")
+
+
+def apt_knows(packages: Sequence[str]) -> bool:
+    if not shutil.which("apt-cache"):
+        return False
+    show = subprocess.run(["apt-cache", "show", *packages], capture_output=True, check=False)
+    return show.returncode == 0
+
+
 def ensure_system_packages() -> None:
     needed, helpful = missing_packages()
     if not needed and not (helpful and os.geteuid() == 0):
         return
-    packages = needed + helpful
+    install(needed + helpful, optional=not needed)
+    still, _ = missing_packages()
+    if still:
+        raise Failure(
+            "apt installed its packages, but these are still not usable: " + " ".join(still)
+        )
+
+
+def install(packages: list[str], *, optional: bool = False) -> None:
+    """With apt, as root; `optional`: nothing happens where there is no apt."""
     line = f"apt-get update && apt-get install -y --no-install-recommends {' '.join(packages)}"
     if not shutil.which("apt-get"):
-        if not needed:
+        if optional:
             return
         raise Failure(
             "missing on this system: "
-            + " ".join(needed)
+            + " ".join(packages)
             + " (Debian names); install what corresponds"
         )
     if os.geteuid() != 0:
@@ -72,8 +125,3 @@ def ensure_system_packages() -> None:
     say("missing system packages: " + " ".join(packages))
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     run_quietly("apt", ["sh", "-c", line], env=env)
-    still, _ = missing_packages()
-    if still:
-        raise Failure(
-            "apt installed its packages, but these are still not usable: " + " ".join(still)
-        )

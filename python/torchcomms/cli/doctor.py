@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from torchcomms.doctor import EXCHANGE_LIMIT_S, examine, to_text
+
 if TYPE_CHECKING:
     from torchcomms.doctor.report import Level
 
@@ -19,18 +21,15 @@ def doctor(
         bool, typer.Option("--json", help="Print one JSON object instead of text.")
     ] = False,
     timeout: Annotated[
-        float | None,
-        typer.Option(min=1, help="Seconds for the all_reduce of each backend; 60 if not given."),
-    ] = None,
+        float, typer.Option(min=1, help="Seconds for the all_reduce of each backend.")
+    ] = EXCHANGE_LIMIT_S,
 ) -> None:
     """Examine this machine: versions, libraries, backends, limits, network, launcher.
 
     Runs one all_reduce on two processes for every backend that works here, and says for every other
     one why it does not. Exit status 0: no problem was found; 1: some, each with what to do.
     """
-    from torchcomms.doctor import examine, to_text
-
-    report = examine() if timeout is None else examine(timeout)
+    report = examine(timeout)
     if as_json:
         print(json.dumps(report.to_dict(), indent=2))
     else:

@@ -20,10 +20,12 @@ from torchcomms.doctor.exchange import Exchanges
 from torchcomms.doctor.report import Finding, Report, Section
 from torchcomms.doctor.text import to_text
 
-__all__ = ["Finding", "Report", "Section", "examine", "to_text"]
+__all__ = ["EXCHANGE_LIMIT_S", "Finding", "Report", "Section", "examine", "to_text"]
+
+EXCHANGE_LIMIT_S = 60.0  # several Pythons import torch at once, on machines that do other work, too
 
 
-def examine(limit_s: float = 60.0) -> Report:
+def examine(limit_s: float = EXCHANGE_LIMIT_S) -> Report:
     """Looks at this process and its machine, and runs one all_reduce on every usable backend.
 
     Args:

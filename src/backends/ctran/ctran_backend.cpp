@@ -139,6 +139,9 @@ Capabilities TorchCommCtran::capabilities() const {
   auto can = cpu_capabilities();
   can.self_messages = true;
   can.abort = true;
+  can.ends_process = true;
+  can.windows = true;
+  can.operations.set(static_cast<size_t>(OpName::new_window));
   return can;
 }
 
@@ -174,7 +177,7 @@ void TorchCommCtran::abort() {
     std::lock_guard lock(mutex_);
     session = session_;
   }
-  if (!hooks_ran_.exchange(true)) runAbortHooks();
+  announceAbort();
   was_aborted_.store(true);
   if (session) session->group->abort("abort() was called");
 }

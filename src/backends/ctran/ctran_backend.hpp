@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <torchcomms/backend.hpp>
@@ -18,6 +19,7 @@ struct Launch;
 }
 
 namespace ctran {
+class CtranWindow;
 class Operands;
 struct Call;
 struct Issue;
@@ -32,7 +34,8 @@ struct Wishes;
 // An operation that fails, by whatever the world does, ends the communicator on all ranks: all
 // later calls raise the same error, isAborted() is true, and other communicators go on.
 // finalize() lets works in flight end, on a thread of its own. A split needs no store.
-class TC_API TorchCommCtran : public TorchCommBackend {
+class TC_API TorchCommCtran : public TorchCommBackend,
+                              public std::enable_shared_from_this<TorchCommCtran> {
  public:
   TorchCommCtran();
   ~TorchCommCtran() override;
@@ -97,6 +100,16 @@ class TC_API TorchCommCtran : public TorchCommBackend {
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
 
+  // Once a membership, whoever comes first.
+  void announceAbort() noexcept override {
+    if (!hooks_ran_.exchange(true)) runAbortHooks();
+  }
+  // Windows keep this object alive. Memory of peers on this host is mapped where it is shared: the
+  // window's own from window_allocate(), or a tensor's after share_memory_().
+  std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor) override;
+  std::shared_ptr<TorchCommWindow> window_allocate(size_t size_bytes, bool cpu_buf,
+                                                   size_t signal_size) override;
+
   // Of later operations.
   void setTimeout(std::chrono::milliseconds timeout) override;
   void setHints(const Hints& hints) override;
@@ -105,7 +118,10 @@ class TC_API TorchCommCtran : public TorchCommBackend {
   bool isAborted() const override;
 
  private:
+  friend class ctran::CtranWindow;
+
   // One operation of this communicator. Throws CommError(kFinalized).
+  ctran::Issue issue(std::string_view op, const OperationOptions& options) const;
   ctran::Issue issue(OpName op, const OperationOptions& options) const;
   // Runs `body`, which throws CommError without context for operands that cannot be.
   template <class Body>

@@ -12,7 +12,7 @@ namespace torch::comms::ctran {
 
 CtranWork::CtranWork(const Issue& issue, const Session& session, std::vector<c10::Storage> memory)
     : issue_(issue),
-      context_{.op = std::string(opToString(issue.op)),
+      context_{.op = std::string(issue.op),
                .comm = session.group->name(),
                .rank = session.group->rank()},
       fork_generation_(base::fork_generation()),

@@ -17,17 +17,18 @@ namespace {
 
 // One message, and its memory.
 struct Message {
-  Message(const ctran::Issue& now, const P2POp& op, int size) {
+  Message(const ctran::Issue& now, const P2POp& op, int tag, int size) {
     const bool sends = op.type == P2POpType::SEND;
     if (sends)
       operands.read(op.tensor);
     else
       operands.write(op.tensor);
-    call = {.name = opToString(now.op),
+    call = {.name = now.op,
             .operation = sends ? Kind::kSend : Kind::kReceive,
             .dtype = static_cast<uint8_t>(op.tensor.scalar_type()),
             .element_bytes = static_cast<uint32_t>(op.tensor.element_size()),
             .root = op.peer,
+            .tag = tag,
             .blocks = Blocks::even(op.tensor.numel(), size),
             .limit = now.limit};
   }
@@ -40,13 +41,12 @@ struct Message {
 WorkPtr TorchCommCtran::post(const ctran::Issue& now, bool async_op, const std::vector<P2POp>& ops,
                              int tag) {
   return within(now, [&] {
-    if (tag != 0)
-      throw CommError(Errc::kUnsupported, "tag is " + std::to_string(tag) +
-                                              ": backend 'ctran' matches messages by peer and "
-                                              "order alone");
+    if (tag < 0)
+      throw CommError(Errc::kInvalidArgument,
+                      "tag is " + std::to_string(tag) + ", allowed is 0 to 2147483647");
     c10::SmallVector<Message, 2> messages;
     c10::SmallVector<Call, 2> calls;
-    for (const auto& op : ops) messages.emplace_back(now, op, size_);
+    for (const auto& op : ops) messages.emplace_back(now, op, tag, size_);
     for (auto& message : messages) {
       message.call.input = message.operands.input();
       message.call.output = message.operands.output();

@@ -9,17 +9,21 @@
 
 namespace torch::comms {
 
-ctran::Issue TorchCommCtran::issue(OpName op, const OperationOptions& options) const {
+ctran::Issue TorchCommCtran::issue(std::string_view op, const OperationOptions& options) const {
   if (!session_)
     throw CommError(Errc::kFinalized, "the communicator is not initialized",
-                    {.op = std::string(opToString(op)), .comm = name_});
+                    {.op = std::string(op), .comm = name_});
   const bool own = options.timeout.count() > 0;
   return {op, own ? options.timeout : options_.timeout, own};
 }
 
+ctran::Issue TorchCommCtran::issue(OpName op, const OperationOptions& options) const {
+  return issue(opToString(op), options);
+}
+
 CommError TorchCommCtran::failed(const CommError& error, const ctran::Issue& issue) {
   const bool ended = session_->group->failure().has_value();
-  if (ended && !hooks_ran_.exchange(true)) runAbortHooks();
+  if (ended) announceAbort();
   return ctran::explained(error, issue);
 }
 
@@ -44,7 +48,7 @@ void TorchCommCtran::choose(ctran::Call& call, const Hints& hints) const {
 
 WorkPtr TorchCommCtran::run(const ctran::Issue& issue, const OperationOptions& options,
                             bool async_op, ctran::Call& call, const ctran::Operands& operands) {
-  call.name = opToString(issue.op);
+  call.name = issue.op;
   call.input = operands.input();
   call.output = operands.output();
   call.limit = issue.limit;

@@ -32,7 +32,7 @@ auto with_context(const MakeContext& context, const Body& body) {
 template <class Body>
 WorkPtr TorchCommCtran::within(const ctran::Issue& issue, const Body& body) {
   const auto context = [&]() -> Context {
-    return {.op = std::string(opToString(issue.op)), .comm = name_, .rank = rank_};
+    return {.op = std::string(issue.op), .comm = name_, .rank = rank_};
   };
   return ctran::with_context(context, [&]() -> WorkPtr { return body(); });
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -38,7 +39,7 @@ struct Session {
 
 // One operation as it was called: how long it may take, and what its limit is called.
 struct Issue {
-  OpName op;
+  std::string_view op;  // the public name; lives forever
   std::chrono::milliseconds limit;
   bool limit_is_own;  // timeout= of the call, not the communicator's default
 };

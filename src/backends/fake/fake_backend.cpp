@@ -36,7 +36,7 @@ void TorchCommFake::init(at::Device device, const std::string& name, const CommO
 
 Capabilities TorchCommFake::capabilities() const {
   auto capabilities = Capabilities::all();
-  capabilities.operations.reset(static_cast<size_t>(OpName::new_window));
+  capabilities.windows = true;
   capabilities.strict_arguments = false;
   capabilities.self_messages = true;
   capabilities.final_finalize = false;

@@ -60,6 +60,11 @@ class TC_API TorchCommFake : public TorchCommBackend {
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>&, const std::string& name,
                                           const CommOptions& options) override;
 
+  // Their memory is this process's own, and nothing is moved there either.
+  std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor) override;
+  std::shared_ptr<TorchCommWindow> window_allocate(size_t size_bytes, bool cpu_buf,
+                                                   size_t signal_size) override;
+
   void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
   void setHints(const Hints& hints) override { hints_ = hints; }
   void tensor_register(const at::Tensor&) override { ++registered_tensors_; }

@@ -11,7 +11,7 @@ constexpr unsigned kCallsPerTurn = 16;
 }  // namespace
 
 void Engine::run(Task* task) {
-  if (progress_.try_enter()) {
+  if (task->queued && progress_.try_enter()) {
     const bool alone = is_alone(*task);
     if (alone && !run_alone(task)) return wait(*task, true);
     progress_.leave();
@@ -25,10 +25,15 @@ void Engine::run(Task* task) {
 // Nothing else is under way or to be looked at. Now and then it is not, so that peers are heard.
 bool Engine::is_alone(const Task& task) noexcept {
   const auto& group = *task.group;
-  return task.queued && !closed_ && active_.empty() && group.queue.empty() && !group.disagreement &&
-         group.departed.empty() && group.failure() == nullptr && dying_.empty() &&
-         inbox_.load(std::memory_order_relaxed) == nullptr &&
-         !aborts_.load(std::memory_order_relaxed) && ++alone_ % kCallsPerTurn != 0;
+  return !closed_ && active_.empty() && group.queue.empty() && !group.stands_still() &&
+         group.departed.empty() && group.failure() == nullptr && dying_.empty() && !is_wanted() &&
+         ++alone_ % kCallsPerTurn != 0;
+}
+
+// Another thread has something for the next turn.
+bool Engine::is_wanted() const noexcept {
+  return inbox_.load(std::memory_order_relaxed) != nullptr ||
+         aborts_.load(std::memory_order_relaxed);
 }
 
 // A collective whose peers are about to come to it, too, without what others need to meet it: most
@@ -40,7 +45,9 @@ bool Engine::run_alone(Task* task) noexcept {
   bool ended = has_ended(task, Step::kBegin);
   if (group.disagreement) answer(group);
   const int most = links_.policy().spins;
-  const auto goes_on = [&] { return group.failure() == nullptr && !group.disagreement; };
+  const auto goes_on = [&] {
+    return group.failure() == nullptr && !group.stands_still() && !is_wanted();
+  };
   for (int turns = 0; !ended && turns < most && goes_on(); ++turns) {
     bool arrived = false;
     for (auto* link : links_.active()) arrived |= link->progress();
@@ -49,6 +56,7 @@ bool Engine::run_alone(Task* task) noexcept {
   }
   if (ended) {
     group.queue.pop_front();
+    group.finished = task->sequence;
     task->close();
     task->finish(nullptr);
     task->release();

@@ -36,6 +36,7 @@ struct Call {
   ReduceOp op = ReduceOp::kSum;
   Factor factor = {};              // of PREMUL_SUM: this rank's own
   int root = 0;                    // send, receive: the peer, which may be this rank
+  int tag = 0;                     // send, receive: they match by (peer, tag)
   schedule::Blocks blocks = {};    // one a rank; Blocks::even(count, size) for whole vectors
   schedule::Blocks arriving = {};  // all_to_all
   std::span<const ConstBytes> input = {};
@@ -56,6 +57,7 @@ class Listener {
 };
 
 class Task;
+class Window;
 
 // A call, or a batch, in flight. A handle: dropping it neither cancels nor waits.
 //
@@ -84,6 +86,7 @@ class TC_API Work {
 
  private:
   friend class Group;
+  friend class Window;
   explicit Work(Task* task) noexcept : task_(task) {}
   Task* task_ = nullptr;
 };

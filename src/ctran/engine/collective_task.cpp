@@ -55,7 +55,13 @@ Task::Outcome CollectiveTask::begin() {
   print_ = plan_->fingerprint();
   print_.sequence = sequence;
   tag_ = print_.tag(hash(members_.data(), members_.size() * sizeof(int), group->base));
-  if (queued) group->remember(print_);
+  if (queued) {
+    group->remember(print_);
+  } else {
+    Aside aside;
+    name.copy(aside.name, sizeof aside.name - 1);
+    group->note_begun(aside);
+  }
   stage();
   step_number_ = 0;
   posted_ = finished_ = 0;
@@ -337,6 +343,7 @@ std::string CollectiveTask::waits_for() const {
 }
 
 std::string CollectiveTask::words() const {
+  if (!queued) return std::string(name);
   Fingerprint print = plan_->fingerprint();
   print.sequence = sequence;
   return print.words();

@@ -5,7 +5,7 @@
 namespace torch::comms::ctran {
 namespace {
 
-constexpr size_t kMostText = 700;
+constexpr size_t kMostText = 3500;
 
 }  // namespace
 
@@ -13,7 +13,11 @@ std::string Notice::serialize() const {
   transport::Writer writer;
   writer.add(kind).add(code).add(base).add(about).add(sequence).add(sent).add(received);
   if (kind == Kind::kAsks || kind == Kind::kDisagrees) writer.add(print);
-  if (kind == Kind::kFailed) writer.text(std::string_view(why).substr(0, kMostText));
+  if (kind == Kind::kHere) writer.add(who).add(place);
+  if (kind == Kind::kFailed)
+    writer.add(place)
+        .add(static_cast<uint8_t>(reported))
+        .text(std::string_view(why).substr(0, kMostText));
   return writer.take();
 }
 
@@ -27,11 +31,19 @@ Notice Notice::parse(std::string_view text) {
   notice.sequence = reader.number<uint64_t>();
   notice.sent = reader.number<uint64_t>();
   notice.received = reader.number<uint64_t>();
-  reader.require(notice.kind >= Kind::kFailed && notice.kind <= Kind::kDeparts, "unknown kind");
+  reader.require(notice.kind >= Kind::kFailed && notice.kind <= Kind::kTagged, "unknown kind");
   reader.require(notice.code <= Errc::kInternal, "unknown error");
   if (notice.kind == Kind::kAsks || notice.kind == Kind::kDisagrees)
     notice.print = reader.number<Fingerprint>();
-  if (notice.kind == Kind::kFailed) notice.why = reader.text();
+  if (notice.kind == Kind::kHere) {
+    notice.who = reader.number<int32_t>();
+    notice.place = reader.number<Whereabouts>();
+  }
+  if (notice.kind == Kind::kFailed) {
+    notice.place = reader.number<Whereabouts>();
+    notice.reported = reader.number<uint8_t>() != 0;
+    notice.why = reader.text();
+  }
   reader.require(reader.at_end(), "it goes on after its end");
   return notice;
 }

@@ -9,21 +9,27 @@
 #include <vector>
 
 #include "ctran/engine/fingerprint.hpp"
+#include "ctran/engine/whereabouts.hpp"
 #include "transport/transport.hpp"
 
 namespace torch::comms::ctran {
 
 // What ranks tell each other beside their operations, about a group.
 struct Notice {
-  enum class Kind : uint8_t { kFailed = 1, kAsks, kDisagrees, kDeparts };
+  enum class Kind : uint8_t { kFailed = 1, kAsks, kDisagrees, kDeparts, kWhere, kHere, kTagged };
   Kind kind = Kind::kFailed;
-  Errc code = Errc::kInternal;      // kFailed: what the group's error is to be
-  uint32_t base = 0;                // the group's streams
-  int32_t about = -1;               // kFailed: rank of the family that is to blame, or -1
+  Errc code = Errc::kInternal;  // kFailed: what the group's error is to be
+  uint32_t base = 0;            // the group's streams
+  // A rank of the family. kFailed: to blame, or -1; kWhere, kHere: who wants to know. kTagged: a
+  // tag, whose messages from the sender come on stream `sequence`.
+  int32_t about = -1;
   uint64_t sequence = 0;            // kAsks, kDisagrees: where; kDeparts: of the last collective
   uint64_t sent = 0, received = 0;  // kDeparts: messages with the rank that is told
   Fingerprint print = {};           // kAsks, kDisagrees: what the sender called
   std::string why = {};             // kFailed
+  int32_t who = -1;                 // kHere: the rank of the family that is there
+  Whereabouts place = {};           // kHere, kFailed: where that rank, or the sender, is
+  bool reported = false;            // kFailed: `why` says where the ranks were
 
   std::string serialize() const;
   // Throws CommError(kMismatch).
@@ -47,7 +53,7 @@ class Control {
   void tidy();
 
  private:
-  static constexpr size_t kMostBytes = 1024;
+  static constexpr size_t kMostBytes = 4096;
   struct Inbox {
     transport::Request request;
     std::array<std::byte, kMostBytes> bytes;

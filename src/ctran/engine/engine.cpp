@@ -3,6 +3,7 @@
 #include <new>
 
 #include "base/fork.hpp"
+#include "base/log.hpp"
 #include "ctran/engine/collective_task.hpp"
 #include "ctran/engine/membership.hpp"
 
@@ -18,6 +19,7 @@ constexpr std::chrono::milliseconds kAskAfter{200};
 Engine::Engine(LinkTable links, const FamilyOptions& options)
     : links_(std::move(links)),
       choose_(options.choose),
+      eager_ranks_(options.eager_ranks),
       hearing_(options.hearing),
       interrupt_(options.interrupt),
       progress_(*this, links_.policy()),
@@ -55,10 +57,12 @@ void Engine::require_own_process(std::string_view op) const {
                     {.op = std::string(op)});
 }
 
-void Engine::open(int eager_ranks) {
+void Engine::open() {
+  // Also for what peers ask while this rank is in no call.
+  if (links_.size() > 1) progress_.need_thread();
   progress_.enter();
   try {
-    for (int peer = 0; links_.size() <= eager_ranks && peer < links_.size(); ++peer)
+    for (int peer = 0; links_.size() <= eager_ranks_ && peer < links_.size(); ++peer)
       if (peer != links_.rank()) reach(peer);
   } catch (...) {
     progress_.leave();
@@ -174,6 +178,8 @@ bool Engine::advance_all() noexcept {
 }
 
 void Engine::end(Task* task, std::unique_ptr<CommError> error) noexcept {
+  if (!error && task->queued) task->group->finished = task->sequence;
+  if (!error && !task->queued) task->group->note_ended();
   task->close();
   const bool told = task->listener == nullptr;
   if (!told) {
@@ -237,10 +243,23 @@ bool Engine::needs_turns() const noexcept {
                                  [](const auto* link) { return link->unsent(); });
 }
 
+// Ranks that have connected here before this one needed them: they may have something to say.
+bool Engine::welcome_guests() noexcept {
+  bool any = false;
+  try {
+    for (int peer = links_.next_guest(); peer >= 0; peer = links_.next_guest())
+      reach(peer), any = true;
+  } catch (const CommError& error) {
+    base::log(base::LogLevel::kWarning,
+              std::string("a rank has connected in vain: ") + error.what());
+  }
+  return any;
+}
+
 // What peers say of groups, and whether they are still there.
 bool Engine::listen() noexcept {
   unheard_ = false;
-  bool heard_any = false;
+  bool heard_any = welcome_guests();
   for (size_t i = 0; i < links_.connected().size(); ++i) {
     const int peer = links_.connected()[i];
     auto& link = links_.to(peer);
@@ -267,19 +286,19 @@ bool Engine::check_deadlines() noexcept {
   if (now < next_deadline_) return false;
   next_deadline_ = Deadline::max();
   const auto check = [&](Task* task) {
-    if (task->group->failure() != nullptr) return;
+    if (task->group->failure() != nullptr || task->group->inquiry) return;
     if (now < task->deadline) return watch(task->deadline);
-    fail(*task->group, Errc::kTimeout,
-         task->words() + " was not done within its limit of " +
-             std::to_string(task->limit.count()) + " ms; " + task->waits_for(),
-         -1);
+    inquire(*task->group, Errc::kTimeout,
+            task->words() + " was not done within its limit of " +
+                std::to_string(task->limit.count()) + " ms; " + task->waits_for(),
+            -1, task->sequence);
   };
   for (auto* task : active_) {
     check(task);
     auto& group = *task->group;
-    if (!task->queued || group.failure() != nullptr) continue;
+    if (!task->queued || group.failure() != nullptr || group.inquiry) continue;
     for (size_t i = 1; i < group.queue.size(); ++i) check(group.queue[i]);
-    if (task->asked || task->idle_since == Deadline::max()) continue;
+    if (task->asked || task->idle_since == Deadline::max() || group.stands_still()) continue;
     task->asked = now - task->idle_since >= kAskAfter;
     if (task->asked)
       ask(group, static_cast<CollectiveTask*>(task)->print());
@@ -287,11 +306,14 @@ bool Engine::check_deadlines() noexcept {
       watch(task->idle_since + kAskAfter);
   }
   for (auto& [base, group] : groups_) {
-    if (!group->disagreement || group->failure() != nullptr) continue;
-    if (now >= group->disagreement->until)
-      settle_disagreement(*group);
+    if (group->failure() != nullptr || !group->stands_still()) continue;
+    const auto until = group->inquiry ? group->inquiry->until : group->disagreement->until;
+    if (now < until)
+      watch(until);
+    else if (group->inquiry)
+      end_hearing(*group);
     else
-      watch(group->disagreement->until);
+      settle_disagreement(*group);
   }
   return true;
 }
@@ -337,6 +359,7 @@ void Engine::remove(const std::shared_ptr<Membership>& group) noexcept {
     dying_.push_back(group.get());
   bury();
   groups_.erase(group->base);
+  removed_.add(group->base, group->base + Membership::kStreams - 1);
   progress_.leave();
 }
 

@@ -6,6 +6,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "ctran/engine/progress.hpp"
 #include "ctran/engine/scratch_pool.hpp"
 #include "ctran/engine/task_pool.hpp"
+#include "transport/closed_streams.hpp"
 
 namespace torch::comms::ctran {
 
@@ -31,7 +33,7 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
 
   // ---- any thread
   // Connects what is to be connected at once.
-  void open(int eager_ranks);
+  void open();
   // The task is in the engine's hands from here on; it has the caller's reference besides.
   void submit(Task* task) noexcept;
   // Returns when the task has ended. Throws what FamilyOptions::interrupt does. `entered`: with the
@@ -60,6 +62,10 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   // ---- with the lock
   // The link to a rank of the family, connected if it was not. Throws CommError.
   transport::Transport& reach(int family_rank);
+  // The stream of messages with a tag to a member; throws as reach(). Of those from a member:
+  // nothing before it has said that it sends any.
+  uint32_t stream_to(Membership& group, int rank, int tag);
+  std::optional<uint32_t> stream_from(const Membership& group, int rank, int tag) const;
   ScratchPool scratch;
 
   bool turn() noexcept override;
@@ -71,8 +77,11 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void tell_endings() noexcept override;
 
  private:
+  // A call that has its engine to itself (alone.cpp).
   bool is_alone(const Task& task) noexcept;
+  bool is_wanted() const noexcept;
   bool run_alone(Task* task) noexcept;
+
   bool take_inbox() noexcept;
   void accept(Task* task) noexcept;
   bool advance_all() noexcept;
@@ -83,6 +92,7 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void on_failure(Task* task) noexcept;
   void watch(Deadline deadline) noexcept { next_deadline_ = std::min(next_deadline_, deadline); }
   bool listen() noexcept;
+  bool welcome_guests() noexcept;
   bool check_deadlines() noexcept;
   bool check_aborts() noexcept;
 
@@ -96,12 +106,34 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void answer(Membership& group) noexcept;
   void note_print(Membership& group, int rank, const Fingerprint& print) noexcept;
   void settle_disagreement(Membership& group) noexcept;
-  void tell(Membership& group, const Notice& notice) noexcept;
+  void tell(Membership& group, const Notice& notice, int but = -1) noexcept;
+  void send_notice(int family_rank, const Notice& notice) noexcept;
   void on_notice(int from, const Notice& notice) noexcept;
+  void on_failed_there(Membership& group, int rank, const Notice& notice) noexcept;
   void on_departure(Membership& group, int rank, const Notice& notice) noexcept;
+  bool has_calls(const Membership& group) const noexcept;
+
+  // Tags of messages (tags.cpp).
+  void on_tagged(Membership& group, int rank, const Notice& notice);
+  void close_stream(uint32_t stream, Errc code) noexcept;
+  void close_tags(Membership& group, Errc code) noexcept;
+
+  // Where every rank is (inquiry.cpp).
+  static constexpr const char* kClosed = "it has closed the communicator";
+  static constexpr const char* kEnded = "its process or its link has ended";
+  void inquire(Membership& group, Errc code, std::string why, int peer, uint64_t number) noexcept;
+  void note_gone(Membership& group, int rank, const char* why) noexcept;
+  void note_place(Membership& group, int rank, const Whereabouts& place) noexcept;
+  void conclude_if_complete(Membership& group) noexcept;
+  void conclude(Membership& group) noexcept;
+  void ask_all(Membership& group) noexcept;
+  void end_hearing(Membership& group) noexcept;
+  void on_question(Membership* group, int from, const Notice& question) noexcept;
+  void on_answer(Membership& group, const Notice& answer) noexcept;
 
   LinkTable links_;
   Choose choose_;
+  int eager_ranks_;
   std::chrono::milliseconds hearing_;
   std::function<void()> interrupt_;
   Progress progress_;
@@ -112,7 +144,7 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   std::atomic<bool> aborts_{false};                                   // a group wants one
   std::unordered_map<uint32_t, std::shared_ptr<Membership>> groups_;  // by base
   std::vector<Task*> active_;
-  unsigned alone_ = 0;               // calls of run_alone()
+  unsigned alone_ = 0;               // calls that could run alone
   std::vector<Membership*> dying_;   // failed in this turn: their calls are still to be ended
   std::mutex endings_mutex_;         // guards the next one
   std::vector<Task*> endings_;       // whose listeners are still to be told
@@ -121,8 +153,10 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
     int from;
     Notice notice;
   };
-  std::list<EarlyNotice> early_;  // for groups that this rank has not made yet
-  std::mutex streams_mutex_;      // guards the next two
+  std::list<EarlyNotice> early_;      // for groups that this rank has not made yet
+  transport::ClosedStreams removed_;  // of groups that it has had
+  uint32_t tag_streams_ = 0;          // taken from this rank's range
+  std::mutex streams_mutex_;          // guards the next two
   uint32_t next_proposed_, next_stream_;
   Deadline next_deadline_ = Deadline::max();
   unsigned turns_ = 0;

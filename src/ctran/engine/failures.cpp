@@ -4,25 +4,18 @@
 #include "base/log.hpp"
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/membership.hpp"
+#include "ctran/engine/whereabouts.hpp"
 
 // How groups of an engine end that cannot go on, and how their members learn of it.
 namespace torch::comms::ctran {
 namespace {
 
-constexpr size_t kMostEarly = 64;
+constexpr size_t kMostEarly = 1024;
 
 // Links speak of ranks of the family: "rank 3: its process has ended".
 std::string without_rank(const std::string& why) {
   const auto colon = why.find(": ");
   return why.starts_with("rank ") && colon != std::string::npos ? why.substr(colon + 2) : why;
-}
-
-std::string ranks_text(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size() && i < 16; ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  if (ranks.size() > 16) text += " and " + std::to_string(ranks.size() - 16) + " more";
-  return text;
 }
 
 }  // namespace
@@ -31,7 +24,8 @@ void Engine::on_failure(Task* task) noexcept {
   auto& group = *task->group;
   const auto failed = task->failed;
   if (failed.code == Errc::kMismatch && task->queued) return disagree(group, task->sequence);
-  if (failed.code == Errc::kMismatch) return fail(group, failed.code, failed.why, failed.peer);
+  if (failed.code == Errc::kMismatch)
+    return inquire(group, failed.code, failed.why, failed.peer, 0);
   if (group.departed.contains(failed.peer))
     return fail(group, Errc::kPeerFailed,
                 "rank " + std::to_string(failed.peer) + " has closed the communicator",
@@ -40,6 +34,7 @@ void Engine::on_failure(Task* task) noexcept {
   listen();
   const int peer = group.ranks[static_cast<size_t>(failed.peer)];
   if (const auto* failure = links_.failure(peer)) on_peer_failed(peer, failure->code, failure->why);
+  if (group.inquiry) return;
   fail(group, failed.code, "the link has ended", failed.peer);
 }
 
@@ -48,7 +43,12 @@ void Engine::fail(Membership& group, Errc code, const std::string& why, int peer
   if (!group.set_failure(code, why, peer)) return;
   dying_.push_back(&group);
   const std::string self = "rank " + std::to_string(group.place.rank);
-  Notice notice{.kind = Notice::Kind::kFailed, .code = code, .base = group.base, .why = why};
+  Notice notice{.kind = Notice::Kind::kFailed,
+                .code = code,
+                .base = group.base,
+                .why = why,
+                .place = group.whereabouts(),
+                .reported = group.inquiry != nullptr};
   if (peer >= 0) notice.about = group.ranks[static_cast<size_t>(peer)];
   if (code == Errc::kAborted || code == Errc::kResourceExhausted) {
     notice.code = Errc::kPeerFailed;
@@ -66,6 +66,7 @@ void Engine::bury() noexcept {
     const auto code = group->failure()->code();
     for (auto* link : links_.active())
       link->close_streams(group->base, group->base + Membership::kStreams - 1, code);
+    close_tags(*group, code);
     std::vector<Task*> ended;
     std::erase_if(active_, [&](Task* task) {
       if (task->group.get() != group) return false;
@@ -75,6 +76,7 @@ void Engine::bury() noexcept {
     ended.insert(ended.end(), group->queue.begin(), group->queue.end());
     group->queue.clear();
     group->disagreement.reset();
+    group->inquiry.reset();
     for (auto* task : ended) end(task, group->error_for(*task));
   }
 }
@@ -82,34 +84,61 @@ void Engine::bury() noexcept {
 void Engine::on_peer_failed(int family_rank, Errc code, const std::string& why) noexcept {
   for (auto& [base, group] : groups_) {
     const int rank = group->rank_of(family_rank);
-    if (rank < 0 || group->departed.contains(rank)) continue;
-    fail(*group, code, "rank " + std::to_string(rank) + " has failed: " + without_rank(why), rank);
+    if (rank < 0 || group->departed.contains(rank) || group->failure() != nullptr) continue;
+    if (group->inquiry) {
+      note_gone(*group, rank, kEnded);
+      continue;
+    }
+    auto text = "rank " + std::to_string(rank) + " has failed: " + without_rank(why);
+    if (has_calls(*group))
+      inquire(*group, code, std::move(text), rank, group->running());
+    else
+      fail(*group, code, text, rank);
   }
 }
 
-// To those that are connected; they pass it on to theirs.
-void Engine::tell(Membership& group, const Notice& notice) noexcept {
+// In flight.
+bool Engine::has_calls(const Membership& group) const noexcept {
+  return !group.queue.empty() || std::any_of(active_.begin(), active_.end(), [&](const Task* task) {
+    return task->group.get() == &group;
+  });
+}
+
+// To those that are connected, `but` one; they pass it on to theirs.
+void Engine::tell(Membership& group, const Notice& notice, int but) noexcept {
   for (size_t rank = 0; rank < group.ranks.size(); ++rank) {
     const int member = group.ranks[rank];
-    if (member == links_.rank() || !links_.is_connected(member)) continue;
-    if (links_.failure(member) != nullptr) continue;
-    try {
-      auto own = notice;
-      if (const auto counts = group.messages.find(static_cast<int>(rank));
-          counts != group.messages.end()) {
-        own.sent = counts->second.sent;
-        own.received = counts->second.received;
-      }
-      control_.send(member, links_.to(member), own);
-    } catch (const std::exception& error) {
-      base::log(base::LogLevel::kWarning,
-                "rank " + std::to_string(member) + " could not be told: " + error.what());
+    if (member == links_.rank() || member == but) continue;
+    auto own = notice;
+    if (const auto counts = group.messages.find(static_cast<int>(rank));
+        counts != group.messages.end()) {
+      own.sent = counts->second.sent;
+      own.received = counts->second.received;
     }
+    send_notice(member, own);
+  }
+}
+
+// Unless it is not connected, or not any more.
+void Engine::send_notice(int family_rank, const Notice& notice) noexcept {
+  if (!links_.is_connected(family_rank) || links_.failure(family_rank) != nullptr) return;
+  try {
+    control_.send(family_rank, links_.to(family_rank), notice);
+  } catch (const std::exception& error) {
+    base::log(base::LogLevel::kWarning,
+              "rank " + std::to_string(family_rank) + " could not be told: " + error.what());
   }
 }
 
 void Engine::on_notice(int from, const Notice& notice) noexcept {
   const auto found = groups_.find(notice.base);
+  if (notice.kind == Notice::Kind::kWhere && found == groups_.end())
+    return on_question(nullptr, from, notice);
+  if (notice.kind == Notice::Kind::kHere && found == groups_.end()) return;
+  if (notice.kind == Notice::Kind::kTagged &&
+      (found == groups_.end() ? removed_.contains(notice.base)
+                              : found->second->failure() != nullptr))
+    return close_stream(static_cast<uint32_t>(notice.sequence), Errc::kFinalized);
   if (found == groups_.end()) {
     // It is for a group that this rank is still making; or for one that it has closed.
     early_.push_back({from, notice});
@@ -118,10 +147,13 @@ void Engine::on_notice(int from, const Notice& notice) noexcept {
   }
   auto& group = *found->second;
   const int rank = group.rank_of(from);
-  if (rank < 0 || group.failure() != nullptr) return;
+  if (rank < 0) return;
+  if (notice.kind == Notice::Kind::kWhere) return on_question(&group, from, notice);
+  if (notice.kind == Notice::Kind::kHere) return on_answer(group, notice);
+  if (group.failure() != nullptr) return;
   switch (notice.kind) {
     case Notice::Kind::kFailed:
-      return fail(group, notice.code, notice.why, group.rank_of(notice.about));
+      return on_failed_there(group, rank, notice);
     case Notice::Kind::kAsks:
       if (group.sequence.load(std::memory_order_relaxed) < notice.sequence) return;
       if (const auto& own = group.fingerprint(notice.sequence);
@@ -133,16 +165,31 @@ void Engine::on_notice(int from, const Notice& notice) noexcept {
       return note_print(group, rank, notice.print);
     case Notice::Kind::kDeparts:
       return on_departure(group, rank, notice);
+    case Notice::Kind::kTagged:
+      return on_tagged(group, rank, notice);
+    default:
+      return;
   }
+}
+
+// Whoever had no call in flight has not asked where the others are; it is worth it here.
+void Engine::on_failed_there(Membership& group, int rank, const Notice& notice) noexcept {
+  const int peer = group.rank_of(notice.about);
+  const bool asks = notice.code == Errc::kPeerFailed && !notice.reported && has_calls(group);
+  if (!asks) return fail(group, notice.code, notice.why, peer);
+  inquire(group, notice.code, notice.why, peer, group.running());
+  note_place(group, rank, notice.place);
 }
 
 void Engine::on_departure(Membership& group, int rank, const Notice& notice) noexcept {
   group.departed[rank] = {notice.sequence, {notice.sent, notice.received}};
+  if (group.inquiry) return note_gone(group, rank, kClosed);
   fail_for_departed(group);
 }
 
 // Collectives that a member will never come to.
 void Engine::fail_for_departed(Membership& group) noexcept {
+  if (group.inquiry) return;
   for (const auto& [rank, departure] : group.departed)
     if (!group.queue.empty() && group.queue.back()->sequence > departure.sequence &&
         group.queue.front()->sequence > departure.sequence)
@@ -162,7 +209,7 @@ void Engine::ask(Membership& group, const Fingerprint& print) noexcept {
 
 // Everybody tells everybody what it called, and waits a moment for what the others did.
 void Engine::disagree(Membership& group, uint64_t sequence) noexcept {
-  if (group.disagreement || group.failure() != nullptr) return;
+  if (group.stands_still() || group.failure() != nullptr) return;
   group.disagreement = std::make_unique<Membership::Disagreement>();
   group.disagreement->sequence = sequence;
   group.disagreement->until = std::chrono::steady_clock::now() + hearing_;
@@ -211,7 +258,11 @@ void Engine::settle_disagreement(Membership& group) noexcept {
   if (!silent.empty()) why += "; " + ranks_text(silent) + " did not answer";
   const bool minority =
       sorted.size() > 1 && sorted[0].second.size() == 1 && sorted[1].second.size() > 1;
-  fail(group, Errc::kMismatch, why, minority ? sorted[0].second[0] : -1);
+  const int peer = minority ? sorted[0].second[0] : -1;
+  if (silent.empty()) return fail(group, Errc::kMismatch, why, peer);
+  const uint64_t number = group.disagreement->sequence;
+  group.disagreement.reset();
+  inquire(group, Errc::kMismatch, why, peer, number);
 }
 
 }  // namespace torch::comms::ctran

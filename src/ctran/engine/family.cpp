@@ -11,7 +11,7 @@ std::shared_ptr<Family> Family::make(int rank, int size, const transport::Secret
   links.learn(exchange(links.blob()));
   auto engine = std::make_shared<Engine>(std::move(links), options);
   std::shared_ptr<Family> family(new Family(std::move(engine)));
-  family->engine_->open(options.eager_ranks);
+  family->engine_->open();
   return family;
 }
 

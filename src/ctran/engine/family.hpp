@@ -35,8 +35,9 @@ struct FamilyOptions {
   // larger families a peer is connected on first use.
   int eager_ranks = 16;
   Choose choose = choose_by_size;
-  // When ranks disagree about an operation, how long each waits to hear what all of them called.
-  // Those that have not come to it by then are named as silent.
+  // When ranks disagree about an operation, how long each waits to hear what all of them called;
+  // and before a group fails, where all of them are. Those that have not answered by then are named
+  // as silent.
   std::chrono::milliseconds hearing{500};
   // Called about 20 times a second on a thread that waits in Group::run(), Group::split() or
   // Work::wait(), without a lock. What it throws leaves the wait: a call goes on by itself, and

@@ -21,13 +21,7 @@ Task* make_task(const std::shared_ptr<Membership>& group, std::span<const Call> 
                 Listener* listener) {
   auto& engine = *group->engine;
   const auto& first = calls.front();
-  engine.require_own_process(first.name);
-  if (const auto* failure = group->failure())
-    throw CommError(failure->code(), failure->why(),
-                    {.op = std::string(first.name),
-                     .comm = group->name,
-                     .rank = group->place.rank,
-                     .peer = failure->context().peer});
+  group->require_usable(first.name);
   Task* task = nullptr;
   try {
     if (calls.size() > 1 || is_message(first)) {

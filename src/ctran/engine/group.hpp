@@ -15,12 +15,14 @@
 namespace torch::comms::ctran {
 
 class Membership;
+class Window;
 
 // A communicator: an ordered list of a family's ranks.
 //
 // Order: the collectives of a group run one after the other in the order of their calls, which must
-// be the same on all ranks. Sends and receives match per (peer, direction) in the order of their
-// calls, and run beside each other and the collectives; a batch starts all of its calls at once.
+// be the same on all ranks. Sends and receives match per (peer, direction, tag) in the order of
+// their calls, and run beside each other and the collectives; a batch starts all of its calls at
+// once. Each tag but 0 that a rank sends with costs a few hundred bytes until the group's end.
 //
 // Progress: a synchronous call, and Work::wait(), move everything of the family on the caller's own
 // thread; where several wait, one does it for all. Asynchronous work moves on a thread of the
@@ -75,6 +77,7 @@ class TC_API Group {
   uint64_t sequence() const noexcept;
 
  private:
+  friend class Window;
   explicit Group(std::shared_ptr<Family> family, std::shared_ptr<Membership> membership);
   std::shared_ptr<Family> family_;
   std::shared_ptr<Membership> membership_;

@@ -138,6 +138,18 @@ const transport::PeerFailure* LinkTable::failure(int peer) const noexcept {
   return link && is_connected(peer) ? link->failure(peer) : nullptr;
 }
 
+int LinkTable::next_guest() noexcept {
+  for (const auto which : {kShm, kTcp}) {
+    if (!links_[which]) continue;
+    const auto opened = links_[which]->opened();
+    while (looked_at_[which] < opened.size()) {
+      const int peer = opened[looked_at_[which]++];
+      if (!is_connected(peer)) return peer;
+    }
+  }
+  return -1;
+}
+
 void LinkTable::close() noexcept {
   active_.clear();
   connected_.clear();

@@ -39,6 +39,8 @@ class LinkTable {
   bool is_connected(int peer) const noexcept { return used_[static_cast<size_t>(peer)]; }
   // Why a connected one is not to be reached any more, else nullptr.
   const transport::PeerFailure* failure(int peer) const noexcept;
+  // The next rank that has connected by itself, and is not connected from here; -1: none.
+  int next_guest() noexcept;
   // Ranks that are connected, but for this one.
   std::span<const int> connected() const noexcept { return connected_; }
   // Those that need progress.
@@ -57,6 +59,7 @@ class LinkTable {
   std::vector<int> host_;                       // by rank: the first rank of the same host
   std::vector<bool> used_;                      // by rank
   std::vector<int> connected_;
+  std::array<size_t, 3> looked_at_{};  // of opened(), by link
   std::vector<transport::Transport*> active_;
   transport::WaitPolicy policy_;
 };

@@ -40,6 +40,14 @@ int Membership::rank_of(int family_rank) const noexcept {
   return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
 }
 
+void Membership::require_usable(std::string_view op) const {
+  engine->require_own_process(op);
+  if (const auto* error = failure())
+    throw CommError(
+        error->code(), error->why(),
+        {.op = std::string(op), .comm = name, .rank = place.rank, .peer = error->context().peer});
+}
+
 void Membership::request_abort(std::string why) noexcept {
   const std::lock_guard lock(mutex_);
   if (!abort_) abort_ = std::move(why);
@@ -83,6 +91,16 @@ const Fingerprint& Membership::fingerprint(uint64_t number) const noexcept {
   const auto& print = prints_[number % kPrints];
   return print.sequence == number ? print
                                   : prints_[sequence.load(std::memory_order_relaxed) % kPrints];
+}
+
+Whereabouts Membership::whereabouts() const noexcept {
+  const uint64_t called = sequence.load(std::memory_order_relaxed);
+  return {.called = called,
+          .finished = finished,
+          .print = fingerprint(called > finished ? finished + 1 : finished),
+          .asides_called = asides_called_,
+          .asides_finished = asides_finished_,
+          .aside = last_aside_};
 }
 
 }  // namespace torch::comms::ctran

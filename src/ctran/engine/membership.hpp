@@ -3,9 +3,11 @@
 #include <array>
 #include <atomic>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "ctran/engine/fingerprint.hpp"
 #include "ctran/engine/plan.hpp"
 #include "ctran/engine/task.hpp"
+#include "ctran/engine/whereabouts.hpp"
 
 namespace torch::comms::ctran {
 
@@ -41,6 +44,8 @@ class Membership {
   // ---- any thread
   // The first error, for good.
   const CommError* failure() const noexcept { return failure_.load(std::memory_order_acquire); }
+  // Throws CommError: the group's error, or kForked.
+  void require_usable(std::string_view op) const;
   void request_abort(std::string why) noexcept;
   std::optional<std::string> requested_abort();
   // A plan that fits, from the cache or new.
@@ -57,11 +62,26 @@ class Membership {
   void remember(const Fingerprint& print) noexcept { prints_[print.sequence % kPrints] = print; }
 
   std::deque<Task*> queue;  // collectives; the first one runs
+  uint64_t running() const noexcept { return queue.empty() ? 0 : queue.front()->sequence; }
 
   struct Counts {
     uint64_t sent = 0, received = 0;  // sends and receives that were begun
   };
   std::unordered_map<int, Counts> messages;  // by rank, of those there are
+
+  // How far this rank is, for others that ask.
+  Whereabouts whereabouts() const noexcept;
+  // Something beside the collectives has begun, and has ended well.
+  void note_begun(const Aside& aside) noexcept { last_aside_ = aside, ++asides_called_; }
+  void note_ended() noexcept { ++asides_finished_; }
+  uint64_t finished = 0;  // number of the last collective that ended well
+
+  // Streams of messages with tags, and who was told of them: see tags.cpp.
+  struct Tags {
+    std::unordered_map<int, uint32_t> to;          // by tag
+    std::set<std::pair<int, int>> told;            // rank and tag
+    std::map<std::pair<int, int>, uint32_t> from;  // by rank and tag
+  } tags;
 
   // A member that has closed the group, and how far it came before.
   struct Departure {
@@ -78,15 +98,30 @@ class Membership {
     std::unordered_map<int, Fingerprint> prints;  // by rank
   };
   std::unique_ptr<Disagreement> disagreement;
+  // The group is about to fail: its ranks are asked where they are, for the error's text.
+  struct Inquiry {
+    Errc code = Errc::kInternal;
+    std::string why;
+    int peer = -1;
+    Deadline until;
+    bool asked = false;  // not while somebody else's question may bring the end
+    Sighting seen;
+  };
+  std::unique_ptr<Inquiry> inquiry;
+  std::unordered_map<int, int> inquirers;  // by rank of the family: who passed its question on
+  // It will fail.
+  bool stands_still() const noexcept { return disagreement || inquiry; }
   // While ranks disagree, whatever comes before that goes on: without it, a rank that is behind
   // would never come to say what it calls.
   bool holds(const Task& task) const noexcept {
-    return disagreement && !(task.queued && task.sequence < disagreement->sequence);
+    return inquiry || (disagreement && !(task.queued && task.sequence < disagreement->sequence));
   }
 
  private:
   static constexpr size_t kPrints = 8;
   std::array<Fingerprint, kPrints> prints_;
+  Aside last_aside_;
+  uint64_t asides_called_ = 0, asides_finished_ = 0;
   std::mutex mutex_;  // guards the cache and abort_
   PlanCache plans_;
   std::optional<std::string> abort_;

@@ -33,13 +33,16 @@ void MessagesTask::prepare(std::span<const Call> calls, int rank, int size) {
       throw wrong(call, "a buffer of " + std::to_string(item.memory.bytes()) + " bytes, but " +
                             std::to_string(bytes) + " are needed");
     const uint64_t meaning = (uint64_t{call.dtype} << 32) + call.element_bytes;
-    item.tag = static_cast<uint32_t>(hash(&meaning, sizeof meaning));
+    item.meaning = static_cast<uint32_t>(hash(&meaning, sizeof meaning));
+    item.tag = call.tag;
+    item.posted = false;
     ++count_;
   }
 }
 
 Task::Outcome MessagesTask::begin() {
   finished_ = 0;
+  group->note_begun(aside());
   for (const bool sends : {false, true})
     for (size_t i = 0; i < count_; ++i)
       if (items_[i].sends == sends) post(items_[i]);
@@ -49,20 +52,39 @@ Task::Outcome MessagesTask::begin() {
 void MessagesTask::post(Item& item) {
   auto& counts = group->messages[item.peer];
   item.number = item.sends ? counts.sent++ : counts.received++;
+  auto& engine = *group->engine;
+  if (item.tag == 0) return post_on(group->base + Membership::kMessages, item);
+  if (item.sends) return post_on(engine.stream_to(*group, item.peer, item.tag), item);
+  if (const auto stream = engine.stream_from(*group, item.peer, item.tag))
+    post_on(*stream, item);
+  else
+    engine.reach(group->ranks[static_cast<size_t>(item.peer)]);  // to hear of it
+}
+
+void MessagesTask::post_known() {
+  for (size_t i = 0; i < count_; ++i) {
+    auto& item = items_[i];
+    if (item.posted || item.sends) continue;
+    if (const auto stream = group->engine->stream_from(*group, item.peer, item.tag))
+      post_on(*stream, item);
+  }
+}
+
+void MessagesTask::post_on(uint32_t stream, Item& item) {
+  item.posted = true;
   const int peer = group->ranks[static_cast<size_t>(item.peer)];
   auto& link = group->engine->reach(peer);
-  const uint32_t stream = group->base + Membership::kMessages;
   const auto pieces = item.memory.pieces();
   if (item.sends) {
     item.from.assign(pieces.begin(), pieces.end());
     if (pieces.size() == 1)
-      link.send(item.request, peer, stream, ConstBytes(pieces[0]), item.tag);
+      link.send(item.request, peer, stream, ConstBytes(pieces[0]), item.meaning);
     else
-      link.send(item.request, peer, stream, std::span<const ConstBytes>(item.from), item.tag);
+      link.send(item.request, peer, stream, std::span<const ConstBytes>(item.from), item.meaning);
   } else if (pieces.size() == 1) {
-    link.receive(item.request, peer, stream, pieces[0], item.tag);
+    link.receive(item.request, peer, stream, pieces[0], item.meaning);
   } else {
-    link.receive(item.request, peer, stream, pieces, item.tag);
+    link.receive(item.request, peer, stream, pieces, item.meaning);
   }
 }
 
@@ -70,6 +92,7 @@ void MessagesTask::post(Item& item) {
 bool MessagesTask::is_hopeless(const Item& item) const {
   const auto gone = group->departed.find(item.peer);
   if (gone == group->departed.end()) return false;
+  if (!item.posted) return true;  // it would have said so before
   const auto& counts = gone->second.messages;
   return item.number >= (item.sends ? counts.received : counts.sent);
 }
@@ -78,7 +101,7 @@ Task::Outcome MessagesTask::advance() {
   bool all = true;
   for (size_t i = finished_; i < count_; ++i) {
     const auto& item = items_[i];
-    if (!item.request.done()) {
+    if (!item.done()) {
       all = false;
       if (group->departed.empty() || !is_hopeless(item)) continue;
       failed = {item.peer, Errc::kPeerFailed};
@@ -105,16 +128,26 @@ std::string MessagesTask::waits_for() const {
   std::string text;
   for (size_t i = finished_; i < count_; ++i) {
     const auto& item = items_[i];
-    if (item.request.done()) continue;
+    if (item.done()) continue;
     text += (text.empty() ? "" : ", ") + std::string(item.sends ? "to" : "from") + " rank " +
             std::to_string(item.peer);
+    if (item.tag != 0) text += " with tag " + std::to_string(item.tag);
     if (text.size() > 200) return text + ", ...";
   }
   return "still missing: messages " + text;
 }
 
-std::string MessagesTask::words() const {
-  return std::string(name) + (count_ > 1 ? " of " + std::to_string(count_) + " messages" : "");
+Aside MessagesTask::aside() const noexcept {
+  Aside aside{.messages = count_};
+  name.copy(aside.name, sizeof aside.name - 1);
+  for (size_t i = 0; i < count_; ++i) {
+    aside.bytes += items_[i].memory.bytes();
+    aside.sends += items_[i].sends ? 1 : 0;
+  }
+  if (count_ == 1) aside.peer = items_[0].peer;
+  return aside;
 }
+
+std::string MessagesTask::words() const { return aside().words(); }
 
 }  // namespace torch::comms::ctran

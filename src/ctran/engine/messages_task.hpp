@@ -6,6 +6,7 @@
 
 #include "ctran/engine/pieces.hpp"
 #include "ctran/engine/task.hpp"
+#include "ctran/engine/whereabouts.hpp"
 
 namespace torch::comms::ctran {
 
@@ -17,6 +18,9 @@ class MessagesTask final : public Task {
   // a peer that is none of `size`, a buffer of another size.
   void prepare(std::span<const Call> calls, int rank, int size);
 
+  // Receives whose tag's stream is known by now.
+  void post_known();
+
   Outcome begin() override;
   Outcome advance() override;
   void close() noexcept override { count_ = 0; }
@@ -27,13 +31,18 @@ class MessagesTask final : public Task {
   struct Item {
     bool sends = false;
     int peer = 0;
-    uint32_t tag = 0;
-    uint64_t number = 0;  // of the sends to, or receives from, this peer
+    int tag = 0;
+    uint32_t meaning = 0;  // what both sides must agree on
+    bool posted = false;   // not while its tag's stream is unknown
+    uint64_t number = 0;   // of the sends to, or receives from, this peer
     Pieces memory;
     std::vector<ConstBytes> from;  // where it has several pieces
     transport::Request request;
+    bool done() const noexcept { return posted && request.done(); }
   };
+  Aside aside() const noexcept;
   void post(Item& item);
+  void post_on(uint32_t stream, Item& item);
   bool is_hopeless(const Item& item) const;
 
   std::deque<Item> items_;  // the first `count_` are of this call

@@ -22,6 +22,9 @@ using transport::Pace;
 // The thread competes with whoever computes: it sleeps earlier than a caller who waits.
 constexpr std::chrono::microseconds kThreadAwake{50};
 constexpr int kTurnsPerClock = 64;
+// Without a visit for so long, the thread attends to what comes in. Shorter ones would make peers
+// wake it up between two calls.
+constexpr std::chrono::milliseconds kUnattended{100};
 
 }  // namespace
 
@@ -35,6 +38,7 @@ Progress::~Progress() { stop(); }
 void Progress::wait(const std::atomic<bool>& done, Deadline limit, bool entered) {
   const auto is_done = [&] { return done.load(std::memory_order_acquire); };
   if (!entered && is_done()) return;
+  note_visit();
   waiting_.fetch_add(1, std::memory_order_seq_cst);
   Pace pace(policy_);
   if (entered) drive(is_done, limit, pace);
@@ -193,6 +197,7 @@ void Progress::ended() noexcept {
 
 void Progress::glance(bool news) {
   if (try_lock()) {
+    note_visit();
     if (armed_) disarm();
     job_.turn();
     const bool endings = job_.has_endings();
@@ -205,6 +210,7 @@ void Progress::glance(bool news) {
 }
 
 void Progress::enter() noexcept {
+  note_visit();
   entering_.fetch_add(1, std::memory_order_relaxed);
   while (!try_lock()) ::sched_yield();
   entering_.fetch_sub(1, std::memory_order_relaxed);
@@ -213,6 +219,7 @@ void Progress::enter() noexcept {
 
 bool Progress::try_enter() noexcept {
   if (polling_.load(std::memory_order_seq_cst) || !try_lock()) return false;
+  note_visit();
   if (armed_) disarm();
   return true;
 }
@@ -251,28 +258,42 @@ void Progress::need_thread() {
 }
 
 void Progress::run_thread() {
-  auto policy = policy_;
-  policy.spins = 0;
-  policy.awake = kThreadAwake;
-  const auto idle = [this] { return stopping_.load(std::memory_order_seq_cst) || !wants_thread(); };
-  while (!stopping_.load(std::memory_order_seq_cst)) {
+  const auto stops = [this] { return stopping_.load(std::memory_order_seq_cst); };
+  const auto visits = [this] { return visits_.load(std::memory_order_relaxed); };
+  while (!stops()) {
+    const auto seen = visits();
+    bool wanted = false;
     {
       std::unique_lock lock(mutex_);
       thread_sleeps_.store(true, std::memory_order_seq_cst);
-      thread_needed_.wait(
-          lock, [&] { return stopping_.load(std::memory_order_seq_cst) || wants_thread(); });
+      wanted = thread_needed_.wait_until(lock, Clock::now() + kUnattended,
+                                         [&] { return stops() || wants_thread(); });
       thread_sleeps_.store(false, std::memory_order_seq_cst);
     }
-    Pace pace(policy);
-    while (!idle()) {
-      thread_polls_.store(true, std::memory_order_seq_cst);
-      if (try_lock())
-        drive(idle, Deadline::max(), pace);
-      else
-        ::sched_yield();
-      thread_polls_.store(false, std::memory_order_seq_cst);
-    }
+    if (wanted)
+      drive_until([&] { return stops() || !wants_thread(); });
+    else if (visits() == seen)
+      drive_until([&] {
+        return stops() || waiting_.load(std::memory_order_seq_cst) > 0 || visits() != seen;
+      });
     hand_over();
+  }
+}
+
+// On the own thread; it polls the links where there is nothing to do.
+template <class Done>
+void Progress::drive_until(const Done& done) {
+  auto policy = policy_;
+  policy.spins = 0;
+  policy.awake = kThreadAwake;
+  Pace pace(policy);
+  while (!done()) {
+    thread_polls_.store(true, std::memory_order_seq_cst);
+    if (try_lock())
+      drive(done, Deadline::max(), pace);
+    else
+      ::sched_yield();
+    thread_polls_.store(false, std::memory_order_seq_cst);
   }
 }
 

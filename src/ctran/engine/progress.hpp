@@ -25,6 +25,8 @@ inline Deadline deadline_after(std::chrono::milliseconds limit) {
 // whoever waits and gets it moves everything, others wait for what they need or for the lock.
 // Nobody holds it asleep: at most one thread sleeps in poll() on the links, the others on a
 // condition variable, and an own thread steps in where something is to be done and nobody waits.
+// Where nobody came by for a while, that thread sleeps on the links, too: what peers ask of a rank
+// that is in no call is answered all the same.
 class Progress {
  public:
   // What is moved. All with the lock held, but for after_turn().
@@ -56,8 +58,8 @@ class Progress {
   // Takes it where nobody has it, and nobody sleeps in poll(). False: without it.
   bool try_enter() noexcept;
   void leave() noexcept;
-  // A call may be left without anybody who waits for it: its thread is there from now on. Throws
-  // CommError(kResourceExhausted).
+  // A call may be left without anybody who waits for it, and peers may ask: the thread is there
+  // from now on. Throws CommError(kResourceExhausted).
   void need_thread();
   // Ends the thread. Not from the thread itself.
   void stop() noexcept;
@@ -66,7 +68,7 @@ class Progress {
 
   // With the lock held: a call has ended that others may wait for.
   void ended() noexcept;
-  // A call is in flight; one less is.
+  // A call is in flight; one less is. Also something that peers may need turns for at any time.
   void add_call() noexcept { calls_.fetch_add(1, std::memory_order_seq_cst); }
   void remove_call() noexcept { calls_.fetch_sub(1, std::memory_order_seq_cst); }
 
@@ -86,6 +88,12 @@ class Progress {
   void poll(Deadline until) noexcept;
   void ring() noexcept;
   void run_thread();
+  template <class Done>
+  void drive_until(const Done& done);
+  // Somebody came by. Two at once may count as one.
+  void note_visit() noexcept {
+    visits_.store(visits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
 
   Job& job_;
   transport::WaitPolicy policy_;
@@ -96,6 +104,7 @@ class Progress {
   std::atomic<int> waiting_{0};          // threads in wait()
   std::atomic<int> entering_{0};         // threads in enter(): whoever drives lets them in
   std::atomic<int> calls_{0};            // in flight
+  std::atomic<uint32_t> visits_{0};      // of threads but the own one
   bool armed_ = false, quiet_ = false;   // with the lock: the links wake us; and had nothing to do
   std::atomic<bool> thread_polls_{false};
 

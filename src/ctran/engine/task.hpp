@@ -15,7 +15,7 @@ namespace torch::comms::ctran {
 class Engine;
 class Membership;
 
-// A call in flight: what both kinds share. Taken from a pool of its engine, given back by whoever
+// A call in flight: what all kinds share. Taken from a pool of its engine, given back by whoever
 // lets it go last.
 //
 // Threads: `done`, `error` after it, and the references from any thread; all else belongs to the
@@ -50,6 +50,7 @@ class Task {
   Deadline deadline = Deadline::max();
   std::chrono::milliseconds limit = kNoLimit;
   bool collective = true;                 // which kind of task it is
+  bool pooled = true;                     // false: it ends with its last reference
   bool queued = true;                     // it takes its turn among the group's collectives
   bool asked = false;                     // the others what they are doing
   Deadline idle_since = Deadline::max();  // it was waiting when everybody went to sleep

@@ -38,6 +38,10 @@ CollectiveTask* TaskPool::take_collective() { return take(collectives_); }
 MessagesTask* TaskPool::take_messages() { return take(messages_); }
 
 void TaskPool::give(Task* task) noexcept {
+  if (!task->pooled) {
+    delete task;
+    return;
+  }
   const auto keep = [&](auto* which, auto& kept) {
     std::unique_ptr<std::remove_pointer_t<decltype(which)>> owned(which);
     const std::lock_guard lock(mutex_);

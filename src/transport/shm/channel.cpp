@@ -76,7 +76,7 @@ Channel::Fetched ShmChannel::fetch(const Offer& offer, uint64_t offset,
   if (!single_copy_) return Fetched::kRefused;
   const auto copied = copy_offered(wire_.pid, offer, offset, into);
   if (copied == Copied::kDone) return Fetched::kDone;
-  if (copied == Copied::kGone) return Fetched::kGone;
+  if (copied == Copied::kGone || copied == Copied::kEnded) return Fetched::kGone;
   if (copied == Copied::kUnreadable) return Fetched::kRefused;
   single_copy_ = false;
   base::log(base::LogLevel::kInfo, "shm link: the system forbids copies from process " +

@@ -23,7 +23,8 @@ Copied copy(Call call, int pid, void* local, uint64_t remote, size_t size) noexc
     // An address in the peer's memory.  NOLINTNEXTLINE(performance-no-int-to-ptr)
     const iovec theirs{reinterpret_cast<void*>(remote), mine.iov_len};
     const auto moved = call(pid, &mine, 1, &theirs, 1, 0);
-    if (moved <= 0) return errno == EFAULT || errno == ESRCH ? Copied::kGone : Copied::kForbidden;
+    if (moved <= 0 && errno == ESRCH) return Copied::kEnded;
+    if (moved <= 0) return errno == EFAULT ? Copied::kGone : Copied::kForbidden;
     at += moved;
     remote += static_cast<uint64_t>(moved);
     size -= static_cast<size_t>(moved);
@@ -31,25 +32,25 @@ Copied copy(Call call, int pid, void* local, uint64_t remote, size_t size) noexc
   return Copied::kDone;
 }
 
-Copied check(int pid, uint64_t key_address, uint32_t key) noexcept {
+}  // namespace
+
+Copied probe(int pid, uint64_t key_address, uint32_t key) noexcept {
   uint32_t found = 0;
   const auto copied = copy(::process_vm_readv, pid, &found, key_address, sizeof found);
   if (copied != Copied::kDone) return copied;
   return found == key ? Copied::kDone : Copied::kGone;
 }
 
-}  // namespace
-
 Copied copy_from(int pid, uint64_t address, Bytes into, uint64_t key_address,
                  uint32_t key) noexcept {
   const auto copied = copy(::process_vm_readv, pid, into.data(), address, into.size());
   // Checked afterwards: what was read was open then.
-  return copied == Copied::kDone ? check(pid, key_address, key) : copied;
+  return copied == Copied::kDone ? probe(pid, key_address, key) : copied;
 }
 
 Copied copy_to(int pid, uint64_t address, ConstBytes from, uint64_t key_address,
                uint32_t key) noexcept {
-  const auto open = check(pid, key_address, key);
+  const auto open = probe(pid, key_address, key);
   if (open != Copied::kDone) return open;
   return copy(::process_vm_writev, pid, const_cast<std::byte*>(from.data()), address, from.size());
 }
@@ -76,7 +77,7 @@ Copied copy_offered(int pid, const Offer& offer, uint64_t offset,
       ::process_vm_readv(pid, mine.data(), mine_count, theirs.data(), theirs_count, 0);
   if (moved >= 0 && static_cast<uint64_t>(moved) == bytes + sizeof found)
     return found == offer.word ? Copied::kDone : Copied::kGone;
-  if (moved < 0 && errno == ESRCH) return Copied::kGone;
+  if (moved < 0 && errno == ESRCH) return Copied::kEnded;
   if (moved < 0 && errno != EFAULT) return Copied::kForbidden;
   const auto looked = copy(::process_vm_readv, pid, &found, offer.word_address, sizeof found);
   if (looked != Copied::kDone) return looked;

@@ -11,6 +11,8 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/system_error.hpp"
+
 namespace torch::comms::transport::shm {
 namespace {
 
@@ -45,8 +47,7 @@ base::FileDescriptor listen_at(const std::string& name) {
   if (socket && ::bind(socket.get(), address.get(), address.size) == 0 &&
       ::listen(socket.get(), SOMAXCONN) == 0)
     return socket;
-  throw CommError(errno == EMFILE || errno == ENFILE ? Errc::kResourceExhausted : Errc::kSystem,
-                  std::string("a Unix socket for the ranks of this host: ") + std::strerror(errno));
+  throw base::system_error("a Unix socket for the ranks of this host");
 }
 
 base::FileDescriptor connect_to(const std::string& name) noexcept {

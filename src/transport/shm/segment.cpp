@@ -5,10 +5,11 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <cstring>
 #include <string>
 
 #include <torchcomms/base/error.hpp>
+
+#include "base/system_error.hpp"
 
 namespace torch::comms::transport::shm {
 namespace {
@@ -22,10 +23,7 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 size_t segment_bytes(const RingShape& shape) { return 2 * (sizeof(Asleep) + shape.bytes()); }
 
 [[noreturn]] void fail(const std::string& what, uint64_t size) {
-  const bool scarce = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOSPC;
-  throw CommError(
-      scarce ? Errc::kResourceExhausted : Errc::kSystem,
-      what + " for " + std::to_string(size) + " bytes of shared memory: " + std::strerror(errno));
+  throw base::system_error(what + " for " + std::to_string(size) + " bytes of shared memory");
 }
 
 }  // namespace
@@ -38,8 +36,9 @@ base::FileDescriptor create_memory(const char* name, uint64_t size) {
   return file;
 }
 
-base::Mapping map_memory(const base::FileDescriptor& file, uint64_t size) {
-  auto* at = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+base::Mapping map_memory(const base::FileDescriptor& file, uint64_t size, uint64_t offset) {
+  auto* at = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(),
+                    static_cast<off_t>(offset));
   if (at == MAP_FAILED) fail("mmap", size);
   return base::Mapping(at, size);
 }

@@ -36,6 +36,7 @@ class Segment {
 // Zeroed memory behind a descriptor that cannot shrink or grow any more.
 // Throws CommError(kResourceExhausted, kSystem).
 base::FileDescriptor create_memory(const char* name, uint64_t size);
-base::Mapping map_memory(const base::FileDescriptor& file, uint64_t size);
+// `offset` is a multiple of the page size.
+base::Mapping map_memory(const base::FileDescriptor& file, uint64_t size, uint64_t offset = 0);
 
 }  // namespace torch::comms::transport::shm

@@ -14,10 +14,12 @@
 #include <unordered_map>
 
 #include "base/log.hpp"
+#include "base/system_error.hpp"
 #include "transport/framed_transport.hpp"
 #include "transport/shm/channel.hpp"
 #include "transport/shm/direct.hpp"
 #include "transport/shm/handshake.hpp"
+#include "transport/shm/shared_file.hpp"
 
 namespace torch::comms::transport::shm {
 namespace {
@@ -67,8 +69,7 @@ class ShmTransport final : public FramedTransport {
         single_copy_wanted_(options.single_copy),
         listener_(listen_at(endpoint_.addresses.front())),
         epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
-    if (!epoll_)
-      throw CommError(Errc::kResourceExhausted, std::string("epoll: ") + std::strerror(errno));
+    if (!epoll_) throw base::system_error("epoll");
     watch(listener_.get());
   }
   ~ShmTransport() override { close_peers(); }
@@ -86,6 +87,7 @@ class ShmTransport final : public FramedTransport {
   }
   int event_fd() const noexcept override { return epoll_.get(); }
 
+  std::unique_ptr<Memory> register_memory(Bytes bytes) override;
   std::unique_ptr<Memory> allocate(uint64_t size) override;
   std::unique_ptr<RemoteMemory> import(const MemoryHandle& handle) override;
 
@@ -127,8 +129,7 @@ void ShmTransport::watch(int descriptor) {
   event.events = EPOLLIN;
   event.data.fd = descriptor;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0)
-    throw CommError(Errc::kResourceExhausted, std::string("epoll: ") + std::strerror(errno),
-                    {.rank = options_.rank});
+    throw base::system_error("epoll", {.rank = options_.rank});
 }
 
 void ShmTransport::start_connection(int peer, const Endpoint& endpoint) {
@@ -169,8 +170,7 @@ bool ShmTransport::try_connect(int peer, const Endpoint& endpoint) {
   auto socket = connect_to(endpoint.addresses.front());
   if (!socket) {
     if (errno == EAGAIN) return false;
-    const bool scarce = errno == EMFILE || errno == ENFILE;
-    fail(peer, scarce ? Errc::kResourceExhausted : Errc::kPeerFailed,
+    fail(peer, base::is_scarcity(errno) ? Errc::kResourceExhausted : Errc::kPeerFailed,
          std::string("cannot be reached: ") + std::strerror(errno));
     return true;
   }
@@ -300,6 +300,11 @@ bool ShmTransport::progress_connections() noexcept {
   return moved;
 }
 
+std::unique_ptr<Memory> ShmTransport::register_memory(Bytes bytes) {
+  return std::make_unique<RegisteredMemory>(regions_, options_.rank, bytes, base::Mapping{},
+                                            file_behind(bytes));
+}
+
 std::unique_ptr<Memory> ShmTransport::allocate(uint64_t size) {
   const auto whole = std::max<uint64_t>(size, 1);
   auto file = create_memory("torchcomms-memory", whole);
@@ -308,7 +313,7 @@ std::unique_ptr<Memory> ShmTransport::allocate(uint64_t size) {
   ::fstat(file.get(), &found);
   const Bytes bytes(mapping.bytes().data(), size);
   return std::make_unique<RegisteredMemory>(regions_, options_.rank, bytes, std::move(mapping),
-                                            std::move(file), found.st_ino);
+                                            FilePlace{std::move(file), found.st_ino, 0});
 }
 
 int ShmTransport::process_of(int peer) const noexcept {
@@ -318,23 +323,34 @@ int ShmTransport::process_of(int peer) const noexcept {
 
 std::unique_ptr<RemoteMemory> ShmTransport::import(const MemoryHandle& handle) {
   auto memory = FramedTransport::import(handle);
-  if (handle.descriptor < 0 || handle.size == 0) return memory;
+  if (handle.size == 0) return memory;
+  if (handle.descriptor < 0) {
+    // capabilities() tells the truth from here on.
+    if (single_copy_)
+      copied(*memory, probe(process_of(handle.rank), handle.key_address, handle.key));
+    return memory;
+  }
   const auto path = "/proc/" + std::to_string(process_of(handle.rank)) + "/fd/" +
                     std::to_string(handle.descriptor);
   const base::FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   struct stat found{};
-  if (file && ::fstat(file.get(), &found) == 0 && found.st_ino == handle.file &&
-      static_cast<uint64_t>(found.st_size) >= handle.size)
-    memory->mapping = map_memory(file, handle.size);
-  else
+  const bool right = file && ::fstat(file.get(), &found) == 0 && found.st_ino == handle.file;
+  const auto there = right ? static_cast<uint64_t>(found.st_size) : 0;
+  if (handle.file_offset <= there && handle.size <= there - handle.file_offset) {
+    memory->skip = handle.file_offset % static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+    memory->mapping =
+        map_memory(file, handle.size + memory->skip, handle.file_offset - memory->skip);
+  } else {
     base::log(base::LogLevel::kInfo, "shm link: memory of rank " + std::to_string(handle.rank) +
                                          " cannot be mapped (" + path + "): its owner copies");
+  }
   return memory;
 }
 
 FramedTransport::Direct ShmTransport::copied(const RemoteMemory& memory, Copied result) noexcept {
   if (result == Copied::kDone) return Direct::kDone;
-  if (result == Copied::kGone) return Direct::kFailed;
+  if (result == Copied::kEnded) fail(memory.handle.rank, Errc::kPeerFailed, kProcessEnded);
+  if (result != Copied::kForbidden) return Direct::kFailed;
   single_copy_ = false;
   base::log(base::LogLevel::kInfo,
             "shm link: the system forbids copies from and to the process of rank " +

@@ -3,10 +3,11 @@
 #include <sys/epoll.h>
 
 #include <cerrno>
-#include <cstring>
 #include <string>
 
 #include <torchcomms/base/error.hpp>
+
+#include "base/system_error.hpp"
 
 namespace torch::comms::transport::tcp {
 namespace {
@@ -21,14 +22,13 @@ epoll_event event_for(int socket, uint32_t events) {
 }  // namespace
 
 Poller::Poller() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
-  if (!epoll_)
-    throw CommError(Errc::kResourceExhausted, std::string("epoll: ") + std::strerror(errno));
+  if (!epoll_) throw base::system_error("epoll");
 }
 
 void Poller::add(int socket, uint32_t events, Client& client) {
   auto event = event_for(socket, events);
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket, &event) != 0)
-    throw CommError(Errc::kResourceExhausted, std::string("epoll: ") + std::strerror(errno));
+    throw base::system_error("epoll");
   clients_[socket] = &client;
 }
 

@@ -70,7 +70,7 @@ TEST(Endpoint, OverItsCapIsRefusedBothWays) {
 }
 
 TEST(MemoryHandle, ComesBackAsItWasAndNothingElseDoes) {
-  const MemoryHandle handle{3, 4, 5, 6, 7, 8, 9, 10};
+  const MemoryHandle handle{3, 4, 5, 6, 7, 8, 9, 10, 11};
   const auto text = serialize(handle);
   ASSERT_EQ(text.size(), kMemoryHandleBytes);
   EXPECT_EQ(parse_memory_handle(text), handle);

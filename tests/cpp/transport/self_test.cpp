@@ -1,6 +1,7 @@
 #include "transport/self.hpp"
 
 #include "transport/conformance_streams.hpp"
+#include "transport/conformance_windows.hpp"
 
 namespace torch::comms::transport::test {
 

@@ -110,10 +110,6 @@ std::vector<int64_t> counts_of(Operation operation, int size, int64_t each, bool
   return counts;
 }
 
-const Operation kOperations[] = {
-    Operation::kBroadcast, Operation::kReduce,    Operation::kAllReduce,     Operation::kGather,
-    Operation::kScatter,   Operation::kAllGather, Operation::kReduceScatter, Operation::kAllToAll};
-
 void check_algorithms(Rank& self, Operation operation, const schedule::Algorithm* algorithm,
                       int64_t each, bool uneven) {
   const int size = self.size();
@@ -140,7 +136,7 @@ class Collectives : public testing::TestWithParam<World> {};
 
 TEST_P(Collectives, EveryAlgorithmGivesWhatOneLoopGives) {
   run(GetParam(), [](Rank& self) {
-    for (const auto operation : kOperations)
+    for (const auto operation : kCollectives)
       for (const bool uneven : {false, true})
         for (const int64_t each : {0, 1, 517, 9001}) {
           check_algorithms(self, operation, nullptr, each, uneven);

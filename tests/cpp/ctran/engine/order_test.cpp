@@ -1,4 +1,5 @@
 #include <atomic>
+#include <deque>
 #include <fstream>
 
 #include "ctran/engine/world.hpp"
@@ -165,6 +166,91 @@ TEST_P(Order, ThreadsThatWaitForTheirOwnWorksAllReturn) {
         }
       });
     for (auto& thread : threads) thread.join();
+    self.group->run(barrier(2));
+  });
+}
+
+TEST_P(Order, MessagesMatchByPeerAndTag) {
+  run(3, [](Rank& self) {
+    constexpr int kTags = 5;
+    const int next = (self.rank() + 1) % 3, before = (self.rank() + 2) % 3;
+    for (const size_t count : {3u, 200'000u}) {
+      std::vector<std::vector<float>> out, in;
+      std::deque<Message> sends, receives;
+      std::vector<Work> works;
+      for (int i = 0; i < 2 * kTags; ++i) {
+        out.emplace_back(count, static_cast<float>(100 * self.rank() + i));
+        in.emplace_back(count, -1);
+      }
+      // Tags 0, 7, 14, ...; two of each, received in another order than they are sent.
+      for (int i = 0; i < 2 * kTags; ++i) {
+        auto& send = sends.emplace_back(Operation::kSend, next, out[static_cast<size_t>(i)], 3);
+        send.call.tag = i % kTags * 7;
+        const int at = 2 * kTags - 1 - i;
+        auto& receive =
+            receives.emplace_back(Operation::kReceive, before, in[static_cast<size_t>(at)], 3);
+        receive.call.tag = at % kTags * 7;
+        if (self.rank() != 1) works.push_back(self.group->start(send.call));
+        works.push_back(self.group->start(receive.call));
+        if (self.rank() == 1) works.push_back(self.group->start(send.call));
+      }
+      for (auto& work : works) work.wait();
+      for (int i = 0; i < 2 * kTags; ++i) {
+        // Of one tag, receives take the sends in their order: the second was posted first.
+        const int sent = (i + kTags) % (2 * kTags);
+        EXPECT_EQ(in[static_cast<size_t>(i)],
+                  std::vector<float>(count, static_cast<float>(100 * before + sent)))
+            << "message " << i;
+      }
+    }
+    self.group->run(barrier(3));
+  });
+}
+
+TEST_P(Order, TagsOfGroupsAndOfThisRankItselfAreApart) {
+  run(2, [](Rank& self) {
+    const int all[] = {0, 1};
+    for (int round = 0; round < 20; ++round) {
+      const auto child = self.group->split(all, "child");
+      for (const int peer : {0, 1}) {
+        std::vector<float> out(2, static_cast<float>(round + peer)), in(2, -1);
+        Message receive(Operation::kReceive, self.rank(), in, 2);
+        Message send(Operation::kSend, self.rank(), out, 2);
+        receive.call.tag = send.call.tag = 9;
+        auto* group = peer == 0 ? child.get() : self.group.get();
+        auto work = group->start(receive.call);
+        group->run(send.call);
+        work.wait();
+        EXPECT_EQ(in, out);
+      }
+      // Sent before the other has made the group, and left behind unread: both cost nothing later.
+      std::vector<float> out(1000, 1);
+      Message send(Operation::kSend, 1 - self.rank(), out, 2);
+      send.call.tag = round + 1;
+      child->run(send.call);
+    }
+    self.group->run(barrier(2));
+  });
+}
+
+TEST_P(Order, AReceiveWhoseTagIsNeverSentFailsWhenItsPeerLeaves) {
+  run(2, [](Rank& self) {
+    const int all[] = {0, 1};
+    auto child = self.group->split(all, "child");
+    std::vector<float> mail(4, 1);
+    if (self.rank() == 0) {
+      Message send(Operation::kSend, 1, mail, 2);
+      send.call.tag = 1;
+      child->run(send.call);
+      child.reset();
+    } else {
+      Message receive(Operation::kReceive, 0, mail, 2);
+      receive.call.tag = 1;
+      child->run(receive.call);
+      receive.call.tag = 2;
+      const auto error = error_of([&] { child->run(receive.call); });
+      EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+    }
     self.group->run(barrier(2));
   });
 }

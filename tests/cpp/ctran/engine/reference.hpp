@@ -137,4 +137,55 @@ inline std::vector<double> output_of(const Case& c, int rank) {
   return values;
 }
 
+// A case in float32, its memory, and what must be in it afterwards. Lives as long as its call.
+struct Checked {
+  Checked(const Case& c, int rank) : want_(output_of(c, rank)) {
+    const auto values = input_of(c, rank);
+    in_.assign(values.begin(), values.end());
+    out_.assign(want_.size(), -1);
+    if (c.operation == Operation::kBroadcast && rank == c.root)
+      out_.assign(values.begin(), values.end());
+    offsets_ = offsets_of(c.counts);
+    if (c.operation == Operation::kAllToAll) {
+      offsets_ = {0};
+      for (int peer = 0; peer < size_of(c); ++peer) {
+        offsets_.push_back(offsets_.back() + row(c, rank, peer));
+        arriving_.push_back(arriving_.back() + row(c, peer, rank));
+      }
+      call.arriving = Blocks::given(arriving_);
+    }
+    input_ = bytes_of(std::as_const(in_));
+    output_ = bytes_of(out_);
+    call.name = schedule::name(c.operation);
+    call.operation = c.operation;
+    call.dtype = static_cast<uint8_t>(Dtype::kFloat32);
+    call.element_bytes = sizeof(float);
+    call.op = c.op;
+    call.root = c.root;
+    call.blocks = Blocks::given(offsets_);
+    call.input = {&input_, 1};
+    call.output = {&output_, 1};
+    call.limit = kLong;
+  }
+  Checked(const Checked&) = delete;
+  bool right() const { return std::equal(out_.begin(), out_.end(), want_.begin(), want_.end()); }
+  Call call;
+
+ private:
+  std::vector<double> want_;
+  std::vector<float> in_, out_;
+  std::vector<int64_t> offsets_, arriving_ = {0};
+  ConstBytes input_;
+  Bytes output_;
+};
+
+inline constexpr Operation kCollectives[] = {
+    Operation::kBroadcast, Operation::kReduce,    Operation::kAllReduce,     Operation::kGather,
+    Operation::kScatter,   Operation::kAllGather, Operation::kReduceScatter, Operation::kAllToAll};
+
+inline std::vector<int64_t> equal_counts(Operation operation, int size, int64_t each) {
+  return std::vector<int64_t>(
+      static_cast<size_t>(operation == Operation::kAllToAll ? size * size : size), each);
+}
+
 }  // namespace torch::comms::ctran::test

@@ -7,8 +7,8 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -60,6 +60,7 @@ struct World {
   int size = 2;
   Links links = Links::kShm;
   int eager_ranks = 16;
+  milliseconds hearing = kLong;  // a loaded machine must not end it
   std::optional<transport::FaultPlan> faults = std::nullopt;
 };
 
@@ -76,12 +77,12 @@ inline void run(const World& world, const std::function<void(Rank&)>& body) {
       options.links = world.links;
       options.interface = "127.0.0.1";
       options.eager_ranks = world.eager_ranks;
-      options.hearing = kLong;  // a loaded machine must not end it
+      options.hearing = world.hearing;
       if (world.faults) options.wrap = transport::inject_faults(*world.faults, rank);
-      Rank self{Group::world(Family::make(rank, world.size, job, meeting.exchange(rank), options),
-                             "test"),
-                all};
+      Rank self{nullptr, all};
       try {
+        self.group = Group::world(
+            Family::make(rank, world.size, job, meeting.exchange(rank), options), "test");
         body(self);
       } catch (const std::exception& error) {
         errors[static_cast<size_t>(rank)] = error.what();

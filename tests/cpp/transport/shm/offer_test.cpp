@@ -1,6 +1,7 @@
 #include <sys/mman.h>
 
 #include "base/handles.hpp"
+#include "transport/channel.hpp"
 #include "transport/processes.hpp"
 #include "transport/shm/direct.hpp"
 #include "transport/shm/shm_transport.hpp"
@@ -82,7 +83,7 @@ TEST(Offer, IsCopiedOnlyWhileItsWordIsThere) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
   ::waitpid(child, nullptr, 0);
-  EXPECT_EQ(shm::copy_offered(child, offer, 0, halves), shm::Copied::kGone);
+  EXPECT_EQ(shm::copy_offered(child, offer, 0, halves), shm::Copied::kEnded);
 }
 
 TEST(Offer, ASendIsDoneOnceItsReceiverHasCopiedIt) {

@@ -1,4 +1,9 @@
+#include <sys/stat.h>
+
 #include "transport/conformance_streams.hpp"
+#include "transport/conformance_windows.hpp"
+#include "transport/shm/segment.hpp"
+#include "transport/shm/shared_file.hpp"
 #include "transport/shm/shm_transport.hpp"
 
 namespace torch::comms::transport::test {
@@ -39,6 +44,58 @@ TEST(ShmTransport, WhatTheRingHasNoRoomForIsUnsent) {
     other.progress(), one.progress();
   EXPECT_FALSE(one.unsent());
   EXPECT_FALSE(other.unsent());
+}
+
+TEST(SharedFile, IsFoundBehindMemoryThatOthersCanMapAndNothingElse) {
+  auto file = shm::create_memory("test", 100'000);
+  const auto mapping = shm::map_memory(file, 100'000);
+  const auto place = shm::file_behind(mapping.bytes().subspan(5001, 77));
+  ASSERT_TRUE(place.file);
+  EXPECT_NE(place.file.get(), file.get());
+  EXPECT_EQ(place.offset, 5001);
+  struct stat found{};
+  ASSERT_EQ(::fstat(place.file.get(), &found), 0);
+  EXPECT_EQ(place.inode, found.st_ino);
+
+  std::vector<std::byte> own(100'000);
+  EXPECT_FALSE(shm::file_behind(own).file);
+  EXPECT_FALSE(shm::file_behind({}).file);
+  EXPECT_FALSE(shm::file_behind({mapping.bytes().data(), 200'000}).file) << "it is not in one file";
+  file = {};
+  const auto again = shm::file_behind(mapping.bytes());
+  EXPECT_TRUE(again.file) << "the descriptor of `place` is still open";
+}
+
+TEST(SharedFile, MemoryInTheMiddleOfItIsMappedByPeers) {
+  run({"shm", 2,
+       [](const TransportOptions& options) {
+         return make_shm_transport(shm::ShmOptions{options});
+       }},
+      [](Rank& self) {
+        constexpr size_t kBegin = 5001, kSize = 20'000;
+        const auto file = shm::create_memory("test", 100'000);
+        const auto whole = shm::map_memory(file, 100'000);
+        const auto memory = self.link.register_memory(whole.bytes().subspan(kBegin, kSize));
+        Request out, back;
+        const auto mine = serialize(memory->handle());
+        std::string theirs(kMemoryHandleBytes, ' ');
+        const int peer = 1 - self.rank;
+        self.link.receive(back, peer, 9, std::as_writable_bytes(std::span(theirs)));
+        self.link.send(out, peer, 9, std::as_bytes(std::span(mine)));
+        self.wait(out);
+        self.wait(back);
+        const auto remote = self.link.import(parse_memory_handle(theirs));
+        ASSERT_EQ(remote->mapped().size(), kSize);
+        Mail data(pattern(self.rank, peer, 1, kSize));
+        self.link.put(data.request, *remote, 0, data.bytes);
+        EXPECT_TRUE(data.request.done());
+        self.barrier();
+        const auto want = pattern(peer, self.rank, 1, kSize);
+        EXPECT_TRUE(std::equal(want.begin(), want.end(), whole.bytes().begin() + kBegin));
+        EXPECT_EQ(whole.bytes()[kBegin - 1], std::byte{0});
+        EXPECT_EQ(whole.bytes()[kBegin + kSize], std::byte{0});
+        self.barrier();
+      });
 }
 
 }  // namespace

@@ -7,8 +7,10 @@ import collections.abc
 import datetime
 import torch
 import torch._C._distributed_c10d
+import torch.distributed.distributed_c10d
 import typing
 import typing_extensions
+from . import hooks
 
 __all__: list[str] = [
     "Aborted",
@@ -107,7 +109,9 @@ __all__: list[str] = [
     "UnsafeObject",
     "Unsupported",
     "WorkStatus",
+    "WorkWrapper",
     "get_mem_allocator",
+    "hooks",
     "register_backend",
 ]
 
@@ -1080,15 +1084,250 @@ class TorchCommWindowAttr:
     @property
     def access_type(self) -> TorchCommWinAccessType:
         """
-        UNIFIED: by load and store; SEPARATE: over a network.
+        UNIFIED: by load and store; SEPARATE: not so.
         """
     @access_type.setter
     def access_type(self, arg0: TorchCommWinAccessType) -> None: ...
 
 class TorchCommWindow:
     """
-    Memory of this rank that peers write one-sidedly.
+    Memory of this rank that the others write one-sidedly.
+
+    From TorchComm.new_window(), with memory from tensor_register(), or from TorchComm.window_allocate(). Keeps the
+    communicator alive. Operations have no hooks. Like those of a communicator they end it where they fail, and take its
+    timeout where they have none of their own.
     """
+    def __copy__(self) -> typing.Any: ...
+    def __deepcopy__(self, memo: dict) -> typing.Any: ...
+    def __repr__(self) -> str: ...
+    def deregister_local_buffer(self, handle: typing.SupportsInt | typing.SupportsIndex) -> None:
+        """
+        Takes register_local_buffer() back.
+        """
+    def get_attr(self, peer_rank: typing.SupportsInt | typing.SupportsIndex) -> TorchCommWindowAttr:
+        """
+        How the window of `peer_rank` is reached from here: a TorchCommWindowAttr.
+        """
+    def get_device(self) -> torch.device:
+        """
+        The torch.device of the memory.
+        """
+    def get_device_window(
+        self,
+        signal_count: typing.SupportsInt | typing.SupportsIndex = -1,
+        counter_count: typing.SupportsInt | typing.SupportsIndex = -1,
+        barrier_count: typing.SupportsInt | typing.SupportsIndex = 1,
+    ) -> int:
+        """
+        Address of a handle for kernels. Raises Unsupported where the device has none.
+        """
+    def get_size(self) -> int:
+        """
+        Bytes registered here; 0 if nothing is.
+        """
+    @typing.overload
+    def get_tensor(self) -> torch.Tensor | None:
+        """
+        The registered tensor; None if there is none, or it is not kept (owning=False).
+        """
+    @typing.overload
+    def get_tensor(
+        self,
+        rank: typing.SupportsInt | typing.SupportsIndex,
+        sizes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        dtype: torch.dtype,
+        offset: typing.SupportsInt | typing.SupportsIndex,
+    ) -> torch.Tensor:
+        """
+        Older form: a view of the memory of `rank`, `offset` elements of `dtype` after its begin.
+
+        Raises:
+            OutOfRange: it does not fit.
+            Unsupported: get_attr(rank) says SEPARATE.
+        """
+    def map_remote_tensor(self, rank: typing.SupportsInt | typing.SupportsIndex) -> torch.Tensor:
+        """
+        The registered tensor of `rank` itself: reading and writing it is reading and writing there.
+
+        With the dtype and shape that it has there; of the own rank the registered tensor. What was there before a signal of
+        that rank is seen after wait_signal(). Valid until tensor_deregister().
+
+        Raises:
+            Unsupported: get_attr(rank) says SEPARATE.
+        """
+    @typing.overload
+    def put(
+        self,
+        tensor: torch.Tensor,
+        dst_rank: typing.SupportsInt | typing.SupportsIndex,
+        target_offset_nelems: typing.SupportsInt | typing.SupportsIndex,
+        async_op: bool,
+        hints: collections.abc.Mapping[str, str] | None = None,
+        timeout: datetime.timedelta | None = None,
+    ) -> TorchWork:
+        """
+        Copies `tensor` into the window of `dst_rank`, without its doing.
+
+        Args:
+            tensor: contiguous, of any dtype.
+            dst_rank: whose window; may be the own rank.
+            target_offset_nelems: where in it, in elements of `tensor`'s dtype. Older spellings: offset, target_disp.
+            async_op: False returns when the data is in the window; True returns a work at once.
+        Raises:
+            OutOfRange: it does not fit into that window. Nothing was sent.
+            PeerFailed, CommTimeout, Aborted: the communicator has ended.
+            InvalidArgument: nothing is registered, rank or tensor cannot be used. Nothing was sent.
+        """
+    @typing.overload
+    def put(
+        self,
+        tensor: torch.Tensor,
+        dst_rank: typing.SupportsInt | typing.SupportsIndex,
+        offset: typing.SupportsInt | typing.SupportsIndex,
+        async_op: bool,
+        hints: collections.abc.Mapping[str, str] | None = None,
+        timeout: datetime.timedelta | None = None,
+    ) -> TorchWork:
+        """
+        Copies `tensor` into the window of `dst_rank`, without its doing.
+
+        Args:
+            tensor: contiguous, of any dtype.
+            dst_rank: whose window; may be the own rank.
+            target_offset_nelems: where in it, in elements of `tensor`'s dtype. Older spellings: offset, target_disp.
+            async_op: False returns when the data is in the window; True returns a work at once.
+        Raises:
+            OutOfRange: it does not fit into that window. Nothing was sent.
+            PeerFailed, CommTimeout, Aborted: the communicator has ended.
+            InvalidArgument: nothing is registered, rank or tensor cannot be used. Nothing was sent.
+        """
+    @typing.overload
+    def put(
+        self,
+        tensor: torch.Tensor,
+        dst_rank: typing.SupportsInt | typing.SupportsIndex,
+        target_disp: typing.SupportsInt | typing.SupportsIndex,
+        async_op: bool,
+        hints: collections.abc.Mapping[str, str] | None = None,
+        timeout: datetime.timedelta | None = None,
+    ) -> TorchWork:
+        """
+        Copies `tensor` into the window of `dst_rank`, without its doing.
+
+        Args:
+            tensor: contiguous, of any dtype.
+            dst_rank: whose window; may be the own rank.
+            target_offset_nelems: where in it, in elements of `tensor`'s dtype. Older spellings: offset, target_disp.
+            async_op: False returns when the data is in the window; True returns a work at once.
+        Raises:
+            OutOfRange: it does not fit into that window. Nothing was sent.
+            PeerFailed, CommTimeout, Aborted: the communicator has ended.
+            InvalidArgument: nothing is registered, rank or tensor cannot be used. Nothing was sent.
+        """
+    def register_local_buffer(self, tensor: torch.Tensor) -> int:
+        """
+        Opens a source of puts to kernels. Raises Unsupported where the device has none.
+        """
+    @typing.overload
+    def signal(
+        self,
+        peer_rank: typing.SupportsInt | typing.SupportsIndex,
+        async_op: bool,
+        hints: collections.abc.Mapping[str, str] | None = None,
+        timeout: datetime.timedelta | None = None,
+    ) -> TorchWork:
+        """
+        Gives `peer_rank` one more signal of this rank, for its wait_signal().
+
+        When it sees the signal, it sees all that this rank put to it before.
+        """
+    @typing.overload
+    def signal(
+        self,
+        dst_rank: typing.SupportsInt | typing.SupportsIndex,
+        async_op: bool,
+        hints: collections.abc.Mapping[str, str] | None = None,
+        timeout: datetime.timedelta | None = None,
+    ) -> TorchWork:
+        """
+        Gives `peer_rank` one more signal of this rank, for its wait_signal().
+
+        When it sees the signal, it sees all that this rank put to it before.
+        """
+    @typing.overload
+    def signal(
+        self,
+        signal_disp: typing.SupportsInt | typing.SupportsIndex,
+        signal_val: typing.SupportsInt | typing.SupportsIndex,
+        dst_rank: typing.SupportsInt | typing.SupportsIndex,
+        async_op: bool,
+        hints: collections.abc.Mapping[str, str] | None = None,
+        timeout: datetime.timedelta | None = None,
+    ) -> TorchWork:
+        """
+        Older form: stores `signal_val` in slot `signal_disp` of `dst_rank`.
+
+        When it sees the value, it sees all that this rank put to it before.
+        """
+    def tensor_deregister(self) -> None:
+        """
+        Collective: returns when nobody writes to this rank's part any more. Views of other ranks' parts become invalid. Raises InvalidArgument where nothing is registered.
+        """
+    def tensor_register(self, tensor: torch.Tensor, owning: bool = True) -> None:
+        """
+        Makes `tensor` this rank's part of the window. Collective; sizes and dtypes may differ.
+
+        Args:
+            tensor: contiguous. In shared memory (torch's share_memory_()) the ranks of this host map it.
+            owning: False does not keep it alive: it must live until tensor_deregister().
+        Raises:
+            InvalidArgument: one is registered already, or it cannot be used. Nothing was sent.
+        """
+    @typing.overload
+    def wait_signal(
+        self,
+        peer_rank: typing.SupportsInt | typing.SupportsIndex,
+        async_op: bool,
+        hints: collections.abc.Mapping[str, str] | None = None,
+        timeout: datetime.timedelta | None = None,
+    ) -> TorchWork:
+        """
+        Takes one signal of `peer_rank`: returns, or its work ends, when there is one.
+
+        Raises:
+            CommTimeout: none came in time; the communicator has ended.
+            PeerFailed: that rank is gone, or has closed the communicator.
+        """
+    @typing.overload
+    def wait_signal(
+        self,
+        signal_disp: typing.SupportsInt | typing.SupportsIndex,
+        signal_val: typing.SupportsInt | typing.SupportsIndex,
+        cmp_op: SignalCmpOp,
+        async_op: bool,
+        hints: collections.abc.Mapping[str, str] | None = None,
+        timeout: datetime.timedelta | None = None,
+    ) -> TorchWork:
+        """
+        Older form: until slot `signal_disp` of this rank compares true with `signal_val`.
+
+        The slot's value stands on the left of the comparison, and stays as it is.
+        """
+    @property
+    def device(self) -> torch.device:
+        """
+        torch.device of the registered tensor.
+        """
+    @property
+    def dtype(self) -> torch.dtype:
+        """
+        torch.dtype of the registered tensor; float32 before.
+        """
+    @property
+    def shape(self) -> list[int]:
+        """
+        list[int] of the registered tensor; empty before.
+        """
 
 class SendPreHookArgs:
     """
@@ -1995,7 +2234,7 @@ class TorchComm:
         """
     def new_window(self, tensor: torch.Tensor | None = None) -> TorchCommWindow:
         """
-        A window for one-sided access. Raises Unsupported where the backend has none.
+        A window for one-sided access; with a tensor collective, as its tensor_register() is. Raises Unsupported where the backend has none.
         """
     def reconfigure(
         self,
@@ -2272,12 +2511,59 @@ class TorchComm:
         signal_size: typing.SupportsInt | typing.SupportsIndex | None = None,
     ) -> TorchCommWindow:
         """
-        Older form of new_window: allocates `window_size` bytes. Raises Unsupported where the backend has no windows.
+        Older form of new_window, collective: allocates `window_size` bytes (with `cpu_buf` host memory, whatever the device) and `signal_size` slots, or 256. Raises Unsupported where the backend has no windows.
         """
     @property
     def mem_allocator(self) -> typing.Any:
         """
         Older spelling of get_mem_allocator().
+        """
+
+class WorkWrapper(torch.distributed.distributed_c10d.Work):
+    """
+    What a call on a process group issued here.
+    """
+
+class _BackendWrapperOptions(torch._C._distributed_c10d.Backend.Options):
+    """
+    Options of a wrapped communicator, as torch.distributed shows them.
+    """
+    def __init__(self) -> None: ...
+
+class _BackendWrapper(torch._C._distributed_c10d.Backend):
+    """
+    A communicator as a backend of torch.distributed's process groups.
+
+    Register it with ``pg._register_backend(device, type, wrapper)``; every call on the group then is an
+    operation of the communicator.
+    """
+    @staticmethod
+    def _verify_work_timeout(
+        work: torch._C._distributed_c10d.Work, timeout: datetime.timedelta
+    ) -> bool:
+        """
+        True if this work of ours runs under this limit; works that do not say have the longest.
+        """
+    def __init__(self, comm: TorchComm) -> None:
+        """
+        Raises TypeError for None. The communicator lives as long as the wrapper.
+        """
+    def _set_default_timeout(self, timeout: datetime.timedelta) -> None:
+        """
+        The limit of later calls that bring none of their own.
+        """
+    def get_comm(self) -> TorchComm:
+        """
+        The wrapped communicator.
+        """
+    def get_mem_allocator(self) -> typing.Any:
+        """
+        The allocator of the communicator's backend. Raises Unsupported where it has none.
+        """
+    @property
+    def options(self) -> torch._C._distributed_c10d.Backend.Options:
+        """
+        Options as torch.distributed shows them; backend is 'torchcomms'.
         """
 
 def _algorithm_costs(

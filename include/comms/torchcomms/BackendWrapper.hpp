@@ -1,0 +1,4 @@
+#pragma once
+
+// The older include path.
+#include <torchcomms/backend_wrapper.hpp>

@@ -1,0 +1,4 @@
+#pragma once
+
+// The older include path.
+#include <torchcomms/health_check.hpp>

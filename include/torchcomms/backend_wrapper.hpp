@@ -1,0 +1,159 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <torchcomms/comm.hpp>
+
+namespace torch::comms {
+
+// What a call of torch.distributed issued here, one operation or several, as its kind of work.
+//
+// Threads: as TorchWork. Failure: wait() throws the first error, each time.
+class TC_API WorkWrapper final : public c10d::Work {
+ public:
+  WorkWrapper(std::vector<WorkPtr> works, std::vector<at::Tensor> outputs, c10d::OpType type,
+              int source_rank = -1);
+
+  // True also for a work that failed; isSuccess() tells.
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  int sourceRank() const override { return source_rank_; }
+  std::vector<at::Tensor> result() override { return outputs_; }
+  void synchronize() override { wait(kNoTimeout); }
+  // A limit other than none throws CommError(kUnsupported): an operation has its limit from its
+  // call on.
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  // CPU: completed when the operation has ended, by a thread of its own kind, so that a callback
+  // may block and wait for other futures. GPU: at once, ordered on the current stream.
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  // max() where the backend does not say.
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  std::chrono::milliseconds getTimeout() const override;
+#else  // torch has no such method
+  std::chrono::milliseconds getTimeout() const;
+#endif
+
+ private:
+  std::vector<WorkPtr> works_;
+  std::vector<at::Tensor> outputs_;
+  int source_rank_;
+  std::mutex future_mutex_;  // guards future_
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+// A communicator as a backend of torch.distributed's process groups: every call becomes an
+// operation of the communicator, on its one path.
+//
+// Limits: the call's own, else setTimeout()'s, else the communicator's. Tensors of elementwise
+// operations and messages may have any dense layout, which must be the same on all ranks.
+// Threads: as TorchComm. Failure: what the communicator throws, and CommError(kInvalidArgument) for
+// a call that has no equal here (several tensors a rank, a root tensor).
+class TC_API BackendWrapper final : public c10d::Backend {
+ public:
+  // Fields of torch.distributed's options are there for its own use; those here serve split().
+  struct TC_API Options final : c10d::Backend::Options {
+    Options();
+#ifdef C10D_BACKEND_HAS_RECONFIGURE  // torch knows how to copy what we added
+    c10::intrusive_ptr<c10d::Backend::Options> clone() const override;
+#endif
+    std::optional<bool> abort_process_on_timeout_or_error;
+    Hints hints;
+  };
+
+  // Throws CommError(kInvalidArgument) for nullptr.
+  explicit BackendWrapper(std::shared_ptr<TorchComm> comm);
+
+  const std::shared_ptr<TorchComm>& getComm() const { return comm_; }
+
+  const std::string getBackendName() const override;  // NOLINT(readability-const-return-type)
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
+  bool supportsCoalescing() const override { return true; }
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  // How many collectives were called. The same on all ranks, unless they disagree.
+  uint64_t getSequenceNumberForGroup() override { return collectives_.load(); }
+  void setSequenceNumberForGroup() override {}
+  std::shared_ptr<c10::Allocator> getMemAllocator() override;
+
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+  using TensorLists = std::vector<std::vector<at::Tensor>>;
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors,
+                              const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr allgather(TensorLists& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(TensorLists& outputs, Tensors& inputs,
+                 const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, TensorLists& inputs,
+                  const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits,
+                        const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs,
+                   const c10d::AllToAllOptions& options) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  // Names the ranks that have not come by the limit; without `wait_all_ranks` the first one.
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+  // Always asynchronous.
+  WorkPtr send(Tensors& tensors, int dst, int tag) override;
+  WorkPtr recv(Tensors& tensors, int src, int tag) override;
+  // Sends and receives in between go out as one batch; the work of the end is the work of all that
+  // was called in between. Throws CommError(kInvalidArgument) when nested or unmatched.
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
+  // nullptr for a rank that is not in `ranks`, after its part in the parent's split. A child's
+  // limit is the one of `options`.
+  c10::intrusive_ptr<c10d::Backend> split(
+      const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+      const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+
+  // Quiet and repeatable: torch calls them at the end, whatever was before.
+  void abort() override;
+  void shutdown() override;
+
+ private:
+  struct Region;  // between startCoalescing() and endCoalescing()
+
+  template <class Ours>
+  Ours with_limit(std::chrono::milliseconds timeout) const {
+    Ours options;
+    options.timeout = timeout > torch::comms::kNoTimeout ? timeout : timeout_;
+    return options;
+  }
+  WorkPtr collective(torch::comms::WorkPtr work, Tensors outputs, c10d::OpType type);
+  WorkPtr wrap(std::vector<torch::comms::WorkPtr> works, Tensors outputs, c10d::OpType type);
+
+  std::shared_ptr<TorchComm> comm_;
+  c10::intrusive_ptr<Options> options_;
+  std::chrono::milliseconds timeout_ = torch::comms::kNoTimeout;  // of later operations
+  std::atomic<uint64_t> collectives_{0};
+  std::shared_ptr<Region> region_;  // null outside
+};
+
+}  // namespace torch::comms

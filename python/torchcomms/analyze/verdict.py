@@ -1,0 +1,290 @@
+"""From the ranks' records to a verdict.
+
+Per communicator, the ranks are compared at each sequence number. Where they were asked for
+different things, that is a mismatch. Else whoever has not come as far as the others is behind. Of
+the ranks that are behind, those that are in no operation themselves are what the job waits for: the
+others wait, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from torchcomms.analyze.dump import Dump, Operation
+
+Kind = Literal["mismatch", "behind", "stuck", "message", "failed"]
+
+# Ranks may pass different amounts here: the sizes are compared pairwise, or by the root alone.
+_UNEVEN = {"all_to_all_v_single", "all_to_all", "all_gather_v", "reduce_scatter_v"}
+_ROOT_ONLY = {"scatter": "input", "gather": "output", "gather_single": "output"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong. `ranks` are the global ranks it is about, `waiting` those that wait."""
+
+    kind: Kind
+    comm: str
+    operation: str
+    sequence: int
+    ranks: tuple[int, ...]
+    waiting: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`culprits`: the ranks that the job waits for, or whose call differs; empty if none."""
+
+    ranks: tuple[int, ...]
+    missing: tuple[int, ...]  # members of some communicator that left no dump
+    findings: tuple[Finding, ...]
+    culprits: tuple[int, ...]
+    summary: str
+    last: dict[int, str] = field(default_factory=dict)  # where each rank was last
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"ok": self.ok, **asdict(self)}
+
+
+def analyze(dumps: list[Dump]) -> Verdict:
+    """The verdict over the dumps of some or all ranks of a job."""
+    groups: dict[tuple[str, tuple[int, ...]], list[Dump]] = defaultdict(list)
+    for dump in dumps:
+        for name, members in dump.members.items():
+            if dump.rank in members:
+                groups[name, members].append(dump)
+    ranks = tuple(dump.rank for dump in dumps)
+    missing = sorted({r for _, members in groups for r in members} - set(ranks))
+    findings: list[Finding] = []
+    for (name, members), present in sorted(groups.items()):
+        findings += _Group(name, members, present).findings()
+    findings.sort(key=lambda finding: _ORDER.index(finding.kind))
+    culprits = _culprits(findings, dumps)
+    return Verdict(
+        ranks=ranks,
+        missing=tuple(missing),
+        findings=tuple(findings),
+        culprits=culprits,
+        summary=_summary(findings, culprits, missing),
+        last={dump.rank: _last(dump) for dump in dumps},
+    )
+
+
+_ORDER: list[Kind] = ["mismatch", "behind", "message", "stuck", "failed"]
+
+
+def _culprits(findings: list[Finding], dumps: list[Dump]) -> tuple[int, ...]:
+    mismatched = {r for f in findings if f.kind == "mismatch" for r in f.ranks}
+    if mismatched:
+        return tuple(sorted(mismatched))
+    behind = {r for f in findings if f.kind in ("behind", "message") for r in f.ranks}
+    inside = {d.rank for d in dumps if any(not op.done for op in d.operations)}
+    # Where all that are behind are inside something, they wait for each other.
+    return tuple(sorted(behind - inside or behind))
+
+
+def _summary(findings: list[Finding], culprits: tuple[int, ...], missing: list[int]) -> str:
+    absent = f"; no dump of {ranks_text(missing)}" if missing else ""
+    if not findings:
+        return f"nothing is wrong in these records{absent}"
+    decisive = [f for f in findings if set(f.ranks) & set(culprits)] or findings
+    return f"{decisive[0].text}{absent}"
+
+
+def _last(dump: Dump) -> str:
+    if not dump.operations:
+        return "nothing recorded"
+    unfinished = [op for op in dump.operations if not op.done]
+    op = unfinished[0] if unfinished else dump.operations[-1]
+    state = "failed in" if op.failed else "in" if not op.done else "finished"
+    return f"{state} {op} of '{op.group}'"
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """ "rank 3", "ranks 0-2, 5": runs are written as such, for jobs of thousands."""
+    ordered = sorted(ranks)
+    runs: list[list[int]] = []
+    for rank in ordered:
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    text = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
+    return f"rank{'s' if len(ordered) != 1 else ''} {text}"
+
+
+class _Group:
+    """One communicator, seen by those of its members that left a dump."""
+
+    def __init__(self, name: str, members: tuple[int, ...], dumps: list[Dump]) -> None:
+        self.name = name
+        self.members = members
+        self.own = {d.rank: [op for op in d.operations if op.group == name] for d in dumps}
+        self.collectives = {
+            rank: {op.sequence: op for op in ops if op.is_collective}
+            for rank, ops in self.own.items()
+        }
+
+    def findings(self) -> list[Finding]:
+        if mismatch := self._mismatch():
+            return [mismatch, *self._messages()]
+        found = [*self._behind(), *self._messages()]
+        return found or [*self._stuck(), *self._failed()]
+
+    def _find(
+        self, kind: Kind, op: Operation, ranks: Iterable[int], waiting: Iterable[int], text: str
+    ) -> Finding:
+        return Finding(
+            kind,
+            self.name,
+            op.name,
+            op.sequence,
+            tuple(sorted(ranks)),
+            tuple(sorted(waiting)),
+            text,
+        )
+
+    def _mismatch(self) -> Finding | None:
+        """The first collective for which the ranks were asked for different things."""
+        for number in sorted({n for ops in self.collectives.values() for n in ops}):
+            seen = {rank: ops[number] for rank, ops in self.collectives.items() if number in ops}
+            prints = {rank: self._fingerprint(op) for rank, op in seen.items()}
+            if len(set(prints.values())) < 2:
+                continue
+            usual, count = Counter(prints.values()).most_common(1)[0]
+            odd = [rank for rank, value in prints.items() if value != usual]
+            # Two halves accuse each other: nobody can say who is right.
+            blamed = odd if count > len(prints) // 2 else list(prints)
+            return self._find(
+                "mismatch", seen[blamed[0]], blamed, set(seen) - set(blamed),
+                f"operation {number} of '{self.name}' differs: {self._differences(seen, prints)}",
+            )  # fmt: skip
+        return None
+
+    def _differences(self, seen: dict[int, Operation], prints: dict[int, tuple[str, ...]]) -> str:
+        by_print: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        for rank, value in prints.items():
+            by_print[value].append(rank)
+        parts = sorted(by_print.items(), key=lambda item: item[1])
+        return "; ".join(f"{ranks_text(ranks)}: {' '.join(value)}" for value, ranks in parts)
+
+    def _fingerprint(self, op: Operation) -> tuple[str, ...]:
+        """What all ranks must agree on, in words."""
+        words = [op.name]
+        if op.reduce_op is not None:
+            words.append(op.reduce_op)
+        if op.root is not None:
+            words.append(f"root {op.root}")
+        if op.name not in _UNEVEN:
+            sides = {"input": op.input_sizes, "output": op.output_sizes}
+            sides.pop(_ROOT_ONLY.get(op.name, ""), None)
+            if op.name not in _ROOT_ONLY and op.input_sizes == op.output_sizes:
+                sides = {"": op.input_sizes}
+            for side, sizes in sides.items():
+                if sizes:
+                    count = sum(math.prod(size) for size in sizes)
+                    words.append(f"{side} {count} elements".strip())
+        words += op.dtypes
+        return tuple(words)
+
+    def _behind(self) -> list[Finding]:
+        """Ranks that have not entered what others are in."""
+        last = {rank: max(ops, default=0) for rank, ops in self.collectives.items()}
+        furthest = max(last.values(), default=0)
+        late: dict[int, list[int]] = defaultdict(list)
+        for rank, number in last.items():
+            if number < furthest:
+                late[number].append(rank)
+        found = []
+        for number, ranks in sorted(late.items()):
+            inside = {
+                rank: op for rank, ops in self.collectives.items()
+                if (op := ops.get(number + 1)) is not None and not op.done
+            }  # fmt: skip
+            # What the others are through with waits for nobody: this rank will catch up.
+            if not inside:
+                continue
+            op = next(iter(inside.values()))
+            before = self._before(ranks[0], number)
+            verb = "has" if len(ranks) == 1 else "have"
+            found.append(
+                self._find(
+                    "behind",
+                    op,
+                    ranks,
+                    inside,
+                    f"{ranks_text(ranks)} {verb} not entered {op} of '{self.name}' ({before});"
+                    f" {ranks_text(inside)} {'waits' if len(inside) == 1 else 'wait'} in it",
+                )
+            )
+        return found
+
+    def _before(self, rank: int, number: int) -> str:
+        op = self.collectives[rank].get(number)
+        if op is None:
+            return "no operation before it is recorded"
+        return f"last: {'finished' if op.done else 'in'} {op}"
+
+    def _stuck(self) -> list[Finding]:
+        """Operations that all ranks have entered and some have not finished."""
+        unfinished: dict[int, list[int]] = defaultdict(list)
+        for rank, ops in self.collectives.items():
+            for number, op in ops.items():
+                if not op.done and not op.failed:
+                    unfinished[number].append(rank)
+        if not unfinished:
+            return []
+        number, ranks = min(unfinished.items())
+        op = self.collectives[ranks[0]][number]
+        absent = set(self.members) - set(self.own)
+        who = f"; {ranks_text(absent)} left no dump" if absent else ""
+        text = f"{ranks_text(ranks)} have entered {op} of '{self.name}' and not finished it{who}"
+        return [self._find("stuck", op, absent or set(ranks), ranks, text)]
+
+    def _failed(self) -> list[Finding]:
+        failed: dict[Operation, list[int]] = {}
+        for rank, ops in self.own.items():
+            for op in ops:
+                if op.failed:
+                    failed.setdefault(op, []).append(rank)
+        return [
+            self._find(
+                "failed", op, ranks, (), f"{op} of '{self.name}' failed on {ranks_text(ranks)}"
+            )
+            for op, ranks in failed.items()
+        ]
+
+    def _messages(self) -> list[Finding]:
+        """Sends and receives that wait for a partner which has not posted its side."""
+        posted = {
+            (op.sequence, op.name) for ops in self.own.values() for op in ops if op.is_message
+        }
+        found = []
+        for rank, ops in sorted(self.own.items()):
+            for op in ops:
+                if not op.is_message or op.done or op.peer is None:
+                    continue
+                partner = self.members[op.peer]
+                answer = "recv" if op.name == "send" else "send"
+                if partner not in self.own or (op.sequence, answer) in posted:
+                    continue
+                found.append(
+                    self._find(
+                        "message",
+                        op,
+                        [partner],
+                        [rank],
+                        f"rank {rank} waits in {op} of '{self.name}', for which rank {partner}"
+                        f" has posted no {answer}",
+                    )
+                )
+        return found

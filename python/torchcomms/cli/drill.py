@@ -1,0 +1,107 @@
+"""`torchcomms drill`: arguments in, verdicts out."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from torchcomms.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from torchcomms.drill import Plan, Result
+
+
+def drill(
+    *,
+    backend: Annotated[
+        str, typer.Option(help="Comma list of ctran, gloo, and c10d:gloo as the yardstick.")
+    ] = "ctran,gloo",
+    cells: Annotated[
+        str, typer.Option(help="Comma list: F01 is all of a fault, F01/idle one; all if left out.")
+    ] = "",
+    slow: Annotated[bool, typer.Option("--slow", help="Also cells that take long.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="Print the cells, run none.")] = False,
+    limit: Annotated[
+        float, typer.Option(help="Seconds that operations may take where they are to time out.")
+    ] = 2.0,
+    slack: Annotated[
+        float, typer.Option(help="Factor on all bounds, for a machine with other work.")
+    ] = 1.0,
+    rounds: Annotated[int, typer.Option(help="Of cells that repeat.")] = 100,
+    seed: Annotated[int, typer.Option(help="Of what is random in a cell.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Cells that run at a time.")] = 1,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write results here; - is stdout, no table.")
+    ] = None,
+    markdown_path: Annotated[
+        Path | None, typer.Option("--markdown", help="Write a Markdown table here.")
+    ] = None,
+) -> None:
+    """Inject faults into small jobs on this machine, and judge what their survivors see.
+
+    Each cell is a fault at a named point (a rank killed inside an operation, a rank stopped, ranks
+    that disagree, a store that dies, ...) and runs in processes of its own, which end whatever
+    happens. Exit status 0: nothing of ours failed but what is documented; 1: something did; 2: the
+    request makes no sense.
+    """
+    from torchcomms.drill import CELLS, DrillError, Plan, cells_table, chosen
+
+    try:
+        wanted = chosen(CELLS, cells, slow or show_list)
+        if show_list:
+            print(cells_table(wanted))
+            return
+        for path in (json_path, markdown_path):
+            if path is not None and not path.parent.is_dir():
+                raise DrillError(f"{path}: there is no folder {path.parent}")
+        names = [name.strip() for name in backend.split(",") if name.strip()]
+        plan = Plan(
+            wanted, names, seed=seed, jobs=jobs, limit_s=limit, slack=slack, rounds=rounds
+        )  # fmt: skip
+        results = _run(plan)
+    except DrillError as error:
+        print(f"torchcomms drill: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    _write(results, json_path, markdown_path, seed)
+    if any(result.bad for result in results):
+        raise typer.Exit(1)
+
+
+def _run(plan: Plan) -> list[Result]:
+    from torchcomms.drill import drill
+
+    # torch's stores ask the resolver about every address; where nobody answers that takes seconds.
+    os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    plan.check()
+    results = []
+    with progress_bar(sum(1 for _ in plan.cases()), begin="importing torch") as (progress, note):
+        for result in drill(plan, progress):
+            results.append(result)
+            if result.bad:
+                note(f"{result.cell} {result.backend}: {result.verdict}: {result.why}")
+    return results
+
+
+def _write(
+    results: list[Result], json_path: Path | None, markdown_path: Path | None, seed: int
+) -> None:
+    from torchcomms.drill import markdown, results_table, summary, write_json
+    from torchcomms.drill.show import as_object
+
+    if json_path == Path("-"):
+        print(json.dumps(as_object(results)))
+    else:
+        print(results_table(results))
+        print(f"\nseed {seed}; {summary(results)}")
+        if json_path is not None:
+            write_json(results, json_path)
+    if markdown_path is not None:
+        markdown_path.write_text(markdown(results))

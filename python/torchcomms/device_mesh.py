@@ -1,0 +1,178 @@
+"""Meshes of torch.distributed whose dimensions are communicators.
+
+What runs on a ``DeviceMesh`` runs on these: DTensor, tensor parallelism, FSDP, DDP.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchcomms._comms import InvalidArgument, _BackendWrapper
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from torch.distributed._mesh_layout import _MeshLayout
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from torchcomms._comms import TorchComm
+
+__all__ = ["init_device_mesh"]
+
+_BACKEND = "torchcomm"
+_WORLD = "torchcomm_world"
+
+
+def init_device_mesh(
+    mesh_dim_comms: tuple[TorchComm, ...],
+    mesh_dim_names: tuple[str, ...],
+    _global_comm: TorchComm | None = None,
+) -> DeviceMesh:
+    """A mesh with one dimension a communicator, in row-major order of the global ranks.
+
+    Each dimension is a process group named as the dimension. The default process group becomes the
+    one of `_global_comm`, or of the only dimension, unless there is one.
+
+    Args:
+        mesh_dim_comms: this rank's communicator of each dimension; their sizes make the shape.
+        mesh_dim_names: as many names.
+        _global_comm: a communicator of all ranks; needed for two dimensions and more.
+
+    Raises:
+        InvalidArgument: no dimension, other numbers of names, ranks that do not fit the mesh.
+        RuntimeError: several dimensions without `_global_comm`.
+
+    Local: nothing is sent.
+    """
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import DeviceMesh
+
+    if not mesh_dim_comms or len(mesh_dim_comms) != len(mesh_dim_names):
+        raise InvalidArgument(
+            f"init_device_mesh: {len(mesh_dim_comms)} communicators and {len(mesh_dim_names)}"
+            " names, allowed is one name each, at least one"
+        )
+    if len(mesh_dim_comms) > 1 and _global_comm is None:
+        raise RuntimeError(
+            f"init_device_mesh: {len(mesh_dim_comms)} dimensions need _global_comm=, a"
+            " communicator of all ranks"
+        )
+    shape = [comm.get_size() for comm in mesh_dim_comms]
+    coordinate = [comm.get_rank() for comm in mesh_dim_comms]
+    mesh = torch.arange(math.prod(shape), dtype=torch.int).reshape(shape)
+    rank = int(mesh[tuple(coordinate)])
+    if _global_comm is not None and (_global_comm.get_rank(), _global_comm.get_size()) != (
+        rank,
+        mesh.numel(),
+    ):
+        raise InvalidArgument(
+            f"init_device_mesh: rank {_global_comm.get_rank()} of {_global_comm.get_size()} in"
+            f" _global_comm, but rank {rank} of {mesh.numel()} by its place {coordinate} in the"
+            f" mesh of shape {shape}"
+        )
+
+    groups = []
+    for dim, (comm, name) in enumerate(zip(mesh_dim_comms, mesh_dim_names, strict=True)):
+        line = mesh[tuple(slice(None) if d == dim else c for d, c in enumerate(coordinate))]
+        mapping = {int(member): place for place, member in enumerate(line.tolist())}
+        groups.append(_create_torchcomm_process_group(comm, name, _BACKEND, mapping))
+    if not dist.is_initialized():
+        world = (
+            groups[0]
+            if _global_comm is None
+            else _create_torchcomm_process_group(_global_comm, _WORLD, _BACKEND)
+        )
+        dist.distributed_c10d._update_default_pg(world)
+    return DeviceMesh.from_group(
+        groups if len(groups) > 1 else groups[0],
+        mesh_dim_comms[0].get_device().type,
+        mesh if len(groups) > 1 else mesh.flatten(),
+        mesh_dim_names=mesh_dim_names,
+    )
+
+
+def _create_torchcomm_process_group(
+    comm: TorchComm,
+    group_name: str,
+    backend_str: str = _BACKEND,
+    global_ranks_mapping: Mapping[int, int] | None = None,
+) -> ProcessGroup:
+    """A process group over `comm`, known to torch.distributed under `group_name`.
+
+    Args:
+        global_ranks_mapping: the group's rank by global rank; by default they are the same.
+    """
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d as c10d
+
+    custom = dist.ProcessGroup.BackendType.CUSTOM
+    store = dist.HashStore()  # nobody meets there: the communicator is connected
+    group = dist.ProcessGroup(store, comm.get_rank(), comm.get_size())
+    group._register_backend(torch.device(comm.get_device().type), custom, _BackendWrapper(comm))
+    group._set_default_backend(custom)
+    group._set_group_desc(f"communicator {comm.get_name()}")
+
+    name: Any = group_name  # newer torch has a type of its own for it
+    group._set_group_name(name)
+    ranks = global_ranks_mapping or {rank: rank for rank in range(comm.get_size())}
+    world, tag = c10d._world, f"ptd:{group_name}"
+    world.pg_map[group] = (backend_str, store)
+    world.pg_names[group] = name
+    world.pg_backend_config[group] = f"{comm.get_device().type}:{backend_str}"
+    world.pg_group_ranks[group] = dict(ranks)
+    world.tags_to_pg.setdefault(tag, []).append(group)
+    world.pg_to_tag[group] = tag
+    c10d._register_process_group(name, group)
+    return group
+
+
+def _flatten_with_comm(
+    mesh: DeviceMesh,
+    mesh_dim_name: str,
+    comm: TorchComm,
+    global_ranks: Sequence[int],
+    layout: _MeshLayout,
+) -> DeviceMesh:
+    """Adds a flattened dimension backed by `comm`; then ``mesh[mesh_dim_name]`` works.
+
+    Args:
+        global_ranks: the members of `comm`, in its rank order.
+        layout: of the dimensions to flatten, as ``mesh._layout``.
+
+    Raises:
+        NotImplementedError: this torch has no layouts.
+    """
+    from torch.distributed.device_mesh import DeviceMesh
+
+    flat = _flat_layout(layout)
+    root = mesh._get_root_mesh()
+    ranks = {int(member): place for place, member in enumerate(global_ranks)}
+    group = _create_torchcomm_process_group(comm, mesh_dim_name, _BACKEND, ranks)
+    flattened = DeviceMesh(
+        root.device_type,
+        _layout=flat,
+        _rank_map=root._rank_map,
+        mesh_dim_names=(mesh_dim_name,),
+        _root_mesh=root,
+        _init_backend=False,
+    )
+    flattened._dim_group_names = [group.group_name]
+    root._pg_registry[group.group_name] = group
+    root._flatten_mapping[mesh_dim_name] = flattened
+    return flattened
+
+
+def _flat_layout(layout: _MeshLayout) -> _MeshLayout:
+    """One dimension that goes through what `layout` goes through."""
+    flat: _MeshLayout
+    if hasattr(layout, "collapse"):
+        flat = type(layout)([layout.collapse()])
+        return flat
+    if hasattr(layout, "coalesce"):  # older torch
+        joined = layout.coalesce()
+        flat = joined.nest() if len(joined) > 1 else joined
+        return flat
+    raise NotImplementedError("_flatten_with_comm: this torch's DeviceMesh has no layouts")

@@ -1,0 +1,84 @@
+"""What this package knows of each process group that it made: ranks, name, communicators.
+
+A group that torch made on its own is not in here, and asking for it is an AssertionError.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.distributed import ProcessGroup
+
+# Keys of the data of a group.
+COMMS = "torchcomms"  # dict: device type -> TorchComm
+DEVICE_BACKENDS = "device_backends"  # dict: device type -> name of the backend
+STORE = "tc_store"  # the store below the communicators
+
+
+@dataclass
+class PgInfo:
+    """A registered group. `data` is free for whoever registers it."""
+
+    global_ranks: list[int]
+    group_desc: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+_infos: dict[ProcessGroup, PgInfo] = {}
+
+
+def pg_info_create(group: ProcessGroup, global_ranks: list[int], group_desc: str = "") -> PgInfo:
+    """Registers a group; a registered one starts anew."""
+    info = _infos[group] = PgInfo(list(global_ranks), group_desc)
+    return info
+
+
+def pg_info_destroy(group: ProcessGroup) -> None:
+    """Forgets a registered group."""
+    pg_info_get(group)
+    del _infos[group]
+
+
+def pg_info_all() -> list[ProcessGroup]:
+    """The registered groups, in the order in which they were made."""
+    return list(_infos)
+
+
+def pg_info_assert_registered(group: ProcessGroup) -> None:
+    """Raises AssertionError for a group that was not made here."""
+    if group not in _infos:
+        raise AssertionError(
+            f"the process group {group} was not created through torchcomms.distwrap"
+        )
+
+
+def pg_info_get(group: ProcessGroup) -> PgInfo:
+    """What is known of a group. Raises AssertionError if nothing is."""
+    pg_info_assert_registered(group)
+    return _infos[group]
+
+
+def pg_info_get_global_ranks(group: ProcessGroup) -> list[int]:
+    """Global ranks of the members, in the order of their group ranks."""
+    return list(pg_info_get(group).global_ranks)
+
+
+def pg_info_get_rank_map(group: ProcessGroup) -> dict[int, int]:
+    """Group rank of each member by its global rank."""
+    return {rank: index for index, rank in enumerate(pg_info_get(group).global_ranks)}
+
+
+def pg_info_get_group_desc(group: ProcessGroup) -> str:
+    """The description given when the group was made."""
+    return pg_info_get(group).group_desc
+
+
+def pg_info_set_data(group: ProcessGroup, key: str, value: Any) -> None:  # noqa: ANN401
+    """Keeps a value with the group."""
+    pg_info_get(group).data[key] = value
+
+
+def pg_info_get_data(group: ProcessGroup, key: str) -> Any:  # noqa: ANN401
+    """The value kept under `key`; None if there is none."""
+    return pg_info_get(group).data.get(key)

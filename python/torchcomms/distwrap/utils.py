@@ -1,0 +1,164 @@
+"""Backend texts, rank discovery, and the way from a group and a tensor to its communicator."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ProcessGroup
+
+import torchcomms
+from torchcomms.distwrap import pginfo
+
+# Device of each backend whose name stands alone.
+_DEVICE_OF = {
+    "nccl": "cuda",
+    "ncclx": "cuda",
+    "rccl": "cuda",
+    "rcclx": "cuda",
+    "gloo": "cpu",
+    "ctran": "cpu",
+    "hccl": "mtia",
+}
+# What torch is told a backend is, where it does not know the name itself.
+_SHOWN_AS = {"ncclx": "nccl", "rcclx": "rccl", "ctran": "gloo"}
+
+_RANK_AND_SIZE = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("RANK", "WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("PMI_RANK", "PMI_SIZE"),
+)
+
+
+class _Switches:
+    torchcomms = False
+    eager_init = False
+
+
+def torchcomms_is_enabled() -> bool:
+    """Whether the functions of this package use communicators, or torch.distributed."""
+    return _Switches.torchcomms
+
+
+def set_torchcomms_enabled(enabled: bool) -> None:
+    """See `torchcomms_is_enabled`; init_process_group and destroy_process_group call this."""
+    _Switches.torchcomms = bool(enabled)
+
+
+def eager_init_is_enabled() -> bool:
+    """Whether torch's groups connect when they are made: they do where a device_id was given."""
+    return _Switches.eager_init
+
+
+def set_eager_init_enabled(enabled: bool) -> None:
+    """See `eager_init_is_enabled`."""
+    _Switches.eager_init = bool(enabled)
+
+
+def _unknown(what: str, text: str) -> torchcomms.InvalidArgument:
+    return torchcomms.InvalidArgument(
+        f"backend {text!r}: {what}; allowed is one of {', '.join(_DEVICE_OF)}, or"
+        " device:backend pairs such as 'cpu:gloo,cuda:nccl'"
+    )
+
+
+def parse_backend_string(backend: str) -> dict[str, str]:
+    """{"cuda": "nccl"} of "nccl", {"cpu": "gloo", "cuda": "nccl"} of "cpu:gloo,cuda:nccl".
+
+    Raises InvalidArgument (a ValueError): unknown name, malformed pair, a device twice.
+    """
+    text = str(backend).lower()
+    if ":" not in text and "," not in text:
+        if text not in _DEVICE_OF:
+            raise _unknown("unknown", text)
+        return {_DEVICE_OF[text]: text}
+    found: dict[str, str] = {}
+    for pair in text.split(","):
+        device, colon, name = (part.strip() for part in pair.partition(":"))
+        if not (device and colon and name) or ":" in name:
+            raise _unknown(f"{pair!r} is not device:backend", text)
+        if name not in _DEVICE_OF:
+            raise _unknown(f"{name!r} is unknown", text)
+        if device in found:
+            raise _unknown(f"device {device!r} stands twice", text)
+        found[device] = name
+    return found
+
+
+def format_backend_string(device_backends: dict[str, str]) -> str:
+    """ "cpu:gloo,cuda:nccl" of {"cpu": "gloo", "cuda": "nccl"}."""
+    return ",".join(f"{device}:{name}" for device, name in device_backends.items())
+
+
+def shown_to_torch(device_backends: dict[str, str]) -> dict[str, str]:
+    """The same with names that torch.distributed knows."""
+    return {device: _SHOWN_AS.get(name, name) for device, name in device_backends.items()}
+
+
+def get_rank_and_world_size(rank: int = -1, world_size: int = -1) -> tuple[int, int]:
+    """Those given; what is -1 comes from the first launcher that set both of its variables.
+
+    Raises AssertionError where no launcher did.
+    """
+    if rank >= 0 and world_size >= 0:
+        return rank, world_size
+    for rank_name, size_name in _RANK_AND_SIZE:
+        if rank_name in os.environ and size_name in os.environ:
+            found = int(os.environ[rank_name]), int(os.environ[size_name])
+            return (rank if rank >= 0 else found[0]), (world_size if world_size >= 0 else found[1])
+    names = ", ".join("/".join(pair) for pair in _RANK_AND_SIZE)
+    raise AssertionError(f"rank and world_size were not given, and none of {names} is set")
+
+
+def get_group(group: ProcessGroup | None = None) -> ProcessGroup:
+    """The group, or the default one for None. Raises AssertionError before there is one.
+
+    Raises InvalidArgument (a ValueError) for the group that says "not a member".
+    """
+    if group is None or group is dist.group.WORLD:
+        world = dist.group.WORLD
+        assert world is not None, "init_process_group has not been called"
+        return world
+    outside: object = dist.GroupMember.NON_GROUP_MEMBER
+    if group is outside:
+        raise torchcomms.InvalidArgument("this rank is not in the group")
+    return group
+
+
+def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
+    """Raises InvalidArgument (a ValueError) for a rank that is not in the group."""
+    ranks = pginfo.pg_info_get_rank_map(group)
+    if global_rank not in ranks:
+        raise torchcomms.InvalidArgument(f"rank {global_rank} is not in the group {list(ranks)}")
+    return ranks[global_rank]
+
+
+def get_backend_for_device(group: ProcessGroup, device_type: str) -> str:
+    """Raises InvalidArgument (a ValueError) for a device without a backend in this group."""
+    backends: dict[str, str] = pginfo.pg_info_get_data(group, pginfo.DEVICE_BACKENDS) or {}
+    if device_type not in backends:
+        raise torchcomms.InvalidArgument(
+            f"the group has no backend for {device_type!r}, only for {sorted(backends)}"
+        )
+    return backends[device_type]
+
+
+def get_torchcomms_instance(
+    group: ProcessGroup, device_type: str | None = None, tensor: torch.Tensor | None = None
+) -> torchcomms.TorchComm:
+    """The group's communicator for a device type or a tensor's device; the first for neither.
+
+    Raises InvalidArgument (a ValueError) for a device without a communicator.
+    """
+    comms: dict[str, torchcomms.TorchComm] = pginfo.pg_info_get_data(group, pginfo.COMMS) or {}
+    if tensor is not None:
+        device_type = tensor.device.type
+    if device_type is None and comms:
+        return next(iter(comms.values()))
+    if device_type not in comms:
+        raise torchcomms.InvalidArgument(
+            f"the group has no communicator for {device_type!r}, only for {sorted(comms)}"
+        )
+    return comms[device_type]

@@ -1,0 +1,136 @@
+"""What holds around every cell: U5 to U7 of the failure contract, in one process."""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import threading
+import time
+from dataclasses import dataclass
+
+from torch.distributed import HashStore, TCPStore
+
+from torchcomms import events
+from torchcomms.drill.cell import BASELINE
+from torchcomms.drill.scene import Scene
+from torchcomms.drill.side import Side, open_side
+
+# Threads and sockets are given back in the background; not later than this.
+CLEAN_S = 3.0
+
+
+@dataclass(frozen=True)
+class Possessions:
+    """What a process has: descriptors by number, and threads."""
+
+    descriptors: dict[int, str]
+    threads: dict[int, str]
+
+    @staticmethod
+    def now() -> Possessions:
+        descriptors, threads = {}, {}
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                descriptors[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+            except FileNotFoundError:  # the listing's own
+                continue
+        for name in os.listdir("/proc/self/task"):
+            try:
+                with open(f"/proc/self/task/{name}/comm") as file:
+                    threads[int(name)] = file.read().strip()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+        return Possessions(descriptors, threads)
+
+    def more_than(self, before: Possessions) -> list[str]:
+        """What is here and was not before, in words."""
+        new = [
+            f"descriptor {number} ({to})"
+            for number, to in self.descriptors.items()
+            if before.descriptors.get(number) != to
+        ]
+        gone = sum(1 for n, to in before.descriptors.items() if self.descriptors.get(n) != to)
+        extra = new if len(new) > gone else []
+        return extra + [
+            f"thread {number} ({name})"
+            for number, name in self.threads.items()
+            if number not in before.threads
+        ]
+
+
+class Surroundings:
+    """Asserts on one surviving rank what every fault must leave as it was."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._bystander: Side | None = None
+        _warm_up(scene.backend)
+        if scene.cell.serves:  # libuv keeps a pipe, from the first server of a process on
+            TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self._before = Possessions.now()
+        if scene.cell.bystander and scene.rank in scene.survivors:
+            self._bystander = self._watch()
+            scene.works(self._bystander)
+
+    def _watch(self) -> Side:
+        scene = self._scene
+        who = scene.survivors
+        return scene.comm(f"{scene.role.run}_bystander", ranks=who, limit_s=30.0)
+
+    def check(self) -> None:
+        """After the program. Finalizes everything that it has left open."""
+        scene = self._scene
+        if self._bystander is not None:
+            scene.meet("bystander", scene.survivors)
+            try:
+                scene.works(self._bystander)
+            except Exception as error:
+                scene.find("fail", f"an unrelated communicator failed, too: {error}")
+        self._check_record()
+        if scene.cell.keeps:
+            return
+        for side in reversed(scene.open[:]):
+            try:
+                scene.finalize(side)
+            except Exception as error:
+                scene.find("fail", f"finalize() of '{side.name}': {error}")
+        self._bystander = None
+        scene.stores.clear()
+        scene.open.clear()
+        self._check_leftovers()
+
+    def _check_record(self) -> None:
+        scene = self._scene
+        if not scene.ours or not scene.open:
+            return
+        text = io.StringIO()
+        events.print_table(text)
+        known = {event["comm"] for event in events.read()}
+        for side in scene.open:
+            if side.name not in known:
+                scene.find("fail", f"the event record says nothing of '{side.name}'")
+        scene.check("state" in text.getvalue(), "the event record cannot be printed")
+
+    def _check_leftovers(self) -> None:
+        patience, until = threading.Event(), time.monotonic() + CLEAN_S
+        while True:
+            gc.collect()
+            left = Possessions.now().more_than(self._before)
+            if not left or time.monotonic() > until:
+                break
+            patience.wait(0.01)
+        if left:
+            shown = ", ".join(left[:6]) + (f" and {len(left) - 6} more" if len(left) > 6 else "")
+            self._scene.find("fail", f"left behind: {shown}")
+
+
+def _warm_up(backend: str) -> None:
+    """What a process makes once and keeps is no leftover of the cell."""
+    hints = {"persistent_store": "true"}
+    options = {} if backend.startswith(BASELINE) else {"hints": hints}
+    side = open_side(backend, "warm_up", HashStore(), (0, 1), 30.0, **options)
+    side.start("all_reduce", async_op=True).wait()
+    side.finalize()
+    del side
+    gc.collect()

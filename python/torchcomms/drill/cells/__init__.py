@@ -1,0 +1,28 @@
+"""All cells, by fault: what each module has in its CELLS, in the order of the fault table."""
+
+from torchcomms.drill.cells import (
+    clock,
+    death,
+    descriptors,
+    disagreement,
+    hooks,
+    interrupts,
+    lifetime,
+    membership,
+    memory,
+    processes,
+    silence,
+    sizes,
+    store,
+    strangers,
+    threads,
+)
+
+CELLS = sorted(
+    (
+        *death.CELLS, *silence.CELLS, *store.CELLS, *disagreement.CELLS, *lifetime.CELLS,
+        *threads.CELLS, *processes.CELLS, *descriptors.CELLS, *memory.CELLS, *strangers.CELLS,
+        *sizes.CELLS, *clock.CELLS, *interrupts.CELLS, *hooks.CELLS, *membership.CELLS,
+    ),
+    key=lambda cell: cell.id.partition("/")[0],
+)  # fmt: skip

@@ -1,0 +1,95 @@
+"""F22: a process runs out of descriptors."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import resource
+from collections.abc import Iterator
+
+from torch.distributed import PrefixStore
+
+from torchcomms.drill.cell import OURS, Cell
+from torchcomms.drill.scene import Scene
+
+POOR = 1
+
+@contextlib.contextmanager
+def few(spare: int) -> Iterator[None]:
+    """No more than `spare` new descriptors while the block runs."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    while taken[-1] <= highest:  # lower numbers that are free would be spare, too
+        taken.append(os.open(os.devnull, os.O_RDONLY))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1] + 1 + spare, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for descriptor in taken:
+            os.close(descriptor)
+
+
+def at_start(scene: Scene, spare: int) -> None:
+    """Rank 1 cannot finish its start-up; the others are told; the second try works."""
+    name = f"{scene.role.run}_poor"
+    store = PrefixStore("first", scene.store())
+    if scene.rank == POOR:
+        with few(spare):
+            scene.raises(
+                lambda: scene.comm(name, store=store), "ResourceExhausted", words=["descriptor"],
+                within_s=scene.limit_s + 1, what="new_comm",
+            )  # fmt: skip
+    else:
+        scene.raises(
+            lambda: scene.comm(name, store=store), "PeerFailed|CommTimeout", naming=[POOR],
+            within_s=scene.limit_s + 1, what="new_comm",
+        )  # fmt: skip
+    scene.meet("second try")
+    again = scene.comm(name, store=PrefixStore("second", scene.store()))
+    scene.works(again)
+
+
+def at_split(scene: Scene) -> None:
+    """A split of ctran needs no descriptor; elsewhere it fails typed, and works later."""
+    side = scene.comm()
+    scene.works(side)
+    scene.meet("splitting")
+
+    def split() -> None:
+        child = side.split(range(scene.size), scene.limit_s)
+        assert child is not None
+        scene.open.append(child)
+        scene.works(child)
+
+    if scene.backend == "ctran":
+        with few(3):
+            split()
+        return
+    if scene.rank == POOR:
+        with few(3):
+            scene.raises(
+                split, "ResourceExhausted", words=["descriptor"], within_s=scene.limit_s + 1
+            )
+    else:
+        scene.raises(split, "PeerFailed|CommTimeout", naming=[POOR], within_s=scene.limit_s + 1)
+    scene.meet("second try")
+    split()
+
+
+CELLS = (
+    *(
+        Cell(
+            f"F22/start-{spare}", f"rank 1 has {spare} descriptors left in new_comm",
+            "ResourceExhausted there, an error naming rank 1 elsewhere; the next try works",
+            functools.partial(at_start, spare=spare), backends=OURS, serves=True,
+        )
+        for spare in (0, 3, 6)
+    ),
+    Cell(
+        "F22/split", "rank 1 has 3 descriptors left in a split",
+        "it works, or ResourceExhausted there; the next try works", at_split, backends=OURS,
+    ),
+)  # fmt: skip

@@ -1,0 +1,159 @@
+"""F10 to F16: ranks that call different things."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import torch
+
+from torchcomms.drill.buffers import Shape
+from torchcomms.drill.cell import Cell
+from torchcomms.drill.scene import Scene
+from torchcomms.drill.side import Side
+
+ODD = 2  # the minority
+
+Call = tuple[str, Shape]
+_UNSEEN = "what the ranks of gloo call is not compared"
+
+
+def disagree(scene: Scene, many: Call, one: Call) -> None:
+    """All ranks call at once, rank 2 something else. A call that returns gave a wrong result."""
+    side = scene.comm()
+    scene.works(side)
+    scene.meet("calling")
+    scene.note_fault()
+    refused(scene, side, one if scene.rank == ODD else many)
+    scene.meet("over")
+
+
+def refused(scene: Scene, side: Side, call: Call) -> None:
+    op, shape = call
+    within_s = 1.0 if scene.backend == "ctran" else scene.limit_s + 1
+    kinds = "Mismatch" if scene.backend == "ctran" else "CommTimeout|PeerFailed|CommError"
+    before = len(scene.report.findings)
+    error = scene.raises(
+        lambda: side.start(op, shape, async_op=False), kinds, naming=[ODD], within_s=within_s,
+        what=op,
+    )  # fmt: skip
+    if error is None:
+        del scene.report.findings[before:]
+        scene.find("wrong result", f"{op} returned as if all ranks had called the same")
+
+
+def crossed(scene: Scene) -> None:
+    """Rank 0 calls A, B; rank 1 calls B, A."""
+    side = scene.comm()
+    scene.works(side)
+    scene.meet("calling")
+    scene.note_fault()
+    order = ("all_reduce", "all_gather_single")
+    first = order[scene.rank]
+    kinds = "Mismatch" if scene.backend == "ctran" else "CommTimeout|PeerFailed|CommError"
+    words = order if scene.backend == "ctran" else ()
+
+    def both() -> None:
+        side.start(first, async_op=False)
+        side.start(order[1 - scene.rank], async_op=False)
+
+    scene.raises(both, kinds, words=words, within_s=scene.limit_s + 1, what="the pair")
+    scene.meet("over")
+
+
+def crossed_communicators(scene: Scene, async_op: bool) -> None:
+    """Rank 0 uses communicator A first, rank 1 communicator B."""
+    sides = [scene.comm(), scene.comm()]
+    for side in sides:
+        scene.works(side)
+    scene.meet("calling")
+    scene.note_fault()
+    first, second = sides if scene.rank == 0 else reversed(sides)
+    if async_op:
+        for pending in [side.start("all_reduce") for side in (first, second)]:
+            scene.right(pending)
+        return
+
+    def both() -> None:
+        first.start("all_reduce", async_op=False)
+        second.start("all_reduce", async_op=False)
+
+    # Either both wait to their limits, or one hears that the other gave up.
+    scene.raises(
+        both, "CommTimeout|PeerFailed", naming=[1 - scene.rank], within_s=2 * scene.limit_s + 1,
+        what="the pair",
+    )  # fmt: skip
+    scene.meet("over")
+
+
+def skipped(scene: Scene, order: Sequence[str], kinds: str) -> None:
+    """Rank 2 leaves one call out, and goes on."""
+    side = scene.comm()
+    scene.works(side)
+    scene.meet("calling")
+    scene.note_fault()
+    kinds = kinds if scene.backend == "ctran" else "CommTimeout|PeerFailed|CommError"
+
+    def calls() -> None:
+        for number, op in enumerate(order):
+            if scene.rank == ODD and number == 1:
+                continue
+            side.start(op, async_op=False)
+
+    if scene.rank == ODD and len(set(order)) == 1:
+        calls()  # for this rank all is well: the others have one more
+    else:
+        scene.raises(calls, kinds, naming=[ODD], within_s=scene.limit_s + 1, what="the series")
+    scene.meet("over")
+
+
+def _cell(name: str, what: str, many: Call, one: Call, **known: str) -> Cell:
+    return Cell(
+        name, what, "all raise within 1 s, naming both calls and rank 2; nobody gets a result",
+        functools.partial(disagree, many=many, one=one), known={"gloo": _UNSEEN, **known},
+    )  # fmt: skip
+
+
+_SUM: Call = ("all_reduce", Shape(96))
+
+CELLS = (
+    _cell("F10", "rank 2 has another count", _SUM, ("all_reduce", Shape(64))),
+    _cell("F11", "rank 2 has another dtype", _SUM, ("all_reduce", Shape(96, torch.float64))),
+    _cell("F12", "rank 2 calls another operation", _SUM, ("barrier", Shape())),
+    _cell(
+        "F13", "rank 2 has another reduce operation",
+        _SUM, ("all_reduce", Shape(96, reduce_op="max")),
+    ),
+    _cell(
+        "F14", "rank 2 has another root",
+        ("broadcast", Shape(96, root=0)), ("broadcast", Shape(96, root=1)),
+        ctran="ranks that have what they called for learn of it in their next collective",
+    ),
+    Cell(
+        "F15/same", "two ranks call two operations in opposite order",
+        "both raise, naming both operations", crossed, ranks=2, known={"gloo": _UNSEEN},
+    ),
+    Cell(
+        "F15/two-sync", "two ranks use two communicators in opposite order, each call waiting",
+        "both raise within twice the limit, naming the other",
+        functools.partial(crossed_communicators, async_op=False), ranks=2,
+    ),
+    Cell(
+        "F15/two-async", "two ranks use two communicators in opposite order, none waiting",
+        "all complete with right values",
+        functools.partial(crossed_communicators, async_op=True), ranks=2,
+    ),
+    Cell(
+        "F16/kinds", "rank 2 leaves out one operation of a series of different ones",
+        "all raise at the first that differs, naming rank 2",
+        functools.partial(
+            skipped, order=("barrier", "all_reduce", "all_gather_single", "broadcast"),
+            kinds="Mismatch",
+        ), known={"gloo": _UNSEEN},
+    ),
+    Cell(
+        "F16/alike", "rank 2 leaves out one operation of a series of the same",
+        "the others raise at the last one, naming rank 2",
+        functools.partial(skipped, order=("barrier",) * 4, kinds="CommTimeout"),
+    ),
+)  # fmt: skip

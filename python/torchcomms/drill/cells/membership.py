@@ -1,0 +1,197 @@
+"""F45, and what F02 and F08 say of it: members change."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from torch.distributed import PrefixStore
+
+import torchcomms
+from torchcomms.drill.around import Possessions
+from torchcomms.drill.cell import OURS, Cell, Skip
+from torchcomms.drill.cells.store import server
+from torchcomms.drill.ours import Ours
+from torchcomms.drill.scene import Scene
+
+KINDS = "Mismatch|CommTimeout|PeerFailed"
+
+
+class Member:
+    """A communicator whose members change, and the handles of all ranks of the cell."""
+
+    def __init__(self, scene: Scene, port: int | None = None) -> None:
+        self.scene = scene
+        self._store = scene.tcp_store(port)
+        self._turn = 0
+        try:
+            self.side = scene.comm(
+                f"{scene.role.run}_members", store=PrefixStore("members", self._store),
+                enable_reconfigure=True,
+            )  # fmt: skip
+        except torchcomms.Unsupported as error:
+            raise Skip(f"{scene.backend} cannot reconfigure yet") from error
+
+    @property
+    def comm(self) -> torchcomms.TorchComm:
+        assert isinstance(self.side, Ours)
+        return self.side.comm
+
+    def handles(self, ranks: Sequence[int]) -> list[str]:
+        """Of these ranks, which all call this."""
+        self._turn += 1
+        store = PrefixStore(f"handles/{self._turn}", self.scene.store())
+        store.set(str(self.scene.rank), self.comm.get_init_handle())
+        return [store.get(str(rank)).decode() for rank in ranks]
+
+    def reconfigure(self, uuid: int, handles: list[str] | set[str], limit_s: float = 10.0) -> None:
+        self.comm.reconfigure(uuid, handles, timeout=timedelta(seconds=limit_s)).wait()
+        self.side.rank, self.side.size = self.comm.get_rank(), self.comm.get_size()
+
+    def join(self, uuid: int, ranks: Sequence[int]) -> None:
+        self.reconfigure(uuid, self.handles(ranks))
+        self.scene.works(self.side)
+
+
+def disagree(scene: Scene) -> None:
+    """Rank 2 lists only ranks 1 and 2; the others list all."""
+    member = Member(scene)
+    everybody = list(range(scene.size))
+    member.join(1, everybody)
+    handles = member.handles(everybody)
+    mine = handles[1:] if scene.rank == 2 else handles
+    scene.raises(lambda: member.reconfigure(2, mine), KINDS, within_s=2.0, what="reconfigure")
+    scene.meet("failed")
+    member.join(3, everybody)
+
+
+def race(scene: Scene) -> None:
+    """Ranks 0 and 1 reconfigure to number 2 while rank 2 is at number 3: nobody hangs."""
+    member = Member(scene)
+    everybody = list(range(scene.size))
+    member.join(1, everybody)
+    handles = member.handles(everybody)
+    uuid = 3 if scene.rank == 2 else 2
+    scene.raises(
+        lambda: member.reconfigure(uuid, handles, scene.limit_s), KINDS,
+        within_s=scene.limit_s + 1, what="reconfigure",
+    )  # fmt: skip
+    scene.meet("failed")
+    member.join(4, everybody)
+
+
+def death(scene: Scene) -> None:
+    """Rank 1 dies during a reconfigure; the others fail, and go on without it."""
+    member = Member(scene)
+    everybody = list(range(scene.size))
+    member.join(1, everybody)
+    handles = member.handles(everybody)
+    scene.meet("entering")
+    if scene.rank == 1:
+        scene.die()
+    scene.raises(
+        lambda: member.reconfigure(2, handles, scene.limit_s), KINDS, naming=[1],
+        within_s=scene.limit_s + 1, what="reconfigure",
+    )  # fmt: skip
+    member.join(3, [0, 2])
+
+
+def cycles(scene: Scene) -> None:
+    """Again and again, with another order each time; nothing grows."""
+    member = Member(scene)
+    everybody = list(range(scene.size))
+    member.join(1, everybody)
+    before: Possessions | None = None
+    for turn in range(2, 2 + scene.role.rounds):
+        shift = turn % scene.size
+        member.join(turn, everybody[shift:] + everybody[:shift])
+        if turn == 10:
+            before = Possessions.now()
+    if before is not None:
+        more = len(Possessions.now().descriptors) - len(before.descriptors)
+        scene.check(more <= 2, f"{more} more descriptors after {scene.role.rounds} turns")
+
+
+def stale(scene: Scene) -> None:
+    """Rank 1 is stopped and left out; when it goes on, it is told, and changes nothing."""
+    member = Member(scene)
+    everybody = list(range(scene.size))
+    member.join(1, everybody)
+    scene.meet("stopping")
+    if scene.rank == 1:
+        scene.note_fault()
+        signal.raise_signal(signal.SIGSTOP)
+        scene.raises(
+            lambda: member.side.start("all_reduce", async_op=False), "StaleGeneration",
+            within_s=scene.limit_s + 1, what="the call of the resumed rank",
+        )  # fmt: skip
+        scene.meet("late")
+        return
+    scene.raises(
+        lambda: member.side.start("all_reduce", async_op=False), "CommTimeout", naming=[1],
+        within_s=scene.limit_s + 1, what="all_reduce",
+    )  # fmt: skip
+    member.reconfigure(2, _others(member))
+    scene.works(member.side)
+    scene.meet("gone on", [0, 2])
+    if scene.rank == 0:
+        scene.send_signal(1, signal.SIGCONT)
+    scene.meet("late")
+    scene.works(member.side)
+
+
+def _others(member: Member) -> list[str]:
+    """Handles may be new after a failure: those of ranks 0 and 2 as they are now."""
+    scene = member.scene
+    store = PrefixStore("others", scene.store())
+    store.set(str(scene.rank), member.comm.get_init_handle())
+    return [store.get(str(rank)).decode() for rank in (0, 2)]
+
+
+def without_store(scene: Scene) -> None:
+    """The store's server dies: reconfigure fails typed."""
+    everybody = [*range(scene.size + 1)]
+    scene.meet("served", everybody)
+    member = Member(scene, scene.role.free_port)
+    ranks = list(range(scene.size))
+    member.join(1, ranks)
+    handles = member.handles(ranks)
+    scene.meet("die", everybody)
+    scene.await_end(scene.size)
+    scene.raises(
+        lambda: member.reconfigure(2, handles, scene.limit_s), "PeerFailed|CommTimeout",
+        within_s=scene.limit_s + 1, what="reconfigure",
+    )  # fmt: skip
+
+
+_KILLED: dict[int, int] = {1: -signal.SIGKILL}
+_OF: dict[str, Any] = {"backends": OURS, "serves": True}
+
+CELLS = (
+    Cell(
+        "F02/stale", "rank 1 is stopped, left out of the next membership, and goes on",
+        "StaleGeneration there; nothing changes for the others", stale, **_OF,
+    ),
+    Cell(
+        "F08/reconfigure", "the store's server is killed before a reconfigure",
+        "it fails with a typed error within limit + 1 s", without_store, helpers=(server,), **_OF,
+    ),
+    Cell(
+        "F45/disagree", "members disagree on the set", "all raise within 2 s; the next one works",
+        disagree, **_OF,
+    ),
+    Cell(
+        "F45/race", "two reconfigures with different numbers meet",
+        "all raise within limit + 1 s; the next one works", race, **_OF,
+    ),
+    Cell(
+        "F45/death", "rank 1 dies during a reconfigure",
+        "the others raise naming it, and reconfigure without it", death, victims=_KILLED, **_OF,
+    ),
+    Cell(
+        "F45/cycles", "memberships change again and again", "values are right; nothing grows",
+        cycles, hang_s=120.0, **_OF,
+    ),
+)  # fmt: skip

@@ -1,0 +1,60 @@
+"""F23: /dev/shm is full, or cannot be written."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from pathlib import Path
+
+from torchcomms.drill.buffers import Shape
+from torchcomms.drill.cell import Cell, Skip
+from torchcomms.drill.scene import Scene
+
+_NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000
+_PRIVATE, _RECURSIVE, _READ_ONLY = 1 << 18, 1 << 14, 1
+_SHARED = b"/dev/shm"
+
+
+def own_shared_memory(read_only: bool) -> None:
+    """From here on this process has a /dev/shm of 64 KiB of its own. Raises Skip."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def must(result: int, what: str) -> None:
+        if result != 0:
+            raise Skip(f"{what}: {os.strerror(ctypes.get_errno())}")
+
+    flags = _NEW_MOUNTS | (0 if os.geteuid() == 0 else _NEW_USER)
+    must(libc.unshare(flags), "no private mount namespace")
+    must(libc.mount(b"none", b"/", None, _PRIVATE | _RECURSIVE, None), "mounts stay shared")
+    options = _READ_ONLY if read_only else 0
+    must(libc.mount(b"tmpfs", _SHARED, b"tmpfs", options, b"size=64k"), "no tmpfs")
+
+
+def scarce(scene: Scene, read_only: bool) -> None:
+    """All ranks: start, small and large operations, a split."""
+    own_shared_memory(read_only)
+    if not read_only:
+        with open("/dev/shm/filler", "wb", buffering=0) as filler:
+            filler.write(bytes(60 << 10))
+    side = scene.comm()
+    for numel in (1, 1 << 12, 1 << 22):
+        scene.right(side.start("all_reduce", Shape(numel), async_op=False))
+    child = side.split(range(scene.size), 30.0)
+    assert child is not None
+    scene.open.append(child)
+    scene.works(child)
+    left = [p.name for p in Path("/dev/shm").iterdir() if p.name != "filler"]
+    scene.check(not left, f"files in /dev/shm: {left}")
+
+
+CELLS = (
+    Cell(
+        "F23/full", "/dev/shm has 4 KiB left", "everything works without it, and leaves no file",
+        functools.partial(scarce, read_only=False), bystander=False,
+    ),
+    Cell(
+        "F23/unwritable", "/dev/shm is read-only", "everything works without it",
+        functools.partial(scarce, read_only=True), bystander=False,
+    ),
+)  # fmt: skip

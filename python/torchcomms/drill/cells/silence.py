@@ -1,0 +1,128 @@
+"""F02 and F04: a rank is alive and does nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import time
+from collections.abc import Sequence
+
+import torch
+
+from torchcomms.drill.cell import Cell
+from torchcomms.drill.scene import Scene
+from torchcomms.drill.side import Side
+
+SILENT = 1
+
+
+def stopped(scene: Scene) -> None:
+    """Rank 1 is stopped; goes on when the others have raised; its late data reaches nobody."""
+    side = scene.comm()
+    scene.works(side)
+    scene.meet("entering")
+    others = [r for r in range(scene.size) if r != SILENT]
+    if scene.rank == SILENT:
+        scene.note_fault()
+        signal.raise_signal(signal.SIGSTOP)
+        late(scene, side)
+        scene.meet("late")
+        return
+    tensors = times_out(scene, side)
+    if scene.backend != "ctran":
+        scene.finalize(side)  # until then late data may arrive, which is documented
+    for one in tensors:
+        one.fill_(7)
+    scene.meet("raised", others)
+    if scene.rank == 0:
+        scene.send_signal(SILENT, signal.SIGCONT)
+    scene.meet("late")
+    if any((one != 7).any() for one in tensors):
+        scene.find("wrong result", "late data has arrived in a tensor that was free")
+
+
+def times_out(scene: Scene, side: Side) -> Sequence[torch.Tensor]:
+    """An operation that rank 1 does not join raises in time; its tensors."""
+    began = time.monotonic()
+    pending = scene.fails_for(
+        side, "all_reduce", "CommTimeout", naming=[SILENT], attempts=1, limit_s=scene.limit_s
+    )
+    took = time.monotonic() - began
+    limit = scene.limit_s
+    # Not from the limit on: another survivor, who called before, may have told this one.
+    inside = limit / 2 <= took <= limit + scene.role.slack
+    scene.check(inside, f"raised after {took:.2f} s, not within {limit + 1:g}")
+    return pending.tensors if pending is not None else []
+
+
+def late(scene: Scene, side: Side) -> None:
+    """What the resumed rank calls raises: nobody else is there.
+
+    Its first call may complete, with right values, when all that it needs came before.
+    """
+    kinds = "PeerFailed|CommTimeout|StaleGeneration"
+    scene.fails_for(side, "all_reduce", kinds, naming=[], attempts=2, limit_s=scene.limit_s)
+
+
+def hold_the_lock() -> None:
+    """Keeps Python's lock until a signal comes."""
+    ctypes.PyDLL(None).pause()
+
+
+def lock_of_peer(scene: Scene) -> None:
+    """Rank 1 computes for long in code that keeps Python's lock."""
+    side = scene.comm()
+    scene.works(side)
+    signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    scene.meet("entering")
+    others = [r for r in range(scene.size) if r != SILENT]
+    if scene.rank == SILENT:
+        scene.note_fault()
+        hold_the_lock()
+        late(scene, side)
+        return
+    times_out(scene, side)
+    scene.meet("raised", others)
+    if scene.rank == 0:
+        scene.send_signal(SILENT, signal.SIGUSR1)
+
+
+def lock_of_waiter(scene: Scene) -> None:
+    """Rank 0 keeps Python's lock while its own operation times out: rank 2 must hear of that."""
+    side = scene.comm()
+    scene.works(side)
+    signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    scene.meet("entering")
+    kinds = "CommTimeout"
+    if scene.rank == 0:
+        pending = side.start("all_reduce", limit_s=scene.limit_s)
+        scene.note_fault()
+        hold_the_lock()
+        scene.raises(pending.wait, kinds, naming=[SILENT], within_s=0.5, what="wait()")
+    elif scene.rank == 2:
+        # Its own limit is far: what it hears in time comes from rank 0.
+        scene.raises(
+            lambda: side.start("all_reduce", async_op=False, limit_s=20 * scene.limit_s),
+            kinds, naming=[SILENT], within_s=scene.limit_s + 1, what="all_reduce",
+        )  # fmt: skip
+        scene.send_signal(0, signal.SIGUSR1)
+        scene.meet("over", [SILENT, 2])
+    else:
+        scene.meet("over", [SILENT, 2])
+
+
+CELLS = (
+    Cell(
+        "F02/stopped", "rank 1 is stopped, and goes on when the others have raised",
+        "CommTimeout naming rank 1, within limit + 1 s; late data changes nothing",
+        stopped,
+    ),
+    Cell(
+        "F04/peer", "rank 1 keeps Python's lock and never calls", "as F02", lock_of_peer,
+    ),
+    Cell(
+        "F04/waiter", "rank 0 keeps Python's lock while its own operation times out",
+        "rank 2, whose limit is far, hears of it within limit + 1 s",
+        lock_of_waiter, backends=("ctran",),  # elsewhere one rank's limit is told to no other
+    ),
+)  # fmt: skip

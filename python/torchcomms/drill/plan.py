@@ -1,0 +1,71 @@
+"""What to run, checked before any process starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from torchcomms.drill.cell import EVERY, Cell
+
+
+class DrillError(Exception):
+    """The request makes no sense. The text names the value seen and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every cell on every backend that it is meant for."""
+
+    cells: Sequence[Cell]
+    backends: Sequence[str]
+    seed: int = 1
+    jobs: int = 1  # cells at a time
+    limit_s: float = 2.0  # of the operations that are to time out
+    slack: float = 1.0  # bounds are multiplied by this: for machines that do other things, too
+    rounds: int = 100  # of cells that repeat
+
+    def check(self) -> None:
+        """Raises DrillError for the first thing that cannot work."""
+        import torchcomms
+
+        if not self.backends:
+            raise DrillError("no backend is given")
+        for name in self.backends:
+            if name not in EVERY:
+                raise DrillError(f"unknown backend {name!r}; allowed: {', '.join(EVERY)}")
+            if name in torchcomms.built_backends() or name.startswith("c10d:"):
+                continue
+            raise DrillError(f"backend {name} is not part of this build")
+        for label, value in (("jobs", self.jobs), ("rounds", self.rounds)):
+            if value < 1:
+                raise DrillError(f"{label}: {value} is not above 0")
+        if self.limit_s <= 0 or self.slack <= 0:
+            raise DrillError("the limit and the slack must be above 0")
+        if not self.cells:
+            raise DrillError("no cell is given")
+
+    def cases(self) -> Iterator[tuple[Cell, str]]:
+        for cell in self.cells:
+            for backend in self.backends:
+                if backend in cell.backends:
+                    yield cell, backend
+
+
+def chosen(cells: Sequence[Cell], text: str, slow: bool) -> list[Cell]:
+    """ "F01,F17/double": all cells of F01 and one of F17; "": all. Raises DrillError.
+
+    Without `slow` those that take long are left out, unless they are named whole.
+    """
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words:
+        if not any(_is_meant(cell, word) for cell in cells):
+            known = sorted({cell.id.partition("/")[0] for cell in cells})
+            raise DrillError(
+                f"unknown cell {word!r}; allowed: {', '.join(known)}, or one by --list"
+            )
+    found = [c for c in cells if not words or any(_is_meant(c, word) for word in words)]
+    return [c for c in found if slow or not c.slow or c.id in words]
+
+
+def _is_meant(cell: Cell, word: str) -> bool:
+    return cell.id == word or cell.id.partition("/")[0] == word

@@ -1,0 +1,62 @@
+"""What the processes of a cell ask of the runner: to meet, and to act on each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torchcomms.drill.start import Child
+
+
+class Points:
+    """The requests that are open. Answers each when it has happened."""
+
+    def __init__(self, everybody: Sequence[Child]) -> None:
+        self.fault_at: float | None = None  # monotonic seconds; the first fault counts
+        self._everybody = everybody
+        self._meetings: dict[
+            str, tuple[set[int], list[Child]]
+        ] = {}  # whom each waits for, who is here
+        self._mourners: list[tuple[int, Child]] = []
+
+    def request(self, child: Child, kind: str, content: tuple[Any, ...]) -> None:
+        match kind:
+            case "meet":
+                self._meet(child, *content)
+            case "await end":
+                self._await_end(child, *content)
+            case "signal":
+                rank, number = content
+                self._everybody[rank].send(number)
+                child.answer()
+            case "fault":
+                self.fault_at = content[0] if self.fault_at is None else self.fault_at
+                child.answer()
+
+    def on_end(self, child: Child) -> None:
+        """A process has ended: those that wait for it go on."""
+        index = child.role.index
+        for mourner in [m for i, m in self._mourners if i == index]:
+            mourner.answer()
+        self._mourners = [(i, m) for i, m in self._mourners if i != index]
+        self._open_meetings()
+
+    def _meet(self, child: Child, point: str, who: tuple[int, ...]) -> None:
+        missing, here = self._meetings.setdefault(point, (set(who), []))
+        missing.discard(child.role.index)
+        here.append(child)
+        self._open_meetings()
+
+    def _open_meetings(self) -> None:
+        """The dead are not waited for: that is not what hangs."""
+        for point, (missing, here) in list(self._meetings.items()):
+            if all(self._everybody[index].ended for index in missing):
+                del self._meetings[point]
+                for one in here:
+                    one.answer()
+
+    def _await_end(self, child: Child, rank: int) -> None:
+        if self._everybody[rank].ended:
+            child.answer()
+        else:
+            self._mourners.append((rank, child))

@@ -1,0 +1,97 @@
+"""The inside of a process of a cell: settles, runs its program, and says how it went."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import gc
+import os
+import resource
+import signal
+import sys
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+
+from torchcomms.drill.around import Surroundings
+from torchcomms.drill.cell import Skip
+from torchcomms.drill.scene import Role, Scene
+
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+# Variables that would tell a rank that it belongs to the caller's job.
+_FOREIGN = (
+    "TORCHCOMM", "OMPI_", "PMI_", "PMIX_", "PALS_", "SLURM_", "TORCHELASTIC_", "MASTER_", "RANK",
+    "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK",
+    "TORCH_DISTRIBUTED_USE_TORCHCOMMS",
+)  # fmt: skip
+
+
+def settle(role: Role) -> None:
+    """Makes this process a session of its own that ends with its parent and writes to a log."""
+    if os.getsid(0) != os.getpid():
+        os.setsid()
+    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+    log = os.open(log_path(role), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    null = os.open(os.devnull, os.O_RDONLY)
+    for descriptor, meaning in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(descriptor, meaning)
+    os.close(null)
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # The stacks of a process that hangs; it ends of the same signal.
+    faulthandler.enable(file=log, all_threads=True)
+    for name in [n for n in os.environ if n.startswith(_FOREIGN)]:
+        del os.environ[name]
+    tmp = Path(role.folder, "tmp")
+    tmp.mkdir(exist_ok=True)
+    os.environ.update(
+        TMPDIR=str(tmp),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(role.free_port),
+        GLOO_SOCKET_IFNAME="lo",
+        OMP_NUM_THREADS="1",
+    )
+
+
+def log_path(role: Role) -> Path:
+    return Path(role.folder, f"{role.index}.log")
+
+
+def run(connection: Connection, role: Role) -> None:
+    """The whole life of a process. Says ("done", Report) or ("skip", why) before it returns."""
+    settle(role)
+    torch.set_num_threads(1)
+    scene = Scene(role, connection)
+    try:
+        if not role.is_rank:
+            role.cell.helpers[role.index - role.cell.ranks](scene)
+        elif scene.rank in role.cell.victims:
+            role.cell.program(scene)
+        else:
+            surroundings = Surroundings(scene)
+            role.cell.program(scene)
+            surroundings.check()
+    except Skip as reason:
+        connection.send(("skip", str(reason)))
+        return
+    except Exception as error:
+        scene.find("fail", f"{type(error).__name__}: {error} at {_where(error)}")
+        traceback.print_exc()
+    connection.send(("done", scene.report))
+    scene.open.clear()
+    del scene
+    gc.collect()
+
+
+def _where(error: BaseException) -> str:
+    """The line of the cell's program, not the depth of the library."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [f for f in frames if f"drill{os.sep}" in f.filename] or frames
+    return f"{Path(ours[-1].filename).name}:{ours[-1].lineno}"

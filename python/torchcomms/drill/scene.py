@@ -1,0 +1,251 @@
+"""What the program of a rank can do and say: make communicators, name its point, expect errors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NoReturn
+
+from torch.distributed import FileStore, PrefixStore, Store, TCPStore
+
+from torchcomms.drill.buffers import Shape
+from torchcomms.drill.cell import BASELINE, Cell
+from torchcomms.drill.side import Pending, Side, open_side
+from torchcomms.drill.verdict import Finding, Report, Verdict
+
+
+@dataclass(frozen=True)
+class Role:
+    """Everything that tells a process what it is. Ranks count from 0, helpers go on from there."""
+
+    cell: Cell
+    backend: str
+    index: int
+    run: str  # unique for each run of a cell: no two share a name on the store
+    store_port: int  # of a store that the runner serves
+    free_port: int  # nobody listens there
+    folder: str  # of this run; TMPDIR is below it
+    seed: int
+    limit_s: float  # of an operation, where the cell says nothing else
+    slack: float  # bounds are multiplied by this
+    rounds: int  # of cells that repeat
+    runner: int  # its process
+
+    @property
+    def is_rank(self) -> bool:
+        return self.index < self.cell.ranks
+
+
+class Scene:
+    """One process of a cell. Programs are plain functions of it.
+
+    Threads: the program's main thread alone, but where a method says otherwise.
+    """
+
+    def __init__(self, role: Role, connection: Connection) -> None:
+        self.role, self.cell = role, role.cell
+        self.rank, self.size = role.index, role.cell.ranks
+        self.backend = role.backend
+        self.ours = not role.backend.startswith(BASELINE)
+        self.limit_s = role.limit_s
+        self.survivors = [r for r in range(self.size) if r not in role.cell.victims]
+        self.report = Report()
+        self.open: list[Side] = []  # to be finalized by the end of the cell
+        self._connection = connection
+        self.stores: list[Store] = []
+        self._made = 0
+
+    # ---- what is said
+
+    def find(self, verdict: Verdict, text: str) -> None:
+        """Something is not as it must be. Any thread."""
+        self.report.findings.append(Finding(verdict, f"rank {self.rank}: {text}"))
+
+    def check(self, condition: object, text: str) -> None:
+        if not condition:
+            self.find("fail", text)
+
+    # ---- points: what the runner is asked for. Each call returns when it has happened.
+
+    def meet(self, point: str, ranks: Sequence[int] | None = None) -> None:
+        """All of `ranks` (all there are) have come to this point."""
+        who = list(range(self.size)) if ranks is None else list(ranks)
+        self._ask("meet", point, tuple(who))
+
+    def await_end(self, rank: int) -> None:
+        """The process of that rank has ended."""
+        self._ask("await end", rank)
+
+    def send_signal(self, rank: int, number: int) -> None:
+        """Sends a signal to the process of that rank."""
+        self._ask("signal", rank, number)
+
+    def note_fault(self) -> None:
+        """The fault happens now; detection counts from here."""
+        self._ask("fault", time.monotonic())
+
+    def note_fault_from_thread(self) -> None:
+        """As note_fault(), for the thread that ends this process next: it waits for no answer."""
+        self._connection.send(("fault", time.monotonic()))
+
+    def die(self, number: int = signal.SIGKILL) -> NoReturn:
+        """The fault is the end of this process, here."""
+        self.note_fault()
+        os.kill(os.getpid(), number)
+        signal.pause()
+        raise AssertionError("unreachable: the signal has ended this process")
+
+    def _ask(self, *request: object) -> None:
+        self._connection.send(request)
+        self._connection.recv()
+
+    # ---- communicators
+
+    def store(self) -> Store:
+        """A store of this run, in a file: opening it asks no name server, as a TCPStore would."""
+        store = FileStore(str(self.tmp / "store"), -1)
+        self.stores.append(store)
+        return store
+
+    def tcp_store(self, port: int | None = None) -> Store:
+        """A connection of its own to the runner's store, or to one at that port of this host."""
+        limit = timedelta(seconds=60)
+        port = self.role.store_port if port is None else port
+        client = TCPStore("127.0.0.1", port, is_master=False, timeout=limit)
+        self.stores.append(client)
+        return PrefixStore(self.role.run, client)
+
+    def comm(
+        self, name: str | None = None, *, ranks: Sequence[int] | None = None,
+        store: Store | None = None, limit_s: float | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> Side:  # fmt: skip
+        """A communicator of `ranks` (all). Collective over them, in the same order on all.
+
+        They meet on the run's store and stay with it; a given one is left as programs leave theirs.
+        """
+        if name is None:
+            self._made += 1
+            name = f"{self.role.run}_{self._made}"
+        who = list(range(self.size)) if ranks is None else list(ranks)
+        if store is None:
+            store = PrefixStore(name, self.store())
+            if self.ours:
+                options["hints"] = {"persistent_store": "true", **options.get("hints", {})}
+        limit_s = self.limit_s if limit_s is None else limit_s
+        place = (who.index(self.rank), len(who))
+        side = open_side(self.backend, name, store, place, limit_s, **options)
+        self.open.append(side)
+        return side
+
+    def finalize(self, side: Side) -> None:
+        """In any case: also where the communicator has failed. Bounded."""
+        self.open.remove(side)
+        with self.bounded(2.0 + self.limit_s, "finalize()"):
+            side.finalize()
+
+    # ---- expectations
+
+    @contextlib.contextmanager
+    def bounded(self, limit_s: float, what: str) -> Iterator[None]:
+        """What runs inside must be over within the limit."""
+        began = time.monotonic()
+        yield
+        took = time.monotonic() - began
+        self.check(took < limit_s * self.role.slack, f"{what} took {took:.2f} s, over {limit_s:g}")
+
+    def right(self, pending: Pending) -> None:
+        """Waits for an operation that must succeed, and checks its values."""
+        pending.wait()
+        if text := pending.wrong():
+            self.find("wrong result", text)
+
+    def works(self, side: Side, op: str = "all_reduce") -> None:
+        """The communicator is as good as new."""
+        self.right(side.start(op, async_op=False))
+
+    def raises(
+        self, action: Callable[[], object], kinds: str, *, naming: Sequence[int] = (),
+        words: Sequence[str] = (), within_s: float | None = None, least_s: float = 0.0,
+        what: str = "the call",
+    ) -> BaseException | None:  # fmt: skip
+        """`action` must raise one of `kinds` (names of types, with | between) and name these ranks.
+
+        Of the yardstick any exception will do. Returns it; None where nothing was raised.
+        """
+        began = time.monotonic()
+        try:
+            action()
+        except BaseException as error:
+            now = time.monotonic()
+            self.report.raised_at = now
+            self.judge(error, kinds, naming=naming, words=words, what=what)
+            took = now - began
+            if within_s is not None and took > within_s * self.role.slack:
+                self.find("fail", f"{what} raised after {took:.2f} s, not within {within_s:g}")
+            if took < least_s:
+                self.find("fail", f"{what} raised after {took:.2f} s, before {least_s:g}")
+            return error
+        self.find("fail", f"{what} went through, though {kinds} is due")
+        return None
+
+    def judge(
+        self, error: BaseException, kinds: str, *, naming: Sequence[int] = (),
+        words: Sequence[str] = (), what: str = "the call",
+    ) -> None:  # fmt: skip
+        """As the errors of `raises`."""
+        text = str(error)
+        self.report.errors.append(f"rank {self.rank}: {type(error).__name__}: {text}")
+        mine = {kind.__name__ for kind in type(error).__mro__}
+        if self.ours and not mine & set(kinds.split("|")):
+            self.find("fail", f"{what} raised {type(error).__name__}, not {kinds}: {text}")
+        missing = [f"rank {r}" for r in naming if not names_rank(text, r)]
+        missing += [word for word in words if word.lower() not in text.lower()]
+        if missing:
+            self.find("fail", f"the error does not name {', '.join(missing)}: {text}")
+
+    def fails_for(
+        self, side: Side, op: str, kinds: str, *, naming: Sequence[int], attempts: int = 3,
+        shape: Shape = Shape(), limit_s: float | None = None,  # noqa: B008
+    ) -> Pending | None:  # fmt: skip
+        """Repeats an operation until it raises; one that completes before must be right.
+
+        A collective may be over for this rank though another one has died in it. Returns the
+        operation that failed where it was started. Without a limit: long on `ctran`, where no
+        limit is waited for; elsewhere some ranks wait for theirs.
+        """
+        if limit_s is None:
+            limit_s = 30.0 if self.backend == "ctran" else 2 * self.limit_s
+        pending: Pending | None = None
+        for _ in range(attempts):
+            try:
+                pending = side.start(op, shape, limit_s=limit_s)
+                pending.wait()
+            except Exception as error:
+                self.report.raised_at = time.monotonic()
+                self.judge(error, kinds, naming=naming, what=op)
+                return pending
+            if text := pending.wrong():
+                self.find("wrong result", text)
+                return pending
+        self.find("fail", f"{op} went through {attempts} times, though {kinds} is due")
+        return pending
+
+    @property
+    def tmp(self) -> Path:
+        """A folder of this run alone."""
+        return Path(self.role.folder)
+
+
+def names_rank(text: str, rank: int) -> bool:
+    """Whether an error's text speaks of that rank: "rank 1", "ranks 0, 1 and 2 more", "peer 1"."""
+    lists = re.findall(r"\b(?:ranks?|peer)\b:? \[?(\d+(?:(?:,| and|-) ?\d+)*)", text)
+    return any(str(rank) in re.findall(r"\d+", found) for found in lists)

@@ -1,0 +1,145 @@
+"""The outside of a process of a cell: a fork of one that has imported torch, or a new one."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from multiprocessing.connection import Connection
+from types import ModuleType
+from typing import Any
+
+from torchcomms.drill import process
+from torchcomms.drill.scene import Role
+from torchcomms.drill.verdict import Report
+
+# multiprocessing looks after all its processes when one is started, but not from two threads.
+_processes = threading.Lock()
+# child, kind, the rest
+Request = Callable[["Child", str, tuple[Any, ...]], None]
+
+
+class Child:
+    """A process of a cell. Not thread-safe."""
+
+    def __init__(self, role: Role, pid: int, sentinel: int, connection: Connection) -> None:
+        self.role, self.pid = role, pid
+        self.sentinel, self.connection = sentinel, connection
+        self.listening = True  # more may come
+        self.ended = False
+        self.status: int | None = None  # as of subprocess: -9 is SIGKILL
+        self.report: Report | None = None
+        self.skipped = ""
+
+    def hear(self, request: Request) -> None:
+        """One message of the process."""
+        try:
+            kind, *content = self.connection.recv()
+        except (EOFError, ConnectionResetError):
+            self.listening = False
+            return
+        if kind == "done":
+            self.report = content[0]
+        elif kind == "skip":
+            self.skipped = content[0]
+        else:
+            request(self, kind, tuple(content))
+
+    def hear_rest(self, request: Request) -> None:
+        """What it said before its end."""
+        while self.listening and self.connection.poll():
+            self.hear(request)
+        self.listening = False
+
+    def answer(self) -> None:
+        with contextlib.suppress(OSError):  # it may have ended since
+            self.connection.send("now")
+
+    def send(self, number: int) -> None:
+        if not self.ended:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def reap(self) -> None:
+        """Takes the status of a process that has ended."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Whatever it does: afterwards it is gone."""
+        self.send(signal.SIGKILL)
+        if not self.ended:
+            self.reap()
+        self.listening = False
+        self.connection.close()
+
+
+class _Forked(Child):
+    def __init__(self, role: Role) -> None:
+        ours, theirs = _server().Pipe()
+        self._process = _server().Process(target=process.run, args=(theirs, role))
+        with _no_main():
+            self._process.start()
+        theirs.close()
+        assert self._process.pid is not None
+        super().__init__(role, self._process.pid, self._process.sentinel, ours)
+
+    def reap(self) -> None:
+        with _processes:
+            self._process.join()
+        self.status, self.ended = self._process.exitcode, True
+
+
+class _Launched(Child):
+    def __init__(self, role: Role, environment: Mapping[str, str]) -> None:
+        ours, theirs = multiprocessing.Pipe()
+        os.set_inheritable(theirs.fileno(), True)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "torchcomms.drill.fresh", str(theirs.fileno())],
+            env={**os.environ, **environment},
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        theirs.close()
+        ours.send_bytes(pickle.dumps(role))
+        super().__init__(role, self._process.pid, os.pidfd_open(self._process.pid), ours)
+
+    def reap(self) -> None:
+        self.status, self.ended = self._process.wait(), True
+        os.close(self.sentinel)
+
+
+def fork(role: Role) -> Child:
+    """A copy of a process that has imported torch and this library, and made no communicator."""
+    return _Forked(role)
+
+
+def launch(role: Role, environment: Mapping[str, str]) -> Child:
+    """A new interpreter, which also ends as one."""
+    return _Launched(role, environment)
+
+
+@contextlib.contextmanager
+def _no_main() -> Iterator[None]:
+    """multiprocessing runs the main program's file in its children; a script may have no guard."""
+    with _processes:
+        own = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = own
+
+
+def _server() -> Any:  # noqa: ANN401
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["torch", "torch.distributed", "torchcomms", "torchcomms.drill.around"]
+    )
+    return context

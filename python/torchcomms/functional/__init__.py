@@ -1,0 +1,69 @@
+"""Collectives that return new tensors: differentiable, and traceable by torch.compile.
+
+The functions work eagerly everywhere. Whether torch.compile may take them into a graph depends on
+torch's version, see `is_torch_compile_supported`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+import torch
+from torch.torch_version import TorchVersion
+
+MIN_PYTORCH_VERSION_FOR_COMPILE = "2.12.0.dev0"
+
+_COLLECTIVES = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter")
+
+__all__ = [
+    "MIN_PYTORCH_VERSION_FOR_COMPILE",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "is_torch_compile_supported",
+    "is_torch_compile_supported_and_enabled",
+    "reduce_scatter",
+]
+
+
+def is_torch_compile_supported(
+    min_version: str = MIN_PYTORCH_VERSION_FOR_COMPILE, _current_version: str | None = None
+) -> bool:
+    """Whether this torch is new enough.
+
+    TORCHCOMMS_COMPILE_IGNORE_PYTORCH_VERSION_REQUIREMENT=1 says that any is.
+    """
+    if os.environ.get("TORCHCOMMS_COMPILE_IGNORE_PYTORCH_VERSION_REQUIREMENT") == "1":
+        return True
+    current = torch.__version__ if _current_version is None else _current_version
+    return bool(TorchVersion(str(current)) >= min_version)
+
+
+def is_torch_compile_supported_and_enabled(
+    min_version: str = MIN_PYTORCH_VERSION_FOR_COMPILE, _current_version: str | None = None
+) -> bool:
+    """`is_torch_compile_supported`, and TORCHCOMMS_PATCH_FOR_COMPILE=1 asks for it."""
+    enabled = os.environ.get("TORCHCOMMS_PATCH_FOR_COMPILE") == "1"
+    return enabled and is_torch_compile_supported(min_version, _current_version)
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    """The collectives, at first use: they need parts of torch that take long to import."""
+    if name not in _COLLECTIVES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    collectives = importlib.import_module(f"{__name__}.collectives")
+    globals().update({known: getattr(collectives, known) for known in _COLLECTIVES})
+    return globals()[name]
+
+
+def _install_when_asked() -> None:
+    """Makes communicators' methods traceable, if the environment asks for it.
+
+    torch.distributed imports this package while torch is half loaded: then the first new_comm does.
+    """
+    if hasattr(torch, "library") and is_torch_compile_supported_and_enabled():
+        from torchcomms.functional.methods import install
+
+        install()

@@ -1,0 +1,85 @@
+"""Communicators and reduce operations as text: what a traced graph can hold.
+
+A name says the communicator's number of ranks, so that no graph made for another world fits.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import torchcomms
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_names: WeakKeyDictionary[torchcomms.TorchComm, str] = WeakKeyDictionary()
+_comms: WeakValueDictionary[str, torchcomms.TorchComm] = WeakValueDictionary()
+_numbers = itertools.count()
+
+_PREMUL = "premul_sum:"
+_OPS = {
+    name.lower(): getattr(torchcomms.ReduceOp, name)
+    for name in ("SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "AVG")
+}
+
+
+def constant(function: _Function) -> _Function:
+    """As torch.compiler.assume_constant_result, which would import the compiler first."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+def name_of(comm: torchcomms.TorchComm) -> str:
+    """The communicator's name in graphs. A graph is guarded by the object itself."""
+    if not isinstance(comm, torchcomms.TorchComm):
+        raise TypeError(f"argument 'comm' must be TorchComm, not {type(comm).__name__}")
+    name = _names.get(comm)
+    if name is None:
+        name = f"{comm.get_name()}/{comm.get_size()}/{next(_numbers)}"
+        _names[comm] = name
+        _comms[name] = comm
+    return name
+
+
+def comm_of(name: str) -> torchcomms.TorchComm:
+    """The communicator of a name. Raises CommFinalized if it is gone."""
+    comm = _comms.get(name)
+    if comm is None:
+        raise torchcomms.CommFinalized(f"the communicator {name!r} of this graph is gone")
+    return comm
+
+
+@constant
+def op_name(op: torchcomms.ReduceOp | str) -> str:
+    """ "sum" of ReduceOp.SUM or "sum", "premul_sum:0.5" of PREMUL_SUM(0.5)."""
+    if isinstance(op, str):
+        reduce_op(op)
+        return op
+    for name, known in _OPS.items():
+        if op == known:
+            return name
+    raise torchcomms.InvalidArgument(
+        f"reduce op {op!r}: allowed are {', '.join(_OPS)}, and '{_PREMUL}<factor>' as text"
+    )
+
+
+def premul_factor(op: str) -> float | None:
+    """0.5 of "premul_sum:0.5"; None for another op."""
+    return float(op.removeprefix(_PREMUL)) if op.startswith(_PREMUL) else None
+
+
+def reduce_op(op: str) -> torchcomms.ReduceOp:
+    """The reduce op of a name. Raises InvalidArgument."""
+    try:
+        factor = premul_factor(op)
+    except ValueError:
+        factor = None
+    if factor is not None:
+        return torchcomms.ReduceOp.PREMUL_SUM(factor)
+    if op not in _OPS:
+        allowed = f"{', '.join(_OPS)}, {_PREMUL}<factor>"
+        raise torchcomms.InvalidArgument(f"reduce op {op!r}: allowed are {allowed}")
+    known: torchcomms.ReduceOp = _OPS[op]
+    return known

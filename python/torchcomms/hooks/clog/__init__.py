@@ -1,0 +1,7 @@
+"""The call log: one line of text a call."""
+
+from torchcomms import _comms
+
+clog = _comms.hooks.clog.clog
+
+__all__ = ["clog"]

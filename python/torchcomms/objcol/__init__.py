@@ -1,0 +1,340 @@
+"""Collectives of Python objects. What arrives is data: reading it imports and calls nothing.
+
+Objects are written in a format of this package: plain values and containers, tensors, numpy arrays,
+and dataclasses, namedtuples and enums of modules that the reader has imported. A pickle, which can
+run code, is read only by a call that says ``weights_only=False``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from torchcomms._comms import InvalidArgument, TorchComm, UnsafeObject
+from torchcomms.objcol import _allowed, _exchange
+from torchcomms.objcol._exchange import Call, Message
+from torchcomms.objcol._format import Refused
+
+# Of one object, or of one list of objects that goes to one rank: what it may take when read.
+DEFAULT_MAX_BYTES = 1 << 30
+
+__all__ = [
+    "DEFAULT_MAX_BYTES",
+    "all_gather_object",
+    "broadcast_object_list",
+    "gather_object",
+    "recv_object_list",
+    "register_type",
+    "scatter_object_list",
+    "send_object_list",
+]
+
+_Timeout = timedelta | float | None
+
+
+class _MissingList(InvalidArgument, AssertionError):
+    """The list that the root must bring. By contract an AssertionError."""
+
+
+def register_type(
+    cls: type,
+    *,
+    name: str | None = None,
+    to_data: Callable[[Any], Any] | None = None,
+    from_data: Callable[[Any], Any] | None = None,
+) -> None:
+    """Lets instances of `cls` travel. Every rank that sends or reads them calls this.
+
+    Args:
+        cls: a dataclass, namedtuple or enum; or any class, with both functions.
+        name: what stands in the message, the same on all ranks; None: module and class name.
+        to_data: makes an instance into data that can travel.
+        from_data: makes such data, which a peer may have chosen, into an instance.
+    Raises:
+        InvalidArgument: only one of the functions, or none for a class that is no plain data.
+    """
+    if not isinstance(cls, type):
+        raise TypeError(f"register_type(): argument 'cls' must be a class, not {cls!r}")
+    if (to_data is None) != (from_data is None):
+        raise InvalidArgument(f"register_type({cls.__qualname__}): both functions, or none")
+    row = _allowed.Registered(cls, name or _allowed.full_name(cls), to_data, from_data)
+    _allowed.register(row)
+    if to_data is None:
+        try:
+            _allowed.kind_of(cls)
+        except Refused as refused:
+            _allowed.forget(row)
+            raise InvalidArgument(f"register_type: {refused}; pass to_data and from_data") from None
+
+
+def _call(
+    comm: TorchComm,
+    op: str,
+    max_bytes: int | None,
+    weights_only: bool,
+    timeout: _Timeout,
+    **roots: int,
+) -> Call:
+    limit = DEFAULT_MAX_BYTES if max_bytes is None else max_bytes
+    call = Call(comm, op, limit, bool(weights_only), timeout)
+    if not 0 < limit < 1 << 62:
+        raise call.error(InvalidArgument, f"max_bytes={limit} must be in (0, 2**62)")
+    for name, rank in roots.items():
+        call.check_rank(name, rank)
+    return call
+
+
+def _check_list(call: Call, name: str, value: object, length: int | None) -> None:
+    if not isinstance(value, list):
+        raise TypeError(f"{call.op}(): argument '{name}' must be list, not {type(value).__name__}")
+    if len(value) != length if length is not None else not value:
+        due = "at least one element" if length is None else f"{length} elements"
+        raise call.error(InvalidArgument, f"{name} has {len(value)} elements, {due} are due")
+
+
+def all_gather_object(
+    comm: TorchComm,
+    object_list: list[Any],
+    obj: Any,  # noqa: ANN401
+    timeout: _Timeout = None,
+    weights_only: bool = True,
+    *,
+    max_bytes: int | None = None,
+) -> None:
+    """Puts every rank's `obj` into everyone's `object_list`, in rank order. Blocks.
+
+    Args:
+        comm: every rank of it makes this call.
+        object_list: list of as many elements as there are ranks; its content is replaced.
+        obj: what this rank gives.
+        timeout: timedelta or float seconds, of each operation inside; None: the communicator's.
+        weights_only: False also sends, and reads, what only pickle can: any peer can then run
+            code here.
+        max_bytes: cap of one object; None: DEFAULT_MAX_BYTES. The smallest of all ranks counts.
+    Raises:
+        UnsafeObject: an object is not data (on all ranks), or its bytes are damaged (on those
+            that read them). `object_list` is as before, and the communicator goes on.
+        TooLarge: an object is over the cap, on all ranks.
+        CommTimeout, PeerFailed, ...: as the operations of the communicator.
+    Cost: three operations; receives every rank's bytes.
+    """
+    call = _call(comm, "all_gather_object", max_bytes, weights_only, timeout)
+    size = comm.get_size()
+    _check_list(call, "object_list", object_list, size)
+    mine = _exchange.pack(call, obj)
+    _exchange.agree(call, [mine])
+    wires, states = [_exchange.to_wire(call, mine.raw)], [mine.state]
+    if size > 1:
+        heads = _exchange.numbers(call, [0] * 2 * size)
+        head = _exchange.numbers(call, [mine.state, len(mine.raw)])
+        comm.all_gather_single(heads, head, False, timeout=timeout)
+        states, sizes = heads.reshape(size, 2).T.tolist()
+        own = wires[0]
+        wires = [_exchange.landing(call, s, peer) for peer, s in enumerate(sizes)]
+        comm.all_gather_v(wires, own, False, timeout=timeout)
+    found = [_exchange.unpack(call, w, states[peer], peer) for peer, w in enumerate(wires)]
+    object_list[:] = found
+
+
+def gather_object(  # noqa: PLR0917 (the contract's order)
+    comm: TorchComm,
+    obj: Any,  # noqa: ANN401
+    root: int,
+    object_gather_list: list[Any] | None = None,
+    timeout: _Timeout = None,
+    weights_only: bool = True,
+    *,
+    max_bytes: int | None = None,
+) -> None:
+    """Puts every rank's `obj` into root's `object_gather_list`, in rank order. Blocks.
+
+    Args:
+        comm, obj, timeout, weights_only, max_bytes: see all_gather_object.
+        root: rank that gets the objects.
+        object_gather_list: on root a list of as many elements as there are ranks; ignored, and
+            untouched, elsewhere.
+    Raises:
+        InvalidArgument: root out of range, wrong list; a missing list is an AssertionError too.
+        UnsafeObject, TooLarge, ...: see all_gather_object; damaged bytes only on root.
+    Cost: three operations; root receives every rank's bytes.
+    """
+    call = _call(comm, "gather_object", max_bytes, weights_only, timeout, root=root)
+    size, rank = comm.get_size(), comm.get_rank()
+    if rank == root:
+        if object_gather_list is None:
+            raise call.error(_MissingList, "object_gather_list must be given on root")
+        _check_list(call, "object_gather_list", object_gather_list, size)
+    mine = _exchange.pack(call, obj)
+    _exchange.agree(call, [mine])
+    own = _exchange.to_wire(call, mine.raw)
+    head = _exchange.numbers(call, [mine.state, len(mine.raw)])
+    heads = [_exchange.numbers(call, [0, 0]) for _ in range(size if rank == root else 0)]
+    if size > 1:
+        comm.gather(heads, head, root, False, timeout=timeout)
+    if rank != root:
+        comm.send(own, root, False, timeout=timeout)
+        return
+    heads[root] = head
+    states, sizes = zip(*(h.tolist() for h in heads), strict=True)
+    wires = [_exchange.landing(call, s, peer) for peer, s in enumerate(sizes)]
+    wires[root] = own
+    others = [peer for peer in range(size) if peer != root]
+    works = [comm.recv(wires[peer], peer, True, timeout=timeout) for peer in others]
+    for work in works:
+        work.wait()
+    found = [_exchange.unpack(call, w, states[peer], peer) for peer, w in enumerate(wires)]
+    assert object_gather_list is not None
+    object_gather_list[:] = found
+
+
+def send_object_list(
+    comm: TorchComm,
+    object_list: list[Any],
+    dst: int,
+    timeout: _Timeout = None,
+    *,
+    max_bytes: int | None = None,
+) -> None:
+    """Sends the objects to rank `dst`, which calls recv_object_list. Blocks.
+
+    What is not data goes as a pickle: that runs no code here, and the receiver decides.
+
+    Args:
+        comm, timeout, max_bytes: see all_gather_object; the cap is of the whole list.
+        object_list: at least one object.
+        dst: rank that receives them.
+    Raises:
+        InvalidArgument: dst out of range, an empty list.
+        TooLarge: the list is over `max_bytes`; the receiver raises the same.
+    Cost: one message, and one for each 16 MiB.
+    """
+    call = _call(comm, "send_object_list", max_bytes, False, timeout, dst=dst)
+    _check_list(call, "object_list", object_list, None)
+    _exchange.send(call, _exchange.pack(call, object_list), len(object_list), dst)
+
+
+def recv_object_list(
+    comm: TorchComm,
+    object_list: list[Any],
+    src: int,
+    timeout: _Timeout = None,
+    weights_only: bool = True,
+    *,
+    max_bytes: int | None = None,
+) -> None:
+    """Receives the objects of rank `src`, which calls send_object_list. Blocks.
+
+    Args:
+        comm, timeout, weights_only, max_bytes: see all_gather_object; the cap is of the whole list.
+        object_list: list of as many elements as the sender's; its content is replaced.
+        src: rank that sends them.
+    Raises:
+        InvalidArgument: src out of range, an empty list.
+        Mismatch: the sender's list has another length.
+        UnsafeObject, TooLarge: the list was refused. It is taken off the wire, so that the next
+            message is received as if nothing had been.
+    Cost: one message, and one for each 16 MiB.
+    """
+    call = _call(comm, "recv_object_list", max_bytes, weights_only, timeout, src=src)
+    _check_list(call, "object_list", object_list, None)
+    found = _exchange.receive(call, len(object_list), src)
+    _replace(call, object_list, found, src)
+
+
+def _replace(call: Call, object_list: list[Any], found: object, peer: int) -> None:
+    """The number was announced, but the bytes are what counts."""
+    if not isinstance(found, list) or len(found) != len(object_list):
+        why = f"a list of {len(object_list)} objects is due, something else came"
+        raise call.error(UnsafeObject, why, peer)
+    object_list[:] = found
+
+
+def broadcast_object_list(
+    comm: TorchComm,
+    object_list: list[Any],
+    root: int,
+    timeout: _Timeout = None,
+    weights_only: bool = True,
+    *,
+    max_bytes: int | None = None,
+) -> None:
+    """Puts root's objects into everyone's `object_list`. Blocks.
+
+    Args:
+        comm, timeout, weights_only, max_bytes: see all_gather_object; the cap is of the whole list.
+        object_list: list of the same length on all ranks; root's stays as it is.
+        root: rank whose objects all get.
+    Raises:
+        InvalidArgument: root out of range, an empty list.
+        Mismatch: lists of different lengths, on all ranks.
+        UnsafeObject, TooLarge, ...: see all_gather_object.
+    Cost: three operations; receives root's bytes.
+    """
+    call = _call(comm, "broadcast_object_list", max_bytes, weights_only, timeout, root=root)
+    _check_list(call, "object_list", object_list, None)
+    at_root = comm.get_rank() == root
+    mine = _exchange.pack(call, object_list) if at_root else Message(_exchange.NOTHING)
+    _exchange.agree(call, [mine], len(object_list))
+    if comm.get_size() == 1:
+        return
+    head = _exchange.numbers(call, [mine.state, len(mine.raw)])
+    comm.broadcast(head, root, False, timeout=timeout)
+    state, size = head.tolist()
+    wire = _exchange.to_wire(call, mine.raw) if at_root else _exchange.landing(call, size, root)
+    comm.broadcast(wire, root, False, timeout=timeout)
+    if not at_root:
+        _replace(call, object_list, _exchange.unpack(call, wire, state, root), root)
+
+
+def scatter_object_list(  # noqa: PLR0917 (the contract's order)
+    comm: TorchComm,
+    root: int,
+    scatter_object_output_list: list[Any],
+    scatter_object_input_list: list[Any] | None = None,
+    timeout: _Timeout = None,
+    weights_only: bool = True,
+    *,
+    max_bytes: int | None = None,
+) -> None:
+    """Puts element `r` of root's list into the first element of rank `r`'s output list. Blocks.
+
+    Args:
+        comm, timeout, weights_only, max_bytes: see all_gather_object.
+        root: rank whose list counts.
+        scatter_object_output_list: list of at least one element.
+        scatter_object_input_list: on root a list of as many elements as there are ranks; ignored
+            elsewhere.
+    Raises:
+        InvalidArgument: root out of range, a wrong or missing list.
+        UnsafeObject, TooLarge, ...: see all_gather_object; damaged bytes only where they are read.
+    Cost: three operations; receives the own object's bytes.
+    """
+    call = _call(comm, "scatter_object_list", max_bytes, weights_only, timeout, root=root)
+    size, rank = comm.get_size(), comm.get_rank()
+    output = scatter_object_output_list
+    if not isinstance(output, list) or not output:
+        raise call.error(InvalidArgument, "scatter_object_output_list must be a non-empty list")
+    messages: list[Message] = []
+    if rank == root:
+        if scatter_object_input_list is None:
+            raise call.error(InvalidArgument, "scatter_object_input_list must be given on root")
+        _check_list(call, "scatter_object_input_list", scatter_object_input_list, size)
+        messages = [_exchange.pack(call, value) for value in scatter_object_input_list]
+    _exchange.agree(call, messages)
+    head = _exchange.numbers(call, [0, 0])
+    heads = [_exchange.numbers(call, [m.state, len(m.raw)]) for m in messages]
+    if size > 1:
+        comm.scatter(head, heads, root, False, timeout=timeout)
+    if rank != root:
+        state, length = head.tolist()
+        wire = _exchange.landing(call, length, root)
+        comm.recv(wire, root, False, timeout=timeout)
+        output[0] = _exchange.unpack(call, wire, state, root)
+        return
+    wires = [_exchange.to_wire(call, message.raw) for message in messages]
+    others = [peer for peer in range(size) if peer != root]
+    works = [comm.send(wires[peer], peer, True, timeout=timeout) for peer in others]
+    for work in works:
+        work.wait()
+    output[0] = _exchange.unpack(call, wires[root], messages[root].state, root)

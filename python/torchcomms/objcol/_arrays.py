@@ -1,0 +1,116 @@
+"""Tensors, numpy arrays and numpy scalars as a description and their bytes."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchcomms.objcol._format import Refused
+from torchcomms.objcol._plain import constant
+
+if TYPE_CHECKING:
+    import numpy as np  # at run time where it is used: its import starts threads
+
+_KINDS = "biufcmMSUV"  # numpy's kinds of plain memory; "O" holds Python objects
+_DIMENSIONS = 64
+_NOT_DENSE = ("torch.q", "torch.bits")  # dtypes whose bytes alone say nothing
+
+
+def _elements(shape: object) -> int:
+    """How many elements `shape` has; it must be a short tuple of non-negative numbers."""
+    if (
+        type(shape) is not tuple
+        or len(shape) > _DIMENSIONS
+        or not all(type(n) is int and 0 <= n < 1 << 62 for n in shape)
+    ):
+        raise Refused(f"{str(shape)[:80]} is no shape")
+    return math.prod(shape)
+
+
+def _expect_bytes(shape: object, item: int, raw: memoryview) -> None:
+    """Before anything is allocated: the description must fit the bytes that are there."""
+    count = _elements(shape)
+    if count * item != len(raw) or (count and not item):
+        raise Refused(f"shape {shape} of {item} byte elements, but {len(raw)} bytes came")
+
+
+def describe_tensor(tensor: torch.Tensor) -> tuple[tuple[Any, ...], bytes]:
+    """(dtype, shape, kind of device, requires_grad, is a Parameter) and the bytes."""
+    cls = type(tensor)
+    if cls not in (torch.Tensor, torch.nn.Parameter):
+        raise Refused(f"a tensor of the class {cls.__module__}:{cls.__qualname__} is not plain")
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type == "meta":
+        what = f"{tensor.layout}, {tensor.dtype}, on {tensor.device}"
+        raise Refused(f"only dense tensors that have data can travel, this one is {what}")
+    plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+    raw = plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b""
+    where = tensor.device.type
+    about = (
+        str(tensor.dtype),
+        tuple(tensor.shape),
+        where,
+        tensor.requires_grad,
+        cls is not torch.Tensor,
+    )
+    return about, raw
+
+
+def make_tensor(about: Any, raw: memoryview, device: torch.device) -> torch.Tensor:  # noqa: ANN401
+    """The tensor; one that was on an accelerator goes to `device` if that is of the same kind."""
+    dtype_name, shape, where, requires_grad, parameter = about
+    dtype = constant(torch.dtype, dtype_name)
+    if str(dtype).startswith(_NOT_DENSE):
+        raise Refused(f"a tensor of {dtype}")
+    _expect_bytes(shape, dtype.itemsize, raw)
+    if len(raw):
+        # A copy: tensors can be written to, and must not keep the whole message alive.
+        raw_tensor = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
+        # Any byte may come, but a bool is one of two.
+        tensor = raw_tensor.ne(0) if dtype is torch.bool else raw_tensor.view(dtype)
+        tensor = tensor.reshape(shape)
+    else:
+        tensor = torch.empty(shape, dtype=dtype)
+    if where != "cpu" and where == device.type:
+        tensor = tensor.to(device)
+    if parameter is True:
+        return torch.nn.Parameter(tensor, requires_grad=requires_grad is True)
+    return tensor.requires_grad_() if requires_grad is True else tensor
+
+
+def describe_dtype(dtype: np.dtype[Any]) -> Any:  # noqa: ANN401
+    """What `make_dtype` takes."""
+    if dtype.hasobject or dtype.kind not in _KINDS:
+        raise Refused(f"a numpy array of {dtype} holds Python objects")
+    import numpy as np
+
+    return np.lib.format.dtype_to_descr(dtype)
+
+
+def make_dtype(description: Any) -> np.dtype[Any]:  # noqa: ANN401
+    """The numpy dtype. Raises Refused for one that is not plain memory."""
+    import numpy as np
+
+    dtype = np.lib.format.descr_to_dtype(description)
+    if dtype.hasobject or dtype.kind not in _KINDS:
+        raise Refused(f"the numpy dtype {dtype} holds Python objects")
+    return dtype
+
+
+def describe_array(array: np.ndarray[Any, Any] | np.generic) -> tuple[tuple[Any, ...], bytes]:
+    """(description of the dtype, shape) and the bytes, in C order."""
+    return (describe_dtype(array.dtype), tuple(array.shape)), array.tobytes()
+
+
+def make_array(about: Any, raw: memoryview) -> np.ndarray[Any, Any]:  # noqa: ANN401
+    """An array that can be written to."""
+    import numpy as np
+
+    description, shape = about
+    dtype = make_dtype(description)
+    _expect_bytes(shape, dtype.itemsize, raw)
+    if not len(raw):
+        return np.empty(shape, dtype)
+    array = np.frombuffer(bytearray(raw), np.uint8 if dtype.kind == "b" else dtype)
+    return (array != 0 if dtype.kind == "b" else array).reshape(shape)

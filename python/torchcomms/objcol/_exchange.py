@@ -1,0 +1,226 @@
+"""How bytes move: first all ranks agree that nothing stands against it, then the bytes go.
+
+A rank that cannot send, or will not read, says so in the first step. So all ranks raise the same,
+nobody waits for a message that never comes, and the communicator stays in step.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+from torchcomms._comms import (
+    CommError,
+    InvalidArgument,
+    Mismatch,
+    ReduceOp,
+    TooLarge,
+    TorchComm,
+    UnsafeObject,
+)
+from torchcomms.objcol import _decode, _encode
+from torchcomms.objcol._format import Over, Refused
+
+# What a message is; the later, the worse. From UNSAFE on there are no bytes.
+NOTHING, DATA, PICKLE, UNSAFE, OVER, ERROR = range(6)
+_RANK_BITS = 32
+_PIECE_BYTES = 16 << 20  # of a message between two ranks, so that a refused one needs no memory
+_ADVICE = (
+    "register the class with torchcomms.objcol.register_type, or pass weights_only=False at this"
+    " call if every peer may run code here"
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """What holds for one call of an object collective, on one rank."""
+
+    comm: TorchComm
+    op: str
+    max_bytes: int
+    weights_only: bool
+    timeout: timedelta | float | None
+
+    @property
+    def device(self) -> torch.device:
+        return self.comm.get_device()
+
+    def error(self, kind: type[CommError], why: str, peer: int = -1) -> CommError:
+        """An error with the text and the attributes that the native ones have."""
+        name, rank = self.comm.get_name(), self.comm.get_rank()
+        who = f"rank {rank}" + (f", peer {peer}" if peer >= 0 else "")
+        made = kind(f"{self.op} on '{name}' ({who}): {why}")
+        about = {"op": self.op, "comm": name, "rank": rank, "peer": peer, "seq": 0, "why": why}
+        for attribute, value in about.items():
+            setattr(made, attribute, value)
+        return made
+
+    def check_rank(self, argument: str, rank: int) -> None:
+        size = self.comm.get_size()
+        if not 0 <= rank < size:
+            raise self.error(InvalidArgument, f"{argument}={rank} is outside [0, {size})")
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a rank sends: bytes, or why there are none."""
+
+    state: int
+    raw: bytes = b""
+    error: BaseException | None = None
+
+
+def pack(call: Call, value: object) -> Message:
+    """The value as bytes. Never raises: the others must hear of it first, see `agree`."""
+    try:
+        return Message(DATA, _encode.encode(value, call.max_bytes))
+    except Over as over:
+        return Message(OVER, error=call.error(TooLarge, str(over)))
+    except Refused as refused:
+        if call.weights_only:
+            why = f"the object is not data: {refused}; {_ADVICE}"
+            return Message(UNSAFE, error=call.error(UnsafeObject, why))
+        return _pickled(call, value)
+    except Exception as error:
+        return Message(ERROR, error=error)
+
+
+def _pickled(call: Call, value: object) -> Message:
+    try:
+        raw = pickle.dumps(value)
+    except Exception as error:
+        return Message(ERROR, error=error)
+    if len(raw) > call.max_bytes:
+        why = f"the pickle has {len(raw)} bytes, max_bytes={call.max_bytes}"
+        return Message(OVER, error=call.error(TooLarge, why))
+    return Message(PICKLE, raw)
+
+
+def unpack(call: Call, raw: torch.Tensor, state: int, peer: int) -> Any:  # noqa: ANN401
+    """The object in the bytes that `peer` sent. Raises UnsafeObject, TooLarge."""
+    array: Any = raw.cpu().numpy()
+    content = memoryview(array) if raw.numel() else memoryview(b"")
+    if state == PICKLE:
+        if call.weights_only:  # whatever the peer said when all agreed
+            raise _unwanted_pickle(call, peer)
+        return pickle.loads(content)
+    try:
+        return _decode.decode(content, call.max_bytes, call.device)
+    except Over as over:
+        raise call.error(TooLarge, str(over), peer) from None
+    except Refused as refused:
+        raise call.error(UnsafeObject, f"the object was refused: {refused}", peer) from refused
+
+
+def agree(call: Call, messages: Iterable[Message], count: int = 0) -> int:
+    """One all-reduce: the worst state of all ranks; raises, on all of them, if it cannot go on.
+
+    `count`: a number that must be the same everywhere; 0: this rank has no say.
+    """
+    own = max(messages, key=lambda m: m.state, default=Message(NOTHING))
+    largest = max((len(m.raw) for m in messages), default=0)
+    numbers = [
+        own.state << _RANK_BITS | call.comm.get_rank(),
+        largest,
+        -call.max_bytes,
+        count,
+        -(count or 1 << 62),
+        int(call.weights_only),
+    ]
+    if call.comm.get_size() > 1:
+        seen = torch.tensor(numbers, dtype=torch.int64, device=call.device)
+        call.comm.all_reduce(seen, ReduceOp.MAX, False, timeout=call.timeout)
+        numbers = seen.tolist()
+    worst, peer = divmod(numbers[0], 1 << _RANK_BITS)
+    if own.error is not None:
+        raise own.error
+    if worst == OVER or numbers[1] > -numbers[2]:
+        why = f"an object is over a rank's max_bytes, the smallest of which is {-numbers[2]}"
+        raise call.error(TooLarge, why)
+    _raise_if_hopeless(call, worst, peer)
+    if worst == PICKLE and numbers[5]:
+        raise _unwanted_pickle(call, peer)
+    if numbers[3] and numbers[3] != -numbers[4]:
+        why = f"the lists have {-numbers[4]} to {numbers[3]} elements, here {count}"
+        raise call.error(Mismatch, why)
+    return worst
+
+
+def _raise_if_hopeless(call: Call, state: int, peer: int) -> None:
+    """For a state that has no bytes, and that another rank came with."""
+    if state == UNSAFE:
+        why = "the peer's object is not data; its own error names the class"
+        raise call.error(UnsafeObject, why, peer)
+    if state == OVER:
+        raise call.error(TooLarge, "the peer's object is over its own max_bytes", peer)
+    if state > OVER or state < NOTHING:
+        raise call.error(CommError, "the peer could not make its object into bytes", peer)
+
+
+def _unwanted_pickle(call: Call, peer: int) -> CommError:
+    why = f"the peer sent a pickle, for its object is not data by itself: {_ADVICE}"
+    return call.error(UnsafeObject, why, peer)
+
+
+def to_wire(call: Call, raw: bytes) -> torch.Tensor:
+    """The bytes as a tensor where the communicator's tensors live."""
+    if not raw:
+        return torch.empty(0, dtype=torch.uint8, device=call.device)
+    return torch.frombuffer(bytearray(raw), dtype=torch.uint8).to(call.device)
+
+
+def landing(call: Call, size: int, peer: int) -> torch.Tensor:
+    """Room for a message of that size, which a peer named. Raises TooLarge."""
+    if not 0 <= size <= call.max_bytes:
+        raise call.error(TooLarge, f"{size} bytes were announced, max_bytes={call.max_bytes}", peer)
+    return torch.empty(size, dtype=torch.uint8, device=call.device)
+
+
+def numbers(call: Call, values: list[int]) -> torch.Tensor:
+    """A small tensor of sizes."""
+    return torch.tensor(values, dtype=torch.int64, device=call.device)
+
+
+def send(call: Call, message: Message, count: int, dst: int) -> None:
+    """To `receive` of rank `dst`, which hears of a failure of this side, too."""
+    head = numbers(call, [message.state, len(message.raw), count])
+    call.comm.send(head, dst, False, timeout=call.timeout)
+    if message.error is not None:
+        raise message.error
+    wire = to_wire(call, message.raw)
+    for piece in torch.split(wire, _PIECE_BYTES):
+        call.comm.send(piece, dst, False, timeout=call.timeout)
+
+
+def receive(call: Call, count: int, src: int) -> Any:  # noqa: ANN401
+    """The object of `send`. What is refused is taken off the wire all the same, piece by piece."""
+    head = numbers(call, [0, 0, 0])
+    call.comm.recv(head, src, False, timeout=call.timeout)
+    state, size, theirs = head.tolist()
+    if state not in (DATA, PICKLE):
+        _raise_if_hopeless(call, state if state > PICKLE else ERROR, src)
+    error: CommError | None = None
+    if not 0 <= size <= call.max_bytes:
+        error = call.error(
+            TooLarge, f"the message has {size} bytes, max_bytes={call.max_bytes}", src
+        )
+    elif state == PICKLE and call.weights_only:
+        error = _unwanted_pickle(call, src)
+    elif theirs != count:
+        error = call.error(Mismatch, f"the peer sent {theirs} objects, {count} are due here", src)
+    if error is None:
+        wire = landing(call, size, src)
+        for piece in torch.split(wire, _PIECE_BYTES):
+            call.comm.recv(piece, src, False, timeout=call.timeout)
+        return unpack(call, wire, state, src)
+    waste = torch.empty(min(max(size, 0), _PIECE_BYTES), dtype=torch.uint8, device=call.device)
+    while size > 0:
+        piece = waste[:size]
+        call.comm.recv(piece, src, False, timeout=call.timeout)
+        size -= piece.numel()
+    raise error

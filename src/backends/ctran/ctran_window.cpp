@@ -1,0 +1,270 @@
+#include "backends/ctran/ctran_window.hpp"
+
+#include <limits>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include "backends/ctran/ctran_work.hpp"
+#include "backends/ctran/registered_tensor.hpp"
+#include "backends/ctran/run.hpp"
+#include "core/bounded.hpp"
+#include "core/operands.hpp"
+
+namespace torch::comms {
+
+std::shared_ptr<TorchCommWindow> TorchCommCtran::new_window(
+    const std::optional<at::Tensor>& tensor) {
+  issue(OpName::new_window, {});
+  auto window = std::make_shared<ctran::CtranWindow>(shared_from_this());
+  if (tensor) window->tensor_register(*tensor, /*owning=*/true);
+  return window;
+}
+
+std::shared_ptr<TorchCommWindow> TorchCommCtran::window_allocate(size_t size_bytes, bool,
+                                                                 size_t signal_size) {
+  auto window = std::make_shared<ctran::CtranWindow>(shared_from_this(), signal_size);
+  window->allocate(size_bytes);
+  return window;
+}
+
+namespace ctran {
+
+CtranWindow::CtranWindow(std::shared_ptr<TorchCommCtran> comm, size_t slots)
+    : comm_(std::move(comm)), slots_(slots) {
+  device_ = comm_->getDevice();
+}
+
+Context CtranWindow::context(std::string_view method, int peer) const {
+  return {.op = std::string(method), .comm = comm_->name_, .rank = comm_->rank_, .peer = peer};
+}
+
+void CtranWindow::open(std::string_view method, const at::Tensor& tensor, bool owning) {
+  const auto now = comm_->issue(method, {});
+  with_context(
+      [&] { return context(method); },
+      [&] {
+        try {
+          window_ = Window::open(
+              *comm_->session_->group,
+              {.memory = writable_bytes_of(tensor), .slots = slots_, .note = note_of(tensor)},
+              method, now.limit);
+        } catch (const Interrupted& e) {
+          e.rethrow_cause();
+        } catch (const CommError& e) {
+          throw comm_->failed(e, now);
+        }
+      });
+  if (owning) tensor_ = tensor;
+  dtype_ = tensor.scalar_type();
+  shape_ = tensor.sizes().vec();
+  size_bytes_ = tensor.nbytes();
+}
+
+void CtranWindow::allocate(size_t size_bytes) {
+  constexpr std::string_view kMethod = "window_allocate";
+  const auto limit = static_cast<size_t>(std::numeric_limits<int64_t>::max() / 2);
+  if (size_bytes > limit || slots_ > limit / sizeof(uint64_t))
+    throw CommError(Errc::kTooLarge,
+                    std::to_string(size_bytes) + " bytes and " + std::to_string(slots_) +
+                        " slots are more than any machine has",
+                    context(kMethod));
+  const auto sizes = static_cast<int64_t>(size_bytes);
+  auto memory = with_context([&] { return context(kMethod); },
+                             [&] { return shared_tensor({sizes}, at::kByte); });
+  open(kMethod, memory, /*owning=*/true);
+}
+
+void CtranWindow::tensor_register(const at::Tensor& tensor, bool owning) {
+  open("tensor_register", tensor, owning);
+}
+
+void CtranWindow::tensor_deregister() {
+  constexpr std::string_view kMethod = "tensor_deregister";
+  const auto now = comm_->issue(kMethod, {});
+  const auto window = std::exchange(window_, nullptr);
+  const auto keep = std::exchange(tensor_, std::nullopt);
+  dtype_ = at::kFloat;
+  shape_.clear();
+  size_bytes_ = 0;
+  try {
+    window->close(*comm_->session_->group, kMethod, now.limit);
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  } catch (const CommError& e) {
+    throw comm_->failed(e, now);
+  }
+}
+
+std::shared_ptr<TorchCommWindow> CtranWindow::clone() {
+  auto copy = std::make_shared<CtranWindow>(comm_, slots_);
+  if (!window_) return copy;
+  const PlainOperators plain;
+  const auto source = map_remote_tensor(comm_->rank_);
+  // Memory that others could map stays such memory.
+  auto target = window_->reach().own_is_shared ? shared_tensor(source.sizes(), source.scalar_type())
+                                               : at::empty(source.sizes(), source.scalar_type());
+  target.copy_(source);
+  copy->tensor_register(target, /*owning=*/true);
+  return copy;
+}
+
+const Reach::Member& CtranWindow::member(int rank) const {
+  TC_CHECK(window_ != nullptr);
+  return window_->reach().members[static_cast<size_t>(rank)];
+}
+
+WorkPtr CtranWindow::run(const Issue& now, OneSided operation, bool async_op,
+                         std::vector<c10::Storage> memory) {
+  operation.name = now.op;
+  operation.limit = now.limit;
+  auto& session = *comm_->session_;
+  if (async_op)
+    return CtranWork::start(now, session, std::move(memory), [&](Listener* listener) {
+      return window_->start(operation, listener);
+    });
+  try {
+    window_->run(operation);
+  } catch (const Interrupted& e) {
+    session.leave(std::move(memory));
+    e.rethrow_cause();
+  } catch (const CommError& e) {
+    throw comm_->failed(e, now);
+  }
+  return completedWork();
+}
+
+WorkPtr CtranWindow::put(const at::Tensor& tensor, int dst_rank, size_t target_offset_nelems,
+                         bool async_op, const PutOptions& options) {
+  const auto now = comm_->issue("put", options);
+  return comm_->within(now, [&] {
+    const auto from = bytes_of(tensor);
+    const uint64_t unit = tensor.element_size(), room = member(dst_rank).bytes;
+    if (target_offset_nelems > room / unit || from.size() > room - target_offset_nelems * unit)
+      throw CommError(Errc::kOutOfRange,
+                      std::to_string(tensor.numel()) + " elements of " + std::to_string(unit) +
+                          " bytes at offset " + std::to_string(target_offset_nelems) +
+                          " do not fit: the window of rank " + std::to_string(dst_rank) + " has " +
+                          std::to_string(room) + " bytes");
+    std::vector<c10::Storage> memory{tensor.storage()};
+    if (dst_rank == comm_->rank_ && tensor_) memory.push_back(tensor_->storage());
+    return run(now,
+               {.kind = OneSided::Kind::kPut,
+                .rank = dst_rank,
+                .offset = target_offset_nelems * unit,
+                .from = from},
+               async_op, std::move(memory));
+  });
+}
+
+WorkPtr CtranWindow::signal(int peer_rank, bool async_op, const SignalOptions& options) {
+  const auto now = comm_->issue("signal", options);
+  return comm_->within(now, [&] {
+    return run(now, {.kind = OneSided::Kind::kSignal, .rank = peer_rank}, async_op, {});
+  });
+}
+
+WorkPtr CtranWindow::wait_signal(int peer_rank, bool async_op, const WaitSignalOptions& options) {
+  const auto now = comm_->issue("wait_signal", options);
+  return comm_->within(now, [&] {
+    return run(now, {.kind = OneSided::Kind::kWaitSignal, .rank = peer_rank}, async_op, {});
+  });
+}
+
+void CtranWindow::require_slot(size_t slot, int rank) const {
+  const auto slots = member(rank).slots;
+  if (slot >= slots)
+    throw CommError(Errc::kOutOfRange, "signal_disp is " + std::to_string(slot) + ", but rank " +
+                                           std::to_string(rank) + " has " + std::to_string(slots) +
+                                           " slots");
+}
+
+WorkPtr CtranWindow::signal_slot(size_t slot, uint64_t value, int dst_rank, bool async_op,
+                                 const SignalOptions& options) {
+  const auto now = comm_->issue("signal", options);
+  return comm_->within(now, [&] {
+    require_slot(slot, dst_rank);
+    return run(now,
+               {.kind = OneSided::Kind::kStore, .rank = dst_rank, .slot = slot, .value = value},
+               async_op, {});
+  });
+}
+
+WorkPtr CtranWindow::wait_slot(size_t slot, uint64_t value, SignalCmpOp compare, bool async_op,
+                               const WaitSignalOptions& options) {
+  static_assert(static_cast<int>(SignalCmpOp::GE) == static_cast<int>(Comparison::kAtLeast) &&
+                static_cast<int>(SignalCmpOp::LE) == static_cast<int>(Comparison::kAtMost));
+  const auto now = comm_->issue("wait_signal", options);
+  return comm_->within(now, [&] {
+    require_slot(slot, comm_->rank_);
+    return run(now,
+               {.kind = OneSided::Kind::kWaitSlot,
+                .rank = comm_->rank_,
+                .slot = slot,
+                .value = value,
+                .comparison = static_cast<Comparison>(compare)},
+               async_op, {});
+  });
+}
+
+std::shared_ptr<TorchCommWindowAttr> CtranWindow::get_attr(int peer_rank) {
+  comm_->issue("get_attr", {});
+  auto attr = std::make_shared<TorchCommWindowAttr>();
+  attr->access_type = member(peer_rank).is_mapped()
+                          ? TorchCommWinAccessType::WIN_ACCESS_TYPE_UNIFIED
+                          : TorchCommWinAccessType::WIN_ACCESS_TYPE_SEPARATE;
+  return attr;
+}
+
+at::Tensor CtranWindow::view(std::string_view method, int rank, uint64_t offset_bytes,
+                             at::IntArrayRef sizes, at::ScalarType dtype) const {
+  const auto& group = *comm_->session_->group;
+  const auto link = group.family()->link_to(group.family_rank(rank));
+  if (!member(rank).is_mapped())
+    throw CommError(
+        Errc::kUnsupported,
+        "the window of rank " + std::to_string(rank) +
+            " is not reached by loads and stores (get_attr() says SEPARATE): " +
+            (link == "shm" ? "its tensor is in memory of its own; call share_memory_() before "
+                             "registering it, or use window_allocate()"
+                           : "it is reached over tcp"),
+        context(method, rank));
+  const PlainOperators plain;
+  const auto options = at::TensorOptions().dtype(dtype).device(at::kCPU);
+  std::shared_ptr<const void> keeper;
+  const auto bytes = window_->mapped(rank, keeper);
+  if (bytes.empty()) return at::empty(sizes, options);
+  const auto own = rank == comm_->rank_ ? tensor_ : std::nullopt;
+  return at::from_blob(bytes.data() + offset_bytes, sizes, [keeper, own](void*) {}, options);
+}
+
+at::Tensor CtranWindow::map_remote_tensor(int rank) {
+  constexpr std::string_view kMethod = "map_remote_tensor";
+  comm_->issue(kMethod, {});
+  if (rank == comm_->rank_ && tensor_) return *tensor_;
+  const auto [dtype, sizes] = read_note(member(rank).note);
+  return view(kMethod, rank, 0, sizes, dtype);
+}
+
+at::Tensor CtranWindow::get_remote_tensor(int rank, const std::vector<int64_t>& sizes,
+                                          at::ScalarType dtype, int64_t offset_nelems) {
+  constexpr std::string_view kMethod = "get_tensor";
+  comm_->issue(kMethod, {});
+  const auto unit = static_cast<int64_t>(c10::elementSize(dtype));
+  const auto room = static_cast<int64_t>(member(rank).bytes);
+  int64_t end = 1;
+  bool fits = true;
+  for (const auto size : sizes) fits = fits && !__builtin_mul_overflow(end, size, &end);
+  fits = fits && !__builtin_add_overflow(end, offset_nelems, &end) && end <= room / unit;
+  if (!fits)
+    throw CommError(Errc::kOutOfRange,
+                    "sizes and offset " + std::to_string(offset_nelems) + ", in elements of " +
+                        std::to_string(unit) + " bytes, do not fit: the window of rank " +
+                        std::to_string(rank) + " has " + std::to_string(room) + " bytes",
+                    context(kMethod, rank));
+  return view(kMethod, rank, static_cast<uint64_t>(offset_nelems * unit), sizes, dtype);
+}
+
+}  // namespace ctran
+}  // namespace torch::comms

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include <torchcomms/window.hpp>
+
+#include "backends/ctran/ctran_backend.hpp"
+#include "backends/ctran/session.hpp"
+#include "ctran/window/window.hpp"
+
+namespace torch::comms::ctran {
+
+// A window of tensors. Whoever calls it has checked that memory is registered where it must be, and
+// that ranks are in range; what does not fit is refused here, before anything is sent.
+class CtranWindow final : public TorchCommWindow {
+ public:
+  static constexpr size_t kSlots = 256;
+
+  explicit CtranWindow(std::shared_ptr<TorchCommCtran> comm, size_t slots = kSlots);
+  // Collective: new memory, which all ranks of this host can map.
+  void allocate(size_t size_bytes);
+
+  void tensor_register(const at::Tensor& tensor, bool owning) override;
+  void tensor_deregister() override;
+  std::shared_ptr<TorchCommWindow> clone() override;
+  WorkPtr put(const at::Tensor& tensor, int dst_rank, size_t target_offset_nelems, bool async_op,
+              const PutOptions& options) override;
+  WorkPtr signal(int peer_rank, bool async_op, const SignalOptions& options) override;
+  WorkPtr wait_signal(int peer_rank, bool async_op, const WaitSignalOptions& options) override;
+  at::Tensor map_remote_tensor(int rank) override;
+  std::shared_ptr<TorchCommWindowAttr> get_attr(int peer_rank) override;
+
+  WorkPtr signal_slot(size_t slot, uint64_t value, int dst_rank, bool async_op,
+                      const SignalOptions& options) override;
+  WorkPtr wait_slot(size_t slot, uint64_t value, SignalCmpOp compare, bool async_op,
+                    const WaitSignalOptions& options) override;
+  at::Tensor get_remote_tensor(int rank, const std::vector<int64_t>& sizes, at::ScalarType dtype,
+                               int64_t offset_nelems) override;
+
+ private:
+  void open(std::string_view method, const at::Tensor& tensor, bool owning);
+  WorkPtr run(const Issue& now, OneSided operation, bool async_op,
+              std::vector<c10::Storage> memory);
+  const Reach::Member& member(int rank) const;
+  void require_slot(size_t slot, int rank) const;
+  at::Tensor view(std::string_view method, int rank, uint64_t offset_bytes, at::IntArrayRef sizes,
+                  at::ScalarType dtype) const;
+  Context context(std::string_view method, int peer = -1) const;
+
+  const std::shared_ptr<TorchCommCtran> comm_;
+  const size_t slots_;
+  std::unique_ptr<Window> window_;  // ends before the memory that it has opened: tensor_
+};
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <torchcomms/base/error.hpp>
+#include <torchcomms/base/export.hpp>
+
+namespace torch::comms::base {
+
+// `error` (an errno) says that something ran out: descriptors, memory, space.
+TC_API bool is_scarcity(int error) noexcept;
+
+// The errno of what ran out, where another library's message has the system's words for it; else 0.
+TC_API int scarcity_in(std::string_view message) noexcept;
+
+// What the system refused just now: `what`, errno's words and, where descriptors ran out, how many
+// this process may open. kResourceExhausted where something ran out, else kSystem.
+TC_API CommError system_error(const std::string& what, Context context = {});
+// The same of another time's `error`.
+TC_API CommError system_error(int error, const std::string& what, Context context = {});
+
+}  // namespace torch::comms::base

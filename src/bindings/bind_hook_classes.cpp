@@ -1,0 +1,76 @@
+#include <pybind11/stl.h>
+
+#include <torchcomms/hooks/clog.hpp>
+#include <torchcomms/hooks/flight_recorder.hpp>
+#include <torchcomms/hooks/nan_check.hpp>
+
+#include "bindings/bindings.hpp"
+
+namespace torch::comms::bindings {
+namespace {
+
+using Released = py::call_guard<py::gil_scoped_release>;
+
+constexpr const char* kRegister =
+    "Observes `comm` from now on, and its splits, also when this object is gone.";
+constexpr const char* kUnregister = "Ends that for all communicators. Idempotent.";
+
+void bind_flight_recorder(py::module_ module) {
+  using fr::FlightRecorderHook;
+  py::class_<FlightRecorderHook>(module, "FlightRecorderHook",
+                                 R"(Keeps what communicators were asked to do, in a bounded ring.
+
+With isolated=True the ring is the object's own, of `max_entries`, and the next operation id becomes 0.
+Otherwise all objects share one of TORCHCOMM_FR_BUFFER_SIZE entries. Never fails an operation.)")
+      .def(py::init<size_t, bool>(), py::arg("max_entries") = 2048, py::arg("isolated") = false)
+      .def("register_with_comm", &FlightRecorderHook::registerWithComm, Released(), py::arg("comm"),
+           kRegister)
+      .def("unregister", &FlightRecorderHook::unregister, Released(), kUnregister)
+      .def("dump_json", &FlightRecorderHook::dump_json, Released(),
+           py::arg("include_completed") = true,
+           "The ring as JSON; without retired entries on demand.")
+      .def("dump_file", &FlightRecorderHook::dump_file, Released(), py::arg("rank"),
+           py::arg("include_completed") = true,
+           "The same as a pickle, in the file of TORCHCOMM_FR_DUMP_TEMP_FILE and `rank`. A file "
+           "that cannot be written is logged.")
+      .def("reset", &FlightRecorderHook::reset, Released(), "Forgets all entries.")
+      .def("is_enabled", &FlightRecorderHook::isEnabled, "Whether a communicator was registered.")
+      .def("size", &FlightRecorderHook::size,
+           "Entries recorded since the creation or the last reset(), overwritten ones included.")
+      .def("__len__", &FlightRecorderHook::size);
+}
+
+void bind_clog(py::module_ module) {
+  py::class_<ClogHook>(module, "clog", R"(A call log: one line of text a call, in a file.
+
+`events`: "LIFECYCLE" or "ALL" add lines of start, end and wait; `verbose`: "buffers" adds addresses.
+Raises CommError where the file cannot be opened.)")
+      .def(py::init<const std::string&, const std::vector<std::string>&,
+                    const std::vector<std::string>&>(),
+           py::arg("output"), py::arg("events"), py::arg("verbose") = std::vector<std::string>())
+      .def("register_with_comm", &ClogHook::registerWithComm, Released(), py::arg("comm"),
+           kRegister)
+      .def("unregister", &ClogHook::unregister, Released(), kUnregister);
+}
+
+void bind_nan_check(py::module_ module) {
+  py::class_<NanCheckHook>(module, "NanCheckHook", R"(Refuses operations on tensors that hold a NaN.
+
+Raises InvalidArgument naming operation, communicator and input or output, before anything is sent.)")
+      .def(py::init<bool, bool>(), py::arg("check_inputs") = true, py::arg("check_outputs") = false)
+      .def("register_with_comm", &NanCheckHook::registerWithComm, Released(), py::arg("comm"),
+           "Checks the operations of `comm` from now on, also when this object is gone.")
+      .def("unregister", &NanCheckHook::unregister, Released(), kUnregister)
+      .def("is_enabled", &NanCheckHook::isEnabled, "Whether a communicator was registered.");
+}
+
+}  // namespace
+
+void bind_hook_classes(py::module_& module) {
+  auto hooks = module.def_submodule("hooks", "Observers of communicators.");
+  bind_flight_recorder(hooks.def_submodule("fr", "The flight recorder."));
+  bind_clog(hooks.def_submodule("clog", "The call log."));
+  bind_nan_check(hooks.def_submodule("nan_check", "The check for NaNs."));
+}
+
+}  // namespace torch::comms::bindings

@@ -1,0 +1,96 @@
+#include "core/unmet.hpp"
+
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "base/env.hpp"
+#include "base/log.hpp"
+
+namespace torch::comms {
+namespace {
+
+constexpr double kGraceSeconds = 10;
+constexpr std::chrono::seconds kLastWords{30};
+
+// The end of the process has met every failure.
+std::atomic<bool> exiting{false};
+struct AtExit {
+  ~AtExit() { exiting = true; }
+} at_exit;
+
+}  // namespace
+
+std::chrono::milliseconds abort_grace() {
+  const double seconds = base::env_seconds("TORCHCOMM_ABORT_GRACE_SECONDS").value_or(kGraceSeconds);
+  return std::chrono::milliseconds(std::llround(seconds * 1e3));
+}
+
+Unmet::Unmet(std::string comm, std::chrono::milliseconds grace, std::function<void()> last_words,
+             std::function<void()> end)
+    : comm_(std::move(comm)),
+      grace_(grace),
+      last_words_(std::move(last_words)),
+      end_(std::move(end)) {}
+
+void Unmet::watch(TorchWork& work) noexcept {
+  try {
+    // A wait that is on its way learns of the failure after this hook, and meets it then.
+    work.registerWorkWaitPostHook([self = shared_from_this()] { self->met(); });
+    {
+      std::lock_guard lock(mutex_);
+      if (met_ || watching_) return;
+      watching_ = true;
+    }
+    std::thread([self = shared_from_this(), status = work.status()] {
+      self->expect(status);
+    }).detach();
+  } catch (const std::exception& e) {
+    base::log(
+        base::LogLevel::kError,
+        "communicator '" + comm_ + "' failed and cannot watch whether anyone notices: " + e.what());
+  }
+}
+
+void Unmet::met() noexcept {
+  std::lock_guard lock(mutex_);
+  met_ = true;
+  changed_.notify_all();
+}
+
+void Unmet::expect(WorkStatus status) {
+  {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, grace_, [this] { return met_; }) || exiting) return;
+  }
+  last(status);
+}
+
+void Unmet::last(WorkStatus status) {
+  const char* cause = status == WorkStatus::TIMEDOUT ? "timeout" : "error";
+  base::log(base::LogLevel::kError,
+            std::string("Aborting process due to ") + cause +
+                ": an asynchronous operation of "
+                "communicator '" +
+                comm_ +
+                "' failed, and no wait(), call or finalize() has met "
+                "that for " +
+                std::to_string(grace_.count()) +
+                " ms. Wait for every work, raise "
+                "TORCHCOMM_ABORT_GRACE_SECONDS, or make the communicator with "
+                "abort_process_on_timeout_or_error=False");
+  // Hooks are the program's: one that blocks, or wants a lock of a stuck thread, ends with it.
+  std::promise<void> said;
+  auto heard = said.get_future();
+  std::thread([self = shared_from_this(), said = std::move(said)]() mutable {
+    self->last_words_();
+    said.set_value();
+  }).detach();
+  heard.wait_for(kLastWords);
+  end_();
+}
+
+}  // namespace torch::comms

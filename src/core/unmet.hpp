@@ -1,0 +1,48 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include <torchcomms/types.hpp>
+#include <torchcomms/work.hpp>
+
+namespace torch::comms {
+
+// Whether the program has met a communicator's failure: some call, wait() or finalize() raised it.
+// An asynchronous operation that failed and that nobody waits for leaves wrong data where nobody
+// looks; after a grace the process ends rather than go on with that.
+//
+// Threads: any.
+class TC_API Unmet : public std::enable_shared_from_this<Unmet> {
+ public:
+  // `last_words` runs on a thread of its own right before the end, which waits 30 s for it at most.
+  // `end` is what ends the process, std::abort but in tests.
+  Unmet(std::string comm, std::chrono::milliseconds grace, std::function<void()> last_words,
+        std::function<void()> end);
+
+  // `work` will be met by whoever waits for it; until then the process is on its way to its end.
+  // The first one counts. Called from an end hook of the work.
+  void watch(TorchWork& work) noexcept;
+  // The program knows. There is no way back.
+  void met() noexcept;
+
+ private:
+  void expect(WorkStatus status);
+  void last(WorkStatus status);
+
+  const std::string comm_;
+  const std::chrono::milliseconds grace_;
+  const std::function<void()> last_words_, end_;
+  std::mutex mutex_;  // guards the flags; partner of changed_
+  std::condition_variable changed_;
+  bool met_ = false, watching_ = false;
+};
+
+// TORCHCOMM_ABORT_GRACE_SECONDS. Throws CommError(kInvalidArgument).
+std::chrono::milliseconds abort_grace();
+
+}  // namespace torch::comms

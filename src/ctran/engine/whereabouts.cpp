@@ -1,0 +1,139 @@
+#include "ctran/engine/whereabouts.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <type_traits>
+
+namespace torch::comms::ctran {
+
+static_assert(std::has_unique_object_representations_v<Whereabouts>);
+
+namespace {
+
+constexpr int kRanges = 12;    // of ranks, in one list
+constexpr size_t kPlaces = 6;  // told apart
+constexpr size_t kLags = 4;
+
+std::string counted(uint64_t number, const char* one) {
+  return std::to_string(number) + " " + one + (number == 1 ? "" : "s");
+}
+
+std::string collective(const Fingerprint& print) {
+  const bool sized = print.sequence != 0 && print.count >= 0 && print.element_bytes > 0;
+  const auto bytes = static_cast<uint64_t>(std::max<int64_t>(print.count, 0)) * print.element_bytes;
+  return print.words() + (sized && bytes > 0 ? " (" + counted(bytes, "byte") + ")" : "");
+}
+
+// "; "-separated, the smallest groups first: most likely theirs is the mistake.
+template <class Key, class Words>
+std::string by_few(const std::map<Key, std::vector<int>>& groups, size_t most, const Words& words) {
+  std::vector<const std::pair<const Key, std::vector<int>>*> sorted;
+  for (const auto& group : groups) sorted.push_back(&group);
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) {
+    return a->second.size() < b->second.size();
+  });
+  std::string text;
+  size_t left = 0;
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    if (i >= most) {
+      left += sorted[i]->second.size();
+      continue;
+    }
+    text += (i == 0 ? "" : "; ") + words(sorted[i]->second, sorted[i]->first);
+  }
+  return left == 0 ? text : text + "; and " + counted(left, "rank") + " elsewhere";
+}
+
+}  // namespace
+
+std::string ranks_text(std::span<const int> ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  size_t at = 0;
+  for (int range = 0; at < ranks.size() && range < kRanges; ++range) {
+    size_t end = at + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    text += (at == 0 ? "" : ", ") + std::to_string(ranks[at]);
+    if (end - at == 2) text += ", " + std::to_string(ranks[end - 1]);
+    if (end - at > 2) text += "-" + std::to_string(ranks[end - 1]);
+    at = end;
+  }
+  return at == ranks.size() ? text : text + " and " + std::to_string(ranks.size() - at) + " more";
+}
+
+std::string Aside::words() const {
+  std::string text(name, ::strnlen(name, sizeof name));
+  if (messages == 0) return text;
+  if (messages == 1 && peer >= 0)
+    return text + " of " + counted(bytes, "byte") + (sends > 0 ? " to rank " : " from rank ") +
+           std::to_string(peer);
+  return text + " of " + counted(messages, "message") + ", " + counted(bytes, "byte");
+}
+
+std::string Whereabouts::words(bool asides) const {
+  if (is_member == 0) return "not in this communicator";
+  std::string text;
+  if (called > finished) {
+    text = print.sequence == finished + 1 ? "in " + collective(print)
+                                          : "about to begin number " + std::to_string(finished + 1);
+    if (called > finished + 1)
+      text += ", with " + std::to_string(called - finished - 1) + " more called";
+    if (finished > 0) text += ", after number " + std::to_string(finished);
+  } else {
+    text = finished == 0 ? "before the first collective"
+                         : "in no collective, after " + collective(print);
+  }
+  if (asides_called > asides_finished)
+    text += "; in " + aside.words();
+  else if (asides && asides_called > 0)
+    text += "; after " + aside.words();
+  return text;
+}
+
+std::vector<int> Sighting::silent() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size; ++rank)
+    if (!places.contains(rank) && !gone.contains(rank)) ranks.push_back(rank);
+  return ranks;
+}
+
+std::string Sighting::words() const {
+  std::map<uint64_t, std::vector<int>> lags;  // by what they have called
+  std::map<std::string, std::vector<int>> where;
+  for (int rank = 0; rank < size; ++rank) {
+    if (const auto place = places.find(rank); place != places.end()) {
+      if (place->second.is_member != 0 && place->second.called < number)
+        lags[place->second.called].push_back(rank);
+      where[place->second.words(number == 0)].push_back(rank);
+    } else if (const auto why = gone.find(rank); why != gone.end()) {
+      where[why->second].push_back(rank);
+    }
+  }
+  std::string text = by_few(lags, kLags, [&](const auto& ranks, uint64_t called) {
+    return ranks_text(ranks) + (ranks.size() == 1 ? " is " : " are ") +
+           counted(number - called, "collective") + " behind, since number " +
+           std::to_string(called + 1);
+  });
+  const auto add = [&text](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
+  if (const auto ranks = silent(); !ranks.empty())
+    add(ranks_text(ranks) + " did not answer within " + std::to_string(waited.count()) + " ms");
+  const auto places_text = by_few(where, kPlaces, [](const auto& ranks, const std::string& place) {
+    return ranks_text(ranks) + ": " + place;
+  });
+  add("where the ranks were: " + places_text);
+  return text;
+}
+
+int Sighting::culprit() const {
+  const auto ranks = silent();
+  if (ranks.size() > 1) return -1;
+  int found = ranks.empty() ? -1 : ranks[0];
+  for (const auto& [rank, place] : places) {
+    if (place.is_member != 0 && place.called >= number) continue;
+    if (found >= 0) return -1;
+    found = rank;
+  }
+  return found;
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,191 @@
+#include "ctran/window/opening.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "ctran/engine/engine.hpp"
+#include "ctran/engine/membership.hpp"
+#include "ctran/window/window.hpp"
+#include "transport/wire.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+using transport::MemoryHandle;
+using transport::Transport;
+
+// A rank's blob: fixed, so that one all_gather does.
+constexpr size_t kBlobBytes = 512;
+constexpr uint8_t kFine = UINT8_MAX;  // where the code of an error would be
+
+// What each member tells each other about the other's memory.
+enum class Verdict : uint8_t { kReachesAlone, kNeedsTurns, kCannotMap };
+
+}  // namespace
+
+void run_collective(Group& group, const Call& call) {
+  auto work = group.start(call);
+  try {
+    work.wait();
+  } catch (const CommError&) {
+    throw;
+  } catch (...) {
+    // It uses the caller's memory: it must end first.
+    group.abort(std::string(call.name) + " was interrupted");
+    work.wait_for(kNoLimit);
+    throw;
+  }
+}
+
+Opening::Opening(Group& group, const Membership& membership, std::string_view name,
+                 std::chrono::milliseconds limit)
+    : group_(group),
+      membership_(membership),
+      engine_(*membership.engine),
+      name_(name),
+      deadline_(deadline_after(limit)),
+      registrations_(membership.engine) {
+  reach_->rank = group.rank();
+  reach_->members.resize(static_cast<size_t>(group.size()));
+  for (int rank = 0; rank < group.size(); ++rank)
+    reach_->members[static_cast<size_t>(rank)].family_rank = group.family_rank(rank);
+}
+
+CommError Opening::error(Errc code, const std::string& why, int peer) const {
+  const std::string who = peer == group_.rank() ? "" : "rank " + std::to_string(peer) + ": ";
+  return {code,
+          who + why,
+          {.op = std::string(name_), .comm = group_.name(), .rank = group_.rank(), .peer = peer}};
+}
+
+std::chrono::milliseconds Opening::left() const {
+  if (deadline_ == Deadline::max()) return kNoLimit;
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(deadline_ - std::chrono::steady_clock::now());
+  return std::max(left, std::chrono::milliseconds(1));
+}
+
+void Opening::meet(Bytes own, uint64_t slots, const std::string& note) {
+  reach_->own = own;
+  std::string all;
+  gather(tell(slots, note), all);
+  learn(all);
+  map();
+}
+
+// Opens this rank's memory on every link that a member is reached over.
+std::string Opening::tell(uint64_t slots, const std::string& note) {
+  const auto write = [&](std::optional<Errc> failed, std::string_view text, uint64_t bytes,
+                         uint64_t has_slots,
+                         const std::vector<std::pair<Transport*, Handles>>& links) {
+    transport::Writer writer;
+    writer.add(failed ? static_cast<uint8_t>(*failed) : kFine);
+    writer.text(text.substr(0, Window::kMostNoteBytes)).add(bytes).add(has_slots);
+    writer.add(static_cast<uint8_t>(links.size()));
+    for (const auto& [link, handles] : links)
+      writer.text(link->name()).text(serialize(handles.memory)).text(serialize(handles.words));
+    auto blob = writer.take();
+    TC_CHECK(blob.size() <= kBlobBytes);
+    blob.resize(kBlobBytes);
+    return blob;
+  };
+  try {
+    reach_->words =
+        std::make_shared<SharedBlock>(Reach::words_bytes(reach_->members.size(), slots));
+    std::vector<std::pair<Transport*, Handles>> links;
+    const EngineLock lock(engine_);
+    membership_.require_usable(name_);
+    for (auto& member : reach_->members) {
+      if (&member == &reach_->members[static_cast<size_t>(reach_->rank)]) continue;
+      member.link = &engine_.reach(member.family_rank);
+      const auto same = [&](const auto& entry) { return entry.first == member.link; };
+      if (std::any_of(links.begin(), links.end(), same)) continue;
+      links.push_back({member.link,
+                       {registrations_.add(*member.link, reach_->own),
+                        registrations_.add(*member.link, reach_->words->bytes())}});
+    }
+    reach_->own_is_shared = std::any_of(links.begin(), links.end(), [](const auto& entry) {
+      return entry.second.memory.descriptor >= 0;
+    });
+    return write(std::nullopt, note, reach_->own.size(), slots, links);
+  } catch (const CommError& e) {
+    return write(e.code(), e.why(), 0, 0, {});
+  } catch (const std::bad_alloc&) {
+    return write(Errc::kResourceExhausted, "no memory left", 0, 0, {});
+  }
+}
+
+void Opening::gather(std::string_view mine, std::string& all) {
+  all.resize(mine.size() * reach_->members.size());
+  const auto input = std::as_bytes(std::span(mine));
+  const auto output = std::as_writable_bytes(std::span(all));
+  run_collective(
+      group_, {.name = name_,
+               .operation = schedule::Operation::kAllGather,
+               .blocks = schedule::Blocks::equal(static_cast<int64_t>(mine.size()), group_.size()),
+               .input = {&input, 1},
+               .output = {&output, 1},
+               .limit = left()});
+}
+
+void Opening::learn(std::string_view blobs) {
+  handles_.resize(reach_->members.size());
+  for (size_t i = 0; i < reach_->members.size(); ++i) {
+    auto& member = reach_->members[i];
+    transport::Reader reader(blobs.substr(i * kBlobBytes, kBlobBytes),
+                             "what a rank tells of a window");
+    const auto failed = reader.number<uint8_t>();
+    member.note = reader.text();
+    if (failed != kFine) throw error(static_cast<Errc>(failed), member.note, static_cast<int>(i));
+    member.bytes = reader.number<uint64_t>();
+    member.slots = reader.number<uint64_t>();
+    bool found = member.link == nullptr;
+    for (auto count = reader.number<uint8_t>(); count > 0; --count) {
+      const auto link = reader.text();
+      const auto memory = reader.text(), words = reader.text();
+      if (member.link == nullptr || link != member.link->name()) continue;
+      handles_[i] = {transport::parse_memory_handle(memory), transport::parse_memory_handle(words)};
+      found = true;
+    }
+    reader.require(found, "nothing for the link that it is reached over");
+  }
+}
+
+void Opening::map() {
+  std::vector<Verdict> mine(reach_->members.size(), Verdict::kReachesAlone), theirs = mine;
+  std::string why;
+  try {
+    const EngineLock lock(engine_);
+    membership_.require_usable(name_);
+    for (size_t i = 0; i < mine.size(); ++i) {
+      auto& member = reach_->members[i];
+      if (member.link == nullptr) continue;
+      member.memory = member.link->import(handles_[i].memory);
+      member.words = member.link->import(handles_[i].words);
+      if (!member.is_reached_alone()) mine[i] = Verdict::kNeedsTurns;
+    }
+  } catch (const CommError& e) {
+    why = ": " + e.why();
+    std::fill(mine.begin(), mine.end(), Verdict::kCannotMap);
+  }
+  exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(theirs)));
+  for (size_t i = 0; i < theirs.size(); ++i) {
+    if (theirs[i] == Verdict::kCannotMap)
+      throw error(Errc::kResourceExhausted, "the others' memory cannot be mapped" + why,
+                  static_cast<int>(i));
+    is_served_ |= theirs[i] == Verdict::kNeedsTurns;
+  }
+}
+
+void Opening::exchange(ConstBytes mine, Bytes theirs) {
+  const auto blocks = schedule::Blocks::equal(1, group_.size());
+  run_collective(group_, {.name = name_,
+                          .operation = schedule::Operation::kAllToAll,
+                          .blocks = blocks,
+                          .arriving = blocks,
+                          .input = {&mine, 1},
+                          .output = {&theirs, 1},
+                          .limit = left()});
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,26 @@
+#include "ctran/window/registrations.hpp"
+
+#include "ctran/engine/engine.hpp"
+
+namespace torch::comms::ctran {
+
+EngineLock::EngineLock(Engine& engine) noexcept : engine_(engine) { engine_.progress().enter(); }
+EngineLock::~EngineLock() { engine_.progress().leave(); }
+
+const transport::MemoryHandle& Registrations::add(transport::Transport& link,
+                                                  transport::Bytes bytes) {
+  return memories_.emplace_back(link.register_memory(bytes))->handle();
+}
+
+void Registrations::clear() noexcept {
+  if (memories_.empty()) return;
+  if (engine_->forked()) {  // the tables are the parent's, in whatever state the fork met them
+    for (auto& memory : memories_) static_cast<void>(memory.release());
+    memories_.clear();
+    return;
+  }
+  const EngineLock lock(*engine_);
+  memories_.clear();
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <torchcomms/base/export.hpp>
+
+#include "ctran/engine/group.hpp"
+#include "ctran/window/one_sided.hpp"
+#include "ctran/window/reach.hpp"
+#include "ctran/window/registrations.hpp"
+
+namespace torch::comms::ctran {
+
+class Opening;
+
+// Memory of every member of a group, which the others write without its doing.
+//
+// Order: whoever has seen a member's signal, or a value that it stored, sees all that this member
+// put to it before. A put or signal has ended when it is where it was to go, and not before.
+//
+// Progress: memory that peers on this host map, or copy to, needs nothing of its owner. For the
+// rest the family's thread serves while the window is open: asleep until something comes.
+//
+// Failure: as for the calls of the group, which an operation that fails ends.
+//
+// Threads: all methods but open() and close(), any thread. Forked children: as for groups.
+class TC_API Window {
+ public:
+  static constexpr size_t kMostNoteBytes = 192;
+
+  // What a member brings. `memory` must outlive the window. Members may bring different sizes.
+  struct Offer {
+    Bytes memory = {};
+    uint64_t slots = 0;     // 64-bit words beside it, zero at first
+    std::string note = {};  // up to kMostNoteBytes, for the others to read
+  };
+  // Collective. `name` is for errors and lives forever. Throws CommError: what an operation throws;
+  // kResourceExhausted, kSystem on all members where one has not the means.
+  static std::unique_ptr<Window> open(Group& group, const Offer& offer, std::string_view name,
+                                      std::chrono::milliseconds limit = kNoLimit);
+  // Collective: returns when nobody writes to this member's memory any more. `group` is the one
+  // that opened it. Throws as an operation; the window is then closed all the same.
+  void close(Group& group, std::string_view name, std::chrono::milliseconds limit = kNoLimit);
+  // Local: what others still write fails there, or goes into memory that they have mapped.
+  ~Window();
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+
+  // Runs to its end. Throws its error.
+  void run(const OneSided& operation);
+  // Returns at once; the world's errors are in the work. `listener` outlives the operation.
+  Work start(const OneSided& operation, Listener* listener = nullptr);
+
+  const Reach& reach() const noexcept { return *reach_; }
+  // The memory of a member where loads and stores reach it, else nothing. Of others it lives as
+  // long as `keeper`.
+  Bytes mapped(int rank, std::shared_ptr<const void>& keeper) const;
+
+ private:
+  Window(std::shared_ptr<Membership> group, Opening& opening);
+  Task* make_task(const OneSided& operation);
+  void release() noexcept;
+
+  std::shared_ptr<Membership> group_;
+  std::shared_ptr<const Reach> reach_;
+  Registrations registrations_;
+  std::vector<std::atomic<uint64_t>> awaited_;  // signals, by rank
+  bool is_served_;                              // the family's thread is there for peers
+  std::atomic<bool> open_{true};
+};
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,133 @@
+#include "ctran/window/window_task.hpp"
+
+#include <cstring>
+
+#include "ctran/engine/membership.hpp"
+
+namespace torch::comms::ctran {
+
+using transport::SignalOp;
+
+WindowTask::WindowTask(std::shared_ptr<const Reach> reach, const OneSided& operation,
+                       uint64_t count)
+    : reach_(std::move(reach)), operation_(operation), count_(count) {
+  collective = queued = pooled = false;
+  name = operation.name;
+  limit = operation.limit;
+  deadline = deadline_after(operation.limit);
+  references_.store(2, std::memory_order_relaxed);
+}
+
+transport::Request& WindowTask::transfer(int rank) {
+  auto& made = transfers_.emplace_back();
+  made.rank = rank;
+  return made.request;
+}
+
+Task::Outcome WindowTask::begin() {
+  switch (operation_.kind) {
+    case Kind::kPut: {
+      const auto& to = member();
+      const auto from = operation_.from;
+      if (to.link != nullptr)
+        to.link->put(transfer(operation_.rank), *to.memory, operation_.offset, from);
+      else if (!from.empty())  // the two may overlap
+        std::memmove(reach_->own.data() + operation_.offset, from.data(), from.size());
+      flush(operation_.rank);
+      break;
+    }
+    case Kind::kSignal:
+      change(Reach::counter_at(reach_->rank), 1, SignalOp::kAdd);
+      break;
+    case Kind::kStore:
+      change(reach_->slot_at(operation_.slot), operation_.value, SignalOp::kStore);
+      break;
+    case Kind::kSettle:
+      for (size_t rank = 0; rank < reach_->members.size(); ++rank) flush(static_cast<int>(rank));
+      break;
+    case Kind::kWaitSignal:
+    case Kind::kWaitSlot:
+      break;
+  }
+  return advance();
+}
+
+void WindowTask::change(uint64_t offset, uint64_t amount, SignalOp op) {
+  const auto& to = member();
+  if (to.link == nullptr)
+    transport::change_counter(reach_->words->bytes().data() + offset, amount, op);
+  else
+    to.link->signal(*to.words, offset, amount, op);
+  flush(operation_.rank);
+}
+
+// At once where nothing went as frames.
+void WindowTask::flush(int rank) {
+  const auto& to = reach_->members[static_cast<size_t>(rank)];
+  if (to.link != nullptr) to.link->flush(transfer(rank), to.family_rank);
+}
+
+Task::Outcome WindowTask::advance() {
+  if (waits()) return look();
+  auto outcome = Outcome::kDone;
+  for (const auto& [rank, request] : transfers_) {
+    if (!request.done()) {
+      outcome = Outcome::kMore;
+    } else if (!request.ok()) {
+      failed = {rank, request.error()};
+      if (failed.code == Errc::kMismatch)
+        failed.why = "rank " + std::to_string(rank) + " has closed its part of the window";
+      return Outcome::kFailed;
+    }
+  }
+  return outcome;
+}
+
+Task::Outcome WindowTask::look() {
+  const bool slot = operation_.kind == Kind::kWaitSlot;
+  const uint64_t seen =
+      reach_->read(slot ? reach_->slot_at(operation_.slot) : Reach::counter_at(operation_.rank));
+  if (slot ? holds(operation_.comparison, seen, operation_.value) : seen >= count_)
+    return Outcome::kDone;
+  const auto& departed = group->departed;
+  if (departed.empty()) return Outcome::kMore;
+  // Nobody is left who could.
+  const bool alone = static_cast<int>(departed.size()) == group->size() - 1;
+  if (slot ? !alone : !departed.contains(operation_.rank)) return Outcome::kMore;
+  failed = {slot ? departed.begin()->first : operation_.rank, Errc::kPeerFailed};
+  return Outcome::kFailed;
+}
+
+void WindowTask::close() noexcept {
+  for (auto& [rank, request] : transfers_)
+    if (!request.done())
+      reach_->members[static_cast<size_t>(rank)].link->end(request, Errc::kAborted);
+  operation_.from = {};
+}
+
+std::string WindowTask::waits_for() const {
+  if (operation_.kind == Kind::kWaitSignal)
+    return "rank " + std::to_string(operation_.rank) + " has signalled " +
+           std::to_string(reach_->read(Reach::counter_at(operation_.rank))) +
+           " times, waiting for number " + std::to_string(count_);
+  if (operation_.kind == Kind::kWaitSlot)
+    return "slot " + std::to_string(operation_.slot) + " holds " +
+           std::to_string(reach_->read(reach_->slot_at(operation_.slot)));
+  std::string text;
+  for (const auto& [rank, request] : transfers_)
+    if (!request.done() && text.size() < 200)
+      text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return "still without an answer: rank " + text;
+}
+
+std::string WindowTask::words() const {
+  std::string text(name);
+  if (operation_.kind == Kind::kSettle) return text;
+  if (operation_.kind != Kind::kWaitSlot)
+    return text + " with rank " + std::to_string(operation_.rank);
+  constexpr const char* kSigns[] = {" == ", " >= ", " <= "};
+  return text + " for slot " + std::to_string(operation_.slot) +
+         kSigns[static_cast<size_t>(operation_.comparison)] + std::to_string(operation_.value);
+}
+
+}  // namespace torch::comms::ctran

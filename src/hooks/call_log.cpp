@@ -1,0 +1,110 @@
+#include "hooks/call_log.hpp"
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include <torchcomms/base/error.hpp>
+
+#include "base/log.hpp"
+
+namespace torch::comms {
+namespace {
+
+// With addresses in them, signatures could be many; past this they are numbered anew.
+constexpr size_t kMostSignatures = 65536;
+
+std::string decimal(double seconds, int digits) {
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", digits, seconds);
+  return text.data();
+}
+
+}  // namespace
+
+CallLog::CallLog(const std::string& path)
+    : begin_(std::chrono::steady_clock::now()), file_(path, std::ios::trunc) {
+  if (!file_)
+    throw CommError(Errc::kSystem, "the call log '" + path +
+                                       "' cannot be opened for writing: " + std::strerror(errno));
+  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+  line("V|1|base_timestamp=" + decimal(now.count(), 3));
+}
+
+std::string CallLog::elapsed() const {
+  const std::chrono::duration<double> since = std::chrono::steady_clock::now() - begin_;
+  return "+" + decimal(since.count(), 6);
+}
+
+void CallLog::write(std::string_view text) {
+  file_ << text << '\n' << std::flush;
+  if (file_ || failed_) return;
+  failed_ = true;
+  base::log(base::LogLevel::kError, "the call log cannot be written any more");
+}
+
+void CallLog::line(std::string_view text) {
+  std::lock_guard lock(mutex_);
+  write(text);
+}
+
+CallLog::Call CallLog::queue(const std::string& signature) {
+  std::lock_guard lock(mutex_);
+  if (signatures_.size() >= kMostSignatures) signatures_.clear();
+  const auto [row, is_new] = signatures_.try_emplace(signature, next_signature_);
+  const std::string id = "C" + std::to_string(row->second);
+  if (is_new) {
+    ++next_signature_;
+    write(id + "|sig|" + signature);
+  }
+  const Call call{row->second, next_work_++};
+  write(id + "|Q|work_id=" + std::to_string(call.work_id) + "|" + elapsed());
+  return call;
+}
+
+void CallLog::event(const Call& call, std::string_view letter) {
+  write("C" + std::to_string(call.signature) + "|" + std::string(letter) + "|" + elapsed());
+}
+
+void CallLog::watch(const Call& call, const std::string& comm) {
+  std::lock_guard lock(mutex_);
+  watched_.emplace(call.work_id, Watched{call.signature, comm});
+}
+
+void CallLog::started(const Call& call) {
+  std::lock_guard lock(mutex_);
+  if (const auto row = watched_.find(call.work_id); row != watched_.end())
+    row->second.started = true;
+  event(call, "S");
+}
+
+void CallLog::ended(const Call& call) {
+  std::lock_guard lock(mutex_);
+  watched_.erase(call.work_id);
+  event(call, "E");
+}
+
+void CallLog::waited(const Call& call) {
+  std::lock_guard lock(mutex_);
+  if (watched_.contains(call.work_id))
+    event(call, "W");
+  else
+    write("WARN|lifecycle event W for unknown work_id " + std::to_string(call.work_id));
+}
+
+void CallLog::joined() {
+  std::lock_guard lock(mutex_);
+  ++members_;
+}
+
+void CallLog::left() {
+  std::lock_guard lock(mutex_);
+  if (--members_ > 0) return;
+  for (const auto& [work_id, work] : watched_)
+    write("WARN|comm=" + work.comm + "|leaked work_id=" + std::to_string(work_id) + "|corr_id=" +
+          std::to_string(work.signature) + "|pending_events=" + (work.started ? "E" : "S,E"));
+  watched_.clear();
+}
+
+}  // namespace torch::comms

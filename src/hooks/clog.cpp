@@ -1,0 +1,158 @@
+#include <torchcomms/hooks/clog.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include <torchcomms/base/error.hpp>
+
+#include "base/log.hpp"
+#include "hooks/call_log.hpp"
+#include "hooks/clog_lines.hpp"
+#include "hooks/guarded.hpp"
+#include "hooks/registrations.hpp"
+
+namespace torch::comms {
+namespace {
+
+// Whether `words` holds `word` or `all`. Others than `known` do nothing, and that is said.
+bool asks_for(const std::vector<std::string>& words, const std::vector<std::string>& known) {
+  bool asked = false;
+  for (const auto& word : words) {
+    if (std::ranges::find(known, word) != known.end())
+      asked = true;
+    else
+      base::log(base::LogLevel::kWarning,
+                "clog: '" + word + "' adds nothing; there is " + known.front());
+  }
+  return asked;
+}
+
+std::string joined(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
+  return text;
+}
+
+}  // namespace
+
+// Outlives the hook object in the communicators' hooks.
+struct ClogHook::State : std::enable_shared_from_this<State> {
+  State(const std::string& output, bool events, bool buffers)
+      : log(output), with_events(events), with_buffers(buffers) {}
+
+  void add(const std::shared_ptr<TorchComm>& comm);
+
+  CallLog log;
+  const bool with_events, with_buffers;
+  Registrations registrations;
+};
+
+namespace {
+
+// One communicator's part. Its methods belong to the thread that calls the communicator.
+template <class State>
+class Member {
+ public:
+  Member(std::shared_ptr<State> state, const std::shared_ptr<TorchComm>& comm)
+      : state_(std::move(state)), comm_(comm), name_(comm->getCommName()) {
+    announce();
+  }
+
+  void pre(size_t op_id, const PreHookArgs& args) noexcept {
+    guarded("the call log", logged_, [&] {
+      announce();
+      if (const auto* split = std::get_if<Split>(&args)) {
+        split_ = {op_id, joined(split->ranks)};
+        return;
+      }
+      const std::string fields = clog_fields(args, state_->with_buffers);
+      if (fields.empty()) return;
+      const std::string op(opToString(getOpName(args)));
+      call_ = {op_id, state_->log.queue(op + "|" + fields + "|comm=" + name_)};
+    });
+  }
+
+  void post(size_t op_id, const PostHookArgs& args) noexcept {
+    guarded("the call log", logged_, [&] {
+      if (const auto* collective = std::get_if<CollectivePostHookArgs>(&args)) {
+        follow(op_id, collective->work);
+      } else if (const auto* batch = std::get_if<BatchOpIssuePostHookArgs>(&args)) {
+        follow(op_id, batch->work);
+      } else if (const auto* split = std::get_if<SplitPostHookArgs>(&args)) {
+        const auto child = split->new_comm.lock();
+        if (!child || split_.first != op_id) return;
+        state_->log.line("split|parent=" + name_ + "|child=" + std::string(child->getCommName()) +
+                         "|ranks=" + split_.second);
+        state_->add(child);
+      } else if (std::holds_alternative<FinalizePostHookArgs>(args) &&
+                 !std::exchange(left_, true)) {
+        state_->log.left();
+      }
+    });
+  }
+
+  // A communicator that waits for reconfigure() has no rank to tell yet.
+  void announce() {
+    if (announced_) return;
+    const auto comm = comm_.lock();
+    if (!comm || !comm->getBackendImpl()->isInitialized()) return;
+    state_->log.line("new_comm|comm=" + name_ + "|rank=" + std::to_string(comm->getRank()) +
+                     "|world_size=" + std::to_string(comm->getSize()));
+    announced_ = true;
+  }
+
+ private:
+  void follow(size_t op_id, const c10::weak_intrusive_ptr<TorchWork>& weak) {
+    if (!state_->with_events || call_.first != op_id) return;
+    const auto work = weak.lock();
+    if (!work) return;
+    const CallLog::Call call = call_.second;
+    state_->log.watch(call, name_);
+    work->registerWorkStartHook([state = state_, call] { state->log.started(call); });
+    work->registerWorkEndHook([state = state_, call] { state->log.ended(call); });
+    work->registerWorkWaitPreHook([state = state_, call] { state->log.waited(call); });
+  }
+
+  std::shared_ptr<State> state_;
+  std::weak_ptr<TorchComm> comm_;
+  std::string name_;
+  bool announced_ = false;
+  bool left_ = false;
+  // The last that had its pre-hook, by operation id.
+  std::pair<size_t, CallLog::Call> call_{kFinalizeOpId, {}};
+  std::pair<size_t, std::string> split_{kFinalizeOpId, ""};
+  std::atomic<bool> logged_{false};
+};
+
+}  // namespace
+
+void ClogHook::State::add(const std::shared_ptr<TorchComm>& comm) {
+  auto member = std::make_shared<Member<State>>(shared_from_this(), comm);
+  if (registrations.has(comm))
+    throw CommError(Errc::kInvalidArgument, "the communicator is registered with this clog already",
+                    {.op = "register_with_comm", .comm = std::string(comm->getCommName())});
+  Registrations::Handles handles;
+  handles.push_back(comm->registerPreHook(
+      [member](size_t op_id, const PreHookArgs& args) { member->pre(op_id, args); }));
+  handles.push_back(comm->registerPostHook(
+      [member](size_t op_id, const PostHookArgs& args) { member->post(op_id, args); }));
+  log.joined();
+  registrations.add(comm, std::move(handles));
+}
+
+ClogHook::ClogHook(const std::string& output, const std::vector<std::string>& events,
+                   const std::vector<std::string>& verbose)
+    : state_(std::make_shared<State>(output, asks_for(events, {"LIFECYCLE", "ALL"}),
+                                     asks_for(verbose, {"buffers"}))) {}
+
+void ClogHook::registerWithComm(const std::shared_ptr<TorchComm>& comm) {
+  require_comm(comm);
+  state_->add(comm);
+}
+
+void ClogHook::unregister() { state_->registrations.remove_all(); }
+
+}  // namespace torch::comms

@@ -1,0 +1,82 @@
+#include <cerrno>
+#include <ctime>
+
+#include <torchcomms/base/env.hpp>
+#include <torchcomms/health_check.hpp>
+#include <torchcomms/hooks/debug_info_writer.hpp>
+#include <torchcomms/hooks/flight_recorder.hpp>
+
+#include "base/log.hpp"
+#include "hooks/recording.hpp"
+#include "hooks/registrations.hpp"
+
+namespace torch::comms::fr {
+namespace {
+
+// Gives somebody who looks at the process's health the time to fetch what it has recorded.
+void wait_for_collectors() {
+  const auto wait_ms = env_to_value<uint64_t>("TORCHCOMM_HEALTH_CHECK_WAIT_MS", 15000);
+  timespec left{static_cast<time_t>(wait_ms / 1000), static_cast<long>(wait_ms % 1000 * 1000000)};
+  while (::clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR) {
+  }
+}
+
+void note_abort() {
+  auto& health = TorchCommsHealthCheck::get();
+  health.setTimedOut();
+  // A program that goes on must not wait: abort() and a raised timeout come by here, too.
+  if (health.isEnding()) wait_for_collectors();
+}
+
+}  // namespace
+
+// Outlives the hook object in the communicators' hooks.
+struct FlightRecorderHook::State : std::enable_shared_from_this<State> {
+  explicit State(std::shared_ptr<FlightRecorder> made) : recorder(std::move(made)) {}
+
+  void add(const std::shared_ptr<TorchComm>& comm) {
+    auto recording = std::make_shared<Recording>(
+        recorder, comm, [self = shared_from_this()](const auto& child) { self->add(child); });
+    Registrations::Handles handles;
+    handles.push_back(comm->registerPreHook(
+        [recording](size_t op_id, const PreHookArgs& args) { recording->pre(op_id, args); }));
+    handles.push_back(comm->registerPostHook(
+        [recording](size_t op_id, const PostHookArgs& args) { recording->post(op_id, args); }));
+    handles.push_back(comm->registerAbortHook(note_abort));
+    registrations.add(comm, std::move(handles));
+  }
+
+  std::shared_ptr<FlightRecorder> recorder;
+  Registrations registrations;
+};
+
+FlightRecorderHook::FlightRecorderHook(size_t max_entries, bool isolated)
+    : state_(std::make_shared<State>(isolated ? std::make_shared<FlightRecorder>(max_entries)
+                                              : FlightRecorder::get())) {
+  if (isolated) resetGlobalOpIdGenerator();
+}
+
+void FlightRecorderHook::registerWithComm(const std::shared_ptr<TorchComm>& comm) {
+  require_comm(comm);
+  state_->add(comm);
+}
+
+void FlightRecorderHook::reset() { state_->recorder->reset(); }
+size_t FlightRecorderHook::size() const { return state_->recorder->size(); }
+void FlightRecorderHook::unregister() { state_->registrations.remove_all(); }
+bool FlightRecorderHook::isEnabled() const { return state_->registrations.any(); }
+
+std::string FlightRecorderHook::dump_json(bool include_completed) const {
+  return state_->recorder->dump_json(include_completed);
+}
+
+void FlightRecorderHook::dump_file(int rank, bool include_completed) const noexcept {
+  try {
+    DebugInfoWriter::getWriter(rank)->write(state_->recorder->dump_pickle(include_completed));
+  } catch (const std::exception& error) {
+    base::log(base::LogLevel::kError,
+              std::string("the flight recorder's dump was not written: ") + error.what());
+  }
+}
+
+}  // namespace torch::comms::fr

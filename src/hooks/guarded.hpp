@@ -1,0 +1,24 @@
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <string>
+
+#include "base/log.hpp"
+
+namespace torch::comms {
+
+// Runs an observer's part of an operation, which must not fail the operation. What it throws is
+// logged, the first time of each `logged`.
+template <class Call>
+void guarded(const char* observer, std::atomic<bool>& logged, const Call& call) noexcept {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    if (!logged.exchange(true))
+      base::log(base::LogLevel::kError,
+                std::string(observer) + " missed an operation: " + error.what());
+  }
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,125 @@
+#include <torchcomms/hooks/nan_check.hpp>
+
+#include <string>
+#include <type_traits>
+#include <variant>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/isnan.h>
+#include <c10/core/GradMode.h>
+#include <torchcomms/base/error.hpp>
+
+#include "core/operands.hpp"
+#include "hooks/buffers.hpp"
+#include "hooks/registrations.hpp"
+
+namespace torch::comms {
+namespace {
+
+using Check = void(const at::Tensor&);
+
+// PyTorch's own check, which on a GPU is one kernel and no wait; nothing where this PyTorch has
+// none for the device.
+std::optional<c10::TypedOperatorHandle<Check>> torch_check(const at::Tensor& tensor) {
+  static const auto found =
+      c10::Dispatcher::singleton().findSchema(c10::OperatorName("c10d::check_for_nan", ""));
+  if (!found || !found->hasKernelForDispatchKey(
+                    c10::computeDispatchKey(std::nullopt, std::nullopt, tensor.device())))
+    return std::nullopt;
+  return found->typed<Check>();
+}
+
+bool any_nan(const at::Tensor& tensor) {
+  // Types of 8 bits have no comparison of their own in every PyTorch.
+  const auto wide = tensor.element_size() == 1 ? tensor.to(at::kFloat) : tensor;
+  return at::isnan(wide).any().item<bool>();
+}
+
+bool holds_nan(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return false;
+  // That check passes complex numbers.
+  if (tensor.is_complex()) return any_nan(tensor);
+  if (!tensor.is_floating_point()) return false;
+  const auto check = torch_check(tensor);
+  if (!check) return any_nan(tensor);
+  try {
+    check->call(tensor);
+    return false;
+  } catch (const c10::Error&) {
+    return any_nan(tensor);  // it has one error for a NaN and for a type that it does not know
+  }
+}
+
+// Which of its tensors this rank's part of an operation reads, and which it writes.
+template <class Op>
+std::pair<bool, bool> reads_and_writes(const Op& op, int rank) {
+  const auto at_root = [&](bool otherwise) {
+    if constexpr (requires { op.root; }) return op.root == rank || otherwise;
+    return true;
+  };
+  switch (Op::kName) {
+    case OpName::broadcast:
+    case OpName::scatter:
+      return {at_root(false), true};
+    case OpName::gather:
+    case OpName::gather_single:
+      return {true, at_root(false)};
+    default:
+      return {true, true};
+  }
+}
+
+struct Checker {
+  bool inputs, outputs;
+  std::string name;
+  std::weak_ptr<TorchComm> comm;
+
+  template <class Op>
+  void check(const Op& op) const {
+    if constexpr (Op::kName == OpName::batch_op_issue) return;
+    const auto alive = comm.lock();
+    const int rank = alive ? alive->getRank() : -1;
+    const auto [reads, writes] = reads_and_writes(op, rank);
+    const Buffers tensors = buffers(op);
+    const bool both = tensors.in_place && reads;
+    const bool look_in = reads && (inputs || (both && outputs));
+    const bool look_out = writes && outputs && !both;
+    if (look_in) look(tensors.inputs, inputs || !both ? "input" : "output", Op::kName, rank);
+    if (look_out) look(tensors.outputs, "output", Op::kName, rank);
+  }
+
+  template <class List>
+  void look(const List& tensors, const char* side, OpName op, int rank) const {
+    const c10::NoGradGuard no_grad;
+    const PlainOperators plain;
+    for (size_t i = 0; i < tensors.size(); ++i)
+      if (holds_nan(*tensors[i]))
+        throw CommError(Errc::kInvalidArgument,
+                        std::string("a NaN is in the ") + side +
+                            (tensors.size() > 1 ? " tensor " + std::to_string(i) : ""),
+                        {.op = std::string(opToString(op)), .comm = name, .rank = rank});
+  }
+};
+
+}  // namespace
+
+NanCheckHook::NanCheckHook(bool check_inputs, bool check_outputs)
+    : inputs_(check_inputs),
+      outputs_(check_outputs),
+      registrations_(std::make_unique<Registrations>()) {}
+NanCheckHook::~NanCheckHook() = default;
+
+void NanCheckHook::registerWithComm(const std::shared_ptr<TorchComm>& comm) {
+  require_comm(comm);
+  const Checker checker{inputs_, outputs_, std::string(comm->getCommName()), comm};
+  Registrations::Handles handles;
+  handles.push_back(comm->registerPreHook([checker](size_t, const PreHookArgs& args) {
+    std::visit([&](const auto& op) { checker.check(op); }, args);
+  }));
+  registrations_->add(comm, std::move(handles));
+}
+
+void NanCheckHook::unregister() { registrations_->remove_all(); }
+bool NanCheckHook::isEnabled() const { return registrations_->any(); }
+
+}  // namespace torch::comms

@@ -1,0 +1,172 @@
+#include "hooks/recording.hpp"
+
+#include <array>
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <string>
+
+#include "hooks/buffers.hpp"
+#include "hooks/guarded.hpp"
+#include "tracing/event_ring.hpp"
+
+namespace torch::comms::fr {
+namespace {
+
+// PyTorch's reader pairs entries by their number alone, so messages, batches and collectives count
+// in ranges of their own.
+constexpr uint64_t kBatches = uint64_t{1} << 59;
+constexpr uint64_t kMessages = uint64_t{1} << 60;
+constexpr int kMessageBits = 20;  // of the count between two ranks; it wraps
+
+// Pre-hooks whose operation raised leave these behind until others come.
+constexpr size_t kMostOpen = 8;
+
+// The word that PyTorch's reader has for an operation: it refuses the ones that it does not know.
+std::string_view reader_word(OpName op) {
+  switch (op) {
+    case OpName::batch_op_issue:
+      return "coalesced";
+    case OpName::gather_single:
+      return "gather";
+    default:
+      return opToString(op);
+  }
+}
+
+std::string this_thread_name() {
+  std::array<char, 16> name{};
+  return pthread_getname_np(pthread_self(), name.data(), name.size()) == 0 ? name.data() : "";
+}
+
+void keep(const at::Tensor& tensor, std::vector<std::vector<int64_t>>& sizes,
+          std::vector<c10::ScalarType>& dtypes) {
+  sizes.push_back(tensor.sizes().vec());
+  dtypes.push_back(tensor.scalar_type());
+}
+
+}  // namespace
+
+Recording::Recording(std::shared_ptr<FlightRecorder> recorder,
+                     const std::shared_ptr<TorchComm>& comm,
+                     std::function<void(const std::shared_ptr<TorchComm>&)> on_split)
+    : recorder_(std::move(recorder)),
+      comm_(comm),
+      on_split_(std::move(on_split)),
+      group_(recorder_->add_group(std::string(comm->getCommName()), comm->getBackend())),
+      prefix_(comm->getBackend() + ":"),
+      timeout_ms_(comm->getOptions().timeout.count()) {
+  look_at_members();
+}
+
+void Recording::look_at_members() {
+  const auto comm = comm_.lock();
+  // A communicator that waits for reconfigure() has no members yet.
+  if (!comm || !comm->getBackendImpl()->isInitialized()) return;
+  const int rank = comm->getRank();
+  const int size = comm->getSize();
+  if (rank == rank_ && size == size_) return;
+  rank_ = rank;
+  size_ = size;
+  recorder_->set_members(*group_, comm->getRanks(), rank);
+}
+
+uint64_t Recording::message_sequence(int src, int dst) {
+  const uint64_t count = messages_[{src, dst}]++;
+  const uint64_t pair = static_cast<uint64_t>(src) * static_cast<uint64_t>(std::max(size_, 1)) +
+                        static_cast<uint64_t>(dst);
+  return kMessages + (pair << kMessageBits) + (count & ((uint64_t{1} << kMessageBits) - 1));
+}
+
+template <class Op>
+Entry Recording::describe(size_t op_id, const Op& op) {
+  Entry entry;
+  entry.group = group_;
+  entry.op = Op::kName;
+  entry.op_id = op_id;
+  entry.thread = tracing::this_thread();
+  entry.thread_name = this_thread_name();
+  entry.profiling_name = prefix_ + std::string(reader_word(Op::kName));
+  entry.timeout_ms = timeout_ms_;
+  const Buffers tensors = buffers(op);
+  for (const auto* tensor : tensors.inputs) keep(*tensor, entry.input_sizes, entry.input_dtypes);
+  for (const auto* tensor : tensors.outputs) keep(*tensor, entry.output_sizes, entry.output_dtypes);
+  if constexpr (requires { op.options.timeout; })
+    if (op.options.timeout != kNoTimeout) entry.timeout_ms = op.options.timeout.count();
+  if constexpr (requires { op.op; }) entry.reduce_op = op.op.type();
+  if constexpr (requires { op.root; }) entry.root = op.root;
+  if constexpr (requires { op.peer; }) {
+    entry.peer = op.peer;
+    const bool sends = Op::kName == OpName::send;
+    entry.profiling_name +=
+        " " + std::to_string(rank_) + (sends ? "->" : "<-") + std::to_string(op.peer);
+    entry.sequence = sends ? message_sequence(rank_, op.peer) : message_sequence(op.peer, rank_);
+  }
+  if constexpr (Op::kName == OpName::batch_op_issue) entry.sequence = kBatches + ++batches_;
+  return entry;
+}
+
+void Recording::begin(size_t op_id, Entry entry, bool leaves) {
+  // An earlier operation that is still open raised, unless it is the one around this one; then its
+  // post-hook sets that right.
+  for (const auto& earlier : open_) {
+    if (earlier.leaves)
+      recorder_->ended(earlier.entry, true);
+    else
+      recorder_->set_failed(earlier.entry, true);
+  }
+  std::erase_if(open_, [](const Open& earlier) { return earlier.leaves; });
+  if (open_.size() >= kMostOpen) open_.erase(open_.begin());
+  open_.push_back({op_id, recorder_->record(std::move(entry)), leaves});
+}
+
+void Recording::pre(size_t op_id, const PreHookArgs& args) noexcept {
+  guarded("the flight recorder", logged_, [&] {
+    look_at_members();
+    std::visit(
+        [&](const auto& op) {
+          using Op = std::remove_cvref_t<decltype(op)>;
+          if constexpr (Op::kName == OpName::split)
+            begin(op_id, describe(op_id, op), op.ranks.empty());
+          else if constexpr (Op::kName != OpName::finalize)
+            begin(op_id, describe(op_id, op), false);
+        },
+        args);
+  });
+}
+
+void Recording::end(size_t op_id, const PostHookArgs& args) {
+  const auto at =
+      std::ranges::find_if(open_, [&](const Open& open) { return open.op_id == op_id; });
+  if (at == open_.end()) return;
+  const uint64_t entry = at->entry;
+  open_.erase(at);
+  recorder_->set_failed(entry, false);
+
+  const auto watch = [&](const c10::weak_intrusive_ptr<TorchWork>& weak) {
+    const auto work = weak.lock();
+    if (!work) return recorder_->ended(entry, true);
+    work->registerWorkStartHook([recorder = recorder_, entry] { recorder->started(entry); });
+    // The hook runs inside the transition, while the work is alive.
+    work->registerWorkEndHook([recorder = recorder_, entry, ended = work.get()] {
+      recorder->ended(entry, ended->status() == WorkStatus::COMPLETED);
+    });
+  };
+  if (const auto* collective = std::get_if<CollectivePostHookArgs>(&args)) {
+    watch(collective->work);
+  } else if (const auto* batch = std::get_if<BatchOpIssuePostHookArgs>(&args)) {
+    watch(batch->work);
+  } else {
+    recorder_->started(entry);
+    recorder_->ended(entry, true);
+  }
+  if (const auto* split = std::get_if<SplitPostHookArgs>(&args))
+    if (const auto child = split->new_comm.lock()) on_split_(child);
+}
+
+void Recording::post(size_t op_id, const PostHookArgs& args) noexcept {
+  guarded("the flight recorder", logged_, [&] { end(op_id, args); });
+}
+
+}  // namespace torch::comms::fr

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <torchcomms/hooks/flight_recorder.hpp>
+
+namespace torch::comms::fr {
+
+// What one communicator's hooks do for a recorder. pre() and post() belong to the thread that calls
+// the communicator; neither throws.
+class Recording {
+ public:
+  // `on_split` is told of every child.
+  Recording(std::shared_ptr<FlightRecorder> recorder, const std::shared_ptr<TorchComm>& comm,
+            std::function<void(const std::shared_ptr<TorchComm>&)> on_split);
+
+  void pre(size_t op_id, const PreHookArgs& args) noexcept;
+  void post(size_t op_id, const PostHookArgs& args) noexcept;
+
+ private:
+  // An operation between its pre-hook and its post-hook.
+  struct Open {
+    size_t op_id;
+    uint64_t entry;
+    bool leaves;  // a split that this rank is in no group of: it has no post-hook
+  };
+
+  void look_at_members();
+  template <class Op>
+  Entry describe(size_t op_id, const Op& op);
+  uint64_t message_sequence(int src, int dst);
+  void begin(size_t op_id, Entry entry, bool leaves);
+  void end(size_t op_id, const PostHookArgs& args);
+
+  std::shared_ptr<FlightRecorder> recorder_;
+  std::weak_ptr<TorchComm> comm_;
+  std::function<void(const std::shared_ptr<TorchComm>&)> on_split_;
+  std::shared_ptr<Group> group_;
+  std::string prefix_;  // of profiling names: "gloo:"
+  int64_t timeout_ms_;  // of operations that set none
+  int rank_ = -1, size_ = -1;
+  std::map<std::pair<int, int>, uint64_t> messages_;  // by sender and receiver
+  uint64_t batches_ = 0;
+  std::vector<Open> open_;
+  std::atomic<bool> logged_{false};
+};
+
+}  // namespace torch::comms::fr

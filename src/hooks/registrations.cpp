@@ -1,0 +1,13 @@
+#include "hooks/registrations.hpp"
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms {
+
+void require_comm(const std::shared_ptr<TorchComm>& comm) {
+  if (!comm)
+    throw CommError(Errc::kInvalidArgument, "a communicator is needed, not None",
+                    {.op = "register_with_comm"});
+}
+
+}  // namespace torch::comms

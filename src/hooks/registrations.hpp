@@ -1,0 +1,59 @@
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <torchcomms/comm.hpp>
+
+namespace torch::comms {
+
+// The communicators that an observer is registered with. Holds none of them. Any thread.
+class Registrations {
+ public:
+  using Handles = std::vector<std::unique_ptr<RemovableHandle>>;
+
+  void add(const std::shared_ptr<TorchComm>& comm, Handles handles) {
+    std::lock_guard lock(mutex_);
+    std::erase_if(rows_, [](const Row& row) { return row.comm.expired(); });
+    rows_.push_back({comm, std::move(handles)});
+    any_ = true;
+  }
+
+  bool has(const std::shared_ptr<TorchComm>& comm) const {
+    std::lock_guard lock(mutex_);
+    return std::ranges::any_of(rows_, [&](const Row& row) { return row.comm.lock() == comm; });
+  }
+
+  // Whether there was one since the last remove_all().
+  bool any() const {
+    std::lock_guard lock(mutex_);
+    return any_;
+  }
+
+  void remove_all() {
+    std::vector<Row> rows;
+    {
+      std::lock_guard lock(mutex_);
+      rows.swap(rows_);
+      any_ = false;
+    }
+    for (const auto& row : rows)
+      for (const auto& handle : row.handles) handle->remove();
+  }
+
+ private:
+  struct Row {
+    std::weak_ptr<TorchComm> comm;
+    Handles handles;
+  };
+  mutable std::mutex mutex_;  // guards both below
+  std::vector<Row> rows_;
+  bool any_ = false;
+};
+
+// Throws CommError(kInvalidArgument) for a null pointer.
+void require_comm(const std::shared_ptr<TorchComm>& comm);
+
+}  // namespace torch::comms

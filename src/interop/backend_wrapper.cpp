@@ -1,0 +1,352 @@
+#include <torchcomms/backend_wrapper.hpp>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <torchcomms/base/error.hpp>
+
+#include "base/log.hpp"
+#include "interop/translate.hpp"
+
+namespace torch::comms {
+namespace {
+
+using c10d::OpType;
+
+const TorchComm& required(const std::shared_ptr<TorchComm>& comm) {
+  if (!comm)
+    throw CommError(Errc::kInvalidArgument, "comm is None, allowed is a communicator",
+                    {.op = "_BackendWrapper"});
+  return *comm;
+}
+
+// Gathering into memory that two ranks' outputs share: the last rank's data stays there.
+bool overlaps(const std::vector<at::Tensor>& outputs) {
+  return outputs.size() > 1 && outputs[0].defined() && outputs[1].defined() &&
+         outputs[0].numel() > 0 && outputs[0].data_ptr() == outputs[1].data_ptr();
+}
+
+}  // namespace
+
+struct BackendWrapper::Region {
+  BatchSendRecv batch;
+  std::vector<torch::comms::WorkPtr> works;
+  Tensors outputs;
+};
+
+BackendWrapper::Options::Options() : c10d::Backend::Options("torchcomms") {}
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+c10::intrusive_ptr<c10d::Backend::Options> BackendWrapper::Options::clone() const {
+  return c10::make_intrusive<Options>(*this);
+}
+#endif
+
+BackendWrapper::BackendWrapper(std::shared_ptr<TorchComm> comm)
+    // A communicator that is not connected yet has no rank: 0 of 1 until it has.
+    : c10d::Backend(std::max(required(comm).getRank(), 0), std::max(comm->getSize(), 1)),
+      comm_(std::move(comm)),
+      options_(c10::make_intrusive<Options>()) {
+  const auto& made = comm_->getOptions();
+  options_->group_name = std::string(comm_->getCommName());
+  // Older torch has no such field.
+  [&](auto& options) {
+    if constexpr (requires { options.enable_reconfigure; })
+      options.enable_reconfigure = made.enable_reconfigure;
+  }(*options_);
+  options_->abort_process_on_timeout_or_error = made.abort_process_on_timeout_or_error;
+  options_->hints = made.hints;
+}
+
+const std::string BackendWrapper::getBackendName() const { return comm_->getBackend(); }
+c10::intrusive_ptr<c10d::Backend::Options> BackendWrapper::getBackendOptions() { return options_; }
+void BackendWrapper::setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+std::shared_ptr<c10::Allocator> BackendWrapper::getMemAllocator() {
+  return comm_->getMemAllocator();
+}
+
+BackendWrapper::WorkPtr BackendWrapper::wrap(std::vector<torch::comms::WorkPtr> works,
+                                             Tensors outputs, OpType type) {
+  if (region_) {
+    region_->works.insert(region_->works.end(), works.begin(), works.end());
+    region_->outputs.insert(region_->outputs.end(), outputs.begin(), outputs.end());
+  }
+  return c10::make_intrusive<WorkWrapper>(std::move(works), std::move(outputs), type);
+}
+
+BackendWrapper::WorkPtr BackendWrapper::collective(torch::comms::WorkPtr work, Tensors outputs,
+                                                   OpType type) {
+  ++collectives_;
+  return wrap({std::move(work)}, std::move(outputs), type);
+}
+
+BackendWrapper::WorkPtr BackendWrapper::broadcast(Tensors& tensors,
+                                                  const c10d::BroadcastOptions& options) {
+  require_first_tensor("broadcast", options.rootTensor);
+  auto data = flat(only("broadcast", tensors));
+  return collective(comm_->broadcast(data, static_cast<int>(options.rootRank), options.asyncOp,
+                                     with_limit<BroadcastOptions>(options.timeout)),
+                    tensors, OpType::BROADCAST);
+}
+
+BackendWrapper::WorkPtr BackendWrapper::allreduce(Tensors& tensors,
+                                                  const c10d::AllreduceOptions& options) {
+  auto data = flat(only("allreduce", tensors));
+  return collective(comm_->all_reduce(data, translate(options.reduceOp), options.asyncOp,
+                                      with_limit<AllReduceOptions>(options.timeout)),
+                    tensors, OpType::ALLREDUCE);
+}
+
+BackendWrapper::WorkPtr BackendWrapper::allreduce_coalesced(
+    Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  std::vector<torch::comms::WorkPtr> works;
+  for (const auto& tensor : tensors) {
+    auto data = flat(tensor);
+    ++collectives_;
+    works.push_back(comm_->all_reduce(data, translate(options.reduceOp), options.asyncOp,
+                                      with_limit<AllReduceOptions>(options.timeout)));
+  }
+  return wrap(std::move(works), tensors, OpType::ALLREDUCE_COALESCED);
+}
+
+BackendWrapper::WorkPtr BackendWrapper::reduce(Tensors& tensors,
+                                               const c10d::ReduceOptions& options) {
+  require_first_tensor("reduce", options.rootTensor);
+  auto data = flat(only("reduce", tensors));
+  return collective(
+      comm_->reduce(data, static_cast<int>(options.rootRank), translate(options.reduceOp),
+                    options.asyncOp, with_limit<ReduceOptions>(options.timeout)),
+      tensors, OpType::REDUCE);
+}
+
+BackendWrapper::WorkPtr BackendWrapper::allgather(TensorLists& outputs, Tensors& inputs,
+                                                  const c10d::AllgatherOptions& options) {
+  const auto& input = only("allgather", inputs);
+  const auto& list = only("allgather", outputs);
+  const auto limit = with_limit<AllGatherOptions>(options.timeout);
+  const auto gather = [&](const Tensors& into, bool async_op) {
+    const bool even = std::all_of(into.begin(), into.end(), [&](const at::Tensor& tensor) {
+      return tensor.numel() == input.numel();
+    });
+    return even ? comm_->all_gather(into, input, async_op, limit)
+                : comm_->all_gather_v(into, input, async_op, limit);
+  };
+  if (!overlaps(list)) return collective(gather(list, options.asyncOp), list, OpType::ALLGATHER);
+
+  Tensors staged;
+  for (const auto& tensor : list) staged.push_back(at::empty_like(tensor));
+  const auto work = gather(staged, /*async_op=*/true);
+  work->wait();
+  for (size_t rank = 0; rank < list.size(); ++rank) list[rank].copy_(staged[rank]);
+  return collective(work, list, OpType::ALLGATHER);
+}
+
+BackendWrapper::WorkPtr BackendWrapper::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                                            const c10d::AllgatherOptions& options) {
+  if (outputs.size() == 1) return allgather(outputs, inputs, options);
+  // With several lists, each is what one rank gives, not what one input becomes.
+  std::vector<torch::comms::WorkPtr> works;
+  Tensors all;
+  for (const auto& of_rank : outputs)
+    require_same_length("allgather_coalesced", of_rank.size(), inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Tensors list;
+    for (const auto& of_rank : outputs) list.push_back(of_rank[i]);
+    ++collectives_;
+    works.push_back(comm_->all_gather(list, inputs[i], options.asyncOp,
+                                      with_limit<AllGatherOptions>(options.timeout)));
+    all.insert(all.end(), list.begin(), list.end());
+  }
+  return wrap(std::move(works), std::move(all), OpType::ALLGATHER_COALESCED);
+}
+
+BackendWrapper::WorkPtr BackendWrapper::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                        const c10d::AllgatherOptions& options) {
+  return collective(comm_->all_gather_single(output, input, options.asyncOp,
+                                             with_limit<AllGatherSingleOptions>(options.timeout)),
+                    {output}, OpType::_ALLGATHER_BASE);
+}
+
+BackendWrapper::WorkPtr BackendWrapper::allgather_into_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+  require_same_length("allgather_into_tensor_coalesced", outputs.size(), inputs.size());
+  std::vector<torch::comms::WorkPtr> works;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    ++collectives_;
+    works.push_back(comm_->all_gather_single(outputs[i], inputs[i], options.asyncOp,
+                                             with_limit<AllGatherSingleOptions>(options.timeout)));
+  }
+  return wrap(std::move(works), outputs, OpType::COALESCED);
+}
+
+BackendWrapper::WorkPtr BackendWrapper::gather(TensorLists& outputs, Tensors& inputs,
+                                               const c10d::GatherOptions& options) {
+  const auto& list = at_most_one("gather", outputs);
+  return collective(comm_->gather(list, only("gather", inputs), static_cast<int>(options.rootRank),
+                                  options.asyncOp, with_limit<GatherOptions>(options.timeout)),
+                    list, OpType::GATHER);
+}
+
+BackendWrapper::WorkPtr BackendWrapper::scatter(Tensors& outputs, TensorLists& inputs,
+                                                const c10d::ScatterOptions& options) {
+  auto output = only("scatter", outputs);
+  return collective(
+      comm_->scatter(output, at_most_one("scatter", inputs), static_cast<int>(options.rootRank),
+                     options.asyncOp, with_limit<ScatterOptions>(options.timeout)),
+      outputs, OpType::SCATTER);
+}
+
+BackendWrapper::WorkPtr BackendWrapper::reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                                                       const c10d::ReduceScatterOptions& options) {
+  auto output = only("reduce_scatter", outputs);
+  return collective(
+      comm_->reduce_scatter(output, only("reduce_scatter", inputs), translate(options.reduceOp),
+                            options.asyncOp, with_limit<ReduceScatterOptions>(options.timeout)),
+      outputs, OpType::REDUCE_SCATTER);
+}
+
+BackendWrapper::WorkPtr BackendWrapper::_reduce_scatter_base(
+    at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
+  return collective(
+      comm_->reduce_scatter_single(output, input, translate(options.reduceOp), options.asyncOp,
+                                   with_limit<ReduceScatterSingleOptions>(options.timeout)),
+      {output}, OpType::_REDUCE_SCATTER_BASE);
+}
+
+BackendWrapper::WorkPtr BackendWrapper::reduce_scatter_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  require_same_length("reduce_scatter_tensor_coalesced", outputs.size(), inputs.size());
+  std::vector<torch::comms::WorkPtr> works;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    ++collectives_;
+    works.push_back(comm_->reduce_scatter_single(
+        outputs[i], inputs[i], translate(options.reduceOp), options.asyncOp,
+        with_limit<ReduceScatterSingleOptions>(options.timeout)));
+  }
+  return wrap(std::move(works), outputs, OpType::COALESCED);
+}
+
+BackendWrapper::WorkPtr BackendWrapper::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                      std::vector<int64_t>& output_splits,
+                                                      std::vector<int64_t>& input_splits,
+                                                      const c10d::AllToAllOptions& options) {
+  const auto type = OpType::ALLTOALL_BASE;
+  if (output_splits.empty() && input_splits.empty())
+    return collective(comm_->all_to_all_single(output, input, options.asyncOp,
+                                               with_limit<AllToAllSingleOptions>(options.timeout)),
+                      {output}, type);
+  // One empty list of two means equal parts on that side.
+  const auto parts = [&](const std::vector<int64_t>& splits, const at::Tensor& tensor) {
+    if (!splits.empty()) return translate("alltoall_base", splits);
+    const auto ranks = static_cast<uint64_t>(getSize());
+    const auto rows = tensor.dim() == 0 ? 0 : static_cast<uint64_t>(tensor.size(0));
+    if (rows % ranks != 0)
+      throw CommError(Errc::kInvalidArgument,
+                      std::to_string(rows) + " rows have no equal parts for " +
+                          std::to_string(ranks) + " ranks; give their split sizes",
+                      {.op = "alltoall_base"});
+    return Splits(ranks, rows / ranks);
+  };
+  return collective(comm_->all_to_all_v_single(output, input, parts(output_splits, output),
+                                               parts(input_splits, input), options.asyncOp,
+                                               with_limit<AllToAllvSingleOptions>(options.timeout)),
+                    {output}, type);
+}
+
+BackendWrapper::WorkPtr BackendWrapper::alltoall(Tensors& outputs, Tensors& inputs,
+                                                 const c10d::AllToAllOptions& options) {
+  return collective(comm_->all_to_all(outputs, inputs, options.asyncOp,
+                                      with_limit<AllToAllOptions>(options.timeout)),
+                    outputs, OpType::ALLTOALL);
+}
+
+BackendWrapper::WorkPtr BackendWrapper::barrier(const c10d::BarrierOptions& options) {
+  return collective(comm_->barrier(options.asyncOp, with_limit<BarrierOptions>(options.timeout)),
+                    {}, OpType::BARRIER);
+}
+
+BackendWrapper::WorkPtr BackendWrapper::send(Tensors& tensors, int dst, int tag) {
+  const auto data = flat(only("send", tensors));
+  if (region_) {
+    region_->batch.send(data, dst);
+    return c10::make_intrusive<WorkWrapper>(std::vector{completedWork()}, Tensors{}, OpType::SEND);
+  }
+  auto options = with_limit<SendOptions>(torch::comms::kNoTimeout);
+  options.tag = tag;
+  return wrap({comm_->send(data, dst, /*async_op=*/true, options)}, {}, OpType::SEND);
+}
+
+BackendWrapper::WorkPtr BackendWrapper::recv(Tensors& tensors, int src, int tag) {
+  auto data = flat(only("recv", tensors));
+  if (region_) {
+    region_->batch.recv(data, src);
+    region_->outputs.push_back(tensors.front());
+    return c10::make_intrusive<WorkWrapper>(std::vector{completedWork()}, tensors, OpType::RECV,
+                                            src);
+  }
+  auto options = with_limit<RecvOptions>(torch::comms::kNoTimeout);
+  options.tag = tag;
+  return c10::make_intrusive<WorkWrapper>(
+      std::vector{comm_->recv(data, src, /*async_op=*/true, options)}, tensors, OpType::RECV, src);
+}
+
+void BackendWrapper::startCoalescing() {
+  if (region_)
+    throw CommError(Errc::kInvalidArgument, "coalescing has begun already; end it first",
+                    {.op = "startCoalescing", .comm = std::string(comm_->getCommName())});
+  region_ = std::make_shared<Region>(Region{comm_->batch_op_create(), {}, {}});
+}
+
+BackendWrapper::WorkPtr BackendWrapper::endCoalescing() {
+  const auto region = std::exchange(region_, nullptr);
+  if (!region)
+    throw CommError(Errc::kInvalidArgument, "coalescing has not begun; start it first",
+                    {.op = "endCoalescing", .comm = std::string(comm_->getCommName())});
+  auto works = std::move(region->works);
+  if (!region->batch.ops.empty())
+    works.push_back(region->batch.issue(
+        /*async_op=*/true, with_limit<BatchP2POptions>(torch::comms::kNoTimeout)));
+  if (works.empty()) works.push_back(completedWork());
+  return c10::make_intrusive<WorkWrapper>(std::move(works), std::move(region->outputs),
+                                          OpType::COALESCED);
+}
+
+c10::intrusive_ptr<c10d::Backend> BackendWrapper::split(
+    const c10::intrusive_ptr<c10d::Store>& /*store*/, const std::vector<int>& ranks,
+    const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+  CommOptions ours;
+  std::string name;
+  if (options) {
+    name = options->group_name;
+    if (options->timeout > torch::comms::kNoTimeout && options->timeout != kBackendDefaultTimeout)
+      ours.timeout = options->timeout;
+    if (const auto* own = dynamic_cast<const Options*>(options.get())) {
+      ours.hints = own->hints;
+      if (own->abort_process_on_timeout_or_error)
+        ours.abort_process_on_timeout_or_error = *own->abort_process_on_timeout_or_error;
+    }
+  }
+  const bool member = std::find(ranks.begin(), ranks.end(), getRank()) != ranks.end();
+  const auto child = comm_->split(member ? ranks : std::vector<int>{}, name, ours);
+  if (!child) return nullptr;
+  return c10::make_intrusive<BackendWrapper>(child);
+}
+
+void BackendWrapper::abort() {
+  region_.reset();
+  try {
+    comm_->abort();
+  } catch (const std::exception& e) {
+    base::log(base::LogLevel::kInfo, std::string("abort: ") + e.what());
+  }
+}
+
+void BackendWrapper::shutdown() {
+  try {
+    comm_->finalize();
+  } catch (const std::exception& e) {
+    base::log(base::LogLevel::kInfo, std::string("shutdown: ") + e.what());
+  }
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <functional>
+
+#include <torchcomms/base/export.hpp>
+
+namespace torch::comms {
+
+// Runs `body` on a thread of its own kind, soon. For completions of futures: their callbacks are
+// the program's, which may take Python's lock, block, and wait for other futures; so none waits for
+// another to end, and none runs on a thread that moves data. Idle threads are kept for a second.
+// What `body` throws is logged.
+TC_API void run_callback(std::function<void()> body);
+
+}  // namespace torch::comms

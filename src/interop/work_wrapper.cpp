@@ -1,0 +1,136 @@
+#include <torchcomms/backend_wrapper.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <utility>
+
+#include <torchcomms/base/error.hpp>
+
+#include "interop/callbacks.hpp"
+
+namespace torch::comms {
+namespace {
+
+using Future = c10::ivalue::Future;
+
+// What is left to happen before a future is complete.
+struct Remaining {
+  std::atomic<size_t> works;
+  std::mutex mutex;  // guards error
+  std::exception_ptr error;
+
+  explicit Remaining(size_t count) : works(count) {}
+  void keep(std::exception_ptr failure) {
+    std::lock_guard lock(mutex);
+    if (!error) error = std::move(failure);
+  }
+};
+
+bool ended(const std::vector<WorkPtr>& works) {
+  return std::all_of(works.begin(), works.end(),
+                     [](const WorkPtr& work) { return isTerminal(work->status()); });
+}
+
+std::exception_ptr first_error(const std::vector<WorkPtr>& works) {
+  for (const auto& work : works)
+    if (auto error = work->error()) return error;
+  return nullptr;
+}
+
+void complete(const c10::intrusive_ptr<Future>& future, const std::vector<at::Tensor>& outputs,
+              const std::exception_ptr& error) {
+  if (error)
+    future->setError(error);
+  else
+    future->markCompleted(c10::IValue(outputs));
+}
+
+std::vector<c10::Device> devices_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<c10::Device> devices;
+  for (const auto& tensor : tensors)
+    if (!tensor.device().is_cpu() &&
+        std::find(devices.begin(), devices.end(), tensor.device()) == devices.end())
+      devices.push_back(tensor.device());
+  return devices;
+}
+
+}  // namespace
+
+WorkWrapper::WorkWrapper(std::vector<WorkPtr> works, std::vector<at::Tensor> outputs,
+                         c10d::OpType type, int source_rank)
+    : c10d::Work(-1, type),
+      works_(std::move(works)),
+      outputs_(std::move(outputs)),
+      source_rank_(source_rank) {}
+
+bool WorkWrapper::isCompleted() {
+  for (const auto& work : works_)
+    if (!isTerminal(work->status()) && !work->isCompleted() && !isTerminal(work->status()))
+      return false;
+  std::lock_guard lock(future_mutex_);
+  return !future_ || future_->completed();
+}
+
+bool WorkWrapper::isSuccess() const {
+  return std::all_of(works_.begin(), works_.end(),
+                     [](const WorkPtr& work) { return work->status() == WorkStatus::COMPLETED; });
+}
+
+std::exception_ptr WorkWrapper::exception() const { return first_error(works_); }
+
+std::chrono::milliseconds WorkWrapper::getTimeout() const {
+  auto longest = std::chrono::milliseconds::zero();
+  for (const auto& work : works_) longest = std::max(longest, work->getTimeout());
+  return works_.empty() ? std::chrono::milliseconds::max() : longest;
+}
+
+bool WorkWrapper::wait(std::chrono::milliseconds timeout) {
+  if (timeout != kNoTimeout && timeout != std::chrono::milliseconds::max())
+    throw CommError(Errc::kUnsupported,
+                    "wait(timeout): the limit of an operation is given when it is called");
+  std::exception_ptr first;
+  for (const auto& work : works_) {
+    try {
+      work->wait();
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+  }
+  c10::intrusive_ptr<Future> future;
+  {
+    std::lock_guard lock(future_mutex_);
+    future = future_;
+  }
+  // Who looks at the future after this finds it complete.
+  if (future) future->wait();
+  if (first) std::rethrow_exception(first);
+  return true;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> WorkWrapper::getFuture() {
+  std::lock_guard lock(future_mutex_);
+  if (future_) return future_;
+  const auto devices = devices_of(outputs_);
+  future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()), devices);
+  if (!devices.empty()) {
+    for (const auto& work : works_) work->wait();
+    future_->markCompleted(c10::IValue(outputs_));
+  } else if (ended(works_)) {
+    complete(future_, outputs_, first_error(works_));
+  } else {
+    auto remaining = std::make_shared<Remaining>(works_.size());
+    for (const auto& work : works_) {
+      // The hook runs inside the transition, while the work is alive.
+      work->registerWorkEndHook(
+          [remaining, work = work.get(), future = future_, outputs = outputs_] {
+            remaining->keep(work->error());
+            if (remaining->works.fetch_sub(1) != 1) return;
+            run_callback([=] { complete(future, outputs, remaining->error); });
+          });
+    }
+  }
+  return future_;
+}
+
+}  // namespace torch::comms

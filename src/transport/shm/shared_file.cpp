@@ -1,0 +1,86 @@
+#include "transport/shm/shared_file.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+namespace torch::comms::transport::shm {
+namespace {
+
+struct CloseFile {
+  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+};
+struct CloseFolder {
+  void operator()(DIR* folder) const noexcept { ::closedir(folder); }
+};
+
+struct MappedFile {
+  dev_t device;
+  ino_t inode;
+  uint64_t offset;  // of the memory in the file
+};
+
+// A line of /proc/self/maps [proc_pid_maps(5)].
+std::optional<MappedFile> mapped_file(const char* line, uint64_t at, uint64_t size) {
+  uint64_t first = 0, last = 0, offset = 0, inode = 0;
+  unsigned major_number = 0, minor_number = 0;
+  char rights[5] = {};
+  const int read =
+      std::sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64, &first, &last,
+                  rights, &offset, &major_number, &minor_number, &inode);
+  if (read != 7 || at < first || at >= last) return std::nullopt;
+  const bool whole = size <= last - at;
+  const bool shared = rights[0] == 'r' && rights[1] == 'w' && rights[3] == 's' && inode != 0;
+  if (!whole || !shared) return std::nullopt;
+  return MappedFile{makedev(major_number, minor_number), inode, offset + (at - first)};
+}
+
+std::optional<MappedFile> find_mapping(uint64_t at, uint64_t size) {
+  const std::unique_ptr<std::FILE, CloseFile> maps(std::fopen("/proc/self/maps", "re"));
+  if (!maps) return std::nullopt;
+  char line[512];
+  bool begins = true;
+  while (std::fgets(line, sizeof line, maps.get()) != nullptr) {
+    const bool whole = std::string_view(line).ends_with('\n');
+    if (const bool first = std::exchange(begins, whole); !first) continue;
+    if (const auto found = mapped_file(line, at, size)) return found;
+  }
+  return std::nullopt;
+}
+
+// A new descriptor of an open file: its name may be gone. Other threads close theirs meanwhile, so
+// none of theirs is used: the file is found and opened by the name that /proc gives it, and what was
+// opened is looked at again.
+base::FileDescriptor open_again(const MappedFile& wanted) {
+  const auto is_it = [&](int failed, const struct stat& found) {
+    return failed == 0 && found.st_ino == wanted.inode && found.st_dev == wanted.device;
+  };
+  const std::unique_ptr<DIR, CloseFolder> folder(::opendir("/proc/self/fd"));
+  if (!folder) return {};
+  const int at = ::dirfd(folder.get());
+  while (const auto* entry = ::readdir(folder.get())) {
+    struct stat found{};
+    if (!is_it(::fstatat(at, entry->d_name, &found, 0), found)) continue;
+    base::FileDescriptor file(::openat(at, entry->d_name, O_RDWR | O_CLOEXEC));
+    if (file && is_it(::fstat(file.get(), &found), found)) return file;
+  }
+  return {};
+}
+
+}  // namespace
+
+FilePlace file_behind(Bytes bytes) noexcept {
+  if (bytes.empty()) return {};
+  const auto mapped = find_mapping(reinterpret_cast<uint64_t>(bytes.data()), bytes.size());
+  if (!mapped) return {};
+  FilePlace place{open_again(*mapped), mapped->inode, mapped->offset};
+  return place.file ? std::move(place) : FilePlace{};
+}
+
+}  // namespace torch::comms::transport::shm

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "transport/regions.hpp"
+
+namespace torch::comms::transport::shm {
+
+// The file of the shared mapping that holds all of `bytes`, with a descriptor of its own, so that
+// peers can map it: memory of allocate(), or what other libraries share between processes. Nothing
+// where the memory is this process's alone, or its file is not to be found.
+FilePlace file_behind(Bytes bytes) noexcept;
+
+}  // namespace torch::comms::transport::shm

@@ -1,0 +1,194 @@
+#include <sys/mman.h>
+
+#include <atomic>
+
+#include "base/handles.hpp"
+#include "ctran/engine/reference.hpp"
+#include "transport/channel.hpp"
+#include "transport/processes.hpp"
+
+// Ranks as processes, one of which is killed in the middle of an operation.
+namespace torch::comms::ctran::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using transport::Channel;
+using transport::Frame;
+
+// Ends the process, as the system does, with the n-th frame that it sends or receives.
+struct Fate {
+  int frames = -1;  // left; negative: it lives
+  void meet() {
+    if (frames >= 0 && frames-- == 0) ::kill(::getpid(), SIGKILL);
+  }
+};
+
+class MortalChannel final : public Channel {
+ public:
+  MortalChannel(std::unique_ptr<Channel> inner, Fate& fate)
+      : inner_(std::move(inner)), fate_(fate) {}
+  unsigned lanes() const noexcept override { return inner_->lanes(); }
+  uint32_t max_payload() const noexcept override { return inner_->max_payload(); }
+  bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
+                uint32_t* borrowed) noexcept override {
+    const bool sent = inner_->try_send(frame, payload, borrowed);
+    if (sent) fate_.meet();
+    return sent;
+  }
+  Received receive(transport::FrameSink& sink) noexcept override {
+    const auto received = inner_->receive(sink);
+    if (received == Received::kSome) fate_.meet();
+    return received;
+  }
+  bool push() noexcept override { return inner_->push(); }
+  bool holds_back() const noexcept override { return inner_->holds_back(); }
+  const std::string& broken() const noexcept override { return inner_->broken(); }
+  void withdraw(ConstBytes range) noexcept override { inner_->withdraw(range); }
+  bool has_arrived() const noexcept override { return inner_->has_arrived(); }
+  bool prepare_sleep(bool room) noexcept override { return inner_->prepare_sleep(room); }
+  void finish_sleep() noexcept override { inner_->finish_sleep(); }
+  void wake_peer() noexcept override { inner_->wake_peer(); }
+
+ private:
+  std::unique_ptr<Channel> inner_;
+  Fate& fate_;
+};
+
+constexpr int kRanks = 3, kVictim = 1;
+
+void require(bool right, const std::string& what) {
+  if (!right) throw std::runtime_error(what);
+}
+
+// When each rank raised, in memory that the processes share: nanoseconds of the steady clock.
+struct Board {
+  std::atomic<int64_t> raised[kRanks] = {};
+};
+
+int64_t now_ns() { return Clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
+
+// The operation again and again, until the victim's end, which is named.
+void outlive(Group& group, const Case& c, Fate& fate, int frames, Board& board) {
+  const bool victim = group.rank() == kVictim;
+  Checked first(c, group.rank());
+  group.run(first.call);
+  require(first.right(), "wrong values before the kill");
+  if (victim) {
+    group.run(barrier(kRanks));
+    fate.frames = frames;
+  }
+  for (int i = 0; i < 10'000; ++i) {
+    Checked again(c, group.rank());
+    try {
+      // A reset takes with it what the victim sent last, even of the barrier.
+      if (i == 0 && !victim) group.run(barrier(kRanks));
+      group.run(again.call);
+    } catch (const CommError& error) {
+      board.raised[group.rank()] = now_ns();
+      const std::string text = error.what();
+      require(error.code() == Errc::kPeerFailed, "not kPeerFailed: " + text);
+      require(error.context().peer == kVictim, "another rank is named: " + text);
+      require(text.find("rank 1") != std::string::npos, "it is not named in words: " + text);
+      return;
+    }
+    require(again.right(), "an operation without an error has wrong values");
+  }
+  throw std::runtime_error("the victim lives for ever");
+}
+
+[[noreturn]] void be_rank(int rank, int socket, Links links, const transport::Secret& job,
+                          const Case& c, int frames, Board& board) {
+  int status = 1;
+  try {
+    Fate fate;
+    FamilyOptions options;
+    options.links = links;
+    options.interface = "127.0.0.1";
+    options.wrap = [&](int, std::unique_ptr<Channel> channel) {
+      return std::make_unique<MortalChannel>(std::move(channel), fate);
+    };
+    const auto exchange = [&](std::string mine) {
+      transport::test::write_text(socket, mine);
+      std::vector<std::string> blobs;
+      for (int peer = 0; peer < kRanks; ++peer) blobs.push_back(transport::test::read_text(socket));
+      return blobs;
+    };
+    auto group = Group::world(Family::make(rank, kRanks, job, exchange, options), "mortal");
+    outlive(*group, c, fate, frames, board);
+    status = 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+  }
+  ::_exit(status);
+}
+
+void kill_inside(Links links, const Case& c, int frames) {
+  const auto job = transport::random_secret();
+  auto* shared =
+      ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(shared, MAP_FAILED);
+  const base::Mapping mapping(shared, sizeof(Board));
+  auto& board = *new (shared) Board;
+  std::vector<int> sockets;
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    int pair[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    children.push_back(::fork());
+    if (children.back() == 0) {
+      for (const int other : sockets) ::close(other);
+      ::close(pair[0]);
+      be_rank(rank, pair[1], links, job, c, frames, board);
+    }
+    ::close(pair[1]);
+    sockets.push_back(pair[0]);
+  }
+  std::vector<std::string> blobs;
+  for (const int socket : sockets) blobs.push_back(transport::test::read_text(socket));
+  for (const int socket : sockets)
+    for (const auto& blob : blobs) transport::test::write_text(socket, blob);
+  const auto where = std::string(schedule::name(c.operation)) + " of " +
+                     std::to_string(c.counts[0]) + " elements a block, killed after " +
+                     std::to_string(frames) + " frames";
+  int64_t died_ns = 0;
+  for (int left = kRanks; left > 0; --left) {
+    int status = -1;
+    const auto child = std::find(children.begin(), children.end(), ::waitpid(-1, &status, 0));
+    ASSERT_NE(child, children.end());
+    if (child - children.begin() == kVictim) {
+      died_ns = now_ns();
+      EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status << " in " << where;
+    } else {
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+          << "rank " << child - children.begin() << " in " << where;
+    }
+  }
+  for (int rank = 0; rank < kRanks; ++rank)
+    EXPECT_LT(board.raised[rank] - died_ns, int64_t{1'000'000'000} * (kSanitized ? 5 : 1))
+        << "rank " << rank << " in " << where;
+  for (const int socket : sockets) ::close(socket);
+}
+
+class Death : public testing::TestWithParam<Links> {};
+
+TEST_P(Death, InsideEachCollectiveIsToldToAllWithinASecond) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread checker does not follow a fork of a program that had threads";
+#endif
+  for (const auto operation : kCollectives)
+    for (const int64_t each : {10, 200'000}) {
+      // The others need it: of one root it is the root, of many senders a sender.
+      const bool from_root = operation == Operation::kBroadcast || operation == Operation::kScatter;
+      const Case c{operation, from_root ? kVictim : 0, equal_counts(operation, kRanks, each),
+                   ReduceOp::kSum};
+      kill_inside(GetParam(), c, each == 10 ? 0 : 3);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Links, Death, testing::Values(Links::kShm, Links::kTcp),
+                         [](const auto& info) {
+                           return info.param == Links::kShm ? "shm" : "tcp";
+                         });
+
+}  // namespace
+}  // namespace torch::comms::ctran::test

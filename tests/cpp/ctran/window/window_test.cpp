@@ -1,0 +1,258 @@
+#include "ctran/window/window.hpp"
+
+#include <atomic>
+#include <random>
+
+#include "ctran/engine/world.hpp"
+
+// Windows of ranks that are threads, over both links, in memory of every kind.
+namespace torch::comms::ctran::test {
+namespace {
+
+struct Setting {
+  Links links;
+  bool shared;
+  friend void PrintTo(const Setting& setting, std::ostream* out) {
+    *out << (setting.links == Links::kShm ? "shm" : "tcp") << (setting.shared ? "_shared" : "");
+  }
+};
+
+// A window with this rank's memory.
+struct Opened {
+  std::vector<std::byte> plain;
+  std::unique_ptr<SharedBlock> block;
+  Bytes memory;
+  std::unique_ptr<Window> window;
+
+  Opened(Rank& self, size_t bytes, bool shared, std::string note = "") {
+    if (shared)
+      block = std::make_unique<SharedBlock>(bytes);
+    else
+      plain.resize(bytes);
+    memory = shared ? block->bytes() : Bytes(plain);
+    window = Window::open(*self.group, {.memory = memory, .slots = 4, .note = std::move(note)},
+                          "tensor_register", kLong);
+  }
+  void close(Rank& self) { window->close(*self.group, "tensor_deregister", kLong); }
+};
+
+OneSided put(int rank, uint64_t offset, ConstBytes from) {
+  return {.kind = OneSided::Kind::kPut,
+          .name = "put",
+          .rank = rank,
+          .offset = offset,
+          .from = from,
+          .limit = kLong};
+}
+OneSided signal(int rank) {
+  return {.kind = OneSided::Kind::kSignal, .name = "signal", .rank = rank, .limit = kLong};
+}
+OneSided wait_signal(int rank, milliseconds limit = kLong) {
+  return {.kind = OneSided::Kind::kWaitSignal, .name = "wait_signal", .rank = rank, .limit = limit};
+}
+
+class Windows : public testing::TestWithParam<Setting> {
+ protected:
+  void run(int size, const std::function<void(Rank&)>& body) {
+    test::run({.size = size, .links = GetParam().links}, body);
+  }
+};
+
+std::vector<std::byte> pattern(int rank, int round, size_t size) {
+  std::vector<std::byte> bytes(size);
+  std::mt19937 source(static_cast<unsigned>(rank * 1000 + round));
+  for (auto& byte : bytes) byte = static_cast<std::byte>(source());
+  return bytes;
+}
+
+TEST_P(Windows, WhoeverSeesTheSignalSeesAllOfThePut) {
+  for (const int size : {1, 2, 4})
+    run(size, [&](Rank& self) {
+      constexpr size_t kBytes = 700'000;
+      Opened opened(self, kBytes, GetParam().shared);
+      const int next = (self.rank() + 1) % size, before = (self.rank() + size - 1) % size;
+      for (int round = 0; round < (kSanitized ? 10 : 40); ++round) {
+        const size_t bytes = round % 5 == 0 ? kBytes - 10 : 3000u + static_cast<size_t>(round);
+        const auto data = pattern(self.rank(), round, bytes);
+        auto work = opened.window->start(put(next, 7, data));
+        opened.window->run(signal(next));
+        opened.window->run(wait_signal(before));
+        const auto want = pattern(before, round, bytes);
+        ASSERT_TRUE(std::equal(want.begin(), want.end(), opened.memory.begin() + 7)) << round;
+        work.wait();
+        opened.window->run(signal(before));
+        opened.window->run(wait_signal(next));
+      }
+      opened.close(self);
+    });
+}
+
+TEST_P(Windows, EveryMemberKnowsSizesAndNotesOfAll) {
+  run(3, [&](Rank& self) {
+    const auto own = static_cast<size_t>(self.rank()) * 1000;  // rank 0 has nothing
+    Opened opened(self, own, GetParam().shared, "note " + std::to_string(self.rank()));
+    for (int rank = 0; rank < 3; ++rank) {
+      const auto& member = opened.window->reach().members[static_cast<size_t>(rank)];
+      EXPECT_EQ(member.bytes, static_cast<uint64_t>(rank) * 1000);
+      EXPECT_EQ(member.note, "note " + std::to_string(rank));
+      const bool mapped = rank == self.rank() ||
+                          (GetParam().links == Links::kShm && (GetParam().shared || rank == 0));
+      EXPECT_EQ(member.is_mapped(), mapped) << rank;
+    }
+    opened.close(self);
+    EXPECT_EQ(error_of([&] { opened.window->run(signal(0)); }).code(), Errc::kInvalidArgument);
+  });
+}
+
+TEST_P(Windows, AnOwnerThatCallsNothingIsWrittenTo) {
+  run(2, [&](Rank& self) {
+    Opened opened(self, 300'000, GetParam().shared);
+    if (self.rank() == 0) {
+      const auto data = pattern(0, 0, 300'000);
+      opened.window->run(put(1, 0, data));
+      opened.window->run(signal(1));
+    }
+    self.meet();  // of threads: rank 1 calls nothing before
+    if (self.rank() == 1) {
+      const auto want = pattern(0, 0, 300'000);
+      EXPECT_TRUE(std::equal(want.begin(), want.end(), opened.memory.begin()));
+      opened.window->run(wait_signal(0));
+    }
+    opened.close(self);
+  });
+}
+
+TEST_P(Windows, ASlotHoldsWhatWasStoredLast) {
+  run(2, [&](Rank& self) {
+    Opened opened(self, 8, GetParam().shared);
+    const int other = 1 - self.rank();
+    const auto store = [&](uint64_t value) {
+      opened.window->run({.kind = OneSided::Kind::kStore,
+                          .name = "signal",
+                          .rank = other,
+                          .slot = 3,
+                          .value = value,
+                          .limit = kLong});
+    };
+    const auto wait = [&](Comparison comparison, uint64_t value) {
+      opened.window->run({.kind = OneSided::Kind::kWaitSlot,
+                          .name = "wait_signal",
+                          .slot = 3,
+                          .value = value,
+                          .comparison = comparison,
+                          .limit = kLong});
+    };
+    wait(Comparison::kEqual, 0);
+    self.meet();
+    store(9);
+    wait(Comparison::kAtLeast, 8);
+    self.group->run(barrier(2));
+    store(3);
+    wait(Comparison::kAtMost, 3);
+    wait(Comparison::kEqual, 3);
+    opened.close(self);
+  });
+}
+
+TEST_P(Windows, AFailureFreesTheMemoryOfPutsInFlight) {
+  run(2, [&](Rank& self) {
+    Opened opened(self, 8 << 20, GetParam().shared);
+    self.group->run(barrier(2));
+    if (self.rank() == 0) {
+      std::vector<Work> works;
+      auto data = std::make_unique<std::vector<std::byte>>(pattern(0, 0, 8 << 20));
+      for (int i = 0; i < 4; ++i) works.push_back(opened.window->start(put(1, 0, *data)));
+      self.group->abort("enough");
+      for (auto& work : works) ASSERT_TRUE(work.wait_for(kLong));
+      data.reset();  // the sanitizers see who reads it now
+    }
+    self.meet();
+    EXPECT_NE(error_of([&] { opened.window->run(wait_signal(1 - self.rank())); }).code(),
+              Errc::kTimeout);
+    self.meet();
+  });
+}
+
+TEST_P(Windows, OtherGroupsGoOnWhereOneEndedAmidItsPuts) {
+  run(2, [&](Rank& self) {
+    const int members[] = {0, 1};
+    auto child = self.group->split(members, "child");
+    Opened kept(self, 4096, GetParam().shared);
+    std::vector<std::byte> memory(8 << 20);
+    auto window = Window::open(*child, {.memory = memory}, "tensor_register", kLong);
+    if (self.rank() == 0) {
+      const auto data = pattern(0, 1, 8 << 20);
+      auto work = window->start(put(1, 0, data));
+      child->abort("enough");
+      ASSERT_TRUE(work.wait_for(kLong));
+      const auto small = pattern(0, 2, 4096);
+      kept.window->run(put(1, 0, small));
+      kept.window->run(signal(1));
+    } else {
+      kept.window->run(wait_signal(0));
+      const auto want = pattern(0, 2, 4096);
+      EXPECT_TRUE(std::equal(want.begin(), want.end(), kept.memory.begin()));
+    }
+    kept.close(self);
+    self.meet();
+  });
+}
+
+TEST_P(Windows, AWaitEndsWithItsLimitItsPeerOrAnAbort) {
+  run(3, [&](Rank& self) {
+    Opened opened(self, 8, GetParam().shared);
+    self.meet();
+    if (self.rank() == 2) {
+      opened.window.reset();
+      self.group.reset();
+      self.meet();
+      return;
+    }
+    const auto error = error_of([&] { opened.window->run(wait_signal(2)); });
+    EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+    EXPECT_NE(std::string(error.what()).find("rank 2"), std::string::npos) << error.what();
+    self.meet();
+  });
+  run(2, [&](Rank& self) {
+    Opened opened(self, 8, GetParam().shared);
+    if (self.rank() == 0) {
+      const auto error = error_of([&] { opened.window->run(wait_signal(1, milliseconds(50))); });
+      EXPECT_EQ(error.code(), Errc::kTimeout);
+      EXPECT_NE(std::string(error.what()).find("wait_signal with rank 1"), std::string::npos)
+          << error.what();
+    }
+    self.meet();
+  });
+}
+
+TEST_P(Windows, AWindowThatIsDroppedIsWrittenToNoMore) {
+  run(2, [&](Rank& self) {
+    Opened opened(self, 4096, GetParam().shared);
+    self.group->run(barrier(2));
+    if (self.rank() == 1) opened.window.reset();
+    self.group->run(barrier(2));
+    if (!GetParam().shared) {
+      const auto data = pattern(0, 0, 4096);
+      const auto error = error_of([&] {
+        if (self.rank() == 0)
+          opened.window->run(put(1, 0, data));
+        else
+          self.group->run(barrier(2));  // without a window, frames are answered during calls
+      });
+      EXPECT_EQ(error.code(), Errc::kMismatch);
+    }
+    self.meet();
+    if (self.rank() == 1 && !GetParam().shared) {
+      EXPECT_EQ(opened.memory[0], std::byte{0});
+    }
+    self.meet();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Windows,
+                         testing::Values(Setting{Links::kShm, false}, Setting{Links::kShm, true},
+                                         Setting{Links::kTcp, false}, Setting{Links::kTcp, true}),
+                         testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace torch::comms::ctran::test

@@ -1,0 +1,44 @@
+"""Every cell of the fault table, on our backends; few of them in each test run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from torchcomms.drill import CELLS, OURS
+
+# What every kind of fault does, without waiting for limits: a second or less each.
+QUICK = {
+    "F01/idle", "F01/all_reduce", "F01/split", "F01/finalize", "F02/stopped", "F03/exit",
+    "F04/peer", "F08/after", "F10", "F12", "F14", "F15/same", "F15/two-async", "F16/kinds",
+    "F17/double", "F17/thread", "F18/dropped", "F20/fork", "F22/start-3", "F23/full",
+    "F27/work", "F28/duplicate", "F40/small", "F43/wait", "F44/blocks",
+}  # fmt: skip
+
+
+def _cases() -> Iterator[object]:
+    for backend in OURS:
+        for cell in CELLS:
+            if backend in cell.backends:
+                is_quick = backend == "ctran" and cell.id in QUICK
+                marks = () if is_quick else (pytest.mark.slow,)
+                yield pytest.param(cell, backend, id=f"{backend}-{cell.id}", marks=marks)
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize(("cell", "backend"), _cases())
+def test_survivors_see_what_the_table_promises(cell, backend, verdict):
+    result = verdict(cell, backend)
+    if result.verdict == "skipped":
+        pytest.skip(result.why)
+    shown = "\n".join([*result.findings, *result.errors])
+    assert not result.bad, f"{result.verdict}: {result.why}\n{shown}"
+
+
+def test_every_quick_cell_exists():
+    assert {cell.id for cell in CELLS} >= QUICK
+
+
+def test_cells_have_names_of_their_own():
+    names = [cell.id for cell in CELLS]
+    assert len(names) == len(set(names))

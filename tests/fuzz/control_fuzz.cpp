@@ -1,0 +1,21 @@
+// What ranks of a group tell each other beside their operations, and the words made of it.
+
+#include "ctran/engine/control.hpp"
+#include "fuzz.hpp"
+
+namespace ctran = torch::comms::ctran;
+using torch::comms::fuzz::require;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto text = torch::comms::fuzz::text_of(data, size);
+  try {
+    const auto notice = ctran::Notice::parse(text);
+    require(ctran::Notice::parse(notice.serialize()).serialize() == notice.serialize());
+    require(!notice.print.words().empty());
+    ctran::Sighting seen{.size = 4, .number = notice.sequence};
+    seen.places[1] = notice.place;
+    require(seen.words().size() < 4096 && seen.culprit() < 4);
+  } catch (const torch::comms::CommError&) {  // says what is wrong
+  }
+  return 0;
+}

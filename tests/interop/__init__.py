@@ -1,0 +1,1 @@
+"""Programs of torch.distributed on our communicators."""

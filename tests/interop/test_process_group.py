@@ -1,0 +1,313 @@
+"""Calls on a process group of torch's own whose backend is one of our communicators."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.torch_version import TorchVersion
+from torchcomms._comms import _BackendWrapper
+
+from tests.harness.cases import Failures, check, refused
+
+CUSTOM = dist.ProcessGroup.BackendType.CUSTOM
+
+
+def group_of(comm):
+    group = dist.ProcessGroup(dist.HashStore(), comm.get_rank(), comm.get_size())
+    group._register_backend(torch.device("cpu"), CUSTOM, _BackendWrapper(comm))
+    group._set_default_backend(CUSTOM)
+    return group
+
+
+def opts(kind, **values):
+    made = kind()
+    for name, value in values.items():
+        setattr(made, name, value)
+    return made
+
+
+def collectives(comm):
+    group, rank, size = group_of(comm), comm.get_rank(), comm.get_size()
+    failures = Failures()
+    ranks = list(range(size))
+    total = float(sum(ranks))
+    mine = torch.full((3,), float(rank))
+
+    with failures.case("allreduce"):
+        tensor = mine.clone()
+        work = group.allreduce([tensor])
+        work.wait()
+        assert tensor.tolist() == [total] * 3
+        assert work.is_completed()
+        assert work.is_success()
+        assert work.result()[0] is tensor or work.result()[0].equal(tensor)
+    for op, want in (("MAX", size - 1), ("AVG", total / size), ("PRODUCT", 0)):
+        with failures.case("allreduce", op):
+            tensor = mine.clone()
+            kind = opts(dist.AllreduceOptions, reduceOp=getattr(dist.ReduceOp, op))
+            group.allreduce([tensor], kind).wait()
+            assert tensor.tolist() == [want] * 3
+    with failures.case("premultiplied sum"):
+        tensor = mine.clone()
+        scaled = opts(dist.AllreduceOptions, reduceOp=dist._make_nccl_premul_sum(2.0))
+        group.allreduce([tensor], scaled).wait()
+        assert tensor.tolist() == [2 * total] * 3
+    with failures.case("allreduce_coalesced"):
+        tensors = [mine.clone(), mine.clone().double() + 1]
+        group.allreduce_coalesced(tensors).wait()
+        assert [t.tolist() for t in tensors] == [[total] * 3, [total + size] * 3]
+    with failures.case("broadcast, channels last"):
+        image = torch.arange(48.0).reshape(2, 2, 3, 4) if rank == 0 else torch.zeros(2, 2, 3, 4)
+        image = image.to(memory_format=torch.channels_last)
+        group.broadcast([image], opts(dist.BroadcastOptions, rootRank=0)).wait()
+        assert image.equal(torch.arange(48.0).reshape(2, 2, 3, 4))
+    with failures.case("reduce"):
+        tensor = mine.clone()
+        group.reduce([tensor], opts(dist.ReduceOptions, rootRank=size - 1)).wait()
+        assert rank != size - 1 or tensor.tolist() == [total] * 3
+    with failures.case("allgather"):
+        outputs = [torch.empty(3) for _ in ranks]
+        group.allgather([outputs], [mine]).wait()
+        assert [t[0].item() for t in outputs] == ranks
+    with failures.case("allgather into one place"):
+        place = torch.empty(3)
+        group.allgather([[place] * size], [mine]).wait()
+        assert place.tolist() == [size - 1] * 3
+    with failures.case("allgather, uneven"):
+        outputs = [torch.empty(r + 1) for r in ranks]
+        group.allgather([outputs], [torch.full((rank + 1,), float(rank))]).wait()
+        assert [t.tolist() for t in outputs] == [[float(r)] * (r + 1) for r in ranks]
+    with failures.case("_allgather_base"):
+        output = torch.empty(3 * size)
+        group._allgather_base(output, mine).wait()
+        assert output[::3].tolist() == ranks
+    with failures.case("allgather_into_tensor_coalesced"):
+        outputs = [torch.empty(3 * size), torch.empty(size)]
+        group.allgather_into_tensor_coalesced(outputs, [mine, mine[:1].clone()]).wait()
+        assert outputs[0][::3].tolist() == outputs[1].tolist() == ranks
+    with failures.case("allgather_coalesced"):
+        lists = [[torch.empty(3), torch.empty(1)] for _ in ranks]
+        if size > 1:
+            group.allgather_coalesced(lists, [mine, mine[:1].clone()]).wait()
+            assert [[t[0].item() for t in of_rank] for of_rank in lists] == [[r, r] for r in ranks]
+    with failures.case("gather"):
+        lists = [[torch.empty(3) for _ in ranks]] if rank == 0 else [[]]
+        group.gather(lists, [mine], opts(dist.GatherOptions, rootRank=0)).wait()
+        assert rank != 0 or [t[0].item() for t in lists[0]] == ranks
+    with failures.case("scatter"):
+        output = torch.empty(3)
+        lists = [[torch.full((3,), float(r)) for r in ranks]] if rank == 0 else []
+        group.scatter([output], lists, opts(dist.ScatterOptions, rootRank=0)).wait()
+        assert output.equal(mine)
+    with failures.case("reduce_scatter"):
+        output = torch.empty(3)
+        group.reduce_scatter([output], [[mine + r for r in ranks]]).wait()
+        assert output.tolist() == [total + rank * size] * 3
+    with failures.case("_reduce_scatter_base"):
+        output = torch.empty(3)
+        group._reduce_scatter_base(output, mine.repeat(size)).wait()
+        assert output.tolist() == [total] * 3
+    with failures.case("reduce_scatter_tensor_coalesced"):
+        outputs = [torch.empty(3), torch.empty(3)]
+        group.reduce_scatter_tensor_coalesced(outputs, [mine.repeat(size)] * 2).wait()
+        assert [t.tolist() for t in outputs] == [[total] * 3] * 2
+    with failures.case("alltoall_base"):
+        output = torch.empty(size)
+        group.alltoall_base(output, torch.full((size,), float(rank)), [], []).wait()
+        assert output.tolist() == ranks
+    with failures.case("alltoall_base, uneven"):
+        output = torch.empty(size * (rank + 1))
+        sent = torch.full((size * (size + 1) // 2,), float(rank))
+        group.alltoall_base(output, sent, [rank + 1] * size, [r + 1 for r in ranks]).wait()
+        assert output[:: rank + 1].tolist() == ranks
+    with failures.case("alltoall"):
+        outputs = [torch.empty(1) for _ in ranks]
+        group.alltoall(outputs, [torch.tensor([rank * 10.0 + r]) for r in ranks]).wait()
+        assert [t.item() for t in outputs] == [r * 10.0 + rank for r in ranks]
+    with failures.case("barrier"):
+        group.barrier().wait()
+    with failures.case("synchronous"):
+        tensor = mine.clone()
+        group.allreduce([tensor], opts(dist.AllreduceOptions, asyncOp=False))
+        assert tensor.tolist() == [total] * 3
+    if TorchVersion(torch.__version__) >= "2.15":  # before, torch asks its own backends alone
+        with failures.case("sequence number"):
+            assert group._get_sequence_number_for_group() > 20
+    return failures.texts
+
+
+def test_every_collective(world):
+    check(world, collectives)
+
+
+def messages(comm):
+    group, rank, size = group_of(comm), comm.get_rank(), comm.get_size()
+    right, left = (rank + 1) % size, (rank - 1) % size
+    failures = Failures()
+    with failures.case("send and recv"):
+        got = torch.empty(2)
+        works = [group.send([torch.full((2,), float(rank))], right, 0), group.recv([got], left, 0)]
+        for work in works:
+            work.wait()
+        assert got.tolist() == [float(left)] * 2
+        assert works[1].source_rank() == left if hasattr(works[1], "source_rank") else True
+    with failures.case("a coalesced batch"):
+        got = [torch.empty(2), torch.empty(1)]
+        cpu = torch.device("cpu")
+        group._start_coalescing(cpu)
+        for tensor in got:
+            group.recv([tensor], left, 0)
+        group.send([torch.full((2,), float(rank))], right, 0)
+        group.send([torch.full((1,), rank + 0.5)], right, 0)
+        work = group._end_coalescing(cpu)
+        work.wait()
+        assert [t[0].item() for t in got] == [left, left + 0.5]
+        assert len(work.result()) == 2
+    with failures.case("an empty batch"):
+        group._start_coalescing(cpu)
+        group._end_coalescing(cpu).wait()
+    with failures.case("unmatched"), refused(RuntimeError, "has not begun"):
+        group._end_coalescing(cpu)
+    with failures.case("nested"):
+        group._start_coalescing(cpu)
+        with refused(RuntimeError, "has begun"):
+            group._start_coalescing(cpu)
+        group._end_coalescing(cpu)
+    return failures.texts
+
+
+@pytest.mark.worlds(sizes=(2, 3))
+def test_messages_and_batches(world):
+    check(world, messages)
+
+
+def futures(comm):
+    group, rank, size = group_of(comm), comm.get_rank(), comm.get_size()
+    failures = Failures()
+    total = float(sum(range(size)))
+    with failures.case("value"):
+        future = group.allreduce([torch.full((3,), float(rank))]).get_future()
+        assert future.wait()[0].tolist() == [total] * 3
+    with failures.case("the future of a finished work is complete"):
+        work = group.allreduce([torch.full((3,), float(rank))])
+        future = work.get_future()
+        work.wait()
+        assert future.done()
+        assert future.value()[0].tolist() == [total] * 3
+    with failures.case("a callback that waits for another collective"):
+
+        def again(done):
+            return group.allreduce([done.value()[0]]).get_future().wait()[0] + 1
+
+        future = group.allreduce([torch.full((3,), float(rank))]).get_future().then(again)
+        assert future.wait().tolist() == [total * size + 1] * 3
+    with failures.case("many callbacks"):
+        works = [group.allreduce([torch.full((5,), float(i))]) for i in range(20)]
+        seen = [w.get_future().then(lambda done: done.value()[0][0].item()) for w in works]
+        assert torch.futures.wait_all(seen) == [float(i * size) for i in range(20)]
+    with failures.case("no limit afterwards"), refused(RuntimeError, "wait(timeout)"):
+        group.barrier().wait(timedelta(seconds=5))
+    return failures.texts
+
+
+@pytest.mark.worlds(sizes=(1, 2))
+def test_futures_complete_when_the_data_is_there(world):
+    check(world, futures)
+
+
+def wrong_calls(comm):
+    group, size = group_of(comm), comm.get_size()
+    failures = Failures()
+    for name, call in {
+        "two tensors": lambda: group.allreduce([torch.ones(1), torch.ones(1)]),
+        "no tensor": lambda: group.broadcast([]),
+        "lists of other lengths": lambda: group.allgather_into_tensor_coalesced(
+            [torch.ones(size)], []
+        ),
+        "negative split": lambda: group.alltoall_base(
+            torch.ones(size), torch.ones(size), [-1] * size, [1] * size
+        ),
+        "root tensor": lambda: group.broadcast(
+            [torch.ones(1)], opts(dist.BroadcastOptions, rootTensor=1)
+        ),
+    }.items():
+        with failures.case(name), refused(RuntimeError):
+            call()
+    with failures.case("no communicator"), refused(TypeError):
+        _BackendWrapper(None)
+    return failures.texts
+
+
+@pytest.mark.worlds(sizes=(2,))
+def test_wrong_calls_raise_before_anything_is_sent(world):
+    check(world, wrong_calls)
+
+
+def wrapper(comm):
+    made = _BackendWrapper(comm=comm)
+    assert made.get_comm() is comm
+    assert (made.rank(), made.size(), made.name()) == (
+        comm.get_rank(),
+        comm.get_size(),
+        comm.get_backend(),
+    )
+    assert made.supports_coalescing
+    assert made.options.backend == "torchcomms"
+    group = group_of(comm)
+    made._set_default_timeout(timedelta(seconds=77))
+    assert group._get_backend(torch.device("cpu")).get_comm() is comm
+    return True
+
+
+def test_the_wrapper_knows_its_communicator(world):
+    assert all(world.run(wrapper))
+
+
+def limits(comm):
+    made = _BackendWrapper(comm)
+    group = dist.ProcessGroup(dist.HashStore(), comm.get_rank(), comm.get_size())
+    group._register_backend(torch.device("cpu"), CUSTOM, made)
+    group._set_default_backend(CUSTOM)
+    made._set_default_timeout(timedelta(seconds=77))
+    default = made._verify_work_timeout(group.allreduce([torch.ones(1)]), timedelta(seconds=77))
+    own = opts(dist.AllreduceOptions, timeout=timedelta(seconds=55))
+    given = made._verify_work_timeout(group.allreduce([torch.ones(1)], own), timedelta(seconds=55))
+    group.barrier().wait()
+    return default, given
+
+
+@pytest.mark.worlds(sizes=(2,))
+def test_limits_of_the_call_and_of_the_group_reach_the_work(world):
+    assert world.run(limits) == [(True, True)] * 2
+
+
+def splits(context):
+    comm = context.comm
+    group, rank, size = group_of(comm), comm.get_rank(), comm.get_size()
+    even = [r for r in range(size) if r % 2 == 0]
+    child = group.split_group(even, timeout=timedelta(seconds=50), group_name="even")
+    if rank not in even:
+        return child is None
+    tensor = torch.full((2,), float(rank))
+    child.allreduce([tensor]).wait()
+    good = tensor.tolist() == [float(sum(even))] * 2
+    child._get_backend(torch.device("cpu")).get_comm().finalize()
+    return good and child.size() == len(even)
+
+
+@pytest.mark.worlds(sizes=(2, 4))
+def test_a_split_group_has_its_own_communicator(world):
+    assert world.run_context(splits) == [True] * world.size
+
+
+def monitored(comm):
+    group = group_of(comm)
+    group.monitored_barrier(timedelta(seconds=60), True)
+    return True
+
+
+def test_a_monitored_barrier_passes(world):
+    assert world.run(monitored) == [True] * world.size

@@ -1,0 +1,59 @@
+"""DDP on a mesh of ours trains to the weights that torch's own gloo gives."""
+
+from __future__ import annotations
+
+import pytest
+import torchcomms
+
+from tests.harness.ports import free_port
+from tests.harness.programs import ranks
+
+PROGRAM = """
+    import sys
+    import torch, torchcomms
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+    from torchcomms.device_mesh import init_device_mesh
+
+    def trained(rank, size, **where):
+        torch.manual_seed(7)
+        model = torch.nn.Sequential(
+            torch.nn.Linear(6, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3)
+        )
+        model = DistributedDataParallel(model, bucket_cap_mb=0.0005, **where)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        generator = torch.Generator().manual_seed(3)
+        for step in range(8):
+            data = torch.randn(4 * size, 6, generator=generator)[rank::size]
+            loss = model(data).square().mean()
+            if step % 3 == 2:
+                with model.no_sync():
+                    loss.backward()
+            else:
+                loss.backward()
+            optimizer.step()
+        return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    comm = torchcomms.new_comm("{backend}", torch.device("cpu"), "train")
+    rank, size = comm.get_rank(), comm.get_size()
+    mesh = init_device_mesh((comm,), ("dp",))
+    ours = trained(rank, size, device_mesh=mesh)
+    dist.destroy_process_group()
+
+    store = dist.TCPStore("127.0.0.1", {port}, size, is_master=rank == 0)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    theirs = trained(rank, size)
+    dist.destroy_process_group()
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    assert not torch.equal(ours, torch.zeros_like(ours))
+    print("equal")
+"""
+
+
+@pytest.mark.parametrize(("backend", "size"), [("gloo", 2), ("ctran", 2), ("ctran", 4)])
+def test_ddp_trains_to_the_same_weights(backend, size):
+    if not torchcomms.is_backend_built(backend):
+        pytest.skip(f"needs backend {backend}")
+    program = PROGRAM.format(backend=backend, port=free_port())
+    for finished in ranks(program, size, free_port()):
+        assert finished.expect_success().out.strip().endswith("equal")
