@@ -17,12 +17,11 @@ constexpr uint64_t kBytesAtOnce = 1u << 20;
 
 }  // namespace
 
-ShmChannel::ShmChannel(Segment segment, int side, const Wire& wire, bool& single_copy) noexcept
+ShmChannel::ShmChannel(Segment segment, int side, Wire& wire) noexcept
     : segment_(std::move(segment)),
       side_(side),
       wire_(wire),
       chunk_bytes_(segment_.ring(side).shape.chunk_bytes),
-      single_copy_(single_copy),
       producer_(segment_.ring(side)),
       consumer_(segment_.ring(1 - side)),
       fork_generation_(base::fork_generation()) {}
@@ -73,12 +72,12 @@ Channel::Received ShmChannel::receive(FrameSink& sink) noexcept {
 
 Channel::Fetched ShmChannel::fetch(const Offer& offer, uint64_t offset,
                                    std::span<const Bytes> into) noexcept {
-  if (!single_copy_) return Fetched::kRefused;
+  if (!wire_.copies) return Fetched::kRefused;
   const auto copied = copy_offered(wire_.pid, offer, offset, into);
   if (copied == Copied::kDone) return Fetched::kDone;
   if (copied == Copied::kGone || copied == Copied::kEnded) return Fetched::kGone;
   if (copied == Copied::kUnreadable) return Fetched::kRefused;
-  single_copy_ = false;
+  wire_.copies = false;
   base::log(base::LogLevel::kInfo, "shm link: the system forbids copies from process " +
                                        std::to_string(wire_.pid) + " (" + std::strerror(errno) +
                                        "): its messages go through shared memory");

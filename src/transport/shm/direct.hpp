@@ -26,6 +26,9 @@ Copied copy_offered(int pid, const Offer& offer, uint64_t offset,
 // Whether that memory is open, and copies are allowed: kDone.
 Copied probe(int pid, uint64_t key_address, uint32_t key) noexcept;
 
+// The system lets us copy from that process, or it has ended.
+bool may_copy(int pid) noexcept;
+
 // The system call exists and works on this process itself.
 bool can_copy() noexcept;
 

@@ -1,4 +1,10 @@
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include <cstddef>
 
 #include "base/handles.hpp"
 #include "transport/channel.hpp"
@@ -219,6 +225,74 @@ TEST(Offer, OfARankThatIsKilledEndsInItsFailure) {
   });
   EXPECT_EQ(status[0], 0);
   EXPECT_TRUE(WIFSIGNALED(status[1]));
+}
+
+// From now on this process may copy from itself alone, as where the system guards its processes.
+void forbid_copies_from_others() {
+  sock_filter code[] = {
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 3, SYS_process_vm_readv},
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, args)},
+      {BPF_JMP | BPF_JEQ | BPF_K, 1, 0, static_cast<uint32_t>(::getpid())},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | EPERM},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
+  };
+  const sock_fprog program{std::size(code), code};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+    throw std::runtime_error("no filter of system calls");
+}
+bool has_filters() { return shm::can_copy() && ::prctl(PR_GET_SECCOMP) >= 0; }
+
+// Large messages with rank 0 or 1, in both directions; throws where they do not arrive.
+void exchange_large(Rank& self) {
+  const int peer = 1 - self.rank;
+  for (uint64_t i = 0; i < 4; ++i) {
+    Letter out(pattern(self.rank, peer, i, 3'000'001)), back(3'000'001);
+    self.link.receive(back.request, peer, 1, back.bytes);
+    self.link.send(out.request, peer, 1, out.bytes);
+    self.wait(out.request);
+    self.wait(back.request);
+    if (back.bytes != pattern(peer, self.rank, i, 3'000'001))
+      throw std::runtime_error("wrong data");
+  }
+}
+
+void expect_success(const std::vector<int>& status) {
+  for (const int end : status) EXPECT_EQ(end, 0);
+}
+
+// Rank 1 may not copy from rank 0, which may from it.
+TEST(Offer, WhatTheSystemForbidsIsKnownBeforeTheFirstMessage) {
+  if (!has_filters()) GTEST_SKIP() << "no copies between processes, or no way to forbid them";
+  auto link = shm(2);
+  link.make = [make = link.make](const TransportOptions& options) {
+    if (options.rank == 1) forbid_copies_from_others();
+    return make(options);
+  };
+  expect_success(run_processes(link, [](Rank& self) {
+    const auto can = self.link.capabilities();
+    if (can.single_copy != (self.rank == 0) || can.one_sided_alone != can.single_copy)
+      throw std::runtime_error("the link does not know what it can");
+    if (self.rank == 1 && can.reason.find("rank 0") == std::string::npos)
+      throw std::runtime_error("it does not say why: " + can.reason);
+    exchange_large(self);
+    if (self.link.capabilities().single_copy != (self.rank == 0))
+      throw std::runtime_error("one rank's ban is the other's");
+    self.barrier();
+  }));
+}
+
+TEST(Offer, WhatTheSystemForbidsLaterIsSentFromThenOn) {
+  if (!has_filters()) GTEST_SKIP() << "no copies between processes, or no way to forbid them";
+  expect_success(run_processes(shm(2), [](Rank& self) {
+    exchange_large(self);
+    if (!can_copy(self.link)) throw std::runtime_error("nothing forbids copies");
+    forbid_copies_from_others();
+    exchange_large(self);
+    if (can_copy(self.link)) throw std::runtime_error("the link does not know what it can");
+    self.barrier();
+  }));
 }
 
 }  // namespace
