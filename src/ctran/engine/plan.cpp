@@ -224,7 +224,10 @@ bool Plan::locals_stand_alone(const StepPlan& out) noexcept {
     return local.count == 1 && local.into.buffer == Buffer::kOutput &&
            out.operands[local.first].buffer == Buffer::kInput &&
            std::all_of(out.arrivals.begin(), out.arrivals.end(),
-                       [&](const Arrival& arrival) { return apart(arrival.into, local.into); }) &&
+                       [&](const Arrival& arrival) {
+                         return apart(arrival.into, local.into) &&
+                                (!arrival.reduces || apart(arrival.own, local.into));
+                       }) &&
            std::all_of(out.sent.begin(), out.sent.end(),
                        [&](const Part& sent) { return apart(sent, local.into); });
   });

@@ -156,5 +156,36 @@ TEST(Whereabouts, APeersEndIsToldWithWhereTheOthersAre) {
   });
 }
 
+// Ranks 0 and 1 are in one short call after the other of another group.
+TEST(Whereabouts, RanksThatAreBusyElsewhereAnswer) {
+  std::atomic<bool> over{false};
+  run({.size = 3}, [&](Rank& self) {
+    self.group->run(barrier(3));
+    const int pair[] = {0, 1};
+    if (self.rank() == 2) {
+      self.meet();
+      auto late = barrier(3);
+      late.limit = milliseconds(50);
+      const auto error = error_of([&] { self.group->run(late); });
+      over = true;
+      EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
+      expect_text(error.what(), {"ranks 0, 1", "after barrier() as number 1"});
+      EXPECT_EQ(std::string(error.what()).find("did not answer"), std::string::npos)
+          << error.what();
+      return self.meet();
+    }
+    const auto both = self.group->split(pair, "both");
+    self.meet();
+    // Both stop after the same call: they ask each other.
+    for (std::vector<float> more{1}; more[0] > 0;) {
+      more[0] = over ? 0 : 1;
+      AllReduce reduce(more, 2);
+      reduce.call.op = ReduceOp::kMin;
+      both->run(reduce.call);
+    }
+    self.meet();
+  });
+}
+
 }  // namespace
 }  // namespace torch::comms::ctran::test
