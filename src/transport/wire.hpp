@@ -1,7 +1,5 @@
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -44,10 +42,9 @@ class Reader {
   template <class T>
     requires std::is_trivially_copyable_v<T>
   T number() {
-    std::array<char, sizeof(T)> value{};
-    const std::string_view bytes = cut(value.size());
-    std::copy(bytes.begin(), bytes.end(), value.begin());
-    return std::bit_cast<T>(value);
+    T value{};
+    std::memcpy(&value, cut(sizeof value).data(), sizeof value);
+    return value;
   }
   std::string text() { return std::string(cut(number<uint16_t>())); }
   bool at_end() const noexcept { return bytes_.empty(); }

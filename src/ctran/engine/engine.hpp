@@ -104,7 +104,8 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void ask(Membership& group, const Fingerprint& print) noexcept;
   void disagree(Membership& group, uint64_t sequence) noexcept;
   void answer(Membership& group) noexcept;
-  void note_print(Membership& group, int rank, const Fingerprint& print) noexcept;
+  void note_print(Membership& group, int rank, uint64_t sequence,
+                  const Fingerprint& print) noexcept;
   void settle_disagreement(Membership& group) noexcept;
   void tell(Membership& group, const Notice& notice, int but = -1) noexcept;
   void send_notice(int family_rank, const Notice& notice) noexcept;

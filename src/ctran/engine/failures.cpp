@@ -162,7 +162,7 @@ void Engine::on_notice(int from, const Notice& notice) noexcept {
       [[fallthrough]];
     case Notice::Kind::kDisagrees:
       disagree(group, notice.sequence);
-      return note_print(group, rank, notice.print);
+      return note_print(group, rank, notice.sequence, notice.print);
     case Notice::Kind::kDeparts:
       return on_departure(group, rank, notice);
     case Notice::Kind::kTagged:
@@ -207,13 +207,17 @@ void Engine::ask(Membership& group, const Fingerprint& print) noexcept {
                .print = print});
 }
 
-// Everybody tells everybody what it called, and waits a moment for what the others did.
+// Everybody tells everybody what it called, and waits a moment for what the others did. The
+// earliest collective counts: a rank that was done with it meets its messages in a later one.
 void Engine::disagree(Membership& group, uint64_t sequence) noexcept {
-  if (group.stands_still() || group.failure() != nullptr) return;
-  group.disagreement = std::make_unique<Membership::Disagreement>();
-  group.disagreement->sequence = sequence;
-  group.disagreement->until = std::chrono::steady_clock::now() + hearing_;
-  watch(group.disagreement->until);
+  if (group.inquiry || group.failure() != nullptr) return;
+  auto& now = group.disagreement;
+  if (now && now->sequence <= sequence) return;
+  const auto until = now ? now->until : std::chrono::steady_clock::now() + hearing_;
+  now = std::make_unique<Membership::Disagreement>();
+  now->sequence = sequence;
+  now->until = until;
+  watch(until);
   answer(group);
 }
 
@@ -227,11 +231,12 @@ void Engine::answer(Membership& group) noexcept {
                .base = group.base,
                .sequence = disagreement.sequence,
                .print = own});
-  note_print(group, group.place.rank, own);
+  note_print(group, group.place.rank, disagreement.sequence, own);
 }
 
-void Engine::note_print(Membership& group, int rank, const Fingerprint& print) noexcept {
-  if (!group.disagreement) return;
+void Engine::note_print(Membership& group, int rank, uint64_t sequence,
+                        const Fingerprint& print) noexcept {
+  if (!group.disagreement || group.disagreement->sequence != sequence) return;
   group.disagreement->prints[rank] = print;
   if (group.disagreement->prints.size() == group.ranks.size()) settle_disagreement(group);
 }
