@@ -156,32 +156,42 @@ TEST(Whereabouts, APeersEndIsToldWithWhereTheOthersAre) {
   });
 }
 
-// Ranks 0 and 1 are in one short call after the other of another group.
-TEST(Whereabouts, RanksThatAreBusyElsewhereAnswer) {
+// One short call after the other, of a group of its own: each has ended before anybody could ask.
+TEST(Whereabouts, ARankThatIsBusyElsewhereAnswers) {
   std::atomic<bool> over{false};
-  run({.size = 3}, [&](Rank& self) {
-    self.group->run(barrier(3));
-    const int pair[] = {0, 1};
-    if (self.rank() == 2) {
+  run({.size = 2}, [&](Rank& self) {
+    self.group->run(barrier(2));
+    if (self.rank() == 0) {
+      const int itself[] = {0};
+      const auto own = self.group->split(itself, "own");
       self.meet();
-      auto late = barrier(3);
-      late.limit = milliseconds(50);
-      const auto error = error_of([&] { self.group->run(late); });
-      over = true;
-      EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
-      expect_text(error.what(), {"ranks 0, 1", "after barrier() as number 1"});
-      EXPECT_EQ(std::string(error.what()).find("did not answer"), std::string::npos)
-          << error.what();
+      while (!over) own->run(barrier(1));
       return self.meet();
     }
-    const auto both = self.group->split(pair, "both");
     self.meet();
-    // Both stop after the same call: they ask each other.
-    for (std::vector<float> more{1}; more[0] > 0;) {
-      more[0] = over ? 0 : 1;
-      AllReduce reduce(more, 2);
-      reduce.call.op = ReduceOp::kMin;
-      both->run(reduce.call);
+    auto late = barrier(2);
+    late.limit = milliseconds(50);
+    const auto error = error_of([&] { self.group->run(late); });
+    over = true;
+    EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
+    expect_text(error.what(), {"rank 0: in no collective, after barrier() as number 1"});
+    self.meet();
+  });
+}
+
+// The root's small broadcasts leave at once, without anything under way beside them.
+TEST(Whereabouts, CallsThatEndAtOnceAreFinished) {
+  run({.size = 2}, [](Rank& self) {
+    std::vector<float> values(3, 1);
+    Simple broadcast(Operation::kBroadcast, Blocks::even(3, 2), bytes_of(std::as_const(values)),
+                     bytes_of(values), sizeof(float));
+    for (int i = 0; i < 3; ++i) self.group->run(broadcast.call);
+    self.meet();
+    if (self.rank() == 1) {
+      auto late = barrier(2);
+      late.limit = milliseconds(50);
+      const auto error = error_of([&] { self.group->run(late); });
+      expect_text(error.what(), {"rank 0: in no collective, after broadcast(", "as number 3"});
     }
     self.meet();
   });
