@@ -26,6 +26,9 @@ set(TC_HEADER__comms_ctran backends/ctran/ctran_backend.hpp)
 set(TC_CLASS__comms_gloo TorchCommGloo)
 set(TC_HEADER__comms_gloo backends/gloo/gloo_backend.hpp)
 
+# What torch.distributed does not know of itself: python/torchcomms/_c10d.py registers them there.
+set(TC_C10D_BACKENDS ctran)
+
 # Sets `out` to TRUE or FALSE, and `given` to whether the user said so.
 function(tc_switch out given switch default hip)
   set(${given} TRUE PARENT_SCOPE)
@@ -59,13 +62,15 @@ endfunction()
 
 # Reads the table. Sets
 #   TC_BUILT         rows to build, "<room> <module>"
-#   TC_ENTRY_POINTS  lines "<name> = torchcomms.<module>"
-#   TC_BACKENDS      names of those entry points
+#   TC_ENTRY_POINTS  the lines of a package's entry_points.txt, with the groups torchcomms.backends and
+#                    torch.distributed.backends
+#   TC_BACKENDS      names of the first group's
 #   TC_SUMMARY       one line a switch: built, off, or not in this version
 #   TC_WANTED_BUT_ABSENT  switches the user turned on whose part this version does not have
 function(tc_resolve_parts source_dir hip)
   set(built "")
-  set(entries "fake = torchcomms._comms")
+  set(entries "[torchcomms.backends]" "fake = torchcomms._comms")
+  set(c10d_entries "[torch.distributed.backends]")
   set(names "fake")
   set(summary "")
   set(absent "")
@@ -94,11 +99,14 @@ function(tc_resolve_parts source_dir hip)
       foreach(point IN LISTS points)
         list(APPEND entries "${point} = torchcomms.${module}")
         list(APPEND names "${point}")
+        if(point IN_LIST TC_C10D_BACKENDS)
+          list(APPEND c10d_entries "${point} = torchcomms._c10d:${point}")
+        endif()
       endforeach()
     endif()
   endforeach()
   set(TC_BUILT "${built}" PARENT_SCOPE)
-  set(TC_ENTRY_POINTS "${entries}" PARENT_SCOPE)
+  set(TC_ENTRY_POINTS ${entries} "" ${c10d_entries} PARENT_SCOPE)
   set(TC_BACKENDS "${names}" PARENT_SCOPE)
   set(TC_SUMMARY "${summary}" PARENT_SCOPE)
   set(TC_WANTED_BUT_ABSENT "${absent}" PARENT_SCOPE)

@@ -65,7 +65,7 @@ install(DIRECTORY include/ DESTINATION torchcomms/include COMPONENT torchcomms
 list(JOIN TC_ENTRY_POINTS "\n" entries)
 set(dist_info "${PROJECT_BINARY_DIR}/generated/torchcomms-${PROJECT_VERSION}.dist-info")
 file(WRITE "${dist_info}/entry_points.txt"
-  "[console_scripts]\ntorchcomms = torchcomms.cli:main\n\n[torchcomms.backends]\n${entries}\n")
+  "[console_scripts]\ntorchcomms = torchcomms.cli:main\n\n${entries}\n")
 file(WRITE "${dist_info}/METADATA"
   "Metadata-Version: 2.1\nName: torchcomms\nVersion: ${PROJECT_VERSION}\n"
   "Requires-Dist: torch==${TC_TORCH_MINOR}.*\n")

@@ -1,5 +1,5 @@
-# cmake [-DHIP=<version>] -P cmake/print_parts.cmake: prints the entry points of group torchcomms.backends,
-# "<name> = <module>" a line, for the switches in the environment.
+# cmake [-DHIP=<version>] -P cmake/print_parts.cmake: prints what depends on the switches in the
+# environment of a package's entry_points.txt.
 cmake_minimum_required(VERSION 3.22)
 include("${CMAKE_CURRENT_LIST_DIR}/Backends.cmake")
 cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH source_dir)

@@ -114,8 +114,15 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   void tensor_deregister(const at::Tensor& tensor);
   int64_t get_device_transport();
 
+  // Names this member for reconfigure(). The same text until the next one.
   InitHandle getInitHandle() const;
+  // Connects exactly these members, who all call it with one uuid that they have not used before,
+  // and the same handles. Needs enable_reconfigure. Blocks. A wrong call throws, and changes
+  // nothing; of what the world does the work is a failed one, and there are no members then.
   WorkPtr reconfigure(const ReconfigureOptions& options);
+  // The uuid of the reconfigure() that connected the members there are: the same on all of them.
+  // Nothing where there are none, or where they are for good.
+  std::optional<int64_t> getMembership() const { return membership_; }
   void abort();
   bool isAbortSupported() const;
   bool isAborted() const;
@@ -142,15 +149,19 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   void requireUsable(OpName op) const { requireUsable(opToString(op)); }
   void requireUsable(std::string_view op) const;
   CommFacts facts() const;
-  void refreshMembership();
+  // `uuid`: of the reconfigure() that may have changed it.
+  void refreshMembership(std::optional<int64_t> uuid = {});
 
   std::shared_ptr<TorchCommBackend> backend_;
   std::string backend_name_;
   Capabilities capabilities_;
   std::string name_;
   int rank_ = -1, size_ = -1;  // cached; -1 while not connected
-  uint32_t record_id_ = 0;     // this communicator in the event ring
-  uint64_t sequence_ = 0;      // operations issued here; ours alone
+  std::optional<int64_t> membership_;
+  std::string why_unconnected_;  // why the last reconfigure() failed, for error texts
+  bool recovers_ = false;        // by reconfigure(), or the one it was split from does
+  uint32_t record_id_ = 0;       // this communicator in the event ring
+  uint64_t sequence_ = 0;        // operations issued here; ours alone
   uint64_t fork_generation_ = 0;
   bool finalized_ = false;
   std::shared_ptr<Hooks> hooks_;

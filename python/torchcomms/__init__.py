@@ -16,6 +16,9 @@ from torchcomms._backends import (  # noqa: E402
     is_backend_built,
 )
 from torchcomms._build_info import VERSION as __version__  # noqa: E402
+from torchcomms._c10d import (  # noqa: E402
+    register_where_torch_is_whole as _register_in_c10d,
+)
 from torchcomms._comms import *  # noqa: E402, F403 (every public native name is ours)
 from torchcomms._comms import (  # noqa: E402
     BatchP2POptions,
@@ -59,4 +62,5 @@ import torchcomms.hooks as hooks  # type: ignore[no-redef]  # noqa: E402, PLR040
 
 _install_split()
 functional._install_when_asked()
+_register_in_c10d()
 events._install_exit_printer()

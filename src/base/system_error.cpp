@@ -1,5 +1,6 @@
 #include "base/system_error.hpp"
 
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -7,6 +8,9 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
+
+#include "base/handles.hpp"
 
 namespace torch::comms::base {
 
@@ -37,6 +41,17 @@ CommError system_error(int error, const std::string& what, Context context) {
     why += ": no descriptor left, this process may open " + std::to_string(files.rlim_cur) +
            " (ulimit -n raises it)";
   return {is_scarcity(error) ? Errc::kResourceExhausted : Errc::kSystem, why, std::move(context)};
+}
+
+void require_descriptors(size_t count, const std::string& who) {
+  std::vector<FileDescriptor> taken;
+  taken.reserve(count);
+  while (taken.size() < count) {
+    taken.emplace_back(::eventfd(0, EFD_CLOEXEC));
+    if (taken.back()) continue;
+    const int error = errno;
+    throw system_error(error, who + " needs " + std::to_string(count) + " descriptors");
+  }
 }
 
 }  // namespace torch::comms::base

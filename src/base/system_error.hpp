@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -19,5 +20,9 @@ TC_API int scarcity_in(std::string_view message) noexcept;
 TC_API CommError system_error(const std::string& what, Context context = {});
 // The same of another time's `error`.
 TC_API CommError system_error(int error, const std::string& what, Context context = {});
+
+// For libraries that end the process, or blame something else, where they get none. Throws
+// system_error() unless this process may open `count` more descriptors now; `who` needs them.
+TC_API void require_descriptors(size_t count, const std::string& who);
 
 }  // namespace torch::comms::base

@@ -193,8 +193,8 @@ void bind_hooks_of(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
 
 void bind_fault_tolerance(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
   comm.def("get_init_handle", &TorchComm::getInitHandle, Released(),
-           "Text that identifies this member in reconfigure(). Raises Unsupported where the "
-           "backend cannot.")
+           "Text that identifies this member in reconfigure(); the same until the next one. Raises "
+           "Unsupported where the backend cannot.")
       .def(
           "reconfigure",
           [](TorchComm& self, int64_t uuid, decltype(ReconfigureOptions::handles) init_handles,
@@ -206,7 +206,11 @@ void bind_fault_tolerance(py::class_<TorchComm, std::shared_ptr<TorchComm>>& com
           },
           py::arg("uuid"), py::arg("init_handles"), py::arg("timeout") = py::none(),
           py::arg("hints") = py::none(),
-          "Connects with exactly the given members. Raises Unsupported where the backend cannot.")
+          "Connects exactly the members with these handles, in the order of a list. All of them "
+          "call it, with one uuid that none has used before. Blocks; what went wrong is raised by "
+          "the work's wait(), and the communicator has no members then. Raises InvalidArgument, "
+          "and changes nothing, for a wrong call; Unsupported without enable_reconfigure=True, and "
+          "where the backend cannot.")
       .def("abort", &TorchComm::abort, Released(),
            "Stops in-flight work; every later operation raises. Raises Unsupported where the "
            "backend cannot. Any thread.")

@@ -93,6 +93,11 @@ void Attempt::remind() {
 }
 
 Verdict Attempt::await() {
+  while (self_.doubt && !self_.deadline.passed()) {
+    if (has_ended()) return read_verdict();
+    if (const auto why = self_.doubt())
+      return decide([&] { return Verdict{Verdict::kMismatch, -1, *why}; });
+  }
   try {
     return Verdict::parse(store_.get(key("verdict"), self_.deadline.left()), store_.address());
   } catch (const CommError& e) {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include <torchcomms/base/error.hpp>
@@ -23,6 +25,9 @@ struct CheckIn {
   // Called once, by one of the ranks, when the others are still missing after `patience`.
   std::function<void(const std::string& text)> notice = {};
   std::chrono::milliseconds patience = std::chrono::seconds(30);
+  // Asked again and again, between looks at the store, while this rank waits, and takes its time: a
+  // text ends the attempt, for all, as a mismatch. Without it the store wakes this rank.
+  std::function<std::optional<std::string>()> doubt = {};
 };
 
 struct Arrival {
@@ -41,7 +46,7 @@ struct Arrival {
 //
 // Throws CommError, on every rank that takes part:
 // - kTimeout: some rank's limit passed; names the missing ranks, whose limit it was, what to raise;
-// - kMismatch: two sizes, or one rank twice; names both;
+// - kMismatch: two sizes, or one rank twice, naming both; or a rank has doubts;
 // - kPeerFailed: a rank left early, or the store is gone.
 // Rank 0, whose process often serves the store, raises them up to 0.4 s later: when the others have
 // read them, too.

@@ -55,8 +55,8 @@ TorchComm::TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string back
       hooks_(std::make_shared<Hooks>()) {
   refreshMembership();
   const auto& options = backend_->getOptions();
-  if (capabilities_.ends_process && options.abort_process_on_timeout_or_error &&
-      !options.enable_reconfigure)
+  recovers_ = options.enable_reconfigure;
+  if (capabilities_.ends_process && options.abort_process_on_timeout_or_error && !recovers_)
     unmet_ = std::make_shared<Unmet>(
         name_, abort_grace(),
         [weak = std::weak_ptr<TorchCommBackend>(backend_)] {
@@ -78,14 +78,16 @@ TorchComm::~TorchComm() {
     base::log(base::LogLevel::kInfo, "communicator '" + name_ + "' ends without finalize()");
 }
 
-void TorchComm::refreshMembership() {
+void TorchComm::refreshMembership(std::optional<int64_t> uuid) {
   const bool connected = backend_->isInitialized();
   rank_ = connected ? backend_->getRank() : -1;
   size_ = connected ? backend_->getSize() : -1;
+  membership_ = connected ? uuid : std::nullopt;
+  why_unconnected_.clear();
 }
 
 void TorchComm::requireUsable(std::string_view op) const {
-  const auto refuse = [&](Errc code, const char* why) {
+  const auto refuse = [&](Errc code, const std::string& why) {
     throw CommError(code, why, {.op = std::string(op), .comm = name_, .rank = rank_});
   };
   if (fork_generation_ != base::fork_generation())
@@ -93,7 +95,8 @@ void TorchComm::requireUsable(std::string_view op) const {
   if (finalized_ && capabilities_.final_finalize)
     refuse(Errc::kFinalized, "the communicator is not initialized: finalize() was called");
   if (size_ < 0)
-    refuse(Errc::kFinalized, "the communicator is not initialized: call reconfigure() first");
+    refuse(Errc::kFinalized,
+           "the communicator is not initialized: call reconfigure() first" + why_unconnected_);
 }
 
 CommFacts TorchComm::facts() const { return {rank_, size_, capabilities_, backend_name_, name_}; }
@@ -287,8 +290,15 @@ std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const
   return make(
       op,
       [&]() -> std::shared_ptr<TorchComm> {
-        auto child = backend_->split(ranks, name, options);
-        return child ? wrap(std::move(child), backend_name_) : nullptr;
+        auto backend = backend_->split(ranks, name, options);
+        if (!backend) return nullptr;
+        auto child = wrap(std::move(backend), backend_name_);
+        // reconfigure() of this one ends it, which must not end the process.
+        if (recovers_) {
+          child->recovers_ = true;
+          child->unmet_.reset();
+        }
+        return child;
       },
       [](const auto& comm) { return SplitPostHookArgs{comm}; });
 }
@@ -327,8 +337,28 @@ int64_t TorchComm::get_device_transport() { return backend_->get_device_transpor
 
 InitHandle TorchComm::getInitHandle() const { return backend_->getInitHandle(); }
 WorkPtr TorchComm::reconfigure(const ReconfigureOptions& options) {
-  auto work = backend_->reconfigure(options);
-  refreshMembership();
+  const Context context{.op = "reconfigure", .comm = name_, .rank = rank_};
+  if (fork_generation_ != base::fork_generation())
+    throw CommError(Errc::kForked,
+                    "this communicator was made before fork(); make a new one in the child",
+                    context);
+  if (finalized_ && capabilities_.final_finalize)
+    throw CommError(Errc::kFinalized, "finalize() was called", context);
+  WorkPtr work;
+  try {
+    work = backend_->reconfigure(options);
+  } catch (const CommError&) {
+    throw;  // a wrong call has changed nothing
+  } catch (...) {
+    refreshMembership(options.uuid);  // it was interrupted, whatever it had come to
+    throw;
+  }
+  refreshMembership(options.uuid);
+  if (const auto error = work->error()) try {
+      std::rethrow_exception(error);
+    } catch (const std::exception& e) {
+      why_unconnected_ = std::string("; the last one failed: ") + e.what();
+    }
   return work;
 }
 void TorchComm::abort() {

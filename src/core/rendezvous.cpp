@@ -47,12 +47,6 @@ Limit limit_of(const std::string& variable, const CommOptions& options) {
 
 bool is_set(const std::string& variable) { return base::env_text(variable).has_value(); }
 
-std::string own_name() {
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
-  return "process " + std::to_string(::getpid()) + " on host " + host;
-}
-
 // One rank's way through the start-up.
 class Start {
  public:
@@ -63,7 +57,7 @@ class Start {
         options_(options),
         context_{.op = "new_comm", .comm = name, .rank = launch.rank},
         store_limit_(limit_of(kStoreVariable, options)),
-        init_limit_(limit_of(kInitVariable, options)),
+        init_limit_(init_limit(options)),
         begin_(begin),
         deadline_(init_limit_.duration, begin),
         phases_(std::move(phases)) {}
@@ -171,7 +165,7 @@ class Start {
             .name = name_,
             .rank = launch_.rank,
             .size = launch_.size,
-            .who = own_name(),
+            .who = process_name(),
             .limit = init_limit_,
             .deadline = deadline_,
             .notice = [](const std::string& text) { base::log(base::LogLevel::kWarning, text); }};
@@ -257,6 +251,14 @@ bootstrap::Launch discover(const std::string& name) {
 }
 
 }  // namespace
+
+bootstrap::Limit init_limit(const CommOptions& options) { return limit_of(kInitVariable, options); }
+
+std::string process_name() {
+  char host[256] = "";
+  ::gethostname(host, sizeof host - 1);
+  return "process " + std::to_string(::getpid()) + " on host " + host;
+}
 
 Rendezvous rendezvous(const std::string& comm_name, const CommOptions& options) {
   const auto begin = Clock::now();

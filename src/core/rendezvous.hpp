@@ -29,6 +29,7 @@ struct Rendezvous {
   // What is left of the start-up for connecting, and how that limit is named.
   bootstrap::Limit limit;
   bootstrap::Deadline deadline;
+  std::string op = "new_comm";  // what the ranks met for: for error texts
 };
 
 // Finds rank and size, reaches the store, waits for all ranks and gives them a store of their own.
@@ -51,5 +52,11 @@ TC_API Rendezvous rendezvous(const std::string& comm_name, const CommOptions& op
 // pass the parent's store) and for tests with threads as ranks.
 TC_API Rendezvous rendezvous(const bootstrap::Launch& launch, const std::string& comm_name,
                              const CommOptions& options);
+
+// The limit of that start-up, but for reaching the store.
+bootstrap::Limit init_limit(const CommOptions& options);
+
+// "process 123 on host a".
+std::string process_name();
 
 }  // namespace torch::comms

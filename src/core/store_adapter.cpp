@@ -98,6 +98,11 @@ StorePtr own_connection(const StorePtr& store, bootstrap::Deadline deadline,
   }
 }
 
+StorePtr tcp_root(const StorePtr& store) {
+  auto root = underlying(store);
+  return dynamic_cast<c10d::TCPStore*>(root.get()) != nullptr ? root : store;
+}
+
 StorePtr keep_store(const std::string& prefix, StorePtr connection, StorePtr store) {
   return c10::make_intrusive<KeptStore>(prefix, std::move(connection), std::move(store));
 }

@@ -24,6 +24,9 @@ c10::intrusive_ptr<c10d::Store> own_connection(const c10::intrusive_ptr<c10d::St
                                                bootstrap::Deadline deadline,
                                                const Context& context);
 
+// The TCPStore below all prefixes, where there is one; else `store`.
+c10::intrusive_ptr<c10d::Store> tcp_root(const c10::intrusive_ptr<c10d::Store>& store);
+
 // `connection` under a prefix. Keeps `store` alive, too: the user's object may hold the server.
 c10::intrusive_ptr<c10d::Store> keep_store(const std::string& prefix,
                                            c10::intrusive_ptr<c10d::Store> connection,

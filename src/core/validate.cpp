@@ -344,6 +344,8 @@ void validate(const GatherSingle& op, const CommFacts& comm) {
 
 void validate(const Split& op, const CommFacts& comm) {
   const Checker check(op, comm);
+  if (op.options.enable_reconfigure)
+    check.refuse("enable_reconfigure is for new_comm alone: the members of a split are for good");
   for (const int rank : op.ranks) check.rank_in_range("a rank of the list", rank);
   std::vector<bool> seen(static_cast<size_t>(comm.size), false);
   for (const int rank : op.ranks) {

@@ -96,12 +96,17 @@ class Member {
 
   // A communicator that waits for reconfigure() has no rank to tell yet.
   void announce() {
-    if (announced_) return;
     const auto comm = comm_.lock();
     if (!comm || !comm->getBackendImpl()->isInitialized()) return;
-    state_->log.line("new_comm|comm=" + name_ + "|rank=" + std::to_string(comm->getRank()) +
-                     "|world_size=" + std::to_string(comm->getSize()));
+    const auto membership = comm->getMembership();
+    if (announced_ && membership == membership_) return;
+    const std::string members = "|rank=" + std::to_string(comm->getRank()) +
+                                "|world_size=" + std::to_string(comm->getSize());
+    state_->log.line(announced_ ? "reconfigure|comm=" + name_ +
+                                      "|uuid=" + std::to_string(membership.value_or(-1)) + members
+                                : "new_comm|comm=" + name_ + members);
     announced_ = true;
+    membership_ = membership;
   }
 
  private:
@@ -120,6 +125,7 @@ class Member {
   std::weak_ptr<TorchComm> comm_;
   std::string name_;
   bool announced_ = false;
+  std::optional<int64_t> membership_;
   bool left_ = false;
   // The last that had its pre-hook, by operation id.
   std::pair<size_t, CallLog::Call> call_{kFinalizeOpId, {}};

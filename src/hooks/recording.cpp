@@ -64,6 +64,14 @@ void Recording::look_at_members() {
   const auto comm = comm_.lock();
   // A communicator that waits for reconfigure() has no members yet.
   if (!comm || !comm->getBackendImpl()->isInitialized()) return;
+  if (const auto membership = comm->getMembership(); membership && membership != membership_) {
+    group_ = recorder_->add_group(
+        std::string(comm->getCommName()) + "#" + std::to_string(*membership), comm->getBackend());
+    membership_ = membership;
+    messages_.clear();
+    batches_ = 0;
+    rank_ = size_ = -1;
+  }
   const int rank = comm->getRank();
   const int size = comm->getSize();
   if (rank == rank_ && size == size_) return;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,8 @@ class Recording {
     bool leaves;  // a split that this rank is in no group of: it has no post-hook
   };
 
+  // Whoever joins by reconfigure() has counted nothing before, so every membership is a group of
+  // its own, under a name that all members give it.
   void look_at_members();
   template <class Op>
   Entry describe(size_t op_id, const Op& op);
@@ -44,6 +47,7 @@ class Recording {
   std::string prefix_;  // of profiling names: "gloo:"
   int64_t timeout_ms_;  // of operations that set none
   int rank_ = -1, size_ = -1;
+  std::optional<int64_t> membership_;                 // that group_ is of
   std::map<std::pair<int, int>, uint64_t> messages_;  // by sender and receiver
   uint64_t batches_ = 0;
   std::vector<Open> open_;

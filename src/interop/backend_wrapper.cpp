@@ -238,7 +238,7 @@ BackendWrapper::WorkPtr BackendWrapper::alltoall_base(at::Tensor& output, at::Te
   // One empty list of two means equal parts on that side.
   const auto parts = [&](const std::vector<int64_t>& splits, const at::Tensor& tensor) {
     if (!splits.empty()) return translate("alltoall_base", splits);
-    const auto ranks = static_cast<uint64_t>(getSize());
+    const auto ranks = static_cast<uint64_t>(comm_->getSize());
     const auto rows = tensor.dim() == 0 ? 0 : static_cast<uint64_t>(tensor.size(0));
     if (rows % ranks != 0)
       throw CommError(Errc::kInvalidArgument,
@@ -326,7 +326,7 @@ c10::intrusive_ptr<c10d::Backend> BackendWrapper::split(
         ours.abort_process_on_timeout_or_error = *own->abort_process_on_timeout_or_error;
     }
   }
-  const bool member = std::find(ranks.begin(), ranks.end(), getRank()) != ranks.end();
+  const bool member = std::find(ranks.begin(), ranks.end(), comm_->getRank()) != ranks.end();
   const auto child = comm_->split(member ? ranks : std::vector<int>{}, name, ours);
   if (!child) return nullptr;
   return c10::make_intrusive<BackendWrapper>(child);

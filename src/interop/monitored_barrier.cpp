@@ -31,9 +31,9 @@ std::vector<int> missing(std::vector<std::pair<int, WorkPtr>>& check_ins, bool a
 void BackendWrapper::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   constexpr int kRoot = 0;
   ++collectives_;
-  if (getSize() == 1) return;
+  if (comm_->getSize() == 1) return;
   auto mine = token();
-  if (getRank() != kRoot) {
+  if (comm_->getRank() != kRoot) {
     comm_->send(mine, kRoot, /*async_op=*/false);
     comm_->recv(mine, kRoot, /*async_op=*/false);
     return;
@@ -41,23 +41,23 @@ void BackendWrapper::monitoredBarrier(const c10d::BarrierOptions& options, bool 
   const auto limit = with_limit<RecvOptions>(options.timeout);
   std::vector<at::Tensor> tokens;
   std::vector<std::pair<int, torch::comms::WorkPtr>> check_ins;
-  for (int rank = 1; rank < getSize(); ++rank) {
+  for (int rank = 1; rank < comm_->getSize(); ++rank) {
     tokens.push_back(token());
     check_ins.emplace_back(rank, comm_->recv(tokens.back(), rank, /*async_op=*/true, limit));
   }
   const auto late = missing(check_ins, wait_all_ranks);
   if (!late.empty()) {
     throw CommError(Errc::kTimeout,
-                    bootstrap::name_ranks(late, getSize()) +
+                    bootstrap::name_ranks(late, comm_->getSize()) +
                         " failed to pass monitoredBarrier in " +
                         std::to_string(limit.timeout.count()) + " ms" +
                         (wait_all_ranks ? "" : "; with wait_all_ranks all are named"),
                     {.op = "monitoredBarrier",
                      .comm = std::string(comm_->getCommName()),
-                     .rank = getRank(),
+                     .rank = comm_->getRank(),
                      .peer = late.front()});
   }
-  for (int rank = 1; rank < getSize(); ++rank) comm_->send(mine, rank, /*async_op=*/false);
+  for (int rank = 1; rank < comm_->getSize(); ++rank) comm_->send(mine, rank, /*async_op=*/false);
 }
 
 }  // namespace torch::comms

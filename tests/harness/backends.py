@@ -59,6 +59,8 @@ CTRAN = Backend(
             "set_timeout",
             "set_hints",
             "get_backend_version",
+            "get_init_handle",
+            "reconfigure",
             "new_window",
             "window_allocate",
         }
@@ -67,7 +69,7 @@ CTRAN = Backend(
 # Many more ranks than cores, for the tests marked `crowd`.
 CROWD = replace(CTRAN, sizes=(16,))
 BACKENDS = (
-    Backend("gloo"),
+    Backend("gloo", optional=frozenset({"get_init_handle", "reconfigure"})),
     CTRAN,
     replace(CTRAN, sizes=(3,), hints=(("ctran::transport", "tcp"),), variant="-tcp"),
     Backend(
@@ -85,7 +87,6 @@ BACKENDS = (
                 "abort",
                 "new_window",
                 "window_allocate",
-                "reconfigure",
             }
         ),
         host_waits_for_async=True,

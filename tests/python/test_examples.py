@@ -94,15 +94,26 @@ EXPECTED = {
         "rank 1: 2 in its pair",
         "rank 1: twice the sum is [6.0, 6.0, 6.0]",
     ],
+    "shrink.py": [
+        "rank 0 is now rank 0 of 2: [2.0, 2.0, 2.0, 2.0]",
+        "rank 2 is now rank 1 of 2: [2.0, 2.0, 2.0, 2.0]",
+    ],
     "window.py": ["squares: [0, 1, 4, 9, 16, 25, 36, 49]"],
     "python_backend.py": [f"rank {r}: [1.0, 3.0, 5.0, 7.0] by store" for r in range(2)],
 }
-SIZES = {"split.py": 4, "batch_p2p.py": 3, "window.py": 3}
+LOSE_A_RANK = {"shrink.py"}
+SIZES = {"split.py": 4, "batch_p2p.py": 3, "shrink.py": 3, "window.py": 3}
 
 
 @pytest.mark.parametrize("program", EXPECTED)
 def test_an_example_prints_what_it_promises(program, tmp_path):
-    assert lines_of(program, SIZES.get(program, 2), tmp_path) == EXPECTED[program]
+    lines = lines_of(program, SIZES.get(program, 2), tmp_path)
+    if program in LOSE_A_RANK:  # which the library tells on stderr
+        told = [line for line in lines if line.startswith("torchcomms warning")]
+        assert told
+        assert all("rank 1 has failed" in line for line in told), told
+        lines = [line for line in lines if line not in told]
+    assert lines == EXPECTED[program]
 
 
 @pytest.mark.parametrize("program", EXPECTED)

@@ -52,6 +52,32 @@ def test_one_that_was_met_does_not():
     assert "told" in ended.out
 
 
+PARTY = """
+    import os, threading
+    import torch, torchcomms
+
+    comm = torchcomms.new_comm(
+        "ctran", torch.device("cpu"), "party", timeout=60.0, enable_reconfigure=True
+    )
+    comm.reconfigure(1, [comm.get_init_handle()]).wait()
+    child = comm.split([0], "child")
+    grandchild = child.split([0], "grandchild")
+    tensor, never = torch.ones(3), threading.Event()
+    works = [one.recv(tensor, 0, True) for one in (comm, child, grandchild)]
+    comm.reconfigure(2, [comm.get_init_handle()]).wait()
+    assert not any(work.is_completed() for work in works)
+    never.wait(1.0)  # the grace is long over
+    print("alive")
+"""
+
+
+def test_what_reconfigure_ends_does_not():
+    """Neither in the communicator nor in those that were split from it."""
+    ended = ranks(PARTY, 1, free_port(), TORCHCOMM_ABORT_GRACE_SECONDS="0.05")[0]
+    assert ended.code == 0, ended.err
+    assert "alive" in ended.out
+
+
 def test_the_option_turns_it_off():
     then = """while not comm.is_aborted():
         pass

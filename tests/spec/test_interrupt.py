@@ -11,7 +11,8 @@ import pytest
 import torch
 import torchcomms
 
-from tests.harness.cases import Failures, assert_alive, check_context
+from tests.harness.cases import Failures, assert_alive, check_context, refused
+from tests.harness.party import Party
 
 pytestmark = pytest.mark.worlds(sizes=(2,))
 
@@ -56,6 +57,28 @@ def waiting_message(context):
 
 def test_a_waiting_message_is_interrupted(world):
     check_context(world, waiting_message)
+
+
+def waiting_reconfigure(context):
+    party = Party(context)
+    party.form([0, 1])
+    handles = party.handles()
+    if context.rank == 0:
+        with interrupted():
+            party.reconfigure(handles, 20, timeout=LONG)
+        assert (party.comm.get_rank(), party.comm.get_size()) == (-1, -1)
+        with refused(torchcomms.CommFinalized, "reconfigure() first"):
+            party.comm.barrier(False)
+    context.meet("reconfigure interrupted")
+    party.uuid = 30
+    party.form([0, 1])
+    party.comm.finalize()
+    return []
+
+
+@pytest.mark.worlds(backends=("gloo", "ctran"), sizes=(2,))
+def test_a_waiting_reconfigure_is_interrupted_and_may_be_called_again(world):
+    check_context(world, waiting_reconfigure)
 
 
 def waiting_collective(context):

@@ -71,20 +71,6 @@ def test_the_error_is_unsupported_and_a_not_implemented_error(world):
     check_context(world, typed)
 
 
-def reconfigurable(context):
-    """Refused before anything is connected: only this rank asks, with a store nobody serves."""
-    if context.rank == 0:
-        with refused(RuntimeError, "reconfigure", context.backend):
-            context.new_comm(enable_reconfigure=True)
-        context._made -= 1  # the other ranks did not count it
-    return []
-
-
-@pytest.mark.worlds(backends=("gloo", "ctran"))
-def test_enable_reconfigure_is_refused_before_connecting(world):
-    check_context(world, reconfigurable)
-
-
 def not_aborted(context):
     import threading
 

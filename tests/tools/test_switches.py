@@ -34,8 +34,15 @@ GLOO = "gloo = torchcomms._comms_gloo"
 
 def test_fake_gloo_and_ctran_are_built_by_default() -> None:
     points = entry_points()
-    assert points[0] == "fake = torchcomms._comms"
+    assert points[:2] == ["[torchcomms.backends]", "fake = torchcomms._comms"]
     assert {GLOO, "ctran = torchcomms._comms_ctran"} <= set(points)
+
+
+def test_torch_distributed_is_told_of_backends_that_are_built() -> None:
+    ours = "ctran = torchcomms._c10d:ctran"
+    points = entry_points()
+    assert points.index("[torch.distributed.backends]") < points.index(ours)
+    assert ours not in entry_points(USE_CTRAN="0")
 
 
 @pytest.mark.parametrize("value", ["0", "OFF", "off", "no", "on", "TRUE", "2", "yes"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import os
 import shutil
 import subprocess
@@ -14,8 +15,8 @@ import outer_torch
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def entry_points(hip: str) -> dict[str, str]:
-    """Group torchcomms.backends, from the one table in cmake/Backends.cmake."""
+def entry_points(hip: str) -> dict[str, dict[str, str]]:
+    """Those of the backends by group, from the one table in cmake/Backends.cmake."""
     cmake = shutil.which("cmake")
     if cmake is None:
         raise SystemExit("torchcomms: cmake is not on PATH")
@@ -23,8 +24,9 @@ def entry_points(hip: str) -> dict[str, str]:
     done = subprocess.run(
         [cmake, f"-DHIP={hip}", "-P", script], capture_output=True, text=True, check=True
     )
-    pairs = (line.split(" = ") for line in done.stdout.splitlines() if line)
-    return dict(pairs)
+    parser = configparser.ConfigParser(delimiters="=")
+    parser.read_string(done.stdout)
+    return {group: dict(parser[group]) for group in parser.sections()}
 
 
 class Metadata:
@@ -49,7 +51,7 @@ class Metadata:
             found = outer_torch.find()
             assert found is not None, "torchcomms_build refuses to build without torch"
             torch = f"torch=={found.minor}.*"
-            points["torchcomms.backends"] = entry_points(found.hip)
+            points = entry_points(found.hip)
         return {
             "version": version,
             "dependencies": [torch, *settings["dependencies"]],

@@ -2198,7 +2198,7 @@ class TorchComm:
         """
     def get_init_handle(self) -> str:
         """
-        Text that identifies this member in reconfigure(). Raises Unsupported where the backend cannot.
+        Text that identifies this member in reconfigure(); the same until the next one. Raises Unsupported where the backend cannot.
         """
     def get_mem_allocator(self) -> typing.Any:
         """
@@ -2244,7 +2244,7 @@ class TorchComm:
         hints: collections.abc.Mapping[str, str] | None = None,
     ) -> TorchWork:
         """
-        Connects with exactly the given members. Raises Unsupported where the backend cannot.
+        Connects exactly the members with these handles, in the order of a list. All of them call it, with one uuid that none has used before. Blocks; what went wrong is raised by the work's wait(), and the communicator has no members then. Raises InvalidArgument, and changes nothing, for a wrong call; Unsupported without enable_reconfigure=True, and where the backend cannot.
         """
     def recv(
         self,

@@ -13,6 +13,7 @@
 #include "base/fork.hpp"
 #include "core/bounded.hpp"
 #include "core/cpu_backend.hpp"
+#include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
 #include "core/retire.hpp"
 
@@ -20,13 +21,6 @@ namespace torch::comms {
 namespace {
 
 const BackendRegistration registration("ctran", [] { return std::make_shared<TorchCommCtran>(); });
-
-void end(std::shared_ptr<ctran::Session> session, bool may_block) {
-  if (!session) return;
-  auto flight = session->flight;
-  retire(
-      std::move(flight), [session = std::move(session)]() mutable { session.reset(); }, may_block);
-}
 
 // No rank may leave before all have read what it wrote to the store.
 void meet_once_more(ctran::Group& group, std::chrono::milliseconds limit) {
@@ -38,11 +32,11 @@ void meet_once_more(ctran::Group& group, std::chrono::milliseconds limit) {
 
 [[noreturn]] void fail(const CommError& error, const Rendezvous& met, const std::string& name) {
   std::string why = "start-up phase 'connect' (over the store " + met.address + "): " + error.why();
-  if (error.code() == Errc::kTimeout)
+  if (error.code() == Errc::kTimeout && why.find(met.limit.knob) == std::string::npos)
     why += ". The limit is " + bootstrap::to_text(met.limit.duration) +
            "; if it only needs longer, raise " + met.limit.knob;
   Context context = error.context();
-  context.op = "new_comm";
+  context.op = met.op;
   context.comm = name;
   context.rank = met.rank;
   throw CommError(error.code(), why, context);
@@ -57,29 +51,28 @@ TorchCommCtran::~TorchCommCtran() {
   if (fork_generation_ != base::fork_generation()) {
     // Its locks may be held by threads that exist in the parent alone.
     static_cast<void>(new std::shared_ptr<ctran::Session>(std::move(session_)));
+    static_cast<void>(reconfiguration_.release());
     return;
   }
   // The caller may hold locks that the engine's thread wants, such as Python's.
-  end(std::move(session_), /*may_block=*/false);
+  ctran::end(std::move(session_), /*may_block=*/false);
 }
 
 void TorchCommCtran::init(at::Device device, const std::string& name, const CommOptions& options) {
   require_cpu(device, "ctran", name);
   device_ = device;
   start(name, options);
-  join(rendezvous(name, options_));
+  if (!reconfiguration_) join(rendezvous(name, options_));
 }
 
 void TorchCommCtran::init(const bootstrap::Launch& launch, const std::string& name,
                           const CommOptions& options) {
   start(name, options);
-  join(rendezvous(launch, name, options_));
+  if (!reconfiguration_) join(rendezvous(launch, name, options_));
 }
 
 void TorchCommCtran::start(const std::string& name, const CommOptions& options) {
   const Context context{.op = "new_comm", .comm = name};
-  if (options.enable_reconfigure)
-    throw CommError(Errc::kUnsupported, "reconfigure not implemented by backend 'ctran'", context);
   await_retired();
   name_ = name;
   options_ = options;
@@ -90,6 +83,9 @@ void TorchCommCtran::start(const std::string& name, const CommOptions& options) 
                         *wishes_ = ctran::wishes_of(options.hints);
                         ctran::links_wished(options.hints);
                       });
+  if (!options.enable_reconfigure) return;
+  reconfiguration_ = std::make_unique<Reconfiguration>("ctran", name, options_);
+  options_.store.reset();
 }
 
 void TorchCommCtran::join(const Rendezvous& met) {
@@ -130,7 +126,8 @@ void TorchCommCtran::finalize() {
     session_ = nullptr;
     if (session && session->group->failure()) was_aborted_.store(true);
   }
-  end(std::move(session), /*may_block=*/true);
+  ctran::end(std::move(session), /*may_block=*/true);
+  if (reconfiguration_) reconfiguration_->close();
 }
 
 std::string_view TorchCommCtran::getBackendVersion() const { return TORCHCOMMS_VERSION; }
@@ -140,6 +137,7 @@ Capabilities TorchCommCtran::capabilities() const {
   can.self_messages = true;
   can.abort = true;
   can.ends_process = true;
+  can.reconfigure = true;
   can.windows = true;
   can.operations.set(static_cast<size_t>(OpName::new_window));
   return can;

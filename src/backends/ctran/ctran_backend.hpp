@@ -12,6 +12,7 @@
 
 namespace torch::comms {
 
+class Reconfiguration;
 struct Rendezvous;
 
 namespace bootstrap {
@@ -34,6 +35,11 @@ struct Wishes;
 // An operation that fails, by whatever the world does, ends the communicator on all ranks: all
 // later calls raise the same error, isAborted() is true, and other communicators go on.
 // finalize() lets works in flight end, on a thread of its own. A split needs no store.
+//
+// Made with enable_reconfigure it has no members (rank and size are -1) until reconfigure(), which
+// may be called again and again, also after a failure or abort(). Each time ends the links of the
+// members before: their works in flight raise kAborted, the operations of their splits
+// kStaleGeneration. Of a failed one the work is not completed, and there are no members.
 class TC_API TorchCommCtran : public TorchCommBackend,
                               public std::enable_shared_from_this<TorchCommCtran> {
  public:
@@ -117,12 +123,15 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   void abort() override;
   bool isAborted() const override;
 
+  InitHandle getInitHandle() const override;
+  WorkPtr reconfigure(const ReconfigureOptions& options) override;
+
  private:
   friend class ctran::CtranWindow;
 
-  // One operation of this communicator. Throws CommError(kFinalized).
-  ctran::Issue issue(std::string_view op, const OperationOptions& options) const;
-  ctran::Issue issue(OpName op, const OperationOptions& options) const;
+  // One operation of this communicator. Throws CommError: kFinalized, kStaleGeneration.
+  ctran::Issue issue(std::string_view op, const OperationOptions& options);
+  ctran::Issue issue(OpName op, const OperationOptions& options);
   // Runs `body`, which throws CommError without context for operands that cannot be.
   template <class Body>
   WorkPtr within(const ctran::Issue& issue, const Body& body);
@@ -144,6 +153,9 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   // Takes the options over, before anything is connected.
   void start(const std::string& name, const CommOptions& options);
   void join(const Rendezvous& met);
+  // Ends the links of the members that there are.
+  void part();
+  Reconfiguration& reconfiguration(const char* op) const;
   // Takes the place in `session`, which is connected. `ranks`: see ranks_.
   void enter(std::shared_ptr<ctran::Session> session, std::vector<int> ranks);
 
@@ -158,6 +170,7 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   std::shared_ptr<ctran::Session> session_;  // null before init() and after finalize()
   std::atomic<bool> was_aborted_{false};     // of a session that is gone
   std::atomic<bool> hooks_ran_{false};
+  std::unique_ptr<Reconfiguration> reconfiguration_;  // null without enable_reconfigure
   uint64_t fork_generation_;
 };
 

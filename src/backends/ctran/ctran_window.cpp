@@ -40,6 +40,22 @@ Context CtranWindow::context(std::string_view method, int peer) const {
   return {.op = std::string(method), .comm = comm_->name_, .rank = comm_->rank_, .peer = peer};
 }
 
+bool CtranWindow::is_stale() const {
+  const auto& now = comm_->session_;
+  return window_ && now &&
+         (session_.lock() != now || now->connected.superseded->load(std::memory_order_relaxed));
+}
+
+Issue CtranWindow::issue(std::string_view method, const OperationOptions& options) const {
+  const auto now = comm_->issue(method, options);
+  if (is_stale())
+    throw CommError(Errc::kStaleGeneration,
+                    "the communicator has been reconfigured, which ended the links of this window; "
+                    "deregister its tensor, and register it again",
+                    context(method));
+  return now;
+}
+
 void CtranWindow::open(std::string_view method, const at::Tensor& tensor, bool owning) {
   const auto now = comm_->issue(method, {});
   with_context(
@@ -56,6 +72,7 @@ void CtranWindow::open(std::string_view method, const at::Tensor& tensor, bool o
           throw comm_->failed(e, now);
         }
       });
+  session_ = comm_->session_;
   if (owning) tensor_ = tensor;
   dtype_ = tensor.scalar_type();
   shape_ = tensor.sizes().vec();
@@ -82,12 +99,14 @@ void CtranWindow::tensor_register(const at::Tensor& tensor, bool owning) {
 
 void CtranWindow::tensor_deregister() {
   constexpr std::string_view kMethod = "tensor_deregister";
-  const auto now = comm_->issue(kMethod, {});
+  const bool alone = is_stale();
+  const auto now = alone ? Issue{} : issue(kMethod, {});
   const auto window = std::exchange(window_, nullptr);
   const auto keep = std::exchange(tensor_, std::nullopt);
   dtype_ = at::kFloat;
   shape_.clear();
   size_bytes_ = 0;
+  if (alone) return;
   try {
     window->close(*comm_->session_->group, kMethod, now.limit);
   } catch (const Interrupted& e) {
@@ -137,7 +156,7 @@ WorkPtr CtranWindow::run(const Issue& now, OneSided operation, bool async_op,
 
 WorkPtr CtranWindow::put(const at::Tensor& tensor, int dst_rank, size_t target_offset_nelems,
                          bool async_op, const PutOptions& options) {
-  const auto now = comm_->issue("put", options);
+  const auto now = issue("put", options);
   return comm_->within(now, [&] {
     const auto from = bytes_of(tensor);
     const uint64_t unit = tensor.element_size(), room = member(dst_rank).bytes;
@@ -159,14 +178,14 @@ WorkPtr CtranWindow::put(const at::Tensor& tensor, int dst_rank, size_t target_o
 }
 
 WorkPtr CtranWindow::signal(int peer_rank, bool async_op, const SignalOptions& options) {
-  const auto now = comm_->issue("signal", options);
+  const auto now = issue("signal", options);
   return comm_->within(now, [&] {
     return run(now, {.kind = OneSided::Kind::kSignal, .rank = peer_rank}, async_op, {});
   });
 }
 
 WorkPtr CtranWindow::wait_signal(int peer_rank, bool async_op, const WaitSignalOptions& options) {
-  const auto now = comm_->issue("wait_signal", options);
+  const auto now = issue("wait_signal", options);
   return comm_->within(now, [&] {
     return run(now, {.kind = OneSided::Kind::kWaitSignal, .rank = peer_rank}, async_op, {});
   });
@@ -182,7 +201,7 @@ void CtranWindow::require_slot(size_t slot, int rank) const {
 
 WorkPtr CtranWindow::signal_slot(size_t slot, uint64_t value, int dst_rank, bool async_op,
                                  const SignalOptions& options) {
-  const auto now = comm_->issue("signal", options);
+  const auto now = issue("signal", options);
   return comm_->within(now, [&] {
     require_slot(slot, dst_rank);
     return run(now,
@@ -195,7 +214,7 @@ WorkPtr CtranWindow::wait_slot(size_t slot, uint64_t value, SignalCmpOp compare,
                                const WaitSignalOptions& options) {
   static_assert(static_cast<int>(SignalCmpOp::GE) == static_cast<int>(Comparison::kAtLeast) &&
                 static_cast<int>(SignalCmpOp::LE) == static_cast<int>(Comparison::kAtMost));
-  const auto now = comm_->issue("wait_signal", options);
+  const auto now = issue("wait_signal", options);
   return comm_->within(now, [&] {
     require_slot(slot, comm_->rank_);
     return run(now,
@@ -209,7 +228,7 @@ WorkPtr CtranWindow::wait_slot(size_t slot, uint64_t value, SignalCmpOp compare,
 }
 
 std::shared_ptr<TorchCommWindowAttr> CtranWindow::get_attr(int peer_rank) {
-  comm_->issue("get_attr", {});
+  issue("get_attr", {});
   auto attr = std::make_shared<TorchCommWindowAttr>();
   attr->access_type = member(peer_rank).is_mapped()
                           ? TorchCommWinAccessType::WIN_ACCESS_TYPE_UNIFIED
@@ -241,7 +260,7 @@ at::Tensor CtranWindow::view(std::string_view method, int rank, uint64_t offset_
 
 at::Tensor CtranWindow::map_remote_tensor(int rank) {
   constexpr std::string_view kMethod = "map_remote_tensor";
-  comm_->issue(kMethod, {});
+  issue(kMethod, {});
   if (rank == comm_->rank_ && tensor_) return *tensor_;
   const auto [dtype, sizes] = read_note(member(rank).note);
   return view(kMethod, rank, 0, sizes, dtype);
@@ -250,7 +269,7 @@ at::Tensor CtranWindow::map_remote_tensor(int rank) {
 at::Tensor CtranWindow::get_remote_tensor(int rank, const std::vector<int64_t>& sizes,
                                           at::ScalarType dtype, int64_t offset_nelems) {
   constexpr std::string_view kMethod = "get_tensor";
-  comm_->issue(kMethod, {});
+  issue(kMethod, {});
   const auto unit = static_cast<int64_t>(c10::elementSize(dtype));
   const auto room = static_cast<int64_t>(member(rank).bytes);
   int64_t end = 1;

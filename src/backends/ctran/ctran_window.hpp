@@ -40,6 +40,11 @@ class CtranWindow final : public TorchCommWindow {
                                int64_t offset_nelems) override;
 
  private:
+  // One operation of the communicator. Throws CommError: as there; kStaleGeneration where
+  // reconfigure() has ended the links that the window was opened over.
+  Issue issue(std::string_view method, const OperationOptions& options) const;
+  // Whether it has. Then nobody is left to be asked, and nobody but who has mapped it can write.
+  bool is_stale() const;
   void open(std::string_view method, const at::Tensor& tensor, bool owning);
   WorkPtr run(const Issue& now, OneSided operation, bool async_op,
               std::vector<c10::Storage> memory);
@@ -51,7 +56,8 @@ class CtranWindow final : public TorchCommWindow {
 
   const std::shared_ptr<TorchCommCtran> comm_;
   const size_t slots_;
-  std::unique_ptr<Window> window_;  // ends before the memory that it has opened: tensor_
+  std::weak_ptr<const Session> session_;  // that window_ was opened in
+  std::unique_ptr<Window> window_;        // ends before the memory that it has opened: tensor_
 };
 
 }  // namespace torch::comms::ctran

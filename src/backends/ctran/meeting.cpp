@@ -13,6 +13,7 @@
 
 #include "backends/ctran/hints.hpp"
 #include "base/log.hpp"
+#include "bootstrap/exchange/meeting.hpp"
 #include "core/bounded.hpp"
 #include "core/store_adapter.hpp"
 
@@ -75,26 +76,6 @@ void leave_together(StoreKeyValue& store, const Rendezvous& met) {
 Tuning tuning_of(const Job& job) {
   if (!job.tuning_is_read) throw CommError(Errc::kSystem, "on rank 0: " + job.tuning);
   return job.tuning.empty() ? Tuning() : parse_tuning(job.tuning, "rank 0's tuning file");
-}
-
-// Every rank's blob, by rank.
-std::vector<std::string> exchange(StoreKeyValue& store, const Rendezvous& met,
-                                  const std::string& mine) {
-  const auto key = [](int rank) { return "endpoint/" + std::to_string(rank); };
-  store.set(key(met.rank), mine);
-  std::vector<std::string> all;
-  all.reserve(static_cast<size_t>(met.size));
-  for (int rank = 0; rank < met.size; ++rank) try {
-      all.push_back(rank == met.rank ? mine : store.get(key(rank), met.deadline.left()));
-    } catch (const CommError& e) {
-      Context context = e.context();
-      context.peer = rank;
-      throw CommError(
-          e.code(),
-          "rank " + std::to_string(rank) + " has not said where it can be reached: " + e.why(),
-          context);
-    }
-  return all;
 }
 
 // The host where most ranks share a core.
@@ -165,7 +146,17 @@ Connected connect(const Rendezvous& met, const CommOptions& options,
   const auto tell_all = [&](std::string mine) {
     const Cores own = own_cores();
     mine.insert(0, reinterpret_cast<const char*>(&own), sizeof own);
-    auto blobs = take_cores(exchange(store, met, mine), cores);
+    auto told = bootstrap::exchange(store, {.scope = "addresses",
+                                            .name = {},
+                                            .rank = met.rank,
+                                            .size = met.size,
+                                            .blob = mine,
+                                            .limit = met.limit,
+                                            .deadline = met.deadline,
+                                            .secret = job.secret,
+                                            .interface = interface_wished(options.hints),
+                                            .interrupt = check_interrupt});
+    auto blobs = take_cores(std::move(told.blobs), cores);
     try {
       known->tuning = tuning_of(job);
     } catch (const CommError&) {
@@ -175,7 +166,8 @@ Connected connect(const Rendezvous& met, const CommOptions& options,
     clock.done("exchange");
     return blobs;
   };
-  Connected connected{Family::make(met.rank, met.size, job.secret, tell_all, family), known};
+  Connected connected{.family = Family::make(met.rank, met.size, job.secret, tell_all, family),
+                      .known = known};
   known->machine = scarcest(*connected.family, cores);
   clock.done("open links");
   return connected;

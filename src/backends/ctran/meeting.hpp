@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <vector>
 
 #include <torchcomms/backend.hpp>
 
@@ -13,11 +15,14 @@ namespace torch::comms::ctran {
 struct Connected {
   std::shared_ptr<Family> family;
   std::shared_ptr<const Known> known;
+  // Set when reconfigure() ends the links, under all splits.
+  std::shared_ptr<std::atomic<bool>> superseded = std::make_shared<std::atomic<bool>>(false);
 };
 
-// Connects the ranks that met: they tell each other over the store where they are, rank 0 gives the
-// job's secret and its tuning file. Returns before all have read: a barrier of the first group must
-// follow before the store goes. Collective. Adds its phases. Throws CommError, without context, at
+// Connects the ranks that met: rank 0 puts the job's secret and its tuning file into the store, and
+// they tell each other where they are: three store operations a rank, O(log size) messages between
+// them. Returns before all have read: a barrier of the first group must follow before the store
+// goes. Collective. Adds its phases. Throws CommError, without context, at
 // most half a second after what is left of the start-up's limit; Interrupted.
 Connected connect(const Rendezvous& met, const CommOptions& options,
                   std::vector<TorchCommBackend::InitPhase>& phases);

@@ -6,24 +6,39 @@
 #include "backends/ctran/ctran_work.hpp"
 #include "backends/ctran/hints.hpp"
 #include "core/bounded.hpp"
+#include "core/reconfiguration.hpp"
 
 namespace torch::comms {
 
-ctran::Issue TorchCommCtran::issue(std::string_view op, const OperationOptions& options) const {
+ctran::Issue TorchCommCtran::issue(std::string_view op, const OperationOptions& options) {
+  const auto context = [&]() -> Context {
+    return {.op = std::string(op), .comm = name_, .rank = rank_};
+  };
   if (!session_)
-    throw CommError(Errc::kFinalized, "the communicator is not initialized",
-                    {.op = std::string(op), .comm = name_});
+    throw CommError(Errc::kFinalized, "the communicator is not initialized", context());
+  if (session_->connected.superseded->load(std::memory_order_relaxed))
+    throw CommError(Errc::kStaleGeneration,
+                    "the communicator that this one was split from has been reconfigured, which "
+                    "ended the links; split it again",
+                    context());
+  if (reconfiguration_ && session_->group->failure_heard())
+    if (const auto stale = reconfiguration_->left_out(context())) {
+      announceAbort();
+      throw CommError(*stale);
+    }
   const bool own = options.timeout.count() > 0;
   return {op, own ? options.timeout : options_.timeout, own};
 }
 
-ctran::Issue TorchCommCtran::issue(OpName op, const OperationOptions& options) const {
+ctran::Issue TorchCommCtran::issue(OpName op, const OperationOptions& options) {
   return issue(opToString(op), options);
 }
 
 CommError TorchCommCtran::failed(const CommError& error, const ctran::Issue& issue) {
   const bool ended = session_->group->failure().has_value();
   if (ended) announceAbort();
+  if (ended && reconfiguration_ && error.code() != Errc::kAborted)
+    if (const auto stale = reconfiguration_->left_out(error.context())) return *stale;
   return ctran::explained(error, issue);
 }
 

@@ -37,6 +37,9 @@ struct Session {
   std::vector<c10::Storage> left_;
 };
 
+// Ends it when what is in flight has ended: see core/retire.hpp.
+void end(std::shared_ptr<Session> session, bool may_block);
+
 // One operation as it was called: how long it may take, and what its limit is called.
 struct Issue {
   std::string_view op;  // the public name; lives forever

@@ -1,9 +1,7 @@
 #include "backends/gloo/device.hpp"
 
 #include <ifaddrs.h>
-#include <sys/socket.h>
 
-#include <cerrno>
 #include <optional>
 #include <set>
 #include <utility>
@@ -13,9 +11,7 @@
 #include "backends/gloo/call.hpp"
 #include "backends/gloo/torch_compat.hpp"
 #include "base/env.hpp"
-#include "base/handles.hpp"
 #include "base/host.hpp"
-#include "base/system_error.hpp"
 #include "core/reach.hpp"
 #include "core/rendezvous.hpp"
 #include "core/store_adapter.hpp"
@@ -58,10 +54,6 @@ std::optional<Setting> variable(const char* name) {
                          const std::exception& error) {
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
   const std::string text = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
-  // Gloo takes an address that it got no socket for as one that is not there.
-  const base::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket && base::is_scarcity(errno))
-    throw base::system_error("Gloo cannot listen on " + setting.source + "='" + setting.text + "'");
   throw CommError(Errc::kInvalidArgument, setting.source + "='" + setting.text + "' is not " +
                                               expected + "; interfaces here: " + interfaces_here() +
                                               ". Gloo: " + text.substr(0, text.find('\n')));

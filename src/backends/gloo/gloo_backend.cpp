@@ -11,7 +11,10 @@
 #include "backends/gloo/call.hpp"
 #include "backends/gloo/group.hpp"
 #include "base/fork.hpp"
+#include "base/secret.hpp"
 #include "core/cpu_backend.hpp"
+#include "core/member_handle.hpp"
+#include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
 #include "core/retire.hpp"
 
@@ -35,6 +38,7 @@ TorchCommGloo::~TorchCommGloo() {
     // Gloo's threads are the parent's: nothing of it may be touched here.
     static_cast<void>(group_.release());
     static_cast<void>(store_.release());
+    static_cast<void>(reconfiguration_.release());
     return;
   }
   // The caller may hold locks that Gloo's threads want, such as Python's.
@@ -45,22 +49,23 @@ void TorchCommGloo::init(at::Device device, const std::string& name, const CommO
   require_cpu(device, "gloo", name);
   device_ = device;
   start(name, options);
-  join(rendezvous(name, options_), nullptr, name, {});
+  if (!reconfiguration_) join(rendezvous(name, options_), nullptr, name, {});
 }
 
 void TorchCommGloo::init(const bootstrap::Launch& launch, const std::string& name,
                          const CommOptions& options) {
   start(name, options);
-  join(rendezvous(launch, name, options_), nullptr, name, {});
+  if (!reconfiguration_) join(rendezvous(launch, name, options_), nullptr, name, {});
 }
 
 void TorchCommGloo::start(const std::string& name, const CommOptions& options) {
-  if (options.enable_reconfigure)
-    throw CommError(Errc::kUnsupported, "reconfigure not implemented by backend 'gloo'",
-                    {.op = "new_comm", .comm = name});
   await_retired();
+  name_ = name;
   options_ = options;
   options_.timeout = usable_timeout(options.timeout);
+  if (!options.enable_reconfigure) return;
+  reconfiguration_ = std::make_unique<Reconfiguration>("gloo", name, options_);
+  options_.store.reset();
 }
 
 void TorchCommGloo::join(const Rendezvous& met, const gloo::Group* parent, const std::string& name,
@@ -74,30 +79,47 @@ void TorchCommGloo::join(const Rendezvous& met, const gloo::Group* parent, const
   ranks_ = std::move(ranks);
   store_ = met.store;
   options_.store.reset();
+  if (!reconfiguration_) {
+    MemberHandle handle{.backend = "gloo", .rank = met.rank, .identity = base::random_number()};
+    handle.meet_at(met.address);
+    handle_ = handle.text();
+  }
   member_ = std::move(member);
 }
 
 void TorchCommGloo::finalize() {
   gloo::retire(std::move(group_), /*may_block=*/true);
   store_.reset();
+  if (reconfiguration_) reconfiguration_->close();
 }
 
 int TorchCommGloo::getRank() const { return member_ ? member_->rank : -1; }
 int TorchCommGloo::getSize() const { return member_ ? member_->size : -1; }
 std::string_view TorchCommGloo::getCommName() const {
-  return member_ ? std::string_view(member_->name) : std::string_view();
+  return member_ ? std::string_view(member_->name) : std::string_view(name_);
 }
 
-Capabilities TorchCommGloo::capabilities() const { return cpu_capabilities(); }
+Capabilities TorchCommGloo::capabilities() const {
+  auto can = cpu_capabilities();
+  can.reconfigure = true;
+  return can;
+}
 
-gloo::Call TorchCommGloo::call(OpName op, bool async_op, const OperationOptions& options) const {
+gloo::Call TorchCommGloo::call(OpName op, bool async_op, const OperationOptions& options) {
   if (!group_)
     throw CommError(Errc::kFinalized, "the communicator is not initialized",
                     {.op = std::string(opToString(op)), .comm = std::string(getCommName())});
+  if (reconfiguration_ && reconfiguration_->is_left_out())
+    throw CommError(*reconfiguration_->left_out(
+        {.op = std::string(opToString(op)), .comm = name_, .rank = getRank()}));
   const bool own = options.timeout.count() > 0;
   gloo::Call call{op, member_, own ? options.timeout : options_.timeout, own, async_op};
   // A split makes connections of its own.
-  if (op != OpName::split) group_->peers->require_open(call);
+  if (op != OpName::split) try {
+      group_->peers->require_open(call);
+    } catch (const CommError& e) {
+      throw explained(e);
+    }
   return call;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <torchcomms/backend.hpp>
+#include <torchcomms/base/error.hpp>
 
 namespace c10d {
 class Work;
@@ -12,6 +13,7 @@ class Work;
 
 namespace torch::comms {
 
+class Reconfiguration;
 struct Rendezvous;
 
 namespace bootstrap {
@@ -31,6 +33,12 @@ struct Member;
 // message that times out only ends messages with that peer. Either way isAborted() stays false, and
 // the tensor of the failed operation may still be written to until the communicator is destroyed.
 // finalize() lets works in flight end, on threads of their own.
+//
+// Made with enable_reconfigure it has no members (rank and size are -1) until reconfigure(), which
+// may be called again and again, also after a failure. Each time leaves the connections of the
+// members before: their works in flight end on threads of their own, by their limits; splits, whose
+// connections are their own, go on. Of a failed one the work is not completed, and there are no
+// members.
 class TC_API TorchCommGloo : public TorchCommBackend {
  public:
   TorchCommGloo();
@@ -93,10 +101,14 @@ class TC_API TorchCommGloo : public TorchCommBackend {
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
 
+  // Also without enable_reconfigure, where nothing can be done with it.
+  InitHandle getInitHandle() const override;
+  WorkPtr reconfigure(const ReconfigureOptions& options) override;
+
  private:
   // One operation of this communicator. Throws CommError: kFinalized after finalize(), kPeerFailed
-  // when a timeout has closed the connections.
-  gloo::Call call(OpName op, bool async_op, const OperationOptions& options) const;
+  // when a timeout has closed the connections, kStaleGeneration.
+  gloo::Call call(OpName op, bool async_op, const OperationOptions& options);
 
   // Issues with `issue()`, which returns Gloo's work or works, and completes with `finish`: now, or
   // in the background. See run.hpp.
@@ -121,14 +133,21 @@ class TC_API TorchCommGloo : public TorchCommBackend {
   // Connects this rank with those it met. `ranks`: see ranks_.
   void join(const Rendezvous& met, const gloo::Group* parent, const std::string& name,
             std::vector<int> ranks);
+  // Leaves the connections of the members that there are.
+  void part();
+  // `error`, or kStaleGeneration if that is known by now to be the reason.
+  CommError explained(const CommError& error);
 
   at::Device device_{at::kCPU};
   CommOptions options_;
   std::shared_ptr<const gloo::Member> member_;  // null before init()
   std::vector<int> ranks_;                      // of the members, in the first parent
   std::vector<InitPhase> phases_;
-  c10::intrusive_ptr<c10d::Store> store_;  // of this communicator, for its splits
-  std::unique_ptr<gloo::Group> group_;     // null before init() and after finalize()
+  std::string name_;
+  std::string handle_;                                // where nothing can be reconfigured
+  std::unique_ptr<Reconfiguration> reconfiguration_;  // null without enable_reconfigure
+  c10::intrusive_ptr<c10d::Store> store_;             // of this communicator, for its splits
+  std::unique_ptr<gloo::Group> group_;                // null before init() and after finalize()
   uint64_t fork_generation_;
 };
 

@@ -5,6 +5,7 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "base/system_error.hpp"
 #include "core/bounded.hpp"
 #include "core/retire.hpp"
 
@@ -15,6 +16,10 @@ using std::chrono::milliseconds;
 
 // What connecting may take beyond its limit before it counts as stuck.
 constexpr milliseconds kPatience{500};
+
+// What a device of Gloo opens, besides a socket for each peer. Where it gets none, Gloo may end the
+// process.
+constexpr size_t kOfDevice = 8;
 
 NativePtr make_native(const Devices& devices, const Rendezvous& met, milliseconds limit) {
   auto options = Native::Options::create(limit);
@@ -38,7 +43,7 @@ void meet_once_more(Native& native, milliseconds limit) {
     why += ". The limit is " + bootstrap::to_text(met.limit.duration) +
            "; if it only needs longer, raise " + met.limit.knob;
   Context context = error.context();
-  if (!split) context.op = "new_comm";
+  if (!split) context.op = met.op;
   throw CommError(error.code(), why, context);
 }
 
@@ -57,11 +62,13 @@ std::unique_ptr<Group> connect(const CommOptions& options, const Call& call, con
   auto group = std::make_unique<Group>();
   group->services = parent != nullptr ? parent->services : std::make_shared<Services>();
   try {
+    const bool lazy = connects_lazily(options);
+    base::require_descriptors(
+        kOfDevice + (lazy ? 0 : static_cast<size_t>(std::max(met.size - 1, 0))), "Gloo");
     if (parent != nullptr) group->devices = devices_of_choice(options);
     if (parent != nullptr && group->devices.empty()) group->devices = parent->devices;
     if (group->devices.empty()) group->devices = find_devices(options, met);
     const auto left = std::max(met.deadline.left(), milliseconds(1));
-    const bool lazy = connects_lazily(options);
     // On a thread of its own, so that Ctrl-C and the limit end the wait whatever Gloo does.
     group->native = call_within(left + kPatience, [devices = group->devices, met, left, lazy] {
       auto native = make_native(devices, met, left);

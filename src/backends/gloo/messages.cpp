@@ -38,7 +38,8 @@ WorkPtr TorchCommGloo::post(const Call& now, const std::vector<P2POp>& ops, int 
     // The first may be on their way already.
     for (auto& message : messages) group_->peers->keep(std::move(message.native));
     const bool posting = messages.size() < ops.size();
-    throw translate(std::current_exception(), now, posting ? ops[messages.size()].peer : -1);
+    throw explained(
+        translate(std::current_exception(), now, posting ? ops[messages.size()].peer : -1));
   }
   auto work = c10::make_intrusive<MessageWork>(now, std::move(messages), group_->peers,
                                                group_->flight, group_->services);
@@ -50,7 +51,7 @@ WorkPtr TorchCommGloo::post(const Call& now, const std::vector<P2POp>& ops, int 
     work->complete_here(*group_->services);
   } catch (const CommError& error) {
     if (now.op == OpName::batch_op_issue && error.code() == Errc::kTimeout) runAbortHooks();
-    throw;
+    throw explained(error);
   }
   return completedWork();
 }

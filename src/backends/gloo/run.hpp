@@ -34,7 +34,13 @@ inline std::vector<NativeWorkPtr> as_list(std::vector<NativeWorkPtr> works) { re
 template <class Issue, class Finish>
 WorkPtr TorchCommGloo::run(const gloo::Call& call, const Issue& issue, Finish finish) {
   constexpr bool kFinishes = !std::is_same_v<Finish, gloo::Done>;
-  auto issued = gloo::within(call, issue);
+  auto issued = [&] {
+    try {
+      return gloo::within(call, issue);
+    } catch (const CommError& error) {
+      throw explained(error);
+    }
+  }();
   if (call.async_op) {
     gloo::Finish later;
     if constexpr (kFinishes) later = std::move(finish);
@@ -49,7 +55,7 @@ WorkPtr TorchCommGloo::run(const gloo::Call& call, const Issue& issue, Finish fi
     }
   } catch (const CommError& error) {
     if (error.code() == Errc::kTimeout) runAbortHooks();
-    throw;
+    throw explained(error);
   }
   if constexpr (kFinishes) gloo::within(call, finish);
   return completedWork();

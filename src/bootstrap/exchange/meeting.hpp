@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +28,9 @@ struct Participant {
   std::string interface = {};               // to be reached at: see choose_addresses()
   Pace pace = {};                           // its limit is not used
   Reception::Rules rules = {};
+  // Called about 20 times a second while this rank waits for others; what it throws ends the
+  // exchange here. For Ctrl-C.
+  std::function<void()> interrupt = {};
 };
 
 struct Exchanged {

@@ -15,10 +15,13 @@ using std::chrono::milliseconds;
 constexpr size_t kPiece = 64 << 10;       // of an answer, read at once
 constexpr milliseconds kSilence{10'000};  // of a connection whose host has vanished
 constexpr milliseconds kAcceptPause{50};  // when there are no descriptors left
+constexpr milliseconds kTick{50};         // between looks at whether the caller wants out
+constexpr milliseconds kLongest{60'000};  // that fits poll()
 
 }  // namespace
 
 void Meeting::wait(Moment until) {
+  if (self_.interrupt) self_.interrupt();
   std::vector<pollfd> polled;
   std::vector<uint32_t> links;
   const Moment now = clock_now();
@@ -39,8 +42,9 @@ void Meeting::wait(Moment until) {
   }
   if (!accepting) until = std::min(until, accept_again_);
   const auto left = std::chrono::ceil<milliseconds>(std::max(until - now, Moment::zero()));
-  const auto count = ::poll(polled.data(), polled.size(),
-                            static_cast<int>(std::min<int64_t>(left.count(), 60'000)));
+  const auto longest = self_.interrupt ? kTick : kLongest;
+  const auto count =
+      ::poll(polled.data(), polled.size(), static_cast<int>(std::min(left, longest).count()));
   if (count > 0) {
     if (polled[1].revents != 0) on_outgoing(polled[1].revents);
     act();

@@ -122,4 +122,12 @@ std::optional<CommError> Group::failure() const {
   return failure == nullptr ? std::nullopt : std::optional<CommError>(*failure);
 }
 
+std::optional<CommError> Group::failure_heard() const {
+  auto& engine = *membership_->engine;
+  engine.require_own_process("failure");
+  if (membership_->failure() == nullptr) engine.progress().catch_up();
+  const auto* failure = membership_->failure();
+  return failure == nullptr ? std::nullopt : std::optional<CommError>(*failure);
+}
+
 }  // namespace torch::comms::ctran

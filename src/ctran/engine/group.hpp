@@ -73,6 +73,9 @@ class TC_API Group {
   void abort(std::string why = {}) noexcept;
   // The error that ended the group. Cheap while there is none.
   std::optional<CommError> failure() const;
+  // The same after what peers have said so far was heard, as far as a few turns go: whoever slept
+  // while its peers gave up learns of that before it calls anything. Costs a turn or two.
+  std::optional<CommError> failure_heard() const;
   // Collectives that were called, so far: the number of the last one in errors.
   uint64_t sequence() const noexcept;
 

@@ -209,6 +209,13 @@ void Progress::glance(bool news) {
   }
 }
 
+void Progress::catch_up() noexcept {
+  constexpr int kMostTurns = 16;
+  enter();
+  for (int turns = 0; turns < kMostTurns && job_.turn();) ++turns;
+  leave();
+}
+
 void Progress::enter() noexcept {
   note_visit();
   entering_.fetch_add(1, std::memory_order_relaxed);

@@ -53,6 +53,8 @@ class Progress {
   void wait(const std::atomic<bool>& done, Deadline limit, bool entered = false);
   // One turn, unless another thread is at it, which then learns of it if `news`.
   void glance(bool news);
+  // Turns until nothing moves, 16 at most; waits for the lock.
+  void catch_up() noexcept;
   // Takes the lock from whoever has it, for what is no call.
   void enter() noexcept;
   // Takes it where nobody has it, and nobody sleeps in poll(). False: without it.

@@ -1,9 +1,13 @@
 #include "base/system_error.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
 
 #include <cerrno>
 #include <string>
+
+#include "base/handles.hpp"
 
 namespace torch::comms::base {
 namespace {
@@ -29,6 +33,25 @@ TEST(SystemError, OtherRefusalsAreOfTheSystem) {
   const auto error = system_error("open");
   EXPECT_EQ(error.code(), Errc::kSystem);
   EXPECT_EQ(error.why(), "open: Permission denied");
+}
+
+TEST(SystemError, DescriptorsThatCannotBeHadAreAnErrorBeforeTheyAreNeeded) {
+  require_descriptors(8, "this test");
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const FileDescriptor next(::eventfd(0, EFD_CLOEXEC));
+  const rlimit few{static_cast<rlim_t>(next.get()) + 4, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::string why;
+  try {
+    require_descriptors(8, "this test");
+  } catch (const CommError& error) {
+    EXPECT_EQ(error.code(), Errc::kResourceExhausted);
+    why = error.why();
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_NE(why.find("this test needs 8 descriptors: Too many open files"), std::string::npos)
+      << why;
 }
 
 }  // namespace

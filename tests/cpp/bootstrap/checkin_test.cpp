@@ -308,5 +308,33 @@ TEST(CheckIn, ATextThatNoRankWroteIsAnError) {
   EXPECT_EQ(keys_left(map, "rank/"), 0);
 }
 
+TEST(CheckIn, ARankWithDoubtsEndsItForAll) {
+  SharedMap map;
+  auto ranks = without(world(3), {2});
+  int asked = 0;
+  ranks[1].doubt = [&]() -> std::optional<std::string> {
+    return ++asked < 3 ? std::nullopt : std::optional<std::string>("rank 2 will not come");
+  };
+  for (const auto& outcome : together(map, ranks)) {
+    ASSERT_TRUE(outcome.error);
+    EXPECT_EQ(outcome.error->code(), Errc::kMismatch);
+    EXPECT_NE(outcome.error->why().find("rank 2 will not come"), std::string::npos);
+  }
+  EXPECT_EQ(asked, 3);
+}
+
+TEST(CheckIn, WithoutReasonADoubtChangesNothing) {
+  SharedMap map;
+  auto ranks = world(4);
+  for (auto& rank : ranks) rank.doubt = [] { return std::nullopt; };
+  for (const auto& outcome : together(map, ranks)) EXPECT_TRUE(outcome.arrival);
+  ranks = without(world(3, milliseconds(50)), {1});
+  for (auto& rank : ranks) rank.doubt = [] { return std::nullopt; };
+  for (const auto& outcome : together(map, ranks)) {
+    ASSERT_TRUE(outcome.error);
+    EXPECT_EQ(outcome.error->code(), Errc::kTimeout);
+  }
+}
+
 }  // namespace
 }  // namespace torch::comms::bootstrap

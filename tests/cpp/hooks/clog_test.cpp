@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -72,6 +73,11 @@ TEST_F(Logged, ACommunicatorThatIsNotConnectedIsToldOfAtItsFirstOperation) {
   late.comm->reconfigure({});
   late.comm->barrier(false);
   EXPECT_EQ(lines()[1], "new_comm|comm=late|rank=0|world_size=1");
+  late.comm->reconfigure({.uuid = 5, .handles = {}, .timeout = {}, .hints = {}});
+  late.comm->barrier(false);
+  const auto now = lines();
+  EXPECT_EQ(std::ranges::count(now, "reconfigure|comm=late|uuid=5|rank=0|world_size=1"), 1);
+  EXPECT_EQ(std::ranges::count(now, "new_comm|comm=late|rank=0|world_size=1"), 1);
 }
 
 }  // namespace

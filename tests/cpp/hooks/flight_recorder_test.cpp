@@ -103,6 +103,30 @@ TEST(FlightRecorder, TakesACommunicatorThatIsNotConnectedYet) {
   EXPECT_TRUE(holds(hook.dump_json(), R"("global_rank":40)"));
 }
 
+// Whoever joins has counted nothing before.
+TEST(FlightRecorder, EveryMembershipIsAGroupThatCountsFromOne) {
+  ManualComm party("party", false);
+  FlightRecorderHook hook(8, true);
+  hook.registerWithComm(party.comm);
+  const auto reconfigure = [&](int64_t uuid) {
+    party.comm->reconfigure({.uuid = uuid, .handles = {}, .timeout = {}, .hints = {}});
+  };
+  reconfigure(7);
+  auto& in_flight = party.all_reduce();
+  party.comm->barrier(false);
+  reconfigure(9);
+  party.comm->barrier(false);
+  in_flight.setStatus(WorkStatus::ERROR);
+  party.comm->barrier(false);
+  const auto dump = hook.dump_json();
+  EXPECT_EQ(count(dump, R"("process_group":["party#7","manual"])"), 2U);
+  EXPECT_EQ(count(dump, R"("process_group":["party#9","manual"])"), 2U);
+  EXPECT_EQ(count(dump, R"("collective_seq_id":1,)"), 2U);
+  EXPECT_EQ(count(dump, R"("collective_seq_id":2,)"), 2U);
+  EXPECT_EQ(count(dump, R"("failed":true)"), 1U);
+  EXPECT_TRUE(holds(dump, R"("party#7":{)") && holds(dump, R"("party#9":{)")) << dump;
+}
+
 TEST(FlightRecorder, EscapesWhatJsonCannotHold) {
   ManualComm odd("a \"name\"\n\\with\x01 all");
   FlightRecorderHook hook(4, true);

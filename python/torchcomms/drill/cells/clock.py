@@ -23,6 +23,7 @@ _SOURCE = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -52,6 +53,16 @@ int gettimeofday(struct timeval* restrict t, void* restrict zone) {
   t->tv_sec = now.tv_sec;
   t->tv_usec = now.tv_nsec / 1000;
   return 0;
+}
+/* Waits till a time of the wall clock, which the system's own does not share. */
+int pthread_cond_timedwait(pthread_cond_t* condition, pthread_mutex_t* mutex,
+                           const struct timespec* until) {
+  static int (*next)(pthread_cond_t*, pthread_mutex_t*, const struct timespec*);
+  if (!next) next = dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");
+  if (!next) next = dlsym(RTLD_NEXT, "pthread_cond_timedwait");
+  struct timespec own = *until;
+  if (own.tv_sec > 1000000000) own.tv_sec -= moved(); /* else it is the monotonic clock's */
+  return next(condition, mutex, &own);
 }
 time_t time(time_t* out) {
   struct timespec now;

@@ -154,7 +154,7 @@ CELLS = (
         Cell(
             f"F01/{op}", f"rank 1 is killed inside {op}", _TYPED,
             functools.partial(inside, op=op), victims=KILLED, detect_s=DEATH_S,
-            known={"gloo": _ROOTED} if op in ("broadcast", "reduce", "gather", "scatter") else {},
+            known={"gloo": _ROOTED},
         )
         for op in COLLECTIVES
     ),

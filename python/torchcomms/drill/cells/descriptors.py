@@ -15,6 +15,7 @@ from torchcomms.drill.scene import Scene
 
 POOR = 1
 
+
 @contextlib.contextmanager
 def few(spare: int) -> Iterator[None]:
     """No more than `spare` new descriptors while the block runs."""

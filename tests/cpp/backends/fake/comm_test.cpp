@@ -171,6 +171,9 @@ TEST(Split, RanksAreChecked) {
   const auto comm = make_comm({{"fake::size", "4"}});
   EXPECT_EQ(error_of([&] { comm->split({0, 4}, "x"); }).first, Errc::kInvalidArgument);
   EXPECT_EQ(error_of([&] { comm->split({0, 1, 1}, "x"); }).first, Errc::kInvalidArgument);
+  CommOptions loose;
+  loose.enable_reconfigure = true;
+  EXPECT_EQ(error_of([&] { comm->split({0, 1}, "x", loose); }).first, Errc::kInvalidArgument);
   const auto child = comm->split({0, 1}, "child");
   EXPECT_EQ(child->getCommName(), "child");
   EXPECT_EQ(child->getBackend(), "fake");

@@ -44,8 +44,6 @@ TEST(Init, RefusesWhatItCannotDoBeforeItConnects) {
       TorchCommGloo().init(device, "refused", options);
     });
   };
-  EXPECT_EQ(error_with([](CommOptions& options) { options.enable_reconfigure = true; }).code(),
-            Errc::kUnsupported);
   EXPECT_EQ(error_with([](CommOptions&) {}, at::Device(at::kCUDA, 0)).code(), Errc::kUnsupported);
 }
 

@@ -1,0 +1,65 @@
+#include <utility>
+
+#include <torchcomms/base/error.hpp>
+
+#include "backends/ctran/ctran_backend.hpp"
+#include "backends/ctran/hints.hpp"
+#include "backends/ctran/run.hpp"
+#include "backends/ctran/session.hpp"
+#include "core/reconfiguration.hpp"
+
+// Members that come and go.
+namespace torch::comms {
+
+Reconfiguration& TorchCommCtran::reconfiguration(const char* op) const {
+  if (reconfiguration_) return *reconfiguration_;
+  throw CommError(Errc::kUnsupported,
+                  "the communicator was made without enable_reconfigure=True, so its members are "
+                  "for good",
+                  {.op = op, .comm = name_, .rank = rank_});
+}
+
+InitHandle TorchCommCtran::getInitHandle() const {
+  return reconfiguration("get_init_handle").handle();
+}
+
+void TorchCommCtran::part() {
+  std::shared_ptr<ctran::Session> session;
+  {
+    std::lock_guard lock(mutex_);
+    session = std::exchange(session_, nullptr);
+    if (session && session->group->failure()) was_aborted_.store(true);
+  }
+  rank_ = size_ = -1;
+  ranks_.clear();
+  if (!session) return;
+  // Members that are still at the last operation should end it, if nothing else is in flight.
+  if (!session->flight->idle()) session->group->abort("reconfigure() was called");
+  session->connected.superseded->store(true);
+  const auto family = session->connected.family;
+  ctran::end(std::move(session), /*may_block=*/true);
+  // Splits may keep it, and works in flight their group.
+  family->break_off();
+}
+
+WorkPtr TorchCommCtran::reconfigure(const ReconfigureOptions& options) {
+  auto& reconfiguration = this->reconfiguration("reconfigure");
+  const auto members = reconfiguration.members(options, options_.timeout);
+  auto hints = options_.hints;
+  for (const auto& [key, value] : options.hints) hints[key] = value;
+  ctran::with_context([&] { return Context{.op = "reconfigure", .comm = name_, .rank = rank_}; },
+                      [&] {
+                        *wishes_ = ctran::wishes_of(hints);
+                        ctran::links_wished(hints);
+                      });
+  options_.hints = std::move(hints);
+  part();
+  auto work = reconfiguration.run(members, [this](const Rendezvous& met) { join(met); });
+  if (work->isCompleted()) {
+    was_aborted_.store(false);
+    hooks_ran_.store(false);
+  }
+  return work;
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,45 @@
+#include <utility>
+
+#include <torchcomms/base/error.hpp>
+
+#include "backends/gloo/call.hpp"
+#include "backends/gloo/gloo_backend.hpp"
+#include "backends/gloo/group.hpp"
+#include "core/reconfiguration.hpp"
+
+// Members that come and go.
+namespace torch::comms {
+
+InitHandle TorchCommGloo::getInitHandle() const {
+  return reconfiguration_ ? reconfiguration_->handle() : handle_;
+}
+
+void TorchCommGloo::part() {
+  gloo::retire(std::move(group_), /*may_block=*/true);
+  store_.reset();
+  member_.reset();
+  ranks_.clear();
+}
+
+CommError TorchCommGloo::explained(const CommError& error) {
+  const bool of_the_world = error.code() == Errc::kPeerFailed || error.code() == Errc::kTimeout ||
+                            error.code() == Errc::kVendor;
+  if (reconfiguration_ && of_the_world)
+    if (const auto stale = reconfiguration_->left_out(error.context())) return *stale;
+  return error;
+}
+
+WorkPtr TorchCommGloo::reconfigure(const ReconfigureOptions& options) {
+  if (!reconfiguration_)
+    throw CommError(Errc::kUnsupported,
+                    "the communicator was made without enable_reconfigure=True, so its members are "
+                    "for good",
+                    {.op = "reconfigure", .comm = name_, .rank = getRank()});
+  const auto members = reconfiguration_->members(options, options_.timeout);
+  for (const auto& [key, value] : options.hints) options_.hints[key] = value;
+  part();
+  return reconfiguration_->run(members,
+                               [this](const Rendezvous& met) { join(met, nullptr, name_, {}); });
+}
+
+}  // namespace torch::comms

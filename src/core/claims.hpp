@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "bootstrap/kv.hpp"
+#include "core/member_handle.hpp"
+
+namespace torch::comms {
+
+// Every key begins with it. What belongs to one member has its identity in the key.
+inline constexpr const char* kMembersScope = "torchcomms/reconfigure";
+std::string member_key(const char* kind, const MemberHandle& member);
+
+// What the members of a reconfigure() have called, as they tell each other at a store: a number
+// that the store gives each call, the uuid, and a hash of the list. Of a member its newest call
+// counts.
+class Claims {
+ public:
+  // Puts this member's own there. Both outlive it. Throws as KeyValue does.
+  Claims(bootstrap::KeyValue& store, const Members& members);
+
+  // Why these members will not meet: one of the next few that it looks at has called something
+  // else since, or uses this uuid for another list. Throws as KeyValue does.
+  std::optional<std::string> doubt();
+
+  // Equal for equal lists.
+  uint64_t list() const noexcept { return own_.list; }
+
+ private:
+  struct Claim {
+    int64_t number = 0, uuid = 0;
+    uint64_t list = 0;
+
+    std::string text() const;
+    static std::optional<Claim> parse(const std::string& text);
+  };
+  std::optional<std::string> about(int rank);
+
+  bootstrap::KeyValue& store_;
+  const Members& members_;
+  Claim own_;
+  int next_;  // the one that was looked at last
+};
+
+}  // namespace torch::comms

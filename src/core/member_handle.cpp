@@ -1,0 +1,95 @@
+#include "core/member_handle.hpp"
+
+#include <array>
+#include <charconv>
+#include <tuple>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms {
+namespace {
+
+constexpr size_t kMostBytes = 512;
+constexpr const char* kUnknown = "-1";
+constexpr int kHex = 16;
+
+std::string hex(uint64_t number) {
+  std::array<char, 16> digits;
+  digits.fill('0');
+  for (auto digit = digits.rbegin(); number != 0; ++digit, number >>= 4)
+    *digit = "0123456789abcdef"[number & 15];
+  return {digits.data(), digits.size()};
+}
+
+template <class Number>
+bool read(std::string_view text, Number& number, int base = 10) {
+  const auto* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number, base);
+  return !text.empty() && error == std::errc{} && stop == end;
+}
+
+std::string_view take_first(std::string_view& text) {
+  const auto colon = text.find(':');
+  const auto word = text.substr(0, colon);
+  text.remove_prefix(colon == std::string_view::npos ? text.size() : colon + 1);
+  return word;
+}
+
+std::string_view take_last(std::string_view& text) {
+  const auto colon = text.rfind(':');
+  const auto word = colon == std::string_view::npos ? text : text.substr(colon + 1);
+  text.remove_suffix(colon == std::string_view::npos ? text.size() : text.size() - colon);
+  return word;
+}
+
+[[noreturn]] void refuse(std::string_view text, const std::string& why) {
+  throw CommError(Errc::kInvalidArgument,
+                  "the init handle '" + std::string(text.substr(0, 80)) + "' " + why);
+}
+
+}  // namespace
+
+InitHandle MemberHandle::text() const {
+  return backend + ":" + std::to_string(rank) + ":" + std::to_string(uuid) + ":" +
+         (host.empty() ? kUnknown : host) + ":" + std::to_string(port) + ":" +
+         std::to_string(kVersion) + ":" + hex(identity);
+}
+
+void MemberHandle::meet_at(std::string_view address) {
+  constexpr std::string_view kTcp = "tcp://";
+  if (!address.starts_with(kTcp)) return;
+  address.remove_prefix(kTcp.size());
+  TC_CHECK(read(take_last(address), port));
+  host = address;
+}
+
+MemberHandle parse_member_handle(std::string_view text, std::string_view backend) {
+  MemberHandle handle;
+  int version = 0;
+  auto rest = text;
+  handle.backend = take_first(rest);
+  if (handle.backend != backend)
+    refuse(text, "is not one of backend '" + std::string(backend) + "'");
+  const auto rank = take_first(rest), uuid = take_first(rest);
+  const auto identity = take_last(rest), its_version = take_last(rest), port = take_last(rest);
+  const bool whole = text.size() <= kMostBytes && read(rank, handle.rank) &&
+                     read(uuid, handle.uuid) && read(port, handle.port) &&
+                     read(its_version, version) && identity.size() == 16 &&
+                     read(identity, handle.identity, kHex) && handle.rank >= -1 &&
+                     handle.port >= -1 && handle.port <= UINT16_MAX && !rest.empty();
+  if (!whole) refuse(text, "is not what get_init_handle() returns");
+  if (version != MemberHandle::kVersion)
+    refuse(text, "is of protocol version " + std::to_string(version) + "; this build speaks " +
+                     std::to_string(MemberHandle::kVersion));
+  if (rest != kUnknown) handle.host = rest;
+  return handle;
+}
+
+bool comes_before(const MemberHandle& a, const MemberHandle& b) noexcept {
+  const auto order = [](const MemberHandle& one) {
+    return std::tuple(one.rank < 0, one.rank, one.identity);
+  };
+  return order(a) < order(b);
+}
+
+}  // namespace torch::comms

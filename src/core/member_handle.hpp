@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <torchcomms/base/export.hpp>
+#include <torchcomms/types.hpp>
+
+#include "bootstrap/limit.hpp"
+
+namespace torch::comms {
+
+// What an init handle says: which communicator of which process, and where its members meet. As
+// text "gloo:<rank>:<uuid>:<host>:<port>:<version>:<identity>", with -1 for what is unknown; the
+// host may hold colons.
+struct TC_API MemberHandle {
+  std::string backend;    // "ctran"; members have the same one
+  int rank = -1;          // in the membership that was connected last
+  int64_t uuid = -1;      // of that
+  std::string host = {};  // of the TCPStore where the members meet; "": a store of another kind
+  int port = -1;
+  uint64_t identity = 0;  // of this communicator alone: nobody else draws the same number
+
+  static constexpr int kVersion = 1;
+
+  InitHandle text() const;
+  // Of a store, as error texts call it: "tcp://host:port"; others have none.
+  void meet_at(std::string_view address);
+};
+
+// Throws CommError(kInvalidArgument), without context, for a text that no backend of this name and
+// version wrote.
+TC_API MemberHandle parse_member_handle(std::string_view text, std::string_view backend);
+
+// Of a set, whose order everybody must find alike: connected members as they were, then the others.
+TC_API bool comes_before(const MemberHandle& a, const MemberHandle& b) noexcept;
+
+// Who is to be connected by one reconfigure().
+struct Members {
+  int64_t uuid = 0;
+  std::vector<MemberHandle> handles;  // by rank
+  int rank = -1;                      // of this one
+  bootstrap::Limit limit = {};
+
+  int size() const noexcept { return static_cast<int>(handles.size()); }
+};
+
+}  // namespace torch::comms

@@ -1,0 +1,290 @@
+#include "core/reconfiguration.hpp"
+
+#include <algorithm>
+#include <thread>
+#include <unordered_set>
+#include <utility>
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "base/env.hpp"
+#include "base/log.hpp"
+#include "base/secret.hpp"
+#include "core/bounded.hpp"
+#include "core/claims.hpp"
+#include "core/cpu_backend.hpp"
+#include "core/master_store.hpp"
+#include "core/store_adapter.hpp"
+#include "core/tcp_store.hpp"
+
+namespace torch::comms {
+namespace {
+
+using bootstrap::Deadline;
+using std::chrono::milliseconds;
+using Clock = Deadline::Clock;
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+constexpr milliseconds kPatience{500};  // with the store, where an error is known already
+
+// What passes the time of a member that waits: short pauses at first, longer ones later, and a look
+// at the others' claims now and then.
+class Doubt {
+ public:
+  Doubt(Claims& claims, Deadline deadline) : claims_(claims), deadline_(deadline) {}
+
+  std::optional<std::string> operator()() {
+    check_interrupt();
+    const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - begin_);
+    const auto pause = std::clamp(waited / 4, milliseconds(1), milliseconds(250));
+    std::this_thread::sleep_for(std::min(pause, deadline_.left()));
+    const auto now = Clock::now();
+    if (now - looked_ < kBetweenLooks) return std::nullopt;
+    looked_ = now;
+    return claims_.doubt();
+  }
+
+ private:
+  static constexpr milliseconds kBetweenLooks{100};
+  Claims& claims_;
+  Deadline deadline_;
+  Clock::time_point begin_ = Clock::now(), looked_ = begin_;
+};
+
+class FailedWork final : public TorchWork {
+ public:
+  explicit FailedWork(const CommError& error) {
+    const auto status = error.code() == Errc::kTimeout ? WorkStatus::TIMEDOUT : WorkStatus::ERROR;
+    setStatus(status, std::make_exception_ptr(error));
+  }
+  void wait() override {
+    runWaitPreHooks();
+    runWaitPostHooks();
+    rethrowIfFailed();
+  }
+  void waitBlocking() override { wait(); }
+};
+
+// The store that a communicator without one finds, and how other hosts call it.
+MasterStore find_store(const std::string& name, const CommOptions& options) {
+  const Context context{.op = "new_comm", .comm = name};
+  const auto limit = init_limit(options);
+  try {
+    const auto launch = bootstrap::discover();
+    if (launch.size == 1 && !base::env_text("MASTER_PORT"))
+      return {.store = c10::make_intrusive<c10d::HashStore>(),
+              .master = {},
+              .scope = {},
+              .served_by_rank0 = true};
+    return open_master_store(launch, usable_timeout(options.timeout), Deadline(limit.duration),
+                             context);
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  } catch (const CommError& e) {
+    throw CommError(e.code(), "the store where members will meet: " + e.why(), context);
+  }
+}
+
+}  // namespace
+
+Reconfiguration::Reconfiguration(const std::string& backend, std::string name,
+                                 const CommOptions& options)
+    : name_(std::move(name)), timeout_(usable_timeout(options.timeout)) {
+  self_.backend = backend;
+  self_.identity = base::random_number();
+  if (!options.store) {
+    auto found = find_store(name_, options);
+    store_ = std::move(found.store);
+    self_.host = found.master.host;
+    if (!self_.host.empty()) self_.port = found.master.port;
+    return;
+  }
+  // Below all prefixes members find each other whatever theirs are; identities keep keys apart.
+  store_ = tcp_root(options.store);
+  self_.meet_at(store_address(store_));
+}
+
+Members Reconfiguration::members(const ReconfigureOptions& options, milliseconds timeout) const {
+  const auto refuse = [&](const std::string& why) {
+    return CommError(Errc::kInvalidArgument, why, {.op = "reconfigure", .comm = name_});
+  };
+  if (options.timeout && options.timeout->count() <= 0)
+    throw refuse("timeout is " + std::to_string(options.timeout->count()) +
+                 " ms; it must be positive");
+  if (used_.contains(options.uuid))
+    throw refuse("uuid " + std::to_string(options.uuid) +
+                 " was used before on this communicator; every reconfigure() needs another one, "
+                 "the same for all members");
+  Members members;
+  members.uuid = options.uuid;
+  const auto* list = std::get_if<std::vector<InitHandle>>(&options.handles);
+  const auto* set = std::get_if<std::unordered_set<InitHandle>>(&options.handles);
+  try {
+    if (list != nullptr)
+      for (const auto& text : *list)
+        members.handles.push_back(parse_member_handle(text, self_.backend));
+    else
+      for (const auto& text : *set)
+        members.handles.push_back(parse_member_handle(text, self_.backend));
+  } catch (const CommError& e) {
+    throw refuse(e.why());
+  }
+  if (set != nullptr) std::sort(members.handles.begin(), members.handles.end(), comes_before);
+  std::unordered_set<uint64_t> seen;
+  for (size_t i = 0; i < members.handles.size(); ++i) {
+    const auto& handle = members.handles[i];
+    if (!seen.insert(handle.identity).second)
+      throw refuse("init_handles has one member twice: " + handle.text());
+    if (handle.identity == self_.identity) members.rank = static_cast<int>(i);
+  }
+  if (members.rank < 0)
+    throw refuse("this member's own handle (" + handle() + ") is not among the " +
+                 std::to_string(members.handles.size()) + " init_handles");
+  members.limit = {options.timeout.value_or(timeout),
+                   options.timeout ? "timeout= of reconfigure"
+                                   : "timeout= of reconfigure, or the communicator's"};
+  return members;
+}
+
+StorePtr Reconfiguration::reach(const MemberHandle& leader, Deadline deadline,
+                                const Context& context) const {
+  if (leader.host.empty() != self_.host.empty())
+    throw CommError(Errc::kInvalidArgument,
+                    "the first member (" + leader.text() +
+                        ") and this one have stores of different kinds; members meet at the first "
+                        "one's, which others reach if it is a TCPStore",
+                    context);
+  if (leader.host != self_.host || leader.port != self_.port)
+    return join_store(leader.host, static_cast<uint16_t>(leader.port), timeout_, deadline, context);
+  auto connection = own_connection(store_, deadline, context);
+  if (connection != store_) connection->setTimeout(timeout_);
+  return connection;
+}
+
+bootstrap::Arrival Reconfiguration::arrive(const Members& members, Deadline deadline) {
+  StoreKeyValue store(met_, deadline, {});
+  Claims claims(store, members);
+  return bootstrap::check_in(store, {.scope = kMembersScope,
+                                     .name = "uuid " + std::to_string(members.uuid) + " of list " +
+                                             std::to_string(claims.list()),
+                                     .rank = members.rank,
+                                     .size = members.size(),
+                                     .who = "'" + name_ + "' in " + process_name(),
+                                     .limit = members.limit,
+                                     .deadline = deadline,
+                                     .doubt = Doubt(claims, deadline)});
+}
+
+WorkPtr Reconfiguration::run(const Members& members,
+                             const std::function<void(const Rendezvous&)>& connect) {
+  WorkPtr work;
+  try {
+    connect(meet(members));
+    connected(members);
+    work = completedWork();
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  } catch (const CommError& e) {
+    work = c10::make_intrusive<FailedWork>(e);
+  }
+  met_.reset();
+  return work;
+}
+
+Rendezvous Reconfiguration::meet(const Members& members) {
+  used_.insert(members.uuid);
+  const Context context{.op = "reconfigure", .comm = name_, .rank = members.rank};
+  const Deadline deadline(members.limit.duration);
+  Rendezvous result{.rank = members.rank,
+                    .size = members.size(),
+                    .source = "reconfigure(uuid=" + std::to_string(members.uuid) + ")",
+                    .store = {},
+                    .phases = {},
+                    .address = {},
+                    .limit = members.limit,
+                    .deadline = deadline,
+                    .op = "reconfigure"};
+  const auto phase = [&](const char* name, const auto& part) {
+    const auto begin = Clock::now();
+    try {
+      part();
+    } catch (const CommError& e) {
+      std::string why = std::string("phase '") + name + "': " + e.why();
+      if (e.code() == Errc::kTimeout && why.find(members.limit.knob) == std::string::npos)
+        why += ". The limit is " + bootstrap::to_text(members.limit.duration) +
+               "; if it only needs longer, raise " + members.limit.knob;
+      auto where = context;
+      where.peer = e.context().peer;
+      throw CommError(e.code(), why, where);
+    }
+    const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
+    result.phases.push_back({name, took.count()});
+  };
+  if (members.size() == 1) {
+    // Alone it needs no store; those it leaves may be told, if there is one.
+    try {
+      met_ = reach(self_, Deadline(std::min(kPatience, deadline.left())), context);
+    } catch (const CommError& e) {
+      base::log(base::LogLevel::kInfo, e.what());
+    }
+    result.store = c10::make_intrusive<c10d::HashStore>();
+    result.address = store_address(result.store);
+    return result;
+  }
+  phase("store", [&] { met_ = reach(members.handles.front(), deadline, context); });
+  phase("arrive", [&] {
+    const auto prefix = arrive(members, deadline).keys + "store";
+    result.store = keep_store(prefix, met_, store_);
+  });
+  result.address = store_address(result.store);
+  return result;
+}
+
+void Reconfiguration::connected(const Members& members) {
+  self_.rank = members.rank;
+  self_.uuid = members.uuid;
+  stale_.reset();
+  const auto before = std::exchange(last_, members);
+  try {
+    tell_left_out(before, members);
+  } catch (const CommError& e) {
+    base::log(base::LogLevel::kWarning,
+              "members that were left out of '" + name_ + "' could not be told: " + e.what());
+  }
+}
+
+// By the first one that stays, for all that do.
+void Reconfiguration::tell_left_out(const Members& before, const Members& members) {
+  const auto stays = [&](const MemberHandle& member) {
+    return std::any_of(members.handles.begin(), members.handles.end(),
+                       [&](const auto& one) { return one.identity == member.identity; });
+  };
+  const auto first = std::find_if(before.handles.begin(), before.handles.end(), stays);
+  if (!met_ || first == before.handles.end() || first->identity != self_.identity) return;
+  StoreKeyValue store(met_, Deadline(kPatience), {});
+  for (const auto& member : before.handles)
+    if (!stays(member))
+      store.set(member_key("left", member) + "/" + std::to_string(before.uuid),
+                "the other members have gone on without this one, by reconfigure(uuid=" +
+                    std::to_string(members.uuid) + ")");
+}
+
+std::optional<CommError> Reconfiguration::left_out(const Context& context) {
+  if (!stale_ && last_.size() > 1) try {
+      const Deadline deadline(kPatience);
+      StoreKeyValue store(reach(last_.handles.front(), deadline, context), deadline, context);
+      const auto told = member_key("left", self_) + "/" + std::to_string(last_.uuid);
+      if (store.has({told})) stale_ = store.get(told, kPatience);
+    } catch (const Interrupted& e) {
+      e.rethrow_cause();
+    } catch (const CommError& e) {
+      base::log(base::LogLevel::kDebug, e.what());
+    }
+  if (!stale_) return std::nullopt;
+  return CommError(Errc::kStaleGeneration,
+                   *stale_ + "; this one had joined by reconfigure(uuid=" +
+                       std::to_string(last_.uuid) + "). It can take part in another reconfigure()",
+                   context);
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torchcomms/base/error.hpp>
+#include <torchcomms/base/export.hpp>
+#include <torchcomms/options.hpp>
+#include <torchcomms/work.hpp>
+
+#include "bootstrap/checkin.hpp"
+#include "core/member_handle.hpp"
+#include "core/rendezvous.hpp"
+
+namespace torch::comms {
+
+// How a communicator that was made with enable_reconfigure=True meets its members, again and again.
+// It knows nothing of how they are connected then.
+//
+// The store: options.store, else the one at MASTER_ADDR:MASTER_PORT, which rank 0 of the job serves
+// as long as its communicator lives. It is only asked while members meet, on a connection of its
+// own each time. Members whose stores differ meet at that of the first one, which its handle names.
+//
+// Agreement: a member says at the store what it calls, and looks, while it waits, what those it
+// waits for have called. The newest call counts: a member that waits for one which has since called
+// something else raises kMismatch, as do all that wait with it. So do members that use one uuid for
+// different lists.
+//
+// Threads: one at a time.
+class TC_API Reconfiguration {
+ public:
+  // Reaches no other rank. Throws CommError: kInvalidArgument naming what to set, kTimeout,
+  // kResourceExhausted.
+  Reconfiguration(const std::string& backend, std::string name, const CommOptions& options);
+
+  // Lets go of the store; only handle() goes on.
+  void close() noexcept { store_.reset(), met_.reset(); }
+
+  InitHandle handle() const { return self_.text(); }
+
+  // Throws CommError(kInvalidArgument): a uuid that was used, a handle that is none or is there
+  // twice, a list without this member. Changes nothing. `timeout`: the limit where options has
+  // none.
+  Members members(const ReconfigureOptions& options, std::chrono::milliseconds timeout) const;
+
+  // Meets them all, and has them connected by `connect`; then this handle says so, and those that
+  // are no members any more are told. Uses the uuid up. The work is a failed one for a CommError of
+  // either, on all that take part: kTimeout naming the absent ones, kMismatch, kPeerFailed. Throws
+  // what ends a wait.
+  WorkPtr run(const Members& members, const std::function<void(const Rendezvous& met)>& connect);
+
+  // kStaleGeneration once the other members have connected without this one, as far as the store
+  // tells within half a second. Throws what ends a wait.
+  std::optional<CommError> left_out(const Context& context);
+  // Whether it has found that before.
+  bool is_left_out() const noexcept { return stale_.has_value(); }
+
+ private:
+  c10::intrusive_ptr<c10d::Store> reach(const MemberHandle& leader, bootstrap::Deadline deadline,
+                                        const Context& context) const;
+  Rendezvous meet(const Members& members);
+  void connected(const Members& members);
+  bootstrap::Arrival arrive(const Members& members, bootstrap::Deadline deadline);
+  void tell_left_out(const Members& before, const Members& members);
+
+  std::string name_;
+  std::chrono::milliseconds timeout_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  MemberHandle self_;
+  std::set<int64_t> used_;
+  Members last_;                         // those that were connected last
+  c10::intrusive_ptr<c10d::Store> met_;  // where members are meeting just now
+  std::optional<std::string> stale_;     // why this member is
+};
+
+}  // namespace torch::comms

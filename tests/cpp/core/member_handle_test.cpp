@@ -1,0 +1,98 @@
+#include "core/member_handle.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms {
+namespace {
+
+MemberHandle sample() {
+  return {.backend = "gloo",
+          .rank = 3,
+          .uuid = -7,
+          .host = "fe80::1",
+          .port = 29500,
+          .identity = 0x0123456789abcdef};
+}
+
+bool is_refused(const std::string& text) {
+  try {
+    parse_member_handle(text, "gloo");
+    return false;
+  } catch (const CommError& e) {
+    return e.code() == Errc::kInvalidArgument;
+  }
+}
+
+TEST(MemberHandle, IsReadAsItWasWritten) {
+  EXPECT_EQ(sample().text(), "gloo:3:-7:fe80::1:29500:1:0123456789abcdef");
+  EXPECT_EQ(parse_member_handle(sample().text(), "gloo").text(), sample().text());
+  const MemberHandle unknown{.backend = "gloo", .identity = 5};
+  EXPECT_EQ(unknown.text(), "gloo:-1:-1:-1:-1:1:0000000000000005");
+  EXPECT_EQ(parse_member_handle(unknown.text(), "gloo").host, "");
+}
+
+TEST(MemberHandle, TakesItsPlaceFromAStoresAddress) {
+  auto handle = sample();
+  handle.meet_at("tcp://node-7:4000");
+  EXPECT_EQ(handle.text(), "gloo:3:-7:node-7:4000:1:0123456789abcdef");
+  MemberHandle other{.backend = "gloo"};
+  other.meet_at("file /tmp/store");
+  EXPECT_EQ(other.host, "");
+}
+
+TEST(MemberHandle, RefusesWhatIsNone) {
+  for (const char* text :
+       {"", "gloo", "gloo:", "gloo:3:-7:host:29500:1:0123456789abcdeg", "gloo:3:-7:host:29500:1:12",
+        "gloo:3:-7:host:65536:1:0123456789abcdef", "gloo:3:-7:host:29500:2:0123456789abcdef",
+        "gloo:-2:-7:host:29500:1:0123456789abcdef", "gloo:3:x:host:29500:1:0123456789abcdef",
+        "gloo:3:-7::29500:1:0123456789abcdef", "gloo:3:-7:29500:1:0123456789abcdef",
+        "nccl:3:-7:host:29500:1:0123456789abcdef", ":::::::", "gloo:3"})
+    EXPECT_TRUE(is_refused(text)) << text;
+  EXPECT_TRUE(is_refused("gloo:3:-7:" + std::string(100'000, 'h') + ":1:1:0123456789abcdef"));
+}
+
+TEST(MemberHandle, OfNoTextDoesItDoMoreThanReadOrRefuse) {
+  std::mt19937 random(7);
+  const auto text = sample().text();
+  int read = 0;
+  for (int round = 0; round < 100'000; ++round) {
+    auto changed = text;
+    for (unsigned i = 0; i <= random() % 4; ++i) {
+      const auto at = random() % changed.size();
+      switch (random() % 3) {
+        case 0:
+          changed[at] = static_cast<char>(random());
+          break;
+        case 1:
+          changed.erase(at, random() % 5);
+          break;
+        default:
+          changed.insert(at, text.substr(random() % text.size(), random() % 6));
+      }
+      if (changed.empty()) changed = ":";
+    }
+    if (is_refused(changed)) continue;
+    ++read;
+    const auto handle = parse_member_handle(changed, "gloo");
+    EXPECT_EQ(parse_member_handle(handle.text(), "gloo").text(), handle.text()) << changed;
+  }
+  EXPECT_GT(read, 0);
+}
+
+TEST(MemberHandle, ConnectedMembersComeFirstInTheirOrder) {
+  std::vector<MemberHandle> set;
+  for (const int rank : {10, -1, 2, -1, 0})
+    set.push_back({.backend = "gloo", .rank = rank, .identity = set.size()});
+  std::sort(set.begin(), set.end(), comes_before);
+  std::vector<uint64_t> order;
+  for (const auto& handle : set) order.push_back(handle.identity);
+  EXPECT_EQ(order, (std::vector<uint64_t>{4, 2, 0, 1, 3}));
+}
+
+}  // namespace
+}  // namespace torch::comms

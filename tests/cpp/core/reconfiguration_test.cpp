@@ -1,0 +1,148 @@
+// How members meet, over the memory of this process: threads are members.
+
+#include "core/reconfiguration.hpp"
+
+#include <gtest/gtest.h>
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "core/rendezvous_ranks.hpp"
+
+namespace torch::comms {
+namespace {
+
+using Handles = std::vector<InitHandle>;
+
+class Party {
+ public:
+  explicit Party(int size, milliseconds timeout = seconds(30)) : timeout_(timeout) {
+    for (int i = 0; i < size; ++i)
+      members_.push_back(
+          std::make_unique<Reconfiguration>("gloo", "party", with_store(store_, timeout)));
+  }
+  Reconfiguration& operator[](int member) { return *members_[static_cast<size_t>(member)]; }
+  Handles handles(const std::vector<int>& members) {
+    Handles list;
+    for (const int member : members) list.push_back((*this)[member].handle());
+    return list;
+  }
+  // What came of it: the rank, or the error.
+  struct Result {
+    int rank = -1;
+    std::optional<CommError> error;
+    milliseconds took{};
+  };
+  Result call(int member, int64_t uuid, const Handles& handles) {
+    const auto begin = Clock::now();
+    Result result;
+    auto& self = (*this)[member];
+    try {
+      const auto members =
+          self.members({.uuid = uuid, .handles = handles, .timeout = {}, .hints = {}}, timeout_);
+      self.run(members, [&](const Rendezvous& met) { result.rank = met.rank; })->wait();
+    } catch (const CommError& e) {
+      result.error = e;
+    }
+    result.took = std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
+    return result;
+  }
+  std::vector<Result> together(const std::vector<std::function<Result()>>& calls) {
+    std::vector<Result> results(calls.size());
+    std::vector<std::jthread> threads;
+    for (size_t i = 0; i < calls.size(); ++i)
+      threads.emplace_back([&, i] { results[i] = calls[i](); });
+    threads.clear();
+    return results;
+  }
+
+ private:
+  StorePtr store_ = c10::make_intrusive<c10d::HashStore>();
+  milliseconds timeout_;
+  std::vector<std::unique_ptr<Reconfiguration>> members_;
+};
+
+TEST(Reconfigure, TheListGivesTheRanks) {
+  Party party(3);
+  const auto list = party.handles({2, 0, 1});
+  const auto results = party.together({[&] { return party.call(0, 1, list); },
+                                       [&] { return party.call(1, 1, list); },
+                                       [&] { return party.call(2, 1, list); }});
+  EXPECT_EQ(results[0].rank, 1);
+  EXPECT_EQ(results[1].rank, 2);
+  EXPECT_EQ(results[2].rank, 0);
+}
+
+TEST(Reconfigure, ThoseThatDisagreeLearnItLongBeforeTheirLimit) {
+  Party party(3, seconds(60));
+  const auto all = party.handles({0, 1, 2}), two = party.handles({0, 1});
+  const auto results =
+      party.together({[&] { return party.call(0, 1, all); }, [&] { return party.call(1, 1, two); },
+                      [&] { return party.call(2, 1, all); }});
+  for (const auto& result : results) {
+    ASSERT_TRUE(result.error);
+    EXPECT_EQ(result.error->code(), Errc::kMismatch) << result.error->what();
+    EXPECT_EQ(result.error->context().op, "reconfigure");
+    EXPECT_LT(result.took, seconds(20));
+  }
+}
+
+TEST(Reconfigure, OfTwoCallsThatRaceOneEndsAndTheOtherGoesOn) {
+  Party party(2, seconds(60));
+  const auto list = party.handles({0, 1});
+  const auto results = party.together({[&] {
+                                         auto result = party.call(0, 1, list);
+                                         return result.error ? party.call(0, 2, list) : result;
+                                       },
+                                       [&] {
+                                         auto result = party.call(1, 2, list);
+                                         return result.error ? party.call(1, 1, list) : result;
+                                       }});
+  EXPECT_FALSE(results[0].error) << results[0].error->what();
+  EXPECT_FALSE(results[1].error) << results[1].error->what();
+  EXPECT_LT(std::max(results[0].took, results[1].took), seconds(20));
+}
+
+TEST(Reconfigure, WhoIsLeftOutIsStaleAndMayJoinAgain) {
+  Party party(3);
+  const auto all = party.handles({0, 1, 2}), two = party.handles({0, 1});
+  const auto everybody = [&](int64_t uuid) {
+    for (const auto& result : party.together({[&] { return party.call(0, uuid, all); },
+                                              [&] { return party.call(1, uuid, all); },
+                                              [&] { return party.call(2, uuid, all); }}))
+      EXPECT_FALSE(result.error) << result.error->what();
+  };
+  everybody(1);
+  EXPECT_FALSE(party[2].left_out({}));
+  for (const auto& result : party.together(
+           {[&] { return party.call(0, 2, two); }, [&] { return party.call(1, 2, two); }}))
+    EXPECT_FALSE(result.error) << result.error->what();
+  EXPECT_FALSE(party[0].left_out({}));
+  const auto stale = party[2].left_out({.op = "all_reduce"});
+  ASSERT_TRUE(stale);
+  EXPECT_EQ(stale->code(), Errc::kStaleGeneration);
+  EXPECT_EQ(stale->context().op, "all_reduce");
+  everybody(3);
+  for (int member = 0; member < 3; ++member) EXPECT_FALSE(party[member].left_out({}));
+}
+
+TEST(Reconfigure, OneAloneNeedsNobody) {
+  Party party(1);
+  const auto result = party.call(0, 1, party.handles({0}));
+  EXPECT_FALSE(result.error);
+  EXPECT_EQ(result.rank, 0);
+}
+
+TEST(Reconfigure, AUuidIsUsedOnceAlsoByOneThatFailed) {
+  Party party(2, milliseconds(300));
+  const auto list = party.handles({0, 1});
+  const auto late = party.call(0, 1, list);
+  ASSERT_TRUE(late.error);
+  EXPECT_EQ(late.error->code(), Errc::kTimeout);
+  EXPECT_EQ(late.error->context().peer, 1);
+  const auto again = party.call(0, 1, list);
+  ASSERT_TRUE(again.error);
+  EXPECT_EQ(again.error->code(), Errc::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace torch::comms

@@ -1,0 +1,97 @@
+"""A program of torch.distributed runs on our communicators, unchanged, to the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+import torchcomms
+from torch.torch_version import TorchVersion
+
+from tests.harness.ports import free_port
+from tests.harness.programs import ranks
+from tests.interop.programs.train_every_way import WAYS
+
+PROGRAM = Path(__file__).parent / "programs" / "train_every_way.py"
+DEADLINE_S = 300.0
+SWITCH = {"TORCH_DISTRIBUTED_USE_TORCHCOMMS": "1"}
+# A sum of four in another order, over a few steps; one that was made in bf16.
+TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
+TOLERANCE_BF16 = {"rtol": 2**-8, "atol": 2**-8}
+
+
+class How(NamedTuple):
+    backend: str
+    switched: bool  # by the environment; else it is a backend that torch.distributed finds by name
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.backend}{'-switched' if self.switched else ''}-{self.size}"
+
+
+Results = list[dict[str, torch.Tensor | str]]
+PLAIN = "gloo"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Callable[[How], Results]:
+    """Of each rank; every program runs once."""
+    known: dict[How, Results] = {}
+
+    def run(how: How) -> Results:
+        if how not in known:
+            folder = tmp_path_factory.mktemp("results")
+            first = ["torchcomms"] if how.backend != PLAIN and not how.switched else []
+            program = f"""
+                import sys
+                sys.path.insert(0, {str(PROGRAM.parent)!r})
+                import train_every_way
+                train_every_way.main({how.backend!r}, {str(folder)!r}, *{first!r})
+            """
+            variables = SWITCH if how.switched else {}
+            for finished in ranks(program, how.size, free_port(), DEADLINE_S, **variables):
+                finished.expect_success()
+                assert ("Using TorchComms backend" in finished.err) == how.switched
+            known[how] = [torch.load(folder / f"{rank}.pt") for rank in range(how.size)]
+        return known[how]
+
+    return run
+
+
+CASES = [
+    How("gloo", True, 2),
+    How("ctran", True, 2),
+    *(
+        pytest.param(how, marks=pytest.mark.slow)
+        for how in (
+            How("ctran", False, 2),
+            How("cpu:ctran", True, 2),
+            How("cpu:gloo", True, 2),
+            How("gloo", True, 4),
+            How("ctran", True, 4),
+            How("cpu:ctran", False, 4),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("way", [way.__name__ for way in WAYS])
+@pytest.mark.parametrize("how", CASES, ids=str)
+def test_it_gives_what_torch_alone_gives(how, way, results):
+    backend = how.backend.rpartition(":")[2]
+    if not torchcomms.is_backend_built(backend):
+        pytest.skip(f"needs backend {backend}")
+    if how.switched and TorchVersion(torch.__version__) < (2, 15):
+        pytest.skip("torch before 2.15 has no such switch")
+    tolerance = TOLERANCE_BF16 if way == "ddp_bf16_hook" else TOLERANCE
+    wants = results(How(PLAIN, False, how.size))
+    for rank, (want, got) in enumerate(zip(wants, results(how), strict=True)):
+        if isinstance(want[way], str):
+            pytest.skip(f"torch alone cannot: {want[way].splitlines()[-1]}")
+        assert not isinstance(got[way], str), got[way]
+        torch.testing.assert_close(got[way], want[way], **tolerance, msg=f"rank {rank}")
+        if how.size == 2:  # a sum of two has one order
+            assert torch.equal(got[way], want[way])
