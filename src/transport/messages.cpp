@@ -168,7 +168,7 @@ void Messages::receive(Request& request) {
       return;
     }
   }
-  if (request.size_ > limits_.eager_bytes && !out_.fetches()) grant(request);
+  if (request.size_ > limits_.eager_bytes && !may_fetch(request)) grant(request);
 }
 
 bool Messages::is_here(uint32_t stream) const noexcept {
@@ -250,7 +250,7 @@ const char* Messages::start(Receives& in, Request& request, uint64_t length, uin
     in.remove(request.sequence_);
     return nullptr;
   }
-  if (!request.granted_ && !offer.empty() && out_.fetches()) {
+  if (!request.granted_ && !offer.empty() && may_fetch(request)) {
     const auto read = Offer::read(offer, length);
     if (!read) return "an offer of another length than its message";
     request.size_ = length;

@@ -25,8 +25,9 @@ struct MessageLimits {
 // receive for a large message grants at once, so the grant is usually there before the send.
 // The frames of all streams share a channel without blocking each other: whatever is sent has
 // memory waiting for it.
-// Where the channel fetches, kStart carries an Offer, nothing is granted before it comes, and the
-// receiver copies the message itself and answers kTaken; or kGrant, for as much as it could not.
+// Where the channel fetches, kStart carries an Offer unless the message is very large, nothing is
+// granted before it comes, and the receiver copies the message itself and answers kTaken; or
+// kGrant, for as much as it could not. Receives with a consumer grant as everywhere.
 //
 // Every on_...() takes a frame that came; it returns nullptr, or why the peer cannot have meant it.
 class Messages {
@@ -93,6 +94,7 @@ class Messages {
   bool try_eager(Request& request);
   bool announce(Request& request);
   Offer offer(Request& request);
+  bool may_fetch(const Request& receive) const noexcept;
   void grant(Request& request, ConstBytes payload = {});
   Channel::Fetched fetch_some(const Fetch& fetch);
   static void heed(Request& request, const Grant& grant) noexcept;
@@ -115,8 +117,7 @@ class Messages {
   // Where small early messages were, for the next ones: a peer that is a step ahead is usual.
   using EarlyNode = std::unordered_map<uint32_t, Early>::node_type;
   std::vector<EarlyNode> spare_;
-  std::vector<Fetch> fetches_;   // the first one is at work
-  std::vector<std::byte> tile_;  // of a message on its way to its consumer
+  std::vector<Fetch> fetches_;  // the first one is at work
   uint64_t last_word_;
   std::unordered_map<uint32_t, Sends> sends_;
   std::unordered_map<uint32_t, Receives> receives_;

@@ -4,7 +4,9 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
+#include <atomic>
 #include <cstddef>
+#include <functional>
 
 #include "base/handles.hpp"
 #include "transport/channel.hpp"
@@ -117,34 +119,37 @@ TEST(Offer, ASendIsDoneOnceItsReceiverHasCopiedIt) {
 // What the memory holds after the send was ended is handed to nobody.
 TEST(Offer, ThatWasTakenBackIsNeverReceived) {
   for (const bool receive_first : {true, false}) {
-    Letter out(pattern(0, 1, 1, 3'000'000));
-    Gatherer collector;
-    collector.bytes.resize(out.bytes.size());
-    Request back;
+    Letter out(pattern(0, 1, 1, 3'000'000)), back(3'000'000);
     const auto links = make_links(shm(2));
     if (!can_copy(*links[0])) GTEST_SKIP() << links[0]->capabilities().reason;
-    if (receive_first) links[1]->receive(back, 0, 1, out.bytes.size(), collector);
+    if (receive_first) links[1]->receive(back.request, 0, 1, back.bytes);
     links[0]->send(out.request, 1, 1, out.bytes);
-    for (int i = 0; i < 2000 && collector.taken == 0; ++i)
+    for (int i = 0; i < 2000 && back.request.bytes() == 0; ++i)
       links[0]->progress(), links[1]->progress();
     links[0]->close_streams(1, 1, Errc::kAborted);
-    const uint64_t before = collector.taken;
+    const uint64_t before = back.request.bytes();
     EXPECT_EQ(before > 0, receive_first);
+    EXPECT_LT(before, out.bytes.size());
     std::fill(out.bytes.begin(), out.bytes.end(), std::byte{0xa5});
-    if (!receive_first) links[1]->receive(back, 0, 1, out.bytes.size(), collector);
+    if (!receive_first) links[1]->receive(back.request, 0, 1, back.bytes);
     for (int i = 0; i < 2000; ++i) links[0]->progress(), links[1]->progress();
-    EXPECT_FALSE(back.done());
-    EXPECT_EQ(collector.taken, before);
+    EXPECT_FALSE(back.request.done());
+    EXPECT_EQ(back.request.bytes(), before);
     links[1]->close_streams(1, 1, Errc::kAborted);
-    EXPECT_TRUE(back.done() && !back.ok());
+    EXPECT_TRUE(back.request.done() && !back.request.ok());
   }
 }
 
-// Lets as many copies through as it is told, then refuses them all.
-class RefusingChannel final : public Channel {
+// Copies that were asked for, by the process; each channel lets some through, then refuses them.
+struct Copies {
+  int allowed = 1'000'000;
+  std::atomic<int> asked{0}, done{0};
+};
+
+class CountedChannel final : public Channel {
  public:
-  RefusingChannel(std::unique_ptr<Channel> inner, int allowed)
-      : inner_(std::move(inner)), allowed_(allowed) {}
+  CountedChannel(std::unique_ptr<Channel> inner, Copies& copies)
+      : inner_(std::move(inner)), copies_(copies), allowed_(copies.allowed) {}
   uint32_t max_payload() const noexcept override { return inner_->max_payload(); }
   bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
                 uint32_t* borrowed) noexcept override {
@@ -155,7 +160,11 @@ class RefusingChannel final : public Channel {
   bool fetches() const noexcept override { return true; }
   Fetched fetch(const Offer& offer, uint64_t offset,
                 std::span<const Bytes> into) noexcept override {
-    return allowed_-- > 0 ? inner_->fetch(offer, offset, into) : Fetched::kRefused;
+    ++copies_.asked;
+    if (allowed_-- <= 0) return Fetched::kRefused;
+    const auto end = inner_->fetch(offer, offset, into);
+    if (end == Fetched::kDone) ++copies_.done;
+    return end;
   }
   bool prepare_sleep(bool wants_room) noexcept override {
     return inner_->prepare_sleep(wants_room);
@@ -165,46 +174,98 @@ class RefusingChannel final : public Channel {
 
  private:
   std::unique_ptr<Channel> inner_;
+  Copies& copies_;
   int allowed_;
 };
 
+void run_counted(Copies& copies, const std::function<void(Rank&)>& body) {
+  run(shm(2), body, [&copies](TransportOptions& options) {
+    options.wrap = [&copies](int, std::unique_ptr<Channel> inner) {
+      return std::make_unique<CountedChannel>(std::move(inner), copies);
+    };
+  });
+}
+
 TEST(Offer, WhatCannotBeCopiedAnyMoreIsSent) {
-  for (const int allowed : {0, 1, 3})
-    run(
-        shm(2),
-        [](Rank& self) {
-          if (!can_copy(self.link)) GTEST_SKIP() << self.link.capabilities().reason;
-          const size_t size = 5'000'001;
-          const int peer = 1 - self.rank;
-          for (uint64_t i = 0; i < 3; ++i) {
-            Letter out(pattern(self.rank, peer, i, size)), back(size);
-            Gatherer collector;
-            collector.bytes.resize(size);
-            const ConstBytes pieces[] = {ConstBytes(out.bytes).first(64 * 1001),
-                                         ConstBytes(out.bytes).subspan(64 * 1001)};
-            if (i == 1)
-              self.link.receive(back.request, peer, 1, back.bytes);
-            else
-              self.link.receive(back.request, peer, 1, size, collector);
-            self.link.send(out.request, peer, 1, pieces);
-            self.wait(out.request);
-            self.wait(back.request);
-            const auto want = pattern(peer, self.rank, i, size);
-            EXPECT_TRUE((i == 1 ? back.bytes : collector.bytes) == want);
-            EXPECT_EQ(collector.taken, i == 1 ? 0 : size);
-          }
-          self.barrier();
-        },
-        [allowed](TransportOptions& options) {
-          options.wrap = [allowed](int, std::unique_ptr<Channel> inner) {
-            return std::make_unique<RefusingChannel>(std::move(inner), allowed);
-          };
-        });
+  if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
+  for (const int allowed : {0, 1, 3, 5}) {  // of three that a message takes
+    Copies copies{.allowed = allowed};
+    run_counted(copies, [](Rank& self) {
+      const size_t size = 3'000'001;
+      const int peer = 1 - self.rank;
+      self.barrier();
+      for (uint64_t i = 0; i < 3; ++i) {
+        Letter out(pattern(self.rank, peer, i, size)), back(size);
+        const ConstBytes pieces[] = {ConstBytes(out.bytes).first(64 * 1001),
+                                     ConstBytes(out.bytes).subspan(64 * 1001)};
+        self.link.receive(back.request, peer, 1, back.bytes);
+        self.link.send(out.request, peer, 1, pieces);
+        self.wait(out.request);
+        self.wait(back.request);
+        EXPECT_TRUE(back.bytes == pattern(peer, self.rank, i, size));
+      }
+      self.barrier();
+    });
+    EXPECT_EQ(copies.done, 2 * allowed);
+    EXPECT_GT(copies.asked, copies.done);
+  }
+}
+
+// One message each way, whose announcement comes before its receive if `late`.
+void exchange(Rank& self, size_t size, bool consumed, bool late) {
+  const int peer = 1 - self.rank;
+  Letter out(pattern(self.rank, peer, size, size)), back(size);
+  Gatherer gatherer;
+  gatherer.bytes.resize(size);
+  Letter word(8), answer(8);
+  const auto receive = [&] {
+    if (consumed)
+      self.link.receive(back.request, peer, 1, size, gatherer);
+    else
+      self.link.receive(back.request, peer, 1, back.bytes);
+  };
+  self.barrier();  // a link that is not there yet copies nothing
+  if (!late) receive();
+  self.link.send(out.request, peer, 1, out.bytes);
+  self.link.receive(answer.request, peer, 2, answer.bytes);
+  self.link.send(word.request, peer, 2, word.bytes);  // after the announcement, in the same ring
+  self.wait(answer.request);
+  if (late) receive();
+  self.wait(out.request);
+  self.wait(back.request);
+  self.wait(word.request);
+  EXPECT_TRUE((consumed ? gatherer.bytes : back.bytes) == pattern(peer, self.rank, size, size));
+  EXPECT_EQ(gatherer.taken, consumed ? size : 0);
+  self.barrier();
+}
+
+TEST(Offer, IsNotTakenForAConsumerWhichReadsTheChannelsMemory) {
+  if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
+  for (const bool late : {false, true})
+    for (const size_t size : {size_t{100'000}, size_t{3'000'001}}) {
+      Copies consumed, copied;
+      run_counted(consumed, [&](Rank& self) { exchange(self, size, true, late); });
+      EXPECT_EQ(consumed.asked, 0) << size << (late ? ", late" : "");
+      run_counted(copied, [&](Rank& self) { exchange(self, size, false, late); });
+      EXPECT_GT(copied.done, 0) << size << (late ? ", late" : "");
+    }
+}
+
+TEST(Offer, IsNotMadeOfVeryLargeMessages) {
+  if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
+  constexpr size_t kMost = 4u << 20;
+  for (const bool late : {false, true}) {
+    Copies larger, largest;
+    run_counted(largest, [&](Rank& self) { exchange(self, kMost, false, late); });
+    EXPECT_EQ(largest.done, 2 * 4) << (late ? "late" : "");
+    run_counted(larger, [&](Rank& self) { exchange(self, kMost + 1, false, late); });
+    EXPECT_EQ(larger.asked, 0) << (late ? "late" : "");
+  }
 }
 
 TEST(Offer, OfARankThatIsKilledEndsInItsFailure) {
   const auto status = run_processes(shm(2), [](Rank& self) {
-    constexpr size_t kSize = 8'000'000;
+    constexpr size_t kSize = 4'000'000;
     Letter mail(kSize);
     if (self.rank == 1) {
       self.link.send(mail.request, 0, 1, mail.bytes);
