@@ -5,6 +5,7 @@
 #include <string>
 
 #include "transport/frame.hpp"
+#include "transport/offer.hpp"
 #include "transport/request.hpp"
 
 namespace torch::comms::transport {
@@ -27,7 +28,7 @@ class FrameSink {
 // Threads: one. Failure: sending to a broken channel is refused; receive() says why it broke.
 class Channel {
  public:
-  static constexpr size_t kMaxPieces = 8;
+  static constexpr size_t kMaxPieces = Offer::kMostPieces;
 
   virtual ~Channel() = default;
   // Lane 0 always exists; large transfers spread over the others.
@@ -49,6 +50,16 @@ class Channel {
   virtual bool holds_back() const noexcept { return false; }
   // Why it is broken; empty while it is not.
   virtual const std::string& broken() const noexcept = 0;
+
+  // Whether messages are offered to the peer, and copied out of its memory where it offers them.
+  virtual bool fetches() const noexcept { return false; }
+  // Copies what follows byte `offset` of an offered message to `into`, at most kMaxPieces pieces.
+  // kDone: all of it, and it was still the message. kRefused: the rest must be sent. kGone: it is
+  // no message any more, and whoever took it back says why by other means.
+  enum class Fetched : uint8_t { kDone, kRefused, kGone };
+  virtual Fetched fetch(const Offer&, uint64_t, std::span<const Bytes>) noexcept {
+    return Fetched::kRefused;
+  }
 
   // Nothing more is written into `range`, which place() gave away.
   virtual void withdraw(ConstBytes range) noexcept { static_cast<void>(range); }

@@ -69,6 +69,11 @@ class FaultChannel final : public Channel {
   const std::string& broken() const noexcept override {
     return broken_.empty() ? inner_->broken() : broken_;
   }
+  bool fetches() const noexcept override { return inner_->fetches(); }
+  Fetched fetch(const Offer& offer, uint64_t offset,
+                std::span<const Bytes> into) noexcept override {
+    return inner_->fetch(offer, offset, into);
+  }
   void withdraw(ConstBytes range) noexcept override { inner_->withdraw(range); }
   bool has_arrived() const noexcept override { return inner_->has_arrived(); }
   bool holds_back() const noexcept override { return inner_->holds_back() || !held_.empty(); }

@@ -11,8 +11,10 @@ namespace torch::comms::transport {
 // What ranks say to each other over a channel.
 enum class FrameKind : uint8_t {
   kEager = 1,   // a whole message: stream, sequence, key = its tag
-  kStart,       // the length of a message that waits for its grant: stream, sequence, value, key
-  kGrant,       // memory is ready for it: stream, sequence, value = its capacity, key = its tag
+  kStart,       // the length of a message that waits for its grant: stream, sequence, value, key;
+                // payload: none, or an Offer
+  kGrant,       // memory is ready for it: stream, sequence, value = its capacity, key = its tag;
+                // payload: none, or GrantFrame
   kRefuse,      // the receive does not fit: stream, sequence, value = its capacity
   kData,        // part of a granted message: stream, sequence, value = where in the message
   kCredit,      // `value` bytes of eager messages have been taken
@@ -24,6 +26,7 @@ enum class FrameKind : uint8_t {
   kFlush,       // sequence; payload FlushFrame
   kFlushed,     // sequence; value = operations refused since the last one
   kSkipped,     // `value` bytes of puts will not come: their operation has ended
+  kTaken,       // all of an offered message has been copied: stream, sequence
 };
 
 // Sent before each payload as it stands. Its numbers are not to be trusted before the peer's
@@ -41,6 +44,9 @@ struct Frame {
 };
 static_assert(sizeof(Frame) == 32 && std::is_trivially_copyable_v<Frame>);
 
+struct GrantFrame {
+  uint64_t from;  // bytes of an offered message that have been copied: the rest is to be sent
+};
 struct SignalFrame {
   uint64_t amount;
   uint64_t after;  // bytes of puts that must have been written before

@@ -297,7 +297,9 @@ bool FramedTransport::progress() noexcept {
     return true;
   }
   bool moved = progress_connections();
-  for (size_t i = 0; i < active_.size(); ++i) moved |= active_[i]->progress();
+  // The next rank first, so that not everybody copies from rank 0 at the same time.
+  const size_t count = active_.size(), first = static_cast<size_t>(options_.rank);
+  for (size_t i = 0; i < count; ++i) moved |= active_[(first + i) % count]->progress();
   return moved;
 }
 

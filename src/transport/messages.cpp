@@ -115,13 +115,6 @@ void Messages::send(Request& request) {
   out_.ready.push_back(&request);
 }
 
-bool Messages::announce(Request& request) {
-  auto frame = frame_of(FrameKind::kStart, request);
-  frame.value = request.size_;
-  request.started_ = out_.try_send(frame, {}, &request.borrowed_);
-  return request.started_;
-}
-
 bool Messages::push(Request& request, bool& moved) {
   auto& open = sends(request.stream_)->open;
   if (!request.started_ && has_credit(request)) {
@@ -145,11 +138,11 @@ bool Messages::push(Request& request, bool& moved) {
   return true;
 }
 
-void Messages::grant(Request& request) {
+void Messages::grant(Request& request, ConstBytes payload) {
   request.granted_ = true;
   auto frame = frame_of(FrameKind::kGrant, request);
   frame.value = request.size_;
-  out_.post(frame);
+  out_.post(frame, payload);
 }
 
 void Messages::receive(Request& request) {
@@ -164,7 +157,7 @@ void Messages::receive(Request& request) {
       auto& early = found.mapped();
       --open_early_;
       if (!early.whole) {
-        start(in, request, early.length, early.tag);
+        start(in, request, early.length, early.tag, early.data);
         return;
       }
       early_bytes_ -= cost(early.data.size());
@@ -175,7 +168,7 @@ void Messages::receive(Request& request) {
       return;
     }
   }
-  if (request.size_ > limits_.eager_bytes) grant(request);
+  if (request.size_ > limits_.eager_bytes && !may_fetch(request)) grant(request);
 }
 
 bool Messages::is_here(uint32_t stream) const noexcept {
@@ -241,7 +234,8 @@ const char* Messages::on_eager(const Frame& frame, ConstBytes payload) {
   return nullptr;
 }
 
-const char* Messages::start(Receives& in, Request& request, uint64_t length, uint32_t tag) {
+const char* Messages::start(Receives& in, Request& request, uint64_t length, uint32_t tag,
+                            ConstBytes offer) {
   if (request.started_) return "a message was announced twice";
   if (length < request.moved_) return "more of a message than its length";
   request.started_ = true;
@@ -256,6 +250,13 @@ const char* Messages::start(Receives& in, Request& request, uint64_t length, uin
     in.remove(request.sequence_);
     return nullptr;
   }
+  if (!request.granted_ && !offer.empty() && may_fetch(request)) {
+    const auto read = Offer::read(offer, length);
+    if (!read) return "an offer of another length than its message";
+    request.size_ = length;
+    fetches_.push_back({&request, *read});
+    return nullptr;
+  }
   if (!request.granted_) grant(request);
   request.size_ = length;
   if (request.moved_ == length) {
@@ -265,20 +266,22 @@ const char* Messages::start(Receives& in, Request& request, uint64_t length, uin
   return nullptr;
 }
 
-const char* Messages::on_start(const Frame& frame) {
+const char* Messages::on_start(const Frame& frame, ConstBytes payload) {
   auto* stream = receives(frame.stream);
   if (stream == nullptr) return nullptr;
   auto& in = *stream;
-  if (auto* request = in.find(frame.sequence)) return start(in, *request, frame.value, frame.key);
+  if (auto* request = in.find(frame.sequence))
+    return start(in, *request, frame.value, frame.key, payload);
   if (!in.comes_later(frame.sequence)) return "a message was announced twice";
   if (open_early_ >= kMaxEarly) return "too many messages that nobody receives";
-  if (!in.early.emplace(frame.sequence, Early{frame.value, frame.key, false, {}}).second)
+  Early early{frame.value, frame.key, false, {payload.begin(), payload.end()}};
+  if (!in.early.emplace(frame.sequence, std::move(early)).second)
     return "a message was announced twice";
   ++open_early_;
   return nullptr;
 }
 
-const char* Messages::on_grant(const Frame& frame) {
+const char* Messages::on_grant(const Frame& frame, ConstBytes payload) {
   auto* stream = sends(frame.stream);
   if (stream == nullptr) return nullptr;
   auto& out = *stream;
@@ -293,6 +296,13 @@ const char* Messages::on_grant(const Frame& frame) {
   }
   auto& request = *open->second;
   if (request.granted_) return "a grant came twice";
+  if (!payload.empty()) {
+    GrantFrame grant;
+    std::memcpy(&grant, payload.data(), sizeof grant);
+    if (!request.started_ || grant.from >= request.size_) return "took more than was offered";
+    Outbox::skip(request, grant.from);
+  }
+  request.end_offer();
   heed(request, {frame.value, frame.key});
   if (!request.started_) return nullptr;  // it is still in `ready`
   out_.ready.push_back(&request);
@@ -373,6 +383,7 @@ void Messages::close(uint32_t first, uint32_t last, Errc error) {
     for (auto* request : entry.second.posted) {
       if (request == nullptr) continue;
       for (const auto& piece : request->into_) out_.withdraw(piece);
+      std::erase_if(fetches_, [&](const Fetch& fetch) { return fetch.request == request; });
       request->finish(error);
     }
     for (auto& [sequence, early] : entry.second.early) {
@@ -388,6 +399,7 @@ void Messages::close(uint32_t first, uint32_t last, Errc error) {
 }
 
 void Messages::fail(Errc error) noexcept {
+  fetches_.clear();
   for (auto& [stream, out] : sends_) {
     for (auto& [sequence, request] : out.open) request->finish(error);
     out.open.clear();

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/secret.hpp"
 #include "transport/closed_streams.hpp"
 #include "transport/outbox.hpp"
 #include "transport/request.hpp"
@@ -24,12 +25,15 @@ struct MessageLimits {
 // receive for a large message grants at once, so the grant is usually there before the send.
 // The frames of all streams share a channel without blocking each other: whatever is sent has
 // memory waiting for it.
+// Where the channel fetches, kStart carries an Offer unless the message is very large, nothing is
+// granted before it comes, and the receiver copies the message itself and answers kTaken; or
+// kGrant, for as much as it could not. Receives with a consumer grant as everywhere.
 //
 // Every on_...() takes a frame that came; it returns nullptr, or why the peer cannot have meant it.
 class Messages {
  public:
   Messages(Outbox& out, const MessageLimits& limits, const ClosedStreams& closed)
-      : out_(out), limits_(limits), closed_(closed) {}
+      : out_(out), limits_(limits), closed_(closed), last_word_(base::random_number()) {}
 
   void send(Request& request);
   void receive(Request& request);
@@ -38,13 +42,17 @@ class Messages {
   bool is_here(uint32_t stream) const noexcept;
   // Goes on with a send of Outbox::ready; true if that may forget it.
   bool push(Request& request, bool& moved);
+  // Copies some of what the peer has offered; true if there was anything.
+  bool fetch();
+  bool fetching() const noexcept { return !fetches_.empty(); }
   void fail(Errc error) noexcept;
   // As Transport::close_streams(); the range has been added to `closed`.
   void close(uint32_t first, uint32_t last, Errc error);
 
   const char* on_eager(const Frame& frame, ConstBytes payload);
-  const char* on_start(const Frame& frame);
-  const char* on_grant(const Frame& frame);
+  const char* on_start(const Frame& frame, ConstBytes payload);
+  const char* on_grant(const Frame& frame, ConstBytes payload);
+  const char* on_taken(const Frame& frame);
   const char* on_refuse(const Frame& frame);
   Bytes place_data(const Frame& frame);
   const char* on_data(const Frame& frame, ConstBytes payload);
@@ -54,12 +62,16 @@ class Messages {
   struct Early {  // came before its receive
     uint64_t length = 0;
     uint32_t tag = 0;
-    bool whole = false;  // an eager message; else an announced one
-    std::vector<std::byte> data;
+    bool whole = false;           // an eager message; else an announced one
+    std::vector<std::byte> data;  // of that its Offer, if it has one
   };
   struct Grant {
     uint64_t capacity = 0;
     uint32_t tag = 0;
+  };
+  struct Fetch {
+    Request* request = nullptr;
+    Offer offer = {};
   };
   struct Sends {
     uint32_t next = 0;
@@ -81,10 +93,14 @@ class Messages {
   static Frame frame_of(FrameKind kind, const Request& request) noexcept;
   bool try_eager(Request& request);
   bool announce(Request& request);
-  void grant(Request& request);
+  Offer offer(Request& request);
+  bool may_fetch(const Request& receive) const noexcept;
+  void grant(Request& request, ConstBytes payload = {});
+  Channel::Fetched fetch_some(const Fetch& fetch);
   static void heed(Request& request, const Grant& grant) noexcept;
   void take(Request& request, uint32_t tag, ConstBytes whole);
-  const char* start(Receives& in, Request& request, uint64_t length, uint32_t tag);
+  const char* start(Receives& in, Request& request, uint64_t length, uint32_t tag,
+                    ConstBytes offer);
   void return_credit(uint64_t bytes);
   bool keep_early(Receives& in, const Frame& frame, ConstBytes payload);
   // nullptr: the stream is closed.
@@ -101,6 +117,8 @@ class Messages {
   // Where small early messages were, for the next ones: a peer that is a step ahead is usual.
   using EarlyNode = std::unordered_map<uint32_t, Early>::node_type;
   std::vector<EarlyNode> spare_;
+  std::vector<Fetch> fetches_;  // the first one is at work
+  uint64_t last_word_;
   std::unordered_map<uint32_t, Sends> sends_;
   std::unordered_map<uint32_t, Receives> receives_;
   std::pair<uint32_t, Sends*> last_sends_{};  // the stream used last: most have one at a time

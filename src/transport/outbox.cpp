@@ -58,6 +58,14 @@ Gathered Outbox::gather(std::span<const ConstBytes> pieces, size_t piece, size_t
   return found;
 }
 
+void Outbox::skip(Request& request, uint64_t from) noexcept {
+  request.moved_ = from;
+  request.piece_ = 0;
+  while (request.piece_ < request.from_.size() && from >= request.from_[request.piece_].size())
+    from -= request.from_[request.piece_++].size();
+  request.in_piece_ = from;
+}
+
 bool Outbox::try_lanes(const Frame& frame, std::span<const ConstBytes> payload, bool large,
                        uint32_t* borrowed) {
   const unsigned wide = channel_ == nullptr ? 0 : channel_->lanes() - 1;

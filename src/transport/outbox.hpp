@@ -44,6 +44,14 @@ class Outbox {
   void end_sends(uint32_t first, uint32_t last, Errc error);
   // One request that waits for room or for its memory, in the same way.
   void end(Request& request, Errc error);
+  // As Channel's; a channel that is not there yet fetches nothing.
+  bool fetches() const noexcept { return channel_ != nullptr && channel_->fetches(); }
+  Channel::Fetched fetch(const Offer& offer, uint64_t offset,
+                         std::span<const Bytes> into) noexcept {
+    return channel_->fetch(offer, offset, into);
+  }
+  // The request's pieces from byte `from` on are what is left to send.
+  static void skip(Request& request, uint64_t from) noexcept;
   // Nothing more is written into `range`, where a message was to go.
   void withdraw(ConstBytes range) noexcept;
   // Every request that waits for room or for its memory, and all that is posted, ends here.

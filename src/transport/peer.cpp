@@ -37,6 +37,7 @@ bool Peer::progress() noexcept {
       fail(Errc::kPeerFailed, "broke the protocol: " + violation_);
       return true;
     }
+    moved |= messages.fetch();
     if (out_.waiting()) moved |= pump();
     moved |= out_.finish_freed();
     one_sided.finish_replies();
@@ -63,7 +64,9 @@ void Peer::withdraw(ConstBytes range) {
   one_sided.withdraw(range);
 }
 
-bool Peer::prepare_sleep() noexcept { return !channel_ || channel_->prepare_sleep(out_.waiting()); }
+bool Peer::prepare_sleep() noexcept {
+  return !channel_ || (!messages.fetching() && channel_->prepare_sleep(out_.waiting()));
+}
 
 Bytes Peer::place(const Frame& frame) noexcept {
   switch (frame.kind) {
@@ -100,9 +103,9 @@ const char* Peer::accept(const Frame& frame, ConstBytes payload) {
     case FrameKind::kEager:
       return messages.on_eager(frame, payload);
     case FrameKind::kStart:
-      return messages.on_start(frame);
+      return messages.on_start(frame, payload);
     case FrameKind::kGrant:
-      return messages.on_grant(frame);
+      return messages.on_grant(frame, payload);
     case FrameKind::kRefuse:
       return messages.on_refuse(frame);
     case FrameKind::kData:
@@ -125,6 +128,8 @@ const char* Peer::accept(const Frame& frame, ConstBytes payload) {
       return one_sided.on_flushed(frame);
     case FrameKind::kSkipped:
       return one_sided.on_skipped(frame);
+    case FrameKind::kTaken:
+      return messages.on_taken(frame);
   }
   return "a frame of unknown kind";
 }

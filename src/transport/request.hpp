@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -52,8 +53,10 @@ class Request {
   enum class Kind : uint8_t { kSend, kReceive, kPut, kGet, kReply, kFlush };
 
   void start(Kind kind, int peer) noexcept;
-  void finish() noexcept { pending_ = false; }
+  void finish() noexcept;
   void finish(Errc error) noexcept;
+  bool is_offered() const noexcept { return word_.load(std::memory_order_relaxed) != 0; }
+  void end_offer() noexcept;
 
   bool pending_ = false, failed_ = false;
   bool started_ = false;  // of a send: the peer knows its length; of a receive: so do we
@@ -64,6 +67,7 @@ class Request {
   int peer_ = -1;
   uint32_t stream_ = 0, sequence_ = 0, key_ = 0;
   uint32_t borrowed_ = 0;          // frames in the channel that point into our memory
+  std::atomic<uint64_t> word_{0};  // of an Offer, while its receiver may copy the message
   uint64_t size_ = 0, moved_ = 0;  // of a receive: capacity until its length is known
   uint64_t offset_ = 0;            // of one-sided operations, in the remote region
   Consumer* consumer_ = nullptr;
@@ -88,7 +92,21 @@ inline void Request::start(Kind kind, int peer) noexcept {
   piece_ = in_piece_ = 0;
 }
 
+// Whoever copies looks at the word afterwards: what changes in the memory from here on must not be
+// seen before it.
+inline void Request::end_offer() noexcept {
+  if (!is_offered()) return;
+  word_.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+inline void Request::finish() noexcept {
+  end_offer();
+  pending_ = false;
+}
+
 inline void Request::finish(Errc error) noexcept {
+  end_offer();
   pending_ = false;
   failed_ = true;
   error_ = error;

@@ -13,6 +13,7 @@ using schedule::Operation;
 constexpr uint64_t kKib = 1024;
 constexpr uint64_t kChunkBytes = 128 * kKib;  // of a direct algorithm, to each peer at a time
 constexpr uint64_t kPipelineBytes = 256 * kKib;
+constexpr uint64_t kReaders = 8;  // ranks that may copy out of one rank's memory at the same time
 
 Choice choice(Operation operation, std::string_view name, int64_t chunk = 0) {
   const auto* algorithm = schedule::find_algorithm(operation, name);
@@ -37,7 +38,7 @@ Choice on_one_host(Operation operation, const Sizes& s) {
     case Operation::kReduceScatter:
       return choice(operation, "direct", s.chunk);
     case Operation::kBroadcast:
-      if (s.bytes <= 512 * kKib || s.ranks <= 2) return choice(operation, "direct");
+      if (s.bytes <= 512 * kKib || s.ranks <= kReaders) return choice(operation, "direct");
       return choice(operation, "scatter_all_gather");
     default:
       return choice(operation, operation == Operation::kBarrier ? "dissemination" : "direct");

@@ -65,7 +65,7 @@ Task::Outcome CollectiveTask::begin() {
   stage();
   step_number_ = 0;
   posted_ = finished_ = 0;
-  if (plan_->steps() > 0) post();
+  if (plan_->steps() > 0) begin_step();
   return advance();
 }
 
@@ -123,6 +123,11 @@ void CollectiveTask::gather_pieces() {
     }
     ends_.push_back(from_.size());
   }
+}
+
+void CollectiveTask::begin_step() {
+  post();
+  if (step_->locals_first) run_locals();
 }
 
 // Receives first: their peers may be waiting for them.
@@ -198,8 +203,8 @@ Task::Outcome CollectiveTask::advance() {
     failed.peer = -1;
     if (!transfers_done()) return Outcome::kMore;
     if (failed.peer >= 0) return Outcome::kFailed;
-    run_locals();
-    if (++step_number_ < plan_->steps()) post();
+    if (!step_->locals_first) run_locals();
+    if (++step_number_ < plan_->steps()) begin_step();
   }
   settle();
   return Outcome::kDone;

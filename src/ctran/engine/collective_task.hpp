@@ -52,6 +52,7 @@ class CollectiveTask final : public Task {
     return members_.empty() ? peer : members_[static_cast<size_t>(peer)];
   }
   void stage();
+  void begin_step();
   void post();
   void gather_pieces();
   void run_locals() const;

@@ -32,11 +32,12 @@ Engine::~Engine() {
   if (forked()) progress_.abandon();
 }
 
-void Engine::wait(const Task& task) {
-  if (!interrupt_) return progress_.wait(task.done, Deadline::max());
+void Engine::wait(const Task& task, bool entered) {
+  if (!interrupt_) return progress_.wait(task.done, Deadline::max(), entered);
   constexpr std::chrono::milliseconds kTick{50};
   while (true) {
-    progress_.wait(task.done, std::chrono::steady_clock::now() + kTick);
+    progress_.wait(task.done, std::chrono::steady_clock::now() + kTick,
+                   std::exchange(entered, false));
     if (task.done.load(std::memory_order_acquire)) return;
     try {
       interrupt_();

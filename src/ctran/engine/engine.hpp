@@ -36,8 +36,11 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void open();
   // The task is in the engine's hands from here on; it has the caller's reference besides.
   void submit(Task* task) noexcept;
-  // Returns when the task has ended. Throws what FamilyOptions::interrupt does.
-  void wait(const Task& task);
+  // Returns when the task has ended. Throws what FamilyOptions::interrupt does. `entered`: with the
+  // lock of `progress`, which it gives back.
+  void wait(const Task& task, bool entered = false);
+  // Sets the task's deadline, submits it and waits; at once where nothing else is under way.
+  void run(Task* task);
   void add(const std::shared_ptr<Membership>& group);
   // Ends what is in flight, tells the members, and forgets it.
   void remove(const std::shared_ptr<Membership>& group) noexcept;
@@ -74,6 +77,11 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void tell_endings() noexcept override;
 
  private:
+  // A call that has its engine to itself (alone.cpp).
+  bool is_alone(const Task& task) noexcept;
+  bool is_wanted() const noexcept;
+  bool run_alone(Task* task) noexcept;
+
   bool take_inbox() noexcept;
   void accept(Task* task) noexcept;
   bool advance_all() noexcept;
@@ -137,6 +145,7 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   std::atomic<bool> aborts_{false};                                   // a group wants one
   std::unordered_map<uint32_t, std::shared_ptr<Membership>> groups_;  // by base
   std::vector<Task*> active_;
+  unsigned alone_ = 0;               // calls that could run alone
   std::vector<Membership*> dying_;   // failed in this turn: their calls are still to be ended
   std::mutex endings_mutex_;         // guards the next one
   std::vector<Task*> endings_;       // whose listeners are still to be told

@@ -43,7 +43,6 @@ Task* make_task(const std::shared_ptr<Membership>& group, std::span<const Call> 
   task->name = first.name;
   task->listener = listener;
   task->limit = first.limit;
-  task->deadline = deadline_after(first.limit);
   return task;
 }
 
@@ -88,9 +87,7 @@ void Group::run(const Call& call) { run(std::span(&call, 1)); }
 void Group::run(std::span<const Call> batch) {
   TC_CHECK(!batch.empty());
   Work work(make_task(membership_, batch, nullptr));
-  auto& engine = *membership_->engine;
-  engine.submit(work.task_);
-  engine.wait(*work.task_);
+  membership_->engine->run(work.task_);
   if (const auto* error = work.error()) throw CommError(*error);
 }
 
@@ -104,6 +101,7 @@ Work Group::start(std::span<const Call> batch, Listener* listener) {
   engine.require_own_process(batch.front().name);
   engine.progress().need_thread();
   Work work(make_task(membership_, batch, listener));
+  work.task_->deadline = deadline_after(work.task_->limit);
   engine.submit(work.task_);
   engine.progress().glance(true);
   return work;

@@ -91,6 +91,7 @@ void StepPlan::clear() noexcept {
   operands.clear();
   arrivals.clear();
   locals.clear();
+  locals_first = false;
 }
 
 Plan::Plan(const Call& call, const Place& place, const Choose& choose_by) : key_(call) {
@@ -209,6 +210,27 @@ void Plan::write(const schedule::Step& step, StepPlan& out) const {
   write_transfers(step.transfers(), out);
   write_locals(step.local(), out);
   if (addition_.at_once && problem_.size == 2) reduce_on_arrival(out);
+  out.locals_first = locals_stand_alone(out);
+}
+
+// Copies of input to parts of the output that nothing else of the step writes or reads. In place,
+// they are copies onto themselves.
+bool Plan::locals_stand_alone(const StepPlan& out) noexcept {
+  using schedule::Buffer;
+  const auto apart = [](const Part& a, const Part& b) {
+    return a.buffer != b.buffer || a.begin >= b.begin + b.bytes || b.begin >= a.begin + a.bytes;
+  };
+  return std::all_of(out.locals.begin(), out.locals.end(), [&](const LocalAction& local) {
+    return local.count == 1 && local.into.buffer == Buffer::kOutput &&
+           out.operands[local.first].buffer == Buffer::kInput &&
+           std::all_of(out.arrivals.begin(), out.arrivals.end(),
+                       [&](const Arrival& arrival) {
+                         return apart(arrival.into, local.into) &&
+                                (!arrival.reduces || apart(arrival.own, local.into));
+                       }) &&
+           std::all_of(out.sent.begin(), out.sent.end(),
+                       [&](const Part& sent) { return apart(sent, local.into); });
+  });
 }
 
 // Messages first, in the order in which their peers come up; then what is in them.

@@ -44,6 +44,7 @@ struct StepPlan {
   std::vector<Part> sent, operands;
   std::vector<Arrival> arrivals;
   std::vector<LocalAction> locals;
+  bool locals_first = false;  // they touch nothing of the transfers: done while those are under way
   void clear() noexcept;
 };
 
@@ -100,6 +101,7 @@ class Plan {
   void write_transfers(std::span<const schedule::Action> transfers, StepPlan& out) const;
   void write_locals(std::span<const schedule::Action> locals, StepPlan& out) const;
   void reduce_on_arrival(StepPlan& out) const;
+  static bool locals_stand_alone(const StepPlan& out) noexcept;
   Part part(const schedule::Range& range) const noexcept;
 
   Call key_;  // without memory; its blocks refer to the two below

@@ -35,12 +35,13 @@ Progress::Progress(Job& job, const transport::WaitPolicy& policy)
 
 Progress::~Progress() { stop(); }
 
-void Progress::wait(const std::atomic<bool>& done, Deadline limit) {
+void Progress::wait(const std::atomic<bool>& done, Deadline limit, bool entered) {
   const auto is_done = [&] { return done.load(std::memory_order_acquire); };
-  if (is_done()) return;
+  if (!entered && is_done()) return;
   note_visit();
   waiting_.fetch_add(1, std::memory_order_seq_cst);
   Pace pace(policy_);
+  if (entered) drive(is_done, limit, pace);
   while (!is_done()) {
     if (try_lock())
       drive(is_done, limit, pace);
@@ -153,7 +154,9 @@ void Progress::park(const Done& done, Deadline limit) {
 // Whoever polls meanwhile must tell the links again that it sleeps.
 void Progress::unlock() noexcept {
   const bool rearm = !armed_ && polling_.load(std::memory_order_seq_cst);
-  unfinished_.store(job_.needs_turns(), std::memory_order_seq_cst);
+  const bool unfinished = job_.needs_turns();
+  if (unfinished_.load(std::memory_order_relaxed) != unfinished)
+    unfinished_.store(unfinished, std::memory_order_seq_cst);
   busy_.store(false, std::memory_order_seq_cst);
   if (rearm) ring();
 }
@@ -219,6 +222,13 @@ void Progress::enter() noexcept {
   while (!try_lock()) ::sched_yield();
   entering_.fetch_sub(1, std::memory_order_relaxed);
   if (armed_) disarm();
+}
+
+bool Progress::try_enter() noexcept {
+  if (polling_.load(std::memory_order_seq_cst) || !try_lock()) return false;
+  note_visit();
+  if (armed_) disarm();
+  return true;
 }
 
 void Progress::leave() noexcept {

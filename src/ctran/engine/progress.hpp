@@ -48,14 +48,17 @@ class Progress {
   Progress(Job& job, const transport::WaitPolicy& policy);
   ~Progress();
 
-  // Returns when `done`, which a turn or another thread sets, or at `limit`.
-  void wait(const std::atomic<bool>& done, Deadline limit);
+  // Returns when `done`, which a turn or another thread sets, or at `limit`. `entered`: after
+  // try_enter(), instead of leave().
+  void wait(const std::atomic<bool>& done, Deadline limit, bool entered = false);
   // One turn, unless another thread is at it, which then learns of it if `news`.
   void glance(bool news);
   // Turns until nothing moves, 16 at most; waits for the lock.
   void catch_up() noexcept;
   // Takes the lock from whoever has it, for what is no call.
   void enter() noexcept;
+  // Takes it where nobody has it, and nobody sleeps in poll(). False: without it.
+  bool try_enter() noexcept;
   void leave() noexcept;
   // A call may be left without anybody who waits for it, and peers may ask: the thread is there
   // from now on. Throws CommError(kResourceExhausted).

@@ -24,9 +24,15 @@ bool hands_on(const Algorithm& algorithm) {
   return whole && (algorithm.name == "chain" || algorithm.name == "tree");
 }
 
+// On one host, larger messages are copied by their receivers, out of the sender's memory.
+constexpr double kCopiedByReceiver = 8 << 10;  // bytes
+
 // The elements that the slowest way through the schedule carries.
-double elements_on_the_way(const Algorithm& algorithm, const Problem& problem, const Cost& cost) {
+double elements_on_the_way(const Algorithm& algorithm, const Problem& problem, const Cost& cost,
+                           bool one_host, double bytes) {
   auto most = static_cast<double>(std::max(cost.sent, cost.received));
+  if (one_host && most * bytes > kCopiedByReceiver * static_cast<double>(cost.messages))
+    most = static_cast<double>(cost.received);
   if (!hands_on(algorithm)) return most;
   const int64_t chunk = problem.options.chunk > 0 ? problem.options.chunk : problem.count();
   return std::max(most, static_cast<double>(cost.steps) *
@@ -109,7 +115,8 @@ double estimate_ns(const Algorithm& algorithm, const Problem& problem, const Ele
   double byte_ps = far_bytes * wire.byte_ps + (1 - far_bytes) * local.byte_ps;
   if (static_cast<double>(cost.scratch) * bytes > constants.near_bytes) byte_ps *= constants.far;
 
-  const double moved = elements_on_the_way(algorithm, problem, cost) * bytes;
+  const double moved =
+      elements_on_the_way(algorithm, problem, cost, facts.wire != Wire::kTcp, bytes) * bytes;
   const double reduced = static_cast<double>(cost.reduced) * bytes;
   const double worked = static_cast<double>(cost.messages) * message_ns +
                         (moved * byte_ps + reduced * wire.reduce_ps) / 1000;

@@ -2,7 +2,12 @@
 
 #include <sys/socket.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "base/fork.hpp"
+#include "base/log.hpp"
+#include "transport/shm/direct.hpp"
 
 namespace torch::comms::transport::shm {
 namespace {
@@ -12,7 +17,7 @@ constexpr uint64_t kBytesAtOnce = 1u << 20;
 
 }  // namespace
 
-ShmChannel::ShmChannel(Segment segment, int side, const Wire& wire) noexcept
+ShmChannel::ShmChannel(Segment segment, int side, Wire& wire) noexcept
     : segment_(std::move(segment)),
       side_(side),
       wire_(wire),
@@ -63,6 +68,20 @@ Channel::Received ShmChannel::receive(FrameSink& sink) noexcept {
   }
   if (frames > 0) return Received::kSome;
   return ended ? Received::kBroken : Received::kNothing;
+}
+
+Channel::Fetched ShmChannel::fetch(const Offer& offer, uint64_t offset,
+                                   std::span<const Bytes> into) noexcept {
+  if (!wire_.copies) return Fetched::kRefused;
+  const auto copied = copy_offered(wire_.pid, offer, offset, into);
+  if (copied == Copied::kDone) return Fetched::kDone;
+  if (copied == Copied::kGone || copied == Copied::kEnded) return Fetched::kGone;
+  if (copied == Copied::kUnreadable) return Fetched::kRefused;
+  wire_.copies = false;
+  base::log(base::LogLevel::kInfo, "shm link: the system forbids copies from process " +
+                                       std::to_string(wire_.pid) + " (" + std::strerror(errno) +
+                                       "): its messages go through shared memory");
+  return Fetched::kRefused;
 }
 
 bool ShmChannel::prepare_sleep(bool wants_room) noexcept {

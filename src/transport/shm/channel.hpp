@@ -12,14 +12,16 @@ namespace torch::comms::transport::shm {
 struct Wire {
   base::FileDescriptor socket, process;  // the second one where the system has such descriptors
   int pid = 0;
-  std::string ended;  // why; empty while it has not
+  bool copies = false;  // we may copy from and to its memory: asked once, at the start
+  std::string ended;    // why; empty while it has not
 };
 
 // Frames through a shared segment. What the peer wrote before its end is still handed over.
 class ShmChannel final : public Channel {
  public:
-  // `side` writes to ring(side). `wire` outlives the channel.
-  ShmChannel(Segment segment, int side, const Wire& wire) noexcept;
+  // `side` writes to ring(side). `wire` outlives the channel, which takes back `copies` where the
+  // system changes its mind.
+  ShmChannel(Segment segment, int side, Wire& wire) noexcept;
   // The peer sees the end of the socket, unless this is a forked child's copy.
   ~ShmChannel() override;
 
@@ -30,6 +32,8 @@ class ShmChannel final : public Channel {
   const std::string& broken() const noexcept override {
     return damaged_.empty() ? wire_.ended : damaged_;
   }
+  bool fetches() const noexcept override { return wire_.copies; }
+  Fetched fetch(const Offer& offer, uint64_t offset, std::span<const Bytes> into) noexcept override;
   bool prepare_sleep(bool wants_room) noexcept override;
   void finish_sleep() noexcept override;
   void wake_peer() noexcept override;
@@ -37,7 +41,7 @@ class ShmChannel final : public Channel {
  private:
   Segment segment_;
   int side_;
-  const Wire& wire_;
+  Wire& wire_;
   uint32_t chunk_bytes_;
   RingProducer producer_;
   RingConsumer consumer_;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 namespace torch::comms::transport::shm {
@@ -53,6 +54,38 @@ Copied copy_to(int pid, uint64_t address, ConstBytes from, uint64_t key_address,
   if (open != Copied::kDone) return open;
   return copy(::process_vm_writev, pid, const_cast<std::byte*>(from.data()), address, from.size());
 }
+
+Copied copy_offered(int pid, const Offer& offer, uint64_t offset,
+                    std::span<const Bytes> into) noexcept {
+  uint64_t found = 0;
+  std::array<iovec, Offer::kMostPieces + 1> mine, theirs;
+  size_t mine_count = 0, theirs_count = 0;
+  uint64_t bytes = 0;
+  for (const auto& piece : into) {
+    mine[mine_count++] = {piece.data(), piece.size()};
+    bytes += piece.size();
+  }
+  offer.visit(offset, bytes, [&](uint64_t address, uint64_t size) {
+    // An address in the peer's memory.  NOLINTNEXTLINE(performance-no-int-to-ptr)
+    theirs[theirs_count++] = {reinterpret_cast<void*>(address), size};
+  });
+  // The system goes through the peer's parts one after the other: the word comes last.
+  mine[mine_count++] = {&found, sizeof found};
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
+  theirs[theirs_count++] = {reinterpret_cast<void*>(offer.word_address), sizeof found};
+  const auto moved =
+      ::process_vm_readv(pid, mine.data(), mine_count, theirs.data(), theirs_count, 0);
+  if (moved >= 0 && static_cast<uint64_t>(moved) == bytes + sizeof found)
+    return found == offer.word ? Copied::kDone : Copied::kGone;
+  if (moved < 0 && errno == ESRCH) return Copied::kEnded;
+  if (moved < 0 && errno != EFAULT) return Copied::kForbidden;
+  const auto looked = copy(::process_vm_readv, pid, &found, offer.word_address, sizeof found);
+  if (looked != Copied::kDone) return looked;
+  return found == offer.word ? Copied::kUnreadable : Copied::kGone;
+}
+
+// The system asks for permission before it looks at the address: none is needed to find out.
+bool may_copy(int pid) noexcept { return probe(pid, 0, 0) != Copied::kForbidden; }
 
 bool can_copy() noexcept {
   uint32_t value = 1, copied = 0;

@@ -2,24 +2,32 @@
 
 #include <cstdint>
 
-#include "transport/request.hpp"
+#include "transport/offer.hpp"
 
 namespace torch::comms::transport::shm {
 
 // One copy between processes [process_vm_readv(2), Linux 3.2], without the other side's doing.
-enum class Copied : uint8_t { kDone, kForbidden, kGone, kEnded };
+enum class Copied : uint8_t { kDone, kForbidden, kGone, kEnded, kUnreadable };
 
 // Copies into or from `address` of process `pid`, if the word at `key_address` there is `key`: the
 // owner clears it when it closes the memory. kGone: it is not, or the memory is not there. kEnded:
-// the process is not.
-// kForbidden: the system does not let us.
+// the process is not. kForbidden: the system does not let us.
 Copied copy_from(int pid, uint64_t address, Bytes into, uint64_t key_address,
                  uint32_t key) noexcept;
 Copied copy_to(int pid, uint64_t address, ConstBytes from, uint64_t key_address,
                uint32_t key) noexcept;
 
+// Copies what follows byte `offset` of a message that process `pid` offers to `into`, of at most
+// Offer::kMostPieces pieces, in one call with a look at its word. kUnreadable: the message is still
+// there, but the system cannot read this memory for us.
+Copied copy_offered(int pid, const Offer& offer, uint64_t offset,
+                    std::span<const Bytes> into) noexcept;
+
 // Whether that memory is open, and copies are allowed: kDone.
 Copied probe(int pid, uint64_t key_address, uint32_t key) noexcept;
+
+// The system lets us copy from that process, or it has ended.
+bool may_copy(int pid) noexcept;
 
 // The system call exists and works on this process itself.
 bool can_copy() noexcept;

@@ -37,7 +37,7 @@ ShmOptions with_defaults(ShmOptions options) {
   if (options.ring.chunk_bytes == 0)
     options.ring.chunk_bytes = std::min<uint32_t>(128 * 1024, options.ring.bulk_bytes / 4);
   options.ring.require_valid();
-  if (options.eager_bytes == 0) options.eager_bytes = 16u << 10;
+  if (options.eager_bytes == 0) options.eager_bytes = 8u << 10;
   options.eager_bytes = std::min<uint64_t>(options.eager_bytes, options.ring.chunk_bytes);
   return options;
 }
@@ -76,12 +76,18 @@ class ShmTransport final : public FramedTransport {
 
   std::string_view name() const noexcept override { return "shm"; }
   Capabilities capabilities() const override {
+    const auto forbidden = std::find_if(wires_.begin(), wires_.end(), [](const auto& wire) {
+      return wire.second.pid != 0 && !wire.second.copies;
+    });
+    const bool copies = single_copy_ && forbidden == wires_.end();
     return {.maps_memory = true,
-            .one_sided_alone = single_copy_,
-            .single_copy = single_copy_,
+            .one_sided_alone = copies,
+            .single_copy = copies,
             .eager_bytes = options_.eager_bytes,
             .chunk_bytes = ring_.chunk_bytes,
-            .reason = single_copy_          ? ""
+            .reason = copies         ? ""
+                      : single_copy_ ? "copies from and to the process of rank " +
+                                           std::to_string(forbidden->first) + " are not allowed"
                       : single_copy_wanted_ ? "copies between processes are not allowed here"
                                             : "single_copy is switched off"};
   }
@@ -111,9 +117,11 @@ class ShmTransport final : public FramedTransport {
   bool look_at(int descriptor, uint32_t events);
   Direct copied(const RemoteMemory& memory, Copied result) noexcept;
   int process_of(int peer) const noexcept;
+  bool copies_with(int peer) const noexcept;
+  void forbid_copies(int peer) noexcept;
 
   RingShape ring_;
-  bool single_copy_, single_copy_wanted_;
+  const bool single_copy_, single_copy_wanted_;  // the system has it at all; the user wants it
   base::FileDescriptor listener_, epoll_;
   std::unordered_map<int, Wire> wires_;           // by peer
   std::unordered_map<int, int> peer_of_socket_;   // and of process descriptors
@@ -153,6 +161,8 @@ bool ShmTransport::watch_peer(int peer, int process) {
   Wire& wire = wires_[peer];
   if (wire.pid != 0) return true;
   wire.pid = process;
+  wire.copies = single_copy_ && may_copy(process);
+  if (single_copy_ && !wire.copies) forbid_copies(peer);
   errno = 0;
   wire.process = watch_process(process);
   if (wire.process) {
@@ -321,12 +331,23 @@ int ShmTransport::process_of(int peer) const noexcept {
   return found == wires_.end() ? 0 : found->second.pid;
 }
 
+bool ShmTransport::copies_with(int peer) const noexcept {
+  const auto found = wires_.find(peer);
+  return found != wires_.end() && found->second.copies;
+}
+
+void ShmTransport::forbid_copies(int peer) noexcept {
+  wires_[peer].copies = false;
+  base::log(base::LogLevel::kInfo,
+            "shm link: the system forbids copies from and to the process of rank " +
+                std::to_string(peer) + ": messages go through shared memory, owners copy");
+}
+
 std::unique_ptr<RemoteMemory> ShmTransport::import(const MemoryHandle& handle) {
   auto memory = FramedTransport::import(handle);
   if (handle.size == 0) return memory;
   if (handle.descriptor < 0) {
-    // capabilities() tells the truth from here on.
-    if (single_copy_)
+    if (copies_with(handle.rank))
       copied(*memory, probe(process_of(handle.rank), handle.key_address, handle.key));
     return memory;
   }
@@ -351,10 +372,7 @@ FramedTransport::Direct ShmTransport::copied(const RemoteMemory& memory, Copied 
   if (result == Copied::kDone) return Direct::kDone;
   if (result == Copied::kEnded) fail(memory.handle.rank, Errc::kPeerFailed, kProcessEnded);
   if (result != Copied::kForbidden) return Direct::kFailed;
-  single_copy_ = false;
-  base::log(base::LogLevel::kInfo,
-            "shm link: the system forbids copies from and to the process of rank " +
-                std::to_string(memory.handle.rank) + ": its owner copies");
+  forbid_copies(memory.handle.rank);
   return Direct::kNo;
 }
 
@@ -364,7 +382,7 @@ FramedTransport::Direct ShmTransport::put_directly(const RemoteMemory& to, uint6
     std::memcpy(mapped.data() + offset, from.data(), from.size());
     return Direct::kDone;
   }
-  if (!single_copy_ || channel(to.handle.rank) == nullptr) return Direct::kNo;
+  if (!copies_with(to.handle.rank) || channel(to.handle.rank) == nullptr) return Direct::kNo;
   const auto& handle = to.handle;
   return copied(to, copy_to(process_of(handle.rank), handle.address + offset, from,
                             handle.key_address, handle.key));
@@ -376,7 +394,7 @@ FramedTransport::Direct ShmTransport::get_directly(const RemoteMemory& from, uin
     std::memcpy(into.data(), mapped.data() + offset, into.size());
     return Direct::kDone;
   }
-  if (!single_copy_ || channel(from.handle.rank) == nullptr) return Direct::kNo;
+  if (!copies_with(from.handle.rank) || channel(from.handle.rank) == nullptr) return Direct::kNo;
   const auto& handle = from.handle;
   return copied(from, copy_from(process_of(handle.rank), handle.address + offset, into,
                                 handle.key_address, handle.key));

@@ -11,7 +11,8 @@ struct ShmOptions : TransportOptions {
   // bulk_bytes 0: 512 KiB in each direction, less where more than 64 ranks share the host, so that
   // a rank's rings stay within 64 MiB. Equal on all ranks.
   RingShape ring = {.cells = 256, .bulk_bytes = 0, .chunk_bytes = 0};
-  // Put and get of registered memory by the kernel's copy between processes, where it is allowed.
+  // Large messages, and put and get of registered memory, by the kernel's copy between processes,
+  // where it is allowed.
   bool single_copy = true;
 };
 

@@ -39,7 +39,11 @@ TEST(Frame, IsRefusedUnlessKindLaneAndSizeFit) {
   EXPECT_NE(wrong_with(frame_of(FrameKind::kData, UINT32_MAX), 64, 1), nullptr);
   EXPECT_EQ(wrong_with(frame_of(FrameKind::kSignal, sizeof(SignalFrame)), 64, 1), nullptr);
   EXPECT_NE(wrong_with(frame_of(FrameKind::kSignal, 1), 64, 1), nullptr);
-  EXPECT_NE(wrong_with(frame_of(FrameKind::kGrant, 8), 64, 1), nullptr);
+  EXPECT_EQ(wrong_with(frame_of(FrameKind::kGrant, sizeof(GrantFrame)), 64, 1), nullptr);
+  EXPECT_NE(wrong_with(frame_of(FrameKind::kGrant, 9), 64, 1), nullptr);
+  EXPECT_EQ(wrong_with(frame_of(FrameKind::kStart, 24), 64, 1), nullptr);
+  EXPECT_NE(wrong_with(frame_of(FrameKind::kStart, 32), 64, 1), nullptr);
+  EXPECT_NE(wrong_with(frame_of(FrameKind::kTaken, 8), 64, 1), nullptr);
   EXPECT_NE(wrong_with(frame_of(static_cast<FrameKind>(0), 0), 64, 1), nullptr);
   EXPECT_NE(wrong_with(frame_of(static_cast<FrameKind>(200), 0), 64, 1), nullptr);
   auto frame = frame_of(FrameKind::kEager, 0);
@@ -64,7 +68,7 @@ TEST(Frame, RandomFramesFailThePeerAndNothingElse) {
     std::vector<std::byte> payload(4096);
     for (int i = 0; i < 60; ++i) {
       Frame frame;
-      frame.kind = static_cast<FrameKind>(random() % 14);
+      frame.kind = static_cast<FrameKind>(random() % 16);
       frame.lane = static_cast<uint8_t>(random() % 3);
       frame.ordinal = random() % 50 == 0 ? static_cast<uint32_t>(random()) : ordinals[frame.lane];
       frame.stream = random() % 3 == 0 ? entry.id : static_cast<uint32_t>(random() % 3);
@@ -72,10 +76,10 @@ TEST(Frame, RandomFramesFailThePeerAndNothingElse) {
       frame.sequence = random() % 20 == 0 ? static_cast<uint32_t>(random())
                                           : static_cast<uint32_t>(random() % 4);
       frame.value = random() % 4 == 0 ? random() : random() % 300;
-      constexpr uint32_t kSizes[] = {0, 1, 8, sizeof(SignalFrame), 100, 4096, UINT32_MAX};
-      frame.bytes = kSizes[random() % 7];
+      constexpr uint32_t kSizes[] = {0, 1, 8, sizeof(SignalFrame), 40, 100, 4096, UINT32_MAX};
+      frame.bytes = kSizes[random() % 8];
       for (int tries = 0; tries < 6 && wrong_with(frame, 4096, 3) != nullptr; ++tries)
-        frame.bytes = kSizes[random() % 7];
+        frame.bytes = kSizes[random() % 8];
       const auto size = std::min<size_t>(frame.bytes, payload.size());
       for (size_t at = 0; at < std::min<size_t>(size, 24); ++at)
         payload[at] = static_cast<std::byte>(random() % 5 == 0 ? random() : 0);

@@ -260,6 +260,31 @@ INSTANTIATE_TEST_SUITE_P(Links, Order, testing::Values(Links::kShm, Links::kTcp)
                            return info.param == Links::kShm ? "shm" : "tcp";
                          });
 
+// A copy that nothing waits for is made before the peers come, not after.
+TEST(Calls, PutTheirOwnBlockInPlaceWhileTheOthersAreUnderWay) {
+  run({.size = 2}, [](Rank& self) {
+    std::vector<float> own(1000, 7), all(2000, 0);
+    Simple gather(Operation::kAllGather, Blocks::equal(1000, 2), bytes_of(std::as_const(own)),
+                  bytes_of(all), sizeof(float));
+    self.meet();
+    if (self.rank() == 0) {
+      auto work = self.group->start(gather.call);
+      const auto deadline = std::chrono::steady_clock::now() + kLong;
+      const std::atomic_ref<float> last(all[999]);
+      while (last.load() != 7 && std::chrono::steady_clock::now() < deadline) work.poll();
+      EXPECT_EQ(last.load(), 7);
+      EXPECT_FALSE(work.done());
+      self.meet();
+      work.wait();
+    } else {
+      self.meet();
+      self.group->run(gather.call);
+    }
+    EXPECT_EQ(all, std::vector<float>(2000, 7));
+    self.group->run(barrier(2));
+  });
+}
+
 TEST(Calls, ThatCannotBeAreRefusedBeforeAnythingIsSent) {
   run({.size = 2}, [](Rank& self) {
     std::vector<float> values(4, 1);

@@ -156,5 +156,46 @@ TEST(Whereabouts, APeersEndIsToldWithWhereTheOthersAre) {
   });
 }
 
+// One short call after the other, of a group of its own: each has ended before anybody could ask.
+TEST(Whereabouts, ARankThatIsBusyElsewhereAnswers) {
+  std::atomic<bool> over{false};
+  run({.size = 2}, [&](Rank& self) {
+    self.group->run(barrier(2));
+    if (self.rank() == 0) {
+      const int itself[] = {0};
+      const auto own = self.group->split(itself, "own");
+      self.meet();
+      while (!over) own->run(barrier(1));
+      return self.meet();
+    }
+    self.meet();
+    auto late = barrier(2);
+    late.limit = milliseconds(50);
+    const auto error = error_of([&] { self.group->run(late); });
+    over = true;
+    EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
+    expect_text(error.what(), {"rank 0: in no collective, after barrier() as number 1"});
+    self.meet();
+  });
+}
+
+// The root's small broadcasts leave at once, without anything under way beside them.
+TEST(Whereabouts, CallsThatEndAtOnceAreFinished) {
+  run({.size = 2}, [](Rank& self) {
+    std::vector<float> values(3, 1);
+    Simple broadcast(Operation::kBroadcast, Blocks::even(3, 2), bytes_of(std::as_const(values)),
+                     bytes_of(values), sizeof(float));
+    for (int i = 0; i < 3; ++i) self.group->run(broadcast.call);
+    self.meet();
+    if (self.rank() == 1) {
+      auto late = barrier(2);
+      late.limit = milliseconds(50);
+      const auto error = error_of([&] { self.group->run(late); });
+      expect_text(error.what(), {"rank 0: in no collective, after broadcast(", "as number 3"});
+    }
+    self.meet();
+  });
+}
+
 }  // namespace
 }  // namespace torch::comms::ctran::test

@@ -202,5 +202,18 @@ TEST(Model, AChainInOnePieceWaitsForItsLength) {
   EXPECT_GT(takes(0), 3 * takes(1 << 18));
 }
 
+// On one host their receivers copy them, all at once; a network leaves the root to send each.
+TEST(Model, TheRootOfADirectBroadcastSendsForFreeOnOneHost) {
+  const auto& direct = *schedule::find_algorithm(Operation::kBroadcast, "direct");
+  const auto takes = [&](int size, int64_t count, Wire wire) {
+    return estimate_ns(direct, vector_problem(Operation::kBroadcast, 0, size, count, 0), kFloat,
+                       {.wire = wire, .local_ranks = 1, .cores = 1}, kUsualConstants);
+  };
+  constexpr int64_t kLarge = 1 << 22, kSmall = 1 << 10;
+  EXPECT_LT(takes(8, kLarge, Wire::kShm), 2 * takes(2, kLarge, Wire::kShm));
+  EXPECT_GT(takes(8, kLarge, Wire::kTcp), 3 * takes(2, kLarge, Wire::kTcp));
+  EXPECT_GT(takes(8, kSmall, Wire::kShm), 3 * takes(2, kSmall, Wire::kShm));
+}
+
 }  // namespace
 }  // namespace torch::comms::ctran

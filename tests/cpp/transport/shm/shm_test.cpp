@@ -20,13 +20,14 @@ Link shm(const char* name, const shm::RingShape& ring, bool single_copy) {
 
 INSTANTIATE_TEST_SUITE_P(Shm, Conformance,
                          testing::Values(shm("as_it_is", {256, 0, 0}, true),
-                                         shm("tiny_rings", {8, 4096, 1024}, false)),
+                                         shm("tiny_rings", {8, 4096, 1024}, false),
+                                         shm("tiny_rings_single_copy", {8, 4096, 1024}, true)),
                          [](const auto& info) { return info.param.name; });
 
 // Eight cells hold eight grants; the others wait in this rank, though no request of it says so.
 TEST(ShmTransport, WhatTheRingHasNoRoomForIsUnsent) {
   std::list<Mail> mail;  // outlives the links, which end its requests
-  const auto links = make_links(shm("tiny", {8, 4096, 1024}, true));
+  const auto links = make_links(shm("tiny", {8, 4096, 1024}, false));
   auto& one = *links[0];
   auto& other = *links[1];
   const auto deadline = in(kLong);

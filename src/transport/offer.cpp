@@ -1,0 +1,49 @@
+#include "transport/offer.hpp"
+
+#include <cstring>
+
+namespace torch::comms::transport {
+namespace {
+
+constexpr size_t kWord = sizeof(uint64_t);
+
+}  // namespace
+
+Offer::Payload::Payload(const Offer& offer) noexcept {
+  TC_CHECK(offer.count >= 1 && offer.count <= kMostPieces);
+  words_[0] = offer.word_address;
+  words_[1] = offer.word;
+  for (size_t i = 0; i < offer.count; ++i) {
+    if (i > 0) words_[count_++] = offer.pieces[i - 1].bytes;
+    words_[count_++] = offer.pieces[i].address;
+  }
+}
+
+bool Offer::can_have(size_t payload_bytes) noexcept {
+  return payload_bytes % (2 * kWord) == kWord && payload_bytes >= 3 * kWord &&
+         payload_bytes <= (1 + 2 * kMostPieces) * kWord;
+}
+
+std::optional<Offer> Offer::read(ConstBytes payload, uint64_t length) noexcept {
+  if (!can_have(payload.size())) return std::nullopt;
+  const auto word = [&](size_t i) {
+    uint64_t value;
+    std::memcpy(&value, payload.data() + i * kWord, kWord);
+    return value;
+  };
+  Offer offer;
+  offer.word_address = word(0);
+  offer.word = word(1);
+  offer.count = (payload.size() / kWord - 1) / 2;
+  uint64_t left = length;
+  for (size_t i = 0; i < offer.count; ++i) {
+    const bool last = i + 1 == offer.count;
+    const uint64_t bytes = last ? left : word(3 + 2 * i);
+    if (bytes > left) return std::nullopt;
+    offer.pieces[i] = {word(2 + 2 * i), bytes};
+    left -= bytes;
+  }
+  return offer;
+}
+
+}  // namespace torch::comms::transport

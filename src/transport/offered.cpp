@@ -1,0 +1,123 @@
+#include <algorithm>
+#include <array>
+
+#include "transport/messages.hpp"
+
+// Messages that their receiver copies out of the sender's memory.
+namespace torch::comms::transport {
+namespace {
+
+constexpr uint64_t kAtOnce = 1u << 20;  // of one peer, before others get their turn
+// Larger messages go through the channel, whose two ends copy at the same time, each on its core.
+// Measured with two ranks on two cores, as speeds relative to Open MPI's: a broadcast of 16 MB is
+// at 0.91 where that is offered, at 1.50 where it is not.
+constexpr uint64_t kMostOffered = 4u << 20;
+
+// The next part of what a receive writes to, of at most `most` bytes.
+struct Target {
+  std::array<Bytes, Channel::kMaxPieces> pieces;
+  size_t count = 0;
+  uint64_t bytes = 0;
+};
+
+Target target_of(std::span<const Bytes> pieces, uint64_t offset, uint64_t most) noexcept {
+  Target target;
+  for (const auto& piece : pieces) {
+    if (offset >= piece.size()) {
+      offset -= piece.size();
+      continue;
+    }
+    if (target.bytes == most || target.count == target.pieces.size()) break;
+    const auto part = std::min<uint64_t>(piece.size() - offset, most - target.bytes);
+    target.pieces[target.count++] = piece.subspan(offset, part);
+    target.bytes += part;
+    offset = 0;
+  }
+  return target;
+}
+
+}  // namespace
+
+// Words are never used twice: memory that was something else since does not look like the message.
+Offer Messages::offer(Request& request) {
+  while (++last_word_ == 0) {
+  }
+  request.word_.store(last_word_, std::memory_order_release);
+  Offer offer;
+  offer.word_address = reinterpret_cast<uint64_t>(&request.word_);
+  offer.word = last_word_;
+  for (const auto& piece : request.from_)
+    offer.pieces[offer.count++] = {reinterpret_cast<uint64_t>(piece.data()), piece.size()};
+  return offer;
+}
+
+// What is reduced out of the channel's own memory is read once, while it is in the cache: a copy
+// before that is one too many. Measured as above: an all_reduce of 64 KB is at 1.16 with that copy
+// and at 1.29 without, a reduce_scatter of 16 MB at 4.2 and at 5.4.
+bool Messages::may_fetch(const Request& receive) const noexcept {
+  return out_.fetches() && receive.consumer_ == nullptr;
+}
+
+bool Messages::announce(Request& request) {
+  auto frame = frame_of(FrameKind::kStart, request);
+  frame.value = request.size_;
+  const bool offered = out_.fetches() && !request.granted_ && request.size_ > 0 &&
+                       request.size_ <= kMostOffered && request.from_.size() <= Offer::kMostPieces;
+  if (!offered) {
+    request.started_ = out_.try_send(frame, {}, &request.borrowed_);
+    return request.started_;
+  }
+  const Offer::Payload payload(offer(request));
+  const auto bytes = payload.bytes();
+  frame.bytes = static_cast<uint32_t>(bytes.size());
+  request.started_ = out_.try_send(frame, {&bytes, 1}, &request.borrowed_);
+  if (!request.started_) request.end_offer();
+  return request.started_;
+}
+
+Channel::Fetched Messages::fetch_some(const Fetch& fetch) {
+  auto& request = *fetch.request;
+  const uint64_t left = request.size_ - request.moved_;
+  const auto target = target_of(request.into_, request.moved_, std::min(left, kAtOnce));
+  const auto end = out_.fetch(fetch.offer, request.moved_, {target.pieces.data(), target.count});
+  if (end == Channel::Fetched::kDone) request.moved_ += target.bytes;
+  return end;
+}
+
+bool Messages::fetch() {
+  if (fetches_.empty()) return false;
+  for (uint64_t done = 0; !fetches_.empty() && done < kAtOnce;) {
+    auto& request = *fetches_.front().request;
+    const uint64_t before = request.moved_;
+    const auto end = fetch_some(fetches_.front());
+    done += request.moved_ - before;
+    if (end == Channel::Fetched::kDone && request.moved_ < request.size_) continue;
+    fetches_.erase(fetches_.begin());
+    if (end == Channel::Fetched::kGone) continue;  // the receive waits for what is said of it
+    if (end == Channel::Fetched::kRefused) {
+      const GrantFrame rest{request.moved_};
+      grant(request, request.moved_ > 0 ? std::as_bytes(std::span(&rest, 1)) : ConstBytes{});
+      continue;
+    }
+    out_.post(frame_of(FrameKind::kTaken, request));
+    auto& in = *receives(request.stream_);
+    request.finish();
+    in.remove(request.sequence_);
+  }
+  return true;
+}
+
+const char* Messages::on_taken(const Frame& frame) {
+  auto* stream = sends(frame.stream);
+  if (stream == nullptr) return nullptr;
+  const auto open = stream->open.find(frame.sequence);
+  if (open == stream->open.end() || !open->second->started_ || !open->second->is_offered())
+    return "took what was not offered";
+  auto& request = *open->second;
+  stream->open.erase(open);
+  request.moved_ = request.size_;
+  request.finish();
+  return nullptr;
+}
+
+}  // namespace torch::comms::transport

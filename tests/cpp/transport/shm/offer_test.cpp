@@ -1,0 +1,360 @@
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+
+#include "base/handles.hpp"
+#include "transport/channel.hpp"
+#include "transport/processes.hpp"
+#include "transport/shm/direct.hpp"
+#include "transport/shm/shm_transport.hpp"
+
+// Messages that their receiver copies out of the sender's memory.
+namespace torch::comms::transport::test {
+namespace {
+
+Link shm(int ranks) {
+  return {"shm", ranks,
+          [](const TransportOptions& options) { return shm::make_shm_transport({options}); }};
+}
+
+struct Letter {
+  explicit Letter(size_t size) : bytes(size) {}
+  explicit Letter(std::vector<std::byte> data) : bytes(std::move(data)) {}
+  std::vector<std::byte> bytes;
+  Request request;
+};
+
+struct Gatherer final : Consumer {
+  std::vector<std::byte> bytes;
+  uint64_t taken = 0;
+  void consume(uint64_t offset, ConstBytes chunk) noexcept override {
+    std::memcpy(bytes.data() + offset, chunk.data(), chunk.size());
+    taken += chunk.size();
+  }
+};
+
+bool can_copy(const Transport& link) { return link.capabilities().single_copy; }
+
+TEST(Offer, TravelsAsItIsAndALengthThatDoesNotFitIsRefused) {
+  for (size_t count = 1; count <= Offer::kMostPieces; ++count) {
+    Offer offer{.word_address = 8, .word = 9, .count = count};
+    uint64_t length = 0;
+    for (size_t i = 0; i < count; ++i) {
+      offer.pieces[i] = {100 + i, 10 * (i + 1)};
+      length += offer.pieces[i].bytes;
+    }
+    const Offer::Payload payload(offer);
+    EXPECT_EQ(payload.bytes().size(), 16 * count + 8);
+    const auto back = Offer::read(payload.bytes(), length);
+    ASSERT_TRUE(back);
+    EXPECT_EQ(back->word_address, 8u);
+    EXPECT_EQ(back->word, 9u);
+    ASSERT_EQ(back->count, count);
+    for (size_t i = 0; i < count; ++i) {
+      EXPECT_EQ(back->pieces[i].address, offer.pieces[i].address);
+      EXPECT_EQ(back->pieces[i].bytes, offer.pieces[i].bytes);
+    }
+    if (count > 1) {
+      EXPECT_FALSE(Offer::read(payload.bytes(), 9));
+    }
+    EXPECT_FALSE(Offer::read(payload.bytes().first(16), length));
+  }
+}
+
+TEST(Offer, IsCopiedOnlyWhileItsWordIsThere) {
+  if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
+  auto bytes = pattern(0, 0, 1, 10'000);
+  uint64_t word = 77;
+  Offer offer{.word_address = reinterpret_cast<uint64_t>(&word), .word = 77, .count = 2};
+  offer.pieces[0] = {reinterpret_cast<uint64_t>(bytes.data()), 3000};
+  offer.pieces[1] = {reinterpret_cast<uint64_t>(bytes.data() + 3000), 7000};
+  std::vector<std::byte> into(5000);
+  const Bytes halves[] = {Bytes(into).first(1234), Bytes(into).subspan(1234)};
+  EXPECT_EQ(shm::copy_offered(::getpid(), offer, 1000, halves), shm::Copied::kDone);
+  EXPECT_TRUE(std::equal(into.begin(), into.end(), bytes.begin() + 1000));
+  word = 78;
+  EXPECT_EQ(shm::copy_offered(::getpid(), offer, 1000, halves), shm::Copied::kGone);
+  word = 77;
+  auto* hole = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(hole, MAP_FAILED);
+  const base::Mapping mapping(hole, 4096);
+  offer.pieces[1].address = reinterpret_cast<uint64_t>(hole);
+  EXPECT_EQ(shm::copy_offered(::getpid(), offer, 1000, halves), shm::Copied::kUnreadable);
+  offer.word_address = reinterpret_cast<uint64_t>(hole);
+  EXPECT_EQ(shm::copy_offered(::getpid(), offer, 1000, halves), shm::Copied::kGone);
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(shm::copy_offered(child, offer, 0, halves), shm::Copied::kEnded);
+}
+
+TEST(Offer, ASendIsDoneOnceItsReceiverHasCopiedIt) {
+  Letter out(pattern(0, 1, 1, 3'000'000)), back(3'000'000);
+  const auto links = make_links(shm(2));
+  if (!can_copy(*links[0])) GTEST_SKIP() << links[0]->capabilities().reason;
+  const auto turn = [&] { links[0]->progress(), links[1]->progress(); };
+  for (const auto deadline = in(kLong);
+       links[0]->state(1) != PeerState::kReady || links[1]->state(0) != PeerState::kReady;) {
+    turn();
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+  }
+  links[0]->send(out.request, 1, 1, out.bytes);
+  for (int i = 0; i < 1000; ++i) turn();
+  EXPECT_FALSE(out.request.done());
+  links[1]->receive(back.request, 0, 1, back.bytes);
+  for (const auto deadline = in(kLong); !out.request.done();) {
+    turn();
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+  }
+  EXPECT_TRUE(out.request.ok() && back.request.ok());
+  EXPECT_TRUE(back.bytes == out.bytes);
+}
+
+// What the memory holds after the send was ended is handed to nobody.
+TEST(Offer, ThatWasTakenBackIsNeverReceived) {
+  for (const bool receive_first : {true, false}) {
+    Letter out(pattern(0, 1, 1, 3'000'000)), back(3'000'000);
+    const auto links = make_links(shm(2));
+    if (!can_copy(*links[0])) GTEST_SKIP() << links[0]->capabilities().reason;
+    if (receive_first) links[1]->receive(back.request, 0, 1, back.bytes);
+    links[0]->send(out.request, 1, 1, out.bytes);
+    for (int i = 0; i < 2000 && back.request.bytes() == 0; ++i)
+      links[0]->progress(), links[1]->progress();
+    links[0]->close_streams(1, 1, Errc::kAborted);
+    const uint64_t before = back.request.bytes();
+    EXPECT_EQ(before > 0, receive_first);
+    EXPECT_LT(before, out.bytes.size());
+    std::fill(out.bytes.begin(), out.bytes.end(), std::byte{0xa5});
+    if (!receive_first) links[1]->receive(back.request, 0, 1, back.bytes);
+    for (int i = 0; i < 2000; ++i) links[0]->progress(), links[1]->progress();
+    EXPECT_FALSE(back.request.done());
+    EXPECT_EQ(back.request.bytes(), before);
+    links[1]->close_streams(1, 1, Errc::kAborted);
+    EXPECT_TRUE(back.request.done() && !back.request.ok());
+  }
+}
+
+// Copies that were asked for, by the process; each channel lets some through, then refuses them.
+struct Copies {
+  int allowed = 1'000'000;
+  std::atomic<int> asked{0}, done{0};
+};
+
+class CountedChannel final : public Channel {
+ public:
+  CountedChannel(std::unique_ptr<Channel> inner, Copies& copies)
+      : inner_(std::move(inner)), copies_(copies), allowed_(copies.allowed) {}
+  uint32_t max_payload() const noexcept override { return inner_->max_payload(); }
+  bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
+                uint32_t* borrowed) noexcept override {
+    return inner_->try_send(frame, payload, borrowed);
+  }
+  Received receive(FrameSink& sink) noexcept override { return inner_->receive(sink); }
+  const std::string& broken() const noexcept override { return inner_->broken(); }
+  bool fetches() const noexcept override { return true; }
+  Fetched fetch(const Offer& offer, uint64_t offset,
+                std::span<const Bytes> into) noexcept override {
+    ++copies_.asked;
+    if (allowed_-- <= 0) return Fetched::kRefused;
+    const auto end = inner_->fetch(offer, offset, into);
+    if (end == Fetched::kDone) ++copies_.done;
+    return end;
+  }
+  bool prepare_sleep(bool wants_room) noexcept override {
+    return inner_->prepare_sleep(wants_room);
+  }
+  void finish_sleep() noexcept override { inner_->finish_sleep(); }
+  void wake_peer() noexcept override { inner_->wake_peer(); }
+
+ private:
+  std::unique_ptr<Channel> inner_;
+  Copies& copies_;
+  int allowed_;
+};
+
+void run_counted(Copies& copies, const std::function<void(Rank&)>& body) {
+  run(shm(2), body, [&copies](TransportOptions& options) {
+    options.wrap = [&copies](int, std::unique_ptr<Channel> inner) {
+      return std::make_unique<CountedChannel>(std::move(inner), copies);
+    };
+  });
+}
+
+TEST(Offer, WhatCannotBeCopiedAnyMoreIsSent) {
+  if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
+  for (const int allowed : {0, 1, 3, 5}) {  // of three that a message takes
+    Copies copies{.allowed = allowed};
+    run_counted(copies, [](Rank& self) {
+      const size_t size = 3'000'001;
+      const int peer = 1 - self.rank;
+      self.barrier();
+      for (uint64_t i = 0; i < 3; ++i) {
+        Letter out(pattern(self.rank, peer, i, size)), back(size);
+        const ConstBytes pieces[] = {ConstBytes(out.bytes).first(64 * 1001),
+                                     ConstBytes(out.bytes).subspan(64 * 1001)};
+        self.link.receive(back.request, peer, 1, back.bytes);
+        self.link.send(out.request, peer, 1, pieces);
+        self.wait(out.request);
+        self.wait(back.request);
+        EXPECT_TRUE(back.bytes == pattern(peer, self.rank, i, size));
+      }
+      self.barrier();
+    });
+    EXPECT_EQ(copies.done, 2 * allowed);
+    EXPECT_GT(copies.asked, copies.done);
+  }
+}
+
+// One message each way, whose announcement comes before its receive if `late`.
+void exchange(Rank& self, size_t size, bool consumed, bool late) {
+  const int peer = 1 - self.rank;
+  Letter out(pattern(self.rank, peer, size, size)), back(size);
+  Gatherer gatherer;
+  gatherer.bytes.resize(size);
+  Letter word(8), answer(8);
+  const auto receive = [&] {
+    if (consumed)
+      self.link.receive(back.request, peer, 1, size, gatherer);
+    else
+      self.link.receive(back.request, peer, 1, back.bytes);
+  };
+  self.barrier();  // a link that is not there yet copies nothing
+  if (!late) receive();
+  self.link.send(out.request, peer, 1, out.bytes);
+  self.link.receive(answer.request, peer, 2, answer.bytes);
+  self.link.send(word.request, peer, 2, word.bytes);  // after the announcement, in the same ring
+  self.wait(answer.request);
+  if (late) receive();
+  self.wait(out.request);
+  self.wait(back.request);
+  self.wait(word.request);
+  EXPECT_TRUE((consumed ? gatherer.bytes : back.bytes) == pattern(peer, self.rank, size, size));
+  EXPECT_EQ(gatherer.taken, consumed ? size : 0);
+  self.barrier();
+}
+
+TEST(Offer, IsNotTakenForAConsumerWhichReadsTheChannelsMemory) {
+  if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
+  for (const bool late : {false, true})
+    for (const size_t size : {size_t{100'000}, size_t{3'000'001}}) {
+      Copies consumed, copied;
+      run_counted(consumed, [&](Rank& self) { exchange(self, size, true, late); });
+      EXPECT_EQ(consumed.asked, 0) << size << (late ? ", late" : "");
+      run_counted(copied, [&](Rank& self) { exchange(self, size, false, late); });
+      EXPECT_GT(copied.done, 0) << size << (late ? ", late" : "");
+    }
+}
+
+TEST(Offer, IsNotMadeOfVeryLargeMessages) {
+  if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
+  constexpr size_t kMost = 4u << 20;
+  for (const bool late : {false, true}) {
+    Copies larger, largest;
+    run_counted(largest, [&](Rank& self) { exchange(self, kMost, false, late); });
+    EXPECT_EQ(largest.done, 2 * 4) << (late ? "late" : "");
+    run_counted(larger, [&](Rank& self) { exchange(self, kMost + 1, false, late); });
+    EXPECT_EQ(larger.asked, 0) << (late ? "late" : "");
+  }
+}
+
+TEST(Offer, OfARankThatIsKilledEndsInItsFailure) {
+  const auto status = run_processes(shm(2), [](Rank& self) {
+    constexpr size_t kSize = 4'000'000;
+    Letter mail(kSize);
+    if (self.rank == 1) {
+      self.link.send(mail.request, 0, 1, mail.bytes);
+      Letter hello(8);
+      self.link.send(hello.request, 0, 2, hello.bytes);  // the offer is in the ring before this
+      self.wait(hello.request);
+      ::kill(::getpid(), SIGKILL);
+    }
+    Letter hello(8);
+    self.link.receive(hello.request, 1, 2, hello.bytes);
+    self.wait(hello.request);
+    self.link.receive(mail.request, 1, 1, mail.bytes);
+    if (self.link.wait(mail.request, in(kLong)) != Waited::kDone)
+      throw std::runtime_error("the end was not seen");
+    // Right if it was copied in time, and nothing else.
+    if (mail.request.ok()) return;
+    if (mail.request.error() != Errc::kPeerFailed) throw std::runtime_error("not kPeerFailed");
+  });
+  EXPECT_EQ(status[0], 0);
+  EXPECT_TRUE(WIFSIGNALED(status[1]));
+}
+
+// From now on this process may copy from itself alone, as where the system guards its processes.
+void forbid_copies_from_others() {
+  sock_filter code[] = {
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 3, SYS_process_vm_readv},
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, args)},
+      {BPF_JMP | BPF_JEQ | BPF_K, 1, 0, static_cast<uint32_t>(::getpid())},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | EPERM},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
+  };
+  const sock_fprog program{std::size(code), code};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+    throw std::runtime_error("no filter of system calls");
+}
+bool has_filters() { return shm::can_copy() && ::prctl(PR_GET_SECCOMP) >= 0; }
+
+// Large messages with rank 0 or 1, in both directions; throws where they do not arrive.
+void exchange_large(Rank& self) {
+  const int peer = 1 - self.rank;
+  for (uint64_t i = 0; i < 4; ++i) {
+    Letter out(pattern(self.rank, peer, i, 3'000'001)), back(3'000'001);
+    self.link.receive(back.request, peer, 1, back.bytes);
+    self.link.send(out.request, peer, 1, out.bytes);
+    self.wait(out.request);
+    self.wait(back.request);
+    if (back.bytes != pattern(peer, self.rank, i, 3'000'001))
+      throw std::runtime_error("wrong data");
+  }
+}
+
+void expect_success(const std::vector<int>& status) {
+  for (const int end : status) EXPECT_EQ(end, 0);
+}
+
+// Rank 1 may not copy from rank 0, which may from it.
+TEST(Offer, WhatTheSystemForbidsIsKnownBeforeTheFirstMessage) {
+  if (!has_filters()) GTEST_SKIP() << "no copies between processes, or no way to forbid them";
+  auto link = shm(2);
+  link.make = [make = link.make](const TransportOptions& options) {
+    if (options.rank == 1) forbid_copies_from_others();
+    return make(options);
+  };
+  expect_success(run_processes(link, [](Rank& self) {
+    const auto can = self.link.capabilities();
+    if (can.single_copy != (self.rank == 0) || can.one_sided_alone != can.single_copy)
+      throw std::runtime_error("the link does not know what it can");
+    if (self.rank == 1 && can.reason.find("rank 0") == std::string::npos)
+      throw std::runtime_error("it does not say why: " + can.reason);
+    exchange_large(self);
+    if (self.link.capabilities().single_copy != (self.rank == 0))
+      throw std::runtime_error("one rank's ban is the other's");
+    self.barrier();
+  }));
+}
+
+TEST(Offer, WhatTheSystemForbidsLaterIsSentFromThenOn) {
+  if (!has_filters()) GTEST_SKIP() << "no copies between processes, or no way to forbid them";
+  expect_success(run_processes(shm(2), [](Rank& self) {
+    exchange_large(self);
+    if (!can_copy(self.link)) throw std::runtime_error("nothing forbids copies");
+    forbid_copies_from_others();
+    exchange_large(self);
+    if (can_copy(self.link)) throw std::runtime_error("the link does not know what it can");
+    self.barrier();
+  }));
+}
+
+}  // namespace
+}  // namespace torch::comms::transport::test
