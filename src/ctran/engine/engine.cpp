@@ -1,5 +1,6 @@
 #include "ctran/engine/engine.hpp"
 
+#include <algorithm>
 #include <new>
 
 #include "base/fork.hpp"
@@ -78,10 +79,13 @@ transport::Transport& Engine::reach(int family_rank) {
   return link;
 }
 
-uint32_t Engine::propose_streams() noexcept {
+uint32_t Engine::propose_streams(int failed) noexcept {
+  constexpr int kMostDoublings = 8;
+  const uint32_t ahead = failed == 0 ? 0 : 1u << std::min(failed, kMostDoublings);
   const std::lock_guard lock(streams_mutex_);
   return std::exchange(next_proposed_,
-                       std::max(next_proposed_, next_stream_) + Membership::kStreams);
+                       std::max(next_proposed_, next_stream_) + Membership::kStreams) +
+         ahead * Membership::kStreams;
 }
 
 bool Engine::claim_streams(uint32_t base) noexcept {

@@ -49,7 +49,9 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void require_own_process(std::string_view op) const;
   // Streams for a new group, beginning at the same number on all of its members: each proposes one,
   // all claim the largest, and begin anew where one could not, because another group came first.
-  uint32_t propose_streams() noexcept;
+  // The more often it has `failed`, the further ahead a proposal is: what others claim meanwhile
+  // lies before it, so that a thread that makes one group after the other does not keep it out.
+  uint32_t propose_streams(int failed) noexcept;
   bool claim_streams(uint32_t base) noexcept;
   // Closes the links. Everything of this family has been ended.
   void shut_down() noexcept;

@@ -53,7 +53,7 @@ std::unique_ptr<Group> Group::world(std::shared_ptr<Family> family, std::string 
   engine->require_own_process("new_comm");
   std::vector<int> ranks(static_cast<size_t>(family->size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  const uint32_t base = engine->propose_streams();
+  const uint32_t base = engine->propose_streams(0);
   TC_CHECK(engine->claim_streams(base));
   auto membership = std::make_shared<Membership>(engine, std::move(name), std::move(ranks), base);
   engine->add(membership);

@@ -66,7 +66,7 @@ TEST(Split, OfTwoParentsAtOnceGetStreamsOfTheirOwn) {
     const int all[] = {0, 1};
     const auto left = self.group->split(all, "left"), right = self.group->split(all, "right");
     const auto work = [&](Group& parent) {
-      for (int i = 0; i < 100; ++i) {
+      for (int i = 0; i < 300; ++i) {
         const auto child = parent.split(all, "child");
         EXPECT_EQ(sum_of_ranks(*child, i), 2.0f * static_cast<float>(i));
       }
@@ -112,7 +112,7 @@ TEST(Split, AThousandAliveCostLessThanAHundredKilobytesEach) {
     const size_t before = used();
     self.meet();
     std::vector<std::unique_ptr<Group>> groups;
-    for (int i = 0; i < 1000; ++i) {
+    for (int i = 0; i < 300; ++i) {
       groups.push_back(self.group->split(all, "one of many"));
       if (i % 10 == 0) {
         EXPECT_EQ(sum_of_ranks(*groups.back(), 1), 4.0f);
