@@ -1,7 +1,7 @@
 #include "core/claims.hpp"
 
 #include <algorithm>
-#include <sstream>
+#include <charconv>
 #include <vector>
 
 namespace torch::comms {
@@ -34,8 +34,15 @@ std::string Claims::Claim::text() const {
 
 std::optional<Claims::Claim> Claims::Claim::parse(const std::string& text) {
   Claim claim;
-  std::istringstream words(text);
-  if (words >> claim.number >> claim.uuid >> claim.list) return claim;
+  const auto* at = text.data();
+  const auto* end = at + text.size();
+  const auto take = [&](auto& number) {
+    if (at != end && *at == ' ') ++at;
+    const auto [stop, error] = std::from_chars(at, end, number);
+    at = stop;
+    return error == std::errc{};
+  };
+  if (take(claim.number) && take(claim.uuid) && take(claim.list)) return claim;
   return std::nullopt;
 }
 
