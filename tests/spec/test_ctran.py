@@ -163,6 +163,7 @@ def aborted_by_another_thread(context):
     """A waiting call ends within a moment, and every later one raises the same type."""
     failures, comm, fired = Failures(), context.new_comm(), []
     comm.barrier(False)
+    context.comm.barrier(False)  # all have left the one before
     comm.register_abort_hook(lambda: fired.append(1))
     if context.rank == 0:
         work = comm.recv(torch.zeros(1), 1, True)
