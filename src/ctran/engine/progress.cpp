@@ -1,12 +1,10 @@
 #include "ctran/engine/progress.hpp"
 
-#include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <system_error>
 
 #include <torchcomms/base/error.hpp>
@@ -114,23 +112,30 @@ bool Progress::sleep(const Done& done, Deadline limit) {
     return true;
   }
   const auto until = std::min(limit, job_.next_deadline());
+  auto wanted = events();  // others may add links from here on; then they ring
   unlock();
-  poll(until);
+  poll(wanted, until);
   polling_.store(false, std::memory_order_seq_cst);
   return false;
 }
 
-void Progress::poll(Deadline until) noexcept {
-  std::array<pollfd, 4> wanted;
+// With the lock.
+Progress::Events Progress::events() const noexcept {
+  Events wanted;
+  wanted.fill({-1, 0, 0});  // ignored
   size_t count = 0;
   wanted[count++] = {bell_.get(), POLLIN, 0};
   for (const auto* link : job_.links()) wanted[count++] = {link->event_fd(), POLLIN, 0};
+  return wanted;
+}
+
+void Progress::poll(Events& wanted, Deadline until) noexcept {
   int64_t left_ms = -1;
   if (until != Deadline::max()) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
     left_ms = std::clamp<int64_t>(left.count(), 0, 3'600'000);
   }
-  ::poll(wanted.data(), count, static_cast<int>(left_ms));
+  ::poll(wanted.data(), wanted.size(), static_cast<int>(left_ms));
   uint64_t rung = 0;
   [[maybe_unused]] const auto got = ::read(bell_.get(), &rung, sizeof rung);
 }

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <poll.h>
+
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -87,7 +90,9 @@ class Progress {
   bool wants_thread() const noexcept;
   void arm() noexcept;
   void disarm() noexcept;
-  void poll(Deadline until) noexcept;
+  using Events = std::array<pollfd, 4>;  // the bell, and those of all links
+  Events events() const noexcept;
+  void poll(Events& wanted, Deadline until) noexcept;
   void ring() noexcept;
   void run_thread();
   template <class Done>
