@@ -5,12 +5,12 @@ know; with older ones, ``import torchcomms`` says it.
 """
 
 import functools
-import os
 import sys
 from typing import Any
 
 import torch
 
+from torchcomms import _environment
 from torchcomms._comms import _BackendWrapper
 from torchcomms._new_comm import new_comm
 
@@ -19,10 +19,8 @@ _DEVICES = {"ctran": ["cpu"]}
 
 def _create(backend: str, options: Any, _pg_options: object = None) -> _BackendWrapper:  # noqa: ANN401
     """A process group's backend, with what torch.distributed says of the group."""
-    of_group = {"TORCHCOMM_RANK": options.group_rank, "TORCHCOMM_SIZE": options.group_size}
-    before = {name: os.environ.get(name) for name in of_group}
-    os.environ.update({name: str(value) for name, value in of_group.items()})
-    try:
+    rank, size = str(options.group_rank), str(options.group_size)
+    with _environment.variables(TORCHCOMM_RANK=rank, TORCHCOMM_SIZE=size):
         comm = new_comm(
             backend,
             torch.device(_DEVICES[backend][0]),
@@ -31,12 +29,6 @@ def _create(backend: str, options: Any, _pg_options: object = None) -> _BackendW
             timeout=options.timeout,
             hints={"persistent_store": "true"},
         )
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
     return _BackendWrapper(comm)
 
 

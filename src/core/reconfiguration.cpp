@@ -104,6 +104,15 @@ Reconfiguration::Reconfiguration(const std::string& backend, std::string name,
   self_.meet_at(store_address(store_));
 }
 
+Reconfiguration& Reconfiguration::of(const std::unique_ptr<Reconfiguration>& its,
+                                     const Context& context) {
+  if (its) return *its;
+  throw CommError(Errc::kUnsupported,
+                  "the communicator was made without enable_reconfigure=True, so its members are "
+                  "for good",
+                  context);
+}
+
 Members Reconfiguration::members(const ReconfigureOptions& options, milliseconds timeout) const {
   const auto refuse = [&](const std::string& why) {
     return CommError(Errc::kInvalidArgument, why, {.op = "reconfigure", .comm = name_});

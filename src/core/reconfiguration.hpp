@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -37,6 +38,9 @@ class TC_API Reconfiguration {
   // Reaches no other rank. Throws CommError: kInvalidArgument naming what to set, kTimeout,
   // kResourceExhausted.
   Reconfiguration(const std::string& backend, std::string name, const CommOptions& options);
+
+  // A communicator's, if it has one. Throws CommError(kUnsupported) saying what makes it have one.
+  static Reconfiguration& of(const std::unique_ptr<Reconfiguration>& its, const Context& context);
 
   // Lets go of the store; only handle() goes on.
   void close() noexcept { store_.reset(), met_.reset(); }

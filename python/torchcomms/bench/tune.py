@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from torchcomms import _comms, algorithms
+from torchcomms import _comms, _environment, algorithms
 from torchcomms.bench.errors import BenchError
 from torchcomms.bench.launch import launch
 from torchcomms.bench.plan import Plan
@@ -86,7 +85,8 @@ class Timing:
 def measure(effort: Effort, progress: Report, note: Report) -> list[Timing]:
     """Runs everything on processes of its own. Raises BenchError."""
     effort.check()
-    with _environment(TORCHCOMM_CTRAN_TUNING_FILE=os.devnull):
+    # An older tuning must not choose the chunks of the processes that measure.
+    with _environment.variables(TORCHCOMM_CTRAN_TUNING_FILE=os.devnull):
         return list(_timings(effort, progress, note))
 
 
@@ -102,21 +102,6 @@ def _timings(effort: Effort, progress: Report, note: Report) -> Iterator[Timing]
         )
         for point in launch(plan, effort.ranks, progress, note):
             yield _timing(effort, operation, sides[point.backend], point)
-
-
-@contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    """Of the processes that measure: an older tuning must not choose their chunks."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _timing(effort: Effort, operation: str, name: str, point: Point) -> Timing:

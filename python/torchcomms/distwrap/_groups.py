@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, cast
 
@@ -14,6 +13,7 @@ from torch.distributed import ProcessGroup, Store
 from torch.distributed import distributed_c10d as c10d
 
 import torchcomms
+from torchcomms import _environment
 from torchcomms.distwrap import pginfo, utils
 
 # With communicators these functions of torch.distributed would use its own groups beside them.
@@ -56,20 +56,6 @@ def _hints(pg_options: object) -> dict[str, str]:
     return {name: str(value) for name, value in values.items() if not callable(value)}
 
 
-@contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
 def _shared_store(
     init_method: str | None, rank: int, world_size: int, timeout: timedelta | None
 ) -> Store:
@@ -79,7 +65,7 @@ def _shared_store(
         "MASTER_PORT": os.environ.get("MASTER_PORT", "29500"),
     }
     limit = {} if timeout is None else {"timeout": timeout}
-    with _environment(**address):
+    with _environment.variables(**address):
         meet = dist.rendezvous(init_method or "env://", rank, world_size, **limit)
         store: Store = next(iter(meet))[0]
     if timeout is not None:
@@ -162,7 +148,7 @@ def _connect(  # noqa: PLR0917
     pginfo.pg_info_set_data(world, pginfo.STORE, store)
     place = {"TORCHCOMM_RANK": str(world.rank()), "TORCHCOMM_SIZE": str(world.size())}
     for device, backend in device_backends.items():
-        with _environment(**place):
+        with _environment.variables(**place):
             comms[device] = torchcomms.new_comm(
                 backend,
                 torch.device(device),

@@ -12,11 +12,7 @@
 namespace torch::comms {
 
 Reconfiguration& TorchCommCtran::reconfiguration(const char* op) const {
-  if (reconfiguration_) return *reconfiguration_;
-  throw CommError(Errc::kUnsupported,
-                  "the communicator was made without enable_reconfigure=True, so its members are "
-                  "for good",
-                  {.op = op, .comm = name_, .rank = rank_});
+  return Reconfiguration::of(reconfiguration_, {.op = op, .comm = name_, .rank = rank_});
 }
 
 InitHandle TorchCommCtran::getInitHandle() const {

@@ -30,16 +30,13 @@ CommError TorchCommGloo::explained(const CommError& error) {
 }
 
 WorkPtr TorchCommGloo::reconfigure(const ReconfigureOptions& options) {
-  if (!reconfiguration_)
-    throw CommError(Errc::kUnsupported,
-                    "the communicator was made without enable_reconfigure=True, so its members are "
-                    "for good",
-                    {.op = "reconfigure", .comm = name_, .rank = getRank()});
-  const auto members = reconfiguration_->members(options, options_.timeout);
+  auto& reconfiguration = Reconfiguration::of(
+      reconfiguration_, {.op = "reconfigure", .comm = name_, .rank = getRank()});
+  const auto members = reconfiguration.members(options, options_.timeout);
   for (const auto& [key, value] : options.hints) options_.hints[key] = value;
   part();
-  return reconfiguration_->run(members,
-                               [this](const Rendezvous& met) { join(met, nullptr, name_, {}); });
+  return reconfiguration.run(members,
+                             [this](const Rendezvous& met) { join(met, nullptr, name_, {}); });
 }
 
 }  // namespace torch::comms

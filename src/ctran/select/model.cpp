@@ -24,7 +24,8 @@ bool hands_on(const Algorithm& algorithm) {
   return whole && (algorithm.name == "chain" || algorithm.name == "tree");
 }
 
-// On one host, larger messages are copied by their receivers, out of the sender's memory.
+// On one host, larger messages are copied by their receivers, out of the sender's memory. The link
+// exempts very large ones, and those that are reduced as they arrive; this model does not.
 constexpr double kCopiedByReceiver = 8 << 10;  // bytes
 
 // The elements that the slowest way through the schedule carries.
