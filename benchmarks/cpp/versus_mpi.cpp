@@ -3,8 +3,10 @@
 //     mpirun -n 4 --oversubscribe build/dev/bench_versus_mpi [--op all_reduce] [--most 16777216]
 //         [--seconds 0.3] [--links auto|shm|tcp] [--json FILE]
 //
-// A call's time is that of the slowest rank. One line a point: medians, 99th percentiles, and how
-// many times as long MPI takes (above 1: the engine is faster).
+// A sample is the slowest rank's time of one call; of calls below 10 us the mean of a few in a row,
+// up to 32: two ranks that run one behind the other in turns would count as the slower one each
+// time. One line a point: medians, 99th percentiles, and how many times as long MPI takes (above 1:
+// the engine is faster).
 
 #define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
@@ -188,16 +190,22 @@ double percentile(std::vector<double>& times, double part) {
   return *at;
 }
 
-// The same number of calls on all ranks, about `seconds` in all.
-int calls_a_turn(const Settings& settings, const std::function<void()>& once) {
+struct Turn {
+  int samples, calls;  // a turn; a sample
+};
+
+// The same on all ranks, about `seconds` in all.
+Turn turn_of(const Settings& settings, const std::function<void()>& once) {
   for (int i = 0; i < 3; ++i) once();
   const auto begin = Clock::now();
   for (int i = 0; i < 5; ++i) once();
   const double each = microseconds(Clock::now() - begin) / 5e6;
-  int calls = static_cast<int>(settings.seconds / kRounds / std::max(each, 1e-8));
-  calls = std::clamp(calls, 2, 5000);
-  MPI_Bcast(&calls, 1, MPI_INT, 0, MPI_COMM_WORLD);
-  return calls;
+  Turn turn{};
+  turn.calls = static_cast<int>(std::clamp(1e-5 / std::max(each, 1e-8), 1.0, 32.0));
+  const double samples = settings.seconds / kRounds / std::max(each, 1e-8) / turn.calls;
+  turn.samples = static_cast<int>(std::clamp(samples, 2.0, 5000.0));
+  MPI_Bcast(&turn, 2, MPI_INT, 0, MPI_COMM_WORLD);
+  return turn;
 }
 
 void measure(const Settings& settings, World& w, const Operation& operation, size_t bytes,
@@ -217,17 +225,17 @@ void measure(const Settings& settings, World& w, const Operation& operation, siz
   call.output = output;
   const std::array<std::function<void()>, 2> sides{[&] { w.group.run(call); },
                                                    [&] { operation.mpi(w, count); }};
-  const std::array calls{calls_a_turn(settings, sides[0]), calls_a_turn(settings, sides[1])};
+  const std::array turns{turn_of(settings, sides[0]), turn_of(settings, sides[1])};
   std::array<std::vector<double>, 2> mine;
   for (int round = 0; round < kRounds; ++round)
     for (int turn = 0; turn < 2; ++turn) {
       const auto side = static_cast<size_t>((turn + round) % 2);
       prepare(op, w, count);
       MPI_Barrier(MPI_COMM_WORLD);
-      for (int i = 0; i < calls[side]; ++i) {
+      for (int i = 0; i < turns[side].samples; ++i) {
         const auto begin = Clock::now();
-        sides[side]();
-        mine[side].push_back(microseconds(Clock::now() - begin));
+        for (int call = 0; call < turns[side].calls; ++call) sides[side]();
+        mine[side].push_back(microseconds(Clock::now() - begin) / turns[side].calls);
       }
       if (w.output != w.expected) fail(op + ": wrong values from " + (side == 0 ? "us" : "MPI"));
     }

@@ -37,6 +37,7 @@ std::span<const Algorithm* const> algorithms() noexcept {
       &kAllToAllDirect,
       &kAllToAllPairwise,
       &kAllToAllBruck,
+      &kBarrierDirect,
       &kBarrierDissemination,
       &kSendDirect,
       &kReceiveDirect,

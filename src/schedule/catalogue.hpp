@@ -23,6 +23,7 @@ extern const Algorithm kGatherDirect, kScatterDirect;             // gather_scat
 extern const Algorithm kGatherTree, kScatterTree;                 // gather_scatter_tree.cpp
 extern const Algorithm kAllToAllDirect, kAllToAllPairwise;        // all_to_all.cpp
 extern const Algorithm kAllToAllBruck;                            // all_to_all_bruck.cpp
-extern const Algorithm kBarrierDissemination, kSendDirect, kReceiveDirect;  // point_to_point.cpp
+extern const Algorithm kBarrierDirect, kBarrierDissemination, kSendDirect,
+    kReceiveDirect;  // point_to_point.cpp
 
 }  // namespace torch::comms::schedule

@@ -25,6 +25,20 @@ constinit const Algorithm kBarrierDissemination{
               .step = dissemination_step,
               .cost = [](const Problem& p) { return Cost{.messages = ceil_log2(p.size)}; }}};
 
+constinit const Algorithm kBarrierDirect{
+    .operation = Operation::kBarrier,
+    .name = "direct",
+    .summary = "everybody signals everybody, in one step",
+    .source = "no algorithm",
+    .rotates = true,
+    .rules = {.steps = one_step,
+              .step =
+                  [](const Problem& p, int64_t, Step& out) {
+                    for (int i = 1; i < p.size; ++i) out.signal(p.neighbour(i));
+                    for (int i = 1; i < p.size; ++i) out.wait(p.neighbour(-i));
+                  },
+              .cost = [](const Problem& p) { return Cost{.messages = p.size - 1}; }}};
+
 constinit const Algorithm kSendDirect{
     .operation = Operation::kSend,
     .name = "direct",

@@ -44,6 +44,12 @@ class Channel {
   // Hands over what is there, with a bound so that other peers get their turn. kBroken once
   // everything that arrived before the end has been handed over.
   virtual Received receive(FrameSink& sink) noexcept = 0;
+  // The oldest frame of lane 0 can be looked at without receive(), and try_send() keeps no payload.
+  virtual bool shows_front() const noexcept { return false; }
+  // That frame and its payload, valid until pop_front(). False: there is none, or something is
+  // wrong with it, which receive() tells.
+  virtual bool front(Frame&, ConstBytes&) noexcept { return false; }
+  virtual void pop_front() noexcept {}
   // Sends on what a full wire held back. True if anything moved.
   virtual bool push() noexcept { return false; }
   // Frames were accepted that need push() to leave.

@@ -198,6 +198,19 @@ void FramedTransport::receive(Request& request, int peer, uint32_t stream, uint6
   begin_receive(request, peer, stream, tag);
 }
 
+uint64_t FramedTransport::at_once_bytes(int peer) const noexcept {
+  const auto& found = peers_[static_cast<size_t>(peer)];
+  return found && !forked() && !abort_->raised() ? found->at_once_bytes() : 0;
+}
+
+bool FramedTransport::try_send(int peer, uint32_t stream, ConstBytes bytes, uint32_t tag) {
+  return peers_[static_cast<size_t>(peer)]->messages.try_send(stream, bytes, tag);
+}
+
+bool FramedTransport::try_receive(int peer, uint32_t stream, const Landing& landing, uint32_t tag) {
+  return peers_[static_cast<size_t>(peer)]->try_receive(stream, landing, tag);
+}
+
 std::unique_ptr<Memory> FramedTransport::register_memory(Bytes bytes) {
   return std::make_unique<RegisteredMemory>(regions_, options_.rank, bytes);
 }
@@ -309,6 +322,9 @@ bool FramedTransport::unsent() const noexcept {
 }
 
 bool FramedTransport::prepare_sleep() noexcept {
+  // Said to all before the fence, looked at once more after it.
+  for (auto* peer : active_) peer->prepare_sleep();
+  fence_peers();
   bool quiet = !abort_->raised();
   for (auto* peer : active_) quiet = peer->prepare_sleep() && quiet;
   return quiet;

@@ -31,6 +31,9 @@ class FramedTransport : public Transport {
   void receive(Request& request, int peer, uint32_t stream, Bytes bytes, uint32_t tag) final;
   void receive(Request& request, int peer, uint32_t stream, uint64_t capacity, Consumer& consumer,
                uint32_t tag) final;
+  uint64_t at_once_bytes(int peer) const noexcept override;
+  bool try_send(int peer, uint32_t stream, ConstBytes bytes, uint32_t tag) override;
+  bool try_receive(int peer, uint32_t stream, const Landing& landing, uint32_t tag) override;
   void close_streams(uint32_t first, uint32_t last, Errc error) final;
 
   std::unique_ptr<Memory> register_memory(Bytes bytes) override;
@@ -72,6 +75,8 @@ class FramedTransport : public Transport {
   // Every operation ends, every channel closes; what was sent before has up to 0.2 s to arrive.
   // For destructors: channels use what those destroy.
   void close_peers() noexcept;
+  // After every channel was told of a sleep, before each is asked once more whether all is quiet.
+  virtual void fence_peers() noexcept {}
   // After a sleep.
   virtual void woke() noexcept {}
 

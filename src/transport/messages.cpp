@@ -163,12 +163,63 @@ void Messages::receive(Request& request) {
       early_bytes_ -= cost(early.data.size());
       take(request, early.tag, early.data);
       in.remove(request.sequence_);
-      if (spare_.size() < kMostSpare && early.data.capacity() <= kSpareBytes)
-        spare_.push_back(std::move(found));
+      keep_spare(std::move(found));
       return;
     }
   }
   if (request.size_ > limits_.eager_bytes && !may_fetch(request)) grant(request);
+}
+
+bool Messages::try_send(uint32_t stream, ConstBytes bytes, uint32_t tag) {
+  auto* out = sends(stream);
+  const uint64_t spent = cost(bytes.size());
+  if (out == nullptr || !out->grants.empty() || bytes.size() > limits_.eager_bytes ||
+      eager_out_ + spent > limits_.eager_credit)
+    return false;
+  Frame frame;
+  frame.kind = FrameKind::kEager;
+  frame.stream = stream;
+  frame.sequence = out->next;
+  frame.key = tag;
+  frame.bytes = static_cast<uint32_t>(bytes.size());
+  uint32_t borrowed = 0;
+  if (!out_.try_send(frame, {&bytes, 1}, &borrowed)) return false;
+  TC_CHECK(borrowed == 0);
+  ++out->next;
+  eager_out_ += spent;
+  return true;
+}
+
+bool Messages::take_kept(uint32_t stream, const Landing& landing, uint32_t tag) {
+  auto* in = receives(stream);
+  if (in == nullptr || in->early.empty() || !in->posted.empty()) return false;
+  const auto found = in->early.find(in->next);
+  if (found == in->early.end()) return false;
+  const auto& early = found->second;
+  if (!early.whole || early.tag != tag || early.data.size() != landing.bytes) return false;
+  landing.take(early.data);
+  ++in->next;
+  --open_early_;
+  early_bytes_ -= cost(landing.bytes);
+  return_credit(cost(landing.bytes));
+  keep_spare(in->early.extract(found));
+  return true;
+}
+
+bool Messages::is_next(const Frame& frame) {
+  const auto* in = receives(frame.stream);
+  return in != nullptr && in->next == frame.sequence && in->posted.empty() && in->early.empty();
+}
+
+void Messages::took(const Frame& frame) {
+  ++receives(frame.stream)->next;
+  return_credit(cost(frame.bytes));
+}
+
+// Where small early messages were, for the next ones.
+void Messages::keep_spare(EarlyNode node) {
+  if (spare_.size() < kMostSpare && node.mapped().data.capacity() <= kSpareBytes)
+    spare_.push_back(std::move(node));
 }
 
 bool Messages::is_here(uint32_t stream) const noexcept {

@@ -25,9 +25,9 @@ struct MessageLimits {
 // receive for a large message grants at once, so the grant is usually there before the send.
 // The frames of all streams share a channel without blocking each other: whatever is sent has
 // memory waiting for it.
-// Where the channel fetches, kStart carries an Offer unless the message is very large, nothing is
-// granted before it comes, and the receiver copies the message itself and answers kTaken; or
-// kGrant, for as much as it could not. Receives with a consumer grant as everywhere.
+// Where the channel fetches, kStart carries an Offer unless the message is very large and goes one
+// way, nothing is granted before it comes, and the receiver copies the message itself and answers
+// kTaken; or kGrant, for as much as it could not. Receives with a consumer grant as everywhere.
 //
 // Every on_...() takes a frame that came; it returns nullptr, or why the peer cannot have meant it.
 class Messages {
@@ -35,8 +35,17 @@ class Messages {
   Messages(Outbox& out, const MessageLimits& limits, const ClosedStreams& closed)
       : out_(out), limits_(limits), closed_(closed), last_word_(base::random_number()) {}
 
+  uint64_t eager_bytes() const noexcept { return limits_.eager_bytes; }
   void send(Request& request);
   void receive(Request& request);
+  // As Transport::try_send().
+  bool try_send(uint32_t stream, ConstBytes bytes, uint32_t tag);
+  // The next message of the stream has been kept, whole, with this size and tag: takes it.
+  bool take_kept(uint32_t stream, const Landing& landing, uint32_t tag);
+  // The next receive of the stream would take this frame, and no message was kept for it.
+  bool is_next(const Frame& frame);
+  // That frame has been taken in place of a receive.
+  void took(const Frame& frame);
   // Whether all of the next message of the stream has come before its receive. It may be received
   // after fail(), too: its sender may have ended because it was done.
   bool is_here(uint32_t stream) const noexcept;
@@ -65,6 +74,7 @@ class Messages {
     bool whole = false;           // an eager message; else an announced one
     std::vector<std::byte> data;  // of that its Offer, if it has one
   };
+  using EarlyNode = std::unordered_map<uint32_t, Early>::node_type;
   struct Grant {
     uint64_t capacity = 0;
     uint32_t tag = 0;
@@ -95,6 +105,7 @@ class Messages {
   bool announce(Request& request);
   Offer offer(Request& request);
   bool may_fetch(const Request& receive) const noexcept;
+  bool expects_large(uint32_t stream);
   void grant(Request& request, ConstBytes payload = {});
   Channel::Fetched fetch_some(const Fetch& fetch);
   static void heed(Request& request, const Grant& grant) noexcept;
@@ -102,6 +113,7 @@ class Messages {
   const char* start(Receives& in, Request& request, uint64_t length, uint32_t tag,
                     ConstBytes offer);
   void return_credit(uint64_t bytes);
+  void keep_spare(EarlyNode node);
   bool keep_early(Receives& in, const Frame& frame, ConstBytes payload);
   // nullptr: the stream is closed.
   Sends* sends(uint32_t stream);
@@ -115,7 +127,6 @@ class Messages {
   uint64_t early_bytes_ = 0;  // kept for later
   uint64_t open_early_ = 0;   // entries that came before their partner, in all streams
   // Where small early messages were, for the next ones: a peer that is a step ahead is usual.
-  using EarlyNode = std::unordered_map<uint32_t, Early>::node_type;
   std::vector<EarlyNode> spare_;
   std::vector<Fetch> fetches_;  // the first one is at work
   uint64_t last_word_;

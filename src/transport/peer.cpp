@@ -27,6 +27,23 @@ bool Peer::pump() {
   return moved;
 }
 
+bool Peer::try_receive(uint32_t stream, const Landing& landing, uint32_t tag) {
+  if (messages.take_kept(stream, landing, tag)) return true;
+  Frame frame;
+  ConstBytes payload;
+  if (!channel_ || !channel_->front(frame, payload)) return false;
+  // Anything else is for progress().
+  const bool ours = frame.kind == FrameKind::kEager && frame.stream == stream && frame.key == tag &&
+                    frame.bytes == landing.bytes && frame.lane == 0 &&
+                    frame.ordinal == ordinals_[0] && messages.is_next(frame);
+  if (!ours) return false;
+  landing.take(payload);
+  ++ordinals_[0];
+  channel_->pop_front();
+  messages.took(frame);
+  return true;
+}
+
 bool Peer::progress() noexcept {
   if (!channel_) return false;
   try {

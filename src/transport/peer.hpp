@@ -28,6 +28,11 @@ class Peer final : public FrameSink {
   bool progress() noexcept;
   // Sends what can be sent of what was just asked for.
   bool pump();
+  // As Transport's of these names.
+  uint64_t at_once_bytes() const noexcept {
+    return channel_ && channel_->shows_front() ? messages.eager_bytes() : 0;
+  }
+  bool try_receive(uint32_t stream, const Landing& landing, uint32_t tag);
   // Ends everything in flight with `code`. The first failure counts.
   void fail(Errc code, const std::string& why) noexcept;
   // Nothing reads or writes `range` any more when this returns.

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include <torchcomms/base/error.hpp>
@@ -22,6 +23,21 @@ class Consumer {
   // at a multiple of 64 bytes, at an end of one of the sender's pieces, or at the message's end: it
   // cuts no element. `chunk` is valid during the call. Called inside the transport's progress().
   virtual void consume(uint64_t offset, ConstBytes chunk) noexcept = 0;
+};
+
+// Where a message goes that is taken at once: to memory of its size, or to a consumer.
+struct Landing {
+  Bytes into = {};
+  Consumer* consumer = nullptr;
+  uint64_t bytes = 0;
+
+  void take(ConstBytes message) const noexcept {
+    if (message.empty()) return;
+    if (consumer != nullptr)
+      consumer->consume(0, message);
+    else
+      std::memcpy(into.data(), message.data(), message.size());
+  }
 };
 
 // One operation in flight. It belongs to the caller, who neither moves nor destroys it, nor touches

@@ -85,6 +85,26 @@ class TC_API Transport {
   virtual void receive(Request& request, int peer, uint32_t stream, uint64_t capacity,
                        Consumer& consumer, uint32_t tag = 0) = 0;
 
+  // For who looks again at once: small messages without a request. They take their numbers as
+  // those with one do, and their peers cannot tell. at_once_bytes(): the largest; 0: this link, or
+  // this peer now, has none of that.
+  virtual uint64_t at_once_bytes(int peer) const noexcept {
+    static_cast<void>(peer);
+    return 0;
+  }
+  // False: nothing has happened, send() and receive() are to be used. The receive takes a message
+  // of just this size and tag, and sees what lies behind others only after progress().
+  virtual bool try_send(int peer, uint32_t stream, ConstBytes bytes, uint32_t tag) {
+    static_cast<void>(peer), static_cast<void>(stream), static_cast<void>(bytes);
+    static_cast<void>(tag);
+    return false;
+  }
+  virtual bool try_receive(int peer, uint32_t stream, const Landing& landing, uint32_t tag) {
+    static_cast<void>(peer), static_cast<void>(stream), static_cast<void>(landing);
+    static_cast<void>(tag);
+    return false;
+  }
+
   // Ends the sends and receives of streams [first, last], with all peers, with `error`: their
   // memory is free when this returns. What arrives for these streams from now on is dropped, and
   // its credit given back; later requests for them end with kFinalized. Other streams go on. They

@@ -53,7 +53,7 @@ void AbortSignal::raise() noexcept {
 WaitPolicy WaitPolicy::for_ranks(int ranks) {
   // About 2 us of polls, longer than an exchange between two running ranks takes: where the system
   // has put both on one core, or others have it, every poll more is time lost.
-  return {.spins = ranks <= usable_cores() ? 100 : 2};
+  return {.spins = ranks <= usable_cores() ? 100 : 0};
 }
 
 bool Pace::rest() noexcept {

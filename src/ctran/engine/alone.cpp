@@ -42,31 +42,50 @@ bool Engine::run_alone(Task* task) noexcept {
   auto& group = *task->group;
   task->sequence = group.sequence.fetch_add(1, std::memory_order_relaxed) + 1;
   group.queue.push_back(task);
+  const auto& policy = links_.policy();
+  // Of many small messages most of the time goes to their requests; of one, to its way.
+  if (policy.spins == 0 || group.size() > 2) task->hurry();
   bool ended = has_ended(task, Step::kBegin);
   if (group.disagreement) answer(group);
-  const int most = links_.policy().spins;
   const auto goes_on = [&] {
-    return group.failure() == nullptr && !group.stands_still() && !is_wanted();
+    return !ended && group.failure() == nullptr && !group.stands_still() && !is_wanted() &&
+           !progress_.is_contended();
   };
-  for (int turns = 0; !ended && turns < most && goes_on(); ++turns) {
+  const auto look = [&] {
     bool arrived = false;
     for (auto* link : links_.active()) arrived |= link->progress();
     unheard_ |= arrived;
-    if (arrived) ended = has_ended(task, Step::kAdvance);
+    if (arrived || task->looks_itself()) ended = has_ended(task, Step::kAdvance);
+    return arrived;
+  };
+  // Where every rank has a core, what is awaited is on its way. No pauses: links look at their
+  // memory seldom enough, a look more often would keep its writer from it.
+  for (int turns = 0; turns < policy.spins && goes_on(); ++turns) look();
+  // Where they share cores, it is there when this one comes back.
+  transport::Pace pace({.spins = 0, .awake = policy.awake});
+  while (goes_on() && !pace.rest()) {
+    if (task->looks_itself()) ended = has_ended(task, Step::kAdvance);
+    if (!ended && look()) pace.moved();
   }
-  if (ended) {
-    group.queue.pop_front();
-    group.finished = task->sequence;
-    task->close();
-    task->finish(nullptr);
-    task->release();
-    return true;
+  if (!ended) {
+    progress_.add_call();
+    task->deadline = deadline_after(task->limit);
+    watch(task->deadline);
+    if (group.failure() == nullptr && has_ended(task, Step::kCalm)) {
+      progress_.remove_call();
+      ended = true;
+    }
   }
-  progress_.add_call();
-  task->deadline = deadline_after(task->limit);
-  watch(task->deadline);
-  if (group.failure() == nullptr) active_.push_back(task);
-  return false;
+  if (!ended) {
+    if (group.failure() == nullptr) active_.push_back(task);
+    return false;
+  }
+  group.queue.pop_front();
+  group.finished = task->sequence;
+  task->close();
+  task->finish(nullptr);
+  task->release();
+  return true;
 }
 
 }  // namespace torch::comms::ctran

@@ -40,8 +40,10 @@ Choice on_one_host(Operation operation, const Sizes& s) {
     case Operation::kBroadcast:
       if (s.bytes <= 512 * kKib || s.ranks <= kReaders) return choice(operation, "direct");
       return choice(operation, "scatter_all_gather");
+    case Operation::kBarrier:
+      return choice(operation, s.ranks <= kReaders ? "direct" : "dissemination");
     default:
-      return choice(operation, operation == Operation::kBarrier ? "dissemination" : "direct");
+      return choice(operation, "direct");
   }
 }
 

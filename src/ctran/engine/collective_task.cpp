@@ -30,6 +30,7 @@ void CollectiveTask::prepare(const Call& call, std::shared_ptr<const Plan> plan,
                              std::vector<int> members, uint32_t stream) {
   prepare(call, std::move(plan));
   queued = false;
+  base_ = 0;  // the plan is not the group's
   members_ = std::move(members);
   stream_ = stream;
 }
@@ -54,7 +55,10 @@ void CollectiveTask::prepare(const Call& call, std::shared_ptr<const Plan> plan)
 Task::Outcome CollectiveTask::begin() {
   print_ = plan_->fingerprint();
   print_.sequence = sequence;
-  tag_ = print_.tag(hash(members_.data(), members_.size() * sizeof(int), group->base));
+  const uint64_t scope = members_.empty()
+                             ? group->base
+                             : hash(members_.data(), members_.size() * sizeof(int), group->base);
+  tag_ = tag_of(plan_->what(), sequence, scope);
   if (queued) {
     group->remember(print_);
   } else {
@@ -130,48 +134,138 @@ void CollectiveTask::begin_step() {
   if (step_->locals_first) run_locals();
 }
 
-// Receives first: their peers may be waiting for them.
 void CollectiveTask::post() {
   step_ = &plan_->step(step_number_, own_step_, memory_);
-  posted_ = finished_ = 0;
-  gather_pieces();
-  const auto messages = step_->receives.size() + step_->sends.size();
-  while (requests_.size() < messages) requests_.emplace_back();
+  finished_ = 0;
+  moved_ = 0;
+  posted_ = step_->receives.size() + step_->sends.size();
+  while (requests_.size() < posted_) requests_.emplace_back();
+  if (hurries_ && post_at_once()) return;
+  at_once_ = false;
   while (sinks_.size() < step_->receives.size()) sinks_.emplace_back();
+  gather_pieces();
+  // Receives first: their peers may be waiting for them.
+  post_receives();
+  const size_t receives = step_->receives.size();
+  for (size_t i = receives, begin = 0; i < posted_; ++i) {
+    const size_t end = ends_[i];
+    post_send(i, std::span<const ConstBytes>(from_).subspan(begin, end - begin));
+    begin = end;
+  }
+}
+
+// Of those that have not come yet.
+void CollectiveTask::post_receives() {
   auto& engine = *group->engine;
   const uint32_t stream = group->base + stream_;
-  size_t begin = 0;
-  for (const auto& message : step_->receives) {
+  for (size_t i = 0, begin = 0; i < step_->receives.size(); ++i) {
+    const size_t end = ends_[i], count = end - begin;
+    const auto first = std::exchange(begin, end);
+    if (is_moved(i)) continue;
+    const auto& message = step_->receives[i];
     const int peer = group->ranks[static_cast<size_t>(member(message.peer))];
     auto& link = engine.reach(peer);
-    auto& request = requests_[posted_];
-    const size_t end = ends_[posted_];
+    auto& request = requests_[i];
     if (message.reduces) {
-      auto& sink = sinks_[posted_];
+      auto& sink = sinks_[i];
       sink.aim(*this, message);
       link.receive(request, peer, stream, message.bytes, sink, tag_);
-    } else if (end - begin == 1) {
-      link.receive(request, peer, stream, into_[begin], tag_);
+    } else if (count == 1) {
+      link.receive(request, peer, stream, into_[first], tag_);
     } else {
-      link.receive(request, peer, stream, std::span(into_).subspan(begin, end - begin), tag_);
+      link.receive(request, peer, stream, std::span(into_).subspan(first, count), tag_);
     }
-    begin = end;
-    ++posted_;
   }
-  begin = 0;
-  for (const auto& message : step_->sends) {
+}
+
+// `pieces` lie in from_.
+void CollectiveTask::post_send(size_t index, std::span<const ConstBytes> pieces) {
+  const auto& message = step_->sends[index - step_->receives.size()];
+  const int peer = group->ranks[static_cast<size_t>(member(message.peer))];
+  auto& link = group->engine->reach(peer);
+  const uint32_t stream = group->base + stream_;
+  if (pieces.size() == 1)
+    link.send(requests_[index], peer, stream, pieces.front(), tag_);
+  else
+    link.send(requests_[index], peer, stream, pieces, tag_);
+}
+
+// False: nothing has happened, for some transfer is not made for it.
+bool CollectiveTask::post_at_once() {
+  const size_t receives = step_->receives.size();
+  if (posted_ > kMostAtOnce) return false;
+  into_.clear();
+  from_.clear();
+  ends_.clear();
+  ways_.clear();
+  while (sinks_.size() < receives) sinks_.emplace_back();
+  auto& engine = *group->engine;
+  const auto add_way = [&](const PlannedMessage& message) {
     const int peer = group->ranks[static_cast<size_t>(member(message.peer))];
     auto& link = engine.reach(peer);
-    auto& request = requests_[posted_];
-    const size_t end = ends_[posted_];
-    if (end - begin == 1)
-      link.send(request, peer, stream, from_[begin], tag_);
-    else
-      link.send(request, peer, stream,
-                std::span<const ConstBytes>(from_).subspan(begin, end - begin), tag_);
-    begin = end;
-    ++posted_;
+    ways_.push_back({&link, peer, {.bytes = message.bytes}});
+    return message.bytes <= link.at_once_bytes(peer);
+  };
+  // Whether all of it lies in one place, which is appended.
+  const auto add_piece = [&](const PlannedMessage& message, const Part* part, auto& list) {
+    if (message.count > 1) return false;
+    if (message.bytes == 0) {
+      list.emplace_back();
+    } else {
+      const auto rest = place(part->buffer).from(part->begin);
+      if (rest.size() < message.bytes) return false;
+      list.push_back(rest.first(message.bytes));
+    }
+    return true;
+  };
+  for (const auto& message : step_->receives) {
+    if (!add_way(message)) return false;
+    auto& landing = ways_.back().landing;
+    if (message.reduces) {
+      auto& sink = sinks_[ways_.size() - 1];
+      sink.aim(*this, message);
+      landing.consumer = &sink;
+    } else {
+      const auto* part = message.count == 0 ? nullptr : &step_->arrivals[message.first].into;
+      if (!add_piece(message, part, into_)) return false;
+      landing.into = into_.back();
+    }
+    ends_.push_back(into_.size());
   }
+  for (const auto& message : step_->sends) {
+    const auto* part = message.count == 0 ? nullptr : &step_->sent[message.first];
+    if (!add_way(message) || !add_piece(message, part, from_)) return false;
+    ends_.push_back(from_.size());
+  }
+  at_once_ = true;
+  const uint32_t stream = group->base + stream_;
+  for (size_t i = receives; i < posted_; ++i) {
+    const auto& way = ways_[i];
+    if (way.link->try_send(way.peer, stream, from_[i - receives], tag_))
+      moved_ |= uint64_t{1} << i;
+    else
+      post_send(i, std::span<const ConstBytes>(from_).subspan(i - receives, 1));
+  }
+  return true;
+}
+
+// Whether all receives that were not posted have come. In their order: whoever is waited for gets
+// the time.
+bool CollectiveTask::take_at_once() {
+  const size_t receives = step_->receives.size();
+  const uint32_t stream = group->base + stream_;
+  while (finished_ < receives) {
+    const auto& way = ways_[finished_];
+    if (!way.link->try_receive(way.peer, stream, way.landing, tag_)) return false;
+    moved_ |= uint64_t{1} << finished_++;
+  }
+  return true;
+}
+
+void CollectiveTask::calm() {
+  hurries_ = false;
+  if (!std::exchange(at_once_, false)) return;
+  post_receives();
 }
 
 // False: it failed, and `failed` says how.
@@ -187,14 +281,18 @@ bool CollectiveTask::check(size_t index) {
 
 // Whether all transfers of the step are; a failure counts as one, with `failed` set.
 bool CollectiveTask::transfers_done() {
-  while (finished_ < posted_ && requests_[finished_].done()) {
-    if (!check(finished_)) return true;
+  if (at_once_ && !take_at_once()) return false;
+  while (finished_ < posted_) {
+    if (!is_moved(finished_)) {
+      if (!requests_[finished_].done()) break;
+      if (!check(finished_)) return true;
+    }
     ++finished_;
   }
   if (finished_ == posted_) return true;
   if (++looks_ % kLooks != 0) return false;
   for (size_t i = finished_; i < posted_; ++i)
-    if (requests_[i].done() && !check(i)) return true;
+    if (!is_moved(i) && requests_[i].done() && !check(i)) return true;
   return false;
 }
 
@@ -326,12 +424,13 @@ void CollectiveTask::close() noexcept {
   if (group && block_.size > 0) group->engine->scratch.give(std::move(block_));
   block_ = {};
   posted_ = finished_ = 0;
+  hurries_ = at_once_ = false;
 }
 
 std::string CollectiveTask::waits_for() const {
   std::string senders, takers;
   for (size_t i = finished_; step_ != nullptr && i < posted_; ++i) {
-    if (requests_[i].done()) continue;
+    if (is_moved(i) || requests_[i].done()) continue;
     const auto receives = step_->receives.size();
     auto& list = i < receives ? senders : takers;
     const auto& message = i < receives ? step_->receives[i] : step_->sends[i - receives];

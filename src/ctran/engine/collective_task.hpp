@@ -3,6 +3,7 @@
 #include <array>
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "ctran/engine/pieces.hpp"
@@ -23,8 +24,16 @@ class CollectiveTask final : public Task {
   void prepare(const Call& call, std::shared_ptr<const Plan> plan, std::vector<int> members,
                uint32_t stream);
 
+  // The plan of the last call, if that was in the group with this base.
+  std::shared_ptr<const Plan> take_plan(uint32_t base) noexcept {
+    return std::exchange(base_, base) == base ? std::move(plan_) : nullptr;
+  }
+
   Outcome begin() override;
   Outcome advance() override;
+  void hurry() noexcept override { hurries_ = true; }
+  void calm() override;
+  bool looks_itself() const noexcept override { return at_once_; }
   void close() noexcept override;
   std::string waits_for() const override;
   std::string words() const override;
@@ -54,6 +63,13 @@ class CollectiveTask final : public Task {
   void stage();
   void begin_step();
   void post();
+  bool post_at_once();
+  bool take_at_once();
+  bool is_moved(size_t index) const noexcept {
+    return index < kMostAtOnce && (moved_ >> index & 1) != 0;
+  }
+  void post_receives();
+  void post_send(size_t index, std::span<const ConstBytes> pieces);
   void gather_pieces();
   void run_locals() const;
   void copy(const Part& into, const Part& from) const;
@@ -65,6 +81,7 @@ class CollectiveTask final : public Task {
   bool check(size_t index);
 
   std::shared_ptr<const Plan> plan_;
+  uint32_t base_ = 0;         // of the group whose plan it is
   std::vector<int> members_;  // empty: all
   uint32_t stream_ = 0;       // of the group's
   Fingerprint print_;
@@ -84,6 +101,17 @@ class CollectiveTask final : public Task {
   std::vector<size_t> ends_;  // in those two, of each message
   size_t posted_ = 0, finished_ = 0;
   unsigned looks_ = 0;
+
+  // A step whose transfers are all small moves without requests while somebody hurries.
+  static constexpr size_t kMostAtOnce = 64;  // transfers
+  struct Way {
+    transport::Transport* link;
+    int peer;  // in the family
+    transport::Landing landing;
+  };
+  bool hurries_ = false, at_once_ = false;
+  uint64_t moved_ = 0;     // by transfer: done without a request
+  std::vector<Way> ways_;  // of all transfers of the step
 };
 
 }  // namespace torch::comms::ctran

@@ -150,6 +150,7 @@ bool Engine::has_ended(Task* task, Step step) noexcept {
   auto& group = *task->group;
   const int self = group.place.rank;
   try {
+    if (step == Step::kCalm) task->calm();
     const auto outcome = step == Step::kBegin ? task->begin() : task->advance();
     if (outcome == Task::Outcome::kFailed) on_failure(task);
     return outcome == Task::Outcome::kDone;

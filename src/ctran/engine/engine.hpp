@@ -87,7 +87,7 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   bool take_inbox() noexcept;
   void accept(Task* task) noexcept;
   bool advance_all() noexcept;
-  enum class Step : uint8_t { kBegin, kAdvance };
+  enum class Step : uint8_t { kBegin, kAdvance, kCalm };
   bool has_ended(Task* task, Step step) noexcept;
   void start_next(Membership& group) noexcept;
   void end(Task* task, std::unique_ptr<CommError> error) noexcept;

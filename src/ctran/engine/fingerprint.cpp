@@ -92,8 +92,15 @@ std::string Fingerprint::words() const {
   return text + ") as number " + std::to_string(sequence);
 }
 
-uint32_t Fingerprint::tag(uint64_t scope) const noexcept {
-  const auto value = static_cast<uint32_t>(hash(this, sizeof *this, scope));
+uint64_t Fingerprint::what() const noexcept {
+  Fingerprint print = *this;
+  print.sequence = 0;
+  return hash(&print, sizeof print);
+}
+
+uint32_t tag_of(uint64_t what, uint64_t sequence, uint64_t scope) noexcept {
+  const uint64_t all[] = {what, sequence};
+  const auto value = static_cast<uint32_t>(hash(all, sizeof all, scope));
   return value == 0 ? 1 : value;
 }
 

@@ -23,12 +23,15 @@ struct Fingerprint {
 
   // "all_reduce(float32, 1000 elements, SUM) as number 7".
   std::string words() const;
-  // Never 0. `scope` keeps groups apart.
-  uint32_t tag(uint64_t scope) const noexcept;
+  // All of it but the number.
+  uint64_t what() const noexcept;
 };
 
 // Of a collective of `size` ranks.
 Fingerprint fingerprint_of(const Call& call, uint64_t sequence) noexcept;
+
+// Of messages of what() as number `sequence`; never 0. `scope` keeps groups apart.
+uint32_t tag_of(uint64_t what, uint64_t sequence, uint64_t scope) noexcept;
 
 // FNV-1a [Fowler, Noll, Vo] over 8 bytes at a time, finished by SplitMix64.
 uint64_t hash(const void* data, size_t bytes, uint64_t seed = 0) noexcept;

@@ -30,10 +30,12 @@ Task* make_task(const std::shared_ptr<Membership>& group, std::span<const Call> 
       task->group = group;
       messages->prepare(calls, group->place.rank, group->size());
     } else {
-      auto plan = group->plan(first);
       auto* collective = engine.tasks().take_collective();
       task = collective;
       task->group = group;
+      // One call after another is often the same one.
+      auto plan = collective->take_plan(group->base);
+      if (!plan || !plan->fits(first)) plan = group->plan(first);
       collective->prepare(first, std::move(plan));
     }
   } catch (...) {

@@ -124,6 +124,7 @@ Plan::Plan(const Call& call, const Place& place, const Choose& choose_by) : key_
       problem_.arriving.total() > kMostBytes / call.element_bytes)
     throw CommError(Errc::kTooLarge, "more than 2^56 bytes", {.op = std::string(call.name)});
   fingerprint_ = fingerprint_of(key_, 0);
+  what_ = fingerprint_.what();
   choose(call, place, choose_by);
   decide_addition();
   steps_ = algorithm_->steps(problem_);

@@ -90,6 +90,7 @@ class Plan {
   uint64_t output_bytes() const noexcept { return output_bytes_; }
   uint64_t scratch_bytes() const noexcept { return scratch_bytes_; }
   const Fingerprint& fingerprint() const noexcept { return fingerprint_; }
+  uint64_t what() const noexcept { return what_; }  // Fingerprint::what()
 
   // Step t: kept for small plans, else written to `own`.
   const StepPlan& step(int64_t t, StepPlan& own, schedule::Step& memory) const;
@@ -113,6 +114,7 @@ class Plan {
   uint32_t travelling_bytes_ = 1;
   uint64_t input_bytes_ = 0, output_bytes_ = 0, scratch_bytes_ = 0;
   Fingerprint fingerprint_;
+  uint64_t what_ = 0;
   std::vector<StepPlan> kept_;
 };
 

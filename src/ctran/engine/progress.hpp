@@ -71,6 +71,8 @@ class Progress {
   // In a forked child: the thread is the parent's.
   void abandon() noexcept;
 
+  // With the lock held: others wait for it in enter().
+  bool is_contended() const noexcept { return entering_.load(std::memory_order_relaxed) > 0; }
   // With the lock held: a call has ended that others may wait for.
   void ended() noexcept;
   // A call is in flight; one less is. Also something that peers may need turns for at any time.

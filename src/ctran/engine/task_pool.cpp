@@ -10,18 +10,22 @@ TaskPool::TaskPool() = default;
 TaskPool::~TaskPool() = default;
 
 template <class Kind>
-Kind* TaskPool::take(std::vector<std::unique_ptr<Kind>>& kept) {
-  std::unique_ptr<Kind> task;
-  {
+TaskPool::Kept<Kind>::~Kept() {
+  delete last.load(std::memory_order_relaxed);
+}
+
+template <class Kind>
+Kind* TaskPool::take(Kept<Kind>& kept) {
+  auto* task = kept.last.exchange(nullptr, std::memory_order_acquire);
+  if (task == nullptr) {
     const std::lock_guard lock(mutex_);
-    if (!kept.empty()) {
-      task = std::move(kept.back());
-      kept.pop_back();
-    } else {
-      kept.reserve(kMostKept);  // so that giving one back cannot fail
+    kept.more.reserve(kMostKept);  // so that giving one back cannot fail
+    if (!kept.more.empty()) {
+      task = kept.more.back().release();
+      kept.more.pop_back();
     }
   }
-  if (!task) task = std::make_unique<Kind>();
+  if (task == nullptr) task = new Kind;
   task->references_.store(2, std::memory_order_relaxed);
   task->done.store(false, std::memory_order_relaxed);
   task->error.reset();
@@ -31,23 +35,25 @@ Kind* TaskPool::take(std::vector<std::unique_ptr<Kind>>& kept) {
   task->asked = false;
   task->sequence = 0;
   task->queued = task->collective;
-  return task.release();
+  return task;
 }
 
 CollectiveTask* TaskPool::take_collective() { return take(collectives_); }
 MessagesTask* TaskPool::take_messages() { return take(messages_); }
 
+template <class Kind>
+void TaskPool::keep(Kind* task, Kept<Kind>& kept) noexcept {
+  Kind* none = nullptr;
+  if (kept.last.compare_exchange_strong(none, task, std::memory_order_release)) return;
+  std::unique_ptr<Kind> owned(task);
+  const std::lock_guard lock(mutex_);
+  if (kept.more.size() < kept.more.capacity()) kept.more.push_back(std::move(owned));
+}
+
 void TaskPool::give(Task* task) noexcept {
-  if (!task->pooled) {
+  if (!task->pooled)
     delete task;
-    return;
-  }
-  const auto keep = [&](auto* which, auto& kept) {
-    std::unique_ptr<std::remove_pointer_t<decltype(which)>> owned(which);
-    const std::lock_guard lock(mutex_);
-    if (kept.size() < kept.capacity()) kept.push_back(std::move(owned));
-  };
-  if (task->collective)
+  else if (task->collective)
     keep(static_cast<CollectiveTask*>(task), collectives_);
   else
     keep(static_cast<MessagesTask*>(task), messages_);

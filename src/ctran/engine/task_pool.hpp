@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -24,11 +25,19 @@ class TaskPool {
  private:
   static constexpr size_t kMostKept = 256;
   template <class Kind>
-  Kind* take(std::vector<std::unique_ptr<Kind>>& kept);
+  struct Kept {
+    std::atomic<Kind*> last{nullptr};  // without the lock: one call after another needs no more
+    std::vector<std::unique_ptr<Kind>> more;
+    ~Kept();
+  };
+  template <class Kind>
+  Kind* take(Kept<Kind>& kept);
+  template <class Kind>
+  void keep(Kind* task, Kept<Kind>& kept) noexcept;
 
-  std::mutex mutex_;  // guards both
-  std::vector<std::unique_ptr<CollectiveTask>> collectives_;
-  std::vector<std::unique_ptr<MessagesTask>> messages_;
+  std::mutex mutex_;  // guards what is more than one
+  Kept<CollectiveTask> collectives_;
+  Kept<MessagesTask> messages_;
 };
 
 }  // namespace torch::comms::ctran

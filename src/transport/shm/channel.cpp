@@ -8,6 +8,7 @@
 #include "base/fork.hpp"
 #include "base/log.hpp"
 #include "transport/shm/direct.hpp"
+#include "transport/shm/fence.hpp"
 
 namespace torch::comms::transport::shm {
 namespace {
@@ -24,7 +25,9 @@ ShmChannel::ShmChannel(Segment segment, int side, Wire& wire) noexcept
       chunk_bytes_(segment_.ring(side).shape.chunk_bytes),
       producer_(segment_.ring(side)),
       consumer_(segment_.ring(1 - side)),
-      fork_generation_(base::fork_generation()) {}
+      fork_generation_(base::fork_generation()) {
+  if (can_fence_peers()) segment_.rest(side_).fetch_or(Rest::kFences, std::memory_order_release);
+}
 
 ShmChannel::~ShmChannel() {
   if (fork_generation_ == base::fork_generation()) ::shutdown(wire_.socket.get(), SHUT_RDWR);
@@ -32,15 +35,19 @@ ShmChannel::~ShmChannel() {
 
 bool ShmChannel::try_send(const Frame& frame, std::span<const ConstBytes> payload,
                           uint32_t*) noexcept {
-  if (!broken().empty() || !producer_.push(frame, payload)) return false;
+  if (!broken().empty()) return false;
+  // Only for a peer that makes us pass a fence, and only if we are one of those that do.
+  const bool fenced = (segment_.rest(1 - side_).load(std::memory_order_relaxed) & Rest::kFences) &&
+                      can_fence_peers();
+  if (!producer_.push(frame, payload, !fenced)) return false;
   wake_peer();
   return true;
 }
 
 void ShmChannel::wake_peer() noexcept {
-  auto& asleep = segment_.asleep(1 - side_);
-  if (asleep.load(std::memory_order_seq_cst) == 0) return;
-  if (asleep.exchange(0, std::memory_order_acq_rel) == 0) return;
+  auto& rest = segment_.rest(1 - side_);
+  if ((rest.load(std::memory_order_seq_cst) & Rest::kAsleep) == 0) return;
+  if ((rest.fetch_and(~Rest::kAsleep, std::memory_order_acq_rel) & Rest::kAsleep) == 0) return;
   const char bell = 1;
   // A full socket has unread bells in it, and a broken one is seen by its reader.
   [[maybe_unused]] const auto sent =
@@ -86,12 +93,14 @@ Channel::Fetched ShmChannel::fetch(const Offer& offer, uint64_t offset,
 
 bool ShmChannel::prepare_sleep(bool wants_room) noexcept {
   if (!broken().empty()) return false;
-  segment_.asleep(side_).store(1, std::memory_order_seq_cst);
+  segment_.rest(side_).fetch_or(Rest::kAsleep, std::memory_order_seq_cst);
   return !consumer_.ready() && !(wants_room && producer_.room_changed());
 }
 
 void ShmChannel::finish_sleep() noexcept {
-  segment_.asleep(side_).store(0, std::memory_order_relaxed);
+  auto& rest = segment_.rest(side_);
+  if ((rest.load(std::memory_order_relaxed) & Rest::kAsleep) != 0)
+    rest.fetch_and(~Rest::kAsleep, std::memory_order_relaxed);
 }
 
 }  // namespace torch::comms::transport::shm

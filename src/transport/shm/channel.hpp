@@ -29,6 +29,14 @@ class ShmChannel final : public Channel {
   bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
                 uint32_t* borrowed) noexcept override;
   Received receive(FrameSink& sink) noexcept override;
+  bool shows_front() const noexcept override { return true; }
+  bool front(Frame& frame, ConstBytes& payload) noexcept override {
+    return consumer_.front(frame, payload) == RingConsumer::Front::kFrame;
+  }
+  void pop_front() noexcept override {
+    consumer_.pop();
+    if (consumer_.publish()) wake_peer();
+  }
   const std::string& broken() const noexcept override {
     return damaged_.empty() ? wire_.ended : damaged_;
   }

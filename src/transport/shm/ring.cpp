@@ -17,6 +17,14 @@ uint64_t place(uint64_t next, uint64_t bytes, uint64_t size) noexcept {
   return offset + bytes > size ? next + (size - offset) : next;
 }
 
+void fence_stores([[maybe_unused]] std::atomic<uint64_t>& last) noexcept {
+#if defined(__SANITIZE_THREAD__)  // it knows no fences
+  last.fetch_add(0, std::memory_order_seq_cst);
+#else
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+
 }  // namespace
 
 void RingShape::require_valid() const {
@@ -61,7 +69,8 @@ std::byte* RingProducer::reserve(uint32_t bytes) noexcept {
   return ring_.bulk + begin % size;
 }
 
-bool RingProducer::push(const Frame& frame, std::span<const ConstBytes> pieces) noexcept {
+bool RingProducer::push(const Frame& frame, std::span<const ConstBytes> pieces,
+                        bool fences) noexcept {
   if (next_ - cells_freed_ >= ring_.shape.cells) {
     look_for_room();
     if (next_ - cells_freed_ >= ring_.shape.cells) return false;
@@ -74,9 +83,11 @@ bool RingProducer::push(const Frame& frame, std::span<const ConstBytes> pieces) 
     into += piece.size();
   }
   cell.frame = frame;
-  // Sequentially consistent: afterwards we look whether the consumer sleeps, and it looks at the
-  // stamp after saying so; one of us sees the other.
-  cell.stamp.store(++next_, std::memory_order_seq_cst);
+  cell.stamp.store(++next_, std::memory_order_release);
+  // Afterwards we look whether the consumer sleeps, and it looks at the stamp after saying so: one
+  // of us must see the other.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  if (fences) fence_stores(cell.stamp);
   return true;
 }
 

@@ -55,8 +55,9 @@ struct RingMemory {
 class RingProducer {
  public:
   explicit RingProducer(const RingMemory& memory) noexcept : ring_(memory) {}
-  // False: no room now. frame.bytes is what the pieces hold, at most a chunk.
-  bool push(const Frame& frame, std::span<const ConstBytes> pieces) noexcept;
+  // False: no room now. frame.bytes is what the pieces hold, at most a chunk. `fences`: nothing
+  // that follows is read before the frame can be seen.
+  bool push(const Frame& frame, std::span<const ConstBytes> pieces, bool fences = true) noexcept;
   // Since the last refused push the consumer has made room.
   bool room_changed() const noexcept;
 

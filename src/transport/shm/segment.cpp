@@ -14,13 +14,13 @@
 namespace torch::comms::transport::shm {
 namespace {
 
-struct alignas(128) Asleep {
-  std::atomic<uint32_t> word;
+struct alignas(128) RestWord {
+  std::atomic<uint32_t> bits;
 };
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-size_t segment_bytes(const RingShape& shape) { return 2 * (sizeof(Asleep) + shape.bytes()); }
+size_t segment_bytes(const RingShape& shape) { return 2 * (sizeof(RestWord) + shape.bytes()); }
 
 [[noreturn]] void fail(const std::string& what, uint64_t size) {
   throw base::system_error(what + " for " + std::to_string(size) + " bytes of shared memory");
@@ -62,12 +62,12 @@ Segment Segment::adopt(base::FileDescriptor file, const RingShape& shape) {
 }
 
 RingMemory Segment::ring(int writer) const noexcept {
-  auto* at = mapping_.bytes().data() + 2 * sizeof(Asleep);
+  auto* at = mapping_.bytes().data() + 2 * sizeof(RestWord);
   return RingMemory::over(at + static_cast<size_t>(writer) * shape_.bytes(), shape_);
 }
 
-std::atomic<uint32_t>& Segment::asleep(int side) const noexcept {
-  return reinterpret_cast<Asleep*>(mapping_.bytes().data())[side].word;
+std::atomic<uint32_t>& Segment::rest(int side) const noexcept {
+  return reinterpret_cast<RestWord*>(mapping_.bytes().data())[side].bits;
 }
 
 }  // namespace torch::comms::transport::shm

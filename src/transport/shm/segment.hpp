@@ -8,6 +8,12 @@
 
 namespace torch::comms::transport::shm {
 
+// kAsleep: the side sleeps and wants to be woken. kFences: between saying so and its last look at
+// the rings it makes everybody pass a fence, so that whoever writes needs none of its own.
+struct Rest {
+  static constexpr uint32_t kAsleep = 1, kFences = 2;
+};
+
 // The memory that two ranks share, with a ring in each direction. It has no name: it goes when both
 // have let go of it, whatever becomes of them. Pages are only taken when they are used.
 class Segment {
@@ -22,8 +28,8 @@ class Segment {
   void close_file() noexcept { file_ = base::FileDescriptor(); }
   // The ring that side 0 or 1 writes to.
   RingMemory ring(int writer) const noexcept;
-  // Not 0 while that side sleeps and wants to be woken.
-  std::atomic<uint32_t>& asleep(int side) const noexcept;
+  // What a side says of its sleep: bits of Rest.
+  std::atomic<uint32_t>& rest(int side) const noexcept;
 
  private:
   Segment(base::FileDescriptor file, const RingShape& shape);

@@ -18,6 +18,7 @@
 #include "transport/framed_transport.hpp"
 #include "transport/shm/channel.hpp"
 #include "transport/shm/direct.hpp"
+#include "transport/shm/fence.hpp"
 #include "transport/shm/handshake.hpp"
 #include "transport/shm/shared_file.hpp"
 
@@ -106,6 +107,7 @@ class ShmTransport final : public FramedTransport {
   Direct get_directly(const RemoteMemory& from, uint64_t offset, Bytes into) noexcept override;
   Direct signal_directly(const RemoteMemory& to, uint64_t offset, uint64_t amount,
                          SignalOp op) noexcept override;
+  void fence_peers() noexcept override { shm::fence_peers(); }
   void woke() noexcept override { look_in_ = 0; }
 
   void watch(int descriptor);

@@ -123,6 +123,56 @@ TEST_P(Conformance, StreamsNeverWaitForEachOther) {
       small_credit);
 }
 
+// With and without requests, in one order; a link that has no other way says so.
+TEST_P(Conformance, WhatIsTakenAtOnceKeepsItsPlaceAmongRequests) {
+  run(GetParam(), [](Rank& self) {
+    self.barrier();  // connections may have to be there
+    const auto& link = self.link;
+    constexpr uint64_t kMessages = 300;
+    const auto size_of = [](uint64_t i) -> size_t { return i % 5 == 2 ? 0 : i * 7 % 200; };
+    const auto tag_of = [](uint64_t i) { return static_cast<uint32_t>(i + 1); };
+    uint64_t sent_at_once = 0, taken_at_once = 0;
+    for (const int peer : self.peers()) {
+      std::list<Mail> sent;
+      for (uint64_t i = 0; i < kMessages; ++i) {
+        auto& mail = sent.emplace_back(pattern(self.rank, peer, i, size_of(i)));
+        const bool fits = mail.bytes.size() <= link.at_once_bytes(peer);
+        if (fits && i % 3 != 0 && self.link.try_send(peer, 3, mail.bytes, tag_of(i)))
+          ++sent_at_once;
+        else
+          self.link.send(mail.request, peer, 3, mail.bytes, tag_of(i));
+      }
+      for (uint64_t i = 0; i < kMessages; ++i) {
+        Mail mail(size_of(i));
+        const Landing landing{.into = mail.bytes, .bytes = mail.bytes.size()};
+        const Landing longer{.into = mail.bytes, .bytes = mail.bytes.size() + 1};
+        const size_t most = link.at_once_bytes(peer);
+        if (most > 0 && mail.bytes.size() <= most && i % 4 != 0) {
+          EXPECT_FALSE(self.link.try_receive(peer, 3, landing, tag_of(i) + 1000));
+          EXPECT_FALSE(self.link.try_receive(peer, 3, longer, tag_of(i)));
+          EXPECT_FALSE(self.link.try_receive(peer, 4, landing, tag_of(i)));
+          const auto deadline = in(kLong);
+          for (int looks = 1; !self.link.try_receive(peer, 3, landing, tag_of(i)); ++looks) {
+            ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+            if (looks % 8 == 0) self.link.progress();
+          }
+          ++taken_at_once;
+        } else {
+          self.link.receive(mail.request, peer, 3, mail.bytes, tag_of(i));
+          self.wait(mail.request);
+        }
+        ASSERT_TRUE(mail.bytes == pattern(peer, self.rank, i, size_of(i))) << i;
+      }
+      for (auto& mail : sent) self.wait(mail.request);
+      if (link.at_once_bytes(peer) > 0) {
+        EXPECT_GT(sent_at_once, 0);
+        EXPECT_GT(taken_at_once, 0);
+      }
+    }
+    self.barrier();
+  });
+}
+
 TEST_P(Conformance, PiecesOfBothSidesNeedNotAgree) {
   run(GetParam(), [](Rank& self) {
     for (const size_t total : {size_t{100}, size_t{10'000}, size_t{1'000'003}}) {
