@@ -67,6 +67,12 @@ class Channel {
     return Fetched::kRefused;
   }
 
+  // Whether some of the peer's memory is mapped here, and what follows byte `offset` of an offered
+  // message there, up to `most` bytes of one of its pieces; empty where that is not mapped, or not
+  // open any more. It is the message if fetch() of nothing is kDone after it was read.
+  virtual bool maps() const noexcept { return false; }
+  virtual ConstBytes view(const Offer&, uint64_t, uint64_t) noexcept { return {}; }
+
   // Nothing more is written into `range`, which place() gave away.
   virtual void withdraw(ConstBytes range) noexcept { static_cast<void>(range); }
 

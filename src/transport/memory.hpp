@@ -45,13 +45,13 @@ class Memory {
 // A peer's memory, as seen from here.
 struct RemoteMemory {
   MemoryHandle handle;
-  base::Mapping mapping = {};  // empty where it cannot be mapped
-  uint64_t skip = 0;           // of the mapping: it begins at a page, the memory need not
+  std::shared_ptr<const base::Mapping> mapping = {};  // nothing where it cannot be mapped
+  uint64_t skip = 0;  // of the mapping: it begins at a page, the memory need not
 
   // The peer's memory itself, for loads and stores: changes are seen by whoever reads a counter
   // that was signalled after them. Empty where it cannot be mapped.
   Bytes mapped() const noexcept {
-    return mapping ? mapping.bytes().subspan(skip, handle.size) : Bytes{};
+    return mapping ? mapping->bytes().subspan(skip, handle.size) : Bytes{};
   }
 };
 

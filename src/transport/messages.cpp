@@ -304,9 +304,11 @@ const char* Messages::start(Receives& in, Request& request, uint64_t length, uin
   if (!request.granted_ && !offer.empty() && may_fetch(request)) {
     const auto read = Offer::read(offer, length);
     if (!read) return "an offer of another length than its message";
-    request.size_ = length;
-    fetches_.push_back({&request, *read});
-    return nullptr;
+    if (request.consumer_ == nullptr || !out_.view(*read, 0, 1).empty()) {
+      request.size_ = length;
+      fetches_.push_back({&request, *read});
+      return nullptr;
+    }
   }
   if (!request.granted_) grant(request);
   request.size_ = length;

@@ -8,6 +8,7 @@
 #include "base/secret.hpp"
 #include "transport/closed_streams.hpp"
 #include "transport/outbox.hpp"
+#include "transport/regions.hpp"
 #include "transport/request.hpp"
 
 namespace torch::comms::transport {
@@ -27,13 +28,20 @@ struct MessageLimits {
 // memory waiting for it.
 // Where the channel fetches, kStart carries an Offer unless the message is very large and goes one
 // way, nothing is granted before it comes, and the receiver copies the message itself and answers
-// kTaken; or kGrant, for as much as it could not. Receives with a consumer grant as everywhere.
+// kTaken; or kGrant, for as much as it could not. Receives with a consumer grant as everywhere,
+// unless memory of the peer is mapped: then they, too, wait for what is offered, and read it where
+// it lies.
 //
 // Every on_...() takes a frame that came; it returns nullptr, or why the peer cannot have meant it.
 class Messages {
  public:
-  Messages(Outbox& out, const MessageLimits& limits, const ClosedStreams& closed)
-      : out_(out), limits_(limits), closed_(closed), last_word_(base::random_number()) {}
+  Messages(Outbox& out, const Regions& regions, const MessageLimits& limits,
+           const ClosedStreams& closed)
+      : out_(out),
+        regions_(regions),
+        limits_(limits),
+        closed_(closed),
+        last_word_(base::random_number()) {}
 
   uint64_t eager_bytes() const noexcept { return limits_.eager_bytes; }
   void send(Request& request);
@@ -107,7 +115,9 @@ class Messages {
   bool may_fetch(const Request& receive) const noexcept;
   bool expects_large(uint32_t stream);
   void grant(Request& request, ConstBytes payload = {});
+  bool is_worth_offering(const Request& send);
   Channel::Fetched fetch_some(const Fetch& fetch);
+  Channel::Fetched consume_some(const Fetch& fetch);
   static void heed(Request& request, const Grant& grant) noexcept;
   void take(Request& request, uint32_t tag, ConstBytes whole);
   const char* start(Receives& in, Request& request, uint64_t length, uint32_t tag,
@@ -120,6 +130,7 @@ class Messages {
   Receives* receives(uint32_t stream);
 
   Outbox& out_;
+  const Regions& regions_;
   MessageLimits limits_;
   const ClosedStreams& closed_;
   uint64_t eager_out_ = 0;    // of the peer's credit, in use

@@ -50,6 +50,10 @@ class Outbox {
                          std::span<const Bytes> into) noexcept {
     return channel_->fetch(offer, offset, into);
   }
+  bool maps() const noexcept { return channel_ != nullptr && channel_->maps(); }
+  ConstBytes view(const Offer& offer, uint64_t offset, uint64_t most) noexcept {
+    return channel_->view(offer, offset, most);
+  }
   // The request's pieces from byte `from` on are what is left to send.
   static void skip(Request& request, uint64_t from) noexcept;
   // Nothing more is written into `range`, where a message was to go.

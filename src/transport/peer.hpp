@@ -17,7 +17,7 @@ namespace torch::comms::transport {
 class Peer final : public FrameSink {
  public:
   Peer(int rank, const Regions& regions, const MessageLimits& limits, const ClosedStreams& closed)
-      : messages(out_, limits, closed), one_sided(out_, regions), rank_(rank) {}
+      : messages(out_, regions, limits, closed), one_sided(out_, regions), rank_(rank) {}
 
   int rank() const noexcept { return rank_; }
   PeerState state() const noexcept;

@@ -1,14 +1,17 @@
 #include "transport/regions.hpp"
 
+#include <algorithm>
+
 #include "transport/endpoint.hpp"
 
 namespace torch::comms::transport {
 
-Regions::Entry Regions::add(Bytes bytes) {
+Regions::Entry Regions::add(Bytes bytes, bool in_file) {
   const auto key = static_cast<uint32_t>(random_number()) | 1;  // never 0
   if (free_words_.empty()) free_words_.push_back(&words_.emplace_back(0));
   auto* word = free_words_.back();
-  regions_[next_] = {bytes, key, word};
+  regions_[next_] = {bytes, key, word, in_file};
+  in_files_ += in_file ? 1 : 0;
   free_words_.pop_back();
   word->store(key, std::memory_order_release);
   return {next_++, key, word};
@@ -20,7 +23,19 @@ void Regions::remove(uint32_t id) noexcept {
   found->second.word->store(0, std::memory_order_seq_cst);
   if (on_remove) on_remove(found->second.bytes);
   free_words_.push_back(found->second.word);
+  in_files_ -= found->second.in_file ? 1 : 0;
   regions_.erase(found);
+}
+
+bool Regions::is_mappable(ConstBytes bytes) const noexcept {
+  if (in_files_ == 0) return false;
+  const auto* const begin = bytes.data();
+  const auto* const end = begin + bytes.size();
+  return std::any_of(regions_.begin(), regions_.end(), [&](const auto& one) {
+    const auto& region = one.second;
+    return region.in_file && begin >= region.bytes.data() &&
+           end <= region.bytes.data() + region.bytes.size();
+  });
 }
 
 std::byte* Regions::find(uint32_t id, uint32_t key, uint64_t offset, uint64_t size) const noexcept {
@@ -37,7 +52,7 @@ RegisteredMemory::RegisteredMemory(std::shared_ptr<Regions> regions, int rank, B
       mapping_(std::move(mapping)),
       place_(std::move(place)),
       bytes_(bytes) {
-  const auto entry = regions_->add(bytes_);
+  const auto entry = regions_->add(bytes_, static_cast<bool>(place_.file));
   handle_ = {.rank = rank,
              .region = entry.id,
              .key = entry.key,

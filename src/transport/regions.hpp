@@ -20,10 +20,12 @@ class Regions {
     const std::atomic<uint32_t>* word;  // holds the key while the region is open; stays where it is
   };
   // Throws CommError(kSystem) without random numbers.
-  Entry add(Bytes bytes);
+  Entry add(Bytes bytes, bool in_file = false);
   void remove(uint32_t id) noexcept;
   // Where [offset, offset + size) of a region is; nullptr for a wrong number, key or range.
   std::byte* find(uint32_t id, uint32_t key, uint64_t offset, uint64_t size) const noexcept;
+  // All of it lies in one region that peers can map.
+  bool is_mappable(ConstBytes bytes) const noexcept;
   // Called before a region goes: nothing may be written there any more.
   std::function<void(ConstBytes)> on_remove = {};
 
@@ -32,11 +34,13 @@ class Regions {
     Bytes bytes;
     uint32_t key;
     std::atomic<uint32_t>* word;
+    bool in_file;
   };
   std::deque<std::atomic<uint32_t>> words_;
   std::vector<std::atomic<uint32_t>*> free_words_;
   std::unordered_map<uint32_t, Region> regions_;
   uint32_t next_ = 1;
+  size_t in_files_ = 0;  // regions
 };
 
 // Where in a file memory lies that other processes may map.

@@ -135,7 +135,11 @@ def wrong_hints(context):
             comm.set_hints({key: value})
     assert_alive(comm)
     if context.rank == 0:  # alone: it must not wait for anybody
-        for key, value in (("ctran::transport", "pigeon"), ("ctran::chunk_bytes", "x")):
+        for key, value in (
+            ("ctran::transport", "pigeon"),
+            ("ctran::chunk_bytes", "x"),
+            ("ctran::single_copy", "once"),
+        ):
             with failures.case(key, value, "new_comm"), refused(ValueError, "new_comm", key, value):
                 context.new_comm(hints={key: value})
             context._made -= 1

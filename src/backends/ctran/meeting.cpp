@@ -136,6 +136,7 @@ Connected connect(const Rendezvous& met, const CommOptions& options,
   known->links = links_wished(options.hints);
   FamilyOptions family{.links = known->links,
                        .interface = interface_wished(options.hints),
+                       .single_copy = options.getHint<bool>("ctran::single_copy", true),
                        .choose = [known](const Question& q) { return answer(*known, q); },
                        .interrupt = check_interrupt};
 

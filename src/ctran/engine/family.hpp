@@ -31,6 +31,8 @@ enum class Links : uint8_t {
 struct FamilyOptions {
   Links links = Links::kAuto;
   std::string interface = {};  // of TCP: name or address; "": chosen
+  // Large messages between processes of this host are copied once, where the system allows it.
+  bool single_copy = true;
   // Up to so many ranks, all connect at once: then the death of any is seen while idle, too. In
   // larger families a peer is connected on first use.
   int eager_ranks = 16;

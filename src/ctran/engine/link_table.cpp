@@ -58,6 +58,7 @@ std::unique_ptr<Transport> LinkTable::make(Which which) const {
   if (which == kShm) {
     transport::shm::ShmOptions all;
     static_cast<transport::TransportOptions&>(all) = std::move(options);
+    all.single_copy = options_.single_copy;
     return make_shm_transport(all);
   }
   transport::tcp::TcpOptions all;

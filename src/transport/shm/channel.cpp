@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -80,7 +81,10 @@ Channel::Received ShmChannel::receive(FrameSink& sink) noexcept {
 Channel::Fetched ShmChannel::fetch(const Offer& offer, uint64_t offset,
                                    std::span<const Bytes> into) noexcept {
   if (!wire_.copies) return Fetched::kRefused;
-  const auto copied = copy_offered(wire_.pid, offer, offset, into);
+  const bool viewed = copy_viewed(offer, offset, into);
+  // What was mapped needs the system only for the look at the word.
+  const auto copied =
+      copy_offered(wire_.pid, offer, offset, viewed ? std::span<const Bytes>() : into);
   if (copied == Copied::kDone) return Fetched::kDone;
   if (copied == Copied::kGone || copied == Copied::kEnded) return Fetched::kGone;
   if (copied == Copied::kUnreadable) return Fetched::kRefused;
@@ -89,6 +93,46 @@ Channel::Fetched ShmChannel::fetch(const Offer& offer, uint64_t offset,
                                        std::to_string(wire_.pid) + " (" + std::strerror(errno) +
                                        "): its messages go through shared memory");
   return Fetched::kRefused;
+}
+
+// False where some of it is not mapped.
+bool ShmChannel::copy_viewed(const Offer& offer, uint64_t offset,
+                             std::span<const Bytes> into) noexcept {
+  if (!maps()) return false;
+  for (auto rest : into)
+    while (!rest.empty()) {
+      const auto part = view(offer, offset, rest.size());
+      if (part.empty()) return false;
+      std::memcpy(rest.data(), part.data(), part.size());
+      offset += part.size();
+      rest = rest.subspan(part.size());
+    }
+  return true;
+}
+
+ConstBytes ShmChannel::view(const Offer& offer, uint64_t offset, uint64_t most) noexcept {
+  uint64_t address = 0, bytes = 0;
+  for (size_t i = 0; i < offer.count && bytes == 0; ++i) {
+    const auto& piece = offer.pieces[i];
+    if (offset < piece.bytes) {
+      address = piece.address + offset;
+      bytes = std::min(piece.bytes - offset, most);
+    } else {
+      offset -= piece.bytes;
+    }
+  }
+  if (bytes == 0) return {};
+  for (const auto& memory : wire_.mapped) {
+    const auto& handle = memory.handle;
+    if (address < handle.address || bytes > handle.size ||
+        address - handle.address > handle.size - bytes)
+      continue;
+    const auto mapping = memory.mapping.lock();
+    // Open now, so these addresses are that memory's and nothing else's.
+    if (!mapping || probe(wire_.pid, handle.key_address, handle.key) != Copied::kDone) continue;
+    return mapping->bytes().subspan(memory.skip + (address - handle.address), bytes);
+  }
+  return {};
 }
 
 bool ShmChannel::prepare_sleep(bool wants_room) noexcept {

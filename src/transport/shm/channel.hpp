@@ -1,11 +1,21 @@
 #pragma once
 
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "transport/channel.hpp"
+#include "transport/memory.hpp"
 #include "transport/shm/segment.hpp"
 
 namespace torch::comms::transport::shm {
+
+// Memory of the peer that is mapped here, as long as whoever imported it keeps it.
+struct MappedMemory {
+  MemoryHandle handle;
+  uint64_t skip = 0;  // of the mapping
+  std::weak_ptr<const base::Mapping> mapping;
+};
 
 // What there is beside the shared memory of a pair: the socket wakes a sleeping peer, and its end,
 // or the process's, tells that the peer has gone.
@@ -14,6 +24,7 @@ struct Wire {
   int pid = 0;
   bool copies = false;  // we may copy from and to its memory: asked once, at the start
   std::string ended;    // why; empty while it has not
+  std::vector<MappedMemory> mapped;
 };
 
 // Frames through a shared segment. What the peer wrote before its end is still handed over.
@@ -42,11 +53,15 @@ class ShmChannel final : public Channel {
   }
   bool fetches() const noexcept override { return wire_.copies; }
   Fetched fetch(const Offer& offer, uint64_t offset, std::span<const Bytes> into) noexcept override;
+  bool maps() const noexcept override { return wire_.copies && !wire_.mapped.empty(); }
+  ConstBytes view(const Offer& offer, uint64_t offset, uint64_t most) noexcept override;
   bool prepare_sleep(bool wants_room) noexcept override;
   void finish_sleep() noexcept override;
   void wake_peer() noexcept override;
 
  private:
+  bool copy_viewed(const Offer& offer, uint64_t offset, std::span<const Bytes> into) noexcept;
+
   Segment segment_;
   int side_;
   Wire& wire_;

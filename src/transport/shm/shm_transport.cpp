@@ -361,8 +361,11 @@ std::unique_ptr<RemoteMemory> ShmTransport::import(const MemoryHandle& handle) {
   const auto there = right ? static_cast<uint64_t>(found.st_size) : 0;
   if (handle.file_offset <= there && handle.size <= there - handle.file_offset) {
     memory->skip = handle.file_offset % static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-    memory->mapping =
-        map_memory(file, handle.size + memory->skip, handle.file_offset - memory->skip);
+    memory->mapping = std::make_shared<const base::Mapping>(
+        map_memory(file, handle.size + memory->skip, handle.file_offset - memory->skip));
+    auto& known = wires_[handle.rank].mapped;
+    std::erase_if(known, [](const auto& one) { return one.mapping.expired(); });
+    known.push_back({handle, memory->skip, memory->mapping});
   } else {
     base::log(base::LogLevel::kInfo, "shm link: memory of rank " + std::to_string(handle.rank) +
                                          " cannot be mapped (" + path + "): its owner copies");

@@ -144,6 +144,7 @@ TEST(Offer, ThatWasTakenBackIsNeverReceived) {
 struct Copies {
   int allowed = 1'000'000;
   std::atomic<int> asked{0}, done{0};
+  std::atomic<uint64_t> viewed{0};  // bytes seen in a peer's own memory
 };
 
 class CountedChannel final : public Channel {
@@ -165,6 +166,12 @@ class CountedChannel final : public Channel {
     const auto end = inner_->fetch(offer, offset, into);
     if (end == Fetched::kDone) ++copies_.done;
     return end;
+  }
+  bool maps() const noexcept override { return inner_->maps(); }
+  ConstBytes view(const Offer& offer, uint64_t offset, uint64_t most) noexcept override {
+    const auto part = inner_->view(offer, offset, most);
+    copies_.viewed += part.size();
+    return part;
   }
   bool prepare_sleep(bool wants_room) noexcept override {
     return inner_->prepare_sleep(wants_room);
@@ -261,6 +268,70 @@ TEST(Offer, OfAVeryLargeMessageIsMadeWhereTheSenderReceivesToo) {
     run_counted(larger, [&](Rank& self) { exchange(self, kMost + 1, false, late); });
     EXPECT_EQ(larger.asked, late ? 0 : 2 * 5) << (late ? "late" : "");
   }
+}
+
+// Each sends from memory that the other has mapped; once it is closed, the same addresses are read
+// no more.
+void exchange_mapped(Rank& self, size_t size, bool consumed, bool late) {
+  const int peer = 1 - self.rank;
+  Letter handle(kMemoryHandleBytes), back(size), word(8), answer(8);
+  auto memory = self.link.allocate(size);
+  Request told;
+  const auto mine = serialize(memory->handle());
+  self.link.receive(handle.request, peer, 2, handle.bytes);
+  self.link.send(told, peer, 2, std::as_bytes(std::span(mine)));
+  self.wait(handle.request);
+  self.wait(told);
+  const auto remote = self.link.import(parse_memory_handle(
+      {reinterpret_cast<const char*>(handle.bytes.data()), handle.bytes.size()}));
+  ASSERT_FALSE(remote->mapped().empty());
+  const auto sent = pattern(self.rank, peer, size, size);
+  std::copy(sent.begin(), sent.end(), memory->bytes().begin());
+  self.barrier();
+  Request out;
+  const auto receive = [&](Gatherer& gatherer) {
+    if (consumed)
+      self.link.receive(back.request, peer, 1, size, gatherer);
+    else
+      self.link.receive(back.request, peer, 1, back.bytes);
+  };
+  for (const bool open : {true, false}) {
+    if (!open) {
+      std::fill(memory->bytes().begin(), memory->bytes().end(), std::byte{0xa5});
+      memory.reset();
+      self.barrier();
+    }
+    Gatherer gatherer;
+    gatherer.bytes.resize(size);
+    std::fill(back.bytes.begin(), back.bytes.end(), std::byte{0});
+    if (!late) receive(gatherer);
+    self.link.send(out, peer, 1, open ? ConstBytes(memory->bytes()) : ConstBytes(sent));
+    self.link.receive(answer.request, peer, 2, answer.bytes);
+    self.link.send(word.request, peer, 2, word.bytes);
+    self.wait(answer.request);
+    if (late) receive(gatherer);
+    self.wait(out);
+    self.wait(back.request);
+    self.wait(word.request);
+    EXPECT_TRUE((consumed ? gatherer.bytes : back.bytes) == pattern(peer, self.rank, size, size));
+    EXPECT_EQ(gatherer.taken, consumed ? size : 0);
+    self.barrier();
+  }
+}
+
+TEST(Offer, OfMappedMemoryIsReadWhereItLies) {
+  if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
+  for (const bool late : {false, true})
+    for (const bool consumed : {false, true})
+      for (const size_t size : {size_t{100'000}, size_t{3'000'001}, size_t{5} << 20}) {
+        Copies copies;
+        run_counted(copies, [&](Rank& self) { exchange_mapped(self, size, consumed, late); });
+        // Plain receives look inside of fetch().
+        if (consumed) {
+          EXPECT_GE(copies.viewed, 2 * size) << size << (late ? ", late" : "");
+        }
+        EXPECT_GT(copies.done, 0) << size << (late ? ", late" : "");
+      }
 }
 
 TEST(Offer, OfARankThatIsKilledEndsInItsFailure) {
