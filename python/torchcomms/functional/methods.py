@@ -85,7 +85,7 @@ def _traced(collective: registry.Collective) -> _Method:
             return FakeWork(results if is_async else None)
         leaves = [one for one in _tensors(written) if one.requires_grad and one.is_leaf]
         if not leaves:
-            run(self, *values)
+            results = run(self, *values)  # a tracer knows of these that they require grad
             return FakeWork(results) if is_async else results
         fresh = functional(self, *values)
 

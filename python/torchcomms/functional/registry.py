@@ -239,6 +239,7 @@ def _set_ordered(name: str) -> None:
 
 def _functionalize(name: str, functional_name: str, changed: Sequence[int]) -> None:
     """The in-place operator becomes the functional one, and its results what was changed."""
+    _set_ordered(name)  # for compilers that have put it together again
 
     def replace(ctx: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         with ctx.mode:  # where effects are put in order
