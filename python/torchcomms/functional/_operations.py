@@ -18,6 +18,7 @@ from torchcomms.functional.registry import operator, register_collective
 
 _Op = torchcomms.RedOpType
 _native_issue: Any = torchcomms.BatchSendRecv.issue
+_native_map: Any = torchcomms.TorchCommWindow.map_remote_tensor
 _Backward = Callable[..., tuple[Any, ...]]
 
 
@@ -77,7 +78,7 @@ def _run(name: str, ctx: Any, *tensors: Any, extra: Sequence[Any] = ()) -> Any: 
 
 def _all_reduce_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # noqa: ANN401
     op = ctx.inputs[2]
-    if op.type is _Op.AVG:
+    if op.type == _Op.AVG:
         return None, _run("all_reduce", ctx, grad, extra=[op]), None, None, None, None
     summed = _run("all_reduce", ctx, grad, extra=[torchcomms.ReduceOp.SUM])
     return None, _scaled(summed, op, 1), None, None, None, None
@@ -142,6 +143,18 @@ class Row(NamedTuple):
 
 def _issue(batch: Any, received: list[Tensor], async_op: bool) -> Any:  # noqa: ANN401
     return _native_issue(batch, async_op)
+
+
+def _map_remote_tensor(window: Any, rank: int) -> Tensor:  # noqa: ANN401
+    """A copy: a graph's tensors are its own, and it may write to them."""
+    mapped = _native_map(window, rank)
+    if list(mapped.shape) != list(window.shape) or mapped.dtype != window.dtype:
+        raise torchcomms.InvalidArgument(
+            f"map_remote_tensor: rank {rank} registered {mapped.dtype} {list(mapped.shape)}; in a"
+            f" graph allowed is what is registered here, {window.dtype} {list(window.shape)}"
+        )
+    copy: Tensor = mapped.clone()
+    return copy
 
 
 def _remote_tensor(window: Any, rank: int) -> Tensor:  # noqa: ANN401
@@ -224,7 +237,7 @@ ROWS: dict[type, tuple[Row, ...]] = {
         Row(
             "map_remote_tensor",
             (_extra("rank"), ParamSpec("remote", ParamKind.OUTPUT, Tensor)),
-            meta=_remote_tensor,
+            meta=_remote_tensor, native=_map_remote_tensor,
         ),
     ),
     torchcomms.BatchSendRecv: (

@@ -21,6 +21,7 @@ from torchcomms.functional.async_tensor import (
     _wrap_result_with_registered_work,
 )
 from torchcomms.functional.param_parsing import (
+    CollectiveParamSchema,
     ParsedArgs,
     as_timeout,
     bind,
@@ -69,7 +70,7 @@ def _traced(collective: registry.Collective) -> _Method:
     run = registry.operator(f"{collective.name}_") if changed_at else functional
 
     def method(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
-        values = bind(shape, args, kwargs)
+        values = bind(shape, args, kwargs, collective.method)
         is_async = False
         if async_at >= 0:
             is_async = values[async_at] = bool(values[async_at])
@@ -160,10 +161,26 @@ def _without_memory(collective: registry.Collective, parsed: ParsedArgs) -> Fake
     return FakeWork(_one_or_list(written) if written else result)
 
 
+def _converter(
+    schema: CollectiveParamSchema, name: str, convert: Callable[[Any], Any]
+) -> Callable[[list[Any]], None]:
+    """Has the value of a parameter converted, where there is such a parameter."""
+    found = [at for at, param in enumerate(schema.all_params) if param.name == name]
+
+    def apply(values: list[Any]) -> None:
+        for at in found:
+            values[at] = convert(values[at])
+
+    return apply
+
+
 def _operation(collective: registry.Collective, traced: _Method) -> _Method:
-    native, schema = collective.native, collective.schema
+    native = getattr(collective.target_class, collective.method)
+    schema = collective.schema
     has_grad = collective.backward_fn is not None
     returns = bool(schema.output_params)
+    convert_async = _converter(schema, "async_op", bool)
+    convert_timeout = _converter(schema, "timeout", as_timeout)
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         if torch.compiler.is_compiling():
@@ -173,16 +190,16 @@ def _operation(collective: registry.Collective, traced: _Method) -> _Method:
         fake = _are_we_tracing() or any(map(_is_special, tensors))
         if not wants_grad and not fake:
             return native(self, *args, **kwargs)
-        if "timeout" in kwargs:
-            kwargs["timeout"] = as_timeout(kwargs["timeout"])
-        parsed = schema.parse_method_args(self, args, kwargs)
-        if fake:
-            return registry.operator(collective.name)(*parsed.to_values()) if returns else (
-                _without_memory(collective, parsed)
-            )
-        return _with_grad(collective, parsed)
+        parsed = schema.parse_method_args(self, args, kwargs, collective.method)
+        for convert in (convert_async, convert_timeout):
+            convert(parsed.values)
+        if not fake:
+            return _with_grad(collective, parsed)
+        if returns:
+            return registry.operator(collective.name)(*parsed.to_values())
+        return _without_memory(collective, parsed)
 
-    return _like(method, getattr(collective.target_class, collective.method), collective)
+    return _like(method, native, collective)
 
 
 def _issue(collective: registry.Collective, traced: _Method) -> _Method:

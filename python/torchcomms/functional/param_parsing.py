@@ -135,29 +135,31 @@ def call_shape(params: Sequence[ParamSpec]) -> CallShape:
     )
 
 
-def bind(shape: CallShape, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """A value a parameter, as Python gives arguments to a function.
+def bind(
+    shape: CallShape, args: Sequence[Any], kwargs: dict[str, Any], name: str = "operation"
+) -> list[Any]:
+    """A value a parameter, as Python gives arguments to a function; `name` is that of errors.
 
     Raises:
         TypeError: too many, one is missing, unknown or given twice.
     """
     if len(args) > len(shape):
-        raise TypeError(f"takes at most {len(shape)} arguments, {len(args)} were given")
+        raise TypeError(f"{name}() takes at most {len(shape)} arguments, {len(args)} were given")
     values, taken = list(args), 0
     for at, (names, default) in enumerate(shape):
-        named = [name for name in names if name in kwargs]
+        named = [known for known in names if known in kwargs]
         if len(named) > (at >= len(args)):
-            raise TypeError(f"got multiple values for argument '{names[0]}'")
+            raise TypeError(f"{name}() got multiple values for argument '{names[0]}'")
         taken += len(named)
         if at < len(args):
             continue
         if not named and not default:
-            raise TypeError(f"missing required argument '{names[0]}'")
+            raise TypeError(f"{name}() missing required argument '{names[0]}'")
         values.append(kwargs[named[0]] if named else default[0])
     if taken < len(kwargs):
-        known = [name for names, _ in shape for name in names]
-        unknown = [name for name in kwargs if name not in known]
-        raise TypeError(f"got an unexpected keyword argument '{unknown[0]}'")
+        known = [one for names, _ in shape for one in names]
+        unknown = [one for one in kwargs if one not in known]
+        raise TypeError(f"{name}() got an unexpected keyword argument '{unknown[0]}'")
     return values
 
 
@@ -202,14 +204,19 @@ class ParsedArgs:
 
     @classmethod
     def from_method_args(
-        cls, obj: Any, args: Sequence[Any], kwargs: dict[str, Any], all_params: Sequence[ParamSpec]
+        cls,
+        obj: Any,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        all_params: Sequence[ParamSpec],
+        name: str = "operation",
     ) -> ParsedArgs:
         """Of a method call's arguments.
 
         Raises:
             TypeError: too many, one is missing, unknown or given twice.
         """
-        return cls(all_params, [obj, *bind(call_shape(all_params[1:]), args, kwargs)])
+        return cls(all_params, [obj, *bind(call_shape(all_params[1:]), args, kwargs, name)])
 
     def get_value(self, name: str) -> Any:  # noqa: ANN401
         """The value of a parameter; None where there is no such parameter."""
@@ -351,10 +358,10 @@ class CollectiveParamSchema:
         return ParsedArgs.from_lib_args(args, self.all_params)
 
     def parse_method_args(
-        self, obj: Any, args: Sequence[Any], kwargs: dict[str, Any]
-    ) -> ParsedArgs:  # fmt: skip
+        self, obj: Any, args: Sequence[Any], kwargs: dict[str, Any], name: str = "operation"
+    ) -> ParsedArgs:
         """See ParsedArgs.from_method_args."""
-        return ParsedArgs.from_method_args(obj, args, kwargs, self.all_params)
+        return ParsedArgs.from_method_args(obj, args, kwargs, self.all_params, name)
 
     def _type(self, param: ParamSpec, in_place: bool) -> str:
         if param.kind is ParamKind.CLASS_OBJECT:
