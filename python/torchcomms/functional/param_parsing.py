@@ -301,7 +301,7 @@ class CollectiveParamSchema:
         objects = by_kind[ParamKind.CLASS_OBJECT]
         if len(objects) > 1:
             raise ValueError(f"{len(objects)} parameters are the object: one is allowed")
-        own = objects[0] if objects else ParamSpec("self", ParamKind.CLASS_OBJECT, target_class)
+        own = objects[0] if objects else ParamSpec("obj", ParamKind.CLASS_OBJECT, target_class)
         return cls(
             own, by_kind[ParamKind.INPUT], by_kind[ParamKind.OUTPUT], by_kind[ParamKind.EXTRA]
         )

@@ -97,11 +97,9 @@ class _Memory:
         key = (whole, (parent.args[1], index) if whole is not parent else index)
         self.share([self._elements.setdefault(key, node), node])
         returned = _returned(target, args, whole.kwargs)
-        if len(returned) > 1 and isinstance(index, int) and whole is not parent:
+        if len(returned) > 1 and isinstance(index, int) and (whole is not parent or not wrapper):
             self.share([returned[index], node])
-        elif len(returned) > 1 and isinstance(index, int) and not wrapper:
-            self.share([returned[index], node])
-        elif returned:
+        elif len(returned) < 2 or not _is_read_by_element(node):
             self.share([node, *returned])
 
 
@@ -159,6 +157,8 @@ def reinplacement_pass(
 
     An argument is written to if nothing reads it later; one that is an input of the graph, only if
     the graph writes to it anyway. Writing a result back to where it is already is taken out.
+    Operators in wrappers that keep effects in order are changed inside of them: inductor takes that,
+    others need `strip_with_effects_pass` afterwards.
 
     Args:
         gm: a graph of functional operators; is changed, and recompiled.

@@ -89,7 +89,7 @@ def register_collective(
         meta_fn=meta_fn,
         backward_fn=backward_fn,
         setup_context_fn=setup_context_fn,
-        is_bound_to_tensors=native is not None,
+        is_bound_to_tensors=native is not None and bool(schema.mutable_params),
     )
     _REGISTERED_COLLECTIVES[key] = made
     return made
