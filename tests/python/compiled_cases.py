@@ -15,6 +15,8 @@ import torch
 import torchcomms
 from torchcomms import ReduceOp, Timeout, functional
 
+from tests.harness.cases import refused
+
 Comm = torchcomms.TorchComm
 CASES: dict[str, Callable[[Comm, str], None]] = {}
 ALONE: dict[str, Callable[[Comm, str], None]] = {}
@@ -211,7 +213,9 @@ def summed(op):
 
     def run(xs):
         total = torch.stack(xs).sum(0)
-        return [total / len(xs) if op == "avg" else total * (0.5 if op == "premul" else 1.0)] * len(xs)
+        return [total / len(xs) if op == "avg" else total * (0.5 if op == "premul" else 1.0)] * len(
+            xs
+        )
 
     return run
 
@@ -371,6 +375,24 @@ def a_leaf_that_requires_grad_is_written_and_the_result_carries_the_gradient(com
     total = sum(torch.arange(3.0) + r for r in range(comm.get_size()))
     same(seen[0][0], total)
     same(seen[0][1], 2 * total * comm.get_size())
+
+
+@case
+def what_backward_keeps_is_not_the_callers_tensor(comm, backend):
+    """The changed argument is kept for backward, which may write to what it gets."""
+
+    def step(comm, x, w):
+        comm.all_reduce(x, ReduceOp.SUM, False)
+        scaled = torch.ops.torchcomms.torchcomm_all_reduce(comm, (x * w).sin(), ReduceOp.SUM)
+        return scaled.sum()
+
+    seen = []
+    for function in (step, compiled(step, backend)):
+        x, w = torch.arange(64.0) + comm.get_rank(), torch.ones(64, requires_grad=True)
+        function(comm, x, w).backward()
+        seen.append((x, w.grad))
+    same(seen[1], seen[0])
+    same(seen[1][0], sum(torch.arange(64.0) + r for r in range(comm.get_size())))
 
 
 @case
@@ -604,13 +626,8 @@ def results_of_eager_calls_carry_grad(comm, backend):
 def what_has_no_gradient_says_so(comm, backend):
     x = torch.ones(3, requires_grad=True)
     result = comm.all_reduce(x, ReduceOp.MAX, False)
-    try:
+    with refused(torchcomms.Unsupported, "MAX", "SUM"):
         result.sum().backward()
-    except torchcomms.Unsupported as error:
-        assert "MAX" in str(error), error
-        assert "SUM" in str(error), error
-    else:
-        raise AssertionError("a maximum has a gradient")
 
 
 @case
@@ -618,12 +635,8 @@ def a_saved_value_that_was_overwritten_is_noticed(comm, backend):
     x = torch.ones(3, requires_grad=True)
     y = x.exp()  # saves its result
     comm.all_reduce(y, ReduceOp.SUM, False)
-    try:
+    with refused(RuntimeError, "modified by an inplace operation"):
         y.sum().backward()
-    except RuntimeError as error:
-        assert "modified by an inplace operation" in str(error), error
-    else:
-        raise AssertionError("the gradient was computed from an overwritten value")
 
 
 @alone
@@ -658,11 +671,8 @@ def the_classes_have_the_metaclass(comm, backend):
     assert Timeout(seconds=2).total_seconds() == 2
     assert Comm.all_reduce.__doc__.count("Raises") == 1
     for wrong in (lambda: Comm(), lambda: torchcomms.TorchCommWindow()):
-        try:
+        with refused(TypeError):
             wrong()
-        except TypeError:
-            continue
-        raise AssertionError("made without a communicator")
 
 
 @alone
@@ -693,19 +703,17 @@ def operators_have_their_signatures(comm, backend):
     assert hasattr(ops, "batchsendrecv_send")
     assert hasattr(ops, "batchsendrecv_recv_")
     for cls, method in ((Comm, "all_reduce"), (Comm, "all_reduced")):
-        try:
+        with refused(ValueError, method):
             register_collective(cls, method, [])
-        except ValueError as error:
-            assert method in str(error), error
-        else:
-            raise AssertionError("registered")
 
 
 @alone
 def waiting_for_tensors_is_the_identity(comm, backend):
     ops = torch.ops.torchcomms
     tensors = [torch.arange(3.0), torch.ones(2, requires_grad=True)]
-    assert str(ops.torchcomm_wait_tensors.default._schema).endswith("(Tensor[] tensors) -> Tensor[]")
+    assert str(ops.torchcomm_wait_tensors.default._schema).endswith(
+        "(Tensor[] tensors) -> Tensor[]"
+    )
     new = ops.torchcomm_wait_tensors(tensors)
     same([t.detach() for t in new], [t.detach() for t in tensors])
     assert all(a.data_ptr() != b.data_ptr() for a, b in zip(new, tensors, strict=True))

@@ -133,7 +133,8 @@ class TestCalls:
     @pytest.mark.parametrize(
         ("args", "kwargs", "why"),
         [((1, 2, 3, 4, 5, 6), {}, "at most 5 arguments, 6"), ((1, 2), {}, "missing .*'root'"),
-         ((1, 2, 3), {"rot": 1}, "unexpected .*'rot'"), ((1, 2, 3), {"root": 3}, "multiple .*'root'"),
+         ((1, 2, 3), {"rot": 1}, "unexpected .*'rot'"),
+         ((1, 2, 3), {"root": 3}, "multiple .*'root'"),
          ((1, 2, 3), {"src": 3}, "multiple .*'root'"),
          ((1, 2), {"src": 3, "root": 3}, "multiple .*'root'")],
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Operations in torch.profiler: what is shown of them, eager, compiled and through torch's groups."""
+"""Operations in torch.profiler: eager, compiled, and through torch's process groups."""
 
 from __future__ import annotations
 
@@ -207,4 +207,3 @@ def test_in_compiled_functions(free_port, tmp_path):
     assert all(one["In msg nelems"] == 6 and one["dtype"] == "Float" for one in records)
     names = {event["name"] for event in events}
     assert "torchcomms::torchcomm_wait_tensors" in names, "the wait is an operator of its own"
-

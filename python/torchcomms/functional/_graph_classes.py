@@ -47,7 +47,7 @@ def _timeout_text(limit: torchcomms.Timeout) -> tuple[str, dict[str, type]]:
 
 
 def _premul_sum(native: Callable[[Any], torchcomms.ReduceOp]) -> Callable[[Any], Any]:
-    def PREMUL_SUM(factor: Any) -> Any:  # noqa: ANN401, N802 (the contract's name)
+    def PREMUL_SUM(factor: Any) -> Any:  # noqa: ANN401
         return native(factor)
 
     PREMUL_SUM.__doc__ = native.__doc__
@@ -84,9 +84,12 @@ def register(traced: dict[type, tuple[str, ...]]) -> bool:
     reduce_op: Any = torchcomms.ReduceOp
     reduce_op.__fx_repr__ = _reduce_op_text
     reduce_op.PREMUL_SUM = staticmethod(_premul_sum(reduce_op.PREMUL_SUM))
-    torchcomms.Timeout.__fx_repr__ = _timeout_text  # type: ignore[attr-defined]
+    timeout: Any = torchcomms.Timeout
+    timeout.__fx_repr__ = _timeout_text
     register_custom_class(
-        reduce_op, typ="constant", members={"type": MemberType.USE_REAL, "_factor": MemberType.USE_REAL}
+        reduce_op,
+        typ="constant",
+        members={"type": MemberType.USE_REAL, "_factor": MemberType.USE_REAL},
     )
-    register_custom_class(torchcomms.Timeout, typ="constant")
+    register_custom_class(timeout, typ="constant")
     return True

@@ -228,10 +228,19 @@ ROWS: dict[type, tuple[Row, ...]] = {
                 _read("input_tensor", ("input",)), _ROOT, *_OPTIONS,
             ),
         ),
-        Row("gather_single", (_changed("output", write_only=False), _read("input"), _ROOT, *_OPTIONS)),
+        Row(
+            "gather_single",
+            (_changed("output", write_only=False), _read("input"), _ROOT, *_OPTIONS),
+        ),
     ),
     torchcomms.TorchCommWindow: (
-        Row("put", (_read("tensor"), _extra("dst_rank"), _extra("target_disp", older=("target_offset_nelems", "offset")), _ASYNC)),
+        Row(
+            "put",
+            (
+                _read("tensor"), _extra("dst_rank"),
+                _extra("target_disp", older=("target_offset_nelems", "offset")), _ASYNC,
+            ),
+        ),
         Row("signal", (_extra("dst_rank", older=("peer_rank",)), _ASYNC)),
         Row("wait_signal", (_extra("peer_rank"), _ASYNC)),
         Row(

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
+from torch.multiprocessing import reductions
+
+_StorageWeakRef: Any = reductions.StorageWeakRef
 
 _lock = threading.Lock()
-_works: dict[int, list[tuple[StorageWeakRef, Any]]] = {}
+_works: dict[int, list[tuple[Any, Any]]] = {}
 
 
 def _key(tensor: Tensor) -> int:
@@ -40,7 +42,7 @@ def remember(tensors: Sequence[Tensor], work: Any) -> None:  # noqa: ANN401
         _drop_finished()
         for tensor in tensors:
             memory = tensor.untyped_storage()
-            _works.setdefault(_key(tensor), []).append((StorageWeakRef(memory), work))
+            _works.setdefault(_key(tensor), []).append((_StorageWeakRef(memory), work))
 
 
 def take(tensors: Sequence[Tensor]) -> list[Any]:

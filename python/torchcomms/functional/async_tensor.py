@@ -71,7 +71,7 @@ class TorchCommsAsyncTensor(Tensor):
     completed: bool
 
     @staticmethod
-    def __new__(cls, elem: Tensor, work: Any) -> TorchCommsAsyncTensor:  # noqa: ANN401
+    def __new__(cls: Any, elem: Tensor, work: Any) -> TorchCommsAsyncTensor:  # noqa: ANN401
         made: TorchCommsAsyncTensor = torch.Tensor._make_wrapper_subclass(
             cls,
             elem.size(),
@@ -101,13 +101,13 @@ class TorchCommsAsyncTensor(Tensor):
         """Of the tensor itself."""
         return self.elem.grad_fn
 
-    @property
-    def is_leaf(self) -> bool:  # type: ignore[override]
+    @property  # type: ignore[override]
+    def is_leaf(self) -> bool:
         """Of the tensor itself."""
         return self.elem.is_leaf
 
     @property
-    def grad(self) -> Tensor | None:  # type: ignore[override]
+    def grad(self) -> Tensor | None:
         """Of the tensor itself."""
         return self.elem.grad
 
@@ -115,7 +115,7 @@ class TorchCommsAsyncTensor(Tensor):
     def grad(self, value: Tensor | None) -> None:
         self.elem.grad = value
 
-    def backward(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]  # noqa: ANN401
+    def backward(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         """Of the tensor itself."""
         self.trigger_wait().backward(*args, **kwargs)  # type: ignore[no-untyped-call]
 
@@ -127,7 +127,7 @@ class TorchCommsAsyncTensor(Tensor):
         """Of the tensor itself."""
         return self.trigger_wait().numpy(force=force)
 
-    def __repr__(self, *, tensor_contents: object = None) -> str:
+    def __repr__(self, **options: Any) -> str:  # type: ignore[override]  # noqa: ANN401
         state = repr(self.elem) if self.completed else f"in flight, {tuple(self.shape)}"
         return f"TorchCommsAsyncTensor({state})"
 
@@ -141,7 +141,7 @@ class TorchCommsAsyncTensor(Tensor):
         args, kwargs = _waited((args, kwargs or {}))
         return func(*args, **kwargs)
 
-    @classmethod
+    @classmethod  # type: ignore[override]
     def __torch_dispatch__(
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None  # noqa: ANN401
     ) -> Any:  # noqa: ANN401  # fmt: skip
@@ -156,8 +156,8 @@ _KNOWN_AT_ONCE = {
                  "is_meta", "is_sparse")
 } | {
     getattr(Tensor, name)
-    for name in ("size", "dim", "numel", "stride", "storage_offset", "element_size", "is_contiguous",
-                 "is_floating_point", "is_complex", "__len__")
+    for name in ("size", "dim", "numel", "stride", "storage_offset", "element_size", "__len__",
+                 "is_contiguous", "is_floating_point", "is_complex")
 }  # fmt: skip
 
 
@@ -166,7 +166,7 @@ def _waited(arguments: Any) -> Any:  # noqa: ANN401
 
 
 def _maybe_wrap_tensor(tensor: Tensor, work: Any) -> Tensor:  # noqa: ANN401
-    """The tensor that waits when it is used; in a graph, the tensor behind an operator that waits."""
+    """The tensor that waits when it is used; in a graph, the result of an operator that waits."""
     if not _are_we_tracing():
         return TorchCommsAsyncTensor(tensor, work)
     waited: Tensor = torch.ops.torchcomms.torchcomm_wait_tensors([tensor])[0]

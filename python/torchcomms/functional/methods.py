@@ -233,7 +233,7 @@ def install() -> None:
     }
     if not _graph_classes.register(methods):
         return
-    _library = torch.library.Library(registry.NAMESPACE, "FRAGMENT")
+    _library = torch.library.Library(registry.NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
     registry.finalize_registration(_library)
     made: dict[tuple[type, str], _Method] = {}
     for key, collective in registry._REGISTERED_COLLECTIVES.items():

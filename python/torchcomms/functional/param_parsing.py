@@ -1,4 +1,4 @@
-"""What an operation's parameters are, and its arguments: as a method takes them, and as an operator.
+"""An operation's parameters and arguments: as a method takes them, and as an operator.
 
 A `CollectiveParamSchema` is made of `ParamSpec`s once an operation; everything else about the
 operator (its two signatures, which arguments it changes, how a call is read) follows from it.
@@ -205,7 +205,7 @@ class ParsedArgs:
     @classmethod
     def from_method_args(
         cls,
-        obj: Any,
+        obj: Any,  # noqa: ANN401
         args: Sequence[Any],
         kwargs: dict[str, Any],
         all_params: Sequence[ParamSpec],
@@ -293,7 +293,9 @@ class CollectiveParamSchema:
         self.all_params = [object_param, *inputs, *extras]
 
     @classmethod
-    def from_raw_specs(cls, target_class: type, specs: Sequence[ParamSpec]) -> CollectiveParamSchema:
+    def from_raw_specs(
+        cls, target_class: type, specs: Sequence[ParamSpec]
+    ) -> CollectiveParamSchema:
         """Of parameters in any order of kinds; the object is added where it is missing."""
         by_kind: dict[ParamKind, list[ParamSpec]] = {kind: [] for kind in ParamKind}
         for spec in specs:
@@ -358,7 +360,11 @@ class CollectiveParamSchema:
         return ParsedArgs.from_lib_args(args, self.all_params)
 
     def parse_method_args(
-        self, obj: Any, args: Sequence[Any], kwargs: dict[str, Any], name: str = "operation"
+        self,
+        obj: Any,  # noqa: ANN401
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        name: str = "operation",
     ) -> ParsedArgs:
         """See ParsedArgs.from_method_args."""
         return ParsedArgs.from_method_args(obj, args, kwargs, self.all_params, name)

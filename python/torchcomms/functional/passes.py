@@ -78,7 +78,7 @@ class _Memory:
             self.share([node, *_flat((node.args, node.kwargs))])
 
     def _see_element(self, node: Node) -> None:
-        """Elements of one result are apart, but for those that an operator returns as it got them."""
+        """Elements of a result are apart, but for those that an operator returns as it got them."""
         parent, index = node.args
         assert isinstance(parent, Node)
         whole, at, wrapper = parent, index, _is_wrapper(parent)
@@ -121,6 +121,57 @@ def _returned(target: torch._ops.OpOverload, args: Sequence[Any], kwargs: Any) -
     ])  # fmt: skip
 
 
+def _changed_arguments(node: Node) -> list[Node]:
+    """The arguments that an operator of ours changes, or would; none of other nodes."""
+    target, args = _inner(node)
+    found = in_place_of(target)
+    if found is not None:
+        return _flat([args[at] for at in found[1]])
+    if isinstance(target, torch._ops.OpOverload) and target.namespace == NAMESPACE:
+        return _returned(target, args, node.kwargs)
+    return []
+
+
+def _stems_from_input(node: Node) -> bool:
+    """Whether a value is an input of the graph, or what operators of ours made of one."""
+    while _is_getitem(node):
+        parent = node.args[0]
+        assert isinstance(parent, Node)
+        node = parent
+    if node.op in ("placeholder", "get_attr"):
+        return True
+    return any(map(_stems_from_input, _changed_arguments(node)))
+
+
+def _is_given_out(node: Node) -> bool:
+    """Whether the graph returns a value, or what operators of ours or views make of it."""
+    for user in node.users:
+        if user.op == "output":
+            return True
+        if _is_getitem(user):
+            follows = not (_is_wrapper(node) and user.args[1] == _TOKEN)
+        elif _is_wrapper(user) or user.target is not torch.ops.aten.copy_.default:
+            target, args = _inner(user)
+            follows = node in _changed_arguments(user) or (
+                isinstance(target, torch._ops.OpOverload)
+                and node in _returned(target, args, user.kwargs)
+            )
+        else:
+            follows = False
+        if follows and _is_given_out(user):
+            return True
+    return False
+
+
+def gives_out_an_input(node: Node) -> bool:
+    """Whether the graph would return the memory of an input of its own, written to in place.
+
+    A caller takes what a graph returns for memory of its own: what is saved for a backward graph
+    may be overwritten there.
+    """
+    return any(map(_stems_from_input, _changed_arguments(node))) and _is_given_out(node)
+
+
 def _is_copy_back(node: Node, memory: _Memory, group: Node) -> bool:
     """Whether a node writes to a graph's input, and does not read it."""
     return (
@@ -157,8 +208,8 @@ def reinplacement_pass(
 
     An argument is written to if nothing reads it later; one that is an input of the graph, only if
     the graph writes to it anyway. Writing a result back to where it is already is taken out.
-    Operators in wrappers that keep effects in order are changed inside of them: inductor takes that,
-    others need `strip_with_effects_pass` afterwards.
+    Operators in wrappers that keep effects in order are changed inside of them: inductor takes
+    that, others need `strip_with_effects_pass` afterwards.
 
     Args:
         gm: a graph of functional operators; is changed, and recompiled.
@@ -175,7 +226,7 @@ def reinplacement_pass(
             continue
         in_place, indices = found
         changed = _flat([args[at] for at in indices])
-        if not _may_be_written(node, changed, memory, order):
+        if gives_out_an_input(node) or not _may_be_written(node, changed, memory, order):
             continue
         if _is_wrapper(node):
             node.update_arg(1, in_place)
@@ -215,9 +266,8 @@ def _passed_on(node: Node) -> Node | None:
         return None
     if not target._schema.is_mutable:
         return None
-    if _is_wrapper(node):
-        if not path or path.pop(0) == _TOKEN:
-            return None
+    if _is_wrapper(node) and (not path or path.pop(0) == _TOKEN):
+        return None
     changed = [
         args[at]
         for at, argument in enumerate(target._schema.arguments)

@@ -57,7 +57,7 @@ class Collective:
 _REGISTERED_COLLECTIVES: dict[tuple[type, str], Collective] = {}
 
 
-def register_collective(
+def register_collective(  # noqa: PLR0917 (the contract's order)
     target_class: type,
     method: str,
     param_specs: Sequence[ParamSpec],
@@ -147,7 +147,7 @@ def _call(collective: Collective, parsed: ParsedArgs) -> Any:  # noqa: ANN401
         return copy
 
     for at in parsed.get_tensor_input_indices():
-        values[at] = _like(values[at], lambda tensor, at=at: contiguous(tensor, at in changed))
+        values[at] = _like(values[at], functools.partial(contiguous, written=at in changed))
     result = collective.native(*values)
     if copies:
         result.wait()
@@ -170,7 +170,7 @@ def _run(collective: Collective, parsed: ParsedArgs) -> Any:  # noqa: ANN401
     return _returned(written) if written else None
 
 
-def _define(lib: torch.library.Library, collective: Collective) -> None:
+def _define(lib: Any, collective: Collective) -> None:  # noqa: ANN401
     name, schema = collective.name, collective.schema
     changed = schema.mutable_indices
 
@@ -318,7 +318,7 @@ def _in_place_autograd(collective: Collective, *args: Any) -> Any:  # noqa: ANN4
         return operator(f"{collective.name}_")(*args)
 
 
-def _define_wait(lib: torch.library.Library) -> None:
+def _define_wait(lib: Any) -> None:  # noqa: ANN401
     def in_place(tensors: list[Tensor]) -> list[Tensor]:
         _pending.wait(tensors)
         return tensors
@@ -366,9 +366,13 @@ def in_place_of(target: Any) -> tuple[torch._ops.OpOverload, tuple[int, ...]] | 
 
 @functools.cache
 def _register_with_inductor() -> None:
+    from torchcomms.functional.passes import gives_out_an_input
+
     module = sys.modules["torch._inductor.fx_passes.reinplace"]
     for name, changed in _IN_PLACE.items():
-        module.inplaceable_ops[operator(name)] = module.InplaceableOp(operator(f"{name}_"), changed)
+        module.inplaceable_ops[operator(name)] = module.InplaceableOp(
+            operator(f"{name}_"), changed, lambda node: not gives_out_an_input(node)
+        )
 
 
 def _tell_inductor() -> None:
