@@ -79,8 +79,8 @@ void ProfilerRecord::begin(at::StepCallbacks callbacks, ProfiledOperation shown)
   info_.emplace(c10::DebugInfoKind::PARAM_COMMS_INFO,
                 make_info(shown.async_op, shown.sequence, shown.is_message, group, shown.rank,
                           std::string(shown.name), static_cast<int64_t>(shown.elements_in),
-                          static_cast<int64_t>(shown.elements_out), shown.dtype,
-                          shown.input_splits, shown.output_splits, start, stride, shown.size));
+                          static_cast<int64_t>(shown.elements_out), shown.dtype, shown.input_splits,
+                          shown.output_splits, start, stride, shown.size));
   record_.emplace(std::move(callbacks));
   const std::tuple<int64_t, bool> number(shown.sequence, shown.is_message);
   if (record_->needsInputs()) {

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 from pathlib import Path
 
 import pytest
+import torchcomms
 from torchcomms import functional
 
 from tests.harness.ports import free_port
-from tests.harness.programs import ranks
+from tests.harness.programs import python, ranks
 from tests.python import compiled_cases
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,11 +98,21 @@ def test_operators_and_passes(name):
     expect("alone", "aot_eager", list(compiled_cases.ALONE), name, size=1)
 
 
+@pytest.mark.parametrize("first", ["torch", "torchcomms", "torch.distributed"])
+def test_the_order_of_imports_does_not_matter(first):
+    """torch imports our native core on its own account, before or after the package."""
+    python(
+        f"""
+        import {first}
+        import sys, torchcomms
+        metaclass = sys.modules["torchcomms._opaque_meta"].OpaqueBaseMeta
+        assert type(torchcomms.TorchComm) is type(torchcomms.Timeout) is metaclass
+        """,
+        TORCHCOMMS_PATCH_FOR_COMPILE="1",
+    ).expect_success()
+
+
 def test_without_the_switch_the_classes_are_plain():
-    import sys
-
-    import torchcomms
-
     assert "torchcomms._opaque_meta" not in sys.modules
     for cls in (torchcomms.TorchComm, torchcomms.ReduceOp):
         assert type(cls) is type(torchcomms.TorchWork)

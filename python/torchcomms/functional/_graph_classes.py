@@ -63,9 +63,16 @@ def register(traced: dict[type, tuple[str, ...]]) -> bool:
     """
     if not is_placed():
         return False
-    from torch._library.opaque_object import MemberType, is_custom_class, register_custom_class
+    from torch._library import opaque_object
 
-    if is_custom_class(torchcomms.TorchComm):
+    known: Any = opaque_object
+    member_type = known.MemberType
+    # Older torch has other words for the same.
+    newer = hasattr(known, "register_custom_class")
+    register_class = known.register_custom_class if newer else known.register_opaque_type
+    is_registered = known.is_custom_class if newer else known.is_opaque_type
+    input_type, constant_type = ("symbolic", "constant") if newer else ("reference", "value")
+    if is_registered(torchcomms.TorchComm):
         return True
     answers = {
         torchcomms.TorchComm: _COMM_ANSWERS,
@@ -73,23 +80,23 @@ def register(traced: dict[type, tuple[str, ...]]) -> bool:
         torchcomms.BatchSendRecv: (),
     }
     for cls, names in answers.items():
-        members = dict.fromkeys(names, MemberType.USE_REAL)
-        members |= dict.fromkeys(traced.get(cls, ()), MemberType.INLINED)
-        members |= dict.fromkeys(("__eq__", "__ne__"), MemberType.USE_REAL)
+        members = dict.fromkeys(names, member_type.USE_REAL)
+        members |= dict.fromkeys(traced.get(cls, ()), member_type.INLINED)
+        members |= dict.fromkeys(("__eq__", "__ne__"), member_type.USE_REAL)
 
         def guarded(obj: Any, names: tuple[str, ...] = names) -> list[Any]:  # noqa: ANN401
             return _answers(obj, names)
 
-        register_custom_class(cls, typ="symbolic", guard_fn=guarded, members=members)
+        register_class(cls, typ=input_type, guard_fn=guarded, members=members)
     reduce_op: Any = torchcomms.ReduceOp
     reduce_op.__fx_repr__ = _reduce_op_text
     reduce_op.PREMUL_SUM = staticmethod(_premul_sum(reduce_op.PREMUL_SUM))
     timeout: Any = torchcomms.Timeout
     timeout.__fx_repr__ = _timeout_text
-    register_custom_class(
+    register_class(
         reduce_op,
-        typ="constant",
-        members={"type": MemberType.USE_REAL, "_factor": MemberType.USE_REAL},
+        typ=constant_type,
+        members={"type": member_type.USE_REAL, "_factor": member_type.USE_REAL},
     )
-    register_custom_class(timeout, typ="constant")
+    register_class(timeout, typ=constant_type)
     return True

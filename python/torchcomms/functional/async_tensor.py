@@ -96,13 +96,13 @@ class TorchCommsAsyncTensor(Tensor):
         """See trigger_wait."""
         return self.trigger_wait()
 
-    @property  # type: ignore[override]
-    def grad_fn(self) -> Any:  # noqa: ANN401
+    @property
+    def grad_fn(self) -> Any:  # type: ignore[override]  # noqa: ANN401
         """Of the tensor itself."""
         return self.elem.grad_fn
 
-    @property  # type: ignore[override]
-    def is_leaf(self) -> bool:
+    @property
+    def is_leaf(self) -> bool:  # type: ignore[override]
         """Of the tensor itself."""
         return self.elem.is_leaf
 
@@ -141,8 +141,8 @@ class TorchCommsAsyncTensor(Tensor):
         args, kwargs = _waited((args, kwargs or {}))
         return func(*args, **kwargs)
 
-    @classmethod  # type: ignore[override]
-    def __torch_dispatch__(
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None  # noqa: ANN401
     ) -> Any:  # noqa: ANN401  # fmt: skip
         args, kwargs = _waited((args, kwargs or {}))
