@@ -16,6 +16,10 @@ namespace torch::comms {
 
 class Unmet;
 struct CommFacts;
+struct ProfiledOperation;
+namespace base {
+struct OpRecord;
+}
 
 // A group of ranks that communicate. Every operation runs one path: it becomes an Operation value,
 // is checked (a wrong call throws before anything is sent), meets the pre-hooks, is recorded,
@@ -149,6 +153,8 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   void requireUsable(OpName op) const { requireUsable(opToString(op)); }
   void requireUsable(std::string_view op) const;
   CommFacts facts() const;
+  template <class Op>
+  ProfiledOperation shown(const Op& op, const base::OpRecord& record) const;
   // `uuid`: of the reconfigure() that may have changed it.
   void refreshMembership(std::optional<int64_t> uuid = {});
 

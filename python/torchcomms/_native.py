@@ -5,6 +5,8 @@ import os
 import sys
 import warnings
 
+from torchcomms import _graph_metaclass
+
 _TRUE = ("1", "true", "yes", "y")
 
 
@@ -49,6 +51,7 @@ def load() -> None:
     """
     try:
         _check_torch()
+        _graph_metaclass.place()
         importlib.import_module("torchcomms._comms")
     except Exception as error:
         _warn_once(error)

@@ -7,7 +7,8 @@
 namespace torch::comms::bindings {
 
 void bind_batch(py::module_& module) {
-  py::class_<BatchSendRecv>(module, "BatchSendRecv", R"(Sends and receives issued as one group.
+  py::class_<BatchSendRecv>(module, "BatchSendRecv", graph_metaclass(),
+                            R"(Sends and receives issued as one group.
 
 From TorchComm.batch_op_create(). Several operations to one peer match in order; mixed orders cannot deadlock.)")
       .def("send", &BatchSendRecv::send, py::arg("tensor"), py::arg("dst"),

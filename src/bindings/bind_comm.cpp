@@ -287,7 +287,8 @@ void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<
 
 void bind_comm(py::module_& module) {
   py::class_<TorchComm, std::shared_ptr<TorchComm>> comm(
-      module, "TorchComm", R"(A group of ranks that communicate; from torchcomms.new_comm().
+      module, "TorchComm", graph_metaclass(),
+      R"(A group of ranks that communicate; from torchcomms.new_comm().
 
 Tensors must be contiguous, of one dtype, and on a device of the backend; element counts decide, shapes
 are not compared. Every operation returns a TorchWork, synchronous ones a finished one. The caller

@@ -1,3 +1,5 @@
+#include <optional>
+
 #include <torchcomms/types.hpp>
 #include <torchcomms/window.hpp>
 
@@ -27,7 +29,8 @@ void bind_enums(py::module_& module) {
 }
 
 void bind_reduce_op(py::module_& module) {
-  py::class_<ReduceOp> reduce_op(module, "ReduceOp", R"(How elements are combined; immutable.
+  py::class_<ReduceOp> reduce_op(module, "ReduceOp", graph_metaclass(),
+                                 R"(How elements are combined; immutable.
 
 Constants: SUM, PRODUCT, MIN, MAX, BAND, BOR, BXOR, AVG; and PREMUL_SUM(factor).
 Compares by type and factor. AVG of integers truncates toward zero.)");
@@ -42,6 +45,13 @@ Compares by type and factor. AVG of integers truncates toward zero.)");
           py::arg("factor"),
           "Multiplies this rank's input by `factor` (a number, or a one-element tensor) before the "
           "sum.")
+      .def_property_readonly(
+          "_factor",
+          [](const ReduceOp& self) -> std::optional<PreMulSumFactorT> {
+            if (const auto* factor = self.factor()) return *factor;
+            return std::nullopt;
+          },
+          "The factor of PREMUL_SUM; None for every other type.")
       .def("__eq__",
            [](const ReduceOp& self, const py::object& other) {
              return py::isinstance<ReduceOp>(other) && self == other.cast<const ReduceOp&>();

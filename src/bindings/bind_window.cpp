@@ -190,7 +190,7 @@ void bind_window(py::module_& module) {
       .def(py::init<>())
       .def_readwrite("access_type", &TorchCommWindowAttr::access_type,
                      "UNIFIED: by load and store; SEPARATE: not so.");
-  WindowClass window(module, "TorchCommWindow",
+  WindowClass window(module, "TorchCommWindow", graph_metaclass(),
                      R"(Memory of this rank that the others write one-sidedly.
 
 From TorchComm.new_window(), with memory from tensor_register(), or from TorchComm.window_allocate(). Keeps the

@@ -25,6 +25,10 @@ void bind_interop(py::module_& module);
 void bind_sim(py::module_& module);
 void bind_ctran(py::module_& module);
 
+// The metaclass of classes whose objects stand in graphs of torch.compile: OpaqueBaseMeta of the
+// module torchcomms._opaque_meta, where compile support is on; else pybind11's own.
+py::metaclass graph_metaclass();
+
 // Adds the operations of api section "operations" to the TorchComm class: see operations.cpp.
 void bind_operations(py::module_& module, py::handle comm_class);
 

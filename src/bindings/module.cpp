@@ -2,6 +2,18 @@
 
 namespace tcb = torch::comms::bindings;
 
+namespace torch::comms::bindings {
+
+py::metaclass graph_metaclass() {
+  // torch may import this module before the package has come that far.
+  const auto package = py::module_::import("torchcomms._graph_metaclass");
+  package.attr("place")();
+  if (!package.attr("is_placed")().cast<bool>()) return py::metaclass(py::handle());
+  return py::metaclass(package.attr("metaclass")());
+}
+
+}  // namespace torch::comms::bindings
+
 PYBIND11_MODULE(_comms, module, pybind11::mod_gil_not_used()) {
   module.doc() = "Native core of torchcomms. Use the names of the `torchcomms` package.";
   tcb::bind_errors(module);

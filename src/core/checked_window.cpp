@@ -2,6 +2,8 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "core/profiler_record.hpp"
+
 namespace torch::comms {
 namespace {
 
@@ -44,14 +46,23 @@ class CheckedWindow final : public TorchCommWindow {
               const PutOptions& options) override {
     const auto comm = check("put", "dst_rank", dst_rank, options);
     validate_window_tensor("put", tensor, comm);
+    const ProfilerRecord profiled([&] {
+      auto put = shown("put", dst_rank, async_op, comm);
+      put.elements_in = static_cast<uint64_t>(tensor.numel());
+      put.dtype = tensor.scalar_type();
+      put.input = {tensor};
+      return put;
+    });
     return inner_->put(tensor, dst_rank, target_offset_nelems, async_op, options);
   }
   WorkPtr signal(int peer_rank, bool async_op, const SignalOptions& options) override {
-    check("signal", "peer_rank", peer_rank, options);
+    const auto comm = check("signal", "peer_rank", peer_rank, options);
+    const ProfilerRecord profiled([&] { return shown("signal", peer_rank, async_op, comm); });
     return inner_->signal(peer_rank, async_op, options);
   }
   WorkPtr wait_signal(int peer_rank, bool async_op, const WaitSignalOptions& options) override {
-    check("wait_signal", "peer_rank", peer_rank, options);
+    const auto comm = check("wait_signal", "peer_rank", peer_rank, options);
+    const ProfilerRecord profiled([&] { return shown("wait_signal", peer_rank, async_op, comm); });
     return inner_->wait_signal(peer_rank, async_op, options);
   }
   at::Tensor map_remote_tensor(int rank) override {
@@ -65,12 +76,15 @@ class CheckedWindow final : public TorchCommWindow {
 
   WorkPtr signal_slot(size_t slot, uint64_t value, int dst_rank, bool async_op,
                       const SignalOptions& options) override {
-    check("signal", "dst_rank", dst_rank, options);
+    const auto comm = check("signal", "dst_rank", dst_rank, options);
+    const ProfilerRecord profiled([&] { return shown("signal", dst_rank, async_op, comm); });
     return inner_->signal_slot(slot, value, dst_rank, async_op, options);
   }
   WorkPtr wait_slot(size_t slot, uint64_t value, SignalCmpOp compare, bool async_op,
                     const WaitSignalOptions& options) override {
-    validate_window_timeout("wait_signal", options.timeout, require_registered("wait_signal"));
+    const auto comm = require_registered("wait_signal");
+    validate_window_timeout("wait_signal", options.timeout, comm);
+    const ProfilerRecord profiled([&] { return shown("wait_signal", comm.rank, async_op, comm); });
     return inner_->wait_slot(slot, value, compare, async_op, options);
   }
   at::Tensor get_remote_tensor(int rank, const std::vector<int64_t>& sizes, at::ScalarType dtype,
@@ -105,6 +119,19 @@ class CheckedWindow final : public TorchCommWindow {
                                   const std::string& why) {
     throw CommError(Errc::kInvalidArgument, why,
                     {.op = std::string(method), .comm = comm.name, .rank = comm.rank});
+  }
+  ProfiledOperation shown(std::string_view name, int rank, bool async_op,
+                          const CommFacts& comm) const {
+    ProfiledOperation described;
+    described.name = name;
+    described.comm = comm.name;
+    described.backend = comm.backend;
+    described.rank = rank;
+    described.size = comm.size;
+    described.is_message = true;
+    described.async_op = async_op;
+    described.dtype = dtype_;
+    return described;
   }
   CommFacts require_registered(std::string_view method) const {
     const auto comm = guard_(method);

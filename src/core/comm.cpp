@@ -102,6 +102,17 @@ void TorchComm::requireUsable(std::string_view op) const {
 CommFacts TorchComm::facts() const { return {rank_, size_, capabilities_, backend_name_, name_}; }
 
 template <class Op>
+ProfiledOperation TorchComm::shown(const Op& op, const base::OpRecord& record) const {
+  auto described = profiled_operation(op, record);
+  if (described.rank < 0) described.rank = rank_;
+  described.comm = name_;
+  described.backend = backend_name_;
+  described.size = size_;
+  described.ranks = backend_->getRanks();
+  return described;
+}
+
+template <class Op>
 WorkPtr TorchComm::run(const Op& op) {
   requireUsable(Op::kName);
   validate(op, facts());
@@ -114,7 +125,7 @@ WorkPtr TorchComm::run(const Op& op) {
   record.comm = record_id_;
   record.sequence = ++sequence_;
   record.op_id = op_id;
-  const ProfilerRecord profiled(record, name_, rank_, size_);
+  const ProfilerRecord profiled([&] { return shown(op, record); });
   record_event(tracing::Phase::kBegin, true, record);
   WorkPtr work;
   try {
@@ -257,7 +268,7 @@ auto TorchComm::make(const Op& op, const Make& make, const Post& post) {
   record.comm = record_id_;
   record.sequence = ++sequence_;
   record.op_id = op_id;
-  const ProfilerRecord profiled(record, name_, rank_, size_);
+  const ProfilerRecord profiled([&] { return shown(op, record); });
   record_event(tracing::Phase::kBegin, true, record);
   decltype(make()) made;
   try {

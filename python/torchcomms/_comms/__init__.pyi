@@ -454,6 +454,11 @@ class ReduceOp:
         """
     def __repr__(self) -> str: ...
     @property
+    def _factor(self) -> torch.Tensor | float | None:
+        """
+        The factor of PREMUL_SUM; None for every other type.
+        """
+    @property
     def type(self) -> RedOpType:
         """
         The RedOpType.

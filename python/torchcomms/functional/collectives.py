@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 import torchcomms
+from torchcomms.functional import _operations
 from torchcomms.functional._names import (
     comm_of,
     constant,
@@ -256,3 +257,6 @@ def _group(comm: torchcomms.TorchComm) -> str:
     if "torch._dynamo" in sys.modules or "torch._higher_order_ops.effects" in sys.modules:
         _order_operators()
     return name_of(comm)
+
+
+_operations.register()

@@ -1,132 +1,248 @@
-"""Methods of communicators inside compiled functions, with TORCHCOMMS_PATCH_FOR_COMPILE=1.
+"""Methods of communicators, windows and batches, with TORCHCOMMS_PATCH_FOR_COMPILE=1.
 
-Outside of torch.compile a method stays what it is. While a function is traced it becomes the
-functional collective and a copy into the caller's tensor, so that graphs stay free of mutation.
+In compiled functions they are operators. Elsewhere they stay what they are, but for two kinds of
+arguments: where a tensor requires grad, the result carries it; and for tensors without memory
+nothing is sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 import torchcomms
-from torchcomms.functional import collectives
-from torchcomms.functional._names import constant
+from torchcomms.functional import _graph_classes, _operations, collectives, registry  # noqa: F401
+from torchcomms.functional.async_tensor import (
+    FakeWork,
+    _are_we_tracing,
+    _wrap_result_with_registered_work,
+)
+from torchcomms.functional.param_parsing import (
+    CollectiveParamSchema,
+    ParsedArgs,
+    as_timeout,
+    bind,
+    call_shape,
+    is_fake_or_functional,
+)
 
-_TorchComm = torchcomms.TorchComm
-_ReduceOp = torchcomms.ReduceOp
+_Method = Callable[..., Any]
 
-
-class TracedWork:
-    """What a traced call returns: its result is in order, so waiting is nothing."""
-
-    def wait(self) -> None:
-        """Returns at once."""
-
-
-def _traced(output: Tensor, result: Tensor, hints: object, timeout: object) -> TracedWork:
-    if hints is not None or timeout is not None:
-        raise torchcomms.Unsupported("hints and timeout cannot be traced: pass neither")
-    output.copy_(result.reshape(output.shape))
-    return TracedWork()
-
-
-def _all_reduce(  # noqa: PLR0917 (the method's order)
-    comm: _TorchComm,
-    tensor: Tensor,
-    op: _ReduceOp,
-    async_op: bool = False,
-    hints: object = None,
-    timeout: object = None,
-) -> TracedWork:
-    return _traced(tensor, collectives.all_reduce(comm, tensor, op), hints, timeout)
+# What the receives of batches write to, from a traced `recv` to the next traced `issue`.
+_received: list[Tensor] = []
+_library: torch.library.Library | None = None
 
 
-def _all_gather_single(  # noqa: PLR0917 (the method's order)
-    comm: _TorchComm,
-    output: Tensor,
-    input: Tensor,
-    async_op: bool = False,
-    hints: object = None,
-    timeout: object = None,
-) -> TracedWork:
-    return _traced(output, collectives.all_gather(comm, input.reshape(-1)), hints, timeout)
+def _tensors(values: Sequence[Any]) -> list[Tensor]:
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found += [one for one in value if isinstance(one, Tensor)]
+    return found
 
 
-def _reduce_scatter_single(  # noqa: PLR0917 (the method's order)
-    comm: _TorchComm,
-    output: Tensor,
-    input: Tensor,
-    op: _ReduceOp,
-    async_op: bool = False,
-    hints: object = None,
-    timeout: object = None,
-) -> TracedWork:
-    result = collectives.reduce_scatter(comm, input.reshape(-1), op)
-    return _traced(output, result, hints, timeout)
+def _requires_grad(tensors: Sequence[Tensor]) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
-def _all_to_all_single(  # noqa: PLR0917 (the method's order)
-    comm: _TorchComm,
-    output: Tensor,
-    input: Tensor,
-    async_op: bool = False,
-    hints: object = None,
-    timeout: object = None,
-) -> TracedWork:
-    return _traced(output, collectives.all_to_all(comm, input.reshape(-1)), hints, timeout)
+def _one_or_list(value: Any) -> Any:  # noqa: ANN401
+    return value[0] if isinstance(value, list | tuple) and len(value) == 1 else value
 
 
-_TRACED = {
-    "all_reduce": _all_reduce,
-    "all_gather_single": _all_gather_single,
-    "reduce_scatter_single": _reduce_scatter_single,
-    "all_to_all_single": _all_to_all_single,
-}
-_NUMBERS = ("get_rank", "get_size")
+def _is_special(tensor: Tensor) -> bool:
+    return tensor.is_meta or is_fake_or_functional(tensor)
 
 
-def _like(function: Callable[..., Any], native: Callable[..., Any]) -> Callable[..., Any]:
-    function.__name__ = native.__name__
-    function.__qualname__ = f"TorchComm.{native.__name__}"
-    function.__doc__ = native.__doc__
-    return function
+def _traced(collective: registry.Collective) -> _Method:
+    """The method in compiled functions."""
+    schema = collective.schema
+    shape = call_shape(schema.all_params[1:])
+    names = [param.name for param in schema.all_params[1:]]
+    async_at = names.index("async_op") if "async_op" in names else -1
+    changed_at = [at - 1 for at in schema.mutable_indices]
+    has_grad = collective.backward_fn is not None
+    functional = registry.operator(collective.name)
+    run = registry.operator(f"{collective.name}_") if changed_at else functional
+
+    def method(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        values = bind(shape, args, kwargs, collective.method)
+        is_async = False
+        if async_at >= 0:
+            is_async = values[async_at] = bool(values[async_at])
+        if not changed_at:
+            result = run(self, *values)
+            if schema_returns:
+                return result
+            return FakeWork(result if is_async else None)
+        written = [values[at] for at in changed_at]
+        results = written[0] if len(written) == 1 else _tensors(written)
+        if not has_grad or not _requires_grad(_tensors(values)):
+            run(self, *values)
+            return FakeWork(results if is_async else None)
+        leaves = [one for one in _tensors(written) if one.requires_grad and one.is_leaf]
+        if not leaves:
+            results = run(self, *values)  # a tracer knows of these that they require grad
+            return FakeWork(results) if is_async else results
+        fresh = functional(self, *values)
+
+        def write_leaves() -> None:
+            with torch.no_grad():
+                for tensor, result in zip(_tensors(written), _tensors([fresh]), strict=True):
+                    tensor.copy_(result)
+
+        if is_async:
+            return FakeWork(fresh, write_leaves)
+        write_leaves()
+        return fresh
+
+    schema_returns = bool(schema.output_params)
+    return method
 
 
-def _operation(name: str) -> Callable[..., Any]:
-    native: Any = getattr(_TorchComm, name)
-    traced: Any = _TRACED[name]
+def _traced_recv(native: _Method) -> _Method:
+    def method(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        native(self, args, kwargs)
+        _received.append(args[0] if args else kwargs["tensor"])
 
-    def method(self: _TorchComm, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    return method
+
+
+def _traced_issue(native: _Method) -> _Method:
+    def method(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        if len(args) > 1 or "options" in kwargs:
+            raise torchcomms.Unsupported("batch.issue: options cannot be traced: leave them out")
+        received = list(_received)
+        _received.clear()
+        return native(self, (received, *args), kwargs)
+
+    return method
+
+
+class _Written(torch.autograd.Function):
+    """The in-place operation on tensors that themselves require grad, of which some are leaves.
+
+    What is returned shares their memory, and carries the gradient.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, collective: Any, parsed: ParsedArgs, *tensors: Tensor) -> Any:  # noqa: ANN401
+        ctx.collective = collective
+        ctx.counts = [len(_tensors([value])) for value in parsed.get_tensor_inputs()]
+        results = registry.operator(f"{collective.name}_")(*parsed.to_values())
+        collective.setup_context_fn(ctx=ctx, inputs=tuple(parsed.to_values()), output=results)
+        written = parsed.get_mutable_outputs_flat()
+        torch.autograd.graph.increment_version(written)
+        return tuple(tensor.detach() for tensor in written)
+
+    backward = registry._InPlace.backward
+
+
+def _with_grad(collective: registry.Collective, parsed: ParsedArgs) -> Any:  # noqa: ANN401
+    """Runs the operation, and returns its results with their gradient."""
+    tensors, _ = parsed.get_tensor_inputs_flat_with_mutable_mask()
+    written = _Written.apply(collective, parsed, *tensors)
+    is_list = collective.schema.mutable_params[0].is_tensor_list()
+    results = list(written) if is_list else written[0]
+    return _wrap_result_with_registered_work(results) if parsed.get_value("async_op") else results
+
+
+def _without_memory(collective: registry.Collective, parsed: ParsedArgs) -> FakeWork | None:
+    """Has the operation's shapes looked at, or recorded; nothing is sent."""
+    name = f"{collective.name}_" if collective.is_mutating else collective.name
+    result = registry.operator(name)(*parsed.to_values())
+    if not parsed.get_value("async_op"):
+        return None
+    written = parsed.get_mutable_outputs_flat()
+    return FakeWork(_one_or_list(written) if written else result)
+
+
+def _converter(
+    schema: CollectiveParamSchema, name: str, convert: Callable[[Any], Any]
+) -> Callable[[list[Any]], None]:
+    """Has the value of a parameter converted, where there is such a parameter."""
+    found = [at for at, param in enumerate(schema.all_params) if param.name == name]
+
+    def apply(values: list[Any]) -> None:
+        for at in found:
+            values[at] = convert(values[at])
+
+    return apply
+
+
+def _operation(collective: registry.Collective, traced: _Method) -> _Method:
+    native = getattr(collective.target_class, collective.method)
+    schema = collective.schema
+    has_grad = collective.backward_fn is not None
+    returns = bool(schema.output_params)
+    convert_async = _converter(schema, "async_op", bool)
+    convert_timeout = _converter(schema, "timeout", as_timeout)
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         if torch.compiler.is_compiling():
-            return traced(self, *args, **kwargs)
+            return traced(self, args, kwargs)
+        tensors = _tensors([*args, *kwargs.values()])
+        wants_grad = has_grad and _requires_grad(tensors)
+        fake = _are_we_tracing() or any(map(_is_special, tensors))
+        if not wants_grad and not fake:
+            return native(self, *args, **kwargs)
+        parsed = schema.parse_method_args(self, args, kwargs, collective.method)
+        for convert in (convert_async, convert_timeout):
+            convert(parsed.values)
+        if not fake:
+            return _with_grad(collective, parsed)
+        if returns:
+            return registry.operator(collective.name)(*parsed.to_values())
+        return _without_memory(collective, parsed)
+
+    return _like(method, native, collective)
+
+
+def _issue(collective: registry.Collective, traced: _Method) -> _Method:
+    native = getattr(collective.target_class, collective.method)
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        if torch.compiler.is_compiling():
+            return traced(self, args, kwargs)
         return native(self, *args, **kwargs)
 
-    return _like(method, native)
+    return _like(method, native, collective)
 
 
-def _number(name: str) -> Callable[..., Any]:
-    native = getattr(_TorchComm, name)
-
-    @constant
-    def text(comm: _TorchComm) -> str:  # a text is a constant of a graph, a number may be a symbol
-        return str(native(comm))
-
-    def method(self: _TorchComm) -> int:
-        return int(text(self)) if torch.compiler.is_compiling() else native(self)
-
-    return _like(method, native)
+def _like(method: _Method, native: Any, collective: registry.Collective) -> _Method:  # noqa: ANN401
+    method.__name__ = collective.method
+    method.__qualname__ = f"{collective.target_class.__name__}.{collective.method}"
+    method.__doc__ = native.__doc__
+    return method
 
 
 def install() -> None:
-    """Replaces the methods that can be traced; a second call changes nothing."""
-    if getattr(_TorchComm, "_traceable", False):
+    """Makes the operators, and replaces the methods; a second call changes nothing.
+
+    Nothing happens where the classes lack the metaclass that torch asks for.
+    """
+    global _library  # noqa: PLW0603 (the operators live as long as it)
+    if _library is not None:
         return
-    replaced = {name: _operation(name) for name in _TRACED}
-    replaced |= {name: _number(name) for name in _NUMBERS}
-    for name, method in replaced.items():
-        setattr(_TorchComm, name, method)
-    _TorchComm._traceable = True  # type: ignore[attr-defined]
+    methods: dict[type, tuple[str, ...]] = {
+        cls: tuple(row.method for row in rows) for cls, rows in _operations.ROWS.items()
+    }
+    if not _graph_classes.register(methods):
+        return
+    _library = torch.library.Library(registry.NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
+    registry.finalize_registration(_library)
+    made: dict[tuple[type, str], _Method] = {}
+    for key, collective in registry._REGISTERED_COLLECTIVES.items():
+        traced = _traced(collective)
+        if key == (torchcomms.BatchSendRecv, "issue"):
+            made[key] = _issue(collective, _traced_issue(traced))
+        else:
+            is_recv = key == (torchcomms.BatchSendRecv, "recv")
+            made[key] = _operation(collective, _traced_recv(traced) if is_recv else traced)
+    for (cls, name), method in made.items():
+        setattr(cls, name, method)
+    torchcomms.TorchComm._traceable = True  # type: ignore[attr-defined]

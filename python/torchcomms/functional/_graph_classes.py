@@ -1,0 +1,102 @@
+"""Our classes in graphs of torch.compile: which are inputs, and which constants.
+
+Communicators, windows and batches are inputs of a graph, whose answers about themselves are
+constants of it, guarded. Reduce operations and limits are constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torchcomms
+from torchcomms._graph_metaclass import is_placed
+
+# Answers that are taken while a function is traced.
+_COMM_ANSWERS = ("get_rank", "get_size", "get_name", "get_device", "get_backend")
+_WINDOW_ANSWERS = ("get_size", "get_device", "dtype", "shape", "device")
+
+
+def _answers(obj: Any, names: tuple[str, ...]) -> list[Any]:  # noqa: ANN401
+    """What a graph was made for. A communicator that is finalized has no answers any more."""
+    found: list[Any] = []
+    for name in names:
+        try:
+            answer = getattr(obj, name)
+            found.append(answer() if callable(answer) else answer)
+        except RuntimeError:
+            found.append(None)
+    return found
+
+
+def _reduce_op_text(op: torchcomms.ReduceOp) -> tuple[str, dict[str, type]]:
+    """The op as an expression. Raises Unsupported for a factor that is a tensor."""
+    factor = op._factor
+    if factor is None:
+        return repr(op), {"ReduceOp": torchcomms.ReduceOp}
+    if not isinstance(factor, float):
+        raise torchcomms.Unsupported(
+            "ReduceOp.PREMUL_SUM(tensor) cannot stand in a graph: a factor that is a number can"
+        )
+    return f"ReduceOp.PREMUL_SUM({factor!r})", {"ReduceOp": torchcomms.ReduceOp}
+
+
+def _timeout_text(limit: torchcomms.Timeout) -> tuple[str, dict[str, type]]:
+    text = f"Timeout({limit.days}, {limit.seconds}, {limit.microseconds})"
+    return text, {"Timeout": torchcomms.Timeout}
+
+
+def _premul_sum(native: Callable[[Any], torchcomms.ReduceOp]) -> Callable[[Any], Any]:
+    def PREMUL_SUM(factor: Any) -> Any:  # noqa: ANN401
+        return native(factor)
+
+    PREMUL_SUM.__doc__ = native.__doc__
+    # While a function is traced, it is called like everything that gives constants.
+    PREMUL_SUM._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return PREMUL_SUM
+
+
+def register(traced: dict[type, tuple[str, ...]]) -> bool:
+    """Tells torch of the classes; `traced` are the methods that it shall look into.
+
+    False where the classes lack the metaclass: then they stay out of graphs.
+    """
+    if not is_placed():
+        return False
+    from torch._library import opaque_object
+
+    known: Any = opaque_object
+    member_type = known.MemberType
+    # Older torch has other words for the same.
+    newer = hasattr(known, "register_custom_class")
+    register_class = known.register_custom_class if newer else known.register_opaque_type
+    is_registered = known.is_custom_class if newer else known.is_opaque_type
+    input_type, constant_type = ("symbolic", "constant") if newer else ("reference", "value")
+    if is_registered(torchcomms.TorchComm):
+        return True
+    answers = {
+        torchcomms.TorchComm: _COMM_ANSWERS,
+        torchcomms.TorchCommWindow: _WINDOW_ANSWERS,
+        torchcomms.BatchSendRecv: (),
+    }
+    for cls, names in answers.items():
+        members = dict.fromkeys(names, member_type.USE_REAL)
+        members |= dict.fromkeys(traced.get(cls, ()), member_type.INLINED)
+        members |= dict.fromkeys(("__eq__", "__ne__"), member_type.USE_REAL)
+
+        def guarded(obj: Any, names: tuple[str, ...] = names) -> list[Any]:  # noqa: ANN401
+            return _answers(obj, names)
+
+        register_class(cls, typ=input_type, guard_fn=guarded, members=members)
+    reduce_op: Any = torchcomms.ReduceOp
+    reduce_op.__fx_repr__ = _reduce_op_text
+    reduce_op.PREMUL_SUM = staticmethod(_premul_sum(reduce_op.PREMUL_SUM))
+    timeout: Any = torchcomms.Timeout
+    timeout.__fx_repr__ = _timeout_text
+    register_class(
+        reduce_op,
+        typ=constant_type,
+        members={"type": member_type.USE_REAL, "_factor": member_type.USE_REAL},
+    )
+    register_class(timeout, typ=constant_type)
+    return True

@@ -1,0 +1,190 @@
+"""Results of asynchronous operations that stand for themselves: whoever uses one waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+import torchcomms
+from torchcomms.functional import _pending
+
+_MODES = ("FAKE", "FUNCTIONAL", "PROXY")
+
+
+def _are_we_tracing() -> bool:
+    """Whether operations are looked at and not run: compiled, faked, functionalized, recorded."""
+    if torch.compiler.is_compiling():
+        return True
+    if torch._C._len_torch_dispatch_stack() == 0:
+        return False
+    keys = torch._C._TorchDispatchModeKey
+    return any(torch._C._get_dispatch_mode(getattr(keys, mode)) is not None for mode in _MODES)
+
+
+class FakeWork:
+    """The work of an operation in a graph: waiting is an operation, too, on what it writes to.
+
+    Args:
+        result: the tensor or tensors; None of an operation that is over.
+        then: what comes after the wait.
+    """
+
+    def __init__(self, result: Any, then: Callable[[], None] | None = None) -> None:  # noqa: ANN401
+        self.result = result
+        self._then = then
+
+    def wait(self) -> Any:  # noqa: ANN401
+        """Puts what comes next behind the operation. Returns the result."""
+        if self.result is not None:
+            tensors = [self.result] if isinstance(self.result, Tensor) else list(self.result)
+            torch.ops.torchcomms.torchcomm_wait_tensors_(tensors)
+        if self._then is not None:
+            self._then()
+        return self.result
+
+
+class _OnceWaitWork:
+    """A work, or several, that several tensors share: the first that is used waits for them."""
+
+    def __init__(self, work: Any) -> None:  # noqa: ANN401
+        self._works = list(work) if isinstance(work, Sequence) else [work]
+
+    def wait(self) -> None:
+        """Waits the first time; later calls return at once."""
+        while self._works:
+            self._works[0].wait()  # one that fails stays, and fails again
+            self._works.pop(0)
+
+
+class TorchCommsAsyncTensor(Tensor):
+    """A tensor that is still being written: its first use waits for the work.
+
+    Shape, type and device are known at once.
+    """
+
+    elem: Tensor
+    work: Any
+    completed: bool
+
+    @staticmethod
+    def __new__(cls: Any, elem: Tensor, work: Any) -> TorchCommsAsyncTensor:  # noqa: ANN401
+        made: TorchCommsAsyncTensor = torch.Tensor._make_wrapper_subclass(
+            cls,
+            elem.size(),
+            strides=elem.stride(),
+            storage_offset=elem.storage_offset(),
+            dtype=elem.dtype,
+            layout=elem.layout,
+            device=elem.device,
+            requires_grad=elem.requires_grad,
+        )
+        made.elem, made.work, made.completed = elem, work, False
+        return made
+
+    def trigger_wait(self) -> Tensor:
+        """Waits if nobody has yet. Returns the tensor itself."""
+        if not self.completed:
+            self.work.wait()
+            self.completed = True
+        return self.elem
+
+    def wait(self) -> Tensor:
+        """See trigger_wait."""
+        return self.trigger_wait()
+
+    @property
+    def grad_fn(self) -> Any:  # type: ignore[override]  # noqa: ANN401
+        """Of the tensor itself."""
+        return self.elem.grad_fn
+
+    @property
+    def is_leaf(self) -> bool:  # type: ignore[override]
+        """Of the tensor itself."""
+        return self.elem.is_leaf
+
+    @property
+    def grad(self) -> Tensor | None:
+        """Of the tensor itself."""
+        return self.elem.grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        self.elem.grad = value
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        """Of the tensor itself."""
+        self.trigger_wait().backward(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def tolist(self) -> Any:  # noqa: ANN401
+        """Of the tensor itself."""
+        return self.trigger_wait().tolist()
+
+    def numpy(self, *, force: bool = False) -> Any:  # noqa: ANN401
+        """Of the tensor itself."""
+        return self.trigger_wait().numpy(force=force)
+
+    def __repr__(self, **options: Any) -> str:  # type: ignore[override]  # noqa: ANN401
+        state = repr(self.elem) if self.completed else f"in flight, {tuple(self.shape)}"
+        return f"TorchCommsAsyncTensor({state})"
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401  # fmt: skip
+        if func in _KNOWN_AT_ONCE:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+        args, kwargs = _waited((args, kwargs or {}))
+        return func(*args, **kwargs)
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401  # fmt: skip
+        args, kwargs = _waited((args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+# What a tensor knows while it is written.
+_KNOWN_AT_ONCE = {
+    getattr(Tensor, name).__get__
+    for name in ("dtype", "device", "layout", "requires_grad", "shape", "ndim", "is_cpu", "is_cuda",
+                 "is_meta", "is_sparse")
+} | {
+    getattr(Tensor, name)
+    for name in ("size", "dim", "numel", "stride", "storage_offset", "element_size", "__len__",
+                 "is_contiguous", "is_floating_point", "is_complex")
+}  # fmt: skip
+
+
+def _waited(arguments: Any) -> Any:  # noqa: ANN401
+    return tree_map_only(TorchCommsAsyncTensor, TorchCommsAsyncTensor.trigger_wait, arguments)
+
+
+def _maybe_wrap_tensor(tensor: Tensor, work: Any) -> Tensor:  # noqa: ANN401
+    """The tensor that waits when it is used; in a graph, the result of an operator that waits."""
+    if not _are_we_tracing():
+        return TorchCommsAsyncTensor(tensor, work)
+    waited: Tensor = torch.ops.torchcomms.torchcomm_wait_tensors([tensor])[0]
+    return waited
+
+
+def _wrap_result_with_registered_work(result: Any) -> Any:  # noqa: ANN401
+    """What an operator returned as tensors that wait for the work it has left behind.
+
+    Raises:
+        InvalidArgument: a result that is no tensor and no list of them.
+    """
+    if isinstance(result, Tensor):
+        return _maybe_wrap_tensor(result, _OnceWaitWork(_pending.take([result])))
+    if not isinstance(result, list | tuple) or not all(isinstance(one, Tensor) for one in result):
+        raise torchcomms.InvalidArgument(
+            f"result of an operator: {type(result).__name__}, allowed are a tensor and a list of"
+            " tensors"
+        )
+    work = _OnceWaitWork(_pending.take(result))
+    return [_maybe_wrap_tensor(tensor, work) for tensor in result]

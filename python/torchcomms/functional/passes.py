@@ -1,0 +1,325 @@
+"""Passes over graphs of functional operators, for compilers that have none of their own.
+
+Inductor needs neither: it puts operators together in place, and keeps their order by itself.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+
+from torchcomms.functional.registry import NAMESPACE, in_place_of
+
+_TOKEN = 0  # where a wrapper's results begin with the token
+_WRAPPED = 2  # arguments of a wrapper before those of the operator: token and operator
+
+
+def _is_wrapper(node: Any) -> bool:  # noqa: ANN401
+    return (
+        isinstance(node, Node)
+        and node.op == "call_function"
+        and node.target is torch.ops.higher_order.with_effects
+    )
+
+
+def _is_getitem(node: Node) -> bool:
+    return node.op == "call_function" and node.target is operator.getitem
+
+
+def _inner(node: Node) -> tuple[Any, Sequence[Any]]:
+    """What a node calls, and with which arguments: of a wrapper, what it wraps."""
+    if _is_wrapper(node):
+        return node.args[1], node.args[_WRAPPED:]
+    return node.target, node.args
+
+
+def _flat(values: Any) -> list[Node]:  # noqa: ANN401
+    found: list[Node] = []
+    map_arg(values, found.append)
+    return found
+
+
+class _Memory:
+    """Which nodes may share memory: as far as operators say so, and all others might."""
+
+    def __init__(self) -> None:
+        self._group: dict[Node, Node] = {}
+        self._elements: dict[tuple[Node, Any], Node] = {}
+
+    def of(self, node: Node) -> Node:
+        """The first node of the same memory."""
+        while self._group.get(node, node) is not node:
+            node = self._group[node]
+        return node
+
+    def share(self, nodes: Iterable[Node]) -> None:
+        first, *rest = nodes
+        for node in rest:
+            old, new = self.of(node), self.of(first)
+            if old is not new:
+                self._group[old] = new
+
+    def see(self, node: Node) -> None:
+        """Takes in what a node does; its arguments were seen before."""
+        if _is_getitem(node):
+            self._see_element(node)
+        elif node.op in ("placeholder", "get_attr", "output"):
+            return
+        elif not _is_wrapper(node) and isinstance(node.target, torch._ops.OpOverload):
+            returned = _returned(node.target, node.args, node.kwargs)
+            if len(returned) < 2 or not _is_read_by_element(node):
+                self.share([node, *returned])
+        elif not _is_wrapper(node):
+            self.share([node, *_flat((node.args, node.kwargs))])
+
+    def _see_element(self, node: Node) -> None:
+        """Elements of a result are apart, but for those that an operator returns as it got them."""
+        parent, index = node.args
+        assert isinstance(parent, Node)
+        whole, at, wrapper = parent, index, _is_wrapper(parent)
+        if _is_getitem(parent) and _is_wrapper(parent.args[0]):
+            assert isinstance(parent.args[0], Node)
+            whole, wrapper = parent.args[0], True
+        target, args = _inner(whole)
+        if not isinstance(target, torch._ops.OpOverload) or target.namespace != NAMESPACE:
+            if not (wrapper and whole is parent and at == _TOKEN):
+                self.share([node, whole, *_flat(args)])
+            return
+        if whole is parent and wrapper and at == _TOKEN:
+            return
+        if isinstance(parent, Node) and not _is_read_by_element(parent):
+            self.share([node, parent])
+        key = (whole, (parent.args[1], index) if whole is not parent else index)
+        self.share([self._elements.setdefault(key, node), node])
+        returned = _returned(target, args, whole.kwargs)
+        if len(returned) > 1 and isinstance(index, int) and (whole is not parent or not wrapper):
+            self.share([returned[index], node])
+        elif len(returned) < 2 or not _is_read_by_element(node):
+            self.share([node, *returned])
+
+
+def _is_read_by_element(holder: Node) -> bool:
+    """Whether all that is done with a list is to take its elements."""
+    return all(_is_getitem(user) for user in holder.users)
+
+
+def _returned(target: torch._ops.OpOverload, args: Sequence[Any], kwargs: Any) -> list[Node]:  # noqa: ANN401
+    """The arguments whose memory an operator may return."""
+    schema = target._schema
+    if not any(one.alias_info is not None for one in schema.returns):
+        return []
+    names = [argument.name for argument in schema.arguments]
+    given = dict(zip(names, args, strict=False)) | dict(kwargs)
+    return _flat([
+        given[argument.name] for argument in schema.arguments
+        if argument.alias_info is not None and argument.name in given
+    ])  # fmt: skip
+
+
+def _changed_arguments(node: Node) -> list[Node]:
+    """The arguments that an operator of ours changes, or would; none of other nodes."""
+    target, args = _inner(node)
+    found = in_place_of(target)
+    if found is not None:
+        return _flat([args[at] for at in found[1]])
+    if isinstance(target, torch._ops.OpOverload) and target.namespace == NAMESPACE:
+        return _returned(target, args, node.kwargs)
+    return []
+
+
+def _stems_from_input(node: Node) -> bool:
+    """Whether a value is an input of the graph, or what operators of ours made of one."""
+    while _is_getitem(node):
+        parent = node.args[0]
+        assert isinstance(parent, Node)
+        node = parent
+    if node.op in ("placeholder", "get_attr"):
+        return True
+    return any(map(_stems_from_input, _changed_arguments(node)))
+
+
+def _is_given_out(node: Node) -> bool:
+    """Whether the graph returns a value, or what operators of ours or views make of it."""
+    for user in node.users:
+        if user.op == "output":
+            return True
+        if _is_getitem(user):
+            follows = not (_is_wrapper(node) and user.args[1] == _TOKEN)
+        elif _is_wrapper(user) or user.target is not torch.ops.aten.copy_.default:
+            target, args = _inner(user)
+            follows = node in _changed_arguments(user) or (
+                isinstance(target, torch._ops.OpOverload)
+                and node in _returned(target, args, user.kwargs)
+            )
+        else:
+            follows = False
+        if follows and _is_given_out(user):
+            return True
+    return False
+
+
+def gives_out_an_input(node: Node) -> bool:
+    """Whether the graph would return the memory of an input of its own, written to in place.
+
+    A caller takes what a graph returns for memory of its own: what is saved for a backward graph
+    may be overwritten there.
+    """
+    return any(map(_stems_from_input, _changed_arguments(node))) and _is_given_out(node)
+
+
+def _is_copy_back(node: Node, memory: _Memory, group: Node) -> bool:
+    """Whether a node writes to a graph's input, and does not read it."""
+    return (
+        node.target is torch.ops.aten.copy_.default
+        and memory.of(node.args[0]) is group  # type: ignore[arg-type]
+        and (memory.of(node.args[1]) is not group)  # type: ignore[arg-type]
+    )
+
+
+def _may_be_written(node: Node, changed: list[Node], memory: _Memory, order: list[Node]) -> bool:
+    """Whether nobody sees a difference when `node` writes to `changed`."""
+    groups = [memory.of(one) for one in changed]
+    if len(set(groups)) != len(groups):
+        return False
+    later = order[order.index(node) + 1 :]
+    for group in groups:
+        members = [one for one in order if memory.of(one) is group]
+        copies = [one for one in later if _is_copy_back(one, memory, group)]
+        users = {user for one in members for user in one.users}
+        read = [one for one in later if one in users and one not in copies]
+        first = later.index(copies[0]) if copies else len(later)
+        if any(later.index(one) < first for one in read):
+            return False
+        is_input = any(one.op in ("placeholder", "get_attr") for one in members)
+        if is_input and not copies:
+            return False
+    return True
+
+
+def reinplacement_pass(
+    gm: GraphModule, example_inputs: Sequence[Any] | None = None
+) -> GraphModule:  # fmt: skip
+    """Has functional operators write to their arguments where nobody sees the difference.
+
+    An argument is written to if nothing reads it later; one that is an input of the graph, only if
+    the graph writes to it anyway. Writing a result back to where it is already is taken out.
+    Operators in wrappers that keep effects in order are changed inside of them: inductor takes
+    that, others need `strip_with_effects_pass` afterwards.
+
+    Args:
+        gm: a graph of functional operators; is changed, and recompiled.
+        example_inputs: not used; passes get them.
+    """
+    order = list(gm.graph.nodes)
+    memory = _Memory()
+    for node in order:
+        memory.see(node)
+    for node in order:
+        target, args = _inner(node)
+        found = in_place_of(target) if node.op == "call_function" else None
+        if found is None:
+            continue
+        in_place, indices = found
+        changed = _flat([args[at] for at in indices])
+        if gives_out_an_input(node) or not _may_be_written(node, changed, memory, order):
+            continue
+        if _is_wrapper(node):
+            node.update_arg(1, in_place)
+        else:
+            node.target = in_place
+        memory = _Memory()  # results share memory now with what was changed
+        for one in order:
+            memory.see(one)
+    for node in order:
+        if node.target is torch.ops.aten.copy_.default and _is_same(node, memory):
+            node.replace_all_uses_with(node.args[0])
+            gm.graph.erase_node(node)
+    gm.graph.lint()
+    gm.recompile()
+    return gm
+
+
+def _is_same(copy: Node, memory: _Memory) -> bool:
+    """Whether a copy writes a tensor onto itself: the same memory, and no view in between."""
+    goal, source = copy.args[:2]
+    assert isinstance(goal, Node)
+    while isinstance(source, Node) and source is not goal:
+        source = _passed_on(source)
+    return source is goal
+
+
+def _passed_on(node: Node) -> Node | None:
+    """The argument that an in-place operator of ours returns as this node; None: another."""
+    path: list[Any] = []
+    while _is_getitem(node):
+        path.insert(0, node.args[1])
+        parent = node.args[0]
+        assert isinstance(parent, Node)
+        node = parent
+    target, args = _inner(node)
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != NAMESPACE:
+        return None
+    if not target._schema.is_mutable:
+        return None
+    if _is_wrapper(node) and (not path or path.pop(0) == _TOKEN):
+        return None
+    changed = [
+        args[at]
+        for at, argument in enumerate(target._schema.arguments)
+        if argument.alias_info is not None and at < len(args)
+    ]
+    value: Any = changed[0] if len(changed) == 1 else changed
+    for index in path:
+        value = value[index]
+    return value if isinstance(value, Node) else None
+
+
+def strip_with_effects_pass(
+    gm: GraphModule, example_inputs: Sequence[Any] | None = None
+) -> GraphModule:  # fmt: skip
+    """Takes our operators out of the wrappers that keep effects in order; other operators stay.
+
+    The graph then runs in the order that it is written in: for compilers that keep that. Where a
+    wrapper's token was used, there stands the token that it was given: the graph's output has as
+    many values as before.
+
+    Args:
+        gm: a graph; is changed, and recompiled.
+        example_inputs: not used; passes get them.
+    """
+    graph = gm.graph
+    for node in list(graph.nodes):
+        if not _is_wrapper(node) or getattr(node.args[1], "namespace", None) != NAMESPACE:
+            continue
+        token, target = node.args[:_WRAPPED]
+        with graph.inserting_before(node):
+            call = graph.call_function(target, node.args[_WRAPPED:], node.kwargs)
+        returns = len(target._schema.returns)
+        value = node.meta.get("val")
+        if isinstance(value, tuple | list) and len(value) > 1:
+            call.meta["val"] = value[1] if returns == 1 else tuple(value[1:])
+        for user in list(node.users):
+            index = user.args[1] if _is_getitem(user) else None
+            if not isinstance(index, int):
+                raise RuntimeError(
+                    f"strip_with_effects_pass: {node} is used by {user}: allowed are its elements"
+                )
+            if index == _TOKEN:
+                user.replace_all_uses_with(token)
+            elif returns == 1:
+                user.replace_all_uses_with(call)
+            elif returns:
+                with graph.inserting_before(user):
+                    part = graph.call_function(operator.getitem, (call, index - 1))
+                part.meta = dict(user.meta)
+                user.replace_all_uses_with(part)
+            graph.erase_node(user)
+        graph.erase_node(node)
+    graph.lint()
+    gm.recompile()
+    return gm

@@ -1,0 +1,381 @@
+"""Operations as operators of torch: ``register_collective`` says what one is, once.
+
+Of an operation that changes tensors there are two operators. The in-place one, ``x_``, changes its
+arguments and returns them; the functional one, ``x``, leaves them alone and returns new tensors.
+Compilers take the first apart into the second, and put it together again where nobody sees the
+difference. All of them are ordered side effects: other ranks wait for them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchcomms.functional import _pending
+from torchcomms.functional.param_parsing import CollectiveParamSchema, ParamSpec, ParsedArgs
+
+NAMESPACE = "torchcomms"
+_WAIT = "torchcomm_wait_tensors"
+_WAIT_INDEX = 0  # of the tensors among its arguments
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """A registered operation.
+
+    `native` is the method as it is without torch.compile; `backward_fn` and `setup_context_fn` are
+    those of torch.library.register_autograd for the functional operator; `meta_fn` gives what an
+    operation that changes nothing returns.
+    """
+
+    target_class: type
+    method: str
+    native: Callable[..., Any]
+    schema: CollectiveParamSchema
+    meta_fn: Callable[..., Any] | None
+    backward_fn: Callable[..., Any] | None
+    setup_context_fn: Callable[..., Any] | None
+    is_bound_to_tensors: bool = False  # see register_collective
+
+    @property
+    def name(self) -> str:
+        """Of the functional operator, without namespace."""
+        return f"{self.target_class.__name__.lower()}_{self.method}"
+
+    @property
+    def is_mutating(self) -> bool:
+        """Whether there is an in-place operator."""
+        return bool(self.schema.mutable_params)
+
+
+_REGISTERED_COLLECTIVES: dict[tuple[type, str], Collective] = {}
+
+
+def register_collective(  # noqa: PLR0917 (the contract's order)
+    target_class: type,
+    method: str,
+    param_specs: Sequence[ParamSpec],
+    meta_fn: Callable[..., Any] | None = None,
+    backward_fn: Callable[..., Any] | None = None,
+    setup_context_fn: Callable[..., Any] | None = None,
+    native: Callable[..., Any] | None = None,
+) -> Collective:
+    """Says what an operation is. `finalize_registration` makes the operators.
+
+    `native` is what runs, left out: the method. What it is given holds results elsewhere, too,
+    so that its tensors cannot be replaced: the functional operator copies what it has written.
+
+    Raises:
+        ValueError: no such method, or it was registered before.
+    """
+    key = (target_class, method)
+    if key in _REGISTERED_COLLECTIVES:
+        raise ValueError(f"{target_class.__name__}.{method} is registered already")
+    own = getattr(target_class, method, None)
+    if own is None:
+        raise ValueError(f"{target_class.__name__} has no method '{method}'")
+    schema = CollectiveParamSchema.from_raw_specs(target_class, param_specs)
+    made = Collective(
+        target_class=target_class,
+        method=method,
+        native=native or own,
+        schema=schema,
+        meta_fn=meta_fn,
+        backward_fn=backward_fn,
+        setup_context_fn=setup_context_fn,
+        is_bound_to_tensors=native is not None and bool(schema.mutable_params),
+    )
+    _REGISTERED_COLLECTIVES[key] = made
+    return made
+
+
+def finalize_registration(lib: torch.library.Library) -> None:
+    """Makes the operators of everything registered in `lib`, and those that wait for tensors."""
+    for collective in _REGISTERED_COLLECTIVES.values():
+        _define(lib, collective)
+    _define_wait(lib)
+
+
+def operator(name: str) -> torch._ops.OpOverload:
+    """The operator of a name without namespace."""
+    found: torch._ops.OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
+    return found
+
+
+def flat(results: Any) -> list[Tensor]:  # noqa: ANN401
+    """The tensors of what an operator returned: a tensor, a list, or several of both."""
+    if isinstance(results, Tensor):
+        return [results]
+    return [tensor for part in results for tensor in flat(part)]
+
+
+def _returned(values: Sequence[Any]) -> Any:  # noqa: ANN401
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _like(value: Any, function: Callable[[Tensor], Tensor]) -> Any:  # noqa: ANN401
+    """A tensor, or a list of them, made by `function`."""
+    return function(value) if isinstance(value, Tensor) else [function(tensor) for tensor in value]
+
+
+def _empty(tensor: Tensor) -> Tensor:
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _call(collective: Collective, parsed: ParsedArgs) -> Any:  # noqa: ANN401
+    """Runs the operation. What it works on is contiguous, or read and written through a copy."""
+    values = parsed.to_values()
+    changed = set(parsed.get_mutable_tensor_indices())
+    copies: list[tuple[Tensor, Tensor]] = []
+
+    def contiguous(tensor: Tensor, written: bool) -> Tensor:
+        if tensor.is_contiguous():
+            return tensor
+        copy = tensor.contiguous()
+        if written:
+            copies.append((tensor, copy))
+        return copy
+
+    for at in parsed.get_tensor_input_indices():
+        values[at] = _like(values[at], functools.partial(contiguous, written=at in changed))
+    result = collective.native(*values)
+    if copies:
+        result.wait()
+        for tensor, copy in copies:
+            tensor.copy_(copy)
+    return result
+
+
+def _run(collective: Collective, parsed: ParsedArgs) -> Any:  # noqa: ANN401
+    """Runs the operation on the tensors given; what the in-place operator returns."""
+    with torch.no_grad():
+        result = _call(collective, parsed)
+    if collective.schema.output_params:
+        return result
+    written = parsed.get_mutable_outputs()
+    if not written:
+        written = [torch.empty(0)] if collective.schema.needs_async_dummy_return else []
+    if parsed.get_value("async_op"):
+        _pending.remember(flat(written), result)
+    return _returned(written) if written else None
+
+
+def _define(lib: Any, collective: Collective) -> None:  # noqa: ANN401
+    name, schema = collective.name, collective.schema
+    changed = schema.mutable_indices
+
+    def fresh(parsed: ParsedArgs, held: Callable[[Tensor], Tensor]) -> ParsedArgs:
+        """With tensors of its own in place of those that the operation changes."""
+        values = parsed.to_values()
+        for at in changed:
+            make = _empty if schema.all_params[at].write_only else held
+            values[at] = _like(values[at], make)
+        return ParsedArgs(schema.all_params, values)
+
+    def in_place(*args: Any) -> Any:  # noqa: ANN401
+        return _run(collective, schema.parse_lib_args(args))
+
+    def functional(*args: Any) -> Any:  # noqa: ANN401
+        parsed = schema.parse_lib_args(args)
+        if not collective.is_bound_to_tensors:
+            return _run(collective, fresh(parsed, _copy))
+        _run(collective, parsed)
+        _pending.wait(parsed.get_mutable_outputs_flat())
+        return _returned([_like(value, _copy) for value in parsed.get_mutable_outputs()])
+
+    def in_place_fake(*args: Any) -> Any:  # noqa: ANN401
+        _tell_inductor()
+        return _returned(schema.parse_lib_args(args).get_mutable_outputs())
+
+    def functional_fake(*args: Any) -> Any:  # noqa: ANN401
+        _tell_inductor()
+        parsed = schema.parse_lib_args(args)
+        if collective.is_mutating:
+            return _returned(fresh(parsed, _empty).get_mutable_outputs())
+        if collective.meta_fn is not None:
+            return collective.meta_fn(*parsed.to_values())
+        return torch.empty(0) if schema.needs_async_dummy_return else None
+
+    lib.define(f"{name}{schema.functional_signature}")
+    lib.impl(name, functional, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{NAMESPACE}::{name}", functional_fake, lib=lib)
+    _set_ordered(name)
+    if collective.backward_fn is not None:
+        torch.library.register_autograd(
+            f"{NAMESPACE}::{name}",
+            collective.backward_fn,
+            setup_context=collective.setup_context_fn,
+            lib=lib,
+        )
+    else:
+        lib.impl(name, torch.library.fallthrough_kernel, "Autograd")
+    if not collective.is_mutating:
+        return
+    lib.define(f"{name}_{schema.signature}")
+    lib.impl(f"{name}_", in_place, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{NAMESPACE}::{name}_", in_place_fake, lib=lib)
+    if collective.backward_fn is not None:
+        lib.impl(f"{name}_", functools.partial(_in_place_autograd, collective), "Autograd")
+    else:
+        lib.impl(f"{name}_", torch.library.fallthrough_kernel, "Autograd")
+    _functionalize(f"{name}_", name, changed)
+
+
+def _set_ordered(name: str) -> None:
+    if hasattr(torch.library, "EffectType"):  # a torch that has effects
+        entry = torch._library.simple_registry.singleton.find(operator(name)._name)
+        entry.effect.register(torch.library.EffectType.ORDERED)
+
+
+def _functionalize(name: str, functional_name: str, changed: Sequence[int]) -> None:
+    """The in-place operator becomes the functional one, and its results what was changed."""
+    _set_ordered(name)  # for compilers that have put it together again
+
+    def replace(ctx: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        with ctx.mode:  # where effects are put in order
+            results = operator(functional_name)(*args, **kwargs)
+        written = [args[at] for at in changed]
+        for tensor, result in zip(flat(written), flat(results), strict=True):
+            ctx.replace(tensor, ctx.unwrap_tensors(result))
+            ctx.commit_update(tensor)
+            ctx.sync(tensor)
+        return _returned(written)
+
+    operator(name).py_functionalize_impl(replace)
+    _IN_PLACE[functional_name] = tuple(changed)
+
+
+class _InPlace(torch.autograd.Function):
+    """The in-place operator, with the functional one's gradient: of tensors, lists laid flat."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        collective: Collective,
+        parsed: ParsedArgs,
+        *tensors: Tensor,
+    ) -> Any:  # noqa: ANN401
+        values = _with_tensors(parsed, tensors)
+        ctx.collective = collective
+        ctx.counts = [len(flat([value])) for value in values.get_tensor_inputs()]
+        with torch._C._AutoDispatchBelowAutograd():
+            results = operator(f"{collective.name}_")(*values.to_values())
+        assert collective.setup_context_fn is not None
+        collective.setup_context_fn(ctx=ctx, inputs=tuple(values.to_values()), output=results)
+        written = values.get_mutable_outputs_flat()
+        ctx.mark_dirty(*written)
+        return tuple(written)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # noqa: ANN401
+        collective = ctx.collective
+        changed = collective.schema.mutable_params
+        given = list(grads) if changed[0].is_tensor_list() else grads[0]
+        found = collective.backward_fn(ctx, given)
+        wanted = [
+            found[at]
+            for at, param in enumerate(collective.schema.all_params)
+            if param.is_tensor_like()
+        ]
+        inputs: list[Tensor | None] = []
+        for value, count in zip(wanted, ctx.counts, strict=True):
+            inputs += [None] * count if value is None else _as_list(value)
+        return None, None, *inputs
+
+
+def _as_list(value: Any) -> list[Any]:  # noqa: ANN401
+    return [value] if isinstance(value, Tensor) else list(value)
+
+
+def _with_tensors(parsed: ParsedArgs, tensors: Sequence[Tensor]) -> ParsedArgs:
+    """The same call with other tensors."""
+    values, rest = parsed.to_values(), list(tensors)
+    for at in parsed.get_tensor_input_indices():
+        if isinstance(values[at], Tensor):
+            values[at] = rest.pop(0)
+        else:
+            values[at], rest = rest[: len(values[at])], rest[len(values[at]) :]
+    return ParsedArgs(parsed.all_params, values)
+
+
+def _in_place_autograd(collective: Collective, *args: Any) -> Any:  # noqa: ANN401
+    parsed = collective.schema.parse_lib_args(args)
+    tensors, _ = parsed.get_tensor_inputs_flat_with_mutable_mask()
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        _InPlace.apply(collective, parsed, *tensors)
+        return _returned(parsed.get_mutable_outputs())
+    with torch._C._AutoDispatchBelowAutograd():
+        return operator(f"{collective.name}_")(*args)
+
+
+def _define_wait(lib: Any) -> None:  # noqa: ANN401
+    def in_place(tensors: list[Tensor]) -> list[Tensor]:
+        _pending.wait(tensors)
+        return tensors
+
+    def functional(tensors: list[Tensor]) -> list[Tensor]:
+        _pending.wait(tensors)
+        return [tensor.clone() for tensor in tensors]
+
+    def in_place_fake(tensors: list[Tensor]) -> list[Tensor]:
+        _tell_inductor()
+        return tensors
+
+    def functional_fake(tensors: list[Tensor]) -> list[Tensor]:
+        _tell_inductor()
+        return [torch.empty_like(tensor) for tensor in tensors]
+
+    lib.define(f"{_WAIT}(Tensor[] tensors) -> Tensor[]")
+    lib.define(f"{_WAIT}_(Tensor(a!)[] tensors) -> Tensor(a!)[]")
+    for name, kernel, fake in (
+        (_WAIT, functional, functional_fake),
+        (f"{_WAIT}_", in_place, in_place_fake),
+    ):
+        lib.impl(name, kernel, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=lib)
+    # In place it changes no value, so a tensor keeps its gradient; else the gradient goes through.
+    lib.impl(f"{_WAIT}_", torch.library.fallthrough_kernel, "Autograd")
+    torch.library.register_autograd(
+        f"{NAMESPACE}::{_WAIT}", lambda ctx, grads: grads, setup_context=None, lib=lib
+    )
+    _set_ordered(_WAIT)
+    _functionalize(f"{_WAIT}_", _WAIT, [_WAIT_INDEX])
+
+
+# Functional operator -> which of its arguments the in-place one changes.
+_IN_PLACE: dict[str, tuple[int, ...]] = {}
+
+
+def in_place_of(target: Any) -> tuple[torch._ops.OpOverload, tuple[int, ...]] | None:  # noqa: ANN401
+    """The in-place operator of a functional one, and which arguments it changes; None: no such."""
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != NAMESPACE:
+        return None
+    name = target._opname
+    return (operator(f"{name}_"), _IN_PLACE[name]) if name in _IN_PLACE else None
+
+
+@functools.cache
+def _register_with_inductor() -> None:
+    from torchcomms.functional.passes import gives_out_an_input
+
+    module = sys.modules["torch._inductor.fx_passes.reinplace"]
+    for name, changed in _IN_PLACE.items():
+        module.inplaceable_ops[operator(name)] = module.InplaceableOp(
+            operator(f"{name}_"), changed, lambda node: not gives_out_an_input(node)
+        )
+
+
+def _tell_inductor() -> None:
+    """Inductor puts these operators together in place, too: once it is there, which takes long."""
+    if "torch._inductor.fx_passes.post_grad" in sys.modules:
+        _register_with_inductor()
