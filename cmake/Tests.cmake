@@ -37,7 +37,8 @@ foreach(name IN LISTS rooms_with_objects)
 endforeach()
 
 # Benchmarks are built along, so that they do not rot: bench_<program>, over a room and what it reaches.
-set(benchmarks "arithmetic ctran/arithmetic" "link_latency ctran/engine" "engine ctran/engine")
+set(benchmarks "arithmetic ctran/arithmetic" "link_latency ctran/engine" "engine ctran/engine"
+  "overhead backends/fake")
 find_package(MPI QUIET COMPONENTS CXX)
 if(MPI_CXX_FOUND)
   list(APPEND benchmarks "versus_mpi ctran/engine")

@@ -18,8 +18,9 @@ class Unmet;
 struct CommFacts;
 struct ProfiledOperation;
 namespace base {
+class OpOrder;
 struct OpRecord;
-}
+}  // namespace base
 
 // A group of ranks that communicate. Every operation runs one path: it becomes an Operation value,
 // is checked (a wrong call throws before anything is sent), meets the pre-hooks, is recorded,
@@ -155,6 +156,8 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   CommFacts facts() const;
   template <class Op>
   ProfiledOperation shown(const Op& op, const base::OpRecord& record) const;
+  // Of an operation that is about to begin: everything but what it does.
+  void number(base::OpRecord& record, size_t op_id);
   // `uuid`: of the reconfigure() that may have changed it.
   void refreshMembership(std::optional<int64_t> uuid = {});
 
@@ -168,6 +171,7 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   bool recovers_ = false;        // by reconfigure(), or the one it was split from does
   uint32_t record_id_ = 0;       // this communicator in the event ring
   uint64_t sequence_ = 0;        // operations issued here; ours alone
+  std::unique_ptr<base::OpOrder> order_;
   uint64_t fork_generation_ = 0;
   bool finalized_ = false;
   std::shared_ptr<Hooks> hooks_;

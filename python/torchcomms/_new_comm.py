@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torchcomms import _comms, functional
+from torchcomms import _comms, _stacks, functional
 from torchcomms._backends import _load_backend, is_backend_built
 
 _OMITTED = "<omitted>"
@@ -152,4 +152,6 @@ def new_comm(
     options = _comm_options(arguments)
     name = _name(arguments)
     _find(backend)
-    return _comms._new_comm(backend, device, name, options)
+    comm = _comms._new_comm(backend, device, name, options)
+    _stacks.offer()
+    return comm

@@ -2,6 +2,7 @@
 
 Every operation of every communicator leaves one "begin" and one "end" record in a bounded ring of
 this process, always. `read()` gives the records as they are, `print_table()` one line an operation.
+The ring lies in a file that outlives a killed process: `torchcomms trace` reads those of a job.
 `TORCHCOMM_EVENTS_PRINT=1` prints that table on stderr when the program exits.
 """
 
@@ -16,7 +17,7 @@ from typing import Any, TextIO
 from torchcomms import _comms
 from torchcomms._table import human_bytes, table
 
-__all__ = ["print_table", "read"]
+__all__ = ["file", "folders", "print_table", "read"]
 
 Event = dict[str, Any]
 
@@ -35,6 +36,18 @@ def read() -> list[Event]:
     Safe at any time from any thread; a record that is being written is left out.
     """
     return _comms._read_events()
+
+
+def file() -> str | None:
+    """The file that the ring of this process lies in, for `torchcomms trace`; None where there is
+    no communicator yet, or the ring is in memory alone."""
+    return _comms._event_ring()["file"] or None
+
+
+def folders() -> list[str]:
+    """Where processes with this environment put such files, in a folder for every job: the first
+    that works. Empty where TORCHCOMM_RECORDER_DIR is `off`."""
+    return _comms._recorder_folders()
 
 
 def print_table(file: TextIO | None = None) -> None:

@@ -37,6 +37,10 @@
       "registered, so that its record can be fetched.")                                            \
   ROW("TORCHCOMM_EVENTS_CAPACITY", "int", "8192",                                                  \
       "Records kept in the event ring of the process, rounded up to a power of two; read once.")   \
+  ROW("TORCHCOMM_RECORDER_DIR", "path", "",                                                        \
+      "Folder of the files that event rings lie in, for `torchcomms trace`; off: in memory "       \
+      "alone; "                                                                                    \
+      "torchcomms-<uid> in /dev/shm, else in the temporary folder, where unset.")                  \
   ROW("TORCHCOMM_EVENTS_PRINT", "bool", "false",                                                   \
       "Print the event ring on standard error when the Python interpreter exits.")                 \
   ROW("TORCHCOMMS_BACKEND_LIB_PATH_<NAME>", "path", "",                                            \

@@ -52,13 +52,19 @@ std::vector<InterfaceAddress> interface_addresses() {
   return found;
 }
 
+std::string host_name() {
+  char host[256] = "";
+  ::gethostname(host, sizeof host - 1);
+  return host;
+}
+
+std::string boot_identity() { return read_line("/proc/sys/kernel/random/boot_id"); }
+
 std::string loopback_identity() {
   char space[64] = "";
   const auto size = ::readlink("/proc/self/ns/net", space, sizeof space - 1);
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
-  return read_line("/proc/sys/kernel/random/boot_id") + "/" +
-         (size > 0 ? std::string(space, static_cast<size_t>(size)) : std::string(host));
+  return boot_identity() + "/" +
+         (size > 0 ? std::string(space, static_cast<size_t>(size)) : host_name());
 }
 
 }  // namespace torch::comms::base

@@ -24,6 +24,12 @@ struct InterfaceAddress {
 // In the kernel's order. Empty where it does not say.
 TC_API std::vector<InterfaceAddress> interface_addresses();
 
+// Of this machine as it calls itself; "" where it does not say.
+TC_API std::string host_name();
+
+// Names the running kernel: its clocks and file locks are the same for all who get the same text.
+TC_API std::string boot_identity();
+
 // Equal for two processes exactly if 127.0.0.1 means the same to both: kernel boot and network
 // namespace.
 TC_API std::string loopback_identity();

@@ -9,7 +9,7 @@
 
 #include "base/env.hpp"
 #include "bindings/bindings.hpp"
-#include "tracing/event_ring.hpp"
+#include "tracing/recorder.hpp"
 
 namespace torch::comms::bindings {
 namespace {
@@ -77,9 +77,23 @@ void bind_introspection(py::module_& module) {
         row["capacity"] = ring.capacity();
         row["recorded"] = ring.recorded();
         row["skipped"] = ring.skipped();
+        row["file"] = tracing::recorder_file();
         return row;
       },
-      "dict: capacity of the event ring, events recorded so far, events skipped.");
+      "dict: capacity of the event ring, events recorded so far, events skipped, and the file it "
+      "lies in, '' for none.");
+  module.def(
+      "_offer_stacks",
+      [](int signal, int descriptor) {
+        auto& header = tracing::process_ring().header();
+        header.stack_descriptor.store(descriptor);
+        header.stack_signal.store(signal);
+      },
+      py::arg("signal"), py::arg("descriptor"),
+      "Notes in the event ring that `signal` makes this process write its stacks to `descriptor`.");
+  module.def("_recorder_folders", &tracing::recorder_folders,
+             "list[str]: where processes of this environment put their event rings, the first that "
+             "works; empty where they stay in memory.");
   module.def("_launchers", &list_launchers,
              "list[dict]: the launchers known, in the order they are looked at: name, methods of "
              "the selector, and the variables of rank and size.");

@@ -8,6 +8,7 @@
 
 #include "base/fork.hpp"
 #include "base/log.hpp"
+#include "base/op_order.hpp"
 #include "core/checked_window.hpp"
 #include "core/hook_list.hpp"
 #include "core/issue.hpp"
@@ -15,7 +16,7 @@
 #include "core/record.hpp"
 #include "core/unmet.hpp"
 #include "core/validate.hpp"
-#include "tracing/event_ring.hpp"
+#include "tracing/recorder.hpp"
 
 namespace torch::comms {
 namespace {
@@ -23,12 +24,29 @@ namespace {
 std::atomic<size_t> next_op_id{0};
 std::atomic<int64_t> next_hook_id{0};
 
-void record_event(tracing::Phase phase, bool ok, const base::OpRecord& record) noexcept {
+uint64_t record_begin(const base::OpRecord& record) noexcept {
+  return tracing::process_ring().record({.time_ns = tracing::now_ns(),
+                                         .thread = tracing::this_thread(),
+                                         .phase = tracing::Phase::kBegin,
+                                         .op = record});
+}
+
+// `error`: null where it went well.
+void record_end(const base::OpRecord& record, const std::exception_ptr& error = nullptr) noexcept {
   tracing::process_ring().record({.time_ns = tracing::now_ns(),
                                   .thread = tracing::this_thread(),
-                                  .phase = phase,
-                                  .ok = ok,
+                                  .phase = tracing::Phase::kEnd,
+                                  .ok = !error,
+                                  .error = error_number(error),
                                   .op = record});
+}
+
+// Of a work that has ended.
+void record_end(const base::OpRecord& record, const TorchWork& work) noexcept {
+  if (work.status() == WorkStatus::COMPLETED) return record_end(record);
+  auto error = work.error();
+  if (!error) error = std::make_exception_ptr(std::runtime_error("no reason was kept"));
+  record_end(record, error);
 }
 
 }  // namespace
@@ -50,7 +68,6 @@ TorchComm::TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string back
       backend_name_(std::move(backend_name)),
       capabilities_(backend_->capabilities()),
       name_(backend_->getCommName()),
-      record_id_(tracing::process_ring().name_communicator(name_)),
       fork_generation_(base::fork_generation()),
       hooks_(std::make_shared<Hooks>()) {
   refreshMembership();
@@ -74,6 +91,7 @@ TorchComm::~TorchComm() {
     return;
   }
   if (unmet_) unmet_->met();  // nobody can look any more
+  tracing::process_ring().end_communicator(record_id_, finalized_);
   if (!finalized_)
     base::log(base::LogLevel::kInfo, "communicator '" + name_ + "' ends without finalize()");
 }
@@ -84,6 +102,37 @@ void TorchComm::refreshMembership(std::optional<int64_t> uuid) {
   size_ = connected ? backend_->getSize() : -1;
   membership_ = connected ? uuid : std::nullopt;
   why_unconnected_.clear();
+  // Whoever joins has counted nothing before, so all begin anew.
+  if (order_) tracing::process_ring().end_communicator(record_id_, true);
+  order_ = std::make_unique<base::OpOrder>();
+  record_id_ = tracing::record_communicator(
+      {.name = name_,
+       .backend = backend_name_,
+       .rank = rank_,
+       .size = size_,
+       // Ranks after a reconfigure() are new ones, and name no process.
+       .members = connected && !uuid ? backend_->getRanks() : std::vector<int>{},
+       .membership = membership_},
+      record_vocabulary());
+}
+
+void TorchComm::number(base::OpRecord& record, size_t op_id) {
+  record.comm = record_id_;
+  record.sequence = ++sequence_;
+  record.op_id = op_id;
+  switch (static_cast<OpName>(record.kind)) {
+    case OpName::send:
+      record.order = order_->message(rank_, record.root_or_peer, size_);
+      break;
+    case OpName::recv:
+      record.order = order_->message(record.root_or_peer, rank_, size_);
+      break;
+    case OpName::batch_op_issue:
+      record.order = order_->batch();
+      break;
+    default:
+      record.order = order_->collective();
+  }
 }
 
 void TorchComm::requireUsable(std::string_view op) const {
@@ -122,27 +171,27 @@ WorkPtr TorchComm::run(const Op& op) {
   if (!hooks->pre.empty()) hooks->pre.call(op_id, PreHookArgs(op));
 
   base::OpRecord record = make_record(op);
-  record.comm = record_id_;
-  record.sequence = ++sequence_;
-  record.op_id = op_id;
+  number(record, op_id);
   const ProfilerRecord profiled([&] { return shown(op, record); });
-  record_event(tracing::Phase::kBegin, true, record);
+  const uint64_t begin = record_begin(record);
   WorkPtr work;
   try {
     work = issue(*backend_, op);
   } catch (...) {
-    record_event(tracing::Phase::kEnd, false, record);
+    record_end(record, std::current_exception());
     if (unmet_) unmet_->met();
     throw;
   }
   if (isTerminal(work->status())) {
-    record_event(tracing::Phase::kEnd, work->status() == WorkStatus::COMPLETED, record);
+    record_end(record, *work);
   } else {
+    if (work->status() == WorkStatus::NOT_STARTED)
+      work->registerWorkStartHook(
+          [begin] { tracing::process_ring().entered(begin, tracing::now_ns()); });
     // The hook runs inside the transition, while the work is alive.
     work->registerWorkEndHook([record, ended = work.get(), unmet = unmet_] {
-      const bool good = ended->status() == WorkStatus::COMPLETED;
-      record_event(tracing::Phase::kEnd, good, record);
-      if (!good && unmet) unmet->watch(*ended);
+      record_end(record, *ended);
+      if (ended->status() != WorkStatus::COMPLETED && unmet) unmet->watch(*ended);
     });
   }
 
@@ -164,6 +213,7 @@ void TorchComm::finalize() {
   if (!hooks_->pre.empty()) hooks_->pre.call(kFinalizeOpId, PreHookArgs(Finalize{}));
   // Before the backend has its say: a failure that it reports leaves the communicator finalized.
   finalized_ = true;
+  tracing::process_ring().end_communicator(record_id_, true);
   if (unmet_) unmet_->met();
   backend_->finalize();
   if (!hooks_->post.empty()) hooks_->post.call(kFinalizeOpId, PostHookArgs(FinalizePostHookArgs{}));
@@ -265,19 +315,17 @@ auto TorchComm::make(const Op& op, const Make& make, const Post& post) {
   if (!hooks_->pre.empty()) hooks_->pre.call(op_id, PreHookArgs(op));
 
   base::OpRecord record = make_record(op);
-  record.comm = record_id_;
-  record.sequence = ++sequence_;
-  record.op_id = op_id;
+  number(record, op_id);
   const ProfilerRecord profiled([&] { return shown(op, record); });
-  record_event(tracing::Phase::kBegin, true, record);
+  record_begin(record);
   decltype(make()) made;
   try {
     made = make();
   } catch (...) {
-    record_event(tracing::Phase::kEnd, false, record);
+    record_end(record, std::current_exception());
     throw;
   }
-  record_event(tracing::Phase::kEnd, true, record);
+  record_end(record);
   if (made && !hooks_->post.empty()) hooks_->post.call(op_id, PostHookArgs(post(made)));
   return made;
 }

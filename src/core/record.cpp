@@ -1,6 +1,12 @@
 #include "core/record.hpp"
 
 #include <algorithm>
+#include <string>
+
+#include <c10/core/ScalarType.h>
+#include <torchcomms/base/error.hpp>
+
+#include "tracing/ring_layout.hpp"
 
 namespace torch::comms {
 namespace {
@@ -58,6 +64,36 @@ base::OpRecord make_record(const Op& op) noexcept {
     if (!op.ops.empty()) describe(record, op.ops.front().tensor);
   }
   return record;
+}
+
+std::string_view record_vocabulary() {
+  static const std::string text = [] {
+    std::string out = "ops";
+    for (int i = 0; i < kOpNameCount; ++i) (out += ' ') += opToString(static_cast<OpName>(i));
+    out += "\ndtypes";
+    for (int i = 0; i < static_cast<int>(at::ScalarType::Undefined); ++i)
+      (out += ' ') += c10::toString(static_cast<at::ScalarType>(i));
+    out += "\nreductions";
+    for (int i = 0; i <= static_cast<int>(RedOpType::AVG); ++i)
+      (out += ' ') += toString(static_cast<RedOpType>(i));
+    out += "\nerrors -";
+    size_t count = 0;
+    const ErrcRow* rows = errc_rows(&count);
+    for (size_t i = 0; i < count; ++i) (out += ' ') += rows[i].name;
+    return out + "\n";
+  }();
+  return text;
+}
+
+uint8_t error_number(const std::exception_ptr& error) noexcept {
+  if (!error) return 0;
+  try {
+    std::rethrow_exception(error);
+  } catch (const CommError& known) {
+    return static_cast<uint8_t>(static_cast<int>(known.code()) + 1);
+  } catch (...) {
+    return tracing::kOtherError;
+  }
 }
 
 #define TC_INSTANTIATE(Op) template base::OpRecord make_record(const Op&) noexcept;

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "base/env.hpp"
+#include "base/host.hpp"
 #include "base/log.hpp"
 #include "bootstrap/checkin.hpp"
 #include "core/bounded.hpp"
@@ -255,9 +256,7 @@ bootstrap::Launch discover(const std::string& name) {
 bootstrap::Limit init_limit(const CommOptions& options) { return limit_of(kInitVariable, options); }
 
 std::string process_name() {
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
-  return "process " + std::to_string(::getpid()) + " on host " + host;
+  return "process " + std::to_string(::getpid()) + " on host " + base::host_name();
 }
 
 Rendezvous rendezvous(const std::string& comm_name, const CommOptions& options) {

@@ -147,8 +147,8 @@ void FlightRecorder::write_groups(DocumentWriter& out,
   out.end_map();
 }
 
-void FlightRecorder::write(DocumentWriter& out, bool include_completed,
-                           bool include_entries) const {
+void FlightRecorder::write(DocumentWriter& out, bool include_completed, bool include_entries,
+                           bool even_if_empty) const {
   const auto rank = global_rank();
   std::lock_guard lock(mutex_);
   const uint64_t kept =
@@ -171,7 +171,7 @@ void FlightRecorder::write(DocumentWriter& out, bool include_completed,
     out.number(*rank);
   }
   write_groups(out, entries);
-  if (!entries.empty()) {
+  if (!entries.empty() || even_if_empty) {
     out.key("entries");
     out.begin_list();
     for (size_t i = 0; i < entries.size(); ++i) write_entry(out, *entries[i], record_ids[i]);
@@ -182,13 +182,13 @@ void FlightRecorder::write(DocumentWriter& out, bool include_completed,
 
 std::string FlightRecorder::dump_json(bool include_completed, bool include_entries) const {
   JsonWriter out;
-  write(out, include_completed, include_entries);
+  write(out, include_completed, include_entries, false);
   return out.take();
 }
 
 std::string FlightRecorder::dump_pickle(bool include_completed, bool include_entries) const {
   PickleWriter out;
-  write(out, include_completed, include_entries);
+  write(out, include_completed, include_entries, true);  // PyTorch's reader of files asks for them
   return out.take();
 }
 

@@ -14,12 +14,6 @@
 namespace torch::comms::fr {
 namespace {
 
-// PyTorch's reader pairs entries by their number alone, so messages, batches and collectives count
-// in ranges of their own.
-constexpr uint64_t kBatches = uint64_t{1} << 59;
-constexpr uint64_t kMessages = uint64_t{1} << 60;
-constexpr int kMessageBits = 20;  // of the count between two ranks; it wraps
-
 // Pre-hooks whose operation raised leave these behind until others come.
 constexpr size_t kMostOpen = 8;
 
@@ -68,8 +62,7 @@ void Recording::look_at_members() {
     group_ = recorder_->add_group(
         std::string(comm->getCommName()) + "#" + std::to_string(*membership), comm->getBackend());
     membership_ = membership;
-    messages_.clear();
-    batches_ = 0;
+    order_ = {};
     rank_ = size_ = -1;
   }
   const int rank = comm->getRank();
@@ -78,13 +71,6 @@ void Recording::look_at_members() {
   rank_ = rank;
   size_ = size;
   recorder_->set_members(*group_, comm->getRanks(), rank);
-}
-
-uint64_t Recording::message_sequence(int src, int dst) {
-  const uint64_t count = messages_[{src, dst}]++;
-  const uint64_t pair = static_cast<uint64_t>(src) * static_cast<uint64_t>(std::max(size_, 1)) +
-                        static_cast<uint64_t>(dst);
-  return kMessages + (pair << kMessageBits) + (count & ((uint64_t{1} << kMessageBits) - 1));
 }
 
 template <class Op>
@@ -109,9 +95,10 @@ Entry Recording::describe(size_t op_id, const Op& op) {
     const bool sends = Op::kName == OpName::send;
     entry.profiling_name +=
         " " + std::to_string(rank_) + (sends ? "->" : "<-") + std::to_string(op.peer);
-    entry.sequence = sends ? message_sequence(rank_, op.peer) : message_sequence(op.peer, rank_);
+    entry.sequence =
+        sends ? order_.message(rank_, op.peer, size_) : order_.message(op.peer, rank_, size_);
   }
-  if constexpr (Op::kName == OpName::batch_op_issue) entry.sequence = kBatches + ++batches_;
+  if constexpr (Op::kName == OpName::batch_op_issue) entry.sequence = order_.batch();
   return entry;
 }
 

@@ -2,13 +2,13 @@
 
 #include <atomic>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include <torchcomms/hooks/flight_recorder.hpp>
+
+#include "base/op_order.hpp"
 
 namespace torch::comms::fr {
 
@@ -36,7 +36,6 @@ class Recording {
   void look_at_members();
   template <class Op>
   Entry describe(size_t op_id, const Op& op);
-  uint64_t message_sequence(int src, int dst);
   void begin(size_t op_id, Entry entry, bool leaves);
   void end(size_t op_id, const PostHookArgs& args);
 
@@ -47,9 +46,8 @@ class Recording {
   std::string prefix_;  // of profiling names: "gloo:"
   int64_t timeout_ms_;  // of operations that set none
   int rank_ = -1, size_ = -1;
-  std::optional<int64_t> membership_;                 // that group_ is of
-  std::map<std::pair<int, int>, uint64_t> messages_;  // by sender and receiver
-  uint64_t batches_ = 0;
+  std::optional<int64_t> membership_;  // that group_ is of
+  base::OpOrder order_;                // of messages and batches; the group counts the collectives
   std::vector<Open> open_;
   std::atomic<bool> logged_{false};
 };

@@ -1,5 +1,6 @@
 #include "tracing/event_ring.hpp"
 
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -7,86 +8,206 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <type_traits>
 
-#include <torchcomms/base/error.hpp>
-
-#include "base/env.hpp"
 #include "base/fork.hpp"
+#include "base/op_order.hpp"
+#include "base/system_error.hpp"
 
 namespace torch::comms::tracing {
+namespace {
 
 static_assert(std::is_trivially_copyable_v<Event>);
+constexpr size_t kEventWords = sizeof(Event) / sizeof(uint64_t);
+constexpr size_t kEnteredWord = offsetof(Event, entered_ns) / sizeof(uint64_t);
+
+base::Mapping anonymous(size_t size_bytes) {
+  void* at =
+      ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED)
+    throw base::system_error("mmap of the event ring, " + std::to_string(size_bytes) + " bytes");
+  return {at, size_bytes};
+}
+
+void raise_to(std::atomic<uint64_t>& value, uint64_t at_least) noexcept {
+  uint64_t before = value.load(std::memory_order_relaxed);
+  while (before < at_least &&
+         !value.compare_exchange_weak(before, at_least, std::memory_order_relaxed)) {
+  }
+}
+
+template <size_t kSize>
+void keep(std::array<char, kSize>& out, std::string_view text) noexcept {
+  out.fill(0);
+  std::memcpy(out.data(), text.data(), std::min(text.size(), kSize - 1));
+}
+
+// False where the members do not fit.
+bool keep_members(CommRow& row, const std::vector<int>& members) noexcept {
+  row.runs_used = 0;
+  for (const int member : members) {
+    RankRun* last = row.runs_used == 0 ? nullptr : &row.runs.at(row.runs_used - 1);
+    if (last != nullptr && last->count == 1) last->stride = member - last->start;
+    if (last != nullptr && member == last->start + last->stride * last->count) {
+      ++last->count;
+      continue;
+    }
+    if (row.runs_used == row.runs.size()) {
+      row.runs_used = 0;
+      return false;
+    }
+    row.runs.at(row.runs_used++) = {.start = member, .stride = 1, .count = 1};
+  }
+  return !members.empty();
+}
+
+}  // namespace
 
 EventRing::EventRing(size_t capacity)
     : mask_(std::bit_ceil(std::max<size_t>(capacity, 2)) - 1),
-      slots_(std::make_unique<Slot[]>(mask_ + 1)) {}
+      own_(anonymous(size_bytes())),
+      memory_(nullptr) {
+  place(own_.bytes().data());
+}
 
-void EventRing::record(const Event& event) noexcept {
-  const uint64_t index = next_.fetch_add(1, std::memory_order_relaxed);
-  Slot& slot = slots_[index & mask_];
+size_t EventRing::size_bytes() const noexcept {
+  return sizeof(RingHeader) + kRows * sizeof(CommRow) + capacity() * sizeof(Slot);
+}
+CommRow* EventRing::rows() const noexcept {
+  return reinterpret_cast<CommRow*>(memory() + sizeof(RingHeader));
+}
+Slot* EventRing::slots() const noexcept {
+  return reinterpret_cast<Slot*>(memory() + sizeof(RingHeader) + kRows * sizeof(CommRow));
+}
+
+void EventRing::place(std::byte* memory) noexcept {
+  // Rows and slots are zeroes when they begin.
+  auto* header = new (memory) RingHeader;
+  header->header_bytes = sizeof(RingHeader);
+  header->row_bytes = sizeof(CommRow);
+  header->rows = kRows;
+  header->slot_bytes = sizeof(Slot);
+  header->slots = static_cast<uint32_t>(capacity());
+  memory_.store(memory, std::memory_order_release);
+}
+
+uint64_t EventRing::record(const Event& event) noexcept {
+  const uint64_t index = header().next.fetch_add(1, std::memory_order_relaxed);
+  if (event.op.order != 0 && event.op.order < base::kFirstBatch)
+    if (CommRow* at = row(event.op.comm))
+      raise_to(event.phase == Phase::kBegin ? at->entered : at->finished, event.op.order);
+  Slot& slot = slots()[index & mask_];
   uint64_t before = slot.stamp.load(std::memory_order_relaxed);
   const uint64_t writing = 2 * index + 1;
   // Odd: another writer is still in this slot, a whole lap behind. Larger: one is a lap ahead.
   if ((before & 1) != 0 || before > writing ||
       !slot.stamp.compare_exchange_strong(before, writing, std::memory_order_acquire,
                                           std::memory_order_relaxed)) {
-    skipped_.fetch_add(1, std::memory_order_relaxed);
-    return;
+    header().skipped.fetch_add(1, std::memory_order_relaxed);
+    return index;
   }
-  uint64_t words[kWords] = {};
-  std::memcpy(words, &event, sizeof(event));
-  for (size_t i = 0; i < (sizeof(Event) + 7) / 8; ++i)
-    slot.words[i].store(words[i], std::memory_order_release);
+  std::array<uint64_t, kEventWords> words{};
+  std::memcpy(words.data(), &event, sizeof(event));
+  for (size_t i = 0; i < kEventWords; ++i) slot.words[i].store(words[i], std::memory_order_release);
   slot.stamp.store(writing + 1, std::memory_order_release);
+  return index;
+}
+
+void EventRing::entered(uint64_t index, uint64_t time_ns) noexcept {
+  Slot& slot = slots()[index & mask_];
+  uint64_t whole = 2 * index + 2;
+  if (!slot.stamp.compare_exchange_strong(whole, 2 * index + 1, std::memory_order_acquire,
+                                          std::memory_order_relaxed))
+    return;  // overwritten since
+  slot.words[kEnteredWord].store(time_ns, std::memory_order_release);
+  slot.stamp.store(2 * index + 2, std::memory_order_release);
 }
 
 std::vector<EventRing::Entry> EventRing::read() const {
-  const uint64_t end = next_.load(std::memory_order_acquire);
+  const uint64_t end = header().next.load(std::memory_order_acquire);
   const uint64_t begin = end > capacity() ? end - capacity() : 0;
   std::vector<Entry> entries;
   entries.reserve(end - begin);
   for (uint64_t index = begin; index < end; ++index) {
-    const Slot& slot = slots_[index & mask_];
+    const Slot& slot = slots()[index & mask_];
     if (slot.stamp.load(std::memory_order_acquire) != 2 * index + 2) continue;
-    uint64_t words[kWords] = {};
-    for (size_t i = 0; i < kWords; ++i) words[i] = slot.words[i].load(std::memory_order_acquire);
+    std::array<uint64_t, kEventWords> words{};
+    for (size_t i = 0; i < kEventWords; ++i)
+      words[i] = slot.words[i].load(std::memory_order_acquire);
     if (slot.stamp.load(std::memory_order_relaxed) != 2 * index + 2) continue;
-    Entry entry{index, {}};
-    std::memcpy(&entry.event, words, sizeof(Event));
-    entries.push_back(entry);
+    entries.push_back({index, std::bit_cast<Event>(words)});
   }
   return entries;
 }
 
-uint32_t EventRing::name_communicator(const std::string& name) {
-  std::lock_guard lock(names_mutex_);
-  const uint32_t id = next_name_++;
-  if (names_.size() < kNames)
-    names_.push_back(name);
-  else
-    names_[id % kNames] = name;
+CommRow* EventRing::row(uint32_t id) const noexcept {
+  CommRow& at = rows()[id % kRows];
+  return at.key.load(std::memory_order_relaxed) == uint64_t{id} + 1 ? &at : nullptr;
+}
+
+CommRow& EventRing::free_row(uint32_t& id) noexcept {
+  // An unused one, else the one that ended first, else the oldest.
+  const auto rank_of = [](const CommRow& row) {
+    const uint64_t key = row.key.load(std::memory_order_relaxed);
+    const uint64_t ended = row.ended_ns.load(std::memory_order_relaxed);
+    return key == 0     ? std::pair(0, uint64_t{0})
+           : ended != 0 ? std::pair(1, ended)
+                        : std::pair(2, row.time_ns);
+  };
+  CommRow* best = std::min_element(rows(), rows() + kRows, [&](const CommRow& a, const CommRow& b) {
+    return rank_of(a) < rank_of(b);
+  });
+  const uint64_t key = best->key.load(std::memory_order_relaxed);
+  // The same row by another number: what has the old one finds nothing.
+  id = static_cast<uint32_t>(key == 0 ? static_cast<size_t>(best - rows()) : key - 1 + kRows);
+  return *best;
+}
+
+uint32_t EventRing::add_communicator(const Communicator& communicator) {
+  std::lock_guard lock(rows_mutex_);
+  uint32_t id = 0;
+  CommRow& row = free_row(id);
+  row.key.store(0, std::memory_order_release);
+  row.time_ns = now_ns();
+  row.ended_ns.store(0, std::memory_order_relaxed);
+  row.entered.store(0, std::memory_order_relaxed);
+  row.finished.store(0, std::memory_order_relaxed);
+  row.rank = communicator.rank;
+  row.size = communicator.size;
+  row.membership = communicator.membership.value_or(0);
+  keep(row.name, communicator.name);
+  keep(row.backend, communicator.backend);
+  const bool known = keep_members(row, communicator.members);
+  row.flags.store((communicator.membership ? CommRow::kHasMembership : 0) |
+                      (known ? 0 : CommRow::kUnknownMembers),
+                  std::memory_order_relaxed);
+  row.key.store(uint64_t{id} + 1, std::memory_order_release);
+  if (communicator.size > 1) header().open.fetch_add(1, std::memory_order_relaxed);
+  if (communicator.rank >= 0 && header().rank.load(std::memory_order_relaxed) < 0) {
+    const auto at = static_cast<size_t>(communicator.rank);
+    header().rank.store(
+        at < communicator.members.size() ? communicator.members[at] : communicator.rank,
+        std::memory_order_relaxed);
+  }
   return id;
 }
 
-std::string EventRing::communicator(uint32_t id) const {
-  std::lock_guard lock(names_mutex_);
-  if (id >= next_name_ || next_name_ - id > kNames) return {};
-  return names_[id % kNames];
+void EventRing::end_communicator(uint32_t id, bool finalized) noexcept {
+  std::lock_guard lock(rows_mutex_);
+  CommRow* at = row(id);
+  if (at == nullptr) return;
+  if (finalized && (at->flags.load(std::memory_order_relaxed) & CommRow::kFinalized) == 0) {
+    at->flags.fetch_or(CommRow::kFinalized, std::memory_order_relaxed);
+    if (at->size > 1) header().open.fetch_sub(1, std::memory_order_relaxed);
+  }
+  at->ended_ns.store(now_ns(), std::memory_order_release);
 }
 
-EventRing& process_ring() {
-  static EventRing* ring = [] {
-    constexpr int kLargest = 1 << 22;
-    const int capacity = env_to_value<int>("TORCHCOMM_EVENTS_CAPACITY", 8192);
-    if (capacity < 2 || capacity > kLargest)
-      throw CommError(Errc::kInvalidArgument, "environment variable TORCHCOMM_EVENTS_CAPACITY='" +
-                                                  std::to_string(capacity) +
-                                                  "' is not allowed: expected 2 to " +
-                                                  std::to_string(kLargest));
-    return new EventRing(static_cast<size_t>(capacity));
-  }();
-  return *ring;
+std::string EventRing::communicator(uint32_t id) const {
+  std::lock_guard lock(rows_mutex_);
+  const CommRow* at = row(id);
+  return at == nullptr ? "" : at->name.data();
 }
 
 uint64_t now_ns() noexcept {

@@ -1,40 +1,44 @@
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <torchcomms/base/export.hpp>
 
-#include "base/op_record.hpp"
+#include "base/handles.hpp"
+#include "tracing/ring_layout.hpp"
 
 namespace torch::comms::tracing {
 
-enum class Phase : uint8_t { kBegin = 0, kEnd = 1 };
-
-// One begin or end of an operation, as it happened.
-struct Event {
-  uint64_t time_ns = 0;  // steady clock
-  uint32_t thread = 0;   // kernel thread id
-  Phase phase = Phase::kBegin;
-  bool ok = true;  // of an end: the operation succeeded
-  base::OpRecord op;
+// A communicator, as whoever reads the ring shall know it.
+struct Communicator {
+  std::string_view name, backend = {};
+  int rank = -1, size = -1;                // -1: not connected
+  std::vector<int> members = {};           // global ranks, in rank order; empty: not known
+  std::optional<int64_t> membership = {};  // of one that can be reconfigured
 };
 
-// The last `capacity` events of the process, always on. Bounded: the oldest are overwritten.
+// The last `capacity` events of the process, always on, and who the communicators are. Bounded: the
+// oldest are overwritten. Lies in memory as ring_layout.hpp says, so that it can be a file.
 //
-// Threads: record() and read() from any thread, without a lock. A slot that is being written when
-// another writer or a reader comes by is skipped, never torn; skipped writes are counted.
+// Threads: all methods but place() from any thread; record(), entered() and read() without a lock.
+// A slot that is being written when another writer or a reader comes by is skipped, never torn;
+// skipped writes are counted.
 class TC_API EventRing {
  public:
-  // `capacity` is rounded up to a power of two, at least 2.
+  // `capacity` is rounded up to a power of two, at least 2. Throws CommError where there is no
+  // memory.
   explicit EventRing(size_t capacity);
 
-  void record(const Event& event) noexcept;
+  // Returns what entered() knows the event by.
+  uint64_t record(const Event& event) noexcept;
+  // The operation whose begin is event `index` has left the queue.
+  void entered(uint64_t index, uint64_t time_ns) noexcept;
 
   struct Entry {
     uint64_t index;  // counts all events of the process; gaps were overwritten or skipped
@@ -44,38 +48,34 @@ class TC_API EventRing {
   std::vector<Entry> read() const;
 
   size_t capacity() const noexcept { return mask_ + 1; }
-  uint64_t recorded() const noexcept { return next_.load(std::memory_order_relaxed); }
-  uint64_t skipped() const noexcept { return skipped_.load(std::memory_order_relaxed); }
+  uint64_t recorded() const noexcept { return header().next.load(std::memory_order_relaxed); }
+  uint64_t skipped() const noexcept { return header().skipped.load(std::memory_order_relaxed); }
 
-  // A number for a communicator, to be used in OpRecord::comm. The last kNames names are kept.
-  uint32_t name_communicator(const std::string& name);
-  // "" once it was pushed out by newer names.
+  // A number for a communicator, to be used in OpRecord::comm. Of the last kRows at least those
+  // that have not ended are kept.
+  uint32_t add_communicator(const Communicator& communicator);
+  void end_communicator(uint32_t id, bool finalized) noexcept;
+  // Its name, "" once it was pushed out by newer ones.
   std::string communicator(uint32_t id) const;
 
+  RingHeader& header() const noexcept { return *reinterpret_cast<RingHeader*>(memory()); }
+  size_t size_bytes() const noexcept;
+  // Goes on in `memory`, of size_bytes() zeroes, which stays as long as the ring; what was recorded
+  // before stays behind. Nobody may be recording.
+  void place(std::byte* memory) noexcept;
+
  private:
-  static constexpr size_t kNames = 4096;
-  static constexpr size_t kWords = 15;
-  // `stamp` is 2 * index + 1 while the event `index` is written and 2 * index + 2 once it is whole.
-  // The payload is in atomic words so that a reader racing with a writer is defined behaviour; the
-  // stamp tells it to drop what it read.
-  struct alignas(128) Slot {
-    std::atomic<uint64_t> stamp{0};
-    std::array<std::atomic<uint64_t>, kWords> words{};
-  };
-  static_assert(sizeof(Slot) == 128 && sizeof(Event) <= kWords * sizeof(uint64_t));
+  std::byte* memory() const noexcept { return memory_.load(std::memory_order_acquire); }
+  CommRow* rows() const noexcept;
+  Slot* slots() const noexcept;
+  CommRow* row(uint32_t id) const noexcept;  // nullptr once it is another's
+  CommRow& free_row(uint32_t& id) noexcept;  // rows_mutex_ held
 
   size_t mask_;
-  std::unique_ptr<Slot[]> slots_;
-  std::atomic<uint64_t> next_{0};
-  std::atomic<uint64_t> skipped_{0};
-
-  mutable std::mutex names_mutex_;  // guards the two below
-  std::vector<std::string> names_;
-  uint32_t next_name_ = 0;
+  base::Mapping own_;
+  std::atomic<std::byte*> memory_;
+  mutable std::mutex rows_mutex_;  // guards who is in a row
 };
-
-// The ring of this process; its capacity is TORCHCOMM_EVENTS_CAPACITY, read once. Never destroyed.
-TC_API EventRing& process_ring();
 
 // Now, for Event::time_ns, and the calling thread, for Event::thread.
 TC_API uint64_t now_ns() noexcept;

@@ -9,7 +9,7 @@ import pytest
 from tests.docs.markdown import ROOT, code_spans, rows
 
 PAGE = ROOT / "docs" / "reference" / "cli.md"
-COMMANDS = ("doctor", "bench", "algorithms", "tune", "events", "analyze", "sim", "drill")
+COMMANDS = ("doctor", "bench", "algorithms", "tune", "events", "trace", "sim", "drill")
 
 
 def _program() -> Any:

@@ -1,4 +1,4 @@
-"""`torchcomms analyze`: the verdict over made-up dumps, and over those of ranks that hung."""
+"""`torchcomms.analyze`: the verdict over made-up dumps, and over those of ranks that hung."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_rank_without_a_dump_is_named():
     verdict = verdict_of(*(dump(rank, entry(state="started")) for rank in (0, 1, 3)))
     assert verdict.missing == (2,)
     assert verdict.findings[0].ranks == (2,)
-    assert "rank 2 left no dump" in verdict.summary
+    assert "rank 2 left no record" in verdict.summary
 
 
 def test_thousands_of_ranks_stay_readable():
@@ -223,7 +223,7 @@ def test_two_dumps_of_one_rank_are_refused(tmp_path):
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, ["analyze", *map(str, arguments)])
+    return CliRunner().invoke(app, ["trace", *map(str, arguments)])
 
 
 def test_the_command_tells_by_text_status_and_json(tmp_path):

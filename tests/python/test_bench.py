@@ -340,6 +340,8 @@ def test_the_cost_of_a_call_is_measured_for_each_way_of_calling():
         "all_reduce(tensor, op, False)",
         "all_reduce(tensor=, op=, async_op=)",
         "comm.all_reduce(tensor, op, async_op=False)",
+        "c10d backend.allreduce([tensor]).wait()",
+        "c10d group.allreduce([tensor]).wait()",
     ]
     for cost in costs:
         assert 0 < cost.p50_us <= cost.p99_us

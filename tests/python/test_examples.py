@@ -98,11 +98,18 @@ EXPECTED = {
         "rank 0 is now rank 0 of 2: [2.0, 2.0, 2.0, 2.0]",
         "rank 2 is now rank 1 of 2: [2.0, 2.0, 2.0, 2.0]",
     ],
+    "diagnose_a_hang.py": [
+        "rank 0: the sums are 27",
+        "rank 1: rank 1 has not entered all_reduce 3 of 'training' (last: finished all_reduce 2);"
+        " ranks 0, 2 wait in it",
+        "rank 1: the sums are 27",
+        "rank 2: the sums are 27",
+    ],
     "window.py": ["squares: [0, 1, 4, 9, 16, 25, 36, 49]"],
     "python_backend.py": [f"rank {r}: [1.0, 3.0, 5.0, 7.0] by store" for r in range(2)],
 }
 LOSE_A_RANK = {"shrink.py"}
-SIZES = {"split.py": 4, "batch_p2p.py": 3, "shrink.py": 3, "window.py": 3}
+SIZES = {"diagnose_a_hang.py": 3, "split.py": 4, "batch_p2p.py": 3, "shrink.py": 3, "window.py": 3}
 
 
 @pytest.mark.parametrize("program", EXPECTED)

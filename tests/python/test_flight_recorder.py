@@ -18,7 +18,8 @@ from torchcomms import ReduceOp
 from torchcomms.hooks import FlightRecorderHook
 
 from tests.harness.operations import COLLECTIVES, arguments, operations_for
-from tests.harness.programs import python
+from tests.harness.ports import free_port
+from tests.harness.programs import python, ranks
 
 ENTRY_KEYS = {
     "record_id", "pg_id", "process_group", "thread_name", "thread_id", "collective_seq_id",
@@ -462,6 +463,89 @@ def test_the_control_plane_answers(tmp_path):
     assert wrong[0] == unknown[0] == 400
     assert dump[0] == 200
     assert pickle.loads((tmp_path / "trace_0").read_bytes())["entries"]
+
+
+DEBUG_PAGES = """
+    import os, sys, types, urllib.request
+    import torch, torchcomms
+    import torch.distributed as dist
+    from torch._C._distributed_c10d import _WorkerServer
+    from torchcomms.hooks import FlightRecorderHook
+
+    # Two modules that PyTorch's pages need and torch does not bring along: as little as they ask.
+    def tabulate(rows, headers=(), tablefmt=""):
+        return "\\n".join(" ".join(map(str, row)) for row in rows)
+
+    def post(url, timeout):
+        with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=30) as got:
+            return types.SimpleNamespace(status_code=got.status, text=got.read().decode())
+
+    errors = types.SimpleNamespace(Timeout=TimeoutError, ConnectionError=ConnectionError)
+    sys.modules["tabulate"] = types.SimpleNamespace(tabulate=tabulate)
+    sys.modules["requests"] = types.SimpleNamespace(post=post, exceptions=errors)
+    sys.modules["aiohttp"] = None
+    from torch.distributed.debug._debug_handlers import (
+        TorchCommsFlightRecorderHandler,
+        TorchCommsHealthCheckHandler,
+    )
+    from torch.distributed.debug._frontend import FrontendServer
+
+    rank = int(os.environ["RANK"])
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(*address, is_master=rank == 0, wait_for_workers=False)
+    comm = torchcomms.new_comm(
+        "gloo", torch.device("cpu"), "paged", store=dist.PrefixStore("comm", store)
+    )
+    FlightRecorderHook(max_entries=0).register_with_comm(comm)
+    comm.barrier(False)
+    server = _WorkerServer("127.0.0.1", 0)
+    store.set(f"debug_server/rank{rank}", f"http://127.0.0.1:{server.port}")
+    if rank == 0:
+        work = comm.all_reduce(torch.ones(4), torchcomms.ReduceOp.SUM, True)
+        store.wait(["debug_server/rank1"])
+        handlers = [TorchCommsFlightRecorderHandler(), TorchCommsHealthCheckHandler()]
+        for handler in handlers:
+            handler.fetch_timeout = 30.0
+        pages = FrontendServer(0, handlers)
+        port = pages._server.server_address[1]
+        for page in ("torchcomms_fr_trace", "torchcomms_fr_trace_json", "torchcomms_health_check"):
+            with urllib.request.urlopen(f"http://localhost:{port}/{page}", timeout=30) as got:
+                print(page, got.status, got.read().decode().replace("\\n", " "))
+        store.set("looked", "yes")
+    else:
+        store.wait(["looked"])
+        work = comm.all_reduce(torch.ones(4), torchcomms.ReduceOp.SUM, True)
+    work.wait()
+    comm.barrier(False)
+    comm.finalize()
+    server.shutdown()
+"""
+
+
+@reader
+def test_the_pages_of_pytorchs_debug_server_show_our_communicators():
+    if not torchcomms.is_backend_built("gloo"):
+        pytest.skip("backend gloo is not part of this build")
+    first, second = (done.expect_success() for done in ranks(DEBUG_PAGES, 2, free_port()))
+    del second
+    trace, as_json, health = (
+        line for line in first.out.splitlines() if line.startswith("torchcomms_")
+    )
+    assert trace.startswith("torchcomms_fr_trace 200")
+    assert "paged" in trace  # the group, and its members
+    assert "gloo:all_reduce" in trace
+    assert "gloo:barrier" not in trace, "only what is active is asked for"
+    assert as_json.startswith("torchcomms_fr_trace_json 200")
+    assert "gloo:all_reduce" in as_json
+    assert health.count("healthy") >= 2
+    assert "triggered" not in health
+
+
+def test_a_dump_without_entries_is_a_whole_one(comm, tmp_path, monkeypatch):
+    """PyTorch's reader of files asks for the key."""
+    monkeypatch.setenv("TORCHCOMM_FR_DUMP_TEMP_FILE", str(tmp_path / "trace_"))
+    recorder_of(comm).dump_file(0)
+    assert pickle.loads((tmp_path / "trace_0").read_bytes())["entries"] == []
 
 
 def timed_out(context):

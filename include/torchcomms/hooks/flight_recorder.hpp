@@ -89,7 +89,8 @@ class TC_API FlightRecorder {
 
  private:
   Entry* find(uint64_t id) noexcept;  // mutex_ held
-  void write(DocumentWriter& out, bool include_completed, bool include_entries) const;
+  void write(DocumentWriter& out, bool include_completed, bool include_entries,
+             bool even_if_empty) const;
   void write_groups(DocumentWriter& out, const std::vector<const Entry*>& entries) const;
 
   const size_t max_entries_;

@@ -2628,7 +2628,7 @@ def _environment() -> list:
 
 def _event_ring() -> dict:
     """
-    dict: capacity of the event ring, events recorded so far, events skipped.
+    dict: capacity of the event ring, events recorded so far, events skipped, and the file it lies in, '' for none.
     """
 
 def _is_backend_registered(name: str) -> bool:
@@ -2646,9 +2646,22 @@ def _new_comm(backend: str, device: torch.device, name: str, options: CommOption
     new_comm() with all its arguments decided.
     """
 
+def _offer_stacks(
+    signal: typing.SupportsInt | typing.SupportsIndex,
+    descriptor: typing.SupportsInt | typing.SupportsIndex,
+) -> None:
+    """
+    Notes in the event ring that `signal` makes this process write its stacks to `descriptor`.
+    """
+
 def _read_events() -> list:
     """
     list[dict]: the process's event ring, oldest first.
+    """
+
+def _recorder_folders() -> list[str]:
+    """
+    list[str]: where processes of this environment put their event rings, the first that works; empty where they stay in memory.
     """
 
 def _registered_backends() -> list[str]:

@@ -1,7 +1,28 @@
-"""Which rank is behind, and in which operation: a verdict from the ranks' flight recorder dumps."""
+"""Which rank is behind, and in which operation: a verdict from what the ranks recorded.
 
-from torchcomms.analyze.dump import AnalyzeError, Dump, read
+Read are the files of the always-on event rings, and flight recorder dumps.
+"""
+
+from torchcomms.analyze.dump import read
+from torchcomms.analyze.flight_recorder import to_flight_recorder, write_flight_recorder
+from torchcomms.analyze.record import AnalyzeError, Dump, Operation, Process
+from torchcomms.analyze.stacks import stacks
 from torchcomms.analyze.text import to_text
+from torchcomms.analyze.timeline import to_timeline
 from torchcomms.analyze.verdict import Finding, Verdict, analyze
 
-__all__ = ["AnalyzeError", "Dump", "Finding", "Verdict", "analyze", "read", "to_text"]
+__all__ = [
+    "AnalyzeError",
+    "Dump",
+    "Finding",
+    "Operation",
+    "Process",
+    "Verdict",
+    "analyze",
+    "read",
+    "stacks",
+    "to_flight_recorder",
+    "to_text",
+    "to_timeline",
+    "write_flight_recorder",
+]

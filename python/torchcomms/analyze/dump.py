@@ -1,4 +1,4 @@
-"""Flight recorder dumps in: JSON or pickle, one file a rank."""
+"""Records in: files of event rings, or flight recorder dumps as JSON or pickle, one a rank."""
 
 from __future__ import annotations
 
@@ -7,64 +7,11 @@ import json
 import pickle
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# Messages and batches are numbered in ranges of their own: see the recorder's documentation.
-_FIRST_BATCH = 1 << 59
-_FIRST_MESSAGE = 1 << 60
-
-
-class AnalyzeError(Exception):
-    """The input makes no sense; the text says which file and why."""
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One entry of a dump. `ranks` are global ranks, `root` and `peer` ranks of the group."""
-
-    group: str
-    name: str
-    sequence: int
-    state: str
-    failed: bool
-    input_sizes: tuple[tuple[int, ...], ...]
-    output_sizes: tuple[tuple[int, ...], ...]
-    dtypes: tuple[str, ...]
-    reduce_op: str | None
-    root: int | None
-    peer: int | None
-    created_ns: int
-    record_id: int
-
-    @property
-    def is_message(self) -> bool:
-        return self.name in ("send", "recv")
-
-    @property
-    def is_collective(self) -> bool:
-        return not self.is_message and self.sequence < _FIRST_BATCH
-
-    @property
-    def done(self) -> bool:
-        return self.state == "completed"
-
-    def __str__(self) -> str:
-        if self.is_message:
-            return f"{self.name} {'to' if self.name == 'send' else 'from'} {self.peer}"
-        number = self.sequence if self.is_collective else self.sequence - _FIRST_BATCH
-        return f"{self.name} {number}"
-
-
-@dataclass(frozen=True)
-class Dump:
-    """What one rank recorded, oldest first. `members`: global ranks of each communicator."""
-
-    rank: int
-    source: str
-    members: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    operations: tuple[Operation, ...] = ()
+from torchcomms.analyze import ring
+from torchcomms.analyze.record import AnalyzeError, Dump, Operation
 
 
 class _Plain(pickle.Unpickler):
@@ -75,23 +22,55 @@ class _Plain(pickle.Unpickler):
 
 
 def read(paths: Iterable[Path]) -> list[Dump]:
-    """Reads the dumps; a folder stands for the files in it. Raises AnalyzeError."""
+    """Reads the records; a folder stands for the files in it, and where these are event rings of
+    several jobs for those of the newest. Raises AnalyzeError."""
     files: list[Path] = []
+    rings: list[ring.Ring] = []
     for path in paths:
-        files += sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
+        if not path.is_dir():
+            files.append(path)
+            continue
+        inside = sorted(p for p in path.iterdir() if p.is_file())
+        files += [p for p in inside if p.suffix != ring.SUFFIX]
+        found = [p for p in inside if p.suffix == ring.SUFFIX] + sorted(
+            path.glob(f"*/*{ring.SUFFIX}")
+        )
+        rings += ring.newest_job(filter(None, map(_read_living, found)))
     dumps: dict[int, Dump] = {}
     for file in files:
         dump = _read_file(file)
+        if dump is None:
+            rings.append(ring.read_ring(file))
+            continue
         if (other := dumps.get(dump.rank)) is not None:
             raise AnalyzeError(f"{file} and {other.source} are both of rank {dump.rank}")
         dumps[dump.rank] = dump
+    for dump in ring.to_dumps(rings):
+        dumps.setdefault(dump.rank, dump)
     if not dumps:
-        raise AnalyzeError("no dump is given")
+        raise AnalyzeError(
+            f"{len(rings)} processes left records, and none of them was connected with others"
+            if rings
+            else "no record is given"
+        )
     return [dumps[rank] for rank in sorted(dumps)]
 
 
-def _read_file(path: Path) -> Dump:
+def _read_living(path: Path) -> ring.Ring | None:
+    """None where its process has ended meanwhile, and took it along."""
     try:
+        return ring.read_ring(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise AnalyzeError(f"{path} cannot be read: {error}") from None
+
+
+def _read_file(path: Path) -> Dump | None:
+    """None for an event ring."""
+    try:
+        if ring.is_ring(path):
+            return None
         with path.open("rb") as file:
             is_pickle = file.peek(1)[:1] == b"\x80"
             raw = _Plain(file).load() if is_pickle else json.loads(file.read())
@@ -116,10 +95,11 @@ def parse(raw: dict[str, Any], source: str) -> Dump:
             name: tuple(int(r) for r in ast.literal_eval(group["ranks"]))
             for name, group in raw["pg_config"].items()
         }
+        backends = {name: str(group.get("desc", "")) for name, group in raw["pg_config"].items()}
         operations = tuple(_operation(entry) for entry in raw.get("entries", ()))
     except (KeyError, TypeError, ValueError, SyntaxError, IndexError) as error:
         raise AnalyzeError(f"{source} is no flight recorder dump: {error!r}") from None
-    return Dump(rank, source, members, operations)
+    return Dump(rank, source, members, operations, backends=backends)
 
 
 def _operation(entry: dict[str, Any]) -> Operation:
@@ -139,4 +119,8 @@ def _operation(entry: dict[str, Any]) -> Operation:
         peer=entry.get("peer"),
         created_ns=entry["time_created_ns"],
         record_id=entry["record_id"],
+        op_id=entry.get("op_id", 0),
+        entered_ns=entry.get("time_discovered_started_ns") or 0,
+        ended_ns=entry.get("time_discovered_completed_ns") or 0,
+        thread=entry.get("thread_id", 0),
     )

@@ -9,12 +9,13 @@ others wait, too.
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from torchcomms.analyze.dump import Dump, Operation
+from torchcomms.analyze.record import Dump, Operation, Process
 
 Kind = Literal["mismatch", "behind", "stuck", "message", "failed"]
 
@@ -25,7 +26,8 @@ _ROOT_ONLY = {"scatter": "input", "gather": "output", "gather_single": "output"}
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong. `ranks` are the global ranks it is about, `waiting` those that wait."""
+    """Something wrong. `ranks` are the global ranks it is about, `waiting` those that wait, since
+    `since_ns` of the wall clock (0: nobody says)."""
 
     kind: Kind
     comm: str
@@ -34,22 +36,32 @@ class Finding:
     ranks: tuple[int, ...]
     waiting: tuple[int, ...]
     text: str
+    since_ns: int = 0
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`culprits`: the ranks that the job waits for, or whose call differs; empty if none."""
+    """`culprits`: the ranks that the job waits for, or whose call differs; empty if none.
+    `looked_ns`: when the records end: now where a process still runs."""
 
     ranks: tuple[int, ...]
-    missing: tuple[int, ...]  # members of some communicator that left no dump
+    missing: tuple[int, ...]  # members of some communicator that left no record
     findings: tuple[Finding, ...]
     culprits: tuple[int, ...]
     summary: str
     last: dict[int, str] = field(default_factory=dict)  # where each rank was last
+    processes: dict[int, Process] = field(default_factory=dict)  # of ranks, where it is known
+    looked_ns: int = 0
 
     @property
     def ok(self) -> bool:
         return not self.findings
+
+    @property
+    def decisive(self) -> Finding | None:
+        """The one that says what is waited for: the others follow from it."""
+        about = [f for f in self.findings if set(f.ranks) & set(self.culprits)]
+        return next(iter(about or self.findings), None)
 
     def to_dict(self) -> dict[str, Any]:
         return {"ok": self.ok, **asdict(self)}
@@ -63,20 +75,24 @@ def analyze(dumps: list[Dump]) -> Verdict:
             if dump.rank in members:
                 groups[name, members].append(dump)
     ranks = tuple(dump.rank for dump in dumps)
-    missing = sorted({r for _, members in groups for r in members} - set(ranks))
+    missing = sorted({r for _, members in groups for r in members} - {-1, *ranks})
     findings: list[Finding] = []
     for (name, members), present in sorted(groups.items()):
         findings += _Group(name, members, present).findings()
     findings.sort(key=lambda finding: _ORDER.index(finding.kind))
-    culprits = _culprits(findings, dumps)
-    return Verdict(
+    verdict = Verdict(
         ranks=ranks,
         missing=tuple(missing),
         findings=tuple(findings),
-        culprits=culprits,
-        summary=_summary(findings, culprits, missing),
+        culprits=_culprits(findings, dumps),
+        summary="nothing is wrong in these records",
         last={dump.rank: _last(dump) for dump in dumps},
+        processes={dump.rank: dump.process for dump in dumps if dump.process is not None},
+        looked_ns=_looked_ns(dumps),
     )
+    told = verdict.decisive.text if verdict.decisive else verdict.summary
+    absent = f"; no record of {ranks_text(missing)}" if missing else ""
+    return replace(verdict, summary=told + absent)
 
 
 _ORDER: list[Kind] = ["mismatch", "behind", "message", "stuck", "failed"]
@@ -87,17 +103,19 @@ def _culprits(findings: list[Finding], dumps: list[Dump]) -> tuple[int, ...]:
     if mismatched:
         return tuple(sorted(mismatched))
     behind = {r for f in findings if f.kind in ("behind", "message") for r in f.ranks}
+    if not behind:  # whom everybody waits for may have gone, and left nothing
+        known = {dump.rank for dump in dumps}
+        behind = {r for f in findings if f.kind == "stuck" for r in f.ranks if r not in known}
     inside = {d.rank for d in dumps if any(not op.done for op in d.operations)}
     # Where all that are behind are inside something, they wait for each other.
     return tuple(sorted(behind - inside or behind))
 
 
-def _summary(findings: list[Finding], culprits: tuple[int, ...], missing: list[int]) -> str:
-    absent = f"; no dump of {ranks_text(missing)}" if missing else ""
-    if not findings:
-        return f"nothing is wrong in these records{absent}"
-    decisive = [f for f in findings if set(f.ranks) & set(culprits)] or findings
-    return f"{decisive[0].text}{absent}"
+def _looked_ns(dumps: list[Dump]) -> int:
+    if any(dump.process and dump.process.state == "running" for dump in dumps):
+        return time.time_ns()
+    times = (max(op.created_ns, op.ended_ns) for dump in dumps for op in dump.operations)
+    return max(times, default=0)
 
 
 def _last(dump: Dump) -> str:
@@ -106,7 +124,7 @@ def _last(dump: Dump) -> str:
     unfinished = [op for op in dump.operations if not op.done]
     op = unfinished[0] if unfinished else dump.operations[-1]
     state = "failed in" if op.failed else "in" if not op.done else "finished"
-    return f"{state} {op} of '{op.group}'"
+    return f"{state} {op} of '{op.group}'" + (f" with {op.error}" if op.error else "")
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
@@ -122,6 +140,10 @@ def ranks_text(ranks: Iterable[int]) -> str:
     return f"rank{'s' if len(ordered) != 1 else ''} {text}"
 
 
+def _amount(sizes: tuple[tuple[int, ...], ...], op: Operation) -> str:
+    return " ".join([f"{sum(math.prod(size) for size in sizes)} elements", *op.dtypes])
+
+
 class _Group:
     """One communicator, seen by those of its members that left a dump."""
 
@@ -129,6 +151,7 @@ class _Group:
         self.name = name
         self.members = members
         self.own = {d.rank: [op for op in d.operations if op.group == name] for d in dumps}
+        self.entered = {d.rank: d.entered.get(name, 0) for d in dumps}
         self.collectives = {
             rank: {op.sequence: op for op in ops if op.is_collective}
             for rank, ops in self.own.items()
@@ -137,7 +160,7 @@ class _Group:
     def findings(self) -> list[Finding]:
         if mismatch := self._mismatch():
             return [mismatch, *self._messages()]
-        found = [*self._behind(), *self._messages()]
+        found = [*self._behind(), *self._messages(), *self._unequal_messages()]
         return found or [*self._stuck(), *self._failed()]
 
     def _find(
@@ -151,6 +174,19 @@ class _Group:
             tuple(sorted(ranks)),
             tuple(sorted(waiting)),
             text,
+            self._since_ns(op, waiting),
+        )
+
+    def _since_ns(self, op: Operation, waiting: Iterable[int]) -> int:
+        """When the first of those that wait in `op` called it."""
+        return min(
+            (
+                other.created_ns
+                for rank in waiting
+                for other in self.own.get(rank, ())
+                if (other.sequence, other.done) == (op.sequence, False)
+            ),
+            default=op.created_ns,
         )
 
     def _mismatch(self) -> Finding | None:
@@ -198,7 +234,10 @@ class _Group:
 
     def _behind(self) -> list[Finding]:
         """Ranks that have not entered what others are in."""
-        last = {rank: max(ops, default=0) for rank, ops in self.collectives.items()}
+        last = {
+            rank: max(self.entered[rank], max(ops, default=0))
+            for rank, ops in self.collectives.items()
+        }
         furthest = max(last.values(), default=0)
         late: dict[int, list[int]] = defaultdict(list)
         for rank, number in last.items():
@@ -245,8 +284,8 @@ class _Group:
             return []
         number, ranks = min(unfinished.items())
         op = self.collectives[ranks[0]][number]
-        absent = set(self.members) - set(self.own)
-        who = f"; {ranks_text(absent)} left no dump" if absent else ""
+        absent = set(self.members) - {-1, *self.own}
+        who = f"; {ranks_text(absent)} left no record" if absent else ""
         text = f"{ranks_text(ranks)} have entered {op} of '{self.name}' and not finished it{who}"
         return [self._find("stuck", op, absent or set(ranks), ranks, text)]
 
@@ -263,6 +302,33 @@ class _Group:
             for op, ranks in failed.items()
         ]
 
+    def _unequal_messages(self) -> list[Finding]:
+        """Sends and receives that are each other's partner, and of different size or type."""
+        sides: dict[int, dict[str, tuple[int, Operation]]] = defaultdict(dict)
+        for rank, ops in self.own.items():
+            for op in ops:
+                if op.is_message:
+                    sides[op.sequence][op.name] = (rank, op)
+        found = []
+        for pair in sides.values():
+            if len(pair) < 2:
+                continue
+            (sender, send), (receiver, recv) = pair["send"], pair["recv"]
+            sent, wanted = _amount(send.input_sizes, send), _amount(recv.output_sizes, recv)
+            if sent == wanted or (send.done and recv.done):
+                continue
+            found.append(
+                self._find(
+                    "mismatch",
+                    send,
+                    [sender, receiver],
+                    [],
+                    f"a message in '{self.name}' differs: rank {sender} sends {sent},"
+                    f" rank {receiver} receives {wanted}",
+                )
+            )
+        return found
+
     def _messages(self) -> list[Finding]:
         """Sends and receives that wait for a partner which has not posted its side."""
         posted = {
@@ -273,7 +339,7 @@ class _Group:
             for op in ops:
                 if not op.is_message or op.done or op.peer is None:
                     continue
-                partner = self.members[op.peer]
+                partner = self.members[op.peer] if op.peer < len(self.members) else -1
                 answer = "recv" if op.name == "send" else "send"
                 if partner not in self.own or (op.sequence, answer) in posted:
                     continue

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import repeat
 from time import perf_counter_ns
+from typing import Any
 
 import torch
+import torch.distributed as dist
 
 import torchcomms
 
+_CUSTOM = dist.ProcessGroup.BackendType.CUSTOM
 CALLS_PER_BLOCK = 100  # a call is near the clock's resolution, so blocks are timed, not calls
 _IMPORT_LIMIT_S = 120
 
@@ -48,7 +51,9 @@ class ImportCost:
 
 def call_cost(blocks: int = 2000) -> list[CallCost]:
     """Times an 8-byte all_reduce(async_op=False) of one rank on `fake`, which does nothing, so all
-    that is left is ours: argument conversion, validation, recording, the work object.
+    that is left is ours: argument conversion, validation, recording, the work object. The same as
+    a backend of a torch.distributed process group, whose work is waited for: called directly, and
+    through the group, where torch's dispatcher comes on top.
 
     The ways of calling take turns, block by block.
     """
@@ -69,10 +74,26 @@ def call_cost(blocks: int = 2000) -> list[CallCost]:
         for _ in repeat(None, CALLS_PER_BLOCK):
             comm.all_reduce(buffer, op, async_op=False)
 
+    wrapper: Any = torchcomms._comms._BackendWrapper(comm)
+    group = dist.ProcessGroup(dist.HashStore(), 0, 1)
+    group._register_backend(torch.device("cpu"), _CUSTOM, wrapper)
+    group._set_default_backend(_CUSTOM)
+    tensors = [buffer]
+
+    def wrapped() -> None:
+        for _ in repeat(None, CALLS_PER_BLOCK):
+            wrapper.allreduce(tensors).wait()
+
+    def grouped() -> None:
+        for _ in repeat(None, CALLS_PER_BLOCK):
+            group.allreduce(tensors).wait()
+
     ways: dict[str, Callable[[], None]] = {
         "all_reduce(tensor, op, False)": positional,
         "all_reduce(tensor=, op=, async_op=)": keywords,
         "comm.all_reduce(tensor, op, async_op=False)": attribute,
+        "c10d backend.allreduce([tensor]).wait()": wrapped,
+        "c10d group.allreduce([tensor]).wait()": grouped,
     }
     samples: dict[str, list[float]] = {name: [] for name in ways}
     collecting = gc.isenabled()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import typer
 
 from torchcomms.cli.algorithms import algorithms
-from torchcomms.cli.analyze import analyze
 from torchcomms.cli.bench import bench
 from torchcomms.cli.doctor import doctor
 from torchcomms.cli.drill import drill
 from torchcomms.cli.events import events
 from torchcomms.cli.sim import EXAMPLES, sim
+from torchcomms.cli.trace import trace
 from torchcomms.cli.tune import tune
 
 app = typer.Typer(
@@ -25,7 +25,7 @@ app.command()(bench)
 app.command()(algorithms)
 app.command()(tune)
 app.command()(events)
-app.command()(analyze)
+app.command()(trace)
 app.command(epilog=EXAMPLES)(sim)
 app.command()(drill)
 

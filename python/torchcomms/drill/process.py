@@ -53,6 +53,7 @@ def settle(role: Role) -> None:
     tmp.mkdir(exist_ok=True)
     os.environ.update(
         TMPDIR=str(tmp),
+        TORCHCOMM_RECORDER_DIR=str(Path(role.folder, "records")),
         MASTER_ADDR="127.0.0.1",
         MASTER_PORT=str(role.free_port),
         GLOO_SOCKET_IFNAME="lo",

@@ -68,13 +68,44 @@ TEST(EventRing, WritersAndReadersAtOnceNeverSeeATornEvent) {
 
 TEST(EventRing, RemembersTheNamesOfRecentCommunicators) {
   EventRing ring(2);
-  const auto first = ring.name_communicator("first");
+  const auto first = ring.add_communicator({.name = "first"});
   EXPECT_EQ(ring.communicator(first), "first");
   uint32_t last = 0;
-  for (int i = 0; i < 5000; ++i) last = ring.name_communicator("c" + std::to_string(i));
+  for (int i = 0; i < 5000; ++i) last = ring.add_communicator({.name = "c" + std::to_string(i)});
   EXPECT_EQ(ring.communicator(last), "c4999");
   EXPECT_EQ(ring.communicator(first), "") << "pushed out, and never another one's name";
   EXPECT_EQ(ring.communicator(last + 1), "");
+}
+
+TEST(EventRing, CommunicatorsThatLiveStayAndThoseThatEndedGo) {
+  EventRing ring(2);
+  const auto world = ring.add_communicator({.name = "world", .rank = 1, .size = 4});
+  for (int i = 0; i < 5000; ++i)
+    ring.end_communicator(ring.add_communicator({.name = "part", .rank = 0, .size = 2}), true);
+  EXPECT_EQ(ring.communicator(world), "world");
+  EXPECT_EQ(ring.header().open.load(), 1);
+  ring.end_communicator(world, true);
+  ring.end_communicator(world, true);
+  EXPECT_EQ(ring.header().open.load(), 0);
+}
+
+TEST(EventRing, TheFirstConnectedCommunicatorSaysWhoThisIs) {
+  EventRing ring(2);
+  ring.add_communicator({.name = "unconnected"});
+  EXPECT_EQ(ring.header().rank.load(), -1);
+  ring.add_communicator({.name = "odd", .rank = 1, .size = 2, .members = {1, 3}});
+  ring.add_communicator({.name = "later", .rank = 0, .size = 1, .members = {0}});
+  EXPECT_EQ(ring.header().rank.load(), 3);
+}
+
+TEST(EventRing, AnEntryIsNotedInTheBeginAsLongAsItIsThere) {
+  EventRing ring(4);
+  const auto first = ring.record(event_of(1));
+  ring.entered(first, 77);
+  EXPECT_EQ(ring.read().at(0).event.entered_ns, 77u);
+  for (uint64_t i = 0; i < 4; ++i) ring.record(event_of(i));
+  ring.entered(first, 78);
+  for (const auto& [index, event] : ring.read()) EXPECT_EQ(event.entered_ns, 0u) << index;
 }
 
 }  // namespace

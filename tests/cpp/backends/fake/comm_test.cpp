@@ -8,7 +8,7 @@
 #include <torchcomms/factory.hpp>
 
 #include "backends/fake/fake_backend.hpp"
-#include "tracing/event_ring.hpp"
+#include "tracing/recorder.hpp"
 
 namespace torch::comms {
 namespace {

@@ -1,0 +1,100 @@
+"""Records as PyTorch's flight recorder dumps them, for `torchfrtrace` and its relatives."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from torchcomms.analyze.record import Dump, Operation
+
+PREFIX = "rank_"
+_VERSION = "2.10"  # of the layout, as PyTorch's reader counts them
+# What the reader calls an operation: it refuses words that it does not know.
+_WORDS = {"batch_op_issue": "coalesced", "gather_single": "gather"}
+
+
+def to_flight_recorder(dump: Dump) -> dict[str, Any]:
+    """The layout of FlightRecorderHook.dump_json(), with element counts for sizes."""
+    groups = list(dump.members)
+    return {
+        "version": _VERSION,
+        "global_rank": dump.rank,
+        "pg_config": {
+            name: {
+                "name": name,
+                "desc": dump.backends.get(name, ""),
+                "ranks": str([rank for rank in members if rank >= 0]),
+            }
+            for name, members in dump.members.items()
+        },
+        "pg_status": {str(number): _status(dump, name) for number, name in enumerate(groups)},
+        "entries": [
+            _entry(dump, op, groups.index(op.group))
+            for op in dump.operations
+            if op.group in dump.members
+        ],
+    }
+
+
+def write_flight_recorder(dumps: Iterable[Dump], folder: Path) -> list[Path]:
+    """A pickle a rank, `rank_<number>`, in `folder`, which is made where it is missing. Raises
+    OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for dump in dumps:
+        path = folder / f"{PREFIX}{dump.rank}"
+        path.write_bytes(pickle.dumps(to_flight_recorder(dump), protocol=2))
+        written.append(path)
+    return written
+
+
+def _status(dump: Dump, group: str) -> dict[str, str]:
+    mine = [op for op in dump.operations if op.group == group and op.is_collective]
+    begun = max([dump.entered.get(group, 0), *(op.sequence for op in mine)])
+    done = max((op.sequence for op in mine if op.done), default=0)
+    return {
+        "last_enqueued_collective": str(begun),
+        "last_started_collective": str(begun),
+        "last_completed_collective": str(done),
+    }
+
+
+def _entry(dump: Dump, op: Operation, group: int) -> dict[str, Any]:
+    backend = dump.backends.get(op.group, "")
+    word = f"{backend}:{_WORDS.get(op.name, op.name)}"
+    if op.is_message and op.peer is not None:
+        me = dump.members[op.group].index(dump.rank)
+        word += f" {me}{'->' if op.name == 'send' else '<-'}{op.peer}"
+    began_ns = op.entered_ns or op.created_ns
+    entry = {
+        "record_id": op.record_id,
+        "pg_id": group,
+        "process_group": (op.group, backend),
+        "thread_name": "",
+        "thread_id": op.thread,
+        "collective_seq_id": op.sequence,
+        "p2p_seq_id": 0,
+        "op_id": op.op_id,
+        "profiling_name": word,
+        "time_created_ns": op.created_ns,
+        "input_sizes": [list(size) for size in op.input_sizes],
+        "output_sizes": [list(size) for size in op.output_sizes],
+        "input_dtypes": list(op.dtypes) * len(op.input_sizes),
+        "output_dtypes": list(op.dtypes) * len(op.output_sizes),
+        "state": op.state,
+        "time_discovered_started_ns": began_ns,
+        "time_discovered_completed_ns": op.ended_ns or None,
+        "retired": op.done,
+        "timeout_ms": 0,
+        "is_p2p": False,
+        "operation": op.name,
+        "failed": op.failed,
+    }
+    if op.done:
+        entry["duration_ms"] = max(op.ended_ns - began_ns, 1) / 1e6
+    for key in ("reduce_op", "root", "peer"):
+        if (value := getattr(op, key)) is not None:
+            entry[key] = value
+    return entry

@@ -1,0 +1,92 @@
+"""What ranks recorded, whatever it was read from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+# Messages and batches are numbered in ranges of their own: see the recorder's documentation.
+FIRST_BATCH = 1 << 59
+FIRST_MESSAGE = 1 << 60
+
+# "ended": it went through its exit, with communicators that were not finalized. "unknown": the
+# file is a copy, or of another machine.
+State = Literal["running", "ended", "killed", "unknown"]
+
+
+class AnalyzeError(Exception):
+    """The input makes no sense; the text says which file and why."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One entry of a dump. `ranks` are global ranks, `root` and `peer` ranks of the group. Times
+    are of the wall clock; 0: not known, or not yet."""
+
+    group: str
+    name: str
+    sequence: int
+    state: str
+    failed: bool
+    input_sizes: tuple[tuple[int, ...], ...]
+    output_sizes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    reduce_op: str | None
+    root: int | None
+    peer: int | None
+    created_ns: int
+    record_id: int
+    op_id: int = 0
+    entered_ns: int = 0
+    ended_ns: int = 0
+    error: str | None = None  # the type of what it failed with
+    async_op: bool = False
+    bytes: int | None = None
+    thread: int = 0
+
+    @property
+    def is_message(self) -> bool:
+        return self.name in ("send", "recv")
+
+    @property
+    def is_collective(self) -> bool:
+        return not self.is_message and self.sequence < FIRST_BATCH
+
+    @property
+    def done(self) -> bool:
+        return self.state == "completed"
+
+    def __str__(self) -> str:
+        if self.is_message:
+            return f"{self.name} {'to' if self.name == 'send' else 'from'} {self.peer}"
+        number = self.sequence if self.is_collective else self.sequence - FIRST_BATCH
+        return f"{self.name} {number}"
+
+
+@dataclass(frozen=True)
+class Process:
+    """Who left a record. At `stack_signal` it writes its stacks to its `stack_descriptor`."""
+
+    pid: int
+    host: str
+    job: str
+    command: str
+    began_ns: int
+    state: State
+    stack_signal: int = 0
+    stack_descriptor: int = -1
+
+
+@dataclass(frozen=True)
+class Dump:
+    """What one rank recorded, oldest first. `members`: global ranks of each communicator, -1 where
+    nobody says. `entered`: the last collective of each that began here, also where its record was
+    overwritten since."""
+
+    rank: int
+    source: str
+    members: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    operations: tuple[Operation, ...] = ()
+    entered: dict[str, int] = field(default_factory=dict)
+    backends: dict[str, str] = field(default_factory=dict)
+    process: Process | None = None

@@ -1,0 +1,300 @@
+"""The files of the always-on event rings: what a process did last, also after it was killed.
+
+A file may be written while it is read: an event that changes meanwhile is left out. The layout is
+that of src/tracing/ring_layout.hpp.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from torchcomms.analyze.record import AnalyzeError, Dump, Operation, Process, State
+
+SUFFIX = ".ring"
+MAGIC = b"TCRING\n\0"
+_VERSION = 1
+_HEADER = struct.Struct("<8s6IqQq3Q2iQ2i40s64s128s256s3504s")
+_FACTS = (
+    "magic", "version", "header_bytes", "row_bytes", "rows", "slot_bytes", "slots", "pid",
+    "began_ns", "began_wall_ns", "next", "skipped", "ended_ns", "rank", "open", "inode",
+    "stack_signal", "stack_descriptor", "boot", "host", "job", "command", "vocabulary",
+)  # fmt: skip
+_ROW = struct.Struct("<5QqI2iI176s32s60i")
+_SLOT = struct.Struct("<QQI3Bx4BiI4x6QQ32x")
+_HAS_MEMBERSHIP, _UNKNOWN_MEMBERS = 1, 4
+_NONE, _OTHER_ERROR = 0xFF, 0xFF
+_BEGIN = 0
+
+
+class _Event(NamedTuple):
+    stamp: int
+    time_ns: int
+    thread: int
+    phase: int
+    ok: int
+    error: int
+    kind: int
+    dtype: int
+    reduce_op: int
+    async_op: int
+    root_or_peer: int
+    comm: int
+    sequence: int
+    op_id: int
+    elements_in: int
+    elements_out: int
+    bytes: int
+    order: int
+    entered_ns: int
+
+
+@dataclass(frozen=True)
+class _Comm:
+    id: int
+    name: str  # what tells it from others of the process, the same on all ranks
+    backend: str
+    time_ns: int
+    entered: int
+    rank: int
+    size: int
+    members: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Ring:
+    """One file, as it stands; times are of the wall clock."""
+
+    path: Path
+    rank: int  # -1: it has not been connected with anybody
+    process: Process
+    last_ns: int  # the last that is known of it
+    comms: tuple[_Comm, ...]
+    operations: tuple[Operation, ...]
+
+
+def is_ring(path: Path) -> bool:
+    """By its first bytes."""
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def read_ring(path: Path) -> Ring:
+    """Raises AnalyzeError for a file that is no whole ring, OSError for one that cannot be read."""
+    with path.open("rb") as file:
+        data = file.read()
+        file.seek(0)
+        again = file.read()
+        owned = _is_owned(file.fileno())
+        inode = os.fstat(file.fileno()).st_ino
+    if len(data) < _HEADER.size or data[: len(MAGIC)] != MAGIC:
+        raise AnalyzeError(f"{path} is no event ring: it does not begin like one")
+    header = dict(zip(_FACTS, _HEADER.unpack_from(data), strict=True))
+    if header["version"] != _VERSION:
+        raise AnalyzeError(
+            f"{path} has layout {header['version']}; this program knows layout {_VERSION}"
+        )
+    sizes = tuple(header[of] for of in ("header_bytes", "row_bytes", "slot_bytes"))
+    if sizes != (_HEADER.size, _ROW.size, _SLOT.size):
+        raise AnalyzeError(f"{path} is no event ring: its parts have sizes that none has")
+    first_slot = _HEADER.size + header["rows"] * _ROW.size
+    end = first_slot + header["slots"] * _SLOT.size
+    if len(data) < end or len(again) != len(data):
+        raise AnalyzeError(f"{path} is cut: {len(data)} bytes of {end}")
+
+    def wall(time_ns: int) -> int:
+        return header["began_wall_ns"] + time_ns - header["began_ns"] if time_ns else 0
+
+    lines = (line.split(" ") for line in _text(header["vocabulary"]).splitlines())
+    words = {line[0]: line[1:] for line in lines}
+    comms = _comms(data[_HEADER.size : first_slot], again[_HEADER.size : first_slot])
+    events = _events(data[first_slot:end], again[first_slot:end])
+    known = header["inode"] == inode and _text(header["boot"]) == _boot_identity()
+    ran_out: State = "ended" if header["ended_ns"] else "killed"
+    times = [header["began_ns"], header["ended_ns"], *(c.time_ns for c in comms)]
+    return Ring(
+        path=path,
+        rank=header["rank"],
+        process=Process(
+            pid=header["pid"],
+            host=_text(header["host"]),
+            job=_text(header["job"]),
+            command=_text(header["command"]),
+            began_ns=header["began_wall_ns"],
+            stack_signal=header["stack_signal"],
+            stack_descriptor=header["stack_descriptor"],
+            state="unknown" if not known else "running" if owned else ran_out,
+        ),
+        last_ns=wall(max([*times, *(e.time_ns for e in events)])),
+        comms=comms,
+        operations=_operations(events, {comm.id: comm for comm in comms}, words, wall),
+    )
+
+
+def newest_job(rings: Iterable[Ring]) -> list[Ring]:
+    """Of the files of several jobs, in a folder each, those of the one that began last. Folders are
+    used again: who had ended when the youngest process of a folder began is of an earlier job."""
+    folders: dict[Path, list[Ring]] = defaultdict(list)
+    for ring in rings:
+        folders[ring.path.parent].append(ring)
+    newest = max(folders.values(), key=lambda job: max(r.process.began_ns for r in job), default=[])
+    began_ns = max((ring.process.began_ns for ring in newest), default=0)
+    return [r for r in newest if r.process.state == "running" or r.last_ns >= began_ns]
+
+
+def to_dumps(rings: Iterable[Ring]) -> list[Dump]:
+    """One of each rank: of two, the younger process. Processes that are not connected have none."""
+    by_rank: dict[int, Ring] = {}
+    for ring in sorted(rings, key=lambda ring: ring.process.began_ns):
+        if ring.rank >= 0:
+            by_rank[ring.rank] = ring
+    # Members that a file does not list say themselves where they are.
+    seen: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+    for rank, ring in by_rank.items():
+        for comm in ring.comms:
+            if comm.rank >= 0:
+                seen[comm.name, comm.size][comm.rank] = rank
+    return [
+        Dump(
+            rank=rank,
+            source=str(ring.path),
+            members={
+                comm.name: comm.members
+                or tuple(seen[comm.name, comm.size].get(at, -1) for at in range(comm.size))
+                for comm in ring.comms
+                if comm.size >= 0
+            },
+            operations=ring.operations,
+            entered={comm.name: comm.entered for comm in ring.comms},
+            backends={comm.name: comm.backend for comm in ring.comms},
+            process=ring.process,
+        )
+        for rank, ring in sorted(by_rank.items())
+    ]
+
+
+def _text(field: bytes) -> str:
+    return field.split(b"\0", 1)[0].decode(errors="replace")
+
+
+def _boot_identity() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _is_owned(descriptor: int) -> bool:
+    """Whether the process that made the file lives: it holds a lock as long."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False
+
+
+def _comms(data: bytes, again: bytes) -> tuple[_Comm, ...]:
+    rows = [
+        row
+        for at, row in enumerate(_ROW.iter_unpack(data))
+        if row[0] and again[at * _ROW.size : at * _ROW.size + 8] == row[0].to_bytes(8, "little")
+    ]
+    found = []
+    namesakes: Counter[str] = Counter()
+    for row in sorted(rows, key=lambda row: (row[1], row[0])):
+        (key, time_ns, _, entered, _, membership, flags, rank, size, runs, raw, backend, *run) = row
+        name = _text(raw)
+        if flags & _HAS_MEMBERSHIP:
+            name += f"#{membership}"
+        if size >= 0:
+            namesakes[name] += 1
+            if namesakes[name] > 1:
+                name += f" ({namesakes[name]})"
+        members: tuple[int, ...] | None = None
+        if not flags & _UNKNOWN_MEMBERS:
+            triples = zip(run[0::3], run[1::3], run[2::3], strict=True)
+            members = tuple(
+                start + stride * i
+                for start, stride, count in list(triples)[:runs]
+                for i in range(count)
+            )
+        found.append(
+            _Comm(key - 1, name, _text(backend), time_ns, entered, rank, size, members)
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _events(data: bytes, again: bytes) -> list[_Event]:
+    """Those that are whole, oldest first."""
+    events = []
+    for at, raw in enumerate(_SLOT.iter_unpack(data)):
+        stamp = raw[0]
+        if not stamp or stamp % 2:
+            continue
+        if again[at * _SLOT.size : at * _SLOT.size + 8] == stamp.to_bytes(8, "little"):
+            events.append(_Event(*raw))
+    events.sort()
+    return events
+
+
+def _operations(
+    events: list[_Event],
+    comms: dict[int, _Comm],
+    words: dict[str, list[str]],
+    wall: Callable[[int], int],
+) -> tuple[Operation, ...]:
+    """Begins, each with its end where there is one. An end whose begin was overwritten is left out:
+    it waits for nobody."""
+    ends = {(e.comm, e.sequence): e for e in events if e.phase != _BEGIN}
+    found = []
+    for begin in events:
+        comm = comms.get(begin.comm)
+        if begin.phase != _BEGIN or comm is None:
+            continue
+        end = ends.get((begin.comm, begin.sequence))
+        name = _word(words, "ops", begin.kind) or f"operation_{begin.kind}"
+        is_message = name in ("send", "recv")
+        dtype = _word(words, "dtypes", begin.dtype)
+        at = begin.root_or_peer if begin.root_or_peer >= 0 else None
+        found.append(
+            Operation(
+                group=comm.name,
+                name=name,
+                sequence=begin.order,
+                state="started" if end is None or not end.ok else "completed",
+                failed=end is not None and not end.ok,
+                input_sizes=((begin.elements_in,),) if dtype and name != "recv" else (),
+                output_sizes=((begin.elements_out,),) if dtype and name != "send" else (),
+                dtypes=(dtype,) if dtype else (),
+                reduce_op=_word(words, "reductions", begin.reduce_op),
+                root=None if is_message else at,
+                peer=at if is_message else None,
+                created_ns=wall(begin.time_ns),
+                record_id=begin.stamp // 2 - 1,
+                op_id=begin.op_id,
+                entered_ns=wall(begin.entered_ns),
+                ended_ns=wall(end.time_ns) if end else 0,
+                error=_error(words, end) if end else None,
+                async_op=bool(begin.async_op),
+                bytes=begin.bytes,
+                thread=begin.thread,
+            )
+        )
+    return tuple(found)
+
+
+def _word(words: dict[str, list[str]], of: str, number: int) -> str | None:
+    known = words.get(of, [])
+    return known[number] if number != _NONE and number < len(known) else None
+
+
+def _error(words: dict[str, list[str]], end: _Event) -> str | None:
+    if end.ok:
+        return None
+    return "error" if end.error == _OTHER_ERROR else _word(words, "errors", end.error)

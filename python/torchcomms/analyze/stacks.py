@@ -1,0 +1,52 @@
+"""The Python stacks of processes that run, asked for by signal."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+from torchcomms.analyze.record import Process
+
+_LIMIT_S = 3.0  # for a process to begin writing; one that is stopped never does
+_QUIET_S = 0.1  # without more: it has written everything
+_STEP_S = 0.01
+
+
+def stacks(process: Process) -> str:
+    """What every Python thread of it is in, innermost call first; or why that is not known."""
+    if process.state != "running":
+        return "not running on this machine"
+    if not process.stack_signal:
+        return "not offered: no Python program, or one that uses the signal itself"
+    path = Path(f"/proc/{process.pid}/fd/{process.stack_descriptor}")
+    try:
+        # The number may be another process's, in another container.
+        if "torchcomms_stacks" not in os.readlink(path):
+            return f"process {process.pid} is another one here: ask in its container"
+        with path.open("rb") as file:
+            begin = file.seek(0, os.SEEK_END)
+            os.kill(process.pid, process.stack_signal)
+            return _shortened(_written(file.fileno(), begin))
+    except OSError as error:
+        return f"process {process.pid} cannot be asked: {error.strerror}"
+
+
+def _written(descriptor: int, begin: int) -> str:
+    """What is written from `begin` on, until nothing more comes."""
+    limit = time.monotonic() + _LIMIT_S
+    size, changed = begin, limit
+    while time.monotonic() < min(limit, changed + _QUIET_S):
+        time.sleep(_STEP_S)
+        if (now := os.fstat(descriptor).st_size) != size:
+            size, changed = now, time.monotonic()
+    if size == begin:
+        return f"no answer in {_LIMIT_S:g} s"
+    return os.pread(descriptor, size - begin, begin).decode(errors="replace")
+
+
+def _shortened(text: str) -> str:
+    """Without the frames of the interpreter's own start-up."""
+    lines = [line for line in text.splitlines() if line and not re.search(r"<frozen ", line)]
+    return "\n".join(lines)

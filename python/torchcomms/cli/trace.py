@@ -1,0 +1,72 @@
+"""`torchcomms trace`: what ranks recorded in, verdict and timeline out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def trace(
+    records: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="A folder of records, or one record a rank: files of event rings, or flight "
+            "recorder dumps. Default: the newest job of this machine."
+        ),
+    ] = None,
+    *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of text.")
+    ] = False,
+    with_stacks: Annotated[
+        bool,
+        typer.Option(
+            "--stacks", help="Also ask the ranks to look at, where they run, what they are in."
+        ),
+    ] = False,
+    perfetto: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a timeline to this file, for ui.perfetto.dev or chrome://tracing."
+        ),
+    ] = None,
+    torch_dumps: Annotated[
+        Path | None,
+        typer.Option(
+            "--torch", help="Write a dump a rank to this folder, for PyTorch's torchfrtrace."
+        ),
+    ] = None,
+) -> None:
+    """Say which rank a hung job waits for, in what and since when, or whose call differs.
+
+    Nothing has to be set before the job starts: every process keeps a record in a file, which can
+    be read while it hangs and after it was killed. Dumps of FlightRecorderHook are read, too. Exit
+    status 0: nothing is wrong in the records; 1: something is; 2: the input makes no sense.
+    """
+    from torchcomms import analyze, events
+
+    try:
+        folders = [path for path in map(Path, events.folders()) if path.is_dir()]
+        dumps = analyze.read(records or folders)
+        verdict = analyze.analyze(dumps)
+        stacks = {
+            rank: analyze.stacks(verdict.processes[rank])
+            for rank in (verdict.culprits if with_stacks else ())
+            if rank in verdict.processes
+        }
+        if perfetto is not None:
+            perfetto.write_text(json.dumps(analyze.to_timeline(dumps, verdict.looked_ns)))
+        if torch_dumps is not None:
+            analyze.write_flight_recorder(dumps, torch_dumps)
+    except (analyze.AnalyzeError, OSError) as error:
+        print(f"torchcomms trace: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    if as_json:
+        print(json.dumps({**verdict.to_dict(), "stacks": stacks}, indent=2))
+    else:
+        print(analyze.to_text(verdict, stacks))
+    raise typer.Exit(0 if verdict.ok else 1)

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <unordered_map>
+
+// Numbers that agree on all ranks which take part in an operation, without talking: the same calls
+// in the same order count alike.
+namespace torch::comms::base {
+
+// Readers pair operations by their number alone, so collectives, batches and messages count in
+// ranges of their own. Batches are local, and counted apart to leave the collectives alone.
+inline constexpr uint64_t kFirstBatch = uint64_t{1} << 59;
+inline constexpr uint64_t kFirstMessage = uint64_t{1} << 60;
+
+// The counters of one communicator. One thread at a time.
+class OpOrder {
+ public:
+  uint64_t collective() noexcept { return ++collectives_; }
+  uint64_t batch() noexcept { return kFirstBatch + ++batches_; }
+  // Of a message from `src` to `dst`, ranks of a communicator of `size`.
+  uint64_t message(int src, int dst, int size) {
+    constexpr int kCountBits = 20;  // of the count between two ranks; it wraps
+    const uint64_t pair = static_cast<uint64_t>(src) * static_cast<uint64_t>(std::max(size, 1)) +
+                          static_cast<uint64_t>(dst);
+    const uint64_t count = messages_[pair]++ & ((uint64_t{1} << kCountBits) - 1);
+    return kFirstMessage + (pair << kCountBits) + count;
+  }
+
+ private:
+  uint64_t collectives_ = 0, batches_ = 0;
+  std::unordered_map<uint64_t, uint64_t> messages_;  // by pair
+};
+
+}  // namespace torch::comms::base

@@ -1,0 +1,187 @@
+#include "tracing/recorder.hpp"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <mutex>
+#include <optional>
+
+#include <torchcomms/base/error.hpp>
+
+#include "base/env.hpp"
+#include "base/fork.hpp"
+#include "base/host.hpp"
+#include "base/log.hpp"
+#include "tracing/ring_file.hpp"
+
+namespace torch::comms::tracing {
+namespace {
+
+constexpr int64_t kDay_s = 24 * 60 * 60;
+
+// What a process has besides its ring. Never destroyed: fork and exit handlers come by late.
+struct Home {
+  std::mutex mutex;  // guards the rest, against other threads of the process
+  uint64_t generation = ~uint64_t{0};
+  std::optional<OwnedFile> file;
+};
+Home& home() {
+  static auto* made = new Home;
+  return *made;
+}
+
+template <size_t kSize>
+void keep(std::array<char, kSize>& out, std::string_view text) noexcept {
+  std::memcpy(out.data(), text.data(), std::min(text.size(), kSize - 1));
+}
+
+// As part of a file's name.
+std::string plain(std::string text) {
+  std::ranges::replace_if(
+      text,
+      [](unsigned char c) {
+        return !(std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_' || c == ':');
+      },
+      '_');
+  return text.substr(0, 100);
+}
+
+std::string job_name() {
+  const auto address = base::env_text("MASTER_ADDR");
+  const auto port = base::env_text("MASTER_PORT");
+  if (!address || !port) return "parent_" + std::to_string(::getppid());
+  const auto restarts = base::env_text("TORCHELASTIC_RESTART_COUNT");
+  return plain(*address + "_" + *port + (restarts && *restarts != "0" ? "_r" + *restarts : ""));
+}
+
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  while (!text.empty() && text.back() == 0) text.pop_back();
+  std::ranges::replace(text, '\0', ' ');
+  std::ranges::replace(text, '\n', ' ');
+  return text;
+}
+
+int64_t wall_clock_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+void introduce(RingHeader& header, const std::string& job, uint64_t inode,
+               std::string_view vocabulary) {
+  header.pid = ::getpid();
+  header.began_ns = now_ns();
+  header.began_wall_ns = wall_clock_ns();
+  header.inode = inode;
+  keep(header.boot, base::boot_identity());
+  keep(header.host, base::host_name());
+  keep(header.job, job);
+  keep(header.command, command_line());
+  keep(header.vocabulary, vocabulary);
+  std::atomic_thread_fence(std::memory_order_release);
+  header.magic = kMagic;
+}
+
+// In a forked child, on its only thread: goes on without the parent's file, in memory of its own.
+void detach_child() {
+  auto& mine = home();
+  if (!mine.file) return;
+  auto& ring = process_ring();
+  void* at = ::mmap(nullptr, ring.size_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                    -1, 0);
+  if (at == MAP_FAILED) std::abort();  // the next record would end it less clearly
+  ring.place(static_cast<std::byte*>(at));
+  mine.file.reset();
+}
+
+void say_goodbye() {
+  auto& mine = home();
+  if (!mine.file || mine.generation != base::fork_generation()) return;
+  auto& header = process_ring().header();
+  header.ended_ns.store(now_ns(), std::memory_order_release);
+  // Where a communicator was not finalized, others may be waiting in it, and this says since when.
+  if (header.open.load() <= 0) remove_file(mine.file->path);
+}
+
+void take_file(EventRing& ring, std::string_view vocabulary) {
+  auto& mine = home();
+  std::string why;
+  const std::string job = job_name();
+  const std::string name =
+      plain(base::host_name()) + "-" + std::to_string(::getpid()) + kFileSuffix;
+  for (const auto& folder : recorder_folders()) {
+    try {
+      reclaim(folder, std::time(nullptr) - kDay_s, kMostLeftBytes);
+      OwnedFile file = make_file(folder, job, name, ring.size_bytes());
+      ring.place(file.bytes.data());
+      introduce(ring.header(), job, file.inode, vocabulary);
+      publish(file);
+      mine.file = std::move(file);
+      [[maybe_unused]] static const int registered =
+          ::pthread_atfork(nullptr, nullptr, detach_child) + std::atexit(say_goodbye);
+      return;
+    } catch (const CommError& error) {
+      why += "; " + error.why();
+    }
+  }
+  introduce(ring.header(), job, 0, vocabulary);
+  if (why.empty()) return;  // it is off
+  const bool asked = base::env_text("TORCHCOMM_RECORDER_DIR").has_value();
+  base::log(asked ? base::LogLevel::kWarning : base::LogLevel::kInfo,
+            "the recorder of this process is in memory alone, and ends with it" + why);
+}
+
+}  // namespace
+
+EventRing& process_ring() {
+  static EventRing* ring = [] {
+    constexpr int kLargest = 1 << 22;
+    const int capacity = env_to_value<int>("TORCHCOMM_EVENTS_CAPACITY", 8192);
+    if (capacity < 2 || capacity > kLargest)
+      throw CommError(Errc::kInvalidArgument, "environment variable TORCHCOMM_EVENTS_CAPACITY='" +
+                                                  std::to_string(capacity) +
+                                                  "' is not allowed: expected 2 to " +
+                                                  std::to_string(kLargest));
+    return new EventRing(static_cast<size_t>(capacity));
+  }();
+  return *ring;
+}
+
+uint32_t record_communicator(const Communicator& communicator, std::string_view vocabulary) {
+  auto& ring = process_ring();
+  {
+    auto& mine = home();
+    std::lock_guard lock(mine.mutex);
+    if (mine.generation != base::fork_generation()) {
+      mine.generation = base::fork_generation();
+      take_file(ring, vocabulary);
+    }
+  }
+  return ring.add_communicator(communicator);
+}
+
+std::vector<std::string> recorder_folders() {
+  if (const auto chosen = base::env_text("TORCHCOMM_RECORDER_DIR")) {
+    if (*chosen == "off") return {};
+    return {*chosen};
+  }
+  const std::string name = "/torchcomms-" + std::to_string(::geteuid());
+  return {"/dev/shm" + name, base::env_text("TMPDIR").value_or("/tmp") + name};
+}
+
+std::string recorder_file() {
+  auto& mine = home();
+  std::lock_guard lock(mine.mutex);
+  return mine.file && mine.generation == base::fork_generation() ? mine.file->path : "";
+}
+
+}  // namespace torch::comms::tracing

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/op_record.hpp"
+
+// How an event ring lies in memory, and therefore in its file: a header, the rows of the
+// communicators, the slots of the events. Little-endian, and read by other processes, also while it
+// is written: python/torchcomms/analyze/ring.py knows the offsets asserted here. What changes them
+// changes kLayoutVersion.
+namespace torch::comms::tracing {
+
+inline constexpr std::array<char, 8> kMagic = {'T', 'C', 'R', 'I', 'N', 'G', '\n', 0};
+inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr size_t kRows = 256;
+
+enum class Phase : uint8_t { kBegin = 0, kEnd = 1 };
+
+inline constexpr uint8_t kOtherError = 0xff;  // of an Event: an error that is no CommError
+
+// One begin or end of an operation, as it happened.
+struct Event {
+  uint64_t time_ns = 0;  // steady clock
+  uint32_t thread = 0;   // kernel thread id
+  Phase phase = Phase::kBegin;
+  bool ok = true;     // of an end: the operation succeeded
+  uint8_t error = 0;  // of a failed end: Errc + 1, or kOtherError
+  base::OpRecord op;
+  uint64_t entered_ns = 0;  // of a begin: when it left the queue; 0: it never was in one
+};
+static_assert(sizeof(base::OpRecord) == 64 && offsetof(base::OpRecord, comm) == 8 &&
+              offsetof(base::OpRecord, sequence) == 16 && offsetof(base::OpRecord, order) == 56);
+static_assert(sizeof(Event) == 88 && offsetof(Event, op) == 16 &&
+              offsetof(Event, entered_ns) == 80);
+
+struct RingHeader {
+  std::array<char, 8> magic{};  // kMagic once the rest is there
+  uint32_t version = kLayoutVersion;
+  uint32_t header_bytes = 0, row_bytes = 0, rows = 0, slot_bytes = 0, slots = 0;
+  int64_t pid = 0;
+  uint64_t began_ns = 0;  // steady clock, and the wall clock at that moment
+  int64_t began_wall_ns = 0;
+  std::atomic<uint64_t> next{0};      // events so far
+  std::atomic<uint64_t> skipped{0};   // of them not written
+  std::atomic<uint64_t> ended_ns{0};  // the process went through its exit; 0: it has not
+  std::atomic<int32_t> rank{-1};      // in its first communicator that was connected
+  std::atomic<int32_t> open{0};       // communicators of several ranks that were not finalized
+  uint64_t inode = 0;                 // of the file; another one's is a copy
+  // The signal at which the process writes its Python stacks to this descriptor of its; 0: none.
+  std::atomic<int32_t> stack_signal{0}, stack_descriptor{-1};
+  std::array<char, 40> boot{};  // identity of the running kernel: the steady clock is its
+  std::array<char, 64> host{};
+  std::array<char, 128> job{};
+  std::array<char, 256> command{};
+  // What numbers mean: lines of words, "ops send recv ...". So a reader needs no library.
+  std::array<char, 3504> vocabulary{};
+};
+static_assert(sizeof(RingHeader) == 4096 && offsetof(RingHeader, pid) == 32 &&
+              offsetof(RingHeader, next) == 56 && offsetof(RingHeader, rank) == 80 &&
+              offsetof(RingHeader, boot) == 104 && offsetof(RingHeader, vocabulary) == 592);
+
+// Members of a communicator: start, start + stride, ... `count` of them.
+struct RankRun {
+  int32_t start = 0, stride = 1, count = 0;
+};
+
+struct CommRow {
+  static constexpr uint32_t kHasMembership = 1, kFinalized = 2, kUnknownMembers = 4;
+
+  std::atomic<uint64_t> key{0};  // id + 1; 0: empty, or being written
+  uint64_t time_ns = 0;          // when it was connected
+  std::atomic<uint64_t> ended_ns{0};
+  // Numbers of the last collective that began, and that ended, here: they outlive the events.
+  std::atomic<uint64_t> entered{0}, finished{0};
+  int64_t membership = 0;
+  std::atomic<uint32_t> flags{0};
+  int32_t rank = -1, size = -1;
+  uint32_t runs_used = 0;
+  std::array<char, 176> name{};  // cut where it is longer
+  std::array<char, 32> backend{};
+  std::array<RankRun, 20> runs{};
+};
+static_assert(sizeof(CommRow) == 512 && offsetof(CommRow, entered) == 24 &&
+              offsetof(CommRow, flags) == 48 && offsetof(CommRow, name) == 64 &&
+              offsetof(CommRow, runs) == 272);
+
+// `stamp` is 2 * index + 1 while the event `index` is written and 2 * index + 2 once it is whole.
+// The payload is in atomic words so that a reader racing with a writer is defined behaviour; the
+// stamp tells it to drop what it read.
+struct alignas(128) Slot {
+  static constexpr size_t kWords = 15;
+  std::atomic<uint64_t> stamp{0};
+  std::array<std::atomic<uint64_t>, kWords> words{};
+};
+static_assert(sizeof(Slot) == 128 && sizeof(Event) <= Slot::kWords * sizeof(uint64_t));
+static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(std::atomic<uint64_t>) == 8);
+
+}  // namespace torch::comms::tracing

@@ -1,0 +1,197 @@
+#include "tracing/recorder.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include <torchcomms/base/error.hpp>
+
+#include "tracing/ring_file.hpp"
+
+namespace torch::comms::tracing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Folder {
+ public:
+  Folder() {
+    std::string text = ::testing::TempDir() + "recorderXXXXXX";
+    path_ = ::mkdtemp(text.data());
+  }
+  ~Folder() { fs::remove_all(path_); }
+  std::string path() const { return path_.string(); }
+  std::vector<fs::path> files() const {
+    std::vector<fs::path> found;
+    for (const auto& at : fs::recursive_directory_iterator(path_))
+      if (at.is_regular_file()) found.push_back(at.path());
+    return found;
+  }
+
+ private:
+  fs::path path_;
+};
+
+// What `body` is in a forked child: its exit status, or minus the signal that ended it.
+template <class Body>
+int in_child(const Body& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    body();
+    std::exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+base::OpRecord all_reduce(uint32_t comm, uint64_t order) {
+  base::OpRecord op;
+  op.comm = comm;
+  op.order = order;
+  return op;
+}
+
+void communicate(const Folder& folder, int size) {
+  ::setenv("TORCHCOMM_RECORDER_DIR", folder.path().c_str(), 1);
+  ::setenv("MASTER_ADDR", "some/where", 1);
+  ::setenv("MASTER_PORT", "29500", 1);
+  const auto comm = record_communicator(
+      {.name = "world", .backend = "b", .rank = 0, .size = size, .members = {0, 1}}, "ops x\n");
+  process_ring().record({.op = all_reduce(comm, 1)});
+}
+
+std::string content(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(Recorder, TheRecordOfAKilledProcessIsInItsFile) {
+  const Folder folder;
+  EXPECT_EQ(in_child([&] {
+              communicate(folder, 2);
+              ::raise(SIGKILL);
+            }),
+            -SIGKILL);
+  ASSERT_EQ(folder.files().size(), 1u);
+  const auto path = folder.files()[0];
+  EXPECT_EQ(path.parent_path().filename(), "some_where_29500");
+  const std::string bytes = content(path);
+  ASSERT_EQ(bytes.size(), process_ring().size_bytes());
+  EXPECT_EQ(std::memcmp(bytes.data(), kMagic.data(), kMagic.size()), 0);
+  const auto* row = reinterpret_cast<const CommRow*>(bytes.data() + sizeof(RingHeader));
+  EXPECT_STREQ(row->name.data(), "world");
+  EXPECT_EQ(row->entered.load(), 1u);
+  EXPECT_EQ(row->finished.load(), 0u);
+  struct stat facts{};
+  ASSERT_EQ(::stat(path.c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 0777, 0600u);
+}
+
+TEST(Recorder, ACleanExitLeavesNothingAndAnotherOneItsFile) {
+  const Folder folder;
+  EXPECT_EQ(in_child([&] { communicate(folder, 1); }), 0);
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+  EXPECT_EQ(in_child([&] { communicate(folder, 2); }), 0);  // others may wait in it
+  EXPECT_EQ(folder.files().size(), 1u);
+}
+
+TEST(Recorder, AForkedChildHasARingAndAFileOfItsOwn) {
+  const Folder folder;
+  const int code = in_child([&] {
+    communicate(folder, 2);
+    const std::string mine = recorder_file();
+    const auto recorded = process_ring().recorded();
+    const int inner = in_child([&] {
+      if (process_ring().recorded() != 0 || !recorder_file().empty()) ::_exit(1);
+      process_ring().record({});
+      communicate(folder, 2);
+      if (recorder_file() == mine || recorder_file().empty()) ::_exit(2);
+      ::_exit(0);
+    });
+    if (process_ring().recorded() != recorded) ::_exit(10);
+    ::_exit(inner);
+  });
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(folder.files().size(), 2u);
+}
+
+TEST(Recorder, WithoutAFolderItGoesOnInMemory) {
+  const Folder folder;
+  std::ofstream(folder.path() + "/file") << "in the way";
+  EXPECT_EQ(in_child([&] {
+              ::setenv("TORCHCOMM_RECORDER_DIR", (folder.path() + "/file/deep").c_str(), 1);
+              record_communicator({.name = "world"}, "");
+              process_ring().record({});
+              ::_exit(process_ring().recorded() == 1 && recorder_file().empty() ? 0 : 1);
+            }),
+            0);
+  EXPECT_EQ(in_child([&] {
+              ::setenv("TORCHCOMM_RECORDER_DIR", "off", 1);
+              record_communicator({.name = "world"}, "");
+              ::_exit(recorder_file().empty() ? 0 : 1);
+            }),
+            0);
+}
+
+TEST(Recorder, AFolderThatOthersMayWriteIsRefused) {
+  const Folder folder;
+  ::chmod(folder.path().c_str(), 0777);
+  EXPECT_THROW(make_file(folder.path(), "job", "name.ring", 4096), CommError);
+}
+
+TEST(RingFile, FilesWithoutOwnerAreReclaimedByAgeAndSize) {
+  const Folder folder;
+  const auto leave = [&](const std::string& name, int64_t age_s, int open = 1) {
+    auto file = make_file(folder.path(), "job", name, 1 << 16);
+    (new (file.bytes.data()) RingHeader)->open = open;
+    publish(file);
+    const timespec at{std::time(nullptr) - age_s, 0};
+    const timespec times[] = {at, at};
+    EXPECT_EQ(::utimensat(AT_FDCWD, file.path.c_str(), times, 0), 0);
+    return file;
+  };
+  const auto owned = leave("owned.ring", 1000);
+  for (const auto& [name, age_s] :
+       {std::pair("old.ring", 900), std::pair("middle.ring", 50), std::pair("young.ring", 10)}) {
+    const auto left = leave(name, age_s);
+    const auto nothing_open = leave(std::string("finalized_") + name, age_s, 0);
+    ::munmap(nothing_open.bytes.data(), nothing_open.bytes.size());
+    ::munmap(left.bytes.data(), left.bytes.size());  // as a process's end does
+  }
+  const auto names = [&] {
+    std::vector<std::string> found;
+    for (const auto& path : folder.files()) found.push_back(path.filename());
+    std::ranges::sort(found);
+    return found;
+  };
+  reclaim(folder.path(), std::time(nullptr) - 500, 1 << 20);
+  EXPECT_EQ(names(), (std::vector<std::string>{"middle.ring", "owned.ring", "young.ring"}));
+  reclaim(folder.path(), std::time(nullptr) - 500, 1 << 16);
+  EXPECT_EQ(names(), (std::vector<std::string>{"owned.ring", "young.ring"}));
+}
+
+TEST(RingFile, ANameThatIsTakenGetsANumber) {
+  const Folder folder;
+  auto first = make_file(folder.path(), "job", "host-1.ring", 4096);
+  publish(first);
+  auto second = make_file(folder.path(), "job", "host-1.ring", 4096);
+  publish(second);
+  EXPECT_EQ(fs::path(second.path).filename(), "host-1.1.ring");
+  EXPECT_EQ(folder.files().size(), 2u);
+}
+
+}  // namespace
+}  // namespace torch::comms::tracing

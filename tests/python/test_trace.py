@@ -1,0 +1,364 @@
+"""`torchcomms trace`: processes that hang, and were killed, explained by the files they leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torchcomms
+from torchcomms import events
+from torchcomms.analyze import AnalyzeError, Verdict, analyze, read, to_text
+from torchcomms.cli.app import app
+from typer.testing import CliRunner
+
+from tests.harness import rings
+from tests.harness.ports import free_port
+from tests.harness.programs import neutral_environment, ranks
+from tests.harness.rings import Comm, Op
+from tests.python.test_flight_recorder import reader
+
+LIMIT_S = 60.0
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["trace", *map(str, arguments)])
+
+
+# Programs that hang, without a variable that would have been set for it.
+
+PROGRAM = """
+    import sys, threading, torch, torchcomms
+    from torchcomms import ReduceOp
+
+    backend, case = sys.argv[1:]
+    comm = torchcomms.new_comm(backend, torch.device("cpu"), name="world")
+    odd = comm.get_rank() == 1
+
+    def add(count=8):
+        comm.all_reduce(torch.ones(count), ReduceOp.SUM, False)
+
+    add()
+    add()
+    if odd and case == "sleeps":
+        threading.Event().wait()
+    if not (odd and case == "skips"):
+        add(9 if odd and case == "shapes" else 8)
+    comm.broadcast(torch.ones(3), 0, False)
+    add()
+    threading.Event().wait()
+"""
+
+USUAL = "all_reduce SUM 8 elements Float"
+EXPECTED = {
+    "sleeps": "rank 1 has not entered all_reduce 3 of 'world' (last: finished all_reduce 2);"
+    " rank 0 waits in it",
+    "skips": f"operation 3 of 'world' differs: ranks 0, 2-3: {USUAL};"
+    " rank 1: broadcast root 0 3 elements Float",
+    "shapes": f"operation 3 of 'world' differs: ranks 0, 2: {USUAL};"
+    " rank 1: all_reduce SUM 9 elements Float",
+}
+
+
+class Job:
+    """Processes that hang, and the folder in which they left what they did."""
+
+    def __init__(self, backend: str, case: str, size: int) -> None:
+        port = free_port()
+        self.size = size
+        (folder,) = {Path(path) for path in events.folders()[:1]}
+        self.folder = folder / f"127.0.0.1_{port}"
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", textwrap.dedent(PROGRAM), backend, case],
+                env=neutral_environment(
+                    RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1",
+                    MASTER_PORT=str(port),
+                ),
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )
+            for rank in range(size)
+        ]  # fmt: skip
+
+    def kill(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+    def verdict(self) -> Verdict | None:
+        try:
+            return analyze(read([self.folder]))
+        except (AnalyzeError, OSError):
+            return None  # not there yet
+
+    def until(self, told: str) -> Verdict:
+        """The verdict once it says so, and all ranks are known."""
+        limit = time.monotonic() + LIMIT_S
+        while True:
+            verdict = self.verdict()
+            if verdict and len(verdict.ranks) == self.size and told == verdict.summary:
+                return verdict
+            if time.monotonic() > limit:
+                raise AssertionError(to_text(verdict) if verdict else "nothing was recorded")
+            threading.Event().wait(0.05)
+
+
+@pytest.fixture
+def job():
+    made = []
+
+    def make(*arguments):
+        made.append(Job(*arguments))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.kill()
+        shutil.rmtree(each.folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize(("case", "size"), [("sleeps", 2), ("skips", 4), ("shapes", 3)])
+@pytest.mark.parametrize("backend", ["ctran", "gloo"])
+def test_a_hang_is_explained_while_it_lasts_and_after_a_kill(backend, case, size, job):
+    if not torchcomms.is_backend_built(backend):
+        pytest.skip(f"backend {backend} is not part of this build")
+    hung = job(backend, case, size)
+    verdict = hung.until(EXPECTED[case])
+    assert verdict.culprits == (1,), to_text(verdict)
+    if case == "sleeps":
+        assert verdict.processes[1].state == "running"
+        assert verdict.processes[1].pid == hung.processes[1].pid
+        assert verdict.decisive is not None
+        assert verdict.decisive.waiting == (0,)
+        assert 0 < verdict.looked_ns - verdict.decisive.since_ns < LIMIT_S * 1e9
+        asked = run(hung.folder, "--stacks").stdout
+        assert re.search(r'rank 1 is in:\n(  .*\n)+?.*File "<string>", line \d+ in <module>', asked)
+        assert hung.verdict() is not None
+        assert hung.processes[1].poll() is None, "asking has ended it"
+    hung.kill()
+    told = run(hung.folder)
+    assert told.exit_code == 1
+    assert f"verdict: {verdict.summary}\nlook at: rank 1 (process " in told.stdout
+    assert "its process was killed or has crashed" in told.stdout or case != "sleeps"
+
+
+def test_a_clean_exit_leaves_no_file_and_another_folder_can_be_chosen(tmp_path):
+    source = """
+        import os, torch, torchcomms
+        from torchcomms import events
+        assert events.file() is None
+        comm = torchcomms.new_comm("fake", torch.device("cpu"), "alone")
+        print(events.file(), os.path.getsize(events.file()))
+    """
+    for folder in (tmp_path / "first", tmp_path / "off"):
+        told = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(source)], text=True, capture_output=True,
+            env=neutral_environment(TORCHCOMM_RECORDER_DIR=str(folder)), check=True,
+        )  # fmt: skip
+        path, size = told.stdout.split()
+        assert Path(path).parent.parent == folder
+        assert int(size) < 2 << 20
+        assert not Path(path).exists()
+        assert not list(folder.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_fails_nothing(tmp_path):
+    (tmp_path / "file").write_text("")
+    source = """
+        import torch, torchcomms
+        from torchcomms import ReduceOp, events
+        comm = torchcomms.new_comm("fake", torch.device("cpu"), "alone")
+        comm.all_reduce(torch.ones(1), ReduceOp.SUM, False)
+        assert events.file() is None and len(events.read()) == 2
+    """
+    told = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(source)], text=True, capture_output=True,
+        env=neutral_environment(TORCHCOMM_RECORDER_DIR=str(tmp_path / "file" / "in")), check=True,
+    )  # fmt: skip
+    assert "the recorder of this process is in memory alone" in told.stderr
+
+
+# Made-up files: the formats, byte by byte.
+
+
+def worlds(size: int) -> list[Comm]:
+    return [Comm("world", rank, range(size), entered=2) for rank in range(size)]
+
+
+def made_up(folder: Path) -> Path:
+    """Rank 1 has not entered all_reduce 2, and rank 2 timed out in it; before, a message."""
+    common = Op("all_reduce", 1, 1, 2, 8, "Float", "SUM")
+    number = (1 << 60) + (2 << 20)  # from 0 to 2 of 3
+    world = worlds(3)
+    rings.write(folder, 0, [world[0]], [
+        common, Op("send", number, 3, 3.5, 4, "Byte", None, 2, async_op=True, entered_ms=3.25),
+        Op("all_reduce", 2, 4, None, 8, "Float", "SUM"),
+    ])  # fmt: skip
+    rings.write(folder, 1, [Comm("world", 1, range(3), entered=1)], [common])
+    rings.write(folder, 2, [world[2]], [
+        common, Op("recv", number, 3, 5, 4, "Byte", None, 0),
+        Op("all_reduce", 2, 5, 12, 8, "Float", "SUM", error="CommTimeout"),
+    ])  # fmt: skip
+    return folder
+
+
+def test_what_is_printed_and_written_is_what_it_was(tmp_path, monkeypatch):
+    """Each format against its golden file; WRITE_GOLDEN=1 writes these anew."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    folder = made_up(tmp_path / "records")
+    told = run(folder, "--perfetto", tmp_path / "timeline.json", "--torch", tmp_path / "torch")
+    assert told.exit_code == 1, told.stderr
+    dumps = [pickle.loads((tmp_path / "torch" / f"rank_{rank}").read_bytes()) for rank in range(3)]
+    as_json = json.loads(run(folder, "--json").stdout)
+    written = {
+        "verdict.txt": told.stdout,
+        "verdict.json": json.dumps(as_json, indent=1) + "\n",
+        "timeline.json": json.dumps(json.loads((tmp_path / "timeline.json").read_text()), indent=1)
+        + "\n",
+        "torch_dumps.json": json.dumps(dumps, indent=1) + "\n",
+    }
+    if os.environ.get("WRITE_GOLDEN"):
+        for name, text in written.items():
+            (GOLDEN / name).write_text(text)
+    for name, text in written.items():
+        assert text == (GOLDEN / name).read_text(), name
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_a_timeline_has_a_track_for_every_rank(tmp_path):
+    run(made_up(tmp_path / "records"), "--perfetto", tmp_path / "timeline.json")
+    timeline = json.loads((tmp_path / "timeline.json").read_text())
+    assert timeline["otherData"]["began_unix_ns"] == str(rings.WALL_NS + 1_000_000)
+    shown = timeline["traceEvents"]
+    names = {e["pid"]: e["args"]["name"] for e in shown if e["name"] == "process_name"}
+    assert [names[rank].split(" (")[0] for rank in range(3)] == ["rank 0", "rank 1", "rank 2"]
+    hung = [e for e in shown if e.get("args", {}).get("state") == "in flight"]
+    assert [(e["pid"], e["name"], e["ts"] + e["dur"]) for e in hung] == [(0, "all_reduce", 11000)]
+    overlapping = [e["ph"] for e in shown if e["name"] == "send"]
+    assert overlapping == ["b", "e"]
+
+
+@reader
+@pytest.mark.parametrize("of", ["trace", "hook"])
+def test_pytorchs_own_analyser_reads_both_dumps(of, tmp_path, job):
+    if of == "trace":
+        run(made_up(tmp_path / "records"), "--torch", tmp_path / "torch")
+    else:
+        source = """
+            import torch, torchcomms
+            from torchcomms.hooks import FlightRecorderHook
+            comm = torchcomms.new_comm("gloo", torch.device("cpu"), "world")
+            hook = FlightRecorderHook(max_entries=0)
+            hook.register_with_comm(comm)
+            late = comm.get_rank() == 1
+            if not late:
+                work = comm.all_reduce(torch.ones(8), torchcomms.ReduceOp.SUM, True)
+            hook.dump_file(comm.get_rank())
+            if late:
+                work = comm.all_reduce(torch.ones(8), torchcomms.ReduceOp.SUM, True)
+            work.wait()
+            comm.finalize()
+        """
+        prefix = str(tmp_path / "torch" / "rank_")
+        for done in ranks(source, 3, free_port(), TORCHCOMM_FR_DUMP_TEMP_FILE=prefix):
+            done.expect_success()
+    analyser = "torch.distributed.flight_recorder.fr_trace"
+    told = subprocess.run(
+        [sys.executable, "-m", analyser, str(tmp_path / "torch")],
+        text=True, capture_output=True, check=True, env=neutral_environment(),
+    )  # fmt: skip
+    said = told.stdout + told.stderr
+    assert "Not all ranks joining collective" in said
+    assert "missing ranks: {1}" in said
+    assert ":all_reduce" in said
+
+
+def test_of_two_jobs_the_newest_counts_and_of_one_rank_the_younger(tmp_path):
+    old = Op("barrier", 1, 1)
+    new = Op("barrier", 1, 1, 2)
+    for rank, comm in enumerate(worlds(2)):
+        rings.write(tmp_path / "a", rank, [comm], [old], pid=10 + rank)
+        rings.write(tmp_path / "b", rank, [comm], [new], pid=20 + rank, began_ms=500)
+    assert analyze(read([tmp_path])).ok
+    assert not analyze(read([tmp_path / "a"])).ok
+    for rank, comm in enumerate(worlds(2)):  # the folder is used again
+        rings.write(tmp_path / "a", rank, [comm], [new], pid=30 + rank, began_ms=1000)
+    assert analyze(read([tmp_path])).ok
+    assert {dump.process.pid for dump in read([tmp_path])} == {30, 31}
+
+
+def test_what_was_overwritten_is_not_held_against_a_rank(tmp_path):
+    """Rank 1 did so much elsewhere that its part of 'world' is gone; it has been there."""
+    comms = [Comm("world", 1, range(2), entered=5), Comm("own", 0, [1], entered=20)]
+    elsewhere = [Op("barrier", n, n, n + 0.5, comm=1) for n in range(1, 21)]
+    rings.write(tmp_path, 0, [Comm("world", 0, range(2), entered=5)], [Op("barrier", 5, 1)])
+    rings.write(tmp_path, 1, comms, elsewhere)
+    verdict = analyze(read([tmp_path]))
+    assert [f.kind for f in verdict.findings] == ["stuck"]
+
+
+def test_members_that_no_file_lists_say_themselves_where_they_are(tmp_path):
+    for rank, at in ((0, 1), (1, 0)):
+        comm = Comm("recovers", at, (), entered=1 - rank, membership=7, size=2)
+        rings.write(tmp_path, rank, [comm], [Op("barrier", 1, 1)] if rank == 0 else [])
+    dumps = read([tmp_path])
+    assert dumps[0].members == {"recovers#7": (1, 0)}
+    verdict = analyze(dumps)
+    assert verdict.culprits == (1,)
+    assert "rank 1 has not entered barrier 1 of 'recovers#7'" in verdict.summary
+
+
+def test_a_message_of_two_sizes_is_a_mismatch(tmp_path):
+    number = (1 << 60) + (1 << 20)
+    sides = (Op("send", number, 1, None, 4, "Float", None, 1),
+             Op("recv", number, 1, None, 5, "Float", None, 0))  # fmt: skip
+    for rank, comm in enumerate(worlds(2)):
+        rings.write(tmp_path, rank, [comm], [sides[rank]])
+    verdict = analyze(read([tmp_path]))
+    assert "rank 0 sends 4 elements Float, rank 1 receives 5 elements Float" in verdict.summary
+
+
+def test_a_rank_that_took_its_record_along_is_the_one_that_is_waited_for(tmp_path):
+    world = worlds(3)
+    for rank in (0, 2):
+        rings.write(tmp_path, rank, [world[rank]], [Op("barrier", 2, 1)])
+    verdict = analyze(read([tmp_path]))
+    assert verdict.culprits == (1,)
+    assert "rank 1 left no record" in verdict.summary
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda data: data[:5000], "is cut: 5000 bytes"),
+        (lambda data: data[:8] + b"\x09" + data[9:], "has layout 9"),
+        (lambda data: data[:12] + b"\x01" + data[13:], "its parts have sizes"),
+        (lambda data: b"TCRONG" + data[6:], "no event ring"),
+    ],
+)
+def test_what_is_no_whole_ring_is_refused_by_name(spoil, why, tmp_path):
+    path = rings.write(tmp_path, 0, worlds(1), [])
+    path.write_bytes(spoil(path.read_bytes()))
+    told = run(tmp_path)
+    assert told.exit_code == 2
+    assert str(path) in told.stderr
+    assert why in told.stderr
+
+
+def test_nothing_to_read_is_said(tmp_path):
+    told = run(tmp_path)
+    assert (told.exit_code, "no record" in told.stderr) == (2, True)
+    rings.write(tmp_path, -1, [Comm("alone", -1, (), size=-1)], [])
+    assert "1 processes left records, and none of them was connected" in run(tmp_path).stderr
