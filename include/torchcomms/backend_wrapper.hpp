@@ -16,6 +16,8 @@
 
 namespace torch::comms {
 
+class Span;
+
 // What a call of torch.distributed issued here, one operation or several, as its kind of work.
 //
 // Threads: as TorchWork. Failure: wait() throws the first error, each time.
@@ -28,7 +30,7 @@ class TC_API WorkWrapper final : public c10d::Work {
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
-  int sourceRank() const override { return source_rank_; }
+  int sourceRank() const override;  // of a receive, else -1
   std::vector<at::Tensor> result() override { return outputs_; }
   void synchronize() override { wait(kNoTimeout); }
   // A limit other than none throws CommError(kUnsupported): an operation has its limit from its
@@ -67,6 +69,11 @@ class TC_API BackendWrapper final : public c10d::Backend {
 #ifdef C10D_BACKEND_HAS_RECONFIGURE  // torch knows how to copy what we added
     c10::intrusive_ptr<c10d::Backend::Options> clone() const override;
 #endif
+    // As in the options of torch's own gloo: DDP's log takes every backend of that type for it, and
+    // reads the second.
+    std::vector<std::shared_ptr<void>> devices;
+    int threads = 2;
+
     std::optional<bool> abort_process_on_timeout_or_error;
     Hints hints;
   };
@@ -103,6 +110,10 @@ class TC_API BackendWrapper final : public c10d::Backend {
                                           const c10d::AllgatherOptions& options) override;
   WorkPtr gather(TensorLists& outputs, Tensors& inputs,
                  const c10d::GatherOptions& options) override;
+#ifdef C10D_BACKEND_HAS_RECONFIGURE  // torch has this, too
+  WorkPtr gather_single(at::Tensor& output, at::Tensor& input,
+                        const c10d::GatherOptions& options) override;
+#endif
   WorkPtr scatter(Tensors& outputs, TensorLists& inputs,
                   const c10d::ScatterOptions& options) override;
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -117,11 +128,13 @@ class TC_API BackendWrapper final : public c10d::Backend {
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs,
                    const c10d::AllToAllOptions& options) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
-  // Names the ranks that have not come by the limit; without `wait_all_ranks` the first one.
+  // Rank 0 names the ranks that have not come by the limit; without `wait_all_ranks` the first one.
+  // Ranks that have come learn of it at once.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
-  // Always asynchronous.
+  // Always asynchronous. The source rank of a work from recvAnysource() is known once it has ended.
   WorkPtr send(Tensors& tensors, int dst, int tag) override;
   WorkPtr recv(Tensors& tensors, int src, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   // Sends and receives in between go out as one batch; the work of the end is the work of all that
   // was called in between. Throws CommError(kInvalidArgument) when nested or unmatched.
   void startCoalescing() override;
@@ -146,11 +159,15 @@ class TC_API BackendWrapper final : public c10d::Backend {
     options.timeout = timeout > torch::comms::kNoTimeout ? timeout : timeout_;
     return options;
   }
-  WorkPtr collective(torch::comms::WorkPtr work, Tensors outputs, c10d::OpType type);
-  WorkPtr wrap(std::vector<torch::comms::WorkPtr> works, Tensors outputs, c10d::OpType type);
+  void check_in();
+  void await_check_ins(const c10d::BarrierOptions& options, bool wait_all_ranks);
+  WorkPtr collective(const Span& span, torch::comms::WorkPtr work, Tensors outputs,
+                     c10d::OpType type);
+  WorkPtr wrap(const Span& span, std::vector<torch::comms::WorkPtr> works, Tensors outputs,
+               c10d::OpType type);
 
   std::shared_ptr<TorchComm> comm_;
-  c10::intrusive_ptr<Options> options_;
+  c10::intrusive_ptr<Options> options_;  // where torch's own gloo has them, see Options
   std::chrono::milliseconds timeout_ = torch::comms::kNoTimeout;  // of later operations
   std::atomic<uint64_t> collectives_{0};
   std::shared_ptr<Region> region_;  // null outside

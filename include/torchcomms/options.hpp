@@ -23,6 +23,9 @@ struct SendOptions : OperationOptions {
 };
 struct RecvOptions : OperationOptions {
   int tag = 0;
+  // The next message with the tag, whoever sent it; `src` is kAnySource then, and the work says who
+  // it was. Of a sender's messages the first that no other receive waits for.
+  bool any_source = false;
 };
 struct BroadcastOptions : OperationOptions {};
 struct AllReduceOptions : OperationOptions {};

@@ -107,6 +107,9 @@ class TC_API ReduceOp {
   PreMulSumFactorT factor_ = 1.0;
 };
 
+// The peer of a receive that takes a message from anybody.
+inline constexpr int kAnySource = -1;
+
 enum class P2POpType : uint8_t { SEND = 0, RECV = 1 };
 
 // One entry of a batch. `peer` is checked against the communicator when the batch is issued.

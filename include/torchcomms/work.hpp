@@ -57,6 +57,9 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
   // The limit that this operation runs under; milliseconds::max() where the backend does not say.
   virtual std::chrono::milliseconds getTimeout() const { return std::chrono::milliseconds::max(); }
 
+  // Who sent what a receive from kAnySource took, once it has ended well; else -1.
+  virtual int source() const noexcept { return kAnySource; }
+
   // Hooks run in order of registration. Start: on INPROGRESS, at once if already past NOT_STARTED.
   // End: once, on the first terminal status, at once if already there. Wait hooks: at every wait()
   // begin and end. A hook runs on the thread that made the transition and must not block.

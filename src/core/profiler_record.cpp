@@ -92,6 +92,7 @@ void ProfilerRecord::begin(at::StepCallbacks callbacks, ProfiledOperation shown)
     record_->before(at::kParamCommsCallName, shown.sequence);
   }
   if (record_->needsOutputs()) record_->setOutputs(std::vector<c10::IValue>{shown.output});
+  quiet_.emplace(/*is_enabled=*/false);
 }
 
 #define TC_INSTANTIATE(Op) \

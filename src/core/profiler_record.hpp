@@ -38,8 +38,8 @@ template <class Op>
 ProfiledOperation profiled_operation(const Op& op, const base::OpRecord& record);
 
 // Shows an operation to PyTorch's profiler while it lives, as torch.distributed shows its own: a
-// "record_param_comms" with name, group, type, sizes and tensors. Costs one look-up where no
-// profiler runs: then `describe` is not called.
+// "record_param_comms" with name, group, type, sizes and tensors, and nothing of what the backend
+// calls in torch to do it. Costs one look-up where no profiler runs: then `describe` is not called.
 class ProfilerRecord {
  public:
   template <class Describe>
@@ -54,7 +54,8 @@ class ProfilerRecord {
   void begin(at::StepCallbacks callbacks, ProfiledOperation shown);
 
   std::optional<c10::DebugInfoGuard> info_;
-  std::optional<at::RecordFunction> record_;  // ends first: its end may look at info_
+  std::optional<at::RecordFunction> record_;  // ends before info_, which its end may look at
+  std::optional<at::RecordFunctionGuard> quiet_;
 };
 
 }  // namespace torch::comms

@@ -73,6 +73,16 @@ class Checker {
              comm_.backend + "' has no messages to oneself");
   }
 
+  void any_source(Name what, int value, bool async_op) const {
+    if (!comm_.capabilities.any_source)
+      lacks("backend '" + comm_.backend + "' has no receive from any source",
+            [&](const Capabilities& other) { return other.any_source; });
+    if (value != kAnySource)
+      refuse(what.text() + " is " + std::to_string(value) + " with any_source, allowed is " +
+             std::to_string(kAnySource));
+    if (!async_op) refuse("any_source without async_op: its work says who has sent");
+  }
+
   void tensor(Name what, const at::Tensor& tensor) const {
     if (!tensor.defined()) refuse(what.text() + " is an undefined tensor");
     if (!comm_.capabilities.has(tensor.device().type()))
@@ -212,7 +222,10 @@ void validate(const Send& op, const CommFacts& comm) {
 
 void validate(const Recv& op, const CommFacts& comm) {
   const Checker check(op, comm);
-  check.peer("src", op.peer);
+  if (op.options.any_source)
+    check.any_source("src", op.peer, op.async_op);
+  else
+    check.peer("src", op.peer);
   check.tensor("tensor", op.tensor);
 }
 

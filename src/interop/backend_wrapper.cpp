@@ -7,6 +7,8 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/log.hpp"
+#include "interop/span.hpp"
+#include "interop/sparse.hpp"
 #include "interop/translate.hpp"
 
 namespace torch::comms {
@@ -65,8 +67,10 @@ std::shared_ptr<c10::Allocator> BackendWrapper::getMemAllocator() {
   return comm_->getMemAllocator();
 }
 
-BackendWrapper::WorkPtr BackendWrapper::wrap(std::vector<torch::comms::WorkPtr> works,
+BackendWrapper::WorkPtr BackendWrapper::wrap(const Span& span,
+                                             std::vector<torch::comms::WorkPtr> works,
                                              Tensors outputs, OpType type) {
+  span.end_with(works);
   if (region_) {
     region_->works.insert(region_->works.end(), works.begin(), works.end());
     region_->outputs.insert(region_->outputs.end(), outputs.begin(), outputs.end());
@@ -74,31 +78,43 @@ BackendWrapper::WorkPtr BackendWrapper::wrap(std::vector<torch::comms::WorkPtr> 
   return c10::make_intrusive<WorkWrapper>(std::move(works), std::move(outputs), type);
 }
 
-BackendWrapper::WorkPtr BackendWrapper::collective(torch::comms::WorkPtr work, Tensors outputs,
-                                                   OpType type) {
+BackendWrapper::WorkPtr BackendWrapper::collective(const Span& span, torch::comms::WorkPtr work,
+                                                   Tensors outputs, OpType type) {
   ++collectives_;
-  return wrap({std::move(work)}, std::move(outputs), type);
+  return wrap(span, {std::move(work)}, std::move(outputs), type);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::broadcast(Tensors& tensors,
                                                   const c10d::BroadcastOptions& options) {
+  const Span shown(*comm_, "broadcast", tensors);
   require_first_tensor("broadcast", options.rootTensor);
   auto data = flat(only("broadcast", tensors));
-  return collective(comm_->broadcast(data, static_cast<int>(options.rootRank), options.asyncOp,
+  return collective(shown,
+                    comm_->broadcast(data, static_cast<int>(options.rootRank), options.asyncOp,
                                      with_limit<BroadcastOptions>(options.timeout)),
                     tensors, OpType::BROADCAST);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::allreduce(Tensors& tensors,
                                                   const c10d::AllreduceOptions& options) {
-  auto data = flat(only("allreduce", tensors));
-  return collective(comm_->all_reduce(data, translate(options.reduceOp), options.asyncOp,
+  const auto& tensor = only("allreduce", tensors);
+  const bool sparse = tensor.defined() && tensor.layout() != at::kStrided;
+  const Span shown(*comm_, sparse ? "sparse_all_reduce" : "all_reduce", tensors);
+  if (sparse)
+    return collective(shown,
+                      all_reduce_sparse(comm_, tensor, translate(options.reduceOp), options.asyncOp,
+                                        with_limit<AllGatherOptions>(options.timeout)),
+                      tensors, OpType::_ALLREDUCE_SPARSE);
+  auto data = flat(tensor);
+  return collective(shown,
+                    comm_->all_reduce(data, translate(options.reduceOp), options.asyncOp,
                                       with_limit<AllReduceOptions>(options.timeout)),
                     tensors, OpType::ALLREDUCE);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  const Span shown(*comm_, "all_reduce", tensors);
   std::vector<torch::comms::WorkPtr> works;
   for (const auto& tensor : tensors) {
     auto data = flat(tensor);
@@ -106,14 +122,16 @@ BackendWrapper::WorkPtr BackendWrapper::allreduce_coalesced(
     works.push_back(comm_->all_reduce(data, translate(options.reduceOp), options.asyncOp,
                                       with_limit<AllReduceOptions>(options.timeout)));
   }
-  return wrap(std::move(works), tensors, OpType::ALLREDUCE_COALESCED);
+  return wrap(shown, std::move(works), tensors, OpType::ALLREDUCE_COALESCED);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::reduce(Tensors& tensors,
                                                const c10d::ReduceOptions& options) {
+  const Span shown(*comm_, "reduce", tensors);
   require_first_tensor("reduce", options.rootTensor);
   auto data = flat(only("reduce", tensors));
   return collective(
+      shown,
       comm_->reduce(data, static_cast<int>(options.rootRank), translate(options.reduceOp),
                     options.asyncOp, with_limit<ReduceOptions>(options.timeout)),
       tensors, OpType::REDUCE);
@@ -121,6 +139,7 @@ BackendWrapper::WorkPtr BackendWrapper::reduce(Tensors& tensors,
 
 BackendWrapper::WorkPtr BackendWrapper::allgather(TensorLists& outputs, Tensors& inputs,
                                                   const c10d::AllgatherOptions& options) {
+  const Span shown(*comm_, "all_gather", inputs);
   const auto& input = only("allgather", inputs);
   const auto& list = only("allgather", outputs);
   const auto limit = with_limit<AllGatherOptions>(options.timeout);
@@ -131,18 +150,20 @@ BackendWrapper::WorkPtr BackendWrapper::allgather(TensorLists& outputs, Tensors&
     return even ? comm_->all_gather(into, input, async_op, limit)
                 : comm_->all_gather_v(into, input, async_op, limit);
   };
-  if (!overlaps(list)) return collective(gather(list, options.asyncOp), list, OpType::ALLGATHER);
+  if (!overlaps(list))
+    return collective(shown, gather(list, options.asyncOp), list, OpType::ALLGATHER);
 
   Tensors staged;
   for (const auto& tensor : list) staged.push_back(at::empty_like(tensor));
   const auto work = gather(staged, /*async_op=*/true);
   work->wait();
   for (size_t rank = 0; rank < list.size(); ++rank) list[rank].copy_(staged[rank]);
-  return collective(work, list, OpType::ALLGATHER);
+  return collective(shown, work, list, OpType::ALLGATHER);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                                             const c10d::AllgatherOptions& options) {
+  const Span shown(*comm_, "all_gather", inputs);
   if (outputs.size() == 1) return allgather(outputs, inputs, options);
   // With several lists, each is what one rank gives, not what one input becomes.
   std::vector<torch::comms::WorkPtr> works;
@@ -157,18 +178,21 @@ BackendWrapper::WorkPtr BackendWrapper::allgather_coalesced(TensorLists& outputs
                                       with_limit<AllGatherOptions>(options.timeout)));
     all.insert(all.end(), list.begin(), list.end());
   }
-  return wrap(std::move(works), std::move(all), OpType::ALLGATHER_COALESCED);
+  return wrap(shown, std::move(works), std::move(all), OpType::ALLGATHER_COALESCED);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                         const c10d::AllgatherOptions& options) {
-  return collective(comm_->all_gather_single(output, input, options.asyncOp,
+  const Span shown(*comm_, "all_gather_into_tensor", input);
+  return collective(shown,
+                    comm_->all_gather_single(output, input, options.asyncOp,
                                              with_limit<AllGatherSingleOptions>(options.timeout)),
                     {output}, OpType::_ALLGATHER_BASE);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+  const Span shown(*comm_, "all_gather_into_tensor", inputs);
   require_same_length("allgather_into_tensor_coalesced", outputs.size(), inputs.size());
   std::vector<torch::comms::WorkPtr> works;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -176,21 +200,37 @@ BackendWrapper::WorkPtr BackendWrapper::allgather_into_tensor_coalesced(
     works.push_back(comm_->all_gather_single(outputs[i], inputs[i], options.asyncOp,
                                              with_limit<AllGatherSingleOptions>(options.timeout)));
   }
-  return wrap(std::move(works), outputs, OpType::COALESCED);
+  return wrap(shown, std::move(works), outputs, OpType::COALESCED);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::gather(TensorLists& outputs, Tensors& inputs,
                                                const c10d::GatherOptions& options) {
+  const Span shown(*comm_, "gather", inputs);
   const auto& list = at_most_one("gather", outputs);
-  return collective(comm_->gather(list, only("gather", inputs), static_cast<int>(options.rootRank),
+  return collective(shown,
+                    comm_->gather(list, only("gather", inputs), static_cast<int>(options.rootRank),
                                   options.asyncOp, with_limit<GatherOptions>(options.timeout)),
                     list, OpType::GATHER);
 }
 
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+BackendWrapper::WorkPtr BackendWrapper::gather_single(at::Tensor& output, at::Tensor& input,
+                                                      const c10d::GatherOptions& options) {
+  const Span shown(*comm_, "gather", input);
+  return collective(
+      shown,
+      comm_->gather_single(output, input, static_cast<int>(options.rootRank), options.asyncOp,
+                           with_limit<GatherSingleOptions>(options.timeout)),
+      {output}, OpType::GATHER);
+}
+#endif
+
 BackendWrapper::WorkPtr BackendWrapper::scatter(Tensors& outputs, TensorLists& inputs,
                                                 const c10d::ScatterOptions& options) {
+  const Span shown(*comm_, "scatter", outputs);
   auto output = only("scatter", outputs);
   return collective(
+      shown,
       comm_->scatter(output, at_most_one("scatter", inputs), static_cast<int>(options.rootRank),
                      options.asyncOp, with_limit<ScatterOptions>(options.timeout)),
       outputs, OpType::SCATTER);
@@ -198,8 +238,10 @@ BackendWrapper::WorkPtr BackendWrapper::scatter(Tensors& outputs, TensorLists& i
 
 BackendWrapper::WorkPtr BackendWrapper::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                                        const c10d::ReduceScatterOptions& options) {
+  const Span shown(*comm_, "reduce_scatter", outputs);
   auto output = only("reduce_scatter", outputs);
   return collective(
+      shown,
       comm_->reduce_scatter(output, only("reduce_scatter", inputs), translate(options.reduceOp),
                             options.asyncOp, with_limit<ReduceScatterOptions>(options.timeout)),
       outputs, OpType::REDUCE_SCATTER);
@@ -207,7 +249,9 @@ BackendWrapper::WorkPtr BackendWrapper::reduce_scatter(Tensors& outputs, TensorL
 
 BackendWrapper::WorkPtr BackendWrapper::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
+  const Span shown(*comm_, "reduce_scatter_tensor", output);
   return collective(
+      shown,
       comm_->reduce_scatter_single(output, input, translate(options.reduceOp), options.asyncOp,
                                    with_limit<ReduceScatterSingleOptions>(options.timeout)),
       {output}, OpType::_REDUCE_SCATTER_BASE);
@@ -215,6 +259,7 @@ BackendWrapper::WorkPtr BackendWrapper::_reduce_scatter_base(
 
 BackendWrapper::WorkPtr BackendWrapper::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  const Span shown(*comm_, "reduce_scatter_tensor", outputs);
   require_same_length("reduce_scatter_tensor_coalesced", outputs.size(), inputs.size());
   std::vector<torch::comms::WorkPtr> works;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -223,16 +268,18 @@ BackendWrapper::WorkPtr BackendWrapper::reduce_scatter_tensor_coalesced(
         outputs[i], inputs[i], translate(options.reduceOp), options.asyncOp,
         with_limit<ReduceScatterSingleOptions>(options.timeout)));
   }
-  return wrap(std::move(works), outputs, OpType::COALESCED);
+  return wrap(shown, std::move(works), outputs, OpType::COALESCED);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::alltoall_base(at::Tensor& output, at::Tensor& input,
                                                       std::vector<int64_t>& output_splits,
                                                       std::vector<int64_t>& input_splits,
                                                       const c10d::AllToAllOptions& options) {
+  const Span shown(*comm_, "all_to_all", input);
   const auto type = OpType::ALLTOALL_BASE;
   if (output_splits.empty() && input_splits.empty())
-    return collective(comm_->all_to_all_single(output, input, options.asyncOp,
+    return collective(shown,
+                      comm_->all_to_all_single(output, input, options.asyncOp,
                                                with_limit<AllToAllSingleOptions>(options.timeout)),
                       {output}, type);
   // One empty list of two means equal parts on that side.
@@ -247,7 +294,8 @@ BackendWrapper::WorkPtr BackendWrapper::alltoall_base(at::Tensor& output, at::Te
                       {.op = "alltoall_base"});
     return Splits(ranks, rows / ranks);
   };
-  return collective(comm_->all_to_all_v_single(output, input, parts(output_splits, output),
+  return collective(shown,
+                    comm_->all_to_all_v_single(output, input, parts(output_splits, output),
                                                parts(input_splits, input), options.asyncOp,
                                                with_limit<AllToAllvSingleOptions>(options.timeout)),
                     {output}, type);
@@ -255,17 +303,22 @@ BackendWrapper::WorkPtr BackendWrapper::alltoall_base(at::Tensor& output, at::Te
 
 BackendWrapper::WorkPtr BackendWrapper::alltoall(Tensors& outputs, Tensors& inputs,
                                                  const c10d::AllToAllOptions& options) {
-  return collective(comm_->all_to_all(outputs, inputs, options.asyncOp,
+  const Span shown(*comm_, "all_to_all", inputs);
+  return collective(shown,
+                    comm_->all_to_all(outputs, inputs, options.asyncOp,
                                       with_limit<AllToAllOptions>(options.timeout)),
                     outputs, OpType::ALLTOALL);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::barrier(const c10d::BarrierOptions& options) {
-  return collective(comm_->barrier(options.asyncOp, with_limit<BarrierOptions>(options.timeout)),
+  const Span shown(*comm_, "barrier", {});
+  return collective(shown,
+                    comm_->barrier(options.asyncOp, with_limit<BarrierOptions>(options.timeout)),
                     {}, OpType::BARRIER);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::send(Tensors& tensors, int dst, int tag) {
+  const Span shown(*comm_, "send", tensors);
   const auto data = flat(only("send", tensors));
   if (region_) {
     region_->batch.send(data, dst);
@@ -273,10 +326,11 @@ BackendWrapper::WorkPtr BackendWrapper::send(Tensors& tensors, int dst, int tag)
   }
   auto options = with_limit<SendOptions>(torch::comms::kNoTimeout);
   options.tag = tag;
-  return wrap({comm_->send(data, dst, /*async_op=*/true, options)}, {}, OpType::SEND);
+  return wrap(shown, {comm_->send(data, dst, /*async_op=*/true, options)}, {}, OpType::SEND);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::recv(Tensors& tensors, int src, int tag) {
+  const Span shown(*comm_, "recv", tensors);
   auto data = flat(only("recv", tensors));
   if (region_) {
     region_->batch.recv(data, src);
@@ -286,8 +340,24 @@ BackendWrapper::WorkPtr BackendWrapper::recv(Tensors& tensors, int src, int tag)
   }
   auto options = with_limit<RecvOptions>(torch::comms::kNoTimeout);
   options.tag = tag;
-  return c10::make_intrusive<WorkWrapper>(
-      std::vector{comm_->recv(data, src, /*async_op=*/true, options)}, tensors, OpType::RECV, src);
+  std::vector works{comm_->recv(data, src, /*async_op=*/true, options)};
+  shown.end_with(works);
+  return c10::make_intrusive<WorkWrapper>(std::move(works), tensors, OpType::RECV, src);
+}
+
+BackendWrapper::WorkPtr BackendWrapper::recvAnysource(Tensors& tensors, int tag) {
+  const Span shown(*comm_, "recvAnySource", tensors);
+  auto data = flat(only("recvAnysource", tensors));
+  if (region_)
+    throw CommError(Errc::kUnsupported,
+                    "a receive from any source while calls are coalesced: a batch names its peers",
+                    {.op = "recvAnysource", .comm = std::string(comm_->getCommName())});
+  auto options = with_limit<RecvOptions>(torch::comms::kNoTimeout);
+  options.tag = tag;
+  options.any_source = true;
+  std::vector works{comm_->recv(data, kAnySource, /*async_op=*/true, options)};
+  shown.end_with(works);
+  return c10::make_intrusive<WorkWrapper>(std::move(works), tensors, OpType::RECVANYSOURCE);
 }
 
 void BackendWrapper::startCoalescing() {

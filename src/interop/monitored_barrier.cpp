@@ -1,63 +1,125 @@
 #include <torchcomms/backend_wrapper.hpp>
 
+#include <optional>
 #include <string>
 #include <utility>
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
 #include <torchcomms/base/error.hpp>
 
-#include "bootstrap/ranks.hpp"
+#include "interop/span.hpp"
 
 namespace torch::comms {
 namespace {
 
-at::Tensor token() { return at::zeros({1}, at::kByte); }
+constexpr int kRoot = 0;
+constexpr int64_t kAllCame = -1;  // else rank 0 answers with the first rank that did not
 
-// Waits for all; who has not come is in the result.
-std::vector<int> missing(std::vector<std::pair<int, WorkPtr>>& check_ins, bool all) {
-  std::vector<int> late;
-  for (auto& [rank, work] : check_ins) {
-    try {
-      work->wait();
-    } catch (const CommError&) {
-      late.push_back(rank);
-      if (!all) break;
-    }
+at::Tensor letter(int64_t content = kAllCame) { return at::full({1}, content, at::kLong); }
+
+// What rank 0 has seen of the others.
+struct CheckIns {
+  struct One {
+    int rank;
+    at::Tensor letter;
+    WorkPtr work;
+  };
+  std::vector<One> all;
+  std::vector<int> here, late;
+  std::optional<CommError> why;  // of the first late one
+
+  void wait() {
+    for (auto& [rank, letter, work] : all) try {
+        work->wait();
+        here.push_back(rank);
+      } catch (const CommError& error) {
+        late.push_back(rank);
+        if (!why) why = error;
+      }
   }
-  return late;
+};
+
+// "Rank 3", "Ranks 1, 2, 3": programs look for these words.
+std::string named(const std::vector<int>& ranks, bool all) {
+  if (!all || ranks.size() == 1) return "Rank " + std::to_string(ranks.front());
+  std::string text = "Ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text;
 }
 
 }  // namespace
 
 void BackendWrapper::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
-  constexpr int kRoot = 0;
+  const Span shown(*comm_, "monitored_barrier", {});
   ++collectives_;
   if (comm_->getSize() == 1) return;
-  auto mine = token();
-  if (comm_->getRank() != kRoot) {
-    comm_->send(mine, kRoot, /*async_op=*/false);
-    comm_->recv(mine, kRoot, /*async_op=*/false);
-    return;
-  }
-  const auto limit = with_limit<RecvOptions>(options.timeout);
-  std::vector<at::Tensor> tokens;
-  std::vector<std::pair<int, torch::comms::WorkPtr>> check_ins;
-  for (int rank = 1; rank < comm_->getSize(); ++rank) {
-    tokens.push_back(token());
-    check_ins.emplace_back(rank, comm_->recv(tokens.back(), rank, /*async_op=*/true, limit));
-  }
-  const auto late = missing(check_ins, wait_all_ranks);
-  if (!late.empty()) {
-    throw CommError(Errc::kTimeout,
-                    bootstrap::name_ranks(late, comm_->getSize()) +
-                        " failed to pass monitoredBarrier in " +
-                        std::to_string(limit.timeout.count()) + " ms" +
-                        (wait_all_ranks ? "" : "; with wait_all_ranks all are named"),
+  if (comm_->getRank() == kRoot)
+    await_check_ins(options, wait_all_ranks);
+  else
+    check_in();
+}
+
+void BackendWrapper::check_in() {
+  const int rank = comm_->getRank();
+  const auto fail = [&](Errc code, const std::string& why) {
+    throw CommError(code,
+                    "Rank " + std::to_string(rank) +
+                        " successfully reached monitoredBarrier, but received errors while waiting "
+                        "for send/recv from rank 0: " +
+                        why,
                     {.op = "monitoredBarrier",
                      .comm = std::string(comm_->getCommName()),
-                     .rank = comm_->getRank(),
-                     .peer = late.front()});
+                     .rank = rank,
+                     .peer = kRoot});
+  };
+  auto answer = letter();
+  try {
+    comm_->send(letter(), kRoot, /*async_op=*/false,
+                with_limit<SendOptions>(torch::comms::kNoTimeout));
+    comm_->recv(answer, kRoot, /*async_op=*/false,
+                with_limit<RecvOptions>(torch::comms::kNoTimeout));
+  } catch (const CommError& error) {
+    fail(error.code(), error.what());
   }
-  for (int rank = 1; rank < comm_->getSize(); ++rank) comm_->send(mine, rank, /*async_op=*/false);
+  if (const auto late = answer.item<int64_t>(); late != kAllCame)
+    fail(Errc::kTimeout, "it says that rank " + std::to_string(late) + " has not come");
+}
+
+void BackendWrapper::await_check_ins(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+  const auto fail = [&](Errc code, const std::string& why, int peer) {
+    throw CommError(code, why,
+                    {.op = "monitoredBarrier",
+                     .comm = std::string(comm_->getCommName()),
+                     .rank = kRoot,
+                     .peer = peer});
+  };
+  if (options.timeout == std::chrono::milliseconds::zero())
+    fail(Errc::kTimeout,
+         "Rank 0 timed out in monitoredBarrier after 0 ms, in which nobody can check in", -1);
+  const auto limit = with_limit<RecvOptions>(options.timeout);
+  CheckIns seen;
+  for (int rank = 1; rank < comm_->getSize(); ++rank) {
+    auto& one = seen.all.emplace_back(CheckIns::One{rank, letter(), nullptr});
+    one.work = comm_->recv(one.letter, rank, /*async_op=*/true, limit);
+  }
+  seen.wait();
+  const auto answer = letter(seen.late.empty() ? kAllCame : seen.late.front());
+  for (const int rank : seen.here) try {
+      comm_->send(answer, rank, /*async_op=*/false,
+                  with_limit<SendOptions>(torch::comms::kNoTimeout));
+    } catch (const CommError&) {
+      if (seen.late.empty()) throw;  // else what is told below is what went wrong first
+    }
+  if (seen.late.empty()) return;
+  const std::string limited = limit.timeout > torch::comms::kNoTimeout
+                                  ? " in " + std::to_string(limit.timeout.count()) + " ms"
+                                  : "";
+  fail(seen.why->code(),
+       named(seen.late, wait_all_ranks) + " failed to pass monitoredBarrier" + limited +
+           (wait_all_ranks ? "" : "; with wait_all_ranks all are named") + ": " + seen.why->what(),
+       seen.late.front());
 }
 
 }  // namespace torch::comms

@@ -72,6 +72,10 @@ bool WorkWrapper::isCompleted() {
   return !future_ || future_->completed();
 }
 
+int WorkWrapper::sourceRank() const {
+  return works_.size() == 1 && source_rank_ < 0 ? works_.front()->source() : source_rank_;
+}
+
 bool WorkWrapper::isSuccess() const {
   return std::all_of(works_.begin(), works_.end(),
                      [](const WorkPtr& work) { return work->status() == WorkStatus::COMPLETED; });

@@ -143,6 +143,11 @@ void FramedTransport::begin_send(Request& request, int peer, uint32_t stream, ui
   if (!request.done()) found.pump();
 }
 
+bool FramedTransport::has_message(int peer, uint32_t stream) const noexcept {
+  const auto index = static_cast<size_t>(peer);
+  return index < peers_.size() && peers_[index] && peers_[index]->messages.is_known(stream);
+}
+
 void FramedTransport::close_streams(uint32_t first, uint32_t last, Errc error) {
   TC_CHECK(first <= last);
   if (forked()) return;

@@ -34,6 +34,7 @@ class FramedTransport : public Transport {
   uint64_t at_once_bytes(int peer) const noexcept override;
   bool try_send(int peer, uint32_t stream, ConstBytes bytes, uint32_t tag) override;
   bool try_receive(int peer, uint32_t stream, const Landing& landing, uint32_t tag) override;
+  bool has_message(int peer, uint32_t stream) const noexcept final;
   void close_streams(uint32_t first, uint32_t last, Errc error) final;
 
   std::unique_ptr<Memory> register_memory(Bytes bytes) override;

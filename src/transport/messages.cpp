@@ -222,11 +222,16 @@ void Messages::keep_spare(EarlyNode node) {
     spare_.push_back(std::move(node));
 }
 
-bool Messages::is_here(uint32_t stream) const noexcept {
+const Messages::Early* Messages::next_early(uint32_t stream) const noexcept {
   const auto in = receives_.find(stream);
-  if (in == receives_.end()) return false;
+  if (in == receives_.end()) return nullptr;
   const auto early = in->second.early.find(in->second.next);
-  return early != in->second.early.end() && early->second.whole;
+  return early == in->second.early.end() ? nullptr : &early->second;
+}
+
+bool Messages::is_here(uint32_t stream) const noexcept {
+  const auto* early = next_early(stream);
+  return early != nullptr && early->whole;
 }
 
 // The end of an eager message.

@@ -57,6 +57,8 @@ class Messages {
   // Whether all of the next message of the stream has come before its receive. It may be received
   // after fail(), too: its sender may have ended because it was done.
   bool is_here(uint32_t stream) const noexcept;
+  // As Transport::has_message().
+  bool is_known(uint32_t stream) const noexcept { return next_early(stream) != nullptr; }
   // Goes on with a send of Outbox::ready; true if that may forget it.
   bool push(Request& request, bool& moved);
   // Copies some of what the peer has offered; true if there was anything.
@@ -106,6 +108,7 @@ class Messages {
     void remove(uint32_t number) noexcept;
   };
 
+  const Early* next_early(uint32_t stream) const noexcept;
   static uint64_t cost(uint64_t bytes) noexcept { return bytes + 64; }
   bool has_credit(const Request& request) const noexcept;
   static Frame frame_of(FrameKind kind, const Request& request) noexcept;

@@ -104,6 +104,9 @@ class TC_API Transport {
     static_cast<void>(tag);
     return false;
   }
+  // Whether a message has come from `peer`, or was announced, that no receive was posted for. A
+  // receive posted now takes it.
+  virtual bool has_message(int peer, uint32_t stream) const noexcept = 0;
 
   // Ends the sends and receives of streams [first, last], with all peers, with `error`: their
   // memory is free when this returns. What arrives for these streams from now on is dropped, and

@@ -97,6 +97,11 @@ def collectives(comm):
         lists = [[torch.empty(3) for _ in ranks]] if rank == 0 else [[]]
         group.gather(lists, [mine], opts(dist.GatherOptions, rootRank=0)).wait()
         assert rank != 0 or [t[0].item() for t in lists[0]] == ranks
+    if hasattr(group, "gather_single"):
+        with failures.case("gather_single"):
+            output = torch.empty(3 * size if rank == 0 else 0)
+            group.gather_single(output, mine, opts(dist.GatherOptions, rootRank=0)).wait()
+            assert rank != 0 or output[::3].tolist() == ranks
     with failures.case("scatter"):
         output = torch.empty(3)
         lists = [[torch.full((3,), float(r)) for r in ranks]] if rank == 0 else []
@@ -182,6 +187,147 @@ def messages(comm):
 @pytest.mark.worlds(sizes=(2, 3))
 def test_messages_and_batches(world):
     check(world, messages)
+
+
+def from_anybody(comm):
+    group, rank, size = group_of(comm), comm.get_rank(), comm.get_size()
+    failures = Failures()
+    for name, tag, numel in (("small", 0, 3), ("with a tag", 7, 3), ("large", 9, 1 << 18)):
+        with failures.case(name):
+            if rank != 0:
+                group.send([torch.full((numel,), float(rank))], 0, tag).wait()
+                continue
+            seen = []
+            for _ in range(size - 1):
+                got = torch.empty(numel)
+                work = group.recv_anysource([got], tag)
+                work.wait()
+                assert got.tolist() == [float(work._source_rank())] * numel
+                seen.append(work._source_rank())
+            assert sorted(seen) == list(range(1, size))
+    with failures.case("posted before the messages, and beside receives from one rank"):
+        if rank == 0:
+            named = [torch.empty(1) for _ in range(size - 1)]
+            works = [group.recv([t], r + 1, 0) for r, t in enumerate(named)]
+            got = [torch.empty(1) for _ in range(size - 1)]
+            works += [group.recv_anysource([t], 0) for t in got]
+            group.broadcast([torch.ones(1)], opts(dist.BroadcastOptions, rootRank=0)).wait()
+            for work in works:
+                work.wait()
+            # Each takes a message, so the first of a rank may go to either.
+            assert sorted(t.item() for t in named + got) == sorted(
+                10.0 * r + i for r in range(1, size) for i in range(2)
+            )
+            for work, tensor in zip(works, named + got, strict=True):
+                assert tensor.item() // 10 == work._source_rank()
+        else:
+            group.broadcast([torch.zeros(1)], opts(dist.BroadcastOptions, rootRank=0)).wait()
+            for i in range(2):
+                group.send([torch.tensor([10.0 * rank + i])], 0, 0).wait()
+    if size == 2:
+        with failures.case("in a batch"):
+            group._start_coalescing(torch.device("cpu"))
+            with refused(RuntimeError, "any source"):
+                group.recv_anysource([torch.empty(1)], 0)
+            group._end_coalescing(torch.device("cpu"))
+    return failures.texts
+
+
+@pytest.mark.worlds(sizes=(2, 3, 4))
+def test_a_receive_from_any_source_says_who_has_sent(world):
+    check(world, from_anybody)
+
+
+def sparse(comm):
+    group, rank, size = group_of(comm), comm.get_rank(), comm.get_size()
+    failures = Failures()
+    total = sum(range(1, size + 1))
+
+    def made(elements):  # at (i, 0) twice, with a row of two each; none on rank 0
+        places = torch.tensor([[i, i] for i in range(elements)]).reshape(-1).repeat(2, 1)
+        places[1] = 0
+        return torch.sparse_coo_tensor(places, torch.ones(2 * elements, 2), (size, 3, 2))
+
+    wanted = torch.stack([made(r).to_dense() for r in range(size)]).sum(0)
+    for asynchronous in (False, True):
+        with failures.case("sum", asynchronous):
+            tensor = made(rank)
+            work = group.allreduce([tensor], opts(dist.AllreduceOptions, asyncOp=asynchronous))
+            work.wait()
+            assert tensor.is_coalesced()
+            assert tensor.to_dense().equal(wanted)
+            assert work.result()[0].to_dense().equal(wanted)
+    with failures.case("mean"):
+        tensor = torch.full((3,), rank + 1.0).to_sparse()
+        group.allreduce([tensor], opts(dist.AllreduceOptions, reduceOp=dist.ReduceOp.AVG)).wait()
+        assert tensor.to_dense().tolist() == [total / size] * 3
+    with failures.case("future"):
+        tensor = torch.full((3,), rank + 1).to_sparse()
+        (value,) = group.allreduce([tensor]).get_future().wait()
+        assert value.to_dense().tolist() == [total] * 3
+    with failures.case("tensor and work are dropped at once"):
+        for _ in range(20):
+            group.allreduce([made(1 + rank)])
+        group.barrier().wait()
+    with failures.case("another reduction"), refused(RuntimeError, "SUM or AVG"):
+        group.allreduce([made(1)], opts(dist.AllreduceOptions, reduceOp=dist.ReduceOp.MAX))
+    with failures.case("another layout"), refused(RuntimeError):  # by the dispatcher of torch
+        group.allreduce([torch.ones(2, 2).to_sparse_csr()])
+    if size > 1:
+        with failures.case("another shape"), refused(RuntimeError, "all must be equal"):
+            group.allreduce([torch.ones(2 + rank).to_sparse()])
+    return failures.texts
+
+
+@pytest.mark.worlds(sizes=(1, 2, 3))
+def test_sparse_tensors_are_added(world):
+    check(world, sparse)
+
+
+def profiled(comm):
+    group, rank = group_of(comm), comm.get_rank()
+    failures = Failures()
+    name = comm.get_backend()
+
+    def seen(call):
+        with torch.autograd.profiler.profile(record_shapes=True) as profiler:
+            call()
+        return [e for e in profiler.function_events if e.name.startswith(f"{name}:")]
+
+    for asynchronous in (False, True):
+        with failures.case("one tensor", asynchronous):
+            kind = opts(dist.AllreduceOptions, asyncOp=asynchronous)
+            (event,) = seen(lambda kind=kind: group.allreduce([torch.ones(2, 3)], kind).wait())
+            assert (event.name, event.is_async) == (f"{name}:all_reduce", True)
+            assert event.input_shapes == [[2, 3]]
+    with failures.case("several tensors, one call"):
+        (event,) = seen(lambda: group.allreduce_coalesced([torch.ones(2), torch.ones(3)]).wait())
+        assert event.input_shapes == [[2], [3]]
+    with failures.case("messages"):
+        if rank < 2:
+            (event,) = seen(
+                lambda: (
+                    group.send([torch.ones(4)], 1, 0).wait()
+                    if rank == 0
+                    else group.recv([torch.ones(4)], 0, 0).wait()
+                )
+            )
+            assert (event.name, event.input_shapes) == (
+                f"{name}:{('send', 'recv')[rank]}",
+                [[4]],
+            )
+    with failures.case("what the communicator does inside is not shown"):
+        with torch.autograd.profiler.profile() as profiler:
+            group.allreduce([torch.ones(5)]).wait()
+        names = [e.name for e in profiler.function_events]
+        assert names.count("record_param_comms") == 1
+        assert not [n for n in names if n.startswith("gloo:") and name != "gloo"]
+    return failures.texts
+
+
+@pytest.mark.worlds(sizes=(2, 3))
+def test_profilers_see_each_call_once(world):
+    check(world, profiled)
 
 
 def futures(comm):

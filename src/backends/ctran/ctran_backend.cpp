@@ -135,6 +135,7 @@ std::string_view TorchCommCtran::getBackendVersion() const { return TORCHCOMMS_V
 Capabilities TorchCommCtran::capabilities() const {
   auto can = cpu_capabilities();
   can.self_messages = true;
+  can.any_source = true;
   can.abort = true;
   can.ends_process = true;
   can.reconfigure = true;

@@ -102,6 +102,7 @@ std::string_view TorchCommGloo::getCommName() const {
 Capabilities TorchCommGloo::capabilities() const {
   auto can = cpu_capabilities();
   can.reconfigure = true;
+  can.any_source = true;
   return can;
 }
 

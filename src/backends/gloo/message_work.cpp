@@ -51,7 +51,11 @@ MessageWork::Step MessageWork::wait_for_next(Alarm& alarm, Clock::time_point unt
   while (true) {
     if (interrupted_.exchange(false)) return Step::kInterrupted;
     // False: somebody interrupted this wait; perhaps late, when the reason was gone already.
-    if (messages_[next_.load()].native->wait(kForever)) return Step::kDone;
+    const auto& message = messages_[next_.load()];
+    if (message.native->wait(kForever)) {
+      if (message.peer == kAnySource) source_.store(message.native->sourceRank());
+      return Step::kDone;
+    }
     if (Clock::now() >= until) return Step::kInterrupted;
   }
 }
@@ -95,7 +99,10 @@ std::exception_ptr MessageWork::time_out(Alarm& alarm) {
     try {
       if (look_at_next(alarm, last_moment)) continue;
       if (!error) error = timeout_error(call_, message.peer, "");
-      peers_->give_up(message.peer, error->context().op);
+      // Of one from anybody Gloo would give any rank's next message to it.
+      const bool anybody = message.peer == kAnySource;
+      for (int peer = 0; peer < call_.member->size; ++peer)
+        if (anybody || peer == message.peer) peers_->give_up(peer, error->context().op);
       peers_->keep(message.native);
     } catch (...) {
       if (!error) error = translate(std::current_exception(), call_, message.peer);

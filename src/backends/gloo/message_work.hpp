@@ -20,7 +20,7 @@ struct Services;
 // One message that has been posted to Gloo.
 struct Message {
   NativeWorkPtr native;
-  int peer;
+  int peer;  // or kAnySource
 };
 
 // A send, a receive or a batch of them. Gloo moves the data by itself, but tells that it is done
@@ -35,6 +35,7 @@ class MessageWork final : public TorchWork, public Interruptible {
 
   void wait() override;
   std::chrono::milliseconds getTimeout() const override { return call_.limit; }
+  int source() const noexcept override { return source_.load(); }
 
   // Blocks inside Gloo until the work ended, or `until`, or interrupt(). True if it ended. One
   // thread at a time.
@@ -61,6 +62,7 @@ class MessageWork final : public TorchWork, public Interruptible {
   std::vector<Message> messages_;  // emptied at the end
   std::atomic<size_t> next_{0};    // the message that is waited for; partner of interrupted_
   std::atomic<bool> interrupted_{false};
+  std::atomic<int> source_{kAnySource};
   std::shared_ptr<Peers> peers_;
   Flight::Ticket ticket_;
   std::weak_ptr<Services> services_;  // weak: the Attendant's thread must not end itself

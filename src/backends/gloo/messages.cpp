@@ -19,6 +19,10 @@ WorkPtr TorchCommGloo::post(const Call& now, const std::vector<P2POp>& ops, int 
                       "tag is " + std::to_string(tag) + ", allowed is 0 to 2147483647",
                       context(now));
     for (const auto& op : ops) {
+      if (op.peer == kAnySource && op.type == P2POpType::RECV) {
+        for (int peer = 0; peer < now.member->size; ++peer) group_->peers->require(now, peer);
+        continue;
+      }
       if (op.peer < 0 || op.peer >= now.member->size || op.peer == now.member->rank)
         throw CommError(Errc::kInvalidArgument,
                         "peer is " + std::to_string(op.peer) +
@@ -31,6 +35,7 @@ WorkPtr TorchCommGloo::post(const Call& now, const std::vector<P2POp>& ops, int 
       Tensors tensors{bytes(op.tensor)};
       auto& native = *group_->native;
       messages.push_back({op.type == P2POpType::SEND ? native.send(tensors, op.peer, tag)
+                          : op.peer == kAnySource    ? native.recvAnysource(tensors, tag)
                                                      : native.recv(tensors, op.peer, tag),
                           op.peer});
     }

@@ -19,6 +19,9 @@ namespace torch::comms::ctran {
 using transport::Bytes;
 using transport::ConstBytes;
 
+// The peer of a receive that takes the next message with its tag that no other receive waits for.
+inline constexpr int kAnybody = -1;
+
 inline constexpr std::chrono::milliseconds kNoLimit = std::chrono::milliseconds::max();
 
 // One operation as plain data. Counts are elements, as the table at schedule::Problem says.
@@ -35,7 +38,7 @@ struct Call {
   uint32_t element_bytes = 1;  // of the dtype, or of any unit to be moved where nothing is added
   ReduceOp op = ReduceOp::kSum;
   Factor factor = {};              // of PREMUL_SUM: this rank's own
-  int root = 0;                    // send, receive: the peer, which may be this rank
+  int root = 0;                    // send, receive: the peer, which may be this rank; or kAnybody
   int tag = 0;                     // send, receive: they match by (peer, tag)
   schedule::Blocks blocks = {};    // one a rank; Blocks::even(count, size) for whole vectors
   schedule::Blocks arriving = {};  // all_to_all
@@ -81,6 +84,8 @@ class TC_API Work {
   void wait();
   // Does not throw its error. False: not within `limit`; it goes on.
   bool wait_for(std::chrono::milliseconds limit);
+  // Of a receive from kAnybody that has ended well: who has sent; else kAnybody.
+  int source() const noexcept;
   // Of a call that ended badly, else nullptr. Valid as long as this handle.
   const CommError* error() const noexcept;
 

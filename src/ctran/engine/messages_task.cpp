@@ -1,5 +1,6 @@
 #include "ctran/engine/messages_task.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "ctran/engine/engine.hpp"
@@ -15,11 +16,13 @@ void MessagesTask::prepare(std::span<const Call> calls, int rank, int size) {
   };
   while (items_.size() < calls.size()) items_.emplace_back();
   count_ = 0;
+  source = kAnybody;
   for (const auto& call : calls) {
     auto& item = items_[count_];
     if (call.operation != Operation::kSend && call.operation != Operation::kReceive)
       throw wrong(call, "a batch holds sends and receives alone");
-    if (call.root < 0 || call.root >= size)
+    const bool anybody = call.root == kAnybody && call.operation == Operation::kReceive;
+    if (!anybody && (call.root < 0 || call.root >= size))
       throw wrong(call, "peer " + std::to_string(call.root) + " is outside [0, " +
                             std::to_string(size) + ")");
     item.sends = call.operation == Operation::kSend;
@@ -49,7 +52,31 @@ Task::Outcome MessagesTask::begin() {
   return advance();
 }
 
+std::optional<uint32_t> MessagesTask::stream_from(int rank, int tag) const {
+  if (tag == 0) return group->base + Membership::kMessages;
+  return group->engine->stream_from(*group, rank, tag);
+}
+
+void MessagesTask::take_one(Item& item) {
+  const auto& ranks = group->ranks;
+  const int size = static_cast<int>(ranks.size());
+  for (int i = 1; i <= size; ++i) {
+    const int rank = (group->place.rank + i) % size;
+    const auto stream = stream_from(rank, item.tag);
+    if (!stream) continue;
+    const int peer = ranks[static_cast<size_t>(rank)];
+    if (!group->engine->reach(peer).has_message(peer, *stream)) continue;
+    item.peer = source = rank;
+    item.number = group->messages[rank].received++;
+    return post_on(*stream, item);
+  }
+}
+
 void MessagesTask::post(Item& item) {
+  if (item.peer == kAnybody) {
+    for (const int member : group->ranks) group->engine->reach(member);  // to hear of it
+    return take_one(item);
+  }
   auto& counts = group->messages[item.peer];
   item.number = item.sends ? counts.sent++ : counts.received++;
   auto& engine = *group->engine;
@@ -64,7 +91,7 @@ void MessagesTask::post(Item& item) {
 void MessagesTask::post_known() {
   for (size_t i = 0; i < count_; ++i) {
     auto& item = items_[i];
-    if (item.posted || item.sends) continue;
+    if (item.posted || item.sends || item.peer == kAnybody) continue;
     if (const auto stream = group->engine->stream_from(*group, item.peer, item.tag))
       post_on(*stream, item);
   }
@@ -90,6 +117,13 @@ void MessagesTask::post_on(uint32_t stream, Item& item) {
 
 // The peer has closed the group before it came to this message.
 bool MessagesTask::is_hopeless(const Item& item) const {
+  if (item.peer == kAnybody) {  // all others have
+    const auto size = group->ranks.size();
+    return group->departed.size() + 1 >= size &&
+           std::all_of(group->departed.begin(), group->departed.end(), [&](const auto& gone) {
+             return gone.second.messages.sent <= group->messages[gone.first].received;
+           });
+  }
   const auto gone = group->departed.find(item.peer);
   if (gone == group->departed.end()) return false;
   if (!item.posted) return true;  // it would have said so before
@@ -100,11 +134,13 @@ bool MessagesTask::is_hopeless(const Item& item) const {
 Task::Outcome MessagesTask::advance() {
   bool all = true;
   for (size_t i = finished_; i < count_; ++i) {
-    const auto& item = items_[i];
+    auto& item = items_[i];
+    if (item.peer == kAnybody) take_one(item);
     if (!item.done()) {
       all = false;
       if (group->departed.empty() || !is_hopeless(item)) continue;
-      failed = {item.peer, Errc::kPeerFailed};
+      const int gone = item.peer == kAnybody ? group->departed.begin()->first : item.peer;
+      failed = {gone, Errc::kPeerFailed};
       return Outcome::kFailed;
     }
     const bool fits = item.sends || item.request.bytes() == item.memory.bytes();
@@ -129,8 +165,8 @@ std::string MessagesTask::waits_for() const {
   for (size_t i = finished_; i < count_; ++i) {
     const auto& item = items_[i];
     if (item.done()) continue;
-    text += (text.empty() ? "" : ", ") + std::string(item.sends ? "to" : "from") + " rank " +
-            std::to_string(item.peer);
+    text += (text.empty() ? "" : ", ") + std::string(item.sends ? "to " : "from ") +
+            (item.peer == kAnybody ? "any rank" : "rank " + std::to_string(item.peer));
     if (item.tag != 0) text += " with tag " + std::to_string(item.tag);
     if (text.size() > 200) return text + ", ...";
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -30,7 +31,7 @@ class MessagesTask final : public Task {
  private:
   struct Item {
     bool sends = false;
-    int peer = 0;
+    int peer = 0;  // kAnybody until its message is there
     int tag = 0;
     uint32_t meaning = 0;  // what both sides must agree on
     bool posted = false;   // not while its tag's stream is unknown
@@ -42,6 +43,9 @@ class MessagesTask final : public Task {
   };
   Aside aside() const noexcept;
   void post(Item& item);
+  // A receive from anybody: posts it to one whose message is there, if any is.
+  void take_one(Item& item);
+  std::optional<uint32_t> stream_from(int rank, int tag) const;
   void post_on(uint32_t stream, Item& item);
   bool is_hopeless(const Item& item) const;
 

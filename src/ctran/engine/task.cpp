@@ -52,6 +52,10 @@ bool Work::wait_for(std::chrono::milliseconds limit) {
   return done();
 }
 
+int Work::source() const noexcept {
+  return task_ != nullptr && done() && task_->error == nullptr ? task_->source : kAnybody;
+}
+
 const CommError* Work::error() const noexcept {
   return task_ != nullptr && done() ? task_->error.get() : nullptr;
 }

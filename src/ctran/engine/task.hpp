@@ -61,7 +61,8 @@ class Task {
   bool asked = false;                     // the others what they are doing
   Deadline idle_since = Deadline::max();  // it was waiting when everybody went to sleep
   uint64_t sequence = 0;
-  Task* next = nullptr;  // in the inbox
+  int source = kAnybody;  // see Work::source(); written before `done`
+  Task* next = nullptr;   // in the inbox
 
   // After kFailed: the request that failed, with this member, or that was not as it should be.
   struct Failure {

@@ -49,6 +49,29 @@ TEST_P(Conformance, AMessageWithAnotherTagFailsAndWritesNothing) {
       });
 }
 
+TEST_P(Conformance, AMessageWithoutItsReceiveIsKnownUntilThatComes) {
+  for (const size_t size : {size_t{8}, size_t{3'000'000}})
+    run(GetParam(), [&](Rank& self) {
+      std::list<Mail> sent, received;
+      for (const int peer : self.peers()) EXPECT_FALSE(self.link.has_message(peer, 3));
+      self.barrier();
+      for (const int peer : self.peers()) {
+        auto& out = sent.emplace_back(pattern(self.rank, peer, 3, size));
+        self.link.send(out.request, peer, 3, out.bytes);
+      }
+      for (const int peer : self.peers()) {
+        while (!self.link.has_message(peer, 3)) self.link.progress();
+        EXPECT_FALSE(self.link.has_message(peer, 4));
+        auto& back = received.emplace_back(size);
+        self.link.receive(back.request, peer, 3, back.bytes);
+        EXPECT_FALSE(self.link.has_message(peer, 3));
+      }
+      for (auto& mail : received) self.wait(mail.request);
+      for (auto& mail : sent) self.wait(mail.request);
+      self.barrier();
+    });
+}
+
 // Requests of all kinds are in flight on stream 5 when it is closed; stream 4 and 6 go on.
 TEST_P(Conformance, ClosedStreamsEndTheirRequestsAndNoOthers) {
   run(GetParam(), [](Rank& self) {

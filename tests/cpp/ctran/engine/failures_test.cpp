@@ -239,6 +239,28 @@ TEST_P(Failures, WhatAMemberThatLeftWillNeverDoFails) {
   });
 }
 
+// While one other is there, its message may come.
+TEST_P(Failures, AReceiveFromAnybodyFailsWhenEverybodyHasLeft) {
+  run(3, [](Rank& self) {
+    std::vector<float> values(4, static_cast<float>(self.rank()));
+    self.group->run(barrier(3));
+    if (self.rank() == 2) {
+      Message send(Operation::kSend, 0, values, 3);
+      self.group->run(send.call);
+    }
+    if (self.rank() == 0) {
+      Message receive(Operation::kReceive, kAnybody, values, 3);
+      auto from_two = self.group->start(receive.call), from_none = self.group->start(receive.call);
+      from_two.wait();
+      EXPECT_EQ(from_two.source(), 2);
+      const auto error = error_of([&] { from_none.wait(); });
+      EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+      EXPECT_EQ(from_none.source(), kAnybody);
+    }
+    self.group.reset();
+  });
+}
+
 TEST_P(Failures, DestroyingAGroupEndsItsWorks) {
   run(2, [](Rank& self) {
     const int all[] = {0, 1};

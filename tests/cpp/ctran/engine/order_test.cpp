@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <fstream>
@@ -117,6 +118,58 @@ TEST_P(Order, ABatchStartsAllOfItsMessagesAndMatchesInOrder) {
       EXPECT_EQ(back[i].back(), back[i].front());
     }
     self.group->run(barrier(3));
+  });
+}
+
+TEST_P(Order, AReceiveFromAnybodyTakesWhatComesAndSaysFromWhom) {
+  for (const size_t count : {3u, 300'000u})
+    for (const int tag : {0, 5})
+      run(4, [&](Rank& self) {
+        std::vector<float> values(count, static_cast<float>(self.rank()));
+        if (self.rank() != 0) {
+          Message send(Operation::kSend, 0, values, 4);
+          send.call.tag = tag;
+          self.group->run(send.call);
+        } else {
+          std::vector<int> sources;
+          for (int i = 1; i < 4; ++i) {
+            Message receive(Operation::kReceive, kAnybody, values, 4);
+            receive.call.tag = tag;
+            auto work = self.group->start(receive.call);
+            work.wait();
+            EXPECT_EQ(values, std::vector<float>(count, static_cast<float>(work.source())));
+            sources.push_back(work.source());
+          }
+          std::sort(sources.begin(), sources.end());
+          EXPECT_EQ(sources, (std::vector<int>{1, 2, 3}));
+        }
+        self.group->run(barrier(4));
+      });
+}
+
+// The named one was called first, so the first message is its own.
+TEST_P(Order, AReceiveFromAnybodyTakesNothingThatAnotherWaitsFor) {
+  run(2, [](Rank& self) {
+    std::vector<float> first(4, 1), second(4, 2);
+    if (self.rank() == 0) {
+      Message named(Operation::kReceive, 1, first, 2),
+          any(Operation::kReceive, kAnybody, second, 2);
+      auto from_one = self.group->start(named.call), from_any = self.group->start(any.call);
+      self.group->run(barrier(2));
+      from_one.wait();
+      from_any.wait();
+      EXPECT_EQ(first, std::vector<float>(4, 1));
+      EXPECT_EQ(second, std::vector<float>(4, 2));
+      EXPECT_EQ(from_one.source(), kAnybody);
+      EXPECT_EQ(from_any.source(), 1);
+    } else {
+      self.group->run(barrier(2));
+      for (auto* values : {&first, &second}) {
+        Message send(Operation::kSend, 0, *values, 2);
+        self.group->run(send.call);
+      }
+    }
+    self.group->run(barrier(2));
   });
 }
 

@@ -1,0 +1,58 @@
+"""Who does not come to a monitored barrier is named, and nobody waits in vain for the rest."""
+
+from __future__ import annotations
+
+import pytest
+import torchcomms
+
+from tests.harness.ports import free_port
+from tests.harness.programs import ranks
+
+PROGRAM = """
+    import torch, torchcomms
+    import torch.distributed as dist
+    from datetime import timedelta
+    from torchcomms._comms import _BackendWrapper
+
+    comm = torchcomms.new_comm("{backend}", torch.device("cpu"), "watched")
+    rank, size = comm.get_rank(), comm.get_size()
+    store = dist.TCPStore("127.0.0.1", {port}, size, is_master=rank == 0)
+    group = dist.ProcessGroup(store, rank, size)
+    custom = dist.ProcessGroup.BackendType.CUSTOM
+    group._register_backend(torch.device("cpu"), custom, _BackendWrapper(comm))
+    group._set_default_backend(custom)
+    group.monitored_barrier(timedelta(seconds=60))
+    error = "came"
+    if rank not in {absent}:
+        try:
+            group.monitored_barrier(timedelta(milliseconds={limit_ms}), {all})
+        except torchcomms.CommError as late:
+            error = str(late)
+    # Nobody leaves before everybody has seen it.
+    store.set(str(rank), "")
+    store.wait([str(r) for r in range(size)])
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ctran"])
+@pytest.mark.parametrize(
+    ("absent", "every", "limit_ms", "wanted"),
+    [
+        ({1}, False, 300, "Rank 1 failed to pass monitoredBarrier in 300 ms"),
+        ({1, 2}, False, 300, "Rank 1 failed to pass monitoredBarrier in 300 ms"),
+        ({1, 2}, True, 300, "Ranks 1, 2 failed to pass monitoredBarrier in 300 ms"),
+        ({1, 2, 3}, True, 0, "Rank 0 timed out in monitoredBarrier after 0 ms"),
+    ],
+)
+def test_the_absent_are_named(backend, absent, every, limit_ms, wanted):
+    if not torchcomms.is_backend_built(backend):
+        pytest.skip(f"needs backend {backend}")
+    program = PROGRAM.format(
+        backend=backend, port=free_port(), absent=absent, all=every, limit_ms=limit_ms
+    )
+    outs = [finished.expect_success().out for finished in ranks(program, 4, free_port())]
+    assert wanted in outs[0]
+    for rank in range(1, 4):
+        reached = f"Rank {rank} successfully reached monitoredBarrier, but received errors"
+        assert (reached in outs[rank]) == (rank not in absent)
