@@ -1,6 +1,6 @@
-"""Collectives of tensors that lie in a window, beside those of private memory, on two sides in turns.
+"""Collectives of tensors that lie in a window, beside those of private memory, in turns.
 
-torchrun --nproc-per-node 2 benchmarks/window_memory.py [--bytes 1M,16M] [--seconds 0.5] [--json FILE]
+torchrun --nproc-per-node 2 benchmarks/window_memory.py [--bytes 1M,16M] [--seconds 0.5]
 
 `staged` is private memory through the staged ring (hint `ctran::single_copy=false`), `private` what
 private memory gets by default, `window` tensors in shared memory that a window makes known to all
@@ -114,7 +114,9 @@ def main() -> None:
             for side, taken in times.items():
                 p50, p99 = torch.tensor(taken).quantile(torch.tensor([0.5, 0.99])).tolist()
                 quantiles[side] = p50
-                print(f"{op:22} {ranks} ranks {text:>5} {side:8} {p50:9.1f} / {p99:9.1f} us", end="")
+                print(
+                    f"{op:22} {ranks} ranks {text:>5} {side:8} {p50:9.1f} / {p99:9.1f} us", end=""
+                )
                 print(f"   {p50 / quantiles['staged']:.2f} of staged", flush=True)
                 if arguments.json:
                     with open(arguments.json, "a") as file:

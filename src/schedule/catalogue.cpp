@@ -37,8 +37,8 @@ std::span<const Algorithm* const> algorithms() noexcept {
       &kAllToAllDirect,
       &kAllToAllPairwise,
       &kAllToAllBruck,
-      &kBarrierDirect,
       &kBarrierDissemination,
+      &kBarrierDirect,
       &kSendDirect,
       &kReceiveDirect,
   };

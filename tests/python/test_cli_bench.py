@@ -119,5 +119,5 @@ def test_overhead_prints_calls_and_import(monkeypatch):
     assert "+0.125 s" in text.stdout
     assert "block of 100 calls" in text.stdout
     lines = [json.loads(line) for line in run("overhead", "--json", "-").stdout.splitlines()]
-    assert [line["measure"] for line in lines] == ["call"] * 3 + ["import"]
+    assert [line["measure"] for line in lines] == ["call"] * 5 + ["import"]
     assert all("hardware" in line for line in lines)

@@ -113,7 +113,7 @@ def test_a_late_message_says_where_its_sender_is(world):
 
 
 STOPPED = """
-    import os, pathlib, signal, time
+    import os, pathlib, signal, tempfile, time
     import torch, torchcomms
     from torchcomms import ReduceOp
 
@@ -140,8 +140,14 @@ STOPPED = """
         assert 0.4 < took < 5.0, took
         assert "rank 1 did not answer within 500 ms" in text, text
         assert "ranks 0, 2: in all_reduce(float32, 1000 elements, SUM)" in text, text
-    # Both know by now; each may be the one that goes on first.
-    os.kill(process.item(), signal.SIGCONT)
+        # Until both have heard nothing it stays as it is.
+        mark = pathlib.Path(tempfile.gettempdir(), f"torchcomms-stopped-{process.item()}")
+        pathlib.Path(f"{mark}-{rank}").touch()
+        other = pathlib.Path(f"{mark}-{2 - rank}")
+        while not other.exists() and time.monotonic() < began + 30:
+            os.sched_yield()
+        os.kill(process.item(), signal.SIGCONT)
+        other.unlink(missing_ok=True)
     print("told")
     comm.finalize()
 """

@@ -82,6 +82,7 @@ void TorchCommCtran::start(const std::string& name, const CommOptions& options) 
                       [&] {
                         *wishes_ = ctran::wishes_of(options.hints);
                         ctran::links_wished(options.hints);
+                        ctran::single_copy_wished(options.hints);
                       });
   if (!options.enable_reconfigure) return;
   reconfiguration_ = std::make_unique<Reconfiguration>("ctran", name, options_);

@@ -125,6 +125,12 @@ std::string interface_wished(const Hints& hints) {
   return std::string(hint(hints, kInterface).value_or(""));
 }
 
+bool single_copy_wished(const Hints& hints) {
+  CommOptions options;
+  options.hints = hints;
+  return options.getHint<bool>("ctran::single_copy", true);
+}
+
 Wishes wishes_of(const Hints& hints, const Wishes& fallback) {
   return read(hints, fallback, std::nullopt);
 }

@@ -16,6 +16,9 @@ Links links_wished(const Hints& hints);
 // `ctran::interface`: name or address for TCP; "" where unset.
 std::string interface_wished(const Hints& hints);
 
+// `ctran::single_copy`: a boolean, true where unset.
+bool single_copy_wished(const Hints& hints);
+
 // `ctran::algorithm`: "ring", or a comma list of "<operation>:<algorithm>"; `ctran::chunk_bytes`: a
 // number of bytes, 0 for everything at once. A plain name goes to all operations that have such an
 // algorithm. What is not named is taken from `fallback`.

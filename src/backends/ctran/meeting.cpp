@@ -136,7 +136,7 @@ Connected connect(const Rendezvous& met, const CommOptions& options,
   known->links = links_wished(options.hints);
   FamilyOptions family{.links = known->links,
                        .interface = interface_wished(options.hints),
-                       .single_copy = options.getHint<bool>("ctran::single_copy", true),
+                       .single_copy = single_copy_wished(options.hints),
                        .choose = [known](const Question& q) { return answer(*known, q); },
                        .interrupt = check_interrupt};
 

@@ -47,6 +47,7 @@ WorkPtr TorchCommCtran::reconfigure(const ReconfigureOptions& options) {
                       [&] {
                         *wishes_ = ctran::wishes_of(hints);
                         ctran::links_wished(hints);
+                        ctran::single_copy_wished(hints);
                       });
   options_.hints = std::move(hints);
   part();
