@@ -13,10 +13,10 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import torch
-
 import torchcomms
 
 ROUNDS = 20
@@ -55,6 +55,72 @@ def check(op: str, rank: int, ranks: int, whole: torch.Tensor, part: torch.Tenso
     assert bool((blocks == expected).all()), f"rank {rank}: {op} gave wrong values"
 
 
+@dataclass
+class Side:
+    """One kind of memory, with the communicator that its calls go to."""
+
+    name: str
+    comm: torchcomms.TorchComm
+    whole: torch.Tensor
+    part: torch.Tensor
+    times: list[float] = field(default_factory=list)
+
+    def turn(self, op: str, seconds: float) -> list[float]:
+        """The slowest rank's time of each call, as many as fit into `seconds`; values checked."""
+        rank, ranks = self.comm.get_rank(), self.comm.get_size()
+        call = call_of(self.comm, op, self.whole, self.part)
+        self.whole.fill_(rank)
+        self.part.fill_(rank)
+        self.comm.barrier(async_op=False)
+        begin = time.perf_counter()
+        call()
+        once = torch.tensor([time.perf_counter() - begin])
+        self.comm.all_reduce(once, torchcomms.ReduceOp.MAX, async_op=False)
+        taken = []
+        for _ in range(max(2, min(500, int(seconds / float(once))))):
+            begin = time.perf_counter()
+            call()
+            taken.append((time.perf_counter() - begin) * 1e6)
+        check(op, rank, ranks, self.whole, self.part)
+        worst = torch.tensor(taken)
+        self.comm.all_reduce(worst, torchcomms.ReduceOp.MAX, async_op=False)
+        return worst.tolist()
+
+
+def measure(
+    op: str, count: int, seconds: float, comms: dict[str, torchcomms.TorchComm]
+) -> list[Side]:
+    ranks = comms["window"].get_size()
+    sides = [
+        Side(name, comm, torch.zeros(count), torch.zeros(count // ranks))
+        for name, comm in comms.items()
+    ]
+    shared = sides[-1]
+    windows = [shared.comm.new_window(each.share_memory_()) for each in (shared.whole, shared.part)]
+    for turn in range(ROUNDS + 1):
+        for side in sides if turn % 2 == 0 else sides[::-1]:
+            times = side.turn(op, seconds / ROUNDS)
+            side.times += times if turn > 0 else []  # the first one warms up
+    for window in windows:
+        window.tensor_deregister()
+    return sides
+
+
+def report(op: str, size_bytes: int, sides: list[Side], json_file: str | None) -> None:
+    ranks, staged = sides[0].comm.get_size(), 0.0
+    for side in sides:
+        p50, p99 = torch.tensor(side.times).quantile(torch.tensor([0.5, 0.99])).tolist()
+        staged = staged or p50
+        times = f"{p50:9.1f} / {p99:9.1f} us   {p50 / staged:.2f} of staged"
+        print(f"{op:22} {ranks} ranks {size_bytes:>9} B {side.name:8} {times}", flush=True)
+        if json_file:
+            with open(json_file, "a") as file:
+                record = {"op": op, "backend": "ctran", "memory": side.name, "bytes": size_bytes}
+                record |= {"dtype": "float32", "ranks": ranks}
+                record |= {"p50_us": round(p50, 2), "p99_us": round(p99, 2)}
+                file.write(json.dumps(record) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -63,67 +129,21 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.5, help="for each point and side")
     parser.add_argument("--json", help="append one line a point to this file")
     arguments = parser.parse_args()
-    cpu = torch.device("cpu")
 
     def new_comm(name: str, hints: dict[str, str]) -> torchcomms.TorchComm:
         return torchcomms.new_comm(
-            "ctran", cpu, name=name, hints=hints, timeout=timedelta(seconds=60)
+            "ctran", torch.device("cpu"), name=name, hints=hints, timeout=timedelta(seconds=60)
         )
 
     default = new_comm("default", {})
     staged = new_comm("staged", {"ctran::single_copy": "false"})
-    rank, ranks = default.get_rank(), default.get_size()
+    comms = {"staged": staged, "private": default, "window": default}
     for op in OPERATIONS:
         for text in arguments.bytes.split(","):
-            count = size(text) // 4 // ranks * ranks
-            sides = {}
-            windows = []
-            for side, comm in (("staged", staged), ("private", default), ("window", default)):
-                whole, part = torch.zeros(count), torch.zeros(count // ranks)
-                if side == "window":
-                    whole, part = whole.share_memory_(), part.share_memory_()
-                    windows = [comm.new_window(whole), comm.new_window(part)]
-                sides[side] = (comm, whole, part, call_of(comm, op, whole, part))
-            times: dict[str, list[float]] = {side: [] for side in sides}
-            for turn in range(ROUNDS + 1):
-                for side in sorted(sides, reverse=turn % 2 == 0):
-                    comm, whole, part, call = sides[side]
-                    whole.fill_(rank)
-                    part.fill_(rank)
-                    comm.barrier(async_op=False)
-                    begin = time.perf_counter()
-                    call()
-                    once = torch.tensor([time.perf_counter() - begin])
-                    comm.all_reduce(once, torchcomms.ReduceOp.MAX, async_op=False)
-                    calls = max(2, min(500, int(arguments.seconds / ROUNDS / float(once))))
-                    taken = []
-                    for _ in range(calls):
-                        begin = time.perf_counter()
-                        call()
-                        taken.append((time.perf_counter() - begin) * 1e6)
-                    check(op, rank, ranks, whole, part)
-                    worst = torch.tensor(taken)
-                    comm.all_reduce(worst, torchcomms.ReduceOp.MAX, async_op=False)
-                    if turn > 0:  # the first one warms up
-                        times[side] += worst.tolist()
-            for window in windows:
-                window.tensor_deregister()
-            if rank != 0:
-                continue
-            quantiles = {}
-            for side, taken in times.items():
-                p50, p99 = torch.tensor(taken).quantile(torch.tensor([0.5, 0.99])).tolist()
-                quantiles[side] = p50
-                print(
-                    f"{op:22} {ranks} ranks {text:>5} {side:8} {p50:9.1f} / {p99:9.1f} us", end=""
-                )
-                print(f"   {p50 / quantiles['staged']:.2f} of staged", flush=True)
-                if arguments.json:
-                    with open(arguments.json, "a") as file:
-                        record = {"op": op, "backend": "ctran", "memory": side, "bytes": size(text)}
-                        record |= {"dtype": "float32", "ranks": ranks}
-                        record |= {"p50_us": round(p50, 2), "p99_us": round(p99, 2)}
-                        file.write(json.dumps(record) + "\n")
+            count = size(text) // 4 // default.get_size() * default.get_size()
+            sides = measure(op, count, arguments.seconds, comms)
+            if default.get_rank() == 0:
+                report(op, 4 * count, sides, arguments.json)
     for comm in (default, staged):
         comm.finalize()
 
