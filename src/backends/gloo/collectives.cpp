@@ -58,7 +58,7 @@ WorkPtr TorchCommGloo::broadcast(at::Tensor& tensor, int root, bool async_op,
     auto native = options_of<c10d::BroadcastOptions>(now);
     native.rootRank = root;
     Tensors tensors{bytes(tensor)};
-    return group_->native->broadcast(tensors, native);
+    return enqueue([&] { return group_->native->broadcast(tensors, native); });
   };
   return run(now, issue, kDone);
 }
@@ -70,7 +70,9 @@ WorkPtr TorchCommGloo::all_gather(const Tensors& output, const at::Tensor& input
   const auto issue = [&] {
     std::vector<Tensors> outputs{bytes_of_each(output)};
     Tensors inputs{bytes(input)};
-    return group_->native->allgather(outputs, inputs, options_of<c10d::AllgatherOptions>(now));
+    return enqueue([&] {
+      return group_->native->allgather(outputs, inputs, options_of<c10d::AllgatherOptions>(now));
+    });
   };
   return run(now, issue, kDone);
 }
@@ -119,7 +121,7 @@ WorkPtr TorchCommGloo::all_gather_in_parts(const Call& now, const Tensors& outpu
       auto native = options_of<c10d::BroadcastOptions>(now);
       native.rootRank = static_cast<int64_t>(root);
       Tensors tensors{slots[root]};
-      works.push_back(group_->native->broadcast(tensors, native));
+      works.push_back(enqueue([&] { return group_->native->broadcast(tensors, native); }));
     }
     return works;
   };
@@ -180,7 +182,9 @@ WorkPtr TorchCommGloo::all_to_all(const Tensors& output, const Tensors& input, b
 
 WorkPtr TorchCommGloo::barrier(bool async_op, const BarrierOptions& options) {
   const auto now = call(OpName::barrier, async_op, options);
-  const auto issue = [&] { return group_->native->barrier(options_of<c10d::BarrierOptions>(now)); };
+  const auto issue = [&] {
+    return enqueue([&] { return group_->native->barrier(options_of<c10d::BarrierOptions>(now)); });
+  };
   return run(now, issue, kDone);
 }
 
@@ -194,7 +198,7 @@ WorkPtr TorchCommGloo::scatter(at::Tensor& output, const Tensors& input, int roo
     Tensors outputs{bytes(output)};
     std::vector<Tensors> inputs;
     if (now.member->rank == root) inputs.push_back(bytes_of_each(input));
-    return group_->native->scatter(outputs, inputs, native);
+    return enqueue([&] { return group_->native->scatter(outputs, inputs, native); });
   };
   return run(now, issue, kDone);
 }
@@ -221,7 +225,7 @@ WorkPtr TorchCommGloo::collect(const Call& now, const Tensors& slots, const at::
     Tensors inputs{bytes(input)};
     std::vector<Tensors> outputs;
     if (now.member->rank == root) outputs.push_back(bytes_of_each(slots));
-    return group_->native->gather(outputs, inputs, native);
+    return enqueue([&] { return group_->native->gather(outputs, inputs, native); });
   };
   return run(now, issue, kDone);
 }

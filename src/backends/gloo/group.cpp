@@ -34,7 +34,7 @@ NativePtr make_native(const Devices& devices, const Rendezvous& met, millisecond
 void meet_once_more(Native& native, milliseconds limit) {
   c10d::BarrierOptions options;
   options.timeout = limit;
-  native.barrier(options)->wait();
+  enqueue([&] { return native.barrier(options); })->wait();
 }
 
 [[noreturn]] void fail(const CommError& error, const Rendezvous& met, bool split) {

@@ -60,7 +60,8 @@ WorkPtr TorchCommGloo::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool a
     auto native_options = options_of<c10d::AllreduceOptions>(now);
     native_options.reduceOp = native_op(plan.combine);
     Tensors tensors{buffer};
-    return std::pair(std::move(buffer), group_->native->allreduce(tensors, native_options));
+    auto work = enqueue([&] { return group_->native->allreduce(tensors, native_options); });
+    return std::pair(std::move(buffer), std::move(work));
   });
   const auto issued = [&native = native] { return native; };
   if (plan.plain()) return run(now, issued, kDone);
@@ -84,7 +85,8 @@ WorkPtr TorchCommGloo::reduce(at::Tensor& tensor, int root, const ReduceOp& op, 
     native_options.reduceOp = native_op(plan.combine);
     native_options.rootRank = root;
     Tensors tensors{buffer};
-    return std::pair(std::move(buffer), group_->native->reduce(tensors, native_options));
+    auto work = enqueue([&] { return group_->native->reduce(tensors, native_options); });
+    return std::pair(std::move(buffer), std::move(work));
   });
   const auto issued = [&native = native] { return native; };
   if (!is_root || plan.plain()) return run(now, issued, kDone);
@@ -116,7 +118,7 @@ WorkPtr TorchCommGloo::multiply_all(const Call& now, const at::Tensor& tensor, i
         slots.push_back(bytes(slice(rows, rank * target.numel(), target.numel())));
       outputs.push_back(std::move(slots));
     }
-    return group_->native->gather(outputs, inputs, native);
+    return enqueue([&] { return group_->native->gather(outputs, inputs, native); });
   };
   if (!receives) return run(now, issue, kDone);
   return run(now, issue,
