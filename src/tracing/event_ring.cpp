@@ -40,7 +40,7 @@ void raise_to(std::atomic<uint64_t>& value, uint64_t at_least) noexcept {
 template <size_t kSize>
 void keep(std::array<char, kSize>& out, std::string_view text) noexcept {
   out.fill(0);
-  std::memcpy(out.data(), text.data(), std::min(text.size(), kSize - 1));
+  std::copy_n(text.data(), std::min(text.size(), kSize - 1), out.data());
 }
 
 // False where the members do not fit.

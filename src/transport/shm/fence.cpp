@@ -7,30 +7,30 @@
 #include <atomic>
 
 namespace torch::comms::transport::shm {
+
+#if defined(__SANITIZE_THREAD__)  // it knows no fences
+
+bool can_fence_peers() noexcept { return false; }
+void fence_peers() noexcept {}
+
+#else
+
 namespace {
 
 long membarrier(int command) noexcept { return ::syscall(SYS_membarrier, command, 0, 0); }
 
-bool enlist() noexcept {
-#if defined(__SANITIZE_THREAD__)  // it knows no fences
-  return false;
-#else
-  return membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
-#endif
-}
-
 }  // namespace
 
 bool can_fence_peers() noexcept {
-  static const bool can = enlist();
+  static const bool can = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
   return can;
 }
 
 void fence_peers() noexcept {
-#if !defined(__SANITIZE_THREAD__)
   if (can_fence_peers()) membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-#endif
 }
+
+#endif
 
 }  // namespace torch::comms::transport::shm
