@@ -62,6 +62,16 @@ install(DIRECTORY python/torchcomms/ DESTINATION torchcomms COMPONENT torchcomms
 install(DIRECTORY include/ DESTINATION torchcomms/include COMPONENT torchcomms
   FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh" PATTERN "*.h")
 
+# find_package(torchcomms) of others, from where torchcomms.cmake_prefix_path() says.
+include(CMakePackageConfigHelpers)
+string(REGEX MATCH "^[0-9]+(\\.[0-9]+)*" numeric_version "${PROJECT_VERSION}")
+set(config "${PROJECT_BINARY_DIR}/generated/torchcommsConfig")
+configure_file(cmake/torchcommsConfig.cmake.in "${config}.cmake" @ONLY)
+write_basic_package_version_file("${config}Version.cmake" VERSION "${numeric_version}"
+  COMPATIBILITY SameMinorVersion)
+install(FILES "${config}.cmake" "${config}Version.cmake"
+  DESTINATION torchcomms/share/cmake/torchcomms COMPONENT torchcomms)
+
 list(JOIN TC_ENTRY_POINTS "\n" entries)
 set(dist_info "${PROJECT_BINARY_DIR}/generated/torchcomms-${PROJECT_VERSION}.dist-info")
 file(WRITE "${dist_info}/entry_points.txt"

@@ -59,6 +59,9 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
 
   // Who sent what a receive from kAnySource took, once it has ended well; else -1.
   virtual int source() const noexcept { return kAnySource; }
+  // True if nothing but a wait() brings this work to its end, as with works of Python backends. Who
+  // only watches it, a future, then has to wait on a thread of its own, beside others' wait().
+  virtual bool endsByWaitOnly() const noexcept { return false; }
 
   // Hooks run in order of registration. Start: on INPROGRESS, at once if already past NOT_STARTED.
   // End: once, on the first terminal status, at once if already there. Wait hooks: at every wait()

@@ -19,6 +19,7 @@ from torchcomms._build_info import VERSION as __version__  # noqa: E402
 from torchcomms._c10d import (  # noqa: E402
     register_where_torch_is_whole as _register_in_c10d,
 )
+from torchcomms._cmake import cmake_prefix_path  # noqa: E402
 from torchcomms._comms import *  # noqa: E402, F403 (every public native name is ours)
 from torchcomms._comms import (  # noqa: E402
     BatchP2POptions,

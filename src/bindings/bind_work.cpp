@@ -34,14 +34,22 @@ void PyWork::wait() {
 
 void PyWork::wait_once() {
   py::gil_scoped_acquire gil;
+  if (waiting_) {
+    py::gil_scoped_release others_go_on;
+    waitForTerminal(std::chrono::milliseconds::max());
+    return;
+  }
   if (waitable_.is_none()) return;
   // Dropped first: the backend's wait() is called once, however often this is.
   const py::object waitable = std::exchange(waitable_, py::none());
+  waiting_ = true;
   try {
     waitable.attr("wait")();
+    waiting_ = false;
     setStatus(WorkStatus::COMPLETED);
   } catch (py::error_already_set& error) {
     failure_ = error.value();
+    waiting_ = false;
     setStatus(WorkStatus::ERROR, std::make_exception_ptr(CommError(
                                      Errc::kVendor, py::str(failure_).cast<std::string>())));
   }

@@ -17,14 +17,18 @@ class PyWork : public TorchWork {
   // None gives a completed work. Needs the GIL.
   static WorkPtr from_result(const py::object& result);
 
+  // Any thread, and several at once: the first one calls the object's wait(), the others wait for
+  // it.
   void wait() override;
+  bool endsByWaitOnly() const noexcept override { return true; }
   void force(WorkStatus status) { forceStatus(status); }
 
  private:
   void wait_once();
 
-  py::object waitable_;  // None once it was waited on
-  py::object failure_;   // the exception that its wait() raised; null while there is none
+  py::object waitable_;   // None once it was waited on
+  bool waiting_ = false;  // one thread is in its wait()
+  py::object failure_;    // the exception that its wait() raised; null while there is none
 };
 
 }  // namespace torch::comms::bindings

@@ -38,6 +38,15 @@ std::exception_ptr first_error(const std::vector<WorkPtr>& works) {
   return nullptr;
 }
 
+// Whoever needs the error has it from the work, whose end hook runs in here.
+void wait_for_its_hook(TorchWork& work) {
+  try {
+    work.wait();
+  } catch (...) {
+    if (!isTerminal(work.status())) throw;
+  }
+}
+
 void complete(const c10::intrusive_ptr<Future>& future, const std::vector<at::Tensor>& outputs,
               const std::exception_ptr& error) {
   if (error)
@@ -132,6 +141,7 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkWrapper::getFuture() {
             if (remaining->works.fetch_sub(1) != 1) return;
             run_callback([=] { complete(future, outputs, remaining->error); });
           });
+      if (work->endsByWaitOnly()) run_callback([work] { wait_for_its_hook(*work); });
     }
   }
   return future_;

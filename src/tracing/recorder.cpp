@@ -87,8 +87,7 @@ void introduce(RingHeader& header, const std::string& job, uint64_t inode,
   keep(header.job, job);
   keep(header.command, command_line());
   keep(header.vocabulary, vocabulary);
-  std::atomic_thread_fence(std::memory_order_release);
-  header.magic = kMagic;
+  std::atomic_ref(header.magic).store(kMagic, std::memory_order_release);
 }
 
 // In a forked child, on its only thread: goes on without the parent's file, in memory of its own.

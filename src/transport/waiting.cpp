@@ -36,6 +36,19 @@ int usable_cores() noexcept {
   return CPU_COUNT(&set);
 }
 
+// A yield that takes so long has given the core to somebody who computes, for a whole time slice of
+// the system's. Who sleeps instead is given it back when it is woken: for a while, none yields.
+constexpr std::chrono::milliseconds kSlice{1}, kCrowded{100};
+std::atomic<Clock::rep> crowded{0};  // until then, of the process
+
+Clock::time_point crowded_until() noexcept {
+  return Clock::time_point(Clock::duration(crowded.load(std::memory_order_relaxed)));
+}
+
+void note_crowd(Clock::time_point now) noexcept {
+  crowded.store((now + kCrowded).time_since_epoch().count(), std::memory_order_relaxed);
+}
+
 }  // namespace
 
 AbortSignal::AbortSignal() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -63,8 +76,9 @@ bool Pace::rest() noexcept {
   }
   const auto now = Clock::now();
   if (idle_ == policy_.spins + 1) idle_since_ = now;
-  if (now - idle_since_ >= policy_.awake) return true;
+  if (now - idle_since_ >= policy_.awake || now < crowded_until()) return true;
   ::sched_yield();
+  if (const auto back = Clock::now(); back - now > kSlice) note_crowd(back);
   return false;
 }
 

@@ -39,8 +39,11 @@ def _run(command: list[str], cwd: Path) -> None:
 def test_the_backend_of_the_page_builds_and_runs(tmp_path: Path) -> None:
     if shutil.which("c++") is None:
         pytest.skip("no C++ compiler called c++ on this machine")
-    source = _only("cpp")
-    name = source.text.splitlines()[0].removeprefix("// ")
-    (tmp_path / name).write_text(source.text)
+    if shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") is None:
+        pytest.skip("no cmake on this machine")
+    for language, comment in (("cpp", "// "), ("cmake", "# ")):
+        source = _only(language)
+        name = source.text.splitlines()[0].removeprefix(comment)
+        (tmp_path / name).write_text(source.text)
     _run(["sh", "-e", "-c", _only("sh").text], tmp_path)
     _run([sys.executable, "-c", _only("python").text], tmp_path)

@@ -448,3 +448,19 @@ def test_a_python_backend_may_be_built_on_another_communicator():
     backend.inner.register_pre_hook(lambda name, op_id, args: seen.append(str(name)))
     comm.all_reduce(torch.ones(1), ReduceOp.AVG, True).wait()
     assert [n.rsplit(".")[-1] for n in seen] == ["all_reduce"]
+
+
+def test_a_future_of_its_work_ends_though_nobody_else_waits():
+    """DistributedDataParallel looks at the futures alone."""
+    import torch.distributed as dist
+
+    later = Later()
+    comm, _ = make(type("Zeroth", (with_answer(later),), {"rank": 0, "size": 1}))
+    custom = dist.ProcessGroup.BackendType.CUSTOM
+    group = dist.ProcessGroup(dist.HashStore(), 0, 1)
+    group._register_backend(torch.device("cpu"), custom, _comms._BackendWrapper(comm))
+    group._set_default_backend(custom)
+    work = group.allreduce([torch.ones(1)])
+    work.get_future().wait()
+    work.wait()
+    assert later.waits == 1
