@@ -6,6 +6,7 @@
 #include "base/fork.hpp"
 #include "base/log.hpp"
 #include "ctran/engine/collective_task.hpp"
+#include "ctran/engine/fingerprint.hpp"
 #include "ctran/engine/membership.hpp"
 
 namespace torch::comms::ctran {
@@ -13,6 +14,7 @@ namespace {
 
 constexpr uint32_t kFirstStream = 16;  // those before are the family's own
 constexpr unsigned kTurnsPerClock = 16;
+constexpr size_t kMostClaimed = 1024;  // streams of groups that are remembered one by one
 constexpr std::chrono::milliseconds kAskAfter{200};
 
 }  // namespace
@@ -27,7 +29,9 @@ Engine::Engine(LinkTable links, const FamilyOptions& options)
       control_(links_.size()),
       fork_generation_(base::fork_generation()),
       next_proposed_(kFirstStream),
-      next_stream_(kFirstStream) {}
+      next_stream_(kFirstStream) {
+  claimed_.reserve(kMostClaimed);
+}
 
 Engine::~Engine() {
   if (forked()) progress_.abandon();
@@ -79,20 +83,25 @@ transport::Transport& Engine::reach(int family_rank) {
   return link;
 }
 
-uint32_t Engine::propose_streams(int failed) noexcept {
+uint32_t Engine::propose_streams(int failed, uint32_t parent) noexcept {
   constexpr int kMostDoublings = 8;
-  const uint32_t ahead = failed == 0 ? 0 : 1u << std::min(failed, kMostDoublings);
+  const uint64_t steps = hash(&parent, sizeof parent, static_cast<uint64_t>(failed));
+  const auto ahead = static_cast<uint32_t>(steps) & ((1u << std::min(failed, kMostDoublings)) - 1u);
   const std::lock_guard lock(streams_mutex_);
-  return std::exchange(next_proposed_,
-                       std::max(next_proposed_, next_stream_) + Membership::kStreams) +
+  return std::exchange(next_proposed_, next_proposed_ + Membership::kStreams) +
          ahead * Membership::kStreams;
 }
 
 bool Engine::claim_streams(uint32_t base) noexcept {
   const std::lock_guard lock(streams_mutex_);
-  if (base < next_stream_) return false;
-  next_stream_ = base + Membership::kStreams;
-  next_proposed_ = std::max(next_proposed_, next_stream_);
+  const auto place = std::lower_bound(claimed_.begin(), claimed_.end(), base);
+  if (base < next_stream_ || (place != claimed_.end() && *place == base)) return false;
+  claimed_.insert(place, base);  // its memory is there
+  if (claimed_.size() == kMostClaimed) {
+    next_stream_ = claimed_.front() + Membership::kStreams;
+    claimed_.erase(claimed_.begin());
+  }
+  next_proposed_ = std::max(next_proposed_, base + Membership::kStreams);
   return true;
 }
 

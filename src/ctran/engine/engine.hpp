@@ -48,10 +48,11 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   // Throws CommError(kForked) in a forked child.
   void require_own_process(std::string_view op) const;
   // Streams for a new group, beginning at the same number on all of its members: each proposes one,
-  // all claim the largest, and begin anew where one could not, because another group came first.
-  // The more often it has `failed`, the further ahead a proposal is: what others claim meanwhile
-  // lies before it, so that a thread that makes one group after the other does not keep it out.
-  uint32_t propose_streams(int failed) noexcept;
+  // all claim the largest, and begin anew where one could not, because another group has it. The
+  // more often it has `failed`, the further ahead a proposal is, by a step that `parent`, the base
+  // of the group that is split, decides: so two that are made at the same time do not meet again.
+  // What is claimed is never free again, nor is what lies far behind.
+  uint32_t propose_streams(int failed, uint32_t parent = 0) noexcept;
   bool claim_streams(uint32_t base) noexcept;
   // Closes the links. Everything of this family has been ended.
   void shut_down() noexcept;
@@ -156,11 +157,12 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
     int from;
     Notice notice;
   };
-  std::list<EarlyNotice> early_;      // for groups that this rank has not made yet
-  transport::ClosedStreams removed_;  // of groups that it has had
-  uint32_t tag_streams_ = 0;          // taken from this rank's range
-  std::mutex streams_mutex_;          // guards the next two
-  uint32_t next_proposed_, next_stream_;
+  std::list<EarlyNotice> early_;          // for groups that this rank has not made yet
+  transport::ClosedStreams removed_;      // of groups that it has had
+  uint32_t tag_streams_ = 0;              // taken from this rank's range
+  std::mutex streams_mutex_;              // guards the next two
+  uint32_t next_proposed_, next_stream_;  // next_stream_: what lies before cannot be claimed
+  std::vector<uint32_t> claimed_;         // from there on, ascending
   Deadline next_deadline_ = Deadline::max();
   unsigned turns_ = 0;
   bool unheard_ = false;  // something came since the last look at notices

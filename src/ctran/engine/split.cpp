@@ -84,8 +84,8 @@ std::unique_ptr<Group> Group::split(std::span<const int> ranks, std::string name
   if (ranks.empty()) return nullptr;
   require_members(ranks, *membership_);
   for (int round = 0; round < kMostRounds; ++round) {
-    const auto base =
-        static_cast<uint32_t>(largest(membership_, ranks, engine->propose_streams(round), limit));
+    const auto base = static_cast<uint32_t>(
+        largest(membership_, ranks, engine->propose_streams(round, membership_->base), limit));
     if (largest(membership_, ranks, engine->claim_streams(base) ? 0 : 1, limit) != 0) continue;
     std::vector<int> members;
     for (const int rank : ranks) members.push_back(family_rank(rank));
