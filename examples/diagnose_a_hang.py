@@ -18,14 +18,15 @@ from torchcomms import ReduceOp, analyze, events
 LIMIT_S = 30.0
 
 
-def explain(job: Path) -> str:
-    """The verdict over the records of the job, as soon as somebody waits for somebody."""
+def explain(job: Path, waiting: int) -> str:
+    """The verdict over the records of the job, as soon as so many ranks wait."""
     limit = time.monotonic() + LIMIT_S
-    verdict = analyze.analyze(analyze.read([job]))
-    while verdict.ok and time.monotonic() < limit:
-        time.sleep(0.01)
+    while True:
         verdict = analyze.analyze(analyze.read([job]))
-    return verdict.summary
+        found = verdict.decisive
+        if (found and len(found.waiting) == waiting) or time.monotonic() > limit:
+            return verdict.summary
+        time.sleep(0.01)
 
 
 def main() -> None:
@@ -38,7 +39,7 @@ def main() -> None:
     if rank == 1:  # it has forgotten the step that comes now
         record = events.file()
         assert record is not None, "TORCHCOMM_RECORDER_DIR is off"
-        print(f"rank {rank}: {explain(Path(record).parent)}")
+        print(f"rank {rank}: {explain(Path(record).parent, comm.get_size() - 1)}")
     comm.all_reduce(losses, ReduceOp.SUM, False)
     print(f"rank {rank}: the sums are {losses[0]:g}")
     comm.finalize()

@@ -8,6 +8,8 @@
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
 #include <torchcomms/types.hpp>
 
+#include "core/each_operation.hpp"
+
 namespace torch::comms {
 namespace {
 
@@ -97,27 +99,7 @@ void ProfilerRecord::begin(at::StepCallbacks callbacks, ProfiledOperation shown)
 
 #define TC_INSTANTIATE(Op) \
   template ProfiledOperation profiled_operation(const Op&, const base::OpRecord&);
-TC_INSTANTIATE(Send)
-TC_INSTANTIATE(Recv)
-TC_INSTANTIATE(Broadcast)
-TC_INSTANTIATE(AllReduce)
-TC_INSTANTIATE(Reduce)
-TC_INSTANTIATE(AllGather)
-TC_INSTANTIATE(AllGatherV)
-TC_INSTANTIATE(AllGatherSingle)
-TC_INSTANTIATE(ReduceScatter)
-TC_INSTANTIATE(ReduceScatterV)
-TC_INSTANTIATE(ReduceScatterSingle)
-TC_INSTANTIATE(AllToAllSingle)
-TC_INSTANTIATE(AllToAllVSingle)
-TC_INSTANTIATE(AllToAll)
-TC_INSTANTIATE(Barrier)
-TC_INSTANTIATE(Scatter)
-TC_INSTANTIATE(Gather)
-TC_INSTANTIATE(GatherSingle)
-TC_INSTANTIATE(BatchOpIssue)
-TC_INSTANTIATE(Split)
-TC_INSTANTIATE(NewWindow)
+TC_FOR_EACH_OPERATION(TC_INSTANTIATE)
 #undef TC_INSTANTIATE
 
 }  // namespace torch::comms

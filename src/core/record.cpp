@@ -6,6 +6,7 @@
 #include <c10/core/ScalarType.h>
 #include <torchcomms/base/error.hpp>
 
+#include "core/each_operation.hpp"
 #include "tracing/ring_layout.hpp"
 
 namespace torch::comms {
@@ -97,27 +98,7 @@ uint8_t error_number(const std::exception_ptr& error) noexcept {
 }
 
 #define TC_INSTANTIATE(Op) template base::OpRecord make_record(const Op&) noexcept;
-TC_INSTANTIATE(Send)
-TC_INSTANTIATE(Recv)
-TC_INSTANTIATE(Broadcast)
-TC_INSTANTIATE(AllReduce)
-TC_INSTANTIATE(Reduce)
-TC_INSTANTIATE(AllGather)
-TC_INSTANTIATE(AllGatherV)
-TC_INSTANTIATE(AllGatherSingle)
-TC_INSTANTIATE(ReduceScatter)
-TC_INSTANTIATE(ReduceScatterV)
-TC_INSTANTIATE(ReduceScatterSingle)
-TC_INSTANTIATE(AllToAllSingle)
-TC_INSTANTIATE(AllToAllVSingle)
-TC_INSTANTIATE(AllToAll)
-TC_INSTANTIATE(Barrier)
-TC_INSTANTIATE(Scatter)
-TC_INSTANTIATE(Gather)
-TC_INSTANTIATE(GatherSingle)
-TC_INSTANTIATE(BatchOpIssue)
-TC_INSTANTIATE(Split)
-TC_INSTANTIATE(NewWindow)
+TC_FOR_EACH_OPERATION(TC_INSTANTIATE)
 #undef TC_INSTANTIATE
 
 }  // namespace torch::comms

@@ -37,12 +37,6 @@ void raise_to(std::atomic<uint64_t>& value, uint64_t at_least) noexcept {
   }
 }
 
-template <size_t kSize>
-void keep(std::array<char, kSize>& out, std::string_view text) noexcept {
-  out.fill(0);
-  std::copy_n(text.data(), std::min(text.size(), kSize - 1), out.data());
-}
-
 // False where the members do not fit.
 bool keep_members(CommRow& row, const std::vector<int>& members) noexcept {
   row.runs_used = 0;

@@ -58,6 +58,9 @@ class TC_API EventRing {
   // Its name, "" once it was pushed out by newer ones.
   std::string communicator(uint32_t id) const;
 
+  // Held around a fork, so that the child has it.
+  std::mutex& rows_mutex() const noexcept { return rows_mutex_; }
+
   RingHeader& header() const noexcept { return *reinterpret_cast<RingHeader*>(memory()); }
   size_t size_bytes() const noexcept;
   // Goes on in `memory`, of size_bytes() zeroes, which stays as long as the ring; what was recorded

@@ -30,16 +30,29 @@ constexpr int64_t kDay_s = 24 * 60 * 60;
 struct Home {
   std::mutex mutex;  // guards the rest, against other threads of the process
   uint64_t generation = ~uint64_t{0};
+  EventRing* ring = nullptr;  // process_ring(), once it is used
   std::optional<OwnedFile> file;
 };
-Home& home() {
-  static auto* made = new Home;
-  return *made;
-}
+Home& home();
 
-template <size_t kSize>
-void keep(std::array<char, kSize>& out, std::string_view text) noexcept {
-  std::memcpy(out.data(), text.data(), std::min(text.size(), kSize - 1));
+// Other threads' locks are not held in a child: it could not have them back.
+void before_fork() {
+  home().mutex.lock();
+  if (auto* ring = home().ring) ring->rows_mutex().lock();
+}
+void after_fork() {
+  if (auto* ring = home().ring) ring->rows_mutex().unlock();
+  home().mutex.unlock();
+}
+void detach_child();
+
+Home& home() {
+  static auto* made = [] {
+    auto* fresh = new Home;
+    ::pthread_atfork(before_fork, after_fork, detach_child);
+    return fresh;
+  }();
+  return *made;
 }
 
 // As part of a file's name.
@@ -92,9 +105,10 @@ void introduce(RingHeader& header, const std::string& job, uint64_t inode,
 
 // In a forked child, on its only thread: goes on without the parent's file, in memory of its own.
 void detach_child() {
+  after_fork();
   auto& mine = home();
   if (!mine.file) return;
-  auto& ring = process_ring();
+  auto& ring = *mine.ring;
   void* at = ::mmap(nullptr, ring.size_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                     -1, 0);
   if (at == MAP_FAILED) std::abort();  // the next record would end it less clearly
@@ -125,8 +139,7 @@ void take_file(EventRing& ring, std::string_view vocabulary) {
       introduce(ring.header(), job, file.inode, vocabulary);
       publish(file);
       mine.file = std::move(file);
-      [[maybe_unused]] static const int registered =
-          ::pthread_atfork(nullptr, nullptr, detach_child) + std::atexit(say_goodbye);
+      [[maybe_unused]] static const int registered = std::atexit(say_goodbye);
       return;
     } catch (const CommError& error) {
       why += "; " + error.why();
@@ -162,6 +175,7 @@ uint32_t record_communicator(const Communicator& communicator, std::string_view 
     std::lock_guard lock(mine.mutex);
     if (mine.generation != base::fork_generation()) {
       mine.generation = base::fork_generation();
+      mine.ring = &ring;
       take_file(ring, vocabulary);
     }
   }

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "base/op_record.hpp"
 
@@ -16,6 +18,13 @@ namespace torch::comms::tracing {
 inline constexpr std::array<char, 8> kMagic = {'T', 'C', 'R', 'I', 'N', 'G', '\n', 0};
 inline constexpr uint32_t kLayoutVersion = 1;
 inline constexpr size_t kRows = 256;
+
+// As much of a text as fits, and zeroes.
+template <size_t kSize>
+void keep(std::array<char, kSize>& out, std::string_view text) noexcept {
+  out.fill(0);
+  std::copy_n(text.data(), std::min(text.size(), kSize - 1), out.data());
+}
 
 enum class Phase : uint8_t { kBegin = 0, kEnd = 1 };
 

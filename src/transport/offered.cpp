@@ -69,7 +69,7 @@ bool Messages::is_worth_offering(const Request& send) {
                      [&](const auto& piece) { return regions_.is_mappable(piece); });
 }
 
-// The peer's next message of the stream has a receive that will copy it itself.
+// A message of the peer's is waited for that its receive, the last one posted, will copy itself.
 bool Messages::expects_large(uint32_t stream) {
   const auto* in = receives(stream);
   if (in == nullptr || in->posted.empty()) return false;

@@ -79,11 +79,7 @@ void TorchCommCtran::start(const std::string& name, const CommOptions& options) 
   options_.timeout = usable_timeout(options.timeout);
   // First, so that a rank whose hints cannot be says so itself, whatever the others do.
   ctran::with_context([&] { return Context(context); },
-                      [&] {
-                        *wishes_ = ctran::wishes_of(options.hints);
-                        ctran::links_wished(options.hints);
-                        ctran::single_copy_wished(options.hints);
-                      });
+                      [&] { *wishes_ = ctran::require_right(options.hints); });
   if (!options.enable_reconfigure) return;
   reconfiguration_ = std::make_unique<Reconfiguration>("ctran", name, options_);
   options_.store.reset();

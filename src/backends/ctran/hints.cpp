@@ -131,6 +131,12 @@ bool single_copy_wished(const Hints& hints) {
   return options.getHint<bool>("ctran::single_copy", true);
 }
 
+Wishes require_right(const Hints& hints) {
+  links_wished(hints);
+  single_copy_wished(hints);
+  return wishes_of(hints);
+}
+
 Wishes wishes_of(const Hints& hints, const Wishes& fallback) {
   return read(hints, fallback, std::nullopt);
 }

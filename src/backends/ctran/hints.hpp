@@ -10,6 +10,9 @@
 // hint, value and what is allowed. The text "None" means unset.
 namespace torch::comms::ctran {
 
+// Refuses what is wrong in any of those that are given at creation; returns the wishes in them.
+Wishes require_right(const Hints& hints);
+
 // `ctran::transport`: auto, shm or tcp.
 Links links_wished(const Hints& hints);
 

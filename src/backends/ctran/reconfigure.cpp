@@ -44,11 +44,7 @@ WorkPtr TorchCommCtran::reconfigure(const ReconfigureOptions& options) {
   auto hints = options_.hints;
   for (const auto& [key, value] : options.hints) hints[key] = value;
   ctran::with_context([&] { return Context{.op = "reconfigure", .comm = name_, .rank = rank_}; },
-                      [&] {
-                        *wishes_ = ctran::wishes_of(hints);
-                        ctran::links_wished(hints);
-                        ctran::single_copy_wished(hints);
-                      });
+                      [&] { *wishes_ = ctran::require_right(hints); });
   options_.hints = std::move(hints);
   part();
   auto work = reconfiguration.run(members, [this](const Rendezvous& met) { join(met); });

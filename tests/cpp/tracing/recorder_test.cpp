@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <thread>
 
 #include <torchcomms/base/error.hpp>
 
@@ -126,6 +128,29 @@ TEST(Recorder, AForkedChildHasARingAndAFileOfItsOwn) {
   });
   EXPECT_EQ(code, 0);
   EXPECT_EQ(folder.files().size(), 2u);
+}
+
+// A child that waited for a lock of another thread of its parent's would wait for ever.
+TEST(Recorder, AChildForkedWhileOthersMakeCommunicatorsMakesOneToo) {
+  const Folder folder;
+  const int code = in_child([&] {
+    communicate(folder, 1);
+    std::atomic<bool> over{false};
+    std::thread other([&] {
+      while (!over) process_ring().end_communicator(record_communicator({.name = "x"}, ""), true);
+    });
+    int failed = 0;
+    for (int i = 0; i < 200 && failed == 0; ++i)
+      failed = in_child([&] {
+        ::alarm(30);
+        record_communicator({.name = "y"}, "");
+        ::_exit(0);
+      });
+    over = true;
+    other.join();
+    ::_exit(failed == 0 ? 0 : 1);
+  });
+  EXPECT_EQ(code, 0);
 }
 
 TEST(Recorder, WithoutAFolderItGoesOnInMemory) {
