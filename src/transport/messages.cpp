@@ -8,7 +8,7 @@ namespace {
 
 // Grants, announcements and the like that may wait for their partner, of one peer.
 constexpr uint64_t kMaxEarly = 1u << 16;
-constexpr size_t kMostSpare = 8, kSpareBytes = 4096;
+constexpr size_t kMostSpare = 64, kSpareBytes = 4096;
 
 }  // namespace
 
@@ -65,17 +65,23 @@ Messages::Receives* Messages::receives(uint32_t stream) {
   return last_receives_.second;
 }
 
-bool Messages::has_credit(const Request& request) const noexcept {
-  return request.size_ <= limits_.eager_bytes && request.from_.size() <= Channel::kMaxPieces &&
-         eager_out_ + cost(request.size_) <= limits_.eager_credit;
+bool Messages::has_credit(uint64_t bytes, size_t pieces) const noexcept {
+  return bytes <= limits_.eager_bytes && pieces <= Channel::kMaxPieces &&
+         eager_out_ + cost(bytes) <= limits_.eager_credit;
 }
 
 bool Messages::try_eager(Request& request) {
-  auto frame = frame_of(FrameKind::kEager, request);
-  frame.bytes = static_cast<uint32_t>(request.size_);
-  if (!out_.try_send(frame, request.from_, &request.borrowed_)) return false;
-  eager_out_ += cost(request.size_);
+  const auto frame = frame_of(FrameKind::kEager, request);
+  if (!push_eager(frame, request.size_, request.from_, &request.borrowed_)) return false;
   request.moved_ = request.size_;
+  return true;
+}
+
+bool Messages::push_eager(Frame frame, uint64_t size, std::span<const ConstBytes> pieces,
+                          uint32_t* borrowed) {
+  frame.bytes = static_cast<uint32_t>(size);
+  if (!out_.try_send(frame, pieces, borrowed)) return false;
+  eager_out_ += cost(size);
   return true;
 }
 
@@ -107,7 +113,7 @@ void Messages::send(Request& request) {
     }
   }
   // It may overtake what waits: messages are matched by their numbers.
-  if (has_credit(request) && try_eager(request)) {
+  if (has_credit(request.size_, request.from_.size()) && try_eager(request)) {
     out_.finish_when_free(request);
     return;
   }
@@ -117,7 +123,7 @@ void Messages::send(Request& request) {
 
 bool Messages::push(Request& request, bool& moved) {
   auto& open = sends(request.stream_)->open;
-  if (!request.started_ && has_credit(request)) {
+  if (!request.started_ && has_credit(request.size_, request.from_.size())) {
     if (!try_eager(request)) return false;
   } else {
     if (!request.started_) {
@@ -153,67 +159,27 @@ void Messages::receive(Request& request) {
   if (in.posted.empty()) in.first = request.sequence_;
   in.posted.push_back(&request);
   if (!in.early.empty()) {
-    if (auto found = in.early.extract(request.sequence_)) {
-      auto& early = found.mapped();
-      --open_early_;
+    if (const auto found = in.early.find(request.sequence_); found != in.early.end()) {
+      auto node = take_early(in, found);
+      auto& early = node.mapped();
       if (!early.whole) {
         start(in, request, early.length, early.tag, early.data);
         return;
       }
-      early_bytes_ -= cost(early.data.size());
       take(request, early.tag, early.data);
       in.remove(request.sequence_);
-      keep_spare(std::move(found));
+      keep_spare(std::move(node));
       return;
     }
   }
   if (request.size_ > limits_.eager_bytes && !may_fetch(request)) grant(request);
 }
 
-bool Messages::try_send(uint32_t stream, ConstBytes bytes, uint32_t tag) {
-  auto* out = sends(stream);
-  const uint64_t spent = cost(bytes.size());
-  if (out == nullptr || !out->grants.empty() || bytes.size() > limits_.eager_bytes ||
-      eager_out_ + spent > limits_.eager_credit)
-    return false;
-  Frame frame;
-  frame.kind = FrameKind::kEager;
-  frame.stream = stream;
-  frame.sequence = out->next;
-  frame.key = tag;
-  frame.bytes = static_cast<uint32_t>(bytes.size());
-  uint32_t borrowed = 0;
-  if (!out_.try_send(frame, {&bytes, 1}, &borrowed)) return false;
-  TC_CHECK(borrowed == 0);
-  ++out->next;
-  eager_out_ += spent;
-  return true;
-}
-
-bool Messages::take_kept(uint32_t stream, const Landing& landing, uint32_t tag) {
-  auto* in = receives(stream);
-  if (in == nullptr || in->early.empty() || !in->posted.empty()) return false;
-  const auto found = in->early.find(in->next);
-  if (found == in->early.end()) return false;
-  const auto& early = found->second;
-  if (!early.whole || early.tag != tag || early.data.size() != landing.bytes) return false;
-  landing.take(early.data);
-  ++in->next;
+// What came before its receive, which is there now.
+Messages::EarlyNode Messages::take_early(Receives& in, EarlyPlace place) {
   --open_early_;
-  early_bytes_ -= cost(landing.bytes);
-  return_credit(cost(landing.bytes));
-  keep_spare(in->early.extract(found));
-  return true;
-}
-
-bool Messages::is_next(const Frame& frame) {
-  const auto* in = receives(frame.stream);
-  return in != nullptr && in->next == frame.sequence && in->posted.empty() && in->early.empty();
-}
-
-void Messages::took(const Frame& frame) {
-  ++receives(frame.stream)->next;
-  return_credit(cost(frame.bytes));
+  if (place->second.whole) early_bytes_ -= cost(place->second.data.size());
+  return in.early.extract(place);
 }
 
 // Where small early messages were, for the next ones.

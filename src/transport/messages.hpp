@@ -85,6 +85,7 @@ class Messages {
     std::vector<std::byte> data;  // of that its Offer, if it has one
   };
   using EarlyNode = std::unordered_map<uint32_t, Early>::node_type;
+  using EarlyPlace = std::unordered_map<uint32_t, Early>::const_iterator;
   struct Grant {
     uint64_t capacity = 0;
     uint32_t tag = 0;
@@ -110,9 +111,11 @@ class Messages {
 
   const Early* next_early(uint32_t stream) const noexcept;
   static uint64_t cost(uint64_t bytes) noexcept { return bytes + 64; }
-  bool has_credit(const Request& request) const noexcept;
+  bool has_credit(uint64_t bytes, size_t pieces) const noexcept;
   static Frame frame_of(FrameKind kind, const Request& request) noexcept;
   bool try_eager(Request& request);
+  bool push_eager(Frame frame, uint64_t size, std::span<const ConstBytes> pieces,
+                  uint32_t* borrowed);
   bool announce(Request& request);
   Offer offer(Request& request);
   bool may_fetch(const Request& receive) const noexcept;
@@ -126,6 +129,7 @@ class Messages {
   const char* start(Receives& in, Request& request, uint64_t length, uint32_t tag,
                     ConstBytes offer);
   void return_credit(uint64_t bytes);
+  EarlyNode take_early(Receives& in, EarlyPlace place);
   void keep_spare(EarlyNode node);
   bool keep_early(Receives& in, const Frame& frame, ConstBytes payload);
   // nullptr: the stream is closed.

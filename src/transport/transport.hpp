@@ -92,8 +92,9 @@ class TC_API Transport {
     static_cast<void>(peer);
     return 0;
   }
-  // False: nothing has happened, send() and receive() are to be used. The receive takes a message
-  // of just this size and tag, and sees what lies behind others only after progress().
+  // Only where at_once_bytes() was not 0; the link may have failed since. False: nothing has
+  // happened, send() and receive() are to be used, or it is asked again. The receive takes a
+  // message of just this size and tag, and sees what lies behind others only after progress().
   virtual bool try_send(int peer, uint32_t stream, ConstBytes bytes, uint32_t tag) {
     static_cast<void>(peer), static_cast<void>(stream), static_cast<void>(bytes);
     static_cast<void>(tag);

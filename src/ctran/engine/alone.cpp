@@ -1,18 +1,30 @@
+#include <new>
+
 #include "ctran/engine/collective_task.hpp"
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/membership.hpp"
 
-// A synchronous call that has its engine to itself.
+// A synchronous call that has its engine to itself: without what others need to meet it, its peers
+// being about to come to it, too. Most small ones end here.
 namespace torch::comms::ctran {
 namespace {
 
-constexpr unsigned kCallsPerTurn = 16;
+constexpr unsigned kCallsPerTurn = 64;
+constexpr int kLooksPerTurn = 16;
+constexpr uint64_t kMostExpress = 64 * 1024;  // bytes
+
+uint64_t bytes_of(const Call& call) noexcept {
+  uint64_t bytes = 0;
+  for (const auto& piece : call.input) bytes += piece.size();
+  for (const auto& piece : call.output) bytes += piece.size();
+  return bytes;
+}
 
 }  // namespace
 
 void Engine::run(Task* task) {
   if (task->queued && progress_.try_enter()) {
-    const bool alone = is_alone(*task);
+    const bool alone = is_alone(*task->group);
     if (alone && !run_alone(task)) return wait(*task, true);
     progress_.leave();
     if (alone) return;
@@ -22,12 +34,11 @@ void Engine::run(Task* task) {
   wait(*task);
 }
 
-// Nothing else is under way or to be looked at. Now and then it is not, so that peers are heard.
-bool Engine::is_alone(const Task& task) noexcept {
-  const auto& group = *task.group;
+// Nothing else is under way or to be looked at; after a turn now and then, so that peers are heard.
+bool Engine::is_alone(const Membership& group) noexcept {
+  if (++alone_ % kCallsPerTurn == 0) turn();
   return !closed_ && active_.empty() && group.queue.empty() && !group.stands_still() &&
-         group.departed.empty() && group.failure() == nullptr && dying_.empty() && !is_wanted() &&
-         ++alone_ % kCallsPerTurn != 0;
+         group.departed.empty() && group.failure() == nullptr && dying_.empty() && !is_wanted();
 }
 
 // Another thread has something for the next turn.
@@ -36,55 +47,124 @@ bool Engine::is_wanted() const noexcept {
          aborts_.load(std::memory_order_relaxed);
 }
 
-// A collective whose peers are about to come to it, too, without what others need to meet it: most
-// small ones end here. True: it has ended; else it is in flight, or has failed.
+// Until look(bool moved), asked before and after the links are, says that all is done: true. False:
+// it takes too long, or others want the lock.
+template <class Look>
+bool Engine::look_until_done(const Membership& group, const Look& look) {
+  const auto goes_on = [&] {
+    return group.failure() == nullptr && !group.stands_still() && !is_wanted() &&
+           !progress_.is_contended();
+  };
+  const auto& policy = links_.policy();
+  // Where every rank has a core, what is awaited is on its way. No pauses: a look more often would
+  // keep its writer from it.
+  for (int looks = 1; looks <= policy.spins && goes_on(); ++looks)
+    if (look(false) || (looks % kLooksPerTurn == 0 && move_links() && look(true))) return true;
+  // Where they share cores, it is there when this one comes back.
+  transport::Pace pace({.spins = 0, .awake = policy.awake});
+  while (goes_on() && !pace.rest()) {
+    if (look(false)) return true;
+    if (!move_links()) continue;
+    pace.moved();
+    if (look(true)) return true;
+  }
+  return false;
+}
+
+bool Engine::move_links() noexcept {
+  bool arrived = false;
+  for (auto* link : links_.active()) arrived |= link->progress();
+  unheard_ |= arrived;
+  return arrived;
+}
+
+// It is in flight from here on, or has failed.
+void Engine::enlist(Task* task) noexcept {
+  progress_.add_call();
+  task->deadline = deadline_after(task->limit);
+  watch(task->deadline);
+  if (task->group->failure() == nullptr) active_.push_back(task);
+}
+
+void Engine::end_alone(Task* task) noexcept {
+  task->group->queue.pop_front();
+  task->group->finished = task->sequence;
+  task->close();
+  task->finish(nullptr);
+  task->release();
+}
+
+// True: it has ended; else it is in flight, or has failed.
 bool Engine::run_alone(Task* task) noexcept {
   auto& group = *task->group;
   task->sequence = group.sequence.fetch_add(1, std::memory_order_relaxed) + 1;
   group.queue.push_back(task);
-  const auto& policy = links_.policy();
-  // Of many small messages most of the time goes to their requests; of one, to its way.
-  if (policy.spins == 0 || group.size() > 2) task->hurry();
   bool ended = has_ended(task, Step::kBegin);
   if (group.disagreement) answer(group);
-  const auto goes_on = [&] {
-    return !ended && group.failure() == nullptr && !group.stands_still() && !is_wanted() &&
-           !progress_.is_contended();
-  };
-  const auto look = [&] {
-    bool arrived = false;
-    for (auto* link : links_.active()) arrived |= link->progress();
-    unheard_ |= arrived;
-    if (arrived || task->looks_itself()) ended = has_ended(task, Step::kAdvance);
-    return arrived;
-  };
-  // Where every rank has a core, what is awaited is on its way. No pauses: links look at their
-  // memory seldom enough, a look more often would keep its writer from it.
-  for (int turns = 0; turns < policy.spins && goes_on(); ++turns) look();
-  // Where they share cores, it is there when this one comes back.
-  transport::Pace pace({.spins = 0, .awake = policy.awake});
-  while (goes_on() && !pace.rest()) {
-    if (task->looks_itself()) ended = has_ended(task, Step::kAdvance);
-    if (!ended && look()) pace.moved();
+  ended = ended || look_until_done(group, [&](bool moved) {
+            return (moved || move_links()) && has_ended(task, Step::kAdvance);
+          });
+  ended ? end_alone(task) : enlist(task);
+  return ended;
+}
+
+bool Engine::run_express(const std::shared_ptr<Membership>& membership, const Call& call,
+                         Task*& rest) {
+  auto& group = *membership;
+  if (forked() || bytes_of(call) > kMostExpress || !progress_.try_enter()) return false;
+  Express* express = nullptr;
+  try {
+    if (is_alone(group)) express = group.express(call);
+  } catch (const CommError&) {  // the usual way meets it, too
+  } catch (const std::bad_alloc&) {
   }
-  if (!ended) {
-    progress_.add_call();
-    task->deadline = deadline_after(task->limit);
-    watch(task->deadline);
-    if (group.failure() == nullptr && has_ended(task, Step::kCalm)) {
-      progress_.remove_call();
-      ended = true;
-    }
-  }
-  if (!ended) {
-    if (group.failure() == nullptr) active_.push_back(task);
+  const uint64_t number = group.sequence.load(std::memory_order_relaxed) + 1;
+  if (express == nullptr ||
+      !express->begin(call, tag_of(express->plan()->what(), number, group.base))) {
+    progress_.leave();
     return false;
   }
-  group.queue.pop_front();
-  group.finished = task->sequence;
-  task->close();
-  task->finish(nullptr);
-  task->release();
+  group.sequence.store(number, std::memory_order_relaxed);
+  group.remember(express->plan()->fingerprint(), number);
+  try {
+    const bool ended =
+        express->move() || look_until_done(group, [&](bool) { return express->move(); });
+    if (ended) {
+      group.finished = number;
+      progress_.leave();
+      return true;
+    }
+    return go_on(membership, call, *express, rest);
+  } catch (const std::bad_alloc&) {
+    fail(group, Errc::kResourceExhausted, "no memory left", group.place.rank);
+    progress_.leave();
+    throw CommError(Errc::kResourceExhausted, "no memory left",
+                    {.op = std::string(call.name), .comm = group.name, .seq = number});
+  }
+}
+
+// With the task that run_express() has done without, and with the lock, as run_alone() ends.
+bool Engine::go_on(const std::shared_ptr<Membership>& group, const Call& call,
+                   const Express& express, Task*& rest) {
+  auto* task = tasks_.take_collective();
+  rest = task;
+  try {
+    task->group = group;
+    task->prepare(call, express.plan());
+  } catch (...) {
+    task->release();  // the engine's reference; the other is the caller's
+    throw;
+  }
+  task->go_on(express);
+  task->name = call.name;
+  task->limit = call.limit;
+  task->sequence = group->sequence.load(std::memory_order_relaxed);
+  group->queue.push_back(task);
+  const bool ended = has_ended(task, Step::kBegin);
+  if (group->disagreement) answer(*group);
+  if (!ended) return enlist(task), false;
+  end_alone(task);
+  progress_.leave();
   return true;
 }
 

@@ -1,9 +1,11 @@
 #include "ctran/engine/collective_task.hpp"
 
+#include <cstring>
 #include <string>
 
 #include "ctran/arithmetic/copy.hpp"
 #include "ctran/engine/engine.hpp"
+#include "ctran/engine/express.hpp"
 #include "ctran/engine/membership.hpp"
 
 namespace torch::comms::ctran {
@@ -37,6 +39,8 @@ void CollectiveTask::prepare(const Call& call, std::shared_ptr<const Plan> plan,
 
 void CollectiveTask::prepare(const Call& call, std::shared_ptr<const Plan> plan) {
   plan_ = std::move(plan);
+  step_number_ = 0;
+  moved_ = 0;
   members_.clear();
   stream_ = Membership::kCollectives;
   places_[0].assign(call.input);
@@ -60,16 +64,21 @@ Task::Outcome CollectiveTask::begin() {
                              : hash(members_.data(), members_.size() * sizeof(int), group->base);
   tag_ = tag_of(plan_->what(), sequence, scope);
   if (queued) {
-    group->remember(print_);
+    group->remember(print_, sequence);
   } else {
     Aside aside;
     name.copy(aside.name, sizeof aside.name - 1);
     group->note_begun(aside);
   }
   stage();
-  step_number_ = 0;
+  if (const auto* begun = std::exchange(begun_, nullptr)) {
+    step_number_ = begun->step();
+    moved_ = begun->moved();
+    const auto scratch = begun->scratch();
+    if (!scratch.empty()) std::memcpy(block_.at.get(), scratch.data(), scratch.size());
+  }
   posted_ = finished_ = 0;
-  if (plan_->steps() > 0) begin_step();
+  if (step_number_ < plan_->steps()) begin_step();
   return advance();
 }
 
@@ -137,11 +146,8 @@ void CollectiveTask::begin_step() {
 void CollectiveTask::post() {
   step_ = &plan_->step(step_number_, own_step_, memory_);
   finished_ = 0;
-  moved_ = 0;
   posted_ = step_->receives.size() + step_->sends.size();
   while (requests_.size() < posted_) requests_.emplace_back();
-  if (hurries_ && post_at_once()) return;
-  at_once_ = false;
   while (sinks_.size() < step_->receives.size()) sinks_.emplace_back();
   gather_pieces();
   // Receives first: their peers may be waiting for them.
@@ -149,12 +155,11 @@ void CollectiveTask::post() {
   const size_t receives = step_->receives.size();
   for (size_t i = receives, begin = 0; i < posted_; ++i) {
     const size_t end = ends_[i];
-    post_send(i, std::span<const ConstBytes>(from_).subspan(begin, end - begin));
+    if (!is_moved(i)) post_send(i, std::span<const ConstBytes>(from_).subspan(begin, end - begin));
     begin = end;
   }
 }
 
-// Of those that have not come yet.
 void CollectiveTask::post_receives() {
   auto& engine = *group->engine;
   const uint32_t stream = group->base + stream_;
@@ -190,84 +195,6 @@ void CollectiveTask::post_send(size_t index, std::span<const ConstBytes> pieces)
     link.send(requests_[index], peer, stream, pieces, tag_);
 }
 
-// False: nothing has happened, for some transfer is not made for it.
-bool CollectiveTask::post_at_once() {
-  const size_t receives = step_->receives.size();
-  if (posted_ > kMostAtOnce) return false;
-  into_.clear();
-  from_.clear();
-  ends_.clear();
-  ways_.clear();
-  while (sinks_.size() < receives) sinks_.emplace_back();
-  auto& engine = *group->engine;
-  const auto add_way = [&](const PlannedMessage& message) {
-    const int peer = group->ranks[static_cast<size_t>(member(message.peer))];
-    auto& link = engine.reach(peer);
-    ways_.push_back({&link, peer, {.bytes = message.bytes}});
-    return message.bytes <= link.at_once_bytes(peer);
-  };
-  // Whether all of it lies in one place, which is appended.
-  const auto add_piece = [&](const PlannedMessage& message, const Part* part, auto& list) {
-    if (message.count > 1) return false;
-    if (message.bytes == 0) {
-      list.emplace_back();
-    } else {
-      const auto rest = place(part->buffer).from(part->begin);
-      if (rest.size() < message.bytes) return false;
-      list.push_back(rest.first(message.bytes));
-    }
-    return true;
-  };
-  for (const auto& message : step_->receives) {
-    if (!add_way(message)) return false;
-    auto& landing = ways_.back().landing;
-    if (message.reduces) {
-      auto& sink = sinks_[ways_.size() - 1];
-      sink.aim(*this, message);
-      landing.consumer = &sink;
-    } else {
-      const auto* part = message.count == 0 ? nullptr : &step_->arrivals[message.first].into;
-      if (!add_piece(message, part, into_)) return false;
-      landing.into = into_.back();
-    }
-    ends_.push_back(into_.size());
-  }
-  for (const auto& message : step_->sends) {
-    const auto* part = message.count == 0 ? nullptr : &step_->sent[message.first];
-    if (!add_way(message) || !add_piece(message, part, from_)) return false;
-    ends_.push_back(from_.size());
-  }
-  at_once_ = true;
-  const uint32_t stream = group->base + stream_;
-  for (size_t i = receives; i < posted_; ++i) {
-    const auto& way = ways_[i];
-    if (way.link->try_send(way.peer, stream, from_[i - receives], tag_))
-      moved_ |= uint64_t{1} << i;
-    else
-      post_send(i, std::span<const ConstBytes>(from_).subspan(i - receives, 1));
-  }
-  return true;
-}
-
-// Whether all receives that were not posted have come. In their order: whoever is waited for gets
-// the time.
-bool CollectiveTask::take_at_once() {
-  const size_t receives = step_->receives.size();
-  const uint32_t stream = group->base + stream_;
-  while (finished_ < receives) {
-    const auto& way = ways_[finished_];
-    if (!way.link->try_receive(way.peer, stream, way.landing, tag_)) return false;
-    moved_ |= uint64_t{1} << finished_++;
-  }
-  return true;
-}
-
-void CollectiveTask::calm() {
-  hurries_ = false;
-  if (!std::exchange(at_once_, false)) return;
-  post_receives();
-}
-
 // False: it failed, and `failed` says how.
 bool CollectiveTask::check(size_t index) {
   const auto& request = requests_[index];
@@ -281,7 +208,6 @@ bool CollectiveTask::check(size_t index) {
 
 // Whether all transfers of the step are; a failure counts as one, with `failed` set.
 bool CollectiveTask::transfers_done() {
-  if (at_once_ && !take_at_once()) return false;
   while (finished_ < posted_) {
     if (!is_moved(finished_)) {
       if (!requests_[finished_].done()) break;
@@ -302,6 +228,7 @@ Task::Outcome CollectiveTask::advance() {
     if (!transfers_done()) return Outcome::kMore;
     if (failed.peer >= 0) return Outcome::kFailed;
     if (!step_->locals_first) run_locals();
+    moved_ = 0;
     if (++step_number_ < plan_->steps()) begin_step();
   }
   settle();
@@ -349,20 +276,9 @@ void CollectiveTask::reduce(const Part& into, std::span<const Part> operands) co
         return longest;
       },
       [&](uint64_t done, uint64_t bytes) {
-        add(target.from(into.begin + done).data(), {pointers.data(), operands.size()}, bytes);
+        plan_->add(target.from(into.begin + done).data(), {pointers.data(), operands.size()},
+                   bytes);
       });
-}
-
-void CollectiveTask::add(void* into, std::span<const void* const> operands, uint64_t bytes) const {
-  const auto& addition = plan_->addition();
-  const auto& reduction = *addition.reduction;
-  const uint64_t count = bytes / plan_->travelling_bytes();
-  if (addition.at_once)
-    reduction.combine_all(into, operands, count, static_cast<uint32_t>(plan_->problem().size));
-  else if (addition.wide)
-    reduction.combine_wide(into, operands[0], operands[1], count);
-  else
-    reduction.combine(into, operands[0], operands[1], count);
 }
 
 void CollectiveTask::absorb(const Arrival& arrival, uint64_t offset, ConstBytes chunk) const {
@@ -384,7 +300,7 @@ void CollectiveTask::absorb(const Arrival& arrival, uint64_t offset, ConstBytes 
         const void* mine = own.from(arrival.own.begin + at).data();
         const void* operands[] = {mine, chunk.data() + done};
         if (arrival.first == schedule::First::kIncoming) std::swap(operands[0], operands[1]);
-        add(into, operands, bytes);
+        plan_->add(into, operands, bytes);
       });
 }
 
@@ -424,7 +340,6 @@ void CollectiveTask::close() noexcept {
   if (group && block_.size > 0) group->engine->scratch.give(std::move(block_));
   block_ = {};
   posted_ = finished_ = 0;
-  hurries_ = at_once_ = false;
 }
 
 std::string CollectiveTask::waits_for() const {

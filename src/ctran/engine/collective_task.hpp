@@ -13,6 +13,8 @@
 
 namespace torch::comms::ctran {
 
+class Express;
+
 // A collective: runs its plan step by step. Keeps its memory for the next call.
 class CollectiveTask final : public Task {
  public:
@@ -24,6 +26,9 @@ class CollectiveTask final : public Task {
   void prepare(const Call& call, std::shared_ptr<const Plan> plan, std::vector<int> members,
                uint32_t stream);
 
+  // Between prepare() and begin(), which is at once: some of it has been done there.
+  void go_on(const Express& begun) noexcept { begun_ = &begun; }
+
   // The plan of the last call, if that was in the group with this base.
   std::shared_ptr<const Plan> take_plan(uint32_t base) noexcept {
     return std::exchange(base_, base) == base ? std::move(plan_) : nullptr;
@@ -31,9 +36,6 @@ class CollectiveTask final : public Task {
 
   Outcome begin() override;
   Outcome advance() override;
-  void hurry() noexcept override { hurries_ = true; }
-  void calm() override;
-  bool looks_itself() const noexcept override { return at_once_; }
   void close() noexcept override;
   std::string waits_for() const override;
   std::string words() const override;
@@ -63,11 +65,7 @@ class CollectiveTask final : public Task {
   void stage();
   void begin_step();
   void post();
-  bool post_at_once();
-  bool take_at_once();
-  bool is_moved(size_t index) const noexcept {
-    return index < kMostAtOnce && (moved_ >> index & 1) != 0;
-  }
+  bool is_moved(size_t index) const noexcept { return index < 64 && (moved_ >> index & 1) != 0; }
   void post_receives();
   void post_send(size_t index, std::span<const ConstBytes> pieces);
   void gather_pieces();
@@ -75,7 +73,6 @@ class CollectiveTask final : public Task {
   void copy(const Part& into, const Part& from) const;
   void reduce(const Part& into, std::span<const Part> operands) const;
   void absorb(const Arrival& arrival, uint64_t offset, ConstBytes chunk) const;
-  void add(void* into, std::span<const void* const> operands, uint64_t bytes) const;
   void settle() const;
   bool transfers_done();
   bool check(size_t index);
@@ -101,17 +98,8 @@ class CollectiveTask final : public Task {
   std::vector<size_t> ends_;  // in those two, of each message
   size_t posted_ = 0, finished_ = 0;
   unsigned looks_ = 0;
-
-  // A step whose transfers are all small moves without requests while somebody hurries.
-  static constexpr size_t kMostAtOnce = 64;  // transfers
-  struct Way {
-    transport::Transport* link;
-    int peer;  // in the family
-    transport::Landing landing;
-  };
-  bool hurries_ = false, at_once_ = false;
-  uint64_t moved_ = 0;     // by transfer: done without a request
-  std::vector<Way> ways_;  // of all transfers of the step
+  const Express* begun_ = nullptr;  // what it goes on with
+  uint64_t moved_ = 0;              // by transfer of the step: done before it went on
 };
 
 }  // namespace torch::comms::ctran

@@ -159,7 +159,6 @@ bool Engine::has_ended(Task* task, Step step) noexcept {
   auto& group = *task->group;
   const int self = group.place.rank;
   try {
-    if (step == Step::kCalm) task->calm();
     const auto outcome = step == Step::kBegin ? task->begin() : task->advance();
     if (outcome == Task::Outcome::kFailed) on_failure(task);
     return outcome == Task::Outcome::kDone;
@@ -224,10 +223,7 @@ bool Engine::turn() noexcept {
   if (closed_) return false;
   bool moved = take_inbox();
   if (aborts_.load(std::memory_order_relaxed)) moved |= check_aborts();
-  bool arrived = false;
-  for (auto* link : links_.active()) arrived |= link->progress();
-  unheard_ |= arrived;
-  moved |= arrived;
+  moved |= move_links();
   if (!active_.empty()) moved |= advance_all();
   const bool look = ++turns_ % kTurnsPerClock == 0;
   if (unheard_ && (look || !moved)) moved |= listen();

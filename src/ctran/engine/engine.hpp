@@ -20,7 +20,9 @@
 
 namespace torch::comms::ctran {
 
+class Express;
 class Membership;
+struct Call;
 
 // What a family is inside: it moves the calls of all groups over the links, and ends those that
 // cannot go on.
@@ -41,6 +43,10 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void wait(const Task& task, bool entered = false);
   // Sets the task's deadline, submits it and waits; at once where nothing else is under way.
   void run(Task* task);
+  // The same for a collective that can go without a task, and has its engine to itself: true if it
+  // has ended, well. Else nothing has happened; or all but its end, and `rest` is to be waited for
+  // by wait(*rest, true). Throws CommError(kResourceExhausted), after which the group has failed.
+  bool run_express(const std::shared_ptr<Membership>& group, const Call& call, Task*& rest);
   void add(const std::shared_ptr<Membership>& group);
   // Ends what is in flight, tells the members, and forgets it.
   void remove(const std::shared_ptr<Membership>& group) noexcept;
@@ -80,15 +86,22 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void tell_endings() noexcept override;
 
  private:
+  enum class Step : uint8_t { kBegin, kAdvance };
   // A call that has its engine to itself (alone.cpp).
-  bool is_alone(const Task& task) noexcept;
+  bool is_alone(const Membership& group) noexcept;
   bool is_wanted() const noexcept;
+  template <class Look>
+  bool look_until_done(const Membership& group, const Look& look);
+  bool move_links() noexcept;
+  void enlist(Task* task) noexcept;
+  void end_alone(Task* task) noexcept;
   bool run_alone(Task* task) noexcept;
+  bool go_on(const std::shared_ptr<Membership>& group, const Call& call, const Express& express,
+             Task*& rest);
 
   bool take_inbox() noexcept;
   void accept(Task* task) noexcept;
   bool advance_all() noexcept;
-  enum class Step : uint8_t { kBegin, kAdvance, kCalm };
   bool has_ended(Task* task, Step step) noexcept;
   void start_next(Membership& group) noexcept;
   void end(Task* task, std::unique_ptr<CommError> error) noexcept;

@@ -28,6 +28,13 @@ bool has_root(Operation op) noexcept {
          op == Operation::kScatter;
 }
 
+// Of SplitMix64 [Steele, Lea, Flood, OOPSLA 2014]: every bit of it from all bits.
+uint64_t finish(uint64_t value) noexcept {
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+  return value ^ (value >> 31);
+}
+
 uint64_t hash_of_blocks(const schedule::Blocks& blocks) noexcept {
   uint64_t value = 0;
   for (int i = 1; i <= blocks.parts(); ++i) {
@@ -48,9 +55,7 @@ uint64_t hash(const void* data, size_t bytes, uint64_t seed) noexcept {
     value = (value ^ word) * 0x100000001b3u;
     value ^= value >> 29;
   }
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
-  return value ^ (value >> 31);
+  return finish(value);
 }
 
 Fingerprint fingerprint_of(const Call& call, uint64_t sequence) noexcept {
@@ -99,8 +104,8 @@ uint64_t Fingerprint::what() const noexcept {
 }
 
 uint32_t tag_of(uint64_t what, uint64_t sequence, uint64_t scope) noexcept {
-  const uint64_t all[] = {what, sequence};
-  const auto value = static_cast<uint32_t>(hash(all, sizeof all, scope));
+  const auto value =
+      static_cast<uint32_t>(finish(what ^ finish(scope) ^ (sequence * 0x9e3779b97f4a7c15u)));
   return value == 0 ? 1 : value;
 }
 

@@ -84,7 +84,14 @@ uint64_t Group::sequence() const noexcept {
   return membership_->sequence.load(std::memory_order_relaxed);
 }
 
-void Group::run(const Call& call) { run(std::span(&call, 1)); }
+void Group::run(const Call& call) {
+  auto& engine = *membership_->engine;
+  Work rest;
+  if (engine.run_express(membership_, call, rest.task_)) return;
+  if (rest.task_ == nullptr) return run(std::span(&call, 1));
+  engine.wait(*rest.task_, true);
+  if (const auto* error = rest.error()) throw CommError(*error);
+}
 
 void Group::run(std::span<const Call> batch) {
   TC_CHECK(!batch.empty());

@@ -69,6 +69,31 @@ std::shared_ptr<const Plan> Membership::plan(const Call& call) {
   return made;
 }
 
+Express* Membership::express(const Call& call) {
+  const auto fits = [&](const Known& known) { return known.plan->fits(call); };
+  if (last_express_ < express_.size() && fits(express_[last_express_]))
+    return express_[last_express_].express.get();
+  if (const auto found = std::ranges::find_if(express_, fits); found != express_.end()) {
+    last_express_ = static_cast<size_t>(found - express_.begin());
+    return found->express.get();
+  }
+  std::shared_ptr<const Plan> plan;
+  {
+    const std::lock_guard lock(mutex_);
+    plan = plans_.find(call);
+  }
+  if (!plan) return nullptr;
+  Known known{plan, Express::make(*this, plan)};
+  if (express_.size() < kMostExpress) {
+    express_.push_back(std::move(known));
+    last_express_ = express_.size() - 1;
+  } else {
+    last_express_ = (last_express_ + 1) % kMostExpress;
+    express_[last_express_] = std::move(known);
+  }
+  return express_[last_express_].express.get();
+}
+
 bool Membership::set_failure(Errc code, std::string why, int peer) noexcept {
   if (failure() != nullptr) return false;
   failure_owner_ = std::make_unique<const CommError>(

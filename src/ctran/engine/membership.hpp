@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ctran/engine/engine.hpp"
+#include "ctran/engine/express.hpp"
 #include "ctran/engine/fingerprint.hpp"
 #include "ctran/engine/plan.hpp"
 #include "ctran/engine/task.hpp"
@@ -59,7 +60,15 @@ class Membership {
   std::unique_ptr<CommError> error_for(const Task& task) const;
   // Of a collective that this rank called lately; its newest for others.
   const Fingerprint& fingerprint(uint64_t number) const noexcept;
-  void remember(const Fingerprint& print) noexcept { prints_[print.sequence % kPrints] = print; }
+  void remember(const Fingerprint& print, uint64_t number) noexcept {
+    auto& kept = prints_[number % kPrints];
+    kept = print;
+    kept.sequence = number;
+  }
+
+  // What runs calls like this one, if a plan for them is in the cache and made for that. Throws as
+  // Engine::reach().
+  Express* express(const Call& call);
 
   std::deque<Task*> queue;  // collectives; the first one runs
   uint64_t running() const noexcept { return queue.empty() ? 0 : queue.front()->sequence; }
@@ -120,6 +129,13 @@ class Membership {
  private:
   static constexpr size_t kPrints = 8;
   std::array<Fingerprint, kPrints> prints_;
+  static constexpr size_t kMostExpress = 4;
+  struct Known {
+    std::shared_ptr<const Plan> plan;
+    std::unique_ptr<Express> express;  // nullptr: not made for it
+  };
+  std::vector<Known> express_;
+  size_t last_express_ = 0;
   Aside last_aside_;
   uint64_t asides_called_ = 0, asides_finished_ = 0;
   std::mutex mutex_;  // guards the cache and abort_

@@ -38,14 +38,6 @@ schedule::Blocks kept(const schedule::Blocks& blocks, std::vector<int64_t>& offs
   return schedule::Blocks::given(offsets);
 }
 
-bool same(const schedule::Blocks& a, const schedule::Blocks& b) noexcept {
-  if (a.parts() != b.parts() || a.equal() != b.equal() || a.largest() != b.largest()) return false;
-  if (a.equal()) return true;
-  for (int i = 1; i <= a.parts(); ++i)
-    if (a.begin(i) != b.begin(i)) return false;
-  return true;
-}
-
 schedule::Problem problem_of(const Call& call, const Plan::Place& place) {
   switch (call.operation) {
     case Operation::kGather:
@@ -187,8 +179,9 @@ void Plan::decide_addition() {
 bool Plan::fits(const Call& call) const noexcept {
   return call.operation == key_.operation && call.dtype == key_.dtype && call.op == key_.op &&
          call.root == key_.root && call.element_bytes == key_.element_bytes &&
-         call.algorithm == key_.algorithm && call.chunk == key_.chunk && call.name == key_.name &&
-         same(call.blocks, key_.blocks) && same(call.arriving, key_.arriving) &&
+         call.algorithm == key_.algorithm && call.chunk == key_.chunk &&
+         (call.name.data() == key_.name.data() || call.name == key_.name) &&
+         call.blocks == key_.blocks && call.arriving == key_.arriving &&
          (call.op != ReduceOp::kPremulSum ||
           (call.factor.real == key_.factor.real && call.factor.imaginary == key_.factor.imaginary &&
            call.factor.integer == key_.factor.integer));
@@ -204,6 +197,17 @@ const StepPlan& Plan::step(int64_t t, StepPlan& own, schedule::Step& memory) con
   algorithm_->step(problem_, t, memory);
   write(memory, own);
   return own;
+}
+
+void Plan::add(void* into, std::span<const void* const> operands, uint64_t bytes) const noexcept {
+  const auto& reduction = *addition_.reduction;
+  const uint64_t count = bytes / travelling_bytes_;
+  if (addition_.at_once)
+    reduction.combine_all(into, operands, count, static_cast<uint32_t>(problem_.size));
+  else if (addition_.wide)
+    reduction.combine_wide(into, operands[0], operands[1], count);
+  else
+    reduction.combine(into, operands[0], operands[1], count);
 }
 
 void Plan::write(const schedule::Step& step, StepPlan& out) const {

@@ -92,8 +92,12 @@ class Plan {
   const Fingerprint& fingerprint() const noexcept { return fingerprint_; }
   uint64_t what() const noexcept { return what_; }  // Fingerprint::what()
 
+  // One sum a rank's element, of what travels: as `addition` says.
+  void add(void* into, std::span<const void* const> operands, uint64_t bytes) const noexcept;
+
   // Step t: kept for small plans, else written to `own`.
   const StepPlan& step(int64_t t, StepPlan& own, schedule::Step& memory) const;
+  bool keeps_steps() const noexcept { return !kept_.empty(); }
 
  private:
   void choose(const Call& call, const Place& place, const Choose& choose);

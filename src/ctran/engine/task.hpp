@@ -29,12 +29,6 @@ class Task {
   virtual Outcome begin() = 0;
   // What can be done now. kFailed: `failed` tells how. Throws as begin().
   virtual Outcome advance() = 0;
-  // Before begin(): whoever runs it asks advance() again and again for a while, so that small
-  // transfers need no requests. After calm() they have some, as ever. Throws as begin().
-  virtual void hurry() noexcept {}
-  virtual void calm() {}
-  // Only advance() sees what it waits for now: asked in a hurry.
-  virtual bool looks_itself() const noexcept { return false; }
   // No transfer is in flight any more: forgets the caller's memory.
   virtual void close() noexcept = 0;
   // "rank 3 has not delivered": what it is waiting for.

@@ -1,0 +1,175 @@
+#include "ctran/engine/express.hpp"
+
+#include <algorithm>
+
+#include "ctran/arithmetic/copy.hpp"
+#include "ctran/engine/engine.hpp"
+#include "ctran/engine/membership.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+constexpr size_t kMostTransfers = 64;         // of a step: bits of moved()
+constexpr uint64_t kMostScratch = 64 * 1024;  // bytes
+
+}  // namespace
+
+// Adds a message to an operand of this rank where it arrives.
+class Express::Adder final : public transport::Consumer {
+ public:
+  Adder(const Express& express, const Arrival& arrival) noexcept
+      : express_(express), arrival_(arrival) {}
+  void consume(uint64_t offset, ConstBytes chunk) noexcept override {
+    const void* operands[] = {express_.at(arrival_.own) + offset, chunk.data()};
+    if (arrival_.first == schedule::First::kIncoming) std::swap(operands[0], operands[1]);
+    express_.plan_->add(express_.at(arrival_.into) + offset, operands, chunk.size());
+  }
+
+ private:
+  const Express& express_;
+  const Arrival& arrival_;
+};
+
+Express::Express(const Membership& group, std::shared_ptr<const Plan> plan)
+    : plan_(std::move(plan)), stream_(group.base + Membership::kCollectives) {}
+Express::~Express() = default;
+
+std::unique_ptr<Express> Express::make(const Membership& group, std::shared_ptr<const Plan> plan) {
+  const auto& addition = plan->addition();
+  const bool plain = !addition.wide && !addition.scales && !addition.divides_last;
+  if (!plain || !plan->keeps_steps() || plan->scratch_bytes() > kMostScratch) return nullptr;
+  std::unique_ptr<Express> made(new Express(group, std::move(plan)));
+  return made->resolve(group) ? std::move(made) : nullptr;
+}
+
+// False: a transfer is in several parts, or its link does not do it at once.
+bool Express::resolve(const Membership& group) {
+  StepPlan unused;
+  schedule::Step memory;
+  const auto add = [&](const PlannedMessage& message, std::vector<Transfer>& list) {
+    if (message.count > 1) return false;
+    const int peer = group.ranks[static_cast<size_t>(message.peer)];
+    auto& link = group.engine->reach(peer);
+    list.push_back({&link, peer, {.bytes = message.bytes}, nullptr});
+    return link.at_once_bytes(peer) > 0 && message.bytes <= link.at_once_bytes(peer);
+  };
+  for (int64_t t = 0; t < plan_->steps(); ++t) {
+    auto& step = steps_.emplace_back();
+    step.plan = &plan_->step(t, unused, memory);
+    if (step.plan->receives.size() + step.plan->sends.size() > kMostTransfers) return false;
+    for (const auto& message : step.plan->receives) {
+      if (!add(message, step.receives)) return false;
+      if (message.count == 0) continue;
+      step.receives.back().arrival = &step.plan->arrivals[message.first];
+      step.receives.back().part = step.receives.back().arrival->into;
+    }
+    for (const auto& message : step.plan->sends) {
+      if (!add(message, step.sends)) return false;
+      if (message.count > 0) step.sends.back().part = step.plan->sent[message.first];
+    }
+  }
+  scratch_.resize(plan_->scratch_bytes());
+  places_[2].assign(Bytes(scratch_));
+  bases_[2] = scratch_.data();
+  return true;
+}
+
+bool Express::is_whole(const Part& part) const noexcept {
+  return part.bytes == 0 ||
+         places_[static_cast<size_t>(part.buffer)].from(part.begin).size() >= part.bytes;
+}
+
+bool Express::begin(const Call& call, uint32_t tag) {
+  if (!take(call)) return false;
+  tag_ = tag;
+  step_ = received_ = sent_ = 0;
+  moved_ = 0;
+  return true;
+}
+
+// False: its buffers are not of the plan's size, or cut where a transfer is not.
+bool Express::take(const Call& call) {
+  one_piece_ = call.input.size() <= 1 && call.output.size() <= 1;
+  if (one_piece_) {
+    const ConstBytes input = call.input.empty() ? ConstBytes() : call.input[0];
+    const Bytes output = call.output.empty() ? Bytes() : call.output[0];
+    bases_[0] = const_cast<std::byte*>(input.data());
+    bases_[1] = output.data();
+    return (plan_->input_bytes() == 0 || plan_->input_bytes() == input.size()) &&
+           (plan_->output_bytes() == 0 || plan_->output_bytes() == output.size());
+  }
+  places_[0].assign(call.input);
+  places_[1].assign(call.output);
+  const auto suits = [](const Pieces& place, uint64_t bytes) {
+    return bytes == 0 || place.bytes() == bytes;
+  };
+  if (!suits(places_[0], plan_->input_bytes()) || !suits(places_[1], plan_->output_bytes()))
+    return false;
+  const auto whole = [&](const Part& part) { return is_whole(part); };
+  return std::ranges::all_of(steps_, [&](const Step& step) {
+    const auto& plan = *step.plan;
+    return std::ranges::all_of(plan.sent, whole) && std::ranges::all_of(plan.operands, whole) &&
+           std::ranges::all_of(plan.locals, whole, &LocalAction::into) &&
+           std::ranges::all_of(plan.arrivals, [&](const Arrival& arrival) {
+             return whole(arrival.into) && (!arrival.reduces || whole(arrival.own));
+           });
+  });
+}
+
+bool Express::move() {
+  while (step_ < steps_.size()) {
+    const auto& step = steps_[step_];
+    const bool first_look = received_ == 0 && moved_ == 0;
+    if (sent_ < step.sends.size()) send(step);
+    if (first_look && step.plan->locals_first) run_locals(*step.plan);
+    if (!receive(step) || sent_ < step.sends.size()) return false;
+    if (!step.plan->locals_first) run_locals(*step.plan);
+    ++step_;
+    received_ = sent_ = 0;
+    moved_ = 0;
+  }
+  return true;
+}
+
+// In their order: one that finds no room now waits with those after it.
+void Express::send(const Step& step) {
+  for (; sent_ < step.sends.size(); ++sent_) {
+    const auto& to = step.sends[sent_];
+    const ConstBytes bytes(at(to.part), to.part.bytes);
+    if (!to.link->try_send(to.peer, stream_, bytes, tag_)) return;
+    moved_ |= uint64_t{1} << (step.receives.size() + sent_);
+  }
+}
+
+// In their order: whoever is waited for gets the time.
+bool Express::receive(const Step& step) {
+  for (; received_ < step.receives.size(); ++received_) {
+    const auto& from = step.receives[received_];
+    bool came = false;
+    if (from.arrival != nullptr && from.arrival->reduces) {
+      Adder adder(*this, *from.arrival);
+      came = from.link->try_receive(from.peer, stream_,
+                                    {.consumer = &adder, .bytes = from.part.bytes}, tag_);
+    } else {
+      const Bytes into(at(from.part), from.part.bytes);
+      came = from.link->try_receive(from.peer, stream_, {.into = into, .bytes = into.size()}, tag_);
+    }
+    if (!came) return false;
+    moved_ |= uint64_t{1} << received_;
+  }
+  return true;
+}
+
+void Express::run_locals(const StepPlan& step) const {
+  std::array<const void*, Reduction::kMostOperands> operands;
+  for (const auto& local : step.locals) {
+    for (uint32_t i = 0; i < local.count; ++i) operands[i] = at(step.operands[local.first + i]);
+    auto* into = at(local.into);
+    if (local.count > 1)
+      plan_->add(into, {operands.data(), local.count}, local.into.bytes);
+    else if (into != operands[0])
+      copy_bytes(into, operands[0], local.into.bytes);
+  }
+}
+
+}  // namespace torch::comms::ctran
