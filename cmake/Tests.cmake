@@ -41,7 +41,7 @@ set(benchmarks "arithmetic ctran/arithmetic" "link_latency ctran/engine" "engine
   "overhead backends/fake")
 find_package(MPI QUIET COMPONENTS CXX)
 if(MPI_CXX_FOUND)
-  list(APPEND benchmarks "versus_mpi ctran/engine")
+  list(APPEND benchmarks "versus_mpi ctran/window")
 endif()
 foreach(row IN LISTS benchmarks)
   separate_arguments(row)

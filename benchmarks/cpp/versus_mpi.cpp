@@ -1,7 +1,10 @@
 // The engine beside an MPI library: both in the same processes, in turns, values checked.
 //
 //     mpirun -n 4 --oversubscribe build/dev/bench_versus_mpi [--op all_reduce] [--most 16777216]
-//         [--seconds 0.3] [--links auto|shm|tcp] [--json FILE]
+//         [--seconds 0.3] [--links auto|shm|tcp] [--memory own|window] [--json FILE]
+//
+// Both sides use the same memory: the process's own, or with --memory window that of a window,
+// which ranks of one host read where it lies.
 //
 // A sample is the slowest rank's time of one call; of calls below 10 us the mean of a few in a row,
 // up to 32: two ranks that run one behind the other in turns would count as the slower one each
@@ -10,6 +13,8 @@
 
 #define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -19,10 +24,15 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <memory>
+#include <new>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "ctran/engine/group.hpp"
+#include "ctran/window/window.hpp"
 
 namespace {
 
@@ -37,14 +47,34 @@ struct Settings {
   size_t most_bytes = 16u << 20;
   double seconds = 0.3;  // a point and side
   Links links = Links::kAuto;
+  bool window = false;
   std::string json;
 };
 
 struct World {
   int rank, size;
   Group& group;
-  std::vector<float> input, output, expected;
+  Bytes memory;  // of the inputs, then of the outputs
+  std::span<float> input, output;
+  std::vector<float> expected;
+
+  void cut(size_t in, size_t out) {
+    const auto half = memory.size() / 2;
+    if (std::max(in, out) * sizeof(float) > half) throw std::length_error("too little memory");
+    input = {reinterpret_cast<float*>(memory.data()), in};
+    output = {reinterpret_cast<float*>(memory.data() + half), out};
+  }
 };
+
+// In a file of its own, so that it can be a window's.
+Bytes map_memory(size_t bytes) {
+  const int file = ::memfd_create("benchmark", MFD_CLOEXEC);
+  void* at = MAP_FAILED;
+  if (file >= 0 && ::ftruncate(file, static_cast<off_t>(bytes)) == 0)
+    at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (at == MAP_FAILED) throw std::bad_alloc();
+  return {static_cast<std::byte*>(at), bytes};  // the file stays open: peers map it from there
+}
 
 [[noreturn]] void fail(const std::string& what) {
   std::fprintf(stderr, "%s\n", what.c_str());
@@ -212,8 +242,7 @@ void measure(const Settings& settings, World& w, const Operation& operation, siz
              std::ofstream& json) {
   const size_t count = bytes / sizeof(float);
   const auto [in, out] = operation.shape(w, count);
-  w.input.assign(std::max(in, count), 0.0f);
-  w.output.assign(out, 0.0f);
+  w.cut(std::max(in, count), out);
   const std::string op = operation.name;
   prepare(op, w, count);
 
@@ -237,7 +266,8 @@ void measure(const Settings& settings, World& w, const Operation& operation, siz
         for (int call = 0; call < turns[side].calls; ++call) sides[side]();
         mine[side].push_back(microseconds(Clock::now() - begin) / turns[side].calls);
       }
-      if (w.output != w.expected) fail(op + ": wrong values from " + (side == 0 ? "us" : "MPI"));
+      if (!std::ranges::equal(w.output, w.expected))
+        fail(op + ": wrong values from " + (side == 0 ? "us" : "MPI"));
     }
   auto ours = slowest(w, mine[0]), theirs = slowest(w, mine[1]);
   if (w.rank != 0) return;
@@ -255,7 +285,8 @@ void measure(const Settings& settings, World& w, const Operation& operation, siz
                         std::pair{mpi_name, std::pair{mpi50, mpi99}}};
   for (const auto& [backend, times] : rows)
     json << "{\"op\": \"" << op << "\", \"backend\": \"" << backend
-         << "\", \"algorithm\": \"default\", \"mode\": \"eager\", \"bytes\": " << bytes
+         << "\", \"algorithm\": \"default\", \"mode\": \"eager\", \"memory\": \""
+         << (settings.window ? "window" : "own") << "\", \"bytes\": " << bytes
          << ", \"dtype\": \"float32\", \"ranks\": " << w.size << ", \"p50_us\": " << times.first
          << ", \"p99_us\": " << times.second << "}\n";
 }
@@ -270,6 +301,8 @@ Settings settings_of(int argc, char** argv) {
       settings.most_bytes = std::stoull(value);
     else if (name == "--seconds")
       settings.seconds = std::stod(value);
+    else if (name == "--memory" && (value == "own" || value == "window"))
+      settings.window = value == "window";
     else if (name == "--json")
       settings.json = value;
     else if (name == "--links" && value == "shm")
@@ -313,7 +346,11 @@ void run(const Settings& settings) {
       rank, size, job, [&](const std::string& mine) { return exchange_by_mpi(mine, size); },
       options);
   const auto group = Group::world(family, "benchmark");
-  World world{rank, size, *group, {}, {}, {}};
+  const size_t bytes = 2 * std::max<size_t>(settings.most_bytes, 4096);
+  std::vector<std::byte> own(settings.window ? 0 : bytes);
+  World world{rank, size, *group, settings.window ? map_memory(bytes) : Bytes(own), {}, {}, {}};
+  std::unique_ptr<Window> window;
+  if (settings.window) window = Window::open(*group, {.memory = world.memory}, "benchmark");
   std::ofstream json;
   if (rank == 0 && !settings.json.empty()) json.open(settings.json, std::ios::app);
   for (const auto& operation : operations()) {
@@ -328,6 +365,7 @@ void run(const Settings& settings) {
       if (bytes <= settings.most_bytes)
         measure(settings, world, operation, std::max(bytes, least), json);
   }
+  if (window) window->close(*group, "benchmark");
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
