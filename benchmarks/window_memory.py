@@ -18,14 +18,10 @@ from datetime import timedelta
 
 import torch
 import torchcomms
+from torchcomms.bench.sizes import parse_size
 
 ROUNDS = 20
 OPERATIONS = ("all_reduce", "reduce_scatter_single", "all_gather_single", "broadcast")
-
-
-def size(text: str) -> int:
-    units = {"K": 1 << 10, "M": 1 << 20}
-    return int(text[:-1]) * units[text[-1]] if text[-1] in units else int(text)
 
 
 def call_of(
@@ -140,7 +136,7 @@ def main() -> None:
     comms = {"staged": staged, "private": default, "window": default}
     for op in OPERATIONS:
         for text in arguments.bytes.split(","):
-            count = size(text) // 4 // default.get_size() * default.get_size()
+            count = parse_size(text) // 4 // default.get_size() * default.get_size()
             sides = measure(op, count, arguments.seconds, comms)
             if default.get_rank() == 0:
                 report(op, 4 * count, sides, arguments.json)

@@ -1,4 +1,4 @@
-"""The benchmark of DDP steps runs, compares its losses, and writes what it measured."""
+"""The benchmarks of training run, check what they compute, and write what they measured."""
 
 from __future__ import annotations
 
@@ -29,3 +29,23 @@ def test_it_writes_a_line_a_side_and_the_losses_agree(tmp_path: Path) -> None:
         assert line["ratio"] > 0
         assert line["step_ms_min"] <= line["step_ms_p50"] <= line["step_ms_max"]
         assert 900_000 < line["parameters"] < 1_100_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [
+        ("overlap.py", ("--bytes", "64K", "--rounds", "3")),
+        ("window_memory.py", ("--bytes", "64K", "--seconds", "0.05")),
+    ],
+)
+def test_the_others_check_values_and_write_lines(
+    program: str, arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    if not torchcomms.is_backend_built("ctran"):
+        pytest.skip("needs backend ctran")
+    out = tmp_path / "lines"
+    torchrun(PROGRAM.parent / program, 2, *arguments, "--json", str(out)).expect_success()
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert lines
+    assert all(line["ranks"] == 2 for line in lines)
