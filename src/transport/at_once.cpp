@@ -6,7 +6,8 @@ namespace torch::comms::transport {
 
 bool Messages::try_send(uint32_t stream, ConstBytes bytes, uint32_t tag) {
   auto* out = sends(stream);
-  if (out == nullptr || !out->grants.empty() || !has_credit(bytes.size(), 1)) return false;
+  if (out == nullptr || !has_credit(bytes.size(), limits_.at_once_bytes, 1)) return false;
+  if (!out->grants.empty() && !is_granted(*out, bytes.size(), tag)) return false;
   Frame frame;
   frame.kind = FrameKind::kEager;
   frame.stream = stream;
@@ -15,8 +16,15 @@ bool Messages::try_send(uint32_t stream, ConstBytes bytes, uint32_t tag) {
   uint32_t borrowed = 0;
   if (!push_eager(frame, bytes.size(), {&bytes, 1}, &borrowed)) return false;
   TC_CHECK(borrowed == 0);
+  if (!out->grants.empty()) open_early_ -= out->grants.erase(out->next);
   ++out->next;
   return true;
+}
+
+// A receive that was there before its message fits it, if there is one.
+bool Messages::is_granted(const Sends& out, uint64_t bytes, uint32_t tag) {
+  const auto found = out.grants.find(out.next);
+  return found == out.grants.end() || (found->second.tag == tag && found->second.capacity >= bytes);
 }
 
 bool Messages::take_kept(uint32_t stream, const Landing& landing, uint32_t tag) {

@@ -75,7 +75,11 @@ Peer& FramedTransport::peer_of(int peer) {
   auto& made = peers_[static_cast<size_t>(peer)];
   if (!made) {
     made = std::make_unique<Peer>(
-        peer, *regions_, MessageLimits{options_.eager_bytes, options_.eager_credit}, closed_);
+        peer, *regions_,
+        MessageLimits{.eager_bytes = options_.eager_bytes,
+                      .at_once_bytes = std::max(options_.eager_bytes, options_.at_once_bytes),
+                      .eager_credit = options_.eager_credit},
+        closed_);
     active_.push_back(made.get());
   }
   return *made;

@@ -65,8 +65,8 @@ Messages::Receives* Messages::receives(uint32_t stream) {
   return last_receives_.second;
 }
 
-bool Messages::has_credit(uint64_t bytes, size_t pieces) const noexcept {
-  return bytes <= limits_.eager_bytes && pieces <= Channel::kMaxPieces &&
+bool Messages::has_credit(uint64_t bytes, uint64_t most, size_t pieces) const noexcept {
+  return bytes <= most && pieces <= Channel::kMaxPieces &&
          eager_out_ + cost(bytes) <= limits_.eager_credit;
 }
 
@@ -113,7 +113,7 @@ void Messages::send(Request& request) {
     }
   }
   // It may overtake what waits: messages are matched by their numbers.
-  if (has_credit(request.size_, request.from_.size()) && try_eager(request)) {
+  if (has_credit(request.size_, limits_.eager_bytes, request.from_.size()) && try_eager(request)) {
     out_.finish_when_free(request);
     return;
   }
@@ -123,7 +123,7 @@ void Messages::send(Request& request) {
 
 bool Messages::push(Request& request, bool& moved) {
   auto& open = sends(request.stream_)->open;
-  if (!request.started_ && has_credit(request.size_, request.from_.size())) {
+  if (!request.started_ && has_credit(request.size_, limits_.eager_bytes, request.from_.size())) {
     if (!try_eager(request)) return false;
   } else {
     if (!request.started_) {

@@ -14,7 +14,8 @@
 namespace torch::comms::transport {
 
 struct MessageLimits {
-  uint64_t eager_bytes = 0;   // larger messages wait for their receive
+  uint64_t eager_bytes = 0;    // larger messages wait for their receive
+  uint64_t at_once_bytes = 0;  // the same, of those without a request
   uint64_t eager_credit = 0;  // bytes of messages without one, kept by the receiver; equal on ranks
 };
 
@@ -43,7 +44,7 @@ class Messages {
         closed_(closed),
         last_word_(base::random_number()) {}
 
-  uint64_t eager_bytes() const noexcept { return limits_.eager_bytes; }
+  uint64_t at_once_bytes() const noexcept { return limits_.at_once_bytes; }
   void send(Request& request);
   void receive(Request& request);
   // As Transport::try_send().
@@ -111,8 +112,9 @@ class Messages {
 
   const Early* next_early(uint32_t stream) const noexcept;
   static uint64_t cost(uint64_t bytes) noexcept { return bytes + 64; }
-  bool has_credit(uint64_t bytes, size_t pieces) const noexcept;
+  bool has_credit(uint64_t bytes, uint64_t most, size_t pieces) const noexcept;
   static Frame frame_of(FrameKind kind, const Request& request) noexcept;
+  static bool is_granted(const Sends& out, uint64_t bytes, uint32_t tag);
   bool try_eager(Request& request);
   bool push_eager(Frame frame, uint64_t size, std::span<const ConstBytes> pieces,
                   uint32_t* borrowed);

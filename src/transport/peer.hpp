@@ -30,7 +30,7 @@ class Peer final : public FrameSink {
   bool pump();
   // As Transport's of these names.
   uint64_t at_once_bytes() const noexcept {
-    return channel_ && channel_->shows_front() ? messages.eager_bytes() : 0;
+    return channel_ && channel_->shows_front() ? messages.at_once_bytes() : 0;
   }
   bool try_receive(uint32_t stream, const Landing& landing, uint32_t tag);
   // Ends everything in flight with `code`. The first failure counts.

@@ -9,8 +9,8 @@
 namespace torch::comms::ctran {
 namespace {
 
-constexpr size_t kMostTransfers = 64;         // of a step: bits of moved()
-constexpr uint64_t kMostScratch = 64 * 1024;  // bytes
+constexpr size_t kMostTransfers = 64;          // of a step: bits of moved()
+constexpr uint64_t kMostScratch = 512 * 1024;  // bytes
 
 }  // namespace
 
@@ -44,6 +44,7 @@ std::unique_ptr<Express> Express::make(const Membership& group, std::shared_ptr<
 
 // False: a transfer is in several parts, or its link does not do it at once.
 bool Express::resolve(const Membership& group) {
+  const bool adds = plan_->addition().reduction.has_value();
   StepPlan unused;
   schedule::Step memory;
   const auto add = [&](const PlannedMessage& message, std::vector<Transfer>& list) {
@@ -51,7 +52,10 @@ bool Express::resolve(const Membership& group) {
     const int peer = group.ranks[static_cast<size_t>(message.peer)];
     auto& link = group.engine->reach(peer);
     list.push_back({&link, peer, {.bytes = message.bytes}, nullptr});
-    return link.at_once_bytes(peer) > 0 && message.bytes <= link.at_once_bytes(peer);
+    // What is only copied is copied once where it is larger.
+    const uint64_t most = link.at_once_bytes(peer);
+    const uint64_t copied = std::min(most, link.capabilities().eager_bytes);
+    return most > 0 && message.bytes <= (adds ? most : copied);
   };
   for (int64_t t = 0; t < plan_->steps(); ++t) {
     auto& step = steps_.emplace_back();

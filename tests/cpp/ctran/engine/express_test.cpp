@@ -31,7 +31,7 @@ TEST_P(Express, CallsAreRightWheneverTheirPeersCome) {
   const int size = GetParam();
   run({.size = size}, [&](Rank& self) {
     for (const auto operation : kCollectives)
-      for (const int64_t each : {1, 100})
+      for (const int64_t each : {1, 100, 3000})
         repeat(self, {operation, size - 1, equal_counts(operation, size, each), ReduceOp::kSum},
                nullptr, 40);
   });
