@@ -1,6 +1,7 @@
 #pragma once
 
-// X(Op) for every operation of <torchcomms/operation.hpp>: to instantiate what is templated on them.
+// X(Op) for every operation of <torchcomms/operation.hpp>: to instantiate what is templated on
+// them.
 #define TC_FOR_EACH_OPERATION(X) \
   X(Send)                        \
   X(Recv)                        \

@@ -157,10 +157,10 @@ auto StoreKeyValue::run(const std::string& what, milliseconds limit, const Call&
     if (end.passed()) throw CommError(Errc::kTimeout, asked + ": " + text, context_);
     if (dynamic_cast<const c10::DistError*>(&e) == nullptr)
       throw CommError(Errc::kSystem, asked + ": " + text, context_);
-    throw CommError(Errc::kPeerFailed,
-                    "lost " + asked + ": " + text +
-                        ". See whether the process that serves it still runs",
-                    context_);
+    throw CommError(
+        Errc::kPeerFailed,
+        "lost " + asked + ": " + text + ". See whether the process that serves it still runs",
+        context_);
   }
 }
 

@@ -24,7 +24,7 @@
 namespace torch::comms::tracing {
 namespace {
 
-constexpr int64_t kDay_s = 24 * 60 * 60;
+constexpr int64_t kDay_s = 24LL * 60 * 60;
 
 // What a process has besides its ring. Never destroyed: fork and exit handlers come by late.
 struct Home {

@@ -144,9 +144,10 @@ void publish(OwnedFile& file) {
     if (errno != EEXIST) break;
     file.path = stem.string() + "." + std::to_string(count) + kFileSuffix;
   }
-  const auto why = base::system_error("link of " + file.path);
+  const int code = errno;
   remove_file(path);
-  throw why;
+  errno = code;
+  throw base::system_error("link of " + file.path);
 }
 
 void remove_file(const std::string& path) noexcept {

@@ -23,7 +23,7 @@ inline constexpr size_t kRows = 256;
 template <size_t kSize>
 void keep(std::array<char, kSize>& out, std::string_view text) noexcept {
   out.fill(0);
-  std::copy_n(text.data(), std::min(text.size(), kSize - 1), out.data());
+  std::ranges::copy(text.substr(0, kSize - 1), out.begin());
 }
 
 enum class Phase : uint8_t { kBegin = 0, kEnd = 1 };

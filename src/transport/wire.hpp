@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -42,9 +44,9 @@ class Reader {
   template <class T>
     requires std::is_trivially_copyable_v<T>
   T number() {
-    T value{};
-    std::memcpy(&value, cut(sizeof value).data(), sizeof value);
-    return value;
+    std::array<char, sizeof(T)> raw{};
+    std::ranges::copy(cut(sizeof(T)), raw.begin());
+    return std::bit_cast<T>(raw);
   }
   std::string text() { return std::string(cut(number<uint16_t>())); }
   bool at_end() const noexcept { return bytes_.empty(); }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr unsigned kCallsPerTurn = 64;
 constexpr int kLooksPerTurn = 16;
-constexpr uint64_t kMostExpress = 512 * 1024;  // bytes
+constexpr uint64_t kMostExpress = uint64_t{512} * 1024;  // bytes
 
 uint64_t bytes_of(const Call& call) noexcept {
   uint64_t bytes = 0;

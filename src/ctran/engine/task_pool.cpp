@@ -7,11 +7,9 @@
 namespace torch::comms::ctran {
 
 TaskPool::TaskPool() = default;
-TaskPool::~TaskPool() = default;
-
-template <class Kind>
-TaskPool::Kept<Kind>::~Kept() {
-  delete last.load(std::memory_order_relaxed);
+TaskPool::~TaskPool() {
+  delete collectives_.last.load(std::memory_order_relaxed);
+  delete messages_.last.load(std::memory_order_relaxed);
 }
 
 template <class Kind>

@@ -28,7 +28,6 @@ class TaskPool {
   struct Kept {
     std::atomic<Kind*> last{nullptr};  // without the lock: one call after another needs no more
     std::vector<std::unique_ptr<Kind>> more;
-    ~Kept();
   };
   template <class Kind>
   Kind* take(Kept<Kind>& kept);

@@ -28,19 +28,15 @@ std::string collective(const Fingerprint& print) {
 // "; "-separated, the smallest groups first: most likely theirs is the mistake.
 template <class Key, class Words>
 std::string by_few(const std::map<Key, std::vector<int>>& groups, size_t most, const Words& words) {
-  std::vector<const std::pair<const Key, std::vector<int>>*> sorted;
-  for (const auto& group : groups) sorted.push_back(&group);
-  std::stable_sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) {
-    return a->second.size() < b->second.size();
-  });
+  std::multimap<size_t, const std::pair<const Key, std::vector<int>>*> sorted;
+  for (const auto& group : groups) sorted.emplace(group.second.size(), &group);
   std::string text;
-  size_t left = 0;
-  for (size_t i = 0; i < sorted.size(); ++i) {
-    if (i >= most) {
-      left += sorted[i]->second.size();
-      continue;
-    }
-    text += (i == 0 ? "" : "; ") + words(sorted[i]->second, sorted[i]->first);
+  size_t left = 0, named = 0;
+  for (const auto& [size, group] : sorted) {
+    if (named++ < most)
+      text += (named == 1 ? "" : "; ") + words(group->second, group->first);
+    else
+      left += size;
   }
   return left == 0 ? text : text + "; and " + counted(left, "rank") + " elsewhere";
 }

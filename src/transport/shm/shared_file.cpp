@@ -5,10 +5,12 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#include <cinttypes>
 #include <cstdio>
+#include <locale>
 #include <memory>
 #include <optional>
+#include <sstream>
+#include <string>
 
 namespace torch::comms::transport::shm {
 namespace {
@@ -30,13 +32,15 @@ struct MappedFile {
 std::optional<MappedFile> mapped_file(const char* line, uint64_t at, uint64_t size) {
   uint64_t first = 0, last = 0, offset = 0, inode = 0;
   unsigned major_number = 0, minor_number = 0;
-  char rights[5] = {};
-  const int read =
-      std::sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64, &first, &last,
-                  rights, &offset, &major_number, &minor_number, &inode);
-  if (read != 7 || at < first || at >= last) return std::nullopt;
+  char dash = 0, colon = 0;
+  std::string rights;
+  std::istringstream fields(line);
+  fields.imbue(std::locale::classic());
+  fields >> std::hex >> first >> dash >> last >> rights >> offset >> major_number >> colon >>
+      minor_number >> std::dec >> inode;
+  if (!fields || at < first || at >= last) return std::nullopt;
   const bool whole = size <= last - at;
-  const bool shared = rights[0] == 'r' && rights[1] == 'w' && rights[3] == 's' && inode != 0;
+  const bool shared = rights.starts_with("rw") && rights.ends_with('s') && inode != 0;
   if (!whole || !shared) return std::nullopt;
   return MappedFile{makedev(major_number, minor_number), inode, offset + (at - first)};
 }
@@ -55,8 +59,8 @@ std::optional<MappedFile> find_mapping(uint64_t at, uint64_t size) {
 }
 
 // A new descriptor of an open file: its name may be gone. Other threads close theirs meanwhile, so
-// none of theirs is used: the file is found and opened by the name that /proc gives it, and what was
-// opened is looked at again.
+// none of theirs is used: the file is found and opened by the name that /proc gives it, and what
+// was opened is looked at again.
 base::FileDescriptor open_again(const MappedFile& wanted) {
   const auto is_it = [&](int failed, const struct stat& found) {
     return failed == 0 && found.st_ino == wanted.inode && found.st_dev == wanted.device;
