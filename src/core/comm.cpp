@@ -12,6 +12,7 @@
 #include "core/checked_window.hpp"
 #include "core/hook_list.hpp"
 #include "core/issue.hpp"
+#include "core/making.hpp"
 #include "core/profiler_record.hpp"
 #include "core/record.hpp"
 #include "core/unmet.hpp"
@@ -458,6 +459,7 @@ std::unique_ptr<RemovableHandle> TorchComm::registerGraphReplayHook(GraphReplayH
 
 std::shared_ptr<TorchComm> new_comm(const std::string& backend, at::Device device,
                                     const std::string& name, const CommOptions& options) {
+  const Making making(name, backend, options);
   return TorchComm::wrap(TorchCommFactory::get().create_backend(backend, device, name, options),
                          backend);
 }
