@@ -74,9 +74,9 @@ TorchComm::TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string back
   refreshMembership();
   const auto& options = backend_->getOptions();
   recovers_ = options.enable_reconfigure;
-  if (capabilities_.ends_process && options.abort_process_on_timeout_or_error && !recovers_)
+  if (capabilities_.ends_process && !recovers_)
     unmet_ = std::make_shared<Unmet>(
-        name_, abort_grace(),
+        name_, options.abort_process_on_timeout_or_error ? abort_grace() : Unmet::kNever,
         [weak = std::weak_ptr<TorchCommBackend>(backend_)] {
           TorchCommsHealthCheck::get().setEnding();
           if (const auto backend = weak.lock()) backend->announceAbort();
@@ -215,9 +215,10 @@ void TorchComm::finalize() {
   // Before the backend has its say: a failure that it reports leaves the communicator finalized.
   finalized_ = true;
   tracing::process_ring().end_communicator(record_id_, true);
-  if (unmet_) unmet_->met();
+  const auto pending = unmet_ ? unmet_->met() : nullptr;
   backend_->finalize();
   if (!hooks_->post.empty()) hooks_->post.call(kFinalizeOpId, PostHookArgs(FinalizePostHookArgs{}));
+  if (pending) std::rethrow_exception(pending);
 }
 
 int TorchComm::getRank() const { return backend_->getRank(); }
