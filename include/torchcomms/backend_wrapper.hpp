@@ -87,6 +87,10 @@ class TC_API BackendWrapper final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
   bool supportsCoalescing() const override { return true; }
   void setTimeout(std::chrono::milliseconds timeout) override;
+  // That of a call with this one: its own, else setTimeout()'s; kNoTimeout where there is neither.
+  std::chrono::milliseconds limit(std::chrono::milliseconds timeout) const {
+    return timeout > torch::comms::kNoTimeout ? timeout : timeout_;
+  }
   // How many collectives were called. The same on all ranks, unless they disagree.
   uint64_t getSequenceNumberForGroup() override { return collectives_.load(); }
   void setSequenceNumberForGroup() override {}
@@ -140,6 +144,13 @@ class TC_API BackendWrapper final : public c10d::Backend {
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 
+#ifdef C10D_BACKEND_HAS_WINDOW
+  bool supportsWindow() const override { return comm_->supportsWindow(); }
+  // Collective where a tensor is given.
+  c10::intrusive_ptr<c10d::Window> new_window(
+      const std::optional<at::Tensor>& tensor = std::nullopt) override;
+#endif
+
   // nullptr for a rank that is not in `ranks`, after its part in the parent's split. A child's
   // limit is the one of `options`.
   c10::intrusive_ptr<c10d::Backend> split(
@@ -156,7 +167,7 @@ class TC_API BackendWrapper final : public c10d::Backend {
   template <class Ours>
   Ours with_limit(std::chrono::milliseconds timeout) const {
     Ours options;
-    options.timeout = timeout > torch::comms::kNoTimeout ? timeout : timeout_;
+    options.timeout = limit(timeout);
     return options;
   }
   void check_in();

@@ -175,7 +175,7 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   uint64_t fork_generation_ = 0;
   bool finalized_ = false;
   std::shared_ptr<Hooks> hooks_;
-  std::shared_ptr<Unmet> unmet_;  // null where a failure never ends the process
+  std::shared_ptr<Unmet> unmet_;  // null where none has to be met
 };
 
 // Connects this process with the job's other ranks. Collective. Throws CommError within

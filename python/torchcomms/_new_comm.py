@@ -152,6 +152,5 @@ def new_comm(
     options = _comm_options(arguments)
     name = _name(arguments)
     _find(backend)
-    comm = _comms._new_comm(backend, device, name, options)
     _stacks.offer()
-    return comm
+    return _comms._new_comm(backend, device, name, options)

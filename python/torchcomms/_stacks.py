@@ -1,8 +1,9 @@
 """Stacks on demand: what `torchcomms trace --stacks` asks a living process for.
 
-Once it has a communicator, a process writes the Python stacks of all of its threads at a real-time
-signal, into memory that the asker reads. No thread waits for that, and none has to be free: the
-handler is faulthandler's, which needs no lock. A signal that the program uses itself is left alone.
+From its first new_comm() on, a process writes the Python stacks of all of its threads at a
+real-time signal, into memory that the asker reads. No thread waits for that, and none has to be
+free: the handler is faulthandler's, which needs no lock. A signal that the program uses itself is
+left alone.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _offer = _Offer()
 
 
 def offer() -> None:
-    """Called with every communicator. Does nothing where the ring of this process has no file."""
-    if _offer.pid == os.getpid() or not _comms._event_ring()["file"]:
+    """Called before every communicator. Does nothing where the ring of this process has no file."""
+    if _offer.pid == os.getpid() or not _comms._record_process():
         return
     number = signal.SIGRTMIN + _OFFSET
     if _offer.pid == 0 and signal.getsignal(number) is not signal.SIG_DFL:

@@ -9,6 +9,7 @@
 
 #include "base/env.hpp"
 #include "bindings/bindings.hpp"
+#include "core/record.hpp"
 #include "tracing/recorder.hpp"
 
 namespace torch::comms::bindings {
@@ -82,6 +83,14 @@ void bind_introspection(py::module_& module) {
       },
       "dict: capacity of the event ring, events recorded so far, events skipped, and the file it "
       "lies in, '' for none.");
+  module.def(
+      "_record_process",
+      [] {
+        tracing::record_process(record_vocabulary());
+        return tracing::recorder_file();
+      },
+      "str: the file of this process's event ring, which it gets now if it has none yet; '' where "
+      "there can be none.");
   module.def(
       "_offer_stacks",
       [](int signal, int descriptor) {

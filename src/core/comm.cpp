@@ -12,6 +12,7 @@
 #include "core/checked_window.hpp"
 #include "core/hook_list.hpp"
 #include "core/issue.hpp"
+#include "core/making.hpp"
 #include "core/profiler_record.hpp"
 #include "core/record.hpp"
 #include "core/unmet.hpp"
@@ -73,9 +74,9 @@ TorchComm::TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string back
   refreshMembership();
   const auto& options = backend_->getOptions();
   recovers_ = options.enable_reconfigure;
-  if (capabilities_.ends_process && options.abort_process_on_timeout_or_error && !recovers_)
+  if (capabilities_.ends_process && !recovers_)
     unmet_ = std::make_shared<Unmet>(
-        name_, abort_grace(),
+        name_, options.abort_process_on_timeout_or_error ? abort_grace() : Unmet::kNever,
         [weak = std::weak_ptr<TorchCommBackend>(backend_)] {
           TorchCommsHealthCheck::get().setEnding();
           if (const auto backend = weak.lock()) backend->announceAbort();
@@ -214,9 +215,10 @@ void TorchComm::finalize() {
   // Before the backend has its say: a failure that it reports leaves the communicator finalized.
   finalized_ = true;
   tracing::process_ring().end_communicator(record_id_, true);
-  if (unmet_) unmet_->met();
+  const auto pending = unmet_ ? unmet_->met() : nullptr;
   backend_->finalize();
   if (!hooks_->post.empty()) hooks_->post.call(kFinalizeOpId, PostHookArgs(FinalizePostHookArgs{}));
+  if (pending) std::rethrow_exception(pending);
 }
 
 int TorchComm::getRank() const { return backend_->getRank(); }
@@ -458,6 +460,7 @@ std::unique_ptr<RemovableHandle> TorchComm::registerGraphReplayHook(GraphReplayH
 
 std::shared_ptr<TorchComm> new_comm(const std::string& backend, at::Device device,
                                     const std::string& name, const CommOptions& options) {
+  const Making making(name, backend, options);
   return TorchComm::wrap(TorchCommFactory::get().create_backend(backend, device, name, options),
                          backend);
 }

@@ -13,6 +13,7 @@
 #include "core/bounded.hpp"
 #include "core/claims.hpp"
 #include "core/cpu_backend.hpp"
+#include "core/making.hpp"
 #include "core/master_store.hpp"
 #include "core/store_adapter.hpp"
 #include "core/tcp_store.hpp"
@@ -186,6 +187,7 @@ bootstrap::Arrival Reconfiguration::arrive(const Members& members, Deadline dead
 
 WorkPtr Reconfiguration::run(const Members& members,
                              const std::function<void(const Rendezvous&)>& connect) {
+  const Making making(name_, self_.backend, members.rank, members.size(), members.uuid);
   WorkPtr work;
   try {
     connect(meet(members));

@@ -3,6 +3,7 @@
 #include <exception>
 #include <string_view>
 
+#include <torchcomms/base/export.hpp>
 #include <torchcomms/operation.hpp>
 
 #include "base/op_record.hpp"
@@ -16,7 +17,7 @@ base::OpRecord make_record(const Op& op) noexcept;
 
 // What the numbers in records mean, for tracing::RingHeader: a line each of operations, dtypes,
 // reductions and errors, "ops send recv ...", a number's word at its place, "?" where it has none.
-std::string_view record_vocabulary();
+TC_API std::string_view record_vocabulary();
 
 // A failure as tracing::Event has it; 0 for null.
 uint8_t error_number(const std::exception_ptr& error) noexcept;

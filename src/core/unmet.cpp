@@ -44,7 +44,9 @@ void Unmet::watch(TorchWork& work) noexcept {
       std::lock_guard lock(mutex_);
       if (met_ || watching_) return;
       watching_ = true;
+      pending_ = work.error();
     }
+    if (grace_ == kNever) return;
     std::thread([self = shared_from_this(), status = work.status()] {
       self->expect(status);
     }).detach();
@@ -55,10 +57,11 @@ void Unmet::watch(TorchWork& work) noexcept {
   }
 }
 
-void Unmet::met() noexcept {
+std::exception_ptr Unmet::met() noexcept {
   std::lock_guard lock(mutex_);
   met_ = true;
   changed_.notify_all();
+  return std::exchange(pending_, nullptr);
 }
 
 void Unmet::expect(WorkStatus status) {

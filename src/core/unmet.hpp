@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -20,15 +21,16 @@ namespace torch::comms {
 class TC_API Unmet : public std::enable_shared_from_this<Unmet> {
  public:
   // `last_words` runs on a thread of its own right before the end, which waits 30 s for it at most.
-  // `end` is what ends the process, std::abort but in tests.
+  // `end` is what ends the process, std::abort but in tests. `grace` may be kNever.
+  static constexpr auto kNever = std::chrono::milliseconds::max();
   Unmet(std::string comm, std::chrono::milliseconds grace, std::function<void()> last_words,
         std::function<void()> end);
 
   // `work` will be met by whoever waits for it; until then the process is on its way to its end.
   // The first one counts. Called from an end hook of the work.
   void watch(TorchWork& work) noexcept;
-  // The program knows. There is no way back.
-  void met() noexcept;
+  // The program knows, or does now. There is no way back. The failure that nobody had met before.
+  std::exception_ptr met() noexcept;
 
  private:
   void expect(WorkStatus status);
@@ -40,6 +42,7 @@ class TC_API Unmet : public std::enable_shared_from_this<Unmet> {
   std::mutex mutex_;  // guards the flags; partner of changed_
   std::condition_variable changed_;
   bool met_ = false, watching_ = false;
+  std::exception_ptr pending_;
 };
 
 // TORCHCOMM_ABORT_GRACE_SECONDS. Throws CommError(kInvalidArgument).

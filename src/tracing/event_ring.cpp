@@ -141,13 +141,15 @@ CommRow* EventRing::row(uint32_t id) const noexcept {
 }
 
 CommRow& EventRing::free_row(uint32_t& id) noexcept {
-  // An unused one, else the one that ended first, else the oldest.
+  // An unused one, else one whose making has ended, else the one that ended first, else the oldest.
   const auto rank_of = [](const CommRow& row) {
     const uint64_t key = row.key.load(std::memory_order_relaxed);
     const uint64_t ended = row.ended_ns.load(std::memory_order_relaxed);
-    return key == 0     ? std::pair(0, uint64_t{0})
-           : ended != 0 ? std::pair(1, ended)
-                        : std::pair(2, row.time_ns);
+    const bool made = (row.flags.load(std::memory_order_relaxed) & CommRow::kBeingMade) != 0;
+    return key == 0             ? std::pair(0, uint64_t{0})
+           : ended != 0 && made ? std::pair(1, ended)
+           : ended != 0         ? std::pair(2, ended)
+                                : std::pair(3, row.time_ns);
   };
   CommRow* best = std::min_element(rows(), rows() + kRows, [&](const CommRow& a, const CommRow& b) {
     return rank_of(a) < rank_of(b);
@@ -174,11 +176,13 @@ uint32_t EventRing::add_communicator(const Communicator& communicator) {
   keep(row.backend, communicator.backend);
   const bool known = keep_members(row, communicator.members);
   row.flags.store((communicator.membership ? CommRow::kHasMembership : 0) |
-                      (known ? 0 : CommRow::kUnknownMembers),
+                      (known ? 0 : CommRow::kUnknownMembers) |
+                      (communicator.being_made ? CommRow::kBeingMade : 0),
                   std::memory_order_relaxed);
   row.key.store(uint64_t{id} + 1, std::memory_order_release);
   if (communicator.size > 1) header().open.fetch_add(1, std::memory_order_relaxed);
-  if (communicator.rank >= 0 && header().rank.load(std::memory_order_relaxed) < 0) {
+  if (!communicator.being_made && communicator.rank >= 0 &&
+      header().rank.load(std::memory_order_relaxed) < 0) {
     const auto at = static_cast<size_t>(communicator.rank);
     header().rank.store(
         at < communicator.members.size() ? communicator.members[at] : communicator.rank,

@@ -21,6 +21,7 @@ struct Communicator {
   int rank = -1, size = -1;                // -1: not connected
   std::vector<int> members = {};           // global ranks, in rank order; empty: not known
   std::optional<int64_t> membership = {};  // of one that can be reconfigured
+  bool being_made = false;                 // rank and size are those that it will have
 };
 
 // The last `capacity` events of the process, always on, and who the communicators are. Bounded: the

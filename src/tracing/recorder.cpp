@@ -168,18 +168,18 @@ EventRing& process_ring() {
   return *ring;
 }
 
+void record_process(std::string_view vocabulary) {
+  auto& mine = home();
+  std::lock_guard lock(mine.mutex);
+  if (mine.generation == base::fork_generation()) return;
+  mine.generation = base::fork_generation();
+  mine.ring = &process_ring();
+  take_file(*mine.ring, vocabulary);
+}
+
 uint32_t record_communicator(const Communicator& communicator, std::string_view vocabulary) {
-  auto& ring = process_ring();
-  {
-    auto& mine = home();
-    std::lock_guard lock(mine.mutex);
-    if (mine.generation != base::fork_generation()) {
-      mine.generation = base::fork_generation();
-      mine.ring = &ring;
-      take_file(ring, vocabulary);
-    }
-  }
-  return ring.add_communicator(communicator);
+  record_process(vocabulary);
+  return process_ring().add_communicator(communicator);
 }
 
 std::vector<std::string> recorder_folders() {

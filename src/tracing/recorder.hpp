@@ -25,8 +25,11 @@ inline constexpr const char* kFileSuffix = ".ring";
 // The ring of this process; its capacity is TORCHCOMM_EVENTS_CAPACITY, read once. Never destroyed.
 TC_API EventRing& process_ring();
 
-// Takes a communicator into it. The first one gives the ring its file, in a forked child again.
-// `vocabulary`: for RingHeader.
+// Gives the ring its file, in a forked child again; does nothing where it has one. `vocabulary`:
+// for RingHeader.
+TC_API void record_process(std::string_view vocabulary);
+
+// Takes a communicator into it, after record_process().
 TC_API uint32_t record_communicator(const Communicator& communicator, std::string_view vocabulary);
 
 // Where the files are looked for, the first that works.

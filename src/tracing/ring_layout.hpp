@@ -56,8 +56,9 @@ struct RingHeader {
   std::atomic<uint64_t> skipped{0};   // of them not written
   std::atomic<uint64_t> ended_ns{0};  // the process went through its exit; 0: it has not
   std::atomic<int32_t> rank{-1};      // in its first communicator that was connected
-  std::atomic<int32_t> open{0};       // communicators of several ranks that were not finalized
-  uint64_t inode = 0;                 // of the file; another one's is a copy
+  // Communicators of several ranks that were not finalized, or are being made.
+  std::atomic<int32_t> open{0};
+  uint64_t inode = 0;  // of the file; another one's is a copy
   // The signal at which the process writes its Python stacks to this descriptor of its; 0: none.
   std::atomic<int32_t> stack_signal{0}, stack_descriptor{-1};
   std::array<char, 40> boot{};  // identity of the running kernel: the steady clock is its
@@ -77,10 +78,11 @@ struct RankRun {
 };
 
 struct CommRow {
-  static constexpr uint32_t kHasMembership = 1, kFinalized = 2, kUnknownMembers = 4;
+  // kBeingMade: a place that this process waits to take, until it ends; it has no events.
+  static constexpr uint32_t kHasMembership = 1, kFinalized = 2, kUnknownMembers = 4, kBeingMade = 8;
 
   std::atomic<uint64_t> key{0};  // id + 1; 0: empty, or being written
-  uint64_t time_ns = 0;          // when it was connected
+  uint64_t time_ns = 0;          // when it was connected, or its making began
   std::atomic<uint64_t> ended_ns{0};
   // Numbers of the last collective that began, and that ended, here: they outlive the events.
   std::atomic<uint64_t> entered{0}, finished{0};

@@ -15,16 +15,16 @@ from tests.harness.programs import Finished, python, ranks
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
-EXAMPLE = ROOT / "examples" / "cpp_backend"
+EXAMPLES = ROOT / "examples"
+EXAMPLE = EXAMPLES / "cpp_backend"
 LIMIT_S = 240.0
 
 TRAIN = """
     import sys
-    sys.path.insert(0, {programs!r})
+    sys.path[:0] = {programs!r}, {examples!r}
     import torch, torchcomms
-    import torch.distributed as dist
+    from as_gloo_trains import expect_the_weights_of_gloo
     from torch.nn.parallel import DistributedDataParallel
-    from torchcomms.device_mesh import init_device_mesh
 
     def trained(rank, size, **where):
         torch.manual_seed(rank)  # DDP makes them equal
@@ -48,25 +48,15 @@ TRAIN = """
     {register}
     comm = torchcomms.new_comm({name!r}, torch.device("cpu"), "train")
     assert comm.get_backend() == {name!r}
-    rank, size = comm.get_rank(), comm.get_size()
-    mesh = init_device_mesh((comm,), ("dp",))
-    ours = trained(rank, size, device_mesh=mesh)
-    everyones = [torch.empty_like(ours) for _ in range(size)]
-    dist.all_gather(everyones, ours)
-    assert all(torch.equal(other, ours) for other in everyones), "the ranks differ"
-    dist.destroy_process_group()
-
-    store = dist.TCPStore("127.0.0.1", {port}, size, is_master=rank == 0)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
-    theirs = trained(rank, size)
-    dist.destroy_process_group()
-    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
-    print("equal")
+    expect_the_weights_of_gloo(comm, trained, {port})
 """
 
 
 def train(name: str, register: str = "", **variables: str) -> None:
-    program = TRAIN.format(name=name, register=register, port=free_port(), programs=str(PROGRAMS))
+    program = TRAIN.format(
+        name=name, register=register, port=free_port(), programs=str(PROGRAMS),
+        examples=str(EXAMPLES),
+    )  # fmt: skip
     for finished in ranks(program, 2, free_port(), **variables):
         assert finished.expect_success().out.strip().endswith("equal")
 
@@ -144,7 +134,7 @@ def test_the_example_trains_on_it(library: Path, site: Path) -> None:
     program = f"""
         import runpy, sys
         sys.argv = ["train_ddp.py", "--backend", "kv"]
-        runpy.run_path({str(ROOT / "examples" / "train_ddp.py")!r}, run_name="__main__")
+        runpy.run_path({str(EXAMPLES / "train_ddp.py")!r}, run_name="__main__")
     """
     variables = {"PYTHONPATH": str(site), "TORCHCOMMS_BACKEND_LIB_PATH_KV": str(library)}
     finished: list[Finished] = ranks(program, 2, free_port(), **variables)

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+import torchcomms
 from torch.torch_version import TorchVersion
 from torchcomms._comms import _BackendWrapper
 
@@ -401,7 +402,14 @@ def wrapper(comm):
         comm.get_backend(),
     )
     assert made.supports_coalescing
+    for name in ("splitting", "reconfigure", "shrinking", "abort_hooks"):
+        assert not getattr(made, f"supports_{name}", False), name
+    assert not getattr(made, "_supports_time_estimate", False)
+    assert not hasattr(made, "comm_split_count")
     assert made.options.backend == "torchcomms"
+    for allocator in (made.get_mem_allocator, comm.get_mem_allocator):
+        with refused(torchcomms.Unsupported, "no memory allocator"):
+            allocator()
     group = group_of(comm)
     made._set_default_timeout(timedelta(seconds=77))
     assert group._get_backend(torch.device("cpu")).get_comm() is comm
@@ -428,6 +436,89 @@ def limits(comm):
 @pytest.mark.worlds(sizes=(2,))
 def test_limits_of_the_call_and_of_the_group_reach_the_work(world):
     assert world.run(limits) == [(True, True)] * 2
+
+
+def hooked(comm):
+    group, rank, size = group_of(comm), comm.get_rank(), comm.get_size()
+    before, after, right = [], [], (rank + 1) % size
+    handles = [
+        comm.register_pre_hook(lambda name, op_id, args: before.append((str(name), op_id))),
+        comm.register_post_hook(lambda op_id, args: after.append(op_id)),
+    ]
+    tensor = torch.ones(2)
+    group.allreduce([tensor]).wait()
+    group._allgather_base(torch.empty(2 * size), tensor).wait()
+    group._start_coalescing(torch.device("cpu"))
+    group.recv([torch.empty(2)], (rank - 1) % size, 0)
+    group.send([tensor], right, 0)
+    group._end_coalescing(torch.device("cpu")).wait()
+    group.barrier().wait()
+    for handle in handles:
+        handle.remove()
+    group.barrier().wait()
+    names = [name.rpartition(".")[2] for name, _ in before]
+    return names, [op_id for _, op_id in before] == after
+
+
+@pytest.mark.worlds(sizes=(2,))
+def test_hooks_of_the_communicator_see_calls_on_the_group(world):
+    names = ["all_reduce", "all_gather_single", "batch_op_issue", "barrier"]
+    assert world.run(hooked) == [(names, True)] * 2
+
+
+def windows(comm):
+    group, rank, size = group_of(comm), comm.get_rank(), comm.get_size()
+    wrapper = group._get_backend(torch.device("cpu"))
+    right, left = (rank + 1) % size, (rank - 1) % size
+    failures = Failures()
+    assert group.supports_window == wrapper.supports_window == (comm.get_backend() == "ctran")
+    if not group.supports_window:
+        with failures.case("refused"), refused(RuntimeError, "new_window"):
+            group.new_window()
+        return failures.texts
+    for early in (True, False):
+        memory = torch.zeros(4)
+        window = group.new_window(memory if early else None)
+        if not early:
+            window.tensor_register(memory)
+        with failures.case("a put is there with its signal", early):
+            put = window.put(torch.full((2,), rank + 0.5), right, 1, True)
+            window.signal(right, False)
+            window.wait_signal(left, False).wait()
+            put.wait()
+            assert memory.tolist() == [0.0, left + 0.5, left + 0.5, 0.0]
+            assert put.is_completed()
+        with failures.case("memory of others", early):
+            ours = comm.new_window(memory)
+            kind = ours.get_attr(right).access_type.name
+            assert kind.endswith(f"_{window.get_attr(right).access_type.name}")
+            ours.tensor_deregister()
+            assert window.map_remote_tensor(rank).equal(memory)
+        for method, *arguments in (
+            ("put", torch.ones(1), right, -1, False),
+            ("put", torch.ones(1), right, 4, False),
+            ("put", torch.ones(1), 2**32 + right, 0, False),
+            ("signal", size, False),
+            ("get_attr", -1),
+        ):
+            with failures.case("wrong", early, *arguments), refused(RuntimeError):
+                getattr(window, method)(*arguments)
+        with failures.case("limits", early):
+            wrapper._set_default_timeout(timedelta(seconds=77))
+            works = [window.signal(right, True), window.wait_signal(left, True)]
+            assert wrapper._verify_work_timeout(works[1], timedelta(seconds=77))
+            for work in works:
+                work.wait()
+        window.tensor_deregister()
+    return failures.texts
+
+
+@pytest.mark.skipif(
+    not hasattr(dist.ProcessGroup, "new_window"), reason="this torch has no windows of groups"
+)
+@pytest.mark.worlds(sizes=(1, 2))
+def test_windows_of_a_group_are_the_communicators(world):
+    check(world, windows)
 
 
 def splits(context):

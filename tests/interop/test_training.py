@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torchcomms
 
 from tests.harness.ports import free_port
 from tests.harness.programs import ranks
 
+PROGRAMS = Path(__file__).parent / "programs"
 PROGRAM = """
     import sys
+    sys.path.insert(0, {programs!r})
     import torch, torchcomms
-    import torch.distributed as dist
+    from as_gloo_trains import expect_the_weights_of_gloo
     from torch.nn.parallel import DistributedDataParallel
-    from torchcomms.device_mesh import init_device_mesh
 
     def trained(rank, size, **where):
         torch.manual_seed(7)
@@ -35,18 +38,7 @@ PROGRAM = """
         return torch.cat([p.detach().flatten() for p in model.parameters()])
 
     comm = torchcomms.new_comm("{backend}", torch.device("cpu"), "train")
-    rank, size = comm.get_rank(), comm.get_size()
-    mesh = init_device_mesh((comm,), ("dp",))
-    ours = trained(rank, size, device_mesh=mesh)
-    dist.destroy_process_group()
-
-    store = dist.TCPStore("127.0.0.1", {port}, size, is_master=rank == 0)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
-    theirs = trained(rank, size)
-    dist.destroy_process_group()
-    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
-    assert not torch.equal(ours, torch.zeros_like(ours))
-    print("equal")
+    expect_the_weights_of_gloo(comm, trained, {port})
 """
 
 
@@ -54,6 +46,6 @@ PROGRAM = """
 def test_ddp_trains_to_the_same_weights(backend, size):
     if not torchcomms.is_backend_built(backend):
         pytest.skip(f"needs backend {backend}")
-    program = PROGRAM.format(backend=backend, port=free_port())
+    program = PROGRAM.format(backend=backend, port=free_port(), programs=str(PROGRAMS))
     for finished in ranks(program, size, free_port()):
         assert finished.expect_success().out.strip().endswith("equal")

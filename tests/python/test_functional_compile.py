@@ -1,6 +1,6 @@
 """Compile support: operators, compiled functions, eager methods after patching, graph passes.
 
-The cases are in compiled_cases.py. One pair of processes runs all of a kind, for they start slowly;
+The cases are in compiled/. One pair of processes runs all of a kind, for they start slowly;
 every case is a test of its own here.
 """
 
@@ -17,7 +17,7 @@ from torchcomms import functional
 
 from tests.harness.ports import free_port
 from tests.harness.programs import python, ranks
-from tests.python import compiled_cases
+from tests.python import compiled
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 900.0
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
     " older",
 )
 
-INDUCTOR_ALONE = [name for name in compiled_cases.CASES if name.startswith("inductor")]
+INDUCTOR_ALONE = [name for name in compiled.CASES if name.startswith("inductor")]
 # What does not compile, or has its own compiler: once is enough.
 ONCE = [
     "results_of_eager_calls_carry_grad",
@@ -38,7 +38,7 @@ ONCE = [
     "in_graphs_what_is_used_after_the_wait_flows_from_it",
     "passes_leave_the_results_as_they_are",
 ]
-EVERY_BACKEND = [name for name in compiled_cases.CASES if name not in (*INDUCTOR_ALONE, *ONCE)]
+EVERY_BACKEND = [name for name in compiled.CASES if name not in (*INDUCTOR_ALONE, *ONCE)]
 
 
 @functools.cache
@@ -47,7 +47,7 @@ def results(kind: str, backend: str, names: tuple[str, ...], size: int) -> dict[
     program = f"""
         import sys
         sys.path.insert(0, {str(ROOT)!r})
-        from tests.python.compiled_cases import main
+        from tests.python.compiled import main
         main({kind!r}, {backend!r}, {list(names)!r})
         """
     finished = ranks(
@@ -93,9 +93,9 @@ def test_after_patching(name):
     expect("together", "aot_eager", ONCE, name)
 
 
-@pytest.mark.parametrize("name", list(compiled_cases.ALONE))
+@pytest.mark.parametrize("name", list(compiled.ALONE))
 def test_operators_and_passes(name):
-    expect("alone", "aot_eager", list(compiled_cases.ALONE), name, size=1)
+    expect("alone", "aot_eager", list(compiled.ALONE), name, size=1)
 
 
 @pytest.mark.parametrize("first", ["torch", "torchcomms", "torch.distributed"])
@@ -120,4 +120,4 @@ def test_without_the_switch_the_classes_are_plain():
 
 
 def test_no_case_is_left_out():
-    assert set(EVERY_BACKEND) | set(INDUCTOR_ALONE) | set(ONCE) == set(compiled_cases.CASES)
+    assert set(EVERY_BACKEND) | set(INDUCTOR_ALONE) | set(ONCE) == set(compiled.CASES)

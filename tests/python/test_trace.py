@@ -38,20 +38,26 @@ def run(*arguments):
 # Programs that hang, without a variable that would have been set for it.
 
 PROGRAM = """
-    import sys, threading, torch, torchcomms
+    import os, sys, threading, torch, torchcomms
     from torchcomms import ReduceOp
 
     backend, case = sys.argv[1:]
+    odd = os.environ["RANK"] == "1"
+    if odd and case == "stays away":
+        threading.Event().wait()
     comm = torchcomms.new_comm(backend, torch.device("cpu"), name="world")
-    odd = comm.get_rank() == 1
 
     def add(count=8):
         comm.all_reduce(torch.ones(count), ReduceOp.SUM, False)
 
     add()
     add()
-    if odd and case == "sleeps":
+    if odd and case in ("sleeps", "makes none", "splits not"):
         threading.Event().wait()
+    if case == "makes none":
+        torchcomms.new_comm(backend, torch.device("cpu"), name="second")
+    if case == "splits not":
+        comm.split([0, 1], "both")
     if not (odd and case == "skips"):
         add(9 if odd and case == "shapes" else 8)
     comm.broadcast(torch.ones(3), 0, False)
@@ -67,6 +73,11 @@ EXPECTED = {
     " rank 1: broadcast root 0 3 elements Float",
     "shapes": f"operation 3 of 'world' differs: ranks 0, 2: {USUAL};"
     " rank 1: all_reduce SUM 9 elements Float",
+    "stays away": "rank 1 has not entered new_comm of 'world'; ranks 0, 2 wait in it;"
+    " no record of rank 1",
+    "makes none": "rank 1 has not entered new_comm of 'second'; ranks 0, 2 wait in it",
+    "splits not": "rank 1 has not entered split 3 of 'world' (last: finished all_reduce 2);"
+    " rank 0 waits in it",
 }
 
 
@@ -102,11 +113,12 @@ class Job:
             return None  # not there yet
 
     def until(self, told: str) -> Verdict:
-        """The verdict once it says so, and all ranks are known."""
+        """The verdict once it says so, and all ranks have been accounted for."""
         limit = time.monotonic() + LIMIT_S
         while True:
             verdict = self.verdict()
-            if verdict and len(verdict.ranks) == self.size and told == verdict.summary:
+            known = len(verdict.ranks + verdict.missing) if verdict else 0
+            if verdict and known == self.size and told == verdict.summary:
                 return verdict
             if time.monotonic() > limit:
                 raise AssertionError(to_text(verdict) if verdict else "nothing was recorded")
@@ -127,8 +139,19 @@ def job():
         shutil.rmtree(each.folder, ignore_errors=True)
 
 
-@pytest.mark.parametrize(("case", "size"), [("sleeps", 2), ("skips", 4), ("shapes", 3)])
-@pytest.mark.parametrize("backend", ["ctran", "gloo"])
+@pytest.mark.parametrize(
+    ("backend", "case", "size"),
+    [
+        *(
+            (backend, *case)
+            for backend in ("ctran", "gloo")
+            for case in (("sleeps", 2), ("skips", 4), ("shapes", 3))
+        ),
+        ("gloo", "stays away", 3),
+        ("ctran", "makes none", 3),
+        ("ctran", "splits not", 2),
+    ],
+)
 def test_a_hang_is_explained_while_it_lasts_and_after_a_kill(backend, case, size, job):
     if not torchcomms.is_backend_built(backend):
         pytest.skip(f"backend {backend} is not part of this build")
@@ -145,10 +168,14 @@ def test_a_hang_is_explained_while_it_lasts_and_after_a_kill(backend, case, size
         assert re.search(r'rank 1 is in:\n(  .*\n)+?.*File "<string>", line \d+ in <module>', asked)
         assert hung.verdict() is not None
         assert hung.processes[1].poll() is None, "asking has ended it"
+    if case == "stays away":
+        asked = torchcomms.analyze.stacks(read([hung.folder])[0].process)
+        assert "new_comm" in asked
     hung.kill()
     told = run(hung.folder)
     assert told.exit_code == 1
-    assert f"verdict: {verdict.summary}\nlook at: rank 1 (process " in told.stdout
+    process = "" if case == "stays away" else " (process "
+    assert f"verdict: {verdict.summary}\nlook at: rank 1{process}" in told.stdout
     assert "its process was killed or has crashed" in told.stdout or case != "sleeps"
 
 
@@ -328,6 +355,69 @@ def test_a_message_of_two_sizes_is_a_mismatch(tmp_path):
         rings.write(tmp_path, rank, [comm], [sides[rank]])
     verdict = analyze(read([tmp_path]))
     assert "rank 0 sends 4 elements Float, rank 1 receives 5 elements Float" in verdict.summary
+
+
+def made_by(name: str, rank: int, size: int, membership: int | None = None) -> Comm:
+    return Comm(name, rank, (), membership=membership, size=size, being_made=True)
+
+
+@pytest.mark.parametrize(
+    ("inside", "told", "culprits"),
+    [
+        ({0: (0, 2), 3: (1, 2)}, "ranks 0, 3 have entered new_comm of '7' and not finished it", ()),
+        (
+            {0: (0, 3), 3: (2, 3)},
+            "its own rank 1 of 3 has not entered new_comm of '7'; ranks 0, 3 wait in it",
+            (),
+        ),
+        (
+            {0: (0, 4), 3: (3, 4)},
+            "ranks 1-2 have not entered new_comm of '7'; ranks 0, 3 wait in it",
+            (1, 2),
+        ),
+        (
+            {0: (1, 4), 3: (3, 4)},
+            "its own ranks 0, 2 of 4 have not entered new_comm of '7'; ranks 0, 3 wait in it",
+            (),
+        ),
+    ],
+)
+def test_who_has_not_come_to_a_group_is_named_where_it_is_known(inside, told, culprits, tmp_path):
+    """A group of some ranks, or of all: of some, only those that are there are known."""
+    for rank, world in enumerate(worlds(4)):
+        comms = [world, *([made_by("7", *inside[rank])] if rank in inside else [])]
+        rings.write(tmp_path, rank, comms, [Op("barrier", 1, 1, 2), Op("barrier", 2, 3, 4)])
+    verdict = analyze(read([tmp_path]))
+    assert (verdict.summary, verdict.culprits) == (told, culprits)
+    assert verdict.last[0] == "in new_comm of '7'"
+    assert verdict.last[1] == "finished barrier 2 of 'world'"
+
+
+def test_who_is_through_is_not_missed_and_names_come_again(tmp_path):
+    """Rank 1 has the second 'world' already, rank 2 only the first."""
+    first = [Comm("world", rank, range(3)) for rank in range(3)]
+    rings.write(tmp_path, 0, [first[0], made_by("world", 0, 3)], [])
+    rings.write(tmp_path, 1, [first[1], Comm("world", 1, range(3))], [])
+    rings.write(tmp_path, 2, [first[2]], [])
+    verdict = analyze(read([tmp_path]))
+    assert verdict.summary == ("rank 2 has not entered new_comm of 'world (2)'; rank 0 waits in it")
+
+
+def test_who_was_killed_before_another_came_is_not_of_an_earlier_job(tmp_path):
+    for rank, name in enumerate(("world", "world", "earlier")):
+        comms = [made_by(name, rank, 3)]
+        rings.write(tmp_path / "job", -1, comms, [], pid=10 + rank, began_ms=500 * (rank == 0))
+    assert [dump.rank for dump in read([tmp_path])] == [0, 1]
+
+
+def test_who_waits_in_reconfigure_is_told_by_its_uuid(tmp_path):
+    for rank in range(2):
+        rings.write(tmp_path, -1, [made_by("recovers", rank, 3, 7)], [], pid=10 + rank)
+    verdict = analyze(read([tmp_path]))
+    assert verdict.summary == (
+        "rank 2 has not entered reconfigure of 'recovers#7'; ranks 0-1 wait in it;"
+        " no record of rank 2"
+    )
 
 
 def test_a_rank_that_took_its_record_along_is_the_one_that_is_waited_for(tmp_path):

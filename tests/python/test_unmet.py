@@ -46,6 +46,7 @@ def test_one_that_was_met_does_not():
         work.wait()
     except torchcomms.PeerFailed:
         never.wait(1.0)  # the grace is long over
+        comm.finalize()
         print("told")"""
     ended = survivor(then, TORCHCOMM_ABORT_GRACE_SECONDS="0.5")
     assert ended.code == 0, ended.err
@@ -78,10 +79,16 @@ def test_what_reconfigure_ends_does_not():
     assert "alive" in ended.out
 
 
-def test_the_option_turns_it_off():
+def test_the_option_turns_it_off_and_finalize_raises_it():
     then = """while not comm.is_aborted():
         pass
     never.wait(1.0)  # the grace is long over
+    for error in torchcomms.PeerFailed, torchcomms.CommFinalized:
+        try:
+            comm.finalize()
+            sys.exit("it did not raise")
+        except error:
+            pass
     print("alive")"""
     ended = survivor(then, TORCHCOMM_ABORT_GRACE_SECONDS="0.05", TORCHCOMM_ABORT_ON_ERROR="0")
     assert ended.code == 0, ended.err

@@ -2659,6 +2659,11 @@ def _read_events() -> list:
     list[dict]: the process's event ring, oldest first.
     """
 
+def _record_process() -> str:
+    """
+    str: the file of this process's event ring, which it gets now if it has none yet; '' where there can be none.
+    """
+
 def _recorder_folders() -> list[str]:
     """
     list[str]: where processes of this environment put their event rings, the first that works; empty where they stay in memory.

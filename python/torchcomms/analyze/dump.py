@@ -24,6 +24,7 @@ class _Plain(pickle.Unpickler):
 def read(paths: Iterable[Path]) -> list[Dump]:
     """Reads the records; a folder stands for the files in it, and where these are event rings of
     several jobs for those of the newest. Raises AnalyzeError."""
+    paths = list(paths)
     files: list[Path] = []
     rings: list[ring.Ring] = []
     for path in paths:
@@ -51,7 +52,8 @@ def read(paths: Iterable[Path]) -> list[Dump]:
         raise AnalyzeError(
             f"{len(rings)} processes left records, and none of them was connected with others"
             if rings
-            else "no record is given"
+            else f"no record is in {', '.join(map(str, paths)) or 'any folder of this user'};"
+            " a process has one from its first new_comm() on"
         )
     return [dumps[rank] for rank in sorted(dumps)]
 

@@ -78,10 +78,26 @@ class Process:
 
 
 @dataclass(frozen=True)
+class Making:
+    """A rank is inside `call`, which makes communicator `name`: to be its `rank` of `size`."""
+
+    name: str
+    call: str
+    rank: int
+    size: int
+    since_ns: int
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Equal for all that wait for the same."""
+        return self.name, self.call, self.size
+
+
+@dataclass(frozen=True)
 class Dump:
     """What one rank recorded, oldest first. `members`: global ranks of each communicator, -1 where
     nobody says. `entered`: the last collective of each that began here, also where its record was
-    overwritten since."""
+    overwritten since. `makings`: of those that it waits to be a member of."""
 
     rank: int
     source: str
@@ -90,3 +106,4 @@ class Dump:
     entered: dict[str, int] = field(default_factory=dict)
     backends: dict[str, str] = field(default_factory=dict)
     process: Process | None = None
+    makings: tuple[Making, ...] = ()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from torchcomms.analyze.record import AnalyzeError, Dump, Operation, Process, State
+from torchcomms.analyze.record import AnalyzeError, Dump, Making, Operation, Process, State
 
 SUFFIX = ".ring"
 MAGIC = b"TCRING\n\0"
@@ -28,7 +28,7 @@ _FACTS = (
 )  # fmt: skip
 _ROW = struct.Struct("<5QqI2iI176s32s60i")
 _SLOT = struct.Struct("<QQI3Bx4BiI4x6QQ32x")
-_HAS_MEMBERSHIP, _UNKNOWN_MEMBERS = 1, 4
+_HAS_MEMBERSHIP, _UNKNOWN_MEMBERS, _BEING_MADE = 1, 4, 8
 _NONE, _OTHER_ERROR = 0xFF, 0xFF
 _BEGIN = 0
 
@@ -65,6 +65,7 @@ class _Comm:
     rank: int
     size: int
     members: tuple[int, ...] | None
+    made_by: str | None  # the call that waits for the others; None: it is there
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,12 @@ class Ring:
     """One file, as it stands; times are of the wall clock."""
 
     path: Path
-    rank: int  # -1: it has not been connected with anybody
+    rank: int  # -1: it has not been connected with anybody, and waits for nobody
     process: Process
     last_ns: int  # the last that is known of it
     comms: tuple[_Comm, ...]
     operations: tuple[Operation, ...]
+    makings: tuple[Making, ...]
 
 
 def is_ring(path: Path) -> bool:
@@ -113,14 +115,20 @@ def read_ring(path: Path) -> Ring:
 
     lines = (line.split(" ") for line in _text(header["vocabulary"]).splitlines())
     words = {line[0]: line[1:] for line in lines}
-    comms = _comms(data[_HEADER.size : first_slot], again[_HEADER.size : first_slot])
+    rows = _comms(data[_HEADER.size : first_slot], again[_HEADER.size : first_slot])
+    comms = tuple(row for row in rows if row.made_by is None)
+    makings = tuple(
+        Making(row.name, row.made_by, row.rank, row.size, wall(row.time_ns))
+        for row in rows
+        if row.made_by is not None
+    )
     events = _events(data[first_slot:end], again[first_slot:end])
     known = header["inode"] == inode and _text(header["boot"]) == _boot_identity()
     ran_out: State = "ended" if header["ended_ns"] else "killed"
-    times = [header["began_ns"], header["ended_ns"], *(c.time_ns for c in comms)]
+    times = [header["began_ns"], header["ended_ns"], *(row.time_ns for row in rows)]
     return Ring(
         path=path,
-        rank=header["rank"],
+        rank=header["rank"] if header["rank"] >= 0 or not makings else makings[0].rank,
         process=Process(
             pid=header["pid"],
             host=_text(header["host"]),
@@ -134,18 +142,22 @@ def read_ring(path: Path) -> Ring:
         last_ns=wall(max([*times, *(e.time_ns for e in events)])),
         comms=comms,
         operations=_operations(events, {comm.id: comm for comm in comms}, words, wall),
+        makings=makings,
     )
 
 
 def newest_job(rings: Iterable[Ring]) -> list[Ring]:
     """Of the files of several jobs, in a folder each, those of the one that began last. Folders are
-    used again: who had ended when the youngest process of a folder began is of an earlier job."""
+    used again: who had ended when the youngest process of a folder began is of an earlier job, but
+    for those that waited for the same communicator as one of this job."""
     folders: dict[Path, list[Ring]] = defaultdict(list)
     for ring in rings:
         folders[ring.path.parent].append(ring)
     newest = max(folders.values(), key=lambda job: max(r.process.began_ns for r in job), default=[])
     began_ns = max((ring.process.began_ns for ring in newest), default=0)
-    return [r for r in newest if r.process.state == "running" or r.last_ns >= began_ns]
+    alive = {r.path for r in newest if r.process.state == "running" or r.last_ns >= began_ns}
+    awaited = {m.key for ring in newest if ring.path in alive for m in ring.makings}
+    return [r for r in newest if r.path in alive or awaited & {m.key for m in r.makings}]
 
 
 def to_dumps(rings: Iterable[Ring]) -> list[Dump]:
@@ -174,6 +186,7 @@ def to_dumps(rings: Iterable[Ring]) -> list[Dump]:
             entered={comm.name: comm.entered for comm in ring.comms},
             backends={comm.name: comm.backend for comm in ring.comms},
             process=ring.process,
+            makings=ring.makings,
         )
         for rank, ring in sorted(by_rank.items())
     ]
@@ -208,7 +221,23 @@ def _comms(data: bytes, again: bytes) -> tuple[_Comm, ...]:
     found = []
     namesakes: Counter[str] = Counter()
     for row in sorted(rows, key=lambda row: (row[1], row[0])):
-        (key, time_ns, _, entered, _, membership, flags, rank, size, runs, raw, backend, *run) = row
+        (
+            key,
+            time_ns,
+            ended,
+            entered,
+            _,
+            membership,
+            flags,
+            rank,
+            size,
+            runs,
+            raw,
+            backend,
+            *run,
+        ) = row
+        if flags & _BEING_MADE and ended:
+            continue
         name = _text(raw)
         if flags & _HAS_MEMBERSHIP:
             name += f"#{membership}"
@@ -224,9 +253,12 @@ def _comms(data: bytes, again: bytes) -> tuple[_Comm, ...]:
                 for start, stride, count in list(triples)[:runs]
                 for i in range(count)
             )
+        made_by = None
+        if flags & _BEING_MADE:
+            made_by = "reconfigure" if flags & _HAS_MEMBERSHIP else "new_comm"
         found.append(
-            _Comm(key - 1, name, _text(backend), time_ns, entered, rank, size, members)
-        )  # fmt: skip
+            _Comm(key - 1, name, _text(backend), time_ns, entered, rank, size, members, made_by)
+        )
     return tuple(found)
 
 

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
 
-from torchcomms.analyze.verdict import Verdict, ranks_text
+from torchcomms.analyze.finding import ranks_text
+from torchcomms.analyze.verdict import Verdict
 
 _MOST_NAMED = 8  # culprits with their processes
 _STATES = {

@@ -13,30 +13,15 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
+from torchcomms.analyze import making
+from torchcomms.analyze.finding import Finding, Kind, have, ranks_text
 from torchcomms.analyze.record import Dump, Operation, Process
-
-Kind = Literal["mismatch", "behind", "stuck", "message", "failed"]
 
 # Ranks may pass different amounts here: the sizes are compared pairwise, or by the root alone.
 _UNEVEN = {"all_to_all_v_single", "all_to_all", "all_gather_v", "reduce_scatter_v"}
 _ROOT_ONLY = {"scatter": "input", "gather": "output", "gather_single": "output"}
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something wrong. `ranks` are the global ranks it is about, `waiting` those that wait, since
-    `since_ns` of the wall clock (0: nobody says)."""
-
-    kind: Kind
-    comm: str
-    operation: str
-    sequence: int
-    ranks: tuple[int, ...]
-    waiting: tuple[int, ...]
-    text: str
-    since_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -75,8 +60,9 @@ def analyze(dumps: list[Dump]) -> Verdict:
             if dump.rank in members:
                 groups[name, members].append(dump)
     ranks = tuple(dump.rank for dump in dumps)
-    missing = sorted({r for _, members in groups for r in members} - {-1, *ranks})
-    findings: list[Finding] = []
+    findings = making.findings(dumps)
+    awaited = {rank for finding in findings for rank in finding.ranks}
+    missing = sorted(awaited.union(*(members for _, members in groups)) - {-1, *ranks})
     for (name, members), present in sorted(groups.items()):
         findings += _Group(name, members, present).findings()
     findings.sort(key=lambda finding: _ORDER.index(finding.kind))
@@ -106,7 +92,7 @@ def _culprits(findings: list[Finding], dumps: list[Dump]) -> tuple[int, ...]:
     if not behind:  # whom everybody waits for may have gone, and left nothing
         known = {dump.rank for dump in dumps}
         behind = {r for f in findings if f.kind == "stuck" for r in f.ranks if r not in known}
-    inside = {d.rank for d in dumps if any(not op.done for op in d.operations)}
+    inside = {d.rank for d in dumps if d.makings or any(not op.done for op in d.operations)}
     # Where all that are behind are inside something, they wait for each other.
     return tuple(sorted(behind - inside or behind))
 
@@ -114,30 +100,20 @@ def _culprits(findings: list[Finding], dumps: list[Dump]) -> tuple[int, ...]:
 def _looked_ns(dumps: list[Dump]) -> int:
     if any(dump.process and dump.process.state == "running" for dump in dumps):
         return time.time_ns()
-    times = (max(op.created_ns, op.ended_ns) for dump in dumps for op in dump.operations)
+    times = [max(op.created_ns, op.ended_ns) for dump in dumps for op in dump.operations]
+    times += [making.since_ns for dump in dumps for making in dump.makings]
     return max(times, default=0)
 
 
 def _last(dump: Dump) -> str:
+    if dump.makings:
+        return f"in {dump.makings[0].call} of '{dump.makings[0].name}'"
     if not dump.operations:
         return "nothing recorded"
     unfinished = [op for op in dump.operations if not op.done]
     op = unfinished[0] if unfinished else dump.operations[-1]
     state = "failed in" if op.failed else "in" if not op.done else "finished"
     return f"{state} {op} of '{op.group}'" + (f" with {op.error}" if op.error else "")
-
-
-def ranks_text(ranks: Iterable[int]) -> str:
-    """ "rank 3", "ranks 0-2, 5": runs are written as such, for jobs of thousands."""
-    ordered = sorted(ranks)
-    runs: list[list[int]] = []
-    for rank in ordered:
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    text = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
-    return f"rank{'s' if len(ordered) != 1 else ''} {text}"
 
 
 def _amount(sizes: tuple[tuple[int, ...], ...], op: Operation) -> str:
@@ -254,15 +230,15 @@ class _Group:
                 continue
             op = next(iter(inside.values()))
             before = self._before(ranks[0], number)
-            verb = "has" if len(ranks) == 1 else "have"
+            verb = "waits" if len(inside) == 1 else "wait"
             found.append(
                 self._find(
                     "behind",
                     op,
                     ranks,
                     inside,
-                    f"{ranks_text(ranks)} {verb} not entered {op} of '{self.name}' ({before});"
-                    f" {ranks_text(inside)} {'waits' if len(inside) == 1 else 'wait'} in it",
+                    f"{ranks_text(ranks)} {have(ranks)} not entered {op} of '{self.name}'"
+                    f" ({before}); {ranks_text(inside)} {verb} in it",
                 )
             )
         return found
@@ -286,7 +262,10 @@ class _Group:
         op = self.collectives[ranks[0]][number]
         absent = set(self.members) - {-1, *self.own}
         who = f"; {ranks_text(absent)} left no record" if absent else ""
-        text = f"{ranks_text(ranks)} have entered {op} of '{self.name}' and not finished it{who}"
+        text = (
+            f"{ranks_text(ranks)} {have(ranks)} entered {op} of '{self.name}' and not finished it"
+            f"{who}"
+        )
         return [self._find("stuck", op, absent or set(ranks), ranks, text)]
 
     def _failed(self) -> list[Finding]:

@@ -61,6 +61,17 @@ TEST(Unmet, WhatWasMetBeforeIsNotWatched) {
   EXPECT_EQ(unmet.use_count(), 2);  // here and in the work, but in no thread
 }
 
+TEST(Unmet, WhoMeetsItFirstGetsIt) {
+  End end;
+  const auto unmet = end.unmet(Unmet::kNever);
+  EXPECT_EQ(unmet->met(), nullptr);
+  const auto another = end.unmet(Unmet::kNever);
+  const auto work = c10::make_intrusive<ManualWork>();
+  work->fail(another);
+  EXPECT_EQ(another->met(), work->error());
+  EXPECT_EQ(another->met(), nullptr);
+}
+
 TEST(Unmet, AWaitMeetsItAndEndsTheWatch) {
   End end;
   std::weak_ptr<Unmet> watched;

@@ -98,6 +98,26 @@ TEST(EventRing, TheFirstConnectedCommunicatorSaysWhoThisIs) {
   EXPECT_EQ(ring.header().rank.load(), 3);
 }
 
+TEST(EventRing, WhatIsBeingMadeCountsAsOpenAndSaysNotWhoThisIs) {
+  EventRing ring(2);
+  const auto made =
+      ring.add_communicator({.name = "made", .rank = 2, .size = 4, .being_made = true});
+  EXPECT_EQ(ring.header().open.load(), 1);
+  EXPECT_EQ(ring.header().rank.load(), -1);
+  ring.end_communicator(made, true);
+  EXPECT_EQ(ring.header().open.load(), 0);
+}
+
+TEST(EventRing, MakingsThatEndedGoBeforeCommunicatorsThatEnded) {
+  EventRing ring(2);
+  const auto first = ring.add_communicator({.name = "first"});
+  ring.end_communicator(first, true);
+  for (int i = 0; i < 5000; ++i)
+    ring.end_communicator(ring.add_communicator({.name = "made", .size = 2, .being_made = true}),
+                          true);
+  EXPECT_EQ(ring.communicator(first), "first");
+}
+
 TEST(EventRing, AnEntryIsNotedInTheBeginAsLongAsItIsThere) {
   EventRing ring(4);
   const auto first = ring.record(event_of(1));

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import torch
-from torch.distributed import PrefixStore, rendezvous
-from torchcomms import CommOptions, ReduceOp, TorchCommBackend
+from python_backend import StoreBackend  # of the examples
+from torchcomms import ReduceOp
 
 
 class Pending:
@@ -22,14 +22,8 @@ class Pending:
         self._rest()
 
 
-class AtOnce(TorchCommBackend):
-    """Ranks publish their tensors in torch's store, and read those of the others."""
-
-    def init(self, device: torch.device, name: str, options: CommOptions) -> None:
-        self._name = name
-        store, self._rank, self._size = next(rendezvous("env://", timeout=options.timeout))
-        self._store = PrefixStore(name, store)
-        self._operations = 0
+class AtOnce(StoreBackend):
+    """The example's, with more operations, on tensors of any layout."""
 
     def finalize(self) -> None:
         """Rank 0 serves the store: it goes last."""
@@ -37,18 +31,6 @@ class AtOnce(TorchCommBackend):
             self._store.set("all gone", "yes")
         if self._rank == 0:
             self._store.wait(["all gone"])
-
-    def get_rank(self) -> int:
-        return self._rank
-
-    def get_size(self) -> int:
-        return self._size
-
-    def get_backend_name(self) -> str:
-        return "store"
-
-    def get_comm_name(self) -> str:
-        return self._name
 
     def all_reduce(self, tensor: torch.Tensor, op: ReduceOp, async_op: bool) -> Pending | None:
         if op != ReduceOp.SUM:

@@ -1,0 +1,44 @@
+#include "core/making.hpp"
+
+#include <torchcomms/base/error.hpp>
+
+#include "bootstrap/launcher.hpp"
+#include "core/record.hpp"
+#include "tracing/recorder.hpp"
+
+namespace torch::comms {
+namespace {
+
+std::optional<bootstrap::Launch> known_launch() {
+  try {
+    return bootstrap::discover();
+  } catch (const CommError&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<uint32_t> record(tracing::Communicator communicator) {
+  if (communicator.size < 2) return std::nullopt;
+  communicator.being_made = true;
+  return tracing::record_communicator(communicator, record_vocabulary());
+}
+
+}  // namespace
+
+Making::Making(const std::string& name, const std::string& backend, const CommOptions& options) {
+  if (options.enable_reconfigure) return;
+  if (const auto launch = known_launch())
+    record_id_ =
+        record({.name = name, .backend = backend, .rank = launch->rank, .size = launch->size});
+}
+
+Making::Making(const std::string& name, const std::string& backend, int rank, int size,
+               int64_t uuid)
+    : record_id_(record(
+          {.name = name, .backend = backend, .rank = rank, .size = size, .membership = uuid})) {}
+
+Making::~Making() {
+  if (record_id_) tracing::process_ring().end_communicator(*record_id_, true);
+}
+
+}  // namespace torch::comms

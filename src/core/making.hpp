@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <torchcomms/options.hpp>
+
+namespace torch::comms {
+
+// In the recorder while it lives: this process is inside a call that waits for other ranks, and has
+// no communicator from it yet. A rank alone waits for nobody, and is not recorded.
+class Making {
+ public:
+  // Of new_comm(): rank and size are the launcher's. Without them nothing is recorded: who needs
+  // them says what is wrong.
+  Making(const std::string& name, const std::string& backend, const CommOptions& options);
+  // Of reconfigure().
+  Making(const std::string& name, const std::string& backend, int rank, int size, int64_t uuid);
+  ~Making();
+  Making(const Making&) = delete;
+  Making& operator=(const Making&) = delete;
+
+ private:
+  std::optional<uint32_t> record_id_;
+};
+
+}  // namespace torch::comms

@@ -1,0 +1,66 @@
+"""Eager calls after patching."""
+
+from __future__ import annotations
+
+import torch
+import torchcomms
+from torchcomms import ReduceOp
+
+from tests.harness.cases import refused
+from tests.python.compiled.cases import case, same
+
+
+@case
+def results_of_eager_calls_carry_grad(comm, backend):
+    """The table of eager behaviour: with and without grad, synchronous and not."""
+    from torchcomms.functional.async_tensor import TorchCommsAsyncTensor
+
+    size = comm.get_size()
+    total = sum(torch.arange(4.0) + r for r in range(size))
+
+    def leaf():
+        return (torch.arange(4.0) + comm.get_rank()).requires_grad_()
+
+    for x in (leaf().detach(), leaf()):
+        with torch.no_grad():
+            assert isinstance(comm.all_reduce(x, ReduceOp.SUM, False), torchcomms.TorchWork)
+        same(x.detach(), total)
+    x = leaf()
+    result = comm.all_reduce(x, ReduceOp.SUM, False)
+    same((result.detach(), x.detach()), (total, total))
+    (result * 3).sum().backward()
+    same(x.grad, torch.full((4,), 3.0 * size))
+    x = leaf()
+    later = comm.all_reduce(x, ReduceOp.SUM, 1)  # anything with a truth value
+    assert isinstance(later, TorchCommsAsyncTensor)
+    assert later.shape == (4,)
+    assert later.grad_fn is not None
+    assert not later.is_leaf
+    assert not later.completed, "looking at the shape is no use"
+    (later * 3).sum().backward()
+    assert later.completed
+    same(x.grad, torch.full((4,), 3.0 * size))
+    x = leaf()
+    lists = comm.all_gather([torch.zeros(4) for _ in range(size)], x, True)
+    assert all(isinstance(one, TorchCommsAsyncTensor) for one in lists)
+    torch.stack([one * (i + 1) for i, one in enumerate(lists)]).sum().backward()
+    same(x.grad, torch.full((4,), float(size * (comm.get_rank() + 1))))
+    x = leaf()
+    assert isinstance(comm.broadcast(x, 0, False), torchcomms.TorchWork), "it has no gradient"
+
+
+@case
+def what_has_no_gradient_says_so(comm, backend):
+    x = torch.ones(3, requires_grad=True)
+    result = comm.all_reduce(x, ReduceOp.MAX, False)
+    with refused(torchcomms.Unsupported, "MAX", "SUM"):
+        result.sum().backward()
+
+
+@case
+def a_saved_value_that_was_overwritten_is_noticed(comm, backend):
+    x = torch.ones(3, requires_grad=True)
+    y = x.exp()  # saves its result
+    comm.all_reduce(y, ReduceOp.SUM, False)
+    with refused(RuntimeError, "modified by an inplace operation"):
+        y.sum().backward()
