@@ -57,12 +57,19 @@ for _line, _text in _blocks:
 """
 
 
+def needs(*texts: str) -> tuple[str, ...]:
+    """What a program that trains or compiles would spend seconds to import."""
+    heavy = ("torch.nn", "torch.optim", "torchcomms import functional", "torch.compile")
+    return ("torch._dynamo",) if any(word in text for word in heavy for text in texts) else ()
+
+
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=name_of)
 def test_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
     forked(
         RUNNER,
         stdin=json.dumps([str(page), [(b.line, b.text) for b in _alone(page)]]),
         folder=tmp_path,
+        needs=needs(*(b.text for b in _alone(page))),
         deadline=LIMIT_S,
         TORCHCOMM_RANK="0",
         TORCHCOMM_SIZE="1",
@@ -83,7 +90,10 @@ def test_launched_programs_run(page: Path, block: Block, tmp_path: Path) -> None
     if (page, block) == LAUNCHED[0]:
         torchrun(program, int(ranks[1]), deadline=LIMIT_S).expect_success()
         return
-    for finished in launched(program, int(ranks[1]), folder=tmp_path, deadline=LIMIT_S):
+    ended = launched(
+        program, int(ranks[1]), folder=tmp_path, deadline=LIMIT_S, needs=needs(block.text)
+    )
+    for finished in ended:
         finished.expect_success()
 
 

@@ -40,24 +40,24 @@ class Request:
     arguments: tuple[str, ...]
     environment: dict[str, str]
     folder: str
-    needs: tuple[str, ...] = ()  # imported by the server, and so once for all that name them
+    needs: tuple[str, ...] = ()  # modules that its server has imported besides
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, *more: str) -> None:
     """Serves the socket until its other end closes. In a forked process: becomes the program."""
     _import(USUAL)
+    # Else the last collection of each program looks at all of it, and copies every page.
+    gc.collect()
+    gc.freeze()
+    _import(more)  # triton's objects complain at the end unless they are collected
     request = _serve(socket.socket(fileno=descriptor))
     if request is not None:
         _become(request)
 
 
 def _import(names: tuple[str, ...]) -> None:
-    if not sys.modules.keys() >= set(names):
-        for name in names:
-            importlib.import_module(name)
-        # Else the last collection of each program looks at all of it, and copies every page.
-        gc.collect()
-        gc.freeze()
+    for name in names:
+        importlib.import_module(name)
     threads = os.listdir("/proc/self/task")
     assert len(threads) == 1, f"imports of {names} have started {len(threads) - 1} threads"
 
@@ -78,7 +78,6 @@ def _serve(connection: socket.socket) -> Request | None:
                     os.kill(pid, signal.SIGKILL)
                 return None
             request: Request = pickle.loads(message)
-            _import(request.needs)
             pid = os.fork()
             if pid == 0:
                 for other, (_, pipe) in children.items():

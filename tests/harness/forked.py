@@ -24,10 +24,12 @@ from .environment import neutral_environment
 from .fork_server import LIMIT_BYTES, NUMBER, Request
 
 ROOT = Path(__file__).resolve().parents[2]
-# What is looked at while torch and torchcomms are loaded: a server of its own for each choice.
+# What is looked at while torch and torchcomms are loaded: a server of its own for each value.
 READ_BY_IMPORTS = (
     "LD_LIBRARY_PATH",
     "LD_PRELOAD",
+    "TORCHCOMM_EVENTS_PRINT",
+    "TORCHCOMMS_COMPILE_IGNORE_PYTORCH_VERSION_REQUIREMENT",
     "TORCHCOMMS_PATCH_FOR_COMPILE",
     "TORCH_DISTRIBUTED_USE_TORCHCOMMS",
 )
@@ -96,14 +98,15 @@ def _ask(request: Request, descriptors: list[int]) -> None:
     choice = {k: v for k, v in request.environment.items() if k in READ_BY_IMPORTS}
     message = pickle.dumps(request)
     assert len(message) <= LIMIT_BYTES, f"a program of {len(message)} bytes"
-    socket.send_fds(_server(frozenset(choice.items())), [message], descriptors)
+    socket.send_fds(_server(frozenset(choice.items()), request.needs), [message], descriptors)
 
 
 @functools.cache
-def _server(variables: frozenset[tuple[str, str]]) -> socket.socket:
-    """The connection to the server with these variables; it ends when that closes."""
+def _server(variables: frozenset[tuple[str, str]], needs: tuple[str, ...]) -> socket.socket:
+    """The connection to the server with these variables and modules; it ends when that closes."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    start = f"from tests.harness.fork_server import main; main({theirs.fileno()})"
+    arguments = ", ".join(map(repr, (theirs.fileno(), *needs)))
+    start = f"from tests.harness.fork_server import main; main({arguments})"
     server = subprocess.Popen(
         [sys.executable, "-c", start],
         cwd=ROOT,

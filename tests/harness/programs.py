@@ -51,12 +51,13 @@ def forked(
     deadline: float = DEADLINE_S,
     stdin: str = "",
     folder: Path | None = None,
+    needs: tuple[str, ...] = (),
     **variables: str,
 ) -> Finished:
-    """As `python`, but with torch and torchcomms imported before."""
+    """As `python`, but with torch, torchcomms and the modules it `needs` imported before."""
     environment = neutral_environment(**variables)
-    folder = folder or Path.cwd()
-    request = Request(SOURCE, textwrap.dedent(source), arguments, environment, str(folder))
+    source, folder = textwrap.dedent(source), folder or Path.cwd()
+    request = Request(SOURCE, source, arguments, environment, str(folder), needs)
     return forked_together([request], deadline, stdin)[0]
 
 
