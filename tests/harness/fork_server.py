@@ -7,6 +7,7 @@ uncaught exceptions, exit codes, handlers of atexit, destructors.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import gc
 import importlib
@@ -117,7 +118,7 @@ def _become(request: Request) -> None:
     os.environ.update(request.environment)
     os.chdir(request.folder)
     program = sys.modules["__main__"] = types.ModuleType("__main__")
-    program.__dict__["__builtins__"] = __builtins__
+    program.__dict__["__builtins__"] = builtins
     if request.kind == MODULE:
         sys.path[0] = os.getcwd()
         sys.argv = [request.text, *request.arguments]
