@@ -9,16 +9,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.docs.markdown import Block, blocks, name_of, pages
+from tests.harness.programs import forked, launched, module, torchrun
 
 LIMIT_S = 240.0
 TORCHRUN = re.compile(r"# run: torchrun --nproc-per-node (\d+)\n")
@@ -59,36 +57,44 @@ for _line, _text in _blocks:
 """
 
 
-def _environment(**more: str) -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", **more}
-
-
-def _run(command: list[str], cwd: Path, env: dict[str, str], text: str | None = None) -> None:
-    done = subprocess.run(
-        command, cwd=cwd, env=env, input=text, capture_output=True, text=True, timeout=LIMIT_S
-    )
-    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+def needs(*texts: str) -> tuple[str, ...]:
+    """What a program that trains or compiles would spend seconds to import."""
+    heavy = ("torch.nn", "torch.optim", "torchcomms import functional", "torch.compile")
+    return ("torch._dynamo",) if any(word in text for word in heavy for text in texts) else ()
 
 
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=name_of)
 def test_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
-    env = _environment(
-        TORCHCOMM_RANK="0", TORCHCOMM_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0"
-    )
-    program = json.dumps([str(page), [(b.line, b.text) for b in _alone(page)]])
-    _run([sys.executable, "-c", RUNNER], tmp_path, env, program)
+    forked(
+        RUNNER,
+        stdin=json.dumps([str(page), [(b.line, b.text) for b in _alone(page)]]),
+        folder=tmp_path,
+        needs=needs(*(b.text for b in _alone(page))),
+        deadline=LIMIT_S,
+        TORCHCOMM_RANK="0",
+        TORCHCOMM_SIZE="1",
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT="0",
+    ).expect_success()
 
 
 @pytest.mark.parametrize(
     ("page", "block"), LAUNCHED, ids=[f"{name_of(page)}:{block.line}" for page, block in LAUNCHED]
 )
 def test_launched_programs_run(page: Path, block: Block, tmp_path: Path) -> None:
+    """As torchrun starts them; the first of all by torchrun itself."""
     ranks = TORCHRUN.match(block.text)
     assert ranks
     program = tmp_path / "program.py"
     program.write_text(block.text)
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks[1]]
-    _run([sys.executable, *launcher, str(program)], tmp_path, _environment())
+    if (page, block) == LAUNCHED[0]:
+        torchrun(program, int(ranks[1]), deadline=LIMIT_S).expect_success()
+        return
+    ended = launched(
+        program, int(ranks[1]), folder=tmp_path, deadline=LIMIT_S, needs=needs(block.text)
+    )
+    for finished in ended:
+        finished.expect_success()
 
 
 @pytest.mark.parametrize(
@@ -97,7 +103,7 @@ def test_launched_programs_run(page: Path, block: Block, tmp_path: Path) -> None
 def test_commands_succeed(page: Path, command: str, tmp_path: Path) -> None:
     program, *arguments = shlex.split(command)
     assert program == "torchcomms", f"{name_of(page)}: only torchcomms commands can be marked run"
-    _run([sys.executable, "-m", "torchcomms", *arguments], tmp_path, _environment())
+    module(program, *arguments, folder=tmp_path, deadline=LIMIT_S).expect_success()
 
 
 @pytest.mark.parametrize(

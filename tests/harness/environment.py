@@ -25,6 +25,16 @@ def drop_foreign() -> None:
         del os.environ[name]
 
 
+def neutral_environment(**variables: str) -> dict[str, str]:
+    """Our environment without a job's or a test's settings; one computing thread."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not is_foreign(name) and not name.startswith(("PYTHON", "PYTEST"))
+    }
+    return {**kept, "OMP_NUM_THREADS": "1", **variables}
+
+
 @contextlib.contextmanager
 def environment(**changes: str | None) -> Iterator[None]:
     """Sets (or, for None, removes) variables for the duration of the block."""

@@ -28,6 +28,7 @@ REDUCE_OPS = ("sum", "product", "min", "max", "avg", *BITWISE, *PREMUL)
 
 NUMELS = (0, 1, 7, 4096)
 LARGE = 1 << 20
+_PERIOD = 23 * 19  # after so many elements a sample begins anew, but for those of bool
 
 
 def is_defined(op: str, dtype: torch.dtype) -> bool:
@@ -44,20 +45,28 @@ def is_defined(op: str, dtype: torch.dtype) -> bool:
 def sample(rank: int, dtype: torch.dtype, shape: int | tuple[int, ...], salt: int = 0) -> Any:
     """Rank `rank`'s input: small, signed where possible, different on every rank and element."""
     shape = (shape,) if isinstance(shape, int) else shape
-    index = torch.arange(math.prod(shape), dtype=torch.int64) + 31 * salt
-    raw = (index * 7 + rank * 13) % 23
     if dtype == torch.bool:
         generator = torch.Generator().manual_seed(1000 * salt + rank)
         return torch.rand(shape, generator=generator) < 0.6
+    numel = math.prod(shape)
+    begin = _first_period(rank, dtype, salt).view(torch.uint8)
+    repeated = begin.repeat(-(-numel // _PERIOD))[: numel * dtype.itemsize]
+    return repeated.clone().view(dtype).reshape(shape)
+
+
+def _first_period(rank: int, dtype: torch.dtype, salt: int) -> torch.Tensor:
+    index = torch.arange(_PERIOD, dtype=torch.int64) + 31 * salt
+    raw = (index * 7 + rank * 13) % 23
     if dtype in UNSIGNED:
-        return raw.to(dtype).reshape(shape)
+        return raw.to(dtype)
     if dtype in SIGNED:
-        return (raw - 11).to(dtype).reshape(shape)
+        return (raw - 11).to(dtype)
     real = (raw - 11).to(torch.float64) / 3 + 0.125
     if dtype.is_complex:
-        imaginary = ((index * 5 + rank * 7) % 19 - 9).to(torch.float64) / 7
-        return torch.complex(real, imaginary).to(dtype).reshape(shape)
-    return real.to(dtype).reshape(shape)
+        return torch.complex(real, ((index * 5 + rank * 7) % 19 - 9).to(torch.float64) / 7).to(
+            dtype
+        )
+    return real.to(dtype)
 
 
 def factor(rank: int, dtype: torch.dtype) -> int | float:
@@ -169,8 +178,8 @@ def assert_same_bits(got: torch.Tensor, want: torch.Tensor) -> None:
     """Equal dtype and bytes; shapes are compared by element count only."""
     assert got.dtype == want.dtype, f"dtype {got.dtype}, expected {want.dtype}"
     assert got.numel() == want.numel(), f"{got.numel()} elements, expected {want.numel()}"
-    different = bits(got) != bits(want)
-    if different.any():
+    if not torch.equal(bits(got), bits(want)):
+        different = bits(got) != bits(want)
         at = int(different.nonzero()[0]) // got.element_size()
         raise AssertionError(
             f"{int(different.sum())} bytes differ, first in element {at}: "

@@ -17,6 +17,7 @@ from tests.interop.programs.train_every_way import WAYS
 
 PROGRAM = Path(__file__).parent / "programs" / "train_every_way.py"
 DEADLINE_S = 300.0
+NEEDS = ("torch._dynamo",)  # as every optimizer does
 SWITCH = {"TORCH_DISTRIBUTED_USE_TORCHCOMMS": "1"}
 # A sum of four in another order, over a few steps; one that was made in bf16.
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
@@ -52,7 +53,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Callable[[How], Results
                 train_every_way.main({how.backend!r}, {str(folder)!r}, *{first!r})
             """
             variables = SWITCH if how.switched else {}
-            for finished in ranks(program, how.size, free_port(), DEADLINE_S, **variables):
+            for finished in ranks(
+                program, how.size, free_port(), DEADLINE_S, needs=NEEDS, **variables
+            ):
                 finished.expect_success()
                 assert ("Using TorchComms backend" in finished.err) == how.switched
             known[how] = [torch.load(folder / f"{rank}.pt") for rank in range(how.size)]

@@ -8,7 +8,7 @@ import pytest
 import torchcomms
 from torchcomms import _comms
 
-from tests.harness.programs import python
+from tests.harness.programs import forked
 
 
 def test_built_backends_are_the_entry_points():
@@ -50,7 +50,7 @@ def test_loading_an_unknown_backend_is_a_module_not_found_error(name):
 
 
 def test_a_backend_is_not_loaded_before_it_is_needed():
-    python("""
+    forked("""
         import torch, torchcomms
         from torchcomms import _comms
         assert _comms._is_backend_registered("fake")
@@ -63,7 +63,7 @@ def test_a_backend_is_not_loaded_before_it_is_needed():
 def test_importing_a_backend_module_registers_it():
     if not torchcomms.is_backend_built("gloo"):
         pytest.skip("backend gloo is not part of this build")
-    python("""
+    forked("""
         import torchcomms
         from torchcomms import _comms
         import torchcomms._comms_gloo as module
@@ -73,7 +73,7 @@ def test_importing_a_backend_module_registers_it():
 
 
 def test_the_first_registration_of_a_name_wins_over_the_native_module():
-    python("""
+    forked("""
         import torch, torchcomms
 
         class Mine(torchcomms.TorchCommBackend):
@@ -92,7 +92,7 @@ def test_the_first_registration_of_a_name_wins_over_the_native_module():
 
 
 def test_a_registered_name_needs_no_entry_point():
-    python("""
+    forked("""
         import torch, torchcomms
 
         class Mine(torchcomms.TorchCommBackend):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torchcomms
 
-from tests.harness.programs import python
+from tests.harness.programs import forked
 
 LIBRARIES = Path(torchcomms.__file__).parents[2] / "test_libraries"
 VARIABLE = "TORCHCOMMS_BACKEND_LIB_PATH_FAKE_TEST"
@@ -35,7 +35,7 @@ def library(variant):
 
 
 def test_a_library_is_found_by_its_variable_and_serves_several_communicators():
-    python(
+    forked(
         """
         import gc, torch, torchcomms
         from torchcomms import ReduceOp
@@ -58,7 +58,7 @@ def test_a_library_is_found_by_its_variable_and_serves_several_communicators():
 
 
 def test_the_variable_may_be_set_after_the_import():
-    python(
+    forked(
         """
         import os, sys, torch, torchcomms
         try:
@@ -84,7 +84,7 @@ def test_the_variable_may_be_set_after_the_import():
 )
 def test_a_library_that_is_wrong_is_refused_saying_how(variant, fragments):
     path = library(variant)
-    text = python(REFUSED, **{VARIABLE: path}).expect_success().out
+    text = forked(REFUSED, **{VARIABLE: path}).expect_success().out
     for fragment in (path, VARIABLE, *fragments):
         assert fragment in text, text
 
@@ -94,13 +94,13 @@ def test_a_file_that_is_no_library_is_refused_naming_it(tmp_path, content):
     path = tmp_path / "library.so"
     if content is not None:
         path.write_bytes(content)
-    text = python(REFUSED, **{VARIABLE: str(path)}).expect_success().out
+    text = forked(REFUSED, **{VARIABLE: str(path)}).expect_success().out
     assert str(path) in text
     assert VARIABLE in text
 
 
 def test_an_installed_backend_wins_over_the_variable():
-    python(
+    forked(
         """
         import torch, torchcomms
         comm = torchcomms.new_comm("fake", torch.device("cpu"), "n")

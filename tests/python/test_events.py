@@ -12,7 +12,7 @@ from torchcomms import ReduceOp, events
 
 from tests.harness.cases import Failures, check_context
 from tests.harness.operations import OPERATIONS, call, operations_for
-from tests.harness.programs import python
+from tests.harness.programs import forked
 
 KEYS = {"seq", "op", "comm", "comm_seq", "op_id", "phase", "ok", "async_op", "dtype", "reduce_op",
         "root_or_peer", "bytes", "time_ns", "thread"}  # fmt: skip
@@ -95,7 +95,7 @@ def test_the_table_has_one_line_an_operation(comm):
 
 
 def test_the_ring_is_bounded_and_keeps_the_newest():
-    python(
+    forked(
         """
         import torch, torchcomms
         from torchcomms import events
@@ -113,7 +113,7 @@ def test_the_ring_is_bounded_and_keeps_the_newest():
 
 
 def test_the_table_can_be_printed_at_exit():
-    finished = python(
+    finished = forked(
         """
         import torch, torchcomms
         comm = torchcomms.new_comm("fake", torch.device("cpu"), "printed")

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
-import os
 import re
 import runpy
-import sys
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 import torchcomms
 
-from tests.harness.programs import torchrun
+from tests.harness.programs import launched, torchrun
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LIMIT_S = 60.0
@@ -28,43 +23,12 @@ def _gloo():
         pytest.skip("backend gloo is not part of this build")
 
 
-def be_rank(program: str, rank: int, size: int, port: int, output: str) -> None:
-    """The body of a forked process: the program, as torchrun would start it."""
-    with Path(output).open("w") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    os.environ.update(
-        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size),
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TORCHELASTIC_USE_AGENT_STORE="True",
-    )  # fmt: skip
-    sys.argv = [program]
-    runpy.run_path(program, run_name="__main__")
-
-
 def lines_of(program: str, size: int, folder: Path) -> list[str]:
-    """Runs examples/<program> on `size` processes that have torch already; their sorted lines."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torchcomms"])
-    store = dist.TCPStore(
-        "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=LIMIT_S)
-    )
-    outputs = [folder / f"rank{rank}" for rank in range(size)]
-    processes = [
-        context.Process(
-            target=be_rank,
-            args=(str(EXAMPLES / program), rank, size, store.port, str(outputs[rank])),
-            daemon=True,
-        )
-        for rank in range(size)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(LIMIT_S)
-    codes = [process.exitcode for process in processes]
-    for process in processes:
-        process.kill()
-    text = "".join(output.read_text() for output in outputs if output.exists())
+    """Runs examples/<program> as torchrun would; the sorted lines of all ranks."""
+    needs = ("torch._dynamo",) if program.startswith("train_") else ()
+    ended = launched(EXAMPLES / program, size, folder=folder, deadline=LIMIT_S, needs=needs)
+    text = "".join(finished.out + finished.err for finished in ended)
+    codes = [finished.code for finished in ended]
     assert codes == [0] * size, f"exit codes {codes}\n{text}"
     # Where names cannot be looked up, torch's store says so.
     unnamed = "[c10d] The hostname of the client socket cannot be retrieved"

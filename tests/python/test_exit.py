@@ -71,7 +71,7 @@ def ended_well(finished, soon_s):
 @pytest.mark.parametrize("body", BODIES)
 def test_one_process_exits_at_once_and_in_silence(body, backend, soon_s):
     source = PROGRAM.format(body=BODIES[body].format(backend=backend))
-    for finished in ranks(source, 1, free_port()):
+    for finished in ranks(source, 1, free_port(), fresh=True):
         ended_well(finished, soon_s)
 
 
@@ -80,7 +80,7 @@ def test_one_process_exits_at_once_and_in_silence(body, backend, soon_s):
 @pytest.mark.parametrize("body", ["held_at_module_level", "split", "finalized"])
 def test_two_processes_exit_at_once_and_in_silence(body, backend, soon_s):
     source = PROGRAM.format(body=BODIES[body].format(backend=backend))
-    for finished in ranks(source, 2, free_port()):
+    for finished in ranks(source, 2, free_port(), fresh=True):
         ended_well(finished, soon_s)
 
 

@@ -19,7 +19,7 @@ from torchcomms.hooks import FlightRecorderHook
 
 from tests.harness.operations import COLLECTIVES, arguments, operations_for
 from tests.harness.ports import free_port
-from tests.harness.programs import python, ranks
+from tests.harness.programs import forked, ranks
 
 ENTRY_KEYS = {
     "record_id", "pg_id", "process_group", "thread_name", "thread_id", "collective_seq_id",
@@ -267,9 +267,9 @@ def test_the_shared_ring_has_the_size_of_the_environment():
         print(hook.size(), len(json.loads(hook.dump_json()).get("entries", [])))
     """
     for size, printed in (("3", "5 3"), ("0", "0 0")):
-        finished = python(program, TORCHCOMM_FR_BUFFER_SIZE=size).expect_success()
+        finished = forked(program, TORCHCOMM_FR_BUFFER_SIZE=size).expect_success()
         assert finished.out.split("\n")[0] == printed
-    refused = python(program, TORCHCOMM_FR_BUFFER_SIZE="-1")
+    refused = forked(program, TORCHCOMM_FR_BUFFER_SIZE="-1")
     assert refused.code != 0
     assert "TORCHCOMM_FR_BUFFER_SIZE='-1'" in refused.err
 
@@ -450,7 +450,7 @@ def test_the_control_plane_answers(tmp_path):
             threading.Event().wait(0.01)
     """
     variables = {"TORCHCOMM_FR_DUMP_TEMP_FILE": str(tmp_path / "trace_")}
-    finished = python(program, **variables).expect_success()
+    finished = forked(program, **variables).expect_success()
     line = next(line for line in finished.out.splitlines() if line.startswith("["))
     health, early, full, active, bare, wrong, unknown, dump = json.loads(line)
     assert health == [200, '{"healthy": true}']

@@ -55,6 +55,7 @@ def results(kind: str, backend: str, names: tuple[str, ...], size: int) -> dict[
         size,
         free_port(),
         DEADLINE_S,
+        needs=("torch._dynamo",),
         TORCHCOMMS_PATCH_FOR_COMPILE="1",
         TORCHCOMM_TIMEOUT_SECONDS=TIMEOUT_S,
     )

@@ -7,9 +7,6 @@ import os
 import pickle
 import re
 import shutil
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from pathlib import Path
@@ -22,8 +19,9 @@ from torchcomms.cli.app import app
 from typer.testing import CliRunner
 
 from tests.harness import rings
+from tests.harness.forked import Process
 from tests.harness.ports import free_port
-from tests.harness.programs import neutral_environment, ranks
+from tests.harness.programs import forked, module, ranks, requests
 from tests.harness.rings import Comm, Op
 from tests.python.test_flight_recorder import reader
 
@@ -89,22 +87,17 @@ class Job:
         self.size = size
         (folder,) = {Path(path) for path in events.folders()[:1]}
         self.folder = folder / f"127.0.0.1_{port}"
-        self.processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", textwrap.dedent(PROGRAM), backend, case],
-                env=neutral_environment(
-                    RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1",
-                    MASTER_PORT=str(port),
-                ),
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )
-            for rank in range(size)
-        ]  # fmt: skip
+        asked = requests(PROGRAM, size, port, backend, case)
+        self.processes = [Process(request) for request in asked]
 
     def kill(self) -> None:
         for process in self.processes:
             process.kill()
-            process.wait()
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def verdict(self) -> Verdict | None:
         try:
@@ -135,8 +128,7 @@ def job():
 
     yield make
     for each in made:
-        each.kill()
-        shutil.rmtree(each.folder, ignore_errors=True)
+        each.close()
 
 
 @pytest.mark.parametrize(
@@ -167,7 +159,7 @@ def test_a_hang_is_explained_while_it_lasts_and_after_a_kill(backend, case, size
         asked = run(hung.folder, "--stacks").stdout
         assert re.search(r'rank 1 is in:\n(  .*\n)+?.*File "<string>", line \d+ in <module>', asked)
         assert hung.verdict() is not None
-        assert hung.processes[1].poll() is None, "asking has ended it"
+        assert hung.processes[1].wait() is None, "asking has ended it"
     if case == "stays away":
         asked = torchcomms.analyze.stacks(read([hung.folder])[0].process)
         assert "new_comm" in asked
@@ -188,11 +180,8 @@ def test_a_clean_exit_leaves_no_file_and_another_folder_can_be_chosen(tmp_path):
         print(events.file(), os.path.getsize(events.file()))
     """
     for folder in (tmp_path / "first", tmp_path / "off"):
-        told = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(source)], text=True, capture_output=True,
-            env=neutral_environment(TORCHCOMM_RECORDER_DIR=str(folder)), check=True,
-        )  # fmt: skip
-        path, size = told.stdout.split()
+        told = forked(source, TORCHCOMM_RECORDER_DIR=str(folder)).expect_success()
+        path, size = told.out.split()
         assert Path(path).parent.parent == folder
         assert int(size) < 2 << 20
         assert not Path(path).exists()
@@ -208,11 +197,8 @@ def test_a_folder_that_cannot_be_written_fails_nothing(tmp_path):
         comm.all_reduce(torch.ones(1), ReduceOp.SUM, False)
         assert events.file() is None and len(events.read()) == 2
     """
-    told = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(source)], text=True, capture_output=True,
-        env=neutral_environment(TORCHCOMM_RECORDER_DIR=str(tmp_path / "file" / "in")), check=True,
-    )  # fmt: skip
-    assert "the recorder of this process is in memory alone" in told.stderr
+    told = forked(source, TORCHCOMM_RECORDER_DIR=str(tmp_path / "file" / "in")).expect_success()
+    assert "the recorder of this process is in memory alone" in told.err
 
 
 # Made-up files: the formats, byte by byte.
@@ -302,11 +288,8 @@ def test_pytorchs_own_analyser_reads_both_dumps(of, tmp_path, job):
         for done in ranks(source, 3, free_port(), TORCHCOMM_FR_DUMP_TEMP_FILE=prefix):
             done.expect_success()
     analyser = "torch.distributed.flight_recorder.fr_trace"
-    told = subprocess.run(
-        [sys.executable, "-m", analyser, str(tmp_path / "torch")],
-        text=True, capture_output=True, check=True, env=neutral_environment(),
-    )  # fmt: skip
-    said = told.stdout + told.stderr
+    told = module(analyser, str(tmp_path / "torch"), folder=tmp_path).expect_success()
+    said = told.out + told.err
     assert "Not all ranks joining collective" in said
     assert "missing ranks: {1}" in said
     assert ":all_reduce" in said

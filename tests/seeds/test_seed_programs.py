@@ -1,6 +1,7 @@
 """Programs of the older documentation run unchanged, but for backend, device and GPU calls.
 
-Each is a user's program: started by torchrun, judged by its exit code and by what it prints.
+Each is a user's program: started as by torchrun, one by torchrun itself, and judged by its exit
+code and by what it prints.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 import torchcomms
 
-from tests.harness.programs import torchrun
+from tests.harness.programs import launched, torchrun
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -22,18 +23,22 @@ def _gloo():
         pytest.skip("backend gloo is not part of this build")
 
 
-def lines_of(program, size, *arguments):
+def lines_of(program, size, *arguments, by_torchrun=False):
     """What the ranks printed, sorted: their lines come in any order, and may share one."""
-    finished = torchrun(PROGRAMS / program, size, *arguments).expect_success()
-    before, *lines = re.split(r"(?=rank \d)", finished.out)
-    assert not before.strip(), finished.out
+    if by_torchrun:
+        finished = [torchrun(PROGRAMS / program, size, *arguments)]
+    else:
+        finished = launched(PROGRAMS / program, size, *arguments, folder=PROGRAMS)
+    out = "".join(one.expect_success().out for one in finished)
+    before, *lines = re.split(r"(?=rank \d)", out)
+    assert not before.strip(), out
     return sorted(line.strip() for line in lines)
 
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_quick_start(size):
     total = float(sum(range(1, size + 1)))
-    assert lines_of("quick_start.py", size) == sorted(
+    assert lines_of("quick_start.py", size, by_torchrun=size == 2) == sorted(
         [f"rank {r} of {size} before {r + 1.0}" for r in range(size)]
         + [f"rank {r} of {size} after {total} {total}" for r in range(size)]
     )

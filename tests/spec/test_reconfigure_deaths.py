@@ -133,8 +133,9 @@ if rank == 2:
     comm.reconfigure(2, handles)
     die()
 store.set(f"calling/{rank}", "")
-work = comm.reconfigure(2, handles, timeout=timedelta(seconds=10))
-# It may have died before or after it was counted, or connected.
+# Of the dead one nothing comes: this is how long the others wait. It may have died before or after
+# it was counted, or connected.
+work = comm.reconfigure(2, handles, timeout=timedelta(seconds=3))
 kinds = (torchcomms.PeerFailed, torchcomms.CommTimeout)
 said(kinds, lambda: (work.wait(), works(comm)))
 comm.reconfigure(3, handles[:2]).wait()

@@ -9,7 +9,7 @@ from typing import Mapping
 
 from . import build as building
 from .elf import check_needed
-from .machine import parallel_jobs
+from .machine import parallel_jobs, parallel_tests
 from .paths import ROOT, Workspace
 from .shell import Failure, Steps, exclusive, run_visibly, say
 from .system import ensure_clang
@@ -125,7 +125,7 @@ def run_pytest(steps: Steps, workspace: Workspace, marks: str, rest: list[str]) 
     """Two passes: tests that may share the machine, in parallel; those that measure it, alone."""
     both = f"({marks}) and " if marks else ""
     passes = {
-        "Python tests": [f"{both}not serial", "-n", str(parallel_jobs()), "--dist", "loadfile"],
+        "Python tests": [f"{both}not serial", "-n", str(parallel_tests()), "--dist", "loadfile"],
         "Python tests, one at a time": [f"{both}serial", "-n", "0"],
     }
     empty = 0
