@@ -5,12 +5,10 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include <cinttypes>
 #include <cstdio>
-#include <locale>
 #include <memory>
 #include <optional>
-#include <sstream>
-#include <string>
 
 namespace torch::comms::transport::shm {
 namespace {
@@ -32,15 +30,14 @@ struct MappedFile {
 std::optional<MappedFile> mapped_file(const char* line, uint64_t at, uint64_t size) {
   uint64_t first = 0, last = 0, offset = 0, inode = 0;
   unsigned major_number = 0, minor_number = 0;
-  char dash = 0, colon = 0;
-  std::string rights;
-  std::istringstream fields(line);
-  fields.imbue(std::locale::classic());
-  fields >> std::hex >> first >> dash >> last >> rights >> offset >> major_number >> colon >>
-      minor_number >> std::dec >> inode;
-  if (!fields || at < first || at >= last) return std::nullopt;
+  char rights[5] = {};
+  const int read =
+      // NOLINTNEXTLINE(bugprone-unchecked-string-to-number-conversion): the system's own numbers
+      std::sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64, &first, &last,
+                  rights, &offset, &major_number, &minor_number, &inode);
+  if (read != 7 || at < first || at >= last) return std::nullopt;
   const bool whole = size <= last - at;
-  const bool shared = rights.starts_with("rw") && rights.ends_with('s') && inode != 0;
+  const bool shared = rights[0] == 'r' && rights[1] == 'w' && rights[3] == 's' && inode != 0;
   if (!whole || !shared) return std::nullopt;
   return MappedFile{makedev(major_number, minor_number), inode, offset + (at - first)};
 }
