@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,27 @@ def test_the_others_check_values_and_write_lines(
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert lines
     assert all(line["ranks"] == 2 for line in lines)
+
+
+def test_measurements_become_tables(tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    row = {"op": "all_reduce", "ranks": 2, "bytes": 1 << 20, "memory": "window"}
+    lines.write_text(
+        "\n".join(
+            json.dumps({**row, "backend": backend, "p50_us": p50})
+            for backend, p50 in (("ctran", 100.0), ("other", 250.0))
+        )
+    )
+    program = PROGRAM.parent / "tables.py"
+    table = subprocess.run(
+        [sys.executable, program, lines, "--theirs", "other"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert "2 ranks, window memory:" in table
+    assert "| all_reduce | 100 / 250 (2.50x) |" in table
+    wrong = subprocess.run(
+        [sys.executable, program, lines, "--theirs", "nobody"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert wrong.returncode == 2
+    assert "no lines of ['nobody']; there are those of ['ctran', 'other']" in wrong.stderr
