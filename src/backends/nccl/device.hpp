@@ -6,7 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "backends/nccl/table.hpp"
+#include "nccl/table.hpp"
 #include "gpu/event_pool.hpp"
 #include "gpu/runtime.hpp"
 

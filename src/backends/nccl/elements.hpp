@@ -5,7 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <torchcomms/types.hpp>
 
-#include "backends/nccl/communicator.hpp"
+#include "nccl/communicator.hpp"
 
 // Tensors and reductions in the library's terms. Throws CommError without context.
 namespace torch::comms::nccl {

@@ -7,7 +7,7 @@
 
 #include <torchcomms/work.hpp>
 
-#include "backends/nccl/communicator.hpp"
+#include "nccl/communicator.hpp"
 #include "backends/nccl/device.hpp"
 #include "core/flight.hpp"
 #include "core/watchdog.hpp"

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "backends/nccl/abi.hpp"
+#include "nccl/abi.hpp"
 
 // A vendor's communication library: a row, a list of symbols, and the table of both.
 namespace torch::comms::nccl {

@@ -6,7 +6,7 @@
 
 // The C interface that NCCL, RCCL and oneCCL share, as we call it. Names are theirs without the
 // vendor's prefix; numbers and layouts are held against nccl.h by
-// tests/cpp/backends/nccl/abi_test.cpp.
+// tests/cpp/nccl/abi_test.cpp.
 namespace torch::comms::nccl::abi {
 
 using Comm = struct OpaqueComm*;
