@@ -37,11 +37,12 @@ foreach(name IN LISTS rooms_with_objects)
 endforeach()
 
 include(cmake/StandIn.cmake)
-target_include_directories(test_nccl SYSTEM PRIVATE "${TC_TORCH_DIR}/include")
-target_compile_definitions(test_nccl PRIVATE "TC_TEST_STAND_IN_DIR=\"${stand_in_dir}\"")
-add_dependencies(test_nccl stand_in)
-target_sources(test_nccl PRIVATE $<TARGET_OBJECTS:tc_gpu>)
-target_link_libraries(test_nccl PRIVATE tc_gpu_api)
+foreach(test test_nccl test_backends_nccl)
+  if(TARGET ${test})
+    target_compile_definitions(${test} PRIVATE "TC_TEST_STAND_IN_DIR=\"${stand_in_dir}\"")
+    add_dependencies(${test} stand_in)
+  endif()
+endforeach()
 tc_vendor_headers(test_nccl)
 
 # Benchmarks are built along, so that they do not rot: bench_<program>, over a room and what it reaches.

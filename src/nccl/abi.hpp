@@ -4,13 +4,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gpu/symbols.hpp"
+
 // The C interface that NCCL, RCCL and oneCCL share, as we call it. Names are theirs without the
 // vendor's prefix; numbers and layouts are held against nccl.h by
 // tests/cpp/nccl/abi_test.cpp.
 namespace torch::comms::nccl::abi {
 
 using Comm = struct OpaqueComm*;
-using Stream = void*;
+using Stream = gpu::NativeStream;
 
 // Success is 0 everywhere. What else the numbers mean differs: vendors' rows say what we need.
 using Result = int;

@@ -144,9 +144,14 @@ std::exception_ptr Communicator::check_async(const Context& context) noexcept {
   return std::make_exception_ptr(error_of(state, context));
 }
 
-bool Communicator::abort(const CommError& why) noexcept {
+bool Communicator::give_up(const CommError& why) noexcept {
   const bool first = failure_.set(why);
   aborted_.notify_all();
+  return first;
+}
+
+bool Communicator::abort(const CommError& why) noexcept {
+  const bool first = give_up(why);
   Lock lock(mutex_, std::defer_lock);
   if (!lock.try_lock_for(kPatience))
     base::log(base::LogLevel::kWarning,

@@ -64,8 +64,10 @@ class Communicator {
   // What went wrong behind the calls; null while all is well.
   std::exception_ptr check_async(const Context& context) noexcept;
 
-  // Ends all operations on this rank, and all calls that are under way; `why` is what they throw,
-  // if this was the first reason, which is what it returns. Returns when the library is through.
+  // Ends all calls that are under way, and all later ones: `why` is what they throw, if it was the
+  // first reason, which is what it returns. Operations go on until abort().
+  bool give_up(const CommError& why) noexcept;
+  // The same, and ends all operations on this rank. Returns when the library is through.
   bool abort(const CommError& why) noexcept;
   const Failure& failure() const noexcept { return failure_; }
 

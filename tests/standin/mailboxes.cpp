@@ -17,7 +17,7 @@
 namespace torch::comms::standin {
 namespace {
 
-constexpr size_t kBoxBytes = 64 << 10;
+constexpr size_t kBoxBytes = 256 << 10;   // what fits is sent before it is received
 constexpr int64_t kLongestNapUs = 20000;  // between two looks at the stop flag
 
 using Clock = std::chrono::steady_clock;
@@ -48,6 +48,7 @@ void ring(std::atomic<uint32_t>& word) {
 struct Mailboxes::Block {
   std::atomic<uint32_t> pulse;   // grows with everything that happens
   std::atomic<uint32_t> joined;  // ranks
+  std::atomic<bool> mismatched;  // some rank has seen that they disagree
   Box boxes[1];                  // size * size of them: [from * size + to]
 };
 
@@ -140,7 +141,11 @@ Mailboxes::End Mailboxes::run(std::span<const Transfer> transfers, const std::at
     for (auto line = lines.begin(); line != lines.end();) {
       auto& cursors = line->second;
       moved = step(cursors.back(), mismatch) || moved;
-      if (mismatch) return End::kMismatch;
+      if (mismatch) {
+        block_->mismatched.store(true);
+        ring(block_->pulse);
+      }
+      if (block_->mismatched.load()) return End::kMismatch;
       if (cursors.back().left() == 0) cursors.pop_back();
       line = cursors.empty() ? lines.erase(line) : std::next(line);
     }
