@@ -11,11 +11,13 @@ namespace torch::comms {
 class TC_API Watched {
  public:
   virtual ~Watched() = default;
-  // Called by the watchdog every few milliseconds, until it returns false. Must not block.
-  virtual bool look(std::chrono::steady_clock::time_point now) noexcept = 0;
+  // Called by the watchdog every few milliseconds. Must not block.
+  virtual void look(std::chrono::steady_clock::time_point now) noexcept = 0;
+  // False: not needed any more, until the next watch(). Must take no lock that is held around it.
+  virtual bool is_watched() noexcept = 0;
 };
 
-// Has the process's one watchdog look at `what`, which it keeps no longer than look() wants. Does
+// Has the process's one watchdog look at `what`, which it keeps until is_watched() says no. Does
 // nothing for what it looks at already. The thread sleeps while there is nothing to look at. Any
 // thread.
 TC_API void watch(const std::shared_ptr<Watched>& what);

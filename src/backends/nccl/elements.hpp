@@ -1,6 +1,6 @@
 #pragma once
 
-#include <memory>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <torchcomms/types.hpp>
@@ -10,44 +10,38 @@
 // Tensors and reductions in the library's terms. Throws CommError without context.
 namespace torch::comms::nccl {
 
-// The memory of a contiguous tensor, to be moved: any dtype, as bytes where the library lacks it.
-struct Elements {
-  explicit Elements(const at::Tensor& tensor);
-  Elements part(int64_t first, int64_t count_of_tensor_elements) const;
-
-  void* data;
-  size_t count;
-  abi::DataType dtype;
-  size_t each;  // of the library's elements in one of the tensor's
+// The memory of a contiguous tensor, to be moved as it is: as bytes, so that every dtype moves.
+struct Bytes {
+  explicit Bytes(const at::Tensor& tensor);
+  char* data;
+  size_t size;
 };
-
-// Tells the dtypes that the library reduces, and as which it does.
-bool is_reducible(at::ScalarType dtype);
-abi::DataType reducible_dtype(at::ScalarType dtype);
 
 // A reduction of one call. PREMUL_SUM is made by the communicator, and given back with this object.
 class Reduction {
  public:
-  // Throws CommError(kUnsupported): a dtype or reduction that the library lacks;
-  // kInvalidArgument: a factor that cannot be.
-  Reduction(Communicator& communicator, const ReduceOp& op, const at::Tensor& like,
-            Clock::time_point deadline, const Context& context);
+  // kUnsupported: a dtype or reduction that the library lacks; kInvalidArgument: a factor that
+  // cannot be.
+  Reduction(Communicator& communicator, const ReduceOp& op, at::ScalarType dtype,
+            const at::Device& device, const Wait& wait, const Context& context);
   ~Reduction();
   Reduction(const Reduction&) = delete;
   Reduction& operator=(const Reduction&) = delete;
 
   abi::DataType dtype() const noexcept { return dtype_; }
   abi::RedOp op() const noexcept { return op_; }
-  // What must live until the operation is done: a factor in device memory.
-  const at::Tensor& keep() const noexcept { return factor_; }
+  // A factor in device memory, which is read when the operation runs.
+  void keep_in(std::vector<c10::Storage>& kept) const;
 
  private:
+  void make_factor(const PreMulSumFactorT& factor, at::ScalarType dtype, const at::Device& device,
+                   const Wait& wait, const Context& context);
+
   Communicator& communicator_;
   abi::DataType dtype_;
   abi::RedOp op_ = abi::RedOp::kSum;
   bool made_ = false;
   at::Tensor factor_;
-  Clock::time_point deadline_;
 };
 
 }  // namespace torch::comms::nccl
