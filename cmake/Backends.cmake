@@ -13,9 +13,9 @@ set(TC_PART_TABLE
         "USE_CTRAN              ON        backends/ctran    _comms_ctran         ctran"
         "USE_NCCL               NOT_ROCM  backends/nccl     _comms_nccl          nccl,nccl-lazy"
         "USE_NCCLX              NOT_ROCM  backends/ncclx    _comms_ncclx         ncclx"
-        "USE_RCCL               ROCM      backends/rccl     _comms_rccl          rccl"
-        "USE_RCCLX              OFF       backends/rcclx    _comms_rcclx         rcclx"
-        "USE_XCCL               OFF       backends/xccl     _comms_xccl          xccl"
+        "USE_RCCL               ROCM      backends/nccl     _comms_rccl          rccl"
+        "USE_RCCLX              OFF       backends/nccl     _comms_rcclx         rcclx"
+        "USE_XCCL               OFF       backends/nccl     _comms_xccl          xccl"
         "USE_TRANSPORT          NOT_ROCM  rdma              _transport           -"
         "USE_TRANSPORT_CCA_HOOK USE_NCCLX rdma/cca_hook     _transport_cca_hook  -"
         "USE_TRITON             OFF       triton            _triton              -")
@@ -25,6 +25,18 @@ set(TC_CLASS__comms_ctran TorchCommCtran)
 set(TC_HEADER__comms_ctran backends/ctran/ctran_backend.hpp)
 set(TC_CLASS__comms_gloo TorchCommGloo)
 set(TC_HEADER__comms_gloo backends/gloo/gloo_backend.hpp)
+# One room holds the backends over vendors' libraries; each module registers its own, by the names given.
+foreach(vendor NCCL RCCL RCCLX XCCL)
+  string(TOLOWER "_comms_${vendor}" module)
+  set(TC_CLASS_${module} "TorchComm${vendor}")
+  set(TC_HEADER_${module} backends/nccl/vendors.hpp)
+endforeach()
+set(TC_REGISTERS__comms_nccl nccl nccl-lazy)
+set(TC_REGISTERS__comms_rccl rccl)
+set(TC_REGISTERS__comms_rcclx rcclx)
+set(TC_REGISTERS__comms_xccl xccl)
+set(TC_METHODS__comms_nccl
+  ".def(\"get_nccl_comm_ptr\", &torch::comms::TorchCommNCCL::communicator_address, \"The library's communicator, as a number.\")")
 
 # What torch.distributed does not know of itself: python/torchcomms/_c10d.py registers them there.
 set(TC_C10D_BACKENDS ctran)

@@ -36,6 +36,15 @@ foreach(name IN LISTS rooms_with_objects)
     ENVIRONMENT "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/cpp/lsan.supp;TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/cpp/tsan.supp")
 endforeach()
 
+include(cmake/StandIn.cmake)
+foreach(test test_nccl test_backends_nccl)
+  if(TARGET ${test})
+    target_compile_definitions(${test} PRIVATE "TC_TEST_STAND_IN_DIR=\"${stand_in_dir}\"")
+    add_dependencies(${test} stand_in)
+  endif()
+endforeach()
+tc_vendor_headers(test_nccl)
+
 # Benchmarks are built along, so that they do not rot: bench_<program>, over a room and what it reaches.
 set(benchmarks "arithmetic ctran/arithmetic" "link_latency ctran/engine" "engine ctran/engine"
   "overhead backends/fake")

@@ -24,8 +24,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes minutes; runs in `./dev check` only")
     config.addinivalue_line(
         "markers",
-        "worlds(sizes=None, backends=None, data=True): narrows the `world` fixture; "
-        "data=False adds the backends that move no data",
+        "worlds(sizes=None, backends=None, data=True, needs=()): narrows the `world` fixture; "
+        "data=False adds the backends that move no data; needs: what a backend must not lack",
     )
     config.addinivalue_line(
         "markers", "crowd: the `world` fixture has 16 ranks, too, as slow tests"
@@ -36,7 +36,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "world" not in metafunc.fixturenames:
         return
     marker = metafunc.definition.get_closest_marker("worlds")
-    chosen = _choose(**(marker.kwargs if marker else {}))
+    module = metafunc.module.__name__.rpartition(".")[2].removeprefix("test_")
+    chosen = _choose(module, **(marker.kwargs if marker else {}))
     cases = [pytest.param(one, id=f"{one[0].label}-{one[1]}") for one in chosen]
     if metafunc.definition.get_closest_marker("crowd"):
         size = CROWD.sizes[0]
@@ -47,12 +48,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _choose(
+    module: str,
     sizes: tuple[int, ...] | None = None,
     backends: tuple[str, ...] | None = None,
     data: bool = True,
+    needs: tuple[str, ...] = (),
 ) -> list[tuple[Backend, int]]:
     rows = [b for b in BACKENDS if backends is None or b.name in backends]
     rows = [b for b in rows if b.moves_data or not data or backends is not None]
+    rows = [b for b in rows if b.modules is None or module in b.modules]
+    rows = [b for b in rows if not b.lacks.intersection(needs)]
     return [(b, size) for b in rows for size in b.sizes if sizes is None or size in sizes]
 
 

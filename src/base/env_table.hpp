@@ -23,6 +23,9 @@
   ROW("TORCHCOMM_CTRAN_TUNING_FILE", "path", "",                                                   \
       "What `torchcomms tune` measured of this machine, for ctran's choice of algorithms; one in " \
       "~/.cache/torchcomms where unset.")                                                          \
+  ROW("TORCHCOMM_<BACKEND>_LIBRARY", "path", "",                                                   \
+      "Shared library that the backend nccl, rccl, rcclx or xccl (upper case) uses; the one that " \
+      "torch has loaded, else the one the loader finds, where unset.")                             \
   ROW("TORCHCOMM_LOG_LEVEL", "text", "warning", "error, warning, info or debug.")                  \
   ROW("TORCHCOMM_FR_BUFFER_SIZE", "int", "2000",                                                   \
       "Entries of the flight recorder that all recorder hooks of the process share; 0 records "    \

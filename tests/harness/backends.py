@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,12 @@ class Backend:
     # Of every communicator, and what tells this row from others of the same backend.
     hints: tuple[tuple[str, str], ...] = ()
     variant: str = ""
+    # The vendor's library is this file of the stand-in (tests/standin), named by this variable.
+    library: tuple[str, str] | None = None
+    # The modules of tests/spec that run on it; None: all.
+    modules: frozenset[str] | None = None
+    # What it has not of the contract's wider promises; tests say with the mark `worlds(needs=...)`.
+    lacks: frozenset[str] = frozenset()
 
     @property
     def label(self) -> str:
@@ -43,7 +50,29 @@ class Backend:
             return f"backend {self.name} is not part of this build"
         if self.device == "cuda" and not torch.cuda.is_available():
             return f"backend {self.name} needs a CUDA device"
+        if self.library is not None and not Path(self.environment[self.library[0]]).is_file():
+            return "this build has no stand-in library (it comes with the C++ tests)"
         return None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that its ranks need."""
+        if self.library is None:
+            return {}
+        from torchcomms import _comms
+
+        variable, file = self.library
+        build = Path(_comms.__file__).parents[2]  # the module is in stage/torchcomms
+        return {variable: str(build / "stand_in" / file)}
+
+    def reduces(self, op: str, dtype: object) -> bool:
+        """Whether it has that reduction, where the contract defines it."""
+        import torch
+
+        if "bitwise" in self.lacks and op in ("band", "bor", "bxor"):
+            return False
+        narrow = (torch.int16, torch.uint16, torch.complex64, torch.complex128)
+        return "all_dtypes" not in self.lacks or dtype not in narrow
 
 
 CTRAN = Backend(
@@ -66,12 +95,79 @@ CTRAN = Backend(
         }
     ),
 )
+# Vendors' libraries, over the stand-in. One source serves them all: nccl runs what says something
+# about a backend's own work, the others what shows that their row is right.
+_VENDOR_LACKS = frozenset(
+    {
+        "bitwise",
+        "all_dtypes",
+        "element_factors",
+        "narrow_reductions",
+        # Operations wait for those before them, also for a message that has not come.
+        "unordered_messages",
+    }
+)
+NCCL = Backend(
+    "nccl",
+    sizes=(3,),
+    self_messages=True,
+    fails_as_a_whole=True,
+    aborts=True,
+    optional=frozenset({"abort", "get_backend_version"}),
+    library=("TORCHCOMM_NCCL_LIBRARY", "libstand_in_nccl.so"),
+    lacks=_VENDOR_LACKS,
+    modules=frozenset(
+        [
+            "all_gather",
+            "all_gather_single",
+            "all_gather_v",
+            "all_reduce",
+            "all_to_all",
+            "all_to_all_single",
+            "all_to_all_v_single",
+            "async",
+            "barrier",
+            "batch",
+            "broadcast",
+            "dtypes",
+            "gather",
+            "gather_single",
+            "reduce",
+            "reduce_ops",
+            "reduce_scatter",
+            "reduce_scatter_single",
+            "reduce_scatter_v",
+            "scatter",
+            "send_recv",
+            "shapes",
+            "unsupported",
+            "vendors",
+        ]
+    ),
+)
+RCCL = replace(
+    NCCL,
+    name="rccl",
+    sizes=(2,),
+    library=("TORCHCOMM_RCCL_LIBRARY", "libstand_in_nccl.so"),
+    modules=frozenset({"reduce_ops", "vendors"}),
+)
+XCCL = replace(
+    RCCL,
+    name="xccl",
+    aborts=False,
+    optional=frozenset({"get_backend_version"}),
+    library=("TORCHCOMM_XCCL_LIBRARY", "libstand_in_oneccl.so"),
+)
 # Many more ranks than cores, for the tests marked `crowd`.
 CROWD = replace(CTRAN, sizes=(16,))
 BACKENDS = (
     Backend("gloo", optional=frozenset({"get_init_handle", "reconfigure"})),
     CTRAN,
     replace(CTRAN, sizes=(3,), hints=(("ctran::transport", "tcp"),), variant="-tcp"),
+    NCCL,
+    RCCL,
+    XCCL,
     Backend(
         "fake",
         sizes=(1,),

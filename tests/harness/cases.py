@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from .backends import BACKENDS, Backend
 from .values import LARGE, MOVABLE, NUMELS, REDUCE_OPS, REDUCIBLE, is_defined
 
 MODES = ("sync", "async")
@@ -72,11 +73,16 @@ def _report(world: Any, texts_of_ranks: list[list[str]]) -> None:
     assert not lines, f"{len(lines)} cases failed on {world}:\n{shown}"
 
 
+def row_of(comm: Any) -> Backend:
+    """The row of a communicator's backend; of several variants the first."""
+    return next(row for row in BACKENDS if row.name == comm.get_backend())
+
+
 def every_reduction(comm: Any, case: Case, mode: str) -> list[str]:
     """`case` for every defined (dtype, op) at every small size."""
-    failures = Failures()
+    failures, row = Failures(), row_of(comm)
     for dtype, op, numel in itertools.product(REDUCIBLE, REDUCE_OPS, NUMELS):
-        if is_defined(op, dtype):
+        if is_defined(op, dtype) and row.reduces(op, dtype):
             with failures.case(dtype, op, f"numel={numel}", mode):
                 case(comm, op, dtype, numel, mode == "async")
     return failures.texts

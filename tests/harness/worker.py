@@ -141,6 +141,7 @@ def _settle(spec: RankSpec) -> None:
     os.environ.update(
         TORCHCOMM_RANK=str(spec.rank), TORCHCOMM_SIZE=str(spec.size), MASTER_ADDR="127.0.0.1"
     )
+    os.environ.update(spec.backend.environment)
 
 
 def _next_message(connection: Connection) -> bytes:

@@ -152,7 +152,7 @@ def posted_receives(comm):
     return {p: t[0].item() for p, t in got.items()}
 
 
-@pytest.mark.worlds(sizes=(2, 3, 4))
+@pytest.mark.worlds(sizes=(2, 3, 4), needs=("unordered_messages",))
 def test_receives_may_be_posted_before_their_sends(world):
     for rank, got in enumerate(world.run(posted_receives)):
         assert got == {p: float(p) for p in range(world.size) if p != rank}

@@ -57,8 +57,19 @@ def test_1_and_ON_turn_a_backend_on(value: str) -> None:
 
 def test_a_part_without_sources_has_no_entry_point() -> None:
     rooms = {path.name for path in (ROOT / "src" / "backends").iterdir() if any(path.glob("*.cpp"))}
-    built = {point.split(" = ")[0] for point in entry_points(USE_RCCLX="1", USE_XCCL="1")}
-    assert {"rcclx", "xccl"} & built == {"rcclx", "xccl"} & rooms
+    built = {point.split(" = ")[0] for point in entry_points(USE_NCCLX="1")}
+    assert {"ncclx"} & built == {"ncclx"} & rooms
+
+
+def test_vendors_libraries_have_a_switch_each() -> None:
+    nccl = {"nccl = torchcomms._comms_nccl", "nccl-lazy = torchcomms._comms_nccl"}
+    others = {f"{name} = torchcomms._comms_{name}" for name in ("rccl", "rcclx", "xccl")}
+    default = set(entry_points())
+    assert nccl <= default
+    assert not others & default
+    on = entry_points(USE_NCCL="0", USE_RCCL="1", USE_RCCLX="1", USE_XCCL="1")
+    assert others <= set(on)
+    assert not nccl & set(on)
 
 
 def test_a_define_wins_over_the_environment() -> None:

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include <torchcomms/base/error.hpp>
+#include <torchcomms/types.hpp>
+
+#include "nccl/communicator.hpp"
+
+namespace torch::comms::nccl {
+
+// One operation as it was called: what its errors tell, and how long it may take.
+struct Call {
+  OpName op;
+  const std::string& comm;  // the communicator's name, which outlives its operations
+  int rank;
+  std::chrono::milliseconds limit;
+  bool limit_is_own;  // timeout= of the call, not the communicator's default
+  bool async_op;
+
+  Context context(int peer = -1) const {
+    return {.op = std::string(opToString(op)), .comm = comm, .rank = rank, .peer = peer};
+  }
+};
+
+// What a passed limit means, and which one to raise. `while_doing`: "not finished".
+std::string limit_text(const Call& call, const char* while_doing);
+
+// For the calls of the library that launch it; ends with Ctrl-C.
+Wait launch_wait(const Call& call);
+
+// The same error, with the call's context where it has none.
+CommError with_context(const CommError& error, const Call& call);
+
+}  // namespace torch::comms::nccl

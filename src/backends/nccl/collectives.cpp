@@ -1,0 +1,281 @@
+#include <utility>
+
+#include <ATen/ops/clone.h>
+
+#include "backends/nccl/run.hpp"
+
+// Collectives, as one call of the library or several of one group.
+namespace torch::comms {
+
+using nccl::Bytes;
+using nccl::Launch;
+using nccl::Reduction;
+using DataType = nccl::abi::DataType;
+
+namespace {
+
+// Elements of a row of dimension 0.
+int64_t row_elements(const at::Tensor& tensor) {
+  const int64_t rows = tensor.dim() > 0 ? tensor.size(0) : tensor.numel();
+  return rows > 0 ? tensor.numel() / rows : 0;
+}
+
+// `count` bytes of `all` from `first` on.
+Bytes cut_out(const Bytes& all, size_t first, size_t count) {
+  Bytes cut = all;
+  if (cut.data != nullptr) cut.data += first;
+  cut.size = count;
+  return cut;
+}
+Bytes part_of(const Bytes& all, int index, int parts) {
+  const size_t each = all.size / static_cast<size_t>(parts);
+  return cut_out(all, each * static_cast<size_t>(index), each);
+}
+
+bool overlap(const at::Tensor& a, const at::Tensor& b) {
+  const Bytes x(a), y(b);
+  return x.size > 0 && y.size > 0 && x.data < y.data + y.size && y.data < x.data + x.size;
+}
+
+// `input`, or a copy where messages into `output` would write over it.
+at::Tensor apart(const at::Tensor& input, const Tensors& output) {
+  for (const auto& tensor : output)
+    if (overlap(input, tensor)) return input.clone();
+  return input;
+}
+
+}  // namespace
+
+std::vector<c10::Storage> TorchCommVendor::keep(const nccl::Call& call,
+                                                const Operands& tensors) const {
+  std::vector<c10::Storage> kept;
+  // A synchronous operation is on the current stream, which allocators know about.
+  if (!call.async_op && !lane_->device().host_runs()) return kept;
+  for (const auto* tensor : tensors.single) kept.push_back(tensor->storage());
+  for (const auto* list : tensors.lists)
+    for (const auto& tensor : *list) kept.push_back(tensor.storage());
+  return kept;
+}
+
+WorkPtr TorchCommVendor::broadcast(at::Tensor& tensor, int root, bool async_op,
+                                   const BroadcastOptions& options) {
+  const auto now = call(OpName::broadcast, async_op, options);
+  return run(now, options, {{&tensor}, {}}, [&](const Launch& go) {
+    const Bytes bytes(tensor);
+    return go.library.Broadcast(bytes.data, bytes.data, bytes.size, DataType::kUint8, root, go.comm,
+                                go.stream);
+  });
+}
+
+WorkPtr TorchCommVendor::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
+                                    const AllReduceOptions& options) {
+  const auto now = call(OpName::all_reduce, async_op, options);
+  return reduce(now, options, op, tensor.scalar_type(), {{&tensor}, {}},
+                [&](const Launch& go, const Reduction& with) {
+                  const Bytes bytes(tensor);
+                  return go.library.AllReduce(bytes.data, bytes.data,
+                                              static_cast<size_t>(tensor.numel()), with.dtype(),
+                                              with.op(), go.comm, go.stream);
+                });
+}
+
+WorkPtr TorchCommVendor::reduce(at::Tensor& tensor, int root, const ReduceOp& op, bool async_op,
+                                const ReduceOptions& options) {
+  const auto now = call(OpName::reduce, async_op, options);
+  return reduce(now, options, op, tensor.scalar_type(), {{&tensor}, {}},
+                [&](const Launch& go, const Reduction& with) {
+                  const Bytes bytes(tensor);
+                  return go.library.Reduce(bytes.data, bytes.data,
+                                           static_cast<size_t>(tensor.numel()), with.dtype(),
+                                           with.op(), root, go.comm, go.stream);
+                });
+}
+
+WorkPtr TorchCommVendor::gather_in_parts(const nccl::Call& now, const OperationOptions& options,
+                                         const Tensors& output, const at::Tensor& input) {
+  // In place as in the single form: this rank's slot may be the input itself.
+  return run(now, options, {{&input}, {&output}}, [&](const Launch& go) {
+    auto results = go.results();
+    for (int peer = 0; peer < size_; ++peer) {
+      const auto& slot = output[static_cast<size_t>(peer)];
+      const Bytes from(input), into(slot);
+      results << go.send(from, peer) << go.receive(into, peer);
+    }
+    return results;
+  });
+}
+
+WorkPtr TorchCommVendor::all_gather(const Tensors& output, const at::Tensor& input, bool async_op,
+                                    const AllGatherOptions& options) {
+  return gather_in_parts(call(OpName::all_gather, async_op, options), options, output,
+                         apart(input, output));
+}
+
+WorkPtr TorchCommVendor::all_gather_v(const Tensors& output, const at::Tensor& input, bool async_op,
+                                      const AllGatherOptions& options) {
+  return gather_in_parts(call(OpName::all_gather_v, async_op, options), options, output,
+                         apart(input, output));
+}
+
+WorkPtr TorchCommVendor::all_gather_single(at::Tensor& output, const at::Tensor& input,
+                                           bool async_op, const AllGatherSingleOptions& options) {
+  const auto now = call(OpName::all_gather_single, async_op, options);
+  return run(now, options, {{&output, &input}, {}}, [&](const Launch& go) {
+    const Bytes from(input), into(output);
+    return go.library.AllGather(from.data, into.data, from.size, DataType::kUint8, go.comm,
+                                go.stream);
+  });
+}
+
+WorkPtr TorchCommVendor::scatter_reduced(const nccl::Call& now, const OperationOptions& options,
+                                         const at::Tensor& output, const Tensors& input,
+                                         const ReduceOp& op) {
+  // A reduction to each rank, of its slot; the slots of all ranks have one size.
+  return reduce(now, options, op, output.scalar_type(), {{&output}, {&input}},
+                [&](const Launch& go, const Reduction& with) {
+                  auto results = go.results();
+                  for (int root = 0; root < size_; ++root) {
+                    const auto& slot = input[static_cast<size_t>(root)];
+                    const Bytes from(slot), into(output);
+                    results << go.library.Reduce(from.data, root == rank_ ? into.data : nullptr,
+                                                 static_cast<size_t>(slot.numel()), with.dtype(),
+                                                 with.op(), root, go.comm, go.stream);
+                  }
+                  return results;
+                });
+}
+
+WorkPtr TorchCommVendor::reduce_scatter(at::Tensor& output, const Tensors& input,
+                                        const ReduceOp& op, bool async_op,
+                                        const ReduceScatterOptions& options) {
+  return scatter_reduced(call(OpName::reduce_scatter, async_op, options), options, output, input,
+                         op);
+}
+
+WorkPtr TorchCommVendor::reduce_scatter_v(at::Tensor& output, const Tensors& input,
+                                          const ReduceOp& op, bool async_op,
+                                          const ReduceScatterOptions& options) {
+  return scatter_reduced(call(OpName::reduce_scatter_v, async_op, options), options, output, input,
+                         op);
+}
+
+WorkPtr TorchCommVendor::reduce_scatter_single(at::Tensor& output, const at::Tensor& input,
+                                               const ReduceOp& op, bool async_op,
+                                               const ReduceScatterSingleOptions& options) {
+  const auto now = call(OpName::reduce_scatter_single, async_op, options);
+  return reduce(now, options, op, output.scalar_type(), {{&output, &input}, {}},
+                [&](const Launch& go, const Reduction& with) {
+                  const Bytes from(input), into(output);
+                  return go.library.ReduceScatter(from.data, into.data,
+                                                  static_cast<size_t>(output.numel()), with.dtype(),
+                                                  with.op(), go.comm, go.stream);
+                });
+}
+
+WorkPtr TorchCommVendor::all_to_all_single(at::Tensor& output, const at::Tensor& input,
+                                           bool async_op, const AllToAllSingleOptions& options) {
+  const auto now = call(OpName::all_to_all_single, async_op, options);
+  const auto source = apart(input, {output});
+  return run(now, options, {{&output, &source}, {}}, [&](const Launch& go) {
+    const Bytes from(source), into(output);
+    auto results = go.results();
+    for (int peer = 0; peer < size_; ++peer)
+      results << go.send(part_of(from, peer, size_), peer)
+              << go.receive(part_of(into, peer, size_), peer);
+    return results;
+  });
+}
+
+WorkPtr TorchCommVendor::all_to_all_v_single(at::Tensor& output, const at::Tensor& input,
+                                             const Splits& output_split_sizes,
+                                             const Splits& input_split_sizes, bool async_op,
+                                             const AllToAllvSingleOptions& options) {
+  const auto now = call(OpName::all_to_all_v_single, async_op, options);
+  const auto source = apart(input, {output});
+  return run(now, options, {{&output, &source}, {}}, [&](const Launch& go) {
+    const Bytes from(source), into(output);
+    const auto sent_row = static_cast<size_t>(row_elements(source)) * source.element_size();
+    const auto received_row = static_cast<size_t>(row_elements(output)) * output.element_size();
+    size_t sent = 0, received = 0;
+    auto results = go.results();
+    for (int peer = 0; peer < size_; ++peer) {
+      const size_t out = input_split_sizes[static_cast<size_t>(peer)] * sent_row;
+      const size_t in = output_split_sizes[static_cast<size_t>(peer)] * received_row;
+      results << go.send(cut_out(from, sent, out), peer)
+              << go.receive(cut_out(into, received, in), peer);
+      sent += out;
+      received += in;
+    }
+    return results;
+  });
+}
+
+WorkPtr TorchCommVendor::all_to_all(const Tensors& output, const Tensors& input, bool async_op,
+                                    const AllToAllOptions& options) {
+  const auto now = call(OpName::all_to_all, async_op, options);
+  Tensors source;
+  for (const auto& tensor : input) source.push_back(apart(tensor, output));
+  return run(now, options, {{}, {&output, &source}}, [&](const Launch& go) {
+    auto results = go.results();
+    for (int peer = 0; peer < size_; ++peer) {
+      const auto at = static_cast<size_t>(peer);
+      results << go.send(Bytes(source[at]), peer) << go.receive(Bytes(output[at]), peer);
+    }
+    return results;
+  });
+}
+
+WorkPtr TorchCommVendor::barrier(bool async_op, const BarrierOptions& options) {
+  const auto now = call(OpName::barrier, async_op, options);
+  return run(now, options, {{&token_}, {}}, [&](const Launch& go) {
+    const Bytes bytes(token_);
+    return go.library.AllReduce(bytes.data, bytes.data, 1, DataType::kFloat32,
+                                nccl::abi::RedOp::kSum, go.comm, go.stream);
+  });
+}
+
+WorkPtr TorchCommVendor::scatter(at::Tensor& output, const Tensors& input, int root, bool async_op,
+                                 const ScatterOptions& options) {
+  const auto now = call(OpName::scatter, async_op, options);
+  Tensors source;
+  for (size_t i = 0; rank_ == root && i < input.size(); ++i)
+    source.push_back(apart(input[i], {output}));
+  return run(now, options, {{&output}, {&source}}, [&](const Launch& go) {
+    auto results = go.results();
+    for (size_t peer = 0; peer < source.size(); ++peer)
+      results << go.send(Bytes(source[peer]), static_cast<int>(peer));
+    return results << go.receive(Bytes(output), root);
+  });
+}
+
+WorkPtr TorchCommVendor::collect(const nccl::Call& now, const OperationOptions& options,
+                                 const Tensors& slots, const at::Tensor& input, int root) {
+  const Tensors into = rank_ == root ? slots : Tensors{};
+  const auto source = apart(input, into);
+  return run(now, options, {{&source}, {&into}}, [&](const Launch& go) {
+    auto results = go.results();
+    results << go.send(Bytes(source), root);
+    for (size_t peer = 0; peer < into.size(); ++peer)
+      results << go.receive(Bytes(into[peer]), static_cast<int>(peer));
+    return results;
+  });
+}
+
+WorkPtr TorchCommVendor::gather(const Tensors& output, const at::Tensor& input, int root,
+                                bool async_op, const GatherOptions& options) {
+  return collect(call(OpName::gather, async_op, options), options, output, input, root);
+}
+
+WorkPtr TorchCommVendor::gather_single(at::Tensor& output, const at::Tensor& input, int root,
+                                       bool async_op, const GatherSingleOptions& options) {
+  const auto now = call(OpName::gather_single, async_op, options);
+  Tensors slots;
+  if (rank_ == root) {
+    const auto flat = output.view({-1});
+    for (int rank = 0; rank < size_; ++rank)
+      slots.push_back(flat.narrow(0, rank * input.numel(), input.numel()));
+  }
+  return collect(now, options, slots, input, root);
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,172 @@
+#include "backends/nccl/elements.hpp"
+
+#include <cstring>
+#include <optional>
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+#include <torchcomms/base/error.hpp>
+
+#include "base/log.hpp"
+#include "core/operands.hpp"
+
+namespace torch::comms::nccl {
+namespace {
+
+constexpr int kPremulSumSince = 21100;
+
+// Truth values are bytes that are 0 or 1.
+std::optional<abi::DataType> reducible(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kChar:
+      return abi::DataType::kInt8;
+    case at::kByte:
+    case at::kBool:
+      return abi::DataType::kUint8;
+    case at::kInt:
+      return abi::DataType::kInt32;
+    case at::kUInt32:
+      return abi::DataType::kUint32;
+    case at::kLong:
+      return abi::DataType::kInt64;
+    case at::kUInt64:
+      return abi::DataType::kUint64;
+    case at::kHalf:
+      return abi::DataType::kFloat16;
+    case at::kFloat:
+      return abi::DataType::kFloat32;
+    case at::kDouble:
+      return abi::DataType::kFloat64;
+    case at::kBFloat16:
+      return abi::DataType::kBfloat16;
+    default:
+      return std::nullopt;
+  }
+}
+
+abi::RedOp operation(RedOpType type, at::ScalarType dtype) {
+  // Of truth values a sum is "any", a product or an average "all": the result stays 0 or 1.
+  const bool truth = dtype == at::kBool;
+  switch (type) {
+    case RedOpType::SUM:
+    case RedOpType::PREMUL_SUM:
+      return truth ? abi::RedOp::kMax : abi::RedOp::kSum;
+    case RedOpType::PRODUCT:
+      return truth ? abi::RedOp::kMin : abi::RedOp::kProd;
+    case RedOpType::AVG:
+      return truth ? abi::RedOp::kMin : abi::RedOp::kAvg;
+    case RedOpType::MIN:
+      return abi::RedOp::kMin;
+    case RedOpType::MAX:
+      return abi::RedOp::kMax;
+    default:
+      throw CommError(Errc::kUnsupported,
+                      "the library has no reduction " + std::string(toString(type)));
+  }
+}
+
+// A number as one element of `dtype`, at the beginning of 8 bytes.
+struct Scalar {
+  char bytes[8] = {};
+};
+template <class T>
+Scalar scalar(T value) {
+  Scalar made;
+  std::memcpy(made.bytes, &value, sizeof value);
+  return made;
+}
+Scalar scalar_of(double factor, at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kHalf:
+      return scalar(c10::Half(static_cast<float>(factor)));
+    case at::kBFloat16:
+      return scalar(c10::BFloat16(static_cast<float>(factor)));
+    case at::kFloat:
+      return scalar(static_cast<float>(factor));
+    case at::kDouble:
+      return scalar(factor);
+    default:
+      throw CommError(Errc::kInvalidArgument,
+                      std::string("PREMUL_SUM: a number cannot scale data of dtype ") +
+                          c10::toString(dtype) + "; use a tensor factor of that dtype");
+  }
+}
+
+}  // namespace
+
+Bytes::Bytes(const at::Tensor& tensor) : data(nullptr), size(tensor.nbytes()) {
+  require_plain_memory(tensor);
+  if (tensor.numel() == 0) return;
+  // Not data_ptr(): a tensor that requires a gradient, or is copied on write, is moved all the
+  // same.
+  data = static_cast<char*>(tensor.storage().mutable_data()) +
+         static_cast<size_t>(tensor.storage_offset()) * tensor.element_size();
+}
+
+Reduction::Reduction(Communicator& communicator, const ReduceOp& op, at::ScalarType dtype,
+                     const at::Device& device, const Wait& wait, const Context& context)
+    : communicator_(communicator), op_(operation(op.type(), dtype)) {
+  const auto native = reducible(dtype);
+  if (!native)
+    throw CommError(Errc::kUnsupported,
+                    std::string(communicator.library().vendor().library) +
+                        " does not reduce dtype " + c10::toString(dtype) +
+                        "; it has float16, bfloat16, float32, float64, int8, uint8, int32, uint32, "
+                        "int64, uint64 and bool");
+  dtype_ = *native;
+  if (const auto* factor = op.factor()) make_factor(*factor, dtype, device, wait, context);
+}
+
+void Reduction::make_factor(const PreMulSumFactorT& factor, at::ScalarType dtype,
+                            const at::Device& device, const Wait& wait, const Context& context) {
+  Scalar value;
+  void* at = value.bytes;
+  auto where = abi::ScalarResidence::kHostImmediate;
+  if (const auto* tensor = std::get_if<at::Tensor>(&factor)) {
+    if (!tensor->defined() || tensor->numel() != 1 || tensor->scalar_type() != dtype ||
+        (!tensor->is_cpu() && tensor->device() != device))
+      throw CommError(
+          Errc::kInvalidArgument,
+          std::string("PREMUL_SUM: the factor must be a number, or a tensor of one "
+                      "element of dtype ") +
+              c10::toString(dtype) + " on cpu or " + device.str() + "; it is " +
+              (tensor->defined()
+                   ? std::to_string(tensor->numel()) + " elements of dtype " +
+                         c10::toString(tensor->scalar_type()) + " on " + tensor->device().str()
+                   : "undefined"));
+    const Bytes bytes(*tensor);
+    if (tensor->is_cpu()) {
+      std::memcpy(value.bytes, bytes.data, bytes.size);
+    } else {
+      factor_ = *tensor;
+      at = bytes.data;
+      where = abi::ScalarResidence::kDevice;
+    }
+  } else {
+    value = scalar_of(std::get<double>(factor), dtype);
+  }
+  const auto& library = communicator_.library();
+  auto* const create = library.require(library.RedOpCreatePreMulSum, "PREMUL_SUM", kPremulSumSince);
+  communicator_.call(
+      [&](const Table&, abi::Comm comm) { return create(&op_, at, dtype_, where, comm); }, wait,
+      context);
+  made_ = true;
+}
+
+Reduction::~Reduction() {
+  if (!made_) return;
+  try {
+    communicator_.call(
+        [&](const Table& library, abi::Comm comm) { return library.RedOpDestroy(op_, comm); },
+        {Clock::now(), "a reduction was not given back", {}}, {});
+  } catch (const std::exception& e) {
+    // With a communicator that has failed it goes as well.
+    if (!communicator_.failure()) base::log(base::LogLevel::kWarning, e.what());
+  }
+}
+
+void Reduction::keep_in(std::vector<c10::Storage>& kept) const {
+  if (factor_.defined()) kept.push_back(factor_.storage());
+}
+
+}  // namespace torch::comms::nccl

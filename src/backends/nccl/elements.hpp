@@ -1,0 +1,47 @@
+#pragma once
+
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torchcomms/types.hpp>
+
+#include "nccl/communicator.hpp"
+
+// Tensors and reductions in the library's terms. Throws CommError without context.
+namespace torch::comms::nccl {
+
+// The memory of a contiguous tensor, to be moved as it is: as bytes, so that every dtype moves.
+struct Bytes {
+  explicit Bytes(const at::Tensor& tensor);
+  char* data;
+  size_t size;
+};
+
+// A reduction of one call. PREMUL_SUM is made by the communicator, and given back with this object.
+class Reduction {
+ public:
+  // kUnsupported: a dtype or reduction that the library lacks; kInvalidArgument: a factor that
+  // cannot be.
+  Reduction(Communicator& communicator, const ReduceOp& op, at::ScalarType dtype,
+            const at::Device& device, const Wait& wait, const Context& context);
+  ~Reduction();
+  Reduction(const Reduction&) = delete;
+  Reduction& operator=(const Reduction&) = delete;
+
+  abi::DataType dtype() const noexcept { return dtype_; }
+  abi::RedOp op() const noexcept { return op_; }
+  // A factor in device memory, which is read when the operation runs.
+  void keep_in(std::vector<c10::Storage>& kept) const;
+
+ private:
+  void make_factor(const PreMulSumFactorT& factor, at::ScalarType dtype, const at::Device& device,
+                   const Wait& wait, const Context& context);
+
+  Communicator& communicator_;
+  abi::DataType dtype_;
+  abi::RedOp op_ = abi::RedOp::kSum;
+  bool made_ = false;
+  at::Tensor factor_;
+};
+
+}  // namespace torch::comms::nccl

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+
+#include <torchcomms/options.hpp>
+
+#include "nccl/abi.hpp"
+
+// The hints that the backends over vendors' libraries read. Throws CommError(kInvalidArgument),
+// without context, naming hint, value and what is allowed.
+namespace torch::comms::nccl {
+
+struct Wishes {
+  bool high_priority_stream = false;  // `is_high_priority_stream`, else the option of that name
+  size_t most_events = 1000;          // `max_event_pool_size`
+  bool on_current_stream = false;     // `<backend>::use_current_stream`, also of one call
+};
+Wishes wishes_of(const CommOptions& options);
+bool wants_current_stream(const Hints& hints, bool fallback);
+
+// The library's configuration with what the hints say. It refers to the text in `hints`.
+abi::Config config_of(const Hints& hints);
+
+}  // namespace torch::comms::nccl

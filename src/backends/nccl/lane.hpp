@@ -1,0 +1,87 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <torchcomms/work.hpp>
+
+#include "backends/nccl/device.hpp"
+#include "core/flight.hpp"
+#include "core/watchdog.hpp"
+#include "nccl/communicator.hpp"
+
+namespace torch::comms::nccl {
+
+class Work;
+struct Call;
+
+// The operations of a communicator in the order of its calls: on whatever streams they are, each
+// begins when the one before is done. Watches their deadlines, which count from when they begin,
+// and ends them all when one fails.
+//
+// Threads: begin() and end() from the one that calls operations; the others from any.
+class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
+ public:
+  // `on_failure` runs once, on the thread that finds a failure, before the library's operations
+  // end.
+  Lane(std::string name, std::shared_ptr<Communicator> communicator, std::shared_ptr<Device> device,
+       std::function<void()> on_failure);
+
+  const std::string& name() const noexcept { return name_; }
+  Communicator& communicator() const noexcept { return *communicator_; }
+  Device& device() const noexcept { return *device_; }
+  const std::shared_ptr<Flight>& flight() const noexcept { return flight_; }
+
+  // The stream for an operation, ready for it: behind the operation before, and behind what the
+  // current stream has where it is another.
+  struct Slot {
+    gpu::NativeStream stream;
+    gpu::CaptureId capture;
+    gpu::EventPool::Lease started;  // none in a capture
+  };
+  Slot begin(bool on_current_stream);
+  // The operation has been launched on it. `keep` lives until it is done.
+  c10::intrusive_ptr<Work> end(Slot slot, const Call& call, std::vector<c10::Storage> keep);
+
+  // Ends this communicator here, with all its operations: `why` is their error. `blocks`: returns
+  // when the library is through, else soon.
+  void fail(const CommError& why, bool blocks);
+  // Some call has raised the failure.
+  void failure_was_met() noexcept { met_.store(true); }
+  bool is_failure_met() const noexcept { return met_.load(); }
+
+  // False if something is still under way after `limit`.
+  bool wait_idle(std::chrono::milliseconds limit);
+
+  void look(Clock::time_point now) noexcept override;
+  bool is_watched() noexcept override;
+
+ private:
+  using Works = std::vector<c10::intrusive_ptr<Work>>;
+  bool has_ended(const Work& work) noexcept;
+  void end_all(const CommError& why, const Work* timed_out);
+
+  const std::string name_;
+  const std::shared_ptr<Communicator> communicator_;
+  const std::shared_ptr<Device> device_;
+  const std::shared_ptr<Flight> flight_ = std::make_shared<Flight>();
+  const std::function<void()> on_failure_;
+  std::atomic<bool> met_{false};
+
+  std::mutex mutex_;  // guards all below, and what works say that it does; partner of idle_
+  std::condition_variable idle_;
+  std::deque<c10::intrusive_ptr<Work>> under_way_;
+  Clock::time_point next_question_{};  // to the library, whether all is well
+  // The operation before: where it is, and the event of its end. Of the calling thread alone.
+  gpu::NativeStream last_stream_ = nullptr;
+  gpu::CaptureId last_capture_ = 0;
+  std::shared_ptr<gpu::EventPool::Lease> last_end_;
+};
+
+}  // namespace torch::comms::nccl

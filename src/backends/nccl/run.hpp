@@ -1,0 +1,101 @@
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "backends/nccl/call.hpp"
+#include "backends/nccl/elements.hpp"
+#include "backends/nccl/hints.hpp"
+#include "backends/nccl/lane.hpp"
+#include "backends/nccl/vendor_backend.hpp"
+#include "backends/nccl/work.hpp"
+#include "core/bounded.hpp"
+
+// The one way an operation goes, for the files that implement TorchCommVendor.
+namespace torch::comms {
+
+namespace nccl {
+
+// What a body of a group returns: the first result that is no success.
+class Results {
+ public:
+  explicit Results(abi::Result in_progress) : in_progress_(in_progress) {}
+  Results& operator<<(abi::Result result) {
+    if (result_ == abi::kSuccess && result != in_progress_) result_ = result;
+    return *this;
+  }
+  operator abi::Result() const noexcept { return result_; }  // NOLINT(google-explicit-constructor)
+
+ private:
+  const abi::Result in_progress_;
+  abi::Result result_ = abi::kSuccess;
+};
+
+// What a body gets to call the library with.
+struct Launch {
+  const Table& library;
+  abi::Comm comm;
+  abi::Stream stream;
+  Results results() const { return Results(library.vendor().in_progress); }
+
+  abi::Result send(const Bytes& bytes, int peer) const {
+    return library.Send(bytes.data, bytes.size, abi::DataType::kUint8, peer, comm, stream);
+  }
+  abi::Result receive(const Bytes& bytes, int peer) const {
+    return library.Recv(bytes.data, bytes.size, abi::DataType::kUint8, peer, comm, stream);
+  }
+};
+
+}  // namespace nccl
+
+template <class Body>
+WorkPtr TorchCommVendor::launch(nccl::Lane& lane, const nccl::Call& call,
+                                const OperationOptions& options, std::vector<c10::Storage> kept,
+                                const Body& body) {
+  try {
+    const bool on_current =
+        !call.async_op || nccl::wants_current_stream(options.hints, wishes_->on_current_stream);
+    auto slot = lane.begin(on_current);
+    const auto stream = slot.stream;
+    lane.communicator().group(
+        [&](const nccl::Table& library, nccl::abi::Comm comm) {
+          return nccl::abi::Result(body(nccl::Launch{library, comm, stream}));
+        },
+        nccl::launch_wait(call), call.context());
+    auto work = lane.end(std::move(slot), call, std::move(kept));
+    if (!call.async_op) work->settle();
+    return work;
+  } catch (const Interrupted& e) {
+    // Some ranks may have launched it.
+    lane.fail({Errc::kAborted, "the call was interrupted", call.context()}, /*blocks=*/false);
+    e.rethrow_cause();
+  } catch (const CommError& e) {
+    failed(e, call, lane);
+  }
+}
+
+template <class Body>
+WorkPtr TorchCommVendor::run(const nccl::Call& call, const OperationOptions& options,
+                             const Operands& tensors, const Body& body) {
+  return launch(*lane_, call, options, keep(call, tensors), body);
+}
+
+template <class Body>
+WorkPtr TorchCommVendor::reduce(const nccl::Call& call, const OperationOptions& options,
+                                const ReduceOp& op, at::ScalarType dtype, const Operands& tensors,
+                                const Body& body) {
+  try {
+    const nccl::Reduction reduction(lane_->communicator(), op, dtype, device_,
+                                    nccl::launch_wait(call), call.context());
+    auto kept = keep(call, tensors);
+    reduction.keep_in(kept);
+    return launch(*lane_, call, options, std::move(kept),
+                  [&](const nccl::Launch& launched) { return body(launched, reduction); });
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  } catch (const CommError& e) {
+    failed(e, call, *lane_);
+  }
+}
+
+}  // namespace torch::comms

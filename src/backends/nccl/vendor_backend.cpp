@@ -1,0 +1,346 @@
+#include "backends/nccl/vendor_backend.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <numeric>
+#include <utility>
+
+#include <ATen/ops/zeros.h>
+
+#include "backends/nccl/call.hpp"
+#include "backends/nccl/hints.hpp"
+#include "backends/nccl/lane.hpp"
+#include "backends/nccl/work.hpp"
+#include "base/env.hpp"
+#include "base/fork.hpp"
+#include "core/bounded.hpp"
+#include "core/cpu_backend.hpp"
+#include "core/rendezvous.hpp"
+#include "core/retire.hpp"
+#include "core/store_adapter.hpp"
+
+namespace torch::comms {
+namespace {
+
+using nccl::Call;
+using nccl::Clock;
+using nccl::Communicator;
+
+constexpr const char* kIdKey = "unique_id";
+
+// The id that rank 0 of a group makes, by way of the store.
+std::string exchange_id(const nccl::Table& library, bool makes, const Rendezvous& met,
+                        const std::string& key, const Context& context) {
+  if (makes) {
+    auto id = Communicator::make_id(library, context);
+    if (met.store) StoreKeyValue(met.store, met.deadline, context, met.address).set(key, id);
+    return id;
+  }
+  auto id =
+      StoreKeyValue(met.store, met.deadline, context, met.address).get(key, met.deadline.left());
+  if (id.size() != library.vendor().unique_id_bytes)
+    throw CommError(Errc::kMismatch,
+                    "rank 0 published a unique id of " + std::to_string(id.size()) +
+                        " bytes, this rank's library has ids of " +
+                        std::to_string(library.vendor().unique_id_bytes) +
+                        "; the ranks use different libraries",
+                    context);
+  return id;
+}
+
+// Throws CommError for a value that is not allowed.
+void check_exchange_method(const nccl::Vendor& vendor, const Context& context) {
+  std::string upper(vendor.backend);
+  for (auto& letter : upper) letter = static_cast<char>(std::toupper(letter));
+  const auto variable = "TORCHCOMM_" + upper + "_BOOTSTRAP_UNIQUEID_EXCHANGE_METHOD";
+  const auto method = base::env_text(variable).value_or("auto");
+  if (method != "auto" && method != "tcpstore")
+    throw CommError(Errc::kInvalidArgument,
+                    variable + "='" + method + "' is not allowed: expected auto or tcpstore",
+                    context);
+}
+
+template <class Body>
+auto with_context(const Context& context, const Body& body) {
+  try {
+    return body();
+  } catch (const CommError& e) {
+    if (!e.context().op.empty()) throw;
+    throw CommError(e.code(), e.why(), context);
+  }
+}
+
+}  // namespace
+
+TorchCommVendor::TorchCommVendor(const nccl::Vendor& vendor, std::string backend)
+    : vendor_(vendor),
+      backend_(std::move(backend)),
+      device_(nccl::device_type_of(vendor)),
+      wishes_(std::make_unique<nccl::Wishes>()),
+      fork_generation_(base::fork_generation()) {}
+
+TorchCommVendor::~TorchCommVendor() {
+  if (fork_generation_ != base::fork_generation()) {
+    // Its threads, and the library's, exist in the parent alone.
+    static_cast<void>(new std::shared_ptr<nccl::Lane>(std::move(lane_)));
+    static_cast<void>(new auto(std::move(pairs_)));
+    static_cast<void>(pair_store_.release());
+    static_cast<void>(new at::Tensor(std::move(token_)));
+    return;
+  }
+  // The caller may hold locks that the library's threads want, such as Python's.
+  part(/*may_block=*/false);
+}
+
+void TorchCommVendor::part(bool may_block) {
+  if (lane_) pairs_[rank_] = std::exchange(lane_, nullptr);
+  for (auto& [peer, lane] : std::exchange(pairs_, {}))
+    if (lane) {
+      const auto flight = lane->flight();
+      // What is under way may end; then the library's communicator goes with its last owner.
+      retire(flight, [lane = std::move(lane)]() mutable { lane.reset(); }, may_block);
+    }
+}
+
+void TorchCommVendor::init(at::Device device, const std::string& name, const CommOptions& options) {
+  start(name, options);
+  join(device, rendezvous(name, options_));
+}
+
+void TorchCommVendor::init(at::Device device, const bootstrap::Launch& launch,
+                           const std::string& name, const CommOptions& options) {
+  start(name, options);
+  join(device, rendezvous(launch, name, options_));
+}
+
+void TorchCommVendor::start(const std::string& name, const CommOptions& options) {
+  const Context context{.op = "new_comm", .comm = name};
+  await_retired();
+  name_ = name;
+  options_ = options;
+  options_.timeout = usable_timeout(options.timeout);
+  with_context(context, [&] {
+    if (options.enable_reconfigure)
+      throw CommError(Errc::kUnsupported, "reconfigure not implemented by backend '" + backend_ +
+                                              "': make it without enable_reconfigure");
+    check_exchange_method(vendor_, context);
+    *wishes_ = nccl::wishes_of(options_);
+    nccl::config_of(options_.hints);
+    if (!library_) library_ = std::make_shared<const nccl::Table>(nccl::Table::load(vendor_));
+  });
+}
+
+void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
+  const Context context{.op = met.op, .comm = name_, .rank = met.rank};
+  phases_ = met.phases;
+  const auto begin = Clock::now();
+  try {
+    const auto opened = with_context(context, [&] {
+      return nccl::Device::open(*library_, device, met.rank, wishes_->high_priority_stream,
+                                wishes_->most_events);
+    });
+    const auto id = exchange_id(*library_, met.rank == 0, met, kIdKey, context);
+    const nccl::Wait wait{Clock::now() + met.deadline.left(),
+                          "start-up phase 'connect': the library did not connect all ranks within "
+                          "the limit of " +
+                              bootstrap::to_text(met.limit.duration) +
+                              "; if it only needs longer, raise " + met.limit.knob,
+                          [] { check_interrupt(); }};
+    auto communicator = Communicator::connect(library_, met.size, met.rank, id,
+                                              nccl::config_of(options_.hints), wait, context);
+    ranks_.resize(static_cast<size_t>(met.size));
+    std::iota(ranks_.begin(), ranks_.end(), 0);
+    if (has_pairs() && options_.store) pair_store_ = met.store;
+    enter(std::move(communicator), opened);
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  }
+  const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
+  phases_.push_back({"connect", took.count()});
+}
+
+void TorchCommVendor::enter(std::shared_ptr<Communicator> communicator,
+                            std::shared_ptr<nccl::Device> device) {
+  rank_ = communicator->rank();
+  size_ = communicator->size();
+  device_ = device->torch_device();
+  token_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
+  options_.store.reset();
+  auto lane = std::make_shared<nccl::Lane>(name_, std::move(communicator), std::move(device),
+                                           [weak = weak_from_this()] {
+                                             if (const auto self = weak.lock())
+                                               self->announceAbort();
+                                           });
+  const std::lock_guard lock(mutex_);
+  lane_ = std::move(lane);
+}
+
+void TorchCommVendor::finalize() {
+  const auto now = call_of_teardown();
+  try {
+    for (const auto& [peer, lane] : pairs_) close(*lane, now);
+    if (lane_) close(*lane_, now);
+  } catch (...) {
+    leave();
+    throw;
+  }
+  leave();
+}
+
+void TorchCommVendor::leave() {
+  std::shared_ptr<nccl::Lane> lane;
+  {
+    const std::lock_guard lock(mutex_);
+    if (lane_ && lane_->communicator().failure()) was_aborted_.store(true);
+    lane = std::exchange(lane_, nullptr);
+  }
+  pairs_[rank_] = std::move(lane);
+  part(/*may_block=*/true);
+  pair_store_.reset();
+  token_ = at::Tensor();
+  is_finalized_ = true;
+}
+
+void TorchCommVendor::close(nccl::Lane& lane, const Call& call) {
+  while (!lane.wait_idle(std::chrono::milliseconds(50))) {
+    try {
+      check_interrupt();
+    } catch (const Interrupted& e) {
+      e.rethrow_cause();
+    }
+    // Its operations may never end where the library cannot abort.
+    if (lane.communicator().failure() && library_->CommAbort == nullptr) break;
+  }
+  if (!lane.communicator().failure())
+    return lane.communicator().close(nccl::launch_wait(call), call.context());
+  if (!lane.is_failure_met()) lane.communicator().failure().check();
+}
+
+int TorchCommVendor::getRank() const {
+  require_not_finalized("get_rank");
+  return rank_;
+}
+int TorchCommVendor::getSize() const {
+  require_not_finalized("get_size");
+  return size_;
+}
+
+void TorchCommVendor::require_not_finalized(const char* op) const {
+  if (is_finalized_)
+    throw CommError(Errc::kFinalized, "the communicator is not initialized: finalize() was called",
+                    {.op = op, .comm = name_});
+}
+
+std::string_view TorchCommVendor::getBackendVersion() const {
+  if (version_.empty() && library_) version_ = library_->version_text();
+  return version_;
+}
+
+Capabilities TorchCommVendor::capabilities() const {
+  auto can = cpu_capabilities();
+  can.devices.reset();
+  can.devices.set(static_cast<size_t>(device_.type()));
+  for (const auto op : {RedOpType::BAND, RedOpType::BOR, RedOpType::BXOR})
+    can.reduce_ops.reset(static_cast<size_t>(op));
+  can.any_source = false;
+  can.self_messages = true;
+  can.reconfigure = false;
+  can.windows = false;
+  can.graph_capture = true;
+  can.ends_process = true;
+  can.abort = !library_ || library_->CommAbort != nullptr;
+  return can;
+}
+
+Call TorchCommVendor::call(OpName op, bool async_op, const OperationOptions& options) {
+  const bool own = options.timeout.count() > 0;
+  Call call{op, name_, rank_, own ? options.timeout : options_.timeout, own, async_op};
+  if (!lane_)
+    throw CommError(Errc::kFinalized, "the communicator is not initialized", call.context());
+  if (lane_->communicator().failure()) {
+    lane_->failure_was_met();
+    lane_->communicator().failure().check();
+  }
+  return call;
+}
+
+Call TorchCommVendor::call_of_teardown() const {
+  return {OpName::finalize, name_, rank_, options_.timeout, false, false};
+}
+
+std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>& ranks,
+                                                         const std::string& name,
+                                                         const CommOptions& options) {
+  const auto now = call(OpName::split, false, OperationOptions{{}, options.timeout});
+  const auto own = std::find(ranks.begin(), ranks.end(), rank_);
+  if (!ranks.empty() && own == ranks.end())
+    throw CommError(Errc::kInvalidArgument, "this rank is missing from the list", now.context());
+  std::shared_ptr<TorchCommVendor> made;
+  if (!ranks.empty()) {
+    made = child();
+    made->library_ = library_;
+    made->start(name, options);
+  }
+  const int place = static_cast<int>(own - ranks.begin());
+  // Lists that have no rank in common have no smallest one in common.
+  const int color = made ? *std::min_element(ranks.begin(), ranks.end()) : nccl::abi::kNoColor;
+  try {
+    auto communicator =
+        lane_->communicator().split(color, made ? place : 0, place, static_cast<int>(ranks.size()),
+                                    nccl::config_of(made ? made->options_.hints : options_.hints),
+                                    nccl::launch_wait(now), now.context());
+    if (!made) return nullptr;
+    for (const int rank : ranks) made->ranks_.push_back(ranks_[static_cast<size_t>(rank)]);
+    made->enter(std::move(communicator),
+                nccl::Device::open(*library_, device_, rank_, made->wishes_->high_priority_stream,
+                                   made->wishes_->most_events));
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  } catch (const CommError& e) {
+    failed(e, now, *lane_);
+  }
+  return made;
+}
+
+void TorchCommVendor::failed(const CommError& error, const Call& call, nccl::Lane& lane) {
+  const auto explained = nccl::with_context(error, call);
+  const bool refused = error.code() == Errc::kUnsupported ||
+                       error.code() == Errc::kInvalidArgument || error.code() == Errc::kFinalized;
+  if (!refused) {
+    // A call of the library that went wrong leaves the ranks at different places.
+    lane.fail(explained, /*blocks=*/false);
+    lane.failure_was_met();
+  }
+  throw explained;
+}
+
+void TorchCommVendor::abort() {
+  std::shared_ptr<nccl::Lane> lane;
+  {
+    const std::lock_guard lock(mutex_);
+    lane = lane_;
+  }
+  if (!lane) return;
+  if (library_->CommAbort == nullptr)
+    throw CommError(Errc::kUnsupported,
+                    std::string(vendor_.library) + " " + library_->version_text() +
+                        " cannot abort its communicators",
+                    {.op = "abort", .comm = name_, .rank = rank_});
+  lane->fail({Errc::kAborted, "abort() was called", {.op = "abort", .comm = name_, .rank = rank_}},
+             /*blocks=*/true);
+}
+
+bool TorchCommVendor::isAborted() const {
+  if (was_aborted_) return true;
+  const std::lock_guard lock(mutex_);
+  return lane_ && lane_->communicator().failure();
+}
+
+int64_t TorchCommVendor::communicator_address() const {
+  if (!lane_)
+    throw CommError(Errc::kFinalized, "the communicator is not initialized",
+                    {.op = "get_nccl_comm_ptr", .comm = name_});
+  return reinterpret_cast<int64_t>(lane_->communicator().handle());
+}
+
+}  // namespace torch::comms

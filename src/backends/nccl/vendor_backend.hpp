@@ -1,0 +1,195 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <torchcomms/backend.hpp>
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms {
+
+struct Rendezvous;
+
+namespace bootstrap {
+struct Launch;
+}
+
+namespace nccl {
+class Communicator;
+class Device;
+class Lane;
+class Table;
+struct Call;
+struct Vendor;
+struct Wishes;
+}  // namespace nccl
+
+// A vendor's communication library: NCCL, RCCL, RCCLX or oneCCL, which is a row of one table. GPU
+// tensors; CPU tensors with a library that says it works on host memory.
+//
+// Operations run on the current stream, asynchronous ones on a stream of the communicator's unless
+// hint nccl::use_current_stream says otherwise; one communicator's run in the order of their calls.
+// The host never blocks for them, but for CPU tensors where torch itself runs on the host.
+//
+// An operation that fails, or takes longer than its limit, ends the communicator on this rank: all
+// later calls raise the same error, and isAborted() is true. Outputs are undefined then.
+class TC_API TorchCommVendor : public TorchCommBackend,
+                               public std::enable_shared_from_this<TorchCommVendor> {
+ public:
+  ~TorchCommVendor() override;
+
+  void init(at::Device device, const std::string& name, const CommOptions& options) override;
+  // The same where rank and size are known without a launcher, so that ranks may be threads.
+  void init(at::Device device, const bootstrap::Launch& launch, const std::string& name,
+            const CommOptions& options);
+  // Waits for what is under way. Throws a failure that no call has raised yet.
+  void finalize() override;
+
+  // Throw CommError(kFinalized) after finalize().
+  int getRank() const override;
+  int getSize() const override;
+  std::string_view getBackendName() const override { return backend_; }
+  std::string_view getBackendVersion() const override;
+  std::string_view getCommName() const override { return name_; }
+  const CommOptions& getOptions() const override { return options_; }
+  const at::Device& getDevice() const override { return device_; }
+  Capabilities capabilities() const override;
+  std::vector<int> getRanks() const override { return ranks_; }
+  bool isInitialized() const override { return size_ > 0; }
+  std::vector<InitPhase> initPhases() const override { return phases_; }
+
+  WorkPtr send(const at::Tensor& tensor, int dst, bool async_op,
+               const SendOptions& options) override;
+  WorkPtr recv(at::Tensor& tensor, int src, bool async_op, const RecvOptions& options) override;
+  WorkPtr batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
+                         const BatchP2POptions& options) override;
+  WorkPtr broadcast(at::Tensor& tensor, int root, bool async_op,
+                    const BroadcastOptions& options) override;
+  WorkPtr all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
+                     const AllReduceOptions& options) override;
+  WorkPtr reduce(at::Tensor& tensor, int root, const ReduceOp& op, bool async_op,
+                 const ReduceOptions& options) override;
+  WorkPtr all_gather(const Tensors& output, const at::Tensor& input, bool async_op,
+                     const AllGatherOptions& options) override;
+  WorkPtr all_gather_v(const Tensors& output, const at::Tensor& input, bool async_op,
+                       const AllGatherOptions& options) override;
+  WorkPtr all_gather_single(at::Tensor& output, const at::Tensor& input, bool async_op,
+                            const AllGatherSingleOptions& options) override;
+  WorkPtr reduce_scatter(at::Tensor& output, const Tensors& input, const ReduceOp& op,
+                         bool async_op, const ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_v(at::Tensor& output, const Tensors& input, const ReduceOp& op,
+                           bool async_op, const ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_single(at::Tensor& output, const at::Tensor& input, const ReduceOp& op,
+                                bool async_op, const ReduceScatterSingleOptions& options) override;
+  WorkPtr all_to_all_single(at::Tensor& output, const at::Tensor& input, bool async_op,
+                            const AllToAllSingleOptions& options) override;
+  WorkPtr all_to_all_v_single(at::Tensor& output, const at::Tensor& input,
+                              const Splits& output_split_sizes, const Splits& input_split_sizes,
+                              bool async_op, const AllToAllvSingleOptions& options) override;
+  WorkPtr all_to_all(const Tensors& output, const Tensors& input, bool async_op,
+                     const AllToAllOptions& options) override;
+  WorkPtr barrier(bool async_op, const BarrierOptions& options) override;
+  WorkPtr scatter(at::Tensor& output, const Tensors& input, int root, bool async_op,
+                  const ScatterOptions& options) override;
+  WorkPtr gather(const Tensors& output, const at::Tensor& input, int root, bool async_op,
+                 const GatherOptions& options) override;
+  WorkPtr gather_single(at::Tensor& output, const at::Tensor& input, int root, bool async_op,
+                        const GatherSingleOptions& options) override;
+
+  // Collective over all ranks of this communicator: those that go nowhere pass an empty list.
+  std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
+                                          const CommOptions& options) override;
+
+  // Ends this communicator here; the others see nothing of it but a peer that is silent.
+  void abort() override;
+  bool isAborted() const override;
+  void announceAbort() noexcept override {
+    if (!hooks_ran_.exchange(true)) runAbortHooks();
+  }
+
+  // The library's communicator, as a number.
+  int64_t communicator_address() const;
+
+ protected:
+  // `backend`: the name in new_comm.
+  TorchCommVendor(const nccl::Vendor& vendor, std::string backend);
+
+  // Whether messages of a single call have communicators of pairs of ranks to themselves.
+  virtual bool has_pairs() const { return false; }
+  // Of the same vendor, not connected; with the name a split's has.
+  virtual std::shared_ptr<TorchCommVendor> child() const = 0;
+
+ private:
+  // Throws CommError: kFinalized, or why the communicator has failed.
+  nccl::Call call(OpName op, bool async_op, const OperationOptions& options);
+  // What an operation works on.
+  struct Operands {
+    std::vector<const at::Tensor*> single;
+    std::vector<const Tensors*> lists;
+  };
+  std::vector<c10::Storage> keep(const nccl::Call& call, const Operands& tensors) const;
+
+  // Launches `body(library, communicator, stream)` as one group on `lane`.
+  // `kept`: the memory of an asynchronous operation.
+  template <class Body>
+  WorkPtr launch(nccl::Lane& lane, const nccl::Call& call, const OperationOptions& options,
+                 std::vector<c10::Storage> kept, const Body& body);
+  // The operation of all ranks on `tensors`.
+  template <class Body>
+  WorkPtr run(const nccl::Call& call, const OperationOptions& options, const Operands& tensors,
+              const Body& body);
+  // The same with a reduction, which `body` also gets.
+  template <class Body>
+  WorkPtr reduce(const nccl::Call& call, const OperationOptions& options, const ReduceOp& op,
+                 at::ScalarType dtype, const Operands& tensors, const Body& body);
+  WorkPtr gather_in_parts(const nccl::Call& call, const OperationOptions& options,
+                          const Tensors& output, const at::Tensor& input);
+  WorkPtr scatter_reduced(const nccl::Call& call, const OperationOptions& options,
+                          const at::Tensor& output, const Tensors& input, const ReduceOp& op);
+  WorkPtr collect(const nccl::Call& call, const OperationOptions& options, const Tensors& slots,
+                  const at::Tensor& input, int root);
+  WorkPtr message(const nccl::Call& call, const OperationOptions& options, const P2POp& op);
+  nccl::Lane& lane_to(int peer, const nccl::Call& call);
+  [[noreturn]] void failed(const CommError& error, const nccl::Call& call, nccl::Lane& lane);
+
+  // Takes the options over, and loads the library: before anybody is met.
+  void start(const std::string& name, const CommOptions& options);
+  void join(at::Device device, const Rendezvous& met);
+  void enter(std::shared_ptr<nccl::Communicator> communicator,
+             std::shared_ptr<nccl::Device> device);
+  nccl::Call call_of_teardown() const;
+  // Waits for what is under way on `lane`, and leaves its communicator in good order.
+  void close(nccl::Lane& lane, const nccl::Call& call);
+  void leave();
+  // Lets go of everything that is connected. Waits for nothing.
+  void part(bool may_block);
+  void require_not_finalized(const char* op) const;
+
+  const nccl::Vendor& vendor_;
+  const std::string backend_;
+  at::Device device_;
+  CommOptions options_;
+  std::unique_ptr<nccl::Wishes> wishes_;
+  std::string name_;
+  int rank_ = -1, size_ = -1;
+  std::vector<int> ranks_;  // of the members, in the first parent
+  std::vector<InitPhase> phases_;
+  mutable std::string version_;
+  std::shared_ptr<const nccl::Table> library_;
+  mutable std::mutex mutex_;          // guards lane_ where abort() and isAborted() look
+  std::shared_ptr<nccl::Lane> lane_;  // null before init() and after finalize()
+  std::map<int, std::shared_ptr<nccl::Lane>> pairs_;  // by peer
+  c10::intrusive_ptr<c10d::Store> pair_store_;        // null where none was given
+  at::Tensor token_;                                  // what barrier() reduces
+  std::atomic<bool> was_aborted_{false};              // of a lane that is gone
+  std::atomic<bool> hooks_ran_{false};
+  bool is_finalized_ = false;
+  uint64_t fork_generation_;
+};
+
+}  // namespace torch::comms

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <torchcomms/work.hpp>
+
+#include "backends/nccl/lane.hpp"
+
+namespace torch::comms::nccl {
+
+// An operation that has been launched. Its lane brings it to its end.
+class Work final : public TorchWork {
+ public:
+  Work(std::shared_ptr<Lane> lane, const Call& call, Lane::Slot slot,
+       std::shared_ptr<gpu::EventPool::Lease> end, std::vector<c10::Storage> keep);
+
+  // Orders the current stream behind the operation; where the host runs it, blocks until it is
+  // done. Throws the operation's error.
+  void wait() override;
+  // The same without the hooks of wait(), for a synchronous operation.
+  void settle();
+  void hostSynchronize() override;
+  std::chrono::milliseconds getTimeout() const override { return limit_; }
+
+ private:
+  friend class Lane;
+  void poll() noexcept override { lane_->look(Clock::now()); }
+  void block();
+  // Why it will not end well, if that is known.
+  std::exception_ptr reason() const;
+
+  const std::shared_ptr<Lane> lane_;
+  const std::string op_;
+  const std::chrono::milliseconds limit_;
+  const std::string limit_text_;
+  const gpu::NativeStream stream_;
+  const gpu::CaptureId capture_;
+  const std::shared_ptr<gpu::EventPool::Lease> end_;
+
+  // Guarded by the lane's lock.
+  gpu::EventPool::Lease started_;
+  std::optional<Clock::time_point> began_;
+  std::vector<c10::Storage> keep_;  // not tensors: freed without Python
+  std::optional<Flight::Ticket> ticket_;
+};
+
+}  // namespace torch::comms::nccl

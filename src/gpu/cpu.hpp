@@ -1,0 +1,45 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "gpu/symbols.hpp"
+
+// The runtime row for host memory: what a GPU runtime does, done by threads of this process, so
+// that code for GPUs runs and is tested where there is none. Handles are those of the table.
+//
+// A stream is a thread and its queue. The default stream (null) is the calling thread itself: what
+// is launched on it has run when the call returns, and waiting for an event on it blocks. A stream
+// that is destroyed finishes what it has. Captures work as on a GPU: what is launched on a
+// capturing stream, or on one that waits for an event of the capture, runs when the graph is
+// launched.
+namespace torch::comms::gpu {
+
+// The table whose functions do that.
+const Table& cpu_table() noexcept;
+
+// Runs `work` on `stream` after all that was launched there before.
+void cpu_launch(NativeStream stream, std::function<void()> work);
+
+// The stream that the calling thread works on, as cudaStreamPerThread or torch's current stream is
+// on a GPU; null, the thread itself, unless one was set.
+NativeStream cpu_current_stream() noexcept;
+class CpuStreamGuard {
+ public:
+  explicit CpuStreamGuard(NativeStream stream) noexcept;
+  ~CpuStreamGuard();
+  CpuStreamGuard(const CpuStreamGuard&) = delete;
+  CpuStreamGuard& operator=(const CpuStreamGuard&) = delete;
+
+ private:
+  NativeStream before_;
+};
+
+// What was captured; may be launched any number of times, on any stream.
+class CpuGraph;
+void cpu_begin_capture(NativeStream stream);
+// Throws CommError(kVendor) if work of another stream was captured that this one does not wait for.
+std::shared_ptr<CpuGraph> cpu_end_capture(NativeStream stream);
+void cpu_launch_graph(const std::shared_ptr<CpuGraph>& graph, NativeStream stream);
+
+}  // namespace torch::comms::gpu

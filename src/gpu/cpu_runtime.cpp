@@ -1,0 +1,219 @@
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include <torchcomms/base/error.hpp>
+
+#include "gpu/cpu_stream.hpp"
+
+// The functions of the table for host memory. They return the numbers that CUDA's do.
+namespace torch::comms::gpu {
+namespace {
+
+constexpr int kInvalidValue = 1;
+constexpr int kOutOfMemory = 2;
+constexpr int kCaptureUnsupported = 900;
+constexpr int kCaptureUnjoined = 904;
+constexpr int kCaptureIsolation = 905;
+constexpr int kCapturedEvent = 907;
+
+thread_local NativeStream current_stream = nullptr;
+std::atomic<CaptureId> last_capture{0};
+
+CpuStream* stream_of(NativeStream stream) { return static_cast<CpuStream*>(stream); }
+CpuEvent* event_of(NativeEvent event) { return static_cast<CpuEvent*>(event); }
+
+const char* error_text(int code) {
+  switch (code) {
+    case kSuccess:
+      return "no error";
+    case kInvalidValue:
+      return "invalid argument";
+    case kOutOfMemory:
+      return "out of memory";
+    case kNotReady:
+      return "not ready";
+    case kCaptureUnsupported:
+      return "not permitted on a stream that is capturing";
+    case kCaptureUnjoined:
+      return "the capture has work of a stream that its first stream does not wait for";
+    case kCaptureIsolation:
+      return "a dependency would cross the border of a capture";
+    case kCapturedEvent:
+      return "not permitted on an event of a capture";
+    default:
+      return "unknown error";
+  }
+}
+
+int no_error() { return kSuccess; }
+int count_devices(int* count) {
+  *count = 1;
+  return kSuccess;
+}
+int get_device(int* index) {
+  *index = 0;
+  return kSuccess;
+}
+int set_device(int index) { return index == 0 ? kSuccess : kInvalidValue; }
+int priorities(int* least, int* greatest) {
+  *least = *greatest = 0;
+  return kSuccess;
+}
+
+int create_stream(NativeStream* stream, unsigned, int) {
+  *stream = new CpuStream();
+  return kSuccess;
+}
+int destroy_stream(NativeStream stream) {
+  delete stream_of(stream);
+  return kSuccess;
+}
+int synchronize_stream(NativeStream stream) {
+  if (stream == nullptr) return kSuccess;
+  if (stream_of(stream)->capture()) return kCaptureUnsupported;
+  stream_of(stream)->drain();
+  return kSuccess;
+}
+
+int wait_event(NativeStream stream, NativeEvent event, unsigned) {
+  const auto record = event_of(event)->record();
+  const auto capture = stream == nullptr ? nullptr : stream_of(stream)->capture();
+  if (record.graph) {
+    if (stream == nullptr || (capture && capture != record.graph)) return kCaptureIsolation;
+    record.graph->join(stream_of(stream), record.clock);
+    stream_of(stream)->set_capture(record.graph);
+    return kSuccess;
+  }
+  if (!record.mark) return kSuccess;
+  if (capture) return kCaptureIsolation;
+  cpu_launch(stream, [mark = record.mark] { mark->wait(); });
+  return kSuccess;
+}
+
+int capture_info(NativeStream stream, int* status, CaptureId* id, void*, void*, void*, void*) {
+  const auto graph = stream == nullptr ? nullptr : stream_of(stream)->capture();
+  *status = graph ? 1 : 0;
+  *id = graph ? graph->id : 0;
+  return kSuccess;
+}
+int exchange_mode(int*) { return kSuccess; }
+
+int launch_function(NativeStream stream, void (*function)(void*), void* argument) {
+  cpu_launch(stream, [=] { function(argument); });
+  return kSuccess;
+}
+
+int create_event(NativeEvent* event, unsigned) {
+  *event = new CpuEvent();
+  return kSuccess;
+}
+int destroy_event(NativeEvent event) {
+  delete event_of(event);
+  return kSuccess;
+}
+int record_event(NativeEvent event, NativeStream stream) {
+  if (stream == nullptr) {
+    event_of(event)->set({});
+    return kSuccess;
+  }
+  if (const auto graph = stream_of(stream)->capture()) {
+    event_of(event)->set({nullptr, graph, graph->clock(stream_of(stream))});
+    return kSuccess;
+  }
+  auto mark = std::make_shared<CpuMark>();
+  event_of(event)->set({mark, nullptr, {}});
+  cpu_launch(stream, [mark] { mark->reach(); });
+  return kSuccess;
+}
+int query_event(NativeEvent event) {
+  const auto record = event_of(event)->record();
+  if (record.graph) return kCapturedEvent;
+  return !record.mark || record.mark->reached() ? kSuccess : kNotReady;
+}
+int synchronize_event(NativeEvent event) {
+  const auto record = event_of(event)->record();
+  if (record.graph) return kCapturedEvent;
+  if (record.mark) record.mark->wait();
+  return kSuccess;
+}
+
+int copy(void* to, const void* from, size_t size_bytes, int, NativeStream stream) {
+  cpu_launch(stream, [=] {
+    if (size_bytes > 0) std::memcpy(to, from, size_bytes);
+  });
+  return kSuccess;
+}
+int allocate(void** at, size_t size_bytes, unsigned) {
+  *at = std::malloc(size_bytes == 0 ? 1 : size_bytes);
+  return *at == nullptr ? kOutOfMemory : kSuccess;
+}
+int release(void* at) {
+  std::free(at);
+  return kSuccess;
+}
+
+[[noreturn]] void fail(const char* call, int code) {
+  throw CommError(Errc::kVendor, std::string(call) + ": " + error_text(code));
+}
+
+}  // namespace
+
+const Table& cpu_table() noexcept {
+  static const Table table{
+      .GetErrorString = error_text,
+      .GetLastError = no_error,
+      .GetDeviceCount = count_devices,
+      .GetDevice = get_device,
+      .SetDevice = set_device,
+      .DeviceGetStreamPriorityRange = priorities,
+      .StreamCreateWithPriority = create_stream,
+      .StreamDestroy = destroy_stream,
+      .StreamSynchronize = synchronize_stream,
+      .StreamWaitEvent = wait_event,
+      .StreamGetCaptureInfo = capture_info,
+      .ThreadExchangeStreamCaptureMode = exchange_mode,
+      .LaunchHostFunc = launch_function,
+      .EventCreateWithFlags = create_event,
+      .EventDestroy = destroy_event,
+      .EventRecord = record_event,
+      .EventQuery = query_event,
+      .EventSynchronize = synchronize_event,
+      .MemcpyAsync = copy,
+      .HostAlloc = allocate,
+      .FreeHost = release,
+  };
+  return table;
+}
+
+void cpu_launch(NativeStream stream, std::function<void()> work) {
+  if (stream == nullptr) return work();
+  stream_of(stream)->launch(std::move(work));
+}
+
+NativeStream cpu_current_stream() noexcept { return current_stream; }
+CpuStreamGuard::CpuStreamGuard(NativeStream stream) noexcept
+    : before_(std::exchange(current_stream, stream)) {}
+CpuStreamGuard::~CpuStreamGuard() { current_stream = before_; }
+
+void cpu_begin_capture(NativeStream stream) {
+  if (stream == nullptr || stream_of(stream)->capture()) fail("begin capture", kCaptureUnsupported);
+  auto graph = std::make_shared<CpuGraph>(++last_capture);
+  graph->join(stream_of(stream), {});
+  stream_of(stream)->set_capture(std::move(graph));
+}
+
+std::shared_ptr<CpuGraph> cpu_end_capture(NativeStream stream) {
+  auto graph = stream_of(stream)->capture();
+  if (!graph) fail("end capture", kInvalidValue);
+  if (!graph->end(stream_of(stream))) fail("end capture", kCaptureUnjoined);
+  return graph;
+}
+
+void cpu_launch_graph(const std::shared_ptr<CpuGraph>& graph, NativeStream stream) {
+  cpu_launch(stream, [graph] { graph->run(); });
+}
+
+}  // namespace torch::comms::gpu

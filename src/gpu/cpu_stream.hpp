@@ -1,0 +1,114 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "gpu/cpu.hpp"
+
+namespace torch::comms::gpu {
+
+// A moment in a stream's work. Any thread.
+class CpuMark {
+ public:
+  void reach() {
+    std::lock_guard lock(mutex_);
+    reached_ = true;
+    changed_.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return reached_; });
+  }
+  bool reached() {
+    std::lock_guard lock(mutex_);
+    return reached_;
+  }
+
+ private:
+  std::mutex mutex_;  // guards reached_; partner of changed_
+  std::condition_variable changed_;
+  bool reached_ = false;
+};
+
+using CpuTask = std::function<void()>;
+
+class CpuStream;
+
+// What a capture has collected. Tasks stand in the order in which they were launched, which every
+// dependency agrees with.
+class CpuGraph {
+ public:
+  // How many tasks of each stream come before a point.
+  using Clock = std::map<CpuStream*, size_t>;
+
+  explicit CpuGraph(CaptureId id) : id(id) {}
+  const CaptureId id;
+
+  void add(CpuStream* stream, CpuTask task);
+  Clock clock(CpuStream* stream);
+  void join(CpuStream* stream, const Clock& after);
+  // True if `origin` comes after everything; no stream captures any more then.
+  bool end(CpuStream* origin);
+  void run() const;
+
+ private:
+  std::mutex mutex_;  // guards all below
+  std::vector<CpuTask> tasks_;
+  std::map<CpuStream*, Clock> members_;
+};
+
+// A thread and its queue.
+class CpuStream {
+ public:
+  CpuStream();
+  ~CpuStream();  // the thread goes on until its queue is empty
+  CpuStream(const CpuStream&) = delete;
+  CpuStream& operator=(const CpuStream&) = delete;
+
+  void launch(CpuTask task);
+  void drain();
+
+  std::shared_ptr<CpuGraph> capture();  // null while there is none
+  void set_capture(std::shared_ptr<CpuGraph> graph);
+
+ private:
+  struct Queue {
+    std::mutex mutex;  // guards all below; partner of changed
+    std::condition_variable changed;
+    std::deque<CpuTask> tasks;
+    bool busy = false, closed = false;
+    std::shared_ptr<CpuGraph> capture;
+  };
+  const std::shared_ptr<Queue> queue_;  // shared with the thread
+};
+
+// What an event's last record stands for.
+class CpuEvent {
+ public:
+  struct Record {
+    std::shared_ptr<CpuMark> mark;    // null: done
+    std::shared_ptr<CpuGraph> graph;  // of a record in a capture
+    CpuGraph::Clock clock = {};       // what it comes after there
+  };
+  Record record() {
+    std::lock_guard lock(mutex_);
+    return record_;
+  }
+  void set(Record record) {
+    std::lock_guard lock(mutex_);
+    record_ = std::move(record);
+  }
+
+ private:
+  std::mutex mutex_;  // guards record_
+  Record record_;
+};
+
+}  // namespace torch::comms::gpu

@@ -1,0 +1,215 @@
+#include "gpu/runtime.hpp"
+
+#include <dlfcn.h>
+
+#include <torchcomms/base/error.hpp>
+
+#include "base/loaded_library.hpp"
+#include "base/log.hpp"
+#include "gpu/cpu.hpp"
+
+namespace torch::comms::gpu {
+namespace {
+
+constexpr const char* kCudaSonames[] = {"libcudart.so.13", "libcudart.so.12", nullptr};
+constexpr const char* kHipSonames[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5",
+                                       nullptr};
+constexpr const char* kAsListed[] = {nullptr};
+constexpr const char* kHipSpellings[] = {"HostAlloc", "HostMalloc", "FreeHost", "HostFree",
+                                         nullptr};
+
+struct Opened {
+  void* handle = nullptr;
+  std::string path;
+  std::string tried;  // what was looked for, and why it was not it
+};
+
+Opened open(const RuntimeRow& row) {
+  Opened opened;
+  std::string why;
+  for (auto& path : base::loaded_libraries(row.stem)) {
+    opened.handle = base::open_library(path, why);
+    opened.path = std::move(path);
+    if (opened.handle != nullptr) return opened;
+    opened.tried += "; " + why;
+  }
+  for (const auto* soname = row.sonames; *soname != nullptr; ++soname) {
+    opened.handle = base::open_library(*soname, why);
+    opened.path = *soname;
+    if (opened.handle != nullptr) return opened;
+    opened.tried += "; " + why;
+  }
+  return opened;
+}
+
+std::string symbol_name(const RuntimeRow& row, std::string_view name) {
+  for (const auto* spelling = row.spellings; *spelling != nullptr; spelling += 2)
+    if (name == *spelling) name = spelling[1];
+  return std::string(row.prefix) + std::string(name);
+}
+
+}  // namespace
+
+const RuntimeRow kCuda{"cuda", "cuda", "libcudart.so", kCudaSonames, kAsListed};
+const RuntimeRow kHip{"hip", "hip", "libamdhip64.so", kHipSonames, kHipSpellings};
+
+Runtime Runtime::load(const RuntimeRow& row) {
+  const auto opened = open(row);
+  const auto refuse = [&](const std::string& why) {
+    throw CommError(Errc::kBackendUnavailable, "the " + std::string(row.name) + " runtime " + why);
+  };
+  if (opened.handle == nullptr)
+    refuse("is not on this machine: looked for " + std::string(row.stem) +
+           " among the loaded libraries" + opened.tried);
+  Table table;
+  const auto bind = [&](std::string_view name) {
+    const auto symbol = symbol_name(row, name);
+    void* address = ::dlsym(opened.handle, symbol.c_str());
+    if (address == nullptr) refuse("in " + opened.path + " has no function " + symbol);
+    return address;
+  };
+#define TC_GPU_BIND(name, ...) table.name = reinterpret_cast<Table::name##Function*>(bind(#name));
+  TC_GPU_SYMBOLS(TC_GPU_BIND)
+#undef TC_GPU_BIND
+  return {row.name, opened.path, table};
+}
+
+const Runtime& Runtime::cpu() {
+  static const Runtime runtime("cpu", "", cpu_table());
+  return runtime;
+}
+
+void Runtime::check(int code, const char* call) const {
+  if (code == kSuccess) return;
+  table_.GetLastError();  // or the next call of somebody else would find it
+  throw CommError(Errc::kVendor, std::string(name_) + call + ": " + table_.GetErrorString(code) +
+                                     " (" + std::to_string(code) + ")");
+}
+
+void Runtime::log_failure(int code, const char* call) const noexcept {
+  if (code == kSuccess) return;
+  table_.GetLastError();
+  base::log(base::LogLevel::kWarning,
+            std::string(name_) + call + ": " + table_.GetErrorString(code));
+}
+
+int Runtime::device_count(std::string* why) const noexcept {
+  int count = 0;
+  const int code = table_.GetDeviceCount(&count);
+  if (code == kSuccess) return count;
+  table_.GetLastError();
+  if (why != nullptr) *why = table_.GetErrorString(code);
+  return 0;
+}
+
+int Runtime::device() const {
+  int index = 0;
+  check(table_.GetDevice(&index), "GetDevice");
+  return index;
+}
+
+void Runtime::set_device(int index) const { check(table_.SetDevice(index), "SetDevice"); }
+
+NativeStream Runtime::create_stream(bool high_priority) const {
+  int least = 0, greatest = 0;
+  check(table_.DeviceGetStreamPriorityRange(&least, &greatest), "DeviceGetStreamPriorityRange");
+  NativeStream stream = nullptr;
+  check(table_.StreamCreateWithPriority(&stream, kStreamNonBlocking,
+                                        high_priority ? greatest : least),
+        "StreamCreateWithPriority");
+  return stream;
+}
+
+void Runtime::synchronize(NativeStream stream) const {
+  check(table_.StreamSynchronize(stream), "StreamSynchronize");
+}
+
+void Runtime::wait(NativeStream stream, NativeEvent event) const {
+  check(table_.StreamWaitEvent(stream, event, 0), "StreamWaitEvent");
+}
+
+CaptureId Runtime::capture_of(NativeStream stream) const {
+  int status = 0;
+  CaptureId id = 0;
+  check(table_.StreamGetCaptureInfo(stream, &status, &id, nullptr, nullptr, nullptr, nullptr),
+        "StreamGetCaptureInfo");
+  return status == 0 ? 0 : id;
+}
+
+void Runtime::launch_host(NativeStream stream, void (*function)(void*), void* argument) const {
+  check(table_.LaunchHostFunc(stream, function, argument), "LaunchHostFunc");
+}
+
+void Runtime::copy_to_device(void* to, const void* from, size_t size_bytes,
+                             NativeStream stream) const {
+  check(table_.MemcpyAsync(to, from, size_bytes, kCopyHostToDevice, stream), "MemcpyAsync");
+}
+
+NativeEvent Runtime::create_event() const {
+  NativeEvent event = nullptr;
+  check(table_.EventCreateWithFlags(&event, kEventDisableTiming), "EventCreateWithFlags");
+  return event;
+}
+
+void Runtime::record(NativeEvent event, NativeStream stream) const {
+  check(table_.EventRecord(event, stream), "EventRecord");
+}
+
+bool Runtime::is_done(NativeEvent event) const {
+  const int code = table_.EventQuery(event);
+  if (code == kNotReady) {
+    table_.GetLastError();
+    return false;
+  }
+  check(code, "EventQuery");
+  return true;
+}
+
+void Runtime::synchronize_event(NativeEvent event) const {
+  check(table_.EventSynchronize(event), "EventSynchronize");
+}
+
+void Runtime::destroy_stream(NativeStream stream) const noexcept {
+  log_failure(table_.StreamDestroy(stream), "StreamDestroy");
+}
+
+void Runtime::destroy_event(NativeEvent event) const noexcept {
+  log_failure(table_.EventDestroy(event), "EventDestroy");
+}
+
+void* Runtime::allocate_pinned(size_t size_bytes) const {
+  void* at = nullptr;
+  check(table_.HostAlloc(&at, size_bytes, 0), "HostAlloc");
+  return at;
+}
+
+void Runtime::free_pinned(void* at) const noexcept { log_failure(table_.FreeHost(at), "FreeHost"); }
+
+CaptureModeGuard::CaptureModeGuard(const Runtime& runtime) noexcept
+    : runtime_(runtime), mode_(kCaptureModeRelaxed) {
+  runtime_.log_failure(runtime_.table_.ThreadExchangeStreamCaptureMode(&mode_),
+                       "ThreadExchangeStreamCaptureMode");
+}
+
+CaptureModeGuard::~CaptureModeGuard() {
+  runtime_.log_failure(runtime_.table_.ThreadExchangeStreamCaptureMode(&mode_),
+                       "ThreadExchangeStreamCaptureMode");
+}
+
+DeviceGuard::DeviceGuard(const Runtime& runtime, int index) : runtime_(runtime) {
+  const int before = runtime.device();
+  if (before == index) return;
+  runtime.set_device(index);
+  before_ = before;
+}
+
+DeviceGuard::~DeviceGuard() {
+  if (!before_) return;
+  try {
+    runtime_.set_device(*before_);
+  } catch (const CommError& e) {
+    base::log(base::LogLevel::kWarning, e.what());
+  }
+}
+
+}  // namespace torch::comms::gpu

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+
+// The C functions of a GPU runtime that we call, by the name they share: CUDA has them as
+// cuda<Name>, HIP as hip<Name>. All handles are opaque pointers, all results an int that is 0 where
+// it went well, so one list serves every vendor.
+namespace torch::comms::gpu {
+
+using NativeStream = void*;  // null: the vendor's default stream
+using NativeEvent = void*;
+// Whether, and in which capture, a stream's work is recorded into a graph instead of run.
+using CaptureId = unsigned long long;  // 0: no capture
+
+// SYMBOL(name, type)
+//
+// StreamGetCaptureInfo got more out-parameters over the years, always behind the first three; an
+// older library leaves the nulls at the end alone.
+#define TC_GPU_SYMBOLS(SYMBOL)                                                                    \
+  SYMBOL(GetErrorString, const char*(int))                                                        \
+  SYMBOL(GetLastError, int())                                                                     \
+  SYMBOL(GetDeviceCount, int(int*))                                                               \
+  SYMBOL(GetDevice, int(int*))                                                                    \
+  SYMBOL(SetDevice, int(int))                                                                     \
+  SYMBOL(DeviceGetStreamPriorityRange, int(int* least, int* greatest))                            \
+  SYMBOL(StreamCreateWithPriority, int(NativeStream*, unsigned flags, int priority))              \
+  SYMBOL(StreamDestroy, int(NativeStream))                                                        \
+  SYMBOL(StreamSynchronize, int(NativeStream))                                                    \
+  SYMBOL(StreamWaitEvent, int(NativeStream, NativeEvent, unsigned flags))                         \
+  SYMBOL(StreamGetCaptureInfo,                                                                    \
+         int(NativeStream, int* status, CaptureId* id, void*, void*, void*, void*))               \
+  SYMBOL(ThreadExchangeStreamCaptureMode, int(int* mode))                                         \
+  SYMBOL(LaunchHostFunc, int(NativeStream, void (*function)(void*), void* argument))              \
+  SYMBOL(EventCreateWithFlags, int(NativeEvent*, unsigned flags))                                 \
+  SYMBOL(EventDestroy, int(NativeEvent))                                                          \
+  SYMBOL(EventRecord, int(NativeEvent, NativeStream))                                             \
+  SYMBOL(EventQuery, int(NativeEvent))                                                            \
+  SYMBOL(EventSynchronize, int(NativeEvent))                                                      \
+  SYMBOL(MemcpyAsync, int(void* to, const void* from, size_t size_bytes, int kind, NativeStream)) \
+  SYMBOL(HostAlloc, int(void**, size_t size_bytes, unsigned flags))                               \
+  SYMBOL(FreeHost, int(void*))
+
+struct Table {
+#define TC_GPU_FIELD(name, ...)       \
+  using name##Function = __VA_ARGS__; \
+  name##Function* name = nullptr;
+  TC_GPU_SYMBOLS(TC_GPU_FIELD)
+#undef TC_GPU_FIELD
+};
+
+// Values that CUDA and HIP share.
+inline constexpr int kSuccess = 0;
+inline constexpr int kNotReady = 600;
+inline constexpr unsigned kStreamNonBlocking = 1;
+inline constexpr unsigned kEventDisableTiming = 2;
+inline constexpr int kCaptureModeRelaxed = 2;
+inline constexpr int kCopyHostToDevice = 1;
+
+}  // namespace torch::comms::gpu

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <torchcomms/base/error.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "nccl/failure.hpp"
+#include "nccl/table.hpp"
+
+namespace torch::comms::nccl {
+
+using Clock = std::chrono::steady_clock;
+
+// How long a call may take, and who else may end it.
+struct Wait {
+  Clock::time_point deadline;
+  std::string limit_text;       // of the error when that has passed
+  std::function<void()> check;  // called now and then; may throw. Empty: nobody else
+};
+
+// One communicator of the library.
+//
+// The library's calls may return before they are done ("in progress"); the methods here wait for
+// them, and end early on abort() and at their deadline. One thread at a time is in the library.
+//
+// Threads: one at a time, except abort(), failure() and check_async(): any.
+// Failure: CommError; kVendor with the library's own text, kPeerFailed where it says so, kTimeout,
+// or what abort() was given.
+class Communicator {
+ public:
+  // Bytes that the others need to connect with this rank.
+  static std::string make_id(const Table& library, const Context& context);
+  // Connects with the others that have the same id. `config` is borrowed for the call.
+  static std::shared_ptr<Communicator> connect(std::shared_ptr<const Table> library, int size,
+                                               int rank, const std::string& id, abi::Config config,
+                                               const Wait& wait, const Context& context);
+  // Aborts what is still there.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  const Table& library() const noexcept { return *library_; }
+  int rank() const noexcept { return rank_; }
+  int size() const noexcept { return size_; }
+  abi::Comm handle() const noexcept { return comm_; }
+
+  // Collective over all ranks; `color` kNoColor gives null. `key` orders the ranks with the same
+  // color; this one will be `rank` of `size`. An error ends this communicator, too.
+  std::shared_ptr<Communicator> split(int color, int key, int rank, int size, abi::Config config,
+                                      const Wait& wait, const Context& context);
+
+  // One or several calls of the library, as one group: `body` returns the first result that is no
+  // success.
+  using Body = std::function<abi::Result(const Table&, abi::Comm)>;
+  void group(const Body& body, const Wait& wait, const Context& context);
+  // A single call that may not be part of a group.
+  void call(const Body& body, const Wait& wait, const Context& context);
+
+  // What went wrong behind the calls; null while all is well.
+  std::exception_ptr check_async(const Context& context) noexcept;
+
+  // Ends all calls that are under way, and all later ones: `why` is what they throw, if it was the
+  // first reason, which is what it returns. Operations go on until abort().
+  bool give_up(const CommError& why) noexcept;
+  // The same, and ends all operations on this rank. Returns when the library is through.
+  bool abort(const CommError& why) noexcept;
+  const Failure& failure() const noexcept { return failure_; }
+
+  // Leaves in good order, with all operations done.
+  void close(const Wait& wait, const Context& context);
+
+ private:
+  Communicator(std::shared_ptr<const Table> library, int size, int rank);
+  using Lock = std::unique_lock<std::timed_mutex>;
+  Lock enter();
+  // Waits while `result` is "in progress"; throws for every other but success.
+  void settle(Lock& lock, abi::Result result, const Wait& wait, const Context& context);
+  CommError error_of(abi::Result result, const Context& context) const;
+
+  const std::shared_ptr<const Table> library_;
+  const int size_, rank_;
+  std::timed_mutex mutex_;  // guards the library's state, and comm_; partner of aborted_
+  std::condition_variable_any aborted_;
+  abi::Comm comm_ = nullptr;  // null when it was never made, or is gone
+  Failure failure_;
+};
+
+}  // namespace torch::comms::nccl

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <mutex>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms::nccl {
+
+// Why a communicator cannot go on; the first reason stays. Any thread.
+class Failure {
+ public:
+  // True for the one whose reason it became.
+  bool set(const CommError& error) {
+    std::lock_guard lock(mutex_);
+    if (error_) return false;
+    error_ = std::make_exception_ptr(error);
+    is_set_.store(true, std::memory_order_release);
+    return true;
+  }
+  explicit operator bool() const noexcept { return is_set_.load(std::memory_order_acquire); }
+  std::exception_ptr error() const {
+    std::lock_guard lock(mutex_);
+    return error_;
+  }
+  // Throws the reason, if there is one.
+  void check() const {
+    if (*this) std::rethrow_exception(error());
+  }
+
+ private:
+  std::atomic<bool> is_set_{false};
+  mutable std::mutex mutex_;  // guards error_
+  std::exception_ptr error_;
+};
+
+}  // namespace torch::comms::nccl

@@ -1,0 +1,174 @@
+#include "nccl/table.hpp"
+
+#include <dlfcn.h>
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include <torchcomms/base/error.hpp>
+
+#include "base/env.hpp"
+#include "base/loaded_library.hpp"
+
+namespace torch::comms::nccl {
+namespace {
+
+constexpr size_t kNcclId = 128, kOneCclId = 4096;
+constexpr const char* kAllUsable[] = {nullptr};
+constexpr const char* kOneCclUnusable[] = {"CommAbort", "CommGetAsyncError", nullptr};
+constexpr int kNonblockingSince = 21400;
+
+struct Opened {
+  void* handle = nullptr;
+  std::string path, how;
+};
+
+Opened open(const Vendor& vendor) {
+  const auto refuse = [&](const std::string& why) {
+    throw CommError(Errc::kBackendUnavailable,
+                    "backend '" + std::string(vendor.backend) + "' " + why);
+  };
+  std::string why;
+  if (const auto file = base::env_text(vendor.variable)) {
+    void* handle = base::open_library(*file, why);
+    if (handle == nullptr)
+      refuse("has no " + std::string(vendor.library) + " library: " + vendor.variable + " names " +
+             *file + ", which does not load (" + why + ")");
+    return {handle, *file, std::string("named by ") + vendor.variable};
+  }
+  for (auto& path : base::loaded_libraries(vendor.stem))
+    if (void* handle = base::open_library(path, why); handle != nullptr)
+      return {handle, std::move(path), "loaded already, as torch has it"};
+  void* handle = base::open_library(vendor.soname, why);
+  if (handle == nullptr)
+    refuse("has no " + std::string(vendor.library) + " library: looked for the file in " +
+           vendor.variable + " (unset), for " + std::string(vendor.stem) +
+           "* among the loaded libraries, and for " + vendor.soname + " where the loader looks (" +
+           why + "). Install it, or set " + vendor.variable);
+  return {handle, vendor.soname, "found by the loader"};
+}
+
+bool is_unusable(const Vendor& vendor, std::string_view name) {
+  for (const auto* const* row = vendor.unusable; *row != nullptr; ++row)
+    if (name == *row) return true;
+  return false;
+}
+
+template <size_t kBytes>
+abi::UniqueId<kBytes> id_of(std::span<const char> bytes) {
+  TC_CHECK(bytes.size() == kBytes);
+  abi::UniqueId<kBytes> id;
+  std::memcpy(id.internal, bytes.data(), kBytes);
+  return id;
+}
+
+template <size_t kBytes>
+abi::Result init(void* plain, void* with_config, abi::Comm* comm, int size,
+                 std::span<const char> bytes, int rank, abi::Config* config) {
+  using Count = typename abi::RankCount<kBytes>::Type;
+  const auto id = id_of<kBytes>(bytes);
+  if (with_config != nullptr)
+    return reinterpret_cast<abi::CommInitRankConfig<kBytes>*>(with_config)(
+        comm, static_cast<Count>(size), id, rank, config);
+  return reinterpret_cast<abi::CommInitRank<kBytes>*>(plain)(comm, static_cast<Count>(size), id,
+                                                             rank);
+}
+
+}  // namespace
+
+const Vendor kNccl{
+    "nccl",  "NCCL",           "nccl", "libnccl.so", "libnccl.so.2", "TORCHCOMM_NCCL_LIBRARY",
+    kNcclId, abi::kInProgress, true,   kAllUsable};
+const Vendor kRccl{
+    "rccl",  "RCCL",           "nccl", "librccl.so", "librccl.so.1", "TORCHCOMM_RCCL_LIBRARY",
+    kNcclId, abi::kInProgress, true,   kAllUsable};
+const Vendor kRcclx{
+    "rcclx", "RCCLX",          "nccl", "librcclx.so", "librcclx.so.1", "TORCHCOMM_RCCLX_LIBRARY",
+    kNcclId, abi::kInProgress, true,   kAllUsable};
+const Vendor kOneCcl{
+    "xccl",    "oneCCL", "oneccl", "libccl.so.2",  "libccl.so.2", "TORCHCOMM_XCCL_LIBRARY",
+    kOneCclId, 6,        false,    kOneCclUnusable};
+
+std::string version_text(int version) {
+  // Up to 2.8 the number had fewer digits.
+  const int major = version < 10000 ? version / 1000 : version / 10000;
+  const int minor = version < 10000 ? version / 100 % 10 : version / 100 % 100;
+  return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(version % 100);
+}
+
+void* Table::symbol(std::string_view name) const {
+  if (is_unusable(*vendor_, name)) return nullptr;
+  return ::dlsym(handle_, (std::string(vendor_->prefix) + std::string(name)).c_str());
+}
+
+Table Table::load(const Vendor& vendor) {
+  auto opened = open(vendor);
+  Table table;
+  table.vendor_ = &vendor;
+  table.handle_ = opened.handle;
+  table.how_ = std::move(opened.how);
+  table.GetVersion = reinterpret_cast<abi::GetVersion*>(table.symbol("GetVersion"));
+  if (table.GetVersion != nullptr) {
+    table.GetVersion(&table.version_);
+    // A mere name becomes the file that was found for it.
+    table.path_ = base::library_of(reinterpret_cast<const void*>(table.GetVersion));
+  }
+  if (table.path_.empty()) table.path_ = opened.path;
+  const auto require = [&](void* address, std::string_view name) {
+    if (address != nullptr) return address;
+    throw CommError(Errc::kBackendUnavailable,
+                    "backend '" + std::string(vendor.backend) + "': " + table.path_ + " (" +
+                        table.how_ + "), version " + table.version_text() + ", has no function " +
+                        std::string(vendor.prefix) + std::string(name) +
+                        ". Another library can be named with " + vendor.variable);
+  };
+#define TC_NCCL_REQUIRED(name) \
+  table.name = reinterpret_cast<abi::name*>(require(table.symbol(#name), #name));
+#define TC_NCCL_OPTIONAL(name, since) \
+  table.name = reinterpret_cast<abi::name*>(table.symbol(#name));
+  TC_NCCL_SYMBOLS(TC_NCCL_REQUIRED, TC_NCCL_OPTIONAL)
+#undef TC_NCCL_REQUIRED
+#undef TC_NCCL_OPTIONAL
+  table.get_unique_id_ = require(table.symbol("GetUniqueId"), "GetUniqueId");
+  table.init_rank_ = require(table.symbol("CommInitRank"), "CommInitRank");
+  if (vendor.has_config) table.init_rank_config_ = table.symbol("CommInitRankConfig");
+  table.on_host_memory_ = ::dlsym(table.handle_, abi::kHostMemorySymbol) != nullptr;
+  return table;
+}
+
+std::string Table::version_text() const {
+  return vendor_->has_config ? nccl::version_text(version_) : std::to_string(version_);
+}
+
+bool Table::can_be_nonblocking() const noexcept {
+  return init_rank_config_ != nullptr && CommGetAsyncError != nullptr &&
+         version_ >= kNonblockingSince;
+}
+
+void Table::lacks(const char* feature, int since) const {
+  throw CommError(Errc::kUnsupported, std::string(feature) + " needs " +
+                                          std::string(vendor_->library) + " " +
+                                          nccl::version_text(since) + "; " + path_ + " is " +
+                                          version_text() + " and does not have it");
+}
+
+abi::Result Table::get_unique_id(std::span<char> id) const {
+  TC_CHECK(id.size() == vendor_->unique_id_bytes);
+  const auto get = [&]<size_t kBytes>(std::integral_constant<size_t, kBytes>) {
+    abi::UniqueId<kBytes> made{};
+    const auto result = reinterpret_cast<abi::GetUniqueId<kBytes>*>(get_unique_id_)(&made);
+    std::memcpy(id.data(), made.internal, kBytes);
+    return result;
+  };
+  return id.size() == kNcclId ? get(std::integral_constant<size_t, kNcclId>{})
+                              : get(std::integral_constant<size_t, kOneCclId>{});
+}
+
+abi::Result Table::init_rank(abi::Comm* comm, int size, std::span<const char> id, int rank,
+                             abi::Config* config) const {
+  const auto with = vendor_->unique_id_bytes == kNcclId ? init<kNcclId> : init<kOneCclId>;
+  return with(init_rank_, init_rank_config_, comm, size, id, rank, config);
+}
+
+}  // namespace torch::comms::nccl

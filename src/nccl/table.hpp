@@ -1,0 +1,103 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "nccl/abi.hpp"
+
+// A vendor's communication library: a row, a list of symbols, and the table of both.
+namespace torch::comms::nccl {
+
+// REQUIRED(name): without it the library is refused. OPTIONAL(name, since): asked for when it is
+// used; `since` is the version of NCCL that brought it. Functions with a unique id in them have a
+// type for each size of it, and stand in the table untyped.
+#define TC_NCCL_SYMBOLS(REQUIRED, OPTIONAL) \
+  REQUIRED(GetVersion)                      \
+  REQUIRED(GetErrorString)                  \
+  REQUIRED(CommDestroy)                     \
+  REQUIRED(GroupStart)                      \
+  REQUIRED(GroupEnd)                        \
+  REQUIRED(AllReduce)                       \
+  REQUIRED(Reduce)                          \
+  REQUIRED(Broadcast)                       \
+  REQUIRED(AllGather)                       \
+  REQUIRED(ReduceScatter)                   \
+  REQUIRED(Send)                            \
+  REQUIRED(Recv)                            \
+  OPTIONAL(CommAbort, 20400)                \
+  OPTIONAL(CommGetAsyncError, 20400)        \
+  OPTIONAL(RedOpCreatePreMulSum, 21100)     \
+  OPTIONAL(RedOpDestroy, 21100)             \
+  OPTIONAL(GetLastError, 21300)             \
+  OPTIONAL(CommFinalize, 21400)             \
+  OPTIONAL(CommSplit, 21800)
+
+// A vendor is a row.
+struct Vendor {
+  std::string_view backend;  // "nccl": the name in new_comm
+  std::string_view library;  // "NCCL": the name in error texts
+  std::string_view prefix;   // of its functions
+  std::string_view stem;     // what its file names begin with
+  const char* soname;
+  const char* variable;  // names the library's file, and is looked at first
+  size_t unique_id_bytes;
+  abi::Result in_progress;  // the number of "in progress"; -1: there is none
+  bool has_config;          // its configuration is abi::Config
+  // Functions it exports without their working, or with another signature; ends with null.
+  const char* const* unusable;
+};
+extern const Vendor kNccl, kRccl, kRcclx, kOneCcl;
+
+// A library's functions. Optional ones may be null.
+class Table {
+ public:
+  // The library that the variable names, else the one that is loaded already (torch's), else the
+  // one that the loader finds. Throws CommError(kBackendUnavailable) saying what was looked for, or
+  // which function is missing, in which version, from which file.
+  static Table load(const Vendor& vendor);
+
+  const Vendor& vendor() const noexcept { return *vendor_; }
+  const std::string& path() const noexcept { return path_; }
+  const std::string& how() const noexcept { return how_; }  // why this file
+  int version() const noexcept { return version_; }
+  std::string version_text() const;
+  bool on_host_memory() const noexcept { return on_host_memory_; }
+
+  // Throws CommError(kUnsupported) without context: "<feature> needs NCCL 2.18.0, ...".
+  template <class Function>
+  Function* require(Function* function, const char* feature, int since) const {
+    if (function == nullptr) lacks(feature, since);
+    return function;
+  }
+
+  // `id` has vendor().unique_id_bytes bytes.
+  abi::Result get_unique_id(std::span<char> id) const;
+  // `config` is left out where the vendor has another, or the library is too old for it.
+  abi::Result init_rank(abi::Comm* comm, int size, std::span<const char> id, int rank,
+                        abi::Config* config) const;
+  // Whether calls may return before they are done, so that an abort can end them.
+  bool can_be_nonblocking() const noexcept;
+
+#define TC_NCCL_REQUIRED(name) abi::name* name = nullptr;
+#define TC_NCCL_OPTIONAL(name, since) TC_NCCL_REQUIRED(name)
+  TC_NCCL_SYMBOLS(TC_NCCL_REQUIRED, TC_NCCL_OPTIONAL)
+#undef TC_NCCL_REQUIRED
+#undef TC_NCCL_OPTIONAL
+
+ private:
+  [[noreturn]] void lacks(const char* feature, int since) const;
+  void* symbol(std::string_view name) const;
+
+  const Vendor* vendor_ = nullptr;
+  void* handle_ = nullptr;
+  std::string path_, how_;
+  int version_ = 0;
+  bool on_host_memory_ = false;
+  void *get_unique_id_ = nullptr, *init_rank_ = nullptr, *init_rank_config_ = nullptr;
+};
+
+// "2.30.7".
+std::string version_text(int version);
+
+}  // namespace torch::comms::nccl

@@ -1,0 +1,152 @@
+// What a failure of the library, a peer or a limit looks like.
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include "backends/nccl/world.hpp"
+
+namespace torch::comms::nccl {
+namespace {
+
+using std::chrono::milliseconds;
+
+class VendorFailures : public VendorTest {
+ protected:
+  static at::Tensor ones() { return at::full({4}, 1.0f); }
+  static void expect_words(const CommError& error, const std::vector<std::string>& words) {
+    for (const auto& word : words)
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos)
+          << word << " is not in: " << error.what();
+  }
+};
+
+TEST_F(VendorFailures, AnOperationThatTakesTooLongEndsTheCommunicatorWithOneError) {
+  plan("hang=AllReduce:1");
+  on_ranks(
+      1,
+      [&](Program& self) {
+        auto tensor = ones();
+        std::promise<WorkStatus> ended;
+        const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true);
+        work->registerWorkEndHook([&] { ended.set_value(work->status()); });
+        const auto behind = self.comm->all_reduce(tensor, ReduceOp::SUM, true);
+        EXPECT_EQ(ended.get_future().get(), WorkStatus::TIMEDOUT);
+        const auto error = error_of([&] { work->wait(); });
+        EXPECT_EQ(error.code(), Errc::kTimeout);
+        expect_words(error, {"all_reduce", "world", "2 s", "TORCHCOMM_TIMEOUT_SECONDS"});
+        EXPECT_EQ(error_of([&] { behind->wait(); }).why(), error.why());
+        EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
+        EXPECT_TRUE(self.comm->getBackendImpl()->isAborted());
+        self.comm->finalize();  // it has been met
+      },
+      milliseconds(2000));
+}
+
+TEST_F(VendorFailures, ATimeoutOfTheCallIsNamedAsSuch) {
+  plan("hang=Broadcast:1");
+  on_ranks(1, [&](Program& self) {
+    auto tensor = ones();
+    BroadcastOptions options;
+    options.timeout = milliseconds(30);
+    const auto work = self.comm->broadcast(tensor, 0, true, options);
+    const auto error = error_of([&] { work->hostSynchronize(); });
+    EXPECT_EQ(error.code(), Errc::kTimeout);
+    expect_words(error, {"broadcast", "timeout= of this call", "0.03 s"});
+    // Nobody has called anything since: that is where the program learns of it.
+    EXPECT_EQ(error_of([&] { self.comm->finalize(); }).why(), error.why());
+  });
+}
+
+TEST_F(VendorFailures, TheLimitCountsFromTheBeginningOfTheOperation) {
+  on_ranks(1, [&](Program& self) {
+    auto tensor = ones();
+    AllReduceOptions options;
+    options.timeout = milliseconds(300);
+    const auto gate = self.close_gate();
+    const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true, options);
+    const auto end = std::chrono::steady_clock::now() + options.timeout * 4 / 3;
+    while (std::chrono::steady_clock::now() < end) work->isCompleted();
+    EXPECT_EQ(work->status(), WorkStatus::NOT_STARTED);
+    gate->set_value();
+    work->hostSynchronize();
+    EXPECT_TRUE(work->isCompleted());
+    self.comm->finalize();
+  });
+}
+
+TEST_F(VendorFailures, ALostPeerEndsAllThatIsUnderWay) {
+  plan("lose=AllReduce:1");
+  on_ranks(1, [&](Program& self) {
+    auto tensor = ones();
+    std::promise<void> announced;
+    self.comm->getBackendImpl()->registerAbortHook(1, [&] { announced.set_value(); });
+    const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true);
+    const auto error = error_of([&] { work->hostSynchronize(); });
+    EXPECT_EQ(error.code(), Errc::kPeerFailed);
+    announced.get_future().wait();
+    EXPECT_EQ(error_of([&] { self.comm->barrier(true); }).code(), Errc::kPeerFailed);
+    self.comm->finalize();
+  });
+}
+
+TEST_F(VendorFailures, ACallThatTheLibraryRefusesEndsTheCommunicator) {
+  plan("fail=AllReduce:1");
+  on_ranks(1, [&](Program& self) {
+    auto tensor = ones();
+    const auto error = error_of([&] { self.comm->all_reduce(tensor, ReduceOp::SUM, false); });
+    EXPECT_EQ(error.code(), Errc::kVendor);
+    expect_words(error, {"all_reduce", "NCCL 2.30.7", "system error"});
+    EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
+    self.comm->finalize();
+  });
+}
+
+TEST_F(VendorFailures, AbortFromAnotherThreadWakesWhoeverWaits) {
+  plan("hang=AllReduce:1");
+  on_ranks(1, [&](Program& self) {
+    auto tensor = ones();
+    const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true);
+    std::thread other([&] { self.comm->getBackendImpl()->abort(); });
+    EXPECT_EQ(error_of([&] { work->hostSynchronize(); }).code(), Errc::kAborted);
+    other.join();
+    EXPECT_TRUE(self.comm->getBackendImpl()->isAborted());
+    EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).code(), Errc::kAborted);
+    self.comm->finalize();
+  });
+}
+
+TEST_F(VendorFailures, WhatTheLibraryLacksIsRefusedAndTheCommunicatorGoesOn) {
+  on_ranks(1, [&](Program& self) {
+    auto complex = at::full({4}, 1.0, at::kComplexFloat);
+    const auto error = error_of([&] { self.comm->all_reduce(complex, ReduceOp::SUM, false); });
+    EXPECT_EQ(error.code(), Errc::kUnsupported);
+    self.comm->broadcast(complex, 0, false);  // but it moves
+    self.synchronize();
+    self.comm->finalize();
+  });
+}
+
+TEST_F(VendorFailures, AnOldLibraryNamesTheVersionThatASplitNeeds) {
+  ::setenv(kNccl.variable, stand_in("libstand_in_nccl_old.so").c_str(), 1);
+  on_ranks(1, [&](Program& self) {
+    const auto error = error_of([&] { self.comm->split({0}, "child", CommOptions()); });
+    EXPECT_EQ(error.code(), Errc::kUnsupported);
+    expect_words(error, {"2.18.0", "2.10.3"});
+    self.comm->barrier(false);
+    self.synchronize();
+    self.comm->finalize();
+  });
+}
+
+TEST_F(VendorFailures, ACommunicatorThatIsDroppedEndsByItself) {
+  plan("slow=AllReduce:20000");
+  on_ranks(2, [&](Program& self) {
+    auto tensor = ones();
+    const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true);
+    self.comm.reset();
+    work->hostSynchronize();
+    EXPECT_EQ(tensor.data_ptr<float>()[0], 2);
+  });
+}
+
+}  // namespace
+}  // namespace torch::comms::nccl

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <exception>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torchcomms/base/error.hpp>
+#include <torchcomms/comm.hpp>
+
+#include "backends/nccl/vendors.hpp"
+#include "core/rendezvous.hpp"
+#include "gpu/cpu.hpp"
+#include "gpu/runtime.hpp"
+#include "nccl/stand_in.hpp"
+
+// Ranks as threads of this process, over the stand-in library.
+namespace torch::comms::nccl {
+
+inline CommOptions options_with(c10::intrusive_ptr<c10d::Store> store,
+                                std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+  CommOptions options;
+  options.store = std::move(store);
+  options.timeout = timeout;
+  options.abort_process_on_timeout_or_error = false;
+  // The memory of this process is meeting place enough: no TCPStore has to be opened.
+  options.hints["persistent_store"] = "true";
+  return options;
+}
+
+// A rank with a current stream of its own, as a program on a GPU has.
+struct Program {
+  int rank;
+  std::shared_ptr<TorchComm> comm;
+  gpu::NativeStream stream;
+
+  void synchronize() const { gpu::Runtime::cpu().synchronize(stream); }
+  // Holds the current stream up until the promise is kept.
+  std::shared_ptr<std::promise<void>> close_gate() const {
+    auto open = std::make_shared<std::promise<void>>();
+    gpu::cpu_launch(stream, [gate = open->get_future().share()] { gate.wait(); });
+    return open;
+  }
+};
+
+class VendorTest : public StandInTest {
+ protected:
+  void SetUp() override { ::setenv(kNccl.variable, stand_in("libstand_in_nccl.so").c_str(), 1); }
+
+  // Runs `body` on `size` connected ranks, which work on streams. What one throws fails the test.
+  void on_ranks(int size, const std::function<void(Program&)>& body,
+                std::chrono::milliseconds timeout = std::chrono::seconds(60),
+                const std::string& backend = "nccl", const Hints& hints = {}) {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size; ++rank)
+      threads.emplace_back([&, rank] {
+        try {
+          auto options = options_with(store, timeout);
+          for (const auto& [key, value] : hints) options.hints[key] = value;
+          bootstrap::Launch launch;
+          launch.rank = rank;
+          launch.size = size;
+          launch.source = "the test";
+          auto made = std::make_shared<TorchCommNCCL>(backend);
+          made->init(at::kCPU, launch, "world", options);
+          Program program{rank, TorchComm::wrap(std::move(made), backend),
+                          gpu::Runtime::cpu().create_stream(false)};
+          {
+            const gpu::CpuStreamGuard current(program.stream);
+            body(program);
+          }
+          program.synchronize();
+          gpu::Runtime::cpu().destroy_stream(program.stream);
+        } catch (const std::exception& e) {
+          ADD_FAILURE() << "rank " << rank << " threw: " << e.what();
+        }
+      });
+    for (auto& thread : threads) thread.join();
+  }
+};
+
+// The CommError that `body` throws.
+inline CommError error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const CommError& e) {
+    return e;
+  }
+  throw std::logic_error("nothing was thrown");
+}
+
+}  // namespace torch::comms::nccl

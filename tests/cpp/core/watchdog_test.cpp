@@ -1,0 +1,63 @@
+#include "core/watchdog.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+
+namespace torch::comms {
+namespace {
+
+// Wants to be looked at so many times.
+class Counted final : public Watched {
+ public:
+  void want(int times) {
+    const std::lock_guard lock(mutex_);
+    wanted_ = times;
+  }
+  void look(std::chrono::steady_clock::time_point) noexcept override {
+    const std::lock_guard lock(mutex_);
+    ++seen_;
+    if (wanted_ > 0) --wanted_;
+    changed_.notify_all();
+  }
+  bool is_watched() noexcept override {
+    const std::lock_guard lock(mutex_);
+    return wanted_ > 0;
+  }
+  int wait_until_through() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return wanted_ == 0; });
+    return seen_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int wanted_ = 0, seen_ = 0;
+};
+
+TEST(Watchdog, LooksUntilNobodyWantsThatAndAgainWhenAsked) {
+  const auto watched = std::make_shared<Counted>();
+  watched->want(3);
+  watch(watched);
+  watch(watched);  // once is enough
+  EXPECT_GE(watched->wait_until_through(), 3);
+  watched->want(2);
+  watch(watched);
+  EXPECT_GE(watched->wait_until_through(), 5);
+}
+
+TEST(Watchdog, LooksAtAllOfThem) {
+  const auto first = std::make_shared<Counted>(), second = std::make_shared<Counted>();
+  first->want(1);
+  second->want(4);
+  watch(first);
+  watch(second);
+  first->wait_until_through();
+  EXPECT_GE(second->wait_until_through(), 4);
+}
+
+}  // namespace
+}  // namespace torch::comms

@@ -1,0 +1,94 @@
+#include "gpu/runtime.hpp"
+
+#include <gtest/gtest.h>
+#include <torchcomms/base/error.hpp>
+
+#include "gpu/event_pool.hpp"
+
+namespace torch::comms::gpu {
+namespace {
+
+constexpr const char* kAsListed[] = {nullptr};
+
+CommError refusal(const RuntimeRow& row) {
+  try {
+    Runtime::load(row);
+  } catch (const CommError& e) {
+    return e;
+  }
+  throw std::logic_error("it was loaded");
+}
+
+TEST(GpuRuntime, AMissingLibraryIsNamedWithWhatWasLookedFor) {
+  static constexpr const char* kSonames[] = {"libtc-not-there.so.1", nullptr};
+  const auto error = refusal({"cuda", "cuda", "libtc-not-there.so", kSonames, kAsListed});
+  EXPECT_EQ(error.code(), Errc::kBackendUnavailable);
+  EXPECT_NE(error.why().find("libtc-not-there.so.1"), std::string::npos) << error.why();
+}
+
+TEST(GpuRuntime, ALibraryWithoutTheFunctionsIsRefusedNamingOne) {
+  static constexpr const char* kSonames[] = {"libm.so.6", nullptr};
+  const auto error = refusal({"cuda", "cuda", "libm.so", kSonames, kAsListed});
+  EXPECT_EQ(error.code(), Errc::kBackendUnavailable);
+  EXPECT_NE(error.why().find("cudaGetErrorString"), std::string::npos) << error.why();
+}
+
+TEST(GpuRuntime, NamesOfAVendorsOwnAreSpelledItsWay) {
+  static constexpr const char* kSonames[] = {"libm.so.6", nullptr};
+  static constexpr const char* kSpellings[] = {"GetErrorString", "SayError", nullptr};
+  const auto error = refusal({"hip", "hip", "libm.so", kSonames, kSpellings});
+  EXPECT_NE(error.why().find("hipSayError"), std::string::npos) << error.why();
+}
+
+TEST(GpuRuntime, WithoutADriverThereAreNoDevicesAndAReason) {
+  try {
+    const auto cuda = Runtime::load(kCuda);
+    std::string why;
+    if (cuda.device_count(&why) > 0) GTEST_SKIP() << "this machine has a GPU";
+    EXPECT_FALSE(why.empty());
+    EXPECT_FALSE(cuda.path().empty());
+  } catch (const CommError& e) {
+    EXPECT_EQ(e.code(), Errc::kBackendUnavailable);
+    GTEST_SKIP() << e.what();
+  }
+}
+
+TEST(EventPool, AnEventIsUsedAgain) {
+  const auto pool = EventPool::make(Runtime::cpu(), 2);
+  NativeEvent first = nullptr;
+  {
+    const auto lease = pool->take();
+    first = lease.get();
+    EXPECT_EQ(pool->idle(), 0u);
+  }
+  EXPECT_EQ(pool->idle(), 1u);
+  EXPECT_EQ(pool->take().get(), first);
+}
+
+TEST(EventPool, KeepsNoMoreThanItMay) {
+  const auto pool = EventPool::make(Runtime::cpu(), 2);
+  {
+    const auto a = pool->take(), b = pool->take(), c = pool->take();
+  }
+  EXPECT_EQ(pool->idle(), 2u);
+}
+
+TEST(EventPool, ASpoiltEventDoesNotComeBack) {
+  const auto pool = EventPool::make(Runtime::cpu(), 2);
+  {
+    auto lease = pool->take();
+    lease.spoil();
+  }
+  EXPECT_EQ(pool->idle(), 0u);
+}
+
+TEST(EventPool, LivesAsLongAsOneOfItsEvents) {
+  auto pool = EventPool::make(Runtime::cpu(), 2);
+  auto lease = pool->take();
+  pool.reset();
+  Runtime::cpu().record(lease.get(), nullptr);
+  EXPECT_TRUE(Runtime::cpu().is_done(lease.get()));
+}
+
+}  // namespace
+}  // namespace torch::comms::gpu

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include "nccl/table.hpp"
+
+namespace torch::comms::nccl {
+
+inline std::string stand_in(const std::string& file) {
+  return std::string(TC_TEST_STAND_IN_DIR) + "/" + file;
+}
+
+// A test over the stand-in library (tests/standin), whose plan of faults and whose variables end
+// with the test.
+class StandInTest : public testing::Test {
+ protected:
+  void TearDown() override {
+    plan("");
+    for (const auto* vendor : {&kNccl, &kRccl, &kRcclx, &kOneCcl}) ::unsetenv(vendor->variable);
+  }
+
+  Table load(const Vendor& vendor, const std::string& file) {
+    ::setenv(vendor.variable, stand_in(file).c_str(), 1);
+    return Table::load(vendor);
+  }
+
+  // See tests/standin/plan.hpp.
+  static void plan(const std::string& text, const std::string& file = "libstand_in_nccl.so") {
+    void* library = ::dlopen(stand_in(file).c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (library == nullptr) throw std::runtime_error(::dlerror());
+    auto* set = reinterpret_cast<int (*)(const char*)>(::dlsym(library, "torchcomms_standin_plan"));
+    if (set == nullptr || set(text.c_str()) != 0) throw std::runtime_error("no plan: " + text);
+  }
+};
+
+}  // namespace torch::comms::nccl

@@ -1,0 +1,149 @@
+"""The backends over vendors' libraries: what is theirs, on a library for host memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torchcomms
+from torchcomms import ReduceOp
+
+from tests.harness.backends import NCCL
+from tests.harness.cases import Failures, assert_alive, check_context
+from tests.harness.operations import call, operations_for
+from tests.harness.programs import python
+
+VENDORS = ("nccl", "rccl", "xccl")
+vendors = pytest.mark.worlds(backends=VENDORS)
+CLASSES = {"nccl": "TorchCommNCCL", "rccl": "TorchCommRCCL", "xccl": "TorchCommXCCL"}
+
+
+def good_calls(context):
+    failures = Failures()
+    for name in operations_for(context):
+        for async_op in (False, True):
+            with failures.case(name, async_op):
+                call(context.comm, name, async_op).wait()
+    return failures.texts
+
+
+@vendors
+def test_every_operation_works_on_every_vendors_row(world):
+    check_context(world, good_calls)
+
+
+def described(context):
+    failures, comm = Failures(), context.comm
+    impl = comm.get_backend_impl()
+    with failures.case("class"):
+        assert type(impl).__name__ == CLASSES[context.backend]
+        assert type(impl).__module__ == f"torchcomms._comms_{context.backend}"
+    with failures.case("names"):
+        assert comm.get_backend() == context.backend
+        assert comm.get_backend_version() == "23007" or comm.get_backend_version() == "2.30.7"
+    with failures.case("address"):
+        if context.backend == "nccl":
+            assert impl.get_nccl_comm_ptr() != 0
+    with failures.case("abort"):
+        assert comm.is_abort_supported() is context.row.aborts
+    return failures.texts
+
+
+@vendors
+def test_each_vendor_has_its_class_and_tells_its_librarys_version(world):
+    check_context(world, described)
+
+
+def halves(context):
+    """All ranks split together; the child is called as it was asked for."""
+    comm, failures = context.comm, Failures()
+    mine = [r for r in range(context.size) if r % 2 == context.rank % 2][::-1]
+    child = comm.split(mine, "parity")
+    with failures.case("members"):
+        assert (child.get_rank(), child.get_size()) == (mine.index(context.rank), len(mine))
+        assert child.get_name() == "parity"
+        assert child.get_backend() == comm.get_backend()
+    tensor = torch.tensor([float(context.rank)])
+    child.all_reduce(tensor, ReduceOp.SUM, False)
+    with failures.case("sum"):
+        assert tensor.item() == sum(mine)
+    child.finalize()
+    nobody = comm.split([0] if context.rank == 0 else [], "one")
+    with failures.case("left out"):
+        assert (nobody is None) is (context.rank != 0)
+    assert_alive(comm)
+    return failures.texts
+
+
+@vendors
+def test_all_ranks_split_into_groups_that_keep_their_names(world):
+    check_context(world, halves)
+
+
+def aborted(context):
+    comm = context.new_comm("to_be_aborted", abort_process_on_timeout_or_error=False)
+    comm.abort()
+    failures = Failures()
+    with failures.case("state"):
+        assert comm.is_aborted()
+    with failures.case("next call"), pytest.raises(torchcomms.Aborted):
+        comm.barrier(False)
+    comm.finalize()
+    return failures.texts
+
+
+@pytest.mark.worlds(backends=("nccl", "rccl"))
+def test_abort_ends_this_communicator_and_no_other(world):
+    check_context(world, aborted)
+    world.run(assert_alive)
+
+
+@pytest.mark.parametrize("backend", VENDORS)
+def test_importing_needs_no_library_and_no_driver(backend):
+    if not torchcomms.is_backend_built(backend):
+        pytest.skip(f"backend {backend} is not part of this build")
+    python(f"""
+        import torchcomms
+        torchcomms._load_backend("{backend}")
+        assert torchcomms._comms._is_backend_registered("{backend}")
+    """).expect_success()
+
+
+def one_error(device: str, library: str) -> str:
+    return f"""
+        import os, torch, torchcomms
+        os.environ.update(RANK="0", WORLD_SIZE="1", TORCHCOMM_NCCL_LIBRARY={library!r})
+        try:
+            torchcomms.new_comm("nccl", torch.device("{device}"), "c")
+        except torchcomms.BackendUnavailable as error:
+            assert "nccl" in str(error) and "\\n" not in str(error), error
+            print(error)
+        except torchcomms.Unsupported as error:
+            print(error)
+    """
+
+
+def test_a_library_that_is_not_there_is_one_error_that_names_it():
+    if not torchcomms.is_backend_built("nccl"):
+        pytest.skip("backend nccl is not part of this build")
+    run = python(one_error("cuda", "no_such_library.so"))
+    run.expect_success()
+    assert "no_such_library.so" in run.out
+    assert "TORCHCOMM_NCCL_LIBRARY" in run.out
+
+
+def test_a_device_that_the_library_does_not_work_on_is_refused():
+    if reason := NCCL.missing():
+        pytest.skip(reason)
+    (library,) = NCCL.environment.values()
+    run = python(one_error("cuda", library))
+    run.expect_success()
+    assert "works on device cpu" in run.out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_gpu_new_comm_is_one_error():
+    if not torchcomms.is_backend_built("nccl"):
+        pytest.skip("backend nccl is not part of this build")
+    run = python(one_error("cuda", ""))
+    run.expect_success()
+    assert "nccl" in run.out

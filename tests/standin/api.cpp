@@ -1,0 +1,399 @@
+// The stand-in: NCCL's C interface for host memory, for tests. Streams are those of gpu/cpu.hpp.
+//
+// Built several times: TC_STANDIN_PREFIX gives the functions their names; TC_STANDIN_ONECCL makes
+// it oneCCL's variant, TC_STANDIN_OLD one that lacks what came late, TC_STANDIN_BROKEN one that
+// lacks what everybody needs.
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "gpu/cpu.hpp"
+#include "standin/communicator.hpp"
+
+namespace torch::comms::standin {
+namespace {
+
+#ifdef TC_STANDIN_ONECCL
+constexpr size_t kIdBytes = 4096;
+constexpr abi::Result kInProgress = 6;
+#else
+constexpr size_t kIdBytes = 128;
+constexpr abi::Result kInProgress = abi::kInProgress;
+#endif
+#ifdef TC_STANDIN_OLD
+constexpr int kVersion = 21003;
+#else
+constexpr int kVersion = 23007;
+#endif
+
+using CommPtr = std::shared_ptr<Communicator>;
+
+std::mutex mutex;  // guards communicators
+std::map<abi::Comm, CommPtr>& communicators() {
+  static std::map<abi::Comm, CommPtr> all;
+  return all;
+}
+
+abi::Comm hand_out(const CommPtr& comm) {
+  std::lock_guard lock(mutex);
+  const auto handle = reinterpret_cast<abi::Comm>(comm.get());
+  communicators()[handle] = comm;
+  return handle;
+}
+CommPtr find(abi::Comm handle) {
+  std::lock_guard lock(mutex);
+  const auto found = communicators().find(handle);
+  return found == communicators().end() ? nullptr : found->second;
+}
+CommPtr take_back(abi::Comm handle) {
+  std::lock_guard lock(mutex);
+  auto node = communicators().extract(handle);
+  return node.empty() ? nullptr : node.mapped();
+}
+
+abi::Result told(abi::Result result) { return result == abi::kInProgress ? kInProgress : result; }
+
+// A call inside of a group waits for the group's end.
+struct Job {
+  CommPtr comm;
+  abi::Stream stream;
+  Fate fate;
+  std::function<abi::Result(Communicator&)> collective;  // or:
+  std::optional<Transfer> message;
+};
+thread_local int group_depth = 0;
+thread_local std::vector<Job> group;
+
+// All jobs of one communicator and stream: its collectives in their order, then its messages at
+// once.
+void launch(const std::vector<Job>& jobs) {
+  const auto& first = jobs.front();
+  Fate fate;
+  for (const auto& job : jobs) {
+    fate.hangs = fate.hangs || job.fate.hangs;
+    fate.is_lost = fate.is_lost || job.fate.is_lost;
+    fate.slower_us += job.fate.slower_us;
+  }
+  first.comm->launch(first.stream, fate, [jobs, comm = first.comm.get()]() -> abi::Result {
+    std::vector<Transfer> messages;
+    for (const auto& job : jobs) {
+      if (job.message) messages.push_back(*job.message);
+      if (!job.collective) continue;
+      if (const auto result = job.collective(*comm); result != abi::kSuccess) return result;
+    }
+    return comm->exchange(std::move(messages));
+  });
+}
+
+abi::Result end_group() {
+  if (group_depth == 0) return kInvalidUsage;
+  if (--group_depth > 0) return abi::kSuccess;
+  std::vector<std::vector<Job>> launches;
+  for (auto& job : std::exchange(group, {})) {
+    std::vector<Job>* together = nullptr;
+    for (auto& jobs : launches)
+      if (jobs[0].comm == job.comm && jobs[0].stream == job.stream) together = &jobs;
+    if (together == nullptr) together = &launches.emplace_back();
+    together->push_back(std::move(job));
+  }
+  abi::Result result = abi::kSuccess;
+  for (const auto& jobs : launches) {
+    launch(jobs);
+    if (const auto accepted = jobs[0].comm->accepted(); accepted != abi::kSuccess)
+      result = accepted;
+  }
+  return result;
+}
+
+abi::Result enqueue(const char* call, abi::Comm handle, abi::Stream stream, Job job) {
+  job.comm = find(handle);
+  job.stream = stream;
+  if (!job.comm) return kInvalidArgument;
+  job.fate = next_fate(call);
+  if (job.fate.fails) return kSystemError;
+  ++group_depth;
+  group.push_back(std::move(job));
+  return end_group();
+}
+
+// What messages belong to: a receiver takes no others.
+enum class Kind : uint64_t {
+  kMessage = 1,
+  kAllReduce,
+  kReduce,
+  kBroadcast,
+  kAllGather,
+  kReduceScatter,
+  kSplit
+};
+constexpr uint64_t kind_of(Kind kind, int root = 0) {
+  return static_cast<uint64_t>(kind) << 32 | static_cast<uint64_t>(root);
+}
+
+template <class Body>
+abi::Result collective(const char* call, abi::Comm comm, abi::Stream stream, Body body) {
+  return enqueue(call, comm, stream, {{}, nullptr, {}, std::move(body), std::nullopt});
+}
+
+abi::Result message(const char* call, bool sends, void* data, size_t count, DataType dtype,
+                    int peer, abi::Comm comm, abi::Stream stream) {
+  const Transfer transfer{peer, sends, data, count * size_of(dtype), kind_of(Kind::kMessage)};
+  return enqueue(call, comm, stream, {{}, nullptr, {}, nullptr, transfer});
+}
+
+std::shared_ptr<const Communicator::Factor> factor_of(abi::Comm comm, RedOp op) {
+  const auto found = find(comm);
+  return found ? found->factor_of(op) : nullptr;
+}
+
+CommPtr make(const std::string& name, int rank, int size, const abi::Config* config) {
+  const bool blocks = config == nullptr || config->blocking != 0;
+  return std::make_shared<Communicator>(name, rank, size, blocks);
+}
+
+}  // namespace
+}  // namespace torch::comms::standin
+
+using namespace torch::comms;           // NOLINT: the functions below belong to no namespace
+using namespace torch::comms::standin;  // NOLINT
+
+#define TC_JOIN2(a, b) a##b
+#define TC_JOIN(a, b) TC_JOIN2(a, b)
+#define API(name) TC_JOIN(TC_STANDIN_PREFIX, name)
+#define EXPORT __attribute__((visibility("default")))
+
+extern "C" {
+
+EXPORT extern const int torchcomms_works_on_host_memory;
+const int torchcomms_works_on_host_memory = 1;
+
+EXPORT int torchcomms_standin_plan(const char* text) { return set_plan(text) ? 0 : 1; }
+
+EXPORT abi::Result API(GetVersion)(int* version) {
+  *version = kVersion;
+  return abi::kSuccess;
+}
+
+EXPORT const char* API(GetErrorString)(abi::Result result) {
+  if (result == abi::kSuccess) return "no error";
+  if (result == kInProgress) return "in progress";
+  if (result == kSystemError) return "system error (planned)";
+  if (result == kInvalidArgument) return "invalid argument";
+  if (result == kInvalidUsage) return "invalid usage: the ranks' operations differ";
+  return "remote error: a peer is gone (planned)";
+}
+
+EXPORT abi::Result API(GetUniqueId)(abi::UniqueId<kIdBytes>* id) {
+  std::random_device random;
+  std::snprintf(id->internal, kIdBytes, "/torchcomms_standin_%d_%08x%08x", ::getpid(), random(),
+                random());
+  return abi::kSuccess;
+}
+
+EXPORT abi::Result API(CommInitRank)(abi::Comm* comm, typename abi::RankCount<kIdBytes>::Type size,
+                                     abi::UniqueId<kIdBytes> id, int rank) {
+  const auto made = make(id.internal, rank, static_cast<int>(size), nullptr);
+  const auto result = made->connect();
+  if (result == abi::kSuccess) *comm = hand_out(made);
+  return told(result);
+}
+
+#if !defined(TC_STANDIN_OLD) && !defined(TC_STANDIN_ONECCL)
+EXPORT abi::Result API(CommInitRankConfig)(abi::Comm* comm, int size, abi::UniqueId<kIdBytes> id,
+                                           int rank, abi::Config* config) {
+  if (config != nullptr && config->magic != abi::Config{}.magic) return kInvalidArgument;
+  const auto made = make(id.internal, rank, size, config);
+  *comm = hand_out(made);
+  const auto result = made->connect();
+  if (result != abi::kSuccess && result != abi::kInProgress) take_back(*comm);
+  return told(result);
+}
+#endif
+
+EXPORT abi::Result API(CommDestroy)(abi::Comm comm) {
+  const auto gone = take_back(comm);
+  if (!gone) return kInvalidArgument;
+  gone->drain();
+  return abi::kSuccess;
+}
+
+#ifndef TC_STANDIN_ONECCL
+EXPORT abi::Result API(CommAbort)(abi::Comm comm) {
+  const auto gone = take_back(comm);
+  if (!gone) return kInvalidArgument;
+  gone->abort();
+  return abi::kSuccess;
+}
+
+EXPORT abi::Result API(CommGetAsyncError)(abi::Comm comm, abi::Result* error) {
+  const auto found = find(comm);
+  if (!found) return kInvalidArgument;
+  *error = told(found->state());
+  return abi::kSuccess;
+}
+#endif
+
+#ifndef TC_STANDIN_OLD
+EXPORT const char* API(GetLastError)(abi::Comm) { return "the stand-in keeps no text"; }
+
+EXPORT abi::Result API(CommFinalize)(abi::Comm comm) {
+  const auto found = find(comm);
+  if (!found) return kInvalidArgument;
+  if (next_fate("CommFinalize").fails) return kSystemError;
+  return told(found->begin([] { return abi::kSuccess; }));
+}
+
+EXPORT abi::Result API(CommSplit)(abi::Comm comm, int color, int key, abi::Comm* into,
+                                  abi::Config* config) {
+  const auto parent = find(comm);
+  if (!parent) return kInvalidArgument;
+  const auto fate = next_fate("CommSplit");
+  if (fate.fails) return kSystemError;
+  *into = nullptr;
+  parent->drain();
+  const bool child_blocks = config == nullptr || config->blocking != 0;
+  return told(parent->begin([parent = parent.get(), color, key, into, child_blocks, fate] {
+    std::vector<std::vector<char>> all;
+    const int own[2] = {color, fate.hangs ? -2 : key};
+    const auto result =
+        parent->gather_all(own, 2, DataType::kInt32, nullptr, kind_of(Kind::kSplit), all);
+    if (result != abi::kSuccess) return result;
+    const int number = ++parent->splits;
+    if (color == abi::kNoColor) return abi::kSuccess;
+    // Members in the order of their keys, then of their ranks.
+    std::map<std::pair<int, int>, int> members;
+    for (int rank = 0; rank < parent->size(); ++rank) {
+      int theirs[2];
+      std::memcpy(theirs, all[static_cast<size_t>(rank)].data(), sizeof theirs);
+      if (theirs[0] == color) members[{theirs[1], rank}] = rank;
+    }
+    int place = 0;
+    for (const auto& [order, rank] : members) {
+      if (rank == parent->rank()) break;
+      ++place;
+    }
+    const auto name = parent->name() + "_" + std::to_string(number) + "_" + std::to_string(color);
+    auto child =
+        std::make_shared<Communicator>(name, place, static_cast<int>(members.size()), child_blocks);
+    *into = hand_out(child);
+    const auto connected = child->connect();
+    return connected == abi::kInProgress ? abi::kSuccess : connected;
+  }));
+}
+
+EXPORT abi::Result API(RedOpCreatePreMulSum)(abi::RedOp* op, void* factor, DataType dtype,
+                                             abi::ScalarResidence where, abi::Comm comm) {
+  const auto found = find(comm);
+  if (!found) return kInvalidArgument;
+  *op = found->add_factor(factor, dtype, where == abi::ScalarResidence::kDevice);
+  return abi::kSuccess;
+}
+
+EXPORT abi::Result API(RedOpDestroy)(abi::RedOp op, abi::Comm comm) {
+  const auto found = find(comm);
+  if (!found) return kInvalidArgument;
+  found->remove_factor(op);
+  return abi::kSuccess;
+}
+#endif
+
+EXPORT abi::Result API(GroupStart)() {
+  ++group_depth;
+  return abi::kSuccess;
+}
+
+EXPORT abi::Result API(GroupEnd)() {
+  if (next_fate("GroupEnd").fails) {
+    group_depth = 0;
+    group.clear();
+    return kSystemError;
+  }
+  return told(end_group());
+}
+
+#ifndef TC_STANDIN_BROKEN
+EXPORT abi::Result API(AllReduce)(const void* input, void* output, size_t count, DataType dtype,
+                                  RedOp op, abi::Comm comm, abi::Stream stream) {
+  const auto factor = factor_of(comm, op);
+  return told(collective("AllReduce", comm, stream, [=](Communicator& c) {
+    std::vector<std::vector<char>> all;
+    const auto result = c.gather_all(input, count, dtype, factor, kind_of(Kind::kAllReduce), all);
+    if (result == abi::kSuccess) c.reduce_into(output, all, count, dtype, op);
+    return result;
+  }));
+}
+#endif
+
+EXPORT abi::Result API(Reduce)(const void* input, void* output, size_t count, DataType dtype,
+                               RedOp op, int root, abi::Comm comm, abi::Stream stream) {
+  const auto factor = factor_of(comm, op);
+  return told(collective("Reduce", comm, stream, [=](Communicator& c) {
+    std::vector<std::vector<char>> all;
+    const auto result =
+        c.gather_all(input, count, dtype, factor, kind_of(Kind::kReduce, root), all);
+    if (result == abi::kSuccess && c.rank() == root) c.reduce_into(output, all, count, dtype, op);
+    return result;
+  }));
+}
+
+EXPORT abi::Result API(Broadcast)(const void* input, void* output, size_t count, DataType dtype,
+                                  int root, abi::Comm comm, abi::Stream stream) {
+  return told(collective("Broadcast", comm, stream, [=](Communicator& c) {
+    const size_t size_bytes = count * size_of(dtype);
+    std::vector<Transfer> transfers;
+    const auto kind = kind_of(Kind::kBroadcast, root);
+    if (c.rank() != root) transfers.push_back({root, false, output, size_bytes, kind});
+    for (int peer = 0; c.rank() == root && peer < c.size(); ++peer)
+      if (peer != root)
+        transfers.push_back({peer, true, const_cast<void*>(input), size_bytes, kind});
+    if (c.rank() == root && size_bytes > 0) std::memmove(output, input, size_bytes);
+    return c.exchange(std::move(transfers));
+  }));
+}
+
+EXPORT abi::Result API(AllGather)(const void* input, void* output, size_t count, DataType dtype,
+                                  abi::Comm comm, abi::Stream stream) {
+  return told(collective("AllGather", comm, stream, [=](Communicator& c) {
+    std::vector<std::vector<char>> all;
+    const auto result = c.gather_all(input, count, dtype, nullptr, kind_of(Kind::kAllGather), all);
+    const size_t each = count * size_of(dtype);
+    for (size_t rank = 0; result == abi::kSuccess && each > 0 && rank < all.size(); ++rank)
+      std::memcpy(static_cast<char*>(output) + rank * each, all[rank].data(), each);
+    return result;
+  }));
+}
+
+EXPORT abi::Result API(ReduceScatter)(const void* input, void* output, size_t count, DataType dtype,
+                                      RedOp op, abi::Comm comm, abi::Stream stream) {
+  const auto factor = factor_of(comm, op);
+  return told(collective("ReduceScatter", comm, stream, [=](Communicator& c) {
+    const size_t total = count * static_cast<size_t>(c.size());
+    std::vector<std::vector<char>> all;
+    const auto result =
+        c.gather_all(input, total, dtype, factor, kind_of(Kind::kReduceScatter), all);
+    if (result != abi::kSuccess || count == 0) return result;
+    const auto each = static_cast<std::ptrdiff_t>(count * size_of(dtype));
+    for (auto& bytes : all)
+      bytes = {bytes.begin() + each * c.rank(), bytes.begin() + each * (c.rank() + 1)};
+    c.reduce_into(output, all, count, dtype, op);
+    return result;
+  }));
+}
+
+EXPORT abi::Result API(Send)(const void* data, size_t count, DataType dtype, int peer,
+                             abi::Comm comm, abi::Stream stream) {
+  return told(message("Send", true, const_cast<void*>(data), count, dtype, peer, comm, stream));
+}
+
+EXPORT abi::Result API(Recv)(void* data, size_t count, DataType dtype, int peer, abi::Comm comm,
+                             abi::Stream stream) {
+  return told(message("Recv", false, data, count, dtype, peer, comm, stream));
+}
+
+}  // extern "C"

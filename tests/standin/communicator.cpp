@@ -1,0 +1,166 @@
+#include "standin/communicator.hpp"
+
+#include <cstring>
+#include <thread>
+
+#include "gpu/cpu.hpp"
+#include "gpu/runtime.hpp"
+
+namespace torch::comms::standin {
+namespace {
+
+constexpr int kFirstFactor = 5;  // above the operations that everybody has
+
+}  // namespace
+
+Communicator::Communicator(std::string name, int rank, int size, bool blocks)
+    : name_(std::move(name)), rank_(rank), size_(size), blocks_(blocks) {}
+
+abi::Result Communicator::connect() {
+  const auto fate = next_fate("connect");
+  return begin([this, fate]() -> abi::Result {
+    if (fate.fails) return kSystemError;
+    auto mailboxes = Mailboxes::join(name_, rank_, size_ + (fate.hangs ? 1 : 0), stopped_);
+    std::lock_guard lock(mutex_);
+    mailboxes_ = std::move(mailboxes);
+    return mailboxes_ ? abi::kSuccess : kSystemError;
+  });
+}
+
+abi::Result Communicator::begin(std::function<abi::Result()> body) {
+  if (blocks_) return body();
+  {
+    std::lock_guard lock(mutex_);
+    ++under_way_;
+    beginning_ = true;
+  }
+  std::thread([self = shared_from_this(), body = std::move(body)] {
+    const auto result = body();
+    if (result != abi::kSuccess) self->error_ = result;
+    std::lock_guard lock(self->mutex_);
+    self->beginning_ = false;
+    --self->under_way_;
+    self->changed_.notify_all();
+  }).detach();
+  return abi::kInProgress;
+}
+
+abi::Result Communicator::state() {
+  if (const auto error = error_.load(); error != abi::kSuccess) return error;
+  {
+    std::lock_guard lock(mutex_);
+    if (beginning_) return abi::kInProgress;
+  }
+  if (polls_.load() > 0) {
+    --polls_;
+    return abi::kInProgress;
+  }
+  return abi::kSuccess;
+}
+
+abi::Result Communicator::accepted() {
+  if (blocks_) return abi::kSuccess;
+  polls_ = polls_in_progress();
+  return polls_.load() > 0 ? abi::kInProgress : abi::kSuccess;
+}
+
+void Communicator::launch(abi::Stream stream, const Fate& fate, std::function<abi::Result()> body) {
+  // A captured operation is under way when its graph is.
+  const bool captured = gpu::Runtime::cpu().capture_of(stream) != 0;
+  const auto begin_one = [](Communicator& comm) {
+    std::lock_guard lock(comm.mutex_);
+    ++comm.under_way_;
+  };
+  if (!captured) begin_one(*this);
+  gpu::cpu_launch(stream, [=, self = shared_from_this(), body = std::move(body)] {
+    if (captured) begin_one(*self);
+    {
+      std::lock_guard turn(self->turn_);
+      if (fate.is_lost) self->error_ = abi::kRemoteError;
+      if (fate.hangs || fate.is_lost) self->mailboxes_->sleep(-1, self->stopped_);
+      if (fate.slower_us > 0) self->mailboxes_->sleep(fate.slower_us, self->stopped_);
+      if (!self->stopped_)
+        if (const auto result = body(); result != abi::kSuccess) self->error_ = result;
+    }
+    std::lock_guard lock(self->mutex_);
+    --self->under_way_;
+    self->changed_.notify_all();
+  });
+}
+
+void Communicator::drain() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return under_way_ == 0; });
+}
+
+void Communicator::abort() {
+  stopped_ = true;
+  {
+    std::lock_guard lock(mutex_);
+    if (mailboxes_) mailboxes_->wake();
+  }
+  drain();
+}
+
+abi::RedOp Communicator::add_factor(const void* factor, abi::DataType dtype, bool on_device) {
+  Factor made{{}, factor};
+  if (!on_device) {
+    const auto* bytes = static_cast<const char*>(factor);
+    made.value.assign(bytes, bytes + size_of(dtype));
+  }
+  std::lock_guard lock(mutex_);
+  factors_.push_back(std::make_shared<const Factor>(std::move(made)));
+  return static_cast<abi::RedOp>(kFirstFactor + static_cast<int>(factors_.size()) - 1);
+}
+
+void Communicator::remove_factor(abi::RedOp op) {
+  std::lock_guard lock(mutex_);
+  factors_.at(static_cast<size_t>(op) - kFirstFactor).reset();
+}
+
+std::shared_ptr<const Communicator::Factor> Communicator::factor_of(abi::RedOp op) {
+  if (static_cast<int>(op) < kFirstFactor) return nullptr;
+  std::lock_guard lock(mutex_);
+  return factors_.at(static_cast<size_t>(op) - kFirstFactor);
+}
+
+abi::Result Communicator::exchange(std::vector<Transfer> transfers) {
+  switch (mailboxes_->run(transfers, stopped_)) {
+    case Mailboxes::End::kMismatch:
+      return kInvalidUsage;
+    case Mailboxes::End::kStopped:
+      return kSystemError;
+    case Mailboxes::End::kDone:
+      break;
+  }
+  return abi::kSuccess;
+}
+
+abi::Result Communicator::gather_all(const void* input, size_t count, abi::DataType dtype,
+                                     const std::shared_ptr<const Factor>& factor, uint64_t kind,
+                                     std::vector<std::vector<char>>& all) {
+  const size_t size_bytes = count * size_of(dtype);
+  all.assign(static_cast<size_t>(size_), std::vector<char>(size_bytes));
+  auto& own = all[static_cast<size_t>(rank_)];
+  if (size_bytes > 0) std::memcpy(own.data(), input, size_bytes);
+  if (factor)
+    scale(own.data(), factor->value.empty() ? factor->at : factor->value.data(), count, dtype);
+  std::vector<Transfer> transfers;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    transfers.push_back({peer, true, own.data(), size_bytes, kind});
+    transfers.push_back({peer, false, all[static_cast<size_t>(peer)].data(), size_bytes, kind});
+  }
+  return exchange(std::move(transfers));
+}
+
+void Communicator::reduce_into(void* output, std::vector<std::vector<char>>& all, size_t count,
+                               abi::DataType dtype, abi::RedOp op) {
+  auto& total = all[0];
+  for (size_t rank = 1; rank < all.size(); ++rank)
+    combine(total.data(), all[rank].data(), count, dtype, op);
+  if (op == abi::RedOp::kAvg) divide(total.data(), size_, count, dtype);
+  if (count > 0) std::memcpy(output, total.data(), total.size());
+}
+
+}  // namespace torch::comms::standin

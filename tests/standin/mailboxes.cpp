@@ -1,0 +1,176 @@
+#include "standin/mailboxes.hpp"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <climits>
+#include <cstring>
+#include <ctime>
+#include <map>
+
+namespace torch::comms::standin {
+namespace {
+
+constexpr size_t kBoxBytes = 256 << 10;   // what fits is sent before it is received
+constexpr int64_t kLongestNapUs = 20000;  // between two looks at the stop flag
+
+using Clock = std::chrono::steady_clock;
+
+struct Header {
+  uint64_t kind;
+  uint64_t size_bytes;
+};
+
+struct Box {
+  std::atomic<uint64_t> written, read;  // bytes since the beginning
+  char bytes[kBoxBytes];
+};
+
+void nap(std::atomic<uint32_t>& word, uint32_t seen, int64_t limit_us) {
+  const timespec limit{limit_us / 1000000, (limit_us % 1000000) * 1000};
+  ::syscall(SYS_futex, &word, FUTEX_WAIT, seen, &limit, nullptr, 0);
+}
+
+void ring(std::atomic<uint32_t>& word) {
+  word.fetch_add(1);
+  ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+// Begins as zeros, which is a right state.
+struct Mailboxes::Block {
+  std::atomic<uint32_t> pulse;   // grows with everything that happens
+  std::atomic<uint32_t> joined;  // ranks
+  std::atomic<bool> mismatched;  // some rank has seen that they disagree
+  Box boxes[1];                  // size * size of them: [from * size + to]
+};
+
+struct Mailboxes::Cursor {
+  Transfer transfer;
+  Header header;  // ours, or as it arrives
+  size_t done = 0;
+
+  size_t left() const { return sizeof(Header) + transfer.size_bytes - done; }
+  // What comes next: a piece of the header or of the data.
+  std::pair<char*, size_t> piece() {
+    if (done < sizeof(Header))
+      return {reinterpret_cast<char*>(&header) + done, sizeof(Header) - done};
+    return {static_cast<char*>(transfer.data) + (done - sizeof(Header)), left()};
+  }
+};
+
+std::unique_ptr<Mailboxes> Mailboxes::join(const std::string& name, int rank, int size,
+                                           const std::atomic<bool>& stop) {
+  const size_t size_bytes =
+      sizeof(Block) + sizeof(Box) * static_cast<size_t>(size) * static_cast<size_t>(size);
+  const int file = ::shm_open(name.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  if (file < 0) return nullptr;
+  void* at = MAP_FAILED;
+  if (::ftruncate(file, static_cast<off_t>(size_bytes)) == 0)
+    at = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  ::close(file);
+  if (at == MAP_FAILED) return nullptr;
+  std::unique_ptr<Mailboxes> boxes(
+      new Mailboxes(name, rank, size, static_cast<Block*>(at), size_bytes));
+  auto& block = *boxes->block_;
+  if (block.joined.fetch_add(1) + 1 == static_cast<uint32_t>(size)) ::shm_unlink(name.c_str());
+  ring(block.pulse);
+  while (true) {
+    const uint32_t seen = block.pulse.load();
+    if (block.joined.load() == static_cast<uint32_t>(size)) return boxes;
+    if (stop.load()) {
+      ::shm_unlink(name.c_str());
+      return nullptr;
+    }
+    nap(block.pulse, seen, kLongestNapUs);
+  }
+}
+
+Mailboxes::Mailboxes(std::string name, int rank, int size, Block* block, size_t size_bytes)
+    : name_(std::move(name)), rank_(rank), size_(size), block_(block), size_bytes_(size_bytes) {}
+
+Mailboxes::~Mailboxes() { ::munmap(block_, size_bytes_); }
+
+bool Mailboxes::step(Cursor& cursor, bool& mismatch) {
+  const auto& transfer = cursor.transfer;
+  const int from = transfer.sends ? rank_ : transfer.peer;
+  const int to = transfer.sends ? transfer.peer : rank_;
+  auto& box = block_->boxes[from * size_ + to];
+  bool moved = false;
+  while (cursor.left() > 0) {
+    const uint64_t written = box.written.load(), read = box.read.load();
+    const uint64_t at = transfer.sends ? written : read;
+    const size_t room = transfer.sends ? kBoxBytes - (written - read) : written - read;
+    const auto [data, size] = cursor.piece();
+    const size_t count = std::min({size, room, kBoxBytes - at % kBoxBytes});
+    if (count == 0) return moved;
+    char* inside = box.bytes + at % kBoxBytes;
+    if (transfer.sends) {
+      std::memcpy(inside, data, count);
+      box.written.store(at + count);
+    } else {
+      std::memcpy(data, inside, count);
+      box.read.store(at + count);
+    }
+    cursor.done += count;
+    moved = true;
+    if (!transfer.sends && cursor.done == sizeof(Header) &&
+        (cursor.header.kind != transfer.kind || cursor.header.size_bytes != transfer.size_bytes)) {
+      mismatch = true;
+      return moved;
+    }
+  }
+  return moved;
+}
+
+Mailboxes::End Mailboxes::run(std::span<const Transfer> transfers, const std::atomic<bool>& stop) {
+  // By peer and direction, the first that is not done at the end.
+  std::map<std::pair<int, bool>, std::vector<Cursor>> lines;
+  for (auto at = transfers.rbegin(); at != transfers.rend(); ++at)
+    lines[{at->peer, at->sends}].push_back({*at, {at->kind, at->size_bytes}});
+  while (!lines.empty()) {
+    const uint32_t seen = block_->pulse.load();
+    bool moved = false, mismatch = false;
+    for (auto line = lines.begin(); line != lines.end();) {
+      auto& cursors = line->second;
+      moved = step(cursors.back(), mismatch) || moved;
+      if (mismatch) {
+        block_->mismatched.store(true);
+        ring(block_->pulse);
+      }
+      if (block_->mismatched.load()) return End::kMismatch;
+      if (cursors.back().left() == 0) cursors.pop_back();
+      line = cursors.empty() ? lines.erase(line) : std::next(line);
+    }
+    if (stop.load()) return End::kStopped;
+    if (moved)
+      ring(block_->pulse);
+    else
+      nap(block_->pulse, seen, kLongestNapUs);
+  }
+  return End::kDone;
+}
+
+void Mailboxes::sleep(int64_t limit_us, const std::atomic<bool>& stop) {
+  const auto end = Clock::now() + std::chrono::microseconds(limit_us);
+  while (!stop.load()) {
+    const uint32_t seen = block_->pulse.load();
+    int64_t left = kLongestNapUs;
+    if (limit_us >= 0) {
+      left = std::chrono::duration_cast<std::chrono::microseconds>(end - Clock::now()).count();
+      if (left <= 0) return;
+    }
+    if (!stop.load()) nap(block_->pulse, seen, std::min(left, kLongestNapUs));
+  }
+}
+
+void Mailboxes::wake() { ring(block_->pulse); }
+
+}  // namespace torch::comms::standin

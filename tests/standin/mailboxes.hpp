@@ -1,0 +1,55 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+// How ranks of the stand-in, threads or processes of one host, reach each other: a block of shared
+// memory with a mailbox for every ordered pair of ranks.
+namespace torch::comms::standin {
+
+// One message. Sender and receiver agree on kind and size, or both see an error.
+struct Transfer {
+  int peer;
+  bool sends;
+  void* data;
+  size_t size_bytes;
+  uint64_t kind;
+};
+
+class Mailboxes {
+ public:
+  // Waits for all `size` ranks that name the same block. Null when `stop` became true.
+  static std::unique_ptr<Mailboxes> join(const std::string& name, int rank, int size,
+                                         const std::atomic<bool>& stop);
+  ~Mailboxes();
+  Mailboxes(const Mailboxes&) = delete;
+  Mailboxes& operator=(const Mailboxes&) = delete;
+
+  enum class End { kDone, kStopped, kMismatch };
+  // All of them at once; those with one peer in one direction in their order. One thread at a time.
+  End run(std::span<const Transfer> transfers, const std::atomic<bool>& stop);
+
+  // Sleeps until `stop`, or `limit_us` (-1: for ever) have passed.
+  void sleep(int64_t limit_us, const std::atomic<bool>& stop);
+  // After `stop` was set: those who wait look at it.
+  void wake();
+
+ private:
+  struct Block;
+  struct Cursor;
+  Mailboxes(std::string name, int rank, int size, Block* block, size_t size_bytes);
+  bool step(Cursor& cursor, bool& mismatch);
+
+  const std::string name_;
+  const int rank_, size_;
+  Block* const block_;
+  const size_t size_bytes_;
+};
+
+}  // namespace torch::comms::standin

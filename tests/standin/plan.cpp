@@ -1,0 +1,84 @@
+#include "standin/plan.hpp"
+
+#include <charconv>
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+namespace torch::comms::standin {
+namespace {
+
+struct Entry {
+  std::string what, call;
+  int64_t number = 0;
+  int64_t seen = 0;
+};
+
+std::optional<std::vector<Entry>> parse(const std::string& text) {
+  std::vector<Entry> entries;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, ',');) {
+    Entry entry;
+    const auto equals = part.find('='), colon = part.find(':');
+    if (equals == std::string::npos) return std::nullopt;
+    entry.what = part.substr(0, equals);
+    const bool counts = entry.what == "progress";
+    if ((colon == std::string::npos) != counts) return std::nullopt;
+    if (!counts) entry.call = part.substr(equals + 1, colon - equals - 1);
+    const auto number = part.substr((counts ? equals : colon) + 1);
+    const auto [end, code] =
+        std::from_chars(number.data(), number.data() + number.size(), entry.number);
+    const bool known = counts || entry.what == "fail" || entry.what == "hang" ||
+                       entry.what == "lose" || entry.what == "slow";
+    if (!known || code != std::errc{} || end != number.data() + number.size()) return std::nullopt;
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+std::mutex mutex;  // guards plan
+std::vector<Entry>& plan() {
+  static std::vector<Entry> entries = [] {
+    const char* text = std::getenv("TORCHCOMMS_STAND_IN");
+    return parse(text == nullptr ? "" : text).value_or(std::vector<Entry>{});
+  }();
+  return entries;
+}
+
+}  // namespace
+
+bool set_plan(const std::string& text) {
+  auto entries = parse(text);
+  if (!entries) return false;
+  std::lock_guard lock(mutex);
+  plan() = std::move(*entries);
+  return true;
+}
+
+Fate next_fate(const char* call) {
+  std::lock_guard lock(mutex);
+  Fate fate;
+  for (auto& entry : plan()) {
+    if (entry.call != call && entry.call != "any") continue;
+    if (entry.what == "slow") {
+      fate.slower_us += entry.number;
+      continue;
+    }
+    if (++entry.seen != entry.number) continue;
+    fate.fails = fate.fails || entry.what == "fail";
+    fate.hangs = fate.hangs || entry.what == "hang";
+    fate.is_lost = fate.is_lost || entry.what == "lose";
+  }
+  return fate;
+}
+
+int polls_in_progress() {
+  std::lock_guard lock(mutex);
+  for (const auto& entry : plan())
+    if (entry.what == "progress") return static_cast<int>(entry.number);
+  return 0;
+}
+
+}  // namespace torch::comms::standin

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+// What goes wrong in the stand-in, by plan: a comma list of
+//   fail=<Call>:<n>   the n-th call returns "system error"
+//   hang=<Call>:<n>   the operation of the n-th call never ends, until the communicator is aborted
+//   lose=<Call>:<n>   the same, with "remote error" as the communicator's asynchronous one
+//   slow=<Call>:<us>  every such operation takes that much longer
+//   progress=<polls>  of communicators that do not block: how often they say "in progress"
+// <Call> is a function without its prefix, or any. Counting begins with each plan.
+namespace torch::comms::standin {
+
+struct Fate {
+  bool fails = false, hangs = false, is_lost = false;
+  int64_t slower_us = 0;
+};
+
+// The plan of this process; before any, that of the variable TORCHCOMMS_STAND_IN. False for a text
+// that is no plan: the one before stays.
+bool set_plan(const std::string& text);
+// Counts one call.
+Fate next_fate(const char* call);
+int polls_in_progress();
+
+}  // namespace torch::comms::standin
