@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import torch
+from torch.torch_version import TorchVersion
 
 from torchcomms import _environment
 from torchcomms._comms import _BackendWrapper
@@ -43,8 +44,25 @@ def _register(backend: str) -> None:
 ctran = functools.partial(_register, "ctran")
 
 
+def _register_all() -> bool:
+    """False where torch.distributed does not have its backends yet."""
+    if not hasattr(sys.modules.get("torch.distributed.distributed_c10d"), "Backend"):
+        return False
+    for backend in _DEVICES:
+        _register(backend)
+    return True
+
+
+class _AsSoonAsItIsThere:
+    """Is asked about every import, knows none, and registers once torch.distributed has come far
+    enough."""
+
+    def find_spec(self, _name: str, _path: object = None, _target: object = None) -> None:
+        if self in sys.meta_path and _register_all():
+            sys.meta_path.remove(self)
+
+
 def register_where_torch_is_whole() -> None:
-    """torch.distributed imports this package while it is made itself: then it asks later."""
-    if hasattr(sys.modules.get("torch.distributed.distributed_c10d"), "Backend"):
-        for backend in _DEVICES:
-            _register(backend)
+    """torch.distributed imports this package while it is made itself: a newer one asks later."""
+    if not _register_all() and TorchVersion(torch.__version__) < TorchVersion("2.15"):
+        sys.meta_path.insert(0, _AsSoonAsItIsThere())

@@ -12,6 +12,7 @@ from torch.torch_version import TorchVersion
 from torchcomms._comms import _BackendWrapper
 
 from tests.harness.cases import Failures, check, refused
+from tests.harness.programs import python
 
 CUSTOM = dist.ProcessGroup.BackendType.CUSTOM
 
@@ -548,3 +549,29 @@ def monitored(comm):
 
 def test_a_monitored_barrier_passes(world):
     assert world.run(monitored) == [True] * world.size
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import torch.distributed as dist, torchcomms",
+        "import torchcomms, torch.distributed as dist",
+    ],
+)
+def test_ctran_is_known_by_name_whatever_is_imported_first(imports, free_port):
+    """Torch 2.11 imports this package before it has its own table of backends."""
+    if not torchcomms.is_backend_built("ctran"):
+        pytest.skip("needs backend ctran")
+    source = f"""
+        {imports}
+        dist.init_process_group("ctran")
+        print(dist.get_backend())
+        dist.destroy_process_group()
+    """
+    job = {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port),
+    }
+    assert python(source, **job).expect_success().out.split() == ["ctran"]
