@@ -48,9 +48,9 @@ bool Engine::is_wanted() const noexcept {
 }
 
 // Until look(bool moved), asked before and after the links are, says that all is done: true. False:
-// it takes too long, or others want the lock.
+// it takes too long, or others want the lock. `often`: looks for each turn of the links.
 template <class Look>
-bool Engine::look_until_done(const Membership& group, const Look& look) {
+bool Engine::look_until_done(const Membership& group, int often, const Look& look) {
   const auto goes_on = [&] {
     return group.failure() == nullptr && !group.stands_still() && !is_wanted() &&
            !progress_.is_contended();
@@ -58,8 +58,8 @@ bool Engine::look_until_done(const Membership& group, const Look& look) {
   const auto& policy = links_.policy();
   // Where every rank has a core, what is awaited is on its way. No pauses: a look more often would
   // keep its writer from it.
-  for (int looks = 1; looks <= policy.spins && goes_on(); ++looks)
-    if (look(false) || (looks % kLooksPerTurn == 0 && move_links() && look(true))) return true;
+  for (int looks = 1; looks <= policy.spins * often && goes_on(); ++looks)
+    if (look(false) || (looks % often == 0 && move_links() && look(true))) return true;
   // Where they share cores, it is there when this one comes back.
   transport::Pace pace({.spins = 0, .awake = policy.awake});
   while (goes_on() && !pace.rest()) {
@@ -101,8 +101,8 @@ bool Engine::run_alone(Task* task) noexcept {
   group.queue.push_back(task);
   bool ended = has_ended(task, Step::kBegin);
   if (group.disagreement) answer(group);
-  ended = ended || look_until_done(group, [&](bool moved) {
-            return (moved || move_links()) && has_ended(task, Step::kAdvance);
+  ended = ended || look_until_done(group, 1, [&](bool moved) {
+            return moved && has_ended(task, Step::kAdvance);
           });
   ended ? end_alone(task) : enlist(task);
   return ended;
@@ -127,8 +127,8 @@ bool Engine::run_express(const std::shared_ptr<Membership>& membership, const Ca
   group.sequence.store(number, std::memory_order_relaxed);
   group.remember(express->plan()->fingerprint(), number);
   try {
-    const bool ended =
-        express->move() || look_until_done(group, [&](bool) { return express->move(); });
+    const bool ended = express->move() ||
+                       look_until_done(group, kLooksPerTurn, [&](bool) { return express->move(); });
     if (ended) {
       group.finished = number;
       progress_.leave();

@@ -91,7 +91,7 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   bool is_alone(const Membership& group) noexcept;
   bool is_wanted() const noexcept;
   template <class Look>
-  bool look_until_done(const Membership& group, const Look& look);
+  bool look_until_done(const Membership& group, int often, const Look& look);
   bool move_links() noexcept;
   void enlist(Task* task) noexcept;
   void end_alone(Task* task) noexcept;
