@@ -35,9 +35,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "world" not in metafunc.fixturenames:
         return
-    marker = metafunc.definition.get_closest_marker("worlds")
+    # What a test's own mark does not say, its module's may.
+    marks = list(metafunc.definition.iter_markers("worlds"))
+    narrowed = {key: value for mark in reversed(marks) for key, value in mark.kwargs.items()}
     module = metafunc.module.__name__.rpartition(".")[2].removeprefix("test_")
-    chosen = _choose(module, **(marker.kwargs if marker else {}))
+    chosen = _choose(module, **narrowed)
     cases = [pytest.param(one, id=f"{one[0].label}-{one[1]}") for one in chosen]
     if metafunc.definition.get_closest_marker("crowd"):
         size = CROWD.sizes[0]

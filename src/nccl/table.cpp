@@ -10,6 +10,7 @@
 
 #include "base/env.hpp"
 #include "base/loaded_library.hpp"
+#include "gpu/runtime.hpp"
 
 namespace torch::comms::nccl {
 namespace {
@@ -77,18 +78,53 @@ abi::Result init(void* plain, void* with_config, abi::Comm* comm, int size,
 
 }  // namespace
 
-const Vendor kNccl{
-    "nccl",  "NCCL",           "nccl", "libnccl.so", "libnccl.so.2", "TORCHCOMM_NCCL_LIBRARY",
-    kNcclId, abi::kInProgress, true,   kAllUsable};
-const Vendor kRccl{
-    "rccl",  "RCCL",           "nccl", "librccl.so", "librccl.so.1", "TORCHCOMM_RCCL_LIBRARY",
-    kNcclId, abi::kInProgress, true,   kAllUsable};
-const Vendor kRcclx{
-    "rcclx", "RCCLX",          "nccl", "librcclx.so", "librcclx.so.1", "TORCHCOMM_RCCLX_LIBRARY",
-    kNcclId, abi::kInProgress, true,   kAllUsable};
-const Vendor kOneCcl{
-    "xccl",    "oneCCL", "oneccl", "libccl.so.2",  "libccl.so.2", "TORCHCOMM_XCCL_LIBRARY",
-    kOneCclId, 6,        false,    kOneCclUnusable};
+const Vendor kNccl{.backend = "nccl",
+                   .library = "NCCL",
+                   .prefix = "nccl",
+                   .stem = "libnccl.so",
+                   .soname = "libnccl.so.2",
+                   .variable = "TORCHCOMM_NCCL_LIBRARY",
+                   .unique_id_bytes = kNcclId,
+                   .runtime = &gpu::kCuda,
+                   .in_progress = abi::kInProgress,
+                   .has_config = true,
+                   .unusable = kAllUsable};
+
+const Vendor kRccl{.backend = "rccl",
+                   .library = "RCCL",
+                   .prefix = "nccl",
+                   .stem = "librccl.so",
+                   .soname = "librccl.so.1",
+                   .variable = "TORCHCOMM_RCCL_LIBRARY",
+                   .unique_id_bytes = kNcclId,
+                   .runtime = &gpu::kHip,
+                   .in_progress = abi::kInProgress,
+                   .has_config = true,
+                   .unusable = kAllUsable};
+
+const Vendor kRcclx{.backend = "rcclx",
+                    .library = "RCCLX",
+                    .prefix = "nccl",
+                    .stem = "librcclx.so",
+                    .soname = "librcclx.so.1",
+                    .variable = "TORCHCOMM_RCCLX_LIBRARY",
+                    .unique_id_bytes = kNcclId,
+                    .runtime = &gpu::kHip,
+                    .in_progress = abi::kInProgress,
+                    .has_config = true,
+                    .unusable = kAllUsable};
+
+const Vendor kOneCcl{.backend = "xccl",
+                     .library = "oneCCL",
+                     .prefix = "oneccl",
+                     .stem = "libccl.so.2",
+                     .soname = "libccl.so.2",
+                     .variable = "TORCHCOMM_XCCL_LIBRARY",
+                     .unique_id_bytes = kOneCclId,
+                     .runtime = nullptr,
+                     .in_progress = 6,
+                     .has_config = false,
+                     .unusable = kOneCclUnusable};
 
 std::string version_text(int version) {
   // Up to 2.8 the number had fewer digits.

@@ -6,6 +6,10 @@
 
 #include "nccl/abi.hpp"
 
+namespace torch::comms::gpu {
+struct RuntimeRow;
+}
+
 // A vendor's communication library: a row, a list of symbols, and the table of both.
 namespace torch::comms::nccl {
 
@@ -42,8 +46,9 @@ struct Vendor {
   const char* soname;
   const char* variable;  // names the library's file, and is looked at first
   size_t unique_id_bytes;
-  abi::Result in_progress;  // the number of "in progress"; -1: there is none
-  bool has_config;          // its configuration is abi::Config
+  const gpu::RuntimeRow* runtime;  // of its devices; nullptr: none is known here
+  abi::Result in_progress;         // the number of "in progress"; -1: there is none
+  bool has_config;                 // its configuration is abi::Config
   // Functions it exports without their working, or with another signature; ends with null.
   const char* const* unusable;
 };

@@ -1,5 +1,6 @@
 #include "backends/nccl/device.hpp"
 
+#include <map>
 #include <mutex>
 #include <string>
 
@@ -14,16 +15,15 @@ namespace {
 // A runtime is a library of the process: bound once, at first use. Nothing is kept of a failure.
 std::shared_ptr<const gpu::Runtime> runtime_of(const gpu::RuntimeRow& row) {
   static std::mutex mutex;
-  static std::shared_ptr<const gpu::Runtime> cuda, hip;
+  static std::map<const gpu::RuntimeRow*, std::shared_ptr<const gpu::Runtime>> known;
   const std::lock_guard lock(mutex);
-  auto& runtime = &row == &gpu::kHip ? hip : cuda;
+  auto& runtime = known[&row];
   if (!runtime) runtime = std::make_shared<const gpu::Runtime>(gpu::Runtime::load(row));
   return runtime;
 }
 
 std::shared_ptr<const gpu::Runtime> runtime_of(const Vendor& vendor) {
-  if (&vendor == &kNccl) return runtime_of(gpu::kCuda);
-  if (&vendor == &kRccl || &vendor == &kRcclx) return runtime_of(gpu::kHip);
+  if (vendor.runtime != nullptr) return runtime_of(*vendor.runtime);
   throw CommError(Errc::kBackendUnavailable, "backend '" + std::string(vendor.backend) +
                                                  "' has no runtime for device xpu in this version; "
                                                  "it works with libraries for host memory alone");
@@ -36,7 +36,9 @@ at::Device resolve(const Table& library, const gpu::Runtime& runtime, at::Device
     throw CommError(Errc::kBackendUnavailable, "backend '" + std::string(library.vendor().backend) +
                                                    "' has no device: the " +
                                                    std::string(runtime.name()) + " runtime (" +
-                                                   runtime.path() + ") finds none (" + why + ")");
+                                                   runtime.path() + ") finds none (" + why +
+                                                   "); it needs a GPU and its driver. For CPU "
+                                                   "tensors there is backend 'ctran'");
   const int index = wanted.has_index() ? wanted.index() : rank % count;
   if (index >= count)
     throw CommError(
@@ -48,7 +50,8 @@ at::Device resolve(const Table& library, const gpu::Runtime& runtime, at::Device
 }  // namespace
 
 at::DeviceType device_type_of(const Vendor& vendor) {
-  return &vendor == &kOneCcl ? at::DeviceType::XPU : at::DeviceType::CUDA;
+  // Torch built for HIP calls its devices cuda, too.
+  return vendor.runtime != nullptr ? at::DeviceType::CUDA : at::DeviceType::XPU;
 }
 
 std::shared_ptr<Device> Device::open(const Table& library, at::Device wanted, int rank,

@@ -10,54 +10,37 @@
 // The backends, by vendor: what is theirs alone.
 namespace torch::comms {
 
+// The backend over a row of the table, whose splits are of the same class.
+template <class Backend, const nccl::Vendor& kVendor>
+class OfVendor : public TorchCommVendor {
+ public:
+  explicit OfVendor(std::string backend = std::string(kVendor.backend))
+      : TorchCommVendor(kVendor, std::move(backend)) {}
+
+ private:
+  std::shared_ptr<TorchCommVendor> child() const final { return std::make_shared<Backend>(); }
+};
+
 // NVIDIA's library. As "nccl-lazy", messages of single calls have a communicator for each pair of
 // ranks, which the two make at their first message; a split of it is a plain one.
-class TC_API TorchCommNCCL final : public TorchCommVendor {
- public:
-  explicit TorchCommNCCL(std::string backend = "nccl")
-      : TorchCommVendor(nccl::kNccl, backend), lazy_(backend == "nccl-lazy") {}
-
- private:
-  bool has_pairs() const override { return lazy_; }
-  std::shared_ptr<TorchCommVendor> child() const override {
-    return std::make_shared<TorchCommNCCL>();
-  }
-  const bool lazy_;
+class TC_API TorchCommNCCL final : public OfVendor<TorchCommNCCL, nccl::kNccl> {
+  using OfVendor::OfVendor;
+  bool has_pairs() const override { return getBackendName() == "nccl-lazy"; }
 };
 
-// AMD's library, and its extended build.
-class TC_API TorchCommRCCL final : public TorchCommVendor {
- public:
-  explicit TorchCommRCCL(std::string backend = "rccl")
-      : TorchCommVendor(nccl::kRccl, std::move(backend)) {}
-
- private:
-  std::shared_ptr<TorchCommVendor> child() const override {
-    return std::make_shared<TorchCommRCCL>();
-  }
+// AMD's library.
+class TC_API TorchCommRCCL final : public OfVendor<TorchCommRCCL, nccl::kRccl> {
+  using OfVendor::OfVendor;
 };
 
-class TC_API TorchCommRCCLX final : public TorchCommVendor {
- public:
-  explicit TorchCommRCCLX(std::string backend = "rcclx")
-      : TorchCommVendor(nccl::kRcclx, std::move(backend)) {}
-
- private:
-  std::shared_ptr<TorchCommVendor> child() const override {
-    return std::make_shared<TorchCommRCCLX>();
-  }
+// The extended build of AMD's.
+class TC_API TorchCommRCCLX final : public OfVendor<TorchCommRCCLX, nccl::kRcclx> {
+  using OfVendor::OfVendor;
 };
 
 // Intel's library. It cannot abort its communicators.
-class TC_API TorchCommXCCL final : public TorchCommVendor {
- public:
-  explicit TorchCommXCCL(std::string backend = "xccl")
-      : TorchCommVendor(nccl::kOneCcl, std::move(backend)) {}
-
- private:
-  std::shared_ptr<TorchCommVendor> child() const override {
-    return std::make_shared<TorchCommXCCL>();
-  }
+class TC_API TorchCommXCCL final : public OfVendor<TorchCommXCCL, nccl::kOneCcl> {
+  using OfVendor::OfVendor;
 };
 
 }  // namespace torch::comms

@@ -23,20 +23,27 @@ uint64_t bytes_of(const Call& call) noexcept {
 }  // namespace
 
 void Engine::run(Task* task) {
-  if (task->queued && progress_.try_enter()) {
-    const bool alone = is_alone(*task->group);
-    if (alone && !run_alone(task)) return wait(*task, true);
-    progress_.leave();
-    if (alone) return;
+  if (task->queued && enter_alone(*task->group)) {
+    if (!run_alone(task)) return wait(*task, true);
+    return progress_.leave();
   }
   task->deadline = deadline_after(task->limit);
   submit(task);
   wait(*task);
 }
 
-// Nothing else is under way or to be looked at; after a turn now and then, so that peers are heard.
-bool Engine::is_alone(const Membership& group) noexcept {
+// Takes the lock for a call, where that is all there is to do; now and then after a turn, so that
+// peers are heard. False: without it.
+bool Engine::enter_alone(const Membership& group) noexcept {
+  if (!progress_.try_enter()) return false;
   if (++alone_ % kCallsPerTurn == 0) turn();
+  if (is_alone(group)) return true;
+  progress_.leave();
+  return false;
+}
+
+// Nothing else is under way or to be looked at.
+bool Engine::is_alone(const Membership& group) const noexcept {
   return !closed_ && active_.empty() && group.queue.empty() && !group.stands_still() &&
          group.departed.empty() && group.failure() == nullptr && dying_.empty() && !is_wanted();
 }
@@ -111,10 +118,10 @@ bool Engine::run_alone(Task* task) noexcept {
 bool Engine::run_express(const std::shared_ptr<Membership>& membership, const Call& call,
                          Task*& rest) {
   auto& group = *membership;
-  if (forked() || bytes_of(call) > kMostExpress || !progress_.try_enter()) return false;
+  if (forked() || bytes_of(call) > kMostExpress || !enter_alone(group)) return false;
   Express* express = nullptr;
   try {
-    if (is_alone(group)) express = group.express(call);
+    express = group.express(call);
   } catch (const CommError&) {  // the usual way meets it, too
   } catch (const std::bad_alloc&) {
   }

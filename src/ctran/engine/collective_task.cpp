@@ -160,6 +160,10 @@ void CollectiveTask::post() {
   }
 }
 
+bool CollectiveTask::is_moved(size_t index) const noexcept {
+  return index < Express::kMostTransfers && (moved_ >> index & 1) != 0;
+}
+
 void CollectiveTask::post_receives() {
   auto& engine = *group->engine;
   const uint32_t stream = group->base + stream_;

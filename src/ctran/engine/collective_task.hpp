@@ -65,7 +65,7 @@ class CollectiveTask final : public Task {
   void stage();
   void begin_step();
   void post();
-  bool is_moved(size_t index) const noexcept { return index < 64 && (moved_ >> index & 1) != 0; }
+  bool is_moved(size_t index) const noexcept;
   void post_receives();
   void post_send(size_t index, std::span<const ConstBytes> pieces);
   void gather_pieces();

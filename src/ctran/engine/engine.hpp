@@ -88,7 +88,8 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
  private:
   enum class Step : uint8_t { kBegin, kAdvance };
   // A call that has its engine to itself (alone.cpp).
-  bool is_alone(const Membership& group) noexcept;
+  bool enter_alone(const Membership& group) noexcept;
+  bool is_alone(const Membership& group) const noexcept;
   bool is_wanted() const noexcept;
   template <class Look>
   bool look_until_done(const Membership& group, int often, const Look& look);
@@ -161,7 +162,7 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   std::atomic<bool> aborts_{false};                                   // a group wants one
   std::unordered_map<uint32_t, std::shared_ptr<Membership>> groups_;  // by base
   std::vector<Task*> active_;
-  unsigned alone_ = 0;               // calls that could run alone
+  unsigned alone_ = 0;               // calls that found nobody at it
   std::vector<Membership*> dying_;   // failed in this turn: their calls are still to be ended
   std::mutex endings_mutex_;         // guards the next one
   std::vector<Task*> endings_;       // whose listeners are still to be told

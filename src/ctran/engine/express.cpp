@@ -9,7 +9,6 @@
 namespace torch::comms::ctran {
 namespace {
 
-constexpr size_t kMostTransfers = 64;                    // of a step: bits of moved()
 constexpr uint64_t kMostScratch = uint64_t{512} * 1024;  // bytes
 
 }  // namespace
