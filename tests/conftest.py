@@ -24,8 +24,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes minutes; runs in `./dev check` only")
     config.addinivalue_line(
         "markers",
-        "worlds(sizes=None, backends=None, data=True, needs=()): narrows the `world` fixture; "
-        "data=False adds the backends that move no data; needs: what a backend must not lack",
+        "worlds(sizes=None, backends=None, device=None, data=True, needs=()): narrows the `world` "
+        "fixture; data=False adds the backends that move no data; needs: what a backend must not "
+        "lack",
     )
     config.addinivalue_line(
         "markers", "crowd: the `world` fixture has 16 ranks, too, as slow tests"
@@ -53,12 +54,15 @@ def _choose(
     module: str,
     sizes: tuple[int, ...] | None = None,
     backends: tuple[str, ...] | None = None,
+    device: str | None = None,
     data: bool = True,
     needs: tuple[str, ...] = (),
 ) -> list[tuple[Backend, int]]:
     rows = [b for b in BACKENDS if backends is None or b.name in backends]
     rows = [b for b in rows if b.moves_data or not data or backends is not None]
-    rows = [b for b in rows if b.modules is None or module in b.modules]
+    rows = [b for b in rows if b.device == (device or b.device)]
+    # A device's own tests are for all of its backends.
+    rows = [b for b in rows if device or b.modules is None or module in b.modules]
     rows = [b for b in rows if not b.lacks.intersection(needs)]
     return [(b, size) for b in rows for size in b.sizes if sizes is None or size in sizes]
 
@@ -75,7 +79,7 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worlds]:
 def world(request: pytest.FixtureRequest, worlds: Worlds) -> World:
     """A running world; the test runs once for each backend and size (see the mark `worlds`)."""
     backend, size = request.param
-    if reason := backend.missing():
+    if reason := backend.missing(size):
         pytest.skip(reason)
     return worlds.get(backend, size)
 

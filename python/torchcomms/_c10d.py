@@ -15,16 +15,23 @@ from torchcomms import _environment
 from torchcomms._comms import _BackendWrapper
 from torchcomms._new_comm import new_comm
 
-_DEVICES = {"ctran": ["cpu"]}
+_DEVICES = {"ctran": "cpu"}
 
 
-def _create(backend: str, options: Any, _pg_options: object = None) -> _BackendWrapper:  # noqa: ANN401
-    """A process group's backend, with what torch.distributed says of the group."""
+def create(
+    backend: str,
+    device: str,
+    options: Any,  # noqa: ANN401
+    _pg_options: object = None,
+) -> _BackendWrapper:
+    """A process group's backend, with what torch.distributed says of the group; on an accelerator,
+    on the device that is current."""
+    index = None if device == "cpu" else torch.accelerator.current_device_index()
     rank, size = str(options.group_rank), str(options.group_size)
     with _environment.variables(TORCHCOMM_RANK=rank, TORCHCOMM_SIZE=size):
         comm = new_comm(
             backend,
-            torch.device(_DEVICES[backend][0]),
+            torch.device(device) if index is None else torch.device(device, index),
             name=str(options.group_id) or None,
             store=options.store,
             timeout=options.timeout,
@@ -37,8 +44,9 @@ def _register(backend: str) -> None:
     from torch.distributed.distributed_c10d import Backend
 
     if backend.upper() not in Backend._plugins:
-        create = functools.partial(_create, backend)
-        Backend.register_backend(backend, create, extended_api=True, devices=_DEVICES[backend])
+        device = _DEVICES[backend]
+        make = functools.partial(create, backend, device)
+        Backend.register_backend(backend, make, extended_api=True, devices=[device])
 
 
 ctran = functools.partial(_register, "ctran")

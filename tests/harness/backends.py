@@ -41,15 +41,15 @@ class Backend:
     def label(self) -> str:
         return self.name + self.variant
 
-    def missing(self) -> str | None:
-        """Why this backend cannot run on this machine, or None when it can."""
+    def missing(self, ranks: int = 1) -> str | None:
+        """Why `ranks` of this backend cannot run on this machine, or None when they can."""
         import torch
         import torchcomms
 
         if not torchcomms.is_backend_built(self.name):
             return f"backend {self.name} is not part of this build"
-        if self.device == "cuda" and not torch.cuda.is_available():
-            return f"backend {self.name} needs a CUDA device"
+        if self.device == "cuda" and torch.cuda.device_count() < ranks:
+            return f"{ranks} ranks on CUDA need as many devices, not {torch.cuda.device_count()}"
         if self.library is not None and not Path(self.environment[self.library[0]]).is_file():
             return "this build has no stand-in library (it comes with the C++ tests)"
         return None
@@ -159,6 +159,27 @@ XCCL = replace(
     optional=frozenset({"get_backend_version"}),
     library=("TORCHCOMM_XCCL_LIBRARY", "libstand_in_oneccl.so"),
 )
+# The same on GPUs, a process each.
+_ON_GPUS = replace(
+    NCCL,
+    device="cuda",
+    variant="-cuda",
+    sizes=(2, 4),
+    library=None,
+    modules=(NCCL.modules or frozenset())
+    | {
+        "bad_input",
+        "finalize",
+        "hints",
+        "multi_comm",
+        "new_comm",
+        "object_collectives",
+        "properties",
+        "split",
+        "work",
+    },
+)
+ON_GPUS = (_ON_GPUS, replace(_ON_GPUS, name="nccl-lazy"))
 # Many more ranks than cores, for the tests marked `crowd`.
 CROWD = replace(CTRAN, sizes=(16,))
 BACKENDS = (
@@ -168,6 +189,7 @@ BACKENDS = (
     NCCL,
     RCCL,
     XCCL,
+    *ON_GPUS,
     Backend(
         "fake",
         sizes=(1,),

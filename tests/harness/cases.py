@@ -74,8 +74,9 @@ def _report(world: Any, texts_of_ranks: list[list[str]]) -> None:
 
 
 def row_of(comm: Any) -> Backend:
-    """The row of a communicator's backend; of several variants the first."""
-    return next(row for row in BACKENDS if row.name == comm.get_backend())
+    """The row of a communicator's backend on its device; of several variants the first."""
+    device = comm.get_device().type
+    return next(r for r in BACKENDS if (r.name, r.device) == (comm.get_backend(), device))
 
 
 def every_reduction(comm: Any, case: Case, mode: str) -> list[str]:
@@ -139,7 +140,10 @@ def finish(work: Any, async_op: bool) -> None:
     from torchcomms import TorchWork
 
     assert isinstance(work, TorchWork), f"the operation returned {type(work).__name__}"
-    if not async_op:
+    on_host = torch.get_default_device().type == "cpu"
+    if not async_op and on_host:
         assert work.is_completed(), "a synchronous operation returned before it was complete"
     assert work.wait() is None
+    if not on_host:  # until now the stream was ordered, not the host
+        torch.accelerator.synchronize()
     assert work.is_completed(), "is_completed() is False after wait()"

@@ -46,12 +46,16 @@ def sample(rank: int, dtype: torch.dtype, shape: int | tuple[int, ...], salt: in
     """Rank `rank`'s input: small, signed where possible, different on every rank and element."""
     shape = (shape,) if isinstance(shape, int) else shape
     if dtype == torch.bool:
-        generator = torch.Generator().manual_seed(1000 * salt + rank)
-        return torch.rand(shape, generator=generator) < 0.6
+        return torch.rand(shape, generator=generator(1000 * salt + rank)) < 0.6
     numel = math.prod(shape)
     begin = _first_period(rank, dtype, salt).view(torch.uint8)
     repeated = begin.repeat(-(-numel // _PERIOD))[: numel * dtype.itemsize]
     return repeated.clone().view(dtype).reshape(shape)
+
+
+def generator(seed: int) -> torch.Generator:
+    """Of random numbers on the device that tensors are made on."""
+    return torch.Generator(torch.get_default_device()).manual_seed(seed)
 
 
 def _first_period(rank: int, dtype: torch.dtype, salt: int) -> torch.Tensor:
@@ -86,7 +90,9 @@ def reduce_op(op: str, rank: int, dtype: torch.dtype) -> Any:
 
 
 def reference(op: str, inputs: list[torch.Tensor]) -> torch.Tensor:
-    """The reduction of one input a rank: exact for integers and bool, else in double precision."""
+    """The reduction of one input a rank, on the host: exact for integers and bool, else in double
+    precision."""
+    inputs = [tensor.cpu() for tensor in inputs]
     dtype = inputs[0].dtype
     if dtype == torch.bool:
         return _bool_reference(op, inputs)
@@ -160,6 +166,7 @@ def tolerance(op: str, dtype: torch.dtype, size: int) -> dict[str, float]:
 def assert_reduced(got: torch.Tensor, want: torch.Tensor, op: str, size: int) -> None:
     """`got` is `want` (as `reference` gave it) up to the roundings that its dtype allows."""
     assert got.shape == want.shape, f"shape {tuple(got.shape)}, expected {tuple(want.shape)}"
+    got, want = got.cpu(), want.cpu()
     bounds = tolerance(op, got.dtype, size)
     if bounds == _EXACT:
         assert_same_bits(got, want.to(got.dtype))

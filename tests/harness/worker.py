@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import io
 import os
 import pickle
 import resource
@@ -64,7 +65,8 @@ class Context:
         """The device that tensors of this world live on."""
         import torch
 
-        return torch.device(self.spec.backend.device)
+        kind = self.spec.backend.device
+        return torch.device(kind) if kind == "cpu" else torch.device(kind, self.rank)
 
     @property
     def comm(self) -> Any:
@@ -121,6 +123,8 @@ def main(connection: Connection, spec: RankSpec) -> None:
     """Serves calls on `connection` until it closes or sends the empty message."""
     _settle(spec)
     context = Context(spec)
+    if spec.backend.device != "cpu":
+        _settle_on(context.device)
     while message := _next_message(connection):
         reply = _answer(context, message)
         connection.send_bytes(reply)
@@ -144,6 +148,14 @@ def _settle(spec: RankSpec) -> None:
     os.environ.update(spec.backend.environment)
 
 
+def _settle_on(device: Any) -> None:
+    """Tensors are made on `device` where a test names none."""
+    import torch
+
+    torch.accelerator.set_device_index(device.index)
+    torch.set_default_device(device)
+
+
 def _next_message(connection: Connection) -> bytes:
     try:
         return connection.recv_bytes()
@@ -151,10 +163,27 @@ def _next_message(connection: Connection) -> bytes:
         return b""
 
 
+class _Pickler(pickle.Pickler):
+    """Tensors travel as tensors of the host: the process that asked needs no device."""
+
+    def reducer_override(self, thing: Any) -> Any:
+        import torch
+
+        if isinstance(thing, torch.Tensor) and not thing.is_cpu:
+            return thing.cpu().__reduce_ex__(pickle.DEFAULT_PROTOCOL)
+        return NotImplemented
+
+
+def _pickled(reply: Reply) -> bytes:
+    buffer = io.BytesIO()
+    _Pickler(buffer).dump(reply)
+    return buffer.getvalue()
+
+
 def _answer(context: Context, message: bytes) -> bytes:
     try:
         call: Call = pickle.loads(message)
         first = context.comm if call.wants == "comm" else context
-        return pickle.dumps(Reply(value=call.function(first, *call.arguments)))
+        return _pickled(Reply(value=call.function(first, *call.arguments)))
     except BaseException:
         return pickle.dumps(Reply(error=traceback.format_exc()))

@@ -50,7 +50,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Callable[[How], Results
                 import sys
                 sys.path.insert(0, {str(PROGRAM.parent)!r})
                 import train_every_way
-                train_every_way.main({how.backend!r}, {str(folder)!r}, *{first!r})
+                train_every_way.main({how.backend!r}, {str(folder)!r}, "cpu", *{first!r})
             """
             variables = SWITCH if how.switched else {}
             for finished in ranks(

@@ -8,7 +8,7 @@ from torchcomms import ReduceOp
 
 from tests.harness.cases import MODES, check, every_reduction, every_shape, finish, large_reductions
 from tests.harness.guarded import Guarded
-from tests.harness.values import FLOATS, assert_reduced, reduce_op, reference, sample
+from tests.harness.values import FLOATS, assert_reduced, generator, reduce_op, reference, sample
 
 
 def reduces(comm, op, dtype, shape, async_op):
@@ -41,8 +41,8 @@ def test_shapes_do_not_matter(world):
 
 def reduced_bits(comm, dtype):
     """Reduces numbers of very different magnitude, where the order of additions shows."""
-    generator = torch.Generator().manual_seed(comm.get_rank())
-    data = torch.randn(4099, generator=generator, dtype=torch.float64) * 10 ** (comm.get_rank() * 2)
+    rank = comm.get_rank()
+    data = torch.randn(4099, generator=generator(rank), dtype=torch.float64) * 10 ** (rank * 2)
     results = []
     for _ in range(3):
         tensor = data.to(dtype)

@@ -1,11 +1,12 @@
 """Trains a small model in every parallel way of torch.distributed; knows nothing of torchcomms.
 
-    train_every_way.py BACKEND FOLDER [MODULE TO IMPORT FIRST]
+    train_every_way.py BACKEND FOLDER DEVICE [MODULE TO IMPORT FIRST]
 
 Writes what each way gives, or why it gave nothing, as FOLDER/RANK.pt.
 """
 
 import importlib
+import os
 import sys
 import tempfile
 import traceback
@@ -21,6 +22,11 @@ from torch.nn.parallel import DistributedDataParallel
 SMALL_BUCKETS_MB = 0.0005
 
 
+def kind() -> str:
+    """Of the device that everything is on."""
+    return torch.get_default_device().type
+
+
 def net() -> nn.Sequential:
     torch.manual_seed(7)
     return nn.Sequential(
@@ -29,7 +35,7 @@ def net() -> nn.Sequential:
 
 
 def batches(rank: int, size: int, steps: int = 6) -> Iterator[torch.Tensor]:
-    generator = torch.Generator().manual_seed(3)
+    generator = torch.Generator(torch.get_default_device()).manual_seed(3)
     for _ in range(steps):
         yield torch.randn(4 * size, 8, generator=generator)[rank::size]
 
@@ -72,7 +78,7 @@ def ddp_bf16_hook(rank: int, size: int) -> torch.Tensor:
 def fsdp(rank: int, size: int) -> torch.Tensor:
     from torch.distributed.fsdp import fully_shard
 
-    model, mesh = net(), init_device_mesh("cpu", (size,))
+    model, mesh = net(), init_device_mesh(kind(), (size,))
     for layer in model:
         if isinstance(layer, nn.Linear):
             fully_shard(layer, mesh=mesh)
@@ -88,7 +94,7 @@ def tensor_parallel(_rank: int, size: int) -> torch.Tensor:
     )
 
     plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
-    return trained(parallelize_module(net(), init_device_mesh("cpu", (size,)), plan), 0, 1)
+    return trained(parallelize_module(net(), init_device_mesh(kind(), (size,)), plan), 0, 1)
 
 
 def two_dimensions(_rank: int, size: int) -> torch.Tensor:
@@ -99,7 +105,7 @@ def two_dimensions(_rank: int, size: int) -> torch.Tensor:
         parallelize_module,
     )
 
-    mesh = init_device_mesh("cpu", (size // 2, 2), mesh_dim_names=("data", "tensor"))
+    mesh = init_device_mesh(kind(), (size // 2, 2), mesh_dim_names=("data", "tensor"))
     plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
     model = parallelize_module(net(), mesh["tensor"], plan)
     fully_shard(model, mesh=mesh["data"])
@@ -112,7 +118,7 @@ def pipeline(rank: int, size: int) -> torch.Tensor:
     layers = list(net())
     share = -(-len(layers) // size)
     part = nn.Sequential(*layers[rank * share : (rank + 1) * share])
-    stage = PipelineStage(part, rank, size, torch.device("cpu"))
+    stage = PipelineStage(part, rank, size, torch.get_default_device())
     schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=nn.functional.mse_loss)
     parameters = list(part.parameters())
     optimizer = torch.optim.SGD(parameters, lr=0.1) if parameters else None
@@ -134,7 +140,7 @@ def checkpoint(rank: int, size: int) -> torch.Tensor:
     from torch.distributed.fsdp import fully_shard
 
     model = net()
-    fully_shard(model, mesh=init_device_mesh("cpu", (size,)))
+    fully_shard(model, mesh=init_device_mesh(kind(), (size,)))
     before = weights(model)
     state = {"model": model.state_dict()}
     with tempfile.TemporaryDirectory() as own:
@@ -158,7 +164,7 @@ def context_parallel(_rank: int, size: int) -> torch.Tensor:
 
     torch.manual_seed(5)
     query, key, value = (torch.randn(1, 2, 16 * size, 8) for _ in range(3))
-    mesh = init_device_mesh("cpu", (size,))
+    mesh = init_device_mesh(kind(), (size,))
     buffers, dims = (query, key, value), (2, 2, 2)
     with (
         experimental.context_parallel(mesh, buffers=buffers, buffer_seq_dims=dims),
@@ -193,9 +199,12 @@ WAYS = (
 )  # fmt: skip
 
 
-def main(backend: str, folder: str, *modules: str) -> None:
+def main(backend: str, folder: str, device: str, *modules: str) -> None:
     for module in modules:
         importlib.import_module(module)
+    if device != "cpu":
+        torch.accelerator.set_device_index(int(os.environ["RANK"]))
+        torch.set_default_device(torch.accelerator.current_accelerator())
     dist.init_process_group(backend)
     rank, size = dist.get_rank(), dist.get_world_size()
     results: dict[str, torch.Tensor | str] = {}

@@ -1,0 +1,159 @@
+"""What happens when a rank does not come: the others learn it in time, and their GPUs live on."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import torch
+import torchcomms
+from torchcomms import ReduceOp
+
+from tests.gpu.test_streams import total
+from tests.harness.cases import Failures, assert_alive, check_context, refused
+from tests.harness.ports import free_port
+from tests.harness.programs import ranks
+
+pytestmark = pytest.mark.worlds(device="cuda")
+LIMIT_S = 2.0
+# Far above the limit and the second that is allowed beyond it on a loaded machine, far below the
+# default of minutes.
+SOON_S = 20.0
+
+
+def own_comm(context, **options):
+    return context.new_comm(abort_process_on_timeout_or_error=False, **options)
+
+
+def gpu_lives(context):
+    """The device computes, and a new communicator works."""
+    assert (torch.ones(1000) * 2).sum().item() == 2000
+    fresh = own_comm(context)
+    assert_alive(fresh)
+    fresh.finalize()
+
+
+def a_rank_does_not_call(context):
+    failures, began = Failures(), time.monotonic()
+    comm = own_comm(context)
+    comm.barrier(False)
+    torch.cuda.synchronize()
+    if context.rank != context.size - 1:
+        tensor = torch.ones(1 << 16)
+        work = comm.all_reduce(tensor, ReduceOp.SUM, True, timeout=LIMIT_S)
+        work.wait()
+        torch.cuda.synchronize()  # returns, because the operation has been ended
+        with failures.case("soon"):
+            assert time.monotonic() - began < SOON_S
+        with failures.case("the next call"), refused(torchcomms.CommTimeout, "all_reduce", "2"):
+            comm.barrier(False)
+        with failures.case("aborted"):
+            assert comm.is_aborted()
+    else:
+        comm.abort()  # or it would leave in good order, with the others gone
+    context.meet("all have met it")
+    comm.finalize()
+    with failures.case("afterwards"):
+        gpu_lives(context)
+    return failures.texts
+
+
+def test_a_missing_rank_ends_the_operation_at_its_limit(world):
+    check_context(world, a_rank_does_not_call)
+
+
+def aborted_from_outside(context):
+    """One thread is stuck in a synchronise; another calls abort()."""
+    failures = Failures()
+    comm = own_comm(context)
+    comm.barrier(False)
+    torch.cuda.synchronize()
+    if context.rank == 0:
+        comm.all_reduce(torch.ones(1 << 16), ReduceOp.SUM, False)  # nobody else comes
+        stuck = threading.Event()
+
+        def end():
+            stuck.wait()
+            comm.abort()
+
+        helper = threading.Thread(target=end)
+        helper.start()
+        began = time.monotonic()
+        stuck.set()
+        torch.cuda.synchronize()
+        helper.join()
+        with failures.case("soon"):
+            assert time.monotonic() - began < SOON_S
+        with failures.case("the next call"), refused(torchcomms.Aborted):
+            comm.barrier(False)
+    else:
+        comm.abort()
+    context.meet("aborted")
+    comm.finalize()
+    with failures.case("afterwards"):
+        gpu_lives(context)
+    return failures.texts
+
+
+def test_abort_wakes_a_host_that_synchronises(world):
+    check_context(world, aborted_from_outside)
+
+
+def twice(context):
+    """One communicator fails; the other one of the same ranks goes on."""
+    failures, good, bad = Failures(), own_comm(context), own_comm(context)
+    if context.rank == 0:
+        bad.abort()
+    for _ in range(20):
+        tensor = torch.full((1000,), context.rank + 1.0)
+        good.all_reduce(tensor, ReduceOp.SUM, False)
+        assert tensor.max().item() == total(context.size)
+    if context.rank != 0:
+        bad.abort()
+    bad.finalize()
+    good.finalize()
+    return failures.texts
+
+
+def test_another_communicator_is_not_touched(world):
+    check_context(world, twice)
+
+
+KILLED = """
+    import os, signal, time
+    from datetime import timedelta
+    import torch, torchcomms
+    from torchcomms import ReduceOp
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.cuda.set_device(rank)
+    comm = torchcomms.new_comm("{backend}", torch.device("cuda", rank), "world",
+                               abort_process_on_timeout_or_error=False)
+    tensor = torch.ones(1 << 16, device="cuda")
+    comm.all_reduce(tensor, ReduceOp.SUM, False)
+    torch.cuda.synchronize()
+    if rank == size - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    comm.all_reduce(tensor, ReduceOp.SUM, False, timeout={limit})
+    torch.cuda.synchronize()
+    try:
+        comm.barrier(False)
+    except (torchcomms.CommTimeout, torchcomms.PeerFailed) as error:
+        print(type(error).__name__, error)
+    else:
+        raise AssertionError("accepted")
+    comm.finalize()
+    assert torch.ones(10, device="cuda").sum().item() == 10
+    print("alive")
+"""
+
+
+@pytest.mark.parametrize("backend", ["nccl", "nccl-lazy"])
+def test_a_killed_rank_takes_nobody_along(backend):
+    size = min(torch.cuda.device_count(), 4)
+    if size < 2:
+        pytest.skip("needs two CUDA devices")
+    *others, killed = ranks(KILLED.format(backend=backend, limit=LIMIT_S), size, free_port())
+    assert killed.code == -9
+    for finished in others:
+        assert finished.expect_success().out.strip().endswith("alive")

@@ -1,0 +1,190 @@
+"""Operations inside CUDA graphs: captured once, replayed at will."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+from torchcomms import ReduceOp
+
+from tests.gpu.test_streams import busy, total
+from tests.harness.cases import Failures, assert_alive, check, check_context
+from tests.harness.operations import MESSAGES, OPERATIONS, call
+
+pytestmark = pytest.mark.worlds(device="cuda")
+NUMEL = 1 << 14
+
+
+def captured(body):
+    """A graph of what `body` does, which has run once before, as every user warms up."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        body()
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        body()
+    return graph
+
+
+def replays(comm, async_op):
+    """Inputs that change between replays: nothing of the first run is kept."""
+    failures, rank, size = Failures(), comm.get_rank(), comm.get_size()
+    given, tensor = torch.zeros(NUMEL), torch.zeros(NUMEL)
+
+    def body():
+        tensor.copy_(given)
+        comm.all_reduce(tensor, ReduceOp.SUM, async_op).wait()
+        tensor.mul_(2)
+
+    graph = captured(body)
+    for replay in range(5):
+        given.fill_(float(replay + rank + 1))
+        graph.replay()
+        with failures.case("replay", replay):
+            want = 2 * (total(size) + size * replay)
+            assert tensor.min().item() == tensor.max().item() == want
+    assert_alive(comm)
+    return failures.texts
+
+
+@pytest.mark.parametrize("async_op", [False, True])
+def test_replays_reduce_what_is_there_then(world, async_op):
+    check(world, replays, async_op)
+
+
+def everything(comm):
+    """Every operation in one graph; each replay writes all outputs anew."""
+    failures, rank, size = Failures(), comm.get_rank(), comm.get_size()
+    made: dict[tuple[str, str], torch.Tensor] = {}
+
+    def body():
+        for name in OPERATIONS:
+            if name in MESSAGES:
+                continue
+
+            def make(slot, shape, name=name):
+                return made.setdefault((name, slot), torch.full(shape, rank + 1.0))
+
+            call(comm, name, name.startswith("all"), make).wait()
+
+    graph = captured(body)
+    for replay in range(3):
+        for tensor in made.values():
+            tensor.fill_(rank + 1.0)
+        graph.replay()
+        for name, slot, want in (
+            ("all_reduce", "tensor", [total(size)]),
+            ("broadcast", "tensor", [1.0]),
+            ("all_gather_single", "output", [r + 1.0 for r in range(size)]),
+            ("reduce_scatter_single", "output", [total(size)]),
+            ("all_to_all_single", "output", [r + 1.0 for r in range(size)]),
+            ("scatter", "output_tensor", [1.0]),
+        ):
+            with failures.case(name, replay):
+                rows = made[name, slot].reshape(len(want), -1)
+                assert [row.max().item() for row in rows] == want
+                assert [row.min().item() for row in rows] == want
+    assert_alive(comm)
+    return failures.texts
+
+
+def test_every_collective_may_be_captured(world):
+    check(world, everything)
+
+
+def messages(comm):
+    rank, size = comm.get_rank(), comm.get_size()
+    mine, got = torch.full((NUMEL,), float(rank)), torch.zeros(NUMEL)
+
+    def body():
+        batch = comm.batch_op_create()
+        batch.send(mine, (rank + 1) % size)
+        batch.recv(got, (rank - 1) % size)
+        batch.issue(False)
+
+    graph = captured(body)
+    values = []
+    for replay in range(3):
+        mine.fill_(float(rank + 10 * replay))
+        graph.replay()
+        values.append(got.max().item())
+    return values
+
+
+def test_messages_may_be_captured(world):
+    for rank, values in enumerate(world.run(messages)):
+        left = (rank - 1) % world.size
+        assert values == [left + 10.0 * replay for replay in range(3)]
+
+
+def several(context):
+    """Two graphs with two communicators on two streams each, replayed in turn beside eager calls;
+    then the graphs go, and the communicators after them."""
+    failures, rank, size = Failures(), context.rank, context.size
+    comms = [context.new_comm(), context.new_comm()]
+    tensors = [torch.zeros(NUMEL), torch.zeros(NUMEL)]
+
+    def body():
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        comms[0].all_reduce(tensors[0], ReduceOp.SUM, False)
+        with torch.cuda.stream(side):
+            comms[1].all_reduce(tensors[1], ReduceOp.MAX, False)
+        torch.cuda.current_stream().wait_stream(side)
+
+    graphs = [captured(body), captured(body)]
+    for replay in range(6):
+        for tensor in tensors:
+            tensor.fill_(rank + 1.0)
+        graphs[replay % 2].replay()
+        eager = torch.ones(5)
+        comms[replay % 2].all_reduce(eager, ReduceOp.SUM, replay % 3 == 0).wait()
+        with failures.case("replay", replay):
+            assert tensors[0].max().item() == tensors[0].min().item() == total(size)
+            assert tensors[1].max().item() == tensors[1].min().item() == size
+            assert eager.tolist() == [float(size)] * 5
+    del graphs
+    gc.collect()
+    torch.cuda.synchronize()
+    for comm in comms:
+        comm.finalize()
+    return failures.texts
+
+
+def test_several_graphs_streams_and_communicators(world):
+    check_context(world, several)
+
+
+def beside_a_capture(context):
+    """The watchdog looks after an eager operation while this thread captures in global mode, where
+    a query of the runtime by anybody would end the capture."""
+    failures, rank = Failures(), context.rank
+    eager, other = context.new_comm(), context.new_comm()
+    side, late, tensor = torch.cuda.Stream(), torch.zeros(8), torch.zeros(8)
+    other.all_reduce(tensor, ReduceOp.SUM, False)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        for _ in range(5):
+            busy()
+        work = eager.all_reduce(late, ReduceOp.SUM, True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="global"):
+        for _ in range(200):
+            other.all_reduce(tensor, ReduceOp.MAX, False)
+    tensor.fill_(float(rank))
+    graph.replay()
+    with failures.case("value"):
+        assert tensor.max().item() == context.size - 1
+    work.wait()
+    torch.cuda.synchronize()
+    for comm in (eager, other):
+        comm.finalize()
+    return failures.texts
+
+
+def test_no_watch_disturbs_a_capture(world):
+    check_context(world, beside_a_capture)
