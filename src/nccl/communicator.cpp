@@ -1,6 +1,8 @@
 #include "nccl/communicator.hpp"
 
 #include <algorithm>
+#include <future>
+#include <thread>
 #include <utility>
 
 #include "base/log.hpp"
@@ -16,13 +18,26 @@ constexpr microseconds kFirstNap{20}, kLongestNap{2000};
 // Whoever is in the library of a communicator that blocks may never come out.
 constexpr std::chrono::milliseconds kPatience{1000};
 
+// How often it is looked whether a call that blocks is to be left alone.
+constexpr std::chrono::milliseconds kTick{50};
+
 constexpr int kFinalizeSince = 21400;
 constexpr int kSplitSince = 21800;
 
+Context context_of(const Wait& wait) { return wait.context ? wait.context() : Context{}; }
+CommError too_late(const Wait& wait) {
+  return {Errc::kTimeout, wait.limit_text(), context_of(wait)};
+}
+
 }  // namespace
 
-Communicator::Communicator(std::shared_ptr<const Table> library, int size, int rank)
-    : library_(std::move(library)), size_(size), rank_(rank) {}
+Communicator::Communicator(std::shared_ptr<const Table> library, int size, int rank, bool blocks,
+                           Prepare prepare)
+    : library_(std::move(library)),
+      size_(size),
+      rank_(rank),
+      blocks_(blocks),
+      prepare_(std::move(prepare)) {}
 
 std::string Communicator::make_id(const Table& library, const Context& context) {
   std::string id(library.vendor().unique_id_bytes, '\0');
@@ -37,12 +52,18 @@ std::string Communicator::make_id(const Table& library, const Context& context) 
 
 std::shared_ptr<Communicator> Communicator::connect(std::shared_ptr<const Table> library, int size,
                                                     int rank, const std::string& id,
-                                                    abi::Config config, const Wait& wait,
-                                                    const Context& context) {
-  std::shared_ptr<Communicator> made(new Communicator(std::move(library), size, rank));
+                                                    abi::Config config, Prepare prepare,
+                                                    const Wait& wait) {
+  const bool blocks = config.blocking != 0 || !library->can_be_nonblocking();
+  std::shared_ptr<Communicator> made(
+      new Communicator(std::move(library), size, rank, blocks, std::move(prepare)));
   Lock lock(made->mutex_);
-  const auto result = made->library_->init_rank(&made->comm_, size, id, rank, &config);
-  made->settle(lock, result, wait, context);
+  made->run(
+      lock,
+      [made = made.get(), id, config]() mutable {
+        return made->library_->init_rank(&made->comm_, made->size_, id, made->rank_, &config);
+      },
+      wait);
   return made;
 }
 
@@ -56,28 +77,32 @@ Communicator::~Communicator() {
 }
 
 std::shared_ptr<Communicator> Communicator::split(int color, int key, int rank, int size,
-                                                  abi::Config config, const Wait& wait,
-                                                  const Context& context) {
+                                                  abi::Config config, const Wait& wait) {
   auto* const ask = library_->require(library_->CommSplit, "split()", kSplitSince);
+  const bool blocks = config.blocking != 0 || !library_->can_be_nonblocking();
   std::shared_ptr<Communicator> made;
-  if (color != abi::kNoColor) made.reset(new Communicator(library_, size, rank));
-  abi::Comm nobody = nullptr;
-  abi::Comm* into = made ? &made->comm_ : &nobody;
-  auto* with = library_->vendor().has_config ? &config : nullptr;
+  if (color != abi::kNoColor) made.reset(new Communicator(library_, size, rank, blocks, prepare_));
   try {
-    call([&](const Table&, abi::Comm comm) { return ask(comm, color, key, into, with); }, wait,
-         context);
+    auto lock = enter();
+    run(
+        lock,
+        [this, ask, color, key, made, config]() mutable {
+          abi::Comm nobody = nullptr;
+          auto* with = library_->vendor().has_config ? &config : nullptr;
+          return ask(comm_, color, key, made ? &made->comm_ : &nobody, with);
+        },
+        wait);
+    lock.unlock();
     if (!made) return nullptr;
-    Lock lock(made->mutex_);
+    Lock own(made->mutex_);
     // The child goes on by itself.
-    const bool blocks = library_->CommGetAsyncError == nullptr;
-    made->settle(lock, blocks ? abi::kSuccess : library_->vendor().in_progress, wait, context);
+    made->settle(own, made->blocks_ ? abi::kSuccess : library_->vendor().in_progress, wait);
   } catch (const CommError& e) {
     // The library may still write to what it was given: not when the parent is aborted.
     abort(e);
     throw;
   } catch (...) {
-    abort({Errc::kAborted, "the split was interrupted", context});
+    abort({Errc::kAborted, "the split was interrupted", context_of(wait)});
     throw;
   }
   return made;
@@ -90,36 +115,45 @@ Communicator::Lock Communicator::enter() {
   return lock;
 }
 
-void Communicator::group(const Body& body, const Wait& wait, const Context& context) {
-  auto lock = enter();
-  library_->GroupStart();
-  auto result = body(*library_, comm_);
-  // Also after an error: a group that is open takes the next calls of this thread, too.
-  const auto end = library_->GroupEnd();
-  if (result == abi::kSuccess || result == library_->vendor().in_progress) result = end;
-  settle(lock, result, wait, context);
+void Communicator::run(Lock& lock, Body body, const Wait& wait) {
+  if (!blocks_) return settle(lock, body(), wait);
+  std::promise<abi::Result> promise;
+  auto result = promise.get_future();
+  std::thread([self = shared_from_this(), body = std::move(body),
+               promise = std::move(promise)]() mutable {
+    try {
+      if (self->prepare_) self->prepare_();
+      const auto done = body();
+      body = nullptr;
+      self.reset();  // the caller, if he is still there, is to be its last owner
+      promise.set_value(done);
+    } catch (...) {
+      promise.set_exception(std::current_exception());
+    }
+  }).detach();
+  while (result.wait_until(std::min(wait.deadline, Clock::now() + kTick)) !=
+         std::future_status::ready) {
+    failure_.check();
+    if (wait.check) wait.check();
+    if (Clock::now() >= wait.deadline) throw too_late(wait);
+  }
+  settle(lock, result.get(), wait);
 }
 
-void Communicator::call(const Body& body, const Wait& wait, const Context& context) {
-  auto lock = enter();
-  settle(lock, body(*library_, comm_), wait, context);
-}
-
-void Communicator::settle(Lock& lock, abi::Result result, const Wait& wait,
-                          const Context& context) {
+void Communicator::settle_slowly(Lock& lock, abi::Result result, const Wait& wait) {
   auto nap = kFirstNap;
   while (result == library_->vendor().in_progress) {
     abi::Result state = abi::kSuccess;
     const auto asked = library_->CommGetAsyncError(comm_, &state);
     result = asked == abi::kSuccess ? state : asked;
     if (result != library_->vendor().in_progress) break;
-    if (Clock::now() >= wait.deadline) throw CommError(Errc::kTimeout, wait.limit_text, context);
+    if (Clock::now() >= wait.deadline) throw too_late(wait);
     aborted_.wait_for(lock, nap);
     failure_.check();
     if (wait.check) wait.check();
     nap = std::min(nap * 2, kLongestNap);
   }
-  if (result != abi::kSuccess) throw error_of(result, context);
+  if (result != abi::kSuccess) throw error_of(result, context_of(wait));
 }
 
 CommError Communicator::error_of(abi::Result result, const Context& context) const {
@@ -165,12 +199,11 @@ bool Communicator::abort(const CommError& why) noexcept {
   return first;
 }
 
-void Communicator::close(const Wait& wait, const Context& context) {
+void Communicator::close(const Wait& wait) {
   auto lock = enter();
   if (library_->CommFinalize != nullptr && library_->version() >= kFinalizeSince)
-    settle(lock, library_->CommFinalize(comm_), wait, context);
-  const auto result = library_->CommDestroy(std::exchange(comm_, nullptr));
-  if (result != abi::kSuccess) throw error_of(result, context);
+    run(lock, [this] { return library_->CommFinalize(comm_); }, wait);
+  run(lock, [this] { return library_->CommDestroy(std::exchange(comm_, nullptr)); }, wait);
 }
 
 }  // namespace torch::comms::nccl

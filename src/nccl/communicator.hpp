@@ -16,29 +16,37 @@ namespace torch::comms::nccl {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a call may take, and who else may end it.
+// How long a call may take, who else may end it, and what its errors say: asked for when needed.
 struct Wait {
   Clock::time_point deadline;
-  std::string limit_text;       // of the error when that has passed
-  std::function<void()> check;  // called now and then; may throw. Empty: nobody else
+  std::function<std::string()> limit_text;  // of the error when that has passed
+  std::function<Context()> context;         // of every error. Empty: none
+  std::function<void()> check;              // called now and then; may throw. Empty: nobody else
 };
 
 // One communicator of the library.
 //
-// The library's calls may return before they are done ("in progress"); the methods here wait for
-// them, and end early on abort() and at their deadline. One thread at a time is in the library.
+// Made with `config.blocking` 0, calls of the library may return before they are done ("in
+// progress"), each by way of a thread of its own; the methods here wait for them, and end early on
+// abort() and at their deadline. Else operations are launched by the calling thread, which is some
+// ten times faster, and what waits for other ranks (to connect, to split, to leave) is on a thread
+// of ours, which is left behind in the library at the deadline. One thread at a time is in the
+// library, but for such a one.
 //
 // Threads: one at a time, except abort(), failure() and check_async(): any.
 // Failure: CommError; kVendor with the library's own text, kPeerFailed where it says so, kTimeout,
 // or what abort() was given.
-class Communicator {
+class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
   // Bytes that the others need to connect with this rank.
   static std::string make_id(const Table& library, const Context& context);
-  // Connects with the others that have the same id. `config` is borrowed for the call.
+  // What a thread does before it calls the library: makes its device current. Empty: nothing.
+  using Prepare = std::function<void()>;
+  // Connects with the others that have the same id. The texts of `config` are the caller's, and
+  // are not looked at any more when this returns or throws.
   static std::shared_ptr<Communicator> connect(std::shared_ptr<const Table> library, int size,
                                                int rank, const std::string& id, abi::Config config,
-                                               const Wait& wait, const Context& context);
+                                               Prepare prepare, const Wait& wait);
   // Aborts what is still there.
   ~Communicator();
   Communicator(const Communicator&) = delete;
@@ -52,14 +60,26 @@ class Communicator {
   // Collective over all ranks; `color` kNoColor gives null. `key` orders the ranks with the same
   // color; this one will be `rank` of `size`. An error ends this communicator, too.
   std::shared_ptr<Communicator> split(int color, int key, int rank, int size, abi::Config config,
-                                      const Wait& wait, const Context& context);
+                                      const Wait& wait);
 
   // One or several calls of the library, as one group: `body` returns the first result that is no
   // success.
-  using Body = std::function<abi::Result(const Table&, abi::Comm)>;
-  void group(const Body& body, const Wait& wait, const Context& context);
+  template <class Body>
+  void group(const Body& body, const Wait& wait) {
+    auto lock = enter();
+    library_->GroupStart();
+    abi::Result result = body(*library_, comm_);
+    // Also after an error: a group that is open takes the next calls of this thread, too.
+    const abi::Result end = library_->GroupEnd();
+    if (result == abi::kSuccess || result == library_->vendor().in_progress) result = end;
+    settle(lock, result, wait);
+  }
   // A single call that may not be part of a group.
-  void call(const Body& body, const Wait& wait, const Context& context);
+  template <class Body>
+  void call(const Body& body, const Wait& wait) {
+    auto lock = enter();
+    settle(lock, body(*library_, comm_), wait);
+  }
 
   // What went wrong behind the calls; null while all is well.
   std::exception_ptr check_async(const Context& context) noexcept;
@@ -72,18 +92,27 @@ class Communicator {
   const Failure& failure() const noexcept { return failure_; }
 
   // Leaves in good order, with all operations done.
-  void close(const Wait& wait, const Context& context);
+  void close(const Wait& wait);
 
  private:
-  Communicator(std::shared_ptr<const Table> library, int size, int rank);
+  Communicator(std::shared_ptr<const Table> library, int size, int rank, bool blocks,
+               Prepare prepare);
   using Lock = std::unique_lock<std::timed_mutex>;
   Lock enter();
   // Waits while `result` is "in progress"; throws for every other but success.
-  void settle(Lock& lock, abi::Result result, const Wait& wait, const Context& context);
+  void settle(Lock& lock, abi::Result result, const Wait& wait) {
+    if (result != abi::kSuccess) settle_slowly(lock, result, wait);
+  }
+  void settle_slowly(Lock& lock, abi::Result result, const Wait& wait);
+  // A call that waits for other ranks: `body` must own what it works on.
+  using Body = std::function<abi::Result()>;
+  void run(Lock& lock, Body body, const Wait& wait);
   CommError error_of(abi::Result result, const Context& context) const;
 
   const std::shared_ptr<const Table> library_;
   const int size_, rank_;
+  const bool blocks_;
+  const Prepare prepare_;
   std::timed_mutex mutex_;  // guards the library's state, and comm_; partner of aborted_
   std::condition_variable_any aborted_;
   abi::Comm comm_ = nullptr;  // null when it was never made, or is gone

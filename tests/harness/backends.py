@@ -105,6 +105,8 @@ _VENDOR_LACKS = frozenset(
         "narrow_reductions",
         # Operations wait for those before them, also for a message that has not come.
         "unordered_messages",
+        # The ranks leave the library together.
+        "local_finalize",
     }
 )
 NCCL = Backend(

@@ -165,7 +165,7 @@ def on_meta(shape):
 
 
 def meta_everywhere(comm, failures):
-    every_slot(comm, failures, on_meta, "meta", "cpu")
+    every_slot(comm, failures, on_meta, "meta", comm.get_device().type)
 
 
 def test_a_tensor_on_another_device_is_refused_in_every_place(world):

@@ -15,8 +15,11 @@ std::string limit_text(const Call& call, const char* while_doing) {
   return text + ". Not every rank took part in time, or one is too slow";
 }
 
+std::string launch_limit_text(const Call& call) { return limit_text(call, "not launched"); }
+
 Wait launch_wait(const Call& call) {
-  return {Clock::now() + call.limit, limit_text(call, "not launched"), [] { check_interrupt(); }};
+  return {Clock::now() + call.limit, [&call] { return launch_limit_text(call); },
+          [&call] { return call.context(); }, [] { check_interrupt(); }};
 }
 
 CommError with_context(const CommError& error, const Call& call) {

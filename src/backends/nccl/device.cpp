@@ -79,6 +79,12 @@ std::shared_ptr<Device> Device::open(const Table& library, at::Device wanted, in
   return device;
 }
 
+std::function<void()> Device::enter(std::shared_ptr<const Device> device) {
+  return [device = std::move(device)] {
+    if (!device->device_.is_cpu()) device->runtime_->set_device(device->device_.index());
+  };
+}
+
 Device::~Device() {
   if (own_ != nullptr) runtime_->destroy_stream(own_);
 }

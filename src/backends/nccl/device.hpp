@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -27,6 +28,9 @@ class Device {
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
+
+  // What makes it current in a thread that has not seen it.
+  static std::function<void()> enter(std::shared_ptr<const Device> device);
 
   const at::Device& torch_device() const noexcept { return device_; }
   const gpu::Runtime& runtime() const noexcept { return *runtime_; }

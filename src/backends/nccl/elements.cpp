@@ -104,7 +104,7 @@ Bytes::Bytes(const at::Tensor& tensor) : data(nullptr), size(tensor.nbytes()) {
 }
 
 Reduction::Reduction(Communicator& communicator, const ReduceOp& op, at::ScalarType dtype,
-                     const at::Device& device, const Wait& wait, const Context& context)
+                     const at::Device& device, const Wait& wait)
     : communicator_(communicator), op_(operation(op.type(), dtype)) {
   const auto native = reducible(dtype);
   if (!native)
@@ -114,11 +114,11 @@ Reduction::Reduction(Communicator& communicator, const ReduceOp& op, at::ScalarT
                         "; it has float16, bfloat16, float32, float64, int8, uint8, int32, uint32, "
                         "int64, uint64 and bool");
   dtype_ = *native;
-  if (const auto* factor = op.factor()) make_factor(*factor, dtype, device, wait, context);
+  if (const auto* factor = op.factor()) make_factor(*factor, dtype, device, wait);
 }
 
 void Reduction::make_factor(const PreMulSumFactorT& factor, at::ScalarType dtype,
-                            const at::Device& device, const Wait& wait, const Context& context) {
+                            const at::Device& device, const Wait& wait) {
   Scalar value;
   void* at = value.bytes;
   auto where = abi::ScalarResidence::kHostImmediate;
@@ -148,8 +148,7 @@ void Reduction::make_factor(const PreMulSumFactorT& factor, at::ScalarType dtype
   const auto& library = communicator_.library();
   auto* const create = library.require(library.RedOpCreatePreMulSum, "PREMUL_SUM", kPremulSumSince);
   communicator_.call(
-      [&](const Table&, abi::Comm comm) { return create(&op_, at, dtype_, where, comm); }, wait,
-      context);
+      [&](const Table&, abi::Comm comm) { return create(&op_, at, dtype_, where, comm); }, wait);
   made_ = true;
 }
 
@@ -158,7 +157,7 @@ Reduction::~Reduction() {
   try {
     communicator_.call(
         [&](const Table& library, abi::Comm comm) { return library.RedOpDestroy(op_, comm); },
-        {Clock::now(), "a reduction was not given back", {}}, {});
+        {Clock::now(), [] { return std::string("a reduction was not given back"); }, {}, {}});
   } catch (const std::exception& e) {
     // With a communicator that has failed it goes as well.
     if (!communicator_.failure()) base::log(base::LogLevel::kWarning, e.what());

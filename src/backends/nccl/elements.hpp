@@ -23,7 +23,7 @@ class Reduction {
   // kUnsupported: a dtype or reduction that the library lacks; kInvalidArgument: a factor that
   // cannot be.
   Reduction(Communicator& communicator, const ReduceOp& op, at::ScalarType dtype,
-            const at::Device& device, const Wait& wait, const Context& context);
+            const at::Device& device, const Wait& wait);
   ~Reduction();
   Reduction(const Reduction&) = delete;
   Reduction& operator=(const Reduction&) = delete;
@@ -35,7 +35,7 @@ class Reduction {
 
  private:
   void make_factor(const PreMulSumFactorT& factor, at::ScalarType dtype, const at::Device& device,
-                   const Wait& wait, const Context& context);
+                   const Wait& wait);
 
   Communicator& communicator_;
   abi::DataType dtype_;

@@ -22,62 +22,52 @@ Lane::Lane(std::string name, std::shared_ptr<Communicator> communicator,
       device_(std::move(device)),
       on_failure_(std::move(on_failure)) {}
 
-Lane::Slot Lane::begin(bool on_current_stream) {
-  const auto& runtime = device_->runtime();
-  const Device::Scope scope(*device_);
-  const bool host_runs = device_->host_runs();
-  const auto current = device_->current_stream();
-  Slot slot{};
-  slot.capture = host_runs ? 0 : runtime.capture_of(current);
+Lane::Slot::Slot(Lane& lane, const Call& call, bool on_current_stream)
+    : lane_(lane), call_(call), scope_(*lane.device_) {
+  lane_.launch_until_ = Clock::now() + call.limit;
+  if (!lane_.watched_.exchange(true)) watch(lane_.shared_from_this());
+  auto& device = *lane_.device_;
+  const auto& runtime = device.runtime();
+  const bool host_runs = device.host_runs();
+  const auto current = device.current_stream();
+  capture_ = host_runs ? 0 : runtime.capture_of(current);
   // A capture must not fork: nobody might join it again.
-  const bool on_current = !host_runs && (on_current_stream || slot.capture != 0);
-  slot.stream = on_current ? current : device_->own_stream();
+  const bool on_current = !host_runs && (on_current_stream || capture_ != 0);
+  stream_ = on_current ? current : device.own_stream();
   if (!host_runs && !on_current) {
-    const auto now = device_->events().take();
+    const auto now = device.events().take();
     runtime.record(now.get(), current);
-    runtime.wait(slot.stream, now.get());
+    runtime.wait(stream_, now.get());
   }
-  if (last_end_ && last_stream_ != slot.stream && last_capture_ == slot.capture)
-    runtime.wait(slot.stream, last_end_->get());
-  if (slot.capture == 0) {
-    slot.started = device_->events().take();
-    runtime.record(slot.started.get(), slot.stream);
+  const auto& before = capture_ == 0 ? lane_.last_ : lane_.last_captured_;
+  if (before.end && before.stream != stream_ && before.capture == capture_)
+    runtime.wait(stream_, before.end->get());
+  if (capture_ == 0) {
+    started_ = device.events().take();
+    runtime.record(started_.get(), stream_);
   }
-  return slot;
 }
 
-c10::intrusive_ptr<Work> Lane::end(Slot slot, const Call& call, std::vector<c10::Storage> keep) {
-  const auto& runtime = device_->runtime();
-  const Device::Scope scope(*device_);
-  auto end = std::make_shared<gpu::EventPool::Lease>(device_->events().take());
-  runtime.record(end->get(), slot.stream);
-  last_stream_ = slot.stream;
-  last_capture_ = slot.capture;
-  last_end_ = end;
-  const auto stream = slot.stream;
-  const bool captured = slot.capture != 0;
-  auto work = c10::make_intrusive<Work>(shared_from_this(), call, std::move(slot), std::move(end),
-                                        std::move(keep));
-  if (captured) {
-    // It runs whenever the graph does, which owns its memory; as a work it is through.
-    work->end_->spoil();
-    work->setStatus(WorkStatus::COMPLETED);
-    work->keep_.clear();
-    return work;
-  }
-  bool was_idle = false;
+Lane::Slot::~Slot() { lane_.launch_until_ = Clock::time_point{}; }
+
+c10::intrusive_ptr<Work> Lane::Slot::end(std::vector<c10::Storage> keep) {
+  auto& device = *lane_.device_;
+  const auto& runtime = device.runtime();
+  auto end = std::make_shared<gpu::EventPool::Lease>(device.events().take());
+  runtime.record(end->get(), stream_);
+  (capture_ == 0 ? lane_.last_ : lane_.last_captured_) = {stream_, capture_, end};
+  auto work = c10::make_intrusive<Work>(*this, std::move(end), std::move(keep));
+  if (capture_ != 0) return captured(std::move(work));
   {
-    const std::lock_guard lock(mutex_);
-    was_idle = under_way_.empty();
-    work->ticket_.emplace(flight_);
-    under_way_.push_back(work);
+    const std::lock_guard lock(lane_.mutex_);
+    work->ticket_.emplace(lane_.flight_);
+    lane_.under_way_.push_back(work);
   }
-  if (was_idle) watch(shared_from_this());
-  if (device_->host_runs()) {
+  if (device.host_runs()) {
     // Whoever waits on the host is told at once, instead of at the next look.
-    auto* lane = new std::shared_ptr<Lane>(shared_from_this());
+    auto* lane = new std::shared_ptr<Lane>(lane_.shared_from_this());
     runtime.launch_host(
-        stream,
+        stream_,
         [](void* argument) {
           const std::unique_ptr<std::shared_ptr<Lane>> it(
               static_cast<std::shared_ptr<Lane>*>(argument));
@@ -86,8 +76,16 @@ c10::intrusive_ptr<Work> Lane::end(Slot slot, const Call& call, std::vector<c10:
         lane);
   }
   // A failure that was found before this work was in the list has passed it by.
-  if (communicator_->failure())
-    work->setStatus(WorkStatus::ERROR, communicator_->failure().error());
+  if (lane_.communicator_->failure())
+    work->setStatus(WorkStatus::ERROR, lane_.communicator_->failure().error());
+  return work;
+}
+
+// It runs whenever the graph does, which owns its memory; as a work it is through.
+c10::intrusive_ptr<Work> Lane::Slot::captured(c10::intrusive_ptr<Work> work) {
+  work->end_->spoil();
+  work->setStatus(WorkStatus::COMPLETED);
+  work->keep_.clear();
   return work;
 }
 
@@ -96,42 +94,60 @@ bool Lane::has_ended(const Work& work) noexcept {
     return device_->runtime().is_done(work.end_->get());
   } catch (const CommError& e) {
     base::log(base::LogLevel::kError, "communicator '" + name_ + "': " + e.what());
-    communicator_->give_up({e.code(), e.why(), {.op = work.op_, .comm = name_}});
+    communicator_->give_up(
+        {e.code(), e.why(), {.op = std::string(opToString(work.op_)), .comm = name_}});
     return true;
   }
+}
+
+// Of under_way_, by bisection: each begins when the one before is done.
+size_t Lane::count_ended() noexcept {
+  if (under_way_.empty() || !has_ended(*under_way_.front())) return 0;
+  if (has_ended(*under_way_.back())) return under_way_.size();
+  size_t ended = 1, open = under_way_.size() - 1;
+  while (ended < open) {
+    const size_t middle = (ended + open) / 2;
+    if (has_ended(*under_way_[middle]))
+      ended = middle + 1;
+    else
+      open = middle;
+  }
+  return ended;
+}
+
+bool Lane::is_launch_late(Clock::time_point now) const noexcept {
+  const auto until = launch_until_.load();
+  return until != Clock::time_point{} && now > until;
 }
 
 void Lane::look(Clock::time_point now) noexcept {
   try {
     // Not the device: a thread that touches one it does not need costs memory there.
     const gpu::CaptureModeGuard mode(device_->runtime());
-    Works begun, ended;
-    c10::intrusive_ptr<Work> late;
+    Works ended;
+    c10::intrusive_ptr<Work> begun, late;
     bool ask = false;
     {
       const std::lock_guard lock(mutex_);
-      for (auto at = under_way_.begin(); at != under_way_.end();) {
-        auto& work = **at;
-        if (!work.began_) {
-          if (!device_->runtime().is_done(work.started_.get())) break;  // nor has any behind it
-          work.began_ = now;
-          work.started_ = {};
-          begun.push_back(*at);
+      const auto open = under_way_.begin() + static_cast<std::ptrdiff_t>(count_ended());
+      ended.assign(under_way_.begin(), open);
+      under_way_.erase(under_way_.begin(), open);
+      if (!under_way_.empty()) {
+        auto& first = under_way_.front();  // no other one can have begun
+        if (!first->began_ && device_->runtime().is_done(first->started_.get())) {
+          first->began_ = now;
+          first->started_ = {};
+          begun = first;
         }
-        if (has_ended(work)) {
-          ended.push_back(*at);
-          at = under_way_.erase(at);
-          continue;
-        }
-        if (!late && now - *work.began_ > work.limit_) late = *at;
-        ++at;
+        if (first->began_ && now - *first->began_ > first->limit_) late = first;
       }
       ask = !under_way_.empty() && now >= next_question_;
       if (ask) next_question_ = now + kBetweenQuestions;
     }
-    for (const auto& work : begun) work->setStatus(WorkStatus::INPROGRESS);
+    if (begun) begun->setStatus(WorkStatus::INPROGRESS);
     for (const auto& work : ended) {
       const auto failure = communicator_->failure().error();
+      if (!work->began_) work->setStatus(WorkStatus::INPROGRESS);
       work->setStatus(failure ? WorkStatus::ERROR : WorkStatus::COMPLETED, failure);
       work->keep_.clear();
       work->ticket_.reset();
@@ -140,19 +156,24 @@ void Lane::look(Clock::time_point now) noexcept {
       const std::lock_guard lock(mutex_);  // or a waiter between his look and his sleep misses it
       idle_.notify_all();
     }
-    const Context context{
-        .op = late ? late->op_ : "", .comm = name_, .rank = communicator_->rank()};
-    if (late && !communicator_->failure()) {
-      end_all({Errc::kTimeout, late->limit_text_, context}, late.get());
-    } else if (ask) {
-      if (const auto error = communicator_->check_async(context)) {
+    if (communicator_->failure()) return;
+    if (late)
+      end_all({Errc::kTimeout, late->limit_text(), late->call().context()}, late.get());
+    else if (is_launch_late(now))
+      end_all({Errc::kTimeout,
+               "the library did not come back from launching it within the limit of the call. Not "
+               "every rank took part in time",
+               {.comm = name_, .rank = communicator_->rank()}},
+              nullptr);
+    else if (ask)
+      if (const auto error =
+              communicator_->check_async({.comm = name_, .rank = communicator_->rank()})) {
         try {
           std::rethrow_exception(error);
         } catch (const CommError& e) {
           end_all(e, nullptr);
         }
       }
-    }
   } catch (const std::exception& e) {
     base::log(base::LogLevel::kError,
               "communicator '" + name_ + "' cannot be watched: " + e.what());
@@ -165,8 +186,14 @@ bool Lane::wait_idle(std::chrono::milliseconds limit) {
 }
 
 bool Lane::is_watched() noexcept {
-  const std::lock_guard lock(mutex_);
-  return !under_way_.empty();
+  // First: a launch that begins after this sees it, and calls watch().
+  watched_ = false;
+  if (launch_until_.load() == Clock::time_point{}) {
+    const std::lock_guard lock(mutex_);
+    if (under_way_.empty()) return false;
+  }
+  watched_ = true;
+  return true;
 }
 
 void Lane::end_all(const CommError& why, const Work* timed_out) {

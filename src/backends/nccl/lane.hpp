@@ -25,7 +25,7 @@ struct Call;
 // begins when the one before is done. Watches their deadlines, which count from when they begin,
 // and ends them all when one fails.
 //
-// Threads: begin() and end() from the one that calls operations; the others from any.
+// Threads: slots are of the one that calls operations; the others from any.
 class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
  public:
   // `on_failure` runs once, on the thread that finds a failure, before the library's operations
@@ -39,15 +39,28 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   const std::shared_ptr<Flight>& flight() const noexcept { return flight_; }
 
   // The stream for an operation, ready for it: behind the operation before, and behind what the
-  // current stream has where it is another.
-  struct Slot {
-    gpu::NativeStream stream;
-    gpu::CaptureId capture;
-    gpu::EventPool::Lease started;  // none in a capture
+  // current stream has where it is another. While it lives, the launch has the call's limit, too:
+  // the library may wait for other ranks in it.
+  class Slot {
+   public:
+    Slot(Lane& lane, const Call& call, bool on_current_stream);
+    ~Slot();
+    Slot(const Slot&) = delete;
+    Slot& operator=(const Slot&) = delete;
+    gpu::NativeStream stream() const noexcept { return stream_; }
+    // The operation has been launched. `keep` lives until it is done.
+    c10::intrusive_ptr<Work> end(std::vector<c10::Storage> keep);
+
+   private:
+    friend class Work;
+    c10::intrusive_ptr<Work> captured(c10::intrusive_ptr<Work> work);
+    Lane& lane_;
+    const Call& call_;
+    const Device::Scope scope_;
+    gpu::NativeStream stream_ = nullptr;
+    gpu::CaptureId capture_ = 0;
+    gpu::EventPool::Lease started_;  // none in a capture
   };
-  Slot begin(bool on_current_stream);
-  // The operation has been launched on it. `keep` lives until it is done.
-  c10::intrusive_ptr<Work> end(Slot slot, const Call& call, std::vector<c10::Storage> keep);
 
   // Ends this communicator here, with all its operations: `why` is their error. `blocks`: returns
   // when the library is through, else soon.
@@ -64,7 +77,15 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
 
  private:
   using Works = std::vector<c10::intrusive_ptr<Work>>;
+  // An operation of the past: where it is, and the event of its end.
+  struct Mark {
+    gpu::NativeStream stream = nullptr;
+    gpu::CaptureId capture = 0;
+    std::shared_ptr<gpu::EventPool::Lease> end;
+  };
   bool has_ended(const Work& work) noexcept;
+  size_t count_ended() noexcept;
+  bool is_launch_late(Clock::time_point now) const noexcept;
   void end_all(const CommError& why, const Work* timed_out);
 
   const std::string name_;
@@ -73,15 +94,16 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   const std::shared_ptr<Flight> flight_ = std::make_shared<Flight>();
   const std::function<void()> on_failure_;
   std::atomic<bool> met_{false};
+  std::atomic<bool> watched_{false};  // false: the watchdog may have let go of it
+  // Until when the launch that is under way may last; no time: none is.
+  std::atomic<Clock::time_point> launch_until_{Clock::time_point{}};
 
   std::mutex mutex_;  // guards all below, and what works say that it does; partner of idle_
   std::condition_variable idle_;
   std::deque<c10::intrusive_ptr<Work>> under_way_;
   Clock::time_point next_question_{};  // to the library, whether all is well
-  // The operation before: where it is, and the event of its end. Of the calling thread alone.
-  gpu::NativeStream last_stream_ = nullptr;
-  gpu::CaptureId last_capture_ = 0;
-  std::shared_ptr<gpu::EventPool::Lease> last_end_;
+  // The operations before, outside of captures and in one. Of the calling thread alone.
+  Mark last_, last_captured_;
 };
 
 }  // namespace torch::comms::nccl

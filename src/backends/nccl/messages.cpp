@@ -67,11 +67,11 @@ nccl::Lane& TorchCommVendor::lane_to(int peer, const nccl::Call& now) {
       store.set(key, id = nccl::Communicator::make_id(*library_, now.context(peer)));
     else
       id = store.get(key, now.limit);
-    auto pair = nccl::Communicator::connect(library_, 2, rank_ == low ? 0 : 1, id,
-                                            nccl::config_of(options_.hints), nccl::launch_wait(now),
-                                            now.context(peer));
     auto device = nccl::Device::open(*library_, device_, rank_, wishes_->high_priority_stream,
                                      wishes_->most_events);
+    auto pair = nccl::Communicator::connect(library_, 2, rank_ == low ? 0 : 1, id,
+                                            nccl::config_of(options_.hints),
+                                            nccl::Device::enter(device), nccl::launch_wait(now));
     return *(pairs_[peer] = std::make_shared<nccl::Lane>(name_, std::move(pair), std::move(device),
                                                          [weak = weak_from_this()] {
                                                            if (const auto self = weak.lock())

@@ -55,14 +55,13 @@ WorkPtr TorchCommVendor::launch(nccl::Lane& lane, const nccl::Call& call,
   try {
     const bool on_current =
         !call.async_op || nccl::wants_current_stream(options.hints, wishes_->on_current_stream);
-    auto slot = lane.begin(on_current);
-    const auto stream = slot.stream;
+    nccl::Lane::Slot slot(lane, call, on_current);
     lane.communicator().group(
         [&](const nccl::Table& library, nccl::abi::Comm comm) {
-          return nccl::abi::Result(body(nccl::Launch{library, comm, stream}));
+          return nccl::abi::Result(body(nccl::Launch{library, comm, slot.stream()}));
         },
-        nccl::launch_wait(call), call.context());
-    auto work = lane.end(std::move(slot), call, std::move(kept));
+        nccl::launch_wait(call));
+    auto work = slot.end(std::move(kept));
     if (!call.async_op) work->settle();
     return work;
   } catch (const Interrupted& e) {
@@ -86,7 +85,7 @@ WorkPtr TorchCommVendor::reduce(const nccl::Call& call, const OperationOptions& 
                                 const Body& body) {
   try {
     const nccl::Reduction reduction(lane_->communicator(), op, dtype, device_,
-                                    nccl::launch_wait(call), call.context());
+                                    nccl::launch_wait(call));
     auto kept = keep(call, tensors);
     reduction.keep_in(kept);
     return launch(*lane_, call, options, std::move(kept),

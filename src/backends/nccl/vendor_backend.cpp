@@ -140,14 +140,17 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
                                 wishes_->most_events);
     });
     const auto id = exchange_id(*library_, met.rank == 0, met, kIdKey, context);
-    const nccl::Wait wait{Clock::now() + met.deadline.left(),
-                          "start-up phase 'connect': the library did not connect all ranks within "
-                          "the limit of " +
-                              bootstrap::to_text(met.limit.duration) +
-                              "; if it only needs longer, raise " + met.limit.knob,
-                          [] { check_interrupt(); }};
-    auto communicator = Communicator::connect(library_, met.size, met.rank, id,
-                                              nccl::config_of(options_.hints), wait, context);
+    const auto limit_text = [&met] {
+      return "start-up phase 'connect': the library did not connect all ranks within the limit "
+             "of " +
+             bootstrap::to_text(met.limit.duration) + "; if it only needs longer, raise " +
+             met.limit.knob;
+    };
+    const nccl::Wait wait{Clock::now() + met.deadline.left(), limit_text,
+                          [&context] { return context; }, [] { check_interrupt(); }};
+    auto communicator =
+        Communicator::connect(library_, met.size, met.rank, id, nccl::config_of(options_.hints),
+                              nccl::Device::enter(opened), wait);
     ranks_.resize(static_cast<size_t>(met.size));
     std::iota(ranks_.begin(), ranks_.end(), 0);
     if (has_pairs() && options_.store) pair_store_ = met.store;
@@ -211,8 +214,7 @@ void TorchCommVendor::close(nccl::Lane& lane, const Call& call) {
     // Its operations may never end where the library cannot abort.
     if (lane.communicator().failure() && library_->CommAbort == nullptr) break;
   }
-  if (!lane.communicator().failure())
-    return lane.communicator().close(nccl::launch_wait(call), call.context());
+  if (!lane.communicator().failure()) return lane.communicator().close(nccl::launch_wait(call));
   if (!lane.is_failure_met()) lane.communicator().failure().check();
 }
 
@@ -285,10 +287,9 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
   // Lists that have no rank in common have no smallest one in common.
   const int color = made ? *std::min_element(ranks.begin(), ranks.end()) : nccl::abi::kNoColor;
   try {
-    auto communicator =
-        lane_->communicator().split(color, made ? place : 0, place, static_cast<int>(ranks.size()),
-                                    nccl::config_of(made ? made->options_.hints : options_.hints),
-                                    nccl::launch_wait(now), now.context());
+    auto communicator = lane_->communicator().split(
+        color, made ? place : 0, place, static_cast<int>(ranks.size()),
+        nccl::config_of(made ? made->options_.hints : options_.hints), nccl::launch_wait(now));
     if (!made) return nullptr;
     for (const int rank : ranks) made->ranks_.push_back(ranks_[static_cast<size_t>(rank)]);
     made->enter(std::move(communicator),

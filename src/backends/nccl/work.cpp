@@ -13,17 +13,22 @@ constexpr std::chrono::milliseconds kTick{50};
 
 }  // namespace
 
-Work::Work(std::shared_ptr<Lane> lane, const Call& call, Lane::Slot slot,
-           std::shared_ptr<gpu::EventPool::Lease> end, std::vector<c10::Storage> keep)
-    : lane_(std::move(lane)),
-      op_(opToString(call.op)),
-      limit_(call.limit),
-      limit_text_(limit_text(call, "not finished")),
-      stream_(slot.stream),
-      capture_(slot.capture),
+Work::Work(Lane::Slot& slot, std::shared_ptr<gpu::EventPool::Lease> end,
+           std::vector<c10::Storage> keep)
+    : lane_(slot.lane_.shared_from_this()),
+      op_(slot.call_.op),
+      limit_(slot.call_.limit),
+      limit_is_own_(slot.call_.limit_is_own),
+      stream_(slot.stream_),
+      capture_(slot.capture_),
       end_(std::move(end)),
-      started_(std::move(slot.started)),
+      started_(std::move(slot.started_)),
       keep_(std::move(keep)) {}
+
+std::string Work::limit_text() const {
+  const auto launched = call();
+  return nccl::limit_text(launched, "not finished");
+}
 
 void Work::wait() {
   runWaitPreHooks();

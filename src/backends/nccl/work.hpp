@@ -6,6 +6,7 @@
 
 #include <torchcomms/work.hpp>
 
+#include "backends/nccl/call.hpp"
 #include "backends/nccl/lane.hpp"
 
 namespace torch::comms::nccl {
@@ -13,8 +14,8 @@ namespace torch::comms::nccl {
 // An operation that has been launched. Its lane brings it to its end.
 class Work final : public TorchWork {
  public:
-  Work(std::shared_ptr<Lane> lane, const Call& call, Lane::Slot slot,
-       std::shared_ptr<gpu::EventPool::Lease> end, std::vector<c10::Storage> keep);
+  Work(Lane::Slot& slot, std::shared_ptr<gpu::EventPool::Lease> end,
+       std::vector<c10::Storage> keep);
 
   // Orders the current stream behind the operation; where the host runs it, blocks until it is
   // done. Throws the operation's error.
@@ -28,13 +29,18 @@ class Work final : public TorchWork {
   friend class Lane;
   void poll() noexcept override { lane_->look(Clock::now()); }
   void block();
+  Call call() const {
+    return {op_, lane_->name(), lane_->communicator().rank(), limit_, limit_is_own_, true};
+  }
+  // Of the error when its limit has passed.
+  std::string limit_text() const;
   // Why it will not end well, if that is known.
   std::exception_ptr reason() const;
 
   const std::shared_ptr<Lane> lane_;
-  const std::string op_;
+  const OpName op_;
   const std::chrono::milliseconds limit_;
-  const std::string limit_text_;
+  const bool limit_is_own_;
   const gpu::NativeStream stream_;
   const gpu::CaptureId capture_;
   const std::shared_ptr<gpu::EventPool::Lease> end_;

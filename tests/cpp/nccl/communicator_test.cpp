@@ -38,7 +38,7 @@ TEST_P(LibraryCommunicator, ConnectsAndCloses) {
   plan("progress=3");
   ranks(3, [](Rank& self) {
     EXPECT_EQ(sum_of_ones(self), 3);
-    self.comm->close(within(), {});
+    self.comm->close(within());
     EXPECT_THROW(sum_of_ones(self), CommError);
   });
 }
@@ -48,7 +48,7 @@ TEST_P(LibraryCommunicator, SplitsByColorInTheOrderOfKeys) {
     const bool odd = self.rank() % 2 == 1;
     // Ranks 0 and 2 change places.
     const auto child = self.comm->split(odd ? abi::kNoColor : 7, 3 - self.rank(),
-                                        self.rank() == 2 ? 0 : 1, 2, config(), within(), {});
+                                        self.rank() == 2 ? 0 : 1, 2, config(), within());
     if (odd) {
       EXPECT_EQ(child, nullptr);
       return;
@@ -132,8 +132,9 @@ TEST_F(Nonblocking, AConnectionThatNobodyAnswersEndsAtItsDeadline) {
   const auto library = table();
   const auto id = Communicator::make_id(*library, {});
   try {
-    Communicator::connect(library, 2, 0, id, config(), within(std::chrono::milliseconds(50)),
-                          {.op = "new_comm"});
+    auto wait = within(std::chrono::milliseconds(50));
+    wait.context = [] { return Context{.op = "new_comm"}; };
+    Communicator::connect(library, 2, 0, id, config(), {}, wait);
     FAIL() << "it connected";
   } catch (const CommError& e) {
     EXPECT_EQ(e.code(), Errc::kTimeout);
@@ -147,7 +148,7 @@ TEST_F(Nonblocking, WhoeverWaitsMayBeCalledAway) {
   struct CalledAway {};
   auto wait = within();
   wait.check = [] { throw CalledAway{}; };
-  EXPECT_THROW(Communicator::connect(library, 2, 0, id, config(), wait, {}), CalledAway);
+  EXPECT_THROW(Communicator::connect(library, 2, 0, id, config(), {}, wait), CalledAway);
 }
 
 TEST_F(Nonblocking, AbortEndsACallThatIsUnderWay) {
@@ -169,7 +170,7 @@ TEST_F(Nonblocking, AbortEndsACallThatIsUnderWay) {
                 return t.AllReduce(&value, &value, 1, DataType::kInt32, RedOp::kSum, c,
                                    self.stream);
               },
-              wait, {});
+              wait);
           ADD_FAILURE() << "it returned";
         } catch (const CommError& e) {
           EXPECT_EQ(e.why(), "from another thread");
@@ -182,7 +183,7 @@ TEST_F(Nonblocking, AbortEndsACallThatIsUnderWay) {
 TEST_F(Nonblocking, AnOldLibraryRefusesToSplitAndGoesOn) {
   with_ranks(load(kNccl, "libstand_in_nccl_old.so"), 1, [](Rank& self) {
     try {
-      self.comm->split(0, 0, 0, 1, {}, within(), {});
+      self.comm->split(0, 0, 0, 1, {}, within());
       FAIL() << "it split";
     } catch (const CommError& e) {
       EXPECT_EQ(e.code(), Errc::kUnsupported);

@@ -16,7 +16,10 @@
 namespace torch::comms::nccl {
 
 inline Wait within(std::chrono::milliseconds limit = std::chrono::seconds(30)) {
-  return {Clock::now() + limit, "not done within the limit of the test", {}};
+  return {Clock::now() + limit,
+          [] { return std::string("not done within the limit of the test"); },
+          {},
+          {}};
 }
 
 // A rank of a test: a communicator, and a stream for its operations.
@@ -27,8 +30,9 @@ struct Rank {
   int rank() const { return comm->rank(); }
   int size() const { return comm->size(); }
   // Launches `body` as one group, without waiting for it.
-  void launch(const Communicator::Body& body) const { comm->group(body, within(), {}); }
-  void run(const Communicator::Body& body) const {
+  using Body = std::function<abi::Result(const Table&, abi::Comm)>;
+  void launch(const Body& body) const { comm->group(body, within()); }
+  void run(const Body& body) const {
     launch(body);
     gpu::Runtime::cpu().synchronize(stream);
   }
@@ -47,7 +51,7 @@ inline void with_ranks(const Table& table, int size, const std::function<void(Ra
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {
       try {
-        Rank self{Communicator::connect(library, size, rank, id, config, within(), {}),
+        Rank self{Communicator::connect(library, size, rank, id, config, {}, within()),
                   gpu::Runtime::cpu().create_stream(false)};
         body(self);
         gpu::Runtime::cpu().destroy_stream(self.stream);
