@@ -88,7 +88,7 @@ REDUCING = tuple(name for name in OPERATIONS if "reduce" in name)
 def operations_for(context: Any) -> tuple[str, ...]:
     """Those that all ranks of a world can start, in this order, with `arguments`."""
     alone = context.size == 1 and not context.row.self_messages
-    return COLLECTIVES if alone else OPERATIONS
+    return COLLECTIVES if alone or "early_sends" in context.row.lacks else OPERATIONS
 
 
 def tensor_slots(name: str, size: int) -> list[str]:

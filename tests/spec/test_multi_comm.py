@@ -56,7 +56,7 @@ def interleaved(context):
     return got.item()
 
 
-@pytest.mark.worlds(sizes=(2, 3, 4))
+@pytest.mark.worlds(sizes=(2, 3, 4), needs=("unordered_messages",))
 def test_a_waiting_receive_does_not_hold_up_another_communicator(world):
     size = world.size
     assert world.run_context(interleaved) == [float((r - 1) % size) for r in range(size)]

@@ -120,6 +120,21 @@ bool Lane::is_launch_late(Clock::time_point now) const noexcept {
   return until != Clock::time_point{} && now > until;
 }
 
+// Its operation has ended.
+void Lane::settle(Work& work) noexcept {
+  const auto failure = communicator_->failure().error();
+  if (work.status() == WorkStatus::NOT_STARTED) work.setStatus(WorkStatus::INPROGRESS);
+  work.setStatus(failure ? WorkStatus::ERROR : WorkStatus::COMPLETED, failure);
+}
+
+void Lane::look_at(Work& work) noexcept {
+  look(Clock::now());
+  if (isTerminal(work.status())) return;
+  // Another thread may have taken it off the list, and be about to say so.
+  const gpu::CaptureModeGuard mode(device_->runtime());
+  if (has_ended(work)) settle(work);
+}
+
 void Lane::look(Clock::time_point now) noexcept {
   try {
     // Not the device: a thread that touches one it does not need costs memory there.
@@ -146,9 +161,7 @@ void Lane::look(Clock::time_point now) noexcept {
     }
     if (begun) begun->setStatus(WorkStatus::INPROGRESS);
     for (const auto& work : ended) {
-      const auto failure = communicator_->failure().error();
-      if (!work->began_) work->setStatus(WorkStatus::INPROGRESS);
-      work->setStatus(failure ? WorkStatus::ERROR : WorkStatus::COMPLETED, failure);
+      settle(*work);
       work->keep_.clear();
       work->ticket_.reset();
     }

@@ -73,6 +73,8 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   bool wait_idle(std::chrono::milliseconds limit);
 
   void look(Clock::time_point now) noexcept override;
+  // The same for one work; when it returns, it has ended or its operation goes on.
+  void look_at(Work& work) noexcept;
   bool is_watched() noexcept override;
 
  private:
@@ -84,6 +86,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
     std::shared_ptr<gpu::EventPool::Lease> end;
   };
   bool has_ended(const Work& work) noexcept;
+  void settle(Work& work) noexcept;
   size_t count_ended() noexcept;
   bool is_launch_late(Clock::time_point now) const noexcept;
   void end_all(const CommError& why, const Work* timed_out);

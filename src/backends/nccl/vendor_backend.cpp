@@ -329,6 +329,7 @@ void TorchCommVendor::abort() {
                     {.op = "abort", .comm = name_, .rank = rank_});
   lane->fail({Errc::kAborted, "abort() was called", {.op = "abort", .comm = name_, .rank = rank_}},
              /*blocks=*/true);
+  lane->failure_was_met();  // by whoever asked for it
 }
 
 bool TorchCommVendor::isAborted() const {

@@ -27,7 +27,7 @@ class Work final : public TorchWork {
 
  private:
   friend class Lane;
-  void poll() noexcept override { lane_->look(Clock::now()); }
+  void poll() noexcept override { lane_->look_at(*this); }
   void block();
   Call call() const {
     return {op_, lane_->name(), lane_->communicator().rank(), limit_, limit_is_own_, true};
