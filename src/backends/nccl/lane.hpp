@@ -59,7 +59,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
     const Device::Scope scope_;
     gpu::NativeStream stream_ = nullptr;
     gpu::CaptureId capture_ = 0;
-    gpu::EventPool::Lease started_;  // none in a capture
+    gpu::EventPool::Lease started_;  // none in a capture, or close behind another operation
   };
 
   // Ends this communicator here, with all its operations: `why` is their error. `blocks`: returns
@@ -107,6 +107,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   Clock::time_point next_question_{};  // to the library, whether all is well
   // The operations before, outside of captures and in one. Of the calling thread alone.
   Mark last_, last_captured_;
+  Clock::time_point last_launch_{};
 };
 
 }  // namespace torch::comms::nccl
