@@ -17,6 +17,7 @@ Work::Work(std::shared_ptr<Lane> lane, const Call& call, Lane::Slot slot,
            std::shared_ptr<gpu::EventPool::Lease> end, std::vector<c10::Storage> keep)
     : lane_(std::move(lane)),
       op_(opToString(call.op)),
+      async_(call.async_op),
       limit_(call.limit),
       limit_text_(limit_text(call, "not finished")),
       stream_(slot.stream),

@@ -33,6 +33,7 @@ class Work final : public TorchWork {
 
   const std::shared_ptr<Lane> lane_;
   const std::string op_;
+  const bool async_;
   const std::chrono::milliseconds limit_;
   const std::string limit_text_;
   const gpu::NativeStream stream_;
