@@ -115,7 +115,7 @@ NCCL = Backend(
     self_messages=True,
     fails_as_a_whole=True,
     aborts=True,
-    optional=frozenset({"abort", "get_backend_version"}),
+    optional=frozenset({"abort", "get_backend_version", "get_init_handle", "reconfigure"}),
     library=("TORCHCOMM_NCCL_LIBRARY", "libstand_in_nccl.so"),
     lacks=_VENDOR_LACKS,
     modules=frozenset(
@@ -139,6 +139,9 @@ NCCL = Backend(
             "reduce_scatter",
             "reduce_scatter_single",
             "reduce_scatter_v",
+            "reconfigure",
+            "reconfigure_agreement",
+            "reconfigure_observed",
             "scatter",
             "send_recv",
             "shapes",

@@ -28,6 +28,8 @@ CALL_DEADLINE_S = float(os.environ.get("TEST_CALL_DEADLINE_S", "90"))
 # Ranks still busy this long after another rank raised are stuck waiting for it.
 GRACE_AFTER_ERROR_S = 3.0
 LOG_TAIL_CHARS = 6000
+# Each rank has some 100 MB to itself: all usual worlds of a session, but not those of many ranks.
+MOST_RANKS = 32
 
 
 class RanksFailed(AssertionError):
@@ -172,16 +174,19 @@ class Worlds:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._worlds: dict[tuple[str, int], World] = {}
+        self._worlds: dict[tuple[str, int], World] = {}  # the one used last at the end
+        self._errors: list[str] = []
         self._numbers = itertools.count()
         self._store: Any = None
 
     def get(self, backend: Backend, size: int) -> World:
         """The living world of that backend and size; started when there is none."""
         key = (backend.label, size)
-        world = self._worlds.get(key)
+        world = self._worlds.pop(key, None)
         if world is None or not world.alive:
-            world = self._worlds[key] = self.fresh(backend, size)
+            self._make_room(size)
+            world = self.fresh(backend, size)
+        self._worlds[key] = world
         return world
 
     def fresh(self, backend: Backend, size: int) -> World:
@@ -192,14 +197,20 @@ class Worlds:
 
     def close(self) -> None:
         """Ends every world; raises when ranks crashed or hung while ending."""
-        errors = []
-        for world in self._worlds.values():
+        self._make_room(MOST_RANKS)
+        if self._errors:
+            raise RanksFailed("\n".join(self._errors))
+
+    def _make_room(self, size: int) -> None:
+        """Ends worlds, those used least lately first, until `size` more ranks may live."""
+        while (
+            self._worlds and sum(world.size for world in self._worlds.values()) + size > MOST_RANKS
+        ):
+            world = self._worlds.pop(next(iter(self._worlds)))
             try:
                 world.close()
             except RanksFailed as error:
-                errors.append(str(error))
-        if errors:
-            raise RanksFailed("\n".join(errors))
+                self._errors.append(str(error))
 
     def _store_port(self) -> int:
         if self._store is None:

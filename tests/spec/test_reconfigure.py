@@ -13,8 +13,8 @@ from torchcomms import ReduceOp
 from tests.harness.cases import Failures, check_context, refused
 from tests.harness.party import Party
 
-several = pytest.mark.worlds(backends=("gloo", "ctran"), sizes=(2, 3, 4))
-every = pytest.mark.worlds(backends=("gloo", "ctran"))
+several = pytest.mark.worlds(backends=("gloo", "ctran", "nccl"), sizes=(2, 3, 4))
+every = pytest.mark.worlds(backends=("gloo", "ctran", "nccl"))
 
 
 def everybody(context):

@@ -12,7 +12,7 @@ import torchcomms
 from tests.harness.cases import Failures, check_context, refused
 from tests.harness.party import Party
 
-several = pytest.mark.worlds(backends=("gloo", "ctran"), sizes=(2, 3, 4))
+several = pytest.mark.worlds(backends=("gloo", "ctran", "nccl"), sizes=(2, 3, 4))
 # A mismatch is seen in a quarter of a second; the limit of each call is a minute.
 SOON_S = 10.0
 MINUTE = timedelta(seconds=60)

@@ -14,7 +14,7 @@ from torchcomms.hooks import FlightRecorderHook
 from tests.harness.cases import Failures, check_context, refused
 from tests.harness.party import Party
 
-several = pytest.mark.worlds(backends=("gloo", "ctran"), sizes=(2, 3, 4))
+several = pytest.mark.worlds(backends=("gloo", "ctran", "nccl"), sizes=(2, 3, 4))
 with_windows = pytest.mark.worlds(backends=("ctran",), sizes=(2, 3, 4))
 MEMORY = ("plain", "shared", "allocated")
 

@@ -34,5 +34,14 @@ Wait launch_wait(const Call& call);
 
 // The same error, with the call's context where it has none.
 CommError with_context(const CommError& error, const Call& call);
+template <class Body>
+auto with_context(const Context& context, const Body& body) {
+  try {
+    return body();
+  } catch (const CommError& e) {
+    if (!e.context().op.empty()) throw;
+    throw CommError(e.code(), e.why(), context);
+  }
+}
 
 }  // namespace torch::comms::nccl

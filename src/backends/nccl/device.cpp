@@ -29,7 +29,8 @@ std::shared_ptr<const gpu::Runtime> runtime_of(const Vendor& vendor) {
                                                  "it works with libraries for host memory alone");
 }
 
-at::Device resolve(const Table& library, const gpu::Runtime& runtime, at::Device wanted, int rank) {
+at::Device resolve(const Table& library, const gpu::Runtime& runtime, at::Device wanted,
+                   std::optional<int> rank) {
   std::string why = "no reason given";
   const int count = runtime.device_count(&why);
   if (count == 0)
@@ -39,7 +40,7 @@ at::Device resolve(const Table& library, const gpu::Runtime& runtime, at::Device
                                                    runtime.path() + ") finds none (" + why +
                                                    "); it needs a GPU and its driver. For CPU "
                                                    "tensors there is backend 'ctran'");
-  const int index = wanted.has_index() ? wanted.index() : rank % count;
+  const int index = wanted.has_index() ? wanted.index() : rank ? *rank % count : runtime.device();
   if (index >= count)
     throw CommError(
         Errc::kInvalidArgument,
@@ -54,8 +55,9 @@ at::DeviceType device_type_of(const Vendor& vendor) {
   return vendor.runtime != nullptr ? at::DeviceType::CUDA : at::DeviceType::XPU;
 }
 
-std::shared_ptr<Device> Device::open(const Table& library, at::Device wanted, int rank,
-                                     bool high_priority_stream, size_t most_events) {
+std::shared_ptr<Device> Device::open(const Table& library, at::Device wanted,
+                                     std::optional<int> rank, bool high_priority_stream,
+                                     size_t most_events) {
   const auto& vendor = library.vendor();
   const auto type = library.on_host_memory() ? at::DeviceType::CPU : device_type_of(vendor);
   if (wanted.type() != type)

@@ -20,11 +20,13 @@ at::DeviceType device_type_of(const Vendor& vendor);
 // torch works on there, and one of the communicator's own.
 class Device {
  public:
-  // Resolves a device without an index by `rank`, and makes it current. Throws CommError without
+  // Resolves a device without an index by `rank`, without one to the current device, and makes it
+  // current. Throws CommError without
   // context: kUnsupported for a device that the library does not work on, kBackendUnavailable for
   // one that is not there.
-  static std::shared_ptr<Device> open(const Table& library, at::Device wanted, int rank,
-                                      bool high_priority_stream, size_t most_events);
+  static std::shared_ptr<Device> open(const Table& library, at::Device wanted,
+                                      std::optional<int> rank, bool high_priority_stream,
+                                      size_t most_events);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;

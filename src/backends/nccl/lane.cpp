@@ -1,5 +1,6 @@
 #include "backends/nccl/lane.hpp"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -207,6 +208,14 @@ void Lane::look(Clock::time_point now) noexcept {
 bool Lane::wait_idle(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
   return idle_.wait_for(lock, limit, [this] { return under_way_.empty() && flight_->idle(); });
+}
+
+bool Lane::is_idle() { return wait_idle(std::chrono::milliseconds::zero()); }
+
+bool Lane::is_owed() {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(under_way_.begin(), under_way_.end(),
+                     [](const auto& work) { return !work->async_; });
 }
 
 bool Lane::is_watched() noexcept {

@@ -71,6 +71,9 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
 
   // False if something is still under way after `limit`.
   bool wait_idle(std::chrono::milliseconds limit);
+  bool is_idle();
+  // Whether a synchronous operation is under way, whose caller may look at nothing but its output.
+  bool is_owed();
 
   void look(Clock::time_point now) noexcept override;
   // The same for one work; when it returns, it has ended or its operation goes on.

@@ -15,6 +15,7 @@
 #include "base/fork.hpp"
 #include "core/bounded.hpp"
 #include "core/cpu_backend.hpp"
+#include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
 #include "core/retire.hpp"
 #include "core/store_adapter.hpp"
@@ -60,16 +61,6 @@ void check_exchange_method(const nccl::Vendor& vendor, const Context& context) {
                     context);
 }
 
-template <class Body>
-auto with_context(const Context& context, const Body& body) {
-  try {
-    return body();
-  } catch (const CommError& e) {
-    if (!e.context().op.empty()) throw;
-    throw CommError(e.code(), e.why(), context);
-  }
-}
-
 }  // namespace
 
 TorchCommVendor::TorchCommVendor(const nccl::Vendor& vendor, std::string backend)
@@ -85,31 +76,42 @@ TorchCommVendor::~TorchCommVendor() {
     static_cast<void>(new std::shared_ptr<nccl::Lane>(std::move(lane_)));
     static_cast<void>(new auto(std::move(pairs_)));
     static_cast<void>(pair_store_.release());
+    static_cast<void>(reconfiguration_.release());
     static_cast<void>(new at::Tensor(std::move(token_)));
     return;
   }
   // The caller may hold locks that the library's threads want, such as Python's.
-  part(/*may_block=*/false);
+  release(detach(), /*may_block=*/false);
 }
 
-void TorchCommVendor::part(bool may_block) {
-  if (lane_) pairs_[rank_] = std::exchange(lane_, nullptr);
-  for (auto& [peer, lane] : std::exchange(pairs_, {}))
-    if (lane) {
-      const auto flight = lane->flight();
-      // What is under way may end; then the library's communicator goes with its last owner.
-      retire(flight, [lane = std::move(lane)]() mutable { lane.reset(); }, may_block);
-    }
+TorchCommVendor::Lanes TorchCommVendor::detach() {
+  Lanes lanes;
+  for (auto& [peer, lane] : std::exchange(pairs_, {})) lanes.push_back(std::move(lane));
+  const std::lock_guard lock(mutex_);
+  if (!lane_) return lanes;
+  if (lane_->communicator().failure()) was_aborted_.store(true);
+  lanes.push_back(std::exchange(lane_, nullptr));
+  return lanes;
+}
+
+void TorchCommVendor::release(Lanes lanes, bool may_block) {
+  for (auto& lane : lanes) {
+    const auto flight = lane->flight();
+    // What is under way may end; then the library's communicator goes with its last owner.
+    retire(flight, [lane = std::move(lane)]() mutable { lane.reset(); }, may_block);
+  }
 }
 
 void TorchCommVendor::init(at::Device device, const std::string& name, const CommOptions& options) {
   start(name, options);
+  if (reconfiguration_) return await_members(device);
   join(device, rendezvous(name, options_));
 }
 
 void TorchCommVendor::init(at::Device device, const bootstrap::Launch& launch,
                            const std::string& name, const CommOptions& options) {
   start(name, options);
+  if (reconfiguration_) return await_members(device);
   join(device, rendezvous(launch, name, options_));
 }
 
@@ -119,15 +121,22 @@ void TorchCommVendor::start(const std::string& name, const CommOptions& options)
   name_ = name;
   options_ = options;
   options_.timeout = usable_timeout(options.timeout);
-  with_context(context, [&] {
-    if (options.enable_reconfigure)
-      throw CommError(Errc::kUnsupported, "reconfigure not implemented by backend '" + backend_ +
-                                              "': make it without enable_reconfigure");
+  nccl::with_context(context, [&] {
     check_exchange_method(vendor_, context);
     *wishes_ = nccl::wishes_of(options_);
     nccl::config_of(options_.hints);
     if (!library_) library_ = std::make_shared<const nccl::Table>(nccl::Table::load(vendor_));
   });
+  if (!options.enable_reconfigure) return;
+  // A communicator that cannot be aborted could not be left, either.
+  if (library_->CommAbort == nullptr)
+    throw CommError(Errc::kUnsupported,
+                    "reconfigure not implemented by backend '" + backend_ + "' with " +
+                        library_->path() + ", which cannot abort its communicators: make it " +
+                        "without enable_reconfigure",
+                    context);
+  reconfiguration_ = std::make_unique<Reconfiguration>(backend_, name, options_);
+  options_.store.reset();
 }
 
 void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
@@ -135,7 +144,7 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
   phases_ = met.phases;
   const auto begin = Clock::now();
   try {
-    const auto opened = with_context(context, [&] {
+    const auto opened = nccl::with_context(context, [&] {
       return nccl::Device::open(*library_, device, met.rank, wishes_->high_priority_stream,
                                 wishes_->most_events);
     });
@@ -153,7 +162,7 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
                               nccl::Device::enter(opened), wait);
     ranks_.resize(static_cast<size_t>(met.size));
     std::iota(ranks_.begin(), ranks_.end(), 0);
-    if (has_pairs() && options_.store) pair_store_ = met.store;
+    if (has_pairs() && (options_.store || reconfiguration_)) pair_store_ = met.store;
     enter(std::move(communicator), opened);
   } catch (const Interrupted& e) {
     e.rethrow_cause();
@@ -191,16 +200,10 @@ void TorchCommVendor::finalize() {
 }
 
 void TorchCommVendor::leave() {
-  std::shared_ptr<nccl::Lane> lane;
-  {
-    const std::lock_guard lock(mutex_);
-    if (lane_ && lane_->communicator().failure()) was_aborted_.store(true);
-    lane = std::exchange(lane_, nullptr);
-  }
-  pairs_[rank_] = std::move(lane);
-  part(/*may_block=*/true);
+  release(detach(), /*may_block=*/true);
   pair_store_.reset();
   token_ = at::Tensor();
+  if (reconfiguration_) reconfiguration_->close();
   is_finalized_ = true;
 }
 
@@ -246,11 +249,10 @@ Capabilities TorchCommVendor::capabilities() const {
     can.reduce_ops.reset(static_cast<size_t>(op));
   can.any_source = false;
   can.self_messages = true;
-  can.reconfigure = false;
   can.windows = false;
   can.graph_capture = true;
   can.ends_process = true;
-  can.abort = !library_ || library_->CommAbort != nullptr;
+  can.abort = can.reconfigure = !library_ || library_->CommAbort != nullptr;
   return can;
 }
 
@@ -259,9 +261,15 @@ Call TorchCommVendor::call(OpName op, bool async_op, const OperationOptions& opt
   Call call{op, name_, rank_, own ? options.timeout : options_.timeout, own, async_op};
   if (!lane_)
     throw CommError(Errc::kFinalized, "the communicator is not initialized", call.context());
-  if (lane_->communicator().failure()) {
+  if (reconfiguration_ && reconfiguration_->is_left_out())
+    throw CommError(*reconfiguration_->left_out(call.context()));
+  if (const auto& failure = lane_->communicator().failure()) {
     lane_->failure_was_met();
-    lane_->communicator().failure().check();
+    try {
+      failure.check();
+    } catch (const CommError& e) {
+      throw explained(e);
+    }
   }
   return call;
 }
@@ -304,15 +312,15 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
 }
 
 void TorchCommVendor::failed(const CommError& error, const Call& call, nccl::Lane& lane) {
-  const auto explained = nccl::with_context(error, call);
+  const auto told = nccl::with_context(error, call);
   const bool refused = error.code() == Errc::kUnsupported ||
                        error.code() == Errc::kInvalidArgument || error.code() == Errc::kFinalized;
   if (!refused) {
     // A call of the library that went wrong leaves the ranks at different places.
-    lane.fail(explained, /*blocks=*/false);
+    lane.fail(told, /*blocks=*/false);
     lane.failure_was_met();
   }
-  throw explained;
+  throw explained(told);
 }
 
 void TorchCommVendor::abort() {
@@ -327,6 +335,8 @@ void TorchCommVendor::abort() {
                     std::string(vendor_.library) + " " + library_->version_text() +
                         " cannot abort its communicators",
                     {.op = "abort", .comm = name_, .rank = rank_});
+  // Whoever calls this knows of it.
+  if (!lane->communicator().failure()) lane->failure_was_met();
   lane->fail({Errc::kAborted, "abort() was called", {.op = "abort", .comm = name_, .rank = rank_}},
              /*blocks=*/true);
   lane->failure_was_met();  // by whoever asked for it

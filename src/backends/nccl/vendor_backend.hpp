@@ -13,6 +13,7 @@
 
 namespace torch::comms {
 
+class Reconfiguration;
 struct Rendezvous;
 
 namespace bootstrap {
@@ -38,6 +39,11 @@ struct Wishes;
 //
 // An operation that fails, or takes longer than its limit, ends the communicator on this rank: all
 // later calls raise the same error, and isAborted() is true. Outputs are undefined then.
+//
+// Made with enable_reconfigure it has no members (rank and size are -1) until reconfigure(), which
+// may be called again and again, also after a failure. What is under way when members have met is
+// aborted, but synchronous operations have a second to end. Splits, whose communicators are their
+// own, go on. Of a failed one the work is not completed, and there are no members.
 class TC_API TorchCommVendor : public TorchCommBackend,
                                public std::enable_shared_from_this<TorchCommVendor> {
  public:
@@ -112,6 +118,9 @@ class TC_API TorchCommVendor : public TorchCommBackend,
     if (!hooks_ran_.exchange(true)) runAbortHooks();
   }
 
+  InitHandle getInitHandle() const override;
+  WorkPtr reconfigure(const ReconfigureOptions& options) override;
+
   // The library's communicator, as a number.
   int64_t communicator_address() const;
 
@@ -156,9 +165,13 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   WorkPtr message(const nccl::Call& call, const OperationOptions& options, const P2POp& op);
   nccl::Lane& lane_to(int peer, const nccl::Call& call);
   [[noreturn]] void failed(const CommError& error, const nccl::Call& call, nccl::Lane& lane);
+  // `error`, or kStaleGeneration if that is known by now to be the reason.
+  CommError explained(const CommError& error);
 
   // Takes the options over, and loads the library: before anybody is met.
   void start(const std::string& name, const CommOptions& options);
+  // What a communicator needs that meets its members later.
+  void await_members(at::Device device);
   void join(at::Device device, const Rendezvous& met);
   void enter(std::shared_ptr<nccl::Communicator> communicator,
              std::shared_ptr<nccl::Device> device);
@@ -166,8 +179,11 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // Waits for what is under way on `lane`, and leaves its communicator in good order.
   void close(nccl::Lane& lane, const nccl::Call& call);
   void leave();
-  // Lets go of everything that is connected. Waits for nothing.
-  void part(bool may_block);
+  using Lanes = std::vector<std::shared_ptr<nccl::Lane>>;
+  // Takes everything that is connected away from here.
+  Lanes detach();
+  // Lets go of it. Waits for nothing.
+  static void release(Lanes lanes, bool may_block);
   void require_not_finalized(const char* op) const;
 
   const nccl::Vendor& vendor_;
@@ -184,6 +200,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   mutable std::mutex mutex_;          // guards lane_ where abort() and isAborted() look
   std::shared_ptr<nccl::Lane> lane_;  // null before init() and after finalize()
   std::map<int, std::shared_ptr<nccl::Lane>> pairs_;  // by peer
+  std::unique_ptr<Reconfiguration> reconfiguration_;  // null without enable_reconfigure
   c10::intrusive_ptr<c10d::Store> pair_store_;        // null where none was given
   at::Tensor token_;                                  // what barrier() reduces
   std::atomic<bool> was_aborted_{false};              // of a lane that is gone

@@ -17,6 +17,7 @@ Work::Work(Lane::Slot& slot, std::shared_ptr<gpu::EventPool::Lease> end,
            std::vector<c10::Storage> keep)
     : lane_(slot.lane_.shared_from_this()),
       op_(slot.call_.op),
+      async_(slot.call_.async_op),
       limit_(slot.call_.limit),
       limit_is_own_(slot.call_.limit_is_own),
       stream_(slot.stream_),

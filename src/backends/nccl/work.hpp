@@ -30,7 +30,7 @@ class Work final : public TorchWork {
   void poll() noexcept override { lane_->look_at(*this); }
   void block();
   Call call() const {
-    return {op_, lane_->name(), lane_->communicator().rank(), limit_, limit_is_own_, true};
+    return {op_, lane_->name(), lane_->communicator().rank(), limit_, limit_is_own_, async_};
   }
   // Of the error when its limit has passed.
   std::string limit_text() const;
@@ -39,6 +39,7 @@ class Work final : public TorchWork {
 
   const std::shared_ptr<Lane> lane_;
   const OpName op_;
+  const bool async_;
   const std::chrono::milliseconds limit_;
   const bool limit_is_own_;
   const gpu::NativeStream stream_;

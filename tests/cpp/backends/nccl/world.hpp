@@ -58,12 +58,16 @@ class VendorTest : public StandInTest {
                 std::chrono::milliseconds timeout = std::chrono::seconds(60),
                 const std::string& backend = "nccl", const Hints& hints = {}) {
     const auto store = c10::make_intrusive<c10d::HashStore>();
+    auto options = options_with(store, timeout);
+    for (const auto& [key, value] : hints) options.hints[key] = value;
+    on_ranks(size, body, options, backend);
+  }
+  static void on_ranks(int size, const std::function<void(Program&)>& body,
+                       const CommOptions& options, const std::string& backend = "nccl") {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size; ++rank)
       threads.emplace_back([&, rank] {
         try {
-          auto options = options_with(store, timeout);
-          for (const auto& [key, value] : hints) options.hints[key] = value;
           bootstrap::Launch launch;
           launch.rank = rank;
           launch.size = size;
