@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 import torch.distributed.config
-from torch.distributed.distributed_c10d import PrefixStore
 
 import torchcomms
 from torchcomms.bench.exchange import Call, Exchange
@@ -41,7 +40,7 @@ class Communicator:
         self.name = name
         backend, hints = knobs(name)
         self.moves_data = backend != "fake"
-        store = PrefixStore(name, world.store)
+        store = world.store_of(name)
         self._comm = torchcomms.new_comm(
             backend, device, name=f"bench_{name}", timeout=LIMIT, store=store, hints=hints
         )
@@ -73,7 +72,7 @@ class Baseline:
         bound = device if device.type != "cpu" and plain != "gloo" else None
         self._owns_default = not dist.is_initialized()
         if self._owns_default:
-            store = PrefixStore(name, world.store)
+            store = world.store_of(name)
             dist.init_process_group(
                 plain, store=store, rank=world.rank, world_size=world.size, timeout=LIMIT,
                 device_id=bound,

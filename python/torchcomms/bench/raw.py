@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from torch.distributed.distributed_c10d import PrefixStore
 
 from torchcomms import _vendor
 from torchcomms.bench.errors import BenchError
@@ -27,7 +26,7 @@ class Raw:
         if library.on_host_memory != (device.type == "cpu"):
             works = "CPU" if library.on_host_memory else "GPU"
             raise BenchError(f"{name}: {library.path} works on {works} tensors, not on {device}")
-        store = PrefixStore(name, world.store)
+        store = world.store_of(name)
         if world.rank == 0:
             store.set(_ID, library.make_id().hex())
         made = bytes.fromhex(store.get(_ID).decode())
