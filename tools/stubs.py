@@ -24,7 +24,7 @@ import pybind11_stubgen
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "python" / "torchcomms"
 # Backend modules have no names of their own: importing one registers its backend.
-MODULES = ("_comms",)
+MODULES = ("_comms", "_vendor")
 # Types of torch's that have no Python name before torch.cuda is loaded.
 NO_PYTHON_NAME = r"c10::Allocator"
 

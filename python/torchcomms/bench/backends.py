@@ -1,4 +1,5 @@
-"""What can be measured: a TorchComm of any backend, and torch.distributed as the baseline."""
+"""What can be measured: a TorchComm of any backend, torch.distributed as the baseline, and vendors'
+libraries alone."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 import torch.distributed.config
-from torch.distributed.distributed_c10d import PrefixStore
 
 import torchcomms
 from torchcomms.bench.exchange import Call, Exchange
-from torchcomms.bench.plan import BASELINE, knobs
+from torchcomms.bench.plan import BASELINE, RAW, knobs
+from torchcomms.bench.raw import Raw
 from torchcomms.bench.world import LIMIT, World
 
 
@@ -39,7 +40,7 @@ class Communicator:
         self.name = name
         backend, hints = knobs(name)
         self.moves_data = backend != "fake"
-        store = PrefixStore(name, world.store)
+        store = world.store_of(name)
         self._comm = torchcomms.new_comm(
             backend, device, name=f"bench_{name}", timeout=LIMIT, store=store, hints=hints
         )
@@ -64,15 +65,18 @@ class Baseline:
 
     moves_data = True
 
-    def __init__(self, name: str, world: World) -> None:
+    def __init__(self, name: str, world: World, device: torch.device) -> None:
         self.name = name
         plain = name.removeprefix(BASELINE)
+        # So that it is connected when it is made, as ours is.
+        bound = device if device.type != "cpu" and plain != "gloo" else None
         self._owns_default = not dist.is_initialized()
         if self._owns_default:
-            store = PrefixStore(name, world.store)
+            store = world.store_of(name)
             dist.init_process_group(
-                plain, store=store, rank=world.rank, world_size=world.size, timeout=LIMIT
-            )
+                plain, store=store, rank=world.rank, world_size=world.size, timeout=LIMIT,
+                device_id=bound,
+            )  # fmt: skip
             self._group: Any = dist.group.WORLD
         else:
             self._group = dist.new_group(backend=plain, timeout=LIMIT)
@@ -95,6 +99,14 @@ class Baseline:
         dist.destroy_process_group(None if self._owns_default else self._group)
 
 
+def _open(name: str, world: World, device: torch.device) -> Backend:
+    if name.startswith(BASELINE):
+        return Baseline(name, world, device)
+    if name.startswith(RAW):
+        return Raw(name, world, device)
+    return Communicator(name, world, device)
+
+
 @contextmanager
 def opened(names: Sequence[str], world: World, device: torch.device) -> Iterator[list[Backend]]:
     """Opens the backends in order, on all ranks alike, and closes them in reverse."""
@@ -104,10 +116,7 @@ def opened(names: Sequence[str], world: World, device: torch.device) -> Iterator
     backends: list[Backend] = []
     try:
         for name in names:
-            baseline = name.startswith(BASELINE)
-            backends.append(
-                Baseline(name, world) if baseline else Communicator(name, world, device)
-            )
+            backends.append(_open(name, world, device))
         yield backends
     finally:
         if routed:

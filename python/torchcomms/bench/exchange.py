@@ -38,6 +38,11 @@ class Case:
         edges = [self.numel * (k * (k + 1) // 2) // parts for k in range(self.size + 1)]
         return [high - low for low, high in pairwise(edges)]
 
+    @staticmethod
+    def poison(tensor: torch.Tensor) -> None:
+        """Fills an output with what no sample and no sum of samples is."""
+        tensor.fill_(-1)
+
     def empty(self, numel: int) -> torch.Tensor:
         return torch.zeros(numel, dtype=self.dtype, device=self.device)
 
@@ -53,6 +58,17 @@ class Case:
         return sum((index + 3 * r) % 5 for r in range(self.size)).to(self.dtype)  # type: ignore[union-attr]
 
 
+@dataclass(frozen=True)
+class RawCall:
+    """What a vendor's library is given where it is called without torchcomms around it."""
+
+    collective: str
+    input: torch.Tensor
+    output: torch.Tensor
+    count: int  # elements of the smaller side; for each peer in an all-to-all
+    root: int = 0
+
+
 class Exchange:
     """Base of all measured operations; subclasses are registered with `@bench`.
 
@@ -65,6 +81,8 @@ class Exchange:
     chunked = False  # the largest buffer is cut into `size` parts
     rooted = False  # a rank may be done before another began, so samples need a barrier between
     min_ranks = 1
+    accumulates = False  # calls in a row do not give what one gives
+    captured = True  # a graph of it can be made on every backend
     messages = 1  # in a row, by one sample: 2 for a ping-pong, whose half is one message
 
     def __init__(self, case: Case) -> None:
@@ -76,7 +94,7 @@ class Exchange:
         raise NotImplementedError
 
     def fill(self) -> None:
-        """Writes this rank's sample into the inputs, and zeros into pure outputs."""
+        """Writes this rank's sample into the inputs, and poison into pure outputs."""
         raise NotImplementedError
 
     def results(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -90,6 +108,16 @@ class Exchange:
     def call_c10d(self, group: dist.ProcessGroup, async_op: bool) -> Call | None:
         """The same on torch.distributed; None where it offers no such operation."""
         raise NotImplementedError
+
+    def call_raw(self) -> RawCall | None:
+        """The same of a vendor's library alone; None where that is not measured."""
+        return None
+
+    def clear(self) -> None:
+        """Zeros in all buffers, as they were made."""
+        for value in vars(self).values():
+            if isinstance(value, torch.Tensor):  # lists are views of these
+                value.zero_()
 
     def wrong(self) -> str | None:
         """Compares outputs with the right answer; None when all elements agree.

@@ -6,7 +6,7 @@ import gc
 import random
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
-from time import perf_counter_ns
+from typing import Any
 
 import torch
 
@@ -14,14 +14,16 @@ from torchcomms.bench import operations as _operations  # noqa: F401 (registers)
 from torchcomms.bench import point_to_point as _point_to_point  # noqa: F401 (registers)
 from torchcomms.bench.backends import Backend, opened
 from torchcomms.bench.exchange import Call, Case, Exchange, operation
+from torchcomms.bench.graph import Capture
 from torchcomms.bench.plan import DTYPES, Plan
 from torchcomms.bench.result import Point, machine
+from torchcomms.bench.timing import HostClock, Sample, clock_of
 from torchcomms.bench.world import World
 
 _COLD_CALLS = 3  # connections, first touches of buffers
 _WARM_CALLS = 7  # their median tells how many fit into plan.seconds
 _MOST_ITERATIONS = 50_000
-_MODE_WORD = {"sync": "eager", "async": "async"}
+_MODE_WORD = {"sync": "eager", "async": "async", "graph": "graph"}
 
 Report = Callable[[str], None]
 
@@ -63,11 +65,14 @@ def _counts(plan: Plan, op: str, ranks: int) -> list[int]:
 class _Side:
     """One backend at one point: its own buffers, its bound call, its samples."""
 
-    def __init__(self, backend: Backend, exchange: Exchange, call: Call) -> None:
+    def __init__(self, backend: Backend, exchange: Exchange, call: Call, check: Call) -> None:
         self.backend = backend
         self.exchange = exchange
         self.call = call
-        self.samples_ns: list[int] = []
+        self.check = check  # what the right answer is of: one operation, or some that give the same
+        self.batch = 1  # calls in a sample
+        self.samples: list[Sample] = []
+        self.correct: bool | None = None
 
 
 class _Loop:
@@ -84,21 +89,37 @@ class _Loop:
         if plan.device == "cuda":  # each rank its own
             self.device = torch.device("cuda", world.rank % torch.cuda.device_count())
             torch.cuda.set_device(self.device)
+        self._clock = clock_of(self.device)
 
     def points(self, op: str, numel: int, mode: str, backends: list[Backend]) -> list[Point]:
         """All backends at one operation, size and mode, taking turns."""
         sides = []
         for backend in backends:
-            dtype = DTYPES[self._plan.dtype]
-            case = Case(self._world.rank, self._world.size, numel, dtype, self.device)
-            exchange = operation(op)(case)
-            call = backend.call(exchange, mode == "async")
-            if call is not None:
-                sides.append(_Side(backend, exchange, call))
+            side = self._side(operation(op)(self._case(numel)), mode, backend)
+            if side is not None:
+                sides.append(side)
             elif self._world.rank == 0:
                 self._note(f"{backend.name} has no {op}: not measured")
+        for side in sides:  # first of all, so that nothing wrong is worth a time
+            self._check(side)
         self._sample(sides)
+        for side in sides:
+            self._check(side)
         return [self._point(side, mode) for side in sides]
+
+    def _case(self, numel: int) -> Case:
+        dtype = DTYPES[self._plan.dtype]
+        return Case(self._world.rank, self._world.size, numel, dtype, self.device)
+
+    def _side(self, exchange: Exchange, mode: str, backend: Backend) -> _Side | None:
+        if mode != "graph":
+            call = backend.call(exchange, mode == "async")
+            return None if call is None else _Side(backend, exchange, call, call)
+        capture = Capture(lambda: backend.call(exchange, False))
+        graph = capture.graph(self._plan.graph_operations)
+        once = capture.graph(1) if exchange.accumulates else graph
+        exchange.clear()
+        return None if graph is None or once is None else _Side(backend, exchange, graph, once)
 
     def _sample(self, sides: list[_Side]) -> None:
         turns = [(side, self._block_length(side)) for side in sides]
@@ -107,23 +128,25 @@ class _Loop:
             for side, block in turns:
                 self._world.barrier()
                 self._run(side, 1)  # what the other backends pushed out of the caches
-                side.samples_ns += self._run(side, block)
+                side.samples += self._run(side, block)
         if self._plan.iterations is not None:
             for side in sides:
-                del side.samples_ns[self._plan.iterations :]
+                del side.samples[self._plan.iterations :]
 
     def _block_length(self, side: _Side) -> int:
-        """Timed calls a round, the same on all ranks. Warms up."""
+        """Samples a round, the same on all ranks. Warms up, and says how long a batch is."""
         self._run(side, _COLD_CALLS)
-        warm_ns = sorted(self._run(side, _WARM_CALLS))[_WARM_CALLS // 2]
-        fitting = int(self._plan.seconds * 1e9 / max(warm_ns, 1))
+        call_ns = sorted(each.took_ns for each in self._run(side, _WARM_CALLS))[_WARM_CALLS // 2]
+        side.batch = self._world.agree(self._clock.batch(call_ns))
+        fitting = int(self._plan.seconds * 1e9 / max(call_ns * side.batch, 1))
         total = self._plan.iterations or min(max(fitting, self._rounds), _MOST_ITERATIONS)
         return self._world.agree(-(-total // self._rounds))
 
-    def _run(self, side: _Side, count: int) -> list[int]:
-        call = side.call
-        align = self._world.barrier if side.exchange.rooted else None
-        finish = None if self.device.type == "cpu" else torch.accelerator.synchronize
+    def _run(self, side: _Side, count: int) -> list[Sample]:
+        call, batch, sample = side.call, side.batch, self._clock.sample
+        # Calls of a batch overlap as they will.
+        each_alone = isinstance(self._clock, HostClock) and side.exchange.rooted
+        align = self._world.barrier if each_alone else None
         samples = []
         collecting = gc.isenabled()
         gc.disable()
@@ -131,20 +154,29 @@ class _Loop:
             for _ in range(count):
                 if align is not None:
                     align()
-                start = perf_counter_ns()
-                call()
-                if finish is not None:  # on an accelerator the call has only enqueued
-                    finish()
-                samples.append(perf_counter_ns() - start)
+                samples.append(sample(call, batch))
         finally:
             if collecting:
                 gc.enable()
         return samples
 
+    def _worst_us(self, side: _Side, per_call: int, clock: str) -> list[float]:
+        """Of each sample, the slowest rank's time of one operation; ascending."""
+        own = torch.tensor([getattr(sample, clock) for sample in side.samples])
+        worst_ns = self._world.gather(own).amax(dim=0).sort().values
+        return list((worst_ns.double() / 1e3 / per_call).tolist())
+
     def _point(self, side: _Side, mode: str) -> Point:
         exchange, ranks = side.exchange, self._world.size
-        worst_ns = self._world.gather(torch.tensor(side.samples_ns)).amax(dim=0).sort().values
-        worst_us = (worst_ns.double() / 1e3 / exchange.messages).tolist()
+        operations = self._plan.graph_operations if mode == "graph" else 1  # of one call
+        per_call = exchange.messages * operations
+        worst_us = self._worst_us(side, per_call, "took_ns")
+        host: dict[str, Any] = {}
+        if side.samples[0].host_ns is not None:
+            for clock in ("host", "enqueue"):
+                times = self._worst_us(side, per_call, f"{clock}_ns")
+                host[f"{clock}_p50_us"] = round(times[len(times) // 2], 3)
+                host[f"{clock}_p99_us"] = round(times[len(times) * 99 // 100], 3)
         count = len(worst_us)
         p50_us = worst_us[count // 2]
         size_bytes = exchange.case.numel * exchange.case.dtype.itemsize
@@ -164,19 +196,22 @@ class _Loop:
             p99_us=round(worst_us[count * 99 // 100], 3),
             algbw_gbps=round(algbw, 6),
             busbw_gbps=round(algbw * type(exchange).bus_factor(ranks), 6),
-            correct=self._correct(side),
+            correct=side.correct,
             date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            batch=side.batch * operations,
+            **host,
             **self._facts,
         )
 
-    def _correct(self, side: _Side) -> bool | None:
-        """One more call, on known values, after the timed loop."""
+    def _check(self, side: _Side) -> None:
+        """One call on known values, between poison and zeros; the first wrong answer stands."""
         side.exchange.fill()
-        side.call()
-        if not side.backend.moves_data:
-            return None
-        wrong = side.exchange.wrong()
+        side.check()
+        wrong = side.exchange.wrong() if side.backend.moves_data else None
+        side.exchange.clear()
+        if not side.backend.moves_data or side.correct is False:
+            return
         if wrong:
             op, backend, rank = side.exchange.name, side.backend.name, self._world.rank
             self._note(f"{op} on {backend}, rank {rank}: {wrong}")
-        return not bool(self._world.gather(torch.tensor([int(wrong is not None)])).any())
+        side.correct = not bool(self._world.gather(torch.tensor([int(wrong is not None)])).any())

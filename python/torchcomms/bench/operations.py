@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
 from torchcomms import ReduceOp, TorchComm
-from torchcomms.bench.exchange import Call, Exchange, bench, timed
+from torchcomms.bench.exchange import Call, Exchange, RawCall, bench, timed
 
 Pairs = list[tuple[torch.Tensor, torch.Tensor]]
 ROOT = 0
@@ -37,6 +37,8 @@ class _InPlace(Exchange):
 
 @bench("all_reduce", _ring)
 class AllReduce(_InPlace):
+    accumulates = True
+
     def call(self, comm: TorchComm, async_op: bool) -> Call:
         return timed(async_op, comm.all_reduce, self.buffer, ReduceOp.SUM, async_op)
 
@@ -45,6 +47,9 @@ class AllReduce(_InPlace):
 
     def results(self) -> Pairs:
         return [(self.buffer, self.case.total(self.case.numel))]
+
+    def call_raw(self) -> RawCall:
+        return RawCall(self.name, self.buffer, self.buffer, self.case.numel)
 
 
 @bench("broadcast")
@@ -60,9 +65,13 @@ class Broadcast(_InPlace):
     def results(self) -> Pairs:
         return [(self.buffer, self.case.sample(ROOT, self.case.numel))]
 
+    def call_raw(self) -> RawCall:
+        return RawCall(self.name, self.buffer, self.buffer, self.case.numel, ROOT)
+
 
 @bench("reduce")
 class Reduce(_InPlace):
+    accumulates = True
     rooted = True
 
     def call(self, comm: TorchComm, async_op: bool) -> Call:
@@ -92,7 +101,7 @@ class _Gathering(Exchange):
 
     def fill(self) -> None:
         self.input.copy_(self.case.sample(self.case.rank, self.input.numel()))
-        self.output.zero_()
+        self.case.poison(self.output)
 
     def results(self) -> Pairs:
         want = [self.case.sample(r, count) for r, count in enumerate(self.counts())]
@@ -128,6 +137,9 @@ class AllGatherSingle(_Gathering):
     def call_c10d(self, group: ProcessGroup, async_op: bool) -> Call:
         gather = dist.all_gather_into_tensor
         return timed(async_op, gather, self.output, self.input, group, async_op)
+
+    def call_raw(self) -> RawCall:
+        return RawCall(self.name, self.input, self.output, self.case.chunk)
 
 
 class _ToRoot(_Gathering):
@@ -172,7 +184,7 @@ class _Scattering(Exchange):
 
     def fill(self) -> None:
         self.input.copy_(self.case.sample(self.case.rank, self.case.numel))
-        self.output.zero_()
+        self.case.poison(self.output)
 
     def results(self) -> Pairs:
         start = sum(self.counts()[: self.case.rank])
@@ -213,6 +225,9 @@ class ReduceScatterSingle(_Scattering):
         arguments = (self.output, self.input, dist.ReduceOp.SUM, group)
         return timed(async_op, dist.reduce_scatter_tensor, *arguments, async_op)
 
+    def call_raw(self) -> RawCall:
+        return RawCall(self.name, self.input, self.output, self.case.chunk)
+
 
 @bench("scatter", _others)
 class Scatter(_Scattering):
@@ -249,7 +264,7 @@ class _Swapping(Exchange):
 
     def fill(self) -> None:
         self.input.copy_(self.case.sample(self.case.rank, self.case.numel))
-        self.output.zero_()
+        self.case.poison(self.output)
 
     def results(self) -> Pairs:
         pairs = []
@@ -278,6 +293,9 @@ class AllToAllSingle(_Swapping):
             async_op, dist.all_to_all_single, self.output, self.input, None, None, group, async_op
         )
 
+    def call_raw(self) -> RawCall:
+        return RawCall(self.name, self.input, self.output, self.case.chunk)
+
 
 @bench("all_to_all_v_single", _others)
 class AllToAllVSingle(_Swapping):
@@ -295,6 +313,8 @@ class AllToAllVSingle(_Swapping):
 
 @bench("barrier")
 class Barrier(Exchange):
+    captured = False  # torch.distributed blocks the host in it
+
     def allocate(self) -> None:
         pass
 

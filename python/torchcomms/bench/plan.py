@@ -27,8 +27,10 @@ DTYPES = {
         torch.int64,
     )
 }
-MODES = ("sync", "async")
+MODES = ("sync", "async", "graph")
 BASELINE = "c10d:"  # prefix of a torch.distributed backend
+RAW = "raw:"  # prefix of a vendor's library without torchcomms around it
+VENDORS = ("nccl", "rccl", "rcclx", "xccl")
 
 
 def knobs(backend: str) -> tuple[str, dict[str, str]]:
@@ -53,6 +55,8 @@ class Plan:
     `iterations` fixes the timed calls of a point; None takes as many as fit into `seconds` (for
     each backend). They are cut into `rounds`; each round visits all backends in an order shuffled
     from `seed`, so that drift of the machine meets all of them alike.
+
+    Mode "graph" measures `graph_operations` calls in a row in a CUDA graph.
     """
 
     ops: Sequence[str]
@@ -65,6 +69,7 @@ class Plan:
     iterations: int | None = None
     rounds: int = 10
     seed: int = 1
+    graph_operations: int = 50
 
     def check(self, ranks: int) -> None:
         """Raises BenchError for the first thing that cannot work, naming what is allowed."""
@@ -91,15 +96,30 @@ class Plan:
             torch.device(self.device)
         except RuntimeError:
             raise BenchError(f"unknown device {self.device!r}; for example: cpu, cuda") from None
+        self._check_graph()
 
     def _check_numbers(self, ranks: int) -> None:
-        for label, value in (("ranks", ranks), ("rounds", self.rounds), ("bytes", min(self.sizes))):
+        for label, value in (
+            ("ranks", ranks),
+            ("rounds", self.rounds),
+            ("bytes", min(self.sizes)),
+            ("graph operations", self.graph_operations),
+        ):
             if value < 1:
                 raise BenchError(f"{label}: {value} is not at least 1")
         if self.iterations is not None and self.iterations < 1:
             raise BenchError(f"iterations: {self.iterations} is not at least 1")
         if self.seconds <= 0:
             raise BenchError(f"seconds: {self.seconds} is not above 0")
+
+    def _check_graph(self) -> None:
+        if "graph" not in self.modes:
+            return
+        if torch.device(self.device).type != "cuda":
+            raise BenchError(f"mode graph needs device cuda, not {self.device}")
+        for name in self.ops:
+            if not operation(name).captured:
+                raise BenchError(f"{name} cannot be captured: leave mode graph out")
 
     def points(self) -> int:
         """How many lines a complete run gives."""
@@ -130,11 +150,17 @@ def _check_backend(name: str, ranks: int) -> None:
                 + ", ".join(BASELINE + each for each in known)
             )
         return
+    if name.startswith(RAW):
+        if name.removeprefix(RAW) not in VENDORS:
+            allowed = ", ".join(RAW + each for each in VENDORS)
+            raise BenchError(f"unknown backend {name!r}; a vendor's library is {allowed}")
+        return
     name, _ = knobs(name)
     if not (torchcomms.is_backend_built(name) or _comms._is_backend_registered(name)):
         built = ", ".join(torchcomms.built_backends())
         raise BenchError(
             f"unknown backend {name!r}; built here: {built}; "
             "c10d:<name> stands for torch.distributed, for example c10d:gloo; "
+            "raw:<vendor> for a vendor's library alone, for example raw:nccl; "
             "<name>@<knob>=<value> sets its hint <name>::<knob>"
         )

@@ -30,7 +30,7 @@ class SendRecv(Exchange):
 
     def fill(self) -> None:
         self.out.copy_(self.case.sample(self.case.rank, self.case.numel))
-        self.back.zero_()
+        self.case.poison(self.back)
 
     def results(self) -> Pairs:
         if self.peer >= self.case.size:
@@ -81,7 +81,7 @@ class Batch(Exchange):
 
     def fill(self) -> None:
         self.out.copy_(self.case.sample(self.case.rank, self.case.numel))
-        self.into.zero_()
+        self.case.poison(self.into)
 
     def results(self) -> Pairs:
         return [(self.into, self.case.sample(self.previous, self.case.numel))]

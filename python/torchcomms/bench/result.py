@@ -21,7 +21,10 @@ _TUNING = ("TORCHCOMM", "GLOO_", "NCCL_", "OMP_NUM_THREADS")
 @dataclass(frozen=True)
 class Point:
     """A line of the result file. Times are of the slowest rank in each iteration, in microseconds;
-    bandwidths are in GB/s (1e9 bytes), computed from the median time."""
+    bandwidths are in GB/s (1e9 bytes), computed from the median time.
+
+    On cuda an iteration is a batch of calls in a row, and its times are means over the batch: by
+    the device's clock, and beside them by the host's."""
 
     op: str
     backend: str
@@ -44,6 +47,13 @@ class Point:
     commit: str | None
     date: str
     environment: dict[str, str]
+    batch: int = 1  # operations in an iteration
+    # By the host's clock, with the synchronisation at the end of the batch; and what the calls
+    # alone took the host.
+    host_p50_us: float | None = None
+    host_p99_us: float | None = None
+    enqueue_p50_us: float | None = None
+    enqueue_p99_us: float | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -13,19 +13,29 @@ _HEADERS = (
     "op", "mode", "ranks", "bytes", "backend", "p50 us", "p99 us", "algbw GB/s", "busbw GB/s",
     "calls", "values",
 )  # fmt: skip
+_HOST_HEADERS = ("host us", "enqueue us")
 
 
 def points_table(points: Sequence[Point]) -> str:
-    """One line a point."""
-    rows = [
-        (
+    """One line a point; of devices also what the host's clock says."""
+    host = any(p.host_p50_us is not None for p in points)
+    rows = []
+    for p in points:
+        values = {True: "ok", False: "WRONG", None: None}[p.correct]
+        row: list[object] = [
             p.op, p.mode, p.ranks, human_bytes(p.bytes), p.backend, f"{p.p50_us:.1f}",
-            f"{p.p99_us:.1f}", f"{p.algbw_gbps:.3f}", f"{p.busbw_gbps:.3f}", p.iterations,
-            {True: "ok", False: "WRONG", None: None}[p.correct],
-        )
-        for p in points
-    ]  # fmt: skip
-    return table(_HEADERS, rows, right=(2, 3, 5, 6, 7, 8, 9))
+            f"{p.p99_us:.1f}", f"{p.algbw_gbps:.3f}", f"{p.busbw_gbps:.3f}",
+            p.iterations * p.batch, values,
+        ]  # fmt: skip
+        if host:
+            row += [_us(p.host_p50_us), _us(p.enqueue_p50_us)]
+        rows.append(row)
+    headers = (*_HEADERS, *_HOST_HEADERS) if host else _HEADERS
+    return table(headers, rows, right=(2, 3, 5, 6, 7, 8, 9, 11, 12))
+
+
+def _us(value: float | None) -> str | None:
+    return None if value is None else f"{value:.1f}"
 
 
 def compare_table(points: Sequence[Point]) -> str:

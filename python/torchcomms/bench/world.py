@@ -29,6 +29,7 @@ class World:
     size: int
     store: Store
     _control: Any = field(init=False, default=None)
+    _prefixes: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         if self.size > 1:
@@ -46,6 +47,11 @@ class World:
             raise BenchError(f"{', '.join(missing)} not set: start this with torchrun")
         store, rank, size = next(rendezvous("env://", timeout=LIMIT))
         return World(rank, size, PrefixStore(purpose, store))
+
+    def store_of(self, name: str) -> Store:
+        """Keys that nobody has used. Every rank asks in the same order."""
+        self._prefixes += 1
+        return PrefixStore(f"{self._prefixes}_{name}", self.store)
 
     def barrier(self) -> None:
         """Returns when every rank has come here."""

@@ -25,7 +25,11 @@ def bench(
     ] = None,
     *,
     backend: Annotated[
-        str, typer.Option(help="Comma list; c10d:<name>: torch.distributed; @knob=value: a hint.")
+        str,
+        typer.Option(
+            help="Comma list; c10d:<name>: torch.distributed; raw:nccl: the vendor's library "
+            "alone; @knob=value: a hint."
+        ),
     ] = "gloo,c10d:gloo",
     ranks: Annotated[
         int | None, typer.Option(help="Processes to start (2); under torchrun: its own.")
@@ -34,13 +38,18 @@ def bench(
         str, typer.Option("--bytes", help="8 | 1K | 1K:64M (doubling) | 1K:64M:4 | comma list.")
     ] = "8,1K:1M:4",
     dtype: Annotated[str, typer.Option(help="Element type, for example bfloat16.")] = "float32",
-    mode: Annotated[str, typer.Option(help="Comma list of sync, async.")] = "sync",
+    mode: Annotated[
+        str, typer.Option(help="Comma list of sync (or eager), async, graph (on cuda).")
+    ] = "sync",
     device: Annotated[str, typer.Option(help="Where the tensors are: cpu, cuda.")] = "cpu",
     seconds: Annotated[float, typer.Option(help="Time for each point of each backend.")] = 0.3,
     iterations: Annotated[
         int | None, typer.Option(help="Timed calls a point, instead of --seconds.")
     ] = None,
     rounds: Annotated[int, typer.Option(help="Turns that the backends take at a point.")] = 10,
+    graph_operations: Annotated[
+        int, typer.Option(help="Calls in a row in a graph, of mode graph.")
+    ] = 50,
     seed: Annotated[int, typer.Option(help="Of the order in which backends take turns.")] = 1,
     plot: Annotated[Path | None, typer.Option(help="Draw to this .png, .svg or .pdf.")] = None,
     json_path: Annotated[
@@ -54,9 +63,10 @@ def bench(
     """Measure operations on one or several backends in the same run.
 
     The backends take turns at every point, so drift of the machine hits all alike. Times are of the
-    slowest rank in each iteration; busbw uses the factors of nccl-tests. Values are checked after
-    the timed loop; a wrong one makes the exit status 1. `overhead` measures what a call and the
-    import of this package cost a Python program.
+    slowest rank in each iteration; busbw uses the factors of nccl-tests. Values are checked before
+    and after the timed loop; a wrong one makes the exit status 1. On cuda an iteration is a batch
+    of calls by the device's clock; what the host sees stands beside it. `overhead` measures what a
+    call and the import of this package cost a Python program.
     """
     from torchcomms.bench import OPERATIONS, BenchError, Plan, parse_sizes
 
@@ -74,12 +84,13 @@ def bench(
             backends=_split(backend),
             sizes=parse_sizes(sizes),
             dtype=dtype,
-            modes=_split(mode),
+            modes=["sync" if each == "eager" else each for each in _split(mode)],
             device=device,
             seconds=seconds,
             iterations=iterations,
             rounds=rounds,
             seed=seed,
+            graph_operations=graph_operations,
         )
         if compare and len(plan.backends) < 2:
             raise BenchError("--compare needs at least two backends")

@@ -24,10 +24,11 @@ def doctor(
         float, typer.Option(min=1, help="Seconds for the all_reduce of each backend.")
     ] = EXCHANGE_LIMIT_S,
 ) -> None:
-    """Examine this machine: versions, libraries, backends, limits, network, launcher.
+    """Examine this machine: versions, libraries, GPUs, backends, limits, network, launcher.
 
-    Runs one all_reduce on two processes for every backend that works here, and says for every other
-    one why it does not. Exit status 0: no problem was found; 1: some, each with what to do.
+    Runs one all_reduce on two processes for every backend that works here (a vendor's on all GPUs),
+    and says for every other one why it does not. Exit status 0: no problem was found; 1: some, each
+    with what to do.
     """
     report = examine(timeout)
     if as_json:

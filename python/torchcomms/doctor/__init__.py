@@ -10,10 +10,12 @@ import time
 from torchcomms.doctor import (
     backends,
     environment,
+    gpus,
     libraries,
     machine,
     network,
     rendezvous,
+    vendors,
     versions,
 )
 from torchcomms.doctor.exchange import Exchanges
@@ -37,7 +39,7 @@ def examine(limit_s: float = EXCHANGE_LIMIT_S) -> Report:
     of_backends, usable = backends.look()
     exchanges = Exchanges(usable, limit_s)
     try:
-        sections = [versions.look(), libraries.look(), of_backends]
+        sections = [versions.look(), libraries.look(), vendors.look(), gpus.look(), of_backends]
         sections += [module.look() for module in (machine, network, rendezvous, environment)]
         sections.append(exchanges.finish())
     finally:

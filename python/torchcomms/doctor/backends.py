@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 import torchcomms
+from torchcomms import _vendor
 from torchcomms.doctor.report import Section
+from torchcomms.doctor.vendors import VENDOR_OF, variable
 
 
 def _cuda() -> str | None:
@@ -61,6 +63,17 @@ KNOWN = (
 )
 
 
+def _here(backend: Backend) -> Backend:
+    """The row as it is where the vendor's library that was named works on host memory."""
+    if backend.name not in VENDOR_OF or not os.environ.get(variable(backend.name)):
+        return backend
+    try:
+        library = _vendor.Library(VENDOR_OF[backend.name])
+    except torchcomms.BackendUnavailable:
+        return backend
+    return replace(backend, device="cpu", missing=_nothing) if library.on_host_memory else backend
+
+
 def look() -> tuple[Section, list[Backend]]:
     """The table of all known and all installed backends, and the usable ones among them."""
     section = Section("backends", "Backends")
@@ -68,7 +81,7 @@ def look() -> tuple[Section, list[Backend]]:
     built = torchcomms.built_backends()
     known = [row.name for row in KNOWN]
     installed = [Backend(name, "cpu", _nothing) for name in built if name not in known]
-    for backend in (*KNOWN, *installed):
+    for backend in (*map(_here, KNOWN), *installed):
         reason = _unusable(section, backend, backend.name in built)
         if reason is None:
             usable.append(backend)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torchcomms import _comms
+from torchcomms.doctor import vendors
 from torchcomms.doctor.report import Section
 
 
@@ -104,6 +105,7 @@ def _ask(section: Section, row: Launcher) -> tuple[str, int, int] | None:
 
 def _values(section: Section) -> None:
     registry = {row["name"]: row["type"] for row in _comms._environment()}
+    registry |= {vendors.variable(name): "text" for name in vendors.VENDOR_OF}
     for name, text in sorted(os.environ.items()):
         if name.startswith(_LIBRARY):
             if not Path(text).is_file():

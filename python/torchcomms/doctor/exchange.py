@@ -1,4 +1,4 @@
-"""The proof: two processes a backend that make a communicator and sum something."""
+"""The proof: processes that make a communicator of each backend and sum something."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from torchcomms.doctor.backends import Backend
 from torchcomms.doctor.report import Section
 
 _RANKS = 2
+_ON_ALL = ("nccl", "rccl", "xccl")  # on every device of this host: others would only repeat it
 _OWN_STORE = timedelta(seconds=60)  # to reach it in this process: however short the check is to be
 # The check makes a world of its own, whatever job this process belongs to.
 _FOREIGN = ("TORCHCOMM_RANK", "TORCHCOMM_SIZE", "TORCHCOMM_BOOTSTRAP_", "OMPI_", "PMI_", "PALS_")
@@ -102,7 +103,7 @@ class Exchanges:
             row[key] = round(max(result[key] for result in results), 1) if good else None
         section.rows.append(row)
         if good:
-            where = "2 processes" if len(ranks) == _RANKS else "1 process"
+            where = f"{len(ranks)} process{'es' if len(ranks) > 1 else ''}"
             section.ok(name, f"all_reduce on {where} is correct")
             return
         for rank in ranks:
@@ -124,7 +125,10 @@ class Exchanges:
 def _size(backend: Backend) -> int:
     if backend.name == "fake":
         return 1  # it has no other size
-    return _RANKS if backend.device == "cpu" else min(_RANKS, torch.accelerator.device_count())
+    if backend.device == "cpu":
+        return _RANKS
+    count = torch.accelerator.device_count()
+    return count if backend.name in _ON_ALL else min(_RANKS, count)
 
 
 def _collect(rank: _Rank, deadline: float) -> None:

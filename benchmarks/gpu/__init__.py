@@ -1,0 +1,1 @@
+"""What backend `nccl` costs on GPUs beside NCCL alone and torch.distributed: see __main__.py."""

@@ -1,0 +1,44 @@
+"""Who is compared with whom: on GPUs, and on a CPU over a library for host memory, as tests do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+OURS, RAW = "nccl", "raw:nccl"
+
+
+@dataclass(frozen=True)
+class Sides:
+    """What depends on the device."""
+
+    baseline: str  # of torch.distributed
+    dtype: str
+    modes: tuple[str, ...]
+
+    @property
+    def torchs(self) -> str:
+        return self.baseline.removeprefix("c10d:")
+
+
+ON = {
+    "cuda": Sides("c10d:nccl", "bfloat16", ("sync", "graph")),
+    "cpu": Sides("c10d:gloo", "float32", ("sync",)),
+}
+
+
+def split_torchs(ranks: Sequence[int], device: torch.device) -> dist.ProcessGroup:
+    """Torch's cheapest group of these ranks out of all."""
+    if device.type == "cpu":  # gloo cannot split
+        return dist.new_group(list(ranks))
+    group = dist.split_group(split_ranks=[list(ranks)])
+    assert group is not None
+    return group
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type != "cpu":
+        torch.cuda.synchronize()

@@ -1,0 +1,36 @@
+"""The vendors' communication libraries that backends would take: which file, and why that one."""
+
+from __future__ import annotations
+
+import os
+
+import torchcomms
+from torchcomms import _vendor
+from torchcomms.doctor.report import Section
+
+# The backend whose row of the table a backend uses, and the variable that names its file.
+VENDOR_OF = {"nccl": "nccl", "nccl-lazy": "nccl", "rccl": "rccl", "rcclx": "rcclx", "xccl": "xccl"}
+
+
+def variable(backend: str) -> str:
+    return f"TORCHCOMM_{VENDOR_OF[backend].upper()}_LIBRARY"
+
+
+def look() -> Section:
+    """Loads the library of each vendor whose backend is in this build, where there is one."""
+    section = Section("vendors", "Vendors' libraries")
+    for name in torchcomms.built_backends():
+        if VENDOR_OF.get(name) != name:
+            continue
+        row: dict[str, object] = {"backend": name, "version": None, "why": None, "path": None}
+        try:
+            library = _vendor.Library(name)
+            row |= {"version": library.version, "why": library.how, "path": library.path}
+        except torchcomms.BackendUnavailable as error:
+            row["why"] = "none was found"
+            if os.environ.get(variable(name)):
+                section.problem(
+                    variable(name), str(error), "name a library that loads, or unset it"
+                )
+        section.rows.append(row)
+    return section

@@ -1,0 +1,84 @@
+#include <pybind11/pybind11.h>
+
+#include "bindings/vendor/raw_communicator.hpp"
+
+// The extension module torchcomms._vendor: vendors' libraries themselves, for `torchcomms doctor`
+// and `torchcomms bench`.
+namespace torch::comms::bindings {
+namespace {
+
+namespace py = pybind11;
+using Library = std::shared_ptr<nccl::Table>;
+
+Library load(const std::string& backend) {
+  std::string names;
+  for (const auto* vendor : {&nccl::kNccl, &nccl::kRccl, &nccl::kRcclx, &nccl::kOneCcl}) {
+    if (vendor->backend == backend)
+      return std::make_shared<nccl::Table>(nccl::Table::load(*vendor));
+    names += (names.empty() ? "" : ", ") + std::string(vendor->backend);
+  }
+  throw CommError(Errc::kInvalidArgument,
+                  "the vendor's backend is '" + backend + "', allowed are " + names);
+}
+
+void bind_library(py::module_& module) {
+  py::class_<nccl::Table, Library>(module, "Library", "A vendor's communication library.")
+      .def(py::init(&load), py::arg("backend"), py::call_guard<py::gil_scoped_release>(),
+           "Loads the one that this backend takes. Raises BackendUnavailable saying what was "
+           "looked for.")
+      .def_property_readonly("path", &nccl::Table::path)
+      .def_property_readonly("how", &nccl::Table::how, "Why it is this file.")
+      .def_property_readonly("version", &nccl::Table::version_text)
+      .def_property_readonly("on_host_memory", &nccl::Table::on_host_memory,
+                             "Whether it works on CPU tensors, as stand-ins for tests do.")
+      .def(
+          "make_id",
+          [](const nccl::Table& library) {
+            return py::bytes(nccl::Communicator::make_id(library, {.op = "raw make_id"}));
+          },
+          "What all ranks need to connect with the one that called this.");
+}
+
+void bind_communicator(py::module_& module) {
+  using Raw = RawCommunicator;
+  using Released = py::call_guard<py::gil_scoped_release>;
+  py::class_<Raw> raw(module, "RawCommunicator",
+                      "A communicator of the library without anything around it: takes addresses "
+                      "and streams as numbers, checks nothing, and keeps nothing alive.");
+  raw.def(py::init([](const Library& library, int size, int rank, const py::bytes& id) {
+            const std::string bytes = id;
+            const py::gil_scoped_release release;
+            return std::make_unique<Raw>(library, size, rank, bytes);
+          }),
+          py::arg("library"), py::arg("size"), py::arg("rank"), py::arg("id"),
+          "Connects with the other ranks, on the current device.");
+  py::enum_<Raw::Collective>(raw, "Collective")
+      .value("all_reduce", Raw::Collective::kAllReduce)
+      .value("all_gather_single", Raw::Collective::kAllGather)
+      .value("reduce_scatter_single", Raw::Collective::kReduceScatter)
+      .value("broadcast", Raw::Collective::kBroadcast)
+      .value("all_to_all_single", Raw::Collective::kAllToAll);
+  py::class_<Raw::Arguments>(raw, "Arguments", "What a call gets, made once for many calls.")
+      .def(py::init([](uintptr_t input, uintptr_t output, size_t count, const std::string& dtype,
+                       uintptr_t stream, int root) {
+             return Raw::Arguments{input, output, count, dtype_of(dtype), stream, root};
+           }),
+           py::arg("input"), py::arg("output"), py::arg("count"), py::arg("dtype"),
+           py::arg("stream"), py::arg("root") = 0);
+  raw.def("enqueue", &Raw::enqueue, py::arg("collective"), py::arg("arguments"), Released(),
+          "Calls the library once.")
+      .def("enqueue_many", &Raw::enqueue_many, py::arg("collective"), py::arg("arguments"),
+           py::arg("times"), Released(),
+           "Calls it that often, from C++; returns the microseconds of one call.")
+      .def("close", &Raw::close, Released(), "Leaves in good order.");
+}
+
+}  // namespace
+}  // namespace torch::comms::bindings
+
+PYBIND11_MODULE(_vendor, module, pybind11::mod_gil_not_used()) {
+  module.doc() = "Vendors' libraries themselves, for torchcomms.doctor and torchcomms.bench.";
+  pybind11::module_::import("torchcomms._comms");  // which says what our errors are in Python
+  torch::comms::bindings::bind_library(module);
+  torch::comms::bindings::bind_communicator(module);
+}

@@ -1,0 +1,126 @@
+#include "bindings/vendor/raw_communicator.hpp"
+
+#include <chrono>
+#include <string_view>
+#include <utility>
+
+namespace torch::comms::bindings {
+namespace {
+
+using nccl::abi::DataType;
+using nccl::abi::Result;
+
+constexpr std::chrono::seconds kLimit{60};
+
+struct Element {
+  std::string_view name;
+  DataType dtype;
+  size_t size_bytes;
+};
+constexpr Element kElements[] = {
+    {"int8", DataType::kInt8, 1},       {"uint8", DataType::kUint8, 1},
+    {"int32", DataType::kInt32, 4},     {"uint32", DataType::kUint32, 4},
+    {"int64", DataType::kInt64, 8},     {"uint64", DataType::kUint64, 8},
+    {"float16", DataType::kFloat16, 2}, {"float32", DataType::kFloat32, 4},
+    {"float64", DataType::kFloat64, 8}, {"bfloat16", DataType::kBfloat16, 2},
+};
+
+size_t size_of(DataType dtype) {
+  for (const auto& element : kElements)
+    if (element.dtype == dtype) return element.size_bytes;
+  throw CommError(Errc::kInvalidArgument,
+                  "there is no element type " + std::to_string(static_cast<int>(dtype)));
+}
+
+nccl::abi::Config blocking() {
+  nccl::abi::Config config;
+  config.blocking = 1;  // the library's own default, in which a call is cheapest
+  return config;
+}
+
+nccl::Wait limited() {
+  return {nccl::Clock::now() + kLimit, "the library was not done within 60 s", {}};
+}
+
+}  // namespace
+
+DataType dtype_of(const std::string& name) {
+  std::string names;
+  for (const auto& element : kElements) {
+    if (element.name == name) return element.dtype;
+    names += (names.empty() ? "" : ", ") + std::string(element.name);
+  }
+  throw CommError(Errc::kInvalidArgument,
+                  "the element type is '" + name + "', allowed are " + names);
+}
+
+RawCommunicator::RawCommunicator(std::shared_ptr<const nccl::Table> library, int size, int rank,
+                                 const std::string& id)
+    : communicator_(nccl::Communicator::connect(std::move(library), size, rank, id, blocking(),
+                                                limited(), {.op = "raw connect", .rank = rank})),
+      library_(communicator_->library()),
+      size_(size) {}
+
+Result RawCommunicator::call(Collective collective, const Arguments& with) const {
+  const auto* input = reinterpret_cast<const void*>(with.input);
+  auto* output = reinterpret_cast<void*>(with.output);
+  auto* stream = reinterpret_cast<nccl::abi::Stream>(with.stream);
+  auto* comm = communicator_->handle();
+  constexpr auto kSum = nccl::abi::RedOp::kSum;
+  switch (collective) {
+    case Collective::kAllReduce:
+      return library_.AllReduce(input, output, with.count, with.dtype, kSum, comm, stream);
+    case Collective::kAllGather:
+      return library_.AllGather(input, output, with.count, with.dtype, comm, stream);
+    case Collective::kReduceScatter:
+      return library_.ReduceScatter(input, output, with.count, with.dtype, kSum, comm, stream);
+    case Collective::kBroadcast:
+      return library_.Broadcast(input, output, with.count, with.dtype, with.root, comm, stream);
+    case Collective::kAllToAll:
+      return all_to_all(with);
+  }
+  return nccl::abi::kSuccess;
+}
+
+Result RawCommunicator::all_to_all(const Arguments& with) const {
+  auto* stream = reinterpret_cast<nccl::abi::Stream>(with.stream);
+  auto* comm = communicator_->handle();
+  const size_t part = with.count * size_of(with.dtype);
+  library_.GroupStart();
+  Result result = nccl::abi::kSuccess;
+  for (int peer = 0; peer < size_ && result == nccl::abi::kSuccess; ++peer) {
+    const size_t at = part * static_cast<size_t>(peer);
+    result = library_.Send(reinterpret_cast<const void*>(with.input + at), with.count, with.dtype,
+                           peer, comm, stream);
+    if (result == nccl::abi::kSuccess)
+      result = library_.Recv(reinterpret_cast<void*>(with.output + at), with.count, with.dtype,
+                             peer, comm, stream);
+  }
+  const Result end = library_.GroupEnd();
+  return result == nccl::abi::kSuccess ? end : result;
+}
+
+void RawCommunicator::enqueue(Collective collective, const Arguments& with) const {
+  if (communicator_->handle() == nullptr)
+    throw CommError(Errc::kFinalized, "the raw communicator is closed");
+  const Result result = call(collective, with);
+  if (result != nccl::abi::kSuccess)
+    throw CommError(Errc::kVendor, std::string(library_.vendor().library) + " " +
+                                       library_.version_text() + ": " +
+                                       library_.GetErrorString(result));
+}
+
+double RawCommunicator::enqueue_many(Collective collective, const Arguments& with,
+                                     int times) const {
+  if (times < 1)
+    throw CommError(Errc::kInvalidArgument,
+                    "times is " + std::to_string(times) + ", allowed is 1 or more");
+  const auto begin = nccl::Clock::now();
+  for (int i = 0; i < times; ++i) enqueue(collective, with);
+  const std::chrono::duration<double, std::micro> took = nccl::Clock::now() - begin;
+  return took.count() / times;
+}
+
+void RawCommunicator::close() { communicator_->close(limited(), {.op = "raw close"}); }
+
+}  // namespace torch::comms::bindings
