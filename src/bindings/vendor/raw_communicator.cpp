@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "gpu/runtime.hpp"
+
 namespace torch::comms::bindings {
 namespace {
 
@@ -38,8 +40,19 @@ nccl::abi::Config blocking() {
   return config;
 }
 
-nccl::Wait limited() {
-  return {nccl::Clock::now() + kLimit, "the library was not done within 60 s", {}};
+nccl::Wait limited(const char* op) {
+  return {nccl::Clock::now() + kLimit,
+          [] { return std::string("the library was not done within 60 s"); },
+          [op] { return Context{.op = op}; },
+          {}};
+}
+
+// What makes the calling thread's device current in another one.
+nccl::Communicator::Prepare same_device(const nccl::Table& library) {
+  const auto* row = library.vendor().runtime;
+  if (library.on_host_memory() || row == nullptr) return {};
+  const auto runtime = std::make_shared<const gpu::Runtime>(gpu::Runtime::load(*row));
+  return [runtime, device = runtime->device()] { runtime->set_device(device); };
 }
 
 }  // namespace
@@ -54,10 +67,10 @@ DataType dtype_of(const std::string& name) {
                   "the element type is '" + name + "', allowed are " + names);
 }
 
-RawCommunicator::RawCommunicator(std::shared_ptr<const nccl::Table> library, int size, int rank,
-                                 const std::string& id)
-    : communicator_(nccl::Communicator::connect(std::move(library), size, rank, id, blocking(),
-                                                limited(), {.op = "raw connect", .rank = rank})),
+RawCommunicator::RawCommunicator(const std::shared_ptr<const nccl::Table>& library, int size,
+                                 int rank, const std::string& id)
+    : communicator_(nccl::Communicator::connect(library, size, rank, id, blocking(),
+                                                same_device(*library), limited("raw connect"))),
       library_(communicator_->library()),
       size_(size) {}
 
@@ -121,6 +134,6 @@ double RawCommunicator::enqueue_many(Collective collective, const Arguments& wit
   return took.count() / times;
 }
 
-void RawCommunicator::close() { communicator_->close(limited(), {.op = "raw close"}); }
+void RawCommunicator::close() { communicator_->close(limited("raw close")); }
 
 }  // namespace torch::comms::bindings

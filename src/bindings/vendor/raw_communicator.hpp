@@ -30,7 +30,7 @@ class RawCommunicator {
   };
 
   // Collective over the `size` ranks with the same id. Blocks up to a minute.
-  RawCommunicator(std::shared_ptr<const nccl::Table> library, int size, int rank,
+  RawCommunicator(const std::shared_ptr<const nccl::Table>& library, int size, int rank,
                   const std::string& id);
 
   // Reductions are sums.
