@@ -61,8 +61,9 @@ def _choose(
     rows = [b for b in BACKENDS if backends is None or b.name in backends]
     rows = [b for b in rows if b.moves_data or not data or backends is not None]
     rows = [b for b in rows if b.device == (device or b.device)]
-    # A device's own tests are for all of its backends.
-    rows = [b for b in rows if device or b.modules is None or module in b.modules]
+    # An accelerator's own tests are for all of its backends.
+    all_modules = device not in (None, "cpu")
+    rows = [b for b in rows if all_modules or b.modules is None or module in b.modules]
     rows = [b for b in rows if not b.lacks.intersection(needs)]
     return [(b, size) for b in rows for size in b.sizes if sizes is None or size in sizes]
 

@@ -135,15 +135,23 @@ def assert_alive(comm: Any) -> None:
     assert total.tolist() == [size * (size + 1) / 2, size]
 
 
+def _on_host() -> bool:
+    return torch.get_default_device().type == "cpu"
+
+
+def settle_device() -> None:
+    """What streams are ordered to do is done; on the host it is anyhow."""
+    if not _on_host():
+        torch.accelerator.synchronize()
+
+
 def finish(work: Any, async_op: bool) -> None:
     """Waits as the caller of that mode would, and checks what holds for every finished work."""
     from torchcomms import TorchWork
 
     assert isinstance(work, TorchWork), f"the operation returned {type(work).__name__}"
-    on_host = torch.get_default_device().type == "cpu"
-    if not async_op and on_host:
+    if not async_op and _on_host():
         assert work.is_completed(), "a synchronous operation returned before it was complete"
     assert work.wait() is None
-    if not on_host:  # until now the stream was ordered, not the host
-        torch.accelerator.synchronize()
+    settle_device()
     assert work.is_completed(), "is_completed() is False after wait()"

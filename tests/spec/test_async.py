@@ -10,7 +10,7 @@ import pytest
 import torch
 from torchcomms import ReduceOp
 
-from tests.harness.cases import Failures, assert_alive, check, check_context
+from tests.harness.cases import Failures, assert_alive, check, check_context, settle_device
 from tests.harness.operations import call, operations_for
 
 
@@ -71,6 +71,7 @@ def sync_between_async(comm):
     tensor = torch.ones(1000)
     works = [comm.all_reduce(tensor, ReduceOp.SUM, True) for _ in range(5)]
     comm.all_reduce(tensor, ReduceOp.MAX, False)
+    settle_device()
     done = [work.is_completed() for work in works]
     for work in works:
         work.wait()

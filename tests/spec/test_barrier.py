@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.harness.cases import MODES, finish
+from tests.harness.cases import MODES, finish, settle_device
 
 
 def times_around_the_barrier(context, mode):
@@ -33,6 +33,7 @@ def many_barriers(comm):
     works = [comm.barrier(True) for _ in range(50)]
     for work in works:
         work.wait()
+    settle_device()
     return [work.is_completed() for work in works]
 
 

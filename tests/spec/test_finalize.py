@@ -198,7 +198,7 @@ def test_500_life_cycles_leave_memory_descriptors_and_threads_where_they_were(wo
     grown(world, 100, 500)
 
 
-@pytest.mark.worlds(sizes=(2, 4))
+@pytest.mark.worlds(sizes=(2, 4), device="cpu")
 def test_life_cycles_of_several_ranks_leave_nothing_behind(world):
     grown(world, 20, 60)
 

@@ -69,6 +69,9 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   void failure_was_met() noexcept { met_.store(true); }
   bool is_failure_met() const noexcept { return met_.load(); }
 
+  // Graphs may hold operations of it.
+  bool was_captured() const noexcept { return last_captured_.end != nullptr; }
+
   // False if something is still under way after `limit`.
   bool wait_idle(std::chrono::milliseconds limit);
   bool is_idle();

@@ -13,6 +13,7 @@
 #include "backends/nccl/work.hpp"
 #include "base/env.hpp"
 #include "base/fork.hpp"
+#include "base/log.hpp"
 #include "core/bounded.hpp"
 #include "core/cpu_backend.hpp"
 #include "core/reconfiguration.hpp"
@@ -28,6 +29,8 @@ using nccl::Clock;
 using nccl::Communicator;
 
 constexpr const char* kIdKey = "unique_id";
+// How long finalize() waits for the graphs of a communicator that was captured.
+constexpr std::chrono::seconds kGraphsMayGo{2};
 
 // The id that rank 0 of a group makes, by way of the store.
 std::string exchange_id(const nccl::Table& library, bool makes, const Rendezvous& met,
@@ -217,8 +220,22 @@ void TorchCommVendor::close(nccl::Lane& lane, const Call& call) {
     // Its operations may never end where the library cannot abort.
     if (lane.communicator().failure() && library_->CommAbort == nullptr) break;
   }
-  if (!lane.communicator().failure()) return lane.communicator().close(nccl::launch_wait(call));
+  if (!lane.communicator().failure()) return part_from_library(lane, call);
   if (!lane.is_failure_met()) lane.communicator().failure().check();
+}
+
+// The library keeps a communicator for as long as graphs have its operations.
+void TorchCommVendor::part_from_library(nccl::Lane& lane, const Call& call) {
+  auto wait = nccl::launch_wait(call);
+  if (lane.was_captured()) wait.deadline = std::min(wait.deadline, Clock::now() + kGraphsMayGo);
+  try {
+    lane.communicator().close(wait);
+  } catch (const CommError& e) {
+    if (e.code() != Errc::kTimeout || !lane.was_captured()) throw;
+    base::log(base::LogLevel::kInfo,
+              "communicator '" + name_ +
+                  "' is finalized; its memory stays with the graphs that have its operations");
+  }
 }
 
 int TorchCommVendor::getRank() const {

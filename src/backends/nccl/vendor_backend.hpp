@@ -178,6 +178,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   nccl::Call call_of_teardown() const;
   // Waits for what is under way on `lane`, and leaves its communicator in good order.
   void close(nccl::Lane& lane, const nccl::Call& call);
+  void part_from_library(nccl::Lane& lane, const nccl::Call& call);
   void leave();
   using Lanes = std::vector<std::shared_ptr<nccl::Lane>>;
   // Takes everything that is connected away from here.

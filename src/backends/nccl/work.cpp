@@ -74,6 +74,11 @@ void Work::block() {
   }
 }
 
+void Work::waitBlocking() {
+  if (async_) return TorchWork::waitBlocking();
+  hostSynchronize();
+}
+
 void Work::hostSynchronize() {
   block();
   rethrowIfFailed();

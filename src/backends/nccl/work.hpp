@@ -23,6 +23,8 @@ class Work final : public TorchWork {
   // The same without the hooks of wait(), for a synchronous operation.
   void settle();
   void hostSynchronize() override;
+  // The same, of a synchronous operation alone: as the contract has it.
+  void waitBlocking() override;
   std::chrono::milliseconds getTimeout() const override { return limit_; }
 
  private:
