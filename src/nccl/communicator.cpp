@@ -1,6 +1,7 @@
 #include "nccl/communicator.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/log.hpp"
@@ -18,6 +19,7 @@ constexpr std::chrono::milliseconds kPatience{1000};
 
 constexpr int kFinalizeSince = 21400;
 constexpr int kSplitSince = 21800;
+constexpr int kRegisterSince = 21900;
 
 }  // namespace
 
@@ -41,6 +43,7 @@ std::shared_ptr<Communicator> Communicator::connect(std::shared_ptr<const Table>
                                                     const Context& context) {
   std::shared_ptr<Communicator> made(new Communicator(std::move(library), size, rank));
   Lock lock(made->mutex_);
+  made->own(config);
   const auto result = made->library_->init_rank(&made->comm_, size, id, rank, &config);
   made->settle(lock, result, wait, context);
   return made;
@@ -60,7 +63,10 @@ std::shared_ptr<Communicator> Communicator::split(int color, int key, int rank, 
                                                   const Context& context) {
   auto* const ask = library_->require(library_->CommSplit, "split()", kSplitSince);
   std::shared_ptr<Communicator> made;
-  if (color != abi::kNoColor) made.reset(new Communicator(library_, size, rank));
+  if (color != abi::kNoColor) {
+    made.reset(new Communicator(library_, size, rank));
+    made->own(config);
+  }
   abi::Comm nobody = nullptr;
   abi::Comm* into = made ? &made->comm_ : &nobody;
   auto* with = library_->vendor().has_config ? &config : nullptr;
@@ -81,6 +87,28 @@ std::shared_ptr<Communicator> Communicator::split(int color, int key, int rank, 
     throw;
   }
   return made;
+}
+
+void Communicator::own(abi::Config& config) {
+  const char** const texts[] = {&config.net_name, &config.comm_name};
+  for (size_t i = 0; i < std::size(texts); ++i)
+    if (*texts[i] != nullptr) *texts[i] = (names_[i] = *texts[i]).c_str();
+}
+
+void* Communicator::register_memory(void* data, size_t size_bytes, const Wait& wait,
+                                    const Context& context) {
+  auto* const ask = library_->require(library_->CommRegister, "tensor_register()", kRegisterSince);
+  library_->require(library_->CommDeregister, "tensor_register()", kRegisterSince);
+  void* registration = nullptr;
+  call([&](const Table&, abi::Comm comm) { return ask(comm, data, size_bytes, &registration); },
+       wait, context);
+  return registration;
+}
+
+void Communicator::deregister_memory(void* registration, const Wait& wait, const Context& context) {
+  call([&](const Table& library,
+           abi::Comm comm) { return library.CommDeregister(comm, registration); },
+       wait, context);
 }
 
 Communicator::Lock Communicator::enter() {

@@ -35,7 +35,7 @@ class Communicator {
  public:
   // Bytes that the others need to connect with this rank.
   static std::string make_id(const Table& library, const Context& context);
-  // Connects with the others that have the same id. `config` is borrowed for the call.
+  // Connects with the others that have the same id.
   static std::shared_ptr<Communicator> connect(std::shared_ptr<const Table> library, int size,
                                                int rank, const std::string& id, abi::Config config,
                                                const Wait& wait, const Context& context);
@@ -61,6 +61,11 @@ class Communicator {
   // A single call that may not be part of a group.
   void call(const Body& body, const Wait& wait, const Context& context);
 
+  // Tells the library of memory that operations will use; what it returns takes that back. Throws
+  // kUnsupported, which changes nothing.
+  void* register_memory(void* data, size_t size_bytes, const Wait& wait, const Context& context);
+  void deregister_memory(void* registration, const Wait& wait, const Context& context);
+
   // What went wrong behind the calls; null while all is well.
   std::exception_ptr check_async(const Context& context) noexcept;
 
@@ -78,6 +83,8 @@ class Communicator {
   Communicator(std::shared_ptr<const Table> library, int size, int rank);
   using Lock = std::unique_lock<std::timed_mutex>;
   Lock enter();
+  // Has it refer to text of this object's, which lives as long as the library's.
+  void own(abi::Config& config);
   // Waits while `result` is "in progress"; throws for every other but success.
   void settle(Lock& lock, abi::Result result, const Wait& wait, const Context& context);
   CommError error_of(abi::Result result, const Context& context) const;
@@ -86,6 +93,7 @@ class Communicator {
   const int size_, rank_;
   std::timed_mutex mutex_;  // guards the library's state, and comm_; partner of aborted_
   std::condition_variable_any aborted_;
+  std::string names_[2];      // that the library's configuration refers to
   abi::Comm comm_ = nullptr;  // null when it was never made, or is gone
   Failure failure_;
 };

@@ -155,8 +155,8 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
                               bootstrap::to_text(met.limit.duration) +
                               "; if it only needs longer, raise " + met.limit.knob,
                           [] { check_interrupt(); }};
-    auto communicator = Communicator::connect(library_, met.size, met.rank, id,
-                                              nccl::config_of(options_.hints), wait, context);
+    auto communicator = Communicator::connect(
+        library_, met.size, met.rank, id, nccl::config_of(options_.hints, name_), wait, context);
     ranks_.resize(static_cast<size_t>(met.size));
     std::iota(ranks_.begin(), ranks_.end(), 0);
     if (has_pairs() && (options_.store || reconfiguration_)) pair_store_ = met.store;
@@ -214,8 +214,10 @@ void TorchCommVendor::close(nccl::Lane& lane, const Call& call) {
     // Its operations may never end where the library cannot abort.
     if (lane.communicator().failure() && library_->CommAbort == nullptr) break;
   }
-  if (!lane.communicator().failure())
+  if (!lane.communicator().failure()) {
+    lane.registrations().clear(lane.communicator(), nccl::launch_wait(call), call.context());
     return lane.communicator().close(nccl::launch_wait(call), call.context());
+  }
   if (!lane.is_failure_met()) lane.communicator().failure().check();
 }
 
@@ -293,10 +295,10 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
   // Lists that have no rank in common have no smallest one in common.
   const int color = made ? *std::min_element(ranks.begin(), ranks.end()) : nccl::abi::kNoColor;
   try {
-    auto communicator =
-        lane_->communicator().split(color, made ? place : 0, place, static_cast<int>(ranks.size()),
-                                    nccl::config_of(made ? made->options_.hints : options_.hints),
-                                    nccl::launch_wait(now), now.context());
+    auto communicator = lane_->communicator().split(
+        color, made ? place : 0, place, static_cast<int>(ranks.size()),
+        made ? nccl::config_of(made->options_.hints, name) : nccl::config_of(options_.hints),
+        nccl::launch_wait(now), now.context());
     if (!made) return nullptr;
     for (const int rank : ranks) made->ranks_.push_back(ranks_[static_cast<size_t>(rank)]);
     made->enter(std::move(communicator),
