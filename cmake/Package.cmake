@@ -39,8 +39,8 @@ foreach(part IN LISTS TC_BUILT)
   set(registrations "")
   foreach(name IN LISTS TC_REGISTERS_${module})
     string(MAKE_C_IDENTIFIER "registration_${name}" variable)
-    string(APPEND registrations "const torch::comms::BackendRegistration ${variable}(\"${name}\", [] {\n"
-      "  return std::make_shared<torch::comms::${class}>(\"${name}\");\n});\n")
+    string(APPEND registrations "const torch::comms::VendorRegistration<torch::comms::${class}> "
+      "${variable}(\"${name}\");\n")
   endforeach()
   set(source "${PROJECT_BINARY_DIR}/generated/${module}.cpp")
   configure_file(cmake/backend_module.cpp.in "${source}" @ONLY)

@@ -28,6 +28,7 @@ add_custom_target(stand_in ALL)
 tc_stand_in(libstand_in_nccl.so nccl)
 tc_stand_in(libstand_in_nccl_old.so nccl TC_STANDIN_OLD)
 tc_stand_in(libstand_in_nccl_broken.so nccl TC_STANDIN_BROKEN)
+tc_stand_in(libstand_in_nccl_device.so nccl TC_STANDIN_DEVICE)
 tc_stand_in(libstand_in_oneccl.so oneccl TC_STANDIN_ONECCL)
 
 # Lets a test see the real nccl.h, where one is with what it includes: in the packages beside torch, or in a

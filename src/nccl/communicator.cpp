@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <future>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -23,6 +24,7 @@ constexpr std::chrono::milliseconds kTick{50};
 
 constexpr int kFinalizeSince = 21400;
 constexpr int kSplitSince = 21800;
+constexpr int kRegisterSince = 21900;
 
 Context context_of(const Wait& wait) { return wait.context ? wait.context() : Context{}; }
 CommError too_late(const Wait& wait) {
@@ -58,6 +60,7 @@ std::shared_ptr<Communicator> Communicator::connect(std::shared_ptr<const Table>
   std::shared_ptr<Communicator> made(
       new Communicator(std::move(library), size, rank, blocks, std::move(prepare)));
   Lock lock(made->mutex_);
+  made->own(config);
   made->run(
       lock,
       [made = made.get(), id, config]() mutable {
@@ -81,7 +84,10 @@ std::shared_ptr<Communicator> Communicator::split(int color, int key, int rank, 
   auto* const ask = library_->require(library_->CommSplit, "split()", kSplitSince);
   const bool blocks = config.blocking != 0 || !library_->can_be_nonblocking();
   std::shared_ptr<Communicator> made;
-  if (color != abi::kNoColor) made.reset(new Communicator(library_, size, rank, blocks, prepare_));
+  if (color != abi::kNoColor) {
+    made.reset(new Communicator(library_, size, rank, blocks, prepare_));
+    made->own(config);
+  }
   try {
     auto lock = enter();
     run(
@@ -106,6 +112,27 @@ std::shared_ptr<Communicator> Communicator::split(int color, int key, int rank, 
     throw;
   }
   return made;
+}
+
+void Communicator::own(abi::Config& config) {
+  const char** const texts[] = {&config.net_name, &config.comm_name};
+  for (size_t i = 0; i < std::size(texts); ++i)
+    if (*texts[i] != nullptr) *texts[i] = (names_[i] = *texts[i]).c_str();
+}
+
+void* Communicator::register_memory(void* data, size_t size_bytes, const Wait& wait) {
+  auto* const ask = library_->require(library_->CommRegister, "tensor_register()", kRegisterSince);
+  library_->require(library_->CommDeregister, "tensor_register()", kRegisterSince);
+  void* registration = nullptr;
+  call([&](const Table&, abi::Comm comm) { return ask(comm, data, size_bytes, &registration); },
+       wait);
+  return registration;
+}
+
+void Communicator::deregister_memory(void* registration, const Wait& wait) {
+  call([&](const Table& library,
+           abi::Comm comm) { return library.CommDeregister(comm, registration); },
+       wait);
 }
 
 Communicator::Lock Communicator::enter() {

@@ -42,8 +42,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   static std::string make_id(const Table& library, const Context& context);
   // What a thread does before it calls the library: makes its device current. Empty: nothing.
   using Prepare = std::function<void()>;
-  // Connects with the others that have the same id. The texts of `config` are the caller's, and
-  // are not looked at any more when this returns or throws.
+  // Connects with the others that have the same id.
   static std::shared_ptr<Communicator> connect(std::shared_ptr<const Table> library, int size,
                                                int rank, const std::string& id, abi::Config config,
                                                Prepare prepare, const Wait& wait);
@@ -81,6 +80,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     settle(lock, body(*library_, comm_), wait);
   }
 
+  // Tells the library of memory that operations will use; what it returns takes that back. Throws
+  // kUnsupported, which changes nothing.
+  void* register_memory(void* data, size_t size_bytes, const Wait& wait);
+  void deregister_memory(void* registration, const Wait& wait);
+
   // What went wrong behind the calls; null while all is well.
   std::exception_ptr check_async(const Context& context) noexcept;
 
@@ -99,6 +103,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
                Prepare prepare);
   using Lock = std::unique_lock<std::timed_mutex>;
   Lock enter();
+  // Has it refer to text of this object's, which lives as long as the library's.
+  void own(abi::Config& config);
   // Waits while `result` is "in progress"; throws for every other but success.
   void settle(Lock& lock, abi::Result result, const Wait& wait) {
     if (result != abi::kSuccess) settle_slowly(lock, result, wait);
@@ -115,6 +121,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const Prepare prepare_;
   std::timed_mutex mutex_;  // guards the library's state, and comm_; partner of aborted_
   std::condition_variable_any aborted_;
+  std::string names_[2];      // that the library's configuration refers to
   abi::Comm comm_ = nullptr;  // null when it was never made, or is gone
   Failure failure_;
 };

@@ -183,10 +183,12 @@ bool Table::can_be_nonblocking() const noexcept {
 }
 
 void Table::lacks(const char* feature, int since) const {
-  throw CommError(Errc::kUnsupported, std::string(feature) + " needs " +
-                                          std::string(vendor_->library) + " " +
-                                          nccl::version_text(since) + "; " + path_ + " is " +
-                                          version_text() + " and does not have it");
+  // Only NCCL's own versions say since when.
+  const auto needs = vendor_->has_config ? " needs " + std::string(vendor_->library) + " " +
+                                               nccl::version_text(since) + "; " + path_ + " is "
+                                         : " is not what " + path_ + " has, which is ";
+  throw CommError(Errc::kUnsupported, std::string(feature) + needs + version_text() +
+                                          (vendor_->has_config ? " and does not have it" : ""));
 }
 
 abi::Result Table::get_unique_id(std::span<char> id) const {

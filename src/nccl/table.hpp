@@ -35,7 +35,11 @@ namespace torch::comms::nccl {
   OPTIONAL(RedOpDestroy, 21100)             \
   OPTIONAL(GetLastError, 21300)             \
   OPTIONAL(CommFinalize, 21400)             \
-  OPTIONAL(CommSplit, 21800)
+  OPTIONAL(CommSplit, 21800)                \
+  OPTIONAL(CommRegister, 21900)             \
+  OPTIONAL(CommDeregister, 21900)           \
+  OPTIONAL(MemAlloc, 21900)                 \
+  OPTIONAL(MemFree, 21900)
 
 // A vendor is a row.
 struct Vendor {

@@ -115,7 +115,18 @@ NCCL = Backend(
     self_messages=True,
     fails_as_a_whole=True,
     aborts=True,
-    optional=frozenset({"abort", "get_backend_version", "get_init_handle", "reconfigure"}),
+    optional=frozenset(
+        {
+            "abort",
+            "get_backend_version",
+            "get_init_handle",
+            "reconfigure",
+            "get_mem_allocator",
+            "mem_allocator",
+            "tensor_register",
+            "tensor_deregister",
+        }
+    ),
     library=("TORCHCOMM_NCCL_LIBRARY", "libstand_in_nccl.so"),
     lacks=_VENDOR_LACKS,
     modules=frozenset(

@@ -1,4 +1,4 @@
-"""Allocators: nobody here has one, and everybody says so."""
+"""Allocators: who has none says so."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from torchcomms import ReduceOp
 
 from tests.harness.backends import NCCL
 from tests.harness.cases import Failures, assert_alive, check_context
+from tests.harness.forked import forked
 from tests.harness.operations import call, operations_for
 from tests.harness.programs import python
 
@@ -95,6 +96,48 @@ def aborted(context):
 def test_abort_ends_this_communicator_and_no_other(world):
     check_context(world, aborted)
     world.run(assert_alive)
+
+
+def memory(context):
+    """Registration changes nothing but what the library knows."""
+    comm, failures = context.comm, Failures()
+    tensor = torch.full((1000,), float(context.rank))
+    comm.tensor_register(tensor)
+    comm.all_reduce(tensor, ReduceOp.SUM, False)
+    with failures.case("sum"):
+        assert bool((tensor == sum(range(context.size))).all())
+    comm.tensor_deregister(tensor)
+    with failures.case("once"), pytest.raises(torchcomms.InvalidArgument, match="not registered"):
+        comm.tensor_deregister(tensor)
+    with failures.case("allocator"):
+        allocator = comm.get_mem_allocator()
+        assert allocator is torchcomms.get_mem_allocator(context.backend)
+        assert allocator is comm.mem_allocator
+    assert_alive(comm)
+    return failures.texts
+
+
+@pytest.mark.worlds(backends=("nccl", "rccl"))
+def test_memory_is_registered_and_has_an_allocator(world):
+    check_context(world, memory)
+
+
+@pytest.mark.skipif(
+    not hasattr(torch._C, "_cuda_CUDAAllocator"), reason="this torch has no GPU memory"
+)
+def test_the_allocator_of_a_library_for_gpus_is_one_that_torchs_pools_take():
+    if reason := NCCL.missing():
+        pytest.skip(reason)
+    ((variable, library),) = NCCL.environment.items()
+    library = library.replace("_nccl.so", "_nccl_device.so")
+    forked(f"""
+        import os, torch, torchcomms
+        os.environ[{variable!r}] = {library!r}
+        torchcomms._load_backend("nccl")
+        allocator = torchcomms.get_mem_allocator("nccl")
+        assert isinstance(allocator, torch._C._cuda_CUDAAllocator), allocator
+        assert torchcomms.get_mem_allocator("nccl") is allocator
+    """).expect_success()
 
 
 @pytest.mark.parametrize("backend", VENDORS)

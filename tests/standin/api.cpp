@@ -2,15 +2,17 @@
 //
 // Built several times: TC_STANDIN_PREFIX gives the functions their names; TC_STANDIN_ONECCL makes
 // it oneCCL's variant, TC_STANDIN_OLD one that lacks what came late, TC_STANDIN_BROKEN one that
-// lacks what everybody needs.
+// lacks what everybody needs, TC_STANDIN_DEVICE one that does not say where it works.
 
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <optional>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "gpu/cpu.hpp"
@@ -37,6 +39,11 @@ using CommPtr = std::shared_ptr<Communicator>;
 std::mutex mutex;  // guards communicators
 std::map<abi::Comm, CommPtr>& communicators() {
   static std::map<abi::Comm, CommPtr> all;
+  return all;
+}
+
+std::set<void*>& allocations() {
+  static std::set<void*> all;
   return all;
 }
 
@@ -154,7 +161,9 @@ std::shared_ptr<const Communicator::Factor> factor_of(abi::Comm comm, RedOp op) 
 
 CommPtr make(const std::string& name, int rank, int size, const abi::Config* config) {
   const bool blocks = config == nullptr || config->blocking != 0;
-  return std::make_shared<Communicator>(name, rank, size, blocks);
+  auto made = std::make_shared<Communicator>(name, rank, size, blocks);
+  if (config != nullptr && config->comm_name != nullptr) made->title = config->comm_name;
+  return made;
 }
 
 }  // namespace
@@ -170,8 +179,27 @@ using namespace torch::comms::standin;  // NOLINT
 
 extern "C" {
 
+#ifndef TC_STANDIN_DEVICE
 EXPORT extern const int torchcomms_works_on_host_memory;
 const int torchcomms_works_on_host_memory = 1;
+#endif
+
+// How many registrations live in this process, how many allocations, and the name that a
+// communicator was given: for tests.
+EXPORT int torchcomms_standin_registrations() {
+  std::lock_guard lock(mutex);
+  size_t count = 0;
+  for (const auto& [handle, comm] : communicators()) count += comm->registrations();
+  return static_cast<int>(count);
+}
+EXPORT int torchcomms_standin_allocations() {
+  std::lock_guard lock(mutex);
+  return static_cast<int>(allocations().size());
+}
+EXPORT const char* torchcomms_standin_title(abi::Comm comm) {
+  const auto found = find(comm);
+  return found ? found->title.c_str() : nullptr;
+}
 
 EXPORT int torchcomms_standin_plan(const char* text) { return set_plan(text) ? 0 : 1; }
 
@@ -258,7 +286,10 @@ EXPORT abi::Result API(CommSplit)(abi::Comm comm, int color, int key, abi::Comm*
   *into = nullptr;
   parent->drain();
   const bool child_blocks = config == nullptr || config->blocking != 0;
-  return told(parent->begin([parent = parent.get(), color, key, into, child_blocks, fate] {
+  return told(parent->begin([parent = parent.get(), color, key, into, child_blocks, fate,
+                             title = std::string(config == nullptr || config->comm_name == nullptr
+                                                     ? ""
+                                                     : config->comm_name)] {
     std::vector<std::vector<char>> all;
     const int own[2] = {color, fate.hangs ? -2 : key};
     const auto result =
@@ -281,10 +312,41 @@ EXPORT abi::Result API(CommSplit)(abi::Comm comm, int color, int key, abi::Comm*
     const auto name = parent->name() + "_" + std::to_string(number) + "_" + std::to_string(color);
     auto child =
         std::make_shared<Communicator>(name, place, static_cast<int>(members.size()), child_blocks);
+    child->title = title;
     *into = hand_out(child);
     const auto connected = child->connect();
     return connected == abi::kInProgress ? abi::kSuccess : connected;
   }));
+}
+
+EXPORT abi::Result API(CommRegister)(abi::Comm comm, void* data, size_t size_bytes,
+                                     void** registration) {
+  const auto found = find(comm);
+  if (!found || data == nullptr || size_bytes == 0) return kInvalidArgument;
+  if (next_fate("CommRegister").fails) return kSystemError;
+  *registration = found->add_registration(data, size_bytes);
+  return abi::kSuccess;
+}
+
+EXPORT abi::Result API(CommDeregister)(abi::Comm comm, void* registration) {
+  const auto found = find(comm);
+  return found && found->remove_registration(registration) ? abi::kSuccess : kInvalidArgument;
+}
+
+EXPORT abi::Result API(MemAlloc)(void** data, size_t size_bytes) {
+  if (next_fate("MemAlloc").fails) return kSystemError;
+  *data = std::malloc(size_bytes);
+  if (*data == nullptr) return kSystemError;
+  std::lock_guard lock(mutex);
+  allocations().insert(*data);
+  return abi::kSuccess;
+}
+
+EXPORT abi::Result API(MemFree)(void* data) {
+  std::lock_guard lock(mutex);
+  if (allocations().erase(data) == 0) return kInvalidArgument;
+  std::free(data);
+  return abi::kSuccess;
 }
 
 EXPORT abi::Result API(RedOpCreatePreMulSum)(abi::RedOp* op, void* factor, DataType dtype,

@@ -102,6 +102,22 @@ void Communicator::abort() {
   drain();
 }
 
+void* Communicator::add_registration(void* data, size_t size_bytes) {
+  std::lock_guard lock(mutex_);
+  static std::atomic<uintptr_t> last{0};
+  auto* const registration = reinterpret_cast<void*>(++last);
+  registrations_[registration] = {data, size_bytes};
+  return registration;
+}
+bool Communicator::remove_registration(void* registration) {
+  std::lock_guard lock(mutex_);
+  return registrations_.erase(registration) > 0;
+}
+size_t Communicator::registrations() {
+  std::lock_guard lock(mutex_);
+  return registrations_.size();
+}
+
 abi::RedOp Communicator::add_factor(const void* factor, abi::DataType dtype, bool on_device) {
   Factor made{{}, factor};
   if (!on_device) {

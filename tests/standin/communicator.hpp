@@ -3,9 +3,11 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nccl/abi.hpp"
@@ -68,7 +70,13 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void reduce_into(void* output, std::vector<std::vector<char>>& all, size_t count,
                    abi::DataType dtype, abi::RedOp op);
 
+  // Memory that was registered; what stands for it is taken back once.
+  void* add_registration(void* data, size_t size_bytes);
+  bool remove_registration(void* registration);
+  size_t registrations();
+
   std::atomic<int> splits{0};
+  std::string title;  // that the configuration gives; set before anybody else sees it
 
  private:
   const std::string name_;
@@ -85,6 +93,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool beginning_ = false;
   std::mutex turn_;  // held by the task that runs
   std::vector<std::shared_ptr<const Factor>> factors_;
+  std::map<void*, std::pair<void*, size_t>> registrations_;
 };
 
 }  // namespace torch::comms::standin

@@ -22,13 +22,6 @@ std::shared_ptr<const gpu::Runtime> runtime_of(const gpu::RuntimeRow& row) {
   return runtime;
 }
 
-std::shared_ptr<const gpu::Runtime> runtime_of(const Vendor& vendor) {
-  if (vendor.runtime != nullptr) return runtime_of(*vendor.runtime);
-  throw CommError(Errc::kBackendUnavailable, "backend '" + std::string(vendor.backend) +
-                                                 "' has no runtime for device xpu in this version; "
-                                                 "it works with libraries for host memory alone");
-}
-
 at::Device resolve(const Table& library, const gpu::Runtime& runtime, at::Device wanted,
                    std::optional<int> rank) {
   std::string why = "no reason given";
@@ -49,6 +42,13 @@ at::Device resolve(const Table& library, const gpu::Runtime& runtime, at::Device
 }
 
 }  // namespace
+
+std::shared_ptr<const gpu::Runtime> runtime_of(const Vendor& vendor) {
+  if (vendor.runtime != nullptr) return runtime_of(*vendor.runtime);
+  throw CommError(Errc::kBackendUnavailable, "backend '" + std::string(vendor.backend) +
+                                                 "' has no runtime for device xpu in this version; "
+                                                 "it works with libraries for host memory alone");
+}
 
 at::DeviceType device_type_of(const Vendor& vendor) {
   // Torch built for HIP calls its devices cuda, too.

@@ -16,6 +16,9 @@ namespace torch::comms::nccl {
 // on host memory.
 at::DeviceType device_type_of(const Vendor& vendor);
 
+// The runtime of its devices, bound at first use. Throws CommError(kBackendUnavailable).
+std::shared_ptr<const gpu::Runtime> runtime_of(const Vendor& vendor);
+
 // Where a communicator's tensors are: a torch device, the runtime that serves it, the stream that
 // torch works on there, and one of the communicator's own.
 class Device {

@@ -72,10 +72,11 @@ bool wants_current_stream(const Hints& hints, bool fallback) {
   return text == nullptr ? fallback : string_to_bool(*text);
 }
 
-abi::Config config_of(const Hints& hints) {
+abi::Config config_of(const Hints& hints, const std::string& name) {
   abi::Config config;
   // Else each operation has a thread of its own in the library, which takes 100 us.
   config.blocking = 1;
+  if (!name.empty()) config.comm_name = name.c_str();
   for (const auto& row : kNumbers)
     if (const auto* text = find(hints, row.name, row.other_name))
       config.*row.field = number(row.name, *text);

@@ -18,7 +18,8 @@ struct Wishes {
 Wishes wishes_of(const CommOptions& options);
 bool wants_current_stream(const Hints& hints, bool fallback);
 
-// The library's configuration with what the hints say. It refers to the text in `hints`.
-abi::Config config_of(const Hints& hints);
+// The library's configuration with what the hints say; where they name no communicator it is called
+// `name`, unless that is empty. It refers to the text in both.
+abi::Config config_of(const Hints& hints, const std::string& name = {});
 
 }  // namespace torch::comms::nccl

@@ -12,6 +12,7 @@
 #include <torchcomms/work.hpp>
 
 #include "backends/nccl/device.hpp"
+#include "backends/nccl/registrations.hpp"
 #include "core/flight.hpp"
 #include "core/watchdog.hpp"
 #include "nccl/communicator.hpp"
@@ -37,6 +38,8 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   Communicator& communicator() const noexcept { return *communicator_; }
   Device& device() const noexcept { return *device_; }
   const std::shared_ptr<Flight>& flight() const noexcept { return flight_; }
+  // Of the thread that calls operations.
+  Registrations& registrations() noexcept { return registrations_; }
 
   // The stream for an operation, ready for it: behind the operation before, and behind what the
   // current stream has where it is another. While it lives, the launch has the call's limit, too:
@@ -98,6 +101,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   void end_all(const CommError& why, const Work* timed_out);
 
   const std::string name_;
+  Registrations registrations_;  // before the communicator, which goes first
   const std::shared_ptr<Communicator> communicator_;
   const std::shared_ptr<Device> device_;
   const std::shared_ptr<Flight> flight_ = std::make_shared<Flight>();

@@ -70,7 +70,7 @@ nccl::Lane& TorchCommVendor::lane_to(int peer, const nccl::Call& now) {
     auto device = nccl::Device::open(*library_, device_, rank_, wishes_->high_priority_stream,
                                      wishes_->most_events);
     auto pair = nccl::Communicator::connect(library_, 2, rank_ == low ? 0 : 1, id,
-                                            nccl::config_of(options_.hints),
+                                            nccl::config_of(options_.hints, name_),
                                             nccl::Device::enter(device), nccl::launch_wait(now));
     return *(pairs_[peer] = std::make_shared<nccl::Lane>(name_, std::move(pair), std::move(device),
                                                          [weak = weak_from_this()] {

@@ -160,9 +160,9 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
     };
     const nccl::Wait wait{Clock::now() + met.deadline.left(), limit_text,
                           [&context] { return context; }, [] { check_interrupt(); }};
-    auto communicator =
-        Communicator::connect(library_, met.size, met.rank, id, nccl::config_of(options_.hints),
-                              nccl::Device::enter(opened), wait);
+    auto communicator = Communicator::connect(library_, met.size, met.rank, id,
+                                              nccl::config_of(options_.hints, name_),
+                                              nccl::Device::enter(opened), wait);
     ranks_.resize(static_cast<size_t>(met.size));
     std::iota(ranks_.begin(), ranks_.end(), 0);
     if (has_pairs() && (options_.store || reconfiguration_)) pair_store_ = met.store;
@@ -229,6 +229,7 @@ void TorchCommVendor::part_from_library(nccl::Lane& lane, const Call& call) {
   auto wait = nccl::launch_wait(call);
   if (lane.was_captured()) wait.deadline = std::min(wait.deadline, Clock::now() + kGraphsMayGo);
   try {
+    lane.registrations().clear(lane.communicator(), wait);
     lane.communicator().close(wait);
   } catch (const CommError& e) {
     if (e.code() != Errc::kTimeout || !lane.was_captured()) throw;
@@ -314,7 +315,8 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
   try {
     auto communicator = lane_->communicator().split(
         color, made ? place : 0, place, static_cast<int>(ranks.size()),
-        nccl::config_of(made ? made->options_.hints : options_.hints), nccl::launch_wait(now));
+        made ? nccl::config_of(made->options_.hints, name) : nccl::config_of(options_.hints),
+        nccl::launch_wait(now));
     if (!made) return nullptr;
     for (const int rank : ranks) made->ranks_.push_back(ranks_[static_cast<size_t>(rank)]);
     made->enter(std::move(communicator),

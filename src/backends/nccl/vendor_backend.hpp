@@ -111,6 +111,13 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
 
+  // Tell the library of memory that operations will use. It is kept until it is deregistered as
+  // often, or the communicator's members change, or end.
+  void tensor_register(const at::Tensor& tensor) override;
+  void tensor_deregister(const at::Tensor& tensor) override;
+  // Of the library's memory; needs no init().
+  std::shared_ptr<c10::Allocator> make_allocator() const;
+
   // Ends this communicator here; the others see nothing of it but a peer that is silent.
   void abort() override;
   bool isAborted() const override;
@@ -164,6 +171,8 @@ class TC_API TorchCommVendor : public TorchCommBackend,
                   const at::Tensor& input, int root);
   WorkPtr message(const nccl::Call& call, const OperationOptions& options, const P2POp& op);
   nccl::Lane& lane_to(int peer, const nccl::Call& call);
+  template <class Body>
+  void with_memory(const char* op, const at::Tensor& tensor, const Body& body);
   [[noreturn]] void failed(const CommError& error, const nccl::Call& call, nccl::Lane& lane);
   // `error`, or kStaleGeneration if that is known by now to be the reason.
   CommError explained(const CommError& error);

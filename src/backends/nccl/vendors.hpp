@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include <torchcomms/factory.hpp>
+
 #include "backends/nccl/vendor_backend.hpp"
 #include "nccl/table.hpp"
 
@@ -41,6 +43,16 @@ class TC_API TorchCommRCCLX final : public OfVendor<TorchCommRCCLX, nccl::kRcclx
 // Intel's library. It cannot abort its communicators.
 class TC_API TorchCommXCCL final : public OfVendor<TorchCommXCCL, nccl::kOneCcl> {
   using OfVendor::OfVendor;
+};
+
+// Registers a vendor's backend and its allocator.
+template <class Backend>
+struct VendorRegistration : BackendRegistration {
+  explicit VendorRegistration(const std::string& name)
+      : BackendRegistration(name, [name] { return std::make_shared<Backend>(name); }) {
+    TorchCommFactory::get().register_allocator_factory(
+        name, [name] { return Backend(name).make_allocator(); });
+  }
 };
 
 }  // namespace torch::comms

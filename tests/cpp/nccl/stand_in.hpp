@@ -31,10 +31,23 @@ class StandInTest : public testing::Test {
 
   // See tests/standin/plan.hpp.
   static void plan(const std::string& text, const std::string& file = "libstand_in_nccl.so") {
+    if (ask<int(const char*)>("plan", file)(text.c_str()) != 0)
+      throw std::runtime_error("no plan: " + text);
+  }
+  // What the stand-in of this process holds.
+  static int registrations() { return ask<int()>("registrations")(); }
+  static int allocations() { return ask<int()>("allocations")(); }
+  // The name that a communicator was given.
+  static std::string title(int64_t address) { return ask<const char*(int64_t)>("title")(address); }
+
+ private:
+  template <class Function>
+  static Function* ask(const char* what, const std::string& file = "libstand_in_nccl.so") {
     void* library = ::dlopen(stand_in(file).c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == nullptr) throw std::runtime_error(::dlerror());
-    auto* set = reinterpret_cast<int (*)(const char*)>(::dlsym(library, "torchcomms_standin_plan"));
-    if (set == nullptr || set(text.c_str()) != 0) throw std::runtime_error("no plan: " + text);
+    void* found = ::dlsym(library, (std::string("torchcomms_standin_") + what).c_str());
+    if (found == nullptr) throw std::runtime_error(::dlerror());
+    return reinterpret_cast<Function*>(found);
   }
 };
 

@@ -1,0 +1,49 @@
+#include <torchcomms/base/error.hpp>
+
+#include "backends/nccl/allocator.hpp"
+#include "backends/nccl/call.hpp"
+#include "backends/nccl/lane.hpp"
+#include "backends/nccl/vendor_backend.hpp"
+#include "core/bounded.hpp"
+
+// Memory ahead of operations.
+namespace torch::comms {
+
+template <class Body>
+void TorchCommVendor::with_memory(const char* op, const at::Tensor& tensor, const Body& body) {
+  const Context context{.op = op, .comm = name_, .rank = rank_};
+  if (!lane_) throw CommError(Errc::kFinalized, "the communicator is not initialized", context);
+  if (tensor.defined() && tensor.device() != device_)
+    throw CommError(
+        Errc::kInvalidArgument,
+        "the tensor is on " + tensor.device().str() + ", the communicator on " + device_.str(),
+        context);
+  try {
+    const auto call = call_of_teardown();
+    auto wait = nccl::launch_wait(call);
+    wait.context = [&context] { return context; };
+    nccl::with_context(context,
+                       [&] { body(lane_->registrations(), lane_->communicator(), wait, context); });
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  }
+}
+
+void TorchCommVendor::tensor_register(const at::Tensor& tensor) {
+  with_memory("tensor_register", tensor,
+              [&](nccl::Registrations& all, nccl::Communicator& its, const nccl::Wait& wait,
+                  const Context& context) { all.add(its, tensor, wait, context); });
+}
+
+void TorchCommVendor::tensor_deregister(const at::Tensor& tensor) {
+  with_memory("tensor_deregister", tensor,
+              [&](nccl::Registrations& all, nccl::Communicator& its, const nccl::Wait& wait,
+                  const Context& context) { all.remove(its, tensor, wait, context); });
+}
+
+std::shared_ptr<c10::Allocator> TorchCommVendor::make_allocator() const {
+  return nccl::with_context({.op = "get_mem_allocator"},
+                            [&] { return nccl::make_allocator(vendor_); });
+}
+
+}  // namespace torch::comms
