@@ -181,7 +181,7 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   uint64_t fork_generation_ = 0;
   bool finalized_ = false;
   std::shared_ptr<Hooks> hooks_;
-  std::shared_ptr<Unmet> unmet_;  // null where none has to be met
+  std::shared_ptr<Unmet> unmet_;      // null where none has to be met
   std::unique_ptr<Staging> staging_;  // null before the first operation that needs it
 };
 

@@ -8,13 +8,13 @@
 
 namespace torch::comms {
 
-std::shared_ptr<Device> Device::open(std::shared_ptr<const gpu::Runtime> runtime, at::Device at,
-                                     bool high_priority_stream, size_t most_events) {
-  std::shared_ptr<Device> device(new Device(at, std::move(runtime)));
-  device->events_ = gpu::EventPool::make(*device->runtime_, most_events);
-  const Scope scope(*device);
-  device->own_ = device->runtime_->create_stream(high_priority_stream);
-  return device;
+Device::Device(std::shared_ptr<const gpu::Runtime> runtime, at::Device at,
+               bool high_priority_stream, size_t most_events)
+    : device_(at),
+      runtime_(std::move(runtime)),
+      events_(gpu::EventPool::make(*runtime_, most_events)) {
+  const Scope scope(*this);
+  own_ = runtime_->create_stream(high_priority_stream);
 }
 
 Device::~Device() {
@@ -32,7 +32,7 @@ Device::Scope::Scope(const Device& device) : mode_(device.runtime()) {
     guard_.emplace(device.runtime(), device.torch_device().index());
 }
 
-at::Device resolve_device(const gpu::Runtime& runtime, at::Device wanted, int rank,
+at::Device resolve_device(const gpu::Runtime& runtime, at::Device wanted, std::optional<int> rank,
                           const std::string& backend) {
   std::string why = "no reason given";
   const int count = runtime.device_count(&why);
@@ -42,7 +42,7 @@ at::Device resolve_device(const gpu::Runtime& runtime, at::Device wanted, int ra
                         " runtime (" + runtime.path() + ") finds none (" + why +
                         "); it needs a GPU and its driver. For CPU tensors there is backend "
                         "'ctran'");
-  const int index = wanted.has_index() ? wanted.index() : rank % count;
+  const int index = wanted.has_index() ? wanted.index() : rank ? *rank % count : runtime.device();
   if (index >= count)
     throw CommError(
         Errc::kInvalidArgument,

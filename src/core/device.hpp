@@ -19,8 +19,8 @@ namespace torch::comms {
 class TC_API Device {
  public:
   // `at` has an index, unless it is of type CPU. Throws CommError(kVendor).
-  static std::shared_ptr<Device> open(std::shared_ptr<const gpu::Runtime> runtime, at::Device at,
-                                      bool high_priority_stream, size_t most_events);
+  Device(std::shared_ptr<const gpu::Runtime> runtime, at::Device at, bool high_priority_stream,
+         size_t most_events);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -47,9 +47,6 @@ class TC_API Device {
   };
 
  private:
-  Device(at::Device device, std::shared_ptr<const gpu::Runtime> runtime)
-      : device_(device), runtime_(std::move(runtime)) {}
-
   const at::Device device_;
   const std::shared_ptr<const gpu::Runtime> runtime_;
   std::shared_ptr<gpu::EventPool> events_;
@@ -57,10 +54,11 @@ class TC_API Device {
 };
 
 // `wanted` with an index: without one it is chosen by `rank`, so that the ranks of a host share its
-// devices out. Throws CommError without context: kBackendUnavailable where there is no device,
-// kInvalidArgument for an index that is too high. `backend` is for the texts.
-TC_API at::Device resolve_device(const gpu::Runtime& runtime, at::Device wanted, int rank,
-                                 const std::string& backend);
+// devices out; without a rank it is the current one. Throws CommError without context:
+// kBackendUnavailable where there is no device, kInvalidArgument for an index that is too high.
+// `backend` is for the texts.
+TC_API at::Device resolve_device(const gpu::Runtime& runtime, at::Device wanted,
+                                 std::optional<int> rank, const std::string& backend);
 
 // The row of the runtime that torch's devices of type cuda have: HIP's where torch is built for it.
 TC_API const gpu::RuntimeRow& runtime_of_torch();

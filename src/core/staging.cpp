@@ -38,7 +38,7 @@ std::unique_ptr<Staging> Staging::open(std::shared_ptr<TorchCommBackend> backend
                                        int rank) {
   const auto serving = runtime();
   const auto at = resolve_device(*serving, wanted, rank, std::string(backend->getBackendName()));
-  auto device = Device::open(serving, at, /*high_priority_stream=*/false, kMostEvents);
+  auto device = std::make_shared<Device>(serving, at, /*high_priority_stream=*/false, kMostEvents);
   return std::make_unique<Staging>(std::move(backend), std::move(device));
 }
 

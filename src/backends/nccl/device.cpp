@@ -1,6 +1,7 @@
 #include "backends/nccl/device.hpp"
 
 #include <string>
+#include <utility>
 
 #include <torchcomms/base/error.hpp>
 
@@ -21,8 +22,9 @@ at::DeviceType device_type_of(const Vendor& vendor) {
   return vendor.runtime != nullptr ? at::DeviceType::CUDA : at::DeviceType::XPU;
 }
 
-std::shared_ptr<Device> open_device(const Table& library, at::Device wanted, int rank,
-                                    bool high_priority_stream, size_t most_events) {
+std::shared_ptr<Device> Device::open(const Table& library, at::Device wanted,
+                                     std::optional<int> rank, bool high_priority_stream,
+                                     size_t most_events) {
   const auto& vendor = library.vendor();
   const auto type = library.on_host_memory() ? at::DeviceType::CPU : device_type_of(vendor);
   if (wanted.type() != type)
@@ -35,7 +37,14 @@ std::shared_ptr<Device> open_device(const Table& library, at::Device wanted, int
     wanted = resolve_device(*runtime, wanted, rank, std::string(vendor.backend));
     runtime->set_device(wanted.index());
   }
-  return Device::open(std::move(runtime), wanted, high_priority_stream, most_events);
+  return std::make_shared<Device>(std::move(runtime), wanted, high_priority_stream, most_events);
+}
+
+std::function<void()> Device::enter(std::shared_ptr<const Device> device) {
+  return [device = std::move(device)] {
+    if (!device->torch_device().is_cpu())
+      device->runtime().set_device(device->torch_device().index());
+  };
 }
 
 }  // namespace torch::comms::nccl

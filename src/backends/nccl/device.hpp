@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 
 #include "core/device.hpp"
 #include "nccl/table.hpp"
@@ -11,10 +13,20 @@ namespace torch::comms::nccl {
 // on host memory.
 at::DeviceType device_type_of(const Vendor& vendor);
 
-// Resolves a device without an index by `rank`, and makes it current. Throws CommError without
-// context: kUnsupported for a device that the library does not work on, kBackendUnavailable for
-// one that is not there.
-std::shared_ptr<Device> open_device(const Table& library, at::Device wanted, int rank,
-                                    bool high_priority_stream, size_t most_events);
+// Where a vendor's communicator has its tensors.
+class Device final : public comms::Device {
+ public:
+  using comms::Device::Device;
+
+  // Resolves a device without an index by `rank`, without one to the current device, and makes it
+  // current. Throws CommError without context: kUnsupported for a device that the library does not
+  // work on, kBackendUnavailable for one that is not there.
+  static std::shared_ptr<Device> open(const Table& library, at::Device wanted,
+                                      std::optional<int> rank, bool high_priority_stream,
+                                      size_t most_events);
+
+  // What makes it current in a thread that has not seen it.
+  static std::function<void()> enter(std::shared_ptr<const Device> device);
+};
 
 }  // namespace torch::comms::nccl

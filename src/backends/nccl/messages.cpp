@@ -70,8 +70,8 @@ nccl::Lane& TorchCommVendor::lane_to(int peer, const nccl::Call& now) {
     auto pair = nccl::Communicator::connect(library_, 2, rank_ == low ? 0 : 1, id,
                                             nccl::config_of(options_.hints), nccl::launch_wait(now),
                                             now.context(peer));
-    auto device = nccl::open_device(*library_, device_, rank_, wishes_->high_priority_stream,
-                                    wishes_->most_events);
+    auto device = nccl::Device::open(*library_, device_, rank_, wishes_->high_priority_stream,
+                                     wishes_->most_events);
     return *(pairs_[peer] = std::make_shared<nccl::Lane>(name_, std::move(pair), std::move(device),
                                                          [weak = weak_from_this()] {
                                                            if (const auto self = weak.lock())

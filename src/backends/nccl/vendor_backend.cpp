@@ -136,8 +136,8 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
   const auto begin = Clock::now();
   try {
     const auto opened = with_context(context, [&] {
-      return nccl::open_device(*library_, device, met.rank, wishes_->high_priority_stream,
-                               wishes_->most_events);
+      return nccl::Device::open(*library_, device, met.rank, wishes_->high_priority_stream,
+                                wishes_->most_events);
     });
     const auto id = exchange_id(*library_, met.rank == 0, met, kIdKey, context);
     const nccl::Wait wait{Clock::now() + met.deadline.left(),
@@ -160,7 +160,7 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
 }
 
 void TorchCommVendor::enter(std::shared_ptr<Communicator> communicator,
-                            std::shared_ptr<Device> device) {
+                            std::shared_ptr<nccl::Device> device) {
   rank_ = communicator->rank();
   size_ = communicator->size();
   device_ = device->torch_device();
@@ -292,8 +292,8 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
     if (!made) return nullptr;
     for (const int rank : ranks) made->ranks_.push_back(ranks_[static_cast<size_t>(rank)]);
     made->enter(std::move(communicator),
-                nccl::open_device(*library_, device_, rank_, made->wishes_->high_priority_stream,
-                                  made->wishes_->most_events));
+                nccl::Device::open(*library_, device_, rank_, made->wishes_->high_priority_stream,
+                                   made->wishes_->most_events));
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const CommError& e) {

@@ -13,7 +13,6 @@
 
 namespace torch::comms {
 
-class Device;
 struct Rendezvous;
 
 namespace bootstrap {
@@ -22,6 +21,7 @@ struct Launch;
 
 namespace nccl {
 class Communicator;
+class Device;
 class Lane;
 class Table;
 struct Call;
@@ -160,7 +160,8 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // Takes the options over, and loads the library: before anybody is met.
   void start(const std::string& name, const CommOptions& options);
   void join(at::Device device, const Rendezvous& met);
-  void enter(std::shared_ptr<nccl::Communicator> communicator, std::shared_ptr<Device> device);
+  void enter(std::shared_ptr<nccl::Communicator> communicator,
+             std::shared_ptr<nccl::Device> device);
   nccl::Call call_of_teardown() const;
   // Waits for what is under way on `lane`, and leaves its communicator in good order.
   void close(nccl::Lane& lane, const nccl::Call& call);

@@ -52,7 +52,7 @@ struct Program {
 };
 
 inline std::shared_ptr<Device> host_device() {
-  return Device::open(gpu::Runtime::of_host(), at::kCPU, false, 16);
+  return std::make_shared<Device>(gpu::Runtime::of_host(), at::kCPU, false, 16);
 }
 
 // Runs `body` on `size` connected ranks. What one throws fails the test.
