@@ -30,6 +30,9 @@ struct TC_API Capabilities {
   bool abort = false;
   bool windows = false;
   bool graph_capture = false;
+  // Tensors on cuda, too, though the backend sees CPU tensors alone: the communicator copies them
+  // through host memory.
+  bool staging = false;
   // An asynchronous operation that failed, and that nobody waits for, may end the process, as
   // CommOptions::abort_process_on_timeout_or_error says. Of a backend that fails as a whole.
   bool ends_process = false;

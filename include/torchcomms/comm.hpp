@@ -14,6 +14,7 @@
 
 namespace torch::comms {
 
+class Staging;
 class Unmet;
 struct CommFacts;
 struct ProfiledOperation;
@@ -145,6 +146,11 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
 
   template <class Op>
   WorkPtr run(const Op& op);
+  // Hands it to the backend, by way of host memory where a tensor is on a GPU.
+  template <class Op>
+  WorkPtr hand(const Op& op);
+  // Before other calls of the backend: it has all operations that were called.
+  void settle();
   // What is no work: `make` runs between the pre-hooks and the end event, `post` gives the
   // post-hooks' arguments for its result; a null result has none.
   template <class Op, class Make, class Post>
@@ -175,7 +181,8 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   uint64_t fork_generation_ = 0;
   bool finalized_ = false;
   std::shared_ptr<Hooks> hooks_;
-  std::shared_ptr<Unmet> unmet_;  // null where none has to be met
+  std::shared_ptr<Unmet> unmet_;      // null where none has to be met
+  std::unique_ptr<Staging> staging_;  // null before the first operation that needs it
 };
 
 // Connects this process with the job's other ranks. Collective. Throws CommError within

@@ -44,6 +44,7 @@ py::dict describe_capabilities(const Capabilities& capabilities) {
   row["reconfigure"] = capabilities.reconfigure;
   row["windows"] = capabilities.windows;
   row["graph_capture"] = capabilities.graph_capture;
+  row["staging"] = capabilities.staging;
   return row;
 }
 

@@ -10,11 +10,13 @@
 #include "base/log.hpp"
 #include "base/op_order.hpp"
 #include "core/checked_window.hpp"
+#include "core/device_of.hpp"
 #include "core/hook_list.hpp"
 #include "core/issue.hpp"
 #include "core/making.hpp"
 #include "core/profiler_record.hpp"
 #include "core/record.hpp"
+#include "core/staging.hpp"
 #include "core/unmet.hpp"
 #include "core/validate.hpp"
 #include "tracing/recorder.hpp"
@@ -162,6 +164,21 @@ ProfiledOperation TorchComm::shown(const Op& op, const base::OpRecord& record) c
   return described;
 }
 
+void TorchComm::settle() {
+  if (staging_) staging_->hand_over();
+}
+
+template <class Op>
+WorkPtr TorchComm::hand(const Op& op) {
+  if (!staging_) {
+    const auto own = [this] { return backend_->getDevice(); };
+    const auto device = device_of(op, own);
+    if (device.is_cpu() || !capabilities_.staging) return issue(*backend_, op);
+    staging_ = Staging::open(backend_, own().is_cpu() ? device : own(), rank_);
+  }
+  return staging_->run(op);
+}
+
 template <class Op>
 WorkPtr TorchComm::run(const Op& op) {
   requireUsable(Op::kName);
@@ -177,7 +194,7 @@ WorkPtr TorchComm::run(const Op& op) {
   const uint64_t begin = record_begin(record);
   WorkPtr work;
   try {
-    work = issue(*backend_, op);
+    work = hand(op);
   } catch (...) {
     record_end(record, std::current_exception());
     if (unmet_) unmet_->met();
@@ -216,7 +233,9 @@ void TorchComm::finalize() {
   finalized_ = true;
   tracing::process_ring().end_communicator(record_id_, true);
   const auto pending = unmet_ ? unmet_->met() : nullptr;
+  if (staging_) staging_->drain();
   backend_->finalize();
+  staging_.reset();
   if (!hooks_->post.empty()) hooks_->post.call(kFinalizeOpId, PostHookArgs(FinalizePostHookArgs{}));
   if (pending) std::rethrow_exception(pending);
 }
@@ -334,8 +353,10 @@ auto TorchComm::make(const Op& op, const Make& make, const Post& post) {
 
 template <class Make>
 std::shared_ptr<TorchCommWindow> TorchComm::makeWindow(bool registered, const Make& make_inner) {
+  settle();
   const auto guard = [self = shared_from_this()](std::string_view method) {
     self->requireUsable(method);
+    self->settle();
     return self->facts();
   };
   return make(
@@ -348,6 +369,7 @@ std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const
   requireUsable(OpName::split);
   const Split op{ranks, name, options};
   validate(op, facts());
+  settle();
   return make(
       op,
       [&]() -> std::shared_ptr<TorchComm> {
@@ -405,6 +427,7 @@ WorkPtr TorchComm::reconfigure(const ReconfigureOptions& options) {
                     context);
   if (finalized_ && capabilities_.final_finalize)
     throw CommError(Errc::kFinalized, "finalize() was called", context);
+  settle();
   WorkPtr work;
   try {
     work = backend_->reconfigure(options);
@@ -428,8 +451,14 @@ void TorchComm::abort() {
 }
 bool TorchComm::isAbortSupported() const { return backend_->isAbortSupported(); }
 bool TorchComm::isAborted() const { return backend_->isAborted(); }
-void TorchComm::setTimeout(std::chrono::milliseconds timeout) { backend_->setTimeout(timeout); }
-void TorchComm::setHints(const Hints& hints) { backend_->setHints(hints); }
+void TorchComm::setTimeout(std::chrono::milliseconds timeout) {
+  settle();
+  backend_->setTimeout(timeout);
+}
+void TorchComm::setHints(const Hints& hints) {
+  settle();
+  backend_->setHints(hints);
+}
 
 std::unique_ptr<RemovableHandle> TorchComm::registerPreHook(PreHook hook) {
   const auto id = hooks_->pre.add(std::move(hook));

@@ -1,7 +1,6 @@
 #include "core/cpu_backend.hpp"
 
 #include <c10/core/ScalarType.h>
-#include <torchcomms/base/error.hpp>
 
 namespace torch::comms {
 
@@ -18,11 +17,11 @@ Capabilities cpu_capabilities() {
   return can;
 }
 
-void require_cpu(const at::Device& device, const std::string& backend, const std::string& comm) {
-  if (device.is_cpu()) return;
-  throw CommError(Errc::kUnsupported,
-                  "backend '" + backend + "' works on device cpu, not on " + device.str(),
-                  {.op = "new_comm", .comm = comm});
+Capabilities staged_capabilities() {
+  auto can = cpu_capabilities();
+  can.staging = true;
+  can.devices.set(static_cast<size_t>(c10::DeviceType::CUDA));
+  return can;
 }
 
 std::chrono::milliseconds usable_timeout(std::chrono::milliseconds timeout) {

@@ -3,6 +3,8 @@
 #include <functional>
 #include <memory>
 
+#include <torchcomms/base/export.hpp>
+
 #include "gpu/symbols.hpp"
 
 // The runtime row for host memory: what a GPU runtime does, done by threads of this process, so
@@ -19,12 +21,12 @@ namespace torch::comms::gpu {
 const Table& cpu_table() noexcept;
 
 // Runs `work` on `stream` after all that was launched there before.
-void cpu_launch(NativeStream stream, std::function<void()> work);
+TC_API void cpu_launch(NativeStream stream, std::function<void()> work);
 
 // The stream that the calling thread works on, as cudaStreamPerThread or torch's current stream is
 // on a GPU; null, the thread itself, unless one was set.
-NativeStream cpu_current_stream() noexcept;
-class CpuStreamGuard {
+TC_API NativeStream cpu_current_stream() noexcept;
+class TC_API CpuStreamGuard {
  public:
   explicit CpuStreamGuard(NativeStream stream) noexcept;
   ~CpuStreamGuard();

@@ -9,7 +9,7 @@
 namespace torch::comms::gpu {
 
 // Events of one device, used again and again. Any thread. Lives as long as one of its events.
-class EventPool : public std::enable_shared_from_this<EventPool> {
+class TC_API EventPool : public std::enable_shared_from_this<EventPool> {
  public:
   // `most`: how many idle events are kept.
   static std::shared_ptr<EventPool> make(const Runtime& runtime, size_t most);
@@ -18,7 +18,7 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
   EventPool& operator=(const EventPool&) = delete;
 
   // An event that goes back to the pool when it is let go of.
-  class Lease {
+  class TC_API Lease {
    public:
     Lease() noexcept = default;
     Lease(Lease&&) noexcept = default;

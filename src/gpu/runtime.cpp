@@ -2,6 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <map>
+#include <mutex>
+
 #include <torchcomms/base/error.hpp>
 
 #include "base/loaded_library.hpp"
@@ -74,6 +77,15 @@ Runtime Runtime::load(const RuntimeRow& row) {
   return {row.name, opened.path, table};
 }
 
+std::shared_ptr<const Runtime> Runtime::of(const RuntimeRow& row) {
+  static std::mutex mutex;
+  static std::map<const RuntimeRow*, std::shared_ptr<const Runtime>> known;
+  const std::lock_guard lock(mutex);
+  auto& runtime = known[&row];
+  if (!runtime) runtime = std::make_shared<const Runtime>(load(row));
+  return runtime;
+}
+
 const Runtime& Runtime::cpu() {
   static const Runtime runtime("cpu", "", cpu_table());
   return runtime;
@@ -143,6 +155,11 @@ void Runtime::launch_host(NativeStream stream, void (*function)(void*), void* ar
 void Runtime::copy_to_device(void* to, const void* from, size_t size_bytes,
                              NativeStream stream) const {
   check(table_.MemcpyAsync(to, from, size_bytes, kCopyHostToDevice, stream), "MemcpyAsync");
+}
+
+void Runtime::copy_to_host(void* to, const void* from, size_t size_bytes,
+                           NativeStream stream) const {
+  check(table_.MemcpyAsync(to, from, size_bytes, kCopyDeviceToHost, stream), "MemcpyAsync");
 }
 
 NativeEvent Runtime::create_event() const {

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include <torchcomms/base/export.hpp>
+
 #include "gpu/symbols.hpp"
 
 namespace torch::comms::gpu {
@@ -18,18 +20,21 @@ struct RuntimeRow {
   const char* const* sonames;    // tried in turn where no such library is loaded; ends with null
   const char* const* spellings;  // pairs of a name in the list and what it is called here
 };
-extern const RuntimeRow kCuda, kHip;
+TC_API extern const RuntimeRow kCuda, kHip;
 
 // A GPU runtime bound to its library. Methods throw CommError(kVendor) with the runtime's own text.
 //
 // Threads: any. Streams belong to the device that is current when they are made.
-class Runtime {
+class TC_API Runtime {
  public:
   // The library that the process has loaded already, which is torch's, else the first of the row's
   // sonames that loads. Throws CommError(kBackendUnavailable) saying what was looked for.
   static Runtime load(const RuntimeRow& row);
+  // The process's one: loaded at first use. Nothing is kept of a failure.
+  static std::shared_ptr<const Runtime> of(const RuntimeRow& row);
   // Host memory, and streams that are threads of this process. See cpu.hpp.
   static const Runtime& cpu();
+  static std::shared_ptr<const Runtime> of_host() { return {std::shared_ptr<void>(), &cpu()}; }
 
   std::string_view name() const noexcept { return name_; }
   const std::string& path() const noexcept { return path_; }  // of the library; "" for cpu
@@ -48,6 +53,7 @@ class Runtime {
   // these methods.
   void launch_host(NativeStream stream, void (*function)(void*), void* argument) const;
   void copy_to_device(void* to, const void* from, size_t size_bytes, NativeStream stream) const;
+  void copy_to_host(void* to, const void* from, size_t size_bytes, NativeStream stream) const;
 
   NativeEvent create_event() const;
   void record(NativeEvent event, NativeStream stream) const;
@@ -76,7 +82,7 @@ class Runtime {
 
 // While it lives, runtime calls of this thread neither end nor fail because of captures that other
 // threads have begun. Every thread of ours that calls the runtime by itself needs one.
-class CaptureModeGuard {
+class TC_API CaptureModeGuard {
  public:
   explicit CaptureModeGuard(const Runtime& runtime) noexcept;
   ~CaptureModeGuard();
@@ -89,7 +95,7 @@ class CaptureModeGuard {
 };
 
 // Makes a device current for a scope.
-class DeviceGuard {
+class TC_API DeviceGuard {
  public:
   DeviceGuard(const Runtime& runtime, int index);
   ~DeviceGuard();

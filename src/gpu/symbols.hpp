@@ -55,5 +55,6 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr int kCaptureModeRelaxed = 2;
 inline constexpr int kCopyHostToDevice = 1;
+inline constexpr int kCopyDeviceToHost = 2;
 
 }  // namespace torch::comms::gpu

@@ -9,7 +9,7 @@ from torchcomms import ReduceOp
 
 from tests.harness.backends import NCCL
 from tests.harness.cases import Failures, assert_alive, check_context
-from tests.harness.forked import forked
+from tests.harness.programs import forked
 from tests.harness.operations import call, operations_for
 from tests.harness.programs import python
 

@@ -16,6 +16,7 @@
 #include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
 #include "core/retire.hpp"
+#include "core/staging.hpp"
 
 namespace torch::comms {
 namespace {
@@ -59,7 +60,7 @@ TorchCommCtran::~TorchCommCtran() {
 }
 
 void TorchCommCtran::init(at::Device device, const std::string& name, const CommOptions& options) {
-  require_cpu(device, "ctran", name);
+  require_stageable(device, "ctran", name);
   device_ = device;
   start(name, options);
   if (!reconfiguration_) join(rendezvous(name, options_));
@@ -110,6 +111,7 @@ void TorchCommCtran::enter(std::shared_ptr<ctran::Session> session, std::vector<
   rank_ = session->group->rank();
   size_ = session->group->size();
   ranks_ = std::move(ranks);
+  device_ = staged_device(device_, rank_, "ctran");
   options_.store.reset();
   std::lock_guard lock(mutex_);
   session_ = std::move(session);
@@ -130,7 +132,7 @@ void TorchCommCtran::finalize() {
 std::string_view TorchCommCtran::getBackendVersion() const { return TORCHCOMMS_VERSION; }
 
 Capabilities TorchCommCtran::capabilities() const {
-  auto can = cpu_capabilities();
+  auto can = staged_capabilities();
   can.self_messages = true;
   can.any_source = true;
   can.abort = true;

@@ -29,7 +29,8 @@ struct Wish;
 struct Wishes;
 }  // namespace ctran
 
-// Our own transports, for CPU tensors: shared memory inside a host, TCP between hosts. Every
+// Our own transports, for CPU tensors: shared memory inside a host, TCP between hosts. Tensors of a
+// GPU are staged by the communicator (core/staging.hpp), and getDevice() says where. Every
 // operation; every dtype where nothing is added, else those that ctran/arithmetic has.
 //
 // An operation that fails, by whatever the world does, ends the communicator on all ranks: all

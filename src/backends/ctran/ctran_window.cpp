@@ -33,7 +33,7 @@ namespace ctran {
 
 CtranWindow::CtranWindow(std::shared_ptr<TorchCommCtran> comm, size_t slots)
     : comm_(std::move(comm)), slots_(slots) {
-  device_ = comm_->getDevice();
+  device_ = at::kCPU;  // wherever the tensors of operations are
 }
 
 Context CtranWindow::context(std::string_view method, int peer) const {

@@ -17,6 +17,7 @@
 #include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
 #include "core/retire.hpp"
+#include "core/staging.hpp"
 
 namespace torch::comms {
 namespace {
@@ -46,7 +47,7 @@ TorchCommGloo::~TorchCommGloo() {
 }
 
 void TorchCommGloo::init(at::Device device, const std::string& name, const CommOptions& options) {
-  require_cpu(device, "gloo", name);
+  require_stageable(device, "gloo", name);
   device_ = device;
   start(name, options);
   if (!reconfiguration_) join(rendezvous(name, options_), nullptr, name, {});
@@ -78,6 +79,7 @@ void TorchCommGloo::join(const Rendezvous& met, const gloo::Group* parent, const
   for (int rank = 0; parent == nullptr && rank < met.size; ++rank) ranks.push_back(rank);
   ranks_ = std::move(ranks);
   store_ = met.store;
+  device_ = staged_device(device_, met.rank, "gloo");
   options_.store.reset();
   if (!reconfiguration_) {
     MemberHandle handle{.backend = "gloo", .rank = met.rank, .identity = base::random_number()};
@@ -100,7 +102,7 @@ std::string_view TorchCommGloo::getCommName() const {
 }
 
 Capabilities TorchCommGloo::capabilities() const {
-  auto can = cpu_capabilities();
+  auto can = staged_capabilities();
   can.reconfigure = true;
   can.any_source = true;
   return can;

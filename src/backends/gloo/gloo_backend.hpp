@@ -27,7 +27,8 @@ struct Member;
 }  // namespace gloo
 
 // torch's own Gloo process group, completed: every operation, every dtype that is a number or truth
-// value, every reduction that is defined for it. CPU tensors.
+// value, every reduction that is defined for it. CPU tensors; those of a GPU are staged by the
+// communicator (core/staging.hpp), and getDevice() says where.
 //
 // Limits: a collective that times out closes the communicator's connections (Gloo cannot go on); a
 // message that times out only ends messages with that peer. Either way isAborted() stays false, and

@@ -1,9 +1,13 @@
 #include "gpu/runtime.hpp"
 
+#include <memory>
+#include <vector>
+
 #include <gtest/gtest.h>
 #include <torchcomms/base/error.hpp>
 
 #include "gpu/event_pool.hpp"
+#include "gpu/pinned_pool.hpp"
 
 namespace torch::comms::gpu {
 namespace {
@@ -88,6 +92,36 @@ TEST(EventPool, LivesAsLongAsOneOfItsEvents) {
   pool.reset();
   Runtime::cpu().record(lease.get(), nullptr);
   EXPECT_TRUE(Runtime::cpu().is_done(lease.get()));
+}
+
+TEST(PinnedPool, ABlockIsUsedAgainForWhatFits) {
+  const auto pool = PinnedPool::make(Runtime::of_host(), 1 << 20);
+  void* first = nullptr;
+  {
+    const auto block = pool->take(50'000);
+    first = block.get();
+    EXPECT_EQ(pool->idle_bytes(), 0u);
+  }
+  EXPECT_EQ(pool->idle_bytes(), 65'536u);
+  EXPECT_EQ(pool->take(60'000).get(), first);
+  EXPECT_NE(pool->take(100).get(), first) << "far too large for that";
+}
+
+TEST(PinnedPool, KeepsNoMoreThanItMay) {
+  const auto pool = PinnedPool::make(Runtime::of_host(), 3 * 4096);
+  {
+    std::vector<std::shared_ptr<void>> blocks;
+    for (int i = 0; i < 5; ++i) blocks.push_back(pool->take(1));
+  }
+  EXPECT_EQ(pool->idle_bytes(), 3u * 4096);
+}
+
+TEST(PinnedPool, LivesAsLongAsOneOfItsBlocks) {
+  auto pool = PinnedPool::make(Runtime::of_host(), 1 << 20);
+  const auto block = pool->take(4);
+  pool.reset();
+  *static_cast<int*>(block.get()) = 7;
+  EXPECT_EQ(*static_cast<int*>(block.get()), 7);
 }
 
 }  // namespace

@@ -1,0 +1,57 @@
+#include "core/device.hpp"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torchcomms/base/error.hpp>
+
+#include "base/loaded_library.hpp"
+#include "gpu/cpu.hpp"
+
+namespace torch::comms {
+
+Device::Device(std::shared_ptr<const gpu::Runtime> runtime, at::Device at,
+               bool high_priority_stream, size_t most_events)
+    : device_(at),
+      runtime_(std::move(runtime)),
+      events_(gpu::EventPool::make(*runtime_, most_events)) {
+  const Scope scope(*this);
+  own_ = runtime_->create_stream(high_priority_stream);
+}
+
+Device::~Device() {
+  if (own_ != nullptr) runtime_->destroy_stream(own_);
+}
+
+gpu::NativeStream Device::current_stream() const {
+  if (device_.is_cpu()) return gpu::cpu_current_stream();
+  const c10::impl::VirtualGuardImpl torch(device_.type());
+  return torch.getStream(device_).native_handle();
+}
+
+Device::Scope::Scope(const Device& device) : mode_(device.runtime()) {
+  if (!device.torch_device().is_cpu())
+    guard_.emplace(device.runtime(), device.torch_device().index());
+}
+
+at::Device resolve_device(const gpu::Runtime& runtime, at::Device wanted, std::optional<int> rank,
+                          const std::string& backend) {
+  std::string why = "no reason given";
+  const int count = runtime.device_count(&why);
+  if (count == 0)
+    throw CommError(Errc::kBackendUnavailable,
+                    "backend '" + backend + "' has no device: the " + std::string(runtime.name()) +
+                        " runtime (" + runtime.path() + ") finds none (" + why +
+                        "); it needs a GPU and its driver. For CPU tensors there is backend "
+                        "'ctran'");
+  const int index = wanted.has_index() ? wanted.index() : rank ? *rank % count : runtime.device();
+  if (index >= count)
+    throw CommError(
+        Errc::kInvalidArgument,
+        "device is " + wanted.str() + ", allowed is index 0 to " + std::to_string(count - 1));
+  return {wanted.type(), static_cast<at::DeviceIndex>(index)};
+}
+
+const gpu::RuntimeRow& runtime_of_torch() {
+  return base::loaded_libraries(gpu::kHip.stem).empty() ? gpu::kCuda : gpu::kHip;
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+#include <torchcomms/base/export.hpp>
+
+#include "gpu/event_pool.hpp"
+#include "gpu/runtime.hpp"
+
+namespace torch::comms {
+
+// Where a communicator's tensors are: a torch device, the runtime that serves it, the stream that
+// torch works on there, and one of the communicator's own.
+//
+// A device of type CPU has the runtime for host memory, whose streams are threads: see gpu/cpu.hpp.
+class TC_API Device {
+ public:
+  // `at` has an index, unless it is of type CPU. Throws CommError(kVendor).
+  Device(std::shared_ptr<const gpu::Runtime> runtime, at::Device at, bool high_priority_stream,
+         size_t most_events);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const at::Device& torch_device() const noexcept { return device_; }
+  const std::shared_ptr<const gpu::Runtime>& shared_runtime() const noexcept { return runtime_; }
+  const gpu::Runtime& runtime() const noexcept { return *runtime_; }
+  gpu::EventPool& events() const noexcept { return *events_; }
+
+  gpu::NativeStream own_stream() const noexcept { return own_; }
+  // What torch works on in this thread.
+  gpu::NativeStream current_stream() const;
+  // True where that is the calling thread itself: then results are there when a call returns.
+  bool host_runs() const { return device_.is_cpu() && current_stream() == nullptr; }
+
+  // For calls of the runtime: the device current, and no capture of others disturbed.
+  class TC_API Scope {
+   public:
+    explicit Scope(const Device& device);
+
+   private:
+    gpu::CaptureModeGuard mode_;
+    std::optional<gpu::DeviceGuard> guard_;
+  };
+
+ private:
+  const at::Device device_;
+  const std::shared_ptr<const gpu::Runtime> runtime_;
+  std::shared_ptr<gpu::EventPool> events_;
+  gpu::NativeStream own_ = nullptr;
+};
+
+// `wanted` with an index: without one it is chosen by `rank`, so that the ranks of a host share its
+// devices out; without a rank it is the current one. Throws CommError without context:
+// kBackendUnavailable where there is no device, kInvalidArgument for an index that is too high.
+// `backend` is for the texts.
+TC_API at::Device resolve_device(const gpu::Runtime& runtime, at::Device wanted,
+                                 std::optional<int> rank, const std::string& backend);
+
+// The row of the runtime that torch's devices of type cuda have: HIP's where torch is built for it.
+TC_API const gpu::RuntimeRow& runtime_of_torch();
+
+}  // namespace torch::comms

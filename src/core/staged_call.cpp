@@ -1,0 +1,241 @@
+#include "core/staged_call.hpp"
+
+#include <iterator>
+#include <utility>
+
+#include "core/issue.hpp"
+#include "core/operands.hpp"
+
+namespace torch::comms {
+namespace {
+
+// A tensor's place among the hosts.
+struct One {
+  size_t place;
+  at::Tensor& operator()(Tensors& hosts) const { return hosts[place]; }
+};
+// The places of a list, one behind the other.
+struct Many {
+  size_t begin, count;
+  Tensors operator()(const Tensors& hosts) const {
+    const auto first = std::next(hosts.begin(), static_cast<std::ptrdiff_t>(begin));
+    return {first, std::next(first, static_cast<std::ptrdiff_t>(count))};
+  }
+};
+// A reduction, whose factor may be a tensor.
+struct Reducing {
+  ReduceOp op;
+  bool has_tensor;
+  One factor;
+  ReduceOp operator()(Tensors& hosts) const {
+    return has_tensor ? ReduceOp::make_nccl_premul_sum(factor(hosts)) : op;
+  }
+};
+
+class Builder {
+ public:
+  template <class Op>
+  explicit Builder(const Op& op) {
+    call_.op = Op::kName;
+    call_.async_op = op.async_op;
+    call_.timeout = op.options.timeout;
+  }
+
+  One read(const at::Tensor& tensor) { return add(tensor, true, false); }
+  One write(const at::Tensor& tensor) { return add(tensor, false, true); }
+  One both(const at::Tensor& tensor) { return add(tensor, true, true); }
+  Many read(const Tensors& tensors) { return add(tensors, true, false); }
+  Many write(const Tensors& tensors) { return add(tensors, false, true); }
+  Many none() const { return {call_.operands.size(), 0}; }
+  Reducing reduction(const ReduceOp& op) {
+    const auto* factor = op.factor();
+    if (factor == nullptr || !std::holds_alternative<at::Tensor>(*factor) ||
+        !std::get<at::Tensor>(*factor).defined())
+      return {op, false, {0}};
+    return {op, true, read(std::get<at::Tensor>(*factor))};
+  }
+
+  template <class Issue>
+  StagedCall with(Issue issue) {
+    call_.issue = std::move(issue);
+    return std::move(call_);
+  }
+
+ private:
+  One add(const at::Tensor& tensor, bool is_read, bool is_written) {
+    require_plain_memory(tensor);
+    const size_t size_bytes = tensor.nbytes();
+    char* data = nullptr;
+    if (size_bytes > 0) {
+      // Not data_ptr(): a tensor that requires a gradient is moved all the same.
+      auto* base = static_cast<char*>(is_written ? tensor.storage().mutable_data()
+                                                 : const_cast<void*>(tensor.storage().data()));
+      data = base + static_cast<size_t>(tensor.storage_offset()) * tensor.element_size();
+    }
+    call_.operands.push_back({tensor.storage(),
+                              data,
+                              size_bytes,
+                              {tensor.sizes().begin(), tensor.sizes().end()},
+                              tensor.scalar_type(),
+                              tensor.device(),
+                              is_read,
+                              is_written});
+    return {call_.operands.size() - 1};
+  }
+  Many add(const Tensors& tensors, bool is_read, bool is_written) {
+    const size_t begin = call_.operands.size();
+    for (const auto& tensor : tensors) add(tensor, is_read, is_written);
+    return {begin, tensors.size()};
+  }
+
+  StagedCall call_;
+};
+
+// The operations of one shape: an output, an input, perhaps a reduction.
+template <class Op>
+StagedCall out_of_in(const Op& op) {
+  Builder b(op);
+  const auto output = b.write(op.output);
+  const auto input = b.read(op.input);
+  return b.with([=, options = op.options](TorchCommBackend& backend, Tensors& hosts, bool async) {
+    return issue(backend, Op{output(hosts), input(hosts), async, options});
+  });
+}
+
+template <class Op>
+StagedCall out_of_in_reduced(const Op& op) {
+  Builder b(op);
+  const auto output = b.write(op.output);
+  const auto input = b.read(op.input);
+  const auto reduction = b.reduction(op.op);
+  return b.with([=, options = op.options](TorchCommBackend& backend, Tensors& hosts, bool async) {
+    return issue(backend, Op{output(hosts), input(hosts), reduction(hosts), async, options});
+  });
+}
+
+}  // namespace
+
+StagedCall staged_call(const Send& op, int) {
+  Builder b(op);
+  const auto tensor = b.read(op.tensor);
+  return b.with([=, peer = op.peer, options = op.options](TorchCommBackend& backend, Tensors& hosts,
+                                                          bool async) {
+    return issue(backend, Send{tensor(hosts), peer, async, options});
+  });
+}
+
+StagedCall staged_call(const Recv& op, int) {
+  Builder b(op);
+  const auto tensor = b.write(op.tensor);
+  return b.with([=, peer = op.peer, options = op.options](TorchCommBackend& backend, Tensors& hosts,
+                                                          bool async) {
+    return issue(backend, Recv{tensor(hosts), peer, async, options});
+  });
+}
+
+StagedCall staged_call(const Broadcast& op, int rank) {
+  Builder b(op);
+  const auto tensor = rank == op.root ? b.read(op.tensor) : b.write(op.tensor);
+  return b.with([=, root = op.root, options = op.options](TorchCommBackend& backend, Tensors& hosts,
+                                                          bool async) {
+    return issue(backend, Broadcast{tensor(hosts), root, async, options});
+  });
+}
+
+StagedCall staged_call(const AllReduce& op, int) {
+  Builder b(op);
+  const auto tensor = b.both(op.tensor);
+  const auto reduction = b.reduction(op.op);
+  return b.with([=, options = op.options](TorchCommBackend& backend, Tensors& hosts, bool async) {
+    return issue(backend, AllReduce{tensor(hosts), reduction(hosts), async, options});
+  });
+}
+
+StagedCall staged_call(const Reduce& op, int rank) {
+  Builder b(op);
+  const auto tensor = rank == op.root ? b.both(op.tensor) : b.read(op.tensor);
+  const auto reduction = b.reduction(op.op);
+  return b.with([=, root = op.root, options = op.options](TorchCommBackend& backend, Tensors& hosts,
+                                                          bool async) {
+    return issue(backend, Reduce{tensor(hosts), root, reduction(hosts), async, options});
+  });
+}
+
+StagedCall staged_call(const AllGather& op, int) { return out_of_in(op); }
+StagedCall staged_call(const AllGatherV& op, int) { return out_of_in(op); }
+StagedCall staged_call(const AllGatherSingle& op, int) { return out_of_in(op); }
+StagedCall staged_call(const ReduceScatter& op, int) { return out_of_in_reduced(op); }
+StagedCall staged_call(const ReduceScatterV& op, int) { return out_of_in_reduced(op); }
+StagedCall staged_call(const ReduceScatterSingle& op, int) { return out_of_in_reduced(op); }
+StagedCall staged_call(const AllToAllSingle& op, int) { return out_of_in(op); }
+StagedCall staged_call(const AllToAll& op, int) { return out_of_in(op); }
+
+StagedCall staged_call(const AllToAllVSingle& op, int) {
+  Builder b(op);
+  // The splits need not cover all rows.
+  const auto output = b.both(op.output);
+  const auto input = b.read(op.input);
+  return b.with([=, to = op.output_split_sizes, from = op.input_split_sizes, options = op.options](
+                    TorchCommBackend& backend, Tensors& hosts, bool async) {
+    return issue(backend, AllToAllVSingle{output(hosts), input(hosts), to, from, async, options});
+  });
+}
+
+StagedCall staged_call(const Barrier& op, int) {
+  return Builder(op).with([options = op.options](TorchCommBackend& backend, Tensors&, bool async) {
+    return issue(backend, Barrier{async, options});
+  });
+}
+
+StagedCall staged_call(const Scatter& op, int rank) {
+  Builder b(op);
+  const auto output = b.write(op.output);
+  const auto input = rank == op.root ? b.read(op.input) : b.none();
+  return b.with([=, root = op.root, options = op.options](TorchCommBackend& backend, Tensors& hosts,
+                                                          bool async) {
+    return issue(backend, Scatter{output(hosts), input(hosts), root, async, options});
+  });
+}
+
+StagedCall staged_call(const Gather& op, int rank) {
+  Builder b(op);
+  const auto output = rank == op.root ? b.write(op.output) : b.none();
+  const auto input = b.read(op.input);
+  return b.with([=, root = op.root, options = op.options](TorchCommBackend& backend, Tensors& hosts,
+                                                          bool async) {
+    return issue(backend, Gather{output(hosts), input(hosts), root, async, options});
+  });
+}
+
+StagedCall staged_call(const GatherSingle& op, int rank) {
+  Builder b(op);
+  const auto input = b.read(op.input);
+  // Elsewhere it counts for nothing, and may be undefined.
+  const auto output = rank == op.root ? b.write(op.output) : input;
+  return b.with([=, root = op.root, options = op.options](TorchCommBackend& backend, Tensors& hosts,
+                                                          bool async) {
+    return issue(backend, GatherSingle{output(hosts), input(hosts), root, async, options});
+  });
+}
+
+StagedCall staged_call(const BatchOpIssue& op, int) {
+  struct Entry {
+    P2POpType type;
+    One tensor;
+    int peer;
+  };
+  Builder b(op);
+  std::vector<Entry> entries;
+  for (const auto& entry : op.ops)
+    entries.push_back({entry.type,
+                       entry.type == P2POpType::SEND ? b.read(entry.tensor) : b.write(entry.tensor),
+                       entry.peer});
+  return b.with([entries = std::move(entries), options = op.options](TorchCommBackend& backend,
+                                                                     Tensors& hosts, bool async) {
+    std::vector<P2POp> ops;
+    for (const auto& [type, tensor, peer] : entries) ops.push_back({type, tensor(hosts), peer});
+    return issue(backend, BatchOpIssue{ops, ops.size(), async, options});
+  });
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "gpu/runtime.hpp"
+
+namespace torch::comms::gpu {
+
+// Page-locked host memory that is used again and again: to make some takes milliseconds. Any
+// thread. Lives as long as one of its blocks.
+class TC_API PinnedPool : public std::enable_shared_from_this<PinnedPool> {
+ public:
+  // `most_idle_bytes`: how much is kept that nobody uses.
+  static std::shared_ptr<PinnedPool> make(std::shared_ptr<const Runtime> runtime,
+                                          size_t most_idle_bytes);
+  ~PinnedPool();
+  PinnedPool(const PinnedPool&) = delete;
+  PinnedPool& operator=(const PinnedPool&) = delete;
+
+  // At least `size_bytes`; goes back to the pool with its last owner. What it holds is undefined.
+  // Throws CommError(kVendor) where there is no more.
+  std::shared_ptr<void> take(size_t size_bytes);
+
+  size_t idle_bytes() const;
+
+ private:
+  PinnedPool(std::shared_ptr<const Runtime> runtime, size_t most_idle_bytes)
+      : runtime_(std::move(runtime)), most_idle_bytes_(most_idle_bytes) {}
+  void put(void* at, size_t size_bytes) noexcept;
+
+  const std::shared_ptr<const Runtime> runtime_;
+  const size_t most_idle_bytes_;
+  mutable std::mutex mutex_;  // guards all below
+  std::multimap<size_t, void*> idle_;
+  size_t idle_bytes_ = 0;
+};
+
+}  // namespace torch::comms::gpu
