@@ -17,11 +17,13 @@ constexpr std::chrono::milliseconds kBetweenQuestions{100};
 }  // namespace
 
 Lane::Lane(std::string name, std::shared_ptr<Communicator> communicator,
-           std::shared_ptr<Device> device, std::function<void()> on_failure)
+           std::shared_ptr<Device> device, std::function<void()> on_failure,
+           std::unique_ptr<tracing::Neighbours> neighbours)
     : name_(std::move(name)),
       communicator_(std::move(communicator)),
       device_(std::move(device)),
-      on_failure_(std::move(on_failure)) {}
+      on_failure_(std::move(on_failure)),
+      neighbours_(std::move(neighbours)) {}
 
 Lane::Slot Lane::begin(bool on_current_stream) {
   const auto& runtime = device_->runtime();
@@ -108,6 +110,7 @@ void Lane::look(Clock::time_point now) noexcept {
     const gpu::CaptureModeGuard mode(device_->runtime());
     Works begun, ended;
     c10::intrusive_ptr<Work> late;
+    std::string oldest;  // of what is under way
     bool ask = false;
     {
       const std::lock_guard lock(mutex_);
@@ -129,8 +132,14 @@ void Lane::look(Clock::time_point now) noexcept {
       }
       ask = !under_way_.empty() && now >= next_question_;
       if (ask) next_question_ = now + kBetweenQuestions;
+      if (ask) oldest = under_way_.front()->op_;
     }
     for (const auto& work : begun) work->setStatus(WorkStatus::INPROGRESS);
+    if (!ended.empty()) oldest = ended.front()->op_;
+    const Context context{
+        .op = late ? late->op_ : oldest, .comm = name_, .rank = communicator_->rank()};
+    // Before anything counts as done: what went wrong lets the device go on, too.
+    if (ask || !ended.empty()) end_if_wrong(context);
     for (const auto& work : ended) {
       const auto failure = communicator_->failure().error();
       work->setStatus(failure ? WorkStatus::ERROR : WorkStatus::COMPLETED, failure);
@@ -141,23 +150,47 @@ void Lane::look(Clock::time_point now) noexcept {
       const std::lock_guard lock(mutex_);  // or a waiter between his look and his sleep misses it
       idle_.notify_all();
     }
-    const Context context{
-        .op = late ? late->op_ : "", .comm = name_, .rank = communicator_->rank()};
-    if (late && !communicator_->failure()) {
-      end_all({Errc::kTimeout, late->limit_text_, context}, late.get());
+    if (communicator_->failure()) return;
+    if (late) {
+      end_all({Errc::kTimeout, late->limit_text_ + whom_it_waits_for(), context}, late.get());
     } else if (ask) {
-      if (const auto error = communicator_->check_async(context)) {
-        try {
-          std::rethrow_exception(error);
-        } catch (const CommError& e) {
-          end_all(e, nullptr);
-        }
-      }
+      if (const auto lost = lost_rank(context)) end_all(*lost, nullptr);
     }
   } catch (const std::exception& e) {
     base::log(base::LogLevel::kError,
               "communicator '" + name_ + "' cannot be watched: " + e.what());
   }
+}
+
+void Lane::end_if_wrong(const Context& context) {
+  const auto error = communicator_->check_async(context);
+  if (!error) return;
+  try {
+    std::rethrow_exception(error);
+  } catch (const CommError& e) {
+    end_all(e, nullptr);
+  }
+}
+
+std::optional<CommError> Lane::lost_rank(const Context& context) {
+  const std::unique_lock lock(seeing_, std::try_to_lock);  // whoever is looking will find it
+  if (!lock || !neighbours_ || communicator_->failure()) return std::nullopt;
+  const auto ended = neighbours_->first_ended();
+  // At the second look: what it did before its end may suffice.
+  if (std::exchange(lost_, ended.rank) != ended.rank || ended.rank < 0) return std::nullopt;
+  auto where = context;
+  where.peer = ended.rank;
+  return CommError(Errc::kPeerFailed,
+                   "rank " + std::to_string(ended.rank) + " has failed: its process (" +
+                       std::to_string(ended.pid) + ") has ended",
+                   where);
+}
+
+std::string Lane::whom_it_waits_for() {
+  const std::lock_guard lock(seeing_);
+  if (!neighbours_) return {};
+  const auto text = neighbours_->words();
+  return text.empty() ? "" : ". As this host's ranks have recorded it: " + text;
 }
 
 bool Lane::wait_idle(std::chrono::milliseconds limit) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "core/flight.hpp"
 #include "core/watchdog.hpp"
 #include "nccl/communicator.hpp"
+#include "tracing/neighbours.hpp"
 
 namespace torch::comms::nccl {
 
@@ -30,9 +32,10 @@ struct Call;
 class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
  public:
   // `on_failure` runs once, on the thread that finds a failure, before the library's operations
-  // end.
+  // end. `neighbours` tell of ranks that have ended while operations are under way, and of those
+  // that a late one waits for; null: nobody does.
   Lane(std::string name, std::shared_ptr<Communicator> communicator, std::shared_ptr<Device> device,
-       std::function<void()> on_failure);
+       std::function<void()> on_failure, std::unique_ptr<tracing::Neighbours> neighbours);
 
   const std::string& name() const noexcept { return name_; }
   Communicator& communicator() const noexcept { return *communicator_; }
@@ -72,6 +75,12 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   using Works = std::vector<c10::intrusive_ptr<Work>>;
   bool has_ended(const Work& work) noexcept;
   void end_all(const CommError& why, const Work* timed_out);
+  // Asks the library whether something went wrong behind its calls.
+  void end_if_wrong(const Context& context);
+  // Why a rank that is seen will never answer; nothing while all may.
+  std::optional<CommError> lost_rank(const Context& context);
+  // Whom a late operation waits for, as far as that can be seen; begins with ". ".
+  std::string whom_it_waits_for();
 
   const std::string name_;
   Registrations registrations_;  // before the communicator, which goes first
@@ -80,6 +89,10 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   const std::shared_ptr<Flight> flight_ = std::make_shared<Flight>();
   const std::function<void()> on_failure_;
   std::atomic<bool> met_{false};
+
+  std::mutex seeing_;  // guards lost_, and what neighbours_ has
+  int lost_ = -1;      // the rank whose process had ended at the last look
+  const std::unique_ptr<tracing::Neighbours> neighbours_;
 
   std::mutex mutex_;  // guards all below, and what works say that it does; partner of idle_
   std::condition_variable idle_;

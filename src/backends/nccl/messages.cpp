@@ -72,11 +72,12 @@ nccl::Lane& TorchCommVendor::lane_to(int peer, const nccl::Call& now) {
                                             nccl::launch_wait(now), now.context(peer));
     auto device = nccl::Device::open(*library_, device_, rank_, wishes_->high_priority_stream,
                                      wishes_->most_events);
-    return *(pairs_[peer] = std::make_shared<nccl::Lane>(name_, std::move(pair), std::move(device),
-                                                         [weak = weak_from_this()] {
-                                                           if (const auto self = weak.lock())
-                                                             self->announceAbort();
-                                                         }));
+    return *(pairs_[peer] = std::make_shared<nccl::Lane>(
+                 name_, std::move(pair), std::move(device),
+                 [weak = weak_from_this()] {
+                   if (const auto self = weak.lock()) self->announceAbort();
+                 },
+                 nullptr));
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   }
