@@ -194,7 +194,7 @@ CommError Communicator::error_of(abi::Result result, const Context& context) con
   return {remote ? Errc::kPeerFailed : Errc::kVendor, why, context};
 }
 
-std::exception_ptr Communicator::check_async(const Context& context) noexcept {
+std::exception_ptr Communicator::check_async(const std::function<Context()>& context) noexcept {
   if (library_->CommGetAsyncError == nullptr) return nullptr;
   const Lock lock(mutex_, std::try_to_lock);  // whoever is inside will find it himself
   if (!lock || comm_ == nullptr || failure_) return nullptr;
@@ -202,7 +202,7 @@ std::exception_ptr Communicator::check_async(const Context& context) noexcept {
   const auto asked = library_->CommGetAsyncError(comm_, &state);
   if (asked != abi::kSuccess) state = asked;
   if (state == abi::kSuccess || state == library_->vendor().in_progress) return nullptr;
-  return std::make_exception_ptr(error_of(state, context));
+  return std::make_exception_ptr(error_of(state, context()));
 }
 
 bool Communicator::give_up(const CommError& why) noexcept {

@@ -86,7 +86,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void deregister_memory(void* registration, const Wait& wait);
 
   // What went wrong behind the calls; null while all is well.
-  std::exception_ptr check_async(const Context& context) noexcept;
+  std::exception_ptr check_async(const std::function<Context()>& context) noexcept;
 
   // Ends all calls that are under way, and all later ones: `why` is what they throw, if it was the
   // first reason, which is what it returns. Operations go on until abort().

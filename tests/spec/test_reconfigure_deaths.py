@@ -10,7 +10,7 @@ from tests.harness.backends import BACKENDS
 from tests.harness.ports import free_port as another_free_port
 from tests.harness.programs import ranks
 
-BOTH = pytest.mark.parametrize("backend", ["gloo", "ctran"])
+ALL = pytest.mark.parametrize("backend", ["gloo", "ctran", "nccl"])
 
 # What every program begins with. The store is the one at MASTER_ADDR, which rank 0 serves.
 BEGIN = """
@@ -71,7 +71,15 @@ def run(backend, body, size, port, dead, **variables):
     if reason := row.missing():
         pytest.skip(reason)
     survivors = " ".join(str(rank) for rank in range(size) if rank != dead)
-    finished = ranks(BEGIN + body, size, port, BACKEND=backend, SURVIVORS=survivors, **variables)
+    finished = ranks(
+        BEGIN + body,
+        size,
+        port,
+        BACKEND=backend,
+        SURVIVORS=survivors,
+        **row.environment,
+        **variables,
+    )
     for rank, program in enumerate(finished):
         if rank == dead:
             assert program.code == -signal.SIGKILL, program.err
@@ -96,7 +104,7 @@ leave()
 """
 
 
-@BOTH
+@ALL
 def test_survivors_go_on_after_a_death(backend, free_port):
     run(backend, BETWEEN, 3, free_port, dead=1)
 
@@ -112,7 +120,7 @@ leave()
 """
 
 
-@BOTH
+@ALL
 def test_a_dead_member_is_named_within_the_limit(backend, free_port):
     run(backend, BEFORE, 3, free_port, dead=2)
 
@@ -144,7 +152,7 @@ leave()
 """
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("turn", range(3))
 def test_survivors_go_on_after_a_death_during_it(backend, turn, free_port):
     run(backend, DURING, 3, free_port, dead=2)
@@ -189,7 +197,7 @@ leave()
 """
 
 
-@BOTH
+@ALL
 def test_a_stopped_member_is_stale_when_it_comes_back_and_may_join_again(backend, free_port):
     run(backend, STOPPED, 3, free_port, dead=None)
 
@@ -237,7 +245,7 @@ leave()
 """
 
 
-@BOTH
+@ALL
 def test_a_store_that_died_is_named_and_one_at_its_address_serves_on(backend, free_port):
     """Operations do not need it."""
     other = another_free_port()

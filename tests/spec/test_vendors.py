@@ -9,10 +9,10 @@ from torchcomms import ReduceOp
 
 from tests.harness.backends import NCCL
 from tests.harness.cases import Failures, assert_alive, check_context
-from tests.harness.programs import forked
 from tests.harness.operations import call, operations_for
-from tests.harness.programs import python
+from tests.harness.programs import forked, python, ranks
 
+needs_nccl = pytest.mark.skipif(NCCL.missing() is not None, reason=str(NCCL.missing()))
 VENDORS = ("nccl", "rccl", "xccl")
 vendors = pytest.mark.worlds(backends=VENDORS)
 CLASSES = {"nccl": "TorchCommNCCL", "rccl": "TorchCommRCCL", "xccl": "TorchCommXCCL"}
@@ -138,6 +138,75 @@ def test_the_allocator_of_a_library_for_gpus_is_one_that_torchs_pools_take():
         assert isinstance(allocator, torch._C._cuda_CUDAAllocator), allocator
         assert torchcomms.get_mem_allocator("nccl") is allocator
     """).expect_success()
+
+
+SKIPS = """
+    import os, torch, torchcomms
+    from torch.distributed import TCPStore
+
+    rank = int(os.environ["RANK"])
+    store = TCPStore(
+        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 3, rank == 0,
+        wait_for_workers=False,
+    )
+    comm = torchcomms.new_comm("nccl", torch.device("cpu"), "skips", store=store,
+                               abort_process_on_timeout_or_error=False)
+    comm.barrier(False)
+    if rank == 1:
+        store.get("told")
+    else:
+        try:
+            comm.all_reduce(torch.ones(10), torchcomms.ReduceOp.SUM, False, timeout=1.0)
+        except torchcomms.CommTimeout as error:
+            assert "rank 1 has not called collective number 2, its last was 1" in str(error), error
+            assert f"called by rank {2 - rank} and this one" in str(error), error
+        else:
+            raise AssertionError("it did not wait for rank 1")
+        if store.add("late", 1) == 2:
+            store.set("told", "")
+    if rank != 0:
+        store.add("done", 1)
+    else:
+        store.get("told")
+        while store.add("done", 0) < 2:
+            pass
+"""
+
+
+@needs_nccl
+def test_a_timeout_names_who_has_not_called(free_port):
+    for rank in ranks(SKIPS, 3, free_port, **NCCL.environment):
+        rank.expect_success()
+
+
+DIES = """
+    import os, signal, time, torch, torchcomms
+
+    comm = torchcomms.new_comm("nccl", torch.device("cpu"), "dies",
+                               abort_process_on_timeout_or_error=False)
+    comm.barrier(False)
+    if comm.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    try:
+        comm.all_reduce(torch.ones(10), torchcomms.ReduceOp.SUM, False)
+    except torchcomms.PeerFailed as error:
+        took = time.monotonic() - began
+        assert error.peer == 1, error
+        assert "rank 1 has failed: its process" in str(error), error
+        assert took < 10, took  # the limit is 10 minutes; on an idle machine it is 0.1 s
+    else:
+        raise AssertionError("it did not wait for rank 1")
+    assert comm.is_aborted()
+    comm.finalize()
+"""
+
+
+@needs_nccl
+def test_the_death_of_a_process_of_this_host_is_seen_at_once(free_port):
+    for rank, program in enumerate(ranks(DIES, 3, free_port, **NCCL.environment)):
+        if rank != 1:
+            program.expect_success()
 
 
 @pytest.mark.parametrize("backend", VENDORS)

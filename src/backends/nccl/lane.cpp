@@ -23,11 +23,13 @@ constexpr std::chrono::seconds kLongLimit{10};
 }  // namespace
 
 Lane::Lane(std::string name, std::shared_ptr<Communicator> communicator,
-           std::shared_ptr<Device> device, std::function<void()> on_failure)
+           std::shared_ptr<Device> device, std::function<void()> on_failure,
+           std::unique_ptr<tracing::Neighbours> neighbours)
     : name_(std::move(name)),
       communicator_(std::move(communicator)),
       device_(std::move(device)),
-      on_failure_(std::move(on_failure)) {}
+      on_failure_(std::move(on_failure)),
+      neighbours_(std::move(neighbours)) {}
 
 Lane::Slot::Slot(Lane& lane, const Call& call, bool on_current_stream)
     : lane_(lane), call_(call), scope_(*lane.device_) {
@@ -143,7 +145,9 @@ void Lane::look_at(Work& work) noexcept {
   if (isTerminal(work.status())) return;
   // Another thread may have taken it off the list, and be about to say so.
   const gpu::CaptureModeGuard mode(device_->runtime());
-  if (has_ended(work)) settle(work);
+  if (!has_ended(work)) return;
+  end_if_wrong([&work] { return work.call().context(); });
+  settle(work);
 }
 
 void Lane::look(Clock::time_point now) noexcept {
@@ -151,7 +155,7 @@ void Lane::look(Clock::time_point now) noexcept {
     // Not the device: a thread that touches one it does not need costs memory there.
     const gpu::CaptureModeGuard mode(device_->runtime());
     Works ended;
-    c10::intrusive_ptr<Work> begun, late;
+    c10::intrusive_ptr<Work> begun, late, oldest;
     bool ask = false;
     {
       const std::lock_guard lock(mutex_);
@@ -170,8 +174,17 @@ void Lane::look(Clock::time_point now) noexcept {
       }
       ask = !under_way_.empty() && now >= next_question_;
       if (ask) next_question_ = now + kBetweenQuestions;
+      if (ask) oldest = under_way_.front();
     }
     if (begun) begun->setStatus(WorkStatus::INPROGRESS);
+    if (!ended.empty()) oldest = ended.front();
+    const auto context = [&] {
+      return Context{.op = oldest ? std::string(opToString(oldest->op_)) : std::string(),
+                     .comm = name_,
+                     .rank = communicator_->rank()};
+    };
+    // Before anything counts as done: what went wrong lets the device go on, too.
+    if (ask || !ended.empty()) end_if_wrong(context);
     for (const auto& work : ended) {
       settle(*work);
       work->keep_.clear();
@@ -183,26 +196,52 @@ void Lane::look(Clock::time_point now) noexcept {
     }
     if (communicator_->failure()) return;
     if (late)
-      end_all({Errc::kTimeout, late->limit_text(), late->call().context()}, late.get());
+      end_all({Errc::kTimeout, late->limit_text() + whom_it_waits_for(), late->call().context()},
+              late.get());
     else if (is_launch_late(now))
       end_all({Errc::kTimeout,
                "the library did not come back from launching it within the limit of the call. Not "
-               "every rank took part in time",
-               {.comm = name_, .rank = communicator_->rank()}},
+               "every rank took part in time" +
+                   whom_it_waits_for(),
+               context()},
               nullptr);
     else if (ask)
-      if (const auto error =
-              communicator_->check_async({.comm = name_, .rank = communicator_->rank()})) {
-        try {
-          std::rethrow_exception(error);
-        } catch (const CommError& e) {
-          end_all(e, nullptr);
-        }
-      }
+      if (const auto lost = lost_rank(context())) end_all(*lost, nullptr);
   } catch (const std::exception& e) {
     base::log(base::LogLevel::kError,
               "communicator '" + name_ + "' cannot be watched: " + e.what());
   }
+}
+
+void Lane::end_if_wrong(const std::function<Context()>& context) {
+  const auto error = communicator_->check_async(context);
+  if (!error) return;
+  try {
+    std::rethrow_exception(error);
+  } catch (const CommError& e) {
+    end_all(e, nullptr);
+  }
+}
+
+std::optional<CommError> Lane::lost_rank(const Context& context) {
+  const std::unique_lock lock(seeing_, std::try_to_lock);  // whoever is looking will find it
+  if (!lock || !neighbours_ || communicator_->failure()) return std::nullopt;
+  const auto ended = neighbours_->first_ended();
+  // At the second look: what it did before its end may suffice.
+  if (std::exchange(lost_, ended.rank) != ended.rank || ended.rank < 0) return std::nullopt;
+  auto where = context;
+  where.peer = ended.rank;
+  return CommError(Errc::kPeerFailed,
+                   "rank " + std::to_string(ended.rank) + " has failed: its process (" +
+                       std::to_string(ended.pid) + ") has ended",
+                   where);
+}
+
+std::string Lane::whom_it_waits_for() {
+  const std::lock_guard lock(seeing_);
+  if (!neighbours_) return {};
+  const auto text = neighbours_->words();
+  return text.empty() ? "" : ". As this host's ranks have recorded it: " + text;
 }
 
 bool Lane::wait_idle(std::chrono::milliseconds limit) {

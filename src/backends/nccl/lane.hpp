@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "core/flight.hpp"
 #include "core/watchdog.hpp"
 #include "nccl/communicator.hpp"
+#include "tracing/neighbours.hpp"
 
 namespace torch::comms::nccl {
 
@@ -30,9 +32,10 @@ struct Call;
 class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
  public:
   // `on_failure` runs once, on the thread that finds a failure, before the library's operations
-  // end.
+  // end. `neighbours` tell of ranks that have ended while operations are under way, and of those
+  // that a late one waits for; null: nobody does.
   Lane(std::string name, std::shared_ptr<Communicator> communicator, std::shared_ptr<Device> device,
-       std::function<void()> on_failure);
+       std::function<void()> on_failure, std::unique_ptr<tracing::Neighbours> neighbours);
 
   const std::string& name() const noexcept { return name_; }
   Communicator& communicator() const noexcept { return *communicator_; }
@@ -99,6 +102,12 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   size_t count_ended() noexcept;
   bool is_launch_late(Clock::time_point now) const noexcept;
   void end_all(const CommError& why, const Work* timed_out);
+  // Asks the library whether something went wrong behind its calls.
+  void end_if_wrong(const std::function<Context()>& context);
+  // Why a rank that is seen will never answer; nothing while all may.
+  std::optional<CommError> lost_rank(const Context& context);
+  // Whom a late operation waits for, as far as that can be seen; begins with ". ".
+  std::string whom_it_waits_for();
 
   const std::string name_;
   Registrations registrations_;  // before the communicator, which goes first
@@ -110,6 +119,10 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   std::atomic<bool> watched_{false};  // false: the watchdog may have let go of it
   // Until when the launch that is under way may last; no time: none is.
   std::atomic<Clock::time_point> launch_until_{Clock::time_point{}};
+
+  std::mutex seeing_;  // guards lost_, and what neighbours_ has
+  int lost_ = -1;      // the rank whose process had ended at the last look
+  const std::unique_ptr<tracing::Neighbours> neighbours_;
 
   std::mutex mutex_;  // guards all below, and what works say that it does; partner of idle_
   std::condition_variable idle_;

@@ -20,6 +20,8 @@
 #include "core/rendezvous.hpp"
 #include "core/retire.hpp"
 #include "core/store_adapter.hpp"
+#include "tracing/neighbours.hpp"
+#include "tracing/recorder.hpp"
 
 namespace torch::comms {
 namespace {
@@ -146,6 +148,7 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
   const Context context{.op = met.op, .comm = name_, .rank = met.rank};
   phases_ = met.phases;
   const auto begin = Clock::now();
+  const uint64_t since_ns = tracing::now_ns();
   try {
     const auto opened = nccl::with_context(context, [&] {
       return nccl::Device::open(*library_, device, met.rank, wishes_->high_priority_stream,
@@ -166,7 +169,7 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
     ranks_.resize(static_cast<size_t>(met.size));
     std::iota(ranks_.begin(), ranks_.end(), 0);
     if (has_pairs() && (options_.store || reconfiguration_)) pair_store_ = met.store;
-    enter(std::move(communicator), opened);
+    enter(std::move(communicator), opened, since_ns);
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   }
@@ -175,17 +178,19 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
 }
 
 void TorchCommVendor::enter(std::shared_ptr<Communicator> communicator,
-                            std::shared_ptr<nccl::Device> device) {
+                            std::shared_ptr<nccl::Device> device, uint64_t connecting_since_ns) {
   rank_ = communicator->rank();
   size_ = communicator->size();
   device_ = device->torch_device();
   token_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
   options_.store.reset();
-  auto lane = std::make_shared<nccl::Lane>(name_, std::move(communicator), std::move(device),
-                                           [weak = weak_from_this()] {
-                                             if (const auto self = weak.lock())
-                                               self->announceAbort();
-                                           });
+  auto neighbours = std::make_unique<tracing::Neighbours>(name_, rank_, size_, connecting_since_ns);
+  auto lane = std::make_shared<nccl::Lane>(
+      name_, std::move(communicator), std::move(device),
+      [weak = weak_from_this()] {
+        if (const auto self = weak.lock()) self->announceAbort();
+      },
+      std::move(neighbours));
   const std::lock_guard lock(mutex_);
   lane_ = std::move(lane);
 }
@@ -310,6 +315,7 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
     made->start(name, options);
   }
   const int place = static_cast<int>(own - ranks.begin());
+  const uint64_t since_ns = tracing::now_ns();
   // Lists that have no rank in common have no smallest one in common.
   const int color = made ? *std::min_element(ranks.begin(), ranks.end()) : nccl::abi::kNoColor;
   try {
@@ -321,7 +327,8 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
     for (const int rank : ranks) made->ranks_.push_back(ranks_[static_cast<size_t>(rank)]);
     made->enter(std::move(communicator),
                 nccl::Device::open(*library_, device_, rank_, made->wishes_->high_priority_stream,
-                                   made->wishes_->most_events));
+                                   made->wishes_->most_events),
+                since_ns);
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const CommError& e) {

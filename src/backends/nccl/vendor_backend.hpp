@@ -182,8 +182,9 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // What a communicator needs that meets its members later.
   void await_members(at::Device device);
   void join(at::Device device, const Rendezvous& met);
-  void enter(std::shared_ptr<nccl::Communicator> communicator,
-             std::shared_ptr<nccl::Device> device);
+  // `connecting_since_ns`: no rank was connected before (tracing::now_ns()).
+  void enter(std::shared_ptr<nccl::Communicator> communicator, std::shared_ptr<nccl::Device> device,
+             uint64_t connecting_since_ns);
   nccl::Call call_of_teardown() const;
   // Waits for what is under way on `lane`, and leaves its communicator in good order.
   void close(nccl::Lane& lane, const nccl::Call& call);

@@ -85,7 +85,7 @@ TEST_P(LibraryCommunicator, AbortEndsAnOperationThatHangs) {
     self.launch([&](const Table& t, abi::Comm c) {
       return t.AllReduce(&value, &value, 1, DataType::kInt32, RedOp::kSum, c, self.stream);
     });
-    EXPECT_EQ(self.comm->check_async({}), nullptr);
+    EXPECT_EQ(self.comm->check_async([] { return Context{}; }), nullptr);
     EXPECT_TRUE(self.comm->abort({Errc::kAborted, "the test wants it"}));
     EXPECT_FALSE(self.comm->abort({Errc::kAborted, "again"}));
     gpu::Runtime::cpu().synchronize(self.stream);
@@ -106,7 +106,7 @@ TEST_P(LibraryCommunicator, ALostPeerShowsAsAnAsynchronousError) {
       return t.AllReduce(&value, &value, 1, DataType::kInt32, RedOp::kSum, c, self.stream);
     });
     std::exception_ptr error;
-    while (!error) error = self.comm->check_async({.op = "look"});
+    while (!error) error = self.comm->check_async([] { return Context{.op = "look"}; });
     try {
       std::rethrow_exception(error);
     } catch (const CommError& e) {

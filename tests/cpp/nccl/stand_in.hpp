@@ -11,9 +11,7 @@
 
 namespace torch::comms::nccl {
 
-inline std::string stand_in(const std::string& file) {
-  return TC_TEST_STAND_IN_DIR "/" + file;
-}
+inline std::string stand_in(const std::string& file) { return TC_TEST_STAND_IN_DIR "/" + file; }
 
 // A test over the stand-in library (tests/standin), whose plan of faults and whose variables end
 // with the test.

@@ -88,6 +88,17 @@ TEST_F(VendorFailures, ALostPeerEndsAllThatIsUnderWay) {
   });
 }
 
+TEST_F(VendorFailures, AnOperationThatEndsInAnErrorOfTheLibraryIsNoneThatIsDone) {
+  on_ranks(2, [&](Program& self) {
+    auto tensor = at::full({self.rank == 0 ? 4 : 8}, 1.0f);  // the ranks disagree
+    const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true);
+    EXPECT_EQ(error_of([&] { work->hostSynchronize(); }).code(), Errc::kVendor);
+    EXPECT_EQ(work->status(), WorkStatus::ERROR);
+    // Nobody has called anything since.
+    EXPECT_EQ(error_of([&] { self.comm->finalize(); }).code(), Errc::kVendor);
+  });
+}
+
 TEST_F(VendorFailures, ACallThatTheLibraryRefusesEndsTheCommunicator) {
   plan("fail=AllReduce:1");
   on_ranks(1, [&](Program& self) {

@@ -1,0 +1,168 @@
+#include "tracing/neighbours.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "base/handles.hpp"
+#include "tracing/recorder.hpp"
+
+namespace torch::comms::tracing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kBetweenSearches_ns = 1'000'000'000;
+
+const CommRow* rows_of(const RingHeader& header) noexcept {
+  return reinterpret_cast<const CommRow*>(reinterpret_cast<const std::byte*>(&header) +
+                                          sizeof(RingHeader));
+}
+
+// The newest row of that communicator; nullptr where there is none.
+const CommRow* find_row(const RingHeader& header, const std::string& name, int rank, int size,
+                        uint64_t since_ns) noexcept {
+  std::array<char, sizeof(CommRow::name)> kept{};
+  keep(kept, name);
+  const CommRow* found = nullptr;
+  for (size_t i = 0; i < kRows; ++i) {
+    const auto& row = rows_of(header)[i];
+    if (row.key.load(std::memory_order_acquire) == 0 || row.rank != rank || row.size != size ||
+        row.time_ns < since_ns || row.name != kept ||
+        (row.flags.load(std::memory_order_relaxed) & CommRow::kBeingMade) != 0)
+      continue;
+    if (found == nullptr || found->time_ns < row.time_ns) found = &row;
+  }
+  return found;
+}
+
+}  // namespace
+
+struct Neighbours::File {
+  base::FileDescriptor file;
+  base::Mapping memory;
+
+  const RingHeader& header() const noexcept {
+    return *reinterpret_cast<const RingHeader*>(memory.bytes().data());
+  }
+  // Nobody has a lock on it that only its owner takes for long.
+  bool has_ended() const noexcept {
+    if (::flock(file.get(), LOCK_SH | LOCK_NB) != 0) return false;
+    ::flock(file.get(), LOCK_UN);
+    return true;
+  }
+
+  // Nothing for what is no whole ring of this version.
+  static std::shared_ptr<File> open(const fs::path& path) {
+    auto made = std::make_shared<File>();
+    made->file = base::FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    struct stat facts{};
+    if (!made->file || ::fstat(made->file.get(), &facts) != 0 || !S_ISREG(facts.st_mode) ||
+        facts.st_uid != ::geteuid())
+      return nullptr;
+    constexpr size_t kNeeded = sizeof(RingHeader) + kRows * sizeof(CommRow);
+    if (static_cast<size_t>(facts.st_size) < kNeeded) return nullptr;
+    void* at = ::mmap(nullptr, kNeeded, PROT_READ, MAP_SHARED, made->file.get(), 0);
+    if (at == MAP_FAILED) return nullptr;
+    made->memory = base::Mapping(at, kNeeded);
+    const auto& header = made->header();
+    if (header.magic != kMagic || header.version != kLayoutVersion ||
+        header.header_bytes != sizeof(RingHeader) || header.row_bytes != sizeof(CommRow) ||
+        header.rows != kRows)
+      return nullptr;
+    return made;
+  }
+};
+
+// Where a rank is to be seen.
+struct Neighbours::Seat {
+  std::shared_ptr<const File> file;
+  const CommRow* row = nullptr;
+  uint64_t key = 0;
+
+  Sighting look(int rank) const {
+    Sighting seen{.rank = rank, .pid = file->header().pid, .process_ended = file->has_ended()};
+    const bool is_same = row->key.load(std::memory_order_acquire) == key;
+    seen.closed =
+        !is_same || (row->flags.load(std::memory_order_relaxed) & CommRow::kFinalized) != 0;
+    if (is_same) seen.entered = row->entered.load(std::memory_order_relaxed);
+    return seen;
+  }
+};
+
+Neighbours::Neighbours(std::string name, int rank, int size, uint64_t since_ns)
+    : name_(std::move(name)), rank_(rank), size_(size), since_ns_(since_ns) {}
+Neighbours::~Neighbours() = default;
+
+void Neighbours::search() {
+  searched_ns_ = now_ns();
+  const auto own = recorder_file();
+  if (own.empty() || known_.size() + 1 == static_cast<size_t>(size_)) return;
+  std::error_code error;  // others come and go meanwhile
+  for (fs::directory_iterator at(fs::path(own).parent_path(), error), end; !error && at != end;
+       at.increment(error)) {
+    if (at->path().extension() != kFileSuffix) continue;
+    const auto file = File::open(at->path());
+    if (!file) continue;
+    for (int rank = 0; rank < size_; ++rank)
+      if (rank != rank_ && !known_.contains(rank))
+        if (const auto* row = find_row(file->header(), name_, rank, size_, since_ns_))
+          known_[rank] = {file, row, row->key.load(std::memory_order_acquire)};
+  }
+}
+
+std::vector<Sighting> Neighbours::look() {
+  search();
+  std::vector<Sighting> all;
+  for (const auto& [rank, seat] : known_) all.push_back(seat.look(rank));
+  return all;
+}
+
+Sighting Neighbours::first_ended() {
+  if (now_ns() - searched_ns_ > kBetweenSearches_ns) search();
+  for (const auto& [rank, seat] : known_)
+    if (const auto seen = seat.look(rank); seen.process_ended && !seen.closed) return seen;
+  return {};
+}
+
+std::string Neighbours::words() {
+  const auto seen = look();
+  if (seen.empty()) return {};
+  const auto* own = find_row(process_ring().header(), name_, rank_, size_, since_ns_);
+  // Collectives end in their order, so it is this one.
+  const uint64_t number = own == nullptr ? 0 : own->finished.load(std::memory_order_relaxed) + 1;
+  std::string behind, there;
+  int unseen = size_ - 1;
+  for (const auto& one : seen) {
+    --unseen;
+    const auto who = "rank " + std::to_string(one.rank);
+    const auto separated = [](std::string& list) -> std::string& {
+      return list += list.empty() ? "" : "; ";
+    };
+    if (one.process_ended)
+      separated(behind) += who + ": its process (" + std::to_string(one.pid) + ") has ended";
+    else if (one.closed)
+      separated(behind) += who + " has finalized the communicator";
+    else if (one.entered < number)
+      separated(behind) +=
+          who + " has not called collective number " + std::to_string(number) +
+          (one.entered == 0 ? ", nor one before" : ", its last was " + std::to_string(one.entered));
+    else
+      there += (there.empty() ? "" : ", ") + std::to_string(one.rank);
+  }
+  std::string text = behind;
+  if (!there.empty())
+    text += (text.empty() ? "" : "; ") + ("called by rank " + there) + " and this one";
+  if (unseen > 0) text += "; " + std::to_string(unseen) + " on other hosts cannot be seen";
+  return text;
+}
+
+}  // namespace torch::comms::tracing

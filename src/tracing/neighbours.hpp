@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torchcomms/base/export.hpp>
+
+namespace torch::comms::tracing {
+
+// What another rank of a communicator has recorded of it, at the moment of looking. Collectives are
+// numbered alike on all ranks.
+struct Sighting {
+  int rank = -1;
+  int64_t pid = 0;
+  bool process_ended = false;
+  bool closed = false;   // it has finalized the communicator
+  uint64_t entered = 0;  // number of the last collective that it called
+};
+
+// The ranks of a communicator whose processes are on this host, by their ring files: where they
+// are, and whether they still live. Costs them nothing, and needs no answer of theirs. Ranks on
+// other hosts, and of processes without a ring file, are never seen.
+//
+// One thread at a time.
+class TC_API Neighbours {
+ public:
+  // `since_ns`: no rank of it was connected before (see now_ns()), so that an older one of that
+  // name is told apart.
+  Neighbours(std::string name, int rank, int size, uint64_t since_ns);
+  ~Neighbours();
+  Neighbours(const Neighbours&) = delete;
+  Neighbours& operator=(const Neighbours&) = delete;
+
+  // Those that can be seen, by rank. Looks for files of ranks not seen yet.
+  std::vector<Sighting> look();
+  // Who has not called the collective that this process waits in, and who is gone; "" where nothing
+  // is known.
+  std::string words();
+  // The first one seen whose process has ended without finalizing the communicator; a rank of -1:
+  // none. A system call for each rank that is known; looks for others once a second at most.
+  Sighting first_ended();
+
+ private:
+  struct File;
+  struct Seat;
+  void search();
+
+  const std::string name_;
+  const int rank_, size_;
+  const uint64_t since_ns_;
+  uint64_t searched_ns_ = 0;
+  std::map<int, Seat> known_;  // by rank
+};
+
+}  // namespace torch::comms::tracing
