@@ -2524,6 +2524,11 @@ class TorchComm:
         Older spelling of get_mem_allocator().
         """
 
+class _Allocator:
+    """
+    Memory that a backend's library allocates.
+    """
+
 class WorkWrapper(torch.distributed.distributed_c10d.Work):
     """
     What a call on a process group issued here.
@@ -2561,7 +2566,7 @@ class _BackendWrapper(torch._C._distributed_c10d.Backend):
         """
         The wrapped communicator.
         """
-    def get_mem_allocator(self) -> typing.Any:
+    def get_mem_allocator(self) -> _Allocator:
         """
         The allocator of the communicator's backend. Raises Unsupported where it has none.
         """
@@ -2713,7 +2718,7 @@ def _tuning_text() -> str:
     The text of that file; '' where there is none.
     """
 
-def get_mem_allocator(backend: str) -> typing.Any:
+def get_mem_allocator(backend: str) -> _Allocator:
     """
     The allocator of a loaded backend, for torch.cuda.MemPool. Raises Unsupported where there is none.
     """
