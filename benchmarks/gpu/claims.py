@@ -93,7 +93,7 @@ def of_start(start: Mapping[str, Mapping[str, float]], torchs: str) -> Iterator[
     for key, what in (
         ("new_made_ms", "new_comm in a warm process, to init_process_group"),
         ("new_ready_ms", "new_comm and its first all_reduce, to the same"),
-        ("split_made_ms", "split, to split_group"),
+        ("split_made_ms", "split, to new_group of all ranks"),
         ("split_ready_ms", "split and its first all_reduce, to the same"),
     ):
         yield ratio(what, (ours[key], theirs[key]), "ms", NOISE)

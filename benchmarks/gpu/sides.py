@@ -30,15 +30,6 @@ ON = {
 }
 
 
-def split_torchs(ranks: Sequence[int], device: torch.device) -> dist.ProcessGroup:
-    """Torch's cheapest group of these ranks out of all."""
-    if device.type == "cpu":  # gloo cannot split
-        return dist.new_group(list(ranks))
-    group = dist.split_group(split_ranks=[list(ranks)])
-    assert group is not None
-    return group
-
-
 def synchronize(device: torch.device) -> None:
     if device.type != "cpu":
         torch.cuda.synchronize()

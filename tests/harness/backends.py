@@ -105,8 +105,9 @@ _VENDOR_LACKS = frozenset(
         "narrow_reductions",
         # Operations wait for those before them, also for a message that has not come.
         "unordered_messages",
-        # The ranks leave the library together.
+        # The ranks leave the library together, and split together.
         "local_finalize",
+        "split_among_listed",
     }
 )
 NCCL = Backend(

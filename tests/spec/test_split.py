@@ -110,7 +110,7 @@ def only_listed(context):
     return good
 
 
-@several
+@pytest.mark.worlds(sizes=(2, 3, 4), needs=("split_among_listed",))
 def test_only_the_listed_ranks_take_part(world):
     assert all(world.run_context(only_listed))
     world.run(assert_alive)
