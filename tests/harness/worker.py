@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import io
 import os
 import pickle
@@ -121,6 +122,8 @@ class Context:
 
 def main(connection: Connection, spec: RankSpec) -> None:
     """Serves calls on `connection` until it closes or sends the empty message."""
+    # Else the first collection looks at all that was imported, and copies every page: 100 MB.
+    gc.freeze()
     _settle(spec)
     context = Context(spec)
     if spec.backend.device != "cpu":

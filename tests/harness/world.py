@@ -223,5 +223,7 @@ class Worlds:
 def _context() -> Any:
     """The fork server: one process that imported everything once and never starts a thread."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch.distributed", "torchcomms", "pytest"])
+    context.set_forkserver_preload(
+        ["torch", "torch.distributed", "torchcomms", "pytest", "tests.harness.preload"]
+    )
     return context
