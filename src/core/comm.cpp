@@ -170,10 +170,11 @@ void TorchComm::settle() {
 
 template <class Op>
 WorkPtr TorchComm::hand(const Op& op) {
+  if (!capabilities_.staging) return issue(*backend_, op);
   if (!staging_) {
     const auto own = [this] { return backend_->getDevice(); };
     const auto device = device_of(op, own);
-    if (device.is_cpu() || !capabilities_.staging) return issue(*backend_, op);
+    if (device.is_cpu()) return issue(*backend_, op);
     staging_ = Staging::open(backend_, own().is_cpu() ? device : own(), rank_);
   }
   return staging_->run(op);

@@ -6,6 +6,7 @@
 
 #include "base/fork.hpp"
 #include "core/each_operation.hpp"
+#include "core/explain.hpp"
 #include "core/retire.hpp"
 #include "core/staged_call.hpp"
 #include "core/staging_desk.hpp"
@@ -49,12 +50,7 @@ WorkPtr Staging::run(const Op& op) {
   const Context context{.op = std::string(opToString(Op::kName)),
                         .comm = std::string(desk_->backend().getCommName()),
                         .rank = desk_->backend().getRank()};
-  try {
-    return run(staged_call(op, context.rank));
-  } catch (const CommError& e) {
-    if (!e.context().op.empty()) throw;
-    throw CommError(e.code(), e.why(), context);
-  }
+  return with_context([&] { return context; }, [&] { return run(staged_call(op, context.rank)); });
 }
 
 WorkPtr Staging::run(StagedCall call) {
@@ -85,11 +81,7 @@ void require_stageable(const at::Device& device, const std::string& backend,
                         "' works on device cpu, and on cuda by way of host memory, not on " +
                         device.str(),
                     context);
-  try {
-    resolve_device(*runtime(), device, 0, backend);
-  } catch (const CommError& e) {
-    throw CommError(e.code(), e.why(), context);
-  }
+  with_context([&] { return context; }, [&] { resolve_device(*runtime(), device, 0, backend); });
 }
 
 at::Device staged_device(const at::Device& device, int rank, const std::string& backend) {

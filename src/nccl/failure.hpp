@@ -21,6 +21,7 @@ class Failure {
   }
   explicit operator bool() const noexcept { return is_set_.load(std::memory_order_acquire); }
   std::exception_ptr error() const {
+    if (!*this) return nullptr;
     std::lock_guard lock(mutex_);
     return error_;
   }

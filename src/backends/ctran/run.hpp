@@ -8,6 +8,7 @@
 #include "backends/ctran/ctran_backend.hpp"
 #include "backends/ctran/operands.hpp"
 #include "backends/ctran/session.hpp"
+#include "core/explain.hpp"
 
 // The one way an operation goes, for the files that implement TorchCommCtran.
 namespace torch::comms {
@@ -18,10 +19,7 @@ namespace ctran {
 template <class MakeContext, class Body>
 auto with_context(const MakeContext& context, const Body& body) {
   try {
-    return body();
-  } catch (const CommError& e) {
-    if (!e.context().op.empty()) throw;
-    throw CommError(e.code(), e.why(), context());
+    return comms::with_context(context, body);
   } catch (const std::bad_alloc&) {
     throw CommError(Errc::kResourceExhausted, "there is not enough memory", context());
   }

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/rendezvous.hpp"
+#include "core/explain.hpp"
 #include "core/retire.hpp"
 
 namespace torch::comms::ctran {
@@ -16,12 +16,9 @@ void end(std::shared_ptr<Session> session, bool may_block) {
 
 CommError explained(const CommError& error, const Issue& issue) {
   if (error.code() != Errc::kTimeout) return error;
-  std::string why = error.why() + ". The limit is " + bootstrap::to_text(issue.limit) + ", ";
-  why += issue.limit_is_own
-             ? "timeout= of this call"
-             : "the communicator's timeout (raise it for this call with timeout=, for all with "
-               "timeout= of new_comm or TORCHCOMM_TIMEOUT_SECONDS)";
-  return {error.code(), why, error.context()};
+  return {error.code(),
+          error.why() + ". The limit is " + limit_words(issue.limit, issue.limit_is_own),
+          error.context()};
 }
 
 }  // namespace torch::comms::ctran

@@ -6,7 +6,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "core/rendezvous.hpp"
+#include "core/explain.hpp"
 
 namespace torch::comms::gloo {
 namespace {
@@ -66,12 +66,9 @@ Context context(const Call& call, int peer) {
 }
 
 CommError timeout_error(const Call& call, int peer, const std::string& detail) {
-  std::string why = "not finished within the limit of " + bootstrap::to_text(call.limit) + ", ";
-  why += call.limit_is_own
-             ? "timeout= of this call"
-             : "the communicator's timeout (raise it for this call with timeout=, for all "
-               "with timeout= of new_comm or TORCHCOMM_TIMEOUT_SECONDS)";
-  why += ". Not every rank took part in time, or one is too slow";
+  std::string why = "not finished within the limit of " +
+                    limit_words(call.limit, call.limit_is_own) +
+                    ". Not every rank took part in time, or one is too slow";
   if (!detail.empty()) why += ". " + detail;
   return {Errc::kTimeout, why, context(call, peer)};
 }

@@ -26,22 +26,11 @@ struct Call {
 
 // What a passed limit means, and which one to raise. `while_doing`: "not finished".
 std::string limit_text(const Call& call, const char* while_doing);
-// The same for an operation that is still being launched.
-std::string launch_limit_text(const Call& call);
 
 // For the calls of the library that launch it; ends with Ctrl-C. `call` outlives it.
 Wait launch_wait(const Call& call);
 
 // The same error, with the call's context where it has none.
 CommError with_context(const CommError& error, const Call& call);
-template <class Body>
-auto with_context(const Context& context, const Body& body) {
-  try {
-    return body();
-  } catch (const CommError& e) {
-    if (!e.context().op.empty()) throw;
-    throw CommError(e.code(), e.why(), context);
-  }
-}
 
 }  // namespace torch::comms::nccl

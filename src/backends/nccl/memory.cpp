@@ -5,6 +5,7 @@
 #include "backends/nccl/lane.hpp"
 #include "backends/nccl/vendor_backend.hpp"
 #include "core/bounded.hpp"
+#include "core/explain.hpp"
 
 // Memory ahead of operations.
 namespace torch::comms {
@@ -22,8 +23,8 @@ void TorchCommVendor::with_memory(const char* op, const at::Tensor& tensor, cons
     const auto call = call_of_teardown();
     auto wait = nccl::launch_wait(call);
     wait.context = [&context] { return context; };
-    nccl::with_context(context,
-                       [&] { body(lane_->registrations(), lane_->communicator(), wait, context); });
+    with_context([&] { return context; },
+                 [&] { body(lane_->registrations(), lane_->communicator(), wait, context); });
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   }
@@ -42,8 +43,8 @@ void TorchCommVendor::tensor_deregister(const at::Tensor& tensor) {
 }
 
 std::shared_ptr<c10::Allocator> TorchCommVendor::make_allocator() const {
-  return nccl::with_context({.op = "get_mem_allocator"},
-                            [&] { return nccl::make_allocator(vendor_); });
+  return with_context([] { return Context{.op = "get_mem_allocator"}; },
+                      [&] { return nccl::make_allocator(vendor_); });
 }
 
 }  // namespace torch::comms

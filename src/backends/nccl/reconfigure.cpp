@@ -11,6 +11,7 @@
 #include "backends/nccl/vendor_backend.hpp"
 #include "base/log.hpp"
 #include "core/bounded.hpp"
+#include "core/explain.hpp"
 #include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
 
@@ -47,11 +48,12 @@ void quiesce(Lane& lane, const Context& context, bool patient) {
 
 void TorchCommVendor::await_members(at::Device device) {
   // Now, so that a device which cannot be is refused before anybody waits for this member.
-  nccl::with_context({.op = "new_comm", .comm = name_}, [&] {
-    device_ = nccl::Device::open(*library_, device, std::nullopt, wishes_->high_priority_stream,
-                                 wishes_->most_events)
-                  ->torch_device();
-  });
+  with_context([&] { return Context{.op = "new_comm", .comm = name_}; },
+               [&] {
+                 device_ = nccl::Device::open(*library_, device, std::nullopt,
+                                              wishes_->high_priority_stream, wishes_->most_events)
+                               ->torch_device();
+               });
 }
 
 InitHandle TorchCommVendor::getInitHandle() const {
@@ -74,10 +76,11 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
   const auto members = reconfiguration.members(options, options_.timeout);
   auto wished = options_;
   for (const auto& [key, value] : options.hints) wished.hints[key] = value;
-  nccl::with_context(context, [&] {
-    nccl::config_of(wished.hints);
-    *wishes_ = nccl::wishes_of(wished);
-  });
+  with_context([&] { return context; },
+               [&] {
+                 nccl::config_of(wished.hints);
+                 *wishes_ = nccl::wishes_of(wished);
+               });
   options_ = std::move(wished);
 
   auto before = detach();

@@ -16,6 +16,7 @@
 #include "base/log.hpp"
 #include "core/bounded.hpp"
 #include "core/cpu_backend.hpp"
+#include "core/explain.hpp"
 #include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
 #include "core/retire.hpp"
@@ -126,12 +127,14 @@ void TorchCommVendor::start(const std::string& name, const CommOptions& options)
   name_ = name;
   options_ = options;
   options_.timeout = usable_timeout(options.timeout);
-  nccl::with_context(context, [&] {
-    check_exchange_method(vendor_, context);
-    *wishes_ = nccl::wishes_of(options_);
-    nccl::config_of(options_.hints);
-    if (!library_) library_ = std::make_shared<const nccl::Table>(nccl::Table::load(vendor_));
-  });
+  with_context([&] { return context; },
+               [&] {
+                 check_exchange_method(vendor_, context);
+                 *wishes_ = nccl::wishes_of(options_);
+                 nccl::config_of(options_.hints);
+                 if (!library_)
+                   library_ = std::make_shared<const nccl::Table>(nccl::Table::load(vendor_));
+               });
   if (!options.enable_reconfigure) return;
   // A communicator that cannot be aborted could not be left, either.
   if (library_->CommAbort == nullptr)
@@ -150,10 +153,12 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
   const auto begin = Clock::now();
   const uint64_t since_ns = tracing::now_ns();
   try {
-    const auto opened = nccl::with_context(context, [&] {
-      return nccl::Device::open(*library_, device, met.rank, wishes_->high_priority_stream,
-                                wishes_->most_events);
-    });
+    const auto opened = with_context([&] { return context; },
+                                     [&] {
+                                       return nccl::Device::open(*library_, device, met.rank,
+                                                                 wishes_->high_priority_stream,
+                                                                 wishes_->most_events);
+                                     });
     const auto id = exchange_id(*library_, met.rank == 0, met, kIdKey, context);
     const auto limit_text = [&met] {
       return "start-up phase 'connect': the library did not connect all ranks within the limit "

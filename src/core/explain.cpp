@@ -1,0 +1,14 @@
+#include "core/explain.hpp"
+
+#include "bootstrap/limit.hpp"
+
+namespace torch::comms {
+
+std::string limit_words(std::chrono::milliseconds limit, bool is_own) {
+  return bootstrap::to_text(limit) + ", " +
+         (is_own ? "timeout= of this call"
+                 : "the communicator's timeout (raise it for this call with timeout=, for all with "
+                   "timeout= of new_comm or TORCHCOMM_TIMEOUT_SECONDS)");
+}
+
+}  // namespace torch::comms

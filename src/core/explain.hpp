@@ -1,0 +1,27 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include <torchcomms/base/error.hpp>
+#include <torchcomms/base/export.hpp>
+
+// What the errors of all backends say alike.
+namespace torch::comms {
+
+// The limit of an operation, and whose it is: "5 s, timeout= of this call", or the communicator's
+// and how to raise it.
+TC_API std::string limit_words(std::chrono::milliseconds limit, bool is_own);
+
+// Runs `body`; a CommError without context gets what `context()` returns.
+template <class MakeContext, class Body>
+auto with_context(const MakeContext& context, const Body& body) {
+  try {
+    return body();
+  } catch (const CommError& e) {
+    if (!e.context().op.empty()) throw;
+    throw CommError(e.code(), e.why(), context());
+  }
+}
+
+}  // namespace torch::comms
