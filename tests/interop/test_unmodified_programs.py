@@ -13,15 +13,13 @@ from torch.torch_version import TorchVersion
 
 from tests.harness.ports import free_port
 from tests.harness.programs import ranks
+from tests.harness.weights import Results, expect_same
 from tests.interop.programs.train_every_way import WAYS
 
 PROGRAM = Path(__file__).parent / "programs" / "train_every_way.py"
 DEADLINE_S = 300.0
 NEEDS = ("torch._dynamo",)  # as every optimizer does
 SWITCH = {"TORCH_DISTRIBUTED_USE_TORCHCOMMS": "1"}
-# A sum of four in another order, over a few steps; one that was made in bf16.
-TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
-TOLERANCE_BF16 = {"rtol": 2**-8, "atol": 2**-8}
 
 
 class How(NamedTuple):
@@ -33,7 +31,6 @@ class How(NamedTuple):
         return f"{self.backend}{'-switched' if self.switched else ''}-{self.size}"
 
 
-Results = list[dict[str, torch.Tensor | str]]
 PLAIN = "gloo"
 
 
@@ -89,12 +86,6 @@ def test_it_gives_what_torch_alone_gives(how, way, results):
         pytest.skip(f"needs backend {backend}")
     if how.switched and TorchVersion(torch.__version__) < (2, 15):
         pytest.skip("torch before 2.15 has no such switch")
-    tolerance = TOLERANCE_BF16 if way == "ddp_bf16_hook" else TOLERANCE
-    wants = results(How(PLAIN, False, how.size))
-    for rank, (want, got) in enumerate(zip(wants, results(how), strict=True)):
-        if isinstance(want[way], str):
-            pytest.skip(f"torch alone cannot: {want[way].splitlines()[-1]}")
-        assert not isinstance(got[way], str), got[way]
-        torch.testing.assert_close(got[way], want[way], **tolerance, msg=f"rank {rank}")
-        if how.size == 2:  # a sum of two has one order
-            assert torch.equal(got[way], want[way])
+    plain = results(How(PLAIN, False, how.size))
+    # A sum of two has one order.
+    expect_same(way, plain, results(how), same_bits=how.size == 2)
