@@ -1,6 +1,7 @@
 // The engine beside an MPI library: both in the same processes, in turns, values checked.
 //
-//     mpirun -n 4 --oversubscribe build/dev/bench_versus_mpi [--op all_reduce] [--most 16777216]
+//     mpirun -n 4 --oversubscribe build/dev/bench_versus_mpi [--op all_reduce] [--bytes
+//     8,1024,65536]
 //         [--seconds 0.3] [--links auto|shm|tcp] [--memory own|window] [--json FILE]
 //
 // Both sides use the same memory: the process's own, or with --memory window that of a window,
@@ -27,6 +28,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -43,9 +45,9 @@ using Clock = std::chrono::steady_clock;
 constexpr int kRounds = 20;
 
 struct Settings {
-  std::string op;  // empty: all
-  size_t most_bytes = 16u << 20;
-  double seconds = 0.3;  // a point and side
+  std::string op;                                                          // empty: all
+  std::vector<size_t> sizes{8, 1u << 10, 64u << 10, 1u << 20, 16u << 20};  // bytes
+  double seconds = 0.3;                                                    // a point and side
   Links links = Links::kAuto;
   bool window = false;
   std::string json;
@@ -291,14 +293,22 @@ void measure(const Settings& settings, World& w, const Operation& operation, siz
          << ", \"p99_us\": " << times.second << "}\n";
 }
 
+std::vector<size_t> sizes_of(const std::string& list) {
+  std::vector<size_t> sizes;
+  std::istringstream words(list);
+  for (std::string word; std::getline(words, word, ',');) sizes.push_back(std::stoull(word));
+  if (sizes.empty()) fail("--bytes lacks its sizes");
+  return sizes;
+}
+
 Settings settings_of(int argc, char** argv) {
   Settings settings;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = argv[i], value = argv[i + 1];
     if (name == "--op")
       settings.op = value;
-    else if (name == "--most")
-      settings.most_bytes = std::stoull(value);
+    else if (name == "--bytes")
+      settings.sizes = sizes_of(value);
     else if (name == "--seconds")
       settings.seconds = std::stod(value);
     else if (name == "--memory" && (value == "own" || value == "window"))
@@ -346,7 +356,7 @@ void run(const Settings& settings) {
       rank, size, job, [&](const std::string& mine) { return exchange_by_mpi(mine, size); },
       options);
   const auto group = Group::world(family, "benchmark");
-  const size_t bytes = 2 * std::max<size_t>(settings.most_bytes, 4096);
+  const size_t bytes = 2 * std::max<size_t>(std::ranges::max(settings.sizes), 4096);
   std::vector<std::byte> own(settings.window ? 0 : bytes);
   World world{rank, size, *group, settings.window ? map_memory(bytes) : Bytes(own), {}, {}, {}};
   std::unique_ptr<Window> window;
@@ -360,10 +370,8 @@ void run(const Settings& settings) {
       continue;
     }
     const size_t least = std::max<size_t>(8, sizeof(float) * static_cast<size_t>(size));
-    for (const size_t bytes :
-         {size_t{8}, size_t{1} << 10, size_t{64} << 10, size_t{1} << 20, size_t{16} << 20})
-      if (bytes <= settings.most_bytes)
-        measure(settings, world, operation, std::max(bytes, least), json);
+    for (const size_t bytes : settings.sizes)
+      measure(settings, world, operation, std::max(bytes, least), json);
   }
   if (window) window->close(*group, "benchmark");
   MPI_Barrier(MPI_COMM_WORLD);

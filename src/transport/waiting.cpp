@@ -36,17 +36,37 @@ int usable_cores() noexcept {
   return CPU_COUNT(&set);
 }
 
-// A yield that takes so long has given the core to somebody who computes, for a whole time slice of
-// the system's. Who sleeps instead is given it back when it is woken: for a while, none yields.
-constexpr std::chrono::milliseconds kSlice{1}, kCrowded{100};
-std::atomic<Clock::rep> crowded{0};  // until then, of the process
+// A yield that takes so long has given the core away for a whole time slice of the system's. Where
+// that happens, it goes to somebody who computes, and who sleeps instead is given it back when it
+// is woken: for a while, none yields. The while is short at first, and longer each time that it
+// proves right.
+constexpr std::chrono::milliseconds kSlice{1}, kFirstCrowd{5}, kLongestCrowd{100};
+
+// Of the process. Threads that wait at once may overwrite each other's: it is only advice.
+std::atomic<int> slices_lost{0};     // in a row
+std::atomic<Clock::rep> crowded{0};  // until then
+std::atomic<Clock::rep> crowd{0};    // how long that was
 
 Clock::time_point crowded_until() noexcept {
   return Clock::time_point(Clock::duration(crowded.load(std::memory_order_relaxed)));
 }
 
 void note_crowd(Clock::time_point now) noexcept {
-  crowded.store((now + kCrowded).time_since_epoch().count(), std::memory_order_relaxed);
+  const Clock::duration before(crowd.load(std::memory_order_relaxed));
+  const bool again = now - crowded_until() < before;
+  const auto next = again ? std::min<Clock::duration>(2 * before, kLongestCrowd) : kFirstCrowd;
+  crowd.store(next.count(), std::memory_order_relaxed);
+  crowded.store((now + next).time_since_epoch().count(), std::memory_order_relaxed);
+}
+
+void yield(Clock::time_point now, int slices) noexcept {
+  ::sched_yield();
+  const auto back = Clock::now();
+  if (back - now > kSlice) {
+    if (slices_lost.fetch_add(1, std::memory_order_relaxed) + 1 >= slices) note_crowd(back);
+  } else if (slices_lost.load(std::memory_order_relaxed) != 0) {
+    slices_lost.store(0, std::memory_order_relaxed);
+  }
 }
 
 }  // namespace
@@ -66,7 +86,9 @@ void AbortSignal::raise() noexcept {
 WaitPolicy WaitPolicy::for_ranks(int ranks) {
   // About 2 us of polls, longer than an exchange between two running ranks takes: where the system
   // has put both on one core, or others have it, every poll more is time lost.
-  return {.spins = ranks <= usable_cores() ? 100 : 0};
+  if (ranks <= usable_cores()) return {.spins = 100};
+  // Ranks that take turns on a core lose a slice now and then, with many short yields between.
+  return {.slices = 4};
 }
 
 bool Pace::rest() noexcept {
@@ -77,8 +99,7 @@ bool Pace::rest() noexcept {
   const auto now = Clock::now();
   if (idle_ == policy_.spins + 1) idle_since_ = now;
   if (now - idle_since_ >= policy_.awake || now < crowded_until()) return true;
-  ::sched_yield();
-  if (const auto back = Clock::now(); back - now > kSlice) note_crowd(back);
+  yield(now, policy_.slices);
   return false;
 }
 

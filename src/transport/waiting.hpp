@@ -38,6 +38,7 @@ class TC_API AbortSignal {
 struct WaitPolicy {
   int spins = 0;                         // polls before the first yield
   std::chrono::microseconds awake{100};  // with nothing moving, before it sleeps
+  int slices = 1;  // lost in a row to whom it yields, before it sleeps at once for a while
   // For `ranks` of this host that share the cores this thread may run on: where each has a core,
   // spinning is free; where they share, whoever spins keeps the others from answering.
   static TC_API WaitPolicy for_ranks(int ranks);
