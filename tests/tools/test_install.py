@@ -59,4 +59,4 @@ def test_an_isolated_install_serves_exactly_the_torch_that_is_there(
     present, built_against = versions.split()
     assert built_against == present
     assert requirement == f"torch=={'.'.join(present.split('.')[:2])}.*"
-    assert backends == "ctran fake gloo"
+    assert backends == "ctran fake gloo nccl nccl-lazy ncclx"
