@@ -31,12 +31,21 @@ foreach(vendor NCCL RCCL RCCLX XCCL)
   set(TC_CLASS_${module} "TorchComm${vendor}")
   set(TC_HEADER_${module} backends/nccl/vendors.hpp)
 endforeach()
+set(TC_CLASS__comms_ncclx TorchCommNCCLX)
+set(TC_HEADER__comms_ncclx backends/ncclx/ncclx_backend.hpp)
 set(TC_REGISTERS__comms_nccl nccl nccl-lazy)
+set(TC_REGISTERS__comms_ncclx ncclx)
 set(TC_REGISTERS__comms_rccl rccl)
 set(TC_REGISTERS__comms_rcclx rcclx)
 set(TC_REGISTERS__comms_xccl xccl)
 set(TC_METHODS__comms_nccl
   ".def(\"get_nccl_comm_ptr\", &torch::comms::TorchCommNCCL::communicator_address, \"The library's communicator, as a number.\")")
+set(TC_METHODS__comms_ncclx "
+      .def(\"get_nccl_comm_ptr\", &torch::comms::TorchCommNCCLX::communicator_address, \"The library's communicator, as a number.\")
+      .def(\"comm_dump\", &torch::comms::TorchCommNCCLX::comm_dump, \"What is known of the communicator, in words: commHash, rank, nRanks and more.\")
+      .def(\"set_config\", &torch::comms::TorchCommNCCLX::set_config, py::arg(\"hints\"), \"Changes who runs which collective: allreduceAlgo and the like.\")")
+set(TC_FUNCTIONS__comms_ncclx "module.def(\"comm_dump_all\", &torch::comms::TorchCommNCCLX::comm_dump_all, py::arg(\"hints\") = torch::comms::Hints{}, \"comm_dump() of all communicators of this process, by commHash, and GlobalInfo.\");
+  module.def(\"kernel_table\", &torch::comms::TorchCommNCCLX::kernel_table, \"(operation, ranks at most, bytes at most) of the collectives that kernels run.\");")
 
 # What torch.distributed does not know of itself: python/torchcomms/_c10d.py registers them there.
 set(TC_C10D_BACKENDS ctran)

@@ -11,20 +11,27 @@ target_link_libraries(stand_in_objects PRIVATE tc_options tc_gpu_api tc_nccl_api
 target_include_directories(stand_in_objects SYSTEM PRIVATE "${TC_TORCH_DIR}/include") # number formats
 target_include_directories(stand_in_objects PRIVATE "${PROJECT_SOURCE_DIR}/tests")
 
-# Files are called as a vendor's are, so that they are also found among the libraries of a process.
-function(tc_stand_in file prefix)
-  string(REGEX REPLACE "[^a-z0-9]" "_" target "stand_in_${file}")
-  add_library(${target} SHARED "${PROJECT_SOURCE_DIR}/tests/standin/api.cpp"
-    $<TARGET_OBJECTS:stand_in_objects> $<TARGET_OBJECTS:tc_gpu> $<TARGET_OBJECTS:tc_base>)
-  target_compile_definitions(${target} PRIVATE "TC_STANDIN_PREFIX=${prefix}" ${ARGN})
-  target_link_libraries(${target} PRIVATE tc_options tc_gpu_api tc_nccl_api)
-  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
-  set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${stand_in_dir}"
+# The target <id> is the library <file> of <sources>, which sees the rooms' interfaces <apis>. Files are called
+# as a vendor's are, so that they are also found among the libraries of a process.
+add_custom_target(stand_in ALL)
+function(tc_stand_in_library id file)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "SOURCES;APIS;DEFINITIONS")
+  add_library(${id} SHARED ${arg_SOURCES} $<TARGET_OBJECTS:tc_gpu> $<TARGET_OBJECTS:tc_base>)
+  target_compile_definitions(${id} PRIVATE ${arg_DEFINITIONS})
+  target_link_libraries(${id} PRIVATE tc_options ${arg_APIS})
+  target_include_directories(${id} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  set_target_properties(${id} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${stand_in_dir}"
     PREFIX "" OUTPUT_NAME "${file}" SUFFIX "")
-  add_dependencies(stand_in ${target})
+  add_dependencies(stand_in ${id})
 endfunction()
 
-add_custom_target(stand_in ALL)
+function(tc_stand_in file prefix)
+  string(REGEX REPLACE "[^a-z0-9]" "_" id "stand_in_${file}")
+  tc_stand_in_library(${id} ${file} APIS tc_gpu_api tc_nccl_api
+    SOURCES "${PROJECT_SOURCE_DIR}/tests/standin/api.cpp" $<TARGET_OBJECTS:stand_in_objects>
+    DEFINITIONS "TC_STANDIN_PREFIX=${prefix}" ${ARGN})
+endfunction()
+
 tc_stand_in(libstand_in_nccl.so nccl)
 tc_stand_in(libstand_in_nccl_old.so nccl TC_STANDIN_OLD)
 tc_stand_in(libstand_in_nccl_broken.so nccl TC_STANDIN_BROKEN)
@@ -45,3 +52,15 @@ function(tc_vendor_headers test)
     target_include_directories(${test} SYSTEM PRIVATE ${places})
   endif()
 endfunction()
+
+# The library of device kernels, for host memory: tests/standin/kernels/*.cpp.
+file(GLOB kernel_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/standin/kernels/*.cpp")
+function(tc_stand_in_kernels file)
+  string(REGEX REPLACE "[^a-z0-9]" "_" id "stand_in_${file}")
+  tc_stand_in_library(${id} ${file} APIS tc_gpu_api tc_ctran_kernels_api
+    SOURCES ${kernel_sources} "${PROJECT_SOURCE_DIR}/tests/standin/plan.cpp"
+      $<TARGET_OBJECTS:tc_ctran_arithmetic>
+    DEFINITIONS ${ARGN})
+endfunction()
+tc_stand_in_kernels(libstand_in_kernels.so)
+tc_stand_in_kernels(libstand_in_kernels_other.so TC_STANDIN_OTHER_ABI)

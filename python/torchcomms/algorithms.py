@@ -6,12 +6,13 @@ them backend `ctran` takes there, by its cost model and this machine's tuning fi
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 
 from torchcomms import _comms
 
-__all__ = ["catalogue", "chosen", "costs", "tuning_path"]
+__all__ = ["catalogue", "chosen", "costs", "kernels", "tuning_path"]
 
 Row = dict[str, Any]
 
@@ -33,6 +34,24 @@ def catalogue(operation: str | None = None) -> list[Row]:
         names = ", ".join(dict.fromkeys(row["operation"] for row in rows))
         raise _comms.InvalidArgument(f"there is no operation {operation!r}; there are {names}")
     return found
+
+
+def kernels() -> list[Row]:
+    """Which collectives backend `ncclx` runs by kernels of its own where nobody says otherwise.
+
+    Each is a dict with `operation`, `ranks_most` and `bytes_most` (of the largest buffer of one),
+    None for any size; the first row of an operation that fits counts. Above it, and where ranks
+    cannot map each other's memory, NCCL runs it. Empty where this build has no `ncclx`.
+    """
+    try:
+        module = importlib.import_module("torchcomms._comms_ncclx")
+    except ModuleNotFoundError:
+        return []
+    any_size = 2**64 - 1
+    return [
+        {"operation": name, "ranks_most": ranks, "bytes_most": None if most == any_size else most}
+        for name, ranks, most in module.kernel_table()
+    ]
 
 
 def costs(

@@ -24,8 +24,17 @@
       "What `torchcomms tune` measured of this machine, for ctran's choice of algorithms; one in " \
       "~/.cache/torchcomms where unset.")                                                          \
   ROW("TORCHCOMM_<BACKEND>_LIBRARY", "path", "",                                                   \
-      "Shared library that the backend nccl, rccl, rcclx or xccl (upper case) uses; the one that " \
-      "torch has loaded, else the one the loader finds, where unset.")                             \
+      "Shared library that the backend nccl, ncclx, rccl, rcclx or xccl (upper case) uses; the "   \
+      "one that torch has loaded, else the one the loader finds, where unset.")                    \
+  ROW("TORCHCOMM_KERNELS_LIBRARY", "path", "",                                                     \
+      "Shared library of GPU kernels; the one beside the package's other libraries, if there is "  \
+      "one, where unset.")                                                                         \
+  ROW("TORCHCOMM_NCCLX_ALGORITHM", "text", "auto",                                                 \
+      "Who runs the collectives of backend ncclx where no hint says: auto, nccl, kernels or an "   \
+      "algorithm of the kernels.")                                                                 \
+  ROW("TORCHCOMM_NCCLX_GRAPH_TIMEOUT_MONITORING", "bool", "true",                                  \
+      "false: operations that backends over vendors' libraries have in graphs get no limits in "   \
+      "replays.")                                                                                  \
   ROW("TORCHCOMM_LOG_LEVEL", "text", "warning", "error, warning, info or debug.")                  \
   ROW("TORCHCOMM_FR_BUFFER_SIZE", "int", "2000",                                                   \
       "Entries of the flight recorder that all recorder hooks of the process share; 0 records "    \

@@ -6,6 +6,7 @@
 
 #include "bindings/bindings.hpp"
 #include "bindings/py_hooks.hpp"
+#include "core/insight.hpp"
 
 namespace torch::comms::bindings {
 namespace {
@@ -92,6 +93,9 @@ py::dict describe(const TorchComm& comm) {
   row["init"] = describe_init(*comm.getBackendImpl());
   row["links"] = comm.getBackendImpl()->links();
   row["algorithms"] = describe_algorithms(*comm.getBackendImpl());
+  const auto* const insight = dynamic_cast<const Insight*>(comm.getBackendImpl().get());
+  row["memory"] = insight ? insight->memory_usage() : std::map<std::string, uint64_t>{};
+  row["notes"] = insight ? insight->notes() : std::map<std::string, std::string>{};
   return row;
 }
 
@@ -138,7 +142,8 @@ Raises CommFinalized on a second call (not for `fake` and Python backends), and 
       .def("describe", &describe,
            "dict: name, backend, device, rank, size, ranks, options, capabilities, how long each "
            "phase of the start-up took, and where the backend says so the link to each rank and "
-           "the algorithms of each operation by size.")
+           "the algorithms of each operation by size, bytes of device memory by what they are for, "
+           "and further notes by what they are about.")
       .def("__copy__", [](py::object self) { return self; })
       .def(
           "__deepcopy__",

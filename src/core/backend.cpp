@@ -5,8 +5,12 @@
 
 #include "base/log.hpp"
 #include "core/alternatives.hpp"
+#include "core/insight.hpp"
 
 namespace torch::comms {
+
+Insight::~Insight() = default;
+
 namespace {
 
 // `part`: what of Capabilities says that a backend has it, where there is such a thing.

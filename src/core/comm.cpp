@@ -9,9 +9,11 @@
 #include "base/fork.hpp"
 #include "base/log.hpp"
 #include "base/op_order.hpp"
+#include "base/recycled.hpp"
 #include "core/checked_window.hpp"
 #include "core/device_of.hpp"
 #include "core/hook_list.hpp"
+#include "core/insight.hpp"
 #include "core/issue.hpp"
 #include "core/making.hpp"
 #include "core/profiler_record.hpp"
@@ -52,6 +54,19 @@ void record_end(const base::OpRecord& record, const TorchWork& work) noexcept {
   record_end(record, error);
 }
 
+// Writes the end of an operation, from inside of the transition, while the work is alive.
+struct AtEnd : base::Recycled<AtEnd> {
+  AtEnd(const base::OpRecord& record, TorchWork* work, std::shared_ptr<Unmet> unmet)
+      : record(record), work(work), unmet(std::move(unmet)) {}
+  void operator()() const {
+    record_end(record, *work);
+    if (work->status() != WorkStatus::COMPLETED && unmet) unmet->watch(*work);
+  }
+  const base::OpRecord record;
+  TorchWork* const work;
+  const std::shared_ptr<Unmet> unmet;
+};
+
 }  // namespace
 
 struct TorchComm::Hooks {
@@ -84,6 +99,10 @@ TorchComm::TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string back
           if (const auto backend = weak.lock()) backend->announceAbort();
         },
         [] { std::abort(); });
+  if (auto* const insight = dynamic_cast<Insight*>(backend_.get()); insight && unmet_)
+    insight->on_unseen_failure([weak = std::weak_ptr<Unmet>(unmet_)](TorchWork& work) {
+      if (const auto unmet = weak.lock()) unmet->watch(work);
+    });
 }
 
 TorchComm::~TorchComm() {
@@ -207,11 +226,7 @@ WorkPtr TorchComm::run(const Op& op) {
     if (work->status() == WorkStatus::NOT_STARTED)
       work->registerWorkStartHook(
           [begin] { tracing::process_ring().entered(begin, tracing::now_ns()); });
-    // The hook runs inside the transition, while the work is alive.
-    work->registerWorkEndHook([record, ended = work.get(), unmet = unmet_] {
-      record_end(record, *ended);
-      if (ended->status() != WorkStatus::COMPLETED && unmet) unmet->watch(*ended);
-    });
+    work->registerWorkEndHook(AtEnd(record, work.get(), unmet_));
   }
 
   if (!hooks->post.empty()) {
@@ -404,11 +419,19 @@ std::shared_ptr<TorchCommWindow> TorchComm::window_allocate(size_t size_bytes, b
 
 TorchComm::AllGatherPHandle TorchComm::all_gather_p_init(at::Tensor& output,
                                                          const AllGatherPInitOptions& options) {
+  requireUsable("all_gather_p_init");
   return backend_->all_gather_p_init(output, options);
 }
 WorkPtr TorchComm::all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& input,
                                      bool async_op, const AllGatherPExecOptions& options) {
-  return backend_->all_gather_p_exec(handle, input, async_op, options);
+  requireUsable("all_gather_p_exec");
+  auto work = backend_->all_gather_p_exec(handle, input, async_op, options);
+  // Without hooks and records; but a failure of it has to be met as any other.
+  if (unmet_ && !isTerminal(work->status()))
+    work->registerWorkEndHook([ended = work.get(), unmet = unmet_] {
+      if (ended->status() != WorkStatus::COMPLETED) unmet->watch(*ended);
+    });
+  return work;
 }
 void TorchComm::all_gather_p_free(AllGatherPHandle handle) { backend_->all_gather_p_free(handle); }
 

@@ -27,11 +27,6 @@ gpu::NativeStream Device::current_stream() const {
   return torch.getStream(device_).native_handle();
 }
 
-Device::Scope::Scope(const Device& device) : mode_(device.runtime()) {
-  if (!device.torch_device().is_cpu())
-    guard_.emplace(device.runtime(), device.torch_device().index());
-}
-
 at::Device resolve_device(const gpu::Runtime& runtime, at::Device wanted, std::optional<int> rank,
                           const std::string& backend) {
   std::string why = "no reason given";

@@ -34,16 +34,27 @@ class TC_API Device {
   // What torch works on in this thread.
   gpu::NativeStream current_stream() const;
   // True where that is the calling thread itself: then results are there when a call returns.
-  bool host_runs() const { return device_.is_cpu() && current_stream() == nullptr; }
+  bool host_runs(gpu::NativeStream current) const { return device_.is_cpu() && current == nullptr; }
+  bool host_runs() const { return device_.is_cpu() && host_runs(current_stream()); }
 
-  // For calls of the runtime: the device current, and no capture of others disturbed.
+  // The device current, for calls that put something on a stream.
+  class TC_API Current {
+   public:
+    explicit Current(const Device& device) {
+      if (!device.device_.is_cpu()) guard_.emplace(*device.runtime_, device.device_.index());
+    }
+
+   private:
+    std::optional<gpu::DeviceGuard> guard_;
+  };
+  // The same for any call of the runtime: no capture of others is disturbed.
   class TC_API Scope {
    public:
-    explicit Scope(const Device& device);
+    explicit Scope(const Device& device) : mode_(device.runtime()), current_(device) {}
 
    private:
     gpu::CaptureModeGuard mode_;
-    std::optional<gpu::DeviceGuard> guard_;
+    Current current_;
   };
 
  private:

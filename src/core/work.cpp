@@ -1,14 +1,14 @@
 #include <torchcomms/work.hpp>
 
-#include <array>
-#include <vector>
-
+#include <c10/util/SmallVector.h>
 #include <torchcomms/base/error.hpp>
+
+#include "base/recycled.hpp"
 
 namespace torch::comms {
 
-struct TorchWork::HookLists {
-  using List = std::vector<std::function<void()>>;
+struct TorchWork::HookLists : base::Recycled<TorchWork::HookLists> {
+  using List = c10::SmallVector<std::function<void()>, 1>;
   List start, end, wait_pre, wait_post;
   bool ending = false;  // the end hooks are running: wait() returns when they are through
 };

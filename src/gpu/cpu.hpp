@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <functional>
 #include <memory>
 
@@ -36,6 +38,18 @@ class TC_API CpuStreamGuard {
  private:
   NativeStream before_;
 };
+
+// What the calling thread has asked the runtime for so far: each costs time on a GPU.
+struct CpuCalls {
+  size_t captures = 0, records = 0, waits = 0;
+  size_t devices = 0;  // asked for, or set
+  size_t pinned = 0;   // blocks of memory made
+};
+TC_API CpuCalls& cpu_calls() noexcept;
+
+// What MemGetInfo tells: nothing of the host's own memory, so that a test can say what is taken.
+TC_API std::atomic<size_t>& cpu_taken_bytes() noexcept;
+inline constexpr size_t kCpuTotalBytes = size_t{1} << 40;
 
 // What was captured; may be launched any number of times, on any stream.
 class CpuGraph;

@@ -7,6 +7,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "gpu/cpu_stream.hpp"
+#include "gpu/graph_marks.hpp"
 
 // The functions of the table for host memory. They return the numbers that CUDA's do.
 namespace torch::comms::gpu {
@@ -20,6 +21,7 @@ constexpr int kCaptureIsolation = 905;
 constexpr int kCapturedEvent = 907;
 
 thread_local NativeStream current_stream = nullptr;
+thread_local CpuCalls calls;
 std::atomic<CaptureId> last_capture{0};
 
 CpuStream* stream_of(NativeStream stream) { return static_cast<CpuStream*>(stream); }
@@ -54,10 +56,14 @@ int count_devices(int* count) {
   return kSuccess;
 }
 int get_device(int* index) {
+  ++calls.devices;
   *index = 0;
   return kSuccess;
 }
-int set_device(int index) { return index == 0 ? kSuccess : kInvalidValue; }
+int set_device(int index) {
+  ++calls.devices;
+  return index == 0 ? kSuccess : kInvalidValue;
+}
 int priorities(int* least, int* greatest) {
   *least = *greatest = 0;
   return kSuccess;
@@ -79,6 +85,7 @@ int synchronize_stream(NativeStream stream) {
 }
 
 int wait_event(NativeStream stream, NativeEvent event, unsigned) {
+  ++calls.waits;
   const auto record = event_of(event)->record();
   const auto capture = stream == nullptr ? nullptr : stream_of(stream)->capture();
   if (record.graph) {
@@ -94,6 +101,7 @@ int wait_event(NativeStream stream, NativeEvent event, unsigned) {
 }
 
 int capture_info(NativeStream stream, int* status, CaptureId* id, void*, void*, void*, void*) {
+  ++calls.captures;
   const auto graph = stream == nullptr ? nullptr : stream_of(stream)->capture();
   *status = graph ? 1 : 0;
   *id = graph ? graph->id : 0;
@@ -115,6 +123,7 @@ int destroy_event(NativeEvent event) {
   return kSuccess;
 }
 int record_event(NativeEvent event, NativeStream stream) {
+  ++calls.records;
   if (stream == nullptr) {
     event_of(event)->set({});
     return kSuccess;
@@ -147,6 +156,7 @@ int copy(void* to, const void* from, size_t size_bytes, int, NativeStream stream
   return kSuccess;
 }
 int allocate(void** at, size_t size_bytes, unsigned) {
+  ++calls.pinned;
   *at = std::malloc(size_bytes == 0 ? 1 : size_bytes);
   return *at == nullptr ? kOutOfMemory : kSuccess;
 }
@@ -155,11 +165,37 @@ int release(void* at) {
   return kSuccess;
 }
 
+int write_mark(NativeStream stream, void*, uint32_t* word, uint32_t value, void** node) {
+  const auto graph = stream == nullptr ? nullptr : stream_of(stream)->capture();
+  if (!graph) return kInvalidValue;
+  // Tasks run in the order in which they were added: `after` needs no more.
+  graph->add_aside([=] { std::atomic_ref(*word).store(value); });
+  *node = word;
+  return kSuccess;
+}
+int keep_with_graph(NativeStream stream, void (*release)(void*), void* argument) {
+  const auto graph = stream == nullptr ? nullptr : stream_of(stream)->capture();
+  if (!graph) return kInvalidValue;
+  graph->keep({argument, release});
+  return kSuccess;
+}
+
+int memory_info(size_t* free_bytes, size_t* total_bytes) {
+  *total_bytes = kCpuTotalBytes;
+  *free_bytes = kCpuTotalBytes - cpu_taken_bytes();
+  return kSuccess;
+}
+
 [[noreturn]] void fail(const char* call, int code) {
   throw CommError(Errc::kVendor, std::string(call) + ": " + error_text(code));
 }
 
 }  // namespace
+
+const GraphMarks* cpu_graph_marks() noexcept {
+  static constexpr GraphMarks kMarks{write_mark, keep_with_graph};
+  return &kMarks;
+}
 
 const Table& cpu_table() noexcept {
   static const Table table{
@@ -184,6 +220,7 @@ const Table& cpu_table() noexcept {
       .MemcpyAsync = copy,
       .HostAlloc = allocate,
       .FreeHost = release,
+      .MemGetInfo = memory_info,
   };
   return table;
 }
@@ -192,6 +229,13 @@ void cpu_launch(NativeStream stream, std::function<void()> work) {
   if (stream == nullptr) return work();
   stream_of(stream)->launch(std::move(work));
 }
+
+std::atomic<size_t>& cpu_taken_bytes() noexcept {
+  static std::atomic<size_t> taken{0};
+  return taken;
+}
+
+CpuCalls& cpu_calls() noexcept { return calls; }
 
 NativeStream cpu_current_stream() noexcept { return current_stream; }
 CpuStreamGuard::CpuStreamGuard(NativeStream stream) noexcept

@@ -58,6 +58,16 @@ void CpuGraph::add(CpuStream* stream, CpuTask task) {
   ++members_[stream][stream];
 }
 
+void CpuGraph::add_aside(CpuTask task) {
+  std::lock_guard lock(mutex_);
+  tasks_.push_back(std::move(task));
+}
+
+void CpuGraph::keep(std::shared_ptr<void> what) {
+  std::lock_guard lock(mutex_);
+  kept_.push_back(std::move(what));
+}
+
 CpuGraph::Clock CpuGraph::clock(CpuStream* stream) {
   std::lock_guard lock(mutex_);
   return members_[stream];

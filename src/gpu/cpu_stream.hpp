@@ -52,6 +52,10 @@ class CpuGraph {
   const CaptureId id;
 
   void add(CpuStream* stream, CpuTask task);
+  // The same, with nothing that comes after it.
+  void add_aside(CpuTask task);
+  // Lives as long as the graph.
+  void keep(std::shared_ptr<void> what);
   Clock clock(CpuStream* stream);
   void join(CpuStream* stream, const Clock& after);
   // True if `origin` comes after everything; no stream captures any more then.
@@ -61,6 +65,7 @@ class CpuGraph {
  private:
   std::mutex mutex_;  // guards all below
   std::vector<CpuTask> tasks_;
+  std::vector<std::shared_ptr<void>> kept_;
   std::map<CpuStream*, Clock> members_;
 };
 

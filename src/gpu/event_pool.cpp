@@ -1,36 +1,49 @@
 #include "gpu/event_pool.hpp"
 
+#include <algorithm>
+
 namespace torch::comms::gpu {
 
 std::shared_ptr<EventPool> EventPool::make(const Runtime& runtime, size_t most) {
   return std::shared_ptr<EventPool>(new EventPool(runtime, most));
 }
 
+EventPool::EventPool(const Runtime& runtime, size_t most) : runtime_(runtime), most_(most) {
+  idle_.reserve(std::min<size_t>(most_, 1024));
+}
+
 EventPool::~EventPool() {
-  for (NativeEvent event : idle_) runtime_.destroy_event(event);
+  for (const auto& entry : idle_) runtime_.destroy_event(entry->event);
 }
 
 EventPool::Lease EventPool::take() {
+  std::unique_ptr<Entry> entry;
   {
     std::lock_guard lock(mutex_);
     if (!idle_.empty()) {
-      NativeEvent event = idle_.back();
+      entry = std::move(idle_.back());
       idle_.pop_back();
-      return {shared_from_this(), event};
     }
   }
-  return {shared_from_this(), runtime_.create_event()};
+  if (!entry) {
+    const CaptureModeGuard mode(runtime_);
+    entry = std::make_unique<Entry>();
+    entry->event = runtime_.create_event();
+  }
+  entry->owners.store(1, std::memory_order_relaxed);
+  entry->pool = shared_from_this();
+  return Lease(entry.release());
 }
 
-void EventPool::put(NativeEvent event, bool spoilt) noexcept {
-  if (!spoilt) {
+void EventPool::put(std::unique_ptr<Entry> entry) noexcept {
+  if (!entry->spoilt) {
     std::lock_guard lock(mutex_);
     if (idle_.size() < most_) {
-      idle_.push_back(event);
+      idle_.push_back(std::move(entry));
       return;
     }
   }
-  runtime_.destroy_event(event);
+  runtime_.destroy_event(entry->event);
 }
 
 size_t EventPool::idle() const {
@@ -38,18 +51,11 @@ size_t EventPool::idle() const {
   return idle_.size();
 }
 
-EventPool::Lease& EventPool::Lease::operator=(Lease&& other) noexcept {
-  if (this != &other) {
-    give_back();
-    pool_ = std::move(other.pool_);
-    event_ = other.event_;
-    spoilt_ = other.spoilt_;
-  }
-  return *this;
-}
-
 void EventPool::Lease::give_back() noexcept {
-  if (const auto pool = std::exchange(pool_, nullptr)) pool->put(event_, spoilt_);
+  if (entry_->owners.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  std::unique_ptr<Entry> entry(entry_);
+  const auto pool = std::move(entry->pool);
+  pool->put(std::move(entry));
 }
 
 }  // namespace torch::comms::gpu

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "gpu/runtime.hpp"
@@ -10,6 +12,14 @@ namespace torch::comms::gpu {
 
 // Events of one device, used again and again. Any thread. Lives as long as one of its events.
 class TC_API EventPool : public std::enable_shared_from_this<EventPool> {
+ private:
+  struct Entry {
+    NativeEvent event = nullptr;
+    std::atomic<int> owners{0};
+    std::atomic<bool> spoilt{false};
+    std::shared_ptr<EventPool> pool = nullptr;  // while somebody has it
+  };
+
  public:
   // `most`: how many idle events are kept.
   static std::shared_ptr<EventPool> make(const Runtime& runtime, size_t most);
@@ -17,41 +27,46 @@ class TC_API EventPool : public std::enable_shared_from_this<EventPool> {
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
 
-  // An event that goes back to the pool when it is let go of.
+  // An event that goes back to the pool when the last copy is let go of.
   class TC_API Lease {
    public:
     Lease() noexcept = default;
-    Lease(Lease&&) noexcept = default;
-    Lease& operator=(Lease&& other) noexcept;
-    ~Lease() { give_back(); }
+    Lease(const Lease& other) noexcept : entry_(other.entry_) {
+      if (entry_ != nullptr) entry_->owners.fetch_add(1, std::memory_order_relaxed);
+    }
+    Lease(Lease&& other) noexcept : entry_(std::exchange(other.entry_, nullptr)) {}
+    Lease& operator=(Lease other) noexcept {
+      std::swap(entry_, other.entry_);
+      return *this;
+    }
+    ~Lease() {
+      if (entry_ != nullptr) give_back();
+    }
 
-    explicit operator bool() const noexcept { return pool_ != nullptr; }
-    NativeEvent get() const noexcept { return event_; }
+    explicit operator bool() const noexcept { return entry_ != nullptr; }
+    NativeEvent get() const noexcept { return entry_ == nullptr ? nullptr : entry_->event; }
     // It is part of a capture, whose graph may live on: destroyed instead of used again.
-    void spoil() noexcept { spoilt_ = true; }
+    void spoil() noexcept { entry_->spoilt = true; }
 
    private:
     friend class EventPool;
-    Lease(std::shared_ptr<EventPool> pool, NativeEvent event) noexcept
-        : pool_(std::move(pool)), event_(event) {}
+    explicit Lease(Entry* entry) noexcept : entry_(entry) {}
     void give_back() noexcept;
 
-    std::shared_ptr<EventPool> pool_;
-    NativeEvent event_ = nullptr;
-    bool spoilt_ = false;
+    Entry* entry_ = nullptr;
   };
   Lease take();
 
   size_t idle() const;
 
  private:
-  EventPool(const Runtime& runtime, size_t most) : runtime_(runtime), most_(most) {}
-  void put(NativeEvent event, bool spoilt) noexcept;
+  EventPool(const Runtime& runtime, size_t most);
+  void put(std::unique_ptr<Entry> entry) noexcept;
 
   const Runtime& runtime_;
   const size_t most_;
   mutable std::mutex mutex_;  // guards idle_
-  std::vector<NativeEvent> idle_;
+  std::vector<std::unique_ptr<Entry>> idle_;
 };
 
 }  // namespace torch::comms::gpu

@@ -194,6 +194,13 @@ void Runtime::destroy_event(NativeEvent event) const noexcept {
   log_failure(table_.EventDestroy(event), "EventDestroy");
 }
 
+size_t Runtime::free_bytes() const noexcept {
+  size_t free = 0, total = 0;
+  if (table_.MemGetInfo(&free, &total) == kSuccess) return free;
+  table_.GetLastError();
+  return 0;
+}
+
 void* Runtime::allocate_pinned(size_t size_bytes) const {
   void* at = nullptr;
   check(table_.HostAlloc(&at, size_bytes, 0), "HostAlloc");

@@ -65,6 +65,9 @@ class TC_API Runtime {
   void destroy_stream(NativeStream stream) const noexcept;
   void destroy_event(NativeEvent event) const noexcept;
 
+  // Of the current device, whoever uses the rest. 0 where that is not known.
+  size_t free_bytes() const noexcept;
+
   void* allocate_pinned(size_t size_bytes) const;
   void free_pinned(void* at) const noexcept;
 

@@ -38,7 +38,8 @@ using CaptureId = unsigned long long;  // 0: no capture
   SYMBOL(EventSynchronize, int(NativeEvent))                                                      \
   SYMBOL(MemcpyAsync, int(void* to, const void* from, size_t size_bytes, int kind, NativeStream)) \
   SYMBOL(HostAlloc, int(void**, size_t size_bytes, unsigned flags))                               \
-  SYMBOL(FreeHost, int(void*))
+  SYMBOL(FreeHost, int(void*))                                                                    \
+  SYMBOL(MemGetInfo, int(size_t* free_bytes, size_t* total_bytes))
 
 struct Table {
 #define TC_GPU_FIELD(name, ...)       \

@@ -102,7 +102,7 @@ std::shared_ptr<Communicator> Communicator::split(int color, int key, int rank, 
     if (!made) return nullptr;
     Lock own(made->mutex_);
     // The child goes on by itself.
-    made->settle(own, made->blocks_ ? abi::kSuccess : library_->vendor().in_progress, wait);
+    if (!made->blocks_) made->settle_slowly(own, library_->vendor().in_progress, wait);
   } catch (const CommError& e) {
     // The library may still write to what it was given: not when the parent is aborted.
     abort(e);
@@ -125,14 +125,14 @@ void* Communicator::register_memory(void* data, size_t size_bytes, const Wait& w
   library_->require(library_->CommDeregister, "tensor_register()", kRegisterSince);
   void* registration = nullptr;
   call([&](const Table&, abi::Comm comm) { return ask(comm, data, size_bytes, &registration); },
-       wait);
+       [&wait]() -> const Wait& { return wait; });
   return registration;
 }
 
 void Communicator::deregister_memory(void* registration, const Wait& wait) {
   call([&](const Table& library,
            abi::Comm comm) { return library.CommDeregister(comm, registration); },
-       wait);
+       [&wait]() -> const Wait& { return wait; });
 }
 
 Communicator::Lock Communicator::enter() {
@@ -143,7 +143,8 @@ Communicator::Lock Communicator::enter() {
 }
 
 void Communicator::run(Lock& lock, Body body, const Wait& wait) {
-  if (!blocks_) return settle(lock, body(), wait);
+  const auto made = [&wait]() -> const Wait& { return wait; };
+  if (!blocks_) return settle(lock, body(), made);
   std::promise<abi::Result> promise;
   auto result = promise.get_future();
   std::thread([self = shared_from_this(), body = std::move(body),
@@ -164,7 +165,7 @@ void Communicator::run(Lock& lock, Body body, const Wait& wait) {
     if (wait.check) wait.check();
     if (Clock::now() >= wait.deadline) throw too_late(wait);
   }
-  settle(lock, result.get(), wait);
+  settle(lock, result.get(), made);
 }
 
 void Communicator::settle_slowly(Lock& lock, abi::Result result, const Wait& wait) {
@@ -214,15 +215,40 @@ bool Communicator::give_up(const CommError& why) noexcept {
 bool Communicator::abort(const CommError& why) noexcept {
   const bool first = give_up(why);
   Lock lock(mutex_, std::defer_lock);
-  if (!lock.try_lock_for(kPatience))
+  // By turns: GCC's thread checker does not see the timed lock of a mutex.
+  const auto until = Clock::now() + kPatience;
+  for (auto nap = kFirstNap; !lock.try_lock() && Clock::now() < until;
+       nap = std::min(nap * 2, kLongestNap))
+    std::this_thread::sleep_for(nap);
+  if (!lock)
     base::log(base::LogLevel::kWarning,
               "aborting a communicator while a call of the library does not return");
   if (comm_ == nullptr || library_->CommAbort == nullptr) return first;
-  const auto result = library_->CommAbort(std::exchange(comm_, nullptr));
-  if (result != abi::kSuccess)
-    base::log(base::LogLevel::kWarning,
-              std::string("the library could not abort a communicator: ") +
-                  library_->GetErrorString(result));
+  auto* const comm = std::exchange(comm_, nullptr);
+  try {
+    // It may be left behind: the library waits for graphs that hold operations of it.
+    std::promise<abi::Result> promise;
+    auto result = promise.get_future();
+    std::thread([library = library_, prepare = prepare_, comm,
+                 promise = std::move(promise)]() mutable {
+      try {
+        if (prepare) prepare();
+        promise.set_value(library->CommAbort(comm));
+      } catch (...) {
+        promise.set_exception(std::current_exception());
+      }
+    }).detach();
+    if (result.wait_until(until) != std::future_status::ready)
+      base::log(base::LogLevel::kWarning,
+                "the library has not ended an aborted communicator yet: it waits for graphs with "
+                "operations of it, or for the device");
+    else if (const auto code = result.get(); code != abi::kSuccess)
+      base::log(base::LogLevel::kWarning,
+                std::string("the library could not abort a communicator: ") +
+                    library_->GetErrorString(code));
+  } catch (const std::exception& e) {
+    base::log(base::LogLevel::kWarning, std::string("aborting a communicator: ") + e.what());
+  }
   return first;
 }
 

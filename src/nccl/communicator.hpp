@@ -62,9 +62,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
                                       const Wait& wait);
 
   // One or several calls of the library, as one group: `body` returns the first result that is no
-  // success.
-  template <class Body>
-  void group(const Body& body, const Wait& wait) {
+  // success. `wait` gives the Wait for the library's end of them, if it did not come back with it.
+  template <class Body, class MakeWait>
+  void group(const Body& body, const MakeWait& wait) {
     auto lock = enter();
     library_->GroupStart();
     abi::Result result = body(*library_, comm_);
@@ -74,8 +74,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     settle(lock, result, wait);
   }
   // A single call that may not be part of a group.
-  template <class Body>
-  void call(const Body& body, const Wait& wait) {
+  template <class Body, class MakeWait>
+  void call(const Body& body, const MakeWait& wait) {
     auto lock = enter();
     settle(lock, body(*library_, comm_), wait);
   }
@@ -91,7 +91,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Ends all calls that are under way, and all later ones: `why` is what they throw, if it was the
   // first reason, which is what it returns. Operations go on until abort().
   bool give_up(const CommError& why) noexcept;
-  // The same, and ends all operations on this rank. Returns when the library is through.
+  // The same, and ends all operations on this rank. Returns when the library is through, or after a
+  // second: it does not end while graphs hold operations.
   bool abort(const CommError& why) noexcept;
   const Failure& failure() const noexcept { return failure_; }
 
@@ -101,13 +102,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
  private:
   Communicator(std::shared_ptr<const Table> library, int size, int rank, bool blocks,
                Prepare prepare);
-  using Lock = std::unique_lock<std::timed_mutex>;
+  using Lock = std::unique_lock<std::mutex>;
   Lock enter();
   // Has it refer to text of this object's, which lives as long as the library's.
   void own(abi::Config& config);
   // Waits while `result` is "in progress"; throws for every other but success.
-  void settle(Lock& lock, abi::Result result, const Wait& wait) {
-    if (result != abi::kSuccess) settle_slowly(lock, result, wait);
+  template <class MakeWait>
+  void settle(Lock& lock, abi::Result result, const MakeWait& wait) {
+    if (result != abi::kSuccess) settle_slowly(lock, result, wait());
   }
   void settle_slowly(Lock& lock, abi::Result result, const Wait& wait);
   // A call that waits for other ranks: `body` must own what it works on.
@@ -119,8 +121,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const int size_, rank_;
   const bool blocks_;
   const Prepare prepare_;
-  std::timed_mutex mutex_;  // guards the library's state, and comm_; partner of aborted_
-  std::condition_variable_any aborted_;
+  std::mutex mutex_;  // guards the library's state, and comm_; partner of aborted_
+  std::condition_variable aborted_;
   std::string names_[2];      // that the library's configuration refers to
   abi::Comm comm_ = nullptr;  // null when it was never made, or is gone
   Failure failure_;

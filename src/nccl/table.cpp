@@ -90,6 +90,18 @@ const Vendor kNccl{.backend = "nccl",
                    .has_config = true,
                    .unusable = kAllUsable};
 
+const Vendor kNcclx{.backend = "ncclx",
+                    .library = "NCCL",
+                    .prefix = "nccl",
+                    .stem = "libnccl.so",
+                    .soname = "libnccl.so.2",
+                    .variable = "TORCHCOMM_NCCLX_LIBRARY",
+                    .unique_id_bytes = kNcclId,
+                    .runtime = &gpu::kCuda,
+                    .in_progress = abi::kInProgress,
+                    .has_config = true,
+                    .unusable = kAllUsable};
+
 const Vendor kRccl{.backend = "rccl",
                    .library = "RCCL",
                    .prefix = "nccl",

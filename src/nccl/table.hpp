@@ -56,7 +56,7 @@ struct Vendor {
   // Functions it exports without their working, or with another signature; ends with null.
   const char* const* unusable;
 };
-extern const Vendor kNccl, kRccl, kRcclx, kOneCcl;
+extern const Vendor kNccl, kNcclx, kRccl, kRcclx, kOneCcl;
 
 // A library's functions. Optional ones may be null.
 class Table {

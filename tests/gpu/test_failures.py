@@ -10,6 +10,7 @@ import torch
 import torchcomms
 from torchcomms import ReduceOp
 
+from tests.gpu.test_graphs import captured
 from tests.gpu.test_streams import total
 from tests.harness.cases import Failures, assert_alive, check_context, refused
 from tests.harness.ports import free_port
@@ -61,6 +62,42 @@ def a_rank_does_not_call(context):
 
 def test_a_missing_rank_ends_the_operation_at_its_limit(world):
     check_context(world, a_rank_does_not_call)
+
+
+def a_rank_does_not_replay(context):
+    failures = Failures()
+    comm = own_comm(context, hints={"graph_timeout_check_interval_ms": "100"})
+    with failures.case("watched"):
+        notes = comm.describe()["notes"]["replays of graphs"]
+        assert notes == "operations in them have their limits"
+    comm.barrier(False)
+    torch.cuda.synchronize()
+    tensor = torch.ones(1 << 16)
+    graph = captured(lambda: comm.all_reduce(tensor, ReduceOp.SUM, False, timeout=LIMIT_S))
+    for _ in range(3):  # what all of them replay is fine
+        graph.replay()
+    torch.cuda.synchronize()
+    context.meet("replayed")
+    if context.rank != context.size - 1:
+        began = time.monotonic()
+        graph.replay()
+        torch.cuda.synchronize()  # returns, because the replay's operation has been ended
+        with failures.case("soon"):
+            assert LIMIT_S <= time.monotonic() - began < SOON_S
+        words = ("all_reduce", "Graph monitor: collective TIMED OUT for graph")
+        with failures.case("the next call"), refused(torchcomms.CommTimeout, *words):
+            comm.barrier(False)
+    else:
+        comm.abort()
+    context.meet("all have met it")
+    comm.finalize()
+    with failures.case("afterwards"):
+        gpu_lives(context)
+    return failures.texts
+
+
+def test_a_missing_rank_ends_a_replay_at_its_limit(world):
+    check_context(world, a_rank_does_not_replay)
 
 
 def aborted_from_outside(context):
@@ -148,7 +185,7 @@ KILLED = """
 """
 
 
-@pytest.mark.parametrize("backend", ["nccl", "nccl-lazy"])
+@pytest.mark.parametrize("backend", ["nccl", "nccl-lazy", "ncclx"])
 def test_a_killed_rank_takes_nobody_along(backend):
     size = min(torch.cuda.device_count(), 4)
     if size < 2:

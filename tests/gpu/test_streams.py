@@ -115,7 +115,7 @@ def on_the_current_stream(context):
     return failures.texts
 
 
-@pytest.mark.worlds(backends=("nccl", "nccl-lazy"))
+@pytest.mark.worlds(backends=("nccl", "nccl-lazy", "ncclx"))
 def test_by_hint_operations_are_in_the_current_stream(world):
     check_context(world, on_the_current_stream)
 

@@ -32,6 +32,8 @@ class Backend:
     variant: str = ""
     # The vendor's library is this file of the stand-in (tests/standin), named by this variable.
     library: tuple[str, str] | None = None
+    # True: kernels run some of its operations, those of the stand-in where `library` is one.
+    kernels: bool = False
     # The modules of tests/spec that run on it; None: all.
     modules: frozenset[str] | None = None
     # What it has not of the contract's wider promises; tests say with the mark `worlds(needs=...)`.
@@ -52,6 +54,9 @@ class Backend:
             return f"{ranks} ranks on CUDA need as many devices, not {torch.cuda.device_count()}"
         if self.library is not None and not Path(self.environment[self.library[0]]).is_file():
             return "this build has no stand-in library (it comes with the C++ tests)"
+        kernels = Path(torchcomms.__file__).parent / "libtorchcomms_kernels_cuda.so"
+        if self.kernels and self.library is None and not kernels.is_file():
+            return "this build has no kernels for GPUs (nvcc was not there)"
         return None
 
     @property
@@ -63,7 +68,10 @@ class Backend:
 
         variable, file = self.library
         build = Path(_comms.__file__).parents[2]  # the module is in stage/torchcomms
-        return {variable: str(build / "stand_in" / file)}
+        files = {variable: file}
+        if self.kernels:
+            files["TORCHCOMM_KERNELS_LIBRARY"] = "libstand_in_kernels.so"
+        return {name: str(build / "stand_in" / one) for name, one in files.items()}
 
     def reduces(self, op: str, dtype: object) -> bool:
         """Whether it has that reduction, where the contract defines it."""
@@ -126,6 +134,7 @@ NCCL = Backend(
             "mem_allocator",
             "tensor_register",
             "tensor_deregister",
+            "all_gather_p_init",
         }
     ),
     library=("TORCHCOMM_NCCL_LIBRARY", "libstand_in_nccl.so"),
@@ -169,11 +178,39 @@ RCCL = replace(
     library=("TORCHCOMM_RCCL_LIBRARY", "libstand_in_nccl.so"),
     modules=frozenset({"reduce_ops", "vendors"}),
 )
+# Small operations are kernels, which the other rows have not; the rest is nccl's.
+NCCLX = replace(
+    NCCL,
+    name="ncclx",
+    sizes=(2,),
+    library=("TORCHCOMM_NCCLX_LIBRARY", "libstand_in_nccl.so"),
+    kernels=True,
+    modules=frozenset(
+        [
+            "all_gather_single",
+            "all_reduce",
+            "all_to_all_single",
+            "async",
+            "barrier",
+            "broadcast",
+            "dtypes",
+            "gather_single",
+            "ncclx",
+            "reconfigure",
+            "reduce",
+            "reduce_ops",
+            "reduce_scatter_single",
+            "shapes",
+            "unsupported",
+            "vendors",
+        ]
+    ),
+)
 XCCL = replace(
     RCCL,
     name="xccl",
     aborts=False,
-    optional=frozenset({"get_backend_version"}),
+    optional=frozenset({"get_backend_version", "all_gather_p_init"}),
     library=("TORCHCOMM_XCCL_LIBRARY", "libstand_in_oneccl.so"),
 )
 # The same on GPUs, a process each.
@@ -198,7 +235,11 @@ _ON_GPUS = replace(
         "work",
     },
 )
-ON_GPUS = (_ON_GPUS, replace(_ON_GPUS, name="nccl-lazy"))
+ON_GPUS = (
+    _ON_GPUS,
+    replace(_ON_GPUS, name="nccl-lazy"),
+    replace(_ON_GPUS, name="ncclx", kernels=True, modules=_ON_GPUS.modules | {"ncclx"}),
+)
 # Many more ranks than cores, for the tests marked `crowd`.
 CROWD = replace(CTRAN, sizes=(16,))
 BACKENDS = (
@@ -206,6 +247,7 @@ BACKENDS = (
     CTRAN,
     replace(CTRAN, sizes=(3,), hints=(("ctran::transport", "tcp"),), variant="-tcp"),
     NCCL,
+    NCCLX,
     RCCL,
     XCCL,
     *ON_GPUS,

@@ -39,6 +39,17 @@ def test_what_is_taken_is_the_cheapest_by_the_model():
         assert taken["estimate_us"] * 0.95 <= cheapest
 
 
+def test_the_kernels_of_ncclx_have_a_row_for_each_collective_they_run():
+    if not torchcomms.is_backend_built("ncclx"):
+        assert algorithms.kernels() == []
+        pytest.skip("backend ncclx is not part of this build")
+    rows = algorithms.kernels()
+    assert {row["operation"] for row in rows} >= {"all_reduce", "all_gather_single", "barrier"}
+    assert all(row["bytes_most"] is None or row["bytes_most"] >= 1 << 20 for row in rows)
+    assert json.loads(run("--json").stdout)["kernels"] == rows
+    assert "by kernels over NVLink" in run().stdout
+
+
 def test_what_cannot_be_done_says_why():
     rows = {c["name"]: c for c in algorithms.costs("all_reduce", 4, 96, local_size=3)}
     assert "same number of ranks on each host" in rows["two_level"]["why_not"]
@@ -76,7 +87,8 @@ def test_a_wrong_question_is_an_invalid_argument(call, says):
 def test_the_command_lists_all(monkeypatch):
     done = run()
     assert done.exit_code == 0, done.output
-    assert len(done.stdout.splitlines()) == 2 + len(algorithms.catalogue())
+    table = done.stdout.split("\n\n")[0]
+    assert len(table.splitlines()) == 2 + len(algorithms.catalogue())
 
 
 def test_the_command_marks_what_is_taken():

@@ -85,6 +85,8 @@ def check(workspace: Workspace, _rest: list[str]) -> int:
             run_ctest(workspace, building.compile_preset(workspace, preset), jobs=1)
     with steps.step("C++ tests"):
         run_ctest(workspace, workspace.build(), parallel_jobs(), LONG)
+    with steps.step("GPU kernels"), exclusive(workspace.build("kernels").name):
+        building.compile_preset(workspace, "kernels", "gpu_kernels")
     with steps.step("fuzzing"), exclusive(workspace.build("fuzz").name):
         folder = building.compile_preset(workspace, "fuzz", "fuzz", ensure_clang())
         run_ctest(workspace, folder, parallel_jobs())

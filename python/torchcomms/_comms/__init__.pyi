@@ -2115,7 +2115,7 @@ class TorchComm:
         """
     def describe(self) -> dict:
         """
-        dict: name, backend, device, rank, size, ranks, options, capabilities, how long each phase of the start-up took, and where the backend says so the link to each rank and the algorithms of each operation by size.
+        dict: name, backend, device, rank, size, ranks, options, capabilities, how long each phase of the start-up took, and where the backend says so the link to each rank and the algorithms of each operation by size, bytes of device memory by what they are for, and further notes by what they are about.
         """
     def finalize(self) -> None:
         """

@@ -30,7 +30,7 @@ DTYPES = {
 MODES = ("sync", "async", "graph")
 BASELINE = "c10d:"  # prefix of a torch.distributed backend
 RAW = "raw:"  # prefix of a vendor's library without torchcomms around it
-VENDORS = ("nccl", "rccl", "rcclx", "xccl")
+VENDORS = ("nccl", "ncclx", "rccl", "rcclx", "xccl")
 
 
 def knobs(backend: str) -> tuple[str, dict[str, str]]:

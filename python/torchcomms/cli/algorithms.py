@@ -55,9 +55,11 @@ def algorithms(
         raise typer.Exit(2) from None
     if as_json:
         report = {"algorithms": rows, "ranks": ranks, "wire": wire, "costs": points}
+        report["kernels"] = table_of.kernels()
         print(json.dumps(report, indent=2))
     elif operation is None:
         _print_catalogue(rows)
+        _print_kernels(table_of.kernels())
     else:
         _print_costs(operation, ranks, wire, rows, points)
 
@@ -71,6 +73,20 @@ def _print_catalogue(rows: list[Row]) -> None:
             [(row["operation"], row["name"], row["addition"], row["summary"]) for row in rows],
         )
     )
+
+
+def _print_kernels(rows: list[Row]) -> None:
+    from torchcomms._table import human_bytes, table
+
+    if not rows:
+        return
+    print("\nBackend `ncclx` runs these by kernels over NVLink, NCCL the rest:\n")
+    lines = []
+    for row in rows:
+        most = row["bytes_most"]
+        size = "any" if most is None else human_bytes(most)
+        lines.append((row["operation"], row["ranks_most"], size))
+    print(table(("operation", "ranks up to", "bytes up to"), lines, right=range(1, 3)))
 
 
 def _print_costs(operation: str, ranks: int, wire: str, rows: list[Row], points: list[Row]) -> None:

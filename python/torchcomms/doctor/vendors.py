@@ -9,7 +9,14 @@ from torchcomms import _vendor
 from torchcomms.doctor.report import Section
 
 # The backend whose row of the table a backend uses, and the variable that names its file.
-VENDOR_OF = {"nccl": "nccl", "nccl-lazy": "nccl", "rccl": "rccl", "rcclx": "rcclx", "xccl": "xccl"}
+VENDOR_OF = {
+    "nccl": "nccl",
+    "nccl-lazy": "nccl",
+    "ncclx": "ncclx",
+    "rccl": "rccl",
+    "rcclx": "rcclx",
+    "xccl": "xccl",
+}
 
 
 def variable(backend: str) -> str:

@@ -18,6 +18,7 @@ struct Call {
   std::chrono::milliseconds limit;
   bool limit_is_own;  // timeout= of the call, not the communicator's default
   bool async_op;
+  bool ends_itself = false;  // at its limit, in replays of a graph, too
 
   Context context(int peer = -1) const {
     return {.op = std::string(opToString(op)), .comm = comm, .rank = rank, .peer = peer};

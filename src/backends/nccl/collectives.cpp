@@ -32,23 +32,17 @@ Bytes part_of(const Bytes& all, int index, int parts) {
   return cut_out(all, each * static_cast<size_t>(index), each);
 }
 
-bool overlap(const at::Tensor& a, const at::Tensor& b) {
-  const Bytes x(a), y(b);
-  return x.size > 0 && y.size > 0 && x.data < y.data + y.size && y.data < x.data + x.size;
-}
-
 // `input`, or a copy where messages into `output` would write over it.
 at::Tensor apart(const at::Tensor& input, const Tensors& output) {
   for (const auto& tensor : output)
-    if (overlap(input, tensor)) return input.clone();
+    if (nccl::overlap(input, tensor)) return input.clone();
   return input;
 }
 
 }  // namespace
 
-std::vector<c10::Storage> TorchCommVendor::keep(const nccl::Call& call,
-                                                const Operands& tensors) const {
-  std::vector<c10::Storage> kept;
+nccl::Kept TorchCommVendor::keep(const nccl::Call& call, const Operands& tensors) const {
+  nccl::Kept kept;
   // A synchronous operation is on the current stream, which allocators know about.
   if (!call.async_op && !lane_->device().host_runs()) return kept;
   for (const auto* tensor : tensors.single) kept.push_back(tensor->storage());

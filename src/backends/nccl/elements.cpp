@@ -103,8 +103,14 @@ Bytes::Bytes(const at::Tensor& tensor) : data(nullptr), size(tensor.nbytes()) {
          static_cast<size_t>(tensor.storage_offset()) * tensor.element_size();
 }
 
-Reduction::Reduction(Communicator& communicator, const ReduceOp& op, at::ScalarType dtype,
-                     const at::Device& device, const Wait& wait)
+bool is_reducible(at::ScalarType dtype) noexcept { return reducible(dtype).has_value(); }
+
+bool overlap(const at::Tensor& a, const at::Tensor& b) {
+  const Bytes x(a), y(b);
+  return x.size > 0 && y.size > 0 && x.data < y.data + y.size && y.data < x.data + x.size;
+}
+
+Reduction::Reduction(Communicator& communicator, const ReduceOp& op, at::ScalarType dtype)
     : communicator_(communicator), op_(operation(op.type(), dtype)) {
   const auto native = reducible(dtype);
   if (!native)
@@ -114,11 +120,10 @@ Reduction::Reduction(Communicator& communicator, const ReduceOp& op, at::ScalarT
                         "; it has float16, bfloat16, float32, float64, int8, uint8, int32, uint32, "
                         "int64, uint64 and bool");
   dtype_ = *native;
-  if (const auto* factor = op.factor()) make_factor(*factor, dtype, device, wait);
 }
 
-void Reduction::make_factor(const PreMulSumFactorT& factor, at::ScalarType dtype,
-                            const at::Device& device, const Wait& wait) {
+void Reduction::scale_by(const PreMulSumFactorT& factor, at::ScalarType dtype,
+                         const at::Device& device, const Wait& wait) {
   Scalar value;
   void* at = value.bytes;
   auto where = abi::ScalarResidence::kHostImmediate;
@@ -148,7 +153,8 @@ void Reduction::make_factor(const PreMulSumFactorT& factor, at::ScalarType dtype
   const auto& library = communicator_.library();
   auto* const create = library.require(library.RedOpCreatePreMulSum, "PREMUL_SUM", kPremulSumSince);
   communicator_.call(
-      [&](const Table&, abi::Comm comm) { return create(&op_, at, dtype_, where, comm); }, wait);
+      [&](const Table&, abi::Comm comm) { return create(&op_, at, dtype_, where, comm); },
+      [&wait]() -> const Wait& { return wait; });
   made_ = true;
 }
 
@@ -157,14 +163,17 @@ Reduction::~Reduction() {
   try {
     communicator_.call(
         [&](const Table& library, abi::Comm comm) { return library.RedOpDestroy(op_, comm); },
-        {Clock::now(), [] { return std::string("a reduction was not given back"); }, {}, {}});
+        [] {
+          return Wait{
+              Clock::now(), [] { return std::string("a reduction was not given back"); }, {}, {}};
+        });
   } catch (const std::exception& e) {
     // With a communicator that has failed it goes as well.
     if (!communicator_.failure()) base::log(base::LogLevel::kWarning, e.what());
   }
 }
 
-void Reduction::keep_in(std::vector<c10::Storage>& kept) const {
+void Reduction::keep_in(Kept& kept) const {
   if (factor_.defined()) kept.push_back(factor_.storage());
 }
 

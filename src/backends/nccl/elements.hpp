@@ -1,10 +1,9 @@
 #pragma once
 
-#include <vector>
-
 #include <ATen/core/Tensor.h>
 #include <torchcomms/types.hpp>
 
+#include "backends/nccl/kept.hpp"
 #include "nccl/communicator.hpp"
 
 // Tensors and reductions in the library's terms. Throws CommError without context.
@@ -16,27 +15,31 @@ struct Bytes {
   char* data;
   size_t size;
 };
+// Whether the two share memory.
+bool overlap(const at::Tensor& a, const at::Tensor& b);
+
+// Whether the library has reductions of it.
+bool is_reducible(at::ScalarType dtype) noexcept;
 
 // A reduction of one call. PREMUL_SUM is made by the communicator, and given back with this object.
 class Reduction {
  public:
-  // kUnsupported: a dtype or reduction that the library lacks; kInvalidArgument: a factor that
-  // cannot be.
-  Reduction(Communicator& communicator, const ReduceOp& op, at::ScalarType dtype,
-            const at::Device& device, const Wait& wait);
+  // kUnsupported: a dtype or reduction that the library lacks.
+  Reduction(Communicator& communicator, const ReduceOp& op, at::ScalarType dtype);
   ~Reduction();
   Reduction(const Reduction&) = delete;
   Reduction& operator=(const Reduction&) = delete;
 
+  // Makes the operation PREMUL_SUM. kInvalidArgument: a factor that cannot be.
+  void scale_by(const PreMulSumFactorT& factor, at::ScalarType dtype, const at::Device& device,
+                const Wait& wait);
+
   abi::DataType dtype() const noexcept { return dtype_; }
   abi::RedOp op() const noexcept { return op_; }
   // A factor in device memory, which is read when the operation runs.
-  void keep_in(std::vector<c10::Storage>& kept) const;
+  void keep_in(Kept& kept) const;
 
  private:
-  void make_factor(const PreMulSumFactorT& factor, at::ScalarType dtype, const at::Device& device,
-                   const Wait& wait);
-
   Communicator& communicator_;
   abi::DataType dtype_;
   abi::RedOp op_ = abi::RedOp::kSum;

@@ -8,6 +8,7 @@
 namespace torch::comms::nccl {
 namespace {
 
+constexpr const char* kWatchReplays = "TORCHCOMM_NCCLX_GRAPH_TIMEOUT_MONITORING";
 constexpr const char* kUseCurrentStream = "nccl::use_current_stream";
 
 struct Number {
@@ -62,6 +63,10 @@ Wishes wishes_of(const CommOptions& options) {
   wishes.high_priority_stream = options.getHint<bool>(
       "is_high_priority_stream", options.is_high_priority_stream.value_or(false));
   wishes.most_events = options.getHint<size_t>("max_event_pool_size", wishes.most_events);
+  wishes.watch_replays = env_to_value<bool>(kWatchReplays, true) &&
+                         options.getHint<bool>("enable_cuda_graph_support", wishes.watch_replays);
+  wishes.replays_period = std::chrono::milliseconds(options.getHint<size_t>(
+      "graph_timeout_check_interval_ms", static_cast<size_t>(wishes.replays_period.count())));
   wishes.on_current_stream = wants_current_stream(options.hints, false);
   return wishes;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include <torchcomms/options.hpp>
@@ -14,6 +15,8 @@ struct Wishes {
   bool high_priority_stream = false;  // `is_high_priority_stream`, else the option of that name
   size_t most_events = 1000;          // `max_event_pool_size`
   bool on_current_stream = false;     // `<backend>::use_current_stream`, also of one call
+  bool watch_replays = true;          // `enable_cuda_graph_support`
+  std::chrono::milliseconds replays_period{1000};  // `graph_timeout_check_interval_ms`
 };
 Wishes wishes_of(const CommOptions& options);
 bool wants_current_stream(const Hints& hints, bool fallback);

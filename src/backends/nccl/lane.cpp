@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backends/nccl/call.hpp"
+#include "backends/nccl/own_kernels.hpp"
 #include "backends/nccl/work.hpp"
 #include "base/log.hpp"
 
@@ -14,60 +15,80 @@ namespace {
 // How often the library is asked whether something went wrong behind its calls.
 constexpr std::chrono::milliseconds kBetweenQuestions{100};
 
-// An operation launched so soon after another one on the same stream counts its time from the end
-// of that, without an event of its own, which costs a tenth of a launch: nothing that a caller puts
-// between in this time lasts as long as such a limit.
-constexpr std::chrono::microseconds kClose{50};
+// An operation launched so soon after another one on the same stream, in this part of its limit,
+// counts its time from the end of that, without an event of its own, which costs a tenth of a
+// launch: what a caller puts between in this time, on a device that begins some hundred thousand
+// things a second, does not last as long as such a limit.
+constexpr int kCloseParts = 200'000;
 constexpr std::chrono::seconds kLongLimit{10};
 
 }  // namespace
 
 Lane::Lane(std::string name, std::shared_ptr<Communicator> communicator,
-           std::shared_ptr<Device> device, std::function<void()> on_failure,
+           std::shared_ptr<Device> device, std::unique_ptr<Replays> replays, Alarms alarms,
            std::unique_ptr<tracing::Neighbours> neighbours)
     : name_(std::move(name)),
       communicator_(std::move(communicator)),
       device_(std::move(device)),
-      on_failure_(std::move(on_failure)),
+      replays_(std::move(replays)),
+      alarms_(std::move(alarms)),
       neighbours_(std::move(neighbours)) {}
 
+Lane::~Lane() {
+  // Graphs may run them at any time, and nobody tells of their end.
+  if (own_kernels_ && was_captured())
+    static_cast<void>(new std::shared_ptr<OwnKernels>(std::move(own_kernels_)));
+}
+
+void Lane::use(std::shared_ptr<OwnKernels> kernels) {
+  own_kernels_ = std::move(kernels);
+  kernels_ = own_kernels_.get();
+}
+
 Lane::Slot::Slot(Lane& lane, const Call& call, bool on_current_stream)
-    : lane_(lane), call_(call), scope_(*lane.device_) {
+    : lane_(lane), call_(call), device_(*lane.device_), current_(lane.device_->current_stream()) {
+  // Of a graph's launches nobody else asks.
+  lane_.end_if_kernels_stopped([&call] { return call.context(); });
+  lane_.communicator().failure().check();
   const auto now = Clock::now();
   lane_.launch_until_ = now + call.limit;
-  if (!lane_.watched_.exchange(true)) watch(lane_.shared_from_this());
+  if (!lane_.watched_ && !lane_.watched_.exchange(true)) watch(lane_.shared_from_this());
   auto& device = *lane_.device_;
   const auto& runtime = device.runtime();
-  const bool host_runs = device.host_runs();
-  const auto current = device.current_stream();
-  capture_ = host_runs ? 0 : runtime.capture_of(current);
+  const bool host_runs = device.host_runs(current_);
+  capture_ = host_runs ? 0 : runtime.capture_of(current_);
   // A capture must not fork: nobody might join it again.
   const bool on_current = !host_runs && (on_current_stream || capture_ != 0);
-  stream_ = on_current ? current : device.own_stream();
-  if (!host_runs && !on_current) {
-    const auto here = device.events().take();
-    runtime.record(here.get(), current);
-    runtime.wait(stream_, here.get());
-  }
+  stream_ = on_current ? current_ : device.own_stream();
   const auto& before = capture_ == 0 ? lane_.last_ : lane_.last_captured_;
   if (before.end && before.stream != stream_ && before.capture == capture_)
-    runtime.wait(stream_, before.end->get());
-  if (capture_ != 0) return;
+    runtime.wait(stream_, before.end.get());
+  const auto gap = now - (capture_ == 0 ? std::exchange(lane_.last_launch_, now) : now);
+  if (!host_runs && !on_current) {
+    // When this and the operation before are done it begins.
+    started_ = device.events().take();
+    runtime.record(started_.get(), current_);
+    runtime.wait(stream_, started_.get());
+    return;
+  }
+  if (capture_ != 0) {
+    if (!call.ends_itself) mark_ = lane_.replays_->begin(call, stream_, capture_);
+    return;
+  }
   const bool follows = before.end && before.stream == stream_ && on_current &&
-                       now - lane_.last_launch_ < kClose && call.limit >= kLongLimit;
-  lane_.last_launch_ = now;
+                       gap * kCloseParts < call.limit && call.limit >= kLongLimit;
   if (follows) return;
   started_ = device.events().take();
   runtime.record(started_.get(), stream_);
 }
 
-Lane::Slot::~Slot() { lane_.launch_until_ = Clock::time_point{}; }
+Lane::Slot::~Slot() { lane_.launch_until_.store(Clock::time_point{}, std::memory_order_release); }
 
-c10::intrusive_ptr<Work> Lane::Slot::end(std::vector<c10::Storage> keep) {
+c10::intrusive_ptr<Work> Lane::Slot::end(Kept keep) {
   auto& device = *lane_.device_;
   const auto& runtime = device.runtime();
-  auto end = std::make_shared<gpu::EventPool::Lease>(device.events().take());
-  runtime.record(end->get(), stream_);
+  auto end = device.events().take();
+  runtime.record(end.get(), stream_);
   (capture_ == 0 ? lane_.last_ : lane_.last_captured_) = {stream_, capture_, end};
   auto work = c10::make_intrusive<Work>(*this, std::move(end), std::move(keep));
   if (capture_ != 0) return captured(std::move(work));
@@ -76,7 +97,7 @@ c10::intrusive_ptr<Work> Lane::Slot::end(std::vector<c10::Storage> keep) {
     work->ticket_.emplace(lane_.flight_);
     lane_.under_way_.push_back(work);
   }
-  if (device.host_runs()) {
+  if (device.host_runs(current_)) {
     // Whoever waits on the host is told at once, instead of at the next look.
     auto* lane = new std::shared_ptr<Lane>(lane_.shared_from_this());
     runtime.launch_host(
@@ -96,7 +117,8 @@ c10::intrusive_ptr<Work> Lane::Slot::end(std::vector<c10::Storage> keep) {
 
 // It runs whenever the graph does, which owns its memory; as a work it is through.
 c10::intrusive_ptr<Work> Lane::Slot::captured(c10::intrusive_ptr<Work> work) {
-  work->end_->spoil();
+  lane_.replays_->end(mark_, stream_);
+  work->end_.spoil();
   work->setStatus(WorkStatus::COMPLETED);
   work->keep_.clear();
   return work;
@@ -104,7 +126,7 @@ c10::intrusive_ptr<Work> Lane::Slot::captured(c10::intrusive_ptr<Work> work) {
 
 bool Lane::has_ended(const Work& work) noexcept {
   try {
-    return device_->runtime().is_done(work.end_->get());
+    return device_->runtime().is_done(work.end_.get());
   } catch (const CommError& e) {
     base::log(base::LogLevel::kError, "communicator '" + name_ + "': " + e.what());
     communicator_->give_up(
@@ -157,6 +179,7 @@ void Lane::look(Clock::time_point now) noexcept {
     Works ended;
     c10::intrusive_ptr<Work> begun, late, oldest;
     bool ask = false;
+    const auto replayed = replays_->look(now);
     {
       const std::lock_guard lock(mutex_);
       const auto open = under_way_.begin() + static_cast<std::ptrdiff_t>(count_ended());
@@ -172,9 +195,9 @@ void Lane::look(Clock::time_point now) noexcept {
         }
         if (first->began_ && now - *first->began_ > first->limit_) late = first;
       }
-      ask = !under_way_.empty() && now >= next_question_;
+      ask = (!under_way_.empty() || replayed.running) && now >= next_question_;
       if (ask) next_question_ = now + kBetweenQuestions;
-      if (ask) oldest = under_way_.front();
+      if (ask && !under_way_.empty()) oldest = under_way_.front();
     }
     if (begun) begun->setStatus(WorkStatus::INPROGRESS);
     if (!ended.empty()) oldest = ended.front();
@@ -205,6 +228,8 @@ void Lane::look(Clock::time_point now) noexcept {
                    whom_it_waits_for(),
                context()},
               nullptr);
+    else if (replayed.late)
+      end_all_for(*replayed.late);
     else if (ask)
       if (const auto lost = lost_rank(context())) end_all(*lost, nullptr);
   } catch (const std::exception& e) {
@@ -213,7 +238,14 @@ void Lane::look(Clock::time_point now) noexcept {
   }
 }
 
+void Lane::end_if_kernels_stopped(const std::function<Context()>& context) {
+  const auto* const kernels = kernels_.load();
+  if (kernels == nullptr) return;
+  if (const auto why = kernels->stopped(context())) end_all(*why, nullptr);
+}
+
 void Lane::end_if_wrong(const std::function<Context()>& context) {
+  end_if_kernels_stopped(context);
   const auto error = communicator_->check_async(context);
   if (!error) return;
   try {
@@ -262,25 +294,48 @@ bool Lane::is_watched() noexcept {
   watched_ = false;
   if (launch_until_.load() == Clock::time_point{}) {
     const std::lock_guard lock(mutex_);
-    if (under_way_.empty()) return false;
+    if (under_way_.empty() && !replays_->is_watching()) return false;
   }
   watched_ = true;
   return true;
 }
 
-void Lane::end_all(const CommError& why, const Work* timed_out) {
-  if (!communicator_->give_up(why)) return;
+bool Lane::end_all(const CommError& why, const Work* timed_out) {
+  if (!communicator_->give_up(why)) return false;
   Works all;
   {
     const std::lock_guard lock(mutex_);
     all.assign(under_way_.begin(), under_way_.end());
   }
+  if (auto* const kernels = kernels_.load()) kernels->abort();
   const auto reason = communicator_->failure().error();
   for (const auto& work : all)
     work->setStatus(work.get() == timed_out ? WorkStatus::TIMEDOUT : WorkStatus::ERROR, reason);
-  on_failure_();
+  alarms_.failure();
   // The library may take its time, and the watchdog has others to look after.
   std::thread([communicator = communicator_, why] { communicator->abort(why); }).detach();
+  return true;
+}
+
+namespace {
+
+// What stands for operations that nobody has a work of.
+class Unseen final : public TorchWork {
+ public:
+  explicit Unseen(std::exception_ptr error) { setStatus(WorkStatus::TIMEDOUT, std::move(error)); }
+  void wait() override { rethrowIfFailed(); }
+};
+
+}  // namespace
+
+void Lane::end_all_for(const Replays::Late& late) {
+  const Call call{late.op, name_, communicator_->rank(), late.limit, late.limit_is_own, false};
+  const auto while_doing = "Graph monitor: collective TIMED OUT for graph " +
+                           std::to_string(late.graph) + ": in a replay it was not finished";
+  const CommError why(Errc::kTimeout, limit_text(call, while_doing.c_str()) + whom_it_waits_for(),
+                      call.context());
+  if (end_all(why, nullptr))
+    alarms_.unseen(*c10::make_intrusive<Unseen>(communicator_->failure().error()));
 }
 
 void Lane::fail(const CommError& why, bool blocks) {

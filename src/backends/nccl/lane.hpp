@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -13,7 +12,9 @@
 #include <torchcomms/work.hpp>
 
 #include "backends/nccl/device.hpp"
+#include "backends/nccl/kept.hpp"
 #include "backends/nccl/registrations.hpp"
+#include "backends/nccl/replays.hpp"
 #include "core/flight.hpp"
 #include "core/watchdog.hpp"
 #include "nccl/communicator.hpp"
@@ -21,8 +22,8 @@
 
 namespace torch::comms::nccl {
 
+class OwnKernels;
 class Work;
-struct Call;
 
 // The operations of a communicator in the order of its calls: on whatever streams they are, each
 // begins when the one before is done. Watches their deadlines, which count from when they begin,
@@ -31,11 +32,20 @@ struct Call;
 // Threads: slots are of the one that calls operations; the others from any.
 class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
  public:
-  // `on_failure` runs once, on the thread that finds a failure, before the library's operations
-  // end. `neighbours` tell of ranks that have ended while operations are under way, and of those
-  // that a late one waits for; null: nobody does.
+  struct Alarms {
+    // Runs once, on the thread that finds a failure, before the library's operations end.
+    std::function<void()> failure;
+    // The same for one of operations that nobody has a work of: gets one that has failed with it.
+    std::function<void(TorchWork&)> unseen;
+  };
+  // `neighbours` tell of ranks that have ended while operations are under way, and of those that a
+  // late one waits for; null: nobody does.
   Lane(std::string name, std::shared_ptr<Communicator> communicator, std::shared_ptr<Device> device,
-       std::function<void()> on_failure, std::unique_ptr<tracing::Neighbours> neighbours);
+       std::unique_ptr<Replays> replays, Alarms alarms,
+       std::unique_ptr<tracing::Neighbours> neighbours);
+  ~Lane() override;
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
 
   const std::string& name() const noexcept { return name_; }
   Communicator& communicator() const noexcept { return *communicator_; }
@@ -43,6 +53,10 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   const std::shared_ptr<Flight>& flight() const noexcept { return flight_; }
   // Of the thread that calls operations.
   Registrations& registrations() noexcept { return registrations_; }
+  Replays& replays() const noexcept { return *replays_; }
+  // Has kernels that run some operations, which end with the others. They go with this lane, or
+  // stay with the graphs that have them. Of the same thread; once.
+  void use(std::shared_ptr<OwnKernels> kernels);
 
   // The stream for an operation, ready for it: behind the operation before, and behind what the
   // current stream has where it is another. While it lives, the launch has the call's limit, too:
@@ -54,18 +68,22 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
     Slot(const Slot&) = delete;
     Slot& operator=(const Slot&) = delete;
     gpu::NativeStream stream() const noexcept { return stream_; }
+    // What torch works on in this thread.
+    gpu::NativeStream current() const noexcept { return current_; }
     // The operation has been launched. `keep` lives until it is done.
-    c10::intrusive_ptr<Work> end(std::vector<c10::Storage> keep);
+    c10::intrusive_ptr<Work> end(Kept keep);
 
    private:
     friend class Work;
     c10::intrusive_ptr<Work> captured(c10::intrusive_ptr<Work> work);
     Lane& lane_;
     const Call& call_;
-    const Device::Scope scope_;
+    const Device::Current device_;
+    const gpu::NativeStream current_;
     gpu::NativeStream stream_ = nullptr;
     gpu::CaptureId capture_ = 0;
     gpu::EventPool::Lease started_;  // none in a capture, or close behind another operation
+    Replays::Mark mark_;             // in a capture
   };
 
   // Ends this communicator here, with all its operations: `why` is their error. `blocks`: returns
@@ -76,7 +94,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   bool is_failure_met() const noexcept { return met_.load(); }
 
   // Graphs may hold operations of it.
-  bool was_captured() const noexcept { return last_captured_.end != nullptr; }
+  bool was_captured() const noexcept { return static_cast<bool>(last_captured_.end); }
 
   // False if something is still under way after `limit`.
   bool wait_idle(std::chrono::milliseconds limit);
@@ -95,13 +113,16 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   struct Mark {
     gpu::NativeStream stream = nullptr;
     gpu::CaptureId capture = 0;
-    std::shared_ptr<gpu::EventPool::Lease> end;
+    gpu::EventPool::Lease end;
   };
   bool has_ended(const Work& work) noexcept;
   void settle(Work& work) noexcept;
   size_t count_ended() noexcept;
   bool is_launch_late(Clock::time_point now) const noexcept;
-  void end_all(const CommError& why, const Work* timed_out);
+  // True if it was this reason that ended them.
+  bool end_all(const CommError& why, const Work* timed_out);
+  void end_all_for(const Replays::Late& late);
+  void end_if_kernels_stopped(const std::function<Context()>& context);
   // Asks the library whether something went wrong behind its calls.
   void end_if_wrong(const std::function<Context()>& context);
   // Why a rank that is seen will never answer; nothing while all may.
@@ -113,8 +134,11 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   Registrations registrations_;  // before the communicator, which goes first
   const std::shared_ptr<Communicator> communicator_;
   const std::shared_ptr<Device> device_;
+  std::shared_ptr<OwnKernels> own_kernels_;
+  std::atomic<OwnKernels*> kernels_{nullptr};  // the same, for other threads
   const std::shared_ptr<Flight> flight_ = std::make_shared<Flight>();
-  const std::function<void()> on_failure_;
+  const std::unique_ptr<Replays> replays_;
+  const Alarms alarms_;
   std::atomic<bool> met_{false};
   std::atomic<bool> watched_{false};  // false: the watchdog may have let go of it
   // Until when the launch that is under way may last; no time: none is.
@@ -126,7 +150,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
 
   std::mutex mutex_;  // guards all below, and what works say that it does; partner of idle_
   std::condition_variable idle_;
-  std::deque<c10::intrusive_ptr<Work>> under_way_;
+  Works under_way_;
   Clock::time_point next_question_{};  // to the library, whether all is well
   // The operations before, outside of captures and in one. Of the calling thread alone.
   Mark last_, last_captured_;

@@ -72,12 +72,7 @@ nccl::Lane& TorchCommVendor::lane_to(int peer, const nccl::Call& now) {
     auto pair = nccl::Communicator::connect(library_, 2, rank_ == low ? 0 : 1, id,
                                             nccl::config_of(options_.hints, name_),
                                             nccl::Device::enter(device), nccl::launch_wait(now));
-    return *(pairs_[peer] = std::make_shared<nccl::Lane>(
-                 name_, std::move(pair), std::move(device),
-                 [weak = weak_from_this()] {
-                   if (const auto self = weak.lock()) self->announceAbort();
-                 },
-                 nullptr));
+    return *(pairs_[peer] = make_lane(std::move(pair), std::move(device), nullptr));
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   }

@@ -78,6 +78,7 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
   for (const auto& [key, value] : options.hints) wished.hints[key] = value;
   with_context([&] { return context; },
                [&] {
+                 read(wished);
                  nccl::config_of(wished.hints);
                  *wishes_ = nccl::wishes_of(wished);
                });

@@ -50,6 +50,12 @@ void Registrations::remove(Communicator& communicator, const at::Tensor& tensor,
   if (entry.registration != nullptr) communicator.deregister_memory(entry.registration, wait);
 }
 
+size_t Registrations::size_bytes() const noexcept {
+  size_t sum = 0;
+  for (const auto& [range, entry] : entries_) sum += range.second;
+  return sum;
+}
+
 void Registrations::clear(Communicator& communicator, const Wait& wait) {
   while (!entries_.empty()) {
     const auto entry = entries_.extract(entries_.begin()).mapped();

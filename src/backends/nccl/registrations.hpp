@@ -19,6 +19,8 @@ class Registrations {
            const Context& context);
   void remove(Communicator& communicator, const at::Tensor& tensor, const Wait& wait,
               const Context& context);
+  // Of what is registered now.
+  size_t size_bytes() const noexcept;
   // Takes all of it back.
   void clear(Communicator& communicator, const Wait& wait);
 

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/elements.hpp"
@@ -50,19 +50,24 @@ struct Launch {
 
 template <class Body>
 WorkPtr TorchCommVendor::launch(nccl::Lane& lane, const nccl::Call& call,
-                                const OperationOptions& options, std::vector<c10::Storage> kept,
+                                const OperationOptions& options, nccl::Kept kept,
                                 const Body& body) {
   try {
     const bool on_current =
         !call.async_op || nccl::wants_current_stream(options.hints, wishes_->on_current_stream);
     nccl::Lane::Slot slot(lane, call, on_current);
-    lane.communicator().group(
-        [&](const nccl::Table& library, nccl::abi::Comm comm) {
-          return nccl::abi::Result(body(nccl::Launch{library, comm, slot.stream()}));
-        },
-        nccl::launch_wait(call));
+    const auto calls = [&](const nccl::Table& library, nccl::abi::Comm comm) {
+      return nccl::abi::Result(body(nccl::Launch{library, comm, slot.stream()}));
+    };
+    const auto wait = [&call] { return nccl::launch_wait(call); };
+    // A body of one call returns its result; a group around it would only cost time.
+    if constexpr (std::is_same_v<std::invoke_result_t<const Body&, const nccl::Launch&>,
+                                 nccl::abi::Result>)
+      lane.communicator().call(calls, wait);
+    else
+      lane.communicator().group(calls, wait);
     auto work = slot.end(std::move(kept));
-    if (!call.async_op) work->settle();
+    if (!call.async_op) work->settle(slot.current());
     return work;
   } catch (const Interrupted& e) {
     // Some ranks may have launched it.
@@ -84,12 +89,14 @@ WorkPtr TorchCommVendor::reduce(const nccl::Call& call, const OperationOptions& 
                                 const ReduceOp& op, at::ScalarType dtype, const Operands& tensors,
                                 const Body& body) {
   try {
-    const nccl::Reduction reduction(lane_->communicator(), op, dtype, device_,
-                                    nccl::launch_wait(call));
+    nccl::Reduction reduction(lane_->communicator(), op, dtype);
+    if (const auto* factor = op.factor())
+      reduction.scale_by(*factor, dtype, device_, nccl::launch_wait(call));
     auto kept = keep(call, tensors);
     reduction.keep_in(kept);
-    return launch(*lane_, call, options, std::move(kept),
-                  [&](const nccl::Launch& launched) { return body(launched, reduction); });
+    return launch(*lane_, call, options, std::move(kept), [&](const nccl::Launch& launched) {
+      return body(launched, std::as_const(reduction));
+    });
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const CommError& e) {

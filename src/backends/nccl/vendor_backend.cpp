@@ -10,6 +10,7 @@
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/hints.hpp"
 #include "backends/nccl/lane.hpp"
+#include "backends/nccl/persistent.hpp"
 #include "backends/nccl/work.hpp"
 #include "base/env.hpp"
 #include "base/fork.hpp"
@@ -84,6 +85,7 @@ TorchCommVendor::~TorchCommVendor() {
     static_cast<void>(pair_store_.release());
     static_cast<void>(reconfiguration_.release());
     static_cast<void>(new at::Tensor(std::move(token_)));
+    static_cast<void>(new auto(std::move(persistent_)));
     return;
   }
   // The caller may hold locks that the library's threads want, such as Python's.
@@ -102,6 +104,7 @@ TorchCommVendor::Lanes TorchCommVendor::detach() {
 
 void TorchCommVendor::release(Lanes lanes, bool may_block) {
   for (auto& lane : lanes) {
+    lane->replays().stop();  // else the watchdog would keep it
     const auto flight = lane->flight();
     // What is under way may end; then the library's communicator goes with its last owner.
     retire(flight, [lane = std::move(lane)]() mutable { lane.reset(); }, may_block);
@@ -130,6 +133,7 @@ void TorchCommVendor::start(const std::string& name, const CommOptions& options)
   with_context([&] { return context; },
                [&] {
                  check_exchange_method(vendor_, context);
+                 read(options_);
                  *wishes_ = nccl::wishes_of(options_);
                  nccl::config_of(options_.hints);
                  if (!library_)
@@ -159,6 +163,12 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
                                                                  wishes_->high_priority_stream,
                                                                  wishes_->most_events);
                                      });
+    if (prepare(met, *opened)) {
+      const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
+      phases_.push_back({"kernels", took.count()});
+    }
+    const auto connecting = Clock::now();
+    const size_t free_bytes = opened->runtime().free_bytes();
     const auto id = exchange_id(*library_, met.rank == 0, met, kIdKey, context);
     const auto limit_text = [&met] {
       return "start-up phase 'connect': the library did not connect all ranks within the limit "
@@ -174,30 +184,63 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
     ranks_.resize(static_cast<size_t>(met.size));
     std::iota(ranks_.begin(), ranks_.end(), 0);
     if (has_pairs() && (options_.store || reconfiguration_)) pair_store_ = met.store;
-    enter(std::move(communicator), opened, since_ns);
+    enter(std::move(communicator), opened, since_ns, free_bytes);
+    const std::chrono::duration<double, std::milli> took = Clock::now() - connecting;
+    phases_.push_back({"connect", took.count()});
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   }
-  const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
-  phases_.push_back({"connect", took.count()});
+  connected();
 }
 
 void TorchCommVendor::enter(std::shared_ptr<Communicator> communicator,
-                            std::shared_ptr<nccl::Device> device, uint64_t connecting_since_ns) {
+                            std::shared_ptr<nccl::Device> device, uint64_t connecting_since_ns,
+                            size_t free_bytes) {
+  const size_t left = device->runtime().free_bytes();
+  library_bytes_ = free_bytes > left ? free_bytes - left : 0;
   rank_ = communicator->rank();
   size_ = communicator->size();
   device_ = device->torch_device();
   token_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
   options_.store.reset();
   auto neighbours = std::make_unique<tracing::Neighbours>(name_, rank_, size_, connecting_since_ns);
-  auto lane = std::make_shared<nccl::Lane>(
-      name_, std::move(communicator), std::move(device),
-      [weak = weak_from_this()] {
-        if (const auto self = weak.lock()) self->announceAbort();
-      },
-      std::move(neighbours));
+  auto lane = make_lane(std::move(communicator), std::move(device), std::move(neighbours));
   const std::lock_guard lock(mutex_);
   lane_ = std::move(lane);
+}
+
+std::shared_ptr<nccl::Lane> TorchCommVendor::make_lane(
+    std::shared_ptr<Communicator> communicator, std::shared_ptr<nccl::Device> device,
+    std::unique_ptr<tracing::Neighbours> neighbours) {
+  auto replays =
+      std::make_unique<nccl::Replays>(device, wishes_->watch_replays, wishes_->replays_period);
+  const auto with_this = [weak = weak_from_this()](const auto& body) {
+    if (const auto self = weak.lock()) body(*self);
+  };
+  return std::make_shared<nccl::Lane>(
+      name_, std::move(communicator), std::move(device), std::move(replays),
+      nccl::Lane::Alarms{[=] { with_this([](auto& self) { self.announceAbort(); }); },
+                         [=](TorchWork& work) {
+                           with_this([&](auto& self) {
+                             if (self.on_unseen_failure_) self.on_unseen_failure_(work);
+                           });
+                         }},
+      std::move(neighbours));
+}
+
+std::map<std::string, uint64_t> TorchCommVendor::memory_usage() const {
+  std::map<std::string, uint64_t> bytes{{"communicator", library_bytes_}};
+  if (lane_) bytes["registered tensors"] = lane_->registrations().size_bytes();
+  return bytes;
+}
+
+std::map<std::string, std::string> TorchCommVendor::notes() const {
+  std::map<std::string, std::string> notes;
+  if (!lane_) return notes;
+  const auto& why_not = lane_->replays().why_not();
+  notes["replays of graphs"] =
+      why_not.empty() ? "operations in them have their limits" : "not watched: " + why_not;
+  return notes;
 }
 
 void TorchCommVendor::finalize() {
@@ -216,6 +259,7 @@ void TorchCommVendor::leave() {
   release(detach(), /*may_block=*/true);
   pair_store_.reset();
   token_ = at::Tensor();
+  persistent_.clear();
   if (reconfiguration_) reconfiguration_->close();
   is_finalized_ = true;
 }
@@ -324,6 +368,7 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
   // Lists that have no rank in common have no smallest one in common.
   const int color = made ? *std::min_element(ranks.begin(), ranks.end()) : nccl::abi::kNoColor;
   try {
+    const size_t free_bytes = lane_->device().runtime().free_bytes();
     auto communicator = lane_->communicator().split(
         color, made ? place : 0, place, static_cast<int>(ranks.size()),
         made ? nccl::config_of(made->options_.hints, name) : nccl::config_of(options_.hints),
@@ -333,7 +378,7 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
     made->enter(std::move(communicator),
                 nccl::Device::open(*library_, device_, rank_, made->wishes_->high_priority_stream,
                                    made->wishes_->most_events),
-                since_ns);
+                since_ns, free_bytes);
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const CommError& e) {

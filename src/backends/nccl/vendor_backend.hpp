@@ -1,15 +1,21 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <torchcomms/backend.hpp>
 #include <torchcomms/base/error.hpp>
+
+#include "backends/nccl/kept.hpp"
+#include "core/insight.hpp"
 
 namespace torch::comms {
 
@@ -19,6 +25,9 @@ struct Rendezvous;
 namespace bootstrap {
 struct Launch;
 }
+namespace tracing {
+class Neighbours;
+}
 
 namespace nccl {
 class Communicator;
@@ -26,6 +35,7 @@ class Device;
 class Lane;
 class Table;
 struct Call;
+struct Persistent;
 struct Vendor;
 struct Wishes;
 }  // namespace nccl
@@ -44,7 +54,10 @@ struct Wishes;
 // may be called again and again, also after a failure. What is under way when members have met is
 // aborted, but synchronous operations have a second to end. Splits, whose communicators are their
 // own, go on. Of a failed one the work is not completed, and there are no members.
+//
+// Operations in graphs have their limits in each replay, where the runtime can tell; notes() says.
 class TC_API TorchCommVendor : public TorchCommBackend,
+                               public Insight,
                                public std::enable_shared_from_this<TorchCommVendor> {
  public:
   ~TorchCommVendor() override;
@@ -115,6 +128,13 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // often, or the communicator's members change, or end.
   void tensor_register(const at::Tensor& tensor) override;
   void tensor_deregister(const at::Tensor& tensor) override;
+  // all_gather_single() into an output that the library, where it can, is told of ahead. Handles of
+  // members that are gone can be freed, no more.
+  AllGatherPHandle all_gather_p_init(at::Tensor& output,
+                                     const AllGatherPInitOptions& options) override;
+  WorkPtr all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& input, bool async_op,
+                            const AllGatherPExecOptions& options) override;
+  void all_gather_p_free(AllGatherPHandle handle) override;
   // Of the library's memory; needs no init().
   std::shared_ptr<c10::Allocator> make_allocator() const;
 
@@ -128,6 +148,12 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   InitHandle getInitHandle() const override;
   WorkPtr reconfigure(const ReconfigureOptions& options) override;
 
+  std::map<std::string, std::string> notes() const override;
+  std::map<std::string, uint64_t> memory_usage() const override;
+  void on_unseen_failure(std::function<void(TorchWork&)> met) override {
+    on_unseen_failure_ = std::move(met);
+  }
+
   // The library's communicator, as a number.
   int64_t communicator_address() const;
 
@@ -139,26 +165,36 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   virtual bool has_pairs() const { return false; }
   // Of the same vendor, not connected; with the name a split's has.
   virtual std::shared_ptr<TorchCommVendor> child() const = 0;
+  // What else it reads of the hints, which it may translate, before anybody is met. Throws
+  // CommError without context.
+  virtual void read(CommOptions&) {}
+  // All members have met, and will connect when this has returned on all ranks; not of a split.
+  // False: there was nothing to do.
+  virtual bool prepare(const Rendezvous&, const nccl::Device&) { return false; }
+  virtual void connected() {}
+  // Null before init() and after finalize().
+  nccl::Lane* lane() const noexcept { return lane_.get(); }
 
- private:
   // Throws CommError: kFinalized, or why the communicator has failed.
   nccl::Call call(OpName op, bool async_op, const OperationOptions& options);
-  // What an operation works on.
+  // What an operation works on; of the expression that names it alone.
   struct Operands {
-    std::vector<const at::Tensor*> single;
-    std::vector<const Tensors*> lists;
+    std::initializer_list<const at::Tensor*> single;
+    std::initializer_list<const Tensors*> lists;
   };
-  std::vector<c10::Storage> keep(const nccl::Call& call, const Operands& tensors) const;
+  nccl::Kept keep(const nccl::Call& call, const Operands& tensors) const;
 
   // Launches `body(library, communicator, stream)` as one group on `lane`.
   // `kept`: the memory of an asynchronous operation.
   template <class Body>
   WorkPtr launch(nccl::Lane& lane, const nccl::Call& call, const OperationOptions& options,
-                 std::vector<c10::Storage> kept, const Body& body);
+                 nccl::Kept kept, const Body& body);
   // The operation of all ranks on `tensors`.
   template <class Body>
   WorkPtr run(const nccl::Call& call, const OperationOptions& options, const Operands& tensors,
               const Body& body);
+
+ private:
   // The same with a reduction, which `body` also gets.
   template <class Body>
   WorkPtr reduce(const nccl::Call& call, const OperationOptions& options, const ReduceOp& op,
@@ -171,6 +207,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
                   const at::Tensor& input, int root);
   WorkPtr message(const nccl::Call& call, const OperationOptions& options, const P2POp& op);
   nccl::Lane& lane_to(int peer, const nccl::Call& call);
+  nccl::Persistent& persistent(AllGatherPHandle handle, const char* op) const;
   template <class Body>
   void with_memory(const char* op, const at::Tensor& tensor, const Body& body);
   [[noreturn]] void failed(const CommError& error, const nccl::Call& call, nccl::Lane& lane);
@@ -182,9 +219,13 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // What a communicator needs that meets its members later.
   void await_members(at::Device device);
   void join(at::Device device, const Rendezvous& met);
-  // `connecting_since_ns`: no rank was connected before (tracing::now_ns()).
+  // `connecting_since_ns`: no rank was connected before (tracing::now_ns()). `free_bytes`: what the
+  // device had then.
   void enter(std::shared_ptr<nccl::Communicator> communicator, std::shared_ptr<nccl::Device> device,
-             uint64_t connecting_since_ns);
+             uint64_t connecting_since_ns, size_t free_bytes);
+  std::shared_ptr<nccl::Lane> make_lane(std::shared_ptr<nccl::Communicator> communicator,
+                                        std::shared_ptr<nccl::Device> device,
+                                        std::unique_ptr<tracing::Neighbours> neighbours);
   nccl::Call call_of_teardown() const;
   // Waits for what is under way on `lane`, and leaves its communicator in good order.
   void close(nccl::Lane& lane, const nccl::Call& call);
@@ -206,6 +247,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   int rank_ = -1, size_ = -1;
   std::vector<int> ranks_;  // of the members, in the first parent
   std::vector<InitPhase> phases_;
+  uint64_t library_bytes_ = 0;  // of device memory, that making the communicator took
   mutable std::string version_;
   std::shared_ptr<const nccl::Table> library_;
   mutable std::mutex mutex_;          // guards lane_ where abort() and isAborted() look
@@ -214,8 +256,10 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   std::unique_ptr<Reconfiguration> reconfiguration_;  // null without enable_reconfigure
   c10::intrusive_ptr<c10d::Store> pair_store_;        // null where none was given
   at::Tensor token_;                                  // what barrier() reduces
-  std::atomic<bool> was_aborted_{false};              // of a lane that is gone
+  std::map<AllGatherPHandle, std::unique_ptr<nccl::Persistent>> persistent_;
+  std::atomic<bool> was_aborted_{false};  // of a lane that is gone
   std::atomic<bool> hooks_ran_{false};
+  std::function<void(TorchWork&)> on_unseen_failure_;
   bool is_finalized_ = false;
   uint64_t fork_generation_;
 };

@@ -13,8 +13,7 @@ constexpr std::chrono::milliseconds kTick{50};
 
 }  // namespace
 
-Work::Work(Lane::Slot& slot, std::shared_ptr<gpu::EventPool::Lease> end,
-           std::vector<c10::Storage> keep)
+Work::Work(Lane::Slot& slot, gpu::EventPool::Lease end, Kept keep)
     : lane_(slot.lane_.shared_from_this()),
       op_(slot.call_.op),
       async_(slot.call_.async_op),
@@ -34,7 +33,7 @@ std::string Work::limit_text() const {
 void Work::wait() {
   runWaitPreHooks();
   try {
-    settle();
+    settle(lane_->device().current_stream());
   } catch (...) {
     runWaitPostHooks();
     throw;
@@ -42,18 +41,18 @@ void Work::wait() {
   runWaitPostHooks();
 }
 
-void Work::settle() {
+void Work::settle(gpu::NativeStream current) {
   const auto& device = lane_->device();
   // Before anything else: behind a failure there is nothing to wait for.
   auto failure = reason();
-  if (!failure && device.host_runs()) {
+  if (!failure && device.host_runs(current)) {
     block();
     failure = reason();
-  } else if (const auto current = device.current_stream(); !failure && current != stream_) {
-    const Device::Scope scope(device);
+  } else if (!failure && current != stream_) {
+    const Device::Current on(device);
     // A graph's operation is ordered inside of its capture alone.
     if (capture_ == 0 || device.runtime().capture_of(current) == capture_)
-      device.runtime().wait(current, end_->get());
+      device.runtime().wait(current, end_.get());
   }
   if (!failure) return;
   lane_->failure_was_met();

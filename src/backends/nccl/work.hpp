@@ -2,26 +2,26 @@
 
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include <torchcomms/work.hpp>
 
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/lane.hpp"
+#include "base/recycled.hpp"
 
 namespace torch::comms::nccl {
 
 // An operation that has been launched. Its lane brings it to its end.
-class Work final : public TorchWork {
+class Work final : public TorchWork, public base::Recycled<Work> {
  public:
-  Work(Lane::Slot& slot, std::shared_ptr<gpu::EventPool::Lease> end,
-       std::vector<c10::Storage> keep);
+  Work(Lane::Slot& slot, gpu::EventPool::Lease end, Kept keep);
 
   // Orders the current stream behind the operation; where the host runs it, blocks until it is
   // done. Throws the operation's error.
   void wait() override;
-  // The same without the hooks of wait(), for a synchronous operation.
-  void settle();
+  // The same without the hooks of wait(), for a synchronous operation. `current`: the stream that
+  // torch works on.
+  void settle(gpu::NativeStream current);
   void hostSynchronize() override;
   // The same, of a synchronous operation alone: as the contract has it.
   void waitBlocking() override;
@@ -46,12 +46,12 @@ class Work final : public TorchWork {
   const bool limit_is_own_;
   const gpu::NativeStream stream_;
   const gpu::CaptureId capture_;
-  const std::shared_ptr<gpu::EventPool::Lease> end_;
+  gpu::EventPool::Lease end_;
 
   // Guarded by the lane's lock.
   gpu::EventPool::Lease started_;
   std::optional<Clock::time_point> began_;
-  std::vector<c10::Storage> keep_;  // not tensors: freed without Python
+  Kept keep_;
   std::optional<Flight::Ticket> ticket_;
 };
 

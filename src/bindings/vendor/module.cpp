@@ -12,7 +12,8 @@ using Library = std::shared_ptr<nccl::Table>;
 
 Library load(const std::string& backend) {
   std::string names;
-  for (const auto* vendor : {&nccl::kNccl, &nccl::kRccl, &nccl::kRcclx, &nccl::kOneCcl}) {
+  for (const auto* vendor :
+       {&nccl::kNccl, &nccl::kNcclx, &nccl::kRccl, &nccl::kRcclx, &nccl::kOneCcl}) {
     if (vendor->backend == backend)
       return std::make_shared<nccl::Table>(nccl::Table::load(*vendor));
     names += (names.empty() ? "" : ", ") + std::string(vendor->backend);

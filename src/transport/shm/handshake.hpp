@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "base/handles.hpp"
 #include "transport/endpoint.hpp"
 #include "transport/shm/ring.hpp"
+#include "transport/unix_socket.hpp"
 
 namespace torch::comms::transport::shm {
 
@@ -22,21 +22,10 @@ struct Hello {
   static constexpr uint32_t kMagic = 0x4d485354;  // "TSHM"
 };
 
-// Sockets in the abstract namespace: nothing to remove, and gone with their process.
-// Throws CommError(kResourceExhausted, kSystem).
-base::FileDescriptor listen_at(const std::string& name);
-// Not there, or refused: an empty one, and errno. EAGAIN: ask again, its queue is full.
-base::FileDescriptor connect_to(const std::string& name) noexcept;
-
 // False, and errno.
 bool send_hello(int socket, const Hello& hello, int descriptor) noexcept;
-
-enum class Greeting : uint8_t { kNotYet, kHello, kWrong };
-// Reads one packet with one descriptor; anything else is kWrong, and its descriptors are closed.
-Greeting read_hello(int socket, Hello& hello, base::FileDescriptor& descriptor) noexcept;
-
-// The process at the other end: its number here, 0 if it has none, and its user. False: unknown.
-bool read_peer(int socket, int& pid, uint32_t& user) noexcept;
+// Reads one with its descriptor; anything else is kWrong, and its descriptors are closed.
+Arrival read_hello(int socket, Hello& hello, base::FileDescriptor& descriptor) noexcept;
 
 // Readable when the process has ended; empty where the system has no such descriptors.
 base::FileDescriptor watch_process(int pid) noexcept;

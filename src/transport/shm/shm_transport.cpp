@@ -245,10 +245,10 @@ bool ShmTransport::greet(int socket) {
   Hello hello;
   base::FileDescriptor file;
   const auto greeting = read_hello(socket, hello, file);
-  if (greeting == Greeting::kNotYet) return false;
+  if (greeting == Arrival::kNotYet) return false;
   auto taken = std::move(*guest);
   guests_.erase(guest);
-  const bool ours = greeting == Greeting::kHello && equal(hello.job, options_.job) &&
+  const bool ours = greeting == Arrival::kPacket && equal(hello.job, options_.job) &&
                     hello.instance == endpoint_.instance && hello.to == options_.rank &&
                     hello.from >= 0 && hello.from < options_.rank && hello.shape == ring_ &&
                     !wires_[hello.from].socket;

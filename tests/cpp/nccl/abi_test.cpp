@@ -4,11 +4,17 @@
 #include <gtest/gtest.h>
 
 #ifdef TC_TEST_NCCL_HEADER
+#include <cuda.h>
 #include <nccl.h>
 
 #include <type_traits>
 
+#include "gpu/cuda_driver.hpp"
 #include "nccl/table.hpp"
+
+// The header keeps the name to itself.
+extern "C" CUresult cuStreamGetCaptureInfo_v2(CUstream, CUstreamCaptureStatus*, cuuint64_t*,
+                                              CUgraph*, const CUgraphNode**, size_t*);
 
 namespace torch::comms::nccl {
 namespace {
@@ -55,6 +61,24 @@ static_assert(sizeof(abi::UniqueId<128>) == sizeof(ncclUniqueId));
 static_assert(abi::kSuccess == ncclSuccess && abi::kRemoteError == ncclRemoteError &&
               abi::kInProgress == ncclInProgress);
 static_assert(abi::kNoColor == NCCL_SPLIT_NOCOLOR && abi::kUndefined == NCCL_CONFIG_UNDEF_INT);
+
+// CUDA's driver, whose header calls some functions by newer names.
+using namespace gpu::cuda;  // NOLINT: the list's types name its structures
+#define TC_SAME_DRIVER(name, ...) \
+  static_assert(SameCall<__VA_ARGS__, decltype(::cu##name)>::value, #name);
+TC_CUDA_DRIVER_SYMBOLS(TC_SAME_DRIVER)
+static_assert(sizeof(WriteValue) == sizeof(CUstreamBatchMemOpParams));
+using DriverWrite = decltype(CUstreamBatchMemOpParams::writeValue);
+static_assert(offsetof(WriteValue, address) == offsetof(DriverWrite, address));
+static_assert(offsetof(WriteValue, value) == offsetof(DriverWrite, value64));
+static_assert(offsetof(WriteValue, flags) == offsetof(DriverWrite, flags));
+static_assert(WriteValue{}.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32);
+static_assert(sizeof(BatchMemOpNode) == sizeof(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1));
+static_assert(offsetof(BatchMemOpNode, operations) ==
+              offsetof(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1, paramArray));
+static_assert(kCaptureActive == CU_STREAM_CAPTURE_STATUS_ACTIVE &&
+              kNoDestructorSync == CU_USER_OBJECT_NO_DESTRUCTOR_SYNC &&
+              kMoveReferences == CU_GRAPH_USER_OBJECT_MOVE);
 
 #define TC_VALUE(ours, theirs) static_assert(static_cast<int>(ours) == static_cast<int>(theirs))
 TC_VALUE(abi::DataType::kInt8, ncclInt8);

@@ -170,7 +170,7 @@ TEST_F(Nonblocking, AbortEndsACallThatIsUnderWay) {
                 return t.AllReduce(&value, &value, 1, DataType::kInt32, RedOp::kSum, c,
                                    self.stream);
               },
-              wait);
+              [&wait] { return wait; });
           ADD_FAILURE() << "it returned";
         } catch (const CommError& e) {
           EXPECT_EQ(e.why(), "from another thread");

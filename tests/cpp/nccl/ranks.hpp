@@ -31,7 +31,9 @@ struct Rank {
   int size() const { return comm->size(); }
   // Launches `body` as one group, without waiting for it.
   using Body = std::function<abi::Result(const Table&, abi::Comm)>;
-  void launch(const Body& body) const { comm->group(body, within()); }
+  void launch(const Body& body) const {
+    comm->group(body, [] { return within(); });
+  }
   void run(const Body& body) const {
     launch(body);
     gpu::Runtime::cpu().synchronize(stream);

@@ -19,10 +19,11 @@ class StandInTest : public testing::Test {
  protected:
   void TearDown() override {
     plan("");
-    for (const auto* vendor : {&kNccl, &kRccl, &kRcclx, &kOneCcl}) ::unsetenv(vendor->variable);
+    for (const auto* vendor : {&kNccl, &kNcclx, &kRccl, &kRcclx, &kOneCcl})
+      ::unsetenv(vendor->variable);
   }
 
-  Table load(const Vendor& vendor, const std::string& file) {
+  static Table load(const Vendor& vendor, const std::string& file = "libstand_in_nccl.so") {
     ::setenv(vendor.variable, stand_in(file).c_str(), 1);
     return Table::load(vendor);
   }

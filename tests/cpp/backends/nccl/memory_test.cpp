@@ -1,5 +1,6 @@
 // Memory that the library is told of, and memory of the library's own.
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -114,6 +115,39 @@ TEST_F(VendorMemory, TheLibraryKnowsCommunicatorsByTheirNames) {
     EXPECT_EQ(title(address_of(*child)), "child");
     EXPECT_EQ(title(address_of(*other)), "by hint");
     for (auto* comm : {child.get(), other.get(), self.comm.get()}) comm->finalize();
+  });
+}
+
+TEST_F(VendorMemory, OfTheDeviceIsCountedAroundTheMakingAndWhatIsRegisteredBesides) {
+  on_ranks(1, [](Program& self) {
+    auto& backend = dynamic_cast<TorchCommNCCL&>(*self.comm->getBackendImpl());
+    EXPECT_EQ(backend.memory_usage().at("communicator"), 0u);
+    // What the library takes while it connects is seen as soon as it is there.
+    std::atomic<bool> made{false};
+    std::thread library([&] {
+      while (!made) {
+        gpu::cpu_taken_bytes() += 4096;
+        std::this_thread::yield();
+      }
+    });
+    uint64_t taken = 0;  // until that thread has run between the two looks
+    for (int child = 0; child < 100 && taken == 0; ++child) {
+      const auto made_child = self.comm->split({0}, "child", options_with(nullptr));
+      const auto& insight = dynamic_cast<const Insight&>(*made_child->getBackendImpl());
+      taken = insight.memory_usage().at("communicator");
+      made_child->finalize();
+    }
+    made = true;
+    library.join();
+    EXPECT_GT(taken, 0u);
+    EXPECT_EQ(taken % 4096, 0u);
+    gpu::cpu_taken_bytes() = 0;
+    const auto tensor = at::ones({256});
+    self.comm->tensor_register(tensor);
+    EXPECT_EQ(backend.memory_usage().at("registered tensors"), 1024u);
+    self.comm->tensor_deregister(tensor);
+    EXPECT_EQ(backend.memory_usage().at("registered tensors"), 0u);
+    self.comm->finalize();
   });
 }
 

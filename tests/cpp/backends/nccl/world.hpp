@@ -51,6 +51,11 @@ struct Program {
 
 class VendorTest : public StandInTest {
  protected:
+  using Backend = std::shared_ptr<TorchCommVendor>;
+  // What ranks have for their backend.
+  static inline Backend (*make_backend)(const std::string& name) =
+      [](const std::string& name) -> Backend { return std::make_shared<TorchCommNCCL>(name); };
+
   void SetUp() override { ::setenv(kNccl.variable, stand_in("libstand_in_nccl.so").c_str(), 1); }
 
   // Runs `body` on `size` connected ranks, which work on streams. What one throws fails the test.
@@ -72,7 +77,7 @@ class VendorTest : public StandInTest {
           launch.rank = rank;
           launch.size = size;
           launch.source = "the test";
-          auto made = std::make_shared<TorchCommNCCL>(backend);
+          auto made = make_backend(backend);
           made->init(at::kCPU, launch, "world", options);
           Program program{rank, TorchComm::wrap(std::move(made), backend),
                           gpu::Runtime::cpu().create_stream(false)};

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "ctran/arithmetic/elements.hpp"
 #include "ctran/arithmetic/reduction.hpp"
-#include "ctran/arithmetic/small_float.hpp"
 
 // Inputs, and what their reductions must be: one element at a time, without a vector in sight.
 namespace torch::comms::ctran_test {
@@ -18,46 +18,16 @@ using ctran::ReduceOp;
 using ctran::Reduction;
 using Memory = std::vector<std::byte>;
 
-inline const std::vector<Dtype> kDtypes{
-    Dtype::kUInt8,          Dtype::kInt8,       Dtype::kInt16,        Dtype::kInt32,
-    Dtype::kInt64,          Dtype::kFloat16,    Dtype::kFloat32,      Dtype::kFloat64,
-    Dtype::kComplex32,      Dtype::kComplex64,  Dtype::kComplex128,   Dtype::kBool,
-    Dtype::kBFloat16,       Dtype::kFloat8E5m2, Dtype::kFloat8E4m3fn, Dtype::kFloat8E5m2fnuz,
-    Dtype::kFloat8E4m3fnuz, Dtype::kUInt16,     Dtype::kUInt32,       Dtype::kUInt64,
-    Dtype::kFloat8E8m0fnu};
 inline const std::vector<ReduceOp> kOps{
     ReduceOp::kSum,    ReduceOp::kProduct,   ReduceOp::kMin,
     ReduceOp::kMax,    ReduceOp::kBitAnd,    ReduceOp::kBitOr,
     ReduceOp::kBitXor, ReduceOp::kPremulSum, ReduceOp::kAverage};
 
-inline bool is_complex(Dtype dtype) {
-  return dtype == Dtype::kComplex32 || dtype == Dtype::kComplex64 || dtype == Dtype::kComplex128;
-}
-inline Dtype part_of(Dtype dtype) {
-  if (dtype == Dtype::kComplex32) return Dtype::kFloat16;
-  if (dtype == Dtype::kComplex64) return Dtype::kFloat32;
-  return dtype == Dtype::kComplex128 ? Dtype::kFloat64 : dtype;
-}
-inline bool is_float(Dtype dtype) {
-  const Dtype part = part_of(dtype);
-  return part == Dtype::kFloat32 || part == Dtype::kFloat64 || is_small(part);
-}
-inline bool is_signed(Dtype dtype) {
-  return dtype == Dtype::kInt8 || dtype == Dtype::kInt16 || dtype == Dtype::kInt32 ||
-         dtype == Dtype::kInt64;
-}
-
-// Element `index` of memory of a real dtype, as a number that holds it exactly.
 inline uint64_t raw(const Memory& memory, size_t bytes, size_t index) {
-  uint64_t bits = 0;
-  std::memcpy(&bits, memory.data() + index * bytes, bytes);
-  return bits;
+  return raw(memory.data(), bytes, index);
 }
 inline double number(Dtype part, const Memory& memory, size_t index) {
-  const uint64_t bits = raw(memory, ctran::size_of(part), index);
-  if (part == Dtype::kFloat64) return std::bit_cast<double>(bits);
-  if (part == Dtype::kFloat32) return std::bit_cast<float>(static_cast<uint32_t>(bits));
-  return decode(part, static_cast<uint32_t>(bits));
+  return number(part, memory.data(), index);
 }
 inline void set_raw(Memory& memory, size_t bytes, size_t index, uint64_t bits) {
   std::memcpy(memory.data() + index * bytes, &bits, bytes);
@@ -242,10 +212,8 @@ inline ptrdiff_t first_difference(Dtype dtype, const std::byte* got, const Memor
   const size_t bytes = ctran::size_of(part), parts = count * ctran::size_of(dtype) / bytes;
   for (size_t i = 0; i < parts; ++i) {
     if (std::memcmp(got + i * bytes, want.data() + i * bytes, bytes) == 0) continue;
-    const Memory one(got + i * bytes, got + (i + 1) * bytes);
-    const bool both_nan =
-        is_float(part) && std::isnan(number(part, one, 0)) && std::isnan(number(part, want, i));
-    if (!both_nan) return static_cast<ptrdiff_t>(i);
+    if (!is_nan(part, got + i * bytes) || !is_nan(part, want.data() + i * bytes))
+      return static_cast<ptrdiff_t>(i);
   }
   return -1;
 }

@@ -24,7 +24,7 @@ TEST(ShmStrangers, AreCountedAndDroppedAndTheRanksStillMeet) {
   const auto& endpoint = server->endpoint();
   std::vector<base::FileDescriptor> open;
   const auto visit = [&] {
-    open.push_back(shm::connect_to(endpoint.addresses.front()));
+    open.push_back(connect_to(endpoint.addresses.front()));
     EXPECT_TRUE(open.back());
     return open.back().get();
   };

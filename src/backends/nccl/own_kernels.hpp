@@ -1,0 +1,19 @@
+#pragma once
+
+#include <optional>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms::nccl {
+
+// Kernels of ours that run some of a lane's operations in the library's place. Any thread.
+class OwnKernels {
+ public:
+  virtual ~OwnKernels() = default;
+  // Why they have stopped; nothing while all is well. Never waits. `context`: of the error.
+  virtual std::optional<CommError> stopped(const Context& context) const = 0;
+  // Ends what runs, and what is launched later.
+  virtual void abort() noexcept = 0;
+};
+
+}  // namespace torch::comms::nccl

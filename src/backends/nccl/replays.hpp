@@ -1,0 +1,76 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backends/nccl/call.hpp"
+#include "backends/nccl/device.hpp"
+#include "gpu/graph_marks.hpp"
+
+namespace torch::comms::nccl {
+
+// The operations of one communicator that graphs hold, and whether replays finish them in time.
+//
+// Beside each operation its graph has two writes to a word of pinned memory, which nothing waits
+// for: when the operation may begin, and when it is done. A look changes what the first one wrote,
+// so that a word which still has the look's own value is of the same replay. What a graph writes to
+// lives as long as the graph.
+//
+// Threads: begin() and end() of the one that calls operations; the others any.
+// Failure: never. A graph that cannot be watched is not, which is logged once.
+class Replays {
+ public:
+  // `period`: how long two looks are apart at most.
+  Replays(std::shared_ptr<Device> device, bool wanted, std::chrono::milliseconds period);
+  ~Replays() { stop(); }
+
+  // Before and after the launch of an operation that `stream` captures.
+  struct Mark {
+    uint32_t* word = nullptr;  // null: it is not watched
+    void* node = nullptr;
+  };
+  Mark begin(const Call& call, gpu::NativeStream stream, gpu::CaptureId capture) noexcept;
+  void end(const Mark& mark, gpu::NativeStream stream) noexcept;
+
+  struct Late {
+    OpName op;
+    std::chrono::milliseconds limit;
+    bool limit_is_own;
+    gpu::CaptureId graph;
+  };
+  struct Seen {
+    bool running = false;  // something was running at two looks
+    std::optional<Late> late;
+  };
+  // Does nothing between two times to look.
+  Seen look(Clock::time_point now) noexcept;
+
+  // Whether graphs are there to look at; false for good after stop().
+  bool is_watching() const noexcept { return graphs_.load() > 0 && !stopped_.load(); }
+  void stop() noexcept { stopped_.store(true); }
+  // Why nothing is watched; "" where graphs are.
+  const std::string& why_not() const noexcept { return why_not_; }
+
+ private:
+  struct Graph;
+  uint32_t* word_for(const Call& call, gpu::NativeStream stream, gpu::CaptureId capture);
+
+  const std::shared_ptr<Device> device_;
+  const std::chrono::milliseconds period_;
+  std::string why_not_;
+  const gpu::GraphMarks* marks_ = nullptr;
+  std::atomic<bool> stopped_{false};
+  std::atomic<size_t> graphs_{0};
+
+  std::mutex mutex_;  // guards all below, and what graphs have
+  std::vector<std::shared_ptr<Graph>> all_;
+  Clock::time_point next_look_{};
+  bool complained_ = false;
+};
+
+}  // namespace torch::comms::nccl

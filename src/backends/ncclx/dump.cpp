@@ -1,0 +1,116 @@
+#include <algorithm>
+#include <cstdio>
+#include <mutex>
+#include <set>
+#include <sstream>
+#include <string_view>
+
+#include "backends/ncclx/ncclx_backend.hpp"
+#include "backends/ncclx/team_kernels.hpp"
+
+// What communicators tell of themselves.
+namespace torch::comms {
+namespace {
+
+constexpr const char* kFields = "comm_dump::requestFields";
+constexpr std::string_view kGlobal = "GlobalInfo";
+
+// All of this process. Never destroyed: communicators may go after static destruction.
+struct Living {
+  std::mutex mutex;  // guards all
+  std::set<const TorchCommNCCLX*> all;
+};
+Living& living() {
+  static auto* const living = new Living;
+  return *living;
+}
+
+// FNV-1a; the same for the same words, on all ranks.
+std::string hash_of(const std::string& words) {
+  uint64_t hash = 14695981039346656037u;
+  for (const char letter : words)
+    hash = (hash ^ static_cast<unsigned char>(letter)) * 1099511628211u;
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  return text;
+}
+
+std::string list_of(const std::vector<int>& numbers) {
+  std::string text;
+  for (const int number : numbers) text += (text.empty() ? "" : ",") + std::to_string(number);
+  return text;
+}
+
+// Whether a field is wanted, by a list with ';' between; an empty list wants all.
+class Filter {
+ public:
+  explicit Filter(const Hints& hints) {
+    const auto found = hints.find(kFields);
+    std::istringstream in(found == hints.end() ? "" : found->second);
+    for (std::string field; std::getline(in, field, ';');)
+      if (!field.empty()) wanted_.insert(field);
+  }
+  TorchCommNCCLX::Dump of(const TorchCommNCCLX::Dump& dump, const std::string& prefix = "") const {
+    if (wanted_.empty()) return dump;
+    TorchCommNCCLX::Dump chosen;
+    for (const auto& field : dump)
+      if (wanted_.contains(prefix + field.first)) chosen.insert(field);
+    return chosen;
+  }
+
+ private:
+  std::set<std::string> wanted_;
+};
+
+}  // namespace
+
+TorchCommNCCLX::TorchCommNCCLX(std::string backend) : OfVendor(std::move(backend)) {
+  const std::lock_guard lock(living().mutex);
+  living().all.insert(this);
+}
+
+TorchCommNCCLX::~TorchCommNCCLX() {
+  const std::lock_guard lock(living().mutex);
+  living().all.erase(this);
+}
+
+TorchCommNCCLX::Dump TorchCommNCCLX::comm_dump() const {
+  const std::string name(getCommName());
+  const auto ranks = list_of(getRanks());
+  Dump dump{{"commHash", hash_of(name + "/" + ranks)},
+            {"commName", name},
+            {"rank", std::to_string(getRank())},
+            {"nRanks", std::to_string(getSize())},
+            {"globalRanks", ranks},
+            {"device", getDevice().str()},
+            {"ncclVersion", std::string(getBackendVersion())},
+            {"aborted", isAborted() ? "true" : "false"}};
+  if (kernels_) {
+    const auto& team = kernels_->team();
+    dump["kernels"] = team.architectures();
+    dump["kernelsLibrary"] = team.library_path();
+    dump["kernelLaunches"] = std::to_string(kernels_->launches());
+    dump["workspaceBytes"] = std::to_string(team.workspace_bytes());
+  } else {
+    dump["kernels"] = "none: " + why_none_;
+  }
+  return dump;
+}
+
+std::map<std::string, TorchCommNCCLX::Dump> TorchCommNCCLX::comm_dump_all(const Hints& hints) {
+  const Filter filter(hints);
+  std::map<std::string, Dump> all;
+  const std::lock_guard lock(living().mutex);
+  size_t count = 0;
+  for (const auto* comm : living().all) {
+    if (comm->lane() == nullptr) continue;
+    ++count;
+    const auto dump = comm->comm_dump();
+    all[dump.at("commHash")] = filter.of(dump);
+  }
+  all[std::string(kGlobal)] =
+      filter.of({{"communicators", std::to_string(count)}}, std::string(kGlobal) + "::");
+  return all;
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,228 @@
+#include "backends/ncclx/ncclx_backend.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include "backends/nccl/elements.hpp"
+#include "backends/nccl/lane.hpp"
+#include "backends/ncclx/team_kernels.hpp"
+#include "core/rendezvous.hpp"
+#include "core/store_adapter.hpp"
+#include "ctran/device/selection.hpp"
+
+namespace torch::comms {
+
+using ctran::Wish;
+using ctran::kernels::Call;
+using ctran::kernels::Collective;
+
+namespace {
+
+// The largest size that algorithms() tells of.
+constexpr int64_t kMostBytes = int64_t{1} << 32;
+// Of every value in a store: some stores take an empty one for none.
+constexpr char kBegin = ':';
+
+// How many bytes of the largest buffer are one element of a Call's count.
+size_t parts_of(Collective collective, int size) {
+  const bool one = collective == Collective::kAllReduce || collective == Collective::kReduce ||
+                   collective == Collective::kBroadcast || collective == Collective::kBarrier;
+  return one ? 1 : static_cast<size_t>(size);
+}
+
+OpName operation_of(Collective collective) {
+  switch (collective) {
+    case Collective::kAllReduce:
+      return OpName::all_reduce;
+    case Collective::kAllGather:
+      return OpName::all_gather_single;
+    case Collective::kReduceScatter:
+      return OpName::reduce_scatter_single;
+    case Collective::kAllToAll:
+      return OpName::all_to_all_single;
+    case Collective::kBroadcast:
+      return OpName::broadcast;
+    case Collective::kReduce:
+      return OpName::reduce;
+    case Collective::kGather:
+      return OpName::gather_single;
+    case Collective::kScatter:
+      return OpName::scatter;
+    case Collective::kBarrier:
+      break;
+  }
+  return OpName::barrier;
+}
+
+}  // namespace
+
+void TorchCommNCCLX::read(CommOptions& options) {
+  ncclx::translate(options);
+  wishes_.fill(ncclx::wish_of(options.hints));
+}
+
+void TorchCommNCCLX::finalize() {
+  kernels_.reset();  // the lane has them until all is done
+  TorchCommVendor::finalize();
+}
+
+bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::Device& device) {
+  has_met_ = false;
+  kernels_.reset();
+  if (met.size < 2 || !met.store) return false;
+  const Context context{.op = met.op, .comm = std::string(getCommName()), .rank = met.rank};
+  StoreKeyValue store(met.store, met.deadline, context, met.address);
+  int round = 0;
+  meet(met.rank, met.size, device, [&](const std::string& words) {
+    const auto key = "kernels/" + std::to_string(round++) + "/";
+    store.set(key + std::to_string(met.rank), kBegin + words);
+    std::vector<std::string> all;
+    for (int rank = 0; rank < met.size; ++rank)
+      all.push_back(store.get(key + std::to_string(rank), met.deadline.left()).substr(1));
+    return all;
+  });
+  return true;
+}
+
+void TorchCommNCCLX::connected() {
+  if (kernels_) lane()->use(kernels_);
+}
+
+void TorchCommNCCLX::meet(int rank, int size, const nccl::Device& device,
+                          const transport::nvl::Exchange& exchange) {
+  has_met_ = true;  // also where this ends in an error, which ends the communicator
+  const nccl::Device::Scope scope(device);
+  const bool all_by_library = std::all_of(wishes_.begin(), wishes_.end(), [](const Wish& wish) {
+    return wish.who == Wish::Who::kVendor;
+  });
+  const auto& at = device.torch_device();
+  auto made =
+      ctran::Team::make(rank, size, at.has_index() ? at.index() : 0, device.shared_runtime(),
+                        all_by_library ? "the library was asked for" : "", exchange);
+  why_none_ = std::move(made.why_not);
+  if (made.team) kernels_ = std::make_shared<ncclx::TeamKernels>(std::move(made.team));
+}
+
+// A split has no store; the library's gathering reaches all of its ranks, and its limit and
+// failures hold.
+void TorchCommNCCLX::meet_by_gathering() {
+  using transport::nvl::kMaxWords;
+  constexpr size_t kEach = sizeof(uint64_t) + kMaxWords;
+  meet(getRank(), getSize(), lane()->device(), [this](const std::string& words) {
+    const uint64_t length = std::min(words.size(), kMaxWords);
+    auto own = at::zeros({static_cast<int64_t>(kEach)}, at::kByte);
+    auto* const bytes = own.mutable_data_ptr<uint8_t>();
+    std::memcpy(bytes, &length, sizeof length);
+    std::memcpy(bytes + sizeof length, words.data(), length);
+    const auto input = own.to(getDevice());
+    auto output = at::empty({static_cast<int64_t>(kEach) * getSize()}, input.options());
+    TorchCommVendor::all_gather_single(output, input, /*async_op=*/true, {})->hostSynchronize();
+    const auto gathered = output.to(at::kCPU);
+    const auto* at = gathered.const_data_ptr<uint8_t>();
+    std::vector<std::string> all;
+    for (int rank = 0; rank < getSize(); ++rank, at += kEach) {
+      uint64_t size = 0;
+      std::memcpy(&size, at, sizeof size);
+      all.emplace_back(reinterpret_cast<const char*>(at) + sizeof size,
+                       std::min<size_t>(size, kMaxWords));
+    }
+    return all;
+  });
+  connected();
+}
+
+bool TorchCommNCCLX::is_capturing() const {
+  const auto& device = lane()->device();
+  return !device.host_runs() && device.runtime().capture_of(device.current_stream()) != 0;
+}
+
+Wish TorchCommNCCLX::wish_for(Collective collective, const OperationOptions& options) const {
+  const auto& general = wishes_[static_cast<size_t>(collective)];
+  if (options.hints.empty()) return general;
+  const auto own = ncclx::wish_of_call(options.hints);
+  return own ? *own : general;
+}
+
+bool TorchCommNCCLX::are_taken(Call& call, size_t bytes, const Wish& wish) const {
+  if (!kernels_ || wish.who == Wish::Who::kVendor) return false;
+  const auto& team = kernels_->team();
+  call.algorithm = wish.algorithm;
+  // What the library cannot do at all is theirs at any size.
+  const bool only_here = !nccl::is_reducible(static_cast<at::ScalarType>(call.dtype));
+  if (wish.who == Wish::Who::kAutomatic && !only_here &&
+      !ctran::prefers(call.collective, team.size(), bytes))
+    return false;
+  return team.takes(call);
+}
+
+std::shared_ptr<TorchCommBackend> TorchCommNCCLX::split(const std::vector<int>& ranks,
+                                                        const std::string& name,
+                                                        const CommOptions& options) {
+  const int count = splits_++;
+  if (ranks.empty()) return TorchCommVendor::split(ranks, name, options);
+  const auto least = std::to_string(*std::min_element(ranks.begin(), ranks.end()));
+  return TorchCommVendor::split(
+      ranks,
+      std::string(getCommName()) + "::split::" + least + "_" + name + "_" + std::to_string(count),
+      options);
+}
+
+std::vector<std::string> TorchCommNCCLX::links() const {
+  if (!isInitialized()) return {};
+  const auto text = kernels_ ? std::string("kernels over mapped memory, and nccl")
+                             : "nccl alone (" + (getSize() > 1 ? why_none_ : "one rank") + ")";
+  std::vector<std::string> all(static_cast<size_t>(getSize()), text);
+  all[static_cast<size_t>(getRank())] = "self";
+  return all;
+}
+
+std::vector<TorchCommBackend::AlgorithmRange> TorchCommNCCLX::algorithms() const {
+  std::vector<AlgorithmRange> ranges;
+  if (!isInitialized()) return ranges;
+  for (size_t index = 0; index < ncclx::kCollectives; ++index) {
+    const auto collective = static_cast<Collective>(index);
+    if (collective == Collective::kScatter) continue;  // its tensors are in a list
+    const auto& wish = wishes_[index];
+    Call call{};
+    call.collective = collective;
+    call.dtype = ctran::Dtype::kFloat32;
+    const auto count_bytes = sizeof(float) * parts_of(collective, getSize());
+    std::string before;
+    for (int64_t bytes = 0; bytes <= kMostBytes; bytes = bytes == 0 ? 1 : 2 * bytes) {
+      call.count = static_cast<size_t>(bytes) / count_bytes;
+      std::string who = "nccl", why = kernels_ ? "table" : why_none_;
+      if (are_taken(call, static_cast<size_t>(bytes), wish)) {
+        who = ctran::name_of(wish.algorithm == ctran::kernels::Algorithm::kAutomatic
+                                 ? kernels_->team().choice(call)
+                                 : wish.algorithm);
+      }
+      if (wish.who != Wish::Who::kAutomatic) why = "as asked for";
+      if (std::exchange(before, who) == who) continue;
+      ranges.push_back({operation_of(collective), bytes, std::move(who), 0, std::move(why)});
+      if (collective == Collective::kBarrier) break;
+    }
+  }
+  return ranges;
+}
+
+std::vector<TorchCommNCCLX::KernelRow> TorchCommNCCLX::kernel_table() {
+  std::vector<KernelRow> rows;
+  for (const auto& row : ctran::preferences())
+    rows.emplace_back(ctran::name_of(row.collective), row.ranks_most, row.bytes_most);
+  return rows;
+}
+
+void TorchCommNCCLX::set_config(const Hints& config) {
+  try {
+    ncclx::change(wishes_, config);
+  } catch (const CommError& e) {
+    throw CommError(e.code(), e.why(),
+                    {.op = "set_config", .comm = std::string(getCommName()), .rank = getRank()});
+  }
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,24 @@
+#include "backends/ncclx/team_kernels.hpp"
+
+#include <string>
+
+#include "ctran/device/selection.hpp"
+
+namespace torch::comms::ncclx {
+
+std::optional<CommError> TeamKernels::stopped(const Context& context) const {
+  const auto stopped = team_->stopped();
+  if (!stopped) return std::nullopt;
+  auto where = context;
+  where.op = std::string(ctran::name_of(stopped->collective));
+  where.peer = stopped->waited_for;
+  const auto whom = stopped->waited_for < 0
+                        ? std::string()
+                        : ", waiting for rank " + std::to_string(stopped->waited_for);
+  const auto which = " (launch " + std::to_string(stopped->launch) + " of its kernels)";
+  if (stopped->reason == ctran::kernels::Stop::kLimit)
+    return CommError(Errc::kTimeout, "the kernel passed its limit" + whom + which, where);
+  return CommError(Errc::kAborted, "the kernel was aborted" + whom + which, where);
+}
+
+}  // namespace torch::comms::ncclx

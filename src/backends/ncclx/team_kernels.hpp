@@ -1,0 +1,34 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "backends/nccl/own_kernels.hpp"
+#include "ctran/device/team.hpp"
+
+namespace torch::comms::ncclx {
+
+// A team as the lane of a communicator has it.
+class TeamKernels final : public nccl::OwnKernels {
+ public:
+  explicit TeamKernels(std::unique_ptr<ctran::Team> team) : team_(std::move(team)) {}
+
+  const ctran::Team& team() const noexcept { return *team_; }
+  // Of the thread that calls operations.
+  void launch(const ctran::kernels::Call& call, gpu::NativeStream stream) {
+    team_->launch(call, stream);
+    launches_.fetch_add(1, std::memory_order_relaxed);
+  }
+  uint64_t launches() const noexcept { return launches_.load(std::memory_order_relaxed); }
+
+  std::optional<CommError> stopped(const Context& context) const override;
+  void abort() noexcept override { team_->abort(); }
+
+ private:
+  const std::unique_ptr<ctran::Team> team_;
+  std::atomic<uint64_t> launches_{0};
+};
+
+}  // namespace torch::comms::ncclx

@@ -1,0 +1,93 @@
+#include "backends/ncclx/wishes.hpp"
+
+#include <string_view>
+
+#include <torchcomms/base/error.hpp>
+
+#include "base/env.hpp"
+
+namespace torch::comms::ncclx {
+namespace {
+
+using ctran::kernels::Collective;
+
+constexpr std::string_view kPrefix = "ncclx::";
+constexpr const char* kAlgorithm = "ncclx::algorithm";
+constexpr const char* kVariable = "TORCHCOMM_NCCLX_ALGORITHM";
+constexpr const char* kPriority = "is_high_priority_stream";
+constexpr const char* kOlderPriority = "torchcomm::ncclx::high_priority_stream";
+// What the library itself says of a split.
+constexpr const char* kReserved[] = {"ncclx::commDesc", "ncclx::splitGroupRanks"};
+
+struct Key {
+  const char* name;
+  Collective collective;
+};
+constexpr Key kKeys[] = {
+    {"allreduceAlgo", Collective::kAllReduce},
+    {"allgatherAlgo", Collective::kAllGather},
+    {"reducescatterAlgo", Collective::kReduceScatter},
+    {"alltoallAlgo", Collective::kAllToAll},
+    {"broadcastAlgo", Collective::kBroadcast},
+    {"reduceAlgo", Collective::kReduce},
+    {"gatherAlgo", Collective::kGather},
+    {"barrierAlgo", Collective::kBarrier},
+};
+// Messages have no kernels: the library is all there is.
+constexpr const char* kMessages = "sendrecvAlgo";
+
+const Key& key_of(const std::string& name) {
+  std::string known = kMessages;
+  for (const auto& key : kKeys) {
+    if (name == key.name) return key;
+    known += std::string(", ") + key.name;
+  }
+  throw CommError(Errc::kUnsupported,
+                  "'" + name + "' cannot be changed of a communicator; there are " + known);
+}
+
+}  // namespace
+
+ctran::Wish wish_of(const Hints& hints) {
+  if (const auto wish = wish_of_call(hints)) return *wish;
+  const auto text = base::env_text(kVariable);
+  return text ? ctran::parse_wish(kVariable, *text) : ctran::Wish{};
+}
+
+std::optional<ctran::Wish> wish_of_call(const Hints& hints) {
+  const auto found = hints.find(kAlgorithm);
+  if (found == hints.end() || found->second.empty()) return std::nullopt;
+  return ctran::parse_wish(std::string("hint ") + kAlgorithm, found->second);
+}
+
+void translate(CommOptions& options) {
+  for (const auto* reserved : kReserved)
+    if (options.hints.contains(reserved))
+      throw CommError(Errc::kInvalidArgument,
+                      std::string("hint ") + reserved + " is the library's own: leave it out");
+  Hints plain;
+  for (const auto& [key, value] : options.hints) {
+    if (key.starts_with(kPrefix) && key != kAlgorithm)
+      plain.emplace(key.substr(kPrefix.size()), value);
+    if (key == kOlderPriority) plain.emplace(kPriority, value);
+  }
+  options.hints.insert(plain.begin(), plain.end());
+}
+
+void change(Wishes& wishes, const Hints& config) {
+  auto changed = wishes;
+  for (const auto& [name, value] : config) {
+    auto* const place =
+        name == kMessages ? nullptr : &changed[static_cast<size_t>(key_of(name).collective)];
+    const auto wish = ctran::parse_wish(name, value == "orig" ? "nccl" : value);
+    if (place != nullptr)
+      *place = wish;
+    else if (wish.who == ctran::Wish::Who::kKernels)
+      throw CommError(Errc::kInvalidArgument, name + "='" + value +
+                                                  "' is not allowed: messages have no kernels; "
+                                                  "expected auto, nccl or orig");
+  }
+  wishes = changed;
+}
+
+}  // namespace torch::comms::ncclx

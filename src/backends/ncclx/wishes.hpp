@@ -1,0 +1,34 @@
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+
+#include <torchcomms/options.hpp>
+
+#include "ctran/device/selection.hpp"
+
+// What users say of backend ncclx. Throws CommError without context.
+namespace torch::comms::ncclx {
+
+inline constexpr size_t kCollectives =
+    static_cast<size_t>(ctran::kernels::Collective::kBarrier) + 1;
+
+// Who runs each collective.
+using Wishes = std::array<ctran::Wish, kCollectives>;
+
+// Of a communicator: hint ncclx::algorithm, else the environment. kInvalidArgument.
+ctran::Wish wish_of(const Hints& hints);
+// Of one call; nothing where it says nothing. kInvalidArgument.
+std::optional<ctran::Wish> wish_of_call(const Hints& hints);
+
+// Puts what ncclx calls otherwise into the words that all backends of the family have:
+// `ncclx::<x>` of the library's configuration, and the older spelling of the stream's priority.
+// kInvalidArgument for keys that are the library's own.
+void translate(CommOptions& options);
+
+// set_config(): keys `allreduceAlgo`, `allgatherAlgo` and the like; all or none are changed.
+// kUnsupported for other keys, kInvalidArgument for other values, both naming what there is.
+void change(Wishes& wishes, const Hints& config);
+
+}  // namespace torch::comms::ncclx

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+
+#include "ctran/kernels/library.hpp"
+#include "gpu/runtime.hpp"
+
+namespace torch::comms::ctran {
+
+// The library of device kernels: the file that TORCHCOMM_KERNELS_LIBRARY names, else the one beside
+// this code, loaded at first use and kept.
+struct KernelLibrary {
+  const kernels::Library* functions;
+  std::string path;
+
+  // For the device that is current, which is `runtime`'s. Throws CommError(kBackendUnavailable)
+  // saying what was looked for, or why it is not usable. Any thread.
+  static KernelLibrary load(const gpu::Runtime& runtime);
+};
+
+// What a library for host memory calls its architecture.
+inline constexpr const char* kHostArchitecture = "host";
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,88 @@
+#include "ctran/device/team.hpp"
+
+#include <cstring>
+#include <utility>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms::ctran {
+namespace {
+
+std::atomic_ref<uint32_t> word(uint32_t& at) { return std::atomic_ref<uint32_t>(at); }
+
+kernels::Control* make_control(const gpu::Runtime& runtime) {
+  void* const at = runtime.allocate_pinned(sizeof(kernels::Control));
+  std::memset(at, 0, sizeof(kernels::Control));
+  return static_cast<kernels::Control*>(at);
+}
+
+}  // namespace
+
+Team::Outcome Team::make(int rank, int size, int device,
+                         const std::shared_ptr<const gpu::Runtime>& runtime, std::string unwilling,
+                         const transport::nvl::Exchange& exchange) {
+  if (size < 2 || size > kernels::kMaxRanks)
+    return {nullptr, std::to_string(size) + " ranks; kernels take 2 to " +
+                         std::to_string(kernels::kMaxRanks)};
+  transport::nvl::Seat seat{rank, size, device, runtime, nullptr};
+  transport::nvl::Wanted wanted{0, "", std::move(unwilling)};
+  KernelLibrary library{};
+  const auto look = [&] {
+    library = KernelLibrary::load(*runtime);
+    seat.driver = gpu::Driver::of(*runtime);
+    wanted.size_bytes = library.functions->workspace_bytes(size);
+    wanted.purpose = "kernels of interface " + std::to_string(library.functions->abi);
+  };
+  if (wanted.unwilling.empty()) wanted.unwilling = transport::nvl::reason_of(look);
+  auto made = transport::nvl::SymmetricMemory::make(seat, wanted, exchange);
+  if (!made.memory) return {nullptr, std::move(made.why_not)};
+  return {std::unique_ptr<Team>(
+              new Team(std::move(library), runtime, std::move(made.memory), rank, size)),
+          {}};
+}
+
+Team::Team(KernelLibrary library, std::shared_ptr<const gpu::Runtime> runtime,
+           std::unique_ptr<transport::nvl::SymmetricMemory> memory, int rank, int size)
+    : library_(std::move(library)),
+      runtime_(std::move(runtime)),
+      memory_(std::move(memory)),
+      control_(make_control(*runtime_)) {
+  team_.rank = rank;
+  team_.size = size;
+  for (int peer = 0; peer < size; ++peer) team_.workspace[peer] = memory_->at(peer);
+  team_.control = control_;
+}
+
+Team::~Team() {
+  const gpu::CaptureModeGuard mode(*runtime_);
+  runtime_->free_pinned(control_);
+}
+
+bool Team::takes(const kernels::Call& call) const noexcept {
+  return library_.functions->takes(team_.size, call);
+}
+
+kernels::Algorithm Team::choice(const kernels::Call& call) const noexcept {
+  int32_t blocks = 0;
+  return library_.functions->choice(team_.size, call, &blocks);
+}
+
+void Team::launch(const kernels::Call& call, gpu::NativeStream stream) {
+  const int code = library_.functions->launch(team_, call, stream);
+  if (code != 0)
+    throw CommError(Errc::kVendor, std::string("the kernel was not launched: ") +
+                                       library_.functions->error_text(code) + " (" +
+                                       std::to_string(code) + ")");
+}
+
+std::optional<Stopped> Team::stopped() const noexcept {
+  const auto stop = word(control_->stop).load(std::memory_order_acquire);
+  if (stop == 0) return std::nullopt;
+  return Stopped{static_cast<kernels::Stop>(stop),
+                 static_cast<kernels::Collective>(control_->collective), control_->waited_for,
+                 control_->launch};
+}
+
+void Team::abort() noexcept { word(control_->abort).store(1, std::memory_order_release); }
+
+}  // namespace torch::comms::ctran

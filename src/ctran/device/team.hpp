@@ -1,0 +1,73 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "ctran/device/kernel_library.hpp"
+#include "transport/nvl/symmetric_memory.hpp"
+
+namespace torch::comms::ctran {
+
+// Why the kernels of a team have stopped.
+struct Stopped {
+  kernels::Stop reason;
+  kernels::Collective collective;
+  int waited_for;   // a rank; -1: nobody
+  uint64_t launch;  // of how many
+};
+
+// The ranks of one communicator whose devices run collectives by kernels of ours, over memory that
+// all of them map.
+//
+// Threads: launch() one at a time; abort(), stopped(): any.
+class Team {
+ public:
+  // Either all ranks have one, or none.
+  struct Outcome {
+    std::unique_ptr<Team> team;
+    std::string why_not;  // the same on all ranks
+  };
+  // Collective; see nvl::SymmetricMemory. `unwilling`: why this rank wants none; "" where it does.
+  // The device is current. Throws what `exchange` does.
+  static Outcome make(int rank, int size, int device,
+                      const std::shared_ptr<const gpu::Runtime>& runtime, std::string unwilling,
+                      const transport::nvl::Exchange& exchange);
+  // Nothing that was launched may run any more.
+  ~Team();
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+
+  int size() const noexcept { return team_.size; }
+  // Bytes on this rank's device.
+  size_t workspace_bytes() const noexcept { return memory_->size_bytes(); }
+  std::string architectures() const { return library_.functions->architectures(); }
+  const std::string& library_path() const noexcept { return library_.path; }
+
+  // Alike on all ranks.
+  bool takes(const kernels::Call& call) const noexcept;
+  // What kAutomatic is for it.
+  kernels::Algorithm choice(const kernels::Call& call) const noexcept;
+
+  // Enqueues it, also into a capture. All ranks launch the same calls in the same order. Throws
+  // CommError(kVendor).
+  void launch(const kernels::Call& call, gpu::NativeStream stream);
+
+  // Nothing while all is well. Looks at host memory alone.
+  std::optional<Stopped> stopped() const noexcept;
+  // Ends what runs, and what is launched later, on this rank.
+  void abort() noexcept;
+
+ private:
+  Team(KernelLibrary library, std::shared_ptr<const gpu::Runtime> runtime,
+       std::unique_ptr<transport::nvl::SymmetricMemory> memory, int rank, int size);
+
+  const KernelLibrary library_;
+  const std::shared_ptr<const gpu::Runtime> runtime_;
+  const std::unique_ptr<transport::nvl::SymmetricMemory> memory_;
+  kernels::Control* const control_;  // pinned: the device has it at the same address
+  kernels::Team team_{};
+};
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "ctran/kernels/cells.hpp"
+#include "ctran/kernels/layout.hpp"
+
+// The kernels, by what they do. Each function is in a file of its own, which nvcc compiles beside
+// the others.
+namespace torch::comms::ctran::kernels {
+
+struct Shape {
+  WireKind wire;
+  bool two_hops;
+  bool operator==(const Shape&) const = default;
+};
+
+// Null where there is none.
+const void* find_all_reduce_of_floats(Cell cell, Shape shape, int ranks);
+const void* find_all_reduce_of_small_floats(Cell cell, Shape shape, int ranks);
+const void* find_all_reduce_of_integers(Cell cell, Shape shape, int ranks);
+const void* find_reduce_scatter_of_floats(Cell cell, Shape shape, int ranks);
+const void* find_reduce_scatter_of_small_floats(Cell cell, Shape shape, int ranks);
+const void* find_reduce_scatter_of_integers(Cell cell, Shape shape, int ranks);
+const void* find_reduce_of_floats(Cell cell, Shape shape, int ranks);
+const void* find_reduce_of_small_floats(Cell cell, Shape shape, int ranks);
+const void* find_reduce_of_integers(Cell cell, Shape shape, int ranks);
+const void* find_move(Collective collective, Shape shape, int ranks);
+
+}  // namespace torch::comms::ctran::kernels

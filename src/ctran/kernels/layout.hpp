@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ctran/kernels/library.hpp"
+
+// What lies where in a workspace, as pure functions of the number of ranks.
+//
+// Data reach a peer through slots of its workspace: every worker of a launch has a ring of them for
+// each peer. The parts of a workspace never hold data of two formats, so that what a launch left
+// behind cannot look like a flag to a later one.
+//
+// Why a slot may be written anew:
+// - Between launches: before launch k, a rank waits until all have begun k - 1, so have finished
+//   k - 2. Launches k and k - 2 share a generation of slots, k and k - 1 do not.
+// - Within a launch: worker w of a rank hears only from workers w of others, and sends step s + 1
+//   before it takes step s. Where each hears from each that it sends to, having step s - 1 of a
+//   peer says that the peer has taken step s - 3: four slots are enough. Where not, receivers
+//   acknowledge their steps.
+namespace torch::comms::ctran::kernels {
+
+// How data are told from what was there before. LL: 4 bytes of flag beside each 4. Line: 8 beside
+// each 120. Wide lines are lines of which the threads with the flag hold no data, for elements of
+// 16 bytes that have to be in one place.
+// Long lines are more of them to a tile: they move more at once, and are later to begin.
+enum class WireKind : uint8_t { kLL, kLine, kLongLine, kWideLine };
+
+inline constexpr int kWarp = 32;
+inline constexpr int kMostThreads = 512;
+inline constexpr int kMostBlocks = 128;
+inline constexpr int kRing = 4;  // slots of a worker for a peer in one generation
+
+// A slot and the data that it takes. Lines of all kinds share their slots.
+inline constexpr size_t kLLTile = 512, kLLSlot = 1024;
+inline constexpr int kLineVectors = 2, kLongLineVectors = 4;
+inline constexpr size_t kLineSlot = kLongLineVectors * 512;
+inline constexpr size_t kLineTile = kLineVectors * 480, kLongLineTile = kLongLineVectors * 480;
+inline constexpr size_t kWideLineTile = kLineVectors * 448;
+
+// Workers are warps.
+inline constexpr int kLLWorkers = 256;
+constexpr int line_workers(int ranks) { return ranks == 2 ? 2048 : ranks <= 4 ? 1024 : 512; }
+
+// A flag of 64 bits: 44 of the launch (1.6 years of launches of 3 us), 20 of the step within it.
+inline constexpr int kStepBits = 20;
+inline constexpr uint64_t kMostSteps = uint64_t{1} << kStepBits;
+constexpr uint64_t tag_of(uint64_t launch, uint64_t step) { return launch << kStepBits | step; }
+// Whether a counter that only grows has come to `wanted`, also across its end.
+constexpr bool has_come(uint64_t counter, uint64_t wanted) {
+  return static_cast<int64_t>(counter - wanted) >= 0;
+}
+
+// LL has room for 32 bits of the launch. Before they come round, twice in that time, all slots of
+// both generations are given a flag that is just past: a launch says whether it clears the
+// generation of the next one before it lets others begin to write there.
+constexpr bool clears_next_generation(uint64_t launch) { return (launch & 0x7fffffff) <= 1; }
+constexpr uint32_t cleared_flag(uint64_t launch) { return static_cast<uint32_t>(launch - 3); }
+
+// The beginning of a workspace.
+struct Header {
+  // What every launch reads: one line of 128 bytes.
+  uint64_t begun[kMaxRanks];  // by rank: its newest launch; written by that rank
+  uint64_t launches;          // of this rank
+  uint64_t stop;              // Stop
+  uint64_t line[6];
+  // For the blocks of this rank. Pairs: by parity of the launch, the next launch's made zero here.
+  uint32_t ticket;     // blocks that know the launch's number
+  uint32_t left[2];    // blocks that have left their work
+  uint32_t filled[2];  // pieces of the output that someone fills with NaN
+  uint32_t unused;
+  uint64_t looked_ns;  // when one of this rank's warps last looked at Control::abort
+};
+static_assert(offsetof(Header, ticket) == 128);
+
+struct Layout {
+  int ranks;
+  size_t acks, ll, line, bytes;  // offsets, and the whole
+
+  constexpr explicit Layout(int n) : ranks(n) {
+    const auto peers = static_cast<size_t>(n - 1);
+    acks = 4096;
+    ll = round_up(acks + sizeof(uint64_t) * kMaxRanks * static_cast<size_t>(line_workers(n)));
+    line = ll + kLLWorkers * 2 * peers * kLLSlot;
+    bytes = line + static_cast<size_t>(line_workers(n)) * 2 * kRing * peers * kLineSlot;
+  }
+
+  constexpr size_t region(WireKind wire) const { return wire == WireKind::kLL ? ll : line; }
+  // The LL slots of one worker lie by generation.
+  constexpr size_t ll_generation_bytes() const { return static_cast<size_t>(ranks - 1) * kLLSlot; }
+
+ private:
+  static constexpr size_t round_up(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+};
+
+// The slots of a worker for each peer: of LL, one a generation; of lines, a ring a generation.
+constexpr int slots_of(WireKind wire) { return wire == WireKind::kLL ? 2 : 2 * kRing; }
+constexpr size_t slot_bytes(WireKind wire) { return wire == WireKind::kLL ? kLLSlot : kLineSlot; }
+
+// Where, in a region, `receiver` finds what `source` sent, and `source` puts it. A rank has no
+// slots for itself.
+constexpr size_t slot_offset(WireKind wire, int ranks, int worker, int slot, int receiver,
+                             int source) {
+  const int peer = source < receiver ? source : source - 1;
+  return static_cast<size_t>((worker * slots_of(wire) + slot) * (ranks - 1) + peer) *
+         slot_bytes(wire);
+}
+// Where, after Layout::acks, a sender sees how many steps `receiver` has finished.
+constexpr size_t ack_offset(int worker, int receiver) {
+  return sizeof(uint64_t) * static_cast<size_t>(worker * kMaxRanks + receiver);
+}
+
+}  // namespace torch::comms::ctran::kernels

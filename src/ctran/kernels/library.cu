@@ -1,0 +1,147 @@
+#include "ctran/kernels/library.hpp"
+
+#include <atomic>
+#include <mutex>
+
+#include <cuda_runtime.h>
+
+#include "ctran/kernels/choice.hpp"
+#include "ctran/kernels/find.hpp"
+#include "ctran/kernels/layout.hpp"
+#include "ctran/kernels/plan.hpp"
+
+namespace torch::comms::ctran::kernels {
+namespace {
+
+const void* find_reduction(Collective collective, Cell cell, Shape shape, int ranks) {
+  using Find = const void* (*)(Cell, Shape, int);
+  constexpr Find kAllReduce[] = {find_all_reduce_of_floats, find_all_reduce_of_small_floats,
+                                 find_all_reduce_of_integers};
+  constexpr Find kReduceScatter[] = {find_reduce_scatter_of_floats,
+                                     find_reduce_scatter_of_small_floats,
+                                     find_reduce_scatter_of_integers};
+  constexpr Find kReduce[] = {find_reduce_of_floats, find_reduce_of_small_floats,
+                              find_reduce_of_integers};
+  const auto& all = collective == Collective::kAllReduce       ? kAllReduce
+                    : collective == Collective::kReduceScatter ? kReduceScatter
+                                                               : kReduce;
+  for (const Find find : all)
+    if (const void* kernel = find(cell, shape, ranks)) return kernel;
+  return nullptr;
+}
+
+const void* kernel_of(int ranks, const Call& call, Shape shape) {
+  if (!is_reduction(call.collective)) return find_move(call.collective, shape, ranks);
+  return find_reduction(call.collective, cell_of(call.dtype, call.op), shape, ranks);
+}
+
+// What runs a call. kAutomatic: nothing does.
+Choice chosen(int ranks, const Call& call) {
+  if (!is_sound(ranks, call)) return {Algorithm::kAutomatic, 0};
+  if (call.algorithm == Algorithm::kAutomatic) return choose(ranks, call);
+  const int blocks = call.blocks == 0 ? kMostBlocks : call.blocks;
+  const bool can = fits(ranks, call, call.algorithm, blocks);
+  return {can ? call.algorithm : Algorithm::kAutomatic, blocks};
+}
+
+bool takes(int32_t ranks, const Call& call) {
+  return chosen(ranks, call).algorithm != Algorithm::kAutomatic;
+}
+
+Algorithm choice(int32_t ranks, const Call& call, int32_t* blocks) {
+  const Choice choice = chosen(ranks, call);
+  if (blocks != nullptr && choice.algorithm != Algorithm::kAutomatic)
+    *blocks = plan_of(ranks, call, choice.algorithm, choice.blocks).blocks;
+  return choice.algorithm;
+}
+
+constexpr int kMostDevices = 64;
+
+// Of each device, whether a kernel may be set up before the one before it is over: since Hopper.
+std::atomic<bool> early_devices[kMostDevices];
+std::atomic<bool> refusing_devices[kMostDevices];  // they are of another architecture
+bool sets_up_early() {
+  int device = 0;
+  return cudaGetDevice(&device) == cudaSuccess && device < kMostDevices &&
+         early_devices[device].load(std::memory_order_relaxed);
+}
+
+int launch(const Team& team, const Call& call, void* stream) {
+  const Choice choice = chosen(team.size, call);
+  if (choice.algorithm == Algorithm::kAutomatic) return cudaErrorInvalidValue;
+  const Plan plan = plan_of(team.size, call, choice.algorithm, choice.blocks);
+  const void* kernel = kernel_of(team.size, call, plan.shape);
+  if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
+  Params params = params_of(team, call, plan);
+  void* arguments[] = {&params};
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(plan.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(plan.threads));
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &attribute;
+  config.numAttrs = sets_up_early() ? 1 : 0;
+  return cudaLaunchKernelExC(&config, kernel, arguments);
+}
+
+size_t workspace_bytes(int32_t ranks) {
+  return ranks < 2 || ranks > kMaxRanks ? 0 : Layout(ranks).bytes;
+}
+
+const char* error_text(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
+
+const char* architectures() { return TC_CUDA_ARCHITECTURES; }
+
+// A kernel that is loaded at its first launch may have to wait for those that run, which wait for
+// it.
+void load_all(int device) {
+  int major = 0;
+  (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  early_devices[device] = major >= 9;
+  constexpr Shape kShapes[] = {{WireKind::kLL, false},      {WireKind::kLine, false},
+                               {WireKind::kLine, true},     {WireKind::kLongLine, false},
+                               {WireKind::kLongLine, true}, {WireKind::kWideLine, false},
+                               {WireKind::kWideLine, true}};
+  bool runs_here = true;
+  const auto load = [&runs_here](const void* kernel) {
+    cudaFuncAttributes attributes;
+    if (kernel != nullptr && cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) {
+      (void)cudaGetLastError();
+      runs_here = false;  // none of the architectures is this device's
+    }
+  };
+  for (const Shape shape : kShapes)
+    for (const int ranks : {2, 4, 8})
+      for (int c = 0; c <= static_cast<int>(Collective::kBarrier); ++c) {
+        const auto collective = static_cast<Collective>(c);
+        if (!is_reduction(collective)) {
+          load(find_move(collective, shape, ranks));
+          continue;
+        }
+        for (int number = 0; number <= static_cast<int>(Number::kE8m0); ++number)
+          for (int verb = 0; verb <= static_cast<int>(Verb::kComplexProduct); ++verb)
+            load(find_reduction(collective, {static_cast<Number>(number), static_cast<Verb>(verb)},
+                                shape, ranks));
+      }
+  refusing_devices[device] = !runs_here;
+}
+
+constexpr Library kLibrary = {kAbi,   architectures, workspace_bytes, takes,
+                              choice, launch,        error_text};
+
+}  // namespace
+}  // namespace torch::comms::ctran::kernels
+
+extern "C" __attribute__((visibility("default"))) const torch::comms::ctran::kernels::Library*
+torchcomms_kernels() {
+  using namespace torch::comms::ctran::kernels;
+  static std::once_flag loaded[kMostDevices];
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess)
+    (void)cudaGetLastError();  // without a device there is nothing to load
+  else if (device < kMostDevices)
+    std::call_once(loaded[device], load_all, device);
+  return device < kMostDevices && refusing_devices[device] ? nullptr : &kLibrary;
+}

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ctran/arithmetic/dtype.hpp"
+
+// What the library of device kernels offers. It is built by nvcc apart from everything else, and
+// loaded at first use; only the plain types of this header cross the border. std only.
+//
+// A team is the ranks of one communicator whose GPUs reach each other's memory. Each rank has one
+// workspace on its own GPU, laid out alike on all ranks, zeroed once when it is made, and mapped by
+// all others. Epochs and flags in it only grow, so nothing is written by the host for a launch, and
+// a captured launch may be replayed.
+//
+// The launches of a team are one after the other on every rank, in the same order on all, on
+// whatever streams they are.
+namespace torch::comms::ctran::kernels {
+
+inline constexpr uint32_t kAbi = 1;
+inline constexpr int kMaxRanks = 8;
+
+enum class Collective : uint8_t {
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kAllToAll,
+  kBroadcast,
+  kReduce,
+  kGather,
+  kScatter,
+  kBarrier,
+};
+
+enum class Algorithm : uint8_t {
+  kAutomatic,    // what the library thinks best, by collective, size and ranks
+  kOneShotLL,    // 4 bytes of data beside each 4 of flag; one hop
+  kOneShotLine,  // lines of 128 bytes, 8 of them flag; one hop
+  kTwoShotLine,  // reduce-scatter and all-gather of such lines, without a barrier between; two hops
+};
+inline constexpr int kAlgorithms = 4;
+
+// Why kernels of a team have stopped. The first that stops says so; outputs of floats are NaN then.
+enum class Stop : uint32_t {
+  kNone = 0,
+  kAborted,  // by the host, through Control::abort
+  kLimit,    // Call::limit_ns has passed
+};
+
+// Pinned host memory which the device sees, one a rank and team, zeroed when it is made.
+struct Control {
+  uint32_t abort;        // the host sets it: kernels leave within 1 ms, also those launched later
+  uint32_t stop;         // Stop; written last, by the device
+  int32_t waited_for;    // the rank whose data had not come; -1: nobody's
+  uint32_t collective;   // Collective, of the launch that stopped
+  uint64_t launch;       // how many launches the team had seen on this rank, this one included
+  uint64_t reserved[5];  // zero
+};
+
+struct Team {
+  int32_t rank;
+  int32_t size;                // 2 to kMaxRanks
+  void* workspace[kMaxRanks];  // by rank, as this process maps them
+  Control* control;            // the device's address of it
+  const void* reserved[4];     // null
+};
+
+// Memory: addresses of this rank's device with the natural alignment of the dtype, in place or
+// apart as torchcomms has it. Counts of zero are legal and take part.
+struct Call {
+  Collective collective;
+  Algorithm algorithm;
+  Dtype dtype;     // bytes that are only moved may be called kUInt8
+  ReduceOp op;     // of reductions
+  int32_t root;    // of rooted collectives
+  int32_t blocks;  // thread blocks, that is at most so many SMs; 0: as the library thinks best
+  // All-reduce, reduce, broadcast: elements of the tensor. Others: of one rank's part.
+  size_t count;
+  const void* input;
+  void* output;  // null where this rank has none
+  // kPremulSum: in device memory, of the call's dtype, read when the kernel runs; else null, then
+  // factor_value holds.
+  const void* factor;
+  double factor_value;
+  uint64_t limit_ns;  // from when the kernel begins; 0: none
+};
+
+struct Library {
+  uint32_t abi;                    // kAbi
+  const char* (*architectures)();  // "sm_90"
+  size_t (*workspace_bytes)(int32_t ranks);
+  // Whether launch() takes it; what it says depends only on what is alike on all ranks.
+  bool (*takes)(int32_t ranks, const Call& call);
+  // What kAutomatic is for it, and how many thread blocks.
+  Algorithm (*choice)(int32_t ranks, const Call& call, int32_t* blocks);
+  // Enqueues it; never blocks, never allocates; may be captured. 0, or the runtime's error.
+  int (*launch)(const Team& team, const Call& call, void* stream);
+  const char* (*error_text)(int error);
+};
+
+// The one symbol of the library. The first call loads the kernels to the current device; null where
+// they do not run on it.
+inline constexpr const char* kSymbol = "torchcomms_kernels";
+using Entry = const Library* (*)();
+
+}  // namespace torch::comms::ctran::kernels

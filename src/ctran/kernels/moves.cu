@@ -1,0 +1,67 @@
+#include "ctran/kernels/find.hpp"
+#include "ctran/kernels/run.cuh"
+
+namespace torch::comms::ctran::kernels {
+
+TC_ONE_SHOT(AllGatherOneShot)
+TC_KERNEL_OF(AllGatherOneShot)
+TC_ONE_SHOT(AllToAllOneShot)
+TC_KERNEL_OF(AllToAllOneShot)
+TC_ONE_SHOT(BroadcastOneShot)
+TC_KERNEL_OF(BroadcastOneShot)
+TC_TWO_SHOT(BroadcastTwoShot)
+TC_KERNEL_OF(BroadcastTwoShot)
+TC_ONE_SHOT(GatherOneShot)
+TC_KERNEL_OF(GatherOneShot)
+TC_ONE_SHOT(ScatterOneShot)
+TC_KERNEL_OF(ScatterOneShot)
+
+namespace {
+
+// That all have begun it is all that a barrier says.
+struct Nothing {
+  __device__ Nothing(const Params&, const Session&) {}
+  __device__ __forceinline__ bool run() { return true; }
+};
+__global__ void BarrierAll(const __grid_constant__ Params p) { run<Nothing, true>(p); }
+
+template <template <class, class, int> class Of>
+const void* find(WireKind wire, int ranks) {
+  switch (wire) {
+    case WireKind::kLine:
+      return for_ranks<Of, LineWire, Move>(ranks);
+    case WireKind::kLongLine:
+      return for_ranks<Of, LongLineWire, Move>(ranks);
+    default:
+      return nullptr;
+  }
+}
+template <template <class, class, int> class Of>
+const void* find_one_shot(WireKind wire, int ranks) {
+  return wire == WireKind::kLL ? for_ranks<Of, LLWire, Move>(ranks) : find<Of>(wire, ranks);
+}
+
+}  // namespace
+
+const void* find_move(Collective collective, Shape shape, int ranks) {
+  if (collective == Collective::kBarrier) return reinterpret_cast<const void*>(&BarrierAll);
+  if (shape.two_hops)
+    return collective == Collective::kBroadcast ? find<BroadcastTwoShotOf>(shape.wire, ranks)
+                                                : nullptr;
+  switch (collective) {
+    case Collective::kAllGather:
+      return find_one_shot<AllGatherOneShotOf>(shape.wire, ranks);
+    case Collective::kAllToAll:
+      return find_one_shot<AllToAllOneShotOf>(shape.wire, ranks);
+    case Collective::kBroadcast:
+      return find_one_shot<BroadcastOneShotOf>(shape.wire, ranks);
+    case Collective::kGather:
+      return find_one_shot<GatherOneShotOf>(shape.wire, ranks);
+    case Collective::kScatter:
+      return find_one_shot<ScatterOneShotOf>(shape.wire, ranks);
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace torch::comms::ctran::kernels

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "ctran/kernels/find.hpp"
+#include "ctran/kernels/params.hpp"
+
+// A call as the kernels understand it: pure functions of it, of the team's size and of the choice.
+namespace torch::comms::ctran::kernels {
+
+struct Plan {
+  Shape shape;
+  int blocks, threads;
+
+  constexpr int workers() const { return blocks * threads / kWarp; }
+};
+
+// How the algorithm is run on at most so many blocks; it is not kAutomatic. Whether it can be is
+// for fits() to say.
+Plan plan_of(int ranks, const Call& call, Algorithm algorithm, int most_blocks);
+
+// Whether the sizes and the arithmetic of the call are something for the algorithm.
+bool fits(int ranks, const Call& call, Algorithm algorithm, int most_blocks);
+
+// Whether the call makes sense at all.
+bool is_sound(int ranks, const Call& call);
+
+Params params_of(const Team& team, const Call& call, const Plan& plan);
+
+}  // namespace torch::comms::ctran::kernels

@@ -1,0 +1,56 @@
+#pragma once
+
+#include "ctran/kernels/exchange.cuh"
+#include "ctran/kernels/two_shot.cuh"
+
+// What all kernels are made of.
+namespace torch::comms::ctran::kernels {
+
+// A launch may be set up while the kernel before it on its stream still runs, and begins when that
+// one is over; the next one may be set up from then on.
+__device__ __forceinline__ void follow_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+template <class Work, bool kTogether>
+__device__ __forceinline__ void run(const Params& p) {
+  follow_previous();
+  __shared__ Session s;
+  uint32_t ticket = 0;
+  Work work(p, s);
+  bool done = begin(p, s, kTogether, ticket);
+  if (done) done = work.run();
+  end(p, s, done, ticket);
+}
+
+// A kernel of one hop, and one of two. Their names are what profilers and graphs show.
+#define TC_ONE_SHOT(Name)                                                                     \
+  template <class Wire, class F, int N>                                                       \
+  __global__ void __launch_bounds__(kMostThreads, 1) Name(const __grid_constant__ Params p) { \
+    run<Exchange<Wire, F, N>, false>(p);                                                      \
+  }
+#define TC_TWO_SHOT(Name)                                                                     \
+  template <class Wire, class F, int N>                                                       \
+  __global__ void __launch_bounds__(kMostThreads, 1) Name(const __grid_constant__ Params p) { \
+    run<TwoShot<Wire, F, N>, false>(p);                                                       \
+  }
+
+// The kernel of Of<Wire, F, N> for so many ranks; what is compiled for size has one for all.
+template <template <class, class, int> class Of, class Wire, class F>
+const void* for_ranks(int ranks) {
+  if constexpr (F::kHot) {
+    if (ranks <= 2) return Of<Wire, F, 2>::kernel();
+    if (ranks <= 4) return Of<Wire, F, 4>::kernel();
+  }
+  return Of<Wire, F, 8>::kernel();
+}
+#define TC_KERNEL_OF(Name)                                                                   \
+  template <class Wire, class F, int N>                                                      \
+  struct Name##Of {                                                                          \
+    static const void* kernel() { return reinterpret_cast<const void*>(&Name<Wire, F, N>); } \
+  };
+
+}  // namespace torch::comms::ctran::kernels

@@ -1,0 +1,163 @@
+#pragma once
+
+#include "ctran/kernels/device.cuh"
+#include "ctran/kernels/layout.hpp"
+#include "ctran/kernels/params.hpp"
+#include "ctran/kernels/scaling.hpp"
+
+// A launch from its beginning to its end: its number, who else has begun, and what happens when it
+// has to stop.
+namespace torch::comms::ctran::kernels {
+
+struct Session {
+  uint64_t launch;
+  uint64_t start_ns;
+  bool stopped;  // before it began
+  Factor factor;
+};
+
+__device__ __forceinline__ Header& header_of(const Params& p, int rank) {
+  return *reinterpret_cast<Header*>(p.workspace[rank]);
+}
+
+// Whether this rank's kernels have to stop; the first that finds so says why. For one thread, and
+// seldom: it is slow. `waited_for`: the rank that this one cannot go on without.
+static __device__ __noinline__ bool must_stop(const Params& p, const Session& s, int waited_for) {
+  constexpr uint64_t kLookEvery_ns = 50000;
+  Header& own = header_of(p, p.rank);
+  if (load_relaxed(&own.stop) != 0) return true;
+  const uint64_t now = now_ns();
+  Stop why = Stop::kNone;
+  if (p.limit_ns != 0 && static_cast<int64_t>(now - s.start_ns - p.limit_ns) > 0) {
+    why = Stop::kLimit;
+  } else {
+    auto* looked = reinterpret_cast<unsigned long long*>(&own.looked_ns);
+    const unsigned long long last = load_relaxed(&own.looked_ns);
+    if (now - last >= kLookEvery_ns && atomicCAS(looked, last, now) == last &&
+        load_relaxed(&p.control->abort) != 0)
+      why = Stop::kAborted;
+  }
+  if (why == Stop::kNone) return false;
+  if (atomicCAS(reinterpret_cast<unsigned long long*>(&own.stop), 0ull,
+                static_cast<unsigned long long>(why)) == 0) {
+    p.control->waited_for = waited_for;
+    p.control->collective = static_cast<uint32_t>(p.collective);
+    p.control->launch = s.launch;
+    __threadfence_system();
+    *const_cast<volatile uint32_t*>(&p.control->stop) = static_cast<uint32_t>(why);
+  }
+  return true;
+}
+
+// Counts failed looks at memory, and asks about stopping now and then.
+class Patience {
+ public:
+  // For all lanes of a warp at once.
+  __device__ __forceinline__ bool is_over(const Params& p, const Session& s, int waited_for) {
+    constexpr uint32_t kLooks = 32;
+    if (++looks_ % kLooks != 0) return false;
+    const bool over = threadIdx.x % kWarp == 0 && must_stop(p, s, waited_for);
+    return __any_sync(~0u, over);
+  }
+
+ private:
+  uint32_t looks_ = 0;
+};
+
+// Gives the flags of the next launch's LL slots a value that is past.
+static __device__ __noinline__ void clear_next_generation(const Params& p, uint64_t launch) {
+  const Layout layout(p.size);
+  const uint32_t flag = cleared_flag(launch), generation = (launch + 1) & 1;
+  const size_t row = layout.ll_generation_bytes(), vectors = row / 16;
+  char* slots = p.workspace[p.rank] + layout.ll + generation * row;
+  for (size_t i = threadIdx.x % kWarp; i < kLLWorkers * vectors; i += kWarp)
+    store_volatile(slots + i / vectors * 2 * row + i % vectors * 16,
+                   Vector16{flag, flag, flag, flag});
+  __threadfence();
+  __syncwarp();
+}
+
+// Of the first warp: reads the launch's number, tells the others, and waits until they have begun
+// the launch before it, or with `together` this one.
+__device__ __forceinline__ void begin_warp(const Params& p, Session& s, bool together) {
+  constexpr int kLaunches = offsetof(Header, launches) / 8, kStop = offsetof(Header, stop) / 8;
+  const int lane = static_cast<int>(threadIdx.x);
+  const uint64_t* words = header_of(p, p.rank).begun;
+  uint64_t word = lane <= kStop ? load_relaxed(words + lane) : 0;
+  const uint64_t launch = __shfl_sync(~0u, word, kLaunches) + 1;
+  bool stopped = __shfl_sync(~0u, word, kStop) != 0;
+  if (lane == 0) {
+    s.launch = launch;
+    s.start_ns = now_ns();
+  }
+  __syncwarp();
+  const bool is_peer = lane < p.size && lane != p.rank;
+  if (blockIdx.x == 0 && !stopped) {
+    if (clears_next_generation(launch)) clear_next_generation(p, launch);
+    if (is_peer) store_relaxed(&header_of(p, lane).begun[p.rank], launch);
+  }
+  const uint64_t wanted = launch - (together ? 0 : 1);
+  for (Patience patience; !stopped;) {
+    const uint32_t missing = __ballot_sync(~0u, is_peer && !has_come(word, wanted));
+    if (missing == 0) break;
+    stopped = patience.is_over(p, s, __ffs(static_cast<int>(missing)) - 1);
+    if (is_peer) word = load_relaxed(words + lane);
+  }
+  if (lane == 0) s.stopped = stopped;
+}
+
+// For all threads of a block. False if the launch has to stop already. `ticket` is for end().
+__device__ __forceinline__ bool begin(const Params& p, Session& s, bool together,
+                                      uint32_t& ticket) {
+  if (threadIdx.x < kWarp) begin_warp(p, s, together);
+  if (p.scales && threadIdx.x == 0)
+    s.factor = p.factor != nullptr ? factor_at(p.dtype, p.factor) : factor_from(p.factor_value);
+  __syncthreads();
+  // The number may be counted up once all blocks have read it. Nobody waits for this.
+  if (threadIdx.x == 0) ticket = atomicInc(&header_of(p, p.rank).ticket, gridDim.x - 1);
+  return !s.stopped;
+}
+
+// After a stop: waits a moment until the other blocks have left, then fills the output together
+// with those that stopped as well.
+static __device__ __noinline__ void fill_output(const Params& p, const Session& s) {
+  constexpr size_t kPiece = 65536;
+  constexpr uint64_t kMoment_ns = 200000;
+  Header& own = header_of(p, p.rank);
+  const uint32_t parity = s.launch & 1;
+  if (threadIdx.x == 0) {
+    const uint64_t start = now_ns();
+    while (load_relaxed(&own.left[parity]) < gridDim.x && now_ns() - start < kMoment_ns) {
+    }
+  }
+  if (p.nan == 0 || p.output == nullptr) return;
+  __shared__ uint32_t piece;
+  for (;;) {
+    __syncthreads();
+    if (threadIdx.x == 0) piece = atomicAdd(&own.filled[parity], 1);
+    __syncthreads();
+    const size_t begin = piece * kPiece;
+    if (begin >= p.output_bytes) return;
+    const size_t end = begin + kPiece < p.output_bytes ? begin + kPiece : p.output_bytes;
+    for (size_t i = begin + threadIdx.x; i < end; i += blockDim.x)
+      p.output[i] = static_cast<char>(p.nan >> (i % 8 * 8));
+  }
+}
+
+// For all threads of a block, whether they are `done` or had to stop.
+__device__ __forceinline__ void end(const Params& p, const Session& s, bool done, uint32_t ticket) {
+  const bool stopped = __syncthreads_or(!done) != 0;
+  if (threadIdx.x == 0) {
+    Header& own = header_of(p, p.rank);
+    if (ticket == gridDim.x - 1) {
+      const uint32_t next = (s.launch + 1) & 1;
+      own.left[next] = 0;
+      own.filled[next] = 0;
+      own.launches = s.launch;
+    }
+    atomicAdd(&own.left[s.launch & 1], 1);
+  }
+  if (stopped) fill_output(p, s);
+}
+
+}  // namespace torch::comms::ctran::kernels

@@ -1,0 +1,59 @@
+#pragma once
+
+#include "ctran/kernels/params.hpp"
+#include "ctran/kernels/reducers.hpp"
+
+// Reading and writing users' memory, 16 bytes (or 8) at a time where its alignment allows.
+namespace torch::comms::ctran::kernels {
+
+template <class T>
+__device__ __forceinline__ void move_units(char* to, const char* from, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += sizeof(T))
+    *reinterpret_cast<T*>(to + i) = *reinterpret_cast<const T*>(from + i);
+}
+static __device__ __noinline__ void copy_units(char* to, const char* from, size_t bytes,
+                                               uint32_t unit) {
+  if (unit == 8)
+    move_units<uint64_t>(to, from, bytes);
+  else if (unit == 4)
+    move_units<uint32_t>(to, from, bytes);
+  else if (unit == 2)
+    move_units<uint16_t>(to, from, bytes);
+  else
+    move_units<uint8_t>(to, from, bytes);
+}
+
+// `width` (8 or 16) bytes at `from + at`, of which those before `end` exist.
+__device__ __forceinline__ Vector16 load(const Params& p, const char* from, size_t at, size_t end,
+                                         uint32_t width) {
+  Vector16 v{0, 0, 0, 0};
+  if (p.aligned && at + width <= end) {
+    if (width == 16) {
+      v = *reinterpret_cast<const Vector16*>(from + at);
+    } else {
+      const uint2 half = *reinterpret_cast<const uint2*>(from + at);
+      v.x = half.x, v.y = half.y;
+    }
+  } else if (at < end) {
+    alignas(16) char some[16] = {};
+    copy_units(some, from + at, end - at < width ? end - at : width, p.unit);
+    v = *reinterpret_cast<const Vector16*>(some);
+  }
+  return v;
+}
+
+__device__ __forceinline__ void store(const Params& p, char* to, size_t at, size_t end,
+                                      uint32_t width, const Vector16& v) {
+  if (p.aligned && at + width <= end) {
+    if (width == 16)
+      *reinterpret_cast<Vector16*>(to + at) = v;
+    else
+      *reinterpret_cast<uint2*>(to + at) = uint2{v.x, v.y};
+  } else if (at < end) {
+    alignas(16) char some[16];
+    *reinterpret_cast<Vector16*>(some) = v;
+    copy_units(to + at, some, end - at < width ? end - at : width, p.unit);
+  }
+}
+
+}  // namespace torch::comms::ctran::kernels

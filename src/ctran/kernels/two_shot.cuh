@@ -1,0 +1,127 @@
+#pragma once
+
+#include "ctran/kernels/tiles.cuh"
+
+// Two hops without a barrier between: every tile of a part goes to the part's owner, who makes one
+// of them and sends it on. A worker sends its next tiles before it waits for those of a step, so
+// that both hops are under way at once; two slots are enough for either.
+namespace torch::comms::ctran::kernels {
+
+template <class Wire, class F, int N>
+class TwoShot {
+  static_assert(Wire::kKind != WireKind::kLL);
+
+ public:
+  __device__ TwoShot(const Params& p, const Session& s) : p_(p), s_(s), wire_(p, s) {}
+
+  __device__ __forceinline__ bool run() {
+    if (p_.steps == 0 || !scatter(0)) return p_.steps == 0;
+#pragma unroll 1
+    for (uint64_t step = 0; step < p_.steps; ++step) {
+      if (step + 1 < p_.steps && !scatter(step + 1)) return false;
+      if (!combine(step) || !collect(step)) return false;
+      if (p_.acknowledges) wire_.acknowledge(peers(), step + 1);
+    }
+    return true;
+  }
+
+ private:
+  static constexpr int kPlaces = kRing / 2;
+
+  __device__ __forceinline__ uint32_t peers() const {
+    return ((1u << p_.size) - 1) & ~(1u << p_.rank);
+  }
+  // Where a part's tile begins; at or after the part's end where it has none.
+  __device__ __forceinline__ size_t tile_at(const Range& part, uint64_t step) const {
+    return part.begin + (step * Wire::workers() + wire_.worker()) * Wire::kTile;
+  }
+  // Of `ranks`, those whose parts have a tile in this step.
+  __device__ __forceinline__ uint32_t with_tile(uint32_t ranks, uint64_t step) const {
+    for (int r = 0; r < p_.size; ++r) {
+      const Range part = part_of(p_.bytes, p_.part, r);
+      if (tile_at(part, step) >= part.end) ranks &= ~(1u << r);
+    }
+    return ranks;
+  }
+
+  __device__ __forceinline__ bool scatter(uint64_t step) const {
+    if (p_.acknowledges && step >= kPlaces && !wire_.acknowledged(peers(), step - kPlaces + 1))
+      return false;
+    const int ring = static_cast<int>(step % kPlaces);
+    const uint32_t ranks = with_tile(p_.send_to, step);
+    if (ranks == 0) return true;
+#pragma unroll 1
+    for (int i = 1; i < p_.size; ++i) {
+      const int peer = p_.rank + i < p_.size ? p_.rank + i : p_.rank + i - p_.size;
+      if ((ranks >> peer & 1) == 0) continue;
+      const Range part = part_of(p_.bytes, p_.part, peer);
+      const size_t at = tile_at(part, step);
+      Vector16 v[Wire::kVectors];
+#pragma unroll
+      for (int k = 0; k < Wire::kVectors; ++k)
+        v[k] = load_own<Wire, F>(p_, s_, wire_, p_.input, at, part.end, k);
+#pragma unroll
+      for (int k = 0; k < Wire::kVectors; ++k) {
+        if (is_there(wire_, at, part.end, k)) wire_.put(peer, ring, step, k, v[k]);
+        if (p_.own_to != nullptr)
+          store(p_, p_.own_to, at + wire_.offset(k), part.end, wire_.width(), v[k]);
+      }
+    }
+    return true;
+  }
+
+  // A vector of this rank's part is made.
+  __device__ __forceinline__ void made(size_t at, size_t end, uint64_t step, int k,
+                                       const Vector16& v, bool stores) const {
+    if (stores) store(p_, p_.output, at + wire_.offset(k), end, wire_.width(), v);
+    if (!is_there(wire_, at, end, k)) return;
+#pragma unroll 1
+    for (int i = 1; i < p_.size; ++i) {
+      const int peer = p_.rank + i < p_.size ? p_.rank + i : p_.rank + i - p_.size;
+      if ((p_.gather_to >> peer & 1) != 0)
+        wire_.put(peer, kPlaces + static_cast<int>(step % kPlaces), step, k, v);
+    }
+  }
+
+  __device__ __forceinline__ bool combine(uint64_t step) const {
+    const int ring = static_cast<int>(step % kPlaces);
+    const Range part = part_of(p_.bytes, p_.part, p_.rank);
+    const size_t at = tile_at(part, step);
+    if (at >= part.end) return true;
+    const auto own = [&](int k) {
+      return load_own<Wire, F>(p_, s_, wire_, p_.input, at, part.end, k);
+    };
+    bool done = true;
+    if constexpr (F::kMoves) {
+      if (p_.receive_from == 0)
+        for (int k = 0; k < Wire::kVectors; ++k)
+          made(at, part.end, step, k, own(k), p_.own_to != nullptr);
+      else
+        done = take_tile<Wire, N>(
+            p_, s_, wire_, p_.receive_from, ring, step, at, part.end,
+            [&](int, int k, const Vector16& v) { made(at, part.end, step, k, v, true); });
+    } else {
+      done = reduce_tile<Wire, F, N>(
+          p_, s_, wire_, p_.receive_from, ring, step, at, part.end, own,
+          [&](int k, const Vector16& v) { made(at, part.end, step, k, v, p_.output != nullptr); });
+    }
+    return done;
+  }
+
+  __device__ __forceinline__ bool collect(uint64_t step) const {
+    const int ring = kPlaces + static_cast<int>(step % kPlaces);
+    const uint32_t ranks = with_tile(p_.gather_from, step);
+    if (ranks == 0) return true;
+    const auto into = [&](int source, int k, const Vector16& v) {
+      const Range part = part_of(p_.bytes, p_.part, source);
+      store(p_, p_.output, tile_at(part, step) + wire_.offset(k), part.end, wire_.width(), v);
+    };
+    return take_tile<Wire, N>(p_, s_, wire_, ranks, ring, step, 0, Wire::kTile, into);
+  }
+
+  const Params& p_;
+  const Session& s_;
+  Wire wire_;
+};
+
+}  // namespace torch::comms::ctran::kernels

@@ -1,0 +1,142 @@
+#pragma once
+
+#include "ctran/kernels/session.cuh"
+#include "ctran/kernels/tiling.hpp"
+
+// How a warp's tile gets into a peer's slot, and how the peer knows. A tile is kVectors vectors of
+// each lane; `ring` says which of the worker's slots.
+namespace torch::comms::ctran::kernels {
+
+// What both wires have: where the slots of a worker are.
+template <WireKind kKind_>
+class Slots {
+ public:
+  static constexpr WireKind kKind = kKind_;
+  static constexpr size_t kTile = tile_bytes(kKind_);
+
+  __device__ __forceinline__ Slots(const Params& p, const Session& s)
+      : p_(p), s_(s), worker_(static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / kWarp)) {}
+
+  // One of so many workers.
+  __device__ __forceinline__ int worker() const { return worker_; }
+  __device__ __forceinline__ static int workers() {
+    return static_cast<int>(gridDim.x * blockDim.x / kWarp);
+  }
+
+ protected:
+  const Params& p_;
+  const Session& s_;
+  int worker_;
+  uint32_t lane_ = threadIdx.x % kWarp;
+
+  __device__ __forceinline__ int generation() const { return static_cast<int>(s_.launch & 1); }
+  __device__ __forceinline__ char* slot(int receiver, int source, int index) const {
+    return p_.workspace[receiver] + p_.region +
+           slot_offset(kKind, p_.size, worker_, index, receiver, source);
+  }
+};
+
+// 4 bytes of data beside 4 of flag, which land together. One tile a launch for each warp.
+struct LLWire : Slots<WireKind::kLL> {
+  static constexpr int kVectors = 1;
+  static constexpr bool kSkipsEmpty = true;  // lanes without data send nothing
+  struct Raw {
+    Vector16 low, high;
+  };
+
+  using Slots::Slots;
+
+  __device__ __forceinline__ uint32_t width() const { return 16; }
+  __device__ __forceinline__ size_t offset(int) const { return lane_ * 16; }
+  __device__ __forceinline__ void put(int peer, int, uint64_t, int, const Vector16& v) const {
+    const uint32_t flag = static_cast<uint32_t>(s_.launch);
+    char* to = slot(peer, p_.rank, generation()) + lane_ * 16;
+    store_volatile(to, Vector16{v.x, flag, v.y, flag});
+    store_volatile(to + kLLSlot / 2, Vector16{v.z, flag, v.w, flag});
+  }
+  __device__ __forceinline__ Raw look(int source, int, int) const {
+    const char* from = slot(p_.rank, source, generation()) + lane_ * 16;
+    return {load_volatile(from), load_volatile(from + kLLSlot / 2)};
+  }
+  __device__ __forceinline__ bool has_landed(const Raw& raw, uint64_t) const {
+    const uint32_t flag = static_cast<uint32_t>(s_.launch);
+    return raw.low.y == flag && raw.low.w == flag && raw.high.y == flag && raw.high.w == flag;
+  }
+  __device__ __forceinline__ static Vector16 data(const Raw& raw) {
+    return {raw.low.x, raw.low.z, raw.high.x, raw.high.z};
+  }
+  __device__ __forceinline__ bool acknowledged(uint32_t, uint64_t) const { return true; }
+  __device__ __forceinline__ void acknowledge(uint32_t, uint64_t) const {}
+};
+
+// Lines of 128 bytes, which a warp writes whole and NVLink keeps whole, with 8 bytes of flag.
+template <WireKind kLines>
+struct LinesWire : Slots<kLines> {
+  using Base = Slots<kLines>;
+  static constexpr int kVectors = kLines == WireKind::kLongLine ? kLongLineVectors : kLineVectors;
+  static constexpr bool kSkipsEmpty = false;
+  static constexpr bool kWide = kLines == WireKind::kWideLine;
+  using Raw = Vector16;
+
+  using Base::Base;
+
+  __device__ __forceinline__ uint32_t width() const {
+    return static_cast<uint32_t>(line_width(this->lane_));
+  }
+  __device__ __forceinline__ size_t offset(int k) const {
+    return k * (Base::kTile / kVectors) + line_offset(this->lane_, kWide);
+  }
+  __device__ __forceinline__ void put(int peer, int ring, uint64_t step, int k, Vector16 v) const {
+    if (holds_flag(this->lane_)) {
+      const uint64_t tag = tag_of(this->s_.launch, step);
+      v.z = static_cast<uint32_t>(tag), v.w = static_cast<uint32_t>(tag >> 32);
+    }
+    __syncwarp();
+    store_volatile(this->slot(peer, this->p_.rank, place(ring)) + k * 512 + this->lane_ * 16, v);
+  }
+  __device__ __forceinline__ Raw look(int source, int ring, int k) const {
+    __syncwarp();  // a line is read whole as well
+    return load_volatile(this->slot(this->p_.rank, source, place(ring)) + k * 512 +
+                         this->lane_ * 16);
+  }
+  __device__ __forceinline__ bool has_landed(const Raw& raw, uint64_t step) const {
+    const uint64_t tag = tag_of(this->s_.launch, step);
+    return !holds_flag(this->lane_) ||
+           (raw.z == static_cast<uint32_t>(tag) && raw.w == static_cast<uint32_t>(tag >> 32));
+  }
+  __device__ __forceinline__ static Vector16 data(const Raw& raw) { return raw; }
+
+  // Waits until all of `peers` have finished so many steps. False if the launch has to stop.
+  __device__ __forceinline__ bool acknowledged(uint32_t peers, uint64_t steps) const {
+    const uint64_t wanted = tag_of(this->s_.launch, steps);
+    for (Patience patience;;) {
+      const uint32_t missing = __ballot_sync(
+          ~0u,
+          is_of(peers) &&
+              !has_come(load_relaxed(ack(this->p_.rank, static_cast<int>(this->lane_))), wanted));
+      if (missing == 0) return true;
+      if (patience.is_over(this->p_, this->s_, __ffs(static_cast<int>(missing)) - 1)) return false;
+    }
+  }
+  __device__ __forceinline__ void acknowledge(uint32_t peers, uint64_t steps) const {
+    __syncwarp();
+    if (is_of(peers))
+      store_relaxed(ack(static_cast<int>(this->lane_), this->p_.rank),
+                    tag_of(this->s_.launch, steps));
+  }
+
+ private:
+  __device__ __forceinline__ int place(int ring) const { return this->generation() * kRing + ring; }
+  __device__ __forceinline__ bool is_of(uint32_t ranks) const {
+    return this->lane_ < kMaxRanks && (ranks >> this->lane_ & 1) != 0;
+  }
+  __device__ __forceinline__ uint64_t* ack(int at, int receiver) const {
+    return reinterpret_cast<uint64_t*>(this->p_.workspace[at] + this->p_.acks +
+                                       ack_offset(this->worker_, receiver));
+  }
+};
+using LineWire = LinesWire<WireKind::kLine>;
+using LongLineWire = LinesWire<WireKind::kLongLine>;
+using WideLineWire = LinesWire<WireKind::kWideLine>;
+
+}  // namespace torch::comms::ctran::kernels

@@ -1,0 +1,148 @@
+#include "gpu/cpu_driver.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "gpu/cpu.hpp"
+
+// The functions of the table for host memory. They return the numbers that CUDA's do. A handle is
+// its file's descriptor and one: none is 0.
+namespace torch::comms::gpu {
+namespace {
+
+constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidDevice = 101;
+
+int file_of(MemoryHandle handle) { return static_cast<int>(handle) - 1; }
+MemoryHandle handle_of(int file) { return static_cast<MemoryHandle>(file) + 1; }
+void* pointer(DevicePointer at) { return reinterpret_cast<void*>(at); }
+
+int init(unsigned) { return kSuccess; }
+int error_text(int code, const char** text) {
+  *text = code == kInvalidValue    ? "invalid argument"
+          : code == kOutOfMemory   ? "out of memory"
+          : code == kInvalidDevice ? "invalid device ordinal"
+                                   : "unknown error";
+  return kSuccess;
+}
+int count_devices(int* count) {
+  *count = 1;
+  return kSuccess;
+}
+int get_uuid(DriverUuid* uuid, int device) {
+  if (device != 0) return kInvalidDevice;
+  constexpr char kName[] = "host memory";
+  std::memcpy(uuid->bytes, kName, sizeof kName);
+  return kSuccess;
+}
+int get_attribute(int* value, int, int device) {
+  *value = 1;
+  return device == 0 ? kSuccess : kInvalidDevice;
+}
+int can_access_peer(int* can, int device, int peer) {
+  *can = 0;
+  return device == 0 && peer == 0 ? kSuccess : kInvalidDevice;
+}
+int get_peer_attribute(int* value, int, int device, int peer) {
+  return can_access_peer(value, device, peer);
+}
+int get_granularity(size_t* page, const MemoryProperties*, int) {
+  *page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  return kSuccess;
+}
+
+int create(MemoryHandle* handle, size_t size_bytes, const MemoryProperties* wanted,
+           unsigned long long) {
+  if (wanted->location.id != 0) return kInvalidDevice;
+  const int file = ::memfd_create("torchcomms-device", MFD_CLOEXEC);
+  if (file < 0) return kOutOfMemory;
+  if (::ftruncate(file, static_cast<off_t>(size_bytes)) != 0) {
+    ::close(file);
+    return kOutOfMemory;
+  }
+  *handle = handle_of(file);
+  return kSuccess;
+}
+int export_handle(void* descriptor, MemoryHandle handle, int type, unsigned long long) {
+  if (type != kMemoryByDescriptor) return kInvalidValue;
+  const int file = ::fcntl(file_of(handle), F_DUPFD_CLOEXEC, 0);
+  std::memcpy(descriptor, &file, sizeof file);
+  return file < 0 ? kInvalidValue : kSuccess;
+}
+int import_handle(MemoryHandle* handle, void* descriptor, int type) {
+  if (type != kMemoryByDescriptor) return kInvalidValue;
+  const int file =
+      ::fcntl(static_cast<int>(reinterpret_cast<intptr_t>(descriptor)), F_DUPFD_CLOEXEC, 0);
+  if (file < 0) return kInvalidValue;
+  *handle = handle_of(file);
+  return kSuccess;
+}
+int release(MemoryHandle handle) {
+  return ::close(file_of(handle)) == 0 ? kSuccess : kInvalidValue;
+}
+
+int reserve(DevicePointer* at, size_t size_bytes, size_t, DevicePointer, unsigned long long) {
+  void* const found =
+      ::mmap(nullptr, size_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (found == MAP_FAILED) return kOutOfMemory;
+  *at = reinterpret_cast<DevicePointer>(found);
+  return kSuccess;
+}
+int free_addresses(DevicePointer at, size_t size_bytes) {
+  return ::munmap(pointer(at), size_bytes) == 0 ? kSuccess : kInvalidValue;
+}
+int map(DevicePointer at, size_t size_bytes, size_t offset, MemoryHandle handle,
+        unsigned long long) {
+  struct stat found{};
+  if (::fstat(file_of(handle), &found) != 0 ||
+      static_cast<size_t>(found.st_size) < offset + size_bytes)
+    return kInvalidValue;
+  const void* const mapped = ::mmap(pointer(at), size_bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
+                                    file_of(handle), static_cast<off_t>(offset));
+  return mapped == MAP_FAILED ? kOutOfMemory : kSuccess;
+}
+int unmap(DevicePointer at, size_t size_bytes) {
+  const void* const freed = ::mmap(pointer(at), size_bytes, PROT_NONE,
+                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  return freed == MAP_FAILED ? kInvalidValue : kSuccess;
+}
+int set_access(DevicePointer at, size_t size_bytes, const MemoryAccess* access, size_t count) {
+  if (count != 1 || access->location.id != 0) return kInvalidDevice;
+  return ::mprotect(pointer(at), size_bytes, PROT_READ | PROT_WRITE) == 0 ? kSuccess
+                                                                          : kInvalidValue;
+}
+int set_bytes(DevicePointer at, unsigned char value, size_t size_bytes, NativeStream stream) {
+  cpu_launch(stream, [=] { std::memset(pointer(at), value, size_bytes); });
+  return kSuccess;
+}
+
+}  // namespace
+
+const DriverTable& cpu_driver_table() noexcept {
+  static const DriverTable table{
+      .Init = init,
+      .GetErrorString = error_text,
+      .DeviceGetCount = count_devices,
+      .DeviceGetUuid_v2 = get_uuid,
+      .DeviceGetAttribute = get_attribute,
+      .DeviceCanAccessPeer = can_access_peer,
+      .DeviceGetP2PAttribute = get_peer_attribute,
+      .MemGetAllocationGranularity = get_granularity,
+      .MemCreate = create,
+      .MemExportToShareableHandle = export_handle,
+      .MemImportFromShareableHandle = import_handle,
+      .MemRelease = release,
+      .MemAddressReserve = reserve,
+      .MemAddressFree = free_addresses,
+      .MemMap = map,
+      .MemUnmap = unmap,
+      .MemSetAccess = set_access,
+      .MemsetD8Async = set_bytes,
+  };
+  return table;
+}
+
+}  // namespace torch::comms::gpu

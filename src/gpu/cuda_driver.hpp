@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// The functions and numbers of CUDA's driver that its runtime has no stable names for; handles are
+// opaque, and the runtime's own. Held against cuda.h by tests/cpp/nccl/abi_test.cpp.
+namespace torch::comms::gpu::cuda {
+
+// SYMBOL(name, type): the name is the driver's without "cu".
+#define TC_CUDA_DRIVER_SYMBOLS(SYMBOL)                                                       \
+  SYMBOL(CtxGetCurrent, int(void** context))                                                 \
+  SYMBOL(StreamGetCaptureInfo_v2, int(void* stream, int* status, uint64_t* id, void** graph, \
+                                      void* const** dependencies, size_t* count))            \
+  SYMBOL(GraphAddBatchMemOpNode, int(void** node, void* graph, void* const* dependencies,    \
+                                     size_t count, const BatchMemOpNode* parameters))        \
+  SYMBOL(UserObjectCreate, int(void** object, void* argument, void (*destroy)(void*),        \
+                               unsigned references, unsigned flags))                         \
+  SYMBOL(UserObjectRelease, int(void* object, unsigned count))                               \
+  SYMBOL(GraphRetainUserObject, int(void* graph, void* object, unsigned count, unsigned flags))
+
+// A write of 32 bits, as one of the union of memory operations.
+struct WriteValue {
+  int operation = 2;
+  uint64_t address = 0;
+  uint64_t value = 0;
+  unsigned flags = 0;  // 0: what was written before is seen before
+  uint64_t alias = 0;
+  uint64_t rest = 0;
+};
+struct BatchMemOpNode {
+  void* context = nullptr;
+  unsigned count = 0;
+  const WriteValue* operations = nullptr;
+  unsigned flags = 0;
+};
+
+inline constexpr int kCaptureActive = 1;
+inline constexpr unsigned kNoDestructorSync = 1;
+inline constexpr unsigned kMoveReferences = 1;
+
+}  // namespace torch::comms::gpu::cuda

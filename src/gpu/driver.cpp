@@ -1,0 +1,175 @@
+#include "gpu/driver.hpp"
+
+#include <cstring>
+#include <mutex>
+#include <string>
+
+#include <torchcomms/base/error.hpp>
+
+#include "base/log.hpp"
+#include "gpu/cpu_driver.hpp"
+#include "gpu/cuda_library.hpp"
+
+namespace torch::comms::gpu {
+namespace {
+
+constexpr int kNoMemory = 2;
+
+MemoryProperties properties_on(int device) {
+  MemoryProperties wanted{};
+  wanted.type = kMemoryPinned;
+  wanted.handle_types = kMemoryByDescriptor;
+  wanted.location = {kMemoryOnDevice, device};
+  return wanted;
+}
+
+DriverTable bind_cuda() {
+  const auto bind = [](const char* name) {
+    std::string why;
+    void* const address = cuda_driver_function(name, why);
+    if (address == nullptr) throw CommError(Errc::kBackendUnavailable, why);
+    return address;
+  };
+  DriverTable table;
+#define TC_GPU_BIND(name, ...) \
+  table.name = reinterpret_cast<DriverTable::name##Function*>(bind(#name));
+  TC_GPU_DRIVER_SYMBOLS(TC_GPU_BIND)
+#undef TC_GPU_BIND
+  return table;
+}
+
+}  // namespace
+
+bool operator==(const DriverUuid& a, const DriverUuid& b) noexcept {
+  return std::memcmp(a.bytes, b.bytes, sizeof a.bytes) == 0;
+}
+
+std::shared_ptr<const Driver> Driver::of(const Runtime& runtime) {
+  if (runtime.name() == "cpu") {
+    static const auto host = std::make_shared<const Driver>("cpu", cpu_driver_table());
+    return host;
+  }
+  if (runtime.name() != kCuda.name)
+    throw CommError(Errc::kBackendUnavailable,
+                    "no driver is known here for devices of " + std::string(runtime.name()));
+  static std::mutex mutex;
+  static std::shared_ptr<const Driver> cuda;
+  const std::lock_guard lock(mutex);
+  if (!cuda) {
+    auto made = std::make_shared<const Driver>("cuda", bind_cuda());
+    made->check(made->table_.Init(0), "Init");
+    cuda = std::move(made);
+  }
+  return cuda;
+}
+
+std::string Driver::text_of(int code, const char* call) const {
+  const char* words = nullptr;
+  if (table_.GetErrorString(code, &words) != kSuccess || words == nullptr) words = "unknown error";
+  return std::string(name_) + " driver, " + call + ": " + words + " (" + std::to_string(code) + ")";
+}
+
+void Driver::check(int code, const char* call) const {
+  if (code == kSuccess) return;
+  throw CommError(code == kNoMemory ? Errc::kResourceExhausted : Errc::kVendor,
+                  text_of(code, call));
+}
+
+void Driver::log_failure(int code, const char* call) const noexcept {
+  if (code != kSuccess) base::log(base::LogLevel::kWarning, text_of(code, call));
+}
+
+DriverUuid Driver::uuid_of(int device) const {
+  DriverUuid uuid{};
+  check(table_.DeviceGetUuid_v2(&uuid, device), "DeviceGetUuid");
+  return uuid;
+}
+
+std::optional<int> Driver::device_of(const DriverUuid& uuid) const {
+  int count = 0;
+  check(table_.DeviceGetCount(&count), "DeviceGetCount");
+  for (int device = 0; device < count; ++device)
+    if (uuid_of(device) == uuid) return device;
+  return std::nullopt;
+}
+
+bool Driver::reaches(int device, int peer) const {
+  if (device == peer) return true;
+  int reaches = 0;
+  check(table_.DeviceCanAccessPeer(&reaches, device, peer), "DeviceCanAccessPeer");
+  return reaches != 0;
+}
+
+bool Driver::is_joined(int device, int peer) const {
+  if (device == peer) return true;
+  int has = 0;
+  check(table_.DeviceGetP2PAttribute(&has, kHasAtomics, device, peer), "DeviceGetP2PAttribute");
+  return has != 0;
+}
+
+std::string Driver::why_unmappable(int device) const {
+  for (const auto& [attribute, what] :
+       {std::pair{kHasMemoryManagement, "virtual memory management"},
+        std::pair{kHasMemoryByDescriptor, "memory behind file descriptors"}}) {
+    int has = 0;
+    check(table_.DeviceGetAttribute(&has, attribute, device), "DeviceGetAttribute");
+    if (has == 0) return std::string("the device has no ") + what;
+  }
+  return {};
+}
+
+MappableMemory MappableMemory::create(const std::shared_ptr<const Driver>& driver,
+                                      const Runtime& runtime, int device, size_t size_bytes) {
+  const auto& table = driver->table();
+  const auto wanted = properties_on(device);
+  size_t page = 0;
+  driver->check(table.MemGetAllocationGranularity(&page, &wanted, kGranularityMinimum),
+                "MemGetAllocationGranularity");
+  MappableMemory made(driver, (size_bytes + page - 1) / page * page);
+  driver->check(table.MemCreate(&made.handle_, made.size_bytes_, &wanted, 0), "MemCreate");
+  made.map(device);
+  const auto stream = runtime.create_stream(false);
+  const int code = table.MemsetD8Async(made.at_, 0, made.size_bytes_, stream);
+  if (code == kSuccess) runtime.synchronize(stream);
+  runtime.destroy_stream(stream);
+  driver->check(code, "MemsetD8Async");
+  return made;
+}
+
+MappableMemory MappableMemory::adopt(const std::shared_ptr<const Driver>& driver, int device,
+                                     const base::FileDescriptor& shared, size_t size_bytes) {
+  MappableMemory made(driver, size_bytes);
+  auto* const descriptor = reinterpret_cast<void*>(static_cast<intptr_t>(shared.get()));
+  driver->check(
+      driver->table().MemImportFromShareableHandle(&made.handle_, descriptor, kMemoryByDescriptor),
+      "MemImportFromShareableHandle");
+  made.map(device);
+  return made;
+}
+
+void MappableMemory::map(int device) {
+  const auto& table = driver_->table();
+  driver_->check(table.MemAddressReserve(&at_, size_bytes_, 0, 0, 0), "MemAddressReserve");
+  driver_->check(table.MemMap(at_, size_bytes_, 0, handle_, 0), "MemMap");
+  is_mapped_ = true;
+  const MemoryAccess access{{kMemoryOnDevice, device}, kMemoryReadWrite};
+  driver_->check(table.MemSetAccess(at_, size_bytes_, &access, 1), "MemSetAccess");
+}
+
+MappableMemory::~MappableMemory() {
+  if (!driver_) return;
+  const auto& table = driver_->table();
+  if (is_mapped_) driver_->log_failure(table.MemUnmap(at_, size_bytes_), "MemUnmap");
+  if (at_ != 0) driver_->log_failure(table.MemAddressFree(at_, size_bytes_), "MemAddressFree");
+  if (handle_ != 0) driver_->log_failure(table.MemRelease(handle_), "MemRelease");
+}
+
+base::FileDescriptor MappableMemory::share() const {
+  int descriptor = -1;
+  driver_->check(
+      driver_->table().MemExportToShareableHandle(&descriptor, handle_, kMemoryByDescriptor, 0),
+      "MemExportToShareableHandle");
+  return base::FileDescriptor(descriptor);
+}
+
+}  // namespace torch::comms::gpu

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <torchcomms/base/export.hpp>
+
+#include "base/handles.hpp"
+#include "gpu/driver_symbols.hpp"
+#include "gpu/runtime.hpp"
+
+namespace torch::comms::gpu {
+
+// A GPU driver bound to its library. Devices are numbered as by the runtime. Methods throw
+// CommError(kVendor), kResourceExhausted where there is no memory, with the driver's own text.
+//
+// Threads: any.
+class TC_API Driver {
+ public:
+  // Of `runtime`'s devices, the process's one: bound at first use. For host memory: see
+  // cpu_driver.hpp. Throws CommError(kBackendUnavailable) saying what was looked for.
+  static std::shared_ptr<const Driver> of(const Runtime& runtime);
+  // For tests: with functions of their own.
+  Driver(std::string_view name, const DriverTable& table) : name_(name), table_(table) {}
+
+  std::string_view name() const noexcept { return name_; }  // "cuda", "cpu"
+  const DriverTable& table() const noexcept { return table_; }
+
+  // The same for one device in all processes.
+  DriverUuid uuid_of(int device) const;
+  // The device's number here; nothing where this process does not see it.
+  std::optional<int> device_of(const DriverUuid& uuid) const;
+  // Whether kernels on `device` may use the memory of `peer`, which may be the same.
+  bool reaches(int device, int peer) const;
+  // Whether they are joined by a link that has atomic operations, as NVLink has and PCIe has not.
+  bool is_joined(int device, int peer) const;
+  // Why memory of `device` cannot be mapped by other processes; "" where it can.
+  std::string why_unmappable(int device) const;
+
+  void check(int code, const char* call) const;
+  void log_failure(int code, const char* call) const noexcept;
+
+ private:
+  std::string text_of(int code, const char* call) const;
+  std::string_view name_;
+  DriverTable table_;
+};
+
+bool operator==(const DriverUuid& a, const DriverUuid& b) noexcept;
+
+// Memory of a device which several processes map. It goes when the last of them has let go of it.
+class TC_API MappableMemory {
+ public:
+  // Of `device`, in whose reach it is mapped here; at least `size_bytes`, and zeroed.
+  static MappableMemory create(const std::shared_ptr<const Driver>& driver, const Runtime& runtime,
+                               int device, size_t size_bytes);
+  // What another process, or thread of this one, has created with that size and shared: mapped for
+  // kernels on `device`.
+  static MappableMemory adopt(const std::shared_ptr<const Driver>& driver, int device,
+                              const base::FileDescriptor& shared, size_t size_bytes);
+  MappableMemory(MappableMemory&& other) noexcept
+      : driver_(std::move(other.driver_)),
+        handle_(std::exchange(other.handle_, 0)),
+        at_(std::exchange(other.at_, 0)),
+        size_bytes_(other.size_bytes_),
+        is_mapped_(std::exchange(other.is_mapped_, false)) {}
+  MappableMemory& operator=(MappableMemory&&) = delete;
+  ~MappableMemory();
+
+  // For adopt(). Throws as it.
+  base::FileDescriptor share() const;
+  void* at() const noexcept { return reinterpret_cast<void*>(at_); }
+  // As it was created: whole pages of the device.
+  size_t size_bytes() const noexcept { return size_bytes_; }
+
+ private:
+  MappableMemory(std::shared_ptr<const Driver> driver, size_t size_bytes)
+      : driver_(std::move(driver)), size_bytes_(size_bytes) {}
+  void map(int device);
+
+  std::shared_ptr<const Driver> driver_;
+  MemoryHandle handle_ = 0;
+  DevicePointer at_ = 0;
+  size_t size_bytes_;
+  bool is_mapped_ = false;
+};
+
+}  // namespace torch::comms::gpu

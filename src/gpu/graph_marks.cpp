@@ -1,0 +1,113 @@
+#include "gpu/graph_marks.hpp"
+
+#include <vector>
+
+#include "gpu/cuda_driver.hpp"
+#include "gpu/cuda_library.hpp"
+
+namespace torch::comms::gpu {
+namespace {
+
+using namespace cuda;
+
+constexpr int kInvalidValue = 1;
+
+struct Driver {
+#define TC_FIELD(name, ...)           \
+  using name##Function = __VA_ARGS__; \
+  name##Function* name = nullptr;
+  TC_CUDA_DRIVER_SYMBOLS(TC_FIELD)
+#undef TC_FIELD
+  std::string missing;  // "" where all is there
+};
+
+const Driver& driver() {
+  static const Driver bound = [] {
+    Driver made;
+#define TC_BIND(name, ...)                                    \
+  if (made.missing.empty())                                   \
+    made.name = reinterpret_cast<Driver::name##Function*>(    \
+        cuda_driver_function(#name, made.missing));
+    TC_CUDA_DRIVER_SYMBOLS(TC_BIND)
+#undef TC_BIND
+    return made;
+  }();
+  return bound;
+}
+
+// The graph that `stream` is capturing, and what comes before its next node.
+int capture_at(NativeStream stream, void*& graph, std::vector<void*>& before) {
+  int status = 0;
+  uint64_t id = 0;
+  void* const* dependencies = nullptr;
+  size_t count = 0;
+  if (const int code =
+          driver().StreamGetCaptureInfo_v2(stream, &status, &id, &graph, &dependencies, &count))
+    return code;
+  if (status != kCaptureActive) return kInvalidValue;
+  before.assign(dependencies, dependencies + count);
+  return kSuccess;
+}
+
+int write(NativeStream stream, void* after, uint32_t* word, uint32_t value, void** node) {
+  void *graph = nullptr, *context = nullptr;
+  std::vector<void*> before;
+  if (const int code = capture_at(stream, graph, before)) return code;
+  if (const int code = driver().CtxGetCurrent(&context)) return code;
+  if (after != nullptr) before.push_back(after);
+  // Pinned memory has one address for host and device.
+  WriteValue operation;
+  operation.address = reinterpret_cast<uint64_t>(word);
+  operation.value = value;
+  const BatchMemOpNode parameters{context, 1, &operation, 0};
+  return driver().GraphAddBatchMemOpNode(node, graph, before.data(), before.size(), &parameters);
+}
+
+int keep(NativeStream stream, void (*release)(void*), void* argument) {
+  void *graph = nullptr, *object = nullptr;
+  std::vector<void*> before;
+  if (const int code = capture_at(stream, graph, before)) return code;
+  struct Holder {
+    void (*release)(void*);
+    void* argument;
+  };
+  const auto destroy = [](void* at) {
+    auto* const holder = static_cast<Holder*>(at);
+    if (holder->release != nullptr) holder->release(holder->argument);
+    delete holder;
+  };
+  auto* const holder = new Holder{release, argument};
+  if (const int code = driver().UserObjectCreate(&object, holder, destroy, 1, kNoDestructorSync)) {
+    delete holder;
+    return code;
+  }
+  const int code = driver().GraphRetainUserObject(graph, object, 1, kMoveReferences);
+  if (code != kSuccess) {
+    holder->release = nullptr;
+    driver().UserObjectRelease(object, 1);
+  }
+  return code;
+}
+
+}  // namespace
+
+const GraphMarks* cuda_graph_marks(std::string& why) {
+  static constexpr GraphMarks kMarks{write, keep};
+  why = driver().missing;
+  return why.empty() ? &kMarks : nullptr;
+}
+
+const GraphMarks* graph_marks_of(const Runtime& runtime, std::string* why) {
+  std::string reason;
+  const GraphMarks* marks = nullptr;
+  if (runtime.name() == Runtime::cpu().name())
+    marks = cpu_graph_marks();
+  else if (runtime.name() == kCuda.name)
+    marks = cuda_graph_marks(reason);
+  else
+    reason = "runtime " + std::string(runtime.name()) + " has no graph marks in this version";
+  if (why != nullptr) *why = reason;
+  return marks;
+}
+
+}  // namespace torch::comms::gpu

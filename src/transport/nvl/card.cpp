@@ -1,0 +1,51 @@
+#include "transport/nvl/card.hpp"
+
+#include <cstring>
+
+namespace torch::comms::transport::nvl {
+namespace {
+
+std::string of_rank(size_t rank, const std::string& what) {
+  return "rank " + std::to_string(rank) + ": " + what;
+}
+
+}  // namespace
+
+std::string to_words(const Card& card) {
+  return std::string(reinterpret_cast<const char*>(&card), sizeof card);
+}
+
+Card card_of(const std::string& words) {
+  Card card;
+  if (words.size() >= sizeof card) std::memcpy(&card, words.data(), sizeof card);
+  if (words.size() < sizeof card || card.magic != Card::kMagic || card.version != 1) {
+    card = Card();
+    card.unwilling = Words<200>("another version of this library");
+  }
+  return card;
+}
+
+std::string objection(const std::vector<Card>& cards) {
+  const auto& first = cards.front();
+  for (size_t rank = 0; rank < cards.size(); ++rank)
+    if (const auto why = cards[rank].unwilling.text(); !why.empty()) return of_rank(rank, why);
+  for (size_t rank = 1; rank < cards.size(); ++rank) {
+    const auto& card = cards[rank];
+    if (card.host.text() != first.host.text())
+      return "ranks 0 and " + std::to_string(rank) +
+             " are on different hosts, or in containers that do not share a network namespace";
+    if (card.purpose.text() != first.purpose.text() || card.size_bytes != first.size_bytes)
+      return "ranks 0 and " + std::to_string(rank) + " differ: " + first.purpose.text() + " with " +
+             std::to_string(first.size_bytes) + " bytes, and " + card.purpose.text() + " with " +
+             std::to_string(card.size_bytes);
+  }
+  return {};
+}
+
+std::string first_reason(const std::vector<std::string>& verdicts) {
+  for (size_t rank = 0; rank < verdicts.size(); ++rank)
+    if (!verdicts[rank].empty()) return of_rank(rank, verdicts[rank]);
+  return {};
+}
+
+}  // namespace torch::comms::transport::nvl

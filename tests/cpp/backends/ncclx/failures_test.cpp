@@ -1,0 +1,109 @@
+// What ends the kernels of a communicator, and what users see of it.
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "backends/ncclx/world.hpp"
+
+namespace torch::comms::ncclx {
+namespace {
+
+using std::chrono::milliseconds;
+
+at::Tensor ones() { return at::full({4}, 1.0f); }
+float first(const at::Tensor& tensor) { return tensor.const_data_ptr<float>()[0]; }
+
+class NcclxFailures : public NcclxTest {};
+
+TEST_F(NcclxFailures, ARankThatDoesNotComeIsATimeoutThatEndsTheCommunicator) {
+  std::promise<void> over;
+  on_ranks(2, [&, wait = over.get_future().share()](Program& self) {
+    if (self.rank == 1) {
+      wait.wait();
+      self.comm->abort();
+      return;
+    }
+    auto tensor = ones();
+    AllReduceOptions options;
+    options.timeout = milliseconds(200);
+    const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true, options);
+    const auto error = error_of([&] { work->hostSynchronize(); });
+    EXPECT_EQ(error.code(), Errc::kTimeout);
+    EXPECT_EQ(error.context().op, "all_reduce");
+    EXPECT_EQ(work->status(), WorkStatus::TIMEDOUT);
+    EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
+    EXPECT_TRUE(self.comm->getBackendImpl()->isAborted());
+    over.set_value();
+  });
+}
+
+TEST_F(NcclxFailures, AReplayWhosePeerDoesNotComeEndsAtItsLimitAndNamesIt) {
+  std::promise<void> over;
+  on_ranks(2, [&, wait = over.get_future().share()](Program& self) {
+    auto tensor = ones();
+    AllReduceOptions options;
+    options.timeout = milliseconds(100);
+    gpu::cpu_begin_capture(self.stream);
+    self.comm->all_reduce(tensor, ReduceOp::SUM, false, options);
+    const auto graph = gpu::cpu_end_capture(self.stream);
+    if (self.rank == 1) {
+      wait.wait();
+      self.comm->abort();
+      return;
+    }
+    gpu::cpu_launch_graph(graph, self.stream);
+    self.synchronize();
+    EXPECT_TRUE(std::isnan(first(tensor)));
+    const auto error = error_of([&] { self.comm->barrier(false); });
+    EXPECT_EQ(error.code(), Errc::kTimeout);
+    EXPECT_EQ(error.context().op, "all_reduce");
+    EXPECT_EQ(error.context().peer, 1);
+    EXPECT_EQ(error.why(),
+              "the kernel passed its limit, waiting for rank 1 (launch 1 of its kernels)");
+    over.set_value();
+  });
+}
+
+TEST_F(NcclxFailures, AbortEndsAKernelThatWaits) {
+  std::promise<void> over;
+  on_ranks(2, [&, wait = over.get_future().share()](Program& self) {
+    if (self.rank == 1) {
+      wait.wait();
+      self.comm->abort();
+      return;
+    }
+    auto tensor = ones();
+    const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true);
+    self.comm->abort();
+    EXPECT_EQ(error_of([&] { work->hostSynchronize(); }).code(), Errc::kAborted);
+    over.set_value();
+  });
+}
+
+TEST_F(NcclxFailures, ALaunchThatIsRefusedEndsTheCommunicatorWithTheKernelsWords) {
+  kernels_plan("fail=Kernel:1");
+  on_ranks(2, [](Program& self) {
+    if (self.rank == 1) return self.comm->abort();
+    auto tensor = ones();
+    const auto error = error_of([&] { self.comm->all_reduce(tensor, ReduceOp::SUM, false); });
+    EXPECT_EQ(error.code(), Errc::kVendor);
+    EXPECT_EQ(error.why(), "the kernel was not launched: launch refused (719)");
+    EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
+  });
+}
+
+TEST_F(NcclxFailures, MembersThatMeetAnewHaveKernelsAnew) {
+  // What the first members left behind in their memory is no trouble to the next ones.
+  for (int round = 0; round < 2; ++round)
+    on_ranks(2, [](Program& self) {
+      auto tensor = ones();
+      self.comm->all_reduce(tensor, ReduceOp::SUM, false);
+      self.synchronize();
+      EXPECT_EQ(first(tensor), 2);
+      self.comm->finalize();
+    });
+}
+
+}  // namespace
+}  // namespace torch::comms::ncclx

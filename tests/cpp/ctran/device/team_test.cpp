@@ -1,0 +1,250 @@
+#include "ctran/device/team.hpp"
+
+#include <gtest/gtest.h>
+#include <torchcomms/base/error.hpp>
+
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <future>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "gpu/cpu.hpp"
+#include "transport/nvl/group.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+using kernels::Algorithm;
+using kernels::Call;
+using kernels::Collective;
+using kernels::Stop;
+using transport::nvl::Exchange;
+using transport::nvl::test::on_processes;
+using transport::nvl::test::on_threads;
+using transport::nvl::test::require;
+
+const gpu::Runtime& cpu = gpu::Runtime::cpu();
+constexpr const char* kVariable = "TORCHCOMM_KERNELS_LIBRARY";
+
+std::string library(const std::string& file) { return TC_TEST_STAND_IN_DIR "/" + file; }
+
+class TeamTest : public testing::Test {
+ protected:
+  void SetUp() override { ::setenv(kVariable, library("libstand_in_kernels.so").c_str(), 1); }
+  void TearDown() override { ::unsetenv(kVariable); }
+};
+
+// A rank's team and a stream of its own.
+struct Member {
+  Member(int rank, int size, const Exchange& exchange)
+      : rank(rank), size(size), stream(cpu.create_stream(false)) {
+    auto made = Team::make(rank, size, 0, gpu::Runtime::of_host(), "", exchange);
+    require(made.team != nullptr, made.why_not.c_str());
+    team = std::move(made.team);
+  }
+  ~Member() {
+    cpu.synchronize(stream);
+    cpu.destroy_stream(stream);
+  }
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+
+  void run(const Call& call) {
+    team->launch(call, stream);
+    cpu.synchronize(stream);
+  }
+
+  const int rank, size;
+  const gpu::NativeStream stream;
+  std::unique_ptr<Team> team;
+};
+
+Call call_of(Collective collective, const std::vector<float>& input, std::vector<float>& output,
+             size_t count) {
+  Call call{};
+  call.collective = collective;
+  call.dtype = Dtype::kFloat32;
+  call.op = ReduceOp::kSum;
+  call.count = count;
+  call.input = input.data();
+  call.output = output.data();
+  return call;
+}
+
+// rank * 1000 + i.
+std::vector<float> sample(int rank, size_t count) {
+  std::vector<float> values(count);
+  std::iota(values.begin(), values.end(), static_cast<float>(rank * 1000));
+  return values;
+}
+
+void check_every_collective(Member& member, size_t count) {
+  const int rank = member.rank, size = member.size;
+  const auto ranks = static_cast<size_t>(size), own = static_cast<size_t>(rank);
+  const auto one = sample(rank, count), all = sample(rank, ranks * count);
+  const auto ranks_sum = static_cast<float>(size * (size - 1) / 2 * 1000);
+  std::vector<float> into(ranks * count, -1);
+  const auto expect = [&](const char* what, size_t first, size_t length, auto value) {
+    for (size_t i = 0; i < length; ++i) require(into[first + i] == value(i), what);
+  };
+  const auto at = [](size_t i) { return static_cast<float>(i); };
+  member.run(call_of(Collective::kAllReduce, one, into, count));
+  expect("all_reduce", 0, count, [&](size_t i) { return ranks_sum + at(ranks * i); });
+  member.run(call_of(Collective::kReduceScatter, all, into, count));
+  expect("reduce_scatter", 0, count,
+         [&](size_t i) { return ranks_sum + at(ranks * (own * count + i)); });
+  member.run(call_of(Collective::kAllGather, one, into, count));
+  for (size_t peer = 0; peer < ranks; ++peer)
+    expect("all_gather", peer * count, count, [&](size_t i) { return at(peer * 1000 + i); });
+  member.run(call_of(Collective::kAllToAll, all, into, count));
+  for (size_t peer = 0; peer < ranks; ++peer)
+    expect("all_to_all", peer * count, count,
+           [&](size_t i) { return at(peer * 1000 + own * count + i); });
+  const int root = size - 1;
+  const auto rooted = [&](Collective collective, const std::vector<float>& input) {
+    auto call = call_of(collective, input, into, count);
+    call.root = root;
+    member.run(call);
+  };
+  into.assign(into.size(), -1);
+  rooted(Collective::kBroadcast, one);
+  expect("broadcast", 0, count, [&](size_t i) { return at(static_cast<size_t>(root) * 1000 + i); });
+  rooted(Collective::kScatter, all);
+  expect("scatter", 0, count,
+         [&](size_t i) { return at(static_cast<size_t>(root) * 1000 + own * count + i); });
+  rooted(Collective::kReduce, one);
+  if (rank == root) expect("reduce", 0, count, [&](size_t i) { return ranks_sum + at(ranks * i); });
+  rooted(Collective::kGather, one);
+  for (size_t peer = 0; peer < ranks && rank == root; ++peer)
+    expect("gather", peer * count, count, [&](size_t i) { return at(peer * 1000 + i); });
+  member.run(call_of(Collective::kBarrier, one, into, 0));
+  require(!member.team->stopped(), "nothing stopped");
+}
+
+TEST_F(TeamTest, RunsEveryCollectiveBetweenProcesses) {
+  EXPECT_EQ(on_processes(3,
+                         [](int rank, const Exchange& exchange) {
+                           Member member(rank, 3, exchange);
+                           for (const size_t count : {0, 1, 1000, 40000})
+                             check_every_collective(member, count);
+                         }),
+            0);
+}
+
+TEST_F(TeamTest, RunsEveryCollectiveBetweenThreads) {
+  on_threads(2, [](int rank, const Exchange& exchange) {
+    Member member(rank, 2, exchange);
+    check_every_collective(member, 20000);
+  });
+}
+
+TEST_F(TeamTest, RepeatsWhatWasCaptured) {
+  on_threads(2, [](int rank, const Exchange& exchange) {
+    Member member(rank, 2, exchange);
+    auto values = sample(rank, 10);
+    gpu::cpu_begin_capture(member.stream);
+    auto call = call_of(Collective::kAllReduce, values, values, values.size());
+    member.team->launch(call, member.stream);
+    const auto graph = gpu::cpu_end_capture(member.stream);
+    float want = 1000;
+    for (int replay = 0; replay < 20; ++replay, want *= 2)
+      gpu::cpu_launch_graph(graph, member.stream);
+    cpu.synchronize(member.stream);
+    EXPECT_EQ(values[0], want / 2);
+  });
+}
+
+TEST_F(TeamTest, ALimitEndsALaunchAndAllLaterOnesAndTellsWhomItWaitedFor) {
+  on_threads(2, [](int rank, const Exchange& exchange) {
+    Member member(rank, 2, exchange);
+    if (rank == 1) {
+      exchange("");
+      return;
+    }
+    auto values = sample(rank, 10);
+    auto call = call_of(Collective::kAllReduce, values, values, values.size());
+    call.limit_ns = 20'000'000;
+    member.run(call);
+    const auto stopped = member.team->stopped();
+    ASSERT_TRUE(stopped);
+    EXPECT_EQ(stopped->reason, Stop::kLimit);
+    EXPECT_EQ(stopped->collective, Collective::kAllReduce);
+    EXPECT_EQ(stopped->waited_for, 1);
+    EXPECT_EQ(stopped->launch, 1u);
+    EXPECT_TRUE(std::isnan(values[3]));
+    call.limit_ns = 0;
+    values[3] = 0;
+    member.run(call);
+    EXPECT_TRUE(std::isnan(values[3]));
+    exchange("");
+  });
+}
+
+TEST_F(TeamTest, AbortEndsWhatRunsOnThisRank) {
+  on_threads(2, [](int rank, const Exchange& exchange) {
+    Member member(rank, 2, exchange);
+    if (rank == 0) {
+      auto values = sample(rank, 10);
+      member.team->launch(call_of(Collective::kAllReduce, values, values, values.size()),
+                          member.stream);
+      EXPECT_FALSE(member.team->stopped());
+      member.team->abort();
+      cpu.synchronize(member.stream);
+      ASSERT_TRUE(member.team->stopped());
+      EXPECT_EQ(member.team->stopped()->reason, Stop::kAborted);
+      EXPECT_TRUE(std::isnan(values[0]));
+    }
+    exchange("");
+  });
+}
+
+TEST_F(TeamTest, SaysWhatItTakes) {
+  on_threads(2, [](int rank, const Exchange& exchange) {
+    Member member(rank, 2, exchange);
+    std::vector<float> values(1);
+    auto call = call_of(Collective::kAllReduce, values, values, 1);
+    EXPECT_TRUE(member.team->takes(call));
+    EXPECT_EQ(member.team->choice(call), Algorithm::kOneShotLL);
+    call.op = ReduceOp::kBitAnd;
+    EXPECT_FALSE(member.team->takes(call));
+    EXPECT_THROW(member.team->launch(call, member.stream), CommError);
+    EXPECT_EQ(member.team->architectures(), "host");
+    EXPECT_GT(member.team->workspace_bytes(), 0u);
+  });
+}
+
+// What all ranks are told where rank 1 has `file` for its library.
+void expect_why(const std::string& why) {
+  on_threads(2, [&](int rank, const Exchange& exchange) {
+    const auto made = Team::make(rank, 2, 0, gpu::Runtime::of_host(), "", exchange);
+    EXPECT_FALSE(made.team);
+    EXPECT_NE(made.why_not.find(why), std::string::npos) << made.why_not;
+  });
+}
+
+TEST_F(TeamTest, IsNoneWithoutALibraryOfThisBuild) {
+  ::unsetenv(kVariable);
+  expect_why("rank 0: no library of kernels is part of this build");
+  ::setenv(kVariable, "/nowhere.so", 1);
+  expect_why("rank 0: no library of kernels: /nowhere.so");
+  ::setenv(kVariable, library("libstand_in_kernels_other.so").c_str(), 1);
+  expect_why("is of another build: its interface is 2, this one's is 1");
+  ::setenv(kVariable, library("libstand_in_nccl.so").c_str(), 1);
+  expect_why("is no library of kernels: it has no torchcomms_kernels");
+}
+
+TEST_F(TeamTest, IsNoneForOneRankOrTooMany) {
+  const Exchange nobody = [](const std::string&) -> std::vector<std::string> {
+    throw std::logic_error("nobody was to be asked");
+  };
+  for (const int size : {1, kernels::kMaxRanks + 1}) {
+    const auto made = Team::make(0, size, 0, gpu::Runtime::of_host(), "", nobody);
+    EXPECT_EQ(made.why_not, std::to_string(size) + " ranks; kernels take 2 to 8");
+  }
+}
+
+}  // namespace
+}  // namespace torch::comms::ctran

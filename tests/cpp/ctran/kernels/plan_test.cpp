@@ -1,0 +1,148 @@
+#include "ctran/kernels/plan.hpp"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "ctran/kernels/choice.hpp"
+#include "ctran/kernels/tiling.hpp"
+#include "ctran/kernels/visit.hpp"
+
+namespace torch::comms::ctran::kernels {
+namespace {
+
+constexpr Algorithm kAlgorithms[] = {Algorithm::kOneShotLL, Algorithm::kOneShotLine,
+                                     Algorithm::kTwoShotLine};
+
+Call call_of(Collective collective, size_t count, Dtype dtype = Dtype::kBFloat16) {
+  Call call{};
+  call.collective = collective;
+  call.dtype = dtype;
+  call.count = count;
+  return call;
+}
+
+TEST(PlanTest, WorkersHaveSlots) {
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks)
+    for (int c = 0; c < static_cast<int>(Collective::kBarrier); ++c)
+      for (const Algorithm algorithm : kAlgorithms)
+        for (size_t count = 0; count < (size_t{1} << 31); count = count * 3 + 1)
+          for (const int most : {1, 3, 17, 64, 1000}) {
+            const Call call = call_of(static_cast<Collective>(c), count);
+            if (!fits(ranks, call, algorithm, most)) continue;
+            const Plan plan = plan_of(ranks, call, algorithm, most);
+            EXPECT_LE(plan.blocks, most);
+            EXPECT_LE(plan.threads, kMostThreads);
+            if (plan.shape.wire != WireKind::kLL) {
+              EXPECT_LE(plan.workers(), line_workers(ranks));
+              continue;
+            }
+            EXPECT_LE(plan.workers(), kLLWorkers);
+            EXPECT_LE(count * 2, static_cast<size_t>(plan.workers()) * kLLTile);
+          }
+}
+
+TEST(PlanTest, WhatIsSoundHasAnAlgorithm) {
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks)
+    for (int c = 0; c <= static_cast<int>(Collective::kBarrier); ++c)
+      for (int dtype = 0; dtype < static_cast<int>(kDtypeNumbers); ++dtype)
+        for (size_t op = 0; op < kReduceOpNumbers; ++op)
+          for (const size_t count : {size_t{0}, size_t{1}, size_t{5000}, size_t{100000000}})
+            for (const int blocks : {0, 1, 5}) {
+              Call call = call_of(static_cast<Collective>(c), count, static_cast<Dtype>(dtype));
+              call.op = static_cast<ReduceOp>(op);
+              call.blocks = blocks;
+              if (!is_sound(ranks, call)) continue;
+              const Choice choice = choose(ranks, call);
+              ASSERT_NE(choice.algorithm, Algorithm::kAutomatic)
+                  << ranks << " ranks, collective " << c << ", dtype " << dtype << ", op " << op;
+              EXPECT_TRUE(fits(ranks, call, choice.algorithm, choice.blocks));
+              if (blocks != 0) {
+                EXPECT_LE(choice.blocks, blocks);
+              }
+            }
+}
+
+TEST(PlanTest, WhatMakesNoSenseIsNotTaken) {
+  EXPECT_TRUE(is_sound(2, call_of(Collective::kAllReduce, 1)));
+  EXPECT_FALSE(is_sound(1, call_of(Collective::kAllReduce, 1)));
+  EXPECT_FALSE(is_sound(9, call_of(Collective::kAllReduce, 1)));
+  EXPECT_FALSE(is_sound(2, call_of(Collective::kAllGather, 1, static_cast<Dtype>(12))));
+  EXPECT_FALSE(is_sound(2, call_of(Collective::kAllGather, SIZE_MAX / 2)));
+  Call call = call_of(Collective::kReduce, 1);
+  call.root = 2;
+  EXPECT_FALSE(is_sound(2, call));
+  EXPECT_TRUE(is_sound(3, call));
+  call.op = ReduceOp::kBitAnd;
+  EXPECT_FALSE(is_sound(3, call));
+}
+
+struct AsCompiled {
+  Cell cell;
+  template <class F>
+  bool operator()() const {
+    EXPECT_EQ(F::kHot, has_long_lines(cell));
+    return true;
+  }
+};
+
+TEST(PlanTest, WhatIsDefinedHasOneReducer) {
+  for (int dtype = 0; dtype < static_cast<int>(kDtypeNumbers); ++dtype)
+    for (size_t op = 0; op < kReduceOpNumbers; ++op) {
+      if (!is_defined(static_cast<Dtype>(dtype), static_cast<ReduceOp>(op))) continue;
+      const Cell cell = cell_of(static_cast<Dtype>(dtype), static_cast<ReduceOp>(op));
+      const AsCompiled check{cell};
+      EXPECT_EQ(int{visit_floats<bool>(cell, check)} + int{visit_small_floats<bool>(cell, check)} +
+                    int{visit_integers<bool>(cell, check)},
+                1);
+    }
+}
+
+// One hop: what a rank sends is what its peer receives. Two: so is each hop.
+TEST(PlanTest, SendersAndReceiversAgree) {
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks)
+    for (int c = 0; c < static_cast<int>(Collective::kBarrier); ++c)
+      for (int root = 0; root < ranks; ++root)
+        for (const bool two_hops : {false, true}) {
+          std::vector<Params> all;
+          for (int rank = 0; rank < ranks; ++rank) {
+            Team team{};
+            team.rank = rank, team.size = ranks;
+            Call call = call_of(static_cast<Collective>(c), 8);
+            call.root = root;
+            call.input = call.output = reinterpret_cast<void*>(0x1000);
+            all.push_back(params_of(team, call, {{WireKind::kLine, two_hops}, 1, 64}));
+          }
+          for (int a = 0; a < ranks; ++a)
+            for (int b = 0; b < ranks; ++b) {
+              EXPECT_EQ(all[a].send_to >> b & 1, all[b].receive_from >> a & 1);
+              if (two_hops) {
+                EXPECT_EQ(all[a].gather_to >> b & 1, all[b].gather_from >> a & 1);
+              }
+              if (a == b) {
+                EXPECT_EQ(all[a].send_to >> b & 1, 0u);
+              }
+            }
+        }
+}
+
+TEST(PlanTest, OddMemoryIsReadInSmallerUnits) {
+  Team team{};
+  team.size = 2;
+  Call call = call_of(Collective::kAllReduce, 100);
+  call.input = reinterpret_cast<void*>(0x1000);
+  call.output = reinterpret_cast<void*>(0x2000);
+  EXPECT_TRUE(params_of(team, call, {{WireKind::kLL, false}, 1, 64}).aligned);
+  EXPECT_EQ(params_of(team, call, {{WireKind::kLL, false}, 1, 64}).unit, 8u);
+  call.count = 101;
+  EXPECT_TRUE(params_of(team, call, {{WireKind::kLL, false}, 1, 64}).aligned);
+  EXPECT_EQ(params_of(team, call, {{WireKind::kLL, false}, 1, 64}).unit, 2u);
+  call.output = reinterpret_cast<void*>(0x2004);
+  EXPECT_FALSE(params_of(team, call, {{WireKind::kLL, false}, 1, 64}).aligned);
+  // Parts that do not begin at 16 bytes.
+  call = call_of(Collective::kAllGather, 101);
+  EXPECT_FALSE(params_of(team, call, {{WireKind::kLL, false}, 1, 64}).aligned);
+}
+
+}  // namespace
+}  // namespace torch::comms::ctran::kernels

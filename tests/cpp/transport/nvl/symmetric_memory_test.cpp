@@ -1,0 +1,177 @@
+#include "transport/nvl/symmetric_memory.hpp"
+
+#include <gtest/gtest.h>
+
+#include "gpu/cpu_driver.hpp"
+#include "transport/nvl/card.hpp"
+#include "transport/nvl/group.hpp"
+
+namespace torch::comms::transport::nvl::test {
+namespace {
+
+constexpr size_t kBytes = 100000;
+
+Wanted wanted() { return {kBytes, "a test", ""}; }
+
+uint32_t* words_of(const SymmetricMemory& memory, int rank) {
+  return static_cast<uint32_t*>(memory.at(rank));
+}
+
+// Each rank writes its number into every rank's memory, and finds those of all in its own.
+void write_to_all(int rank, int size, const SymmetricMemory& memory, const Exchange& exchange) {
+  require(memory.size_bytes() >= kBytes, "size");
+  for (size_t i = 0; i < kBytes / sizeof(uint32_t); ++i)
+    require(words_of(memory, rank)[i] == 0, "zeroed");
+  exchange("");
+  for (int peer = 0; peer < size; ++peer) words_of(memory, peer)[rank] = 100 + rank;
+  exchange("");
+  for (int peer = 0; peer < size; ++peer)
+    require(words_of(memory, rank)[peer] == 100u + peer, "written by all");
+}
+
+TEST(SymmetricMemory, IsMappedByAllProcessesOfAGroup) {
+  for (const int size : {2, 4})
+    EXPECT_EQ(on_processes(size,
+                           [&](int rank, const Exchange& exchange) {
+                             const auto made =
+                                 SymmetricMemory::make(seat(rank, size), wanted(), exchange);
+                             require(made.memory != nullptr, made.why_not.c_str());
+                             write_to_all(rank, size, *made.memory, exchange);
+                           }),
+              0);
+}
+
+TEST(SymmetricMemory, IsMappedByAllThreadsOfAGroup) {
+  on_threads(3, [](int rank, const Exchange& exchange) {
+    const auto made = SymmetricMemory::make(seat(rank, 3), wanted(), exchange);
+    ASSERT_TRUE(made.memory) << made.why_not;
+    write_to_all(rank, 3, *made.memory, exchange);
+  });
+}
+
+TEST(SymmetricMemory, OutlivesTheRankThatHasItInThoseThatMapIt) {
+  on_threads(2, [](int rank, const Exchange& exchange) {
+    auto made = SymmetricMemory::make(seat(rank, 2), wanted(), exchange);
+    ASSERT_TRUE(made.memory) << made.why_not;
+    words_of(*made.memory, rank)[7] = 7;
+    exchange("");
+    if (rank == 0) made.memory.reset();
+    exchange("");
+    if (rank == 1) {
+      EXPECT_EQ(words_of(*made.memory, 0)[7], 7u);
+    }
+  });
+}
+
+// All ranks give the same reason, and have nothing.
+void expect_why(int size, const std::string& why,
+                const std::function<std::pair<Seat, Wanted>(int rank)>& of) {
+  on_threads(size, [&](int rank, const Exchange& exchange) {
+    const auto [seat, wanted] = of(rank);
+    const auto made = SymmetricMemory::make(seat, wanted, exchange);
+    EXPECT_FALSE(made.memory);
+    EXPECT_NE(made.why_not.find(why), std::string::npos) << made.why_not;
+  });
+}
+
+TEST(SymmetricMemory, IsNobodysWhereOneRankWantsNone) {
+  expect_why(3, "rank 1: no library", [](int rank) {
+    auto what = wanted();
+    if (rank == 1) what.unwilling = "no library";
+    return std::pair{seat(rank, 3, rank == 1 ? nullptr : gpu::Driver::of(gpu::Runtime::cpu())),
+                     what};
+  });
+}
+
+TEST(SymmetricMemory, IsNobodysWhereRanksWantDifferentThings) {
+  expect_why(2, "ranks 0 and 1 differ: a test with 100000 bytes, and a test with 100001",
+             [](int rank) {
+               auto what = wanted();
+               what.size_bytes += static_cast<size_t>(rank);
+               return std::pair{seat(rank, 2), what};
+             });
+}
+
+TEST(SymmetricMemory, IsNobodysWhereADeviceCannotShare) {
+  auto table = gpu::cpu_driver_table();
+  table.DeviceGetAttribute = [](int* value, int attribute, int) {
+    *value = attribute == gpu::kHasMemoryByDescriptor ? 0 : 1;
+    return 0;
+  };
+  const auto odd = std::make_shared<const gpu::Driver>("odd", table);
+  expect_why(2, "rank 1: the device has no memory behind file descriptors", [&](int rank) {
+    return std::pair{rank == 1 ? seat(rank, 2, odd) : seat(rank, 2), wanted()};
+  });
+}
+
+TEST(SymmetricMemory, IsNobodysWhereDevicesDoNotReachEachOther) {
+  // Two devices; this process is on 0, and the peer's is 1.
+  auto table = gpu::cpu_driver_table();
+  table.DeviceGetCount = [](int* count) {
+    *count = 2;
+    return 0;
+  };
+  table.DeviceGetUuid_v2 = [](gpu::DriverUuid* uuid, int device) {
+    *uuid = {};
+    uuid->bytes[0] = static_cast<unsigned char>(device + 1);
+    return 0;
+  };
+  table.DeviceGetAttribute = [](int* value, int, int) {
+    *value = 1;
+    return 0;
+  };
+  table.DeviceCanAccessPeer = [](int* can, int, int) {
+    *can = 0;
+    return 0;
+  };
+  const auto apart = std::make_shared<const gpu::Driver>("two", table);
+  expect_why(2, "does not reach the memory of device", [&](int rank) {
+    auto its = seat(rank, 2, apart);
+    its.device = rank;
+    return std::pair{its, wanted()};
+  });
+}
+
+TEST(SymmetricMemory, IsNobodysWhereOneRankHasNoMemoryLeft) {
+  auto table = gpu::cpu_driver_table();
+  table.MemCreate = [](gpu::MemoryHandle*, size_t, const gpu::MemoryProperties*,
+                       unsigned long long) { return 2; };
+  const auto full = std::make_shared<const gpu::Driver>("full", table);
+  expect_why(3, "rank 2: full driver, MemCreate: out of memory (2)", [&](int rank) {
+    return std::pair{rank == 2 ? seat(rank, 3, full) : seat(rank, 3), wanted()};
+  });
+}
+
+TEST(SymmetricMemory, IsNobodysWhereOneRankCannotMapAnothers) {
+  auto table = gpu::cpu_driver_table();
+  table.MemImportFromShareableHandle = [](gpu::MemoryHandle*, void*, int) { return 1; };
+  const auto blind = std::make_shared<const gpu::Driver>("blind", table);
+  expect_why(2, "rank 0: blind driver, MemImportFromShareableHandle: invalid argument (1)",
+             [&](int rank) {
+               return std::pair{rank == 0 ? seat(rank, 2, blind) : seat(rank, 2), wanted()};
+             });
+}
+
+TEST(Card, OfAnotherHostIsAnObjection) {
+  Card here, there;
+  here.host = Words<128>("one");
+  there.host = Words<128>("two");
+  EXPECT_EQ(objection({here, here}), "");
+  EXPECT_EQ(objection({here, here, there}),
+            "ranks 0 and 2 are on different hosts, or in containers that do not share a network "
+            "namespace");
+}
+
+TEST(Card, GoesThroughWordsAndWordsThatAreNoneSaySo) {
+  Card card;
+  card.size_bytes = 5;
+  card.purpose = Words<64>("a purpose");
+  EXPECT_EQ(card_of(to_words(card)).size_bytes, 5u);
+  EXPECT_EQ(card_of(to_words(card)).purpose.text(), "a purpose");
+  EXPECT_EQ(card_of("").unwilling.text(), "another version of this library");
+  EXPECT_EQ(card_of(std::string(kMaxWords, 'x')).unwilling.text(),
+            "another version of this library");
+}
+
+}  // namespace
+}  // namespace torch::comms::transport::nvl::test

@@ -1,0 +1,137 @@
+// Checks the library of kernels on the GPUs that are there, or measures it beside NCCL.
+//
+//   torchcomms_kernels_test --library LIBRARY [check] [SUITE...] [--ranks 2-8] [--seed N]
+//                           [--first-launch N] [--quick]
+//   torchcomms_kernels_test --library LIBRARY measure [COLLECTIVE...] [--ranks N] [--bytes A-B]
+//                           [--all] [--blocks 8,16] [--rounds N] [--nccl LIBRARY] [--json FILE]
+//
+// Ranks are in one process; with fewer GPUs than ranks, several share one.
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "measure.hpp"
+#include "suites.hpp"
+
+namespace {
+
+using namespace native;
+
+const std::map<std::string, void (*)(const kernels::Library&, const Settings&)> kSuites = {
+    {"arithmetic", check_arithmetic}, {"graphs", check_graphs}, {"large", check_large},
+    {"sequences", check_sequences},   {"shapes", check_shapes}, {"stops", check_stops}};
+
+struct Arguments {
+  std::string library;
+  bool measures = false;
+  Settings settings;
+  Measuring measuring;
+  std::vector<std::string> words;
+};
+
+[[noreturn]] void refuse(const std::string& why) {
+  std::fprintf(stderr, "%s\n", why.c_str());
+  std::exit(2);
+}
+
+uint64_t number(const std::string& text) {
+  char* end = nullptr;
+  uint64_t value = std::strtoull(text.c_str(), &end, 10);
+  if (end == text.c_str()) refuse("not a number: " + text);
+  if (*end == 'K') value <<= 10;
+  if (*end == 'M') value <<= 20;
+  return value;
+}
+// "2-8", or "4" for both.
+std::pair<uint64_t, uint64_t> range(const std::string& text) {
+  const size_t dash = text.find('-');
+  if (dash == std::string::npos) return {number(text), number(text)};
+  return {number(text.substr(0, dash)), number(text.substr(dash + 1))};
+}
+
+Arguments parse(int argc, char** argv) {
+  Arguments all;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const auto value = [&]() -> std::string {
+      if (++i == argc) refuse(word + " needs a value");
+      return argv[i];
+    };
+    if (word == "--library") {
+      all.library = value();
+    } else if (word == "--ranks") {
+      const auto [least, most] = range(value());
+      if (least < 2 || most > 8 || least > most) refuse("--ranks: from 2 to 8");
+      all.settings.least_ranks = static_cast<int>(least);
+      all.settings.most_ranks = all.measuring.ranks = static_cast<int>(most);
+    } else if (word == "--seed") {
+      all.settings.seed = number(value());
+    } else if (word == "--first-launch") {
+      all.settings.first_launch = number(value());
+    } else if (word == "--quick") {
+      all.settings.quick = true;
+    } else if (word == "--bytes") {
+      std::tie(all.measuring.least_bytes, all.measuring.most_bytes) = range(value());
+    } else if (word == "--all") {
+      all.measuring.all_algorithms = true;
+    } else if (word == "--blocks") {
+      std::string rest = value();
+      for (char* one = std::strtok(rest.data(), ","); one != nullptr;
+           one = std::strtok(nullptr, ","))
+        all.measuring.blocks.push_back(static_cast<int>(number(one)));
+    } else if (word == "--rounds") {
+      all.measuring.rounds = static_cast<int>(number(value()));
+    } else if (word == "--nccl") {
+      all.measuring.nccl = value();
+    } else if (word == "--json") {
+      all.measuring.json = value();
+    } else if (word == "measure") {
+      all.measures = true;
+    } else if (word.starts_with("--")) {
+      refuse("no option " + word);
+    } else if (word != "check") {
+      all.words.push_back(word);
+    }
+  }
+  if (all.library.empty()) refuse("--library LIBRARY is missing");
+  return all;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Arguments all = parse(argc, argv);
+  int failures = 0;
+  try {
+    const kernels::Library& library = open_library(all.library);
+    if (all.measures) {
+      all.measuring.collectives = all.words;
+      if (all.words.empty()) all.measuring.collectives = {"all_reduce"};
+      measure(library, all.measuring);
+      return 0;
+    }
+    for (const auto& [name, suite] : kSuites) {
+      if (!all.words.empty() && std::ranges::find(all.words, name) == all.words.end()) continue;
+      try {
+        suite(library, all.settings);
+      } catch (const std::exception& fault) {
+        std::printf("FAILED %s: %s\n", name.c_str(), fault.what());
+        std::fflush(stdout);
+        ++failures;
+      }
+    }
+  } catch (const std::exception& fault) {
+    std::printf("FAILED: %s\n", fault.what());
+    return 1;
+  }
+  std::printf(failures == 0 ? "all right\n" : "%d suites failed\n", failures);
+  return failures == 0 ? 0 : 1;
+}

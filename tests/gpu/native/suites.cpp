@@ -1,0 +1,187 @@
+#include "suites.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+
+#include "batch.hpp"
+#include "ctran/arithmetic/elements.hpp"
+
+namespace native {
+namespace {
+
+namespace ctran_test = torch::comms::ctran_test;
+
+using ctran::Dtype;
+using ctran::ReduceOp;
+using kernels::Algorithm;
+using kernels::Collective;
+
+kernels::Call plain(const Case& c) {
+  kernels::Call call{};
+  call.collective = c.collective, call.algorithm = c.algorithm, call.dtype = c.dtype;
+  call.op = c.op, call.root = c.root, call.blocks = c.blocks, call.count = c.count;
+  return call;
+}
+
+// Collects cases, and runs them a few at a time on one world.
+class Runner {
+ public:
+  Runner(const kernels::Library& library, const Settings& settings, int ranks,
+         size_t most_in_batch = 24)
+      : world_(library, ranks, settings.first_launch),
+        random_(settings.seed * 1000 + static_cast<uint64_t>(ranks)),
+        most_(most_in_batch) {}
+
+  const World& world() const { return world_; }
+  std::mt19937_64& random() { return random_; }
+  size_t done() const { return done_; }
+
+  // Ranks that share a GPU must all be on it at once.
+  int blocks() {
+    constexpr int kShared[] = {1, 2, 4, 8}, kOwn[] = {1, 7, 16, 64};
+    return world_.shares_gpus() ? kShared[random_() % 4] : kOwn[random_() % 4];
+  }
+  void add(const Case& c) {
+    if (!world_.library().takes(world_.size(), plain(c))) return;
+    cases_.push_back(c);
+    if (cases_.size() == most_) flush();
+  }
+  void flush() {
+    if (cases_.empty()) return;
+    const Batch batch(world_, std::move(cases_), random_);
+    cases_.clear();
+    // Ranks begin in any order; sometimes one is late, in the middle of the others' waiting.
+    std::vector<int> order(static_cast<size_t>(world_.size()));
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
+    std::ranges::shuffle(order, random_);
+    const bool straggles = random_() % 8 == 0;
+    for (const int rank : order) {
+      if (straggles && rank == order.back()) {
+        const auto start = std::chrono::steady_clock::now();
+        while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(3)) {
+        }
+      }
+      batch.launch(rank);
+    }
+    world_.synchronize();
+    batch.check();
+    done_ += batch.size();
+  }
+
+ private:
+  World world_;
+  std::mt19937_64 random_;
+  size_t most_;
+  std::vector<Case> cases_;
+  size_t done_ = 0;
+};
+
+constexpr Algorithm kAll[] = {Algorithm::kAutomatic, Algorithm::kOneShotLL, Algorithm::kOneShotLine,
+                              Algorithm::kTwoShotLine};
+
+}  // namespace
+
+void check_shapes(const kernels::Library& library, const Settings& settings) {
+  constexpr size_t kCounts[] = {0,  1,  2,   3,   7,   8,    31,   33,    59,
+                                60, 61, 255, 479, 481, 1000, 4099, 30011, 100003};
+  for (int n = settings.least_ranks; n <= settings.most_ranks; ++n) {
+    Runner runner(library, settings, n);
+    for (int c = 0; c <= static_cast<int>(Collective::kBarrier); ++c)
+      for (const Algorithm algorithm : kAll)
+        for (const size_t count : kCounts)
+          for (const bool in_place : {false, true})
+            for (const size_t shift : {0, 1, 3}) {
+              if (settings.quick && runner.random()() % 4 != 0) continue;
+              Case one;
+              one.collective = static_cast<Collective>(c);
+              one.algorithm = algorithm;
+              one.count = count;
+              one.in_place = in_place;
+              one.shift = shift;
+              one.blocks = runner.blocks();
+              one.root = static_cast<int>(runner.random()() % static_cast<uint64_t>(n));
+              constexpr Dtype kSome[] = {Dtype::kBFloat16, Dtype::kFloat32, Dtype::kFloat16,
+                                         Dtype::kUInt8,    Dtype::kInt64,   Dtype::kComplex128};
+              one.dtype = kSome[runner.random()() % std::size(kSome)];
+              runner.add(one);
+            }
+    runner.flush();
+    std::printf("shapes: %d ranks, %zu cases right\n", n, runner.done());
+    std::fflush(stdout);
+  }
+}
+
+void check_arithmetic(const kernels::Library& library, const Settings& settings) {
+  for (int n = settings.least_ranks; n <= settings.most_ranks; ++n) {
+    Runner runner(library, settings, n);
+    for (const Dtype dtype : ctran_test::kDtypes)
+      for (size_t op = 0; op < ctran::kReduceOpNumbers; ++op)
+        for (const Collective collective :
+             {Collective::kAllReduce, Collective::kReduceScatter, Collective::kReduce})
+          for (const Algorithm algorithm : kAll) {
+            if (settings.quick && runner.random()() % 2 != 0) continue;
+            Case one;
+            one.collective = collective;
+            one.algorithm = algorithm;
+            one.dtype = dtype;
+            one.op = static_cast<ReduceOp>(op);
+            one.count = 200 + runner.random()() % 2000;
+            one.blocks = runner.blocks();
+            one.root = static_cast<int>(runner.random()() % static_cast<uint64_t>(n));
+            one.factor_in_memory = one.op == ReduceOp::kPremulSum && runner.random()() % 2 == 0;
+            runner.add(one);
+          }
+    runner.flush();
+    std::printf("arithmetic: %d ranks, %zu cases right\n", n, runner.done());
+    std::fflush(stdout);
+  }
+}
+
+void check_sequences(const kernels::Library& library, const Settings& settings) {
+  const int rounds = settings.quick ? 4 : 20;
+  for (int n = settings.least_ranks; n <= settings.most_ranks; ++n) {
+    Runner runner(library, settings, n, 200);
+    auto& random = runner.random();
+    for (int i = 0; i < rounds * 200; ++i) {
+      Case one;
+      one.collective = static_cast<Collective>(random() % 9);
+      one.algorithm = kAll[random() % std::size(kAll)];
+      one.dtype = ctran_test::kDtypes[random() % std::size(ctran_test::kDtypes)];
+      one.op = static_cast<ReduceOp>(random() % ctran::kReduceOpNumbers);
+      one.root = static_cast<int>(random() % static_cast<uint64_t>(n));
+      one.blocks = runner.blocks();
+      one.count = random() % (random() % 16 == 0 ? 40000 : 600);
+      one.in_place = random() % 2 == 0;
+      one.shift = random() % 4;
+      runner.add(one);
+    }
+    runner.flush();
+    std::printf("sequences: %d ranks, %zu cases right\n", n, runner.done());
+    std::fflush(stdout);
+  }
+}
+
+void check_large(const kernels::Library& library, const Settings& settings) {
+  for (int n = settings.least_ranks; n <= settings.most_ranks; ++n) {
+    Runner runner(library, settings, n, 1);
+    const size_t total = settings.quick ? 1 << 20 : 8 << 20;
+    for (int c = 0; c < static_cast<int>(Collective::kBarrier); ++c)
+      for (const Algorithm algorithm : kAll) {
+        Case one;
+        one.collective = static_cast<Collective>(c);
+        one.algorithm = algorithm;
+        one.dtype = Dtype::kBFloat16;
+        one.blocks = runner.world().shares_gpus() ? 4 : 0;
+        one.root = n - 1;
+        one.count = total / static_cast<size_t>(n) + 13;
+        runner.add(one);
+      }
+    runner.flush();
+    std::printf("large: %d ranks, %zu cases right\n", n, runner.done());
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace native

@@ -1,0 +1,119 @@
+#include "world.hpp"
+
+#include <dlfcn.h>
+
+namespace native {
+
+using kernels::Header;
+using kernels::Layout;
+
+const kernels::Library& open_library(const std::string& path) {
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (handle == nullptr) throw std::runtime_error(std::string("dlopen: ") + dlerror());
+  const auto entry = reinterpret_cast<kernels::Entry>(dlsym(handle, kernels::kSymbol));
+  if (entry == nullptr) throw std::runtime_error("no symbol torchcomms_kernels in " + path);
+  int devices = 0;
+  must(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+  const kernels::Library* library = nullptr;
+  for (int device = 0; device < devices; ++device) {
+    must(cudaSetDevice(device), "cudaSetDevice");
+    library = entry();
+  }
+  if (library == nullptr || library->abi != kernels::kAbi)
+    throw std::runtime_error("another version of the kernels' interface");
+  return *library;
+}
+
+World::World(const kernels::Library& library, int ranks, uint64_t first_launch)
+    : library_(library), ranks_(static_cast<size_t>(ranks)) {
+  int devices = 0;
+  must(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+  shares_ = ranks > devices;
+  for (int r = 0; r < ranks; ++r) ranks_[static_cast<size_t>(r)].device = r % devices;
+  for (auto& rank : ranks_) {
+    must(cudaSetDevice(rank.device), "cudaSetDevice");
+    for (const auto& peer : ranks_)
+      if (peer.device != rank.device) {
+        const cudaError_t error = cudaDeviceEnablePeerAccess(peer.device, 0);
+        if (error == cudaErrorPeerAccessAlreadyEnabled)
+          (void)cudaGetLastError();
+        else
+          must(error, "cudaDeviceEnablePeerAccess");
+      }
+  }
+  const Layout layout(ranks);
+  std::vector<void*> workspaces;
+  for (int r = 0; r < ranks; ++r) {
+    auto& rank = ranks_[static_cast<size_t>(r)];
+    must(cudaSetDevice(rank.device), "cudaSetDevice");
+    must(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    char* workspace = nullptr;
+    must(cudaMalloc(&workspace, library.workspace_bytes(ranks)), "cudaMalloc");
+    must(cudaMemset(workspace, 0, library.workspace_bytes(ranks)), "cudaMemset");
+    if (first_launch != 1) {
+      // As after so many launches: their numbers known, and no flag of the next ones anywhere.
+      Header header{};
+      header.launches = first_launch - 1;
+      for (uint64_t& begun : header.begun) begun = first_launch - 1;
+      must(cudaMemcpy(workspace, &header, sizeof header, cudaMemcpyHostToDevice), "cudaMemcpy");
+      must(cudaMemset(workspace + layout.ll, 0x5e, layout.line - layout.ll), "cudaMemset");
+    }
+    workspaces.push_back(workspace);
+    must(cudaHostAlloc(&rank.control, sizeof *rank.control, cudaHostAllocMapped), "cudaHostAlloc");
+    *rank.control = {};
+    must(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
+  for (int r = 0; r < ranks; ++r) {
+    auto& rank = ranks_[static_cast<size_t>(r)];
+    must(cudaSetDevice(rank.device), "cudaSetDevice");
+    rank.team.rank = r;
+    rank.team.size = ranks;
+    for (int peer = 0; peer < ranks; ++peer)
+      rank.team.workspace[peer] = workspaces[static_cast<size_t>(peer)];
+    must(cudaHostGetDevicePointer(&rank.team.control, rank.control, 0), "cudaHostGetDevicePointer");
+  }
+}
+
+World::~World() {
+  for (const auto& rank : ranks_) {
+    cudaSetDevice(rank.device);
+    cudaStreamSynchronize(rank.stream);
+  }
+  for (const auto& rank : ranks_) {
+    cudaSetDevice(rank.device);
+    cudaStreamDestroy(rank.stream);
+    cudaFree(rank.team.workspace[rank.team.rank]);
+    cudaFreeHost(rank.control);
+  }
+}
+
+void World::launch(int rank, const kernels::Call& call) const {
+  const int error = library_.launch((*this)[rank].team, call, (*this)[rank].stream);
+  if (error != 0)
+    throw std::runtime_error("launch on rank " + std::to_string(rank) + ": " +
+                             library_.error_text(error));
+}
+
+void World::synchronize() const {
+  for (int r = 0; r < size(); ++r) {
+    select(r);
+    must(cudaStreamSynchronize((*this)[r].stream), "cudaStreamSynchronize");
+  }
+}
+
+void World::check_alive() const {
+  for (const auto& rank : ranks_)
+    if (rank.control->stop != 0)
+      throw std::runtime_error("rank " + std::to_string(rank.team.rank) + " stopped (" +
+                               std::to_string(rank.control->stop) + ") in collective " +
+                               std::to_string(rank.control->collective) + ", launch " +
+                               std::to_string(rank.control->launch) + ", waiting for rank " +
+                               std::to_string(rank.control->waited_for));
+}
+
+DeviceMemory::DeviceMemory(const World& world, int rank, size_t bytes) {
+  world.select(rank);
+  must(cudaMalloc(&at_, bytes), "cudaMalloc");
+}
+
+}  // namespace native

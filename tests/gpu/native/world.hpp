@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+#include "ctran/kernels/layout.hpp"
+#include "ctran/kernels/library.hpp"
+
+// The ranks of a team in one process. With fewer GPUs than ranks several of them share one; then a
+// peer's workspace is plain memory of the same GPU.
+namespace native {
+
+namespace kernels = torch::comms::ctran::kernels;
+
+inline void must(cudaError_t error, const char* what) {
+  if (error != cudaSuccess)
+    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
+}
+
+// Loads the library of kernels for all devices.
+const kernels::Library& open_library(const std::string& path);
+
+struct Rank {
+  int device = 0;
+  cudaStream_t stream = nullptr;
+  kernels::Team team{};
+  kernels::Control* control = nullptr;  // as the host sees it
+};
+
+class World {
+ public:
+  // `first_launch`: what the next launch is counted as; 1 for a workspace as it is made.
+  World(const kernels::Library& library, int ranks, uint64_t first_launch = 1);
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+  const Rank& operator[](int rank) const { return ranks_[static_cast<size_t>(rank)]; }
+  const kernels::Library& library() const { return library_; }
+  bool shares_gpus() const { return shares_; }
+
+  void select(int rank) const { must(cudaSetDevice((*this)[rank].device), "cudaSetDevice"); }
+  // Throws with the rank's own words if the launch fails.
+  void launch(int rank, const kernels::Call& call) const;
+  void synchronize() const;
+  // Throws if a rank has stopped.
+  void check_alive() const;
+
+ private:
+  const kernels::Library& library_;
+  std::vector<Rank> ranks_;
+  bool shares_ = false;
+};
+
+// Memory of a rank's device.
+class DeviceMemory {
+ public:
+  DeviceMemory(const World& world, int rank, size_t bytes);
+  ~DeviceMemory() { cudaFree(at_); }
+  DeviceMemory(DeviceMemory&& other) noexcept : at_(other.at_) { other.at_ = nullptr; }
+  DeviceMemory& operator=(DeviceMemory&&) = delete;
+  char* get() const { return at_; }
+
+ private:
+  char* at_ = nullptr;
+};
+
+}  // namespace native

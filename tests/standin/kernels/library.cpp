@@ -1,0 +1,88 @@
+// The stand-in of the library of device kernels: the same entry, whose launches run on the streams
+// of gpu/cpu.hpp, over workspaces in memory that processes share.
+
+#include "ctran/kernels/library.hpp"
+
+#include <atomic>
+
+#include "ctran/arithmetic/reduction.hpp"
+#include "gpu/cpu.hpp"
+#include "standin/kernels/collectives.hpp"
+#include "standin/plan.hpp"
+
+namespace torch::comms::standin {
+namespace {
+
+using kernels::Algorithm;
+using kernels::Call;
+using kernels::Collective;
+
+constexpr int kRefused = 719;
+constexpr size_t kMostOfOneShot = size_t{64} << 10;
+
+std::atomic<int64_t> launches{0};
+
+size_t bytes_of(const Call& call) { return call.count * ctran::size_of(call.dtype); }
+
+bool reduces(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kReduceScatter ||
+         collective == Collective::kReduce;
+}
+
+const char* architectures() { return "host"; }
+
+size_t workspace_bytes(int32_t) { return sizeof(Workspace); }
+
+bool takes(int32_t ranks, const Call& call) {
+  if (ranks < 2 || ranks > kernels::kMaxRanks || ctran::size_of(call.dtype) == 0) return false;
+  if (call.algorithm == Algorithm::kOneShotLL && bytes_of(call) > kMostOfOneShot) return false;
+  return !reduces(call.collective) || ctran::Reduction::is_defined(call.dtype, call.op);
+}
+
+Algorithm choice(int32_t, const Call& call, int32_t* blocks) {
+  *blocks = 1;
+  return bytes_of(call) <= kMostOfOneShot ? Algorithm::kOneShotLL : Algorithm::kTwoShotLine;
+}
+
+int launch(const kernels::Team& team, const Call& call, void* stream) {
+  const auto fate = next_fate("Kernel");
+  if (fate.fails || !takes(team.size, call)) return kRefused;
+  ++launches;
+  gpu::cpu_launch(stream, [team, call, fate] {
+    Exchange exchange(team, call);
+    if (fate.hangs) exchange.hang();
+    run(exchange, call);
+  });
+  return 0;
+}
+
+const char* error_text(int error) { return error == kRefused ? "launch refused" : "no error"; }
+
+}  // namespace
+}  // namespace torch::comms::standin
+
+extern "C" {
+
+__attribute__((visibility("default"))) const torch::comms::ctran::kernels::Library*
+torchcomms_kernels() {
+  using namespace torch::comms::standin;
+#ifdef TC_STANDIN_OTHER_ABI
+  constexpr uint32_t kAbi = torch::comms::ctran::kernels::kAbi + 1;
+#else
+  constexpr uint32_t kAbi = torch::comms::ctran::kernels::kAbi;
+#endif
+  static constexpr torch::comms::ctran::kernels::Library kLibrary{
+      kAbi, architectures, workspace_bytes, takes, choice, launch, error_text};
+  return &kLibrary;
+}
+
+// See tests/standin/plan.hpp; the call is "Kernel".
+__attribute__((visibility("default"))) int torchcomms_standin_kernels_plan(const char* text) {
+  return torch::comms::standin::set_plan(text) ? 0 : 1;
+}
+
+// How many were launched in this process.
+__attribute__((visibility("default"))) int64_t torchcomms_standin_kernels_launches() {
+  return torch::comms::standin::launches;
+}
+}

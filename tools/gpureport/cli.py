@@ -1,0 +1,96 @@
+"""Arguments of `tools/gpu_report`."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+from .parts import ROOT, Machine, Part, parts
+from .run import Runner, say_on_stderr
+from .write import write
+
+DESCRIPTION = """\
+Tests and benchmarks of backend nccl on the GPUs of this machine, within a time, as one report:
+gpu-<date>.md, .json and pictures. Parts run side by side where there are GPUs enough, each within
+its share of the time; what was cut off is reported as far as it came. Called again with the same
+--work it goes on with what is not done. The exit status is 1 where a part failed, 2 where there is
+no GPU.
+"""
+
+
+def arguments(given: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="tools/gpu_report", description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--minutes", type=float, default=8.0, help="for all of it (default 8)")
+    parser.add_argument(
+        "--parts", default="*", help="comma list of names or patterns, such as bench*,spec-nccl-*"
+    )
+    parser.add_argument("--list", action="store_true", help="names of the parts, and end")
+    parser.add_argument("--gpus", type=int, help="how many to use (default: all)")
+    parser.add_argument(
+        "--build-dir", type=Path, default=ROOT / "build/dev", help="where the C++ tests are"
+    )
+    parser.add_argument(
+        "--work", type=Path, default=ROOT / "build/gpu_report", help="logs, and what is done so far"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "docs/reports", help="folder of the report"
+    )
+    parser.add_argument(
+        "--stand-in", metavar="LIBRARY",
+        help="no GPUs: a library for host memory, to see that the script works",
+    )  # fmt: skip
+    return parser.parse_args(given)
+
+
+def chosen(all_parts: list[Part], patterns: str) -> list[Part]:
+    """Throws SystemExit for a pattern that means nothing."""
+    wanted = []
+    for pattern in patterns.split(","):
+        found = [part for part in all_parts if fnmatch.fnmatchcase(part.name, pattern)]
+        if not found:
+            names = ", ".join(part.name for part in all_parts)
+            raise SystemExit(f"tools/gpu_report: no part is called {pattern}; there are {names}")
+        wanted += found
+    return [part for part in all_parts if part in wanted]
+
+
+def terminated(_signal: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + signal.SIGTERM)  # by way of whoever has processes to end
+
+
+def main(argv: list[str] | None = None) -> int:
+    given = arguments(argv)
+    gpus = 0
+    if given.stand_in is None:
+        import torch
+
+        gpus = torch.cuda.device_count()
+        if gpus == 0 and not given.list:
+            print("tools/gpu_report: torch sees no GPU (torchcomms doctor)", file=sys.stderr)
+            return 2
+        gpus = min(gpus, given.gpus or gpus)
+    library = None if given.stand_in is None else os.path.abspath(given.stand_in)
+    machine = Machine(gpus, library)
+    wanted = chosen(list(parts(machine, given.build_dir, given.work)), given.parts)
+    if given.list:
+        print("\n".join(f"{part.name:24} {part.title}" for part in wanted))
+        return 0
+    given.work.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, terminated)
+    runner = Runner(machine, given.work, 60 * given.minutes, say_on_stderr(time.monotonic()))
+    command = " ".join(["tools/gpu_report", *(sys.argv[1:] if argv is None else argv)])
+    try:
+        runner.run(wanted)
+    finally:
+        results = [runner.results[part.name] for part in wanted if part.name in runner.results]
+        print(write(machine, results, out=given.work, where=given.out, command=command))
+    return int(any(result.outcome in ("failed", "over time") for result in results))

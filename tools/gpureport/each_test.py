@@ -1,0 +1,72 @@
+"""A pytest plugin: one JSON line a test, as soon as it has ended.
+
+So that a run which is cut off has told what it did, and the next one leaves that out. The file is
+named by GPU_REPORT_TESTS; tests whose line is there already are not run, nor those of
+another world than GPU_REPORT_WORLD.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+VARIABLE, WORLD = "GPU_REPORT_TESTS", "GPU_REPORT_WORLD"
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Whole lines alone: the last one may have been cut off."""
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _world_of(item: pytest.Item) -> str:
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    backend, size = parameters.get("world", (None, 0))
+    return f"{backend.label}-{size}" if backend is not None else ""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    done = {line["test"] for line in read(Path(os.environ[VARIABLE]))}
+    wanted = os.environ[WORLD]
+    kept = [item for item in items if item.nodeid not in done and _world_of(item) == wanted]
+    left = set(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item not in left])
+    items[:] = kept
+
+
+class _Line:
+    """What is known of the test that runs."""
+
+    def __init__(self) -> None:
+        self.outcome, self.text, self.seconds = "passed", "", 0.0
+
+    def add(self, report: pytest.TestReport) -> None:
+        self.seconds += report.duration
+        if report.failed:
+            self.outcome = "failed"
+            self.text = str(report.longrepr)[-2000:]
+        elif report.skipped and self.outcome == "passed":
+            self.outcome = "skipped"
+            where = report.longrepr
+            self.text = str(where[2] if isinstance(where, tuple) else where)
+
+
+_lines: dict[str, _Line] = {}
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    line = _lines.setdefault(report.nodeid, _Line())
+    line.add(report)
+    if report.when != "teardown":
+        return
+    del _lines[report.nodeid]
+    row = {
+        "test": report.nodeid, "outcome": line.outcome, "seconds": round(line.seconds, 3),
+        "text": line.text,
+    }  # fmt: skip
+    with Path(os.environ[VARIABLE]).open("a") as out:
+        out.write(json.dumps(row) + "\n")
