@@ -126,7 +126,7 @@ TEST(KernelArithmeticTest, AFactorIsReadFromMemoryOfAnyAlignment) {
 TEST(KernelArithmeticTest, ThePatternOfNanIsNan) {
   for (const Dtype dtype : ctran_test::kDtypes) {
     const uint64_t nan = nan_of(dtype);
-    uint8_t bytes[16];
+    std::byte bytes[16];
     std::memcpy(bytes, &nan, 8);
     std::memcpy(bytes + 8, &nan, 8);
     const bool floats = is_defined(dtype, ReduceOp::kSum) && !is_defined(dtype, ReduceOp::kBitAnd);
