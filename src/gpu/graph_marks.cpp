@@ -24,10 +24,10 @@ struct Driver {
 const Driver& driver() {
   static const Driver bound = [] {
     Driver made;
-#define TC_BIND(name, ...)                                    \
-  if (made.missing.empty())                                   \
-    made.name = reinterpret_cast<Driver::name##Function*>(    \
-        cuda_driver_function(#name, made.missing));
+#define TC_BIND(name, ...)  \
+  if (made.missing.empty()) \
+    made.name =             \
+        reinterpret_cast<Driver::name##Function*>(cuda_driver_function(#name, made.missing));
     TC_CUDA_DRIVER_SYMBOLS(TC_BIND)
 #undef TC_BIND
     return made;
