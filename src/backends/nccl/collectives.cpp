@@ -45,7 +45,8 @@ nccl::Kept TorchCommVendor::keep(const nccl::Call& call, const Operands& tensors
   nccl::Kept kept;
   // A synchronous operation is on the current stream, which allocators know about.
   if (!call.async_op && !lane_->device().host_runs()) return kept;
-  for (const auto* tensor : tensors.single) kept.push_back(tensor->storage());
+  for (const auto* tensor : tensors.single)
+    if (tensor->defined()) kept.push_back(tensor->storage());
   for (const auto* list : tensors.lists)
     for (const auto& tensor : *list) kept.push_back(tensor.storage());
   return kept;

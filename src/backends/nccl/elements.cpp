@@ -110,6 +110,22 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
   return x.size > 0 && y.size > 0 && x.data < y.data + y.size && y.data < x.data + x.size;
 }
 
+const at::Tensor& factor_element(const at::Tensor& factor, at::ScalarType dtype,
+                                 const at::Device& device) {
+  if (factor.defined() && factor.numel() == 1 && factor.scalar_type() == dtype &&
+      (factor.is_cpu() || factor.device() == device))
+    return factor;
+  throw CommError(Errc::kInvalidArgument,
+                  std::string("PREMUL_SUM: the factor must be a number, or a tensor of one "
+                              "element of dtype ") +
+                      c10::toString(dtype) + " on cpu or " + device.str() + "; it is " +
+                      (factor.defined()
+                           ? std::to_string(factor.numel()) + " elements of dtype " +
+                                 c10::toString(factor.scalar_type()) + " on " +
+                                 factor.device().str()
+                           : "undefined"));
+}
+
 Reduction::Reduction(Communicator& communicator, const ReduceOp& op, at::ScalarType dtype)
     : communicator_(communicator), op_(operation(op.type(), dtype)) {
   const auto native = reducible(dtype);
@@ -128,17 +144,7 @@ void Reduction::scale_by(const PreMulSumFactorT& factor, at::ScalarType dtype,
   void* at = value.bytes;
   auto where = abi::ScalarResidence::kHostImmediate;
   if (const auto* tensor = std::get_if<at::Tensor>(&factor)) {
-    if (!tensor->defined() || tensor->numel() != 1 || tensor->scalar_type() != dtype ||
-        (!tensor->is_cpu() && tensor->device() != device))
-      throw CommError(
-          Errc::kInvalidArgument,
-          std::string("PREMUL_SUM: the factor must be a number, or a tensor of one "
-                      "element of dtype ") +
-              c10::toString(dtype) + " on cpu or " + device.str() + "; it is " +
-              (tensor->defined()
-                   ? std::to_string(tensor->numel()) + " elements of dtype " +
-                         c10::toString(tensor->scalar_type()) + " on " + tensor->device().str()
-                   : "undefined"));
+    factor_element(*tensor, dtype, device);
     const Bytes bytes(*tensor);
     if (tensor->is_cpu()) {
       std::memcpy(value.bytes, bytes.data, bytes.size);

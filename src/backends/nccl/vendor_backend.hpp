@@ -177,7 +177,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
 
   // Throws CommError: kFinalized, or why the communicator has failed.
   nccl::Call call(OpName op, bool async_op, const OperationOptions& options);
-  // What an operation works on; of the expression that names it alone.
+  // What an operation works on, undefined tensors aside; of the expression that names it alone.
   struct Operands {
     std::initializer_list<const at::Tensor*> single;
     std::initializer_list<const Tensors*> lists;

@@ -13,11 +13,11 @@
 namespace torch::comms {
 
 // The backend over a row of the table, whose splits are of the same class.
-template <class Backend, const nccl::Vendor& kVendor>
-class OfVendor : public TorchCommVendor {
+template <class Backend, const nccl::Vendor& kVendor, class Base = TorchCommVendor>
+class OfVendor : public Base {
  public:
   explicit OfVendor(std::string backend = std::string(kVendor.backend))
-      : TorchCommVendor(kVendor, std::move(backend)) {}
+      : Base(kVendor, std::move(backend)) {}
 
  private:
   std::shared_ptr<TorchCommVendor> child() const final { return std::make_shared<Backend>(); }

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "backends/ncclx/ncclx_backend.hpp"
-#include "backends/ncclx/team_kernels.hpp"
+#include "backends/kernels/team_kernels.hpp"
 
 // What communicators tell of themselves.
 namespace torch::comms {
@@ -85,11 +85,11 @@ TorchCommNCCLX::Dump TorchCommNCCLX::comm_dump() const {
             {"device", getDevice().str()},
             {"ncclVersion", std::string(getBackendVersion())},
             {"aborted", isAborted() ? "true" : "false"}};
-  if (kernels_) {
-    const auto& team = kernels_->team();
+  if (const auto* const own = kernels()) {
+    const auto& team = own->team();
     dump["kernels"] = team.architectures();
     dump["kernelsLibrary"] = team.library_path();
-    dump["kernelLaunches"] = std::to_string(kernels_->launches());
+    dump["kernelLaunches"] = std::to_string(own->launches());
     dump["workspaceBytes"] = std::to_string(team.workspace_bytes());
   } else {
     dump["kernels"] = "none: " + why_none_;

@@ -9,7 +9,7 @@
 
 #include "backends/nccl/elements.hpp"
 #include "backends/nccl/lane.hpp"
-#include "backends/ncclx/team_kernels.hpp"
+#include "backends/kernels/team_kernels.hpp"
 #include "core/rendezvous.hpp"
 #include "core/store_adapter.hpp"
 #include "ctran/device/selection.hpp"
@@ -22,41 +22,8 @@ using ctran::kernels::Collective;
 
 namespace {
 
-// The largest size that algorithms() tells of.
-constexpr int64_t kMostBytes = int64_t{1} << 32;
 // Of every value in a store: some stores take an empty one for none.
 constexpr char kBegin = ':';
-
-// How many bytes of the largest buffer are one element of a Call's count.
-size_t parts_of(Collective collective, int size) {
-  const bool one = collective == Collective::kAllReduce || collective == Collective::kReduce ||
-                   collective == Collective::kBroadcast || collective == Collective::kBarrier;
-  return one ? 1 : static_cast<size_t>(size);
-}
-
-OpName operation_of(Collective collective) {
-  switch (collective) {
-    case Collective::kAllReduce:
-      return OpName::all_reduce;
-    case Collective::kAllGather:
-      return OpName::all_gather_single;
-    case Collective::kReduceScatter:
-      return OpName::reduce_scatter_single;
-    case Collective::kAllToAll:
-      return OpName::all_to_all_single;
-    case Collective::kBroadcast:
-      return OpName::broadcast;
-    case Collective::kReduce:
-      return OpName::reduce;
-    case Collective::kGather:
-      return OpName::gather_single;
-    case Collective::kScatter:
-      return OpName::scatter;
-    case Collective::kBarrier:
-      break;
-  }
-  return OpName::barrier;
-}
 
 }  // namespace
 
@@ -65,14 +32,9 @@ void TorchCommNCCLX::read(CommOptions& options) {
   wishes_.fill(ncclx::wish_of(options.hints));
 }
 
-void TorchCommNCCLX::finalize() {
-  kernels_.reset();  // the lane has them until all is done
-  TorchCommVendor::finalize();
-}
-
 bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::Device& device) {
   has_met_ = false;
-  kernels_.reset();
+  set_kernels(nullptr);
   if (met.size < 2 || !met.store) return false;
   const Context context{.op = met.op, .comm = std::string(getCommName()), .rank = met.rank};
   StoreKeyValue store(met.store, met.deadline, context, met.address);
@@ -88,10 +50,6 @@ bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::Device& device) 
   return true;
 }
 
-void TorchCommNCCLX::connected() {
-  if (kernels_) lane()->use(kernels_);
-}
-
 void TorchCommNCCLX::meet(int rank, int size, const nccl::Device& device,
                           const transport::nvl::Exchange& exchange) {
   has_met_ = true;  // also where this ends in an error, which ends the communicator
@@ -104,7 +62,7 @@ void TorchCommNCCLX::meet(int rank, int size, const nccl::Device& device,
       ctran::Team::make(rank, size, at.has_index() ? at.index() : 0, device.shared_runtime(),
                         all_by_library ? "the library was asked for" : "", exchange);
   why_none_ = std::move(made.why_not);
-  if (made.team) kernels_ = std::make_shared<ncclx::TeamKernels>(std::move(made.team));
+  if (made.team) set_kernels(std::make_shared<ctran::TeamKernels>(std::move(made.team)));
 }
 
 // A split has no store; the library's gathering reaches all of its ranks, and its limit and
@@ -147,16 +105,30 @@ Wish TorchCommNCCLX::wish_for(Collective collective, const OperationOptions& opt
   return own ? *own : general;
 }
 
-bool TorchCommNCCLX::are_taken(Call& call, size_t bytes, const Wish& wish) const {
-  if (!kernels_ || wish.who == Wish::Who::kVendor) return false;
-  const auto& team = kernels_->team();
+bool TorchCommNCCLX::is_taken(OpName op, Call& call, size_t bytes,
+                              const OperationOptions& options) const {
+  const auto wish = wish_for(call.collective, options);
+  if (wish.who == Wish::Who::kVendor) return false;
+  const auto& team = kernels()->team();
   call.algorithm = wish.algorithm;
   // What the library cannot do at all is theirs at any size.
   const bool only_here = !nccl::is_reducible(static_cast<at::ScalarType>(call.dtype));
+  // The library has one launch for all slots of a list, the kernels have one for each.
+  const bool is_list = op == OpName::reduce_scatter || op == OpName::reduce_scatter_v;
   if (wish.who == Wish::Who::kAutomatic && !only_here &&
-      !ctran::prefers(call.collective, team.size(), bytes))
+      (is_list || !ctran::prefers(call.collective, team.size(), bytes)))
     return false;
   return team.takes(call);
+}
+
+void TorchCommNCCLX::before_collective() {
+  if (!has_met_ && getSize() > 1 && !is_capturing()) meet_by_gathering();
+}
+
+TorchCommKernels::Else TorchCommNCCLX::otherwise(Collective collective) const {
+  if (wishes_[static_cast<size_t>(collective)].who != Wish::Who::kAutomatic)
+    return {"nccl", "as asked for"};
+  return {"nccl", kernels() != nullptr ? "table" : why_none_};
 }
 
 std::shared_ptr<TorchCommBackend> TorchCommNCCLX::split(const std::vector<int>& ranks,
@@ -173,40 +145,11 @@ std::shared_ptr<TorchCommBackend> TorchCommNCCLX::split(const std::vector<int>& 
 
 std::vector<std::string> TorchCommNCCLX::links() const {
   if (!isInitialized()) return {};
-  const auto text = kernels_ ? std::string("kernels over mapped memory, and nccl")
+  const auto text = kernels() != nullptr ? std::string("kernels over mapped memory, and nccl")
                              : "nccl alone (" + (getSize() > 1 ? why_none_ : "one rank") + ")";
   std::vector<std::string> all(static_cast<size_t>(getSize()), text);
   all[static_cast<size_t>(getRank())] = "self";
   return all;
-}
-
-std::vector<TorchCommBackend::AlgorithmRange> TorchCommNCCLX::algorithms() const {
-  std::vector<AlgorithmRange> ranges;
-  if (!isInitialized()) return ranges;
-  for (size_t index = 0; index < ncclx::kCollectives; ++index) {
-    const auto collective = static_cast<Collective>(index);
-    if (collective == Collective::kScatter) continue;  // its tensors are in a list
-    const auto& wish = wishes_[index];
-    Call call{};
-    call.collective = collective;
-    call.dtype = ctran::Dtype::kFloat32;
-    const auto count_bytes = sizeof(float) * parts_of(collective, getSize());
-    std::string before;
-    for (int64_t bytes = 0; bytes <= kMostBytes; bytes = bytes == 0 ? 1 : 2 * bytes) {
-      call.count = static_cast<size_t>(bytes) / count_bytes;
-      std::string who = "nccl", why = kernels_ ? "table" : why_none_;
-      if (are_taken(call, static_cast<size_t>(bytes), wish)) {
-        who = ctran::name_of(wish.algorithm == ctran::kernels::Algorithm::kAutomatic
-                                 ? kernels_->team().choice(call)
-                                 : wish.algorithm);
-      }
-      if (wish.who != Wish::Who::kAutomatic) why = "as asked for";
-      if (std::exchange(before, who) == who) continue;
-      ranges.push_back({operation_of(collective), bytes, std::move(who), 0, std::move(why)});
-      if (collective == Collective::kBarrier) break;
-    }
-  }
-  return ranges;
 }
 
 std::vector<TorchCommNCCLX::KernelRow> TorchCommNCCLX::kernel_table() {

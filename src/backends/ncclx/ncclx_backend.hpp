@@ -6,15 +6,12 @@
 #include <tuple>
 #include <vector>
 
+#include "backends/kernels/kernels_backend.hpp"
 #include "backends/nccl/vendors.hpp"
 #include "backends/ncclx/wishes.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
 
 namespace torch::comms {
-
-namespace ncclx {
-class TeamKernels;
-}
 
 // NCCL, and kernels of ours in its place where they are faster: the ranks of one host map memory on
 // each other's GPUs, and run collectives through it (ctran/device). An operation that the kernels
@@ -24,28 +21,10 @@ class TeamKernels;
 //
 // Which operations the kernels run is the same on all ranks: it depends on the collective, its
 // bytes and dtype, and on what users say (wishes.hpp), which they say alike on all ranks.
-class TC_API TorchCommNCCLX final : public OfVendor<TorchCommNCCLX, nccl::kNcclx> {
+class TC_API TorchCommNCCLX final : public OfVendor<TorchCommNCCLX, nccl::kNcclx, TorchCommKernels> {
  public:
   explicit TorchCommNCCLX(std::string backend = "ncclx");
   ~TorchCommNCCLX() override;
-
-  void finalize() override;
-
-  WorkPtr broadcast(at::Tensor& tensor, int root, bool async_op,
-                    const BroadcastOptions& options) override;
-  WorkPtr all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
-                     const AllReduceOptions& options) override;
-  WorkPtr reduce(at::Tensor& tensor, int root, const ReduceOp& op, bool async_op,
-                 const ReduceOptions& options) override;
-  WorkPtr all_gather_single(at::Tensor& output, const at::Tensor& input, bool async_op,
-                            const AllGatherSingleOptions& options) override;
-  WorkPtr reduce_scatter_single(at::Tensor& output, const at::Tensor& input, const ReduceOp& op,
-                                bool async_op, const ReduceScatterSingleOptions& options) override;
-  WorkPtr all_to_all_single(at::Tensor& output, const at::Tensor& input, bool async_op,
-                            const AllToAllSingleOptions& options) override;
-  WorkPtr barrier(bool async_op, const BarrierOptions& options) override;
-  WorkPtr gather_single(at::Tensor& output, const at::Tensor& input, int root, bool async_op,
-                        const GatherSingleOptions& options) override;
 
   // The child is called "<this one>::split::<smallest rank>_<name>_<how many splits before>", and
   // meets for its kernels at its first collective.
@@ -53,7 +32,6 @@ class TC_API TorchCommNCCLX final : public OfVendor<TorchCommNCCLX, nccl::kNcclx
                                           const CommOptions& options) override;
 
   std::vector<std::string> links() const override;
-  std::vector<AlgorithmRange> algorithms() const override;
 
   using Dump = std::map<std::string, std::string>;
   // What is known of it, in words: commHash, rank, nRanks and more.
@@ -72,20 +50,10 @@ class TC_API TorchCommNCCLX final : public OfVendor<TorchCommNCCLX, nccl::kNcclx
  private:
   void read(CommOptions& options) override;
   bool prepare(const Rendezvous& met, const nccl::Device& device) override;
-  void connected() override;
-
-  // A collective, its bytes in the largest buffer of a rank, and the tensors that it keeps.
-  struct Offer {
-    OpName op;
-    ctran::kernels::Call call;
-    size_t bytes;
-    std::initializer_list<const at::Tensor*> tensors;
-  };
-  // Launches it by kernels; null where the library is to run it.
-  WorkPtr offer(const Offer& offer, bool async_op, const OperationOptions& options);
-  ctran::Wish wish_for(ctran::kernels::Collective collective,
-                       const OperationOptions& options) const;
-  bool are_taken(ctran::kernels::Call& call, size_t bytes, const ctran::Wish& wish) const;
+  void before_collective() override;
+  bool is_taken(OpName op, ctran::kernels::Call& call, size_t bytes,
+                const OperationOptions& options) const override;
+  Else otherwise(ctran::kernels::Collective collective) const override;
   // All ranks meet for their kernels, once a connection. Collective.
   void meet(int rank, int size, const nccl::Device& device,
             const transport::nvl::Exchange& exchange);
@@ -94,7 +62,6 @@ class TC_API TorchCommNCCLX final : public OfVendor<TorchCommNCCLX, nccl::kNcclx
 
   ncclx::Wishes wishes_{};
   bool has_met_ = false;
-  std::shared_ptr<ncclx::TeamKernels> kernels_;  // null where there are none
   std::string why_none_ = "the ranks meet for kernels at the first collective";
   int splits_ = 0;
 };

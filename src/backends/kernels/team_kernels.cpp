@@ -1,10 +1,10 @@
-#include "backends/ncclx/team_kernels.hpp"
+#include "backends/kernels/team_kernels.hpp"
 
 #include <string>
 
 #include "ctran/device/selection.hpp"
 
-namespace torch::comms::ncclx {
+namespace torch::comms::ctran {
 
 std::optional<CommError> TeamKernels::stopped(const Context& context) const {
   const auto stopped = team_->stopped();
@@ -21,4 +21,4 @@ std::optional<CommError> TeamKernels::stopped(const Context& context) const {
   return CommError(Errc::kAborted, "the kernel was aborted" + whom + which, where);
 }
 
-}  // namespace torch::comms::ncclx
+}  // namespace torch::comms::ctran

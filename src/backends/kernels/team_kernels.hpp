@@ -8,7 +8,7 @@
 #include "backends/nccl/own_kernels.hpp"
 #include "ctran/device/team.hpp"
 
-namespace torch::comms::ncclx {
+namespace torch::comms::ctran {
 
 // A team as the lane of a communicator has it.
 class TeamKernels final : public nccl::OwnKernels {
@@ -31,4 +31,4 @@ class TeamKernels final : public nccl::OwnKernels {
   std::atomic<uint64_t> launches_{0};
 };
 
-}  // namespace torch::comms::ncclx
+}  // namespace torch::comms::ctran

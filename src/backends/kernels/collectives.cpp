@@ -1,0 +1,200 @@
+#include <algorithm>
+
+#include "backends/kernels/kernels_backend.hpp"
+#include "backends/kernels/offers.hpp"
+#include "backends/kernels/team_kernels.hpp"
+#include "backends/nccl/run.hpp"
+#include "core/explain.hpp"
+
+// Collectives that kernels may run. All others are the library's, as is what they do not take.
+namespace torch::comms {
+
+using ctran::move_call;
+using ctran::reduce_call;
+using ctran::kernels::Call;
+using ctran::kernels::Collective;
+
+namespace {
+
+// What users give a kernel beyond an operation's limit: whoever watches the operation is to find
+// out first. Of a graph's launches there is nobody else.
+constexpr std::chrono::milliseconds kGrace{500};
+
+}  // namespace
+
+void TorchCommKernels::finalize() {
+  kernels_.reset();  // the lane has them until all is done
+  TorchCommVendor::finalize();
+}
+
+void TorchCommKernels::connected() {
+  if (kernels_) lane()->use(kernels_);
+}
+
+WorkPtr TorchCommKernels::offer(const Offer& offer, bool async_op,
+                                const OperationOptions& options) {
+  auto now = call(offer.op, async_op, options);
+  before_collective();
+  if (!kernels_) return nullptr;
+  const bool are_taken = with_context([&] { return now.context(); },
+                                      [&] {
+                                        return std::all_of(
+                                            offer.calls.begin(), offer.calls.end(), [&](auto& one) {
+                                              return is_taken(offer.op, one, offer.bytes,
+                                                              options);
+                                            });
+                                      });
+  if (!are_taken) return nullptr;
+  for (auto& one : offer.calls)
+    one.limit_ns = static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(now.limit + kGrace).count());
+  now.ends_itself = true;
+  return run(now, options, {offer.tensors, offer.lists}, [&](const nccl::Launch& go) {
+    for (const auto& one : offer.calls) kernels_->launch(one, go.stream);
+    return nccl::abi::Result(nccl::abi::kSuccess);
+  });
+}
+
+std::optional<ctran::OfferedFactor> TorchCommKernels::factor_for(OpName op,
+                                                                 const ReduceOp& reduction,
+                                                                 const at::Tensor& tensor) const {
+  const auto context = [&]() -> Context {
+    return {.op = opToString(op), .comm = std::string(getCommName()), .rank = getRank()};
+  };
+  return with_context(context, [&] { return ctran::factor_of(reduction, tensor); });
+}
+
+WorkPtr TorchCommKernels::broadcast(at::Tensor& tensor, int root, bool async_op,
+                                    const BroadcastOptions& options) {
+  auto call = move_call(Collective::kBroadcast, tensor.nbytes(), tensor, tensor);
+  call.root = root;
+  if (auto work =
+          offer({OpName::broadcast, {&call, 1}, tensor.nbytes(), {&tensor}}, async_op, options))
+    return work;
+  return TorchCommVendor::broadcast(tensor, root, async_op, options);
+}
+
+WorkPtr TorchCommKernels::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
+                                     const AllReduceOptions& options) {
+  const auto count = static_cast<size_t>(tensor.numel());
+  if (const auto factor = factor_for(OpName::all_reduce, op, tensor)) {
+    auto call = reduce_call(Collective::kAllReduce, op, *factor, count, tensor, tensor);
+    if (auto work = offer(
+            {OpName::all_reduce, {&call, 1}, tensor.nbytes(), {&tensor, &factor->element}},
+            async_op, options))
+      return work;
+  }
+  return TorchCommVendor::all_reduce(tensor, op, async_op, options);
+}
+
+WorkPtr TorchCommKernels::reduce(at::Tensor& tensor, int root, const ReduceOp& op, bool async_op,
+                                 const ReduceOptions& options) {
+  const auto count = static_cast<size_t>(tensor.numel());
+  // The others' tensors stay as they are.
+  const auto into = getRank() == root ? tensor : at::Tensor();
+  if (const auto factor = factor_for(OpName::reduce, op, tensor)) {
+    auto call = reduce_call(Collective::kReduce, op, *factor, count, tensor, into);
+    call.root = root;
+    if (auto work =
+            offer({OpName::reduce, {&call, 1}, tensor.nbytes(), {&tensor, &factor->element}},
+                  async_op, options))
+      return work;
+  }
+  return TorchCommVendor::reduce(tensor, root, op, async_op, options);
+}
+
+WorkPtr TorchCommKernels::all_gather_single(at::Tensor& output, const at::Tensor& input,
+                                            bool async_op,
+                                            const AllGatherSingleOptions& options) {
+  auto call = move_call(Collective::kAllGather, input.nbytes(), input, output);
+  if (auto work =
+          offer({OpName::all_gather_single, {&call, 1}, output.nbytes(), {&output, &input}},
+                async_op, options))
+    return work;
+  return TorchCommVendor::all_gather_single(output, input, async_op, options);
+}
+
+// A reduction to each rank, of its slot; the slots of all ranks have one size.
+WorkPtr TorchCommKernels::offer_slots(OpName op, const at::Tensor& output, const Tensors& input,
+                                      const ReduceOp& reduction, bool async_op,
+                                      const OperationOptions& options) {
+  const auto factor = factor_for(op, reduction, output);
+  if (!factor) return nullptr;
+  std::vector<Call> calls;
+  size_t most_bytes = 0;
+  for (int root = 0; root < getSize(); ++root) {
+    const auto& slot = input[static_cast<size_t>(root)];
+    calls.push_back(reduce_call(Collective::kReduce, reduction, *factor,
+                                static_cast<size_t>(slot.numel()), slot,
+                                root == getRank() ? output : at::Tensor()));
+    calls.back().root = root;
+    most_bytes = std::max(most_bytes, slot.nbytes());
+  }
+  return offer({op, calls, most_bytes, {&output, &factor->element}, {&input}}, async_op, options);
+}
+
+WorkPtr TorchCommKernels::reduce_scatter(at::Tensor& output, const Tensors& input,
+                                         const ReduceOp& op, bool async_op,
+                                         const ReduceScatterOptions& options) {
+  if (auto work = offer_slots(OpName::reduce_scatter, output, input, op, async_op, options))
+    return work;
+  return TorchCommVendor::reduce_scatter(output, input, op, async_op, options);
+}
+
+WorkPtr TorchCommKernels::reduce_scatter_v(at::Tensor& output, const Tensors& input,
+                                           const ReduceOp& op, bool async_op,
+                                           const ReduceScatterOptions& options) {
+  if (auto work = offer_slots(OpName::reduce_scatter_v, output, input, op, async_op, options))
+    return work;
+  return TorchCommVendor::reduce_scatter_v(output, input, op, async_op, options);
+}
+
+WorkPtr TorchCommKernels::reduce_scatter_single(at::Tensor& output, const at::Tensor& input,
+                                                const ReduceOp& op, bool async_op,
+                                                const ReduceScatterSingleOptions& options) {
+  const auto count = static_cast<size_t>(output.numel());
+  if (const auto factor = factor_for(OpName::reduce_scatter_single, op, input)) {
+    auto call = reduce_call(Collective::kReduceScatter, op, *factor, count, input, output);
+    if (auto work = offer({OpName::reduce_scatter_single,
+                           {&call, 1},
+                           input.nbytes(),
+                           {&output, &input, &factor->element}},
+                          async_op, options))
+      return work;
+  }
+  return TorchCommVendor::reduce_scatter_single(output, input, op, async_op, options);
+}
+
+WorkPtr TorchCommKernels::all_to_all_single(at::Tensor& output, const at::Tensor& input,
+                                            bool async_op, const AllToAllSingleOptions& options) {
+  const auto part = input.nbytes() / static_cast<size_t>(getSize());
+  const auto source = nccl::overlap(input, output) ? input.clone() : input;
+  auto call = move_call(Collective::kAllToAll, part, source, output);
+  if (auto work =
+          offer({OpName::all_to_all_single, {&call, 1}, input.nbytes(), {&output, &source}},
+                async_op, options))
+    return work;
+  return TorchCommVendor::all_to_all_single(output, source, async_op, options);
+}
+
+WorkPtr TorchCommKernels::barrier(bool async_op, const BarrierOptions& options) {
+  auto call = move_call(Collective::kBarrier, 0, {}, {});
+  if (auto work = offer({OpName::barrier, {&call, 1}, 0, {}}, async_op, options)) return work;
+  return TorchCommVendor::barrier(async_op, options);
+}
+
+WorkPtr TorchCommKernels::gather_single(at::Tensor& output, const at::Tensor& input, int root,
+                                        bool async_op, const GatherSingleOptions& options) {
+  const bool is_root = getRank() == root;
+  auto call =
+      move_call(Collective::kGather, input.nbytes(), input, is_root ? output : at::Tensor());
+  call.root = root;
+  const auto bytes = input.nbytes() * static_cast<size_t>(getSize());
+  const auto& kept = is_root ? output : input;
+  if (auto work =
+          offer({OpName::gather_single, {&call, 1}, bytes, {&kept, &input}}, async_op, options))
+    return work;
+  return TorchCommVendor::gather_single(output, input, root, async_op, options);
+}
+
+}  // namespace torch::comms

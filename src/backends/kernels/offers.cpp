@@ -1,0 +1,55 @@
+#include "backends/kernels/offers.hpp"
+
+#include <variant>
+
+#include "backends/nccl/elements.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+kernels::Call call_between(kernels::Collective collective, size_t count, const at::Tensor& input,
+                           const at::Tensor& output) {
+  kernels::Call call{};
+  call.collective = collective;
+  call.count = count;
+  call.dtype = Dtype::kUInt8;
+  if (input.defined()) call.input = nccl::Bytes(input).data;
+  if (output.defined()) call.output = nccl::Bytes(output).data;
+  return call;
+}
+
+}  // namespace
+
+kernels::Call move_call(kernels::Collective collective, size_t count, const at::Tensor& input,
+                        const at::Tensor& output) {
+  return call_between(collective, count, input, output);
+}
+
+std::optional<OfferedFactor> factor_of(const comms::ReduceOp& op, const at::Tensor& tensor) {
+  if (op.type() != RedOpType::PREMUL_SUM) return OfferedFactor{};
+  const auto* factor = op.factor();
+  if (factor == nullptr) return std::nullopt;
+  if (const auto* value = std::get_if<double>(factor)) {
+    if (!tensor.is_floating_point()) return std::nullopt;
+    return OfferedFactor{*value, {}};
+  }
+  const auto& element =
+      nccl::factor_element(std::get<at::Tensor>(*factor), tensor.scalar_type(), tensor.device());
+  // What the host knows as a number that is exact needs no memory.
+  if (element.is_cpu() && tensor.is_floating_point())
+    return OfferedFactor{element.item<double>(), {}};
+  return OfferedFactor{1, element.to(tensor.device())};
+}
+
+kernels::Call reduce_call(kernels::Collective collective, const comms::ReduceOp& op,
+                          const OfferedFactor& factor, size_t count, const at::Tensor& input,
+                          const at::Tensor& output) {
+  auto call = call_between(collective, count, input, output);
+  call.dtype = static_cast<Dtype>(input.scalar_type());
+  call.op = static_cast<ReduceOp>(op.type());
+  call.factor_value = factor.value;
+  if (factor.element.defined()) call.factor = nccl::Bytes(factor.element).data;
+  return call;
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+#include <torchcomms/types.hpp>
+
+#include "ctran/kernels/library.hpp"
+
+// Tensors and reductions in the kernels' terms.
+namespace torch::comms::ctran {
+
+// `count` bytes, or nothing, to be moved as they are.
+kernels::Call move_call(kernels::Collective collective, size_t count, const at::Tensor& input,
+                        const at::Tensor& output);
+
+// What scales the operands of PREMUL_SUM: a number, or else one element in device memory.
+struct OfferedFactor {
+  double value = 1;
+  at::Tensor element;
+};
+// Nothing where the kernels have no such factor. `tensor`: one that is reduced.
+std::optional<OfferedFactor> factor_of(const comms::ReduceOp& op, const at::Tensor& tensor);
+
+// A reduction of `count` elements. `factor` must live until it is launched.
+kernels::Call reduce_call(kernels::Collective collective, const comms::ReduceOp& op,
+                          const OfferedFactor& factor, size_t count, const at::Tensor& input,
+                          const at::Tensor& output);
+
+}  // namespace torch::comms::ctran
