@@ -157,6 +157,11 @@ void Runtime::copy_to_device(void* to, const void* from, size_t size_bytes,
   check(table_.MemcpyAsync(to, from, size_bytes, kCopyHostToDevice, stream), "MemcpyAsync");
 }
 
+void Runtime::copy_on_device(void* to, const void* from, size_t size_bytes,
+                             NativeStream stream) const {
+  check(table_.MemcpyAsync(to, from, size_bytes, kCopyDeviceToDevice, stream), "MemcpyAsync");
+}
+
 void Runtime::copy_to_host(void* to, const void* from, size_t size_bytes,
                            NativeStream stream) const {
   check(table_.MemcpyAsync(to, from, size_bytes, kCopyDeviceToHost, stream), "MemcpyAsync");

@@ -53,6 +53,7 @@ class TC_API Runtime {
   // these methods.
   void launch_host(NativeStream stream, void (*function)(void*), void* argument) const;
   void copy_to_device(void* to, const void* from, size_t size_bytes, NativeStream stream) const;
+  void copy_on_device(void* to, const void* from, size_t size_bytes, NativeStream stream) const;
   void copy_to_host(void* to, const void* from, size_t size_bytes, NativeStream stream) const;
 
   NativeEvent create_event() const;

@@ -57,5 +57,6 @@ inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr int kCaptureModeRelaxed = 2;
 inline constexpr int kCopyHostToDevice = 1;
 inline constexpr int kCopyDeviceToHost = 2;
+inline constexpr int kCopyDeviceToDevice = 3;
 
 }  // namespace torch::comms::gpu

@@ -70,6 +70,15 @@ std::shared_ptr<Communicator> Communicator::connect(std::shared_ptr<const Table>
   return made;
 }
 
+std::shared_ptr<Communicator> Communicator::adopt(std::shared_ptr<const Table> library,
+                                                  abi::Comm comm, int size, int rank,
+                                                  Prepare prepare) {
+  std::shared_ptr<Communicator> made(
+      new Communicator(std::move(library), size, rank, /*blocks=*/true, std::move(prepare)));
+  made->comm_ = comm;
+  return made;
+}
+
 Communicator::~Communicator() {
   if (comm_ == nullptr) return;
   // Nobody else is here any more. What has gone wrong is known, or nobody wants to know.

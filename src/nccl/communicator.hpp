@@ -46,6 +46,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   static std::shared_ptr<Communicator> connect(std::shared_ptr<const Table> library, int size,
                                                int rank, const std::string& id, abi::Config config,
                                                Prepare prepare, const Wait& wait);
+  // Of one that is connected already, which it takes over.
+  static std::shared_ptr<Communicator> adopt(std::shared_ptr<const Table> library, abi::Comm comm,
+                                             int size, int rank, Prepare prepare);
   // Aborts what is still there.
   ~Communicator();
   Communicator(const Communicator&) = delete;

@@ -26,6 +26,9 @@ struct Opened {
 };
 
 Opened open(const Vendor& vendor) {
+  if (vendor.find != nullptr)
+    return {nullptr, base::library_of(reinterpret_cast<const void*>(vendor.find)),
+            "part of this build"};
   const auto refuse = [&](const std::string& why) {
     throw CommError(Errc::kBackendUnavailable,
                     "backend '" + std::string(vendor.backend) + "' " + why);
@@ -146,6 +149,7 @@ std::string version_text(int version) {
 }
 
 void* Table::symbol(std::string_view name) const {
+  if (vendor_->find != nullptr) return vendor_->find(name);
   if (is_unusable(*vendor_, name)) return nullptr;
   return ::dlsym(handle_, (std::string(vendor_->prefix) + std::string(name)).c_str());
 }
@@ -164,7 +168,7 @@ Table Table::load(const Vendor& vendor) {
   }
   if (table.path_.empty()) table.path_ = opened.path;
   const auto require = [&](void* address, std::string_view name) {
-    if (address != nullptr) return address;
+    if (address != nullptr || vendor.find != nullptr) return address;
     throw CommError(Errc::kBackendUnavailable,
                     "backend '" + std::string(vendor.backend) + "': " + table.path_ + " (" +
                         table.how_ + "), version " + table.version_text() + ", has no function " +
@@ -181,7 +185,8 @@ Table Table::load(const Vendor& vendor) {
   table.get_unique_id_ = require(table.symbol("GetUniqueId"), "GetUniqueId");
   table.init_rank_ = require(table.symbol("CommInitRank"), "CommInitRank");
   if (vendor.has_config) table.init_rank_config_ = table.symbol("CommInitRankConfig");
-  table.on_host_memory_ = ::dlsym(table.handle_, abi::kHostMemorySymbol) != nullptr;
+  table.on_host_memory_ = (vendor.find != nullptr ? vendor.find(abi::kHostMemorySymbol)
+                                                  : ::dlsym(table.handle_, abi::kHostMemorySymbol)) != nullptr;
   return table;
 }
 

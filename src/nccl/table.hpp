@@ -55,10 +55,12 @@ struct Vendor {
   bool has_config;                 // its configuration is abi::Config
   // Functions it exports without their working, or with another signature; ends with null.
   const char* const* unusable;
+  // In the place of a file: our own code, by function's name; null for those it has not.
+  void* (*find)(std::string_view name) = nullptr;
 };
 extern const Vendor kNccl, kNcclx, kRccl, kRcclx, kOneCcl;
 
-// A library's functions. Optional ones may be null.
+// A library's functions. Optional ones may be null, and of our own code all may.
 class Table {
  public:
   // The library that the variable names, else the one that is loaded already (torch's), else the

@@ -40,6 +40,7 @@ OpName operation_of(Collective collective) {
     case Collective::kScatter:
       return OpName::scatter;
     case Collective::kBarrier:
+    case Collective::kExchange:
       break;
   }
   return OpName::barrier;

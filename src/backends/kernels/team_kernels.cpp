@@ -18,6 +18,11 @@ std::optional<CommError> TeamKernels::stopped(const Context& context) const {
   const auto which = " (launch " + std::to_string(stopped->launch) + " of its kernels)";
   if (stopped->reason == ctran::kernels::Stop::kLimit)
     return CommError(Errc::kTimeout, "the kernel passed its limit" + whom + which, where);
+  if (stopped->reason == ctran::kernels::Stop::kMismatch)
+    return CommError(Errc::kMismatch,
+                     "the two sides of a message with rank " + std::to_string(stopped->waited_for) +
+                         " have different sizes" + which,
+                     where);
   return CommError(Errc::kAborted, "the kernel was aborted" + whom + which, where);
 }
 

@@ -43,7 +43,8 @@ constexpr std::array<std::string_view, kernels::kAlgorithms> kAlgorithmNames = {
 constexpr std::string_view kCollectiveNames[] = {
     "all_reduce",        "all_gather_single", "reduce_scatter_single",
     "all_to_all_single", "broadcast",         "reduce",
-    "gather_single",     "scatter",           "barrier"};
+    "gather_single",     "scatter",           "barrier",
+    "send_recv"};
 
 }  // namespace
 

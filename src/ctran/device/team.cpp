@@ -5,6 +5,9 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "ctran/device/rounds.hpp"
+#include "ctran/kernels/messages.hpp"
+
 namespace torch::comms::ctran {
 namespace {
 
@@ -14,6 +17,17 @@ kernels::Control* make_control(const gpu::Runtime& runtime) {
   void* const at = runtime.allocate_pinned(sizeof(kernels::Control));
   std::memset(at, 0, sizeof(kernels::Control));
   return static_cast<kernels::Control*>(at);
+}
+
+[[noreturn]] void refuse(const kernels::Message& message, const kernels::Team& team) {
+  const auto which = std::string(message.receives != 0 ? "a receive from" : "a send to") +
+                     " rank " + std::to_string(message.peer);
+  if (message.data == nullptr && message.bytes > 0)
+    throw CommError(Errc::kInvalidArgument,
+                    which + " has " + std::to_string(message.bytes) + " bytes and no memory");
+  throw CommError(Errc::kInvalidArgument, which + ", where rank " + std::to_string(team.rank) +
+                                              " of " + std::to_string(team.size) +
+                                              " may have messages with all others");
 }
 
 }  // namespace
@@ -68,7 +82,28 @@ kernels::Algorithm Team::choice(const kernels::Call& call) const noexcept {
 }
 
 void Team::launch(const kernels::Call& call, gpu::NativeStream stream) {
-  const int code = library_.functions->launch(team_, call, stream);
+  check(library_.functions->launch(team_, call, stream));
+}
+
+void Team::exchange(std::span<const kernels::Message> messages, uint64_t limit_ns,
+                    gpu::NativeStream stream) {
+  for (const auto& message : messages)
+    if (!kernels::is_sound(team_, message)) refuse(message, team_);
+  const auto launch = [&](std::span<const kernels::Message> some) {
+    check(library_.functions->exchange(
+        team_, {some.data(), static_cast<int32_t>(some.size()), 0, limit_ns}, stream));
+  };
+  if (messages.empty()) return;
+  if (is_one_round(team_.size, messages)) return launch(messages);
+  const auto rounds = rounds_of(team_.size, messages);
+  size_t begin = 0;
+  for (const size_t end : rounds.ends) {
+    launch(std::span(rounds.messages).subspan(begin, end - begin));
+    begin = end;
+  }
+}
+
+void Team::check(int code) const {
   if (code != 0)
     throw CommError(Errc::kVendor, std::string("the kernel was not launched: ") +
                                        library_.functions->error_text(code) + " (" +

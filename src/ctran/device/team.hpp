@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "ctran/device/kernel_library.hpp"
@@ -21,7 +22,7 @@ struct Stopped {
 // The ranks of one communicator whose devices run collectives by kernels of ours, over memory that
 // all of them map.
 //
-// Threads: launch() one at a time; abort(), stopped(): any.
+// Threads: launch(), exchange() one at a time; abort(), stopped(): any.
 class Team {
  public:
   // Either all ranks have one, or none.
@@ -54,12 +55,22 @@ class Team {
   // CommError(kVendor).
   void launch(const kernels::Call& call, gpu::NativeStream stream);
 
+  // Enqueues any number of messages, also into a capture: in one launch, or where one rank and
+  // direction has more than messages_of_round(size()) (rounds.hpp) in several. Other ranks have no
+  // part in it. Both sides of a pair that has so many give the same of them in one call each;
+  // shorter lists may be divided into calls as each likes. Throws CommError(kInvalidArgument) for a
+  // message with no rank of the team or with this one, or without memory, before anything is
+  // launched; else CommError(kVendor).
+  void exchange(std::span<const kernels::Message> messages, uint64_t limit_ns,
+                gpu::NativeStream stream);
+
   // Nothing while all is well. Looks at host memory alone.
   std::optional<Stopped> stopped() const noexcept;
   // Ends what runs, and what is launched later, on this rank.
   void abort() noexcept;
 
  private:
+  void check(int code) const;
   Team(KernelLibrary library, std::shared_ptr<const gpu::Runtime> runtime,
        std::unique_ptr<transport::nvl::SymmetricMemory> memory, int rank, int size);
 

@@ -13,11 +13,12 @@
 // all others. Epochs and flags in it only grow, so nothing is written by the host for a launch, and
 // a captured launch may be replayed.
 //
-// The launches of a team are one after the other on every rank, in the same order on all, on
-// whatever streams they are.
+// The launches of a team are one after the other on every rank, on whatever streams they are.
+// Collectives are in the same order on all ranks; an exchange of messages is launched by those
+// ranks alone that have any.
 namespace torch::comms::ctran::kernels {
 
-inline constexpr uint32_t kAbi = 1;
+inline constexpr uint32_t kAbi = 2;
 inline constexpr int kMaxRanks = 8;
 
 enum class Collective : uint8_t {
@@ -30,6 +31,7 @@ enum class Collective : uint8_t {
   kGather,
   kScatter,
   kBarrier,
+  kExchange,  // no Call: what Control says of messages
 };
 
 enum class Algorithm : uint8_t {
@@ -40,20 +42,24 @@ enum class Algorithm : uint8_t {
 };
 inline constexpr int kAlgorithms = 4;
 
-// Why kernels of a team have stopped. The first that stops says so; outputs of floats are NaN then.
+// Why kernels of a team have stopped. The first that stops says so; outputs of collectives are NaN
+// then where they are of floats, what an exchange has received is undefined.
 enum class Stop : uint32_t {
   kNone = 0,
-  kAborted,  // by the host, through Control::abort
-  kLimit,    // Call::limit_ns has passed
+  kAborted,   // by the host, through Control::abort
+  kLimit,     // Call::limit_ns has passed
+  kMismatch,  // a message is longer or shorter than its receive, here or at waited_for
 };
 
 // Pinned host memory which the device sees, one a rank and team, zeroed when it is made.
 struct Control {
-  uint32_t abort;        // the host sets it: kernels leave within 1 ms, also those launched later
-  uint32_t stop;         // Stop; written last, by the device
-  int32_t waited_for;    // the rank whose data had not come; -1: nobody's
-  uint32_t collective;   // Collective, of the launch that stopped
-  uint64_t launch;       // how many launches the team had seen on this rank, this one included
+  uint32_t abort;       // the host sets it: kernels leave within 1 ms, also those launched later
+  uint32_t stop;        // Stop; written last, by the device
+  int32_t waited_for;   // the rank whose data had not come; -1: nobody's
+  uint32_t collective;  // Collective, of the launch that stopped
+  // How many launches the team had seen on this rank, this one included: of exchanges, if it is
+  // one, else of collectives.
+  uint64_t launch;
   uint64_t reserved[5];  // zero
 };
 
@@ -85,6 +91,25 @@ struct Call {
   uint64_t limit_ns;  // from when the kernel begins; 0: none
 };
 
+// One side of a message. Between two ranks, the messages of one direction match in the order of the
+// launches, and within a launch in the order of the list. Both sides have the same size.
+struct Message {
+  void* data;        // of this rank's device; any alignment; null where bytes == 0
+  size_t bytes;      // 0 is legal, and takes part
+  int32_t peer;      // not this rank
+  int32_t receives;  // 0: a send
+};
+inline constexpr int kMaxMessages = 96;  // of one launch
+
+// Messages to and from any ranks, all of them under way at once; those between two ranks in one
+// direction are one after the other. A send may be over before its receive has begun.
+struct Exchange {
+  const Message* messages;  // host memory, read within the call
+  int32_t count;            // 1 to kMaxMessages
+  int32_t blocks;     // thread blocks for each peer and direction; 0: as the library thinks best
+  uint64_t limit_ns;  // as Call's
+};
+
 struct Library {
   uint32_t abi;                    // kAbi
   const char* (*architectures)();  // "sm_90"
@@ -95,6 +120,8 @@ struct Library {
   Algorithm (*choice)(int32_t ranks, const Call& call, int32_t* blocks);
   // Enqueues it; never blocks, never allocates; may be captured. 0, or the runtime's error.
   int (*launch)(const Team& team, const Call& call, void* stream);
+  // The same of messages.
+  int (*exchange)(const Team& team, const Exchange& exchange, void* stream);
   const char* (*error_text)(int error);
 };
 

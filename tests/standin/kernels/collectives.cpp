@@ -35,6 +35,8 @@ Route route_of(const kernels::Call& call, int rank, int size, size_t part) {
   for (int peer = 0; peer < size; ++peer) {
     const size_t slot = static_cast<size_t>(peer) * part;
     switch (call.collective) {
+      case Collective::kExchange:
+        break;
       case Collective::kBarrier:
       case Collective::kAllReduce:
         route.from[peer] = input;
@@ -118,8 +120,8 @@ ctran::Factor factor_of(const kernels::Call& call, const ctran::Reduction& reduc
 
 }  // namespace
 
-void run(Exchange& exchange, const kernels::Call& call) {
-  const int rank = exchange.rank(), size = exchange.size();
+void run(Launch& launch, const kernels::Call& call) {
+  const int rank = launch.rank(), size = launch.size();
   const size_t element = ctran::size_of(call.dtype);
   const size_t part = call.collective == Collective::kBarrier ? 0 : call.count * element;
   const auto route = route_of(call, rank, size, part);
@@ -138,13 +140,13 @@ void run(Exchange& exchange, const kernels::Call& call) {
     };
     for (int step = 1; step < size; ++step) {
       const int peer = (rank + step) % size;
-      if (route.from[peer] != nullptr) exchange.send(peer, outgoing(peer), now);
+      if (route.from[peer] != nullptr) launch.send(peer, outgoing(peer), now);
     }
     std::vector<const void*> all(static_cast<size_t>(size));
-    bool has_all = exchange.goes_on();
+    bool has_all = launch.goes_on();
     for (int peer = 0; peer < size && has_all; ++peer) {
       if (!route.takes[peer]) continue;
-      all[static_cast<size_t>(peer)] = peer == rank ? outgoing(peer) : exchange.receive(peer);
+      all[static_cast<size_t>(peer)] = peer == rank ? outgoing(peer) : launch.receive(peer);
       has_all = all[static_cast<size_t>(peer)] != nullptr;
     }
     if (!has_all) return poison(call, size, part);
@@ -155,7 +157,7 @@ void run(Exchange& exchange, const kernels::Call& call) {
       if (!route.takes[peer]) continue;
       if (!reduces && now > 0 && route.into[peer] != nullptr)
         std::memmove(route.into[peer] + at, from, now);
-      if (peer != rank) exchange.taken(peer);
+      if (peer != rank) launch.taken(peer);
     }
   }
 }

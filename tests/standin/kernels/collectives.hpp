@@ -1,10 +1,10 @@
 #pragma once
 
-#include "standin/kernels/exchange.hpp"
+#include "standin/kernels/launch.hpp"
 
 namespace torch::comms::standin {
 
 // What `call` asks for, on one rank. After a stop, outputs of floating point are NaN.
-void run(Exchange& exchange, const kernels::Call& call);
+void run(Launch& launch, const kernels::Call& call);
 
 }  // namespace torch::comms::standin

@@ -4,10 +4,13 @@
 #include "ctran/kernels/library.hpp"
 
 #include <atomic>
+#include <vector>
 
 #include "ctran/arithmetic/reduction.hpp"
+#include "ctran/kernels/messages.hpp"
 #include "gpu/cpu.hpp"
 #include "standin/kernels/collectives.hpp"
+#include "standin/kernels/messages.hpp"
 #include "standin/plan.hpp"
 
 namespace torch::comms::standin {
@@ -35,6 +38,7 @@ size_t workspace_bytes(int32_t) { return sizeof(Workspace); }
 
 bool takes(int32_t ranks, const Call& call) {
   if (ranks < 2 || ranks > kernels::kMaxRanks || ctran::size_of(call.dtype) == 0) return false;
+  if (call.collective > Collective::kBarrier) return false;
   if (call.algorithm == Algorithm::kOneShotLL && bytes_of(call) > kMostOfOneShot) return false;
   return !reduces(call.collective) || ctran::Reduction::is_defined(call.dtype, call.op);
 }
@@ -49,9 +53,22 @@ int launch(const kernels::Team& team, const Call& call, void* stream) {
   if (fate.fails || !takes(team.size, call)) return kRefused;
   ++launches;
   gpu::cpu_launch(stream, [team, call, fate] {
-    Exchange exchange(team, call);
-    if (fate.hangs) exchange.hang();
-    run(exchange, call);
+    Launch launch(team, call.collective, call.limit_ns);
+    if (fate.hangs) launch.hang();
+    run(launch, call);
+  });
+  return 0;
+}
+
+int exchange(const kernels::Team& team, const kernels::Exchange& exchange, void* stream) {
+  const auto fate = next_fate("Kernel");
+  if (fate.fails || !kernels::is_sound(team, exchange)) return kRefused;
+  ++launches;
+  std::vector<kernels::Message> messages(exchange.messages, exchange.messages + exchange.count);
+  gpu::cpu_launch(stream, [team, messages, limit_ns = exchange.limit_ns, fate] {
+    Launch launch(team, Collective::kExchange, limit_ns);
+    if (fate.hangs) launch.hang();
+    run(launch, messages);
   });
   return 0;
 }
@@ -72,7 +89,7 @@ torchcomms_kernels() {
   constexpr uint32_t kAbi = torch::comms::ctran::kernels::kAbi;
 #endif
   static constexpr torch::comms::ctran::kernels::Library kLibrary{
-      kAbi, architectures, workspace_bytes, takes, choice, launch, error_text};
+      kAbi, architectures, workspace_bytes, takes, choice, launch, exchange, error_text};
   return &kLibrary;
 }
 

@@ -231,7 +231,7 @@ TEST_F(TeamTest, IsNoneWithoutALibraryOfThisBuild) {
   ::setenv(kVariable, "/nowhere.so", 1);
   expect_why("rank 0: no library of kernels: /nowhere.so");
   ::setenv(kVariable, library("libstand_in_kernels_other.so").c_str(), 1);
-  expect_why("is of another build: its interface is 2, this one's is 1");
+  expect_why("is of another build: its interface is 3, this one's is 2");
   ::setenv(kVariable, library("libstand_in_nccl.so").c_str(), 1);
   expect_why("is no library of kernels: it has no torchcomms_kernels");
 }

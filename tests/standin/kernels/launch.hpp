@@ -19,23 +19,30 @@ inline constexpr size_t kChunkBytes = size_t{256} << 10;
 // Of one source, in the workspace of the rank that takes it.
 struct Inbox {
   std::atomic<uint64_t> sent, taken;
+  size_t whole_bytes;  // of the message that the chunk is part of
   alignas(64) std::byte data[kChunkBytes];
 };
 struct Workspace {
   std::atomic<uint32_t> stopped;
-  std::atomic<uint64_t> launches;
+  std::atomic<int32_t> mismatched;  // 1 + the rank that has said so
+  std::atomic<uint64_t> launches, exchanges;
   alignas(64) Inbox inboxes[kernels::kMaxRanks];
+  Inbox messages[kernels::kMaxRanks];
 };
 
-// One launch on one rank. Waits watch the abort word and the launch's limit.
-class Exchange {
+// One launch on one rank. Waits watch the abort word, the word of peers that a message has the
+// wrong size, and the launch's limit.
+class Launch {
  public:
-  Exchange(const kernels::Team& team, const kernels::Call& call);
+  Launch(const kernels::Team& team, kernels::Collective collective, uint64_t limit_ns);
 
   int rank() const noexcept { return team_.rank; }
   int size() const noexcept { return team_.size; }
-  // False after a stop, of this launch or one before: nothing more is to be done.
-  bool goes_on() noexcept;
+  // False after a stop, of this launch or one before: nothing more is to be done. `waited_for`: the
+  // rank that this one cannot go on without.
+  bool goes_on(int waited_for = -1) noexcept;
+  // Waits a moment for that rank; false also where the limit has passed.
+  bool waits(int waited_for) noexcept;
 
   // Sends to `peer` once it has taken what was sent before.
   void send(int peer, const void* data, size_t size_bytes);
@@ -45,6 +52,11 @@ class Exchange {
   // Waits for nobody in particular until the launch is stopped.
   void hang();
 
+  // Where a chunk of a message from `source` to `owner` lies.
+  Inbox& message(int owner, int source) const { return workspace(owner).messages[source]; }
+  // A message from `peer` has the wrong size: both stop.
+  void mismatch(int peer);
+
  private:
   bool await(const std::function<bool()>& condition, int peer);
   void stop(kernels::Stop why, int waited_for);
@@ -52,7 +64,8 @@ class Exchange {
   Inbox& inbox(int owner, int source) const { return workspace(owner).inboxes[source]; }
 
   const kernels::Team team_;
-  const kernels::Call call_;
+  const kernels::Collective collective_;
+  const std::chrono::nanoseconds limit_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   uint64_t launch_;
 };

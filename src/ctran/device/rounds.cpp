@@ -1,0 +1,51 @@
+#include "ctran/device/rounds.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace torch::comms::ctran {
+namespace {
+
+// Counts the messages of each rank and direction, and says which one of them the next is.
+class Places {
+ public:
+  size_t next(const kernels::Message& message) {
+    return seen_[static_cast<size_t>(2 * message.peer + (message.receives != 0 ? 1 : 0))]++;
+  }
+
+ private:
+  std::array<size_t, 2 * kernels::kMaxRanks> seen_{};
+};
+
+}  // namespace
+
+bool is_one_round(int ranks, std::span<const kernels::Message> messages) noexcept {
+  const size_t most = messages_of_round(ranks);
+  Places places;
+  return messages.size() <= most || std::ranges::all_of(messages, [&](const auto& message) {
+           return places.next(message) < most;
+         });
+}
+
+Rounds rounds_of(int ranks, std::span<const kernels::Message> messages) {
+  const size_t most = messages_of_round(ranks);
+  std::vector<size_t> round(messages.size()), next;
+  Places places;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    round[i] = places.next(messages[i]) / most;
+    if (round[i] + 1 > next.size()) next.resize(round[i] + 1);
+    ++next[round[i]];
+  }
+  Rounds rounds;
+  rounds.messages.resize(messages.size());
+  size_t at = 0;
+  for (size_t& of_round : next) {
+    const size_t begin = at;
+    rounds.ends.push_back(at += of_round);
+    of_round = begin;
+  }
+  for (size_t i = 0; i < messages.size(); ++i) rounds.messages[next[round[i]]++] = messages[i];
+  return rounds;
+}
+
+}  // namespace torch::comms::ctran

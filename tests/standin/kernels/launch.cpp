@@ -1,0 +1,80 @@
+#include "standin/kernels/launch.hpp"
+
+#include <cstring>
+#include <thread>
+
+namespace torch::comms::standin {
+
+Launch::Launch(const kernels::Team& team, kernels::Collective collective, uint64_t limit_ns)
+    : team_(team), collective_(collective), limit_(limit_ns) {
+  auto& own = workspace(team.rank);
+  launch_ = ++(collective == kernels::Collective::kExchange ? own.exchanges : own.launches);
+}
+
+bool Launch::goes_on(int waited_for) noexcept {
+  using enum kernels::Stop;
+  auto& own = workspace(team_.rank);
+  if (own.stopped.load() != 0) return false;
+  const int by = own.mismatched.load();
+  if (by != 0)
+    stop(kMismatch, by - 1);
+  else if (std::atomic_ref(team_.control->abort).load() != 0)
+    stop(kAborted, waited_for);
+  else
+    return true;
+  return false;
+}
+
+bool Launch::waits(int waited_for) noexcept {
+  if (!goes_on(waited_for)) return false;
+  if (limit_.count() > 0 && std::chrono::steady_clock::now() - begin_ > limit_) {
+    stop(kernels::Stop::kLimit, waited_for);
+    return false;
+  }
+  std::this_thread::yield();
+  return true;
+}
+
+bool Launch::await(const std::function<bool()>& condition, int peer) {
+  while (!condition())
+    if (!waits(peer)) return false;
+  return true;
+}
+
+void Launch::stop(kernels::Stop why, int waited_for) {
+  if (workspace(team_.rank).stopped.exchange(1) != 0) return;
+  auto& control = *team_.control;
+  control.waited_for = waited_for;
+  control.collective = static_cast<uint32_t>(collective_);
+  control.launch = launch_;
+  std::atomic_ref(control.stop).store(static_cast<uint32_t>(why), std::memory_order_release);
+}
+
+void Launch::send(int peer, const void* data, size_t size_bytes) {
+  if (!goes_on()) return;
+  auto& inbox = this->inbox(peer, team_.rank);
+  const auto before = inbox.sent.load();
+  if (!await([&] { return inbox.taken.load() == before; }, peer)) return;
+  if (size_bytes > 0) std::memcpy(inbox.data, data, size_bytes);
+  inbox.sent.store(before + 1);
+}
+
+const std::byte* Launch::receive(int peer) {
+  if (!goes_on()) return nullptr;
+  auto& inbox = this->inbox(team_.rank, peer);
+  const auto wanted = inbox.taken.load() + 1;
+  return await([&] { return inbox.sent.load() >= wanted; }, peer) ? inbox.data : nullptr;
+}
+
+void Launch::taken(int peer) { ++inbox(team_.rank, peer).taken; }
+
+void Launch::hang() {
+  await([] { return false; }, -1);
+}
+
+void Launch::mismatch(int peer) {
+  stop(kernels::Stop::kMismatch, peer);
+  workspace(peer).mismatched.store(team_.rank + 1);
+}
+
+}  // namespace torch::comms::standin

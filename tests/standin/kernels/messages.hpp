@@ -1,0 +1,12 @@
+#pragma once
+
+#include <span>
+
+#include "standin/kernels/launch.hpp"
+
+namespace torch::comms::standin {
+
+// Sends and receives all of them, on one rank. Those to or from different ranks go on side by side.
+void run(Launch& launch, std::span<const kernels::Message> messages);
+
+}  // namespace torch::comms::standin
