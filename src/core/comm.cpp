@@ -193,6 +193,13 @@ WorkPtr TorchComm::hand(const Op& op) {
   if (!staging_) {
     const auto own = [this] { return backend_->getDevice(); };
     const auto device = device_of(op, own);
+    if (auto* const there = backend_->onDevice(device)) {
+      if (is_all_on(op, device.type())) return issue(*there, op);
+      throw CommError(Errc::kInvalidArgument,
+                      "some of its tensors are on " + device.str() +
+                          ", others are not; they must be on one device",
+                      {.op = std::string(opToString(Op::kName)), .comm = name_, .rank = rank_});
+    }
     if (device.is_cpu()) return issue(*backend_, op);
     staging_ = Staging::open(backend_, own().is_cpu() ? device : own(), rank_);
   }

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <type_traits>
+
 #include <torchcomms/operation.hpp>
 
 namespace torch::comms {
@@ -30,6 +33,30 @@ at::Device device_of(const Op& op, const Otherwise& otherwise) {
     return otherwise();
   }
   return found == nullptr ? at::Device(at::kCPU) : found->device();
+}
+
+// Whether every tensor of the operation is on devices of that type.
+template <class Op>
+bool is_all_on(const Op& op, at::DeviceType type) {
+  const auto one = [type](const at::Tensor& tensor) {
+    return !tensor.defined() || tensor.device().type() == type;
+  };
+  const auto all = [&one](const auto& value) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, at::Tensor>)
+      return one(value);
+    else
+      return std::all_of(value.begin(), value.end(), one);
+  };
+  if constexpr (requires { op.tensor; }) {
+    return all(op.tensor);
+  } else if constexpr (requires { op.input; }) {
+    return all(op.input) && all(op.output);
+  } else if constexpr (requires { op.ops; }) {
+    return std::all_of(op.ops.begin(), op.ops.end(),
+                       [&](const auto& entry) { return one(entry.tensor); });
+  } else {
+    return true;
+  }
 }
 
 }  // namespace torch::comms

@@ -206,6 +206,18 @@ NCCLX = replace(
         ]
     ),
 )
+# Backend ctran on a GPU: kernels, and nothing of a vendor's.
+CTRAN_KERNELS = replace(
+    NCCL,
+    name="ctran",
+    variant="-kernels",
+    sizes=(2, 3),
+    optional=CTRAN.optional,
+    library=("TORCHCOMM_KERNELS_LIBRARY", "libstand_in_kernels.so"),
+    kernels=True,
+    lacks=_VENDOR_LACKS - {"bitwise", "all_dtypes", "narrow_reductions", "element_factors", "split_among_listed"},
+    modules=(NCCL.modules or frozenset()) - {"vendors"} | {"finalize", "properties", "split", "work"},
+)
 XCCL = replace(
     RCCL,
     name="xccl",
@@ -248,6 +260,7 @@ BACKENDS = (
     replace(CTRAN, sizes=(3,), hints=(("ctran::transport", "tcp"),), variant="-tcp"),
     NCCL,
     NCCLX,
+    CTRAN_KERNELS,
     RCCL,
     XCCL,
     *ON_GPUS,

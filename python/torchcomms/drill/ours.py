@@ -15,8 +15,11 @@ from torchcomms.drill.buffers import Buffers, Shape
 from torchcomms.drill.side import Pending
 
 
+_START_UP = "TORCHCOMM_INIT_TIMEOUT_SECONDS"
+
+
 class Ours:
-    """`comm` is the TorchComm itself."""
+    """`comm` is the TorchComm itself. `meeting_s`: of its start-up, where that has its own limit."""
 
     def __init__(
         self,
@@ -25,9 +28,13 @@ class Ours:
         store: Store | None,
         place: tuple[int, int],
         limit_s: float,
+        meeting_s: float | None = None,
         **options: Any,  # noqa: ANN401
     ) -> None:
         os.environ.update(TORCHCOMM_RANK=str(place[0]), TORCHCOMM_SIZE=str(place[1]))
+        os.environ.pop(_START_UP, None)
+        if meeting_s is not None:
+            os.environ[_START_UP] = str(meeting_s)
         if store is not None:
             options["store"] = store
         limit = timedelta(seconds=limit_s)

@@ -21,6 +21,8 @@ from torchcomms.drill.cell import BASELINE, Cell
 from torchcomms.drill.side import Pending, Side, open_side
 from torchcomms.drill.verdict import Finding, Report, Verdict
 
+MEETING_S = 30.0  # of ranks that are all there
+
 
 @dataclass(frozen=True)
 class Role:
@@ -131,7 +133,10 @@ class Scene:
         """A communicator of `ranks` (all). Collective over them, in the same order on all.
 
         They meet on the run's store and stay with it; a given one is left as programs leave theirs.
+        Where the cell says nothing of how they meet, they have time for it: busy machines take long.
         """
+        if self.ours and store is None and limit_s is None:
+            options["meeting_s"] = MEETING_S
         if name is None:
             self._made += 1
             name = f"{self.role.run}_{self._made}"

@@ -8,6 +8,7 @@
 #include <torchcomms/factory.hpp>
 
 #include "backends/ctran/hints.hpp"
+#include "backends/ctran/on_device.hpp"
 #include "backends/ctran/run.hpp"
 #include "backends/ctran/session.hpp"
 #include "base/fork.hpp"
@@ -113,6 +114,7 @@ void TorchCommCtran::enter(std::shared_ptr<ctran::Session> session, std::vector<
   ranks_ = std::move(ranks);
   device_ = staged_device(device_, rank_, "ctran");
   options_.store.reset();
+  meet_on_device(*session);
   std::lock_guard lock(mutex_);
   session_ = std::move(session);
 }
@@ -125,8 +127,17 @@ void TorchCommCtran::finalize() {
     session_ = nullptr;
     if (session && session->group->failure()) was_aborted_.store(true);
   }
-  ctran::end(std::move(session), /*may_block=*/true);
-  if (reconfiguration_) reconfiguration_->close();
+  const auto end = [&] {
+    ctran::end(std::move(session), /*may_block=*/true);
+    if (reconfiguration_) reconfiguration_->close();
+  };
+  try {
+    leave_device(session);
+  } catch (...) {
+    end();
+    throw;
+  }
+  end();
 }
 
 std::string_view TorchCommCtran::getBackendVersion() const { return TORCHCOMMS_VERSION; }
@@ -140,6 +151,11 @@ Capabilities TorchCommCtran::capabilities() const {
   can.reconfigure = true;
   can.windows = true;
   can.operations.set(static_cast<size_t>(OpName::new_window));
+  if (session_ && session_->on_device) {
+    // What the kernels have not, no operation of the communicator has.
+    can.any_source = false;
+    can.graph_capture = true;
+  }
   return can;
 }
 
@@ -148,12 +164,14 @@ std::vector<std::string> TorchCommCtran::links() const {
   if (!session_) return links;
   const auto& group = *session_->group;
   for (int rank = 0; rank < size_; ++rank)
-    links.emplace_back(group.family()->link_to(group.family_rank(rank)));
+    links.emplace_back(std::string(group.family()->link_to(group.family_rank(rank))) +
+                       (session_->on_device && rank != rank_ ? ", kernels over mapped memory" : ""));
   return links;
 }
 
 std::vector<TorchCommBackend::AlgorithmRange> TorchCommCtran::algorithms() const {
   if (!session_) return {};
+  if (session_->on_device) return session_->on_device->algorithms();
   return ctran::algorithm_ranges(*session_->connected.known, *session_->group, *wishes_);
 }
 
@@ -177,13 +195,16 @@ void TorchCommCtran::abort() {
   }
   announceAbort();
   was_aborted_.store(true);
-  if (session) session->group->abort("abort() was called");
+  if (!session) return;
+  if (session->on_device) session->on_device->abort();
+  session->group->abort("abort() was called");
 }
 
 bool TorchCommCtran::isAborted() const {
   if (was_aborted_.load()) return true;
   std::lock_guard lock(mutex_);
-  return session_ && session_->group->failure().has_value();
+  return session_ && (session_->group->failure().has_value() ||
+                      (session_->on_device && session_->on_device->isAborted()));
 }
 
 std::shared_ptr<TorchCommBackend> TorchCommCtran::split(const std::vector<int>& ranks,

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -9,6 +11,8 @@
 
 #include <torchcomms/backend.hpp>
 #include <torchcomms/base/error.hpp>
+
+#include "core/insight.hpp"
 
 namespace torch::comms {
 
@@ -29,9 +33,10 @@ struct Wish;
 struct Wishes;
 }  // namespace ctran
 
-// Our own transports, for CPU tensors: shared memory inside a host, TCP between hosts. Tensors of a
-// GPU are staged by the communicator (core/staging.hpp), and getDevice() says where. Every
-// operation; every dtype where nothing is added, else those that ctran/arithmetic has.
+// Our own transports, for CPU tensors: shared memory inside a host, TCP between hosts. Tensors of
+// GPUs that map each other's memory are for kernels (on_device.hpp); of all others they are staged
+// by the communicator (core/staging.hpp). getDevice() says where they are. Every operation; every
+// dtype where nothing is added, else those that ctran/arithmetic has.
 //
 // An operation that fails, by whatever the world does, ends the communicator on all ranks: all
 // later calls raise the same error, isAborted() is true, and other communicators go on.
@@ -42,6 +47,7 @@ struct Wishes;
 // members before: their works in flight raise kAborted, the operations of their splits
 // kStaleGeneration. Of a failed one the work is not completed, and there are no members.
 class TC_API TorchCommCtran : public TorchCommBackend,
+                              public Insight,
                               public std::enable_shared_from_this<TorchCommCtran> {
  public:
   TorchCommCtran();
@@ -65,6 +71,12 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   std::vector<InitPhase> initPhases() const override { return phases_; }
   std::vector<std::string> links() const override;
   std::vector<AlgorithmRange> algorithms() const override;
+  TorchCommBackend* onDevice(const at::Device& device) override;
+
+  // Of the operations on a GPU's tensors.
+  std::map<std::string, std::string> notes() const override;
+  std::map<std::string, uint64_t> memory_usage() const override;
+  void on_unseen_failure(std::function<void(TorchWork&)> met) override;
 
   WorkPtr send(const at::Tensor& tensor, int dst, bool async_op,
                const SendOptions& options) override;
@@ -157,8 +169,11 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   // Ends the links of the members that there are.
   void part();
   Reconfiguration& reconfiguration(const char* op) const;
-  // Takes the place in `session`, which is connected. `ranks`: see ranks_.
+  // Takes the place in `session`, which is connected. `ranks`: see ranks_. Collective.
   void enter(std::shared_ptr<ctran::Session> session, std::vector<int> ranks);
+  // All members meet for their kernels, where the communicator's device may have some.
+  void meet_on_device(ctran::Session& session);
+  void leave_device(const std::shared_ptr<ctran::Session>& session);
 
   at::Device device_{at::kCPU};
   CommOptions options_;
@@ -172,6 +187,7 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   std::atomic<bool> was_aborted_{false};     // of a session that is gone
   std::atomic<bool> hooks_ran_{false};
   std::unique_ptr<Reconfiguration> reconfiguration_;  // null without enable_reconfigure
+  std::function<void(TorchWork&)> on_unseen_failure_;
   uint64_t fork_generation_;
 };
 

@@ -4,6 +4,7 @@
 
 #include "backends/ctran/ctran_backend.hpp"
 #include "backends/ctran/hints.hpp"
+#include "backends/ctran/on_device.hpp"
 #include "backends/ctran/run.hpp"
 #include "backends/ctran/session.hpp"
 #include "core/reconfiguration.hpp"
@@ -29,6 +30,7 @@ void TorchCommCtran::part() {
   rank_ = size_ = -1;
   ranks_.clear();
   if (!session) return;
+  if (session->on_device) session->on_device->abort();
   // Members that are still at the last operation should end it, if nothing else is in flight.
   if (!session->flight->idle()) session->group->abort("reconfigure() was called");
   session->connected.superseded->store(true);

@@ -14,6 +14,10 @@
 #include "backends/ctran/meeting.hpp"
 #include "core/flight.hpp"
 
+namespace torch::comms {
+class TorchCommCtranOnDevice;
+}
+
 namespace torch::comms::ctran {
 
 // A connected communicator, and what its operations in flight share. Works do not own it.
@@ -21,6 +25,8 @@ struct Session {
   Connected connected;
   std::unique_ptr<Group> group;
   Placement placement;
+  std::shared_ptr<TorchCommCtranOnDevice> on_device;  // null where there is none
+  std::string why_not_on_device;                      // then
   std::shared_ptr<Flight> flight = std::make_shared<Flight>();
 
   // Memory of calls that go on after Ctrl-C ended their wait: kept until the group's end.

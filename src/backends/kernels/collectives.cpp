@@ -59,7 +59,7 @@ std::optional<ctran::OfferedFactor> TorchCommKernels::factor_for(OpName op,
                                                                  const ReduceOp& reduction,
                                                                  const at::Tensor& tensor) const {
   const auto context = [&]() -> Context {
-    return {.op = opToString(op), .comm = std::string(getCommName()), .rank = getRank()};
+    return {.op = std::string(opToString(op)), .comm = std::string(getCommName()), .rank = getRank()};
   };
   return with_context(context, [&] { return ctran::factor_of(reduction, tensor); });
 }

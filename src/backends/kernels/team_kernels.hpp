@@ -13,11 +13,11 @@ namespace torch::comms::ctran {
 // A team as the lane of a communicator has it.
 class TeamKernels final : public nccl::OwnKernels {
  public:
-  explicit TeamKernels(std::unique_ptr<ctran::Team> team) : team_(std::move(team)) {}
+  explicit TeamKernels(std::shared_ptr<Team> team) : team_(std::move(team)) {}
 
-  const ctran::Team& team() const noexcept { return *team_; }
+  const Team& team() const noexcept { return *team_; }
   // Of the thread that calls operations.
-  void launch(const ctran::kernels::Call& call, gpu::NativeStream stream) {
+  void launch(const kernels::Call& call, gpu::NativeStream stream) {
     team_->launch(call, stream);
     launches_.fetch_add(1, std::memory_order_relaxed);
   }
@@ -27,7 +27,7 @@ class TeamKernels final : public nccl::OwnKernels {
   void abort() noexcept override { team_->abort(); }
 
  private:
-  const std::unique_ptr<ctran::Team> team_;
+  const std::shared_ptr<Team> team_;
   std::atomic<uint64_t> launches_{0};
 };
 

@@ -132,7 +132,7 @@ void TorchCommVendor::start(const std::string& name, const CommOptions& options)
   options_.timeout = usable_timeout(options.timeout);
   with_context([&] { return context; },
                [&] {
-                 check_exchange_method(vendor_, context);
+                 if (vendor_.find == nullptr) check_exchange_method(vendor_, context);
                  read(options_);
                  *wishes_ = nccl::wishes_of(options_);
                  nccl::config_of(options_.hints);
@@ -191,6 +191,31 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
     e.rethrow_cause();
   }
   connected();
+}
+
+bool TorchCommVendor::init_as(const Membership& membership, at::Device device,
+                              const std::string& name, const CommOptions& options,
+                              const Connect& connect) {
+  start(name, options);
+  const uint64_t since_ns = tracing::now_ns();
+  const auto context = [&]() -> Context {
+    return {.op = "new_comm", .comm = name_, .rank = membership.rank};
+  };
+  const bool is_connected = with_context(context, [&] {
+    auto opened = nccl::Device::open(*library_, device, membership.rank,
+                                     wishes_->high_priority_stream, wishes_->most_events);
+    const size_t free_bytes = opened->runtime().free_bytes();
+    auto* const made = connect(*opened);
+    if (made == nullptr) return false;
+    ranks_ = membership.ranks;
+    auto communicator =
+        Communicator::adopt(library_, made, static_cast<int>(ranks_.size()), membership.rank,
+                            nccl::Device::enter(opened));
+    enter(std::move(communicator), std::move(opened), since_ns, free_bytes);
+    return true;
+  });
+  if (is_connected) connected();
+  return is_connected;
 }
 
 void TorchCommVendor::enter(std::shared_ptr<Communicator> communicator,

@@ -16,6 +16,7 @@
 
 #include "backends/nccl/kept.hpp"
 #include "core/insight.hpp"
+#include "nccl/abi.hpp"
 
 namespace torch::comms {
 
@@ -172,6 +173,15 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // False: there was nothing to do.
   virtual bool prepare(const Rendezvous&, const nccl::Device&) { return false; }
   virtual void connected() {}
+  // In the place of init(), of members who have met already. `connect` makes the communicator on the
+  // device, which is current; null leaves this one as it was.
+  struct Membership {
+    int rank;
+    std::vector<int> ranks;  // see getRanks()
+  };
+  using Connect = std::function<nccl::abi::Comm(const nccl::Device&)>;
+  bool init_as(const Membership& membership, at::Device device, const std::string& name,
+               const CommOptions& options, const Connect& connect);
   // Null before init() and after finalize().
   nccl::Lane* lane() const noexcept { return lane_.get(); }
 

@@ -54,6 +54,8 @@ class TC_API TorchCommNCCLX final : public OfVendor<TorchCommNCCLX, nccl::kNcclx
   bool is_taken(OpName op, ctran::kernels::Call& call, size_t bytes,
                 const OperationOptions& options) const override;
   Else otherwise(ctran::kernels::Collective collective) const override;
+  ctran::Wish wish_for(ctran::kernels::Collective collective,
+                       const OperationOptions& options) const;
   // All ranks meet for their kernels, once a connection. Collective.
   void meet(int rank, int size, const nccl::Device& device,
             const transport::nvl::Exchange& exchange);

@@ -16,6 +16,8 @@ struct KernelLibrary {
   // For the device that is current, which is `runtime`'s. Throws CommError(kBackendUnavailable)
   // saying what was looked for, or why it is not usable. Any thread.
   static KernelLibrary load(const gpu::Runtime& runtime);
+  // Whether the file that the variable names is one for host memory. Any thread.
+  static bool is_for_host();
 };
 
 // What a library for host memory calls its architecture.

@@ -40,6 +40,7 @@ class Team {
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
+  int rank() const noexcept { return team_.rank; }
   int size() const noexcept { return team_.size; }
   // Bytes on this rank's device.
   size_t workspace_bytes() const noexcept { return memory_->size_bytes(); }

@@ -49,6 +49,39 @@ struct Program {
   }
 };
 
+// Runs `body` on `size` ranks, of whom each has what `make()` gives, connected, and works on a
+// stream. What one throws fails the test.
+template <class Make>
+void run_ranks_of(const Make& make, int size, const std::function<void(Program&)>& body,
+                  const CommOptions& options, const std::string& backend) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        bootstrap::Launch launch;
+        launch.rank = rank;
+        launch.size = size;
+        launch.source = "the test";
+        auto made = make();
+        if constexpr (requires { made->init(at::kCPU, launch, "world", options); })
+          made->init(at::kCPU, launch, "world", options);
+        else
+          made->init(launch, "world", options);
+        Program program{rank, TorchComm::wrap(std::move(made), backend),
+                        gpu::Runtime::cpu().create_stream(false)};
+        {
+          const gpu::CpuStreamGuard current(program.stream);
+          body(program);
+        }
+        program.synchronize();
+        gpu::Runtime::cpu().destroy_stream(program.stream);
+      } catch (const std::exception& e) {
+        ADD_FAILURE() << "rank " << rank << " threw: " << e.what();
+      }
+    });
+  for (auto& thread : threads) thread.join();
+}
+
 class VendorTest : public StandInTest {
  protected:
   using Backend = std::shared_ptr<TorchCommVendor>;
@@ -69,29 +102,7 @@ class VendorTest : public StandInTest {
   }
   static void on_ranks(int size, const std::function<void(Program&)>& body,
                        const CommOptions& options, const std::string& backend = "nccl") {
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < size; ++rank)
-      threads.emplace_back([&, rank] {
-        try {
-          bootstrap::Launch launch;
-          launch.rank = rank;
-          launch.size = size;
-          launch.source = "the test";
-          auto made = make_backend(backend);
-          made->init(at::kCPU, launch, "world", options);
-          Program program{rank, TorchComm::wrap(std::move(made), backend),
-                          gpu::Runtime::cpu().create_stream(false)};
-          {
-            const gpu::CpuStreamGuard current(program.stream);
-            body(program);
-          }
-          program.synchronize();
-          gpu::Runtime::cpu().destroy_stream(program.stream);
-        } catch (const std::exception& e) {
-          ADD_FAILURE() << "rank " << rank << " threw: " << e.what();
-        }
-      });
-    for (auto& thread : threads) thread.join();
+    run_ranks_of([&] { return make_backend(backend); }, size, body, options, backend);
   }
 };
 

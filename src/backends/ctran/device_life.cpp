@@ -1,0 +1,102 @@
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "backends/ctran/ctran_backend.hpp"
+#include "backends/ctran/on_device.hpp"
+#include "backends/ctran/session.hpp"
+
+// The kernels of a communicator: with its members, and as long as they.
+namespace torch::comms {
+namespace {
+
+constexpr int64_t kHook = -1;  // of ours among the hooks for an abort
+
+// Every member's words to all of them, by rank.
+std::vector<std::string> gather_words(ctran::Group& group, const std::string& words,
+                                std::chrono::milliseconds limit) {
+  using transport::nvl::kMaxWords;
+  constexpr size_t kEach = sizeof(uint64_t) + kMaxWords;
+  const auto size = static_cast<size_t>(group.size());
+  const uint64_t length = std::min(words.size(), kMaxWords);
+  std::vector<std::byte> own(kEach), all(kEach * size);
+  std::memcpy(own.data(), &length, sizeof length);
+  std::memcpy(own.data() + sizeof length, words.data(), length);
+  const ctran::ConstBytes input(own);
+  const ctran::Bytes output(all);
+  group.run({.name = "new_comm",
+             .operation = schedule::Operation::kAllGather,
+             .blocks = schedule::Blocks::equal(static_cast<int64_t>(kEach), group.size()),
+             .input = {&input, 1},
+             .output = {&output, 1},
+             .limit = limit});
+  std::vector<std::string> told;
+  for (size_t rank = 0; rank < size; ++rank) {
+    const auto* const at = all.data() + rank * kEach;
+    uint64_t its_length = 0;
+    std::memcpy(&its_length, at, sizeof its_length);
+    told.emplace_back(reinterpret_cast<const char*>(at) + sizeof its_length,
+                      std::min<size_t>(its_length, kMaxWords));
+  }
+  return told;
+}
+
+}  // namespace
+
+void TorchCommCtran::meet_on_device(ctran::Session& session) {
+  if (!TorchCommCtranOnDevice::is_for(device_)) return;
+  auto& group = *session.group;
+  auto met = TorchCommCtranOnDevice::make(
+      rank_, ranks_, device_, name_, options_,
+      [&](const std::string& words) { return gather_words(group, words, options_.timeout); });
+  session.why_not_on_device = std::move(met.why_not);
+  session.on_device = std::move(met.made);
+  if (!session.on_device) return;
+  // What ends on the device ends here, too.
+  session.on_device->registerAbortHook(kHook, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
+    self->announceAbort();
+    std::shared_ptr<ctran::Session> session;
+    {
+      const std::lock_guard lock(self->mutex_);
+      session = self->session_;
+    }
+    if (session) session->group->abort("an operation on the device failed");
+  });
+  if (on_unseen_failure_) session.on_device->on_unseen_failure(on_unseen_failure_);
+}
+
+void TorchCommCtran::leave_device(const std::shared_ptr<ctran::Session>& session) {
+  if (!session || !session->on_device) return;
+  session->on_device->unregisterAbortHook(kHook);
+  if (session->group->failure()) session->on_device->abort();
+  session->on_device->finalize();
+}
+
+TorchCommBackend* TorchCommCtran::onDevice(const at::Device& device) {
+  if (!session_ || !session_->on_device) return nullptr;
+  auto& there = *session_->on_device;
+  return there.getDevice().type() == device.type() ? &there : nullptr;
+}
+
+std::map<std::string, std::string> TorchCommCtran::notes() const {
+  if (!session_) return {};
+  if (session_->on_device) return session_->on_device->notes();
+  if (session_->why_not_on_device.empty()) return {};
+  return {{"kernels", "none, so that tensors are copied through host memory: " +
+                          session_->why_not_on_device}};
+}
+
+std::map<std::string, uint64_t> TorchCommCtran::memory_usage() const {
+  if (!session_ || !session_->on_device) return {};
+  return session_->on_device->memory_usage();
+}
+
+void TorchCommCtran::on_unseen_failure(std::function<void(TorchWork&)> met) {
+  on_unseen_failure_ = std::move(met);
+  if (session_ && session_->on_device) session_->on_device->on_unseen_failure(on_unseen_failure_);
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/kernels/kernels_backend.hpp"
+#include "transport/nvl/symmetric_memory.hpp"
+
+namespace torch::comms {
+
+// The operations of backend ctran on a GPU's tensors, where the ranks' GPUs map each other's memory:
+// by kernels alone, with no library of a vendor in the process. TorchCommCtran makes it for its own
+// members, and ends it.
+class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
+ public:
+  // Either all members have one, or none.
+  struct Outcome {
+    std::shared_ptr<TorchCommCtranOnDevice> made;
+    std::string why_not;  // the same on all ranks
+  };
+  // Collective. `device` is of the kind that is_for() says yes to. Throws CommError, and what
+  // `exchange` does.
+  static Outcome make(int rank, const std::vector<int>& ranks, at::Device device,
+                      const std::string& name, const CommOptions& options,
+                      const transport::nvl::Exchange& exchange);
+  // Whether tensors on such a device are for kernels: GPUs, or the CPU where the kernels are for host
+  // memory.
+  static bool is_for(const at::Device& device);
+
+  // The team's operations are not split: a split has a team of its own.
+  std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
+                                          const CommOptions& options) override;
+  Capabilities capabilities() const override;
+
+ private:
+  TorchCommCtranOnDevice();
+  std::shared_ptr<TorchCommVendor> child() const override;
+  bool is_taken(OpName op, ctran::kernels::Call& call, size_t bytes,
+                const OperationOptions& options) const override;
+  Else otherwise(ctran::kernels::Collective collective) const override;
+};
+
+}  // namespace torch::comms

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ctran/kernels/library.hpp"
+
+// The messages of a group: those with other ranks, and those of a rank to itself.
+namespace torch::comms::ctran {
+
+// From and into memory of one rank.
+struct Copy {
+  const void* from;
+  void* into;
+  size_t bytes;
+};
+
+struct Sorted {
+  std::vector<kernels::Message> to_others;  // in their order
+  std::vector<Copy> to_itself;              // sends and receives in their order, by turns
+  std::string refused;                      // why the group cannot be; "" where it can
+};
+Sorted sorted(int rank, std::span<const kernels::Message> messages);
+
+}  // namespace torch::comms::ctran

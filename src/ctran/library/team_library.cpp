@@ -1,0 +1,158 @@
+#include "ctran/library/team_library.hpp"
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <torchcomms/base/error.hpp>
+
+#include "ctran/device/kernel_library.hpp"
+#include "ctran/library/messages.hpp"
+
+namespace torch::comms::nccl::abi {
+
+// What a handle of this library points to.
+struct OpaqueComm {
+  std::shared_ptr<ctran::Team> team;
+  std::shared_ptr<const gpu::Runtime> runtime;
+  std::string last_error;
+};
+
+}  // namespace torch::comms::nccl::abi
+
+namespace torch::comms::ctran {
+namespace {
+
+namespace abi = nccl::abi;
+using abi::kSuccess, abi::Result;
+
+// NCCL's numbers.
+constexpr Result kSystemError = 2, kInvalidUsage = 5;
+constexpr int kVersion = 100;  // of this interface: 0.1.0
+
+// The messages of the group that this thread has open.
+struct Group {
+  struct Post {
+    abi::Comm comm;
+    abi::Stream stream;
+  };
+  int depth = 0;
+  Post post{};  // of all its messages
+  std::vector<kernels::Message> messages;
+};
+thread_local Group group;
+
+Result refuse(abi::Comm comm, std::string why) {
+  comm->last_error = std::move(why);
+  return kInvalidUsage;
+}
+
+Result launch(const Group::Post& post, std::span<const kernels::Message> messages) {
+  auto& comm = *post.comm;
+  try {
+    auto parts = sorted(comm.team->rank(), messages);
+    if (!parts.refused.empty()) return refuse(&comm, std::move(parts.refused));
+    for (const auto& copy : parts.to_itself)
+      if (copy.bytes > 0 && copy.from != copy.into)
+        comm.runtime->copy_on_device(copy.into, copy.from, copy.bytes, post.stream);
+    // No limit of their own: whoever watches the operation aborts it.
+    comm.team->exchange(parts.to_others, 0, post.stream);
+    return kSuccess;
+  } catch (const CommError& e) {
+    comm.last_error = e.why();
+    return kSystemError;
+  }
+}
+
+Result start_group() {
+  ++group.depth;
+  return kSuccess;
+}
+
+Result end_group() {
+  if (--group.depth > 0) return kSuccess;
+  const auto messages = std::exchange(group.messages, {});
+  return messages.empty() ? kSuccess : launch(group.post, messages);
+}
+
+Result post(const kernels::Message& message, abi::Comm comm, abi::Stream stream) {
+  const Group::Post post{comm, stream};
+  if (group.depth == 0) return launch(post, {&message, 1});
+  if (!group.messages.empty() && (group.post.comm != comm || group.post.stream != stream))
+    return refuse(comm, "a group has messages of two communicators, or on two streams");
+  group.post = post;
+  group.messages.push_back(message);
+  return kSuccess;
+}
+
+// Types of one byte are all there is: backends move bytes.
+Result send(const void* data, size_t count, abi::DataType, int peer, abi::Comm comm,
+            abi::Stream stream) {
+  return post({const_cast<void*>(data), count, peer, 0}, comm, stream);
+}
+Result receive(void* data, size_t count, abi::DataType, int peer, abi::Comm comm,
+               abi::Stream stream) {
+  return post({data, count, peer, 1}, comm, stream);
+}
+
+Result destroy(abi::Comm comm) {
+  delete comm;
+  return kSuccess;
+}
+Result abort(abi::Comm comm) {
+  comm->team->abort();
+  return destroy(comm);
+}
+
+Result get_version(int* version) {
+  *version = kVersion;
+  return kSuccess;
+}
+const char* get_error_string(Result result) {
+  return result == kInvalidUsage ? "the call cannot be" : "the call failed";
+}
+const char* get_last_error(abi::Comm comm) { return comm->last_error.c_str(); }
+
+template <class Function>
+void* address_of(Function* function) {
+  return reinterpret_cast<void*>(function);
+}
+
+void* find(std::string_view name) {
+  if (name == "GetVersion") return address_of<abi::GetVersion>(get_version);
+  if (name == "GetErrorString") return address_of<abi::GetErrorString>(get_error_string);
+  if (name == "GetLastError") return address_of<abi::GetLastError>(get_last_error);
+  if (name == "GroupStart") return address_of<abi::GroupStart>(start_group);
+  if (name == "GroupEnd") return address_of<abi::GroupEnd>(end_group);
+  if (name == "Send") return address_of<abi::Send>(send);
+  if (name == "Recv") return address_of<abi::Recv>(receive);
+  if (name == "CommDestroy") return address_of<abi::CommDestroy>(destroy);
+  if (name == "CommAbort") return address_of<abi::CommAbort>(abort);
+  static int works_on_host_memory = 1;
+  if (name == abi::kHostMemorySymbol && KernelLibrary::is_for_host()) return &works_on_host_memory;
+  return nullptr;
+}
+
+constexpr const char* kAllUsable[] = {nullptr};
+
+}  // namespace
+
+const nccl::Vendor kTeamLibrary{.backend = "ctran",
+                                .library = "CTRAN",
+                                .prefix = "",
+                                .stem = "",
+                                .soname = "",
+                                .variable = "",
+                                .unique_id_bytes = 0,
+                                .runtime = &gpu::kCuda,
+                                .in_progress = abi::kInProgress,
+                                .has_config = true,
+                                .unusable = kAllUsable,
+                                .find = find};
+
+abi::Comm open_team(std::shared_ptr<Team> team, std::shared_ptr<const gpu::Runtime> runtime) {
+  return new abi::OpaqueComm{std::move(team), std::move(runtime), {}};
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <memory>
+
+#include "ctran/device/team.hpp"
+#include "nccl/table.hpp"
+
+// A team as a communication library: what a backend over such libraries needs of one, with NCCL's
+// interface. Messages in groups, and the life of a communicator; collectives are Team::launch()'s.
+namespace torch::comms::ctran {
+
+// Its row, of code instead of a file. It works on host memory where the kernels do
+// (KernelLibrary::is_for_host()).
+extern const nccl::Vendor kTeamLibrary;
+
+// A communicator of it, which shares the team. CommAbort and CommDestroy end it.
+nccl::abi::Comm open_team(std::shared_ptr<Team> team, std::shared_ptr<const gpu::Runtime> runtime);
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,198 @@
+// Backend ctran where kernels carry out what is on the device: the stand-in's, for host memory.
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "backends/ctran/ctran_backend.hpp"
+#include "backends/nccl/world.hpp"
+
+namespace torch::comms::ctran_test {
+namespace {
+
+using nccl::error_of;
+using nccl::Program;
+using std::chrono::milliseconds;
+
+constexpr const char* kKernels = "TORCHCOMM_KERNELS_LIBRARY";
+
+at::Tensor filled(float value, int64_t count = 4) { return at::full({count}, value); }
+float first(const at::Tensor& tensor) { return tensor.const_data_ptr<float>()[0]; }
+
+class CtranOnDevice : public testing::Test {
+ protected:
+  void SetUp() override {
+    ::setenv(kKernels, nccl::stand_in("libstand_in_kernels.so").c_str(), 1);
+  }
+  void TearDown() override { ::unsetenv(kKernels); }
+
+  static void on_ranks(int size, const std::function<void(Program&)>& body,
+                       milliseconds timeout = std::chrono::seconds(60)) {
+    const auto options =
+        nccl::options_with(c10::make_intrusive<c10d::HashStore>(), timeout);
+    nccl::run_ranks_of([] { return std::make_shared<TorchCommCtran>(); }, size, body, options, "ctran");
+  }
+};
+
+TEST_F(CtranOnDevice, DescribesItself) {
+  on_ranks(2, [](Program& self) {
+    const auto links = self.comm->getBackendImpl()->links();
+    EXPECT_NE(links[static_cast<size_t>(1 - self.rank)].find("kernels over mapped memory"),
+              std::string::npos);
+    const auto algorithms = self.comm->getBackendImpl()->algorithms();
+    ASSERT_FALSE(algorithms.empty());
+    for (const auto& range : algorithms) EXPECT_NE(range.algorithm, "nothing");
+    self.comm->finalize();
+  });
+}
+
+TEST_F(CtranOnDevice, OperationsAreOnTheCurrentStreamAndTheHostGoesOn) {
+  on_ranks(3, [](Program& self) {
+    auto tensor = filled(0);
+    const auto gate = self.close_gate();
+    gpu::cpu_launch(self.stream, [&] { tensor.fill_(2); });
+    self.comm->all_reduce(tensor, ReduceOp::SUM, false);
+    EXPECT_EQ(first(tensor), 0);
+    gate->set_value();
+    self.synchronize();
+    EXPECT_EQ(first(tensor), 6);
+    self.comm->finalize();
+  });
+}
+
+TEST_F(CtranOnDevice, ListsOfMessagesAreOneOperation) {
+  on_ranks(3, [](Program& self) {
+    // Rank r sends r + s + 1 numbers to rank s.
+    std::vector<uint64_t> out, in;
+    for (int peer = 0; peer < 3; ++peer) {
+      out.push_back(static_cast<uint64_t>(self.rank + peer + 1));
+      in.push_back(static_cast<uint64_t>(self.rank + peer + 1));
+    }
+    const auto count = 3 * self.rank + 6;
+    const auto input = filled(static_cast<float>(self.rank), count);
+    auto output = filled(-1, count);
+    self.comm->all_to_all_v_single(output, input, in, out, false);
+    self.synchronize();
+    const auto* at = output.const_data_ptr<float>();
+    for (int peer = 0; peer < 3; ++peer)
+      for (uint64_t i = 0; i < in[static_cast<size_t>(peer)]; ++i)
+        EXPECT_EQ(*at++, static_cast<float>(peer));
+    self.comm->finalize();
+  });
+}
+
+TEST_F(CtranOnDevice, SlotsOfAListAreReducedToTheirRanksInEveryDtype) {
+  on_ranks(2, [](Program& self) {
+    Tensors input{at::full({3}, 2, at::kShort), at::full({3}, 5, at::kShort)};
+    auto output = at::zeros({3}, at::kShort);
+    self.comm->reduce_scatter(output, input, ReduceOp::SUM, false);
+    self.synchronize();
+    EXPECT_EQ(output.const_data_ptr<int16_t>()[2], self.rank == 0 ? 4 : 10);
+    self.comm->finalize();
+  });
+}
+
+TEST_F(CtranOnDevice, AFactorMayBeAnElement) {
+  on_ranks(2, [](Program& self) {
+    auto tensor = at::full({2}, 3, at::kLong);
+    const auto factor = at::full({1}, self.rank + 1, at::kLong);
+    self.comm->all_reduce(tensor, ReduceOp::make_nccl_premul_sum(factor), false);
+    self.synchronize();
+    EXPECT_EQ(tensor.const_data_ptr<int64_t>()[0], 9);
+    EXPECT_EQ(error_of([&] {
+                self.comm->all_reduce(tensor, ReduceOp::make_nccl_premul_sum(filled(1, 2)), false);
+              }).code(),
+              Errc::kInvalidArgument);
+    self.comm->finalize();
+  });
+}
+
+TEST_F(CtranOnDevice, ASplitHasKernelsOfItsOwn) {
+  on_ranks(4, [](Program& self) {
+    const std::vector<int> ranks =
+        self.rank % 2 == 0 ? std::vector<int>{0, 2} : std::vector<int>{1, 3};
+    const auto child = self.comm->split(ranks, "half");
+    auto tensor = filled(static_cast<float>(self.rank));
+    child->all_reduce(tensor, ReduceOp::SUM, false);
+    self.comm->barrier(false);
+    self.synchronize();
+    EXPECT_EQ(first(tensor), self.rank % 2 == 0 ? 2 : 4);
+    child->finalize();
+    self.comm->finalize();
+  });
+}
+
+TEST_F(CtranOnDevice, AMissingRankIsATimeoutThatEndsTheCommunicator) {
+  std::promise<void> over;
+  on_ranks(2, [&, wait = over.get_future().share()](Program& self) {
+    if (self.rank == 1) {
+      wait.wait();
+      self.comm->abort();
+      return;
+    }
+    AllReduceOptions options;
+    options.timeout = milliseconds(100);
+    auto tensor = filled(1);
+    const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true, options);
+    EXPECT_EQ(error_of([&] { work->hostSynchronize(); }).code(), Errc::kTimeout);
+    EXPECT_TRUE(self.comm->getBackendImpl()->isAborted());
+    EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).code(), Errc::kTimeout);
+    over.set_value();
+  });
+}
+
+TEST_F(CtranOnDevice, AMessageNobodyTakesIsATimeout) {
+  std::promise<void> over;
+  on_ranks(2, [&, wait = over.get_future().share()](Program& self) {
+    if (self.rank == 1) {
+      wait.wait();
+      self.comm->abort();
+      return;
+    }
+    RecvOptions options;
+    options.timeout = milliseconds(100);
+    auto tensor = filled(1);
+    const auto work = self.comm->recv(tensor, 1, true, options);
+    const auto error = error_of([&] { work->hostSynchronize(); });
+    EXPECT_EQ(error.code(), Errc::kTimeout);
+    EXPECT_EQ(error.context().op, "recv");
+    over.set_value();
+  });
+}
+
+TEST_F(CtranOnDevice, ItIsCapturedAndReplayed) {
+  on_ranks(2, [](Program& self) {
+    auto tensor = filled(1);
+    gpu::cpu_begin_capture(self.stream);
+    self.comm->all_reduce(tensor, ReduceOp::SUM, false);
+    const auto graph = gpu::cpu_end_capture(self.stream);
+    for (int replay = 0; replay < 3; ++replay) gpu::cpu_launch_graph(graph, self.stream);
+    self.synchronize();
+    EXPECT_EQ(first(tensor), 8);
+    self.comm->finalize();
+  });
+}
+
+TEST_F(CtranOnDevice, AMessageToItselfNeedsItsOtherSideInTheSameCall) {
+  on_ranks(2, [](Program& self) {
+    const auto source = filled(7);
+    auto target = filled(0);
+    const auto error = error_of([&] { self.comm->send(source, self.rank, true)->wait(); });
+    EXPECT_NE(error.why().find("same call"), std::string::npos) << error.why();
+  });
+}
+
+TEST_F(CtranOnDevice, ARankAloneHasNone) {
+  on_ranks(1, [](Program& self) {
+    auto tensor = filled(3);
+    self.comm->all_reduce(tensor, ReduceOp::SUM, false);
+    EXPECT_EQ(first(tensor), 3);
+    EXPECT_EQ(self.comm->getBackendImpl()->links()[0].find("kernels"), std::string::npos);
+    self.comm->finalize();
+  });
+}
+
+}  // namespace
+}  // namespace torch::comms::ctran_test
