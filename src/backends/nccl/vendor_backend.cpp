@@ -130,7 +130,7 @@ void TorchCommVendor::start(const std::string& name, const CommOptions& options)
   name_ = name;
   options_ = options;
   options_.timeout = usable_timeout(options.timeout);
-  with_context([&] { return context; },
+  with_context([&]() -> const Context& { return context; },
                [&] {
                  check_exchange_method(vendor_, context);
                  read(options_);
@@ -157,7 +157,7 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
   const auto begin = Clock::now();
   const uint64_t since_ns = tracing::now_ns();
   try {
-    const auto opened = with_context([&] { return context; },
+    const auto opened = with_context([&]() -> const Context& { return context; },
                                      [&] {
                                        return nccl::Device::open(*library_, device, met.rank,
                                                                  wishes_->high_priority_stream,
@@ -177,7 +177,8 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
              met.limit.knob;
     };
     const nccl::Wait wait{Clock::now() + met.deadline.left(), limit_text,
-                          [&context] { return context; }, [] { check_interrupt(); }};
+                          [&context]() -> const Context& { return context; },
+                          [] { check_interrupt(); }};
     auto communicator = Communicator::connect(library_, met.size, met.rank, id,
                                               nccl::config_of(options_.hints, name_),
                                               nccl::Device::enter(opened), wait);
