@@ -26,7 +26,7 @@ from torchcomms import bench
 from torchcomms.bench.result import machine
 
 from benchmarks.gpu import claims, host, start
-from benchmarks.gpu.sides import ON, OURS, RAW
+from benchmarks.gpu.sides import ON, OURS, RAW, UNLIMITED
 
 SMALL = 1024
 OPERATIONS = (
@@ -81,9 +81,10 @@ def plans(given: argparse.Namespace) -> list[bench.Plan]:
         common = {
             "modes": [mode], "device": given.device, "dtype": sides.dtype, "rounds": given.rounds,
         }  # fmt: skip
+        small = [OURS, sides.baseline, RAW, *([UNLIMITED] if mode == "graph" else [])]
         made.append(
             bench.Plan(
-                ["all_reduce"], [OURS, sides.baseline, RAW], [SMALL],
+                ["all_reduce"], small, [SMALL],
                 seconds=5 * given.seconds, graph_operations=GRAPH_OPERATIONS, **common,
             )
         )  # fmt: skip

@@ -9,11 +9,12 @@ from torchcomms._table import human_bytes
 from torchcomms.bench import Point
 
 from benchmarks.gpu.host import RAW_IN_CPP
-from benchmarks.gpu.sides import OURS, RAW
+from benchmarks.gpu.sides import OURS, RAW, UNLIMITED
 
 MOST_CALL_US = 10.5  # a small all_reduce from Python
 MOST_OF_TORCHS_CALL = 0.55  # of the same through torch.distributed
 MOST_ADDED_US = 1.5  # by one call, to the host's time for the library's
+MOST_LIMIT_US = 1.0  # what an operation's limit takes in a graph
 NOISE = 1.02  # a ratio that counts as equal
 GRANULE_MIB = 2.0  # in which a device's memory is given out
 
@@ -76,6 +77,13 @@ def of_calls(points: Points, host_us: Mapping[str, float], small: int, torchs: s
         values = f"{ours:.2f} - {theirs:.2f} us"
         claims.append(Claim(what, "us", ours - theirs, MOST_ADDED_US, values))
     claims.append(points.ratio(f"all_reduce of {size} in a graph, to {RAW}", graph, RAW))
+    limited, unlimited = points.us(*graph, OURS), points.us(*graph, UNLIMITED)
+    what = f"limit of an all_reduce of {size} in a graph"
+    if limited is None or unlimited is None:
+        claims.append(Claim(what, "us", None, MOST_LIMIT_US))
+    else:
+        values = f"{limited:.2f} - {unlimited:.2f} us"
+        claims.append(Claim(what, "us", limited - unlimited, MOST_LIMIT_US, values))
     return claims
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 
 OURS, RAW = "nccl", "raw:nccl"
+# Operations in graphs have no limits there: the same without what notices a replay that hangs.
+UNLIMITED = f"{OURS}@:enable_cuda_graph_support=false"
 
 
 @dataclass(frozen=True)

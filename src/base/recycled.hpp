@@ -40,6 +40,9 @@ class Recycled {
   }
 
  private:
+  friend T;  // which alone is one
+  Recycled() = default;
+
   struct Block {
     Block* next = nullptr;
   };

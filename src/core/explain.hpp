@@ -13,7 +13,7 @@ namespace torch::comms {
 // and how to raise it.
 TC_API std::string limit_words(std::chrono::milliseconds limit, bool is_own);
 
-// Runs `body`; a CommError without context gets what `context()` returns.
+// Runs `body`; a CommError without context gets `context`, or what it returns.
 template <class MakeContext, class Body>
 auto with_context(const MakeContext& context, const Body& body) {
   try {
@@ -22,6 +22,10 @@ auto with_context(const MakeContext& context, const Body& body) {
     if (!e.context().op.empty()) throw;
     throw CommError(e.code(), e.why(), context());
   }
+}
+template <class Body>
+auto with_context(const Context& context, const Body& body) {
+  return with_context([&context]() -> const Context& { return context; }, body);
 }
 
 }  // namespace torch::comms

@@ -50,7 +50,7 @@ WorkPtr Staging::run(const Op& op) {
   const Context context{.op = std::string(opToString(Op::kName)),
                         .comm = std::string(desk_->backend().getCommName()),
                         .rank = desk_->backend().getRank()};
-  return with_context([&] { return context; }, [&] { return run(staged_call(op, context.rank)); });
+  return with_context(context, [&] { return run(staged_call(op, context.rank)); });
 }
 
 WorkPtr Staging::run(StagedCall call) {
@@ -81,7 +81,7 @@ void require_stageable(const at::Device& device, const std::string& backend,
                         "' works on device cpu, and on cuda by way of host memory, not on " +
                         device.str(),
                     context);
-  with_context([&] { return context; }, [&] { resolve_device(*runtime(), device, 0, backend); });
+  with_context(context, [&] { resolve_device(*runtime(), device, 0, backend); });
 }
 
 at::Device staged_device(const at::Device& device, int rank, const std::string& backend) {

@@ -44,6 +44,7 @@ struct CpuCalls {
   size_t captures = 0, records = 0, waits = 0;
   size_t devices = 0;  // asked for, or set
   size_t pinned = 0;   // blocks of memory made
+  size_t marks = 0;    // of graphs
 };
 TC_API CpuCalls& cpu_calls() noexcept;
 

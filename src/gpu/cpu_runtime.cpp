@@ -26,6 +26,9 @@ std::atomic<CaptureId> last_capture{0};
 
 CpuStream* stream_of(NativeStream stream) { return static_cast<CpuStream*>(stream); }
 CpuEvent* event_of(NativeEvent event) { return static_cast<CpuEvent*>(event); }
+std::shared_ptr<CpuGraph> captured_by(NativeStream stream) {
+  return stream == nullptr ? nullptr : stream_of(stream)->capture();
+}
 
 const char* error_text(int code) {
   switch (code) {
@@ -87,7 +90,7 @@ int synchronize_stream(NativeStream stream) {
 int wait_event(NativeStream stream, NativeEvent event, unsigned) {
   ++calls.waits;
   const auto record = event_of(event)->record();
-  const auto capture = stream == nullptr ? nullptr : stream_of(stream)->capture();
+  const auto capture = captured_by(stream);
   if (record.graph) {
     if (stream == nullptr || (capture && capture != record.graph)) return kCaptureIsolation;
     record.graph->join(stream_of(stream), record.clock);
@@ -102,7 +105,7 @@ int wait_event(NativeStream stream, NativeEvent event, unsigned) {
 
 int capture_info(NativeStream stream, int* status, CaptureId* id, void*, void*, void*, void*) {
   ++calls.captures;
-  const auto graph = stream == nullptr ? nullptr : stream_of(stream)->capture();
+  const auto graph = captured_by(stream);
   *status = graph ? 1 : 0;
   *id = graph ? graph->id : 0;
   return kSuccess;
@@ -165,16 +168,30 @@ int release(void* at) {
   return kSuccess;
 }
 
-int write_mark(NativeStream stream, void*, uint32_t* word, uint32_t value, void** node) {
-  const auto graph = stream == nullptr ? nullptr : stream_of(stream)->capture();
+decltype(GraphMark::place) place_in(CpuGraph& graph, NativeStream stream) {
+  const auto clock = graph.clock(stream_of(stream));
+  return {clock.begin(), clock.end()};
+}
+int add_mark(NativeStream stream, const GraphMark*, uint32_t* word, uint32_t value,
+             GraphMark* made) {
+  const auto graph = captured_by(stream);
   if (!graph) return kInvalidValue;
-  // Tasks run in the order in which they were added: `after` needs no more.
-  graph->add_aside([=] { std::atomic_ref(*word).store(value); });
-  *node = word;
+  ++calls.marks;
+  const auto written = std::make_shared<uint32_t>(value);
+  // Tasks run in the order in which they were added: what comes before needs no more.
+  graph->add_aside([=] { std::atomic_ref(*word).store(*written); });
+  *made = {written.get(), word, place_in(*graph, stream)};
+  return kSuccess;
+}
+int change_mark(NativeStream stream, const GraphMark& mark, uint32_t value, bool* done) {
+  const auto graph = captured_by(stream);
+  if (!graph) return kInvalidValue;
+  *done = place_in(*graph, stream) == mark.place;
+  if (*done) *static_cast<uint32_t*>(mark.node) = value;
   return kSuccess;
 }
 int keep_with_graph(NativeStream stream, void (*release)(void*), void* argument) {
-  const auto graph = stream == nullptr ? nullptr : stream_of(stream)->capture();
+  const auto graph = captured_by(stream);
   if (!graph) return kInvalidValue;
   graph->keep({argument, release});
   return kSuccess;
@@ -193,7 +210,7 @@ int memory_info(size_t* free_bytes, size_t* total_bytes) {
 }  // namespace
 
 const GraphMarks* cpu_graph_marks() noexcept {
-  static constexpr GraphMarks kMarks{write_mark, keep_with_graph};
+  static constexpr GraphMarks kMarks{add_mark, change_mark, keep_with_graph};
   return &kMarks;
 }
 

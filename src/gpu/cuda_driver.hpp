@@ -14,6 +14,7 @@ namespace torch::comms::gpu::cuda {
                                       void* const** dependencies, size_t* count))            \
   SYMBOL(GraphAddBatchMemOpNode, int(void** node, void* graph, void* const* dependencies,    \
                                      size_t count, const BatchMemOpNode* parameters))        \
+  SYMBOL(GraphBatchMemOpNodeSetParams, int(void* node, const BatchMemOpNode* parameters))    \
   SYMBOL(UserObjectCreate, int(void** object, void* argument, void (*destroy)(void*),        \
                                unsigned references, unsigned flags))                         \
   SYMBOL(UserObjectRelease, int(void* object, unsigned count))                               \

@@ -139,6 +139,7 @@ MappableMemory MappableMemory::create(const std::shared_ptr<const Driver>& drive
 MappableMemory MappableMemory::adopt(const std::shared_ptr<const Driver>& driver, int device,
                                      const base::FileDescriptor& shared, size_t size_bytes) {
   MappableMemory made(driver, size_bytes);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): CUDA takes the number as a pointer.
   auto* const descriptor = reinterpret_cast<void*>(static_cast<intptr_t>(shared.get()));
   driver->check(
       driver->table().MemImportFromShareableHandle(&made.handle_, descriptor, kMemoryByDescriptor),

@@ -72,6 +72,7 @@ class TC_API MappableMemory {
 
   // For adopt(). Throws as it.
   base::FileDescriptor share() const;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
   void* at() const noexcept { return reinterpret_cast<void*>(at_); }
   // As it was created: whole pages of the device.
   size_t size_bytes() const noexcept { return size_bytes_; }

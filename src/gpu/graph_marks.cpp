@@ -1,5 +1,8 @@
 #include "gpu/graph_marks.hpp"
 
+#include <algorithm>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "gpu/cuda_driver.hpp"
@@ -35,7 +38,7 @@ const Driver& driver() {
   return bound;
 }
 
-// The graph that `stream` is capturing, and what comes before its next node.
+// The graph that `stream` is capturing, and where its next node has its place.
 int capture_at(NativeStream stream, void*& graph, std::vector<void*>& before) {
   int status = 0;
   uint64_t id = 0;
@@ -46,21 +49,49 @@ int capture_at(NativeStream stream, void*& graph, std::vector<void*>& before) {
     return code;
   if (status != kCaptureActive) return kInvalidValue;
   before.assign(dependencies, dependencies + count);
+  std::ranges::sort(before, std::less<void*>());
   return kSuccess;
 }
 
-int write(NativeStream stream, void* after, uint32_t* word, uint32_t value, void** node) {
-  void *graph = nullptr, *context = nullptr;
-  std::vector<void*> before;
-  if (const int code = capture_at(stream, graph, before)) return code;
+// Calls `use` with what a node has that writes `value` to `word`.
+template <class Use>
+int with_write(uint32_t* word, uint32_t value, const Use& use) {
+  void* context = nullptr;
   if (const int code = driver().CtxGetCurrent(&context)) return code;
-  if (after != nullptr) before.push_back(after);
   // Pinned memory has one address for host and device.
   WriteValue operation;
   operation.address = reinterpret_cast<uint64_t>(word);
   operation.value = value;
-  const BatchMemOpNode parameters{context, 1, &operation, 0};
-  return driver().GraphAddBatchMemOpNode(node, graph, before.data(), before.size(), &parameters);
+  return use(BatchMemOpNode{context, 1, &operation, 0});
+}
+
+int add(NativeStream stream, const GraphMark* after, uint32_t* word, uint32_t value,
+        GraphMark* made) {
+  void* graph = nullptr;
+  std::vector<void*> before;
+  if (const int code = capture_at(stream, graph, before)) return code;
+  GraphMark mark{nullptr, word, {}};
+  for (auto* const node : before) mark.place.emplace_back(node, 0);
+  if (after != nullptr) before.push_back(after->node);
+  const int code = with_write(word, value, [&](const BatchMemOpNode& node) {
+    return driver().GraphAddBatchMemOpNode(&mark.node, graph, before.data(), before.size(), &node);
+  });
+  if (code == kSuccess) *made = std::move(mark);
+  return code;
+}
+
+int change(NativeStream stream, const GraphMark& mark, uint32_t value, bool* done) {
+  *done = false;
+  void* graph = nullptr;
+  std::vector<void*> before;
+  if (const int code = capture_at(stream, graph, before)) return code;
+  if (!std::ranges::equal(before, mark.place, {}, {}, &std::pair<void*, size_t>::first))
+    return kSuccess;
+  const int code = with_write(mark.word, value, [&](const BatchMemOpNode& node) {
+    return driver().GraphBatchMemOpNodeSetParams(mark.node, &node);
+  });
+  *done = code == kSuccess;
+  return code;
 }
 
 int keep(NativeStream stream, void (*release)(void*), void* argument) {
@@ -92,7 +123,7 @@ int keep(NativeStream stream, void (*release)(void*), void* argument) {
 }  // namespace
 
 const GraphMarks* cuda_graph_marks(std::string& why) {
-  static constexpr GraphMarks kMarks{write, keep};
+  static constexpr GraphMarks kMarks{add, change, keep};
   why = driver().missing;
   return why.empty() ? &kMarks : nullptr;
 }

@@ -1,19 +1,36 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "gpu/runtime.hpp"
 
 namespace torch::comms::gpu {
 
+// A node of a graph that writes a word when the graph's work has come to its place.
+struct GraphMark {
+  void* node = nullptr;  // null: none. Whoever made the mark knows what it is
+  uint32_t* word = nullptr;
+  // What it comes behind in the capture, in order: nodes, or streams and how much of each.
+  std::vector<std::pair<void*, size_t>> place;
+};
+
 // What tells the host how far a graph's replays have come. Functions return 0, or an error of the
 // runtime; an error leaves the capture as it was.
+//
+// Threads: those of one capture from one at a time.
 struct GraphMarks {
-  // Adds to the graph that `stream` is capturing: `word`, of pinned memory, becomes `value` when
-  // all that the stream has there by now is done, and the node `after`, where it is not null.
-  // Nothing of the stream waits for it. `node` is what to name it by.
-  int (*write)(NativeStream stream, void* after, uint32_t* word, uint32_t value, void** node);
+  // Adds a mark to the graph that `stream` is capturing: `word`, of pinned memory, becomes `value`
+  // when all that the stream has there by now is done, and the mark `after`, where it is not null.
+  // Nothing of the stream waits for it. `made` may be `after`.
+  int (*add)(NativeStream stream, const GraphMark* after, uint32_t* word, uint32_t value,
+             GraphMark* made);
+  // Has `mark`, of the same capture, write `value` instead if what `stream` captures next has the
+  // same place; `*done` says whether.
+  int (*change)(NativeStream stream, const GraphMark& mark, uint32_t value, bool* done);
   // `release(argument)` runs once the graph that `stream` is capturing, and all that was made of
   // it, are gone: on whatever thread; it must not call the runtime. After an error it does not run.
   int (*keep)(NativeStream stream, void (*release)(void*), void* argument);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 
 import pytest
@@ -94,6 +95,47 @@ def everything(comm):
 
 def test_every_collective_may_be_captured(world):
     check(world, everything)
+
+
+def nodes_of(body):
+    """How many nodes a graph of what `body` does has."""
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        body()
+    count = ctypes.c_size_t()
+    handle = ctypes.c_void_p(graph.raw_cuda_graph())
+    assert ctypes.CDLL("libcuda.so.1").cuGraphGetNodes(handle, None, ctypes.byref(count)) == 0
+    return count.value
+
+
+def marks(context):
+    """What limits take: nodes that a graph has beyond one without limits."""
+    off = {"enable_cuda_graph_support": "false"}
+    comms = [context.new_comm(), context.new_comm(hints=off)]
+    tensor, more = torch.zeros(NUMEL), []
+    for between in (lambda: None, lambda: tensor.mul_(2)):
+        counts = []
+        for comm in comms:
+
+            def body(comm=comm, between=between):
+                for _ in range(10):
+                    # By the library alone: kernels of ours watch their limits themselves.
+                    hints = {"ncclx::algorithm": "nccl"}
+                    comm.all_reduce(tensor, ReduceOp.MAX, False, hints=hints)
+                    between()
+
+            body()
+            counts.append(nodes_of(body))
+        more.append(counts[0] - counts[1])
+    for comm in comms:
+        comm.finalize()
+    return more
+
+
+def test_operations_in_a_row_have_one_mark_each_and_one_more(world):
+    """Apart from each other each has one of its beginning, too."""
+    assert world.run_context(marks) == [[11, 20]] * world.size
 
 
 def messages(comm):

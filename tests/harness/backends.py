@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,6 +33,8 @@ class Backend:
     variant: str = ""
     # The vendor's library is this file of the stand-in (tests/standin), named by this variable.
     library: tuple[str, str] | None = None
+    # Whose library it is over: the file that the loader finds, and what its functions begin with.
+    vendor: tuple[str, str] | None = None
     # True: kernels run some of its operations, those of the stand-in where `library` is one.
     kernels: bool = False
     # The modules of tests/spec that run on it; None: all.
@@ -62,6 +65,9 @@ class Backend:
     @property
     def environment(self) -> dict[str, str]:
         """Variables that its ranks need."""
+        if self.device == "cuda":
+            # By default work of more than 8 streams may wait for work of another one.
+            return {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
         if self.library is None:
             return {}
         from torchcomms import _comms
@@ -72,6 +78,20 @@ class Backend:
         if self.kernels:
             files["TORCHCOMM_KERNELS_LIBRARY"] = "libstand_in_kernels.so"
         return {name: str(build / "stand_in" / one) for name, one in files.items()}
+
+    def version(self) -> str:
+        """What it must call its version: of one over a vendor's library what that says itself."""
+        if self.vendor is None:
+            import torchcomms
+
+            return torchcomms.__version__
+        soname, prefix = self.vendor
+        library = ctypes.CDLL(self.environment[self.library[0]] if self.library else soname)
+        number = ctypes.c_int()
+        assert library[f"{prefix}GetVersion"](ctypes.byref(number)) == 0
+        code = number.value
+        nccls = f"{code // 10000}.{code // 100 % 100}.{code % 100}"
+        return nccls if prefix == "nccl" else str(code)
 
     def reduces(self, op: str, dtype: object) -> bool:
         """Whether it has that reduction, where the contract defines it."""
@@ -138,6 +158,7 @@ NCCL = Backend(
         }
     ),
     library=("TORCHCOMM_NCCL_LIBRARY", "libstand_in_nccl.so"),
+    vendor=("libnccl.so.2", "nccl"),
     lacks=_VENDOR_LACKS,
     modules=frozenset(
         [
@@ -176,6 +197,7 @@ RCCL = replace(
     name="rccl",
     sizes=(2,),
     library=("TORCHCOMM_RCCL_LIBRARY", "libstand_in_nccl.so"),
+    vendor=("librccl.so.1", "nccl"),
     modules=frozenset({"reduce_ops", "vendors"}),
 )
 # Small operations are kernels, which the other rows have not; the rest is nccl's.
@@ -224,6 +246,7 @@ XCCL = replace(
     aborts=False,
     optional=frozenset({"get_backend_version", "all_gather_p_init"}),
     library=("TORCHCOMM_XCCL_LIBRARY", "libstand_in_oneccl.so"),
+    vendor=("libccl.so.2", "oneccl"),
 )
 # The same on GPUs, a process each.
 _ON_GPUS = replace(

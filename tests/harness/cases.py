@@ -135,13 +135,14 @@ def assert_alive(comm: Any) -> None:
     assert total.tolist() == [size * (size + 1) / 2, size]
 
 
-def _on_host() -> bool:
+def on_host() -> bool:
+    """Whether calls themselves run the operations; on a device its streams do."""
     return torch.get_default_device().type == "cpu"
 
 
 def settle_device() -> None:
     """What streams are ordered to do is done; on the host it is anyhow."""
-    if not _on_host():
+    if not on_host():
         torch.accelerator.synchronize()
 
 
@@ -150,7 +151,7 @@ def finish(work: Any, async_op: bool) -> None:
     from torchcomms import TorchWork
 
     assert isinstance(work, TorchWork), f"the operation returned {type(work).__name__}"
-    if not async_op and _on_host():
+    if not async_op and on_host():
         assert work.is_completed(), "a synchronous operation returned before it was complete"
     assert work.wait() is None
     settle_device()

@@ -9,6 +9,7 @@ import os
 import pickle
 import resource
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -113,6 +114,21 @@ class Context:
             options["hints"] = {**dict(self.row.hints), **options.get("hints", {})}
         return torchcomms.new_comm(self.backend, self.device, name, **options)
 
+    def thread(self, body: Callable[..., Any], *args: Any) -> threading.Thread:
+        """A started thread that works on this rank's device, where that has streams on one of its
+        own: ranks may then call operations of several communicators in any order.
+        """
+
+        def run() -> None:
+            if self.device.type != "cpu":
+                _settle_on(self.device)
+                _work_on_own_stream(self.device)
+            body(*args)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
     def close(self) -> None:
         """Finalizes the long-lived communicator, if there is one."""
         comm, self._comm = self._comm, None
@@ -152,11 +168,17 @@ def _settle(spec: RankSpec) -> None:
 
 
 def _settle_on(device: Any) -> None:
-    """Tensors are made on `device` where a test names none."""
+    """Tensors that this thread makes are on `device` where a test names none."""
     import torch
 
     torch.accelerator.set_device_index(device.index)
     torch.set_default_device(device)
+
+
+def _work_on_own_stream(device: Any) -> None:
+    import torch
+
+    torch.accelerator.set_stream(torch.Stream(device))
 
 
 def _next_message(connection: Connection) -> bytes:

@@ -15,6 +15,7 @@ import torchcomms
 from torchcomms import bench
 from torchcomms.bench.exchange import Case
 from torchcomms.bench.launch import launch
+from torchcomms.bench.plan import knobs
 
 SIZES = (8, 4096)
 ONLY_OURS = {"all_gather_v", "reduce_scatter_v", "gather_single"}
@@ -98,6 +99,14 @@ def test_a_plan_that_cannot_work_is_refused_before_anything_starts(changes, rank
     with pytest.raises(bench.BenchError) as caught:
         next(launch(plan(**changes), ranks))
     assert says in str(caught.value)
+
+
+def test_a_backend_takes_its_own_hints_and_those_of_all():
+    name = "nccl@one=1@:two=2@::three=3"
+    assert knobs(name) == ("nccl", {"nccl::one": "1", "two": "2", ":three": "3"})
+    for nothing in ("nccl@one", "nccl@=1", "nccl@:=1"):
+        with pytest.raises(bench.BenchError, match="is not <knob>=<value>"):
+            knobs(nothing)
 
 
 def test_a_plan_survives_its_way_to_the_processes():

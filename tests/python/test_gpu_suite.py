@@ -40,6 +40,7 @@ def test_lines_are_of_the_points_they_name():
     times = {
         ("eager", "nccl"): 9.0, ("eager", "c10d:nccl"): 18.0, ("eager", "raw:nccl"): 8.0,
         ("graph", "nccl"): 4.0, ("graph", "c10d:nccl"): 5.0, ("graph", "raw:nccl"): 3.0,
+        ("graph", "nccl@:enable_cuda_graph_support=false"): 3.5,
     }  # fmt: skip
     points = claims.Points(
         dataclasses.replace(some, mode=mode, backend=backend, p50_us=value)
@@ -49,6 +50,7 @@ def test_lines_are_of_the_points_they_name():
     lines = claims.of_calls(points, host, 1024, "c10d:nccl")
     assert [(line.measured, line.verdict) for line in lines] == [
         (9.0, "PASS"), (0.5, "PASS"), (1.0, "PASS"), (2.0, "miss"), (pytest.approx(4 / 3), "miss"),
+        (0.5, "PASS"),
     ]  # fmt: skip
 
 
@@ -76,13 +78,13 @@ def test_the_whole_suite_runs_and_writes_every_line(tmp_path):
     judged = [row for row in rows if row.get("measure") == "claim"]
     assert len(points) == 3 + 5 * 2
     assert all(row["correct"] for row in points)
-    assert len(judged) == 5 + 2 * 5 + 5
+    assert len(judged) == 6 + 2 * 5 + 5
     assert table.read_text() in finished.out
     missed = any(row["verdict"] == "miss" for row in judged)
     assert finished.code == int(missed), finished.err
     here = [row["what"] for row in judged if row["verdict"] == "not here"]
     assert all("graph" in what or "memory" in what for what in here)
-    assert len(here) == 1 + 5 + 1
+    assert len(here) == 2 + 5 + 1
     (host,) = (row for row in rows if row.get("measure") == "enqueue_us")
     assert host.keys() >= {"nccl", "c10d:gloo", "raw:nccl", "raw:nccl from C++"}
 

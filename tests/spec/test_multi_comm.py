@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-import threading
 from datetime import timedelta
 
 import pytest
 import torch
+import torchcomms
 from torchcomms import ReduceOp
 
 from tests.harness.cases import Failures, check_context
@@ -99,10 +99,7 @@ def threads(context, count, rounds):
                 want = sum(i + r for r in range(context.size))
                 assert tensor.min() == tensor.max() == want
 
-    running = [threading.Thread(target=work, args=(i,)) for i in range(count)]
-    for thread in running:
-        thread.start()
-    for thread in running:
+    for thread in [context.thread(work, i) for i in range(count)]:
         thread.join()
     for comm in comms:
         comm.finalize()
@@ -119,33 +116,33 @@ def test_threads_and_communicators_survive_many_operations(world):
 
 
 def created_in_threads(context):
-    """Communicators are created concurrently, each over a store of its own."""
-    results: dict[int, object] = {}
+    """Created concurrently, each over a store of its own, and used when all are there: on a GPU an
+    operation that waits for another rank may hold up what that one still makes."""
+    comms, errors = {}, []
 
     def create(index):
-        import torchcomms
-
         try:
-            comm = torchcomms.new_comm(
+            comms[index] = torchcomms.new_comm(
                 context.backend,
                 context.device,
                 f"threaded_{index}",
                 store=context.store(f"threaded_{index}", own_connection=True),
                 timeout=timedelta(seconds=60),
             )
-            tensor = torch.tensor([float(index)])
-            comm.all_reduce(tensor, ReduceOp.SUM, False)
-            results[index] = tensor.item()
-            comm.finalize()
         except BaseException as error:
-            results[index] = repr(error)
+            errors.append(repr(error))
 
-    running = [threading.Thread(target=create, args=(i,)) for i in range(4)]
-    for thread in running:
-        thread.start()
-    for thread in running:
+    for thread in [context.thread(create, i) for i in range(4)]:
         thread.join()
-    return [results[i] for i in range(4)]
+    assert not errors, errors
+    context.meet("threaded")
+    totals = []
+    for i in range(4):
+        tensor = torch.tensor([float(i)])
+        comms[i].all_reduce(tensor, ReduceOp.SUM, False)
+        totals.append(tensor.item())
+        comms[i].finalize()
+    return totals
 
 
 def test_communicators_may_be_created_in_several_threads_at_once(world):
@@ -165,9 +162,7 @@ def handed_over(context):
             assert tensor.tolist() == [float(context.size)] * 3
 
     for index in range(5):
-        thread = threading.Thread(target=use, args=(index,))
-        thread.start()
-        thread.join()
+        context.thread(use, index).join()
     return failures.texts
 
 

@@ -126,6 +126,7 @@ def indexed_device(context):
     return str(device)
 
 
+@pytest.mark.worlds(device="cpu")
 def test_the_cpu_may_have_an_index(world):
     assert world.run_context(indexed_device) == ["cpu"] * world.size
 

@@ -34,7 +34,8 @@ VENDORS = ("nccl", "ncclx", "rccl", "rcclx", "xccl")
 
 
 def knobs(backend: str) -> tuple[str, dict[str, str]]:
-    """ "ctran@transport=tcp" -> ("ctran", {"ctran::transport": "tcp"}): a backend and its hints.
+    """ "ctran@transport=tcp" -> ("ctran", {"ctran::transport": "tcp"}): a backend and its hints; of
+    "nccl@:minCTAs=4" it is {"minCTAs": "4"}.
 
     Raises BenchError for a knob without a value.
     """
@@ -42,9 +43,10 @@ def knobs(backend: str) -> tuple[str, dict[str, str]]:
     hints = {}
     for setting in settings:
         knob, equals, value = setting.partition("=")
-        if not (knob and equals):
+        hint = knob.removeprefix(":")
+        if not (hint and equals):
             raise BenchError(f"backend {backend!r}: {setting!r} is not <knob>=<value>")
-        hints[f"{name}::{knob}"] = value
+        hints[hint if knob != hint else f"{name}::{hint}"] = value
     return name, hints
 
 
@@ -162,5 +164,5 @@ def _check_backend(name: str, ranks: int) -> None:
             f"unknown backend {name!r}; built here: {built}; "
             "c10d:<name> stands for torch.distributed, for example c10d:gloo; "
             "raw:<vendor> for a vendor's library alone, for example raw:nccl; "
-            "<name>@<knob>=<value> sets its hint <name>::<knob>"
+            "<name>@<knob>=<value> sets its hint <name>::<knob>, <name>@:<hint>=<value> hint <hint>"
         )

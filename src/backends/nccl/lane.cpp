@@ -72,7 +72,7 @@ Lane::Slot::Slot(Lane& lane, const Call& call, bool on_current_stream)
     return;
   }
   if (capture_ != 0) {
-    if (!call.ends_itself) mark_ = lane_.replays_->begin(call, stream_, capture_);
+    if (!call.ends_itself) begun_ = lane_.replays_->begin(call, stream_, capture_);
     return;
   }
   const bool follows = before.end && before.stream == stream_ && on_current &&
@@ -82,7 +82,10 @@ Lane::Slot::Slot(Lane& lane, const Call& call, bool on_current_stream)
   runtime.record(started_.get(), stream_);
 }
 
-Lane::Slot::~Slot() { lane_.launch_until_.store(Clock::time_point{}, std::memory_order_release); }
+Lane::Slot::~Slot() {
+  lane_.launch_until_.store(Clock::time_point{}, std::memory_order_release);
+  if (begun_) lane_.replays_->give_up(begun_);
+}
 
 c10::intrusive_ptr<Work> Lane::Slot::end(Kept keep) {
   auto& device = *lane_.device_;
@@ -117,7 +120,7 @@ c10::intrusive_ptr<Work> Lane::Slot::end(Kept keep) {
 
 // It runs whenever the graph does, which owns its memory; as a work it is through.
 c10::intrusive_ptr<Work> Lane::Slot::captured(c10::intrusive_ptr<Work> work) {
-  lane_.replays_->end(mark_, stream_);
+  lane_.replays_->end(begun_, stream_);
   work->end_.spoil();
   work->setStatus(WorkStatus::COMPLETED);
   work->keep_.clear();

@@ -83,7 +83,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
     gpu::NativeStream stream_ = nullptr;
     gpu::CaptureId capture_ = 0;
     gpu::EventPool::Lease started_;  // none in a capture, or close behind another operation
-    Replays::Mark mark_;             // in a capture
+    Replays::Begun begun_;           // in a capture
   };
 
   // Ends this communicator here, with all its operations: `why` is their error. `blocks`: returns

@@ -22,8 +22,8 @@ void TorchCommVendor::with_memory(const char* op, const at::Tensor& tensor, cons
   try {
     const auto call = call_of_teardown();
     auto wait = nccl::launch_wait(call);
-    wait.context = [&context] { return context; };
-    with_context([&] { return context; },
+    wait.context = [&context]() -> const Context& { return context; };
+    with_context(context,
                  [&] { body(lane_->registrations(), lane_->communicator(), wait, context); });
   } catch (const Interrupted& e) {
     e.rethrow_cause();

@@ -76,12 +76,11 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
   const auto members = reconfiguration.members(options, options_.timeout);
   auto wished = options_;
   for (const auto& [key, value] : options.hints) wished.hints[key] = value;
-  with_context([&] { return context; },
-               [&] {
-                 read(wished);
-                 nccl::config_of(wished.hints);
-                 *wishes_ = nccl::wishes_of(wished);
-               });
+  with_context(context, [&] {
+    read(wished);
+    nccl::config_of(wished.hints);
+    *wishes_ = nccl::wishes_of(wished);
+  });
   options_ = std::move(wished);
 
   auto before = detach();

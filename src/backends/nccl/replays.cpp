@@ -10,8 +10,11 @@
 namespace torch::comms::nccl {
 namespace {
 
-// What a word says. The graph writes the first two, a look the third.
-constexpr uint32_t kIdle = 0, kRunning = 1, kSeen = 3;
+// What a word says: kIdle, or twice the number of an operation of its run, from 1 on. A look adds
+// kSeen.
+constexpr uint32_t kIdle = 0, kSeen = 1;
+constexpr uint32_t value_of(size_t number) { return static_cast<uint32_t>(2 * number); }
+constexpr size_t number_of(uint32_t value) { return value / 2; }
 constexpr size_t kChunkBytes = 4096;
 constexpr size_t kChunkWords = kChunkBytes / sizeof(uint32_t);
 // A limit is looked at this often while it passes.
@@ -36,17 +39,20 @@ std::shared_ptr<gpu::PinnedPool> pool_of(const std::shared_ptr<const gpu::Runtim
 
 // Owned by the graph, too.
 struct Replays::Graph {
-  struct Operation {
+  struct Run {
     uint32_t* word;
-    Late facts;
-    Clock::time_point since = {};  // of a word that is kSeen
+    std::vector<Late> operations;
+    std::chrono::milliseconds shortest;  // of their limits
+    Clock::time_point since = {};        // of a word that was seen
   };
   explicit Graph(gpu::CaptureId id) : id(id) {}
   const gpu::CaptureId id;
   std::atomic<bool> is_gone{false};
   std::vector<std::shared_ptr<void>> chunks;
   size_t words = 0;  // taken of them
-  std::vector<Operation> operations;
+  std::vector<Run> runs;
+  gpu::GraphMark last;     // of the last run
+  bool may_go_on = false;  // the last run: its last operation has ended
 };
 
 Replays::Replays(std::shared_ptr<Device> device, bool wanted, std::chrono::milliseconds period)
@@ -58,65 +64,88 @@ Replays::Replays(std::shared_ptr<Device> device, bool wanted, std::chrono::milli
     marks_ = gpu::graph_marks_of(device_->runtime(), &why_not_);
 }
 
-uint32_t* Replays::word_for(const Call& call, gpu::NativeStream stream, gpu::CaptureId capture) {
-  auto found = std::ranges::find(all_, capture, [](const auto& graph) { return graph->id; });
-  if (found == all_.end()) {
-    auto graph = std::make_shared<Graph>(capture);
-    auto shared = std::make_unique<std::shared_ptr<Graph>>(graph);
-    const auto release = [](void* argument) {
-      const std::unique_ptr<std::shared_ptr<Graph>> it(
-          static_cast<std::shared_ptr<Graph>*>(argument));
-      (*it)->is_gone.store(true);
-    };
-    if (const int code = marks_->keep(stream, release, shared.get()))
-      throw CommError(Errc::kVendor, "a graph keeps nothing: error " + std::to_string(code));
-    static_cast<void>(shared.release());  // the graph has it
-    all_.push_back(std::move(graph));
-    graphs_.store(all_.size());
-    found = all_.end() - 1;
-  }
-  auto& graph = **found;
+std::shared_ptr<Replays::Graph> Replays::graph_of(gpu::NativeStream stream,
+                                                  gpu::CaptureId capture) {
+  const auto found = std::ranges::find(all_, capture, [](const auto& graph) { return graph->id; });
+  if (found != all_.end()) return *found;
+  auto graph = std::make_shared<Graph>(capture);
+  auto shared = std::make_unique<std::shared_ptr<Graph>>(graph);
+  const auto release = [](void* argument) {
+    const std::unique_ptr<std::shared_ptr<Graph>> it(
+        static_cast<std::shared_ptr<Graph>*>(argument));
+    (*it)->is_gone.store(true);
+  };
+  if (const int code = marks_->keep(stream, release, shared.get()))
+    throw CommError(Errc::kVendor, "a graph keeps nothing: error " + std::to_string(code));
+  static_cast<void>(shared.release());  // the graph has it
+  all_.push_back(graph);
+  graphs_.store(all_.size());
+  return graph;
+}
+
+uint32_t* Replays::take_word(Graph& graph) {
   const size_t place = graph.words++ % kChunkWords;
   if (place == 0) {
     const Device::Scope scope(*device_);
     graph.chunks.push_back(pool_of(device_->shared_runtime())->take(kChunkBytes));
     std::fill_n(static_cast<uint32_t*>(graph.chunks.back().get()), kChunkWords, kIdle);
   }
-  auto* const word = static_cast<uint32_t*>(graph.chunks.back().get()) + place;
-  graph.operations.push_back({word, {call.op, call.limit, call.limit_is_own, capture}});
-  return word;
+  return static_cast<uint32_t*>(graph.chunks.back().get()) + place;
 }
 
-Replays::Mark Replays::begin(const Call& call, gpu::NativeStream stream,
-                             gpu::CaptureId capture) noexcept {
-  Mark mark;
-  if (marks_ == nullptr || stopped_) return mark;
+Replays::Begun Replays::begin(const Call& call, gpu::NativeStream stream,
+                              gpu::CaptureId capture) noexcept {
+  if (marks_ == nullptr || stopped_) return nullptr;
   try {
     const std::lock_guard lock(mutex_);
-    auto* const word = word_for(call, stream, capture);
-    if (const int code = marks_->write(stream, nullptr, word, kRunning, &mark.node))
-      throw CommError(Errc::kVendor, "a graph takes no mark: error " + std::to_string(code));
-    mark.word = word;
+    auto graph = graph_of(stream, capture);
+    const Late facts{call.op, call.limit, call.limit_is_own, capture};
+    if (std::exchange(graph->may_go_on, false)) {
+      // The mark of the end before becomes that of this beginning, if nothing is between them. An
+      // error of that costs no more than another mark.
+      auto& run = graph->runs.back();
+      run.operations.push_back(facts);
+      bool goes_on = false;
+      marks_->change(stream, graph->last, value_of(run.operations.size()), &goes_on);
+      if (goes_on) {
+        run.shortest = std::min(run.shortest, call.limit);
+        return graph;
+      }
+      run.operations.pop_back();
+    }
+    graph->runs.push_back({take_word(*graph), {facts}, call.limit});
+    const int code =
+        marks_->add(stream, nullptr, graph->runs.back().word, value_of(1), &graph->last);
+    if (code == gpu::kSuccess) return graph;
+    graph->runs.pop_back();
+    throw CommError(Errc::kVendor, "a graph takes no mark: error " + std::to_string(code));
   } catch (const std::exception& e) {
     if (!std::exchange(complained_, true))
       base::log(base::LogLevel::kWarning,
                 "communicator '" + call.comm +
                     "': replays of a graph are not watched for timeouts: " + e.what());
   }
-  return mark;
+  return nullptr;
 }
 
-void Replays::end(const Mark& mark, gpu::NativeStream stream) noexcept {
-  if (mark.word == nullptr) return;
-  void* node = nullptr;
-  // Also behind the first write: it runs beside the operation, and must not come last.
-  const int code = marks_->write(stream, mark.node, mark.word, kIdle, &node);
-  if (code == gpu::kSuccess) return;
-  // It would look as if it never ended.
+void Replays::end(Begun& begun, gpu::NativeStream stream) noexcept {
+  if (begun == nullptr) return;
+  {
+    const std::lock_guard lock(mutex_);
+    // Also behind the mark before: that runs beside the operation, and must not come last.
+    begun->may_go_on =
+        marks_->add(stream, &begun->last, begun->last.word, kIdle, &begun->last) == gpu::kSuccess;
+    if (begun->may_go_on) return begun.reset();
+  }
+  give_up(begun);
+}
+
+void Replays::give_up(Begun& begun) noexcept {
+  if (begun == nullptr) return;
+  // It would look as if it never ended. A look leaves numbers alone that the run has not.
   const std::lock_guard lock(mutex_);
-  for (const auto& graph : all_)
-    std::erase_if(graph->operations,
-                  [&](const auto& operation) { return operation.word == mark.word; });
+  begun->runs.back().operations.pop_back();
+  begun.reset();
 }
 
 Replays::Seen Replays::look(Clock::time_point now) noexcept {
@@ -128,17 +157,18 @@ Replays::Seen Replays::look(Clock::time_point now) noexcept {
   graphs_.store(all_.size());
   auto period = period_;
   for (const auto& graph : all_)
-    for (auto& operation : graph->operations) {
-      period = std::min(period, operation.facts.limit / kLooksPerLimit);
-      const std::atomic_ref word(*operation.word);
-      uint32_t value = kRunning;
-      if (word.compare_exchange_strong(value, kSeen)) {
-        operation.since = now;
+    for (auto& run : graph->runs) {
+      period = std::min(period, run.shortest / kLooksPerLimit);
+      const std::atomic_ref word(*run.word);
+      auto value = word.load();
+      if (value == kIdle || number_of(value) > run.operations.size()) continue;
+      if ((value & kSeen) == 0) {
+        if (word.compare_exchange_strong(value, value | kSeen)) run.since = now;
         continue;
       }
-      if (value != kSeen) continue;
       seen.running = true;
-      if (now - operation.since > operation.facts.limit && !seen.late) seen.late = operation.facts;
+      const auto& operation = run.operations[number_of(value) - 1];
+      if (now - run.since > operation.limit && !seen.late) seen.late = operation;
     }
   next_look_ = now + period;
   return seen;

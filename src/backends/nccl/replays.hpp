@@ -16,9 +16,10 @@ namespace torch::comms::nccl {
 
 // The operations of one communicator that graphs hold, and whether replays finish them in time.
 //
-// Beside each operation its graph has two writes to a word of pinned memory, which nothing waits
-// for: when the operation may begin, and when it is done. A look changes what the first one wrote,
-// so that a word which still has the look's own value is of the same replay. What a graph writes to
+// Operations of which each begins when the one before is done are a run, whose graph writes to a
+// word of pinned memory which of them is under way: when the first may begin, and when each is
+// done. Nothing waits for these writes. A look changes what it finds, so that a word which still
+// has the look's own value is of the same operation in the same replay. What a graph writes to
 // lives as long as the graph.
 //
 // Threads: begin() and end() of the one that calls operations; the others any.
@@ -29,13 +30,14 @@ class Replays {
   Replays(std::shared_ptr<Device> device, bool wanted, std::chrono::milliseconds period);
   ~Replays() { stop(); }
 
+  struct Graph;
+  // An operation between begin() and end(): null where it is not watched, and after both. One that
+  // has no end() is given up.
+  using Begun = std::shared_ptr<Graph>;
   // Before and after the launch of an operation that `stream` captures.
-  struct Mark {
-    uint32_t* word = nullptr;  // null: it is not watched
-    void* node = nullptr;
-  };
-  Mark begin(const Call& call, gpu::NativeStream stream, gpu::CaptureId capture) noexcept;
-  void end(const Mark& mark, gpu::NativeStream stream) noexcept;
+  Begun begin(const Call& call, gpu::NativeStream stream, gpu::CaptureId capture) noexcept;
+  void end(Begun& begun, gpu::NativeStream stream) noexcept;
+  void give_up(Begun& begun) noexcept;
 
   struct Late {
     OpName op;
@@ -57,8 +59,8 @@ class Replays {
   const std::string& why_not() const noexcept { return why_not_; }
 
  private:
-  struct Graph;
-  uint32_t* word_for(const Call& call, gpu::NativeStream stream, gpu::CaptureId capture);
+  std::shared_ptr<Graph> graph_of(gpu::NativeStream stream, gpu::CaptureId capture);
+  uint32_t* take_word(Graph& graph);
 
   const std::shared_ptr<Device> device_;
   const std::chrono::milliseconds period_;

@@ -130,15 +130,13 @@ void TorchCommVendor::start(const std::string& name, const CommOptions& options)
   name_ = name;
   options_ = options;
   options_.timeout = usable_timeout(options.timeout);
-  with_context([&] { return context; },
-               [&] {
-                 if (vendor_.find == nullptr) check_exchange_method(vendor_, context);
-                 read(options_);
-                 *wishes_ = nccl::wishes_of(options_);
-                 nccl::config_of(options_.hints);
-                 if (!library_)
-                   library_ = std::make_shared<const nccl::Table>(nccl::Table::load(vendor_));
-               });
+  with_context(context, [&] {
+    if (vendor_.find == nullptr) check_exchange_method(vendor_, context);
+    read(options_);
+    *wishes_ = nccl::wishes_of(options_);
+    nccl::config_of(options_.hints);
+    if (!library_) library_ = std::make_shared<const nccl::Table>(nccl::Table::load(vendor_));
+  });
   if (!options.enable_reconfigure) return;
   // A communicator that cannot be aborted could not be left, either.
   if (library_->CommAbort == nullptr)
@@ -157,12 +155,10 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
   const auto begin = Clock::now();
   const uint64_t since_ns = tracing::now_ns();
   try {
-    const auto opened = with_context([&] { return context; },
-                                     [&] {
-                                       return nccl::Device::open(*library_, device, met.rank,
-                                                                 wishes_->high_priority_stream,
-                                                                 wishes_->most_events);
-                                     });
+    const auto opened = with_context(context, [&] {
+      return nccl::Device::open(*library_, device, met.rank, wishes_->high_priority_stream,
+                                wishes_->most_events);
+    });
     if (prepare(met, *opened)) {
       const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
       phases_.push_back({"kernels", took.count()});
@@ -177,7 +173,8 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
              met.limit.knob;
     };
     const nccl::Wait wait{Clock::now() + met.deadline.left(), limit_text,
-                          [&context] { return context; }, [] { check_interrupt(); }};
+                          [&context]() -> const Context& { return context; },
+                          [] { check_interrupt(); }};
     auto communicator = Communicator::connect(library_, met.size, met.rank, id,
                                               nccl::config_of(options_.hints, name_),
                                               nccl::Device::enter(opened), wait);

@@ -2,6 +2,9 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <functional>
+
 #include "backends/nccl/replays.hpp"
 #include "backends/nccl/world.hpp"
 
@@ -18,18 +21,34 @@ class ReplaysOfAGraph : public testing::Test {
     replays.emplace(device, true, milliseconds(1000));
     stream = device->own_stream();
   }
-  // A graph of `count` operations, each of which waits for `gate` to be open.
-  std::shared_ptr<gpu::CpuGraph> capture(int count, const milliseconds limit) {
+  // A graph of what `body` does.
+  std::shared_ptr<gpu::CpuGraph> captured(const std::function<void()>& body) {
     gpu::cpu_begin_capture(stream);
-    const auto id = gpu::Runtime::cpu().capture_of(stream);
-    for (int i = 0; i < count; ++i) {
-      const Call call{OpName::all_reduce, name, 0, limit, true, false};
-      const auto mark = replays->begin(call, stream, id);
-      EXPECT_NE(mark.word, nullptr);
-      gpu::cpu_launch(stream, [this] { gate.load()->wait(); });
-      replays->end(mark, stream);
-    }
+    body();
     return gpu::cpu_end_capture(stream);
+  }
+  Replays::Begun begin(OpName op, milliseconds limit) {
+    const Call call{op, name, 0, limit, true, false};
+    auto begun = replays->begin(call, stream, gpu::Runtime::cpu().capture_of(stream));
+    EXPECT_NE(begun, nullptr);
+    return begun;
+  }
+  // One that takes until what it waits for is there.
+  void operation(OpName op, milliseconds limit, const std::function<void()>& wait) {
+    auto begun = begin(op, limit);
+    gpu::cpu_launch(stream, wait);
+    replays->end(begun, stream);
+  }
+  // A graph of `count` operations, each of which waits for `gate` to be open; `between` runs before
+  // each but the first.
+  std::shared_ptr<gpu::CpuGraph> capture(int count, const milliseconds limit,
+                                         const std::function<void()>& between = {}) {
+    return captured([&] {
+      for (int i = 0; i < count; ++i) {
+        if (between && i > 0) gpu::cpu_launch(stream, between);
+        operation(OpName::all_reduce, limit, [this] { gate.load()->wait(); });
+      }
+    });
   }
   // Begins a replay that holds at its first operation; the promise lets it end.
   std::shared_ptr<std::promise<void>> begin_replay(const std::shared_ptr<gpu::CpuGraph>& graph) {
@@ -86,7 +105,8 @@ TEST_F(ReplaysOfAGraph, AThousandLimitsOfReplaysInTimeAreFine) {
 }
 
 TEST_F(ReplaysOfAGraph, WhatItTakesIsGivenBackWithTheGraph) {
-  auto graph = capture(3000, milliseconds(1000));
+  const auto apart = [] {};
+  auto graph = capture(3000, milliseconds(1000), apart);
   EXPECT_TRUE(replays->is_watching());
   const auto open = begin_replay(graph);
   open->set_value();
@@ -96,7 +116,7 @@ TEST_F(ReplaysOfAGraph, WhatItTakesIsGivenBackWithTheGraph) {
   EXPECT_FALSE(replays->is_watching());
   gpu::cpu_calls() = {};
   for (int again = 0; again < 5; ++again) {
-    graph = capture(3000, milliseconds(1000));
+    graph = capture(3000, milliseconds(1000), apart);
     graph.reset();
     replays->look(Clock::time_point{} + std::chrono::seconds(10 * (again + 1)));
   }
@@ -112,7 +132,137 @@ TEST_F(ReplaysOfAGraph, AGraphMayOutliveWhoeverWatchedIt) {
   gpu::Runtime::cpu().synchronize(stream);
 }
 
+TEST_F(ReplaysOfAGraph, OperationsInARowHaveOneMarkEachAndOneMore) {
+  gpu::cpu_calls() = {};
+  capture(10, milliseconds(1000));
+  EXPECT_EQ(gpu::cpu_calls().marks, 11u);
+  gpu::cpu_calls() = {};
+  capture(10, milliseconds(1000), [] {});
+  EXPECT_EQ(gpu::cpu_calls().marks, 20u) << "each has its own beginning";
+}
+
+// Steps that a test takes one by one.
+class Steps {
+ public:
+  // What a graph does at a step: tells that it is there, and waits until the test goes on.
+  std::function<void()> operator[](size_t step) {
+    return [this, step] {
+      there_[step].set_value();
+      go_on_[step].get_future().wait();
+    };
+  }
+  void reach(size_t step) { there_[step].get_future().wait(); }
+  void leave(size_t step) { go_on_[step].set_value(); }
+
+ private:
+  std::array<std::promise<void>, 8> there_, go_on_;
+};
+
+TEST_F(ReplaysOfAGraph, EachOfARowHasItsOwnTimeAndItsOwnLimit) {
+  Steps steps;
+  const auto graph = captured([&] {
+    operation(OpName::all_reduce, milliseconds(400), steps[0]);
+    operation(OpName::barrier, milliseconds(800), steps[1]);
+    operation(OpName::broadcast, milliseconds(400), steps[2]);
+  });
+  Clock::time_point now{};
+  gpu::cpu_launch_graph(graph, stream);
+  for (const size_t step : {0, 1, 2}) {
+    steps.reach(step);
+    // The first look sees that another one runs. Nearly the limit of the first and the last goes
+    // by.
+    EXPECT_FALSE(replays->look(now += milliseconds(101)).running) << step;
+    for (int look = 0; look < 3; ++look) {
+      const auto seen = replays->look(now += milliseconds(101));
+      EXPECT_TRUE(seen.running) << step;
+      EXPECT_FALSE(seen.late) << step;
+    }
+    if (step == 1) {
+      EXPECT_FALSE(replays->look(now += milliseconds(400)).late);
+      const auto seen = replays->look(now += milliseconds(101));
+      ASSERT_TRUE(seen.late);
+      EXPECT_EQ(seen.late->op, OpName::barrier);
+      EXPECT_EQ(seen.late->limit, milliseconds(800));
+    }
+    steps.leave(step);
+  }
+  gpu::Runtime::cpu().synchronize(stream);
+  EXPECT_FALSE(replays->look(now += milliseconds(101)).running);
+  EXPECT_FALSE(replays->look(now += milliseconds(500)).running);
+}
+
+TEST_F(ReplaysOfAGraph, TimeBetweenOperationsIsNoOperations) {
+  Steps steps;
+  const auto graph = captured([&] {
+    operation(OpName::all_reduce, milliseconds(400), steps[0]);
+    gpu::cpu_launch(stream, steps[1]);
+    operation(OpName::barrier, milliseconds(400), steps[2]);
+  });
+  Clock::time_point now{};
+  gpu::cpu_launch_graph(graph, stream);
+  for (const size_t step : {0, 1, 2}) {
+    steps.reach(step);
+    replays->look(now += milliseconds(101));
+    EXPECT_EQ(replays->look(now += milliseconds(101)).running, step != 1) << step;
+    EXPECT_EQ(replays->look(now += milliseconds(401)).late.has_value(), step != 1) << step;
+    steps.leave(step);
+  }
+  gpu::Runtime::cpu().synchronize(stream);
+}
+
+TEST_F(ReplaysOfAGraph, OneWhoseLaunchFailedIsNotWatchedAndTheNextIs) {
+  Steps steps;
+  const auto graph = captured([&] {
+    operation(OpName::all_reduce, milliseconds(400), [] {});
+    auto begun = begin(OpName::barrier, milliseconds(400));
+    replays->give_up(begun);
+    EXPECT_EQ(begun, nullptr);
+    gpu::cpu_launch(stream, steps[0]);
+    operation(OpName::broadcast, milliseconds(400), steps[1]);
+  });
+  Clock::time_point now{};
+  gpu::cpu_launch_graph(graph, stream);
+  for (const size_t step : {0, 1}) {
+    steps.reach(step);
+    replays->look(now += milliseconds(101));
+    EXPECT_EQ(replays->look(now += milliseconds(101)).running, step == 1) << step;
+    const auto late = replays->look(now += milliseconds(401)).late;
+    EXPECT_EQ(late.has_value(), step == 1) << step;
+    EXPECT_TRUE(!late || late->op == OpName::broadcast) << step;
+    steps.leave(step);
+  }
+  gpu::Runtime::cpu().synchronize(stream);
+}
+
 class VendorReplays : public VendorTest {};
+
+TEST_F(VendorReplays, OperationsInARowShareTheirMarksHoweverTheyAreCalled) {
+  on_ranks(1, [&](Program& self) {
+    auto tensor = at::ones({4});
+    const auto marks_of = [&](const std::function<void()>& body) {
+      gpu::cpu_calls() = {};
+      gpu::cpu_begin_capture(self.stream);
+      body();
+      gpu::cpu_end_capture(self.stream);
+      return gpu::cpu_calls().marks;
+    };
+    const auto reduce = [&](bool async_op) {
+      self.comm->all_reduce(tensor, ReduceOp::SUM, async_op)->wait();
+    };
+    EXPECT_EQ(marks_of([&] {
+                for (int i = 0; i < 5; ++i) reduce(i % 2 == 0);
+              }),
+              6u);
+    EXPECT_EQ(marks_of([&] {
+                reduce(false);
+                gpu::cpu_launch(self.stream, [] {});
+                reduce(false);
+                reduce(false);
+              }),
+              5u);
+    self.comm->finalize();
+  });
+}
 
 TEST_F(VendorReplays, AReplayWhosePeerNeverComesEndsAtItsLimitWithTheError) {
   std::promise<void> over;
