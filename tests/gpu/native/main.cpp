@@ -26,8 +26,13 @@ namespace {
 using namespace native;
 
 const std::map<std::string, void (*)(const kernels::Library&, const Settings&)> kSuites = {
-    {"arithmetic", check_arithmetic}, {"graphs", check_graphs}, {"large", check_large},
-    {"sequences", check_sequences},   {"shapes", check_shapes}, {"stops", check_stops}};
+    {"arithmetic", check_arithmetic},
+    {"exchange", check_exchange},
+    {"graphs", check_graphs},
+    {"large", check_large},
+    {"sequences", check_sequences},
+    {"shapes", check_shapes},
+    {"stops", check_stops}};
 
 struct Arguments {
   std::string library;
