@@ -83,18 +83,24 @@ class ChunkMover {
       for (int k = 0; k < kVectors; ++k)
         if (index(k) < bytes / 16) v_[k] = load_aligned(from + index(k) * 16);
     } else {
+      const uint32_t off = misaligned(from);
+      Vector16 next[kVectors];
 #pragma unroll
       for (int k = 0; k < kVectors; ++k)
-        if (index(k) < bytes / 16) v_[k] = load_shifted(from + index(k) * 16);
+        if (index(k) < bytes / 16) {
+          v_[k] = load_aligned(from - off + index(k) * 16);
+          next[k] = load_aligned(from - off + index(k) * 16 + 16);
+        }
+#pragma unroll
+      for (int k = 0; k < kVectors; ++k) v_[k] = shifted(v_[k], next[k], off);
     }
     if (threadIdx.x < bytes % 16) last_ = from[bytes / 16 * 16 + threadIdx.x];
   }
   __device__ __forceinline__ void put(char* slot) const {
 #pragma unroll
     for (int k = 0; k < kVectors; ++k)
-      if (index(k) < bytes_ / 16) store_volatile(slot + index(k) * 16, v_[k]);
-    if (threadIdx.x < bytes_ % 16)
-      *const_cast<volatile char*>(slot + bytes_ / 16 * 16 + threadIdx.x) = last_;
+      if (index(k) < bytes_ / 16) *reinterpret_cast<Vector16*>(slot + index(k) * 16) = v_[k];
+    if (threadIdx.x < bytes_ % 16) slot[bytes_ / 16 * 16 + threadIdx.x] = last_;
   }
 
   __device__ __forceinline__ static void take(char* to, const char* slot, uint32_t bytes) {

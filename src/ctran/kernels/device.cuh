@@ -36,6 +36,16 @@ __device__ __forceinline__ uint64_t load_acquire(const uint64_t* from) {
   asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(from) : "memory");
   return v;
 }
+// What has been done before is seen by whoever acquires what is stored after this.
+__device__ __forceinline__ void fence_release() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+// The same among the threads of a block, who tell() each other words of shared memory and look().
+__device__ __forceinline__ void fence_block() { asm volatile("fence.acq_rel.cta;" ::: "memory"); }
+__device__ __forceinline__ uint32_t look(const uint32_t& at) {
+  return *const_cast<const volatile uint32_t*>(&at);
+}
+__device__ __forceinline__ void tell(uint32_t& at, uint32_t v) {
+  *const_cast<volatile uint32_t*>(&at) = v;
+}
 __device__ __forceinline__ void store_relaxed(uint64_t* to, uint64_t v) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(v) : "memory");
 }

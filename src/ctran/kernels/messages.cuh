@@ -14,10 +14,14 @@ namespace torch::comms::ctran::kernels {
 
 using MessageMover = ChunkMover<kChannelWarps * kWarp, kChunk>;
 
-// What a block knows of its route between its messages.
+// What the warps of a block share.
 struct Standing {
   Progress own;    // what this rank has sent, or taken
   Progress taken;  // of sends: what the peer has taken, as far as it is known
+  // Of the message and channel that the block is at: how many chunks the movers may move, and how
+  // many each of their warps has moved.
+  uint32_t granted;
+  uint32_t moved[kChannelWarps];
 };
 
 class Carrier {
@@ -35,6 +39,7 @@ class Carrier {
   __device__ __forceinline__ void recall() const {
     recall(known_.own, receives_ ? here_.taken : here_.sent, 0);
     if (!receives_) recall(known_.taken, here_.taken_by_peer, kChannelWarps * kWarp / 2);
+    if (is_courier()) grant_nothing();
   }
   __device__ __forceinline__ void note(int block, int blocks) const {
     Progress& to = receives_ ? here_.taken : here_.sent;
@@ -206,76 +211,140 @@ class Carrier {
   __device__ __forceinline__ char* chunk(int owner, int peer, int channel, uint64_t number) const {
     return p_.workspace[owner] + p_.chunks + chunk_offset(p_.size, owner, peer, channel, number);
   }
-  __device__ __forceinline__ static uint64_t chunks_of(const Parcel& parcel, int channel) {
-    return pieces_of(quotient_up(parcel.bytes, parcel.piece), parcel.channels, channel);
+  __device__ __forceinline__ static uint32_t chunks_of(const Parcel& parcel, int channel) {
+    return static_cast<uint32_t>(
+        pieces_of(quotient_up(parcel.bytes, parcel.piece), parcel.channels, channel));
   }
   // Chunk i of a channel.
   struct Piece {
     size_t at;
     uint32_t bytes;
   };
-  __device__ __forceinline__ static Piece piece_of(const Parcel& parcel, int channel, uint64_t i) {
-    const size_t at = (i * parcel.channels + channel) * parcel.piece, left = parcel.bytes - at;
+  __device__ __forceinline__ static Piece piece_of(const Parcel& parcel, int channel, uint32_t i) {
+    const size_t at = (size_t{i} * parcel.channels + channel) * parcel.piece,
+                 left = parcel.bytes - at;
     return {at, left < parcel.piece ? static_cast<uint32_t>(left) : parcel.piece};
   }
 
-  // A round of each loop is about two chunks: the movers have moved the one before when it begins,
-  // which the courier tells the peer while they move the next.
-  __device__ __forceinline__ bool send_chunks(const Parcel& parcel, int channel) const {
-    const uint64_t count = chunks_of(parcel, channel), before = known_.own.chunks[channel];
-    const bool is_courier = Carrier::is_courier();
-    uint64_t taken = known_.taken.chunks[channel];
-    bool done = !is_courier || tell_head(parcel, channel);
-    MessageMover mover;
-    const auto load = [&](uint64_t i) {
-      const Piece piece = piece_of(parcel, channel, i);
-      mover.load(parcel.data + piece.at, piece.bytes);
-    };
-    if (!is_courier && count > 0) load(0);
-    for (uint64_t i = 0; i <= count; ++i) {
-      if (is_courier && done && i < count)
-        done = wait_for_room(here_.taken_by_peer.chunks[channel], before + i, taken,
-                             chunk_ring(p_.size));
-      // Movers have read it before their first barrier, and read it anew after their last.
-      if (is_courier && i == count && lane() == 0) known_.own.chunks[channel] = before + count;
-      if (__syncthreads_or(!done)) return false;
-      if (is_courier) {
-        if (i > 0 && lane() == 0) {
-          __threadfence_system();
-          store_relaxed(&there_.chunks[channel].value, before + i);
-        }
+  // Movers go ahead as far as the courier lets them, each warp at its own pace. The courier tells
+  // the peer what all of them have moved: as much as there is, since the fence before it takes its
+  // time.
+  static constexpr uint32_t kNoMore = ~0u;
+
+  __device__ __forceinline__ void grant_nothing() const {
+    if (lane() < kChannelWarps) known_.moved[lane()] = 0;
+    if (lane() == 0) known_.granted = 0;
+  }
+  // For a warp of movers: waits until it may move chunk i.
+  __device__ __forceinline__ bool may_move(uint32_t i) const {
+    uint32_t granted = look(known_.granted);
+    while (granted <= i) granted = look(known_.granted);
+    fence_block();
+    return __all_sync(~0u, granted != kNoMore);
+  }
+  __device__ __forceinline__ void has_moved(uint32_t chunks) const {
+    fence_block();
+    __syncwarp();
+    if (lane() == 0) tell(known_.moved[threadIdx.x / kWarp], chunks);
+  }
+  // For the courier. `granted` says how many chunks may be moved, now that the
+  // peer has been told of so many; `tell_peer` tells it.
+  template <class Granted, class Tell>
+  __device__ __forceinline__ bool oversee(uint32_t count, Granted granted, Tell tell_peer) const {
+    uint32_t allowed = 0, told = 0;
+    for (Patience patience; told < count;) {
+      if (allowed < count) {
+        allowed = granted(told);
+        fence_block();
+        if (lane() == 0) tell(known_.granted, allowed);
+      }
+      uint32_t moved = lane() < kChannelWarps ? look(known_.moved[lane()]) : count;
+      moved = __reduce_min_sync(~0u, moved);
+      if (moved > told) {
+        told = moved;
+        if (lane() == 0) tell_peer(told);
         __syncwarp();
-      } else if (i < count) {
+      } else if (patience.is_over(p_, s_, peer_)) {
+        return false;
+      }
+    }
+    return true;
+  }
+  // What both do when they have gone through it.
+  __device__ __forceinline__ bool finish_chunks(bool done, int channel, uint64_t chunks) const {
+    if (is_courier()) {
+      if (lane() == 0) known_.own.chunks[channel] = chunks;
+      if (done)
+        grant_nothing();
+      else if (lane() == 0)
+        tell(known_.granted, kNoMore);
+    }
+    return __syncthreads_or(!done) == 0;
+  }
+  __device__ __forceinline__ static uint32_t least(uint64_t chunks, uint32_t count) {
+    return chunks < count ? static_cast<uint32_t>(chunks) : count;
+  }
+
+  __device__ __forceinline__ bool send_chunks(const Parcel& parcel, int channel) const {
+    const uint32_t count = chunks_of(parcel, channel);
+    const uint64_t before = known_.own.chunks[channel];
+    bool done = true;
+    if (is_courier()) {
+      const auto ring = static_cast<uint64_t>(chunk_ring(p_.size));
+      uint64_t taken = known_.taken.chunks[channel];
+      const auto granted = [&](uint32_t told) {
+        // Seldom, while there is enough.
+        const bool suffices =
+            has_room(before + count - 1, taken, ring) || has_room(before + told, taken, ring / 2);
+        if (!suffices)
+          taken = __shfl_sync(~0u, load_acquire(&here_.taken_by_peer.chunks[channel]), 0);
+        return least(taken + ring - before, count);
+      };
+      done = tell_head(parcel, channel) && oversee(count, granted, [&](uint32_t moved) {
+               fence_release();
+               store_relaxed(&there_.chunks[channel].value, before + moved);
+             });
+      if (lane() == 0) known_.taken.chunks[channel] = taken;
+    } else {
+      MessageMover mover;
+      const auto load = [&](uint32_t i) {
+        const Piece piece = piece_of(parcel, channel, i);
+        mover.load(parcel.data + piece.at, piece.bytes);
+      };
+      if (count > 0) load(0);
+      for (uint32_t i = 0; done && i < count; ++i) {
+        done = may_move(i);
+        if (!done) break;
         mover.put(chunk(peer_, p_.rank, channel, before + i));
+        has_moved(i + 1);
         if (i + 1 < count) load(i + 1);
       }
     }
-    if (is_courier && lane() == 0) known_.taken.chunks[channel] = taken;
-    return true;
+    return finish_chunks(done, channel, before + count);
   }
   __device__ __forceinline__ bool receive_chunks(const Parcel& parcel, int channel) const {
-    const uint64_t count = chunks_of(parcel, channel), before = known_.own.chunks[channel];
-    const bool is_courier = Carrier::is_courier();
-    bool done = !is_courier || tell_head(parcel, channel);
-    uint64_t sent = before;
-    for (uint64_t i = 0; i <= count; ++i) {
-      if (is_courier && done && i < count)
-        for (Patience patience; done && !has_come(sent, before + i + 1);) {
-          sent = __shfl_sync(~0u, load_acquire(&here_.chunks[channel].value), 0);
-          done = !patience.is_over(p_, s_, peer_);
-        }
-      if (is_courier && i == count && lane() == 0) known_.own.chunks[channel] = before + count;
-      if (__syncthreads_or(!done)) return false;
-      if (is_courier) {
-        if (i > 0 && lane() == 0) store_relaxed(&there_.taken_by_peer.chunks[channel], before + i);
-        __syncwarp();
-      } else if (i < count) {
+    const uint32_t count = chunks_of(parcel, channel);
+    const uint64_t before = known_.own.chunks[channel];
+    bool done = true;
+    if (is_courier()) {
+      const auto granted = [&](uint32_t) {
+        const uint64_t sent = load_acquire(&here_.chunks[channel].value);
+        return least(__shfl_sync(~0u, sent, 0) - before, count);
+      };
+      done = tell_head(parcel, channel) && oversee(count, granted, [&](uint32_t moved) {
+               store_relaxed(&there_.taken_by_peer.chunks[channel], before + moved);
+             });
+    } else {
+      for (uint32_t i = 0; done && i < count; ++i) {
+        done = may_move(i);
+        if (!done) break;
         const Piece piece = piece_of(parcel, channel, i);
         MessageMover::take(parcel.data + piece.at, chunk(p_.rank, peer_, channel, before + i),
                            piece.bytes);
+        has_moved(i + 1);
       }
     }
-    return true;
+    return finish_chunks(done, channel, before + count);
   }
 
   const ExchangeParams& p_;
