@@ -10,16 +10,21 @@ namespace {
 
 constexpr size_t kKB = 1024, kMB = 1024 * kKB;
 
-// The first row for so many bytes counts. Lines come without a fence, but less of what they move is
-// data; channels are blocks, which one message does not fill up to the last one while it is small.
+// The first row for so many bytes counts. Lines need no fence, but not all of what they move is
+// data. One channel of them has a tile for each of its warps; more tiles, one after the other in a
+// warp, share a few blocks until there is work for many. By the model of hops and bytes, not
+// measured.
 struct Row {
   size_t bytes;
   bool lines;
   int channels;
 };
 constexpr Row kRows[] = {
-    {16 * kKB, true, 1}, {64 * kKB, true, 2},   {256 * kKB, true, 4},
-    {4 * kMB, false, 8}, {SIZE_MAX, false, 16},
+    {kChannelWarps * kLineTile, true, 1},
+    {4 * kChannelWarps * kLineTile, true, 2},
+    {256 * kKB, true, 4},
+    {4 * kMB, false, 8},
+    {SIZE_MAX, false, 16},
 };
 // A chunk: so many a channel, where that leaves them long enough.
 constexpr size_t kChunksEach = 4, kLeastChunk = 8 * kKB;

@@ -1,6 +1,10 @@
-#include "ctran/kernels/messages.cuh"
-
 #include "ctran/kernels/find.hpp"
+#include "ctran/kernels/message_chunks.cuh"
+#include "ctran/kernels/message_tiles.cuh"
+
+// One kernel for all messages. Every block goes through its work in the order of messages, and of
+// channels within each; so does the other side, on however many blocks. Of all that is not done,
+// the first has both its sides at work: nothing waits for ever.
 
 namespace torch::comms::ctran::kernels {
 namespace {
@@ -27,8 +31,8 @@ __global__ void __launch_bounds__(kExchangeThreads, 1)
   __shared__ Standing known;
   const Route route = route_of(p);
   const int block = static_cast<int>(blockIdx.x) - route.first_block;
-  const Carrier carrier(p, s, route, known);
-  carrier.recall();
+  const Connection connection(p, s, route, known);
+  connection.recall();
   if (threadIdx.x == kExchangeThreads - 1) begin_exchange(p, s);
   __syncthreads();
   // The number may be counted up once all blocks have read it. Nobody waits for this.
@@ -38,10 +42,11 @@ __global__ void __launch_bounds__(kExchangeThreads, 1)
   bool done = !s.stopped;
   for (int i = route.first; done && i < route.end; ++i)
     for (int channel = block; done && channel < p.parcels[i].channels; channel += route.blocks)
-      done = carrier.carry(p.parcels[i], channel);
+      done = p.parcels[i].lines ? MessageTiles(connection).carry(p.parcels[i], channel)
+                                : MessageChunks(connection).carry(p.parcels[i], channel);
 
   __syncthreads();
-  if (done) carrier.note(block, route.blocks);
+  if (done) connection.note(block, route.blocks);
   if (threadIdx.x == 0 && ticket == gridDim.x - 1) header_of(p, p.rank).exchanges = s.launch;
 }
 

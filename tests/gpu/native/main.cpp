@@ -5,6 +5,8 @@
 //   torchcomms_kernels_test --library LIBRARY measure [COLLECTIVE...] [--ranks N] [--bytes A-B]
 //                           [--all] [--blocks 8,16] [--rounds N] [--nccl LIBRARY] [--json FILE]
 //
+// COLLECTIVE: all_reduce and the like, or of messages send, send_recv, all_to_all_v.
+//
 // Ranks are in one process; with fewer GPUs than ranks, several share one.
 
 #include <algorithm>
