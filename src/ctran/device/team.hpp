@@ -19,8 +19,8 @@ struct Stopped {
   uint64_t launch;  // of how many
 };
 
-// The ranks of one communicator whose devices run collectives by kernels of ours, over memory that
-// all of them map.
+// The ranks of one communicator whose devices run collectives and messages by kernels of ours, over
+// memory that all of them map.
 //
 // Threads: launch(), exchange() one at a time; abort(), stopped(): any.
 class Team {

@@ -24,5 +24,6 @@ const void* find_reduce_of_floats(Cell cell, Shape shape, int ranks);
 const void* find_reduce_of_small_floats(Cell cell, Shape shape, int ranks);
 const void* find_reduce_of_integers(Cell cell, Shape shape, int ranks);
 const void* find_move(Collective collective, Shape shape, int ranks);
+const void* find_exchange();
 
 }  // namespace torch::comms::ctran::kernels

@@ -5,7 +5,8 @@
 
 #include "ctran/kernels/library.hpp"
 
-// What lies where in a workspace, as pure functions of the number of ranks.
+// What lies where in a workspace, as pure functions of the number of ranks: what collectives have.
+// What messages have follows it (message_layout.hpp).
 //
 // Data reach a peer through slots of its workspace: every worker of a launch has a ring of them for
 // each peer. The parts of a workspace never hold data of two formats, so that what a launch left
@@ -63,7 +64,9 @@ struct Header {
   uint64_t begun[kMaxRanks];  // by rank: its newest launch; written by that rank
   uint64_t launches;          // of this rank
   uint64_t stop;              // Stop
-  uint64_t line[6];
+  uint64_t mismatched;        // 1 + the rank that said so of a message; written by that rank
+  uint64_t exchanges;         // of this rank: launches of messages
+  uint64_t line[4];
   // For the blocks of this rank. Pairs: by parity of the launch, the next launch's made zero here.
   uint32_t ticket;     // blocks that know the launch's number
   uint32_t left[2];    // blocks that have left their work
@@ -75,7 +78,7 @@ static_assert(offsetof(Header, ticket) == 128);
 
 struct Layout {
   int ranks;
-  size_t acks, ll, line, bytes;  // offsets, and the whole
+  size_t acks, ll, line, bytes;  // offsets, and of all of it
 
   constexpr explicit Layout(int n) : ranks(n) {
     const auto peers = static_cast<size_t>(n - 1);
@@ -99,10 +102,11 @@ constexpr size_t slot_bytes(WireKind wire) { return wire == WireKind::kLL ? kLLS
 
 // Where, in a region, `receiver` finds what `source` sent, and `source` puts it. A rank has no
 // slots for itself.
+constexpr int place_of(int owner, int peer) { return peer < owner ? peer : peer - 1; }
 constexpr size_t slot_offset(WireKind wire, int ranks, int worker, int slot, int receiver,
                              int source) {
-  const int peer = source < receiver ? source : source - 1;
-  return static_cast<size_t>((worker * slots_of(wire) + slot) * (ranks - 1) + peer) *
+  return static_cast<size_t>((worker * slots_of(wire) + slot) * (ranks - 1) +
+                             place_of(receiver, source)) *
          slot_bytes(wire);
 }
 // Where, after Layout::acks, a sender sees how many steps `receiver` has finished.

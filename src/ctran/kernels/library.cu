@@ -7,7 +7,7 @@
 
 #include "ctran/kernels/choice.hpp"
 #include "ctran/kernels/find.hpp"
-#include "ctran/kernels/layout.hpp"
+#include "ctran/kernels/messages.hpp"
 #include "ctran/kernels/plan.hpp"
 
 namespace torch::comms::ctran::kernels {
@@ -57,13 +57,30 @@ Algorithm choice(int32_t ranks, const Call& call, int32_t* blocks) {
 
 constexpr int kMostDevices = 64;
 
-// Of each device, whether a kernel may be set up before the one before it is over: since Hopper.
-std::atomic<bool> early_devices[kMostDevices];
-std::atomic<bool> refusing_devices[kMostDevices];  // they are of another architecture
-bool sets_up_early() {
+struct Device {
+  // Whether a kernel may be set up before the one before it is over: since Hopper.
+  std::atomic<bool> sets_up_early{false};
+  std::atomic<bool> refuses{false};  // it is of another architecture
+  std::atomic<int> processors{1};
+};
+Device devices[kMostDevices + 1];  // the last one is any other
+const Device& this_device() {
   int device = 0;
-  return cudaGetDevice(&device) == cudaSuccess && device < kMostDevices &&
-         early_devices[device].load(std::memory_order_relaxed);
+  const bool is_known = cudaGetDevice(&device) == cudaSuccess && device < kMostDevices;
+  return devices[is_known ? device : kMostDevices];
+}
+
+int enqueue(const void* kernel, void* params, int blocks, int threads, void* stream) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &attribute;
+  config.numAttrs = this_device().sets_up_early.load(std::memory_order_relaxed) ? 1 : 0;
+  return cudaLaunchKernelExC(&config, kernel, &params);
 }
 
 int launch(const Team& team, const Call& call, void* stream) {
@@ -73,21 +90,20 @@ int launch(const Team& team, const Call& call, void* stream) {
   const void* kernel = kernel_of(team.size, call, plan.shape);
   if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
   Params params = params_of(team, call, plan);
-  void* arguments[] = {&params};
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(plan.blocks));
-  config.blockDim = dim3(static_cast<unsigned>(plan.threads));
-  config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &attribute;
-  config.numAttrs = sets_up_early() ? 1 : 0;
-  return cudaLaunchKernelExC(&config, kernel, arguments);
+  return enqueue(kernel, &params, plan.blocks, plan.threads, stream);
+}
+
+int exchange(const Team& team, const Exchange& exchange, void* stream) {
+  if (!is_sound(team, exchange)) return cudaErrorInvalidValue;
+  // A few processors are left for what else runs.
+  constexpr int kLeft = 4;
+  const int processors = this_device().processors.load(std::memory_order_relaxed);
+  ExchangeParams params = params_of(team, exchange, processors - kLeft);
+  return enqueue(find_exchange(), &params, params.blocks, kExchangeThreads, stream);
 }
 
 size_t workspace_bytes(int32_t ranks) {
-  return ranks < 2 || ranks > kMaxRanks ? 0 : Layout(ranks).bytes;
+  return ranks < 2 || ranks > kMaxRanks ? 0 : MessageLayout(ranks).bytes;
 }
 
 const char* error_text(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
@@ -97,9 +113,11 @@ const char* architectures() { return TC_CUDA_ARCHITECTURES; }
 // A kernel that is loaded at its first launch may have to wait for those that run, which wait for
 // it.
 void load_all(int device) {
-  int major = 0;
+  int major = 0, processors = 1;
   (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  early_devices[device] = major >= 9;
+  (void)cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  devices[device].sets_up_early = major >= 9;
+  devices[device].processors = processors;
   constexpr Shape kShapes[] = {{WireKind::kLL, false},      {WireKind::kLine, false},
                                {WireKind::kLine, true},     {WireKind::kLongLine, false},
                                {WireKind::kLongLine, true}, {WireKind::kWideLine, false},
@@ -125,11 +143,12 @@ void load_all(int device) {
             load(find_reduction(collective, {static_cast<Number>(number), static_cast<Verb>(verb)},
                                 shape, ranks));
       }
-  refusing_devices[device] = !runs_here;
+  load(find_exchange());
+  devices[device].refuses = !runs_here;
 }
 
 constexpr Library kLibrary = {kAbi,   architectures, workspace_bytes, takes,
-                              choice, launch,        error_text};
+                              choice, launch,        exchange,        error_text};
 
 }  // namespace
 }  // namespace torch::comms::ctran::kernels
@@ -143,5 +162,5 @@ torchcomms_kernels() {
     (void)cudaGetLastError();  // without a device there is nothing to load
   else if (device < kMostDevices)
     std::call_once(loaded[device], load_all, device);
-  return device < kMostDevices && refusing_devices[device] ? nullptr : &kLibrary;
+  return device < kMostDevices && devices[device].refuses ? nullptr : &kLibrary;
 }

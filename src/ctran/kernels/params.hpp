@@ -4,6 +4,15 @@
 
 namespace torch::comms::ctran::kernels {
 
+// Where a launch runs, as all kernels have to know it.
+struct Membership {
+  char* workspace[kMaxRanks];
+  Control* control;
+  uint64_t limit_ns;
+  int32_t rank, size;
+  Collective collective;
+};
+
 // What a kernel is given: a call, brought down to who sends which bytes to whom. It is the same in
 // every replay of a captured launch.
 //
@@ -14,29 +23,25 @@ namespace torch::comms::ctran::kernels {
 // Two hops: a tensor of `bytes` is cut into parts. Of each this rank sends one to its owner, if in
 // send_to; it makes its own part from those of receive_from, and sends it to all of gather_to; the
 // other parts come from their owners, if in gather_from.
-struct Params {
-  char* workspace[kMaxRanks];
-  Control* control;
+struct Params : Membership {
   const char* input;
   char* output;
   const char* own;  // this rank's part, for itself
   char* own_to;     // where it is copied; null: nowhere
   const void* factor;
   double factor_value;
-  uint64_t limit_ns;
   uint64_t nan;  // what the output is filled with after a stop; 0: left as it is
   size_t bytes, output_bytes, send_stride, receive_stride;
   size_t part;            // of two hops: bytes of a rank's part
   uint64_t tiles, steps;  // of the workers, and for each of them
   size_t region, acks;    // in the workspaces
-  int32_t rank, size, root;
+  int32_t root;
   uint32_t send_to, receive_from, gather_to, gather_from;  // bits by rank
   uint32_t divisor;
   uint32_t unit;  // bytes read and written at once where not 16
   bool aligned;   // to 16 bytes, where not at an end
   bool acknowledges;
   bool scales;
-  Collective collective;
   Dtype dtype;
 };
 

@@ -135,15 +135,21 @@ Plan plan_of(int ranks, const Call& call, Algorithm algorithm, int most_blocks) 
   return {shape, static_cast<int>(blocks), static_cast<int>(warps) * kWarp};
 }
 
+Membership membership_of(const Team& team, Collective collective, uint64_t limit_ns) {
+  Membership m{};
+  std::transform(team.workspace, team.workspace + team.size, m.workspace,
+                 [](void* at) { return static_cast<char*>(at); });
+  m.control = team.control;
+  m.limit_ns = limit_ns;
+  m.rank = team.rank;
+  m.size = team.size;
+  m.collective = collective;
+  return m;
+}
+
 Params params_of(const Team& team, const Call& call, const Plan& plan) {
   Params p{};
-  std::transform(team.workspace, team.workspace + team.size, p.workspace,
-                 [](void* at) { return static_cast<char*>(at); });
-  p.control = team.control;
-  p.rank = team.rank;
-  p.size = team.size;
-  p.limit_ns = call.limit_ns;
-  p.collective = call.collective;
+  static_cast<Membership&>(p) = membership_of(team, call.collective, call.limit_ns);
   p.divisor = 1;
   p.unit = 8;
   if (call.collective == Collective::kBarrier) return p;

@@ -23,6 +23,7 @@ bool fits(int ranks, const Call& call, Algorithm algorithm, int most_blocks);
 // Whether the call makes sense at all.
 bool is_sound(int ranks, const Call& call);
 
+Membership membership_of(const Team& team, Collective collective, uint64_t limit_ns);
 Params params_of(const Team& team, const Call& call, const Plan& plan);
 
 }  // namespace torch::comms::ctran::kernels

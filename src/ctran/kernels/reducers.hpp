@@ -3,14 +3,11 @@
 #include <type_traits>
 
 #include "ctran/kernels/elements.hpp"
+#include "ctran/kernels/vector.hpp"
 
 // Reductions on vectors of 16 bytes, in the order of ranks: begin with the first rank's, step by
 // step to the last one's, end.
 namespace torch::comms::ctran::kernels {
-
-struct alignas(16) Vector16 {
-  uint32_t x, y, z, w;
-};
 
 struct Sum {
   template <class T>

@@ -1,19 +1,10 @@
 #pragma once
 
-#include "ctran/kernels/exchange.cuh"
+#include "ctran/kernels/one_shot.cuh"
 #include "ctran/kernels/two_shot.cuh"
 
 // What all kernels are made of.
 namespace torch::comms::ctran::kernels {
-
-// A launch may be set up while the kernel before it on its stream still runs, and begins when that
-// one is over; the next one may be set up from then on.
-__device__ __forceinline__ void follow_previous() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
 
 template <class Work, bool kTogether>
 __device__ __forceinline__ void run(const Params& p) {
@@ -30,7 +21,7 @@ __device__ __forceinline__ void run(const Params& p) {
 #define TC_ONE_SHOT(Name)                                                                     \
   template <class Wire, class F, int N>                                                       \
   __global__ void __launch_bounds__(kMostThreads, 1) Name(const __grid_constant__ Params p) { \
-    run<Exchange<Wire, F, N>, false>(p);                                                      \
+    run<OneShot<Wire, F, N>, false>(p);                                                       \
   }
 #define TC_TWO_SHOT(Name)                                                                     \
   template <class Wire, class F, int N>                                                       \

@@ -16,19 +16,36 @@ struct Session {
   Factor factor;
 };
 
-__device__ __forceinline__ Header& header_of(const Params& p, int rank) {
+__device__ __forceinline__ Header& header_of(const Membership& p, int rank) {
   return *reinterpret_cast<Header*>(p.workspace[rank]);
 }
 
-// Whether this rank's kernels have to stop; the first that finds so says why. For one thread, and
-// seldom: it is slow. `waited_for`: the rank that this one cannot go on without.
-static __device__ __noinline__ bool must_stop(const Params& p, const Session& s, int waited_for) {
+// This rank's kernels have to stop; the first that finds so says why. For one thread.
+static __device__ __noinline__ void stop(const Membership& p, const Session& s, Stop why,
+                                         int waited_for) {
+  if (atomicCAS(reinterpret_cast<unsigned long long*>(&header_of(p, p.rank).stop), 0ull,
+                static_cast<unsigned long long>(why)) != 0)
+    return;
+  p.control->waited_for = waited_for;
+  p.control->collective = static_cast<uint32_t>(p.collective);
+  p.control->launch = s.launch;
+  __threadfence_system();
+  *const_cast<volatile uint32_t*>(&p.control->stop) = static_cast<uint32_t>(why);
+}
+
+// Whether they have to. For one thread, and seldom: it is slow. `waited_for`: the rank that this
+// one cannot go on without.
+static __device__ __noinline__ bool must_stop(const Membership& p, const Session& s,
+                                              int waited_for) {
   constexpr uint64_t kLookEvery_ns = 50000;
   Header& own = header_of(p, p.rank);
   if (load_relaxed(&own.stop) != 0) return true;
   const uint64_t now = now_ns();
   Stop why = Stop::kNone;
-  if (p.limit_ns != 0 && static_cast<int64_t>(now - s.start_ns - p.limit_ns) > 0) {
+  if (const uint64_t by = load_relaxed(&own.mismatched)) {
+    why = Stop::kMismatch;
+    waited_for = static_cast<int>(by) - 1;
+  } else if (p.limit_ns != 0 && static_cast<int64_t>(now - s.start_ns - p.limit_ns) > 0) {
     why = Stop::kLimit;
   } else {
     auto* looked = reinterpret_cast<unsigned long long*>(&own.looked_ns);
@@ -38,14 +55,7 @@ static __device__ __noinline__ bool must_stop(const Params& p, const Session& s,
       why = Stop::kAborted;
   }
   if (why == Stop::kNone) return false;
-  if (atomicCAS(reinterpret_cast<unsigned long long*>(&own.stop), 0ull,
-                static_cast<unsigned long long>(why)) == 0) {
-    p.control->waited_for = waited_for;
-    p.control->collective = static_cast<uint32_t>(p.collective);
-    p.control->launch = s.launch;
-    __threadfence_system();
-    *const_cast<volatile uint32_t*>(&p.control->stop) = static_cast<uint32_t>(why);
-  }
+  stop(p, s, why, waited_for);
   return true;
 }
 
@@ -53,7 +63,7 @@ static __device__ __noinline__ bool must_stop(const Params& p, const Session& s,
 class Patience {
  public:
   // For all lanes of a warp at once.
-  __device__ __forceinline__ bool is_over(const Params& p, const Session& s, int waited_for) {
+  __device__ __forceinline__ bool is_over(const Membership& p, const Session& s, int waited_for) {
     constexpr uint32_t kLooks = 32;
     if (++looks_ % kLooks != 0) return false;
     const bool over = threadIdx.x % kWarp == 0 && must_stop(p, s, waited_for);
@@ -80,10 +90,11 @@ static __device__ __noinline__ void clear_next_generation(const Params& p, uint6
 // Of the first warp: reads the launch's number, tells the others, and waits until they have begun
 // the launch before it, or with `together` this one.
 __device__ __forceinline__ void begin_warp(const Params& p, Session& s, bool together) {
-  constexpr int kLaunches = offsetof(Header, launches) / 8, kStop = offsetof(Header, stop) / 8;
+  constexpr int kLaunches = offsetof(Header, launches) / 8, kStop = offsetof(Header, stop) / 8,
+                kMismatched = offsetof(Header, mismatched) / 8;
   const int lane = static_cast<int>(threadIdx.x);
   const uint64_t* words = header_of(p, p.rank).begun;
-  uint64_t word = lane <= kStop ? load_relaxed(words + lane) : 0;
+  uint64_t word = lane <= kMismatched ? load_relaxed(words + lane) : 0;
   const uint64_t launch = __shfl_sync(~0u, word, kLaunches) + 1;
   bool stopped = __shfl_sync(~0u, word, kStop) != 0;
   if (lane == 0) {
@@ -91,6 +102,10 @@ __device__ __forceinline__ void begin_warp(const Params& p, Session& s, bool tog
     s.start_ns = now_ns();
   }
   __syncwarp();
+  if (__shfl_sync(~0u, word, kMismatched) != 0 && !stopped) {
+    if (lane == 0) (void)must_stop(p, s, -1);
+    stopped = true;
+  }
   const bool is_peer = lane < p.size && lane != p.rank;
   if (blockIdx.x == 0 && !stopped) {
     if (clears_next_generation(launch)) clear_next_generation(p, launch);

@@ -7,6 +7,23 @@
 // each lane; `ring` says which of the worker's slots.
 namespace torch::comms::ctran::kernels {
 
+// A line's flag is in the lanes that hold_flag().
+__device__ __forceinline__ void put_line(char* to, uint32_t lane, Vector16 v, uint64_t flag) {
+  if (holds_flag(lane)) {
+    v.z = static_cast<uint32_t>(flag), v.w = static_cast<uint32_t>(flag >> 32);
+  }
+  __syncwarp();
+  store_volatile(to, v);
+}
+__device__ __forceinline__ Vector16 look_at_line(const char* from) {
+  __syncwarp();  // a line is read whole as well
+  return load_volatile(from);
+}
+__device__ __forceinline__ bool has_flag(const Vector16& raw, uint32_t lane, uint64_t flag) {
+  return !holds_flag(lane) ||
+         (raw.z == static_cast<uint32_t>(flag) && raw.w == static_cast<uint32_t>(flag >> 32));
+}
+
 // What both wires have: where the slots of a worker are.
 template <WireKind kKind_>
 class Slots {
@@ -86,23 +103,17 @@ struct LinesWire : Slots<kLines> {
   __device__ __forceinline__ size_t offset(int k) const {
     return k * (Base::kTile / kVectors) + line_offset(this->lane_, kWide);
   }
-  __device__ __forceinline__ void put(int peer, int ring, uint64_t step, int k, Vector16 v) const {
-    if (holds_flag(this->lane_)) {
-      const uint64_t tag = tag_of(this->s_.launch, step);
-      v.z = static_cast<uint32_t>(tag), v.w = static_cast<uint32_t>(tag >> 32);
-    }
-    __syncwarp();
-    store_volatile(this->slot(peer, this->p_.rank, place(ring)) + k * 512 + this->lane_ * 16, v);
+  __device__ __forceinline__ void put(int peer, int ring, uint64_t step, int k,
+                                      const Vector16& v) const {
+    put_line(this->slot(peer, this->p_.rank, place(ring)) + k * 512 + this->lane_ * 16, this->lane_,
+             v, tag_of(this->s_.launch, step));
   }
   __device__ __forceinline__ Raw look(int source, int ring, int k) const {
-    __syncwarp();  // a line is read whole as well
-    return load_volatile(this->slot(this->p_.rank, source, place(ring)) + k * 512 +
-                         this->lane_ * 16);
+    return look_at_line(this->slot(this->p_.rank, source, place(ring)) + k * 512 +
+                        this->lane_ * 16);
   }
   __device__ __forceinline__ bool has_landed(const Raw& raw, uint64_t step) const {
-    const uint64_t tag = tag_of(this->s_.launch, step);
-    return !holds_flag(this->lane_) ||
-           (raw.z == static_cast<uint32_t>(tag) && raw.w == static_cast<uint32_t>(tag >> 32));
+    return has_flag(raw, this->lane_, tag_of(this->s_.launch, step));
   }
   __device__ __forceinline__ static Vector16 data(const Raw& raw) { return raw; }
 

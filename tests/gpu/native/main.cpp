@@ -5,6 +5,8 @@
 //   torchcomms_kernels_test --library LIBRARY measure [COLLECTIVE...] [--ranks N] [--bytes A-B]
 //                           [--all] [--blocks 8,16] [--rounds N] [--nccl LIBRARY] [--json FILE]
 //
+// COLLECTIVE: all_reduce and the like, or of messages send, send_recv, all_to_all_v.
+//
 // Ranks are in one process; with fewer GPUs than ranks, several share one.
 
 #include <algorithm>
@@ -26,8 +28,13 @@ namespace {
 using namespace native;
 
 const std::map<std::string, void (*)(const kernels::Library&, const Settings&)> kSuites = {
-    {"arithmetic", check_arithmetic}, {"graphs", check_graphs}, {"large", check_large},
-    {"sequences", check_sequences},   {"shapes", check_shapes}, {"stops", check_stops}};
+    {"arithmetic", check_arithmetic},
+    {"exchange", check_exchange},
+    {"graphs", check_graphs},
+    {"large", check_large},
+    {"sequences", check_sequences},
+    {"shapes", check_shapes},
+    {"stops", check_stops}};
 
 struct Arguments {
   std::string library;

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "nccl.hpp"
+#include "patterns.hpp"
 
 namespace native {
 namespace {
@@ -19,10 +20,20 @@ using kernels::Collective;
 
 constexpr size_t kPool = size_t{512} << 20;
 constexpr const char* kAlgorithmNames[] = {"ours", "ll", "line", "two_line"};
-const std::map<std::string, Collective> kCollectives = {
-    {"all_reduce", Collective::kAllReduce},         {"all_gather", Collective::kAllGather},
-    {"reduce_scatter", Collective::kReduceScatter}, {"all_to_all", Collective::kAllToAll},
-    {"broadcast", Collective::kBroadcast},          {"reduce", Collective::kReduce}};
+struct Measured {
+  Collective collective;
+  Pattern pattern = {};  // of messages
+};
+const std::map<std::string, Measured> kCollectives = {
+    {"all_reduce", {Collective::kAllReduce}},
+    {"all_gather", {Collective::kAllGather}},
+    {"reduce_scatter", {Collective::kReduceScatter}},
+    {"all_to_all", {Collective::kAllToAll}},
+    {"broadcast", {Collective::kBroadcast}},
+    {"reduce", {Collective::kReduce}},
+    {"send", {Collective::kExchange, Pattern::kSend}},
+    {"send_recv", {Collective::kExchange, Pattern::kSendRecv}},
+    {"all_to_all_v", {Collective::kExchange, Pattern::kAllToAll}}};
 
 // bfloat16 of small whole numbers, of which sums are exact.
 uint16_t bfloat16(uint32_t number) {
@@ -84,12 +95,13 @@ class Bench {
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
 
-  void run(const std::string& name, Collective collective, size_t bytes) {
-    collective_ = collective;
+  void run(const std::string& name, const Measured& measured, size_t bytes) {
+    const Collective collective = collective_ = measured.collective;
     const bool parts = collective == Collective::kAllGather ||
                        collective == Collective::kReduceScatter ||
                        collective == Collective::kAllToAll;
     bytes_ = bytes;
+    traffic_ = {measured.pattern, world_.size(), bytes / 2};
     count_ = bytes / 2 / (parts ? static_cast<size_t>(world_.size()) : 1);
     slots_ = std::clamp<size_t>(kPool / bytes, 1, bytes < (8 << 20) ? 16 : 8);
     launches_ = bytes < (4 << 20) ? 50 : 20;
@@ -110,7 +122,7 @@ class Bench {
       kernels::Call call{};
       call.collective = collective_, call.algorithm = algorithm, call.blocks = blocks;
       call.dtype = torch::comms::ctran::Dtype::kBFloat16, call.count = count_;
-      if (!world_.library().takes(world_.size(), call)) return;
+      if (!exchanges() && !world_.library().takes(world_.size(), call)) return;
       Variant variant;
       variant.name = kAlgorithmNames[static_cast<size_t>(algorithm)];
       if (blocks != 0) variant.name += "/" + std::to_string(blocks);
@@ -119,7 +131,9 @@ class Bench {
       variants.push_back(variant);
     };
     add(Algorithm::kAutomatic, 0);
-    if (measuring_.all_algorithms)
+    if (exchanges())
+      for (const int blocks : measuring_.blocks) add(Algorithm::kAutomatic, blocks);
+    else if (measuring_.all_algorithms)
       for (const Algorithm algorithm :
            {Algorithm::kOneShotLL, Algorithm::kOneShotLine, Algorithm::kTwoShotLine}) {
         add(algorithm, 0);
@@ -142,6 +156,7 @@ class Bench {
     const auto r = static_cast<size_t>(rank);
     return (v.symmetric ? window_[r] + kPool : plain_out_[r].get()) + slot * bytes_;
   }
+  bool exchanges() const { return collective_ == Collective::kExchange; }
   size_t input_bytes() const { return collective_ == Collective::kAllGather ? count_ * 2 : bytes_; }
   size_t output_elements(int rank) const {
     if (collective_ == Collective::kReduce && rank != 0) return 0;
@@ -171,6 +186,15 @@ class Bench {
   }
 
   void enqueue(const Variant& v, int rank, size_t slot) {
+    constexpr uint64_t kLimit_ns = 4'000'000'000;
+    if (exchanges()) {
+      const auto messages = traffic_.messages(rank, input(v, rank, slot), output(v, rank, slot));
+      if (v.is_nccl)
+        nccl_->exchange(rank, messages);
+      else
+        world_.exchange(rank, messages, v.blocks, kLimit_ns);
+      return;
+    }
     kernels::Call call{};
     call.collective = collective_;
     call.algorithm = v.algorithm;
@@ -179,7 +203,7 @@ class Bench {
     call.count = count_;
     call.input = input(v, rank, slot);
     call.output = output_elements(rank) != 0 || v.is_nccl ? output(v, rank, slot) : nullptr;
-    call.limit_ns = 4'000'000'000;
+    call.limit_ns = kLimit_ns;
     if (v.is_nccl)
       nccl_->enqueue(rank, call);
     else
@@ -256,6 +280,7 @@ class Bench {
       must(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
       enqueue(v, rank, 0);
       must(cudaStreamSynchronize(world_[rank].stream), "cudaStreamSynchronize");
+      if (exchanges()) return verify_messages(v, rank);
       const size_t elements = output_elements(rank), some = std::min(elements, kMost);
       std::vector<uint16_t> got(some);
       for (const size_t from : {size_t{0}, elements - some}) {
@@ -270,6 +295,21 @@ class Bench {
       }
     });
     world_.check_alive();
+  }
+
+  void verify_messages(const Variant& v, int rank) const {
+    for (int source = 0; source < world_.size(); ++source) {
+      const Part part = traffic_.part(source, rank);
+      std::vector<uint16_t> got(part.count);
+      must(cudaMemcpy(got.data(), output(v, rank, 0) + part.to * 2, part.count * 2,
+                      cudaMemcpyDeviceToHost),
+           "cudaMemcpy");
+      for (size_t i = 0; i < part.count; ++i)
+        if (got[i] != bfloat16(number_at(source, part.from + i)))
+          throw std::runtime_error(v.name + " of " + std::to_string(bytes_) + " bytes: element " +
+                                   std::to_string(i) + " from rank " + std::to_string(source) +
+                                   " is wrong on rank " + std::to_string(rank));
+    }
   }
 
   void print(const std::string& name, const std::vector<Variant>& variants) const {
@@ -301,6 +341,7 @@ class Bench {
   std::vector<char*> window_;
   std::FILE* json_ = nullptr;
   Collective collective_{};
+  Traffic traffic_{};
   size_t bytes_ = 0, count_ = 0, slots_ = 1;
   int launches_ = 20;
 };

@@ -5,7 +5,7 @@
 namespace native {
 namespace {
 
-constexpr int kBfloat16 = 9, kSum = 0, kSymmetric = 1;
+constexpr int kUint8 = 1, kBfloat16 = 9, kSum = 0, kSymmetric = 1;
 
 }  // namespace
 
@@ -22,6 +22,8 @@ struct Nccl::Table {
   int (*reduce_scatter)(const void*, void*, size_t, int, int, void*, cudaStream_t);
   int (*all_to_all)(const void*, void*, size_t, int, void*, cudaStream_t);
   int (*broadcast)(const void*, void*, size_t, int, int, void*, cudaStream_t);
+  int (*send)(const void*, size_t, int, int, void*, cudaStream_t);
+  int (*receive)(void*, size_t, int, int, void*, cudaStream_t);
   int (*reduce)(const void*, void*, size_t, int, int, int, void*, cudaStream_t);
 
   void must(int result, const char* what) const {
@@ -51,6 +53,8 @@ std::unique_ptr<Nccl> Nccl::open(const World& world, const std::string& library)
   bind(t.all_to_all, "ncclAlltoAll");
   bind(t.broadcast, "ncclBroadcast");
   bind(t.reduce, "ncclReduce");
+  bind(t.send, "ncclSend");
+  bind(t.receive, "ncclRecv");
   t.must(t.get_version(&nccl->version_), "ncclGetVersion");
   std::vector<int> devices;
   for (int r = 0; r < world.size(); ++r) devices.push_back(world[r].device);
@@ -81,6 +85,20 @@ std::vector<char*> Nccl::symmetric_memory(size_t bytes) {
   }
   table_->must(table_->group_end(), "ncclGroupEnd");
   return memory;
+}
+
+void Nccl::exchange(int rank, std::span<const kernels::Message> messages) {
+  const Table& t = *table_;
+  void* comm = comms_[static_cast<size_t>(rank)];
+  const cudaStream_t stream = world_[rank].stream;
+  t.must(t.group_start(), "ncclGroupStart");
+  for (const auto& m : messages) {
+    if (m.receives != 0)
+      t.must(t.receive(m.data, m.bytes, kUint8, m.peer, comm, stream), "ncclRecv");
+    else
+      t.must(t.send(m.data, m.bytes, kUint8, m.peer, comm, stream), "ncclSend");
+  }
+  t.must(t.group_end(), "ncclGroupEnd");
 }
 
 bool Nccl::enqueue(int rank, const kernels::Call& call) {

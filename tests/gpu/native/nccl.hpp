@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ class Nccl {
   std::vector<char*> symmetric_memory(size_t bytes);
   // bfloat16, sums. False for a collective that is not measured.
   bool enqueue(int rank, const kernels::Call& call);
+  // A group of sends and receives.
+  void exchange(int rank, std::span<const kernels::Message> messages);
 
  private:
   struct Table;

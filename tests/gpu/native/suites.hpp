@@ -21,6 +21,7 @@ void check_arithmetic(const kernels::Library& library, const Settings& settings)
 void check_sequences(const kernels::Library& library, const Settings& settings);
 void check_large(const kernels::Library& library, const Settings& settings);
 void check_graphs(const kernels::Library& library, const Settings& settings);
+void check_exchange(const kernels::Library& library, const Settings& settings);
 void check_stops(const kernels::Library& library, const Settings& settings);
 
 }  // namespace native

@@ -2,6 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <cstring>
+
 namespace native {
 
 using kernels::Header;
@@ -23,6 +26,23 @@ const kernels::Library& open_library(const std::string& path) {
     throw std::runtime_error("another version of the kernels' interface");
   return *library;
 }
+
+namespace {
+
+// As after so many messages, tiles and chunks of all ranks.
+std::vector<kernels::Mailbox> mailboxes_after(int ranks, uint64_t count) {
+  kernels::Mailbox mailbox{};
+  std::memset(mailbox.heads, 0x5e, sizeof mailbox.heads);
+  for (auto& counter : mailbox.chunks) counter.value = count;
+  kernels::Progress progress{};
+  progress.messages = count;
+  std::ranges::fill(progress.chunks, count);
+  for (auto& tiles : progress.tiles) std::ranges::fill(tiles, count);
+  mailbox.taken_by_peer = mailbox.sent = mailbox.taken = progress;
+  return std::vector<kernels::Mailbox>(static_cast<size_t>(ranks - 1), mailbox);
+}
+
+}  // namespace
 
 World::World(const kernels::Library& library, int ranks, uint64_t first_launch)
     : library_(library), ranks_(static_cast<size_t>(ranks)) {
@@ -57,6 +77,10 @@ World::World(const kernels::Library& library, int ranks, uint64_t first_launch)
       for (uint64_t& begun : header.begun) begun = first_launch - 1;
       must(cudaMemcpy(workspace, &header, sizeof header, cudaMemcpyHostToDevice), "cudaMemcpy");
       must(cudaMemset(workspace + layout.ll, 0x5e, layout.line - layout.ll), "cudaMemset");
+      const auto mailboxes = mailboxes_after(ranks, first_launch - 1);
+      must(cudaMemcpy(workspace + kernels::MessageLayout(ranks).mailboxes, mailboxes.data(),
+                      mailboxes.size() * sizeof(kernels::Mailbox), cudaMemcpyHostToDevice),
+           "cudaMemcpy");
     }
     workspaces.push_back(workspace);
     must(cudaHostAlloc(&rank.control, sizeof *rank.control, cudaHostAllocMapped), "cudaHostAlloc");
@@ -87,8 +111,26 @@ World::~World() {
   }
 }
 
+int World::ranks_of_gpu() const {
+  int most = 0;
+  for (const auto& one : ranks_)
+    most = std::max(most, static_cast<int>(std::ranges::count(ranks_, one.device, &Rank::device)));
+  return most;
+}
+
 void World::launch(int rank, const kernels::Call& call) const {
-  const int error = library_.launch((*this)[rank].team, call, (*this)[rank].stream);
+  check(rank, library_.launch((*this)[rank].team, call, (*this)[rank].stream));
+}
+
+void World::exchange(int rank, std::span<const kernels::Message> messages, int blocks,
+                     uint64_t limit_ns) const {
+  if (messages.empty()) return;
+  const kernels::Exchange exchange{messages.data(), static_cast<int32_t>(messages.size()), blocks,
+                                   limit_ns};
+  check(rank, library_.exchange((*this)[rank].team, exchange, (*this)[rank].stream));
+}
+
+void World::check(int rank, int error) const {
   if (error != 0)
     throw std::runtime_error("launch on rank " + std::to_string(rank) + ": " +
                              library_.error_text(error));

@@ -2,14 +2,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <cuda_runtime.h>
 
-#include "ctran/kernels/layout.hpp"
 #include "ctran/kernels/library.hpp"
+#include "ctran/kernels/message_layout.hpp"
 
 // The ranks of a team in one process. With fewer GPUs than ranks several of them share one; then a
 // peer's workspace is plain memory of the same GPU.
@@ -44,15 +45,22 @@ class World {
   const Rank& operator[](int rank) const { return ranks_[static_cast<size_t>(rank)]; }
   const kernels::Library& library() const { return library_; }
   bool shares_gpus() const { return shares_; }
+  // The most ranks that are on one GPU.
+  int ranks_of_gpu() const;
 
   void select(int rank) const { must(cudaSetDevice((*this)[rank].device), "cudaSetDevice"); }
   // Throws with the rank's own words if the launch fails.
   void launch(int rank, const kernels::Call& call) const;
+  // Nothing where there are no messages.
+  void exchange(int rank, std::span<const kernels::Message> messages, int blocks,
+                uint64_t limit_ns) const;
   void synchronize() const;
   // Throws if a rank has stopped.
   void check_alive() const;
 
  private:
+  void check(int rank, int error) const;
+
   const kernels::Library& library_;
   std::vector<Rank> ranks_;
   bool shares_ = false;

@@ -6,9 +6,9 @@
 namespace torch::comms::ctran::kernels {
 
 template <class Wire, class F, int N>
-class Exchange {
+class OneShot {
  public:
-  __device__ Exchange(const Params& p, const Session& s) : p_(p), s_(s), wire_(p, s) {}
+  __device__ OneShot(const Params& p, const Session& s) : p_(p), s_(s), wire_(p, s) {}
 
   __device__ __forceinline__ bool run() {
     if (p_.steps == 0 || !send(0)) return p_.steps == 0;

@@ -1,0 +1,162 @@
+#pragma once
+
+#include "ctran/kernels/bytes.cuh"
+#include "ctran/kernels/connection.cuh"
+
+// Large messages: chunks of plain data, and a counter that follows them after a fence.
+namespace torch::comms::ctran::kernels {
+
+class MessageChunks {
+ public:
+  __device__ explicit MessageChunks(const Connection& connection) : c_(connection) {}
+
+  // For all threads of a block: what a channel carries of a message. False if the launch has to
+  // stop.
+  __device__ __forceinline__ bool carry(const Parcel& parcel, int channel) const {
+    return c_.receives ? receive(parcel, channel) : send(parcel, channel);
+  }
+
+ private:
+  using Mover = ChunkMover<kChannelWarps * kWarp, kChunk>;
+
+  __device__ __forceinline__ char* chunk(int owner, int peer, int channel, uint64_t number) const {
+    return c_.p.workspace[owner] + c_.p.chunks +
+           chunk_offset(c_.p.size, owner, peer, channel, number);
+  }
+  __device__ __forceinline__ static uint32_t chunks_of(const Parcel& parcel, int channel) {
+    return static_cast<uint32_t>(
+        pieces_of(quotient_up(parcel.bytes, parcel.piece), parcel.channels, channel));
+  }
+  // Chunk i of a channel.
+  struct Piece {
+    size_t at;
+    uint32_t bytes;
+  };
+  __device__ __forceinline__ static Piece piece_of(const Parcel& parcel, int channel, uint32_t i) {
+    const size_t at = (size_t{i} * parcel.channels + channel) * parcel.piece,
+                 left = parcel.bytes - at;
+    return {at, left < parcel.piece ? static_cast<uint32_t>(left) : parcel.piece};
+  }
+
+  // Movers go ahead as far as the courier lets them, each warp at its own pace. The courier tells
+  // the peer what all of them have moved: as much as there is, since the fence before it takes its
+  // time.
+  static constexpr uint32_t kNoMore = ~0u;
+
+  // For a warp of movers: waits until it may move chunk i.
+  __device__ __forceinline__ bool may_move(uint32_t i) const {
+    uint32_t granted = look(c_.known.granted);
+    while (granted <= i) granted = look(c_.known.granted);
+    fence_block();
+    return __all_sync(~0u, granted != kNoMore);
+  }
+  __device__ __forceinline__ void has_moved(uint32_t chunks) const {
+    fence_block();
+    __syncwarp();
+    if (lane_of_warp() == 0) tell(c_.known.moved[threadIdx.x / kWarp], chunks);
+  }
+  // For the courier. `granted` says how many chunks may be moved, now that the peer has been told
+  // of so many; `tell_peer` tells it.
+  template <class Granted, class Tell>
+  __device__ __forceinline__ bool oversee(uint32_t count, Granted granted, Tell tell_peer) const {
+    uint32_t allowed = 0, told = 0;
+    for (Patience patience; told < count;) {
+      if (allowed < count) {
+        allowed = granted(told);
+        fence_block();
+        if (lane_of_warp() == 0) tell(c_.known.granted, allowed);
+      }
+      uint32_t moved =
+          lane_of_warp() < kChannelWarps ? look(c_.known.moved[lane_of_warp()]) : count;
+      moved = __reduce_min_sync(~0u, moved);
+      if (moved > told) {
+        told = moved;
+        if (lane_of_warp() == 0) tell_peer(told);
+        __syncwarp();
+      } else if (patience.is_over(c_.p, c_.s, c_.peer)) {
+        return false;
+      }
+    }
+    return true;
+  }
+  // What both do when they have gone through it.
+  __device__ __forceinline__ bool finish(bool done, int channel, uint64_t chunks) const {
+    if (is_courier()) {
+      if (lane_of_warp() == 0) c_.known.own.chunks[channel] = chunks;
+      if (done)
+        c_.known.grant_nothing();
+      else if (lane_of_warp() == 0)
+        tell(c_.known.granted, kNoMore);
+    }
+    return __syncthreads_or(!done) == 0;
+  }
+  __device__ __forceinline__ static uint32_t least(uint64_t chunks, uint32_t count) {
+    return chunks < count ? static_cast<uint32_t>(chunks) : count;
+  }
+
+  __device__ __forceinline__ bool send(const Parcel& parcel, int channel) const {
+    const uint32_t count = chunks_of(parcel, channel);
+    const uint64_t before = c_.known.own.chunks[channel];
+    bool done = true;
+    if (is_courier()) {
+      const auto ring = static_cast<uint64_t>(chunk_ring(c_.p.size));
+      uint64_t taken = c_.known.taken.chunks[channel];
+      const auto granted = [&](uint32_t told) {
+        // Seldom, while there is enough.
+        const bool suffices =
+            has_room(before + count - 1, taken, ring) || has_room(before + told, taken, ring / 2);
+        if (!suffices)
+          taken = __shfl_sync(~0u, load_acquire(&c_.here.taken_by_peer.chunks[channel]), 0);
+        return least(taken + ring - before, count);
+      };
+      done = c_.tell_head(parcel, channel) && oversee(count, granted, [&](uint32_t moved) {
+               fence_release();
+               store_relaxed(&c_.there.chunks[channel].value, before + moved);
+             });
+      if (lane_of_warp() == 0) c_.known.taken.chunks[channel] = taken;
+    } else {
+      Mover mover;
+      const auto load = [&](uint32_t i) {
+        const Piece piece = piece_of(parcel, channel, i);
+        mover.load(parcel.data + piece.at, piece.bytes);
+      };
+      if (count > 0) load(0);
+      for (uint32_t i = 0; done && i < count; ++i) {
+        done = may_move(i);
+        if (!done) break;
+        mover.put(chunk(c_.peer, c_.p.rank, channel, before + i));
+        has_moved(i + 1);
+        if (i + 1 < count) load(i + 1);
+      }
+    }
+    return finish(done, channel, before + count);
+  }
+  __device__ __forceinline__ bool receive(const Parcel& parcel, int channel) const {
+    const uint32_t count = chunks_of(parcel, channel);
+    const uint64_t before = c_.known.own.chunks[channel];
+    bool done = true;
+    if (is_courier()) {
+      const auto granted = [&](uint32_t) {
+        const uint64_t sent = load_acquire(&c_.here.chunks[channel].value);
+        return least(__shfl_sync(~0u, sent, 0) - before, count);
+      };
+      done = c_.tell_head(parcel, channel) && oversee(count, granted, [&](uint32_t moved) {
+               store_relaxed(&c_.there.taken_by_peer.chunks[channel], before + moved);
+             });
+    } else {
+      for (uint32_t i = 0; done && i < count; ++i) {
+        done = may_move(i);
+        if (!done) break;
+        const Piece piece = piece_of(parcel, channel, i);
+        Mover::take(parcel.data + piece.at, chunk(c_.p.rank, c_.peer, channel, before + i),
+                    piece.bytes);
+        has_moved(i + 1);
+      }
+    }
+    return finish(done, channel, before + count);
+  }
+
+  const Connection& c_;
+};
+
+}  // namespace torch::comms::ctran::kernels

@@ -1,0 +1,89 @@
+#pragma once
+
+#include "ctran/kernels/layout.hpp"
+
+// What a workspace holds for messages, after what collectives have.
+//
+// A message between two ranks travels in one or several channels of that pair and direction, each
+// through a ring in the receiver's workspace: the sender counts what it has put there, the receiver
+// what it has taken out, and tells the sender, which is never further ahead than the ring is long.
+// These counters only grow, each has one writer, and they know nothing of launches: one side may
+// send in one launch what the other receives in several.
+//
+// Small messages go by lines, each warp of a channel with a ring of its own, where a tile's flag is
+// how many tiles there have been; large ones by chunks, and a counter follows their data. A
+// message's size goes ahead of it, in a ring of heads.
+namespace torch::comms::ctran::kernels {
+
+inline constexpr int kLineChannels = 4, kChunkChannels = 16;
+inline constexpr int kChannelWarps = 16;  // that move data
+inline constexpr int kTileRing = 4;       // tiles of a warp
+inline constexpr int kHeadRing = 128;     // heads of a pair and direction
+inline constexpr size_t kTileSlot = kLineVectors * 512;
+inline constexpr size_t kChunk = 32 * 1024;
+// Chunks of a channel. A power of two.
+constexpr int chunk_ring(int ranks) { return ranks == 2 ? 16 : ranks <= 4 ? 8 : 4; }
+
+// Whether a sender that has put `sent` of them into a ring may put one more.
+constexpr bool has_room(uint64_t sent, uint64_t taken, uint64_t ring) {
+  return sent - taken < ring;
+}
+
+// How far the messages of a pair and direction have come.
+struct Progress {
+  uint64_t messages;
+  uint64_t chunks[kChunkChannels];
+  uint64_t tiles[kLineChannels][kChannelWarps];
+};
+
+// A message's size, in two words of 8 bytes that are whole each: half of the size beside the number
+// of the message, from 1.
+struct alignas(16) Head {
+  uint32_t low_bytes, number, high_bytes, number_again;
+};
+constexpr uint32_t head_number(uint64_t messages_before) {
+  return static_cast<uint32_t>(messages_before + 1);
+}
+
+// What a rank keeps for a peer.
+struct alignas(128) Mailbox {
+  struct alignas(128) Counter {
+    uint64_t value;
+  };
+  // Written by the peer: what it sends, how many chunks of it are there, and how much the peer has
+  // taken of what this rank sends.
+  Head heads[kHeadRing];
+  Counter chunks[kChunkChannels];
+  alignas(128) Progress taken_by_peer;
+  // This rank's own, from launch to launch.
+  alignas(128) Progress sent, taken;
+};
+
+struct MessageLayout {
+  size_t mailboxes, tiles, chunks;  // offsets
+  size_t bytes;                     // of the whole workspace
+
+  constexpr explicit MessageLayout(int ranks) : mailboxes(Layout(ranks).bytes) {
+    const auto peers = static_cast<size_t>(ranks - 1);
+    tiles = (mailboxes + peers * sizeof(Mailbox) + 4095) / 4096 * 4096;
+    chunks = tiles + peers * kLineChannels * kChannelWarps * kTileRing * kTileSlot;
+    bytes = chunks + peers * kChunkChannels * static_cast<size_t>(chunk_ring(ranks)) * kChunk;
+  }
+};
+
+// From those offsets, where `owner` keeps what is for `peer`, or from it. `number`: of the tile or
+// chunk, from the first that there ever was.
+constexpr size_t mailbox_offset(int owner, int peer) {
+  return static_cast<size_t>(place_of(owner, peer)) * sizeof(Mailbox);
+}
+constexpr size_t tile_offset(int owner, int peer, int channel, int warp, uint64_t number) {
+  const int ring = (place_of(owner, peer) * kLineChannels + channel) * kChannelWarps + warp;
+  return (static_cast<size_t>(ring) * kTileRing + number % kTileRing) * kTileSlot;
+}
+constexpr size_t chunk_offset(int ranks, int owner, int peer, int channel, uint64_t number) {
+  const auto slots = static_cast<size_t>(chunk_ring(ranks));
+  const int ring = place_of(owner, peer) * kChunkChannels + channel;
+  return (static_cast<size_t>(ring) * slots + (number & (slots - 1))) * kChunk;
+}
+
+}  // namespace torch::comms::ctran::kernels

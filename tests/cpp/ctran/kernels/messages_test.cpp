@@ -1,0 +1,240 @@
+#include "ctran/kernels/messages.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "ctran/kernels/vector.hpp"
+
+namespace torch::comms::ctran::kernels {
+namespace {
+
+constexpr size_t kKB = 1024, kMB = 1024 * kKB;
+constexpr size_t kSizes[] = {
+    0,         1,   959,      960,     961,         16 * kKB,  64 * kKB, 64 * kKB + 1,
+    256 * kKB, kMB, kMB + 13, 4 * kMB, 4 * kMB + 1, 100 * kMB, 1 << 30,  SIZE_MAX / 2};
+
+struct Piece {
+  size_t begin, end;
+};
+
+// What is written of a workspace for messages.
+std::vector<Piece> pieces_of_workspace(int ranks, int owner) {
+  const MessageLayout layout(ranks);
+  std::vector<Piece> pieces = {{0, Layout(ranks).bytes}};
+  const auto add = [&](size_t at, size_t bytes) { pieces.push_back({at, at + bytes}); };
+  for (int peer = 0; peer < ranks; ++peer) {
+    if (peer == owner) continue;
+    add(layout.mailboxes + mailbox_offset(owner, peer), sizeof(Mailbox));
+    for (int channel = 0; channel < kLineChannels; ++channel)
+      for (int warp = 0; warp < kChannelWarps; ++warp)
+        for (uint64_t number = 0; number < kTileRing; ++number)
+          add(layout.tiles + tile_offset(owner, peer, channel, warp, number), kTileSlot);
+    for (int channel = 0; channel < kChunkChannels; ++channel)
+      for (int number = 0; number < chunk_ring(ranks); ++number)
+        add(layout.chunks +
+                chunk_offset(ranks, owner, peer, channel, static_cast<uint64_t>(number)),
+            kChunk);
+  }
+  return pieces;
+}
+
+TEST(MessageLayoutTest, NothingOverlapsAndAllIsInside) {
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks)
+    for (const int owner : {0, ranks - 1}) {
+      auto pieces = pieces_of_workspace(ranks, owner);
+      std::ranges::sort(pieces, {}, &Piece::begin);
+      for (size_t i = 1; i < pieces.size(); ++i)
+        ASSERT_LE(pieces[i - 1].end, pieces[i].begin) << ranks << " ranks";
+      EXPECT_LE(pieces.back().end, MessageLayout(ranks).bytes);
+      EXPECT_EQ(MessageLayout(ranks).mailboxes % alignof(Mailbox), 0u);
+    }
+}
+
+TEST(MessageLayoutTest, MemoryIsBounded) {
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks)
+    EXPECT_LE(MessageLayout(ranks).bytes - Layout(ranks).bytes, 17 * kMB) << ranks;
+}
+
+TEST(MessageLayoutTest, RingsComeRound) {
+  const auto far = (uint64_t{1} << 40) + 1;
+  EXPECT_EQ(tile_offset(2, 0, 1, 3, far), tile_offset(2, 0, 1, 3, far + kTileRing));
+  EXPECT_NE(tile_offset(2, 0, 1, 3, far), tile_offset(2, 0, 1, 3, far + 1));
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
+    const auto ring = static_cast<uint64_t>(chunk_ring(ranks));
+    EXPECT_EQ(ring & (ring - 1), 0u);
+    EXPECT_EQ(chunk_offset(ranks, 0, 1, 15, far), chunk_offset(ranks, 0, 1, 15, far + ring));
+    EXPECT_NE(chunk_offset(ranks, 0, 1, 15, far), chunk_offset(ranks, 0, 1, 15, far + ring - 1));
+  }
+}
+
+// A sender and a receiver that move as they like: no slot is written before it has been read.
+TEST(MessageLayoutTest, CountersKeepASlotUntilItIsTaken) {
+  std::mt19937_64 random(5);
+  for (const uint64_t first : {uint64_t{0}, ~uint64_t{0} - 50}) {
+    constexpr uint64_t kRing = 4;
+    uint64_t sent = first, taken = first, told = first;
+    std::map<uint64_t, uint64_t> slots;
+    while (taken != first + 200) {
+      if (random() % 2 == 0 && sent != first + 200 && has_room(sent, told, kRing)) {
+        ASSERT_TRUE(slots.emplace(sent % kRing, sent).second);
+        ++sent;
+      }
+      if (random() % 3 == 0 && has_come(sent, taken + 1)) {
+        const auto slot = slots.find(taken % kRing);
+        ASSERT_EQ(slot->second, taken);
+        slots.erase(slot);
+        ++taken;
+      }
+      if (random() % 2 == 0) told = taken;
+    }
+    EXPECT_FALSE(has_room(first + kRing, first, kRing));
+  }
+}
+
+TEST(MessageLayoutTest, HeadsOfTheSamePlaceHaveOtherNumbers) {
+  EXPECT_EQ(head_number(0), 1u);  // nothing is there yet
+  EXPECT_NE(head_number(uint64_t{1} << 32), head_number((uint64_t{1} << 32) + kHeadRing));
+}
+
+TEST(MannerTest, FitsItsChannels) {
+  for (const size_t bytes : kSizes) {
+    const Manner manner = manner_of(bytes);
+    EXPECT_LE(manner.channels, manner.lines ? kLineChannels : kChunkChannels) << bytes;
+    EXPECT_LE(manner.piece, manner.lines ? kLineTile : kChunk) << bytes;
+    EXPECT_TRUE(manner.lines || manner.piece % 16 == 0) << bytes;
+    EXPECT_EQ(manner.channels & (manner.channels - 1), 0) << bytes;
+  }
+}
+
+TEST(MannerTest, GrowsWithTheMessage) {
+  EXPECT_EQ(manner_of(0).channels, 1);
+  EXPECT_TRUE(manner_of(64 * kKB).lines);
+  EXPECT_FALSE(manner_of(kMB).lines);
+  for (size_t i = 1; i < std::size(kSizes); ++i)
+    EXPECT_LE(manner_of(kSizes[i - 1]).channels, manner_of(kSizes[i]).channels);
+  EXPECT_EQ(manner_of(1 << 30).channels, kChunkChannels);
+}
+
+TEST(MannerTest, WorkersHaveAllPiecesOnce) {
+  for (const uint64_t pieces : {0, 1, 15, 16, 17, 1000})
+    for (const int workers : {1, 2, 16, 64}) {
+      uint64_t all = 0;
+      for (int worker = 0; worker < workers; ++worker) {
+        const uint64_t own = pieces_of(pieces, workers, worker);
+        uint64_t counted = 0;
+        for (auto piece = static_cast<uint64_t>(worker); piece < pieces;
+             piece += static_cast<uint64_t>(workers))
+          ++counted;
+        EXPECT_EQ(own, counted);
+        all += own;
+      }
+      EXPECT_EQ(all, pieces);
+    }
+}
+
+struct Given {
+  std::vector<Message> messages;
+  Team team{};
+
+  explicit Given(int ranks) {
+    team.rank = 1;
+    team.size = ranks;
+  }
+  Given& add(int peer, bool receives, size_t bytes) {
+    messages.push_back({this, bytes, peer, receives ? 1 : 0});
+    return *this;
+  }
+  Exchange exchange(int blocks = 0) const {
+    return {messages.data(), static_cast<int32_t>(messages.size()), blocks, 7};
+  }
+  ExchangeParams params(int blocks = 0, int most_blocks = 128) const {
+    return params_of(team, exchange(blocks), most_blocks);
+  }
+};
+
+TEST(ExchangeTest, RoutesKeepTheOrderOfTheirMessages) {
+  Given given(4);
+  given.add(3, true, 10).add(0, false, 20).add(3, true, 30).add(3, false, 40).add(0, false, 50);
+  const auto p = given.params();
+  EXPECT_EQ(p.collective, Collective::kExchange);
+  EXPECT_EQ(p.limit_ns, 7u);
+  ASSERT_EQ(p.routes_count, 3);
+  std::vector<std::vector<size_t>> all;
+  for (int r = 0; r < p.routes_count; ++r) {
+    auto& sizes = all.emplace_back();
+    for (int i = p.routes[r].first; i < p.routes[r].end; ++i) sizes.push_back(p.parcels[i].bytes);
+  }
+  EXPECT_EQ(all, (std::vector<std::vector<size_t>>{{20, 50}, {40}, {10, 30}}));
+  EXPECT_EQ(p.routes[0].peer, 0);
+  EXPECT_TRUE(p.routes[2].receives);
+  EXPECT_EQ(p.routes[2].peer, 3);
+}
+
+TEST(ExchangeTest, BlocksAreOfOneRouteEach) {
+  Given given(3);
+  given.add(0, false, 100).add(2, true, 64 * kMB).add(0, true, kMB).add(0, true, 1);
+  for (const int blocks : {0, 1, 3}) {
+    const auto p = given.params(blocks);
+    int next = 0;
+    for (int r = 0; r < p.routes_count; ++r) {
+      EXPECT_EQ(p.routes[r].first_block, next);
+      EXPECT_GE(p.routes[r].blocks, 1);
+      EXPECT_LE(p.routes[r].blocks, blocks == 0 ? kChunkChannels : blocks);
+      next += p.routes[r].blocks;
+    }
+    EXPECT_EQ(p.blocks, next);
+  }
+  EXPECT_EQ(given.params().routes[0].blocks, 1);
+  EXPECT_EQ(given.params().routes[1].blocks, manner_of(kMB).channels);
+  EXPECT_EQ(given.params().routes[2].blocks, kChunkChannels);
+}
+
+TEST(ExchangeTest, BlocksOfAllPeersAreOnTheGpuAtOnce) {
+  for (const int most : {14, 104, 128, 144})
+    for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
+      Given given(ranks);
+      for (int peer = 0; peer < ranks; ++peer)
+        if (peer != 1) given.add(peer, true, 64 * kMB).add(peer, false, 64 * kMB);
+      const auto p = given.params(0, most);
+      EXPECT_LE(p.blocks, std::min(most, kMostExchangeBlocks));
+      for (int r = 0; r < p.routes_count; ++r) EXPECT_EQ(kChunkChannels % p.routes[r].blocks, 0);
+    }
+}
+
+TEST(ExchangeTest, IsSound) {
+  Given given(2);
+  EXPECT_FALSE(is_sound(given.team, given.exchange()));
+  given.add(0, false, 1);
+  EXPECT_TRUE(is_sound(given.team, given.exchange()));
+  EXPECT_FALSE(is_sound(given.team, given.exchange(-1)));
+  for (const Message& wrong : {Message{&given, 1, 1, 0}, Message{&given, 1, 2, 0},
+                               Message{&given, 1, -1, 0}, Message{nullptr, 1, 0, 0}}) {
+    Given one(2);
+    one.messages.push_back(wrong);
+    EXPECT_FALSE(is_sound(one.team, one.exchange()));
+  }
+  given.messages.assign(kMaxMessages, {nullptr, 0, 0, 1});
+  EXPECT_TRUE(is_sound(given.team, given.exchange()));
+  given.add(0, false, 1);
+  EXPECT_FALSE(is_sound(given.team, given.exchange()));
+}
+
+TEST(VectorTest, IsShiftedByBytes) {
+  uint8_t bytes[32];
+  for (size_t i = 0; i < sizeof bytes; ++i) bytes[i] = static_cast<uint8_t>(i * 37 + 200);
+  Vector16 low, high;
+  std::memcpy(&low, bytes, 16);
+  std::memcpy(&high, bytes + 16, 16);
+  for (uint32_t by = 0; by < 16; ++by) {
+    const Vector16 got = shifted(low, high, by);
+    EXPECT_EQ(std::memcmp(&got, bytes + by, 16), 0) << by;
+  }
+}
+
+}  // namespace
+}  // namespace torch::comms::ctran::kernels

@@ -1,0 +1,128 @@
+#include "post.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace native {
+namespace {
+
+constexpr std::byte kPattern{0xa5};
+
+// Bytes of either side are left free.
+size_t place(size_t& end, size_t bytes, size_t shift) {
+  const size_t at = end + shift;
+  end = (at + bytes + 47) / 16 * 16;
+  return at;
+}
+
+Bytes random_bytes(std::mt19937_64& random, size_t bytes) {
+  Bytes data(bytes);
+  for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
+    const uint64_t bits = random();
+    std::memcpy(data.data() + at, &bits, std::min(sizeof bits, bytes - at));
+  }
+  return data;
+}
+
+}  // namespace
+
+Post::Post(const World& world, std::vector<Launch> launches, std::mt19937_64& random)
+    : world_(world), launches_(std::move(launches)) {
+  const auto n = static_cast<size_t>(world.size());
+  std::vector<size_t> ends(n, 64);
+  for (const auto& launch : launches_) {
+    auto& places = places_.emplace_back();
+    for (const auto& letter : launch) {
+      const size_t from =
+          place(ends[static_cast<size_t>(letter.from)], letter.bytes, letter.shift_from);
+      places.push_back(
+          {from, place(ends[static_cast<size_t>(letter.to)], letter.bytes, letter.shift_to)});
+    }
+  }
+  for (size_t r = 0; r < n; ++r) {
+    before_.emplace_back(ends[r] + 64, kPattern);
+    memory_.emplace_back(world, static_cast<int>(r), ends[r] + 64);
+  }
+  after_ = before_;
+  for (size_t i = 0; i < launches_.size(); ++i)
+    for (size_t l = 0; l < launches_[i].size(); ++l) {
+      const auto& letter = launches_[i][l];
+      const auto from = static_cast<size_t>(letter.from), to = static_cast<size_t>(letter.to);
+      const Bytes data = random_bytes(random, letter.bytes);
+      const auto put = [&](Bytes& memory, size_t at) {
+        std::ranges::copy(data, memory.begin() + static_cast<ptrdiff_t>(at));
+      };
+      put(before_[from], places_[i][l].from);
+      put(after_[from], places_[i][l].from);
+      put(after_[to], places_[i][l].to);
+    }
+  upload();
+}
+
+size_t Post::letters() const {
+  size_t all = 0;
+  for (const auto& launch : launches_) all += launch.size();
+  return all;
+}
+
+void Post::upload() const {
+  for (int r = 0; r < world_.size(); ++r) {
+    const auto& bytes = before_[static_cast<size_t>(r)];
+    world_.select(r);
+    must(cudaMemcpyAsync(memory_[static_cast<size_t>(r)].get(), bytes.data(), bytes.size(),
+                         cudaMemcpyHostToDevice, world_[r].stream),
+         "cudaMemcpy");
+    must(cudaStreamSynchronize(world_[r].stream), "cudaStreamSynchronize");
+  }
+}
+
+std::vector<kernels::Message> Post::messages(int rank, size_t i) const {
+  std::vector<kernels::Message> all;
+  char* const memory = memory_[static_cast<size_t>(rank)].get();
+  for (size_t l = 0; l < launches_[i].size(); ++l) {
+    const auto& letter = launches_[i][l];
+    if (letter.from == rank)
+      all.push_back({memory + places_[i][l].from, letter.bytes, letter.to, 0});
+    if (letter.to == rank) all.push_back({memory + places_[i][l].to, letter.bytes, letter.from, 1});
+  }
+  return all;
+}
+
+void Post::launch(int rank, size_t i, int blocks, uint64_t limit_ns) const {
+  world_.select(rank);
+  world_.exchange(rank, messages(rank, i), blocks, limit_ns);
+}
+
+void Post::launch_single(int rank, size_t i, int blocks) const {
+  world_.select(rank);
+  for (const auto& message : messages(rank, i))
+    world_.exchange(rank, std::span(&message, 1), blocks, 4'000'000'000);
+}
+
+void Post::check() const {
+  world_.check_alive();
+  for (int r = 0; r < world_.size(); ++r) {
+    const auto& want = after_[static_cast<size_t>(r)];
+    Bytes got(want.size());
+    world_.select(r);
+    must(cudaMemcpy(got.data(), memory_[static_cast<size_t>(r)].get(), got.size(),
+                    cudaMemcpyDeviceToHost),
+         "cudaMemcpy");
+    const auto differs = std::ranges::mismatch(got, want);
+    if (differs.in1 == got.end()) continue;
+    const auto at = static_cast<size_t>(differs.in1 - got.begin());
+    for (size_t i = 0; i < launches_.size(); ++i)
+      for (size_t l = 0; l < launches_[i].size(); ++l) {
+        const auto& letter = launches_[i][l];
+        const size_t to = places_[i][l].to;
+        if (letter.to == r && to <= at && at < to + letter.bytes)
+          throw std::runtime_error("rank " + std::to_string(r) + ": byte " +
+                                   std::to_string(at - to) + " of " + std::to_string(letter.bytes) +
+                                   " from rank " + std::to_string(letter.from) + " is wrong");
+      }
+    throw std::runtime_error("rank " + std::to_string(r) + ": byte " + std::to_string(at) +
+                             " of the memory was written");
+  }
+}
+
+}  // namespace native
