@@ -1,7 +1,6 @@
 #include "ctran/device/rounds.hpp"
 
 #include <algorithm>
-#include <array>
 
 namespace torch::comms::ctran {
 namespace {
@@ -10,11 +9,11 @@ namespace {
 class Places {
  public:
   size_t next(const kernels::Message& message) {
-    return seen_[static_cast<size_t>(2 * message.peer + (message.receives != 0 ? 1 : 0))]++;
+    return seen_[static_cast<size_t>(message.peer)][message.receives != 0 ? 1 : 0]++;
   }
 
  private:
-  std::array<size_t, 2 * kernels::kMaxRanks> seen_{};
+  size_t seen_[kernels::kMaxRanks][2] = {};
 };
 
 }  // namespace

@@ -19,8 +19,8 @@ inline constexpr int kLineChannels = 4, kChunkChannels = 16;
 inline constexpr int kChannelWarps = 16;  // that move data
 inline constexpr int kTileRing = 4;       // tiles of a warp
 inline constexpr int kHeadRing = 128;     // heads of a pair and direction
-inline constexpr size_t kTileSlot = kLineVectors * 512;
-inline constexpr size_t kChunk = 32 * 1024;
+inline constexpr size_t kTileSlot = size_t{kLineVectors} * 512;
+inline constexpr size_t kChunk = size_t{32} << 10;
 // Chunks of a channel. A power of two.
 constexpr int chunk_ring(int ranks) { return ranks == 2 ? 16 : ranks <= 4 ? 8 : 4; }
 

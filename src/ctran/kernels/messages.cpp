@@ -21,7 +21,7 @@ struct Row {
 };
 constexpr Row kRows[] = {
     {kChannelWarps * kLineTile, true, 1},
-    {4 * kChannelWarps * kLineTile, true, 2},
+    {kChannelWarps * kLineTile * 4, true, 2},
     {256 * kKB, true, 4},
     {4 * kMB, false, 8},
     {SIZE_MAX, false, 16},
