@@ -185,8 +185,9 @@ Table Table::load(const Vendor& vendor) {
   table.get_unique_id_ = require(table.symbol("GetUniqueId"), "GetUniqueId");
   table.init_rank_ = require(table.symbol("CommInitRank"), "CommInitRank");
   if (vendor.has_config) table.init_rank_config_ = table.symbol("CommInitRankConfig");
-  table.on_host_memory_ = (vendor.find != nullptr ? vendor.find(abi::kHostMemorySymbol)
-                                                  : ::dlsym(table.handle_, abi::kHostMemorySymbol)) != nullptr;
+  table.on_host_memory_ =
+      (vendor.find != nullptr ? vendor.find(abi::kHostMemorySymbol)
+                              : ::dlsym(table.handle_, abi::kHostMemorySymbol)) != nullptr;
   return table;
 }
 

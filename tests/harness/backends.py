@@ -237,8 +237,10 @@ CTRAN_KERNELS = replace(
     optional=CTRAN.optional,
     library=("TORCHCOMM_KERNELS_LIBRARY", "libstand_in_kernels.so"),
     kernels=True,
-    lacks=_VENDOR_LACKS - {"bitwise", "all_dtypes", "narrow_reductions", "element_factors", "split_among_listed"},
-    modules=(NCCL.modules or frozenset()) - {"vendors"} | {"finalize", "properties", "split", "work"},
+    vendor=None,
+    lacks=_VENDOR_LACKS - {"bitwise", "all_dtypes", "narrow_reductions", "split_among_listed"},
+    modules=(NCCL.modules or frozenset()) - {"vendors"}
+    | {"finalize", "properties", "split", "work"},
 )
 XCCL = replace(
     RCCL,
@@ -274,6 +276,14 @@ ON_GPUS = (
     _ON_GPUS,
     replace(_ON_GPUS, name="nccl-lazy"),
     replace(_ON_GPUS, name="ncclx", kernels=True, modules=_ON_GPUS.modules | {"ncclx"}),
+    replace(
+        CTRAN_KERNELS,
+        device="cuda",
+        variant="-cuda",
+        sizes=(2, 4),
+        library=None,
+        lacks=CTRAN_KERNELS.lacks | {"early_sends"},
+    ),
 )
 # Many more ranks than cores, for the tests marked `crowd`.
 CROWD = replace(CTRAN, sizes=(16,))

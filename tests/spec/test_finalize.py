@@ -79,7 +79,7 @@ def in_flight(context):
     return tensor.tolist()
 
 
-@pytest.mark.worlds(backends=("gloo", "ctran"))
+@pytest.mark.worlds(backends=("gloo", "ctran"), needs=("local_finalize",))
 def test_finalize_lets_work_in_flight_complete(world):
     assert world.run_context(in_flight) == [[float(world.size)] * 3] * world.size
 
@@ -198,7 +198,7 @@ def test_500_life_cycles_leave_memory_descriptors_and_threads_where_they_were(wo
     grown(world, 100, 500)
 
 
-@pytest.mark.worlds(sizes=(2, 4), device="cpu")
+@pytest.mark.worlds(sizes=(2, 4), device="cpu", needs=("local_finalize",))
 def test_life_cycles_of_several_ranks_leave_nothing_behind(world):
     grown(world, 20, 60)
 

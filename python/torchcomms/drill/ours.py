@@ -14,7 +14,6 @@ import torchcomms
 from torchcomms.drill.buffers import Buffers, Shape
 from torchcomms.drill.side import Pending
 
-
 _START_UP = "TORCHCOMM_INIT_TIMEOUT_SECONDS"
 
 

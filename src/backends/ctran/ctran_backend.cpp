@@ -114,7 +114,7 @@ void TorchCommCtran::enter(std::shared_ptr<ctran::Session> session, std::vector<
   ranks_ = std::move(ranks);
   device_ = staged_device(device_, rank_, "ctran");
   options_.store.reset();
-  meet_on_device(*session);
+  meet_on_device(session);
   std::lock_guard lock(mutex_);
   session_ = std::move(session);
 }
@@ -164,8 +164,9 @@ std::vector<std::string> TorchCommCtran::links() const {
   if (!session_) return links;
   const auto& group = *session_->group;
   for (int rank = 0; rank < size_; ++rank)
-    links.emplace_back(std::string(group.family()->link_to(group.family_rank(rank))) +
-                       (session_->on_device && rank != rank_ ? ", kernels over mapped memory" : ""));
+    links.emplace_back(
+        std::string(group.family()->link_to(group.family_rank(rank))) +
+        (session_->on_device && rank != rank_ ? ", kernels over mapped memory" : ""));
   return links;
 }
 

@@ -172,7 +172,7 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   // Takes the place in `session`, which is connected. `ranks`: see ranks_. Collective.
   void enter(std::shared_ptr<ctran::Session> session, std::vector<int> ranks);
   // All members meet for their kernels, where the communicator's device may have some.
-  void meet_on_device(ctran::Session& session);
+  void meet_on_device(const std::shared_ptr<ctran::Session>& session);
   void leave_device(const std::shared_ptr<ctran::Session>& session);
 
   at::Device device_{at::kCPU};

@@ -6,6 +6,7 @@
 #include "backends/ctran/ctran_backend.hpp"
 #include "backends/ctran/on_device.hpp"
 #include "backends/ctran/session.hpp"
+#include "core/reconfiguration.hpp"
 
 // The kernels of a communicator: with its members, and as long as they.
 namespace torch::comms {
@@ -15,7 +16,7 @@ constexpr int64_t kHook = -1;  // of ours among the hooks for an abort
 
 // Every member's words to all of them, by rank.
 std::vector<std::string> gather_words(ctran::Group& group, const std::string& words,
-                                std::chrono::milliseconds limit) {
+                                      std::chrono::milliseconds limit) {
   using transport::nvl::kMaxWords;
   constexpr size_t kEach = sizeof(uint64_t) + kMaxWords;
   const auto size = static_cast<size_t>(group.size());
@@ -44,17 +45,36 @@ std::vector<std::string> gather_words(ctran::Group& group, const std::string& wo
 
 }  // namespace
 
-void TorchCommCtran::meet_on_device(ctran::Session& session) {
+void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& session) {
   if (!TorchCommCtranOnDevice::is_for(device_)) return;
-  auto& group = *session.group;
-  auto met = TorchCommCtranOnDevice::make(
-      rank_, ranks_, device_, name_, options_,
-      [&](const std::string& words) { return gather_words(group, words, options_.timeout); });
-  session.why_not_on_device = std::move(met.why_not);
-  session.on_device = std::move(met.made);
-  if (!session.on_device) return;
+  auto options = options_;
+  options.enable_reconfigure = false;  // what comes and goes is this communicator
+  TorchCommCtranOnDevice::Links links;
+  links.exchange = [&](const std::string& words) {
+    return gather_words(*session->group, words, options_.timeout);
+  };
+  // Peers that give up, or end, say so over the links.
+  links.lost = [weak = std::weak_ptr(session)](const Context& context) -> std::optional<CommError> {
+    const auto session = weak.lock();
+    if (!session) return std::nullopt;
+    const auto failure = session->group->failure_heard();
+    if (!failure) return std::nullopt;
+    auto where = context;
+    where.peer = failure->context().peer;
+    return CommError(failure->code(), failure->why(), where);
+  };
+  links.explain = [weak = weak_from_this()](const CommError& error) {
+    const auto self = weak.lock();
+    if (!self || !self->reconfiguration_ || error.code() == Errc::kAborted) return error;
+    const auto stale = self->reconfiguration_->left_out(error.context());
+    return stale ? *stale : error;
+  };
+  auto met = TorchCommCtranOnDevice::make(rank_, ranks_, device_, name_, options, links);
+  session->why_not_on_device = std::move(met.why_not);
+  session->on_device = std::move(met.made);
+  if (!session->on_device) return;
   // What ends on the device ends here, too.
-  session.on_device->registerAbortHook(kHook, [weak = weak_from_this()] {
+  session->on_device->registerAbortHook(kHook, [weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self) return;
     self->announceAbort();
@@ -65,7 +85,7 @@ void TorchCommCtran::meet_on_device(ctran::Session& session) {
     }
     if (session) session->group->abort("an operation on the device failed");
   });
-  if (on_unseen_failure_) session.on_device->on_unseen_failure(on_unseen_failure_);
+  if (on_unseen_failure_) session->on_device->on_unseen_failure(on_unseen_failure_);
 }
 
 void TorchCommCtran::leave_device(const std::shared_ptr<ctran::Session>& session) {
@@ -75,18 +95,22 @@ void TorchCommCtran::leave_device(const std::shared_ptr<ctran::Session>& session
   session->on_device->finalize();
 }
 
+// Without links there are no operations on the device either: this object says why.
 TorchCommBackend* TorchCommCtran::onDevice(const at::Device& device) {
   if (!session_ || !session_->on_device) return nullptr;
   auto& there = *session_->on_device;
-  return there.getDevice().type() == device.type() ? &there : nullptr;
+  if (there.getDevice().type() != device.type()) return nullptr;
+  if (session_->connected.superseded->load(std::memory_order_relaxed)) return nullptr;
+  if (reconfiguration_ && session_->group->failure_heard()) return nullptr;
+  return there.isAborted() || !session_->group->failure() ? &there : nullptr;
 }
 
 std::map<std::string, std::string> TorchCommCtran::notes() const {
   if (!session_) return {};
   if (session_->on_device) return session_->on_device->notes();
   if (session_->why_not_on_device.empty()) return {};
-  return {{"kernels", "none, so that tensors are copied through host memory: " +
-                          session_->why_not_on_device}};
+  return {{"kernels",
+           "none, so that tensors are copied through host memory: " + session_->why_not_on_device}};
 }
 
 std::map<std::string, uint64_t> TorchCommCtran::memory_usage() const {

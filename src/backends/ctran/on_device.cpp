@@ -12,7 +12,8 @@
 
 namespace torch::comms {
 
-TorchCommCtranOnDevice::TorchCommCtranOnDevice() : TorchCommKernels(ctran::kTeamLibrary, "ctran") {}
+TorchCommCtranOnDevice::TorchCommCtranOnDevice(Links links)
+    : TorchCommKernels(ctran::kTeamLibrary, "ctran"), links_(std::move(links)) {}
 
 bool TorchCommCtranOnDevice::is_for(const at::Device& device) {
   return device.is_cpu() ? ctran::KernelLibrary::is_for_host()
@@ -21,22 +22,22 @@ bool TorchCommCtranOnDevice::is_for(const at::Device& device) {
 
 TorchCommCtranOnDevice::Outcome TorchCommCtranOnDevice::make(
     int rank, const std::vector<int>& ranks, at::Device device, const std::string& name,
-    const CommOptions& options, const transport::nvl::Exchange& exchange) {
-  const std::shared_ptr<TorchCommCtranOnDevice> made(new TorchCommCtranOnDevice);
+    const CommOptions& options, Links links) {
+  const std::shared_ptr<TorchCommCtranOnDevice> made(new TorchCommCtranOnDevice(std::move(links)));
   std::string why_not;
-  const bool is_there =
-      made->init_as({rank, ranks}, device, name, options,
-                    [&](const nccl::Device& opened) -> nccl::abi::Comm {
-                      const auto& at = opened.torch_device();
-                      auto team = ctran::Team::make(rank, static_cast<int>(ranks.size()),
-                                                    at.has_index() ? at.index() : 0,
-                                                    opened.shared_runtime(), "", exchange);
-                      why_not = std::move(team.why_not);
-                      if (!team.team) return nullptr;
-                      const std::shared_ptr<ctran::Team> shared = std::move(team.team);
-                      made->set_kernels(std::make_shared<ctran::TeamKernels>(shared));
-                      return ctran::open_team(shared, opened.shared_runtime());
-                    });
+  const bool is_there = made->init_as(
+      {rank, ranks}, device, name, options, [&](const nccl::Device& opened) -> nccl::abi::Comm {
+        const auto& at = opened.torch_device();
+        auto team =
+            ctran::Team::make(rank, static_cast<int>(ranks.size()), at.has_index() ? at.index() : 0,
+                              opened.shared_runtime(), "", made->links_.exchange);
+        why_not = std::move(team.why_not);
+        if (!team.team) return nullptr;
+        const std::shared_ptr<ctran::Team> shared = std::move(team.team);
+        made->set_kernels(std::make_shared<ctran::TeamKernels>(shared, made->links_.lost));
+        return ctran::open_team(shared, opened.shared_runtime());
+      });
+  made->links_.exchange = {};
   return {is_there ? made : nullptr, std::move(why_not)};
 }
 
@@ -58,10 +59,10 @@ Capabilities TorchCommCtranOnDevice::capabilities() const {
 bool TorchCommCtranOnDevice::is_taken(OpName op, ctran::kernels::Call& call, size_t bytes,
                                       const OperationOptions&) const {
   if (kernels()->team().takes(call)) return true;
-  throw CommError(Errc::kUnsupported,
-                  "kernels do not run " + std::string(opToString(op)) + " of " + std::to_string(bytes) +
-                      " bytes, " + std::string(ctran::name_of(call.op)) + " of " +
-                      std::string(ctran::name_of(call.dtype)));
+  throw CommError(Errc::kUnsupported, "kernels do not run " + std::string(opToString(op)) + " of " +
+                                          std::to_string(bytes) + " bytes, " +
+                                          std::string(ctran::name_of(call.op)) + " of " +
+                                          std::string(ctran::name_of(call.dtype)));
 }
 
 TorchCommKernels::Else TorchCommCtranOnDevice::otherwise(ctran::kernels::Collective) const {

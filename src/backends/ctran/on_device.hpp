@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,9 +11,9 @@
 
 namespace torch::comms {
 
-// The operations of backend ctran on a GPU's tensors, where the ranks' GPUs map each other's memory:
-// by kernels alone, with no library of a vendor in the process. TorchCommCtran makes it for its own
-// members, and ends it.
+// The operations of backend ctran on a GPU's tensors, where the ranks' GPUs map each other's
+// memory: by kernels alone, with no library of a vendor in the process. TorchCommCtran makes it for
+// its own members, and ends it.
 class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
  public:
   // Either all members have one, or none.
@@ -19,13 +21,20 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
     std::shared_ptr<TorchCommCtranOnDevice> made;
     std::string why_not;  // the same on all ranks
   };
-  // Collective. `device` is of the kind that is_for() says yes to. Throws CommError, and what
-  // `exchange` does.
+  // What the members have beside the device.
+  struct Links {
+    transport::nvl::Exchange exchange;
+    // Why operations under way wait in vain, see nccl::OwnKernels. Any thread.
+    std::function<std::optional<CommError>(const Context&)> lost;
+    // What an error of an operation comes from, if that is known by now.
+    std::function<CommError(const CommError&)> explain;
+  };
+  // Collective. `device` is of the kind that is_for() says yes to. Throws CommError, and what the
+  // exchange does.
   static Outcome make(int rank, const std::vector<int>& ranks, at::Device device,
-                      const std::string& name, const CommOptions& options,
-                      const transport::nvl::Exchange& exchange);
-  // Whether tensors on such a device are for kernels: GPUs, or the CPU where the kernels are for host
-  // memory.
+                      const std::string& name, const CommOptions& options, Links links);
+  // Whether tensors on such a device are for kernels: GPUs, or the CPU where the kernels are for
+  // host memory.
   static bool is_for(const at::Device& device);
 
   // The team's operations are not split: a split has a team of its own.
@@ -34,11 +43,14 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
   Capabilities capabilities() const override;
 
  private:
-  TorchCommCtranOnDevice();
+  explicit TorchCommCtranOnDevice(Links links);
   std::shared_ptr<TorchCommVendor> child() const override;
   bool is_taken(OpName op, ctran::kernels::Call& call, size_t bytes,
                 const OperationOptions& options) const override;
   Else otherwise(ctran::kernels::Collective collective) const override;
+  CommError explained(const CommError& error) override { return links_.explain(error); }
+
+  Links links_;
 };
 
 }  // namespace torch::comms

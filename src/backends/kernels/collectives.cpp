@@ -36,14 +36,13 @@ WorkPtr TorchCommKernels::offer(const Offer& offer, bool async_op,
   auto now = call(offer.op, async_op, options);
   before_collective();
   if (!kernels_) return nullptr;
-  const bool are_taken = with_context([&] { return now.context(); },
-                                      [&] {
-                                        return std::all_of(
-                                            offer.calls.begin(), offer.calls.end(), [&](auto& one) {
-                                              return is_taken(offer.op, one, offer.bytes,
-                                                              options);
-                                            });
-                                      });
+  const bool are_taken =
+      with_context([&] { return now.context(); },
+                   [&] {
+                     return std::all_of(offer.calls.begin(), offer.calls.end(), [&](auto& one) {
+                       return is_taken(offer.op, one, offer.bytes, options);
+                     });
+                   });
   if (!are_taken) return nullptr;
   for (auto& one : offer.calls)
     one.limit_ns = static_cast<uint64_t>(
@@ -59,7 +58,8 @@ std::optional<ctran::OfferedFactor> TorchCommKernels::factor_for(OpName op,
                                                                  const ReduceOp& reduction,
                                                                  const at::Tensor& tensor) const {
   const auto context = [&]() -> Context {
-    return {.op = std::string(opToString(op)), .comm = std::string(getCommName()), .rank = getRank()};
+    return {
+        .op = std::string(opToString(op)), .comm = std::string(getCommName()), .rank = getRank()};
   };
   return with_context(context, [&] { return ctran::factor_of(reduction, tensor); });
 }
@@ -79,9 +79,9 @@ WorkPtr TorchCommKernels::all_reduce(at::Tensor& tensor, const ReduceOp& op, boo
   const auto count = static_cast<size_t>(tensor.numel());
   if (const auto factor = factor_for(OpName::all_reduce, op, tensor)) {
     auto call = reduce_call(Collective::kAllReduce, op, *factor, count, tensor, tensor);
-    if (auto work = offer(
-            {OpName::all_reduce, {&call, 1}, tensor.nbytes(), {&tensor, &factor->element}},
-            async_op, options))
+    if (auto work =
+            offer({OpName::all_reduce, {&call, 1}, tensor.nbytes(), {&tensor, &factor->element}},
+                  async_op, options))
       return work;
   }
   return TorchCommVendor::all_reduce(tensor, op, async_op, options);
@@ -104,12 +104,10 @@ WorkPtr TorchCommKernels::reduce(at::Tensor& tensor, int root, const ReduceOp& o
 }
 
 WorkPtr TorchCommKernels::all_gather_single(at::Tensor& output, const at::Tensor& input,
-                                            bool async_op,
-                                            const AllGatherSingleOptions& options) {
+                                            bool async_op, const AllGatherSingleOptions& options) {
   auto call = move_call(Collective::kAllGather, input.nbytes(), input, output);
-  if (auto work =
-          offer({OpName::all_gather_single, {&call, 1}, output.nbytes(), {&output, &input}},
-                async_op, options))
+  if (auto work = offer({OpName::all_gather_single, {&call, 1}, output.nbytes(), {&output, &input}},
+                        async_op, options))
     return work;
   return TorchCommVendor::all_gather_single(output, input, async_op, options);
 }
@@ -170,9 +168,8 @@ WorkPtr TorchCommKernels::all_to_all_single(at::Tensor& output, const at::Tensor
   const auto part = input.nbytes() / static_cast<size_t>(getSize());
   const auto source = nccl::overlap(input, output) ? input.clone() : input;
   auto call = move_call(Collective::kAllToAll, part, source, output);
-  if (auto work =
-          offer({OpName::all_to_all_single, {&call, 1}, input.nbytes(), {&output, &source}},
-                async_op, options))
+  if (auto work = offer({OpName::all_to_all_single, {&call, 1}, input.nbytes(), {&output, &source}},
+                        async_op, options))
     return work;
   return TorchCommVendor::all_to_all_single(output, source, async_op, options);
 }

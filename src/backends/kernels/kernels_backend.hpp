@@ -53,8 +53,8 @@ class TC_API TorchCommKernels : public TorchCommVendor {
 
   // A collective begins: ranks that have not met for their kernels may do so now.
   virtual void before_collective() {}
-  // Whether kernels run `call`, which is `op` or a part of it, and then by which algorithm, which it
-  // sets. `bytes`: of the largest buffer of a rank. Throws CommError without context.
+  // Whether kernels run `call`, which is `op` or a part of it, and then by which algorithm, which
+  // it sets. `bytes`: of the largest buffer of a rank. Throws CommError without context.
   virtual bool is_taken(OpName op, ctran::kernels::Call& call, size_t bytes,
                         const OperationOptions& options) const = 0;
   // Who runs what the kernels do not, and why it is so, for algorithms().

@@ -30,7 +30,7 @@ std::optional<OfferedFactor> factor_of(const comms::ReduceOp& op, const at::Tens
   const auto* factor = op.factor();
   if (factor == nullptr) return std::nullopt;
   if (const auto* value = std::get_if<double>(factor)) {
-    if (!tensor.is_floating_point()) return std::nullopt;
+    if (!tensor.is_floating_point() && !tensor.is_complex()) return std::nullopt;
     return OfferedFactor{*value, {}};
   }
   const auto& element =

@@ -2,8 +2,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "backends/nccl/own_kernels.hpp"
 #include "ctran/device/team.hpp"
@@ -13,7 +15,10 @@ namespace torch::comms::ctran {
 // A team as the lane of a communicator has it.
 class TeamKernels final : public nccl::OwnKernels {
  public:
-  explicit TeamKernels(std::shared_ptr<Team> team) : team_(std::move(team)) {}
+  // `lost`: see OwnKernels; empty where nobody else knows.
+  using Lost = std::function<std::optional<CommError>(const Context&)>;
+  explicit TeamKernels(std::shared_ptr<Team> team, Lost lost = {})
+      : team_(std::move(team)), lost_(std::move(lost)) {}
 
   const Team& team() const noexcept { return *team_; }
   // Of the thread that calls operations.
@@ -24,10 +29,14 @@ class TeamKernels final : public nccl::OwnKernels {
   uint64_t launches() const noexcept { return launches_.load(std::memory_order_relaxed); }
 
   std::optional<CommError> stopped(const Context& context) const override;
+  std::optional<CommError> lost(const Context& context) override {
+    return lost_ ? lost_(context) : std::nullopt;
+  }
   void abort() noexcept override { team_->abort(); }
 
  private:
   const std::shared_ptr<Team> team_;
+  const Lost lost_;
   std::atomic<uint64_t> launches_{0};
 };
 

@@ -119,11 +119,10 @@ const at::Tensor& factor_element(const at::Tensor& factor, at::ScalarType dtype,
                   std::string("PREMUL_SUM: the factor must be a number, or a tensor of one "
                               "element of dtype ") +
                       c10::toString(dtype) + " on cpu or " + device.str() + "; it is " +
-                      (factor.defined()
-                           ? std::to_string(factor.numel()) + " elements of dtype " +
-                                 c10::toString(factor.scalar_type()) + " on " +
-                                 factor.device().str()
-                           : "undefined"));
+                      (factor.defined() ? std::to_string(factor.numel()) + " elements of dtype " +
+                                              c10::toString(factor.scalar_type()) + " on " +
+                                              factor.device().str()
+                                        : "undefined"));
 }
 
 Reduction::Reduction(Communicator& communicator, const ReduceOp& op, at::ScalarType dtype)

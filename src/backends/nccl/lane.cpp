@@ -259,6 +259,8 @@ void Lane::end_if_wrong(const std::function<Context()>& context) {
 }
 
 std::optional<CommError> Lane::lost_rank(const Context& context) {
+  if (auto* const kernels = kernels_.load())
+    if (auto lost = kernels->lost(context)) return lost;
   const std::unique_lock lock(seeing_, std::try_to_lock);  // whoever is looking will find it
   if (!lock || !neighbours_ || communicator_->failure()) return std::nullopt;
   const auto ended = neighbours_->first_ended();

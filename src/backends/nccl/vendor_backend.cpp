@@ -205,9 +205,8 @@ bool TorchCommVendor::init_as(const Membership& membership, at::Device device,
     auto* const made = connect(*opened);
     if (made == nullptr) return false;
     ranks_ = membership.ranks;
-    auto communicator =
-        Communicator::adopt(library_, made, static_cast<int>(ranks_.size()), membership.rank,
-                            nccl::Device::enter(opened));
+    auto communicator = Communicator::adopt(library_, made, static_cast<int>(ranks_.size()),
+                                            membership.rank, nccl::Device::enter(opened));
     enter(std::move(communicator), std::move(opened), since_ns, free_bytes);
     return true;
   });

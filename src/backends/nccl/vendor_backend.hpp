@@ -173,8 +173,8 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // False: there was nothing to do.
   virtual bool prepare(const Rendezvous&, const nccl::Device&) { return false; }
   virtual void connected() {}
-  // In the place of init(), of members who have met already. `connect` makes the communicator on the
-  // device, which is current; null leaves this one as it was.
+  // In the place of init(), of members who have met already. `connect` makes the communicator on
+  // the device, which is current; null leaves this one as it was.
   struct Membership {
     int rank;
     std::vector<int> ranks;  // see getRanks()
@@ -182,6 +182,8 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   using Connect = std::function<nccl::abi::Comm(const nccl::Device&)>;
   bool init_as(const Membership& membership, at::Device device, const std::string& name,
                const CommOptions& options, const Connect& connect);
+  // `error`, or kStaleGeneration if that is known by now to be the reason.
+  virtual CommError explained(const CommError& error);
   // Null before init() and after finalize().
   nccl::Lane* lane() const noexcept { return lane_.get(); }
 
@@ -221,9 +223,6 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   template <class Body>
   void with_memory(const char* op, const at::Tensor& tensor, const Body& body);
   [[noreturn]] void failed(const CommError& error, const nccl::Call& call, nccl::Lane& lane);
-  // `error`, or kStaleGeneration if that is known by now to be the reason.
-  CommError explained(const CommError& error);
-
   // Takes the options over, and loads the library: before anybody is met.
   void start(const std::string& name, const CommOptions& options);
   // What a communicator needs that meets its members later.

@@ -5,8 +5,8 @@
 #include <sstream>
 #include <string_view>
 
-#include "backends/ncclx/ncclx_backend.hpp"
 #include "backends/kernels/team_kernels.hpp"
+#include "backends/ncclx/ncclx_backend.hpp"
 
 // What communicators tell of themselves.
 namespace torch::comms {

@@ -7,9 +7,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include "backends/kernels/team_kernels.hpp"
 #include "backends/nccl/elements.hpp"
 #include "backends/nccl/lane.hpp"
-#include "backends/kernels/team_kernels.hpp"
 #include "core/rendezvous.hpp"
 #include "core/store_adapter.hpp"
 #include "ctran/device/selection.hpp"
@@ -145,8 +145,9 @@ std::shared_ptr<TorchCommBackend> TorchCommNCCLX::split(const std::vector<int>& 
 
 std::vector<std::string> TorchCommNCCLX::links() const {
   if (!isInitialized()) return {};
-  const auto text = kernels() != nullptr ? std::string("kernels over mapped memory, and nccl")
-                             : "nccl alone (" + (getSize() > 1 ? why_none_ : "one rank") + ")";
+  const auto text = kernels() != nullptr
+                        ? std::string("kernels over mapped memory, and nccl")
+                        : "nccl alone (" + (getSize() > 1 ? why_none_ : "one rank") + ")";
   std::vector<std::string> all(static_cast<size_t>(getSize()), text);
   all[static_cast<size_t>(getRank())] = "self";
   return all;

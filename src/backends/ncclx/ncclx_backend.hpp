@@ -21,7 +21,8 @@ namespace torch::comms {
 //
 // Which operations the kernels run is the same on all ranks: it depends on the collective, its
 // bytes and dtype, and on what users say (wishes.hpp), which they say alike on all ranks.
-class TC_API TorchCommNCCLX final : public OfVendor<TorchCommNCCLX, nccl::kNcclx, TorchCommKernels> {
+class TC_API TorchCommNCCLX final
+    : public OfVendor<TorchCommNCCLX, nccl::kNcclx, TorchCommKernels> {
  public:
   explicit TorchCommNCCLX(std::string backend = "ncclx");
   ~TorchCommNCCLX() override;

@@ -12,8 +12,8 @@ Sorted sorted(int rank, std::span<const kernels::Message> messages) {
       (message.receives != 0 ? receives : sends).push_back(&message);
   }
   if (sends.size() != receives.size()) {
-    sorted.refused = "messages of rank " + std::to_string(rank) + " to itself: " +
-                     std::to_string(sends.size()) + " sends and " +
+    sorted.refused = "messages of rank " + std::to_string(rank) +
+                     " to itself: " + std::to_string(sends.size()) + " sends and " +
                      std::to_string(receives.size()) +
                      " receives are in one call; each needs its other side in the same call, as "
                      "in a batch";

@@ -23,16 +23,14 @@ float first(const at::Tensor& tensor) { return tensor.const_data_ptr<float>()[0]
 
 class CtranOnDevice : public testing::Test {
  protected:
-  void SetUp() override {
-    ::setenv(kKernels, nccl::stand_in("libstand_in_kernels.so").c_str(), 1);
-  }
+  void SetUp() override { ::setenv(kKernels, nccl::stand_in("libstand_in_kernels.so").c_str(), 1); }
   void TearDown() override { ::unsetenv(kKernels); }
 
   static void on_ranks(int size, const std::function<void(Program&)>& body,
                        milliseconds timeout = std::chrono::seconds(60)) {
-    const auto options =
-        nccl::options_with(c10::make_intrusive<c10d::HashStore>(), timeout);
-    nccl::run_ranks_of([] { return std::make_shared<TorchCommCtran>(); }, size, body, options, "ctran");
+    const auto options = nccl::options_with(c10::make_intrusive<c10d::HashStore>(), timeout);
+    nccl::run_ranks_of([] { return std::make_shared<TorchCommCtran>(); }, size, body, options,
+                       "ctran");
   }
 };
 
