@@ -33,7 +33,7 @@ std::optional<OfferedFactor> factor_of(const comms::ReduceOp& op, const at::Tens
     if (!tensor.is_floating_point() && !tensor.is_complex()) return std::nullopt;
     return OfferedFactor{*value, {}};
   }
-  const auto& element =
+  const at::Tensor element =
       nccl::factor_element(std::get<at::Tensor>(*factor), tensor.scalar_type(), tensor.device());
   // What the host knows as a number that is exact needs no memory.
   if (element.is_cpu() && tensor.is_floating_point())
