@@ -18,7 +18,8 @@ _START_UP = "TORCHCOMM_INIT_TIMEOUT_SECONDS"
 
 
 class Ours:
-    """`comm` is the TorchComm itself. `meeting_s`: of its start-up, where that has its own limit."""
+    """`comm` is the TorchComm itself. Option `meeting_s`: the limit of its start-up, if not that of
+    all its operations."""
 
     def __init__(
         self,
@@ -27,9 +28,9 @@ class Ours:
         store: Store | None,
         place: tuple[int, int],
         limit_s: float,
-        meeting_s: float | None = None,
         **options: Any,  # noqa: ANN401
     ) -> None:
+        meeting_s = options.pop("meeting_s", None)
         os.environ.update(TORCHCOMM_RANK=str(place[0]), TORCHCOMM_SIZE=str(place[1]))
         os.environ.pop(_START_UP, None)
         if meeting_s is not None:

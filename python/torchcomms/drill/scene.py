@@ -133,7 +133,7 @@ class Scene:
         """A communicator of `ranks` (all). Collective over them, in the same order on all.
 
         They meet on the run's store and stay with it; a given one is left as programs leave theirs.
-        Where the cell says nothing of how they meet, they have time for it: busy machines take long.
+        Where the cell says nothing of how they meet, they have time for it: machines may be busy.
         """
         if self.ours and store is None and limit_s is None:
             options["meeting_s"] = MEETING_S

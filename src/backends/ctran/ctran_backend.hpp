@@ -116,6 +116,13 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   WorkPtr gather_single(at::Tensor& output, const at::Tensor& input, int root, bool async_op,
                         const GatherSingleOptions& options) override;
 
+  // Of tensors on the device, where kernels carry out its operations.
+  AllGatherPHandle all_gather_p_init(at::Tensor& output,
+                                     const AllGatherPInitOptions& options) override;
+  WorkPtr all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& input, bool async_op,
+                            const AllGatherPExecOptions& options) override;
+  void all_gather_p_free(AllGatherPHandle handle) override;
+
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
 

@@ -105,6 +105,26 @@ TorchCommBackend* TorchCommCtran::onDevice(const at::Device& device) {
   return there.isAborted() || !session_->group->failure() ? &there : nullptr;
 }
 
+TorchCommBackend::AllGatherPHandle TorchCommCtran::all_gather_p_init(
+    at::Tensor& output, const AllGatherPInitOptions& options) {
+  auto* const there = onDevice(device_);
+  return there != nullptr ? there->all_gather_p_init(output, options)
+                          : TorchCommBackend::all_gather_p_init(output, options);
+}
+
+WorkPtr TorchCommCtran::all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& input,
+                                          bool async_op, const AllGatherPExecOptions& options) {
+  auto* const there = onDevice(device_);
+  return there != nullptr ? there->all_gather_p_exec(handle, input, async_op, options)
+                          : TorchCommBackend::all_gather_p_exec(handle, input, async_op, options);
+}
+
+void TorchCommCtran::all_gather_p_free(AllGatherPHandle handle) {
+  auto* const there = onDevice(device_);
+  return there != nullptr ? there->all_gather_p_free(handle)
+                          : TorchCommBackend::all_gather_p_free(handle);
+}
+
 std::map<std::string, std::string> TorchCommCtran::notes() const {
   if (!session_) return {};
   if (session_->on_device) return session_->on_device->notes();

@@ -182,6 +182,31 @@ TEST_F(CtranOnDevice, AMessageToItselfNeedsItsOtherSideInTheSameCall) {
   });
 }
 
+TEST_F(CtranOnDevice, APreparedAllGatherRunsAnyNumberOfTimes) {
+  on_ranks(2, [](Program& self) {
+    auto output = filled(-1, 8);
+    auto* const handle = self.comm->all_gather_p_init(output);
+    for (int turn = 0; turn < 3; ++turn) {
+      const auto input = filled(static_cast<float>(10 * turn + self.rank));
+      self.comm->all_gather_p_exec(handle, input, false);
+      self.synchronize();
+      EXPECT_EQ(first(output), static_cast<float>(10 * turn));
+      EXPECT_EQ(output.const_data_ptr<float>()[7], static_cast<float>(10 * turn + 1));
+    }
+    self.comm->all_gather_p_free(handle);
+    self.comm->finalize();
+  });
+}
+
+TEST_F(CtranOnDevice, TensorsOfAListOnAnotherDeviceAreRefused) {
+  on_ranks(2, [](Program& self) {
+    auto tensor = at::full({2}, 1, at::TensorOptions().dtype(at::kFloat).device(at::kMeta));
+    EXPECT_EQ(error_of([&] { self.comm->all_reduce(tensor, ReduceOp::SUM, false); }).code(),
+              Errc::kInvalidArgument);
+    self.comm->finalize();
+  });
+}
+
 TEST_F(CtranOnDevice, ARankAloneHasNone) {
   on_ranks(1, [](Program& self) {
     auto tensor = filled(3);
