@@ -17,8 +17,9 @@ using Stream = gpu::NativeStream;
 // Success is 0 everywhere. What else the numbers mean differs: vendors' rows say what we need.
 using Result = int;
 inline constexpr Result kSuccess = 0;
-inline constexpr Result kRemoteError = 6;  // of NCCL and RCCL
-inline constexpr Result kInProgress = 7;   // of NCCL and RCCL
+inline constexpr Result kInvalidUsage = 5;  // of NCCL and RCCL
+inline constexpr Result kRemoteError = 6;   // the same
+inline constexpr Result kInProgress = 7;    // the same
 
 enum class DataType : int {
   kInt8 = 0,

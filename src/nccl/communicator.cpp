@@ -195,6 +195,9 @@ void Communicator::settle_slowly(Lock& lock, abi::Result result, const Wait& wai
 
 CommError Communicator::error_of(abi::Result result, const Context& context) const {
   const auto& vendor = library_->vendor();
+  // Code of ours says so before it has done anything.
+  if (vendor.find != nullptr && result == abi::kInvalidUsage)
+    return {Errc::kInvalidArgument, library_->GetLastError(comm_), context};
   std::string why = std::string(vendor.library) + " " + library_->version_text() + ": " +
                     library_->GetErrorString(result);
   if (library_->GetLastError != nullptr && comm_ != nullptr)

@@ -27,8 +27,8 @@ namespace {
 namespace abi = nccl::abi;
 using abi::kSuccess, abi::Result;
 
-// NCCL's numbers.
-constexpr Result kSystemError = 2, kInvalidUsage = 5;
+using abi::kInvalidUsage;  // nothing was launched; the last error says why
+constexpr Result kSystemError = 2;
 constexpr int kVersion = 100;  // of this interface: 0.1.0
 
 // The messages of the group that this thread has open.
@@ -109,9 +109,7 @@ Result get_version(int* version) {
   *version = kVersion;
   return kSuccess;
 }
-const char* get_error_string(Result result) {
-  return result == kInvalidUsage ? "the call cannot be" : "the call failed";
-}
+const char* get_error_string(Result) { return "the call failed"; }
 const char* get_last_error(abi::Comm comm) { return comm->last_error.c_str(); }
 
 template <class Function>

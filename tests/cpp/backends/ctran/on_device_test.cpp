@@ -12,6 +12,7 @@
 namespace torch::comms::ctran_test {
 namespace {
 
+using nccl::alone;
 using nccl::error_of;
 using nccl::Program;
 using std::chrono::milliseconds;
@@ -123,40 +124,44 @@ TEST_F(CtranOnDevice, ASplitHasKernelsOfItsOwn) {
 }
 
 TEST_F(CtranOnDevice, AMissingRankIsATimeoutThatEndsTheCommunicator) {
-  std::promise<void> over;
-  on_ranks(2, [&, wait = over.get_future().share()](Program& self) {
-    if (self.rank == 1) {
-      wait.wait();
-      self.comm->abort();
-      return;
-    }
-    AllReduceOptions options;
-    options.timeout = milliseconds(100);
-    auto tensor = filled(1);
-    const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true, options);
-    EXPECT_EQ(error_of([&] { work->hostSynchronize(); }).code(), Errc::kTimeout);
-    EXPECT_TRUE(self.comm->getBackendImpl()->isAborted());
-    EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).code(), Errc::kTimeout);
-    over.set_value();
-  });
+  on_ranks(2, alone([](Program& self) {
+             AllReduceOptions options;
+             options.timeout = milliseconds(100);
+             auto tensor = filled(1);
+             const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true, options);
+             EXPECT_EQ(error_of([&] { work->hostSynchronize(); }).code(), Errc::kTimeout);
+             EXPECT_TRUE(self.comm->getBackendImpl()->isAborted());
+             EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).code(), Errc::kTimeout);
+           }));
 }
 
 TEST_F(CtranOnDevice, AMessageNobodyTakesIsATimeout) {
-  std::promise<void> over;
-  on_ranks(2, [&, wait = over.get_future().share()](Program& self) {
+  on_ranks(2, alone([](Program& self) {
+             RecvOptions options;
+             options.timeout = milliseconds(100);
+             auto tensor = filled(1);
+             const auto work = self.comm->recv(tensor, 1, true, options);
+             const auto error = error_of([&] { work->hostSynchronize(); });
+             EXPECT_EQ(error.code(), Errc::kTimeout);
+             EXPECT_EQ(error.context().op, "recv");
+           }));
+}
+
+TEST_F(CtranOnDevice, APeerThatGivesUpEndsWhatWaitsForItAndIsNamed) {
+  std::promise<void> launched;
+  on_ranks(2, [&, is_launched = launched.get_future().share()](Program& self) {
     if (self.rank == 1) {
-      wait.wait();
-      self.comm->abort();
-      return;
+      is_launched.wait();
+      return self.comm->abort();
     }
-    RecvOptions options;
-    options.timeout = milliseconds(100);
     auto tensor = filled(1);
-    const auto work = self.comm->recv(tensor, 1, true, options);
+    const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true);
+    launched.set_value();
     const auto error = error_of([&] { work->hostSynchronize(); });
-    EXPECT_EQ(error.code(), Errc::kTimeout);
-    EXPECT_EQ(error.context().op, "recv");
-    over.set_value();
+    EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+    EXPECT_EQ(error.context().peer, 1);
+    EXPECT_EQ(error.context().op, "all_reduce");
+    EXPECT_TRUE(self.comm->getBackendImpl()->isAborted());
   });
 }
 
@@ -178,7 +183,15 @@ TEST_F(CtranOnDevice, AMessageToItselfNeedsItsOtherSideInTheSameCall) {
     const auto source = filled(7);
     auto target = filled(0);
     const auto error = error_of([&] { self.comm->send(source, self.rank, true)->wait(); });
+    EXPECT_EQ(error.code(), Errc::kInvalidArgument);
     EXPECT_NE(error.why().find("same call"), std::string::npos) << error.why();
+    auto batch = self.comm->batch_op_create();
+    batch.send(source, self.rank);
+    batch.recv(target, self.rank);
+    batch.issue(false);
+    self.synchronize();
+    EXPECT_EQ(first(target), 7);
+    self.comm->finalize();
   });
 }
 

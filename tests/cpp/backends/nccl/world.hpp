@@ -82,6 +82,19 @@ void run_ranks_of(const Make& make, int size, const std::function<void(Program&)
   for (auto& thread : threads) thread.join();
 }
 
+// For two ranks: the first runs `body`, while the other one stays away, and aborts afterwards.
+inline std::function<void(Program&)> alone(const std::function<void(Program&)>& body) {
+  const auto over = std::make_shared<std::promise<void>>();
+  return [over, is_over = over->get_future().share(), body](Program& self) {
+    if (self.rank == 1) {
+      is_over.wait();
+      return self.comm->abort();
+    }
+    const std::shared_ptr<void> at_end(nullptr, [&over](void*) { over->set_value(); });
+    body(self);
+  };
+}
+
 class VendorTest : public StandInTest {
  protected:
   using Backend = std::shared_ptr<TorchCommVendor>;

@@ -17,25 +17,18 @@ float first(const at::Tensor& tensor) { return tensor.const_data_ptr<float>()[0]
 class NcclxFailures : public NcclxTest {};
 
 TEST_F(NcclxFailures, ARankThatDoesNotComeIsATimeoutThatEndsTheCommunicator) {
-  std::promise<void> over;
-  on_ranks(2, [&, wait = over.get_future().share()](Program& self) {
-    if (self.rank == 1) {
-      wait.wait();
-      self.comm->abort();
-      return;
-    }
-    auto tensor = ones();
-    AllReduceOptions options;
-    options.timeout = milliseconds(200);
-    const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true, options);
-    const auto error = error_of([&] { work->hostSynchronize(); });
-    EXPECT_EQ(error.code(), Errc::kTimeout);
-    EXPECT_EQ(error.context().op, "all_reduce");
-    EXPECT_EQ(work->status(), WorkStatus::TIMEDOUT);
-    EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
-    EXPECT_TRUE(self.comm->getBackendImpl()->isAborted());
-    over.set_value();
-  });
+  on_ranks(2, alone([](Program& self) {
+             auto tensor = ones();
+             AllReduceOptions options;
+             options.timeout = milliseconds(200);
+             const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true, options);
+             const auto error = error_of([&] { work->hostSynchronize(); });
+             EXPECT_EQ(error.code(), Errc::kTimeout);
+             EXPECT_EQ(error.context().op, "all_reduce");
+             EXPECT_EQ(work->status(), WorkStatus::TIMEDOUT);
+             EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
+             EXPECT_TRUE(self.comm->getBackendImpl()->isAborted());
+           }));
 }
 
 TEST_F(NcclxFailures, AReplayWhosePeerDoesNotComeEndsAtItsLimitAndNamesIt) {
@@ -66,19 +59,12 @@ TEST_F(NcclxFailures, AReplayWhosePeerDoesNotComeEndsAtItsLimitAndNamesIt) {
 }
 
 TEST_F(NcclxFailures, AbortEndsAKernelThatWaits) {
-  std::promise<void> over;
-  on_ranks(2, [&, wait = over.get_future().share()](Program& self) {
-    if (self.rank == 1) {
-      wait.wait();
-      self.comm->abort();
-      return;
-    }
-    auto tensor = ones();
-    const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true);
-    self.comm->abort();
-    EXPECT_EQ(error_of([&] { work->hostSynchronize(); }).code(), Errc::kAborted);
-    over.set_value();
-  });
+  on_ranks(2, alone([](Program& self) {
+             auto tensor = ones();
+             const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true);
+             self.comm->abort();
+             EXPECT_EQ(error_of([&] { work->hostSynchronize(); }).code(), Errc::kAborted);
+           }));
 }
 
 TEST_F(NcclxFailures, ALaunchThatIsRefusedEndsTheCommunicatorWithTheKernelsWords) {

@@ -13,6 +13,7 @@
 
 namespace torch::comms::ncclx {
 
+using nccl::alone;
 using nccl::error_of;
 using nccl::Program;
 
