@@ -1,12 +1,12 @@
-#include <algorithm>
-#include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "backends/ctran/ctran_backend.hpp"
 #include "backends/ctran/on_device.hpp"
 #include "backends/ctran/session.hpp"
 #include "core/reconfiguration.hpp"
+#include "transport/nvl/words.hpp"
 
 // The kernels of a communicator: with its members, and as long as they.
 namespace torch::comms {
@@ -17,30 +17,19 @@ constexpr int64_t kHook = -1;  // of ours among the hooks for an abort
 // Every member's words to all of them, by rank.
 std::vector<std::string> gather_words(ctran::Group& group, const std::string& words,
                                       std::chrono::milliseconds limit) {
-  using transport::nvl::kMaxWords;
-  constexpr size_t kEach = sizeof(uint64_t) + kMaxWords;
+  using transport::nvl::kPackedBytes;
   const auto size = static_cast<size_t>(group.size());
-  const uint64_t length = std::min(words.size(), kMaxWords);
-  std::vector<std::byte> own(kEach), all(kEach * size);
-  std::memcpy(own.data(), &length, sizeof length);
-  std::memcpy(own.data() + sizeof length, words.data(), length);
+  auto own = transport::nvl::packed(words);
+  std::vector<std::byte> all(kPackedBytes * size);
   const ctran::ConstBytes input(own);
   const ctran::Bytes output(all);
   group.run({.name = "new_comm",
              .operation = schedule::Operation::kAllGather,
-             .blocks = schedule::Blocks::equal(static_cast<int64_t>(kEach), group.size()),
+             .blocks = schedule::Blocks::equal(static_cast<int64_t>(kPackedBytes), group.size()),
              .input = {&input, 1},
              .output = {&output, 1},
              .limit = limit});
-  std::vector<std::string> told;
-  for (size_t rank = 0; rank < size; ++rank) {
-    const auto* const at = all.data() + rank * kEach;
-    uint64_t its_length = 0;
-    std::memcpy(&its_length, at, sizeof its_length);
-    told.emplace_back(reinterpret_cast<const char*>(at) + sizeof its_length,
-                      std::min<size_t>(its_length, kMaxWords));
-  }
-  return told;
+  return transport::nvl::unpacked(all.data(), size);
 }
 
 }  // namespace

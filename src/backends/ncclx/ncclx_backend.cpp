@@ -1,11 +1,10 @@
 #include "backends/ncclx/ncclx_backend.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/from_blob.h>
 
 #include "backends/kernels/team_kernels.hpp"
 #include "backends/nccl/elements.hpp"
@@ -13,6 +12,7 @@
 #include "core/rendezvous.hpp"
 #include "core/store_adapter.hpp"
 #include "ctran/device/selection.hpp"
+#include "transport/nvl/words.hpp"
 
 namespace torch::comms {
 
@@ -68,27 +68,14 @@ void TorchCommNCCLX::meet(int rank, int size, const nccl::Device& device,
 // A split has no store; the library's gathering reaches all of its ranks, and its limit and
 // failures hold.
 void TorchCommNCCLX::meet_by_gathering() {
-  using transport::nvl::kMaxWords;
-  constexpr size_t kEach = sizeof(uint64_t) + kMaxWords;
+  using namespace transport::nvl;
   meet(getRank(), getSize(), lane()->device(), [this](const std::string& words) {
-    const uint64_t length = std::min(words.size(), kMaxWords);
-    auto own = at::zeros({static_cast<int64_t>(kEach)}, at::kByte);
-    auto* const bytes = own.mutable_data_ptr<uint8_t>();
-    std::memcpy(bytes, &length, sizeof length);
-    std::memcpy(bytes + sizeof length, words.data(), length);
-    const auto input = own.to(getDevice());
-    auto output = at::empty({static_cast<int64_t>(kEach) * getSize()}, input.options());
+    auto own = packed(words);
+    const auto input = at::from_blob(own.data(), {static_cast<int64_t>(own.size())}, at::kByte)
+                           .to(getDevice(), at::kByte, /*non_blocking=*/false, /*copy=*/true);
+    auto output = at::empty({input.numel() * getSize()}, input.options());
     TorchCommVendor::all_gather_single(output, input, /*async_op=*/true, {})->hostSynchronize();
-    const auto gathered = output.to(at::kCPU);
-    const auto* at = gathered.const_data_ptr<uint8_t>();
-    std::vector<std::string> all;
-    for (int rank = 0; rank < getSize(); ++rank, at += kEach) {
-      uint64_t size = 0;
-      std::memcpy(&size, at, sizeof size);
-      all.emplace_back(reinterpret_cast<const char*>(at) + sizeof size,
-                       std::min<size_t>(size, kMaxWords));
-    }
-    return all;
+    return unpacked(output.to(at::kCPU).const_data_ptr(), static_cast<size_t>(getSize()));
   });
   connected();
 }

@@ -28,15 +28,13 @@ std::string beside_this_code(std::string_view runtime) {
 }  // namespace
 
 bool KernelLibrary::is_for_host() {
-  const auto named = base::env_text(kVariable);
-  if (!named) return false;
-  std::string why;
-  void* const library = base::open_library(*named, why);
-  if (library == nullptr) return false;
-  auto* const entry = reinterpret_cast<kernels::Entry>(::dlsym(library, kernels::kSymbol));
-  const auto* functions = entry == nullptr ? nullptr : entry();
-  return functions != nullptr && functions->abi == kernels::kAbi &&
-         std::string_view(functions->architectures()) == kHostArchitecture;
+  if (!base::env_text(kVariable)) return false;
+  try {
+    load(gpu::Runtime::cpu());
+    return true;
+  } catch (const CommError&) {
+    return false;
+  }
 }
 
 KernelLibrary KernelLibrary::load(const gpu::Runtime& runtime) {

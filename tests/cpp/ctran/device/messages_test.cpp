@@ -8,9 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ctran/device/team.hpp"
-#include "gpu/cpu.hpp"
-#include "transport/nvl/group.hpp"
+#include "ctran/device/member.hpp"
 
 // Messages of a team, over the stand-in's kernels.
 namespace torch::comms::ctran {
@@ -25,14 +23,9 @@ using transport::nvl::test::on_threads;
 using transport::nvl::test::require;
 using Bytes = std::vector<std::byte>;
 
-const gpu::Runtime& cpu = gpu::Runtime::cpu();
-constexpr const char* kVariable = "TORCHCOMM_KERNELS_LIBRARY";
+using test::cpu;
 
-class MessagesTest : public testing::Test {
- protected:
-  void SetUp() override { ::setenv(kVariable, TC_TEST_STAND_IN_DIR "/libstand_in_kernels.so", 1); }
-  void TearDown() override { ::unsetenv(kVariable); }
-};
+class MessagesTest : public test::KernelsTest {};
 
 // What message `serial` from one rank to another holds.
 Bytes sample(int from, int to, size_t serial, size_t bytes) {
@@ -46,21 +39,11 @@ Bytes sample(int from, int to, size_t serial, size_t bytes) {
   return data;
 }
 
-// A rank's team, a stream of its own, and messages that are to be exchanged.
-class Member {
+// A rank, and messages that are to be exchanged.
+class Member : public test::Seated {
  public:
-  Member(int rank, int size, const Exchange& exchange)
-      : rank(rank), size(size), stream(cpu.create_stream(false)) {
-    auto made = Team::make(rank, size, 0, gpu::Runtime::of_host(), "", exchange);
-    require(made.team != nullptr, made.why_not.c_str());
-    team = std::move(made.team);
-  }
-  ~Member() {
-    cpu.synchronize(stream);
-    cpu.destroy_stream(stream);
-  }
-  Member(const Member&) = delete;
-  Member& operator=(const Member&) = delete;
+  using Seated::Seated;
+  ~Member() { cpu.synchronize(stream); }  // before the memory of its messages goes
 
   void send(int peer, size_t serial, size_t bytes) {
     add(peer, false, sample(rank, peer, serial, bytes), {});
@@ -82,10 +65,6 @@ class Member {
     check();
     forget();
   }
-
-  const int rank, size;
-  const gpu::NativeStream stream;
-  std::unique_ptr<Team> team;
 
  private:
   struct One {

@@ -11,8 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "gpu/cpu.hpp"
-#include "transport/nvl/group.hpp"
+#include "ctran/device/member.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -26,40 +25,19 @@ using transport::nvl::test::on_processes;
 using transport::nvl::test::on_threads;
 using transport::nvl::test::require;
 
-const gpu::Runtime& cpu = gpu::Runtime::cpu();
-constexpr const char* kVariable = "TORCHCOMM_KERNELS_LIBRARY";
+using test::cpu;
+using test::kVariable;
+using test::library;
 
-std::string library(const std::string& file) { return TC_TEST_STAND_IN_DIR "/" + file; }
+class TeamTest : public test::KernelsTest {};
 
-class TeamTest : public testing::Test {
- protected:
-  void SetUp() override { ::setenv(kVariable, library("libstand_in_kernels.so").c_str(), 1); }
-  void TearDown() override { ::unsetenv(kVariable); }
-};
-
-// A rank's team and a stream of its own.
-struct Member {
-  Member(int rank, int size, const Exchange& exchange)
-      : rank(rank), size(size), stream(cpu.create_stream(false)) {
-    auto made = Team::make(rank, size, 0, gpu::Runtime::of_host(), "", exchange);
-    require(made.team != nullptr, made.why_not.c_str());
-    team = std::move(made.team);
-  }
-  ~Member() {
-    cpu.synchronize(stream);
-    cpu.destroy_stream(stream);
-  }
-  Member(const Member&) = delete;
-  Member& operator=(const Member&) = delete;
-
+// A rank that waits for what it launches.
+struct Member : test::Seated {
+  using Seated::Seated;
   void run(const Call& call) {
     team->launch(call, stream);
     cpu.synchronize(stream);
   }
-
-  const int rank, size;
-  const gpu::NativeStream stream;
-  std::unique_ptr<Team> team;
 };
 
 Call call_of(Collective collective, const std::vector<float>& input, std::vector<float>& output,
