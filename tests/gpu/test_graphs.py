@@ -133,6 +133,7 @@ def marks(context):
     return more
 
 
+@pytest.mark.worlds(backends=("nccl", "nccl-lazy", "ncclx"))
 def test_operations_in_a_row_have_one_mark_each_and_one_more(world):
     """Apart from each other each has one of its beginning, too."""
     assert world.run_context(marks) == [[11, 20]] * world.size

@@ -192,6 +192,7 @@ def cycles(context):
     return free
 
 
+@pytest.mark.serial  # what else runs on the device takes memory, too
 def test_device_memory_comes_back_with_its_communicator(world):
     for free in world.run_context(cycles):  # the first one loads what stays
         assert free[1] - free[-1] < 64, f"MiB after each: {free}"

@@ -28,7 +28,10 @@ def before(scene: Scene) -> None:
     if scene.rank == VICTIM:
         scene.die()
     limit = scene.limit_s
-    scene.raises(scene.comm, "CommTimeout", naming=[VICTIM], within_s=limit + 1, what="new_comm")
+    scene.raises(
+        lambda: scene.comm(limit_s=limit), "CommTimeout", naming=[VICTIM], within_s=limit + 1,
+        what="new_comm",
+    )  # fmt: skip
 
 
 def bootstrap(scene: Scene, messages: int) -> None:

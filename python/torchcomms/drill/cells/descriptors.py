@@ -55,7 +55,7 @@ def at_start(scene: Scene, spare: int) -> None:
 
 def at_split(scene: Scene) -> None:
     """A split of ctran needs no descriptor; elsewhere it fails typed, and works later."""
-    side = scene.comm()
+    side = scene.comm(limit_s=scene.limit_s)  # which splits of it inherit
     scene.works(side)
     scene.meet("splitting")
 
