@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "gpu/cpu.hpp"
 
@@ -14,18 +16,54 @@
 namespace torch::comms::gpu {
 namespace {
 
-constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidDevice = 101;
+constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidDevice = 101, kNotSupported = 801;
 
 int file_of(MemoryHandle handle) { return static_cast<int>(handle) - 1; }
 MemoryHandle handle_of(int file) { return static_cast<MemoryHandle>(file) + 1; }
 // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
 void* pointer(DevicePointer at) { return reinterpret_cast<void*>(at); }
 
+// What is mapped in this process, by its address.
+struct Mapping {
+  size_t size_bytes;
+  MemoryHandle handle;  // which lives as long
+};
+class Mappings {
+ public:
+  static Mappings& here() {
+    static auto* const all = new Mappings;
+    return *all;
+  }
+  void add(DevicePointer at, const Mapping& mapping) {
+    const std::lock_guard lock(mutex_);
+    all_[at] = mapping;
+  }
+  void remove(DevicePointer at) {
+    const std::lock_guard lock(mutex_);
+    all_.erase(at);
+  }
+  // The one that `at` lies in, which gets its begin; none has no handle.
+  Mapping of(DevicePointer& at) const {
+    const std::lock_guard lock(mutex_);
+    auto after = all_.upper_bound(at);
+    if (after == all_.begin()) return {0, 0};
+    const auto& [begin, mapping] = *--after;
+    if (at - begin >= mapping.size_bytes) return {0, 0};
+    at = begin;
+    return mapping;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<DevicePointer, Mapping> all_;
+};
+
 int init(unsigned) { return kSuccess; }
 int error_text(int code, const char** text) {
   *text = code == kInvalidValue    ? "invalid argument"
           : code == kOutOfMemory   ? "out of memory"
           : code == kInvalidDevice ? "invalid device ordinal"
+          : code == kNotSupported  ? "operation not supported"
                                    : "unknown error";
   return kSuccess;
 }
@@ -103,9 +141,12 @@ int map(DevicePointer at, size_t size_bytes, size_t offset, MemoryHandle handle,
     return kInvalidValue;
   const void* const mapped = ::mmap(pointer(at), size_bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
                                     file_of(handle), static_cast<off_t>(offset));
-  return mapped == MAP_FAILED ? kOutOfMemory : kSuccess;
+  if (mapped == MAP_FAILED) return kOutOfMemory;
+  Mappings::here().add(at, {size_bytes, handle});
+  return kSuccess;
 }
 int unmap(DevicePointer at, size_t size_bytes) {
+  Mappings::here().remove(at);
   const void* const freed = ::mmap(pointer(at), size_bytes, PROT_NONE,
                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   return freed == MAP_FAILED ? kInvalidValue : kSuccess;
@@ -115,6 +156,23 @@ int set_access(DevicePointer at, size_t size_bytes, const MemoryAccess* access, 
   return ::mprotect(pointer(at), size_bytes, PROT_READ | PROT_WRITE) == 0 ? kSuccess
                                                                           : kInvalidValue;
 }
+int retain(MemoryHandle* handle, void* at) {
+  auto begin = reinterpret_cast<DevicePointer>(at);
+  const auto mapping = Mappings::here().of(begin);
+  const int file = mapping.handle == 0 ? -1 : ::fcntl(file_of(mapping.handle), F_DUPFD_CLOEXEC, 0);
+  if (file < 0) return kInvalidValue;
+  *handle = handle_of(file);
+  return kSuccess;
+}
+int get_range(DevicePointer* begin, size_t* size_bytes, DevicePointer at) {
+  *begin = at;
+  *size_bytes = Mappings::here().of(*begin).size_bytes;
+  return *size_bytes == 0 ? kInvalidValue : kSuccess;
+}
+// Host memory that is no file is its process's own.
+int get_ipc(IpcHandle*, DevicePointer) { return kNotSupported; }
+int open_ipc(DevicePointer*, IpcHandle, unsigned) { return kNotSupported; }
+int close_ipc(DevicePointer) { return kNotSupported; }
 int set_bytes(DevicePointer at, unsigned char value, size_t size_bytes, NativeStream stream) {
   cpu_launch(stream, [=] { std::memset(pointer(at), value, size_bytes); });
   return kSuccess;
@@ -141,6 +199,11 @@ const DriverTable& cpu_driver_table() noexcept {
       .MemMap = map,
       .MemUnmap = unmap,
       .MemSetAccess = set_access,
+      .MemRetainAllocationHandle = retain,
+      .MemGetAddressRange_v2 = get_range,
+      .IpcGetMemHandle = get_ipc,
+      .IpcOpenMemHandle_v2 = open_ipc,
+      .IpcCloseMemHandle = close_ipc,
       .MemsetD8Async = set_bytes,
   };
   return table;

@@ -31,6 +31,10 @@ struct MemoryProperties {
   unsigned char reserved[4];
 };
 static_assert(sizeof(MemoryProperties) == 32);
+// Of memory that was allocated without a handle, for other processes ("legacy" sharing).
+struct IpcHandle {
+  unsigned char bytes[64];
+};
 struct MemoryAccess {
   MemoryLocation location;
   int rights;
@@ -60,6 +64,11 @@ static_assert(sizeof(MemoryAccess) == 12);
                      unsigned long long flags))                                                    \
   SYMBOL(MemUnmap, int(DevicePointer, size_t size_bytes))                                          \
   SYMBOL(MemSetAccess, int(DevicePointer, size_t size_bytes, const MemoryAccess*, size_t count))   \
+  SYMBOL(MemRetainAllocationHandle, int(MemoryHandle*, void* at))                                  \
+  SYMBOL(MemGetAddressRange_v2, int(DevicePointer * begin, size_t* size_bytes, DevicePointer at))  \
+  SYMBOL(IpcGetMemHandle, int(IpcHandle*, DevicePointer at))                                       \
+  SYMBOL(IpcOpenMemHandle_v2, int(DevicePointer*, IpcHandle, unsigned flags))                      \
+  SYMBOL(IpcCloseMemHandle, int(DevicePointer))                                                    \
   SYMBOL(MemsetD8Async, int(DevicePointer, unsigned char value, size_t size_bytes, NativeStream))
 
 struct DriverTable {
@@ -75,6 +84,7 @@ inline constexpr int kMemoryByDescriptor = 1;  // how it is shared: a file descr
 inline constexpr int kMemoryOnDevice = 1;      // MemoryLocation::type
 inline constexpr int kMemoryReadWrite = 3;     // MemoryAccess::rights
 inline constexpr int kHasAtomics = 3;          // of two devices: a link like NVLink, not PCIe
+inline constexpr unsigned kPeerAccessWhereNeeded = 1;  // of IpcOpenMemHandle
 inline constexpr int kGranularityMinimum = 0;
 inline constexpr int kHasMemoryManagement = 102;  // attributes of devices
 inline constexpr int kHasMemoryByDescriptor = 103;

@@ -41,6 +41,8 @@ OpName operation_of(Collective collective) {
       return OpName::scatter;
     case Collective::kBarrier:
     case Collective::kExchange:
+    case Collective::kSignal:
+    case Collective::kWaitSignal:
       break;
   }
   return OpName::barrier;

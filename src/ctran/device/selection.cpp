@@ -40,11 +40,18 @@ constexpr Preference kPreferences[] = {
 
 constexpr std::array<std::string_view, kernels::kAlgorithms> kAlgorithmNames = {
     "automatic", "one_shot_ll", "one_shot_line", "two_shot_line"};
-constexpr std::string_view kCollectiveNames[] = {
-    "all_reduce",        "all_gather_single", "reduce_scatter_single",
-    "all_to_all_single", "broadcast",         "reduce",
-    "gather_single",     "scatter",           "barrier",
-    "send_recv"};
+constexpr std::string_view kCollectiveNames[] = {"all_reduce",
+                                                 "all_gather_single",
+                                                 "reduce_scatter_single",
+                                                 "all_to_all_single",
+                                                 "broadcast",
+                                                 "reduce",
+                                                 "gather_single",
+                                                 "scatter",
+                                                 "barrier",
+                                                 "send_recv",
+                                                 "signal",
+                                                 "wait_signal"};
 
 }  // namespace
 

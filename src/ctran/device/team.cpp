@@ -50,26 +50,26 @@ Team::Outcome Team::make(int rank, int size, int device,
   if (wanted.unwilling.empty()) wanted.unwilling = transport::nvl::reason_of(look);
   auto made = transport::nvl::SymmetricMemory::make(seat, wanted, exchange);
   if (!made.memory) return {nullptr, std::move(made.why_not)};
-  return {std::unique_ptr<Team>(
-              new Team(std::move(library), runtime, std::move(made.memory), rank, size)),
-          {}};
+  return {
+      std::unique_ptr<Team>(new Team(std::move(library), std::move(seat), std::move(made.memory))),
+      {}};
 }
 
-Team::Team(KernelLibrary library, std::shared_ptr<const gpu::Runtime> runtime,
-           std::unique_ptr<transport::nvl::SymmetricMemory> memory, int rank, int size)
+Team::Team(KernelLibrary library, transport::nvl::Seat seat,
+           std::unique_ptr<transport::nvl::SymmetricMemory> memory)
     : library_(std::move(library)),
-      runtime_(std::move(runtime)),
+      seat_(std::move(seat)),
       memory_(std::move(memory)),
-      control_(make_control(*runtime_)) {
-  team_.rank = rank;
-  team_.size = size;
-  for (int peer = 0; peer < size; ++peer) team_.workspace[peer] = memory_->at(peer);
+      control_(make_control(*seat_.runtime)) {
+  team_.rank = seat_.rank;
+  team_.size = seat_.size;
+  for (int peer = 0; peer < seat_.size; ++peer) team_.workspace[peer] = memory_->at(peer);
   team_.control = control_;
 }
 
 Team::~Team() {
-  const gpu::CaptureModeGuard mode(*runtime_);
-  runtime_->free_pinned(control_);
+  const gpu::CaptureModeGuard mode(*seat_.runtime);
+  seat_.runtime->free_pinned(control_);
 }
 
 bool Team::takes(const kernels::Call& call) const noexcept {
@@ -101,6 +101,10 @@ void Team::exchange(std::span<const kernels::Message> messages, uint64_t limit_n
     launch(std::span(rounds.messages).subspan(begin, end - begin));
     begin = end;
   }
+}
+
+void Team::step(const kernels::OneSided& step, gpu::NativeStream stream) {
+  check(library_.functions->one_sided(team_, step, stream));
 }
 
 void Team::check(int code) const {

@@ -40,6 +40,8 @@ class Team {
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
+  // This rank's device, and how it is reached.
+  const transport::nvl::Seat& seat() const noexcept { return seat_; }
   int rank() const noexcept { return team_.rank; }
   int size() const noexcept { return team_.size; }
   // Bytes on this rank's device.
@@ -65,6 +67,9 @@ class Team {
   void exchange(std::span<const kernels::Message> messages, uint64_t limit_ns,
                 gpu::NativeStream stream);
 
+  // Enqueues one step beside a window, also into a capture. Throws CommError(kVendor).
+  void step(const kernels::OneSided& step, gpu::NativeStream stream);
+
   // Nothing while all is well. Looks at host memory alone.
   std::optional<Stopped> stopped() const noexcept;
   // Ends what runs, and what is launched later, on this rank.
@@ -72,11 +77,11 @@ class Team {
 
  private:
   void check(int code) const;
-  Team(KernelLibrary library, std::shared_ptr<const gpu::Runtime> runtime,
-       std::unique_ptr<transport::nvl::SymmetricMemory> memory, int rank, int size);
+  Team(KernelLibrary library, transport::nvl::Seat seat,
+       std::unique_ptr<transport::nvl::SymmetricMemory> memory);
 
   const KernelLibrary library_;
-  const std::shared_ptr<const gpu::Runtime> runtime_;
+  const transport::nvl::Seat seat_;
   const std::unique_ptr<transport::nvl::SymmetricMemory> memory_;
   kernels::Control* const control_;  // pinned: the device has it at the same address
   kernels::Team team_{};

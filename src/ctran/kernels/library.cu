@@ -8,6 +8,7 @@
 #include "ctran/kernels/choice.hpp"
 #include "ctran/kernels/find.hpp"
 #include "ctran/kernels/messages.hpp"
+#include "ctran/kernels/one_sided.hpp"
 #include "ctran/kernels/plan.hpp"
 
 namespace torch::comms::ctran::kernels {
@@ -102,6 +103,12 @@ int exchange(const Team& team, const Exchange& exchange, void* stream) {
   return enqueue(find_exchange(), &params, params.blocks, kExchangeThreads, stream);
 }
 
+int one_sided(const Team& team, const OneSided& step, void* stream) {
+  if (!is_sound(team, step)) return cudaErrorInvalidValue;
+  OneSidedParams params = params_of(team, step);
+  return enqueue(find_one_sided(waits(step.kind)), &params, 1, kWarp, stream);
+}
+
 size_t workspace_bytes(int32_t ranks) {
   return ranks < 2 || ranks > kMaxRanks ? 0 : MessageLayout(ranks).bytes;
 }
@@ -144,11 +151,12 @@ void load_all(int device) {
                                 shape, ranks));
       }
   load(find_exchange());
+  for (const bool waits : {false, true}) load(find_one_sided(waits));
   devices[device].refuses = !runs_here;
 }
 
-constexpr Library kLibrary = {kAbi,   architectures, workspace_bytes, takes,
-                              choice, launch,        exchange,        error_text};
+constexpr Library kLibrary = {kAbi,   architectures, workspace_bytes, takes,    choice,
+                              launch, exchange,      error_text,      one_sided};
 
 }  // namespace
 }  // namespace torch::comms::ctran::kernels

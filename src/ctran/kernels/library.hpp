@@ -18,7 +18,7 @@
 // ranks alone that have any.
 namespace torch::comms::ctran::kernels {
 
-inline constexpr uint32_t kAbi = 2;
+inline constexpr uint32_t kAbi = 3;
 inline constexpr int kMaxRanks = 8;
 
 enum class Collective : uint8_t {
@@ -31,7 +31,10 @@ enum class Collective : uint8_t {
   kGather,
   kScatter,
   kBarrier,
-  kExchange,  // no Call: what Control says of messages
+  // No calls: what Control says of messages, and of what is done beside windows.
+  kExchange,
+  kSignal,
+  kWaitSignal,
 };
 
 enum class Algorithm : uint8_t {
@@ -110,6 +113,42 @@ struct Exchange {
   uint64_t limit_ns;  // as Call's
 };
 
+// Beside a window: words of each rank in memory that all ranks map, zeroed when it is made, with as
+// many slots behind them as the rank has.
+struct WindowWords {
+  // How many signals have come, by the rank that sends them, which alone writes it.
+  uint64_t came[kMaxRanks];
+  // This rank's own, from launch to launch, by peer.
+  alignas(128) uint64_t sent[kMaxRanks];
+  uint64_t awaited[kMaxRanks];
+
+  static constexpr size_t bytes(uint64_t slots) {
+    return sizeof(WindowWords) + slots * sizeof(uint64_t);
+  }
+};
+static_assert(sizeof(WindowWords) == 256);
+
+enum class Comparison : uint8_t { kEqual, kAtLeast, kAtMost };  // the slot's value on the left
+
+// One step beside a window. What was put to a rank, by copies before on the same stream, is there
+// when it sees the signal or the value. Launches of one rank are one after the other, as the
+// team's are; they have no part in those of others.
+struct OneSided {
+  enum class Kind : uint8_t {
+    kSignal,      // one more to what came to `peer` from this rank
+    kStore,       // `value` to slot `slot` of `peer`
+    kWaitSignal,  // for one more signal of `peer` than was waited for before
+    kWaitSlot,    // until `comparison` holds between slot `slot` of this rank and `value`
+  };
+  Kind kind;
+  Comparison comparison;
+  int32_t peer;        // any rank; of kWaitSlot this one
+  WindowWords* own;    // of this rank
+  WindowWords* there;  // of `peer`, as this process maps it
+  uint64_t slot, value;
+  uint64_t limit_ns;  // as Call's
+};
+
 struct Library {
   uint32_t abi;                    // kAbi
   const char* (*architectures)();  // "sm_90"
@@ -123,6 +162,8 @@ struct Library {
   // The same of messages.
   int (*exchange)(const Team& team, const Exchange& exchange, void* stream);
   const char* (*error_text)(int error);
+  // As exchange().
+  int (*one_sided)(const Team& team, const OneSided& step, void* stream);
 };
 
 // The one symbol of the library. The first call loads the kernels to the current device; null where

@@ -36,6 +36,8 @@ Route route_of(const kernels::Call& call, int rank, int size, size_t part) {
     const size_t slot = static_cast<size_t>(peer) * part;
     switch (call.collective) {
       case Collective::kExchange:
+      case Collective::kSignal:
+      case Collective::kWaitSignal:
         break;
       case Collective::kBarrier:
       case Collective::kAllReduce:

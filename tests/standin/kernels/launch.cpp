@@ -8,7 +8,8 @@ namespace torch::comms::standin {
 Launch::Launch(const kernels::Team& team, kernels::Collective collective, uint64_t limit_ns)
     : team_(team), collective_(collective), limit_(limit_ns) {
   auto& own = workspace(team.rank);
-  launch_ = ++(collective == kernels::Collective::kExchange ? own.exchanges : own.launches);
+  if (collective <= kernels::Collective::kBarrier) launch_ = ++own.launches;
+  if (collective == kernels::Collective::kExchange) launch_ = ++own.exchanges;
 }
 
 bool Launch::goes_on(int waited_for) noexcept {

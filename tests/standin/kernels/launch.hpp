@@ -54,11 +54,12 @@ class Launch {
 
   // Where a chunk of a message from `source` to `owner` lies.
   Inbox& message(int owner, int source) const { return workspace(owner).messages[source]; }
+  // Until `condition` holds; false after a stop.
+  bool await(const std::function<bool()>& condition, int peer);
   // A message from `peer` has the wrong size: both stop.
   void mismatch(int peer);
 
  private:
-  bool await(const std::function<bool()>& condition, int peer);
   void stop(kernels::Stop why, int waited_for);
   Workspace& workspace(int rank) const { return *static_cast<Workspace*>(team_.workspace[rank]); }
   Inbox& inbox(int owner, int source) const { return workspace(owner).inboxes[source]; }
@@ -67,7 +68,7 @@ class Launch {
   const kernels::Collective collective_;
   const std::chrono::nanoseconds limit_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  uint64_t launch_;
+  uint64_t launch_ = 0;
 };
 
 }  // namespace torch::comms::standin

@@ -8,9 +8,11 @@
 
 #include "ctran/arithmetic/reduction.hpp"
 #include "ctran/kernels/messages.hpp"
+#include "ctran/kernels/one_sided.hpp"
 #include "gpu/cpu.hpp"
 #include "standin/kernels/collectives.hpp"
 #include "standin/kernels/messages.hpp"
+#include "standin/kernels/one_sided.hpp"
 #include "standin/plan.hpp"
 
 namespace torch::comms::standin {
@@ -73,6 +75,19 @@ int exchange(const kernels::Team& team, const kernels::Exchange& exchange, void*
   return 0;
 }
 
+int one_sided(const kernels::Team& team, const kernels::OneSided& step, void* stream) {
+  const auto fate = next_fate("Kernel");
+  if (fate.fails || !kernels::is_sound(team, step)) return kRefused;
+  ++launches;
+  gpu::cpu_launch(stream, [team, step, fate] {
+    const auto which = kernels::waits(step.kind) ? Collective::kWaitSignal : Collective::kSignal;
+    Launch launch(team, which, step.limit_ns);
+    if (fate.hangs) launch.hang();
+    run(launch, step);
+  });
+  return 0;
+}
+
 const char* error_text(int error) { return error == kRefused ? "launch refused" : "no error"; }
 
 }  // namespace
@@ -89,7 +104,7 @@ torchcomms_kernels() {
   constexpr uint32_t kAbi = torch::comms::ctran::kernels::kAbi;
 #endif
   static constexpr torch::comms::ctran::kernels::Library kLibrary{
-      kAbi, architectures, workspace_bytes, takes, choice, launch, exchange, error_text};
+      kAbi, architectures, workspace_bytes, takes, choice, launch, exchange, error_text, one_sided};
   return &kLibrary;
 }
 

@@ -41,7 +41,7 @@ struct Seated {
 
   const int rank, size;
   const gpu::NativeStream stream;
-  std::unique_ptr<Team> team;
+  std::shared_ptr<Team> team;
 };
 
 }  // namespace torch::comms::ctran::test

@@ -22,7 +22,7 @@ namespace torch::comms::transport::nvl::test {
 // Where the ranks of a group tell each other words, in memory that forked processes share.
 class Board {
  public:
-  static constexpr int kMaxRanks = 8, kMaxRounds = 16;
+  static constexpr int kMaxRanks = 8, kMaxRounds = 64;
 
   explicit Board(int size) : size_(size) {
     void* const at =

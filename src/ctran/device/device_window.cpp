@@ -1,0 +1,99 @@
+#include "ctran/device/device_window.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms::ctran {
+namespace {
+
+using kernels::OneSided;
+using kernels::WindowWords;
+
+// "SLOTS:NOTE"
+std::string to_words(const DeviceWindow::Part& part) {
+  return std::to_string(part.slots) + ":" + part.note.substr(0, DeviceWindow::kMostNoteBytes);
+}
+
+DeviceWindow::Part part_of(const std::string& words) {
+  DeviceWindow::Part part;
+  const auto end = std::min(words.find(':'), words.size());
+  (void)std::from_chars(words.data(), words.data() + end, part.slots);
+  if (end < words.size()) part.note = words.substr(end + 1);
+  return part;
+}
+
+}  // namespace
+
+DeviceWindow::Outcome DeviceWindow::open(const std::shared_ptr<Team>& team, Part own,
+                                         std::string unwilling,
+                                         const transport::nvl::Exchange& exchange) {
+  const auto& seat = team->seat();
+  std::unique_ptr<DeviceWindow> made(new DeviceWindow(team));
+  uint64_t most_slots = 0;
+  for (const auto& words : exchange(to_words(own))) {
+    made->parts_.push_back(part_of(words));
+    most_slots = std::max(most_slots, made->parts_.back().slots);
+  }
+  auto memory = transport::nvl::PeerMemory::open(seat, {own.at, own.size_bytes},
+                                                 std::move(unwilling), exchange);
+  if (!memory.memory) return {nullptr, std::move(memory.why_not)};
+  made->memory_ = std::move(memory.memory);
+  for (int rank = 0; rank < seat.size; ++rank) {
+    auto& part = made->parts_[static_cast<size_t>(rank)];
+    part.at = static_cast<std::byte*>(made->memory_->at(rank));
+    part.size_bytes = made->memory_->size_bytes(rank);
+  }
+  auto words = transport::nvl::SymmetricMemory::make(
+      seat, {WindowWords::bytes(most_slots), "words of a window", ""}, exchange);
+  if (!words.memory) return {nullptr, std::move(words.why_not)};
+  made->words_ = std::move(words.memory);
+  return {std::move(made), {}};
+}
+
+void DeviceWindow::put(int rank, size_t offset_bytes, const void* from, size_t size_bytes,
+                       gpu::NativeStream stream) const {
+  auto* const into = part(rank).at + offset_bytes;
+  if (size_bytes > 0 && into != from)
+    team_->seat().runtime->copy_on_device(into, from, size_bytes, stream);
+}
+
+OneSided DeviceWindow::step(OneSided::Kind kind, int rank) const {
+  OneSided step{};
+  step.kind = kind;
+  step.peer = rank;
+  step.own = static_cast<WindowWords*>(words_->at(team_->rank()));
+  step.there = static_cast<WindowWords*>(words_->at(rank));
+  return step;
+}
+
+void DeviceWindow::signal(int rank, gpu::NativeStream stream) const {
+  team_->step(step(OneSided::Kind::kSignal, rank), stream);
+}
+
+void DeviceWindow::store(int rank, uint64_t slot, uint64_t value, gpu::NativeStream stream) const {
+  auto now = step(OneSided::Kind::kStore, rank);
+  now.slot = slot;
+  now.value = value;
+  team_->step(now, stream);
+}
+
+void DeviceWindow::wait_signal(int rank, uint64_t limit_ns, gpu::NativeStream stream) const {
+  auto now = step(OneSided::Kind::kWaitSignal, rank);
+  now.limit_ns = limit_ns;
+  team_->step(now, stream);
+}
+
+void DeviceWindow::wait_slot(uint64_t slot, uint64_t value, kernels::Comparison comparison,
+                             uint64_t limit_ns, gpu::NativeStream stream) const {
+  auto now = step(OneSided::Kind::kWaitSlot, team_->rank());
+  now.slot = slot;
+  now.value = value;
+  now.comparison = comparison;
+  now.limit_ns = limit_ns;
+  team_->step(now, stream);
+}
+
+}  // namespace torch::comms::ctran

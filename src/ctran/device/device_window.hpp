@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ctran/device/team.hpp"
+#include "transport/nvl/peer_memory.hpp"
+
+namespace torch::comms::ctran {
+
+// Memory of every rank of a team, on its device, which the others write without its doing.
+//
+// Copies go by the copy engine, to memory that this process maps; signals and waits are kernels of
+// the team, which end with it: at their limit, and when it is aborted. All of it may be captured.
+// What is enqueued is one after the other on each rank, as the team's launches are.
+//
+// Order: whoever has seen a rank's signal, or a value that it stored, sees all that this rank put
+// to it before.
+//
+// Threads: as the team.
+class DeviceWindow {
+ public:
+  // What a rank brings, and what the others learn of it.
+  struct Part {
+    std::byte* at = nullptr;  // as this process maps it; null where there are no bytes
+    size_t size_bytes = 0;
+    uint64_t slots = 0;     // 64-bit words beside it, zero at first
+    std::string note = {};  // up to kMostNoteBytes
+  };
+  static constexpr size_t kMostNoteBytes = 256;
+
+  // Either all ranks have one, or none.
+  struct Outcome {
+    std::unique_ptr<DeviceWindow> window;
+    std::string why_not;  // the same text on all ranks, naming the first rank that cannot
+  };
+  // Collective. `own.at` is memory of the team's device, which is current, and outlives the window.
+  // `unwilling`: why this rank can have none; "" where it can. Throws what `exchange` does.
+  static Outcome open(const std::shared_ptr<Team>& team, Part own, std::string unwilling,
+                      const transport::nvl::Exchange& exchange);
+
+  const Part& part(int rank) const noexcept { return parts_[static_cast<size_t>(rank)]; }
+  // On this rank's device, beside its memory.
+  size_t words_bytes() const noexcept { return words_->size_bytes(); }
+
+  // What is in bounds is the caller's to check. Throw CommError(kVendor).
+  void put(int rank, size_t offset_bytes, const void* from, size_t size_bytes,
+           gpu::NativeStream stream) const;
+  void signal(int rank, gpu::NativeStream stream) const;
+  void store(int rank, uint64_t slot, uint64_t value, gpu::NativeStream stream) const;
+  void wait_signal(int rank, uint64_t limit_ns, gpu::NativeStream stream) const;
+  void wait_slot(uint64_t slot, uint64_t value, kernels::Comparison comparison, uint64_t limit_ns,
+                 gpu::NativeStream stream) const;
+
+ private:
+  explicit DeviceWindow(std::shared_ptr<Team> team) : team_(std::move(team)) {}
+  kernels::OneSided step(kernels::OneSided::Kind kind, int rank) const;
+
+  const std::shared_ptr<Team> team_;
+  std::vector<Part> parts_;  // by rank
+  std::unique_ptr<transport::nvl::PeerMemory> memory_;
+  std::unique_ptr<transport::nvl::SymmetricMemory> words_;
+};
+
+}  // namespace torch::comms::ctran

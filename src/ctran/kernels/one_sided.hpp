@@ -1,0 +1,33 @@
+#pragma once
+
+#include "ctran/kernels/params.hpp"
+#include "ctran/kernels/portable.hpp"
+
+// Steps beside windows as the kernels understand them: pure functions of a launch.
+namespace torch::comms::ctran::kernels {
+
+constexpr bool waits(OneSided::Kind kind) {
+  return kind == OneSided::Kind::kWaitSignal || kind == OneSided::Kind::kWaitSlot;
+}
+
+// Whether the step makes sense on this rank.
+constexpr bool is_sound(const Team& team, const OneSided& step) {
+  return step.peer >= 0 && step.peer < team.size && step.own != nullptr && step.there != nullptr &&
+         (step.kind != OneSided::Kind::kWaitSlot || step.peer == team.rank);
+}
+
+TC_BOTH uint64_t* slots_of(WindowWords* words) { return reinterpret_cast<uint64_t*>(words + 1); }
+
+// Whether `seen` is what a wait is for. Counts of signals only grow, also across their end.
+constexpr bool is_met(const OneSided& step, uint64_t seen, uint64_t wanted) {
+  if (step.kind == OneSided::Kind::kWaitSignal) return static_cast<int64_t>(seen - wanted) >= 0;
+  if (step.comparison == Comparison::kEqual) return seen == wanted;
+  return step.comparison == Comparison::kAtLeast ? seen >= wanted : seen <= wanted;
+}
+
+struct OneSidedParams : Membership {
+  OneSided step;
+};
+OneSidedParams params_of(const Team& team, const OneSided& step);
+
+}  // namespace torch::comms::ctran::kernels

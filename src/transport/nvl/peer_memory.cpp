@@ -1,0 +1,32 @@
+#include "transport/nvl/peer_memory.hpp"
+
+#include <utility>
+
+namespace torch::comms::transport::nvl {
+
+PeerMemory::Outcome PeerMemory::open(const Seat& seat, const Own& own, std::string unwilling,
+                                     const Exchange& exchange) {
+  std::unique_ptr<PeerMemory> made(new PeerMemory(seat.rank, own));
+  made->theirs_.resize(static_cast<size_t>(seat.size));
+  const Meeting meeting{
+      .bring = [&] { return gpu::export_memory(seat.driver, own.at, own.size_bytes); },
+      .take =
+          [&](int rank, const gpu::Export& theirs) {
+            made->theirs_[static_cast<size_t>(rank)] = std::make_unique<gpu::ImportedMemory>(
+                seat.driver, seat.device, theirs.descriptor, theirs.note);
+          }};
+  const Wanted wanted{0, "memory of peers", std::move(unwilling)};
+  auto why_not = meeting.run(seat, wanted, exchange);
+  if (!why_not.empty()) made.reset();
+  return {std::move(made), std::move(why_not)};
+}
+
+void* PeerMemory::at(int rank) const noexcept {
+  return rank == rank_ ? own_.at : theirs_[static_cast<size_t>(rank)]->at();
+}
+
+size_t PeerMemory::size_bytes(int rank) const noexcept {
+  return rank == rank_ ? own_.size_bytes : theirs_[static_cast<size_t>(rank)]->size_bytes();
+}
+
+}  // namespace torch::comms::transport::nvl

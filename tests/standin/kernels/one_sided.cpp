@@ -1,0 +1,24 @@
+#include "standin/kernels/one_sided.hpp"
+
+#include "ctran/kernels/one_sided.hpp"
+
+namespace torch::comms::standin {
+
+void run(Launch& launch, const kernels::OneSided& step) {
+  using Kind = kernels::OneSided::Kind;
+  if (!launch.goes_on()) return;
+  const auto peer = static_cast<size_t>(step.peer), rank = static_cast<size_t>(launch.rank());
+  if (step.kind == Kind::kStore) {
+    std::atomic_ref(kernels::slots_of(step.there)[step.slot]).store(step.value);
+  } else if (step.kind == Kind::kSignal) {
+    std::atomic_ref(step.there->came[rank]).store(++step.own->sent[peer]);
+  } else {
+    const bool counts = step.kind == Kind::kWaitSignal;
+    std::atomic_ref word(counts ? step.own->came[peer] : kernels::slots_of(step.own)[step.slot]);
+    const uint64_t wanted = counts ? step.own->awaited[peer] + 1 : step.value;
+    const auto met = [&] { return kernels::is_met(step, word.load(), wanted); };
+    if (launch.await(met, counts ? step.peer : -1) && counts) step.own->awaited[peer] = wanted;
+  }
+}
+
+}  // namespace torch::comms::standin
