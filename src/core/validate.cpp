@@ -384,9 +384,6 @@ void validate_window_tensor(std::string_view method, const at::Tensor& tensor,
                             const CommFacts& comm) {
   const Checker check(method, comm);
   check.tensor("tensor", tensor);
-  if (comm.capabilities.staging && !tensor.is_cpu())
-    check.refuse(Errc::kUnsupported, "tensor is on device " + tensor.device().str() +
-                                         ", windows of backend '" + comm.backend + "' are on cpu");
 }
 
 void validate_window_rank(std::string_view method, const char* what, int rank,

@@ -207,6 +207,7 @@ NCCLX = replace(
     sizes=(2,),
     library=("TORCHCOMM_NCCLX_LIBRARY", "libstand_in_nccl.so"),
     kernels=True,
+    optional=NCCL.optional | {"new_window", "window_allocate"},
     modules=frozenset(
         [
             "all_gather_single",
@@ -234,13 +235,15 @@ CTRAN_KERNELS = replace(
     name="ctran",
     variant="-kernels",
     sizes=(2, 3),
-    optional=CTRAN.optional | {"all_gather_p_init"},
+    optional=CTRAN.optional | {"all_gather_p_init", "get_mem_allocator", "mem_allocator"},
     library=("TORCHCOMM_KERNELS_LIBRARY", "libstand_in_kernels.so"),
     kernels=True,
     vendor=None,
-    lacks=_VENDOR_LACKS - {"bitwise", "all_dtypes", "narrow_reductions", "split_among_listed"},
+    # Its operations are the kernels', what is agreed beside them the links': neither sees the other's.
+    lacks=_VENDOR_LACKS - {"bitwise", "all_dtypes", "narrow_reductions", "split_among_listed"}
+    | {"one_engine"},
     modules=(NCCL.modules or frozenset()) - {"vendors"}
-    | {"finalize", "properties", "split", "work"},
+    | {"finalize", "properties", "split", "windows", "work"},
 )
 XCCL = replace(
     RCCL,
@@ -275,7 +278,13 @@ _ON_GPUS = replace(
 ON_GPUS = (
     _ON_GPUS,
     replace(_ON_GPUS, name="nccl-lazy"),
-    replace(_ON_GPUS, name="ncclx", kernels=True, modules=_ON_GPUS.modules | {"ncclx"}),
+    replace(
+        _ON_GPUS,
+        name="ncclx",
+        kernels=True,
+        optional=NCCLX.optional,
+        modules=_ON_GPUS.modules | {"ncclx"},
+    ),
     replace(
         CTRAN_KERNELS,
         device="cuda",

@@ -65,13 +65,13 @@ def windows(context, kind):
     with failures.case("in flight"), refused((torchcomms.Aborted, torchcomms.PeerFailed)):
         waits.wait()
     # Needs nobody: members that have just come have no such window.
+    mine = window.get_tensor().view(torch.float32)
     if context.rank != 0:
         window.tensor_deregister()
         of_child.tensor_deregister()
     party.works(everyone)
     if context.rank == 0:
         window.tensor_deregister()
-    mine = torch.zeros(4)
     window.tensor_register(mine)
     following = (comm.get_rank() + 1) % n
     window.put(torch.full((2,), 5.0), following, 1, False)

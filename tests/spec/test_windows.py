@@ -190,7 +190,7 @@ def plain_memory(context):
     return []
 
 
-@several
+@pytest.mark.worlds(backends=("ctran",), sizes=(2, 3, 4), device="cpu")
 def test_memory_of_its_own_is_reached_by_operations_alone(world):
     check_context(world, plain_memory)
 
@@ -251,7 +251,7 @@ def sizes_and_properties(context):
         assert window.get_tensor() is None
         assert window.shape == []
         assert window.dtype is torch.float32
-        assert window.device == torch.device("cpu")
+        assert window.device == context.device
     tensor = torch.zeros(rank, 3, dtype=torch.float16)  # rank 0 has nothing
     window.tensor_register(tensor)
     with failures.case("registered"):
@@ -259,7 +259,7 @@ def sizes_and_properties(context):
         assert window.get_tensor() is tensor
         assert window.dtype is torch.float16
         assert window.shape == [rank, 3]
-        assert window.get_device() == window.device == torch.device("cpu")
+        assert window.get_device() == window.device == context.device
     with failures.case("empty puts"):
         for peer in range(comm.get_size()):
             window.put(torch.zeros(0, dtype=torch.float16), peer, 0, False)
@@ -551,7 +551,7 @@ def timeout(context):
     return failures.texts
 
 
-@several
+@pytest.mark.worlds(backends=("ctran",), sizes=(2, 3, 4), device="cpu")
 def test_a_wait_has_a_limit_and_its_end_ends_the_communicator(world):
     check_context(world, timeout)
 
@@ -569,7 +569,7 @@ def default_limit(context):
     return []
 
 
-@several
+@pytest.mark.worlds(backends=("ctran",), sizes=(2, 3, 4), device="cpu")
 def test_without_a_time_of_its_own_a_wait_takes_the_communicators(world):
     check_context(world, default_limit)
 
@@ -592,7 +592,7 @@ def aborted(context):
     return []
 
 
-@several
+@pytest.mark.worlds(backends=("ctran",), sizes=(2, 3, 4), device="cpu")
 def test_an_abort_ends_waits_here_and_elsewhere(world):
     check_context(world, aborted)
 
@@ -617,7 +617,7 @@ def departed(context):
     return []
 
 
-@several
+@pytest.mark.worlds(backends=("ctran",), sizes=(2, 3, 4), device="cpu")
 def test_signals_of_a_rank_that_leaves_arrive_and_no_more_are_waited_for(world):
     check_context(world, departed)
 
@@ -633,6 +633,6 @@ def disagreement(context):
     return []
 
 
-@several
+@pytest.mark.worlds(backends=("ctran",), sizes=(2, 3, 4), needs=("one_engine",))
 def test_registration_is_collective(world):
     check_context(world, disagreement)

@@ -22,7 +22,13 @@
 namespace torch::comms {
 namespace {
 
-const BackendRegistration registration("ctran", [] { return std::make_shared<TorchCommCtran>(); });
+struct Registration : BackendRegistration {
+  Registration() : BackendRegistration("ctran", [] { return std::make_shared<TorchCommCtran>(); }) {
+    TorchCommFactory::get().register_allocator_factory("ctran",
+                                                       TorchCommCtranOnDevice::make_mem_allocator);
+  }
+};
+const Registration registration;
 
 // No rank may leave before all have read what it wrote to the store.
 void meet_once_more(ctran::Group& group, std::chrono::milliseconds limit) {

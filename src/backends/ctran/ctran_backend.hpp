@@ -26,6 +26,7 @@ struct Launch;
 namespace ctran {
 class CtranWindow;
 class Operands;
+class TeamWindow;
 struct Call;
 struct Issue;
 struct Session;
@@ -149,6 +150,8 @@ class TC_API TorchCommCtran : public TorchCommBackend,
  private:
   friend class ctran::CtranWindow;
 
+  // For tensors on the device, whose operations kernels carry out.
+  std::shared_ptr<ctran::TeamWindow> window_on_device(size_t slots);
   // One operation of this communicator. Throws CommError: kFinalized, kStaleGeneration.
   ctran::Issue issue(std::string_view op, const OperationOptions& options);
   ctran::Issue issue(OpName op, const OperationOptions& options);

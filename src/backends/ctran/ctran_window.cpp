@@ -1,14 +1,16 @@
 #include "backends/ctran/ctran_window.hpp"
 
-#include <limits>
 #include <utility>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include "backends/ctran/ctran_work.hpp"
+#include "backends/ctran/on_device.hpp"
 #include "backends/ctran/registered_tensor.hpp"
 #include "backends/ctran/run.hpp"
+#include "backends/kernels/team_window.hpp"
+#include "backends/kernels/window_terms.hpp"
 #include "core/bounded.hpp"
 #include "core/operands.hpp"
 
@@ -17,16 +19,39 @@ namespace torch::comms {
 std::shared_ptr<TorchCommWindow> TorchCommCtran::new_window(
     const std::optional<at::Tensor>& tensor) {
   issue(OpName::new_window, {});
+  if (!device_.is_cpu() && onDevice(device_) != nullptr) {
+    const auto window = window_on_device(ctran::TeamWindow::kSlots);
+    if (tensor) window->tensor_register(*tensor, /*owning=*/true);
+    return window;
+  }
   auto window = std::make_shared<ctran::CtranWindow>(shared_from_this());
   if (tensor) window->tensor_register(*tensor, /*owning=*/true);
   return window;
 }
 
-std::shared_ptr<TorchCommWindow> TorchCommCtran::window_allocate(size_t size_bytes, bool,
+std::shared_ptr<TorchCommWindow> TorchCommCtran::window_allocate(size_t size_bytes, bool cpu_buf,
                                                                  size_t signal_size) {
+  if (!cpu_buf && onDevice(device_) != nullptr) {
+    auto window = window_on_device(signal_size);
+    window->allocate(size_bytes);
+    return window;
+  }
   auto window = std::make_shared<ctran::CtranWindow>(shared_from_this(), signal_size);
   window->allocate(size_bytes);
   return window;
+}
+
+std::shared_ptr<ctran::TeamWindow> TorchCommCtran::window_on_device(size_t slots) {
+  const auto home = [self = shared_from_this()](std::string_view method) {
+    self->issue(method, {});
+    if (self->onDevice(self->device_) == nullptr)
+      throw CommError(Errc::kUnsupported,
+                      "kernels carry out nothing any more" +
+                          (self->session_ ? ": " + self->session_->why_not_on_device : ""),
+                      {.op = std::string(method), .comm = self->name_, .rank = self->rank_});
+    return std::static_pointer_cast<TorchCommKernels>(self->session_->on_device);
+  };
+  return std::make_shared<ctran::TeamWindow>(home, device_, slots);
 }
 
 namespace ctran {
@@ -48,16 +73,19 @@ bool CtranWindow::is_stale() const {
 
 Issue CtranWindow::issue(std::string_view method, const OperationOptions& options) const {
   const auto now = comm_->issue(method, options);
-  if (is_stale())
-    throw CommError(Errc::kStaleGeneration,
-                    "the communicator has been reconfigured, which ended the links of this window; "
-                    "deregister its tensor, and register it again",
-                    context(method));
+  if (is_stale()) throw stale_window(context(method));
   return now;
+}
+
+void CtranWindow::require_here(const at::Tensor& tensor) const {
+  if (!tensor.is_cpu())
+    throw CommError(Errc::kUnsupported, "tensor is on device " + tensor.device().str() +
+                                            ", this window of backend 'ctran' is on cpu");
 }
 
 void CtranWindow::open(std::string_view method, const at::Tensor& tensor, bool owning) {
   const auto now = comm_->issue(method, {});
+  with_context([&] { return context(method); }, [&] { require_here(tensor); });
   with_context(
       [&] { return context(method); },
       [&] {
@@ -81,15 +109,12 @@ void CtranWindow::open(std::string_view method, const at::Tensor& tensor, bool o
 
 void CtranWindow::allocate(size_t size_bytes) {
   constexpr std::string_view kMethod = "window_allocate";
-  const auto limit = static_cast<size_t>(std::numeric_limits<int64_t>::max() / 2);
-  if (size_bytes > limit || slots_ > limit / sizeof(uint64_t))
-    throw CommError(Errc::kTooLarge,
-                    std::to_string(size_bytes) + " bytes and " + std::to_string(slots_) +
-                        " slots are more than any machine has",
-                    context(kMethod));
-  const auto sizes = static_cast<int64_t>(size_bytes);
   auto memory = with_context([&] { return context(kMethod); },
-                             [&] { return shared_tensor({sizes}, at::kByte); });
+                             [&] {
+                               require_possible(size_bytes, slots_);
+                               const auto sizes = static_cast<int64_t>(size_bytes);
+                               return shared_tensor({sizes}, at::kByte);
+                             });
   open(kMethod, memory, /*owning=*/true);
 }
 
@@ -158,21 +183,16 @@ WorkPtr CtranWindow::put(const at::Tensor& tensor, int dst_rank, size_t target_o
                          bool async_op, const PutOptions& options) {
   const auto now = issue("put", options);
   return comm_->within(now, [&] {
-    const auto from = bytes_of(tensor);
-    const uint64_t unit = tensor.element_size(), room = member(dst_rank).bytes;
-    if (target_offset_nelems > room / unit || from.size() > room - target_offset_nelems * unit)
-      throw CommError(Errc::kOutOfRange,
-                      std::to_string(tensor.numel()) + " elements of " + std::to_string(unit) +
-                          " bytes at offset " + std::to_string(target_offset_nelems) +
-                          " do not fit: the window of rank " + std::to_string(dst_rank) + " has " +
-                          std::to_string(room) + " bytes");
+    require_here(tensor);
+    const auto offset =
+        place_of_put(tensor, target_offset_nelems, dst_rank, member(dst_rank).bytes);
     std::vector<c10::Storage> memory{tensor.storage()};
     if (dst_rank == comm_->rank_ && tensor_) memory.push_back(tensor_->storage());
     return run(now,
                {.kind = OneSided::Kind::kPut,
                 .rank = dst_rank,
-                .offset = target_offset_nelems * unit,
-                .from = from},
+                .offset = offset,
+                .from = bytes_of(tensor)},
                async_op, std::move(memory));
   });
 }
@@ -191,19 +211,11 @@ WorkPtr CtranWindow::wait_signal(int peer_rank, bool async_op, const WaitSignalO
   });
 }
 
-void CtranWindow::require_slot(size_t slot, int rank) const {
-  const auto slots = member(rank).slots;
-  if (slot >= slots)
-    throw CommError(Errc::kOutOfRange, "signal_disp is " + std::to_string(slot) + ", but rank " +
-                                           std::to_string(rank) + " has " + std::to_string(slots) +
-                                           " slots");
-}
-
 WorkPtr CtranWindow::signal_slot(size_t slot, uint64_t value, int dst_rank, bool async_op,
                                  const SignalOptions& options) {
   const auto now = issue("signal", options);
   return comm_->within(now, [&] {
-    require_slot(slot, dst_rank);
+    require_slot(slot, dst_rank, member(dst_rank).slots);
     return run(now,
                {.kind = OneSided::Kind::kStore, .rank = dst_rank, .slot = slot, .value = value},
                async_op, {});
@@ -216,7 +228,7 @@ WorkPtr CtranWindow::wait_slot(size_t slot, uint64_t value, SignalCmpOp compare,
                 static_cast<int>(SignalCmpOp::LE) == static_cast<int>(Comparison::kAtMost));
   const auto now = issue("wait_signal", options);
   return comm_->within(now, [&] {
-    require_slot(slot, comm_->rank_);
+    require_slot(slot, comm_->rank_, member(comm_->rank_).slots);
     return run(now,
                {.kind = OneSided::Kind::kWaitSlot,
                 .rank = comm_->rank_,
@@ -270,19 +282,10 @@ at::Tensor CtranWindow::get_remote_tensor(int rank, const std::vector<int64_t>& 
                                           at::ScalarType dtype, int64_t offset_nelems) {
   constexpr std::string_view kMethod = "get_tensor";
   issue(kMethod, {});
-  const auto unit = static_cast<int64_t>(c10::elementSize(dtype));
-  const auto room = static_cast<int64_t>(member(rank).bytes);
-  int64_t end = 1;
-  bool fits = true;
-  for (const auto size : sizes) fits = fits && !__builtin_mul_overflow(end, size, &end);
-  fits = fits && !__builtin_add_overflow(end, offset_nelems, &end) && end <= room / unit;
-  if (!fits)
-    throw CommError(Errc::kOutOfRange,
-                    "sizes and offset " + std::to_string(offset_nelems) + ", in elements of " +
-                        std::to_string(unit) + " bytes, do not fit: the window of rank " +
-                        std::to_string(rank) + " has " + std::to_string(room) + " bytes",
-                    context(kMethod, rank));
-  return view(kMethod, rank, static_cast<uint64_t>(offset_nelems * unit), sizes, dtype);
+  const auto begin = with_context(
+      [&] { return context(kMethod, rank); },
+      [&] { return place_of_view(sizes, dtype, offset_nelems, rank, member(rank).bytes); });
+  return view(kMethod, rank, begin, sizes, dtype);
 }
 
 }  // namespace ctran

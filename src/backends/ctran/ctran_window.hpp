@@ -49,7 +49,8 @@ class CtranWindow final : public TorchCommWindow {
   WorkPtr run(const Issue& now, OneSided operation, bool async_op,
               std::vector<c10::Storage> memory);
   const Reach::Member& member(int rank) const;
-  void require_slot(size_t slot, int rank) const;
+  // Throws CommError(kUnsupported), without context.
+  void require_here(const at::Tensor& tensor) const;
   at::Tensor view(std::string_view method, int rank, uint64_t offset_bytes, at::IntArrayRef sizes,
                   at::ScalarType dtype) const;
   Context context(std::string_view method, int peer = -1) const;

@@ -23,7 +23,7 @@ std::vector<std::string> gather_words(ctran::Group& group, const std::string& wo
   std::vector<std::byte> all(kPackedBytes * size);
   const ctran::ConstBytes input(own);
   const ctran::Bytes output(all);
-  group.run({.name = "new_comm",
+  group.run({.name = "new_comm or new_window",
              .operation = schedule::Operation::kAllGather,
              .blocks = schedule::Blocks::equal(static_cast<int64_t>(kPackedBytes), group.size()),
              .input = {&input, 1},
@@ -39,8 +39,11 @@ void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& sessi
   auto options = options_;
   options.enable_reconfigure = false;  // what comes and goes is this communicator
   TorchCommCtranOnDevice::Links links;
-  links.exchange = [&](const std::string& words) {
-    return gather_words(*session->group, words, options_.timeout);
+  links.exchange = [weak = std::weak_ptr(session),
+                    limit = options_.timeout](const std::string& words) {
+    const auto session = weak.lock();
+    if (!session) throw CommError(Errc::kFinalized, "the communicator has no members any more");
+    return gather_words(*session->group, words, limit);
   };
   // Peers that give up, or end, say so over the links.
   links.lost = [weak = std::weak_ptr(session)](const Context& context) -> std::optional<CommError> {

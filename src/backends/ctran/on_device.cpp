@@ -5,12 +5,26 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/kernels/team_kernels.hpp"
+#include "backends/nccl/allocator.hpp"
 #include "backends/nccl/device.hpp"
+#include "core/explain.hpp"
 #include "ctran/device/kernel_library.hpp"
 #include "ctran/device/selection.hpp"
 #include "ctran/library/team_library.hpp"
 
 namespace torch::comms {
+namespace {
+
+bool has_device(std::string& why_not) {
+  try {
+    return gpu::Runtime::of(gpu::kCuda)->device_count(&why_not) > 0;
+  } catch (const CommError& e) {
+    why_not = e.why();
+    return false;
+  }
+}
+
+}  // namespace
 
 TorchCommCtranOnDevice::TorchCommCtranOnDevice(Links links)
     : TorchCommKernels(ctran::kTeamLibrary, "ctran"), links_(std::move(links)) {}
@@ -37,8 +51,17 @@ TorchCommCtranOnDevice::Outcome TorchCommCtranOnDevice::make(
         made->set_kernels(std::make_shared<ctran::TeamKernels>(shared, made->links_.lost));
         return ctran::open_team(shared, opened.shared_runtime());
       });
-  made->links_.exchange = {};
   return {is_there ? made : nullptr, std::move(why_not)};
+}
+
+std::shared_ptr<c10::Allocator> TorchCommCtranOnDevice::make_mem_allocator() {
+  return with_context([] { return Context{.op = "get_mem_allocator"}; },
+                      [] {
+                        std::string why;
+                        if (!ctran::KernelLibrary::is_for_host() && !has_device(why))
+                          throw CommError(Errc::kUnsupported, "there is no GPU: " + why);
+                        return nccl::make_allocator(ctran::kTeamLibrary);
+                      });
 }
 
 std::shared_ptr<TorchCommVendor> TorchCommCtranOnDevice::child() const { return nullptr; }

@@ -23,7 +23,7 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
   };
   // What the members have beside the device.
   struct Links {
-    transport::nvl::Exchange exchange;
+    transport::nvl::Exchange exchange;  // while they are connected
     // Why operations under way wait in vain, see nccl::OwnKernels. Any thread.
     std::function<std::optional<CommError>(const Context&)> lost;
     // What an error of an operation comes from, if that is known by now.
@@ -37,6 +37,10 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
   // host memory.
   static bool is_for(const at::Device& device);
 
+  // Memory that the devices of other ranks can map, for windows. Throws CommError(kUnsupported)
+  // where this process has no such device.
+  static std::shared_ptr<c10::Allocator> make_mem_allocator();
+
   // The team's operations are not split: a split has a team of its own.
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
@@ -48,6 +52,10 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
   bool is_taken(OpName op, ctran::kernels::Call& call, size_t bytes,
                 const OperationOptions& options) const override;
   Else otherwise(ctran::kernels::Collective collective) const override;
+  std::vector<std::string> tell_all(const std::string& words) override {
+    return links_.exchange(words);
+  }
+  std::string why_no_kernels() const override { return "they are gone"; }
   CommError explained(const CommError& error) override { return links_.explain(error); }
 
   Links links_;

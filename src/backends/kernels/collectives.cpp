@@ -22,6 +22,18 @@ constexpr std::chrono::milliseconds kGrace{500};
 
 }  // namespace
 
+uint64_t TorchCommKernels::limit_ns_of(const nccl::Call& call) {
+  using std::chrono::nanoseconds;
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<nanoseconds>(call.limit + kGrace).count());
+}
+
+Capabilities TorchCommKernels::capabilities() const {
+  auto can = TorchCommVendor::capabilities();
+  can.windows = true;
+  return can;
+}
+
 void TorchCommKernels::finalize() {
   kernels_.reset();  // the lane has them until all is done
   TorchCommVendor::finalize();
@@ -44,9 +56,7 @@ WorkPtr TorchCommKernels::offer(const Offer& offer, bool async_op,
                      });
                    });
   if (!are_taken) return nullptr;
-  for (auto& one : offer.calls)
-    one.limit_ns = static_cast<uint64_t>(
-        std::chrono::duration_cast<std::chrono::nanoseconds>(now.limit + kGrace).count());
+  for (auto& one : offer.calls) one.limit_ns = limit_ns_of(now);
   now.ends_itself = true;
   return run(now, options, {offer.tensors, offer.lists}, [&](const nccl::Launch& go) {
     for (const auto& one : offer.calls) kernels_->launch(one, go.stream);

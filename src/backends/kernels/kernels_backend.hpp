@@ -1,13 +1,17 @@
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "backends/kernels/team_window.hpp"
 #include "backends/nccl/vendor_backend.hpp"
+#include "ctran/device/device_window.hpp"
 #include "ctran/kernels/library.hpp"
 
 namespace torch::comms {
@@ -47,9 +51,39 @@ class TC_API TorchCommKernels : public TorchCommVendor {
                         const GatherSingleOptions& options) override;
 
   std::vector<AlgorithmRange> algorithms() const override;
+  Capabilities capabilities() const override;
+
+  // Windows of tensors on the device, while there are kernels.
+  std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor) override;
+  std::shared_ptr<TorchCommWindow> window_allocate(size_t size_bytes, bool cpu_buf,
+                                                   size_t signal_size) override;
+  // For windows. Collective; throws CommError(kUnsupported) on all ranks where one is `unwilling`,
+  // or has memory that peers cannot map. The window, and `memory`, are kept until it is closed, or
+  // the communicator ends.
+  std::shared_ptr<const ctran::DeviceWindow> open_window(std::string_view method,
+                                                         ctran::DeviceWindow::Part own,
+                                                         std::string unwilling,
+                                                         const c10::Storage& memory);
+  // Collective: nobody uses its memory any more then, but who has mapped it.
+  void close_window(std::string_view method, std::shared_ptr<const ctran::DeviceWindow> window);
+  // One step of a window, with the limit and the work of an operation: those that give have the
+  // order of the operations, those that wait one of their own. `tensor`: what it reads; null for
+  // nothing. `body` enqueues it.
+  enum class Step : uint8_t { kGives, kWaits };
+  WorkPtr run_step(Step kind, std::string_view method, bool async_op,
+                   const OperationOptions& options, const at::Tensor* tensor,
+                   const std::function<void(gpu::NativeStream stream, uint64_t limit_ns)>& body);
+  // Zeros in memory that peers can map. It lives on its own.
+  at::Tensor mappable_tensor(at::IntArrayRef sizes, at::ScalarType dtype);
+  Context window_context(std::string_view method) const;
+  const std::shared_ptr<ctran::TeamKernels>& shared_kernels() const noexcept { return kernels_; }
 
  protected:
   using TorchCommVendor::TorchCommVendor;
+
+  // Every member's words to all of them, by rank, while there are kernels. Collective.
+  virtual std::vector<std::string> tell_all(const std::string& words) = 0;
+  virtual std::string why_no_kernels() const = 0;
 
   // A collective begins: ranks that have not met for their kernels may do so now.
   virtual void before_collective() {}
@@ -69,6 +103,9 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   void connected() override;
 
  private:
+  ctran::TeamWindow::Home home();
+  // What a kernel is given for its limit: more than the operation's.
+  static uint64_t limit_ns_of(const nccl::Call& call);
   // Collectives that are one operation, the bytes of the largest buffer of each on a rank, and the
   // tensors that it keeps.
   struct Offer {

@@ -15,7 +15,10 @@ std::optional<CommError> TeamKernels::stopped(const Context& context) const {
   const auto whom = stopped->waited_for < 0
                         ? std::string()
                         : ", waiting for rank " + std::to_string(stopped->waited_for);
-  const auto which = " (launch " + std::to_string(stopped->launch) + " of its kernels)";
+  // Steps beside windows are not counted.
+  const auto which = stopped->launch == 0
+                         ? std::string()
+                         : " (launch " + std::to_string(stopped->launch) + " of its kernels)";
   if (stopped->reason == ctran::kernels::Stop::kLimit)
     return CommError(Errc::kTimeout, "the kernel passed its limit" + whom + which, where);
   if (stopped->reason == ctran::kernels::Stop::kMismatch)

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "backends/nccl/own_kernels.hpp"
 #include "ctran/device/team.hpp"
@@ -21,6 +22,11 @@ class TeamKernels final : public nccl::OwnKernels {
       : team_(std::move(team)), lost_(std::move(lost)) {}
 
   const Team& team() const noexcept { return *team_; }
+  const std::shared_ptr<Team>& shared_team() const noexcept { return team_; }
+  // Whatever launches may use until the communicator has ended, or it is dropped. Of the thread
+  // that calls operations.
+  void keep(std::shared_ptr<const void> it) { kept_.push_back(std::move(it)); }
+  void drop(const std::shared_ptr<const void>& it) { std::erase(kept_, it); }
   // Of the thread that calls operations.
   void launch(const kernels::Call& call, gpu::NativeStream stream) {
     team_->launch(call, stream);
@@ -38,6 +44,7 @@ class TeamKernels final : public nccl::OwnKernels {
   const std::shared_ptr<Team> team_;
   const Lost lost_;
   std::atomic<uint64_t> launches_{0};
+  std::vector<std::shared_ptr<const void>> kept_;
 };
 
 }  // namespace torch::comms::ctran

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/types.hpp>
@@ -18,10 +19,14 @@ struct Call {
   std::chrono::milliseconds limit;
   bool limit_is_own;  // timeout= of the call, not the communicator's default
   bool async_op;
-  bool ends_itself = false;  // at its limit, in replays of a graph, too
+  bool ends_itself = false;    // at its limit, in replays of a graph, too
+  std::string_view name = {};  // of what is no operation of the communicator; lives forever
 
   Context context(int peer = -1) const {
-    return {.op = std::string(opToString(op)), .comm = comm, .rank = rank, .peer = peer};
+    return {.op = std::string(name.empty() ? opToString(op) : name),
+            .comm = comm,
+            .rank = rank,
+            .peer = peer};
   }
 };
 

@@ -132,8 +132,7 @@ bool Lane::has_ended(const Work& work) noexcept {
     return device_->runtime().is_done(work.end_.get());
   } catch (const CommError& e) {
     base::log(base::LogLevel::kError, "communicator '" + name_ + "': " + e.what());
-    communicator_->give_up(
-        {e.code(), e.why(), {.op = std::string(opToString(work.op_)), .comm = name_}});
+    communicator_->give_up({e.code(), e.why(), work.call().context()});
     return true;
   }
 }
@@ -205,9 +204,8 @@ void Lane::look(Clock::time_point now) noexcept {
     if (begun) begun->setStatus(WorkStatus::INPROGRESS);
     if (!ended.empty()) oldest = ended.front();
     const auto context = [&] {
-      return Context{.op = oldest ? std::string(opToString(oldest->op_)) : std::string(),
-                     .comm = name_,
-                     .rank = communicator_->rank()};
+      if (oldest) return oldest->call().context();
+      return Context{.comm = name_, .rank = communicator_->rank()};
     };
     // Before anything counts as done: what went wrong lets the device go on, too.
     if (ask || !ended.empty()) end_if_wrong(context);

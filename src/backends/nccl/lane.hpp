@@ -49,6 +49,9 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
 
   const std::string& name() const noexcept { return name_; }
   Communicator& communicator() const noexcept { return *communicator_; }
+  const std::shared_ptr<Communicator>& shared_communicator() const noexcept {
+    return communicator_;
+  }
   Device& device() const noexcept { return *device_; }
   const std::shared_ptr<Flight>& flight() const noexcept { return flight_; }
   // Of the thread that calls operations.

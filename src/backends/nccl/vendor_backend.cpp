@@ -249,6 +249,21 @@ std::shared_ptr<nccl::Lane> TorchCommVendor::make_lane(
       std::move(neighbours));
 }
 
+nccl::Lane& TorchCommVendor::lane_of_waits() {
+  auto& lane = pairs_[kWaits];
+  if (!lane)
+    lane = make_lane(lane_->shared_communicator(),
+                     nccl::Device::open(*library_, device_, rank_, wishes_->high_priority_stream,
+                                        wishes_->most_events),
+                     nullptr);
+  return *lane;
+}
+
+nccl::Lane* TorchCommVendor::lane_of_waits_if_any() const {
+  const auto found = pairs_.find(kWaits);
+  return found == pairs_.end() ? nullptr : found->second.get();
+}
+
 std::map<std::string, uint64_t> TorchCommVendor::memory_usage() const {
   std::map<std::string, uint64_t> bytes{{"communicator", library_bytes_}};
   if (lane_) bytes["registered tensors"] = lane_->registrations().size_bytes();
@@ -295,6 +310,8 @@ void TorchCommVendor::close(nccl::Lane& lane, const Call& call) {
     // Its operations may never end where the library cannot abort.
     if (lane.communicator().failure() && library_->CommAbort == nullptr) break;
   }
+  // What it shares with the operations goes with them.
+  if (&lane != lane_.get() && lane_ && &lane.communicator() == &lane_->communicator()) return;
   if (!lane.communicator().failure()) return part_from_library(lane, call);
   if (!lane.is_failure_met()) lane.communicator().failure().check();
 }
@@ -349,9 +366,10 @@ Capabilities TorchCommVendor::capabilities() const {
   return can;
 }
 
-Call TorchCommVendor::call(OpName op, bool async_op, const OperationOptions& options) {
+Call TorchCommVendor::call(OpName op, bool async_op, const OperationOptions& options,
+                           std::string_view name) {
   const bool own = options.timeout.count() > 0;
-  Call call{op, name_, rank_, own ? options.timeout : options_.timeout, own, async_op};
+  Call call{op, name_, rank_, own ? options.timeout : options_.timeout, own, async_op, false, name};
   if (!lane_)
     throw CommError(Errc::kFinalized, "the communicator is not initialized", call.context());
   if (reconfiguration_ && reconfiguration_->is_left_out())

@@ -186,9 +186,15 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   virtual CommError explained(const CommError& error);
   // Null before init() and after finalize().
   nccl::Lane* lane() const noexcept { return lane_.get(); }
+  // Of what waits for other ranks beside the operations, which do not wait for it: with the same
+  // members, and a stream of its own. Made at first use.
+  nccl::Lane& lane_of_waits();
+  // Null where nothing has waited.
+  nccl::Lane* lane_of_waits_if_any() const;
 
   // Throws CommError: kFinalized, or why the communicator has failed.
-  nccl::Call call(OpName op, bool async_op, const OperationOptions& options);
+  nccl::Call call(OpName op, bool async_op, const OperationOptions& options,
+                  std::string_view name = {});
   // What an operation works on, undefined tensors aside; of the expression that names it alone.
   struct Operands {
     std::initializer_list<const at::Tensor*> single;
@@ -261,6 +267,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   std::shared_ptr<const nccl::Table> library_;
   mutable std::mutex mutex_;          // guards lane_ where abort() and isAborted() look
   std::shared_ptr<nccl::Lane> lane_;  // null before init() and after finalize()
+  static constexpr int kWaits = -1;   // instead of a peer: lane_of_waits()
   std::map<int, std::shared_ptr<nccl::Lane>> pairs_;  // by peer
   std::unique_ptr<Reconfiguration> reconfiguration_;  // null without enable_reconfigure
   c10::intrusive_ptr<c10d::Store> pair_store_;        // null where none was given

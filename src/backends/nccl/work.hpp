@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include <torchcomms/work.hpp>
 
@@ -32,7 +33,14 @@ class Work final : public TorchWork, public base::Recycled<Work> {
   void poll() noexcept override { lane_->look_at(*this); }
   void block();
   Call call() const {
-    return {op_, lane_->name(), lane_->communicator().rank(), limit_, limit_is_own_, async_};
+    return {op_,
+            lane_->name(),
+            lane_->communicator().rank(),
+            limit_,
+            limit_is_own_,
+            async_,
+            /*ends_itself=*/false,
+            name_};
   }
   // Of the error when its limit has passed.
   std::string limit_text() const;
@@ -41,6 +49,7 @@ class Work final : public TorchWork, public base::Recycled<Work> {
 
   const std::shared_ptr<Lane> lane_;
   const OpName op_;
+  const std::string_view name_;  // see Call
   const bool async_;
   const std::chrono::milliseconds limit_;
   const bool limit_is_own_;

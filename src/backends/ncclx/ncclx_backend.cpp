@@ -68,16 +68,19 @@ void TorchCommNCCLX::meet(int rank, int size, const nccl::Device& device,
 // A split has no store; the library's gathering reaches all of its ranks, and its limit and
 // failures hold.
 void TorchCommNCCLX::meet_by_gathering() {
-  using namespace transport::nvl;
-  meet(getRank(), getSize(), lane()->device(), [this](const std::string& words) {
-    auto own = packed(words);
-    const auto input = at::from_blob(own.data(), {static_cast<int64_t>(own.size())}, at::kByte)
-                           .to(getDevice(), at::kByte, /*non_blocking=*/false, /*copy=*/true);
-    auto output = at::empty({input.numel() * getSize()}, input.options());
-    TorchCommVendor::all_gather_single(output, input, /*async_op=*/true, {})->hostSynchronize();
-    return unpacked(output.to(at::kCPU).const_data_ptr(), static_cast<size_t>(getSize()));
-  });
+  meet(getRank(), getSize(), lane()->device(),
+       [this](const std::string& words) { return tell_all(words); });
   connected();
+}
+
+std::vector<std::string> TorchCommNCCLX::tell_all(const std::string& words) {
+  using namespace transport::nvl;
+  auto own = packed(words);
+  const auto input = at::from_blob(own.data(), {static_cast<int64_t>(own.size())}, at::kByte)
+                         .to(getDevice(), at::kByte, /*non_blocking=*/false, /*copy=*/true);
+  auto output = at::empty({input.numel() * getSize()}, input.options());
+  TorchCommVendor::all_gather_single(output, input, /*async_op=*/true, {})->hostSynchronize();
+  return unpacked(output.to(at::kCPU).const_data_ptr(), static_cast<size_t>(getSize()));
 }
 
 bool TorchCommNCCLX::is_capturing() const {

@@ -55,6 +55,8 @@ class TC_API TorchCommNCCLX final
   bool is_taken(OpName op, ctran::kernels::Call& call, size_t bytes,
                 const OperationOptions& options) const override;
   Else otherwise(ctran::kernels::Collective collective) const override;
+  std::vector<std::string> tell_all(const std::string& words) override;
+  std::string why_no_kernels() const override { return why_none_; }
   ctran::Wish wish_for(ctran::kernels::Collective collective,
                        const OperationOptions& options) const;
   // All ranks meet for their kernels, once a connection. Collective.

@@ -1,5 +1,8 @@
 #include "ctran/library/team_library.hpp"
 
+#include <algorithm>
+#include <map>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -7,8 +10,10 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/log.hpp"
 #include "ctran/device/kernel_library.hpp"
 #include "ctran/library/messages.hpp"
+#include "gpu/driver.hpp"
 
 namespace torch::comms::nccl::abi {
 
@@ -112,6 +117,49 @@ Result get_version(int* version) {
 const char* get_error_string(Result) { return "the call failed"; }
 const char* get_last_error(abi::Comm comm) { return comm->last_error.c_str(); }
 
+std::shared_ptr<const gpu::Runtime> runtime_of_memory() {
+  return KernelLibrary::is_for_host() ? gpu::Runtime::of_host() : gpu::Runtime::of(gpu::kCuda);
+}
+
+// Memory that the devices of other ranks can map, by its address.
+class Pieces {
+ public:
+  static Pieces& all() {
+    static auto* const all = new Pieces;
+    return *all;
+  }
+  void* take(size_t size_bytes) {
+    const auto runtime = runtime_of_memory();
+    auto piece = gpu::MappableMemory::create(gpu::Driver::of(*runtime), *runtime, runtime->device(),
+                                             std::max<size_t>(size_bytes, 1));
+    void* const at = piece.at();
+    const std::lock_guard lock(mutex_);
+    pieces_.emplace(at, std::move(piece));
+    return at;
+  }
+  bool give_back(void* at) {
+    std::unique_lock lock(mutex_);
+    const auto piece = pieces_.extract(at);
+    lock.unlock();  // before it is unmapped
+    return !piece.empty();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<void*, gpu::MappableMemory> pieces_;
+};
+
+Result allocate(void** at, size_t size_bytes) {
+  try {
+    *at = Pieces::all().take(size_bytes);
+    return kSuccess;
+  } catch (const CommError& e) {
+    base::log(base::LogLevel::kWarning, e.why());
+    return kSystemError;
+  }
+}
+Result deallocate(void* at) { return Pieces::all().give_back(at) ? kSuccess : kInvalidUsage; }
+
 template <class Function>
 void* address_of(Function* function) {
   return reinterpret_cast<void*>(function);
@@ -127,6 +175,8 @@ void* find(std::string_view name) {
   if (name == "Recv") return address_of<abi::Recv>(receive);
   if (name == "CommDestroy") return address_of<abi::CommDestroy>(destroy);
   if (name == "CommAbort") return address_of<abi::CommAbort>(abort);
+  if (name == "MemAlloc") return address_of<abi::MemAlloc>(allocate);
+  if (name == "MemFree") return address_of<abi::MemFree>(deallocate);
   static int works_on_host_memory = 1;
   if (name == abi::kHostMemorySymbol && KernelLibrary::is_for_host()) return &works_on_host_memory;
   return nullptr;

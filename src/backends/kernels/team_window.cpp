@@ -1,0 +1,192 @@
+#include "backends/kernels/team_window.hpp"
+
+#include <utility>
+
+#include <ATen/ops/from_blob.h>
+
+#include "backends/kernels/kernels_backend.hpp"
+#include "backends/kernels/team_kernels.hpp"
+#include "backends/kernels/window_terms.hpp"
+#include "core/explain.hpp"
+#include "core/operands.hpp"
+
+namespace torch::comms::ctran {
+
+TeamWindow::TeamWindow(Home home, at::Device device, size_t slots)
+    : home_(std::move(home)), slots_(slots) {
+  device_ = device;
+}
+
+bool TeamWindow::is_stale(const TorchCommKernels& comm) const {
+  return window_ && opened_by_.lock() != comm.shared_kernels();
+}
+
+std::shared_ptr<TorchCommKernels> TeamWindow::now(std::string_view method) const {
+  auto comm = home_(method);
+  if (is_stale(*comm)) throw stale_window(comm->window_context(method));
+  return comm;
+}
+
+void TeamWindow::open(std::string_view method, const at::Tensor& tensor, bool owning,
+                      std::string unwilling) {
+  const auto comm = home_(method);
+  DeviceWindow::Part own{.slots = slots_};
+  if (unwilling.empty() && tensor.device() != device_)
+    unwilling = "its tensor is on " + tensor.device().str() +
+                ", windows of this communicator are on " + device_.str() +
+                (tensor.is_cpu() ? "; window_allocate(cpu_buf=True) is for host memory" : "");
+  if (unwilling.empty()) unwilling = transport::nvl::reason_of([&] { own.note = note_of(tensor); });
+  if (unwilling.empty()) {
+    own.at = static_cast<std::byte*>(tensor.mutable_data_ptr());
+    own.size_bytes = tensor.nbytes();
+  }
+  window_ = comm->open_window(method, std::move(own), std::move(unwilling),
+                              owning ? tensor.storage() : c10::Storage());
+  opened_by_ = comm->shared_kernels();
+  if (owning) tensor_ = tensor;
+  dtype_ = tensor.scalar_type();
+  shape_ = tensor.sizes().vec();
+  size_bytes_ = tensor.nbytes();
+}
+
+void TeamWindow::allocate(size_t size_bytes) {
+  constexpr std::string_view kMethod = "window_allocate";
+  const auto comm = home_(kMethod);
+  with_context([&] { return comm->window_context(kMethod); },
+               [&] { require_possible(size_bytes, slots_); });
+  at::Tensor memory;
+  auto unwilling = transport::nvl::reason_of(
+      [&] { memory = comm->mappable_tensor({static_cast<int64_t>(size_bytes)}, at::kByte); });
+  open(kMethod, memory, /*owning=*/memory.defined(), std::move(unwilling));
+}
+
+void TeamWindow::tensor_register(const at::Tensor& tensor, bool owning) {
+  open("tensor_register", tensor, owning, "");
+}
+
+void TeamWindow::tensor_deregister() {
+  auto window = std::exchange(window_, nullptr);
+  const auto keep = std::exchange(tensor_, std::nullopt);
+  dtype_ = at::kFloat;
+  shape_.clear();
+  size_bytes_ = 0;
+  const auto opened_by = opened_by_.lock();
+  try {
+    const auto comm = home_("tensor_deregister");
+    if (opened_by && opened_by == comm->shared_kernels())
+      comm->close_window("tensor_deregister", std::move(window));
+  } catch (const CommError& e) {
+    // Of members who are gone nobody is left to be asked.
+    if (e.code() != Errc::kStaleGeneration) throw;
+  }
+}
+
+std::shared_ptr<TorchCommWindow> TeamWindow::clone() {
+  auto copy = std::make_shared<TeamWindow>(home_, device_, slots_);
+  if (!window_) return copy;
+  const auto comm = now("clone");
+  const PlainOperators plain;
+  const auto source = view(comm->getRank(), 0, shape_, dtype_);
+  at::Tensor target;
+  auto unwilling = transport::nvl::reason_of([&] {
+    target = comm->mappable_tensor(source.sizes(), dtype_);
+    target.copy_(source);
+  });
+  copy->open("clone", target, /*owning=*/target.defined(), std::move(unwilling));
+  return copy;
+}
+
+WorkPtr TeamWindow::put(const at::Tensor& tensor, int dst_rank, size_t target_offset_nelems,
+                        bool async_op, const PutOptions& options) {
+  constexpr std::string_view kMethod = "put";
+  const auto comm = now(kMethod);
+  const auto offset = with_context(
+      [&] { return comm->window_context(kMethod); },
+      [&] {
+        if (tensor.device() != device_)
+          throw CommError(Errc::kInvalidArgument, "tensor is on " + tensor.device().str() +
+                                                      ", the window on " + device_.str());
+        return place_of_put(tensor, target_offset_nelems, dst_rank, part(dst_rank).size_bytes);
+      });
+  return comm->run_step(TorchCommKernels::Step::kGives, kMethod, async_op, options, &tensor,
+                        [&](gpu::NativeStream stream, uint64_t) {
+                          window_->put(dst_rank, offset, tensor.const_data_ptr(), tensor.nbytes(),
+                                       stream);
+                        });
+}
+
+WorkPtr TeamWindow::signal(int peer_rank, bool async_op, const SignalOptions& options) {
+  return now("signal")->run_step(
+      TorchCommKernels::Step::kGives, "signal", async_op, options, nullptr,
+      [&](gpu::NativeStream stream, uint64_t) { window_->signal(peer_rank, stream); });
+}
+
+WorkPtr TeamWindow::wait_signal(int peer_rank, bool async_op, const WaitSignalOptions& options) {
+  return now("wait_signal")
+      ->run_step(TorchCommKernels::Step::kWaits, "wait_signal", async_op, options, nullptr,
+                 [&](gpu::NativeStream stream, uint64_t limit_ns) {
+                   window_->wait_signal(peer_rank, limit_ns, stream);
+                 });
+}
+
+WorkPtr TeamWindow::signal_slot(size_t slot, uint64_t value, int dst_rank, bool async_op,
+                                const SignalOptions& options) {
+  const auto comm = now("signal");
+  with_context([&] { return comm->window_context("signal"); },
+               [&] { require_slot(slot, dst_rank, part(dst_rank).slots); });
+  return comm->run_step(
+      TorchCommKernels::Step::kGives, "signal", async_op, options, nullptr,
+      [&](gpu::NativeStream stream, uint64_t) { window_->store(dst_rank, slot, value, stream); });
+}
+
+WorkPtr TeamWindow::wait_slot(size_t slot, uint64_t value, SignalCmpOp compare, bool async_op,
+                              const WaitSignalOptions& options) {
+  static_assert(
+      static_cast<int>(SignalCmpOp::GE) == static_cast<int>(kernels::Comparison::kAtLeast) &&
+      static_cast<int>(SignalCmpOp::LE) == static_cast<int>(kernels::Comparison::kAtMost));
+  const auto comm = now("wait_signal");
+  with_context([&] { return comm->window_context("wait_signal"); },
+               [&] { require_slot(slot, comm->getRank(), part(comm->getRank()).slots); });
+  return comm->run_step(TorchCommKernels::Step::kWaits, "wait_signal", async_op, options, nullptr,
+                        [&](gpu::NativeStream stream, uint64_t limit_ns) {
+                          window_->wait_slot(slot, value, static_cast<kernels::Comparison>(compare),
+                                             limit_ns, stream);
+                        });
+}
+
+std::shared_ptr<TorchCommWindowAttr> TeamWindow::get_attr(int) {
+  (void)now("get_attr");
+  auto attr = std::make_shared<TorchCommWindowAttr>();
+  attr->access_type = TorchCommWinAccessType::WIN_ACCESS_TYPE_UNIFIED;
+  return attr;
+}
+
+at::Tensor TeamWindow::view(int rank, uint64_t offset_bytes, at::IntArrayRef sizes,
+                            at::ScalarType dtype) const {
+  const PlainOperators plain;
+  const auto options = at::TensorOptions().dtype(dtype).device(device_);
+  const auto own = tensor_;  // of this rank; with the window it is there for all
+  return at::from_blob(
+      part(rank).at + offset_bytes, sizes, [window = window_, own](void*) {}, options, device_);
+}
+
+at::Tensor TeamWindow::map_remote_tensor(int rank) {
+  constexpr std::string_view kMethod = "map_remote_tensor";
+  const auto comm = now(kMethod);
+  if (rank == comm->getRank() && tensor_) return *tensor_;
+  const auto [dtype, sizes] = with_context([&] { return comm->window_context(kMethod); },
+                                           [&] { return read_note(part(rank).note); });
+  return view(rank, 0, sizes, dtype);
+}
+
+at::Tensor TeamWindow::get_remote_tensor(int rank, const std::vector<int64_t>& sizes,
+                                         at::ScalarType dtype, int64_t offset_nelems) {
+  constexpr std::string_view kMethod = "get_tensor";
+  const auto comm = now(kMethod);
+  const auto begin = with_context(
+      [&] { return comm->window_context(kMethod); },
+      [&] { return place_of_view(sizes, dtype, offset_nelems, rank, part(rank).size_bytes); });
+  return view(rank, begin, sizes, dtype);
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,125 @@
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ops/from_blob.h>
+#include <c10/util/accumulate.h>
+
+#include "backends/kernels/kernels_backend.hpp"
+#include "backends/kernels/team_kernels.hpp"
+#include "backends/kernels/team_window.hpp"
+#include "backends/nccl/run.hpp"
+#include "core/operands.hpp"
+
+// Windows of tensors on the device, and what they need of their communicator.
+namespace torch::comms {
+
+std::shared_ptr<TorchCommWindow> TorchCommKernels::new_window(
+    const std::optional<at::Tensor>& tensor) {
+  auto window = std::make_shared<ctran::TeamWindow>(home(), getDevice());
+  if (tensor) window->tensor_register(*tensor, /*owning=*/true);
+  return window;
+}
+
+std::shared_ptr<TorchCommWindow> TorchCommKernels::window_allocate(size_t size_bytes, bool cpu_buf,
+                                                                   size_t signal_size) {
+  if (cpu_buf)
+    throw CommError(Errc::kUnsupported,
+                    "cpu_buf=True: windows of this backend are on " + getDevice().str(),
+                    window_context("window_allocate"));
+  auto window = std::make_shared<ctran::TeamWindow>(home(), getDevice(), signal_size);
+  window->allocate(size_bytes);
+  return window;
+}
+
+ctran::TeamWindow::Home TorchCommKernels::home() {
+  return [self = std::static_pointer_cast<TorchCommKernels>(shared_from_this())](std::string_view) {
+    return self;
+  };
+}
+
+Context TorchCommKernels::window_context(std::string_view method) const {
+  return {.op = std::string(method), .comm = std::string(getCommName()), .rank = getRank()};
+}
+
+at::Tensor TorchCommKernels::mappable_tensor(at::IntArrayRef sizes, at::ScalarType dtype) {
+  const PlainOperators plain;
+  const auto& device = lane()->device();
+  const nccl::Device::Scope scope(device);
+  const auto runtime = device.shared_runtime();
+  const gpu::CaptureModeGuard mode(*runtime);
+  const auto bytes = static_cast<size_t>(c10::multiply_integers(sizes)) * c10::elementSize(dtype);
+  const auto index = device.torch_device().has_index() ? device.torch_device().index() : 0;
+  const auto memory = std::make_shared<gpu::MappableMemory>(gpu::MappableMemory::create(
+      gpu::Driver::of(*runtime), *runtime, index, std::max<size_t>(bytes, 1)));
+  const auto options = at::TensorOptions().dtype(dtype).device(getDevice());
+  return at::from_blob(memory->at(), sizes, [memory](void*) {}, options, getDevice());
+}
+
+std::shared_ptr<const ctran::DeviceWindow> TorchCommKernels::open_window(
+    std::string_view method, ctran::DeviceWindow::Part own, std::string unwilling,
+    const c10::Storage& memory) {
+  const auto now = call(OpName::new_window, false, {}, method);
+  try {
+    before_collective();
+    if (!kernels_) throw CommError(Errc::kUnsupported, "there are no kernels: " + why_no_kernels());
+    const auto& device = lane()->device();
+    const nccl::Device::Scope scope(device);
+    const gpu::CaptureModeGuard mode(device.runtime());
+    auto made =
+        ctran::DeviceWindow::open(kernels_->shared_team(), std::move(own), std::move(unwilling),
+                                  [this](const std::string& words) { return tell_all(words); });
+    if (!made.window) throw CommError(Errc::kUnsupported, made.why_not);
+    // Whatever becomes of the window, launches may use it, and its tensor's memory.
+    struct Both {
+      c10::Storage memory;
+      std::unique_ptr<ctran::DeviceWindow> window;  // ends first
+    };
+    const auto both = std::make_shared<Both>(Both{memory, std::move(made.window)});
+    std::shared_ptr<const ctran::DeviceWindow> window(both, both->window.get());
+    kernels_->keep(window);
+    return window;
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  } catch (const CommError& e) {
+    throw nccl::with_context(explained(e), now);
+  }
+}
+
+void TorchCommKernels::close_window(std::string_view method,
+                                    std::shared_ptr<const ctran::DeviceWindow> window) {
+  const auto now = call(OpName::new_window, false, {}, method);
+  try {
+    // What all ranks have given is over once all have been here.
+    barrier(/*async_op=*/true, {})->hostSynchronize();
+    // Whoever still waits keeps it.
+    auto* const waits = lane_of_waits_if_any();
+    if (waits == nullptr || waits->is_idle()) kernels_->drop(window);
+    window.reset();
+    // Memory may go once nobody maps it any more.
+    tell_all("");
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  } catch (const CommError& e) {
+    throw nccl::with_context(explained(e), now);
+  }
+}
+
+WorkPtr TorchCommKernels::run_step(
+    Step kind, std::string_view method, bool async_op, const OperationOptions& options,
+    const at::Tensor* tensor,
+    const std::function<void(gpu::NativeStream stream, uint64_t limit_ns)>& body) {
+  auto now = call(OpName::new_window, async_op, options, method);
+  now.ends_itself = true;
+  const auto enqueue = [&](const nccl::Launch& go) {
+    body(go.stream, limit_ns_of(now));
+    return nccl::abi::Result(nccl::abi::kSuccess);
+  };
+  const at::Tensor none;
+  auto kept = keep(now, {{tensor != nullptr ? tensor : &none}, {}});
+  if (kind == Step::kGives) return launch(*lane(), now, options, std::move(kept), enqueue);
+  auto& waits = lane_of_waits();
+  waits.use(kernels_);
+  return launch(waits, now, options, std::move(kept), enqueue);
+}
+
+}  // namespace torch::comms
