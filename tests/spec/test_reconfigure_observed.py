@@ -96,7 +96,7 @@ def after_a_failure(context):
     """Without members a window is as useless as the communicator, and can be dropped."""
     party = Party(context)
     party.form([context.rank])
-    window = party.comm.new_window(torch.zeros(4))
+    window = party.comm.window_allocate(16, cpu_buf=True)
     work = party.reconfigure([*party.handles()], 50 + context.rank, timeout=1.0)
     with refused((torchcomms.Mismatch, torchcomms.CommTimeout)):
         work.wait()

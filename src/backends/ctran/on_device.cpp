@@ -59,7 +59,10 @@ std::shared_ptr<c10::Allocator> TorchCommCtranOnDevice::make_mem_allocator() {
                       [] {
                         std::string why;
                         if (!ctran::KernelLibrary::is_for_host() && !has_device(why))
-                          throw CommError(Errc::kUnsupported, "there is no GPU: " + why);
+                          throw CommError(Errc::kUnsupported,
+                                          "memory of backend 'ctran' is a GPU's, and there is "
+                                          "none: " +
+                                              why);
                         return nccl::make_allocator(ctran::kTeamLibrary);
                       });
 }

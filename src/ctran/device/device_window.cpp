@@ -9,6 +9,9 @@
 namespace torch::comms::ctran {
 namespace {
 
+// A put of more is the copy engine's, which needs no processors, but some 10 us to begin.
+constexpr size_t kMostByKernel = size_t{4} << 20;
+
 using kernels::OneSided;
 using kernels::WindowWords;
 
@@ -56,8 +59,14 @@ DeviceWindow::Outcome DeviceWindow::open(const std::shared_ptr<Team>& team, Part
 void DeviceWindow::put(int rank, size_t offset_bytes, const void* from, size_t size_bytes,
                        gpu::NativeStream stream) const {
   auto* const into = part(rank).at + offset_bytes;
-  if (size_bytes > 0 && into != from)
-    team_->seat().runtime->copy_on_device(into, from, size_bytes, stream);
+  if (size_bytes == 0 || into == from) return;
+  if (size_bytes > kMostByKernel || rank == team_->rank())
+    return team_->seat().runtime->copy_on_device(into, from, size_bytes, stream);
+  auto now = step(OneSided::Kind::kPut, rank);
+  now.from = static_cast<const char*>(from);
+  now.into = reinterpret_cast<char*>(into);
+  now.size_bytes = size_bytes;
+  team_->step(now, stream);
 }
 
 OneSided DeviceWindow::step(OneSided::Kind kind, int rank) const {

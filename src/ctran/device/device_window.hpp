@@ -13,8 +13,9 @@ namespace torch::comms::ctran {
 
 // Memory of every rank of a team, on its device, which the others write without its doing.
 //
-// Copies go by the copy engine, to memory that this process maps; signals and waits are kernels of
-// the team, which end with it: at their limit, and when it is aborted. All of it may be captured.
+// Large puts go by the copy engine, to memory that this process maps; small ones, signals and waits
+// are kernels of the team, which end with it: at their limit, and when it is aborted. All of it may
+// be captured.
 // What is enqueued is one after the other on each rank, as the team's launches are.
 //
 // Order: whoever has seen a rank's signal, or a value that it stored, sees all that this rank put

@@ -25,7 +25,7 @@ const void* find_reduce_of_small_floats(Cell cell, Shape shape, int ranks);
 const void* find_reduce_of_integers(Cell cell, Shape shape, int ranks);
 const void* find_move(Collective collective, Shape shape, int ranks);
 const void* find_exchange();
-// Of those that give, and those that wait.
-const void* find_one_sided(bool waits);
+// Of a put, of a wait, or of what gives words.
+const void* find_one_sided(OneSided::Kind kind);
 
 }  // namespace torch::comms::ctran::kernels

@@ -106,7 +106,9 @@ int exchange(const Team& team, const Exchange& exchange, void* stream) {
 int one_sided(const Team& team, const OneSided& step, void* stream) {
   if (!is_sound(team, step)) return cudaErrorInvalidValue;
   OneSidedParams params = params_of(team, step);
-  return enqueue(find_one_sided(waits(step.kind)), &params, 1, kWarp, stream);
+  const bool puts = step.kind == OneSided::Kind::kPut;
+  return enqueue(find_one_sided(step.kind), &params, puts ? put_blocks(step.size_bytes) : 1,
+                 puts ? kPutThreads : kWarp, stream);
 }
 
 size_t workspace_bytes(int32_t ranks) {
@@ -151,7 +153,8 @@ void load_all(int device) {
                                 shape, ranks));
       }
   load(find_exchange());
-  for (const bool waits : {false, true}) load(find_one_sided(waits));
+  using Kind = OneSided::Kind;
+  for (const auto kind : {Kind::kSignal, Kind::kWaitSignal, Kind::kPut}) load(find_one_sided(kind));
   devices[device].refuses = !runs_here;
 }
 

@@ -130,15 +130,16 @@ static_assert(sizeof(WindowWords) == 256);
 
 enum class Comparison : uint8_t { kEqual, kAtLeast, kAtMost };  // the slot's value on the left
 
-// One step beside a window. What was put to a rank, by copies before on the same stream, is there
-// when it sees the signal or the value. Launches of one rank are one after the other, as the
-// team's are; they have no part in those of others.
+// One step beside a window. What was put to a rank, by steps or copies before on the same stream,
+// is there when it sees the signal or the value. Launches of one rank are one after the other, as
+// the team's are; they have no part in those of others.
 struct OneSided {
   enum class Kind : uint8_t {
     kSignal,      // one more to what came to `peer` from this rank
     kStore,       // `value` to slot `slot` of `peer`
     kWaitSignal,  // for one more signal of `peer` than was waited for before
     kWaitSlot,    // until `comparison` holds between slot `slot` of this rank and `value`
+    kPut,         // `size_bytes` at `from`, of this rank, to `into`, of `peer`
   };
   Kind kind;
   Comparison comparison;
@@ -147,6 +148,9 @@ struct OneSided {
   WindowWords* there;  // of `peer`, as this process maps it
   uint64_t slot, value;
   uint64_t limit_ns;  // as Call's
+  const char* from;   // any alignment
+  char* into;
+  uint64_t size_bytes;
 };
 
 struct Library {

@@ -2,8 +2,8 @@
 #include "ctran/kernels/one_sided.hpp"
 #include "ctran/kernels/session.cuh"
 
-// What windows do beside copies: words that a rank leaves with another, and waits for them. One
-// warp each; data go by the copy engine, before on the same stream.
+// What windows do: words that a rank leaves with another, and waits for them, one warp each; and
+// small puts, for which the copy engine takes longer to begin than they last.
 namespace torch::comms::ctran::kernels {
 namespace {
 
@@ -39,11 +39,35 @@ __global__ void __launch_bounds__(kWarp) AwaitSignal(const __grid_constant__ One
   if (counts && !s.stopped && threadIdx.x == 0) step.own->awaited[step.peer] = wanted;
 }
 
+// The bytes from `begin` on, in elements of T, which both addresses are aligned to. Where it ended.
+template <class T>
+__device__ __forceinline__ uint64_t copy_as(const OneSided& step, uint64_t begin) {
+  const uint64_t elements = (step.size_bytes - begin) / sizeof(T), all = gridDim.x * blockDim.x;
+  const auto* const from = reinterpret_cast<const T*>(step.from + begin);
+  auto* const into = reinterpret_cast<T*>(step.into + begin);
+#pragma unroll 4
+  for (uint64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < elements; i += all)
+    into[i] = from[i];
+  return begin + elements * sizeof(T);
+}
+
+__global__ void __launch_bounds__(kPutThreads) PutBytes(const __grid_constant__ OneSidedParams p) {
+  follow_previous();
+  if (load_relaxed(&header_of(p, p.rank).stop) != 0) return;
+  const auto together =
+      reinterpret_cast<uintptr_t>(p.step.from) | reinterpret_cast<uintptr_t>(p.step.into);
+  uint64_t done = 0;
+  if (together % sizeof(Vector16) == 0) done = copy_as<Vector16>(p.step, done);
+  if (together % sizeof(uint32_t) == 0) done = copy_as<uint32_t>(p.step, done);
+  copy_as<uint8_t>(p.step, done);
+}
+
 }  // namespace
 
-const void* find_one_sided(bool waits) {
-  return waits ? reinterpret_cast<const void*>(&AwaitSignal)
-               : reinterpret_cast<const void*>(&SignalPeer);
+const void* find_one_sided(OneSided::Kind kind) {
+  if (kind == OneSided::Kind::kPut) return reinterpret_cast<const void*>(&PutBytes);
+  return waits(kind) ? reinterpret_cast<const void*>(&AwaitSignal)
+                     : reinterpret_cast<const void*>(&SignalPeer);
 }
 
 }  // namespace torch::comms::ctran::kernels

@@ -13,7 +13,17 @@ constexpr bool waits(OneSided::Kind kind) {
 // Whether the step makes sense on this rank.
 constexpr bool is_sound(const Team& team, const OneSided& step) {
   return step.peer >= 0 && step.peer < team.size && step.own != nullptr && step.there != nullptr &&
-         (step.kind != OneSided::Kind::kWaitSlot || step.peer == team.rank);
+         (step.kind != OneSided::Kind::kWaitSlot || step.peer == team.rank) &&
+         (step.kind != OneSided::Kind::kPut ||
+          (step.from != nullptr && step.into != nullptr && step.size_bytes > 0));
+}
+
+// A put's threads: each has some vectors of 16 bytes.
+inline constexpr int kPutThreads = 512, kMostPutBlocks = 64;
+constexpr int put_blocks(uint64_t size_bytes) {
+  constexpr uint64_t kOfBlock = uint64_t{kPutThreads} * 16 * 2;
+  const uint64_t wanted = (size_bytes + kOfBlock - 1) / kOfBlock;
+  return wanted < kMostPutBlocks ? static_cast<int>(wanted) : kMostPutBlocks;
 }
 
 TC_BOTH uint64_t* slots_of(WindowWords* words) { return reinterpret_cast<uint64_t*>(words + 1); }

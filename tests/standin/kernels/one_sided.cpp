@@ -1,5 +1,7 @@
 #include "standin/kernels/one_sided.hpp"
 
+#include <cstring>
+
 #include "ctran/kernels/one_sided.hpp"
 
 namespace torch::comms::standin {
@@ -8,7 +10,9 @@ void run(Launch& launch, const kernels::OneSided& step) {
   using Kind = kernels::OneSided::Kind;
   if (!launch.goes_on()) return;
   const auto peer = static_cast<size_t>(step.peer), rank = static_cast<size_t>(launch.rank());
-  if (step.kind == Kind::kStore) {
+  if (step.kind == Kind::kPut) {
+    std::memcpy(step.into, step.from, step.size_bytes);
+  } else if (step.kind == Kind::kStore) {
     std::atomic_ref(kernels::slots_of(step.there)[step.slot]).store(step.value);
   } else if (step.kind == Kind::kSignal) {
     std::atomic_ref(step.there->came[rank]).store(++step.own->sent[peer]);
