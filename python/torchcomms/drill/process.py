@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
-import faulthandler
 import gc
 import os
-import resource
-import signal
-import sys
 import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
 
+from torchcomms import _forked
 from torchcomms.drill.around import Surroundings
 from torchcomms.drill.cell import Skip
 from torchcomms.drill.scene import Role, Scene
 
-_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 # Variables that would tell a rank that it belongs to the caller's job.
 _FOREIGN = (
     "TORCHCOMM", "OMPI_", "PMI_", "PMIX_", "PALS_", "SLURM_", "TORCHELASTIC_", "MASTER_", "RANK",
@@ -30,23 +25,7 @@ _FOREIGN = (
 
 def settle(role: Role) -> None:
     """Makes this process a session of its own that ends with its parent and writes to a log."""
-    if os.getsid(0) != os.getpid():
-        os.setsid()
-    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
-    log = os.open(log_path(role), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    null = os.open(os.devnull, os.O_RDONLY)
-    for descriptor, meaning in ((null, 0), (log, 1), (log, 2)):
-        os.dup2(descriptor, meaning)
-    os.close(null)
-    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # The stacks of a process that hangs; it ends of the same signal.
-    faulthandler.enable(file=log, all_threads=True)
+    _forked.settle(log_path(role))
     for name in [n for n in os.environ if n.startswith(_FOREIGN)]:
         del os.environ[name]
     tmp = Path(role.folder, "tmp")

@@ -9,18 +9,15 @@ import pickle
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
-from types import ModuleType
 from typing import Any
 
+from torchcomms import _forked
 from torchcomms.drill import process
 from torchcomms.drill.scene import Role
 from torchcomms.drill.verdict import Report
 
-# multiprocessing looks after all its processes when one is started, but not from two threads.
-_processes = threading.Lock()
 # child, kind, the rest
 Request = Callable[["Child", str, tuple[Any, ...]], None]
 
@@ -81,16 +78,15 @@ class Child:
 
 class _Forked(Child):
     def __init__(self, role: Role) -> None:
-        ours, theirs = _server().Pipe()
-        self._process = _server().Process(target=process.run, args=(theirs, role))
-        with _no_main():
-            self._process.start()
+        ours, theirs = _forked.server().Pipe()
+        self._process = _forked.server().Process(target=process.run, args=(theirs, role))
+        _forked.start(self._process)
         theirs.close()
         assert self._process.pid is not None
         super().__init__(role, self._process.pid, self._process.sentinel, ours)
 
     def reap(self) -> None:
-        with _processes:
+        with _forked.processes:
             self._process.join()
         self.status, self.ended = self._process.exitcode, True
 
@@ -123,23 +119,3 @@ def fork(role: Role) -> Child:
 def launch(role: Role, environment: Mapping[str, str]) -> Child:
     """A new interpreter, which also ends as one."""
     return _Launched(role, environment)
-
-
-@contextlib.contextmanager
-def _no_main() -> Iterator[None]:
-    """multiprocessing runs the main program's file in its children; a script may have no guard."""
-    with _processes:
-        own = sys.modules["__main__"]
-        sys.modules["__main__"] = ModuleType("__main__")
-        try:
-            yield
-        finally:
-            sys.modules["__main__"] = own
-
-
-def _server() -> Any:  # noqa: ANN401
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["torch", "torch.distributed", "torchcomms", "torchcomms.drill.around"]
-    )
-    return context
