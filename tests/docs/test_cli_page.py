@@ -9,7 +9,7 @@ import pytest
 from tests.docs.markdown import ROOT, code_spans, rows
 
 PAGE = ROOT / "docs" / "reference" / "cli.md"
-COMMANDS = ("doctor", "bench", "algorithms", "tune", "events", "trace", "sim", "drill")
+COMMANDS = ("doctor", "bench", "algorithms", "tune", "events", "trace", "sim", "drill", "soak")
 
 
 def _program() -> Any:
@@ -49,7 +49,9 @@ def test_options_are_the_programs(command: str) -> None:
     assert set(documented) == set(_options(command))
 
 
-@pytest.mark.parametrize("command", ["doctor", "bench", "algorithms", "tune", "sim", "drill"])
+@pytest.mark.parametrize(
+    "command", ["doctor", "bench", "algorithms", "tune", "sim", "drill", "soak"]
+)
 def test_defaults_are_the_programs(command: str) -> None:
     options = _options(command)
     wrong = {

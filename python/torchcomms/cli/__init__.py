@@ -1,4 +1,4 @@
-"""The `torchcomms` command: doctor, bench, events, trace, sim, drill.
+"""The `torchcomms` command: doctor, bench, events, trace, sim, drill, soak.
 
 A thin layer over the packages of the same names. typer and rich
 are imported by `main()` only: a program that imports torchcomms never pays for them.

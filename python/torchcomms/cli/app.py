@@ -10,6 +10,7 @@ from torchcomms.cli.doctor import doctor
 from torchcomms.cli.drill import drill
 from torchcomms.cli.events import events
 from torchcomms.cli.sim import EXAMPLES, sim
+from torchcomms.cli.soak import soak
 from torchcomms.cli.trace import trace
 from torchcomms.cli.tune import tune
 
@@ -28,6 +29,7 @@ app.command()(events)
 app.command()(trace)
 app.command(epilog=EXAMPLES)(sim)
 app.command()(drill)
+app.command()(soak)
 
 
 @app.callback(invoke_without_command=True)

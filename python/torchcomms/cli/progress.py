@@ -37,3 +37,15 @@ def progress_bar(
             begun = True
 
         yield progress, bar.console.print
+
+
+@contextmanager
+def status_line(begin: str) -> Iterator[Report]:
+    """Gives `report(text)`, which shows a line that the next one replaces, on a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(begin) as status:
+        yield status.update

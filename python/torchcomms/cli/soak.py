@@ -1,0 +1,109 @@
+"""`torchcomms soak`: arguments in, the first wrong value out, or none."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from torchcomms.cli.progress import status_line
+
+if TYPE_CHECKING:
+    from torchcomms.soak import Outcome, Request
+
+
+def soak(
+    *,
+    backend: Annotated[str, typer.Option(help="One of ctran, gloo, nccl, ncclx, ...")] = "ctran",
+    device: Annotated[str, typer.Option(help="Where the tensors are: cpu, cuda.")] = "cpu",
+    ranks: Annotated[
+        int | None, typer.Option(help="Processes to start; one a GPU, and 2 on cpu.")
+    ] = None,
+    minutes: Annotated[float, typer.Option(help="How long; steps under way are finished.")] = 1.0,
+    steps: Annotated[int | None, typer.Option(help="So many steps, instead of --minutes.")] = None,
+    from_step: Annotated[
+        int, typer.Option(help="The first step: a failed one is run again alone.")
+    ] = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="Of everything that is random; a new one if left out.")
+    ] = None,
+    limit: Annotated[
+        float, typer.Option(help="Seconds that an operation, and a step, may take.")
+    ] = 60.0,
+    most_bytes: Annotated[
+        str, typer.Option("--bytes", help="The largest tensor: 64K, 32M.")
+    ] = "32M",
+    hint: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE, of every communicator; may be repeated.")
+    ] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write a report here; - is stdout, no table.")
+    ] = None,
+) -> None:
+    """Run random operations on processes of this machine, and check every value.
+
+    All collectives and messages, of random sizes, dtypes, addresses and orders, several in flight,
+    on several communicators that come and go, with ranks that are late; on cuda on several streams
+    and in graphs. All of it follows from the seed, which is printed. Every rank computes what it
+    must get by itself. Stops at the first wrong value, error or hang, says which, and how to run
+    that step again. Exit status 0: everything was right; 1: something was not; 2: the request makes
+    no sense here.
+    """
+    from torchcomms.bench import BenchError, parse_sizes
+    from torchcomms.soak import Request, SoakError, as_object, default_ranks, parse_hints
+
+    try:
+        if json_path is not None and not json_path.parent.is_dir():
+            raise SoakError(f"{json_path}: there is no folder {json_path.parent}")
+        sizes = parse_sizes(most_bytes)
+        request = Request(
+            backend=backend,
+            device=device,
+            ranks=default_ranks(device) if ranks is None else ranks,
+            seed=secrets.randbelow(1 << 32) if seed is None else seed,
+            minutes=minutes,
+            steps=steps,
+            from_step=from_step,
+            limit_s=limit,
+            most_bytes=max(sizes),
+            hints=parse_hints(list(hint or [])),
+        )
+        outcome = _run(request)
+    except (BenchError, SoakError) as error:
+        print(f"torchcomms soak: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    if json_path is not None and json_path != Path("-"):
+        json_path.write_text(json.dumps(as_object(outcome), indent=1) + "\n")
+    _print(outcome, json_path == Path("-"))
+    if outcome.failure is not None:
+        raise typer.Exit(1)
+
+
+def _run(request: Request) -> Outcome:
+    from torchcomms.soak import soak
+
+    # torch's stores ask the resolver about every address; where nobody answers that takes seconds.
+    os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    request.check()
+    print(f"seed {request.seed}", file=sys.stderr)
+    with status_line("importing torch") as progress:
+        return soak(request, progress)
+
+
+def _print(outcome: Outcome, as_json: bool) -> None:
+    from torchcomms.soak import as_object, failure_text, summary
+
+    if as_json:
+        print(json.dumps(as_object(outcome)))
+    elif outcome.failure is None:
+        print(summary(outcome))
+    if outcome.failure is not None:
+        print(failure_text(outcome.request, outcome.failure), file=sys.stderr)

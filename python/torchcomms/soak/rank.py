@@ -1,0 +1,247 @@
+"""One rank of a soak: runs the steps of the plan, and checks every value."""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from torchcomms.soak.buffers import Buffers, Wrong
+from torchcomms.soak.calls import arguments, call
+from torchcomms.soak.communicators import Communicators, Member
+from torchcomms.soak.device import Device
+from torchcomms.soak.plan import Operation, Step, Terms
+from torchcomms.soak.show import operation_text
+from torchcomms.soak.values import Sample
+
+# What a rank does; its place is (step, operation, phase).
+PHASES = ("start", "communicators", "call", "wait", "check", "replay", "compare", "idle")
+At = Callable[[int, int, str], None]
+
+
+@dataclass
+class Tally:
+    """What one rank has done."""
+
+    steps: int = 0
+    calls: Counter[str] = field(default_factory=Counter)
+    size_bytes: Counter[str] = field(default_factory=Counter)
+    graphs: int = 0
+    replays: int = 0
+    late: int = 0
+    communicators: int = 0
+
+
+class StepError(Exception):
+    """A step went wrong on this rank. `wrong` is set for a wrong value."""
+
+    def __init__(self, op: Operation | None, text: str, wrong: Wrong | None = None) -> None:
+        super().__init__(text)
+        self.op, self.wrong = op, wrong
+
+
+@dataclass
+class _Call:
+    """An operation of a step, on this rank."""
+
+    op: Operation
+    member: Member
+    sample: Sample
+    buffers: Buffers
+    reduction: Any
+    works: list[Any] = field(default_factory=list)
+
+
+class Rank:
+    """Runs steps. `at` is told where it is, before anything may block."""
+
+    def __init__(
+        self, terms: Terms, rank: int, device: Device, communicators: Communicators, at: At
+    ) -> None:
+        self._terms, self._rank, self._device, self._at = terms, rank, device, at
+        self._communicators = communicators
+        self.tally = Tally()
+        self.names: dict[int, str] = {}  # of the communicators, by slot
+        # How far in its step: 0 while it calls and 1 while it waits, and the how manieth.
+        self.progress = (0, 0)
+
+    def run(self, step: Step) -> None:
+        """All of one step. Raises StepError."""
+        self._at(step.number, 0, "communicators")
+        self.progress = (0, 0)
+        with _named(None, "making and finalizing communicators"):
+            members = self._communicators.follow(step.number)
+            self.names = {slot: member.comm.get_name() for slot, member in members.items()}
+        calls = self._replayed(step, members) if step.replays else self._once(step, members)
+        if step.compares:
+            self._compare(step, calls)
+        self.tally.steps += 1
+        self.tally.communicators = self._communicators.made
+
+    def _once(self, step: Step, members: dict[int, Member]) -> dict[int, _Call]:
+        calls: dict[int, _Call] = {}
+        for turn, index in enumerate(step.orders[self._rank]):
+            op = step.operations[index]
+            self.progress = (0, turn)
+            self._be_late(step, index)
+            if op.slot not in members:
+                continue
+            self._at(step.number, index, "call")
+            with self._device.stream(op.stream), _named(op, "the call"):
+                calls[index] = one = self._prepared(step, op, members[op.slot])
+                one.buffers.fill(one.sample)
+                self._call(one)
+                if op.drops and op.async_op:
+                    one.buffers.forget_inputs()
+        verdicts: dict[int, torch.Tensor] = {}
+        for turn, index in enumerate(step.waits):
+            self.progress = (1, turn)
+            if index in calls:
+                verdicts[index] = self._waited(step.number, calls[index])
+        self._judge(step.number, calls, verdicts)
+        return calls
+
+    def _replayed(self, step: Step, members: dict[int, Member]) -> dict[int, _Call]:
+        """Once without a graph, then from a graph, with new values each time."""
+        calls = {
+            op.index: self._prepared(step, op, members[op.slot])
+            for op in step.operations
+            if op.slot in members
+        }
+        if not calls:
+            return {}
+        used = {s for c in calls.values() for s in (c.op.stream, c.op.wait_stream)}
+
+        def body() -> None:
+            with self._device.branches(used):
+                for one in calls.values():
+                    with self._device.stream(one.op.stream):
+                        self._call(one)
+                for index in step.waits:
+                    if index in calls:
+                        with self._device.stream(_wait_stream(calls[index].op)):
+                            _wait(calls[index])
+
+        replay = body
+        for turn in range(step.replays + 1):
+            self._at(step.number, 0, "replay")
+            for one in calls.values():
+                one.sample = self._sample(step, one.op, one.member, turn)
+                one.buffers.fill(one.sample)
+            with _named(None, f"replay {turn} of a graph" if turn else "the first run of a graph"):
+                replay()
+                self._device.settle()
+                verdicts = {
+                    index: one.buffers.good(one.sample, self._device.torch)
+                    for index, one in calls.items()
+                }
+                self._judge(step.number, calls, verdicts, turn)
+                if turn == 0:
+                    replay = self._device.capture(body)
+        self.tally.graphs += 1
+        self.tally.replays += step.replays
+        return calls
+
+    def _prepared(self, step: Step, op: Operation, member: Member) -> _Call:
+        comm = member.comm
+        given = arguments(op, comm.get_rank(), comm.get_size())
+        sample = self._sample(step, op, member, 0)
+        device = self._device.torch
+        reduction = sample.operation(comm.get_rank(), device)
+        return _Call(op, member, sample, Buffers(given, op, device), reduction)
+
+    def _sample(self, step: Step, op: Operation, member: Member, turn: int) -> Sample:
+        seed, group = self._terms.seed, member.group
+        salt = f"{seed} {step.number} {op.index} {group}"
+        return Sample(op, member.comm.get_size(), salt, turn)
+
+    def _call(self, one: _Call) -> None:
+        op, buffers = one.op, one.buffers
+        free = self._terms.traits.free_order
+        one.works = call(one.member.comm, op, buffers.tensors, one.reduction, free)
+        if one.works:  # a message may be of others
+            self.tally.calls[op.name] += 1
+            self.tally.size_bytes[op.name] += buffers.size_bytes
+
+    def _be_late(self, step: Step, index: int) -> None:
+        for straggler in step.stragglers:
+            if (straggler.rank, straggler.before) == (self._rank, index):
+                with self._device.stream(step.operations[index].stream):
+                    self._device.be_late(straggler.kind, straggler.time_us)
+                self.tally.late += 1
+
+    def _waited(self, number: int, one: _Call) -> torch.Tensor:
+        """Whether its values are right, as soon as the device gets there."""
+        self._at(number, one.op.index, "wait")
+        with self._device.stream(_wait_stream(one.op)), _named(one.op, "waiting"):
+            _wait(one)
+            if self._device.torch.type == "cpu" and not all(w.is_completed() for w in one.works):
+                raise StepError(one.op, "is_completed() is False after wait()")
+            return one.buffers.good(one.sample, self._device.torch)
+
+    def _judge(
+        self,
+        number: int,
+        calls: dict[int, _Call],
+        verdicts: dict[int, torch.Tensor],
+        turn: int = 0,
+    ) -> None:
+        self._at(number, 0, "check")
+        with _named(None, "synchronizing the device"):
+            self._device.settle()
+        for index, verdict in verdicts.items():
+            if bool(verdict):
+                continue
+            one = calls[index]
+            wrong = one.buffers.diagnose(one.sample)
+            if wrong is None:
+                text = "values were wrong when they were looked at, and are right now"
+                raise StepError(one.op, text)
+            raise StepError(one.op, f"{f'in replay {turn}: ' if turn else ''}{wrong}", wrong)
+
+    def _compare(self, step: Step, calls: dict[int, _Call]) -> None:
+        """The bits of sums that may be rounded in different orders, on all ranks."""
+        self._at(step.number, 0, "compare")
+        for one in calls.values():
+            if one.op.name != "all_reduce" or one.sample.exact:
+                continue
+            with _named(one.op, "comparing the ranks' bits"):
+                tensor = one.buffers.tensors["tensor"][0]
+                raw = tensor.reshape(-1).view(torch.uint8).cpu().numpy().tobytes()
+                device, comm = self._device.torch, one.member.comm
+                own = torch.tensor([zlib.crc32(raw)], device=device)
+                everyones = torch.zeros(comm.get_size(), dtype=own.dtype, device=device)
+                comm.all_gather_single(everyones, own, False)
+                sums = everyones.tolist()
+                self.tally.calls["comparison"] += 1
+                if len(set(sums)) > 1:
+                    text = (
+                        f"ranks have different bits: checksums {sums} of {operation_text(one.op)}"
+                    )
+                    raise StepError(one.op, text)
+
+
+def _wait_stream(op: Operation) -> int:
+    """What is synchronous is in order with the stream of its call, and no other."""
+    return op.wait_stream if op.async_op else op.stream
+
+
+def _wait(one: _Call) -> None:
+    for work in one.works:
+        work.wait()
+
+
+@contextlib.contextmanager
+def _named(op: Operation | None, doing: str) -> Iterator[None]:
+    """What is raised inside says what was done."""
+    try:
+        yield
+    except StepError:
+        raise
+    except Exception as error:
+        raise StepError(op, f"{doing} raised {type(error).__name__}: {error}") from error

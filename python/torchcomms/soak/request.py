@@ -1,0 +1,83 @@
+"""What to run, checked before any process starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+DEVICES = ("cpu", "cuda")
+
+
+class SoakError(Exception):
+    """The request makes no sense here. The text names the value seen and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One soak. `steps` None: as many as `minutes` allow."""
+
+    backend: str
+    device: str = "cpu"
+    ranks: int = 2
+    seed: int = 1
+    minutes: float = 1.0
+    steps: int | None = None
+    from_step: int = 0
+    limit_s: float = 60.0  # of a step, and of every operation
+    most_bytes: int = 32 << 20  # of a tensor
+    hints: dict[str, str] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raises SoakError for the first thing that cannot work."""
+        self._check_backend()
+        self._check_device()
+        for label, value in (("--minutes", self.minutes), ("--limit", self.limit_s)):
+            if not value > 0:
+                raise SoakError(f"{label}: {value:g} is not above 0")
+        for name, least, number in (
+            ("--ranks", 1, self.ranks),
+            ("--steps", 1, self.steps),
+            ("--from-step", 0, self.from_step),
+            ("--bytes", 16, self.most_bytes),
+        ):
+            if number is not None and number < least:
+                raise SoakError(f"{name}: {number} is not at least {least}")
+
+    def _check_backend(self) -> None:
+        import torchcomms
+
+        built = sorted(set(torchcomms.built_backends()) - {"fake"})
+        if self.backend == "fake":
+            raise SoakError(f"backend fake moves no data; allowed: {', '.join(built)}")
+        if self.backend not in built:
+            raise SoakError(f"unknown backend {self.backend!r}; built here: {', '.join(built)}")
+
+    def _check_device(self) -> None:
+        import torch
+
+        if self.device not in DEVICES:
+            raise SoakError(f"unknown device {self.device!r}; allowed: {', '.join(DEVICES)}")
+        if self.device == "cuda" and self.ranks > torch.cuda.device_count():
+            raise SoakError(
+                f"--ranks: {self.ranks} on cuda need a GPU each, here are"
+                f" {torch.cuda.device_count()}"
+            )
+
+
+def default_ranks(device: str) -> int:
+    """One a GPU, and 2 on the CPU."""
+    if device != "cuda":
+        return 2
+    import torch
+
+    return max(torch.cuda.device_count(), 1)
+
+
+def parse_hints(texts: list[str]) -> dict[str, str]:
+    """["a::b=c"] -> {"a::b": "c"}. Raises SoakError."""
+    hints = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise SoakError(f"--hint: {text!r} is not NAME=VALUE, for example ctran::transport=tcp")
+        hints[name] = value
+    return hints

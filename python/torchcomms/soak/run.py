@@ -1,0 +1,323 @@
+"""The outside of a soak: starts its ranks, lets them go on, and judges how it went."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from torch.distributed import TCPStore
+
+from torchcomms import _forked
+from torchcomms.analyze import AnalyzeError, Dump, analyze, read
+from torchcomms.analyze.finding import ranks_text
+from torchcomms.soak import process
+from torchcomms.soak.board import Board
+from torchcomms.soak.outcome import KINDS, Failure, Outcome
+from torchcomms.soak.process import RECORDS, Role
+from torchcomms.soak.request import Request, SoakError
+
+Report = Callable[[str], None]
+Program = Callable[[Connection, Role], None]
+
+_LOOK_S = 0.2  # between two looks at the board
+_AHEAD = 16  # steps that are granted at a time
+_GRACE_S = 3.0  # for the other ranks, after one has failed: they may say more
+_TOLD_S = 5.0  # beyond the limit: until others are told of an operation that has met its own
+_START_S = 120.0  # at least, for processes to import what they need
+_LOG_CHARS = 3000
+
+
+def soak(
+    request: Request, progress: Report = lambda text: None, program: Program = process.run
+) -> Outcome:
+    """Runs `request`; how it went. Raises SoakError for one that makes no sense here.
+
+    `progress` is called some times a second. Afterwards no process is left. `program` is what a
+    rank runs.
+    """
+    request.check()
+    run = _Run(request, progress, program)
+    try:
+        return run.outcome()
+    finally:
+        run.close()
+
+
+class _Child:
+    """A rank, from outside."""
+
+    def __init__(self, role: Role, program: Program) -> None:
+        self.rank, self.log = role.rank, role.log
+        context = _forked.server()
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=program, args=(theirs, role), daemon=True)
+        _forked.start(self.process)
+        theirs.close()
+        self.ready = False
+        self.listening = True  # more may come
+        self.failed: tuple[Any, ...] | None = None
+        self.done: tuple[Any, ...] | None = None
+        self.place: tuple[int, int, str] = (-1, 0, "start")
+        self.since = time.monotonic()  # in this step, or idle
+
+    def grant(self, until: int, last: bool) -> None:
+        with contextlib.suppress(OSError):  # its end is noticed elsewhere
+            self.connection.send((until, last))
+
+    def said(self) -> bool:
+        return self.failed is not None or self.done is not None
+
+
+class _Run:
+    def __init__(self, request: Request, progress: Report, program: Program) -> None:
+        self._request, self._progress = request, progress
+        self._folder = Path(tempfile.mkdtemp(prefix="torchcomms_soak_"))
+        self._store = TCPStore(
+            "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60)
+        )
+        self._children: list[_Child] = []
+        name = f"soak_{os.getpid()}_{self._folder.name}"
+        for rank in range(request.ranks):
+            role = Role(request, rank, name, self._store.port, str(self._folder), dict(os.environ))
+            if rank == 0:
+                self._board = Board(role.board, request.ranks)
+            self._children.append(_Child(role, program))
+        self._granted, self._last = request.from_step, False
+        self._began = 0.0
+
+    def outcome(self) -> Outcome:
+        """Attends the ranks until all are done, or one has failed."""
+        outcome = Outcome(self._request)
+        while outcome.failure is None and not all(c.done for c in self._children):
+            self._listen(_LOOK_S)
+            outcome.failure = self._failure()
+            if outcome.failure is None:
+                self._go_on()
+                self._progress(self._status())
+        ended = time.monotonic()
+        outcome.seconds = ended - self._began if self._began else 0.0
+        if outcome.failure is None:
+            outcome.failure = self._different_plans() or self._bad_end()
+        self._sum_up(outcome)
+        return outcome
+
+    def close(self) -> None:
+        for child in self._children:
+            if child.process.exitcode is None:
+                child.process.kill()
+            with _forked.processes:
+                child.process.join()
+            child.connection.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _listen(self, limit_s: float) -> None:
+        waited: list[Any] = [c.connection for c in self._children if c.listening]
+        if not waited:
+            return
+        for connection in wait(waited, timeout=limit_s):
+            child = next(c for c in self._children if c.connection is connection)
+            try:
+                kind, *content = child.connection.recv()
+            except (EOFError, ConnectionResetError):
+                child.listening = False
+                continue
+            if kind == "refused":
+                raise SoakError(content[0])
+            if kind == "ready":
+                child.ready, child.since = True, time.monotonic()
+            elif kind == "failed":
+                child.failed = tuple(content)
+            else:
+                child.done = tuple(content)
+
+    def _go_on(self) -> None:
+        """Grants more steps while there is time, once every rank has its communicators."""
+        if self._last or not all(child.ready for child in self._children):
+            return
+        request, now = self._request, time.monotonic()
+        self._began = self._began or now
+        if request.steps is not None:
+            self._granted, self._last = request.from_step + request.steps, True
+        else:
+            slowest = min(self._board.read(c.rank)[0] for c in self._children)
+            self._last = now - self._began >= 60 * request.minutes
+            if not self._last and self._granted - slowest > _AHEAD:
+                return
+            self._granted += 0 if self._last else _AHEAD
+        for child in self._children:
+            child.grant(self._granted, self._last)
+
+    def _failure(self) -> Failure | None:
+        """The first thing that went wrong, when the other ranks have had time to speak."""
+        now = time.monotonic()
+        hanging = []
+        for child in self._children:
+            place = self._board.read(child.rank)
+            if (place[0], place[2] == "idle") != (child.place[0], child.place[2] == "idle"):
+                child.since = now
+            child.place = place
+            limit = self._request.limit_s + _TOLD_S
+            limit = limit if child.ready else max(limit, _START_S)
+            if place[2] != "idle" and not child.said() and now - child.since > limit:
+                hanging.append(child)
+        gone = [c for c in self._children if not c.listening and not c.said()]
+        if not hanging and not gone and not any(c.failed for c in self._children):
+            return None
+        until = now + _GRACE_S
+        while not all(c.said() or not c.listening for c in self._children):
+            if (left := until - time.monotonic()) <= 0:
+                break
+            self._listen(left)
+        return self._judged(hanging)
+
+    def _judged(self, hanging: list[_Child]) -> Failure:
+        """Of several failures one of the first step, the worst there, and of these the one of the
+        rank that has come least far: the others wait in vain for what that rank waits in."""
+        records = _read(self._folder / RECORDS)
+        silent = [c for c in self._children if not c.said() and c.listening]
+        self._ask_for_stacks(silent)
+        found: list[tuple[tuple[int, int], Failure]] = []
+        for child in self._children:
+            step, operation, phase = child.place = self._board.read(child.rank)
+            if child.failed is not None:
+                kind, number, text, fields, wrong, progress = child.failed
+                found.append((progress, Failure(kind, number, child.rank, text, fields, wrong)))
+            elif not child.listening and not child.done:
+                with _forked.processes:
+                    child.process.join(_GRACE_S)
+                text = f"its process ended with status {child.process.exitcode}"
+                text += f" in operation {operation}, phase {phase}\n{self._log_tail(child)}"
+                found.append(((0, 0), Failure("died", step, child.rank, text)))
+            elif child in hanging:
+                text = f"nothing for {self._request.limit_s:g} s, {self._place(child)}"
+                found.append(((0, 0), Failure("hang", step, child.rank, text)))
+        first = min(found, key=lambda f: (f[1].step, KINDS.index(f[1].kind), f[0]))[1]
+        first = replace(first, ranks={c.rank: self._word(c) for c in self._children})
+        if first.kind == "wrong value":  # the others wait for who has found it
+            return first
+        comm = None if first.operation is None else str(first.operation["comm"])
+        text, culprits = behind(records, comm)
+        return replace(first, records=text, culprits=culprits)
+
+    def _word(self, child: _Child) -> str:
+        """What a rank says of itself, or where it is seen."""
+        if child.done:
+            return "has done all its steps"
+        if child.failed is not None:
+            kind, number, text, *_ = child.failed
+            return f"step {number}: {kind}: {text}"
+        if not child.listening:
+            return f"ended with status {child.process.exitcode}"
+        return self._place(child)
+
+    def _place(self, child: _Child) -> str:
+        step, operation, phase = child.place
+        stack = _innermost(child.log)
+        return f"in step {step}, operation {operation}, phase {phase}" + (
+            f"\n{stack}" if stack else ""
+        )
+
+    def _ask_for_stacks(self, children: list[_Child]) -> None:
+        """They go to the logs; the processes end of it."""
+        for child in children:
+            child.place = self._board.read(child.rank)
+            if child.process.pid is not None and child.process.exitcode is None:
+                os.kill(child.process.pid, signal.SIGABRT)
+        for child in children:
+            with _forked.processes:
+                child.process.join(_GRACE_S)
+
+    def _different_plans(self) -> Failure | None:
+        plans = {c.rank: c.done[1] for c in self._children if c.done}
+        if len(set(plans.values())) == 1:
+            return None
+        text = "the ranks had different plans: this backend says different things to them"
+        return Failure("different plans", self._request.from_step, 0, text, ranks=plans)
+
+    def _bad_end(self) -> Failure | None:
+        """A rank that does not end by itself, without an error."""
+        for child in self._children:
+            with _forked.processes:
+                child.process.join(self._request.limit_s + _TOLD_S)
+            status = child.process.exitcode
+            if status == 0:
+                continue
+            how = "did not end" if status is None else f"ended with status {status}"
+            if status is None:
+                self._ask_for_stacks([child])
+            text = f"its process {how} after the last step\n{self._log_tail(child)}"
+            kind = "hang" if status is None else "died"
+            return Failure(kind, self._board.read(child.rank)[0], child.rank, text)
+        return None
+
+    def _sum_up(self, outcome: Outcome) -> None:
+        tallies = [child.done[0] for child in self._children if child.done]
+        for tally in tallies:
+            outcome.calls += tally.calls
+            outcome.size_bytes += tally.size_bytes
+            outcome.communicators += tally.communicators
+            outcome.late += tally.late
+            outcome.graphs += tally.graphs
+            outcome.replays += tally.replays
+        first = self._request.from_step
+        outcome.steps = max(min(self._board.read(c.rank)[0] for c in self._children) - first, 0)
+
+    def _status(self) -> str:
+        if not self._began:
+            return "starting processes"
+        took = time.monotonic() - self._began
+        first = self._request.from_step
+        steps = min(self._board.read(c.rank)[0] for c in self._children) - first
+        total = self._request.steps
+        of = (
+            f" of {total}" if total else f", {max(60 * self._request.minutes - took, 0):.0f} s left"
+        )
+        return f"step {first + steps}{of}, {steps / max(took, 1e-9):.0f} a second"
+
+    def _log_tail(self, child: _Child) -> str:
+        with contextlib.suppress(OSError):
+            return child.log.read_text(errors="replace")[-_LOG_CHARS:].strip()
+        return ""
+
+
+def _innermost(log: Path) -> str:
+    """The Python stack of the main thread, of a process that was asked for it."""
+    with contextlib.suppress(OSError):
+        lines = log.read_text(errors="replace").splitlines()
+        heads = [i for i, line in enumerate(lines) if line.startswith("Current thread")]
+        heads = heads or [i for i, line in enumerate(lines) if "most recent call first" in line]
+        if heads:
+            stack = lines[heads[-1] + 1 :]
+            return "\n".join(line for line in stack[:8] if line.strip())
+    return ""
+
+
+def _read(folder: Path) -> list[Dump]:
+    """What the library has recorded of all ranks' calls."""
+    with contextlib.suppress(AnalyzeError, OSError):
+        return read([folder])
+    return []
+
+
+def behind(records: list[Dump], comm: str | None) -> tuple[str, tuple[int, ...]]:
+    """What records say of ranks whose calls are missing, and these ranks.
+
+    `comm`: the communicator of an operation that failed: who has called less there comes first.
+    """
+    called = {d.rank: d.entered.get(comm, 0) for d in records if comm in d.members}
+    if late := [rank for rank, count in called.items() if count < max(called.values())]:
+        counts = ", ".join(f"rank {rank} {count}" for rank, count in sorted(called.items()))
+        text = f"calls of {ranks_text(late)} on '{comm}' are missing; collectives called: {counts}"
+        return text, tuple(sorted(late))
+    verdict = analyze(records)
+    return ("" if verdict.ok else verdict.summary), verdict.culprits
