@@ -43,9 +43,12 @@ set(TC_METHODS__comms_nccl
 set(TC_METHODS__comms_ncclx "
       .def(\"get_nccl_comm_ptr\", &torch::comms::TorchCommNCCLX::communicator_address, \"The library's communicator, as a number.\")
       .def(\"comm_dump\", &torch::comms::TorchCommNCCLX::comm_dump, \"What is known of the communicator, in words: commHash, rank, nRanks and more.\")
-      .def(\"set_config\", &torch::comms::TorchCommNCCLX::set_config, py::arg(\"hints\"), \"Changes who runs which collective: allreduceAlgo and the like.\")")
+      .def(\"set_config\", &torch::comms::TorchCommNCCLX::set_config, py::arg(\"hints\"), \"Changes who runs which collective: allreduceAlgo and the like.\")
+      .def(\"device_alltoallv_single\", &torch::comms::TorchCommNCCLX::device_alltoallv_single, py::arg(\"output\"), py::arg(\"input\"), py::arg(\"output_split_sizes\"), py::arg(\"input_split_sizes\"), py::arg(\"async_op\"), py::call_guard<py::gil_scoped_release>(), \"all_to_all_v_single whose sizes, in elements, are int64 on the device, and read there.\")
+      .def(\"reduce_scatter_quantized\", &torch::comms::TorchCommNCCLX::reduce_scatter_quantized, py::arg(\"output\"), py::arg(\"input\"), py::arg(\"op\"), py::arg(\"seed\"), py::arg(\"async_op\"), py::call_guard<py::gil_scoped_release>(), \"reduce_scatter_single of float32 that travels as bfloat16, rounded by chance: SUM or AVG; seed is an int64 on the device.\")")
 set(TC_FUNCTIONS__comms_ncclx "module.def(\"comm_dump_all\", &torch::comms::TorchCommNCCLX::comm_dump_all, py::arg(\"hints\") = torch::comms::Hints{}, \"comm_dump() of all communicators of this process, by commHash, and GlobalInfo.\");
-  module.def(\"kernel_table\", &torch::comms::TorchCommNCCLX::kernel_table, \"(operation, ranks at most, bytes at most) of the collectives that kernels run.\");")
+  module.def(\"kernel_table\", &torch::comms::TorchCommNCCLX::kernel_table, \"(operation, ranks at most, bytes at most) of the collectives that kernels run.\");
+  module.def(\"init_caching_allocator_hook\", &torch::comms::ncclx::init_caching_allocator_hook, py::call_guard<py::gil_scoped_release>(), \"From now on communicators of this backend tell the library of the memory that torch's caching allocator has of their device. May be repeated. Raises Unsupported without CUDA.\");")
 
 # What torch.distributed does not know of itself: python/torchcomms/_c10d.py registers them there.
 set(TC_C10D_BACKENDS ctran)

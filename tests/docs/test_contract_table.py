@@ -151,7 +151,7 @@ def test_every_public_name_has_a_row() -> None:
     assert "new_comm" in dir(torchcomms)
     text = " ".join(f"{row.cells['name']} {row.cells['contract']}" for row in TABLE)
     words = set(re.findall(r"\w+", text)) | set().union(*ADDITIONS.values())
-    modules = {"analyze", "cli", "bench", "doctor", "sim", "drill", "algorithms"}
+    modules = {"analyze", "cli", "bench", "doctor", "sim", "drill", "soak", "algorithms"}
     missing = [
         name
         for name in dir(torchcomms)

@@ -43,6 +43,8 @@ OpName operation_of(Collective collective) {
     case Collective::kExchange:
     case Collective::kSignal:
     case Collective::kWaitSignal:
+    case Collective::kCountedExchange:
+    case Collective::kQuantizedReduceScatter:
       break;
   }
   return OpName::barrier;

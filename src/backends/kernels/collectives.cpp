@@ -45,7 +45,7 @@ void TorchCommKernels::connected() {
 
 WorkPtr TorchCommKernels::offer(const Offer& offer, bool async_op,
                                 const OperationOptions& options) {
-  auto now = call(offer.op, async_op, options);
+  const auto now = call(offer.op, async_op, options);
   before_collective();
   if (!kernels_) return nullptr;
   const bool are_taken =
@@ -56,10 +56,21 @@ WorkPtr TorchCommKernels::offer(const Offer& offer, bool async_op,
                      });
                    });
   if (!are_taken) return nullptr;
-  for (auto& one : offer.calls) one.limit_ns = limit_ns_of(now);
+  return run_kernels(now, options, {offer.tensors, offer.lists},
+                     [&offer](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
+                       for (auto& one : offer.calls) {
+                         one.limit_ns = limit_ns;
+                         kernels.launch(one, stream);
+                       }
+                     });
+}
+
+WorkPtr TorchCommKernels::run_kernels(nccl::Call now, const OperationOptions& options,
+                                      const Operands& tensors, const Enqueue& enqueue) {
+  const auto limit_ns = limit_ns_of(now);
   now.ends_itself = true;
-  return run(now, options, {offer.tensors, offer.lists}, [&](const nccl::Launch& go) {
-    for (const auto& one : offer.calls) kernels_->launch(one, go.stream);
+  return run(now, options, tensors, [&](const nccl::Launch& go) {
+    enqueue(*kernels_, go.stream, limit_ns);
     return nccl::abi::Result(nccl::abi::kSuccess);
   });
 }

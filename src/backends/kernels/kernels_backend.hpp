@@ -13,6 +13,7 @@
 #include "backends/nccl/vendor_backend.hpp"
 #include "ctran/device/device_window.hpp"
 #include "ctran/kernels/library.hpp"
+#include "gpu/runtime.hpp"
 
 namespace torch::comms {
 
@@ -101,6 +102,10 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   void set_kernels(std::shared_ptr<ctran::TeamKernels> kernels) { kernels_ = std::move(kernels); }
   const ctran::TeamKernels* kernels() const noexcept { return kernels_.get(); }
   void connected() override;
+  // Enqueues kernels as one operation of this communicator. They get the limit, which ends them.
+  using Enqueue = std::function<void(ctran::TeamKernels&, gpu::NativeStream, uint64_t limit_ns)>;
+  WorkPtr run_kernels(nccl::Call now, const OperationOptions& options, const Operands& tensors,
+                      const Enqueue& enqueue);
 
  private:
   ctran::TeamWindow::Home home();

@@ -26,6 +26,15 @@ std::optional<CommError> TeamKernels::stopped(const Context& context) const {
                      "the two sides of a message with rank " + std::to_string(stopped->waited_for) +
                          " have different sizes" + which,
                      where);
+  if (stopped->reason == ctran::kernels::Stop::kCounts) {
+    const bool are_own = stopped->waited_for == team_->rank();
+    return CommError(are_own ? Errc::kInvalidArgument : Errc::kMismatch,
+                     "the counts of rank " + std::to_string(stopped->waited_for) +
+                         " are impossible: negative, beyond its tensor, or not one for what it has "
+                         "for itself" +
+                         which,
+                     where);
+  }
   return CommError(Errc::kAborted, "the kernel was aborted" + whom + which, where);
 }
 

@@ -30,7 +30,15 @@ class TeamKernels final : public nccl::OwnKernels {
   // Of the thread that calls operations.
   void launch(const kernels::Call& call, gpu::NativeStream stream) {
     team_->launch(call, stream);
-    launches_.fetch_add(1, std::memory_order_relaxed);
+    count();
+  }
+  void launch(const kernels::CountedExchange& exchange, gpu::NativeStream stream) {
+    team_->exchange(exchange, stream);
+    count();
+  }
+  void launch(const kernels::QuantizedReduceScatter& call, gpu::NativeStream stream) {
+    team_->reduce_scatter(call, stream);
+    count();
   }
   uint64_t launches() const noexcept { return launches_.load(std::memory_order_relaxed); }
 
@@ -41,6 +49,8 @@ class TeamKernels final : public nccl::OwnKernels {
   void abort() noexcept override { team_->abort(); }
 
  private:
+  void count() noexcept { launches_.fetch_add(1, std::memory_order_relaxed); }
+
   const std::shared_ptr<Team> team_;
   const Lost lost_;
   std::atomic<uint64_t> launches_{0};

@@ -1,8 +1,8 @@
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <map>
-#include <utility>
 
 #include <ATen/core/Tensor.h>
 
@@ -19,6 +19,14 @@ class Registrations {
            const Context& context);
   void remove(Communicator& communicator, const at::Tensor& tensor, const Wait& wait,
               const Context& context);
+  // The same of memory that somebody else keeps, and says when it goes. kInvalidArgument never.
+  struct Range {
+    void* begin;
+    size_t size_bytes;
+    auto operator<=>(const Range&) const = default;
+  };
+  void add(Communicator& communicator, const Range& range, const Wait& wait);
+  void remove(Communicator& communicator, const Range& range, const Wait& wait);
   // Of what is registered now.
   size_t size_bytes() const noexcept;
   // Takes all of it back.
@@ -30,7 +38,8 @@ class Registrations {
     void* registration;
     int count;
   };
-  using Range = std::pair<void*, size_t>;
+  void add(Communicator& communicator, const Range& range, c10::Storage memory, const Wait& wait);
+
   std::map<Range, Entry> entries_;
 };
 

@@ -382,6 +382,7 @@ Call TorchCommVendor::call(OpName op, bool async_op, const OperationOptions& opt
       throw explained(e);
     }
   }
+  before_operation(call);
   return call;
 }
 

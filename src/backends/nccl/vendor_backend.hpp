@@ -173,6 +173,8 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // False: there was nothing to do.
   virtual bool prepare(const Rendezvous&, const nccl::Device&) { return false; }
   virtual void connected() {}
+  // An operation has been called, and nothing of it been done. Of the thread that calls it.
+  virtual void before_operation(const nccl::Call&) {}
   // In the place of init(), of members who have met already. `connect` makes the communicator on
   // the device, which is current; null leaves this one as it was.
   struct Membership {

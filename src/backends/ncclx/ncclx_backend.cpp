@@ -7,6 +7,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include "backends/kernels/team_kernels.hpp"
+#include "backends/nccl/call.hpp"
 #include "backends/nccl/elements.hpp"
 #include "backends/nccl/lane.hpp"
 #include "core/rendezvous.hpp"
@@ -34,6 +35,7 @@ void TorchCommNCCLX::read(CommOptions& options) {
 
 bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::Device& device) {
   has_met_ = false;
+  segments_ = {};  // what the library was told of went with its communicator
   set_kernels(nullptr);
   if (met.size < 2 || !met.store) return false;
   const Context context{.op = met.op, .comm = std::string(getCommName()), .rank = met.rank};
@@ -81,6 +83,31 @@ std::vector<std::string> TorchCommNCCLX::tell_all(const std::string& words) {
   auto output = at::empty({input.numel() * getSize()}, input.options());
   TorchCommVendor::all_gather_single(output, input, /*async_op=*/true, {})->hostSynchronize();
   return unpacked(output.to(at::kCPU).const_data_ptr(), static_cast<size_t>(getSize()));
+}
+
+// Here and not where memory comes and goes: that is under torch's lock of its allocator, which a
+// call of the library that waits for others must not hold up.
+void TorchCommNCCLX::before_operation(const nccl::Call& now) {
+  const auto& all = ncclx::Segments::of_process();
+  if (segments_.is_up_to_date(all)) return;
+  auto& registrations = lane()->registrations();
+  auto& communicator = lane()->communicator();
+  const auto wait = nccl::launch_wait(now);
+  const auto tell = [&](auto change, const ncclx::Segment& segment) {
+    try {
+      (registrations.*change)(communicator, {segment.begin, segment.size_bytes}, wait);
+      return true;
+    } catch (const CommError& e) {
+      if (e.code() == Errc::kUnsupported) return false;
+      throw nccl::with_context(e, now);
+    }
+  };
+  using Change = void (nccl::Registrations::*)(
+      nccl::Communicator&, const nccl::Registrations::Range&, const nccl::Wait&);
+  segments_.follow(
+      all, getDevice().has_index() ? getDevice().index() : 0,
+      [&](const auto& one) { return tell(Change{&nccl::Registrations::add}, one); },
+      [&](const auto& one) { return tell(Change{&nccl::Registrations::remove}, one); });
 }
 
 bool TorchCommNCCLX::is_capturing() const {

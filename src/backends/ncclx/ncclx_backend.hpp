@@ -8,6 +8,7 @@
 
 #include "backends/kernels/kernels_backend.hpp"
 #include "backends/nccl/vendors.hpp"
+#include "backends/ncclx/segments.hpp"
 #include "backends/ncclx/wishes.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
 
@@ -33,6 +34,25 @@ class TC_API TorchCommNCCLX final
                                           const CommOptions& options) override;
 
   std::vector<std::string> links() const override;
+
+  // What only the kernels can, so they throw CommError(kUnsupported), which says why, where there
+  // are none; one rank alone needs none. kInvalidArgument: a wrong tensor, before anything is sent.
+  // Errors that come later end the communicator.
+
+  // Parts of `input` to all ranks and of all ranks into `output`, whose sizes are `input_counts`
+  // and `output_counts`: of elements, by rank, int64 on the device. The host does not look at them:
+  // each replay of a graph has what is there then. Counts that do not fit a tensor move nothing,
+  // and are an error: of kind kInvalidArgument here, kMismatch on the others, as is a part of which
+  // two ranks say different sizes. One rank alone copies as much as both counts and both tensors
+  // have.
+  WorkPtr device_alltoallv_single(at::Tensor& output, const at::Tensor& input,
+                                  const at::Tensor& output_counts, const at::Tensor& input_counts,
+                                  bool async_op);
+  // As reduce_scatter_single, of float32, SUM or AVG; what goes to another rank is rounded to
+  // bfloat16 by chance, right on average, and sums are of float32. `seed`: an int64 on the device,
+  // read as the operation runs; the same seeds give the same bits.
+  WorkPtr reduce_scatter_quantized(at::Tensor& output, const at::Tensor& input, const ReduceOp& op,
+                                   const at::Tensor& seed, bool async_op);
 
   using Dump = std::map<std::string, std::string>;
   // What is known of it, in words: commHash, rank, nRanks and more.
@@ -63,12 +83,18 @@ class TC_API TorchCommNCCLX final
   void meet(int rank, int size, const nccl::Device& device,
             const transport::nvl::Exchange& exchange);
   void meet_by_gathering();
+  void before_operation(const nccl::Call& call) override;
   bool is_capturing() const;
+  // False: one rank alone. Throws kUnsupported.
+  bool needs_kernels(const Context& context);
+  // Of an operation of one rank, which is on the current stream by now.
+  WorkPtr already_there(const nccl::Call& now, const at::Tensor& output);
 
   ncclx::Wishes wishes_{};
   bool has_met_ = false;
   std::string why_none_ = "the ranks meet for kernels at the first collective";
   int splits_ = 0;
+  ncclx::Followed segments_;
 };
 
 }  // namespace torch::comms

@@ -51,7 +51,9 @@ constexpr std::string_view kCollectiveNames[] = {"all_reduce",
                                                  "barrier",
                                                  "send_recv",
                                                  "signal",
-                                                 "wait_signal"};
+                                                 "wait_signal",
+                                                 "device_alltoallv_single",
+                                                 "reduce_scatter_quantized"};
 
 }  // namespace
 

@@ -107,6 +107,14 @@ void Team::step(const kernels::OneSided& step, gpu::NativeStream stream) {
   check(library_.functions->one_sided(team_, step, stream));
 }
 
+void Team::exchange(const kernels::CountedExchange& exchange, gpu::NativeStream stream) {
+  check(library_.functions->exchange_counted(team_, exchange, stream));
+}
+
+void Team::reduce_scatter(const kernels::QuantizedReduceScatter& call, gpu::NativeStream stream) {
+  check(library_.functions->reduce_scatter_quantized(team_, call, stream));
+}
+
 void Team::check(int code) const {
   if (code != 0)
     throw CommError(Errc::kVendor, std::string("the kernel was not launched: ") +

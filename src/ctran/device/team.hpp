@@ -69,6 +69,9 @@ class Team {
 
   // Enqueues one step beside a window, also into a capture. Throws CommError(kVendor).
   void step(const kernels::OneSided& step, gpu::NativeStream stream);
+  // Enqueue them, also into a capture, as launch() does. Throw CommError(kVendor).
+  void exchange(const kernels::CountedExchange& exchange, gpu::NativeStream stream);
+  void reduce_scatter(const kernels::QuantizedReduceScatter& call, gpu::NativeStream stream);
 
   // Nothing while all is well. Looks at host memory alone.
   std::optional<Stopped> stopped() const noexcept;

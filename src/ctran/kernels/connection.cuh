@@ -28,7 +28,7 @@ struct Standing {
 
 // A pair and direction as one block sees it: where its counters are, and the heads of its messages.
 struct Connection {
-  const ExchangeParams& p;
+  const Postal& p;
   const Session& s;
   Standing& known;
   const int peer;
@@ -36,7 +36,7 @@ struct Connection {
   Mailbox& here;
   Mailbox& there;
 
-  __device__ Connection(const ExchangeParams& params, const Session& session, const Route& route,
+  __device__ Connection(const Postal& params, const Session& session, const Route& route,
                         Standing& standing)
       : p(params),
         s(session),
@@ -124,7 +124,7 @@ struct Connection {
         store_relaxed(&there.taken_by_peer.messages, before + 1);
       } else {
         stop(p, s, Stop::kMismatch, peer);
-        store_relaxed(&header_of(p, peer).mismatched, static_cast<uint64_t>(p.rank) + 1);
+        report(p, Stop::kMismatch, peer);
       }
     }
     __syncwarp();

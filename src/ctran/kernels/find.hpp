@@ -27,5 +27,7 @@ const void* find_move(Collective collective, Shape shape, int ranks);
 const void* find_exchange();
 // Of a put, of a wait, or of what gives words.
 const void* find_one_sided(OneSided::Kind kind);
+const void* find_exchange_counted();
+const void* find_reduce_scatter_quantized(WireKind wire, int ranks);
 
 }  // namespace torch::comms::ctran::kernels

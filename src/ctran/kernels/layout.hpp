@@ -43,6 +43,13 @@ inline constexpr size_t kWideLineTile = kLineVectors * 448;
 inline constexpr int kLLWorkers = 256;
 constexpr int line_workers(int ranks) { return ranks == 2 ? 2048 : ranks <= 4 ? 1024 : 512; }
 
+// Stop and the rank that says so, in a word that is 0 before.
+constexpr uint64_t report_of(Stop why, int rank) {
+  return uint64_t{static_cast<uint32_t>(why)} << 32 | static_cast<uint32_t>(rank + 1);
+}
+constexpr Stop reason_of(uint64_t report) { return static_cast<Stop>(report >> 32); }
+constexpr int reporter_of(uint64_t report) { return static_cast<int>(report & 0xff) - 1; }
+
 // A flag of 64 bits: 44 of the launch (1.6 years of launches of 3 us), 20 of the step within it.
 inline constexpr int kStepBits = 20;
 inline constexpr uint64_t kMostSteps = uint64_t{1} << kStepBits;
@@ -64,7 +71,7 @@ struct Header {
   uint64_t begun[kMaxRanks];  // by rank: its newest launch; written by that rank
   uint64_t launches;          // of this rank
   uint64_t stop;              // Stop
-  uint64_t mismatched;        // 1 + the rank that said so of a message; written by that rank
+  uint64_t reported;          // report_of(): why a peer says that this rank has to stop
   uint64_t exchanges;         // of this rank: launches of messages
   uint64_t line[4];
   // For the blocks of this rank. Pairs: by parity of the launch, the next launch's made zero here.

@@ -6,10 +6,12 @@
 #include <cuda_runtime.h>
 
 #include "ctran/kernels/choice.hpp"
+#include "ctran/kernels/counted.hpp"
 #include "ctran/kernels/find.hpp"
 #include "ctran/kernels/messages.hpp"
 #include "ctran/kernels/one_sided.hpp"
 #include "ctran/kernels/plan.hpp"
+#include "ctran/kernels/quantized.hpp"
 
 namespace torch::comms::ctran::kernels {
 namespace {
@@ -94,12 +96,15 @@ int launch(const Team& team, const Call& call, void* stream) {
   return enqueue(kernel, &params, plan.blocks, plan.threads, stream);
 }
 
+// The blocks that messages may have: a few processors are left for what else runs.
+int most_exchange_blocks() {
+  constexpr int kLeft = 4;
+  return this_device().processors.load(std::memory_order_relaxed) - kLeft;
+}
+
 int exchange(const Team& team, const Exchange& exchange, void* stream) {
   if (!is_sound(team, exchange)) return cudaErrorInvalidValue;
-  // A few processors are left for what else runs.
-  constexpr int kLeft = 4;
-  const int processors = this_device().processors.load(std::memory_order_relaxed);
-  ExchangeParams params = params_of(team, exchange, processors - kLeft);
+  ExchangeParams params = params_of(team, exchange, most_exchange_blocks());
   return enqueue(find_exchange(), &params, params.blocks, kExchangeThreads, stream);
 }
 
@@ -109,6 +114,20 @@ int one_sided(const Team& team, const OneSided& step, void* stream) {
   const bool puts = step.kind == OneSided::Kind::kPut;
   return enqueue(find_one_sided(step.kind), &params, puts ? put_blocks(step.size_bytes) : 1,
                  puts ? kPutThreads : kWarp, stream);
+}
+
+int exchange_counted(const Team& team, const CountedExchange& exchange, void* stream) {
+  if (!is_sound(team, exchange)) return cudaErrorInvalidValue;
+  CountedParams params = params_of(team, exchange, most_exchange_blocks());
+  return enqueue(find_exchange_counted(), &params, params.blocks + params.copying_blocks,
+                 kExchangeThreads, stream);
+}
+
+int reduce_scatter_quantized(const Team& team, const QuantizedReduceScatter& call, void* stream) {
+  QuantizedPlan plan = plan_of(team, call);
+  if (plan.blocks == 0) return cudaErrorInvalidValue;
+  const void* kernel = find_reduce_scatter_quantized(plan.shape.wire, team.size);
+  return enqueue(kernel, &plan.params, plan.blocks, plan.threads, stream);
 }
 
 size_t workspace_bytes(int32_t ranks) {
@@ -155,11 +174,23 @@ void load_all(int device) {
   load(find_exchange());
   using Kind = OneSided::Kind;
   for (const auto kind : {Kind::kSignal, Kind::kWaitSignal, Kind::kPut}) load(find_one_sided(kind));
+  load(find_exchange_counted());
+  for (const WireKind wire : {WireKind::kLL, WireKind::kLine, WireKind::kLongLine})
+    for (const int ranks : {2, 4, 8}) load(find_reduce_scatter_quantized(wire, ranks));
   devices[device].refuses = !runs_here;
 }
 
-constexpr Library kLibrary = {kAbi,   architectures, workspace_bytes, takes,    choice,
-                              launch, exchange,      error_text,      one_sided};
+constexpr Library kLibrary = {kAbi,
+                              architectures,
+                              workspace_bytes,
+                              takes,
+                              choice,
+                              launch,
+                              exchange,
+                              error_text,
+                              one_sided,
+                              exchange_counted,
+                              reduce_scatter_quantized};
 
 }  // namespace
 }  // namespace torch::comms::ctran::kernels

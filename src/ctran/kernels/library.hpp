@@ -18,7 +18,7 @@
 // ranks alone that have any.
 namespace torch::comms::ctran::kernels {
 
-inline constexpr uint32_t kAbi = 3;
+inline constexpr uint32_t kAbi = 4;
 inline constexpr int kMaxRanks = 8;
 
 enum class Collective : uint8_t {
@@ -31,10 +31,13 @@ enum class Collective : uint8_t {
   kGather,
   kScatter,
   kBarrier,
-  // No calls: what Control says of messages, and of what is done beside windows.
+  // No Call, but what Control says of messages, of what is done beside windows, and of launches
+  // with calls of their own.
   kExchange,
   kSignal,
   kWaitSignal,
+  kCountedExchange,
+  kQuantizedReduceScatter,
 };
 
 enum class Algorithm : uint8_t {
@@ -52,6 +55,7 @@ enum class Stop : uint32_t {
   kAborted,   // by the host, through Control::abort
   kLimit,     // Call::limit_ns has passed
   kMismatch,  // a message is longer or shorter than its receive, here or at waited_for
+  kCounts,    // what the memory of waited_for, which may be this rank, has as counts is impossible
 };
 
 // Pinned host memory which the device sees, one a rank and team, zeroed when it is made.
@@ -153,6 +157,39 @@ struct OneSided {
   uint64_t size_bytes;
 };
 
+// A part of one tensor to each rank and a part of another one from each, this rank included, of
+// sizes that device memory alone knows: they are read when the kernel runs, so that each replay of
+// a captured launch has its own. The parts of a tensor follow each other, by rank. Both sides of
+// each pair have the same size.
+//
+// All ranks launch it, in the order of collectives. Counts that are negative, or go beyond the
+// tensor, or are not one for what a rank has for itself, stop the launch there (kCounts) before it
+// has moved anything, and on the ranks that wait for it.
+struct CountedExchange {
+  const void* input;                       // any alignment; null where it has no elements
+  void* output;                            // apart from it
+  size_t input_elements, output_elements;  // that exist
+  size_t element_bytes;                    // at least 1
+  const int64_t* input_counts;             // of elements, by rank; device memory
+  const int64_t* output_counts;
+  int32_t blocks;     // as Exchange's
+  uint64_t limit_ns;  // as Call's
+};
+
+// A reduce-scatter of float32 whose parts travel as bfloat16, each element rounded up or down by
+// chance so that it is right on average (rounding.hpp), and are added as float32; a rank's own part
+// is not rounded. The same inputs and seeds give the same bits. A collective.
+struct QuantizedReduceScatter {
+  Algorithm algorithm;   // of those with one hop; kAutomatic
+  int32_t blocks;        // as Call's
+  size_t count;          // of a rank's part
+  const float* input;    // `count` for each rank
+  float* output;         // may be this rank's part of the input
+  const uint64_t* seed;  // device memory, read when the kernel runs; each rank may have its own
+  bool averages;         // else sums
+  uint64_t limit_ns;     // as Call's
+};
+
 struct Library {
   uint32_t abi;                    // kAbi
   const char* (*architectures)();  // "sm_90"
@@ -168,6 +205,10 @@ struct Library {
   const char* (*error_text)(int error);
   // As exchange().
   int (*one_sided)(const Team& team, const OneSided& step, void* stream);
+  // As launch().
+  int (*exchange_counted)(const Team& team, const CountedExchange& exchange, void* stream);
+  int (*reduce_scatter_quantized)(const Team& team, const QuantizedReduceScatter& call,
+                                  void* stream);
 };
 
 // The one symbol of the library. The first call loads the kernels to the current device; null where

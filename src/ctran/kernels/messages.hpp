@@ -27,7 +27,44 @@ struct Manner {
 
   constexpr int workers() const { return lines ? channels * kChannelWarps : channels; }
 };
-Manner manner_of(size_t bytes);
+constexpr Manner manner_of(size_t bytes) {
+  constexpr size_t kKB = 1024, kMB = 1024 * kKB;
+  // The first row for so many bytes counts. Lines need no fence, but not all of what they move is
+  // data. One channel of them has a tile for each of its warps; more tiles, one after the other in
+  // a warp, share a few blocks until there is work for many. By the model of hops and bytes, not
+  // measured.
+  struct Row {
+    size_t bytes;
+    bool lines;
+    int channels;
+  };
+  constexpr Row kRows[] = {
+      {kChannelWarps * kLineTile, true, 1},
+      {kChannelWarps * kLineTile * 4, true, 2},
+      {256 * kKB, true, 4},
+      {4 * kMB, false, 8},
+      {SIZE_MAX, false, 16},
+  };
+  // A chunk: so many a channel, where that leaves them long enough.
+  constexpr size_t kChunksEach = 4, kLeastChunk = 8 * kKB;
+
+  Manner manner{};
+  for (const Row& row : kRows) {
+    if (bytes > row.bytes) continue;
+    manner.lines = row.lines;
+    manner.channels = row.channels;
+    break;
+  }
+  manner.piece = static_cast<uint32_t>(kLineTile);
+  if (!manner.lines) {
+    const size_t even = quotient_up(bytes, static_cast<size_t>(manner.channels) * kChunksEach);
+    const size_t chunk = quotient_up(even, kKB) * kKB;
+    manner.piece = static_cast<uint32_t>(chunk < kLeastChunk ? kLeastChunk
+                                         : chunk > kChunk    ? kChunk
+                                                             : chunk);
+  }
+  return manner;
+}
 
 // Of `pieces` that go to `workers` in turn, how many one of them has.
 constexpr uint64_t pieces_of(uint64_t pieces, int workers, int worker) {
@@ -44,6 +81,10 @@ struct Parcel {
   uint16_t channels;
   bool lines;
 };
+constexpr Parcel parcel_of(char* data, size_t bytes) {
+  const Manner manner = manner_of(bytes);
+  return {data, bytes, manner.piece, static_cast<uint16_t>(manner.channels), manner.lines};
+}
 struct Route {
   int16_t peer;
   bool receives;
@@ -56,14 +97,24 @@ inline constexpr int kMaxRoutes = 2 * (kMaxRanks - 1);
 inline constexpr int kMostExchangeBlocks = 112;
 inline constexpr int kExchangeThreads = (kChannelWarps + 1) * kWarp;
 
-// What the kernel is given.
-struct ExchangeParams : Membership {
-  size_t mailboxes, tiles, chunks;  // in the workspaces
+// Where messages are in the workspaces, and which blocks work for which route.
+struct Postal : Membership {
+  size_t mailboxes, tiles, chunks;
   int32_t routes_count, blocks;
   Route routes[kMaxRoutes];
+};
+
+// What the kernel is given.
+struct ExchangeParams : Postal {
   Parcel parcels[kMaxMessages];
 };
 static_assert(sizeof(ExchangeParams) <= 4096, "a kernel's parameters");
+
+// The beginning of what kernels of messages are given; its routes are still to be added.
+Postal postal_of(const Team& team, Collective collective, uint64_t limit_ns);
+// Gives every route its blocks, no more than it has now. `wanted`: for each; 0: as many as there
+// are. `most_blocks`: that are on the GPU at once, at least one for each route.
+void share_blocks(Postal& p, int wanted, int most_blocks);
 
 // Of an exchange that is sound. `most_blocks`: that are on the GPU at once, at least 2 * (size -
 // 1).

@@ -6,8 +6,9 @@
 // What all kernels are made of.
 namespace torch::comms::ctran::kernels {
 
-template <class Work, bool kTogether>
-__device__ __forceinline__ void run(const Params& p) {
+// `P`: Params, or what a kernel has beside them.
+template <class Work, bool kTogether, class P>
+__device__ __forceinline__ void run(const P& p) {
   follow_previous();
   __shared__ Session s;
   uint32_t ticket = 0;

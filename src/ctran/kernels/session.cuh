@@ -33,6 +33,12 @@ static __device__ __noinline__ void stop(const Membership& p, const Session& s, 
   *const_cast<volatile uint32_t*>(&p.control->stop) = static_cast<uint32_t>(why);
 }
 
+// Tells `peer` that it has to stop as well, which it finds where it waits or launches next. For one
+// thread.
+__device__ __forceinline__ void report(const Membership& p, Stop why, int peer) {
+  store_relaxed(&header_of(p, peer).reported, report_of(why, p.rank));
+}
+
 // Whether they have to. For one thread, and seldom: it is slow. `waited_for`: the rank that this
 // one cannot go on without.
 static __device__ __noinline__ bool must_stop(const Membership& p, const Session& s,
@@ -42,9 +48,9 @@ static __device__ __noinline__ bool must_stop(const Membership& p, const Session
   if (load_relaxed(&own.stop) != 0) return true;
   const uint64_t now = now_ns();
   Stop why = Stop::kNone;
-  if (const uint64_t by = load_relaxed(&own.mismatched)) {
-    why = Stop::kMismatch;
-    waited_for = static_cast<int>(by) - 1;
+  if (const uint64_t report = load_relaxed(&own.reported)) {
+    why = reason_of(report);
+    waited_for = reporter_of(report);
   } else if (p.limit_ns != 0 && static_cast<int64_t>(now - s.start_ns - p.limit_ns) > 0) {
     why = Stop::kLimit;
   } else {
@@ -91,10 +97,10 @@ static __device__ __noinline__ void clear_next_generation(const Params& p, uint6
 // the launch before it, or with `together` this one.
 __device__ __forceinline__ void begin_warp(const Params& p, Session& s, bool together) {
   constexpr int kLaunches = offsetof(Header, launches) / 8, kStop = offsetof(Header, stop) / 8,
-                kMismatched = offsetof(Header, mismatched) / 8;
+                kReported = offsetof(Header, reported) / 8;
   const int lane = static_cast<int>(threadIdx.x);
   const uint64_t* words = header_of(p, p.rank).begun;
-  uint64_t word = lane <= kMismatched ? load_relaxed(words + lane) : 0;
+  uint64_t word = lane <= kReported ? load_relaxed(words + lane) : 0;
   const uint64_t launch = __shfl_sync(~0u, word, kLaunches) + 1;
   bool stopped = __shfl_sync(~0u, word, kStop) != 0;
   if (lane == 0) {
@@ -102,7 +108,7 @@ __device__ __forceinline__ void begin_warp(const Params& p, Session& s, bool tog
     s.start_ns = now_ns();
   }
   __syncwarp();
-  if (__shfl_sync(~0u, word, kMismatched) != 0 && !stopped) {
+  if (__shfl_sync(~0u, word, kReported) != 0 && !stopped) {
     if (lane == 0) (void)must_stop(p, s, -1);
     stopped = true;
   }

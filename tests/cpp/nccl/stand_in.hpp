@@ -44,7 +44,9 @@ class StandInTest : public testing::Test {
   static Function* ask(const char* what, const std::string& file = "libstand_in_nccl.so") {
     void* library = ::dlopen(stand_in(file).c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == nullptr) throw std::runtime_error(::dlerror());
-    void* found = ::dlsym(library, (std::string("torchcomms_standin_") + what).c_str());
+    std::string symbol = "torchcomms_standin_";
+    symbol += what;
+    void* found = ::dlsym(library, symbol.c_str());
     if (found == nullptr) throw std::runtime_error(::dlerror());
     return reinterpret_cast<Function*>(found);
   }

@@ -29,9 +29,11 @@ using namespace native;
 
 const std::map<std::string, void (*)(const kernels::Library&, const Settings&)> kSuites = {
     {"arithmetic", check_arithmetic},
+    {"device_alltoallv", check_device_alltoallv},
     {"exchange", check_exchange},
     {"graphs", check_graphs},
     {"large", check_large},
+    {"reduce_scatter_quantized", check_reduce_scatter_quantized},
     {"sequences", check_sequences},
     {"shapes", check_shapes},
     {"stops", check_stops}};

@@ -130,6 +130,14 @@ void World::exchange(int rank, std::span<const kernels::Message> messages, int b
   check(rank, library_.exchange((*this)[rank].team, exchange, (*this)[rank].stream));
 }
 
+void World::exchange(int rank, const kernels::CountedExchange& exchange) const {
+  check(rank, library_.exchange_counted((*this)[rank].team, exchange, (*this)[rank].stream));
+}
+
+void World::reduce_scatter(int rank, const kernels::QuantizedReduceScatter& call) const {
+  check(rank, library_.reduce_scatter_quantized((*this)[rank].team, call, (*this)[rank].stream));
+}
+
 void World::check(int rank, int error) const {
   if (error != 0)
     throw std::runtime_error("launch on rank " + std::to_string(rank) + ": " +

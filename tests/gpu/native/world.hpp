@@ -54,6 +54,8 @@ class World {
   // Nothing where there are no messages.
   void exchange(int rank, std::span<const kernels::Message> messages, int blocks,
                 uint64_t limit_ns) const;
+  void exchange(int rank, const kernels::CountedExchange& exchange) const;
+  void reduce_scatter(int rank, const kernels::QuantizedReduceScatter& call) const;
   void synchronize() const;
   // Throws if a rank has stopped.
   void check_alive() const;

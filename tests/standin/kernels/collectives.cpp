@@ -38,6 +38,8 @@ Route route_of(const kernels::Call& call, int rank, int size, size_t part) {
       case Collective::kExchange:
       case Collective::kSignal:
       case Collective::kWaitSignal:
+      case Collective::kCountedExchange:
+      case Collective::kQuantizedReduceScatter:
         break;
       case Collective::kBarrier:
       case Collective::kAllReduce:

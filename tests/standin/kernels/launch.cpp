@@ -8,17 +8,21 @@ namespace torch::comms::standin {
 Launch::Launch(const kernels::Team& team, kernels::Collective collective, uint64_t limit_ns)
     : team_(team), collective_(collective), limit_(limit_ns) {
   auto& own = workspace(team.rank);
-  if (collective <= kernels::Collective::kBarrier) launch_ = ++own.launches;
-  if (collective == kernels::Collective::kExchange) launch_ = ++own.exchanges;
+  const bool exchanges = collective == kernels::Collective::kExchange ||
+                         collective == kernels::Collective::kCountedExchange;
+  if (exchanges) launch_ = ++own.exchanges;
+  const bool is_collective = collective <= kernels::Collective::kBarrier ||
+                             collective == kernels::Collective::kQuantizedReduceScatter;
+  if (is_collective) launch_ = ++own.launches;
 }
 
 bool Launch::goes_on(int waited_for) noexcept {
   using enum kernels::Stop;
   auto& own = workspace(team_.rank);
   if (own.stopped.load() != 0) return false;
-  const int by = own.mismatched.load();
-  if (by != 0)
-    stop(kMismatch, by - 1);
+  const uint64_t report = own.reported.load();
+  if (report != 0)
+    stop(kernels::reason_of(report), kernels::reporter_of(report));
   else if (std::atomic_ref(team_.control->abort).load() != 0)
     stop(kAborted, waited_for);
   else
@@ -75,7 +79,14 @@ void Launch::hang() {
 
 void Launch::mismatch(int peer) {
   stop(kernels::Stop::kMismatch, peer);
-  workspace(peer).mismatched.store(team_.rank + 1);
+  workspace(peer).reported.store(kernels::report_of(kernels::Stop::kMismatch, team_.rank));
+}
+
+void Launch::refuse_counts() {
+  stop(kernels::Stop::kCounts, team_.rank);
+  for (int peer = 0; peer < team_.size; ++peer)
+    if (peer != team_.rank)
+      workspace(peer).reported.store(kernels::report_of(kernels::Stop::kCounts, team_.rank));
 }
 
 }  // namespace torch::comms::standin

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "ctran/kernels/library.hpp"
+#include "ctran/kernels/layout.hpp"
 
 // What kernels of the stand-in are made of: chunks from rank to rank, through the workspaces that
 // processes share, with counters that only grow.
@@ -24,7 +24,7 @@ struct Inbox {
 };
 struct Workspace {
   std::atomic<uint32_t> stopped;
-  std::atomic<int32_t> mismatched;  // 1 + the rank that has said so
+  std::atomic<uint64_t> reported;  // kernels::report_of(), by another rank
   std::atomic<uint64_t> launches, exchanges;
   alignas(64) Inbox inboxes[kernels::kMaxRanks];
   Inbox messages[kernels::kMaxRanks];
@@ -58,6 +58,8 @@ class Launch {
   bool await(const std::function<bool()>& condition, int peer);
   // A message from `peer` has the wrong size: both stop.
   void mismatch(int peer);
+  // The counts of this rank are impossible: all stop.
+  void refuse_counts();
 
  private:
   void stop(kernels::Stop why, int waited_for);

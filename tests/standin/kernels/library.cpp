@@ -7,12 +7,15 @@
 #include <vector>
 
 #include "ctran/arithmetic/reduction.hpp"
+#include "ctran/kernels/counted.hpp"
 #include "ctran/kernels/messages.hpp"
 #include "ctran/kernels/one_sided.hpp"
 #include "gpu/cpu.hpp"
 #include "standin/kernels/collectives.hpp"
+#include "standin/kernels/counted.hpp"
 #include "standin/kernels/messages.hpp"
 #include "standin/kernels/one_sided.hpp"
+#include "standin/kernels/quantized.hpp"
 #include "standin/plan.hpp"
 
 namespace torch::comms::standin {
@@ -50,18 +53,6 @@ Algorithm choice(int32_t, const Call& call, int32_t* blocks) {
   return bytes_of(call) <= kMostOfOneShot ? Algorithm::kOneShotLL : Algorithm::kTwoShotLine;
 }
 
-int launch(const kernels::Team& team, const Call& call, void* stream) {
-  const auto fate = next_fate("Kernel");
-  if (fate.fails || !takes(team.size, call)) return kRefused;
-  ++launches;
-  gpu::cpu_launch(stream, [team, call, fate] {
-    Launch launch(team, call.collective, call.limit_ns);
-    if (fate.hangs) launch.hang();
-    run(launch, call);
-  });
-  return 0;
-}
-
 int exchange(const kernels::Team& team, const kernels::Exchange& exchange, void* stream) {
   const auto fate = next_fate("Kernel");
   if (fate.fails || !kernels::is_sound(team, exchange)) return kRefused;
@@ -75,17 +66,39 @@ int exchange(const kernels::Team& team, const kernels::Exchange& exchange, void*
   return 0;
 }
 
-int one_sided(const kernels::Team& team, const kernels::OneSided& step, void* stream) {
+// Runs what is all in `call` when its stream has come to it.
+template <class Of>
+int enqueue(const kernels::Team& team, Collective collective, bool is_sound, const Of& call,
+            void* stream) {
   const auto fate = next_fate("Kernel");
-  if (fate.fails || !kernels::is_sound(team, step)) return kRefused;
+  if (fate.fails || !is_sound) return kRefused;
   ++launches;
-  gpu::cpu_launch(stream, [team, step, fate] {
-    const auto which = kernels::waits(step.kind) ? Collective::kWaitSignal : Collective::kSignal;
-    Launch launch(team, which, step.limit_ns);
+  gpu::cpu_launch(stream, [team, collective, call, fate] {
+    Launch launch(team, collective, call.limit_ns);
     if (fate.hangs) launch.hang();
-    run(launch, step);
+    run(launch, call);
   });
   return 0;
+}
+
+int launch(const kernels::Team& team, const Call& call, void* stream) {
+  return enqueue(team, call.collective, takes(team.size, call), call, stream);
+}
+
+int exchange_counted(const kernels::Team& team, const kernels::CountedExchange& exchange,
+                     void* stream) {
+  return enqueue(team, Collective::kCountedExchange, kernels::is_sound(team, exchange), exchange,
+                 stream);
+}
+
+int reduce_scatter_quantized(const kernels::Team& team, const kernels::QuantizedReduceScatter& call,
+                             void* stream) {
+  return enqueue(team, Collective::kQuantizedReduceScatter, call.seed != nullptr, call, stream);
+}
+
+int one_sided(const kernels::Team& team, const kernels::OneSided& step, void* stream) {
+  const auto which = kernels::waits(step.kind) ? Collective::kWaitSignal : Collective::kSignal;
+  return enqueue(team, which, kernels::is_sound(team, step), step, stream);
 }
 
 const char* error_text(int error) { return error == kRefused ? "launch refused" : "no error"; }
@@ -103,8 +116,17 @@ torchcomms_kernels() {
 #else
   constexpr uint32_t kAbi = torch::comms::ctran::kernels::kAbi;
 #endif
-  static constexpr torch::comms::ctran::kernels::Library kLibrary{
-      kAbi, architectures, workspace_bytes, takes, choice, launch, exchange, error_text, one_sided};
+  static constexpr torch::comms::ctran::kernels::Library kLibrary{kAbi,
+                                                                  architectures,
+                                                                  workspace_bytes,
+                                                                  takes,
+                                                                  choice,
+                                                                  launch,
+                                                                  exchange,
+                                                                  error_text,
+                                                                  one_sided,
+                                                                  exchange_counted,
+                                                                  reduce_scatter_quantized};
   return &kLibrary;
 }
 

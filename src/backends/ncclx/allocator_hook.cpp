@@ -1,0 +1,91 @@
+#include <string>
+
+#include <torchcomms/base/error.hpp>
+
+#include "backends/ncclx/segments.hpp"
+
+#if defined(TC_CUDA_ALLOCATOR)
+#include <dlfcn.h>
+
+#include <atomic>
+#include <mutex>
+#include <type_traits>
+#include <vector>
+
+#include <ATen/Context.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include "base/loaded_library.hpp"
+#endif
+
+// The end of segments.hpp that sees torch's allocator. Built with CUDA's headers it knows the
+// allocator's functions; the library that has it is there only with a torch for CUDA, so that it is
+// looked up when it is needed.
+namespace torch::comms::ncclx {
+namespace {
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw CommError(Errc::kUnsupported, "there is no caching allocator of CUDA to follow: " + why,
+                  {.op = "init_caching_allocator_hook"});
+}
+
+#if defined(TC_CUDA_ALLOCATOR)
+
+using Allocator = c10::cuda::CUDACachingAllocator::CUDAAllocator;
+
+Allocator& find_allocator() {
+  if (!at::globalContext().hasCUDA()) refuse("this torch sees no CUDA device");
+  at::globalContext().lazyInitDevice(at::kCUDA);
+  // c10::cuda::CUDACachingAllocator::allocator
+  constexpr const char* kSymbol = "_ZN3c104cuda20CUDACachingAllocator9allocatorE";
+  std::string why = "no libc10_cuda.so is loaded";
+  for (const auto& path : base::loaded_libraries("libc10_cuda.so"))
+    if (void* const library = base::open_library(path, why); library != nullptr)
+      if (void* const found = ::dlsym(library, kSymbol); found != nullptr)
+        return *static_cast<std::atomic<Allocator*>*>(found)->load();
+  refuse(why);
+}
+
+Segment segment_at(size_t address, size_t size_bytes) {
+  return {reinterpret_cast<char*>(address), size_bytes};  // NOLINT(performance-no-int-to-ptr)
+}
+
+void follow(Allocator& allocator) {
+  auto& all = Segments::of_process();
+  allocator.attachAllocatorTraceTracker([&all](const auto& entry) {
+    using Entry = std::remove_cvref_t<decltype(entry)>;
+    const auto segment = segment_at(static_cast<size_t>(entry.addr_), entry.size_);
+    if (entry.action_ == Entry::SEGMENT_ALLOC || entry.action_ == Entry::SEGMENT_MAP)
+      all.add(entry.device_, segment);
+    else if (entry.action_ == Entry::SEGMENT_FREE || entry.action_ == Entry::SEGMENT_UNMAP)
+      all.remove(entry.device_, segment);
+  });
+  // What was there before; anew if something came or went meanwhile.
+  for (;;) {
+    const auto version = all.version();
+    std::vector<Segments::Placed> there;
+    for (const auto& one : allocator.snapshot().segments)
+      there.push_back({one.device, segment_at(static_cast<size_t>(one.address), one.total_size)});
+    if (all.add_all(version, there)) return;
+  }
+}
+
+#endif
+
+}  // namespace
+
+void init_caching_allocator_hook() {
+#if defined(TC_CUDA_ALLOCATOR)
+  static std::mutex mutex;
+  static bool is_there = false;
+  const std::lock_guard lock(mutex);
+  if (is_there) return;
+  auto& allocator = find_allocator();
+  is_there = true;  // a tracker that has come cannot be taken back
+  follow(allocator);
+#else
+  refuse("this build was made without the headers of CUDA");
+#endif
+}
+
+}  // namespace torch::comms::ncclx

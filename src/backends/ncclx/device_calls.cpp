@@ -1,0 +1,160 @@
+#include <algorithm>
+#include <string>
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/lt.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/where.h>
+
+#include "backends/kernels/team_kernels.hpp"
+#include "backends/nccl/run.hpp"
+#include "backends/ncclx/ncclx_backend.hpp"
+
+// What kernels do and no library of a vendor's: operations that read their sizes, or their chance,
+// in device memory.
+namespace torch::comms {
+namespace {
+
+// The checks of one call.
+class Checker {
+ public:
+  Checker(const Context& context, const at::Device& device) : context_(context), device_(device) {}
+
+  void require(bool holds, const std::string& why) const {
+    if (!holds) throw CommError(Errc::kInvalidArgument, why, context_);
+  }
+  void plain(const std::string& name, const at::Tensor& tensor) const {
+    require(tensor.defined(), name + " is an undefined tensor");
+    require(tensor.device() == device_,
+            name + " is on " + tensor.device().str() + ", the communicator on " + device_.str());
+    require(tensor.layout() == at::kStrided && tensor.is_contiguous(),
+            name + " is not contiguous; pass " + name + ".contiguous()");
+  }
+  void dtype(const std::string& name, const at::Tensor& tensor, at::ScalarType wanted) const {
+    require(tensor.scalar_type() == wanted, name + " has dtype " +
+                                                c10::toString(tensor.scalar_type()) +
+                                                ", expected " + c10::toString(wanted));
+  }
+  void elements(const std::string& name, const at::Tensor& tensor, int64_t wanted,
+                const std::string& what) const {
+    require(tensor.numel() == wanted, name + " has " + std::to_string(tensor.numel()) +
+                                          " elements, expected " + std::to_string(wanted) + " (" +
+                                          what + ")");
+  }
+  // Integers in device memory.
+  void integers(const std::string& name, const at::Tensor& tensor, int64_t wanted,
+                const std::string& what) const {
+    plain(name, tensor);
+    dtype(name, tensor, at::kLong);
+    elements(name, tensor, wanted, what);
+  }
+
+ private:
+  const Context& context_;
+  const at::Device& device_;
+};
+
+// The part that both tensors and both counts have, without a look of the host at the counts.
+void copy_alone(const at::Tensor& output, const at::Tensor& input, const at::Tensor& output_count,
+                const at::Tensor& input_count) {
+  constexpr at::ScalarType kOfSize[] = {at::kByte, at::kShort, at::kInt, at::kLong,
+                                        at::kComplexDouble};
+  // Of a dtype that all of torch's operations have.
+  const auto* const as = std::find_if(std::begin(kOfSize), std::end(kOfSize), [&](auto dtype) {
+    return c10::elementSize(dtype) == static_cast<size_t>(output.element_size());
+  });
+  const auto most = std::min(input.numel(), output.numel());
+  const auto begin_of = [&](const at::Tensor& tensor) {
+    return tensor.view({-1}).view(*as).narrow(0, 0, most);
+  };
+  const auto from = begin_of(input), to = begin_of(output);
+  const auto count = at::minimum(output_count, input_count).view({1});
+  to.copy_(at::where(at::lt(at::arange(most, count.options()), count), from, to));
+}
+
+}  // namespace
+
+bool TorchCommNCCLX::needs_kernels(const Context& context) {
+  if (getSize() == 1) return false;
+  before_collective();
+  if (kernels() == nullptr)
+    throw CommError(Errc::kUnsupported,
+                    "it needs kernels over mapped memory, of which there are none: " + why_none_,
+                    context);
+  return true;
+}
+
+WorkPtr TorchCommNCCLX::already_there(const nccl::Call& now, const at::Tensor& output) {
+  return run(now, {}, {{&output}, {}},
+             [](const nccl::Launch&) { return nccl::abi::Result(nccl::abi::kSuccess); });
+}
+
+WorkPtr TorchCommNCCLX::device_alltoallv_single(at::Tensor& output, const at::Tensor& input,
+                                                const at::Tensor& output_counts,
+                                                const at::Tensor& input_counts, bool async_op) {
+  const auto now = call(OpName::all_to_all_v_single, async_op, {});
+  auto context = now.context();
+  context.op = "device_alltoallv_single";
+  const Checker check(context, getDevice());
+  check.plain("output", output);
+  check.plain("input", input);
+  check.dtype("input", input, output.scalar_type());
+  check.integers("output_split_sizes", output_counts, getSize(), "a size for each rank");
+  check.integers("input_split_sizes", input_counts, getSize(), "a size for each rank");
+  const auto source = nccl::overlap(input, output) ? input.clone() : input;
+  if (!needs_kernels(context)) {
+    copy_alone(output, source, output_counts, input_counts);
+    return already_there(now, output);
+  }
+  ctran::kernels::CountedExchange exchange{};
+  exchange.input = nccl::Bytes(source).data;
+  exchange.output = nccl::Bytes(output).data;
+  exchange.input_elements = static_cast<size_t>(source.numel());
+  exchange.output_elements = static_cast<size_t>(output.numel());
+  exchange.element_bytes = static_cast<size_t>(source.element_size());
+  exchange.input_counts = input_counts.const_data_ptr<int64_t>();
+  exchange.output_counts = output_counts.const_data_ptr<int64_t>();
+  return run_kernels(now, {}, {{&output, &source, &output_counts, &input_counts}, {}},
+                     [&](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
+                       exchange.limit_ns = limit_ns;
+                       kernels.launch(exchange, stream);
+                     });
+}
+
+WorkPtr TorchCommNCCLX::reduce_scatter_quantized(at::Tensor& output, const at::Tensor& input,
+                                                 const ReduceOp& op, const at::Tensor& seed,
+                                                 bool async_op) {
+  const auto now = call(OpName::reduce_scatter_single, async_op, {});
+  auto context = now.context();
+  context.op = "reduce_scatter_quantized";
+  const Checker check(context, getDevice());
+  check.require(op.type() == RedOpType::SUM || op.type() == RedOpType::AVG,
+                "op is " + std::string(toString(op.type())) + ", expected SUM or AVG");
+  check.plain("output", output);
+  check.plain("input", input);
+  check.dtype("output", output, at::kFloat);
+  check.dtype("input", input, at::kFloat);
+  check.elements("input", input, output.numel() * getSize(), "ranks times output");
+  check.integers("seed", seed, 1, "a seed");
+  if (!needs_kernels(context)) {
+    output.view({-1}).copy_(input.view({-1}));
+    return already_there(now, output);
+  }
+  const auto part_bytes = output.nbytes();
+  const bool in_place = nccl::Bytes(output).data ==
+                        nccl::Bytes(input).data + static_cast<size_t>(getRank()) * part_bytes;
+  const auto source = !in_place && nccl::overlap(input, output) ? input.clone() : input;
+  ctran::kernels::QuantizedReduceScatter quantized{};
+  quantized.count = static_cast<size_t>(output.numel());
+  quantized.input = reinterpret_cast<const float*>(nccl::Bytes(source).data);
+  quantized.output = reinterpret_cast<float*>(nccl::Bytes(output).data);
+  quantized.seed = reinterpret_cast<const uint64_t*>(seed.const_data_ptr<int64_t>());
+  quantized.averages = op.type() == RedOpType::AVG;
+  return run_kernels(now, {}, {{&output, &source, &seed}, {}},
+                     [&](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
+                       quantized.limit_ns = limit_ns;
+                       kernels.launch(quantized, stream);
+                     });
+}
+
+}  // namespace torch::comms

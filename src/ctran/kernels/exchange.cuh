@@ -1,0 +1,45 @@
+#pragma once
+
+#include "ctran/kernels/message_chunks.cuh"
+#include "ctran/kernels/message_tiles.cuh"
+
+// What kernels of messages have in common. Every block goes through its work in the order of
+// messages, and of channels within each; so does the other side, on however many blocks. Of all
+// that is not done, the first has both its sides at work: nothing waits for ever.
+namespace torch::comms::ctran::kernels {
+
+__device__ __forceinline__ const Route& route_of(const Postal& p) {
+  int r = 0;
+  while (r + 1 < p.routes_count && p.routes[r + 1].first_block <= static_cast<int>(blockIdx.x)) ++r;
+  return p.routes[r];
+}
+
+// For one thread: reads the number of the launch, and whether there is to be one.
+__device__ __forceinline__ void begin_exchange(const Postal& p, Session& s) {
+  const Header& own = header_of(p, p.rank);
+  s.launch = load_relaxed(&own.exchanges) + 1;
+  s.start_ns = now_ns();
+  s.stopped =
+      load_relaxed(&own.stop) != 0 || (load_relaxed(&own.reported) != 0 && must_stop(p, s, -1));
+}
+// For one thread of each block, when all of the block know the number, which may be counted up once
+// all blocks do. Nobody waits for this.
+__device__ __forceinline__ uint32_t take_ticket(const Postal& p) {
+  return atomicInc(&header_of(p, p.rank).ticket, gridDim.x - 1);
+}
+__device__ __forceinline__ void end_exchange(const Postal& p, const Session& s, uint32_t ticket) {
+  if (ticket == gridDim.x - 1) header_of(p, p.rank).exchanges = s.launch;
+}
+
+// For all threads of a block, which is one of so many of the route: its channels of a message.
+// False if the launch has to stop.
+__device__ __forceinline__ bool carry(const Connection& connection, const Parcel& parcel, int block,
+                                      int blocks) {
+  bool done = true;
+  for (int channel = block; done && channel < parcel.channels; channel += blocks)
+    done = parcel.lines ? MessageTiles(connection).carry(parcel, channel)
+                        : MessageChunks(connection).carry(parcel, channel);
+  return done;
+}
+
+}  // namespace torch::comms::ctran::kernels

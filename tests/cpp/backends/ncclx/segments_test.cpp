@@ -1,0 +1,148 @@
+// Memory of torch's allocator that communicators tell their library of.
+#include "backends/ncclx/segments.hpp"
+
+#include <ATen/Context.h>
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "backends/ncclx/world.hpp"
+
+namespace torch::comms::ncclx {
+namespace {
+
+char memory[4000];
+Segment piece(size_t at, size_t size_bytes) { return {memory + at, size_bytes}; }
+
+// What a follower is told, in words: "+0:10" for 10 bytes from the first on.
+struct Told {
+  Followed followed;
+  std::vector<std::string> words;
+  bool is_able = true;
+
+  void look(const Segments& all, int device = 0) {
+    const auto tell = [this](char sign) {
+      return [this, sign](const Segment& one) {
+        words.push_back(sign + std::to_string(one.begin - memory) + ":" +
+                        std::to_string(one.size_bytes));
+        return is_able;
+      };
+    };
+    words.clear();
+    followed.follow(all, device, tell('+'), tell('-'));
+  }
+};
+using Words = std::vector<std::string>;
+
+TEST(Segments, AFollowerIsToldOfWhatHasChangedOnItsDevice) {
+  Segments all;
+  Told told;
+  EXPECT_TRUE(told.followed.is_up_to_date(all));
+  all.add(0, piece(0, 10));
+  all.add(1, piece(20, 10));
+  all.add(0, piece(40, 10));
+  EXPECT_FALSE(told.followed.is_up_to_date(all));
+  told.look(all);
+  EXPECT_EQ(told.words, (Words{"+0:10", "+40:10"}));
+  EXPECT_TRUE(told.followed.is_up_to_date(all));
+  all.remove(0, piece(0, 10));
+  told.look(all);
+  EXPECT_EQ(told.words, (Words{"-0:10"}));
+  told.look(all);
+  EXPECT_EQ(told.words, Words{});
+}
+
+TEST(Segments, WhatGoesAndComesAtOnePlaceIsAnotherSegment) {
+  Segments all;
+  Told told;
+  all.add(0, piece(0, 10));
+  told.look(all);
+  all.remove(0, piece(0, 10));
+  all.add(0, piece(0, 10));
+  told.look(all);
+  EXPECT_EQ(told.words, (Words{"-0:10", "+0:10"}));
+  all.add(0, piece(0, 10));  // it is there
+  told.look(all);
+  EXPECT_EQ(told.words, Words{});
+}
+
+TEST(Segments, APartThatGoesTakesAllThatItIsAPartOf) {
+  Segments all;
+  Told told;
+  for (const size_t at : {0, 100, 200}) all.add(0, piece(at, 100));
+  told.look(all);
+  all.remove(0, piece(150, 60));
+  told.look(all);
+  EXPECT_EQ(told.words, (Words{"-100:100", "-200:100"}));
+  all.remove(0, piece(100, 100));  // nothing is there, nor beside it
+  told.look(all);
+  EXPECT_EQ(told.words, Words{});
+}
+
+TEST(Segments, ManyComeAtOnceOrNotAtAll) {
+  Segments all;
+  const auto version = all.version();
+  all.add(0, piece(0, 10));
+  EXPECT_FALSE(all.add_all(version, {{0, piece(20, 10)}}));
+  EXPECT_EQ(all.of(0).segments.size(), 1u);
+  EXPECT_TRUE(all.add_all(all.version(), {{0, piece(20, 10)}, {0, piece(0, 10)}}));
+  EXPECT_EQ(all.of(0).segments.size(), 2u);
+}
+
+TEST(Segments, WhoCannotBeToldIsNotAskedAgain) {
+  Segments all;
+  Told told;
+  told.is_able = false;
+  all.add(0, piece(0, 10));
+  all.add(0, piece(20, 10));
+  told.look(all);
+  EXPECT_EQ(told.words, (Words{"+0:10"}));
+  all.remove(0, piece(0, 10));
+  EXPECT_TRUE(told.followed.is_up_to_date(all));
+}
+
+class NcclxSegments : public NcclxTest {};
+
+TEST_F(NcclxSegments, CommunicatorsTellTheirLibraryBeforeTheirNextOperation) {
+  auto& all = Segments::of_process();
+  const auto before = registrations();
+  on_ranks(1, [&](Program& self) {
+    const auto count = [&] {
+      auto tensor = at::full({4}, 1.0f);
+      self.comm->all_reduce(tensor, ReduceOp::SUM, true)->hostSynchronize();
+      return registrations() - before;
+    };
+    EXPECT_EQ(count(), 0);
+    all.add(0, piece(0, 1000));
+    all.add(0, piece(2000, 1000));
+    all.add(1, piece(1000, 1000));  // of another device
+    EXPECT_EQ(count(), 2);
+    all.remove(0, piece(0, 1000));
+    EXPECT_EQ(count(), 1);
+    all.add(0, piece(0, 1000));
+    auto child = self.comm->split({0}, "child", {});
+    EXPECT_EQ(count(), 2);
+    auto tensor = at::full({4}, 1.0f);
+    child->all_reduce(tensor, ReduceOp::SUM, true)->hostSynchronize();
+    EXPECT_EQ(registrations() - before, 4);
+    child->finalize();
+    self.comm->finalize();
+  });
+  EXPECT_EQ(registrations(), before);
+  all.remove(0, {memory, sizeof memory});
+  all.remove(1, {memory, sizeof memory});
+}
+
+TEST(Segments, WithoutAGpuThereIsNoAllocatorToFollow) {
+  if (at::globalContext().hasCUDA()) GTEST_SKIP() << "there is one";
+  for (int i = 0; i < 2; ++i) {
+    const auto error = error_of([] { init_caching_allocator_hook(); });
+    EXPECT_EQ(error.code(), Errc::kUnsupported);
+    EXPECT_EQ(error.context().op, "init_caching_allocator_hook");
+  }
+}
+
+}  // namespace
+}  // namespace torch::comms::ncclx

@@ -1,0 +1,38 @@
+#include "standin/kernels/counted.hpp"
+
+#include <cstring>
+#include <vector>
+
+#include "ctran/kernels/counted.hpp"
+#include "standin/kernels/messages.hpp"
+
+namespace torch::comms::standin {
+
+void run(Launch& launch, const kernels::CountedExchange& exchange) {
+  using kernels::Counted;
+  if (!launch.goes_on()) return;
+  const Counted input{static_cast<char*>(const_cast<void*>(exchange.input)), exchange.input_counts,
+                      exchange.input_elements};
+  const Counted output{static_cast<char*>(exchange.output), exchange.output_counts,
+                       exchange.output_elements};
+  const auto part = [&](const Counted& tensor, int rank) {
+    return kernels::part_of(tensor, launch.size(), rank);
+  };
+  const auto place = [&](const Counted& tensor, int rank) {
+    const auto found = part(tensor, rank);
+    return kernels::Message{
+        found.count == 0 ? nullptr : tensor.data + found.begin * exchange.element_bytes,
+        found.count * exchange.element_bytes, rank, &tensor == &output ? 1 : 0};
+  };
+  const auto from = place(input, launch.rank()), to = place(output, launch.rank());
+  if (!part(input, 0).fits || !part(output, 0).fits || from.bytes != to.bytes)
+    return launch.refuse_counts();
+  if (from.bytes > 0) std::memcpy(to.data, from.data, from.bytes);
+  std::vector<kernels::Message> messages;
+  for (int peer = 0; peer < launch.size(); ++peer)
+    if (peer != launch.rank())
+      for (const auto* tensor : {&input, &output}) messages.push_back(place(*tensor, peer));
+  run(launch, messages);
+}
+
+}  // namespace torch::comms::standin
