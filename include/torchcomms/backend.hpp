@@ -124,10 +124,15 @@ class TC_API TorchCommBackend {
   virtual void registerGraphReplayHook(int64_t id, GraphReplayHook hook);
   virtual void unregisterGraphReplayHook(int64_t id);
 
-  // Who carries out operations whose tensors are all on such a device, or that have none where the
+  // Who carries out an operation whose tensors are all on such a device, or that has none where the
   // communicator is there; asked only where capabilities() say staging. Null: there is nobody, so
-  // this one does, on copies.
-  virtual TorchCommBackend* onDevice(const at::Device&) { return nullptr; }
+  // this one does, on copies. All ranks say the same.
+  struct OnDevice {
+    OpName op;
+    const ReduceOp* reduction;  // null: none
+    at::ScalarType dtype;       // of what is reduced
+  };
+  virtual TorchCommBackend* onDevice(const at::Device&, const OnDevice&) { return nullptr; }
 
   // How long each phase of init() took, for describe(). Empty where a backend does not measure.
   struct InitPhase {

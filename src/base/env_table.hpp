@@ -23,6 +23,9 @@
   ROW("TORCHCOMM_CTRAN_TUNING_FILE", "path", "",                                                   \
       "What `torchcomms tune` measured of this machine, for ctran's choice of algorithms; one in " \
       "~/.cache/torchcomms where unset.")                                                          \
+  ROW("TORCHCOMM_CTRAN_HOST_ID", "text", "",                                                       \
+      "What this process calls its host, for backend ctran: ranks of one machine that say "        \
+      "different names are treated as on different hosts; the hint wins.")                         \
   ROW("TORCHCOMM_<BACKEND>_LIBRARY", "path", "",                                                   \
       "Shared library that the backend nccl, ncclx, rccl, rcclx or xccl (upper case) uses; the "   \
       "one that torch has loaded, else the one the loader finds, where unset.")                    \

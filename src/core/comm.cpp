@@ -187,13 +187,31 @@ void TorchComm::settle() {
   if (staging_) staging_->hand_over();
 }
 
+namespace {
+
+// What a backend is asked before it gets the operation.
+template <class Op>
+TorchCommBackend::OnDevice asked_of(const Op& op) {
+  TorchCommBackend::OnDevice asked{Op::kName, nullptr, at::kByte};
+  if constexpr (requires { op.op.type(); }) {
+    asked.reduction = &op.op;
+    if constexpr (requires { op.tensor.scalar_type(); })
+      asked.dtype = op.tensor.scalar_type();
+    else
+      asked.dtype = op.output.scalar_type();
+  }
+  return asked;
+}
+
+}  // namespace
+
 template <class Op>
 WorkPtr TorchComm::hand(const Op& op) {
   if (!capabilities_.staging) return issue(*backend_, op);
   if (!staging_) {
     const auto own = [this] { return backend_->getDevice(); };
     const auto device = device_of(op, own);
-    if (auto* const there = backend_->onDevice(device)) {
+    if (auto* const there = backend_->onDevice(device, asked_of(op))) {
       if (is_all_on(op, device.type())) return issue(*there, op);
       throw CommError(Errc::kInvalidArgument,
                       "some of its tensors are on " + device.str() +

@@ -31,6 +31,8 @@ class Backend:
     # Of every communicator, and what tells this row from others of the same backend.
     hints: tuple[tuple[str, str], ...] = ()
     variant: str = ""
+    # What each rank calls its host, where one machine is to be several.
+    hosts: tuple[str, ...] = ()
     # The vendor's library is this file of the stand-in (tests/standin), named by this variable.
     library: tuple[str, str] | None = None
     # Whose library it is over: the file that the loader finds, and what its functions begin with.
@@ -245,6 +247,29 @@ CTRAN_KERNELS = replace(
     modules=(NCCL.modules or frozenset()) - {"vendors"}
     | {"finalize", "properties", "split", "windows", "work"},
 )
+# The same on several hosts: kernels inside, links between, and some operations staged.
+CTRAN_HOSTS = replace(
+    CTRAN,
+    variant="-kernels-hosts",
+    sizes=(4,),
+    library=("TORCHCOMM_KERNELS_LIBRARY", "libstand_in_kernels.so"),
+    kernels=True,
+    hosts=("a", "a", "b", "b"),
+    modules=frozenset(
+        {
+            "all_gather_single",
+            "all_reduce",
+            "async",
+            "barrier",
+            "broadcast",
+            "reconfigure",
+            "reduce_ops",
+            "reduce_scatter_single",
+            "shapes",
+            "split",
+        }
+    ),
+)
 XCCL = replace(
     RCCL,
     name="xccl",
@@ -293,6 +318,14 @@ ON_GPUS = (
         library=None,
         lacks=CTRAN_KERNELS.lacks | {"early_sends"},
     ),
+    replace(
+        CTRAN_HOSTS,
+        device="cuda",
+        variant="-cuda-hosts",
+        sizes=(2,),
+        library=None,
+        hosts=("a", "b"),
+    ),
 )
 # Many more ranks than cores, for the tests marked `crowd`.
 CROWD = replace(CTRAN, sizes=(16,))
@@ -303,6 +336,7 @@ BACKENDS = (
     NCCL,
     NCCLX,
     CTRAN_KERNELS,
+    CTRAN_HOSTS,
     RCCL,
     XCCL,
     *ON_GPUS,

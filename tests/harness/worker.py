@@ -165,6 +165,8 @@ def _settle(spec: RankSpec) -> None:
         TORCHCOMM_RANK=str(spec.rank), TORCHCOMM_SIZE=str(spec.size), MASTER_ADDR="127.0.0.1"
     )
     os.environ.update(spec.backend.environment)
+    if spec.backend.hosts:
+        os.environ["TORCHCOMM_CTRAN_HOST_ID"] = spec.backend.hosts[spec.rank]
 
 
 def _settle_on(device: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torchcomms
 
+from tests.harness.backends import CTRAN_HOSTS
 from tests.harness.ports import free_port
 from tests.harness.programs import ranks
 
@@ -60,6 +61,47 @@ def test_survivors_are_told_who_died(call, transport):
     hints = {"ctran::transport": transport}
     source = PROGRAM.format(hints=hints, numel=100_000, call=CALLS[call])
     first, killed, last = ranks(source, 3, free_port())
+    assert killed.code == -9
+    for survivor in (first, last):
+        assert survivor.code == 0, survivor.err
+        assert survivor.out.strip() == "told"
+
+
+# Each rank is a host, or shares one with the first; kernels are the stand-in's.
+ACROSS_HOSTS = """
+    import os, signal, time
+    import torch, torchcomms
+    from torchcomms import ReduceOp
+
+    hosts = {hosts}
+    os.environ["TORCHCOMM_CTRAN_HOST_ID"] = hosts[int(os.environ["RANK"])]
+    comm = torchcomms.new_comm("ctran", torch.device("cpu"), "mortal")
+    assert "rail" in comm.describe()["notes"]["kernels"], comm.describe()["notes"]
+    rank, tensor = comm.get_rank(), torch.ones(100_000)
+    comm.all_reduce(tensor, ReduceOp.SUM, False)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    for error in range(2):
+        try:
+            comm.all_reduce(tensor, ReduceOp.SUM, False)
+            raise AssertionError("it went through")
+        except torchcomms.PeerFailed as error:
+            assert "rank 1" in str(error), error
+    took = time.monotonic() - began
+    assert took < 5.0, took  # the limit is 600 s
+    assert comm.is_aborted()
+    comm.finalize()
+    print("told")
+"""
+
+
+@pytest.mark.parametrize("hosts", [("a", "b", "c"), ("a", "b", "a"), ("a", "a", "b")])
+def test_survivors_on_other_hosts_are_told_who_died(hosts):
+    if why := CTRAN_HOSTS.missing():
+        pytest.skip(why)
+    source = ACROSS_HOSTS.format(hosts=hosts)
+    first, killed, last = ranks(source, 3, free_port(), **CTRAN_HOSTS.environment)
     assert killed.code == -9
     for survivor in (first, last):
         assert survivor.code == 0, survivor.err

@@ -7,6 +7,7 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/factory.hpp>
 
+#include "backends/ctran/across_hosts.hpp"
 #include "backends/ctran/hints.hpp"
 #include "backends/ctran/on_device.hpp"
 #include "backends/ctran/run.hpp"
@@ -158,8 +159,8 @@ Capabilities TorchCommCtran::capabilities() const {
   can.windows = true;
   can.operations.set(static_cast<size_t>(OpName::new_window));
   if (session_ && session_->on_device) {
-    // What the kernels have not, no operation of the communicator has.
-    can.any_source = false;
+    // What the kernels have not, no operation of the communicator has, if they run them all.
+    can.any_source = session_->across_hosts != nullptr;
     can.graph_capture = true;
   }
   return can;
@@ -172,14 +173,25 @@ std::vector<std::string> TorchCommCtran::links() const {
   for (int rank = 0; rank < size_; ++rank)
     links.emplace_back(
         std::string(group.family()->link_to(group.family_rank(rank))) +
-        (session_->on_device && rank != rank_ ? ", kernels over mapped memory" : ""));
+        (session_->on_device && rank != rank_ &&
+                 group.family()->same_host(group.family_rank(rank), group.family_rank(rank_))
+             ? ", kernels over mapped memory"
+             : ""));
   return links;
 }
 
 std::vector<TorchCommBackend::AlgorithmRange> TorchCommCtran::algorithms() const {
   if (!session_) return {};
-  if (session_->on_device) return session_->on_device->algorithms();
-  return ctran::algorithm_ranges(*session_->connected.known, *session_->group, *wishes_);
+  if (session_->on_device && session_->across_hosts == nullptr)
+    return session_->on_device->algorithms();
+  auto ranges = ctran::algorithm_ranges(*session_->connected.known, *session_->group, *wishes_);
+  if (session_->across_hosts == nullptr) return ranges;
+  auto taken = session_->across_hosts->algorithms();
+  std::erase_if(ranges, [&](const auto& range) {
+    return std::ranges::count(taken, range.operation, &AlgorithmRange::operation) > 0;
+  });
+  ranges.insert(ranges.begin(), taken.begin(), taken.end());
+  return ranges;
 }
 
 void TorchCommCtran::setTimeout(std::chrono::milliseconds timeout) {

@@ -35,9 +35,10 @@ struct Wishes;
 }  // namespace ctran
 
 // Our own transports, for CPU tensors: shared memory inside a host, TCP between hosts. Tensors of
-// GPUs that map each other's memory are for kernels (on_device.hpp); of all others they are staged
-// by the communicator (core/staging.hpp). getDevice() says where they are. Every operation; every
-// dtype where nothing is added, else those that ctran/arithmetic has.
+// GPUs that map each other's memory are for kernels (on_device.hpp); where the GPUs are on several
+// hosts, some collectives are for kernels and links together (across_hosts.hpp). All others are
+// staged by the communicator (core/staging.hpp). getDevice() says where they are. Every operation;
+// every dtype where nothing is added, else those that ctran/arithmetic has.
 //
 // An operation that fails, by whatever the world does, ends the communicator on all ranks: all
 // later calls raise the same error, isAborted() is true, and other communicators go on.
@@ -72,7 +73,7 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   std::vector<InitPhase> initPhases() const override { return phases_; }
   std::vector<std::string> links() const override;
   std::vector<AlgorithmRange> algorithms() const override;
-  TorchCommBackend* onDevice(const at::Device& device) override;
+  TorchCommBackend* onDevice(const at::Device& device, const OnDevice& asked) override;
 
   // Of the operations on a GPU's tensors.
   std::map<std::string, std::string> notes() const override;
@@ -151,6 +152,8 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   friend class ctran::CtranWindow;
 
   // For tensors on the device, whose operations kernels carry out.
+  // Who runs everything on the device by kernels; null where they run some operations, or none.
+  TorchCommBackend* kernelsOnDevice();
   std::shared_ptr<ctran::TeamWindow> window_on_device(size_t slots);
   // One operation of this communicator. Throws CommError: kFinalized, kStaleGeneration.
   ctran::Issue issue(std::string_view op, const OperationOptions& options);

@@ -19,7 +19,7 @@ namespace torch::comms {
 std::shared_ptr<TorchCommWindow> TorchCommCtran::new_window(
     const std::optional<at::Tensor>& tensor) {
   issue(OpName::new_window, {});
-  if (!device_.is_cpu() && onDevice(device_) != nullptr) {
+  if (!device_.is_cpu() && kernelsOnDevice() != nullptr) {
     const auto window = window_on_device(ctran::TeamWindow::kSlots);
     if (tensor) window->tensor_register(*tensor, /*owning=*/true);
     return window;
@@ -31,7 +31,7 @@ std::shared_ptr<TorchCommWindow> TorchCommCtran::new_window(
 
 std::shared_ptr<TorchCommWindow> TorchCommCtran::window_allocate(size_t size_bytes, bool cpu_buf,
                                                                  size_t signal_size) {
-  if (!cpu_buf && onDevice(device_) != nullptr) {
+  if (!cpu_buf && kernelsOnDevice() != nullptr) {
     auto window = window_on_device(signal_size);
     window->allocate(size_bytes);
     return window;
@@ -44,7 +44,7 @@ std::shared_ptr<TorchCommWindow> TorchCommCtran::window_allocate(size_t size_byt
 std::shared_ptr<ctran::TeamWindow> TorchCommCtran::window_on_device(size_t slots) {
   const auto home = [self = shared_from_this()](std::string_view method) {
     self->issue(method, {});
-    if (self->onDevice(self->device_) == nullptr)
+    if (self->kernelsOnDevice() == nullptr)
       throw CommError(Errc::kUnsupported,
                       "kernels carry out nothing any more" +
                           (self->session_ ? ": " + self->session_->why_not_on_device : ""),

@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "backends/ctran/across_hosts.hpp"
 #include "backends/ctran/ctran_backend.hpp"
 #include "backends/ctran/on_device.hpp"
 #include "backends/ctran/session.hpp"
@@ -32,21 +34,22 @@ std::vector<std::string> gather_words(ctran::Group& group, const std::string& wo
   return transport::nvl::unpacked(all.data(), size);
 }
 
+bool are_hosts_named(const std::vector<std::string>& names) {
+  return std::ranges::any_of(names, [](const auto& name) { return !name.empty(); });
+}
+
 }  // namespace
 
 void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& session) {
   if (!TorchCommCtranOnDevice::is_for(device_)) return;
   auto options = options_;
   options.enable_reconfigure = false;  // what comes and goes is this communicator
-  TorchCommCtranOnDevice::Links links;
-  links.exchange = [weak = std::weak_ptr(session),
-                    limit = options_.timeout](const std::string& words) {
-    const auto session = weak.lock();
-    if (!session) throw CommError(Errc::kFinalized, "the communicator has no members any more");
-    return gather_words(*session->group, words, limit);
+  const auto gather = [limit = options_.timeout](ctran::Group& group, const std::string& words) {
+    return gather_words(group, words, limit);
   };
   // Peers that give up, or end, say so over the links.
-  links.lost = [weak = std::weak_ptr(session)](const Context& context) -> std::optional<CommError> {
+  const auto lost =
+      [weak = std::weak_ptr(session)](const Context& context) -> std::optional<CommError> {
     const auto session = weak.lock();
     if (!session) return std::nullopt;
     const auto failure = session->group->failure_heard();
@@ -55,15 +58,35 @@ void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& sessi
     where.peer = failure->context().peer;
     return CommError(failure->code(), failure->why(), where);
   };
-  links.explain = [weak = weak_from_this()](const CommError& error) {
+  const auto explain = [weak = weak_from_this()](const CommError& error) {
     const auto self = weak.lock();
     if (!self || !self->reconfiguration_ || error.code() == Errc::kAborted) return error;
     const auto stale = self->reconfiguration_->left_out(error.context());
     return stale ? *stale : error;
   };
-  auto met = TorchCommCtranOnDevice::make(rank_, ranks_, device_, name_, options, links);
-  session->why_not_on_device = std::move(met.why_not);
-  session->on_device = std::move(met.made);
+  auto& group = *session->group;
+  const bool one_host = session->placement.one_host;
+  // Containers may share no memory of the CPU, and yet map that of their GPUs.
+  if (one_host || !are_hosts_named(gather(group, session->connected.known->host))) {
+    auto met = TorchCommCtranOnDevice::make(
+        rank_, ranks_, device_, name_, options,
+        {[weak = std::weak_ptr(session), gather](const std::string& words) {
+           const auto session = weak.lock();
+           if (!session)
+             throw CommError(Errc::kFinalized, "the communicator has no members any more");
+           return gather(*session->group, words);
+         },
+         lost, explain});
+    session->why_not_on_device = std::move(met.why_not);
+    session->on_device = std::move(met.made);
+  }
+  if (!one_host && !session->on_device) {
+    auto met = TorchCommCtranAcrossHosts::make(rank_, ranks_, device_, name_, options,
+                                               {group, gather, lost, explain});
+    session->why_not_on_device = std::move(met.why_not);
+    session->across_hosts = met.made.get();
+    session->on_device = std::move(met.made);
+  }
   if (!session->on_device) return;
   // What ends on the device ends here, too.
   session->on_device->registerAbortHook(kHook, [weak = weak_from_this()] {
@@ -88,31 +111,36 @@ void TorchCommCtran::leave_device(const std::shared_ptr<ctran::Session>& session
 }
 
 // Without links there are no operations on the device either: this object says why.
-TorchCommBackend* TorchCommCtran::onDevice(const at::Device& device) {
+TorchCommBackend* TorchCommCtran::onDevice(const at::Device& device, const OnDevice& asked) {
   if (!session_ || !session_->on_device) return nullptr;
   auto& there = *session_->on_device;
   if (there.getDevice().type() != device.type()) return nullptr;
+  if (session_->across_hosts != nullptr && !session_->across_hosts->takes(asked)) return nullptr;
   if (session_->connected.superseded->load(std::memory_order_relaxed)) return nullptr;
   if (reconfiguration_ && session_->group->failure_heard()) return nullptr;
   return there.isAborted() || !session_->group->failure() ? &there : nullptr;
 }
 
+TorchCommBackend* TorchCommCtran::kernelsOnDevice() {
+  return onDevice(device_, {OpName::new_window, nullptr, at::kByte});
+}
+
 TorchCommBackend::AllGatherPHandle TorchCommCtran::all_gather_p_init(
     at::Tensor& output, const AllGatherPInitOptions& options) {
-  auto* const there = onDevice(device_);
+  auto* const there = kernelsOnDevice();
   return there != nullptr ? there->all_gather_p_init(output, options)
                           : TorchCommBackend::all_gather_p_init(output, options);
 }
 
 WorkPtr TorchCommCtran::all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& input,
                                           bool async_op, const AllGatherPExecOptions& options) {
-  auto* const there = onDevice(device_);
+  auto* const there = kernelsOnDevice();
   return there != nullptr ? there->all_gather_p_exec(handle, input, async_op, options)
                           : TorchCommBackend::all_gather_p_exec(handle, input, async_op, options);
 }
 
 void TorchCommCtran::all_gather_p_free(AllGatherPHandle handle) {
-  auto* const there = onDevice(device_);
+  auto* const there = kernelsOnDevice();
   return there != nullptr ? there->all_gather_p_free(handle)
                           : TorchCommBackend::all_gather_p_free(handle);
 }

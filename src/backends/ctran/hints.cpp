@@ -7,6 +7,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/ctran/operations.hpp"
+#include "base/env.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -15,6 +16,7 @@ using schedule::Operation;
 
 constexpr const char* kTransport = "ctran::transport";
 constexpr const char* kInterface = "ctran::interface";
+constexpr const char* kHost = "ctran::host_id";
 constexpr const char* kAlgorithm = "ctran::algorithm";
 constexpr const char* kChunkBytes = "ctran::chunk_bytes";
 
@@ -125,6 +127,14 @@ std::string interface_wished(const Hints& hints) {
   return std::string(hint(hints, kInterface).value_or(""));
 }
 
+std::string host_wished(const Hints& hints) {
+  constexpr size_t kMost = 128;
+  auto name = std::string(hint(hints, kHost).value_or(""));
+  if (name.empty()) name = base::env_text("TORCHCOMM_CTRAN_HOST_ID").value_or("");
+  if (name.size() > kMost) refuse(kHost, name, "a name of at most 128 characters");
+  return name;
+}
+
 bool single_copy_wished(const Hints& hints) {
   CommOptions options;
   options.hints = hints;
@@ -133,6 +143,7 @@ bool single_copy_wished(const Hints& hints) {
 
 Wishes require_right(const Hints& hints) {
   links_wished(hints);
+  host_wished(hints);
   single_copy_wished(hints);
   return wishes_of(hints);
 }

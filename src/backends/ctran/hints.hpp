@@ -19,6 +19,9 @@ Links links_wished(const Hints& hints);
 // `ctran::interface`: name or address for TCP; "" where unset.
 std::string interface_wished(const Hints& hints);
 
+// `ctran::host_id`, else TORCHCOMM_CTRAN_HOST_ID: what this rank's host is called; "" where unset.
+std::string host_wished(const Hints& hints);
+
 // `ctran::single_copy`: a boolean, true where unset.
 bool single_copy_wished(const Hints& hints);
 

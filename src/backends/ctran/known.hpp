@@ -15,8 +15,9 @@ namespace torch::comms::ctran {
 // constant from its first operation on.
 struct Known {
   Links links = Links::kAuto;
-  Facts machine;  // local_ranks and cores of the host where the cores are scarcest
-  Tuning tuning;  // rank 0's
+  std::string host;  // what this rank alone calls its host; see FamilyOptions
+  Facts machine;     // local_ranks and cores of the host where the cores are scarcest
+  Tuning tuning;     // rank 0's
 };
 
 // Which algorithms a communicator asks for.

@@ -134,8 +134,10 @@ Connected connect(const Rendezvous& met, const CommOptions& options,
   Phases clock(phases);
   auto known = std::make_shared<Known>();
   known->links = links_wished(options.hints);
+  known->host = host_wished(options.hints);
   FamilyOptions family{.links = known->links,
                        .interface = interface_wished(options.hints),
+                       .host = known->host,
                        .single_copy = single_copy_wished(options.hints),
                        .choose = [known](const Question& q) { return answer(*known, q); },
                        .interrupt = check_interrupt};

@@ -15,8 +15,9 @@
 #include "core/flight.hpp"
 
 namespace torch::comms {
-class TorchCommCtranOnDevice;
-}
+class TorchCommCtranAcrossHosts;
+class TorchCommVendor;
+}  // namespace torch::comms
 
 namespace torch::comms::ctran {
 
@@ -25,8 +26,10 @@ struct Session {
   Connected connected;
   std::unique_ptr<Group> group;
   Placement placement;
-  std::shared_ptr<TorchCommCtranOnDevice> on_device;  // null where there is none
-  std::string why_not_on_device;                      // then
+  std::shared_ptr<TorchCommVendor> on_device;  // null where there is none
+  std::string why_not_on_device;               // then
+  // The same where the members are on several hosts: then it takes some operations alone.
+  TorchCommCtranAcrossHosts* across_hosts = nullptr;
   std::shared_ptr<Flight> flight = std::make_shared<Flight>();
 
   // Memory of calls that go on after Ctrl-C ended their wait: kept until the group's end.

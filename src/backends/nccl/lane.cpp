@@ -35,9 +35,10 @@ Lane::Lane(std::string name, std::shared_ptr<Communicator> communicator,
       neighbours_(std::move(neighbours)) {}
 
 Lane::~Lane() {
+  if (!own_kernels_ || !was_captured()) return;
   // Graphs may run them at any time, and nobody tells of their end.
-  if (own_kernels_ && was_captured())
-    static_cast<void>(new std::shared_ptr<OwnKernels>(std::move(own_kernels_)));
+  own_kernels_->leave();
+  static_cast<void>(new std::shared_ptr<OwnKernels>(std::move(own_kernels_)));
 }
 
 void Lane::use(std::shared_ptr<OwnKernels> kernels) {

@@ -17,6 +17,8 @@ class OwnKernels {
   virtual std::optional<CommError> lost(const Context&) { return std::nullopt; }
   // Ends what runs, and what is launched later.
   virtual void abort() noexcept = 0;
+  // The lane has gone; graphs may have launches of them still, which are to end at once.
+  virtual void leave() noexcept {}
 };
 
 }  // namespace torch::comms::nccl

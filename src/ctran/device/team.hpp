@@ -48,6 +48,8 @@ class Team {
   size_t workspace_bytes() const noexcept { return memory_->size_bytes(); }
   std::string architectures() const { return library_.functions->architectures(); }
   const std::string& library_path() const noexcept { return library_.path; }
+  // For kernels that run beside the team's: whether those have stopped.
+  const kernels::Control* control() const noexcept { return control_; }
 
   // Alike on all ranks.
   bool takes(const kernels::Call& call) const noexcept;

@@ -31,6 +31,9 @@ enum class Links : uint8_t {
 struct FamilyOptions {
   Links links = Links::kAuto;
   std::string interface = {};  // of TCP: name or address; "": chosen
+  // Ranks of one machine that say different names are treated as on different hosts; "": the
+  // machine is the host.
+  std::string host = {};
   // Large messages between processes of this host are copied once, where the system allows it.
   bool single_copy = true;
   // Up to so many ranks, all connect at once: then the death of any is seen while idle, too. In

@@ -24,6 +24,10 @@ struct Blob {
   std::optional<Endpoint> shm, tcp;
 };
 
+std::string host_of(const FamilyOptions& options) {
+  return transport::host_identity() + (options.host.empty() ? "" : "/" + options.host);
+}
+
 Blob parse(std::string_view text, const transport::Secret& job) {
   transport::Reader reader(text, "what a rank tells of itself");
   Blob blob;
@@ -69,7 +73,7 @@ std::unique_ptr<Transport> LinkTable::make(Which which) const {
 
 std::string LinkTable::blob() const {
   transport::Writer writer;
-  writer.text(transport::host_identity());
+  writer.text(host_of(options_));
   const auto there = [](const auto& link) { return link != nullptr; };
   writer.add(static_cast<uint8_t>(std::count_if(links_.begin(), links_.end(), there)));
   for (const auto& link : links_)
@@ -86,7 +90,7 @@ void LinkTable::learn(const std::vector<std::string>& blobs) {
   which_.assign(count, kTcp);
   used_.assign(count, false);
   std::map<std::string, int, std::less<>> first_of_host;
-  const std::string own_host = transport::host_identity();
+  const std::string own_host = host_of(options_);
   for (int peer = 0; peer < size_; ++peer) {
     auto blob = parse(blobs[static_cast<size_t>(peer)], job_);
     host_.push_back(first_of_host.try_emplace(blob.host, peer).first->second);

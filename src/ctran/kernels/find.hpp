@@ -29,5 +29,9 @@ const void* find_exchange();
 const void* find_one_sided(OneSided::Kind kind);
 const void* find_exchange_counted();
 const void* find_reduce_scatter_quantized(WireKind wire, int ranks);
+// Of a HostCall.
+const void* find_post();
+const void* find_await();
+const void* find_seal();
 
 }  // namespace torch::comms::ctran::kernels

@@ -129,6 +129,18 @@ int reduce_scatter_quantized(const Team& team, const QuantizedReduceScatter& cal
   const void* kernel = find_reduce_scatter_quantized(plan.shape.wire, team.size);
   return enqueue(kernel, &plan.params, plan.blocks, plan.threads, stream);
 }
+int post(const HostCall& call, void* stream) {
+  HostCall params = call;
+  return enqueue(find_post(), &params, 1, 1, stream);
+}
+int await(const HostCall& call, void* stream) {
+  HostCall params = call;
+  return enqueue(find_await(), &params, 1, 1, stream);
+}
+int seal(const HostCall& call, void* stream) {
+  HostCall params = call;
+  return enqueue(find_seal(), &params, 1, kMostThreads, stream);
+}
 
 size_t workspace_bytes(int32_t ranks) {
   return ranks < 2 || ranks > kMaxRanks ? 0 : MessageLayout(ranks).bytes;
@@ -171,12 +183,12 @@ void load_all(int device) {
             load(find_reduction(collective, {static_cast<Number>(number), static_cast<Verb>(verb)},
                                 shape, ranks));
       }
-  load(find_exchange());
   using Kind = OneSided::Kind;
   for (const auto kind : {Kind::kSignal, Kind::kWaitSignal, Kind::kPut}) load(find_one_sided(kind));
   load(find_exchange_counted());
   for (const WireKind wire : {WireKind::kLL, WireKind::kLine, WireKind::kLongLine})
     for (const int ranks : {2, 4, 8}) load(find_reduce_scatter_quantized(wire, ranks));
+  for (const void* kernel : {find_exchange(), find_post(), find_await(), find_seal()}) load(kernel);
   devices[device].refuses = !runs_here;
 }
 
@@ -190,7 +202,10 @@ constexpr Library kLibrary = {kAbi,
                               error_text,
                               one_sided,
                               exchange_counted,
-                              reduce_scatter_quantized};
+                              reduce_scatter_quantized,
+                              post,
+                              await,
+                              seal};
 
 }  // namespace
 }  // namespace torch::comms::ctran::kernels

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "ctran/arithmetic/dtype.hpp"
+#include "ctran/kernels/host_ring.hpp"
 
 // What the library of device kernels offers. It is built by nvcc apart from everything else, and
 // loaded at first use; only the plain types of this header cross the border. std only.
@@ -209,6 +210,11 @@ struct Library {
   int (*exchange_counted)(const Team& team, const CountedExchange& exchange, void* stream);
   int (*reduce_scatter_quantized)(const Team& team, const QuantizedReduceScatter& call,
                                   void* stream);
+  // Of a ring of commands, as launch(): gives the host one, once there is room for it; waits until
+  // the oldest that was not awaited yet is done; seals an output.
+  int (*post)(const HostCall& call, void* stream);
+  int (*await)(const HostCall& call, void* stream);
+  int (*seal)(const HostCall& call, void* stream);
 };
 
 // The one symbol of the library. The first call loads the kernels to the current device; null where

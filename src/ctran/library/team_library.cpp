@@ -55,6 +55,7 @@ Result refuse(abi::Comm comm, std::string why) {
 
 Result launch(const Group::Post& post, std::span<const kernels::Message> messages) {
   auto& comm = *post.comm;
+  if (!comm.team) return refuse(&comm, "there is no team, so there are no messages");
   try {
     auto parts = sorted(comm.team->rank(), messages);
     if (!parts.refused.empty()) return refuse(&comm, std::move(parts.refused));
@@ -106,7 +107,7 @@ Result destroy(abi::Comm comm) {
   return kSuccess;
 }
 Result abort(abi::Comm comm) {
-  comm->team->abort();
+  if (comm->team) comm->team->abort();
   return destroy(comm);
 }
 

@@ -13,7 +13,8 @@ namespace torch::comms::ctran {
 // (KernelLibrary::is_for_host()).
 extern const nccl::Vendor kTeamLibrary;
 
-// A communicator of it, which shares the team. CommAbort and CommDestroy end it.
+// A communicator of it, which shares the team. CommAbort and CommDestroy end it. Without a team it
+// has a life, and no messages.
 nccl::abi::Comm open_team(std::shared_ptr<Team> team, std::shared_ptr<const gpu::Runtime> runtime);
 
 }  // namespace torch::comms::ctran

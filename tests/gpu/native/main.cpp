@@ -31,6 +31,7 @@ const std::map<std::string, void (*)(const kernels::Library&, const Settings&)> 
     {"arithmetic", check_arithmetic},
     {"device_alltoallv", check_device_alltoallv},
     {"exchange", check_exchange},
+    {"gpe", check_gpe},
     {"graphs", check_graphs},
     {"large", check_large},
     {"reduce_scatter_quantized", check_reduce_scatter_quantized},

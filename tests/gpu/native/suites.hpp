@@ -20,6 +20,7 @@ void check_shapes(const kernels::Library& library, const Settings& settings);
 void check_arithmetic(const kernels::Library& library, const Settings& settings);
 void check_sequences(const kernels::Library& library, const Settings& settings);
 void check_large(const kernels::Library& library, const Settings& settings);
+void check_gpe(const kernels::Library& library, const Settings& settings);
 void check_graphs(const kernels::Library& library, const Settings& settings);
 void check_exchange(const kernels::Library& library, const Settings& settings);
 void check_device_alltoallv(const kernels::Library& library, const Settings& settings);

@@ -13,6 +13,7 @@
 #include "gpu/cpu.hpp"
 #include "standin/kernels/collectives.hpp"
 #include "standin/kernels/counted.hpp"
+#include "standin/kernels/host_ring.hpp"
 #include "standin/kernels/messages.hpp"
 #include "standin/kernels/one_sided.hpp"
 #include "standin/kernels/quantized.hpp"
@@ -101,6 +102,22 @@ int one_sided(const kernels::Team& team, const kernels::OneSided& step, void* st
   return enqueue(team, which, kernels::is_sound(team, step), step, stream);
 }
 
+// One of the calls of a ring of commands, when its stream gets there.
+int enqueue(void (*kernel)(const kernels::HostCall&), const kernels::HostCall& call, void* stream) {
+  const auto fate = next_fate("Kernel");
+  if (fate.fails) return kRefused;
+  ++launches;
+  gpu::cpu_launch(stream, [kernel, call] { kernel(call); });
+  return 0;
+}
+int post_command(const kernels::HostCall& call, void* stream) {
+  return enqueue(post, call, stream);
+}
+int await_command(const kernels::HostCall& call, void* stream) {
+  return enqueue(await, call, stream);
+}
+int seal_output(const kernels::HostCall& call, void* stream) { return enqueue(seal, call, stream); }
+
 const char* error_text(int error) { return error == kRefused ? "launch refused" : "no error"; }
 
 }  // namespace
@@ -126,7 +143,10 @@ torchcomms_kernels() {
                                                                   error_text,
                                                                   one_sided,
                                                                   exchange_counted,
-                                                                  reduce_scatter_quantized};
+                                                                  reduce_scatter_quantized,
+                                                                  post_command,
+                                                                  await_command,
+                                                                  seal_output};
   return &kLibrary;
 }
 

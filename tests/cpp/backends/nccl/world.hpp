@@ -50,10 +50,11 @@ struct Program {
 };
 
 // Runs `body` on `size` ranks, of whom each has what `make()` gives, connected, and works on a
-// stream. What one throws fails the test.
+// stream. What one throws fails the test. `hints_of(rank)`: those that are a rank's own.
 template <class Make>
 void run_ranks_of(const Make& make, int size, const std::function<void(Program&)>& body,
-                  const CommOptions& options, const std::string& backend) {
+                  const CommOptions& shared, const std::string& backend,
+                  const std::function<Hints(int)>& hints_of = {}) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {
@@ -63,6 +64,8 @@ void run_ranks_of(const Make& make, int size, const std::function<void(Program&)
         launch.size = size;
         launch.source = "the test";
         auto made = make();
+        auto options = shared;
+        if (hints_of) options.hints.merge(hints_of(rank));
         if constexpr (requires { made->init(at::kCPU, launch, "world", options); })
           made->init(at::kCPU, launch, "world", options);
         else

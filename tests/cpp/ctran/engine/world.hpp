@@ -62,6 +62,7 @@ struct World {
   int eager_ranks = 16;
   milliseconds hearing = kLong;  // a loaded machine must not end it
   std::optional<transport::FaultPlan> faults = std::nullopt;
+  std::vector<std::string> hosts = {};  // by rank; see FamilyOptions
 };
 
 // Runs `body` on every rank. What it throws fails the test, and ends the other ranks' groups.
@@ -78,6 +79,7 @@ inline void run(const World& world, const std::function<void(Rank&)>& body) {
       options.interface = "127.0.0.1";
       options.eager_ranks = world.eager_ranks;
       options.hearing = world.hearing;
+      if (!world.hosts.empty()) options.host = world.hosts[static_cast<size_t>(rank)];
       if (world.faults) options.wrap = transport::inject_faults(*world.faults, rank);
       Rank self{nullptr, all};
       try {

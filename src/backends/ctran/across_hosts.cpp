@@ -1,0 +1,237 @@
+#include "backends/ctran/across_hosts.hpp"
+
+#include <utility>
+
+#include "backends/nccl/elements.hpp"
+#include "backends/nccl/own_kernels.hpp"
+#include "backends/nccl/run.hpp"
+#include "ctran/gpe/across_hosts.hpp"
+#include "ctran/library/team_library.hpp"
+#include "transport/nvl/card.hpp"
+
+namespace torch::comms {
+namespace ctran {
+
+// As the lane of the communicator has them.
+class HostsKernels final : public nccl::OwnKernels {
+ public:
+  using Lost = std::function<std::optional<CommError>(const Context&)>;
+  HostsKernels(std::unique_ptr<AcrossHosts> across, Lost lost)
+      : across_(std::move(across)), lost_(std::move(lost)) {}
+
+  AcrossHosts& across() const noexcept { return *across_; }
+  std::optional<CommError> stopped(const Context& context) const override {
+    return across_->stopped(context);
+  }
+  std::optional<CommError> lost(const Context& context) override { return lost_(context); }
+  void abort() noexcept override { across_->abort(); }
+  void leave() noexcept override { across_->close(); }
+
+ private:
+  const std::unique_ptr<AcrossHosts> across_;
+  const Lost lost_;
+};
+
+namespace {
+
+Hosts hosts_of_members(const Group& group) {
+  const auto& family = *group.family();
+  std::vector<int> host_of;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    int first = 0;
+    while (!family.same_host(group.family_rank(first), group.family_rank(rank))) ++first;
+    host_of.push_back(first);
+  }
+  return hosts_of(host_of);
+}
+
+std::string text_of(const Hosts& hosts) {
+  std::string sizes;
+  for (const auto& one : hosts.ranks)
+    sizes += (sizes.empty() ? "" : " + ") + std::to_string(one.size());
+  return std::to_string(hosts.count()) + " hosts of " + sizes + " ranks, " +
+         std::to_string(hosts.rails) + (hosts.rails == 1 ? " rail" : " rails") + " between them";
+}
+
+Dtype dtype_of(at::ScalarType type) { return static_cast<Dtype>(type); }
+ReduceOp op_of(const comms::ReduceOp& op) { return static_cast<ReduceOp>(op.type()); }
+void* memory_of(const at::Tensor& tensor) { return nccl::Bytes(tensor).data; }
+
+}  // namespace
+}  // namespace ctran
+
+TorchCommCtranAcrossHosts::TorchCommCtranAcrossHosts(const Links& links)
+    : TorchCommVendor(ctran::kTeamLibrary, "ctran"), lost_(links.lost), explain_(links.explain) {}
+
+TorchCommCtranAcrossHosts::Outcome TorchCommCtranAcrossHosts::make(
+    int rank, const std::vector<int>& ranks, at::Device device, const std::string& name,
+    const CommOptions& options, const Links& links) {
+  auto hosts = ctran::hosts_of_members(links.group);
+  const auto place = hosts.places[static_cast<size_t>(rank)];
+  const auto& here = hosts.ranks[static_cast<size_t>(place.host)];
+  const auto limit = options.timeout;
+  std::unique_ptr<ctran::Group> local, rail;
+  if (here.size() > 1) local = links.group.split(here, name + "_host", limit);
+  if (place.local < hosts.rails)
+    rail = links.group.split(hosts.rail(place.local), name + "_rail", limit);
+
+  const std::shared_ptr<TorchCommCtranAcrossHosts> made(new TorchCommCtranAcrossHosts(links));
+  std::string why_not;
+  const bool is_there = made->init_as(
+      {rank, ranks}, device, name, options, [&](const nccl::Device& opened) -> nccl::abi::Comm {
+        const auto runtime = opened.shared_runtime();
+        const auto& at = opened.torch_device();
+        ctran::KernelLibrary library{};
+        why_not =
+            transport::nvl::reason_of([&] { library = ctran::KernelLibrary::load(*runtime); });
+        ctran::Team::Outcome team;
+        if (local)
+          team = ctran::Team::make(
+              place.local, local->size(), at.has_index() ? at.index() : 0, runtime, why_not,
+              [&](const std::string& words) { return links.gather(*local, words); });
+        if (why_not.empty()) why_not = team.why_not;
+        std::unique_ptr<ctran::AcrossHosts> across;
+        if (why_not.empty())
+          why_not = transport::nvl::reason_of([&] {
+            across = std::make_unique<ctran::AcrossHosts>(
+                ctran::AcrossHosts::Options{.rank = rank,
+                                            .hosts = std::move(hosts),
+                                            .library = std::move(library),
+                                            .runtime = runtime,
+                                            .team = std::move(team.team),
+                                            .rail = std::move(rail)});
+          });
+        why_not = transport::nvl::first_reason(links.gather(links.group, why_not));
+        if (!why_not.empty()) return nullptr;
+        made->kernels_ = std::make_shared<ctran::HostsKernels>(std::move(across), made->lost_);
+        return ctran::open_team(nullptr, runtime);
+      });
+  return {is_there ? made : nullptr, std::move(why_not)};
+}
+
+void TorchCommCtranAcrossHosts::connected() { lane()->use(kernels_); }
+
+void TorchCommCtranAcrossHosts::finalize() {
+  kernels_.reset();  // the lane has them until all is done
+  TorchCommVendor::finalize();
+}
+
+std::shared_ptr<TorchCommBackend> TorchCommCtranAcrossHosts::split(const std::vector<int>&,
+                                                                   const std::string&,
+                                                                   const CommOptions&) {
+  throw CommError(Errc::kUnsupported, "the members are split by their communicator",
+                  {.op = "split", .comm = std::string(getCommName()), .rank = getRank()});
+}
+
+bool TorchCommCtranAcrossHosts::takes(const OnDevice& asked) const {
+  if (!kernels_) return false;
+  const auto& across = kernels_->across();
+  const auto reduces = [&] {
+    return across.takes(ctran::dtype_of(asked.dtype), ctran::op_of(*asked.reduction));
+  };
+  switch (asked.op) {
+    case OpName::broadcast:
+    case OpName::barrier:
+      return true;
+    case OpName::all_gather_single:
+      return across.has_parts();
+    case OpName::all_reduce:
+      return reduces();
+    case OpName::reduce_scatter_single:
+      return across.has_parts() && reduces();
+    default:
+      return false;
+  }
+}
+
+template <class Body>
+WorkPtr TorchCommCtranAcrossHosts::launched(OpName op, bool async_op,
+                                            const OperationOptions& options,
+                                            const Operands& operands, const Body& body) {
+  auto now = call(op, async_op, options);
+  now.ends_itself = true;
+  return run(now, options, operands, [&](const nccl::Launch& go) {
+    body(kernels_->across(), ctran::AcrossHosts::How{now.limit, go.stream});
+    return nccl::abi::Result(nccl::abi::kSuccess);
+  });
+}
+
+WorkPtr TorchCommCtranAcrossHosts::broadcast(at::Tensor& tensor, int root, bool async_op,
+                                             const BroadcastOptions& options) {
+  return launched(OpName::broadcast, async_op, options, {{&tensor}, {}},
+                  [&](auto& across, const auto& how) {
+                    across.broadcast(ctran::memory_of(tensor), tensor.nbytes(), root, how);
+                  });
+}
+
+WorkPtr TorchCommCtranAcrossHosts::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
+                                              const AllReduceOptions& options) {
+  return launched(OpName::all_reduce, async_op, options, {{&tensor}, {}},
+                  [&](auto& across, const auto& how) {
+                    across.all_reduce(ctran::memory_of(tensor), static_cast<size_t>(tensor.numel()),
+                                      ctran::dtype_of(tensor.scalar_type()), ctran::op_of(op), how);
+                  });
+}
+
+WorkPtr TorchCommCtranAcrossHosts::all_gather_single(at::Tensor& output, const at::Tensor& input,
+                                                     bool async_op,
+                                                     const AllGatherSingleOptions& options) {
+  return launched(OpName::all_gather_single, async_op, options, {{&output, &input}, {}},
+                  [&](auto& across, const auto& how) {
+                    across.all_gather(ctran::memory_of(output), ctran::memory_of(input),
+                                      input.nbytes(), how);
+                  });
+}
+
+WorkPtr TorchCommCtranAcrossHosts::reduce_scatter_single(
+    at::Tensor& output, const at::Tensor& input, const ReduceOp& op, bool async_op,
+    const ReduceScatterSingleOptions& options) {
+  return launched(OpName::reduce_scatter_single, async_op, options, {{&output, &input}, {}},
+                  [&](auto& across, const auto& how) {
+                    across.reduce_scatter(ctran::memory_of(output), ctran::memory_of(input),
+                                          static_cast<size_t>(output.numel()),
+                                          ctran::dtype_of(output.scalar_type()), ctran::op_of(op),
+                                          how);
+                  });
+}
+
+WorkPtr TorchCommCtranAcrossHosts::barrier(bool async_op, const BarrierOptions& options) {
+  return launched(OpName::barrier, async_op, options, {{}, {}},
+                  [](auto& across, const auto& how) { across.barrier(how); });
+}
+
+std::vector<TorchCommBackend::AlgorithmRange> TorchCommCtranAcrossHosts::algorithms() const {
+  std::vector<AlgorithmRange> ranges;
+  if (!kernels_) return ranges;
+  const ReduceOp sum = ReduceOp::SUM;
+  for (const auto op : {OpName::broadcast, OpName::all_reduce, OpName::all_gather_single,
+                        OpName::reduce_scatter_single, OpName::barrier})
+    if (takes({op, &sum, at::kFloat}))
+      ranges.push_back({op, 0, "two_level", 0, "kernels inside hosts, the CPU's links between"});
+  return ranges;
+}
+
+std::map<std::string, std::string> TorchCommCtranAcrossHosts::notes() const {
+  auto notes = TorchCommVendor::notes();
+  if (!kernels_) return notes;
+  const auto& across = kernels_->across();
+  notes["kernels"] = ctran::text_of(across.hosts()) + ": all_reduce, broadcast, barrier" +
+                     (across.has_parts() ? ", all_gather_single, reduce_scatter_single" : "") +
+                     " by kernels inside hosts (" + across.architectures() + ", " +
+                     across.library_path() +
+                     ") and the CPU's links between them. Other operations are copied through host "
+                     "memory, as are PREMUL_SUM and averages of integers" +
+                     (across.has_parts() ? ""
+                                         : "; and all averages, all_gather_single and "
+                                           "reduce_scatter_single, for the hosts differ in size");
+  notes["operations between hosts"] = std::to_string(across.operations());
+  return notes;
+}
+
+std::map<std::string, uint64_t> TorchCommCtranAcrossHosts::memory_usage() const {
+  auto bytes = TorchCommVendor::memory_usage();
+  if (kernels_) bytes["kernels"] = kernels_->across().workspace_bytes();
+  return bytes;
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backends/nccl/vendor_backend.hpp"
+#include "ctran/engine/group.hpp"
+#include "transport/nvl/symmetric_memory.hpp"
+
+namespace torch::comms {
+
+namespace ctran {
+class HostsKernels;
+struct Hosts;
+}  // namespace ctran
+
+// Collectives of backend ctran on tensors of GPUs that are on several hosts: by kernels inside
+// hosts, by the CPU engine between them (ctran/gpe), in the order of the stream. TorchCommCtran
+// makes it for its own members, gives it what takes() says yes to, and ends it.
+class TC_API TorchCommCtranAcrossHosts final : public TorchCommVendor {
+ public:
+  // Either all members have one, or none.
+  struct Outcome {
+    std::shared_ptr<TorchCommCtranAcrossHosts> made;
+    std::string why_not;  // the same on all ranks
+  };
+  // What the members have beside the device.
+  struct Links {
+    ctran::Group& group;  // of the communicator; not kept
+    // All members' words, and those of a group's.
+    std::function<std::vector<std::string>(ctran::Group& group, const std::string& words)> gather;
+    // Why operations under way wait in vain, see nccl::OwnKernels. Any thread.
+    std::function<std::optional<CommError>(const Context&)> lost;
+    // What an error of an operation comes from, if that is known by now.
+    std::function<CommError(const CommError&)> explain;
+  };
+  // Collective. `device` is of the kind that TorchCommCtranOnDevice::is_for() says yes to. Throws
+  // CommError.
+  static Outcome make(int rank, const std::vector<int>& ranks, at::Device device,
+                      const std::string& name, const CommOptions& options, const Links& links);
+
+  // Whether this object runs it; the same on all ranks.
+  bool takes(const OnDevice& asked) const;
+
+  WorkPtr broadcast(at::Tensor& tensor, int root, bool async_op,
+                    const BroadcastOptions& options) override;
+  WorkPtr all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
+                     const AllReduceOptions& options) override;
+  WorkPtr all_gather_single(at::Tensor& output, const at::Tensor& input, bool async_op,
+                            const AllGatherSingleOptions& options) override;
+  WorkPtr reduce_scatter_single(at::Tensor& output, const at::Tensor& input, const ReduceOp& op,
+                                bool async_op, const ReduceScatterSingleOptions& options) override;
+  WorkPtr barrier(bool async_op, const BarrierOptions& options) override;
+
+  void finalize() override;
+  // The members are split by their communicator.
+  std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
+                                          const CommOptions& options) override;
+  // Of the operations that it takes.
+  std::vector<AlgorithmRange> algorithms() const override;
+  std::map<std::string, std::string> notes() const override;
+  std::map<std::string, uint64_t> memory_usage() const override;
+
+ private:
+  explicit TorchCommCtranAcrossHosts(const Links& links);
+  std::shared_ptr<TorchCommVendor> child() const override { return nullptr; }
+  CommError explained(const CommError& error) override { return explain_(error); }
+  void connected() override;
+  // `body(kernels, how)` launches it.
+  template <class Body>
+  WorkPtr launched(OpName op, bool async_op, const OperationOptions& options,
+                   const Operands& operands, const Body& body);
+
+  std::function<std::optional<CommError>(const Context&)> lost_;
+  std::function<CommError(const CommError&)> explain_;
+  std::shared_ptr<ctran::HostsKernels> kernels_;
+};
+
+}  // namespace torch::comms

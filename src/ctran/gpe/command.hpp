@@ -1,0 +1,42 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#include "ctran/arithmetic/dtype.hpp"
+#include "ctran/kernels/host_ring.hpp"
+
+namespace torch::comms::ctran {
+
+// What the host does for one chunk: an operation among the ranks of a rail, on staging memory.
+struct Command {
+  enum class Kind : uint8_t { kAllReduce, kBroadcast, kAllGather, kReduceScatter, kBarrier };
+  Kind kind;
+  Dtype dtype;
+  ReduceOp op;
+  uint8_t reserved;
+  int32_t root;    // of the rail
+  uint64_t begin;  // bytes, in the staging memory, where the operation is in place
+  // Elements: of a reduce_scatter's or all_gather's part, else of all of it.
+  uint64_t count;
+  uint64_t limit_ms;  // from when the host begins
+  uint64_t chunk;     // which of the operation's it is, for errors
+  uint64_t unused[2];
+};
+
+using CommandWords = std::array<uint64_t, kernels::kCommandWords>;
+static_assert(sizeof(Command) == sizeof(CommandWords));
+
+inline CommandWords words_of(const Command& command) {
+  CommandWords words;
+  std::memcpy(words.data(), &command, sizeof command);
+  return words;
+}
+inline Command command_of(const CommandWords& words) {
+  Command command;
+  std::memcpy(&command, words.data(), sizeof command);
+  return command;
+}
+
+}  // namespace torch::comms::ctran

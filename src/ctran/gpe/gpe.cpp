@@ -1,0 +1,266 @@
+#include "ctran/gpe/gpe.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "base/log.hpp"
+#include "ctran/kernels/cells.hpp"
+#include "transport/waiting.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// Between two looks of a thread that does not look all the time.
+constexpr microseconds kWhileLaunched{50}, kWhileCaptured{200};
+// How soon the end of an engine's call is looked at again, if nothing tells of it.
+constexpr milliseconds kTurn{50};
+
+template <class Word>
+std::atomic_ref<Word> word(Word& at) {
+  return std::atomic_ref<Word>(at);
+}
+
+template <class T>
+T* make_pinned(const gpu::Runtime& runtime, size_t size_bytes) {
+  void* const at = runtime.allocate_pinned(size_bytes);
+  std::memset(at, 0, size_bytes);
+  return static_cast<T*>(at);
+}
+
+struct Row {
+  const char* name;
+  schedule::Operation operation;
+};
+Row row_of(Command::Kind kind) {
+  using schedule::Operation;
+  switch (kind) {
+    case Command::Kind::kAllReduce:
+      return {"all_reduce", Operation::kAllReduce};
+    case Command::Kind::kBroadcast:
+      return {"broadcast", Operation::kBroadcast};
+    case Command::Kind::kAllGather:
+      return {"all_gather_single", Operation::kAllGather};
+    case Command::Kind::kReduceScatter:
+      return {"reduce_scatter_single", Operation::kReduceScatter};
+    case Command::Kind::kBarrier:
+      break;
+  }
+  return {"barrier", Operation::kBarrier};
+}
+
+std::string text_of(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
+
+}  // namespace
+
+Gpe::Gpe(Options options) : options_(std::move(options)) {
+  const auto& runtime = *options_.runtime;
+  ring_ = make_pinned<kernels::HostRing>(runtime, sizeof(kernels::HostRing));
+  control_ = make_pinned<kernels::Control>(runtime, sizeof(kernels::Control));
+  if (options_.staging_bytes > 0)
+    staging_ = make_pinned<std::byte>(runtime, options_.staging_bytes);
+  if (!options_.rail) return;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& e) {
+    throw CommError(Errc::kResourceExhausted, std::string("no thread: ") + e.what());
+  }
+}
+
+Gpe::~Gpe() {
+  close();
+  const gpu::CaptureModeGuard mode(*options_.runtime);
+  options_.runtime->free_pinned(ring_);
+  options_.runtime->free_pinned(control_);
+  if (staging_ != nullptr) options_.runtime->free_pinned(staging_);
+}
+
+kernels::HostCall Gpe::call() const {
+  kernels::HostCall call{};
+  call.ring = ring_;
+  call.control = control_;
+  call.team = options_.team;
+  return call;
+}
+
+void Gpe::check(int code) const {
+  if (code != 0)
+    throw CommError(Errc::kVendor, std::string("a command to the host was not launched: ") +
+                                       options_.library.functions->error_text(code) + " (" +
+                                       std::to_string(code) + ")");
+}
+
+void Gpe::post(const Command& command, gpu::NativeStream stream) {
+  auto call = this->call();
+  call.limit_ns = command.limit_ms * 1'000'000;
+  std::ranges::copy(words_of(command), call.words);
+  check(options_.library.functions->post(call, stream));
+  if (options_.runtime->capture_of(stream) != 0)
+    captured_.store(true);
+  else
+    launched_.fetch_add(1);
+  // Under the lock, or a thread between its look and its sleep misses it.
+  const std::lock_guard lock(mutex_);
+  wake_.notify_all();
+}
+
+void Gpe::await(uint64_t limit_ns, gpu::NativeStream stream) {
+  auto call = this->call();
+  call.limit_ns = limit_ns;
+  check(options_.library.functions->await(call, stream));
+}
+
+void Gpe::seal(void* output, size_t size_bytes, Dtype dtype, gpu::NativeStream stream) {
+  auto call = this->call();
+  call.output = output;
+  call.output_bytes = size_bytes;
+  call.nan = kernels::nan_of(dtype);
+  check(options_.library.functions->seal(call, stream));
+}
+
+void Gpe::run() noexcept {
+  const auto policy = transport::WaitPolicy::for_ranks(2 * options_.polling_ranks);
+  transport::Pace pace(policy);
+  uint64_t next = 1;
+  while (!stopping_.load()) {
+    auto& slot = ring_->commands[next % kernels::kHostRing];
+    if (word(slot.number).load(std::memory_order_acquire) != next) {
+      if (pace.rest()) sleep(next);
+      continue;
+    }
+    CommandWords words;
+    std::ranges::copy(slot.words, words.begin());
+    try {
+      is_busy_.store(true);
+      carry_out(command_of(words));
+      is_busy_.store(false);
+    } catch (const CommError& e) {
+      fail(e);
+      return;
+    } catch (const std::exception& e) {
+      fail(CommError(Errc::kInternal, e.what()));
+      return;
+    }
+    word(ring_->done).store(next++, std::memory_order_release);
+    pace.moved();
+  }
+}
+
+void Gpe::sleep(uint64_t next) {
+  std::unique_lock lock(mutex_);
+  const auto is_wanted = [&] { return stopping_.load() || launched_.load() >= next; };
+  if (captured_.load())
+    wake_.wait_for(lock, is_wanted() ? kWhileLaunched : kWhileCaptured,
+                   [this] { return stopping_.load(); });
+  else if (is_wanted())
+    wake_.wait_for(lock, kWhileLaunched, [this] { return stopping_.load(); });
+  else
+    wake_.wait(lock, [&] { return is_wanted() || captured_.load(); });
+}
+
+void Gpe::carry_out(const Command& command) {
+  const auto [name, operation] = row_of(command.kind);
+  const auto ranks = static_cast<size_t>(options_.rail->size());
+  const size_t bytes = command.count * size_of(command.dtype);
+  auto* const at = staging_ + command.begin;
+  auto* const own = at + bytes * static_cast<size_t>(options_.rail->rank());
+  ConstBytes input(at, bytes);
+  Bytes output(at, bytes);
+  auto blocks = schedule::Blocks::even(static_cast<int64_t>(command.count), options_.rail->size());
+  if (operation == schedule::Operation::kReduceScatter) {
+    input = {at, bytes * ranks};
+    output = {own, bytes};
+  } else if (operation == schedule::Operation::kAllGather) {
+    input = {own, bytes};
+    output = {at, bytes * ranks};
+  }
+  if (input.size() != output.size())
+    blocks = schedule::Blocks::equal(static_cast<int64_t>(command.count), options_.rail->size());
+  const Call call{.name = name,
+                  .operation = operation,
+                  .dtype = static_cast<uint8_t>(command.dtype),
+                  .element_bytes = static_cast<uint32_t>(size_of(command.dtype)),
+                  .op = command.op,
+                  .root = command.root,
+                  .blocks = blocks,
+                  .input = {&input, 1},
+                  .output = {&output, 1},
+                  .limit = milliseconds(command.limit_ms)};
+  auto work = options_.rail->start(call);
+  // Whoever stops this thread aborts the rail first, so it ends.
+  while (!work.wait_for(kTurn)) continue;
+  if (const auto* error = work.error()) {
+    auto where = error->context();
+    if (where.peer >= 0 && static_cast<size_t>(where.peer) < ranks)
+      where.peer = options_.ranks[static_cast<size_t>(where.peer)];
+    where.rank = options_.ranks[static_cast<size_t>(options_.rail->rank())];
+    throw CommError(error->code(),
+                    "between hosts, among the ranks " + text_of(options_.ranks) +
+                        " (called 0 and so on here), in chunk " + std::to_string(command.chunk) +
+                        ": " + error->why(),
+                    where);
+  }
+}
+
+void Gpe::fail(const CommError& error) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_.load() || failure_) return;
+    failure_ = error;
+  }
+  word(control_->abort).store(1, std::memory_order_release);
+  if (options_.on_failure) options_.on_failure();
+}
+
+std::optional<CommError> Gpe::failure() const {
+  // Cheap while all is well.
+  if (word(control_->abort).load(std::memory_order_acquire) == 0) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+std::optional<kernels::Stop> Gpe::stopped(uint64_t& command) const noexcept {
+  const auto stop = word(control_->stop).load(std::memory_order_acquire);
+  if (stop == 0) return std::nullopt;
+  command = control_->launch;
+  return static_cast<kernels::Stop>(stop);
+}
+
+void Gpe::abort() noexcept {
+  word(control_->abort).store(1, std::memory_order_release);
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_.store(true);
+    wake_.notify_all();
+    // The lock keeps close() from letting go of it.
+    if (options_.rail) options_.rail->abort("an operation on the device was aborted");
+  }
+}
+
+void Gpe::close() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_.store(true);
+    word(control_->abort).store(1, std::memory_order_release);
+    wake_.notify_all();
+    // Only then: what peers have not heard yet of the last command would end with it.
+    if (is_busy_.load() && options_.rail) options_.rail->abort("the communicator was closed");
+  }
+  if (thread_.joinable()) thread_.join();
+  std::unique_ptr<Group> rail;
+  {
+    const std::lock_guard lock(mutex_);
+    rail = std::move(options_.rail);
+  }
+}
+
+}  // namespace torch::comms::ctran
