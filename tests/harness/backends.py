@@ -241,7 +241,7 @@ CTRAN_KERNELS = replace(
     library=("TORCHCOMM_KERNELS_LIBRARY", "libstand_in_kernels.so"),
     kernels=True,
     vendor=None,
-    # Its operations are the kernels', what is agreed beside them the links': neither sees the other's.
+    # Operations are the kernels', what is agreed beside them the links': neither sees the other's.
     lacks=_VENDOR_LACKS - {"bitwise", "all_dtypes", "narrow_reductions", "split_among_listed"}
     | {"one_engine"},
     modules=(NCCL.modules or frozenset()) - {"vendors"}

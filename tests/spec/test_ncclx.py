@@ -222,7 +222,7 @@ def exchanged(context, dtype, round_, async_op):
     work.wait()
     wanted = torch.full((MOST,), 99, dtype=dtype)
     wanted[: sum(received)] = torch.cat([part(one, rank, round_, dtype) for one in ranks])
-    torch.testing.assert_close(output.cpu(), wanted, rtol=0, atol=0)
+    torch.testing.assert_close(output.cpu(), wanted.cpu(), rtol=0, atol=0)
 
 
 def by_counts_on_the_device(context):
@@ -264,7 +264,7 @@ def replayed_with_other_counts(context):
             begin = one * MOST + sum(count(one, target, round_) for target in range(rank))
             parts.append(torch.arange(begin, begin + count(one, rank, round_)).float())
         wanted = torch.cat(parts)
-        torch.testing.assert_close(output[: len(wanted)].cpu(), wanted, rtol=0, atol=0)
+        torch.testing.assert_close(output[: len(wanted)].cpu(), wanted.cpu(), rtol=0, atol=0)
         assert bool((output[len(wanted) :] == -1).all())
     return []
 
@@ -400,7 +400,7 @@ def unbiased(context):
     device, seeds, numel = comm.get_device(), 60, 2000
     value = 1.3
     values = torch.full((size * numel,), value, device=device)
-    total = torch.zeros(numel, dtype=torch.float64)
+    total = torch.zeros(numel, dtype=torch.float64, device="cpu")
     output = torch.empty(numel, device=device)
     for seed in range(seeds):
         comm.get_backend_impl().reduce_scatter_quantized(

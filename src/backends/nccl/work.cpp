@@ -81,6 +81,7 @@ void Work::waitBlocking() {
 
 void Work::hostSynchronize() {
   block();
+  if (error()) lane_->failure_was_met();
   rethrowIfFailed();
 }
 
