@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from torchcomms.soak.calls import arguments, messages
@@ -92,6 +93,22 @@ def test_steps_keep_to_what_the_backend_can(of):
             assert op.reduction == ""
     replays = [step(of, n).replays for n in STEPS]
     assert any(replays) == traits.graphs
+
+
+def test_no_rank_alone_has_a_graph_where_it_cannot():
+    terms = Terms(5, 2, 1 << 16, replace(GPU, graphs_alone=False))
+    steps = [step(terms, number) for number in range(2000)]
+    alone = [
+        any(
+            len(group) == 1
+            for called in one.operations
+            for group in lives(5, 2, one.number)[called.slot].groups
+        )
+        for one in steps
+    ]
+    assert any(one.replays for one in steps)
+    assert any(alone)
+    assert not any(one.replays for one, is_alone in zip(steps, alone, strict=True) if is_alone)
 
 
 def test_steps_have_everything():

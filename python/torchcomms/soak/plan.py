@@ -9,7 +9,7 @@ import itertools
 import random
 from dataclasses import dataclass, replace
 
-from torchcomms.soak.lives import SLOTS
+from torchcomms.soak.lives import SLOTS, lives
 
 # Bytes of an element.
 DTYPES = {
@@ -60,6 +60,7 @@ class Traits:
     same_bits: bool  # of sums, on all ranks
     # Of each operation hints that say how it is to be run, by key.
     wishes: tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], ...] = ()
+    graphs_alone: bool = True  # a communicator of one rank has them, too
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,8 @@ def step(terms: Terms, number: int) -> Step:
         operation, took = _operation(chance, terms, index, budget, mixed)
         operations.append(operation)
         budget -= took
+    if replays and not traits.graphs_alone and _is_one_alone(terms, number, operations):
+        replays = 0
     waits = chance.sample(range(count), count) if chance.random() < 0.7 else range(count)
     stragglers = _stragglers(chance, terms.ranks, count) if not replays else ()
     return Step(
@@ -157,6 +160,13 @@ def step(terms: Terms, number: int) -> Step:
         replays,
         compares=traits.same_bits and chance.random() < 0.2,
     )
+
+
+def _is_one_alone(terms: Terms, number: int, operations: list[Operation]) -> bool:
+    """Whether some rank is the only one of a communicator that is used."""
+    alive = lives(terms.seed, terms.ranks, number)
+    groups = (group for called in operations for group in alive[called.slot].groups)
+    return any(len(group) == 1 for group in groups)
 
 
 def _operation(

@@ -39,6 +39,8 @@ def traits_of(comm: torchcomms.TorchComm, streams: int) -> Traits:
         streams=streams,
         graphs=able["graph_capture"] and comm.get_device().type == "cuda",
         same_bits=name == "ctran",
+        # Kernels need a second rank; without them tensors go through the host.
+        graphs_alone=name in _VENDORS,
         wishes=_wishes(name, on_device),
     )
 
