@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kFields = "comm_dump::requestFields";
 constexpr std::string_view kGlobal = "GlobalInfo";
 
-// All of this process. Never destroyed: communicators may go after static destruction.
+// All that are connected. Never destroyed: communicators may go after static destruction.
 struct Living {
   std::mutex mutex;  // guards all
   std::set<const TorchCommNCCLX*> all;
@@ -64,14 +64,12 @@ class Filter {
 
 }  // namespace
 
-TorchCommNCCLX::TorchCommNCCLX(std::string backend) : OfVendor(std::move(backend)) {
+void TorchCommNCCLX::be_known(bool known) const {
   const std::lock_guard lock(living().mutex);
-  living().all.insert(this);
-}
-
-TorchCommNCCLX::~TorchCommNCCLX() {
-  const std::lock_guard lock(living().mutex);
-  living().all.erase(this);
+  if (known)
+    living().all.insert(this);
+  else
+    living().all.erase(this);
 }
 
 TorchCommNCCLX::Dump TorchCommNCCLX::comm_dump() const {
@@ -103,7 +101,6 @@ std::map<std::string, TorchCommNCCLX::Dump> TorchCommNCCLX::comm_dump_all(const 
   const std::lock_guard lock(living().mutex);
   size_t count = 0;
   for (const auto* comm : living().all) {
-    if (comm->lane() == nullptr) continue;
     ++count;
     const auto dump = comm->comm_dump();
     all[dump.at("commHash")] = filter.of(dump);

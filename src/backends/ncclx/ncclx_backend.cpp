@@ -28,6 +28,25 @@ constexpr char kBegin = ':';
 
 }  // namespace
 
+TorchCommNCCLX::TorchCommNCCLX(std::string backend) : OfVendor(std::move(backend)) {}
+
+TorchCommNCCLX::~TorchCommNCCLX() { be_known(false); }
+
+void TorchCommNCCLX::finalize() {
+  be_known(false);
+  OfVendor::finalize();
+}
+
+WorkPtr TorchCommNCCLX::reconfigure(const ReconfigureOptions& options) {
+  be_known(false);
+  return OfVendor::reconfigure(options);
+}
+
+void TorchCommNCCLX::connected() {
+  OfVendor::connected();
+  be_known(true);
+}
+
 void TorchCommNCCLX::read(CommOptions& options) {
   ncclx::translate(options);
   wishes_.fill(ncclx::wish_of(options.hints));
@@ -70,6 +89,7 @@ void TorchCommNCCLX::meet(int rank, int size, const nccl::Device& device,
 // A split has no store; the library's gathering reaches all of its ranks, and its limit and
 // failures hold.
 void TorchCommNCCLX::meet_by_gathering() {
+  be_known(false);  // until connected()
   meet(getRank(), getSize(), lane()->device(),
        [this](const std::string& words) { return tell_all(words); });
   connected();
@@ -154,10 +174,12 @@ std::shared_ptr<TorchCommBackend> TorchCommNCCLX::split(const std::vector<int>& 
   const int count = splits_++;
   if (ranks.empty()) return TorchCommVendor::split(ranks, name, options);
   const auto least = std::to_string(*std::min_element(ranks.begin(), ranks.end()));
-  return TorchCommVendor::split(
+  auto made = TorchCommVendor::split(
       ranks,
       std::string(getCommName()) + "::split::" + least + "_" + name + "_" + std::to_string(count),
       options);
+  static_cast<const TorchCommNCCLX&>(*made).be_known(true);
+  return made;
 }
 
 std::vector<std::string> TorchCommNCCLX::links() const {

@@ -27,6 +27,8 @@ class TC_API TorchCommNCCLX final
  public:
   explicit TorchCommNCCLX(std::string backend = "ncclx");
   ~TorchCommNCCLX() override;
+  void finalize() override;
+  WorkPtr reconfigure(const ReconfigureOptions& options) override;
 
   // The child is called "<this one>::split::<smallest rank>_<name>_<how many splits before>", and
   // meets for its kernels at its first collective.
@@ -57,9 +59,9 @@ class TC_API TorchCommNCCLX final
   using Dump = std::map<std::string, std::string>;
   // What is known of it, in words: commHash, rank, nRanks and more.
   Dump comm_dump() const;
-  // Of all that there are in this process, by commHash; "GlobalInfo" is of the process. The hint
-  // comm_dump::requestFields is a list of the fields wanted, with ';' between; those of the process
-  // begin with "GlobalInfo::".
+  // Of all that are connected in this process, by commHash; "GlobalInfo" is of the process. The
+  // hint comm_dump::requestFields is a list of the fields wanted, with ';' between; those of the
+  // process begin with "GlobalInfo::".
   static std::map<std::string, Dump> comm_dump_all(const Hints& hints);
   // Which collectives kernels run where nobody says otherwise: with how many ranks at most, and up
   // to how many bytes of the largest buffer of a rank. The first row that fits counts.
@@ -72,6 +74,9 @@ class TC_API TorchCommNCCLX final
   void read(CommOptions& options) override;
   bool prepare(const Rendezvous& met, const nccl::Device& device) override;
   void before_collective() override;
+  void connected() override;
+  // Whether comm_dump_all() of any thread tells of it: while nothing of what that reads changes.
+  void be_known(bool known) const;
   bool is_taken(OpName op, ctran::kernels::Call& call, size_t bytes,
                 const OperationOptions& options) const override;
   Else otherwise(ctran::kernels::Collective collective) const override;
