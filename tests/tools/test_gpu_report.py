@@ -31,15 +31,16 @@ def program(code: str, **more: object) -> Part:
 
 def test_a_command_over_its_time_ends_with_what_it_started(tmp_path):
     # A child in a session of its own, as torchrun's ranks are, that does not want to go.
-    child = (
-        "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: signal.pause()"
-    )
     started = tmp_path / "started"
     os.mkfifo(started)
+    child = (
+        "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"open({str(started)!r}, 'w').write('yes')\nwhile True: signal.pause()"
+    )
     code = (
         "import signal, subprocess, sys\n"
         f"subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)\n"
-        f"open({str(started)!r}, 'w').write('yes'); signal.pause()"
+        "signal.pause()"
     )
     log = tmp_path / "log"
     command = Command([sys.executable, "-c", code], {}, log, tmp_path, limit_s=600)

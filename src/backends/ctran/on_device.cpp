@@ -59,10 +59,11 @@ std::shared_ptr<c10::Allocator> TorchCommCtranOnDevice::make_mem_allocator() {
                       [] {
                         std::string why;
                         if (!ctran::KernelLibrary::is_for_host() && !has_device(why))
-                          throw CommError(Errc::kUnsupported,
-                                          "memory of backend 'ctran' is a GPU's, and there is "
-                                          "none: " +
-                                              why);
+                          throw CommError(
+                              Errc::kUnsupported,
+                              "backend 'ctran' has no memory allocator here: its memory "
+                              "is a GPU's, and there is none: " +
+                                  why);
                         return nccl::make_allocator(ctran::kTeamLibrary);
                       });
 }
