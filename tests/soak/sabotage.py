@@ -181,6 +181,8 @@ def stale(connection: Connection, role: Role) -> None:
 
 def _replay(connection: Connection, role: Role, instead: Instead, device: Device) -> None:
     traits_of = process.traits_of
-    process.traits_of = lambda *a: replace(traits_of(*a), graphs=True, free_order=False)
+    process.traits_of = lambda *a: replace(
+        traits_of(*a), graphs=True, graphs_alone=True, free_order=False
+    )
     process.device_of = lambda kind, rank: device
     _run(connection, role, instead)
