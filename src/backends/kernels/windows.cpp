@@ -117,9 +117,8 @@ WorkPtr TorchCommKernels::run_step(
   const at::Tensor none;
   auto kept = keep(now, {{tensor != nullptr ? tensor : &none}, {}});
   if (kind == Step::kGives) return launch(*lane(), now, options, std::move(kept), enqueue);
-  auto& waits = lane_of_waits();
-  waits.use(kernels_);
-  return launch(waits, now, options, std::move(kept), enqueue);
+  if (lane_of_waits_if_any() == nullptr) lane_of_waits().use(kernels_);
+  return launch(lane_of_waits(), now, options, std::move(kept), enqueue);
 }
 
 }  // namespace torch::comms
