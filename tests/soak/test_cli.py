@@ -45,7 +45,7 @@ def test_a_failure_is_told_and_is_exit_status_1(monkeypatch):
 
     def fails(request, progress):
         progress("step 7")
-        return Outcome(request, steps=7, failure=failure)
+        return Outcome(request=request, steps=7, failure=failure)
 
     monkeypatch.setattr(torchcomms.soak, "soak", fails)
     done = run("--backend", "ctran", "--seed", "9", "--hint", "a::b=c d", "--json", "-")
@@ -62,7 +62,7 @@ def test_a_failure_is_told_and_is_exit_status_1(monkeypatch):
 
 
 def test_without_a_seed_there_is_a_new_one(monkeypatch):
-    monkeypatch.setattr(torchcomms.soak, "soak", lambda request, progress: Outcome(request))
+    monkeypatch.setattr(torchcomms.soak, "soak", lambda request, progress: Outcome(request=request))
     seeds = {run("--json", "-").stderr for _ in range(3)}
     assert len(seeds) > 1
 

@@ -94,7 +94,7 @@ def test_an_error_is_told_with_its_operation():
     assert (found.kind, found.rank) == ("error", sabotage.VICTIM)
     assert found.operation["name"] == "scatter"
     assert "RuntimeError: the planted error" in found.text
-    outcome = Outcome(request, failure=found)
+    outcome = Outcome(request=request, failure=found)
     assert json.loads(json.dumps(as_object(outcome)))["failure"]["again"] == again(
         request, found.step
     )

@@ -28,16 +28,31 @@ class Failure:
 
 
 @dataclass
-class Outcome:
-    """What all ranks did, and what went wrong."""
+class Tally:
+    """What one rank has done, or all of them."""
 
-    request: Request
-    steps: int = 0  # that every rank has done
-    seconds: float = 0.0  # from the first step to the end of the last
+    steps: int = 0
     calls: Counter[str] = field(default_factory=Counter)
     size_bytes: Counter[str] = field(default_factory=Counter)
     communicators: int = 0
     graphs: int = 0
     replays: int = 0
     late: int = 0
+
+    def add(self, other: Tally) -> None:
+        """Adds all but the steps, which ranks do together."""
+        self.calls += other.calls
+        self.size_bytes += other.size_bytes
+        self.communicators += other.communicators
+        self.graphs += other.graphs
+        self.replays += other.replays
+        self.late += other.late
+
+
+@dataclass
+class Outcome(Tally):
+    """What all ranks did, and what went wrong."""
+
+    request: Request = field(kw_only=True)
+    seconds: float = 0.0  # from the first step to the end of the last
     failure: Failure | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +14,7 @@ from torchcomms.soak.buffers import Buffers, Wrong
 from torchcomms.soak.calls import arguments, call
 from torchcomms.soak.communicators import Communicators, Member
 from torchcomms.soak.device import Device
+from torchcomms.soak.outcome import Tally
 from torchcomms.soak.plan import Operation, Step, Terms
 from torchcomms.soak.show import operation_text
 from torchcomms.soak.values import Sample
@@ -22,19 +22,6 @@ from torchcomms.soak.values import Sample
 # What a rank does; its place is (step, operation, phase).
 PHASES = ("start", "communicators", "call", "wait", "check", "replay", "compare", "idle")
 At = Callable[[int, int, str], None]
-
-
-@dataclass
-class Tally:
-    """What one rank has done."""
-
-    steps: int = 0
-    calls: Counter[str] = field(default_factory=Counter)
-    size_bytes: Counter[str] = field(default_factory=Counter)
-    graphs: int = 0
-    replays: int = 0
-    late: int = 0
-    communicators: int = 0
 
 
 class StepError(Exception):

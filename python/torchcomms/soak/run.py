@@ -97,7 +97,7 @@ class _Run:
 
     def outcome(self) -> Outcome:
         """Attends the ranks until all are done, or one has failed."""
-        outcome = Outcome(self._request)
+        outcome = Outcome(request=self._request)
         while outcome.failure is None and not all(c.done for c in self._children):
             self._listen(_LOOK_S)
             outcome.failure = self._failure()
@@ -261,14 +261,9 @@ class _Run:
         return None
 
     def _sum_up(self, outcome: Outcome) -> None:
-        tallies = [child.done[0] for child in self._children if child.done]
-        for tally in tallies:
-            outcome.calls += tally.calls
-            outcome.size_bytes += tally.size_bytes
-            outcome.communicators += tally.communicators
-            outcome.late += tally.late
-            outcome.graphs += tally.graphs
-            outcome.replays += tally.replays
+        for child in self._children:
+            if child.done:
+                outcome.add(child.done[0])
         first = self._request.from_step
         outcome.steps = max(min(self._board.read(c.rank)[0] for c in self._children) - first, 0)
 

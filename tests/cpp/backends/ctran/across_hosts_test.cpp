@@ -7,8 +7,7 @@
 
 #include <cmath>
 
-#include "backends/ctran/ctran_backend.hpp"
-#include "backends/nccl/world.hpp"
+#include "backends/ctran/stand_in_kernels.hpp"
 
 namespace torch::comms::ctran_test {
 namespace {
@@ -17,26 +16,18 @@ using nccl::error_of;
 using nccl::Program;
 using std::chrono::milliseconds;
 
-constexpr const char* kKernels = "TORCHCOMM_KERNELS_LIBRARY";
-
 // The host of each rank.
 using Map = std::vector<std::string>;
 const Map kTwoByTwo{"a", "a", "b", "b"}, kTwoByOne{"a", "b"}, kMixed{"a", "b", "a", "b"},
     kUneven{"a", "a", "b", "c"}, kThreeAndTwo{"a", "a", "a", "b", "b"};
 const std::vector<Map> kMaps{kTwoByTwo, kTwoByOne, kMixed, kUneven, kThreeAndTwo};
 
-class CtranAcrossHosts : public testing::Test {
+class CtranAcrossHosts : public StandInKernels {
  protected:
-  void SetUp() override { ::setenv(kKernels, nccl::stand_in("libstand_in_kernels.so").c_str(), 1); }
-  void TearDown() override { ::unsetenv(kKernels); }
-
   static void on_hosts(const Map& map, const std::function<void(Program&)>& body,
                        milliseconds timeout = std::chrono::seconds(60)) {
-    const auto options = nccl::options_with(c10::make_intrusive<c10d::HashStore>(), timeout);
-    nccl::run_ranks_of(
-        [] { return std::make_shared<TorchCommCtran>(); }, static_cast<int>(map.size()), body,
-        options, "ctran",
-        [&](int rank) { return Hints{{"ctran::host_id", map[static_cast<size_t>(rank)]}}; });
+    on_ranks(static_cast<int>(map.size()), body, timeout,
+             [&](int rank) { return Hints{{"ctran::host_id", map[static_cast<size_t>(rank)]}}; });
   }
   static bool takes(const Program& self, OpName op, const ReduceOp& reduction = ReduceOp::SUM,
                     at::ScalarType dtype = at::kFloat) {

@@ -6,8 +6,7 @@
 
 #include <cmath>
 
-#include "backends/ctran/ctran_backend.hpp"
-#include "backends/nccl/world.hpp"
+#include "backends/ctran/stand_in_kernels.hpp"
 
 namespace torch::comms::ctran_test {
 namespace {
@@ -17,23 +16,10 @@ using nccl::error_of;
 using nccl::Program;
 using std::chrono::milliseconds;
 
-constexpr const char* kKernels = "TORCHCOMM_KERNELS_LIBRARY";
-
 at::Tensor filled(float value, int64_t count = 4) { return at::full({count}, value); }
 float first(const at::Tensor& tensor) { return tensor.const_data_ptr<float>()[0]; }
 
-class CtranOnDevice : public testing::Test {
- protected:
-  void SetUp() override { ::setenv(kKernels, nccl::stand_in("libstand_in_kernels.so").c_str(), 1); }
-  void TearDown() override { ::unsetenv(kKernels); }
-
-  static void on_ranks(int size, const std::function<void(Program&)>& body,
-                       milliseconds timeout = std::chrono::seconds(60)) {
-    const auto options = nccl::options_with(c10::make_intrusive<c10d::HashStore>(), timeout);
-    nccl::run_ranks_of([] { return std::make_shared<TorchCommCtran>(); }, size, body, options,
-                       "ctran");
-  }
-};
+class CtranOnDevice : public StandInKernels {};
 
 TEST_F(CtranOnDevice, DescribesItself) {
   on_ranks(2, [](Program& self) {
