@@ -32,5 +32,5 @@ foreach(row IN LISTS fuzz_targets)
   add_test(NAME ${target} COMMAND ${target} -runs=1000000 -max_len=4096 -timeout=10
     -print_final_stats=1 "-artifact_prefix=${PROJECT_BINARY_DIR}/${name}-"
     "${learnt}" "${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${name}")
-  set_tests_properties(${target} PROPERTIES TIMEOUT 170)
+  set_tests_properties(${target} PROPERTIES TIMEOUT 600)
 endforeach()

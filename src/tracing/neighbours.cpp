@@ -122,6 +122,7 @@ void Neighbours::search() {
 std::vector<Sighting> Neighbours::look() {
   search();
   std::vector<Sighting> all;
+  all.reserve(known_.size());
   for (const auto& [rank, seat] : known_) all.push_back(seat.look(rank));
   return all;
 }
