@@ -208,16 +208,17 @@ TorchCommBackend::OnDevice asked_of(const Op& op) {
 template <class Op>
 WorkPtr TorchComm::hand(const Op& op) {
   if (!capabilities_.staging) return issue(*backend_, op);
+  const auto own = [this] { return backend_->getDevice(); };
+  const auto device = device_of(op, own);
+  // Each time: with other members a backend may have what it had not before.
+  if (auto* const there = backend_->onDevice(device, asked_of(op))) {
+    if (is_all_on(op, device.type())) return issue(*there, op);
+    throw CommError(Errc::kInvalidArgument,
+                    "some of its tensors are on " + device.str() +
+                        ", others are not; they must be on one device",
+                    {.op = std::string(opToString(Op::kName)), .comm = name_, .rank = rank_});
+  }
   if (!staging_) {
-    const auto own = [this] { return backend_->getDevice(); };
-    const auto device = device_of(op, own);
-    if (auto* const there = backend_->onDevice(device, asked_of(op))) {
-      if (is_all_on(op, device.type())) return issue(*there, op);
-      throw CommError(Errc::kInvalidArgument,
-                      "some of its tensors are on " + device.str() +
-                          ", others are not; they must be on one device",
-                      {.op = std::string(opToString(Op::kName)), .comm = name_, .rank = rank_});
-    }
     if (device.is_cpu()) return issue(*backend_, op);
     staging_ = Staging::open(backend_, own().is_cpu() ? device : own(), rank_);
   }
