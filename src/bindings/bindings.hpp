@@ -1,6 +1,17 @@
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
+#include <torchcomms/work.hpp>
+
+// Python knows works by this one class; to look for theirs takes as long as the rest of the way
+// back.
+template <>
+struct pybind11::polymorphic_type_hook<torch::comms::TorchWork> {
+  static const void* get(const torch::comms::TorchWork* work, const std::type_info*& its) {
+    its = nullptr;
+    return work;
+  }
+};
 
 // The binding converts, releases the GIL around anything that can block, and ends: no logic, no
 // default that C++ does not have. One bind_<concept>.cpp each; module.cpp calls them in this order.

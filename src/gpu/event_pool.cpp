@@ -23,6 +23,7 @@ EventPool::Lease EventPool::take() {
     if (!idle_.empty()) {
       entry = std::move(idle_.back());
       idle_.pop_back();
+      if (!idle_.empty()) __builtin_prefetch(idle_.back().get(), 1);  // for the next operation
     }
   }
   if (!entry) {

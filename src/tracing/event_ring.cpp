@@ -19,6 +19,7 @@ namespace torch::comms::tracing {
 namespace {
 
 static_assert(std::is_trivially_copyable_v<Event>);
+constexpr size_t kCacheLine = 64;
 constexpr size_t kEventWords = sizeof(Event) / sizeof(uint64_t);
 constexpr size_t kEnteredWord = offsetof(Event, entered_ns) / sizeof(uint64_t);
 
@@ -105,6 +106,9 @@ uint64_t EventRing::record(const Event& event) noexcept {
   std::memcpy(words.data(), &event, sizeof(event));
   for (size_t i = 0; i < kEventWords; ++i) slot.words[i].store(words[i], std::memory_order_release);
   slot.stamp.store(writing + 1, std::memory_order_release);
+  // For the next one, which comes when this slot has long left the caches.
+  const auto* next = reinterpret_cast<const std::byte*>(&slots()[(index + 1) & mask_]);
+  for (size_t at = 0; at < sizeof(Slot); at += kCacheLine) __builtin_prefetch(next + at, 1);
   return index;
 }
 
