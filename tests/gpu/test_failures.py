@@ -84,7 +84,10 @@ def a_rank_does_not_replay(context):
         torch.cuda.synchronize()  # returns, because the replay's operation has been ended
         with failures.case("soon"):
             assert LIMIT_S <= time.monotonic() - began < SOON_S
-        words = ("all_reduce", "Graph monitor: collective TIMED OUT for graph")
+        # Kernels of ours end themselves, and know for whom they waited.
+        words = ["all_reduce", "Graph monitor: collective TIMED OUT for graph"]
+        if context.backend in ("ctran", "ncclx"):
+            words = ["all_reduce", "passed its limit, waiting for rank"]
         with failures.case("the next call"), refused(torchcomms.CommTimeout, *words):
             comm.barrier(False)
     context.meet("all have met it")

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "backends/nccl/vendor_backend.hpp"
 #include "core/explain.hpp"
 #include "core/retire.hpp"
 
@@ -10,8 +11,13 @@ namespace torch::comms::ctran {
 void end(std::shared_ptr<Session> session, bool may_block) {
   if (!session) return;
   auto flight = session->flight;
-  retire(
-      std::move(flight), [session = std::move(session)]() mutable { session.reset(); }, may_block);
+  auto leave = [session = std::move(session)]() mutable {
+    // Whoever found that may not have told the others yet.
+    if (session->on_device && session->on_device->isAborted())
+      session->group->abort(kFailedOnDevice);
+    session.reset();
+  };
+  retire(std::move(flight), std::move(leave), may_block);
 }
 
 CommError explained(const CommError& error, const Issue& issue) {

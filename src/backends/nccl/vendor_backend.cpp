@@ -136,6 +136,7 @@ void TorchCommVendor::start(const std::string& name, const CommOptions& options)
     *wishes_ = nccl::wishes_of(options_);
     nccl::config_of(options_.hints);
     if (!library_) library_ = std::make_shared<const nccl::Table>(nccl::Table::load(vendor_));
+    version_ = library_->version_text();
   });
   if (!options.enable_reconfigure) return;
   // A communicator that cannot be aborted could not be left, either.
@@ -346,10 +347,7 @@ void TorchCommVendor::require_not_finalized(const char* op) const {
                     {.op = op, .comm = name_});
 }
 
-std::string_view TorchCommVendor::getBackendVersion() const {
-  if (version_.empty() && library_) version_ = library_->version_text();
-  return version_;
-}
+std::string_view TorchCommVendor::getBackendVersion() const { return version_; }
 
 Capabilities TorchCommVendor::capabilities() const {
   auto can = cpu_capabilities();
@@ -431,11 +429,10 @@ void TorchCommVendor::failed(const CommError& error, const Call& call, nccl::Lan
   const auto told = nccl::with_context(error, call);
   const bool refused = error.code() == Errc::kUnsupported ||
                        error.code() == Errc::kInvalidArgument || error.code() == Errc::kFinalized;
-  if (!refused) {
-    // A call of the library that went wrong leaves the ranks at different places.
-    lane.fail(told, /*blocks=*/false);
-    lane.failure_was_met();
-  }
+  // A call of the library that went wrong leaves the ranks at different places.
+  if (!refused) lane.fail(told, /*blocks=*/false);
+  // Also where it is why an operation before has failed.
+  if (lane.communicator().failure()) lane.failure_was_met();
   throw explained(told);
 }
 

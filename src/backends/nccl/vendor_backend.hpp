@@ -265,7 +265,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   std::vector<int> ranks_;  // of the members, in the first parent
   std::vector<InitPhase> phases_;
   uint64_t library_bytes_ = 0;  // of device memory, that making the communicator took
-  mutable std::string version_;
+  std::string version_;
   std::shared_ptr<const nccl::Table> library_;
   mutable std::mutex mutex_;          // guards lane_ where abort() and isAborted() look
   std::shared_ptr<nccl::Lane> lane_;  // null before init() and after finalize()

@@ -31,16 +31,20 @@ std::string Work::limit_text() const {
   return nccl::limit_text(launched, "not finished");
 }
 
-void Work::wait() {
+void Work::with_hooks(void (Work::*body)()) {
   runWaitPreHooks();
   try {
-    settle(lane_->device().current_stream());
+    (this->*body)();
   } catch (...) {
     runWaitPostHooks();
     throw;
   }
   runWaitPostHooks();
 }
+
+void Work::wait() { with_hooks(&Work::settle_current); }
+
+void Work::settle_current() { settle(lane_->device().current_stream()); }
 
 void Work::settle(gpu::NativeStream current) {
   const auto& device = lane_->device();
@@ -76,7 +80,7 @@ void Work::block() {
 
 void Work::waitBlocking() {
   if (async_) return TorchWork::waitBlocking();
-  hostSynchronize();
+  with_hooks(&Work::hostSynchronize);
 }
 
 void Work::hostSynchronize() {

@@ -32,6 +32,9 @@ class Work final : public TorchWork, public base::Recycled<Work> {
   friend class Lane;
   void poll() noexcept override { lane_->look_at(*this); }
   void block();
+  void settle_current();
+  // As a wait of the program's, which meets failures.
+  void with_hooks(void (Work::*body)());
   Call call() const {
     return {op_,
             lane_->name(),
