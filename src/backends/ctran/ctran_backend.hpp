@@ -154,6 +154,8 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   // For tensors on the device, whose operations kernels carry out.
   // Who runs everything on the device by kernels; null where they run some operations, or none.
   TorchCommBackend* kernelsOnDevice();
+  // Who gathers on the device; null where nobody does.
+  TorchCommBackend* gathersOnDevice();
   std::shared_ptr<ctran::TeamWindow> window_on_device(size_t slots);
   // One operation of this communicator. Throws CommError: kFinalized, kStaleGeneration.
   ctran::Issue issue(std::string_view op, const OperationOptions& options);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "backends/ctran/across_hosts.hpp"
+#include "backends/ctran/alone.hpp"
 #include "backends/ctran/ctran_backend.hpp"
 #include "backends/ctran/on_device.hpp"
 #include "backends/ctran/session.hpp"
@@ -66,8 +67,11 @@ void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& sessi
   };
   auto& group = *session->group;
   const bool one_host = session->placement.one_host;
+  const bool is_alone = ranks_.size() == 1;
+  if (is_alone)
+    session->on_device = TorchCommCtranAlone::make(ranks_, device_, name_, options, explain);
   // Containers may share no memory of the CPU, and yet map that of their GPUs.
-  if (one_host || !are_hosts_named(gather(group, session->connected.known->host))) {
+  else if (one_host || !are_hosts_named(gather(group, session->connected.known->host))) {
     auto met = TorchCommCtranOnDevice::make(
         rank_, ranks_, device_, name_, options,
         {[weak = std::weak_ptr(session), gather](const std::string& words) {
@@ -80,7 +84,7 @@ void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& sessi
     session->why_not_on_device = std::move(met.why_not);
     session->on_device = std::move(met.made);
   }
-  if (!one_host && !session->on_device) {
+  if (!one_host && !is_alone && !session->on_device) {
     auto met = TorchCommCtranAcrossHosts::make(rank_, ranks_, device_, name_, options,
                                                {group, gather, lost, explain});
     session->why_not_on_device = std::move(met.why_not);
@@ -98,7 +102,7 @@ void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& sessi
       const std::lock_guard lock(self->mutex_);
       session = self->session_;
     }
-    if (session) session->group->abort("an operation on the device failed");
+    if (session) session->group->abort(ctran::kFailedOnDevice);
   });
   if (on_unseen_failure_) session->on_device->on_unseen_failure(on_unseen_failure_);
 }
@@ -122,25 +126,29 @@ TorchCommBackend* TorchCommCtran::onDevice(const at::Device& device, const OnDev
 }
 
 TorchCommBackend* TorchCommCtran::kernelsOnDevice() {
-  return onDevice(device_, {OpName::new_window, nullptr, at::kByte});
+  return size_ > 1 ? onDevice(device_, {OpName::new_window, nullptr, at::kByte}) : nullptr;
+}
+
+TorchCommBackend* TorchCommCtran::gathersOnDevice() {
+  return onDevice(device_, {OpName::all_gather_single, nullptr, at::kByte});
 }
 
 TorchCommBackend::AllGatherPHandle TorchCommCtran::all_gather_p_init(
     at::Tensor& output, const AllGatherPInitOptions& options) {
-  auto* const there = kernelsOnDevice();
+  auto* const there = gathersOnDevice();
   return there != nullptr ? there->all_gather_p_init(output, options)
                           : TorchCommBackend::all_gather_p_init(output, options);
 }
 
 WorkPtr TorchCommCtran::all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& input,
                                           bool async_op, const AllGatherPExecOptions& options) {
-  auto* const there = kernelsOnDevice();
+  auto* const there = gathersOnDevice();
   return there != nullptr ? there->all_gather_p_exec(handle, input, async_op, options)
                           : TorchCommBackend::all_gather_p_exec(handle, input, async_op, options);
 }
 
 void TorchCommCtran::all_gather_p_free(AllGatherPHandle handle) {
-  auto* const there = kernelsOnDevice();
+  auto* const there = gathersOnDevice();
   return there != nullptr ? there->all_gather_p_free(handle)
                           : TorchCommBackend::all_gather_p_free(handle);
 }

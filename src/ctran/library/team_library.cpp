@@ -55,15 +55,16 @@ Result refuse(abi::Comm comm, std::string why) {
 
 Result launch(const Group::Post& post, std::span<const kernels::Message> messages) {
   auto& comm = *post.comm;
-  if (!comm.team) return refuse(&comm, "there is no team, so there are no messages");
   try {
-    auto parts = sorted(comm.team->rank(), messages);
+    auto parts = sorted(comm.team ? comm.team->rank() : 0, messages);
     if (!parts.refused.empty()) return refuse(&comm, std::move(parts.refused));
+    if (!comm.team && !parts.to_others.empty())
+      return refuse(&comm, "there is no team, so there are no messages to other ranks");
     for (const auto& copy : parts.to_itself)
       if (copy.bytes > 0 && copy.from != copy.into)
         comm.runtime->copy_on_device(copy.into, copy.from, copy.bytes, post.stream);
     // No limit of their own: whoever watches the operation aborts it.
-    comm.team->exchange(parts.to_others, 0, post.stream);
+    if (comm.team) comm.team->exchange(parts.to_others, 0, post.stream);
     return kSuccess;
   } catch (const CommError& e) {
     comm.last_error = e.why();

@@ -14,7 +14,7 @@ namespace torch::comms::ctran {
 extern const nccl::Vendor kTeamLibrary;
 
 // A communicator of it, which shares the team. CommAbort and CommDestroy end it. Without a team it
-// has a life, and no messages.
+// has a life, and messages of a rank 0 to itself.
 nccl::abi::Comm open_team(std::shared_ptr<Team> team, std::shared_ptr<const gpu::Runtime> runtime);
 
 }  // namespace torch::comms::ctran

@@ -206,12 +206,81 @@ TEST_F(CtranOnDevice, TensorsOfAListOnAnotherDeviceAreRefused) {
   });
 }
 
-TEST_F(CtranOnDevice, ARankAloneHasNone) {
+TEST_F(CtranOnDevice, ARankAloneCopiesOnTheStream) {
   on_ranks(1, [](Program& self) {
-    auto tensor = filled(3);
+    auto tensor = filled(0);
+    auto output = filled(0);
+    const auto gate = self.close_gate();
+    gpu::cpu_launch(self.stream, [&] { tensor.fill_(3); });
     self.comm->all_reduce(tensor, ReduceOp::SUM, false);
+    self.comm->all_gather_single(output, tensor, false);
+    EXPECT_EQ(first(output), 0);
+    gate->set_value();
+    self.synchronize();
     EXPECT_EQ(first(tensor), 3);
+    EXPECT_EQ(first(output), 3);
     EXPECT_EQ(self.comm->getBackendImpl()->links()[0].find("kernels"), std::string::npos);
+    EXPECT_EQ(self.comm->getBackendImpl()->algorithms().front().algorithm, "copy");
+    self.comm->finalize();
+  });
+}
+
+TEST_F(CtranOnDevice, ARankAloneHasEveryOperation) {
+  on_ranks(1, [](Program& self) {
+    auto& comm = *self.comm;
+    const auto input = filled(2);
+    const auto is_there = [&](const at::Tensor& output, float value = 2) {
+      self.synchronize();
+      EXPECT_EQ(first(output), value);
+      return filled(0);
+    };
+    auto output = filled(0);
+    const Tensors outputs{output}, inputs{input};
+    comm.reduce_scatter_single(output, input, ReduceOp::MAX, false);
+    output.copy_(is_there(output));
+    comm.reduce_scatter(output, inputs, ReduceOp::AVG, true)->wait();
+    output.copy_(is_there(output));
+    comm.all_gather(outputs, input, true)->wait();
+    output.copy_(is_there(output));
+    comm.all_to_all_single(output, input, false);
+    output.copy_(is_there(output));
+    comm.all_to_all(outputs, inputs, false);
+    output.copy_(is_there(output));
+    comm.all_to_all_v_single(output, input, {4}, {4}, false);
+    output.copy_(is_there(output));
+    comm.gather(outputs, input, 0, false);
+    output.copy_(is_there(output));
+    comm.scatter(output, inputs, 0, false);
+    output.copy_(is_there(output));
+    comm.gather_single(output, input, 0, false);
+    is_there(output);
+    comm.all_reduce(output, ReduceOp::make_nccl_premul_sum(0.5), false);
+    comm.broadcast(output, 0, false);
+    comm.barrier(false);
+    is_there(output, 1);
+    auto integers = at::full({2}, 3, at::kLong);
+    EXPECT_EQ(error_of([&] {
+                comm.all_reduce(integers, ReduceOp::make_nccl_premul_sum(0.5), false);
+              }).code(),
+              Errc::kInvalidArgument);
+    comm.all_reduce(integers, ReduceOp::make_nccl_premul_sum(at::full({1}, 4, at::kLong)), false);
+    self.synchronize();
+    EXPECT_EQ(integers.const_data_ptr<int64_t>()[1], 12);
+    comm.finalize();
+  });
+}
+
+TEST_F(CtranOnDevice, ARankAloneIsCapturedToo) {
+  on_ranks(1, [](Program& self) {
+    const auto input = filled(1);
+    auto output = filled(0);
+    gpu::cpu_begin_capture(self.stream);
+    self.comm->all_gather_single(output, input, false);
+    const auto graph = gpu::cpu_end_capture(self.stream);
+    EXPECT_EQ(first(output), 0);
+    gpu::cpu_launch_graph(graph, self.stream);
+    self.synchronize();
+    EXPECT_EQ(first(output), 1);
     self.comm->finalize();
   });
 }

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/nccl/vendor_backend.hpp"
+
+namespace torch::comms {
+
+// The operations of backend ctran on the device's tensors of a communicator with one member: copies
+// on the stream. TorchCommCtran makes it for itself, and ends it. It takes no memory of the device.
+class TC_API TorchCommCtranAlone final : public TorchCommVendor {
+ public:
+  // What an error of an operation comes from, if that is known by now.
+  using Explain = std::function<CommError(const CommError&)>;
+  // `ranks`: the only one, in the first parent. Throws CommError.
+  static std::shared_ptr<TorchCommCtranAlone> make(const std::vector<int>& ranks, at::Device device,
+                                                   const std::string& name,
+                                                   const CommOptions& options, Explain explain);
+
+  WorkPtr broadcast(at::Tensor& tensor, int root, bool async_op,
+                    const BroadcastOptions& options) override;
+  WorkPtr all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
+                     const AllReduceOptions& options) override;
+  WorkPtr reduce(at::Tensor& tensor, int root, const ReduceOp& op, bool async_op,
+                 const ReduceOptions& options) override;
+  WorkPtr all_gather_single(at::Tensor& output, const at::Tensor& input, bool async_op,
+                            const AllGatherSingleOptions& options) override;
+  WorkPtr reduce_scatter(at::Tensor& output, const Tensors& input, const ReduceOp& op,
+                         bool async_op, const ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_v(at::Tensor& output, const Tensors& input, const ReduceOp& op,
+                           bool async_op, const ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_single(at::Tensor& output, const at::Tensor& input, const ReduceOp& op,
+                                bool async_op, const ReduceScatterSingleOptions& options) override;
+  WorkPtr barrier(bool async_op, const BarrierOptions& options) override;
+
+  // The member is split by its communicator.
+  std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
+                                          const CommOptions& options) override;
+  std::vector<AlgorithmRange> algorithms() const override;
+
+ private:
+  explicit TorchCommCtranAlone(Explain explain);
+  std::shared_ptr<TorchCommVendor> child() const override { return nullptr; }
+  CommError explained(const CommError& error) override { return explain_(error); }
+  WorkPtr copy(OpName op, const at::Tensor& output, const at::Tensor& input, bool async_op,
+               const OperationOptions& options);
+  // The same of `input` by the factor of the reduction, if it has one.
+  WorkPtr reduced(OpName op, const at::Tensor& output, const at::Tensor& input,
+                  const ReduceOp& reduction, bool async_op, const OperationOptions& options);
+
+  const Explain explain_;
+};
+
+}  // namespace torch::comms
