@@ -128,6 +128,12 @@ void Gpe::seal(void* output, size_t size_bytes, Dtype dtype, gpu::NativeStream s
 }
 
 void Gpe::run() noexcept {
+  carry_out_all();
+  // Only now: kernels that have left let the stream write to what a command was sending.
+  word(control_->abort).store(1, std::memory_order_release);
+}
+
+void Gpe::carry_out_all() noexcept {
   const auto policy = transport::WaitPolicy::for_ranks(2 * options_.polling_ranks);
   transport::Pace pace(policy);
   uint64_t next = 1;
@@ -141,6 +147,7 @@ void Gpe::run() noexcept {
     std::ranges::copy(slot.words, words.begin());
     try {
       is_busy_.store(true);
+      if (stopping_.load()) return;
       carry_out(command_of(words));
       is_busy_.store(false);
     } catch (const CommError& e) {
@@ -236,22 +243,23 @@ std::optional<kernels::Stop> Gpe::stopped(uint64_t& command) const noexcept {
 }
 
 void Gpe::abort() noexcept {
-  word(control_->abort).store(1, std::memory_order_release);
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_.store(true);
-    wake_.notify_all();
-    // The lock keeps close() from letting go of it.
-    if (options_.rail) options_.rail->abort("an operation on the device was aborted");
-  }
+  const std::lock_guard lock(mutex_);
+  stop();
+  // The lock keeps close() from letting go of it.
+  if (options_.rail) options_.rail->abort("an operation on the device was aborted");
+}
+
+void Gpe::stop() noexcept {
+  stopping_.store(true);
+  // Else the thread does that, when its command has ended.
+  if (!is_busy_.load()) word(control_->abort).store(1, std::memory_order_release);
+  wake_.notify_all();
 }
 
 void Gpe::close() noexcept {
   {
     const std::lock_guard lock(mutex_);
-    stopping_.store(true);
-    word(control_->abort).store(1, std::memory_order_release);
-    wake_.notify_all();
+    stop();
     // Only then: what peers have not heard yet of the last command would end with it.
     if (is_busy_.load() && options_.rail) options_.rail->abort("the communicator was closed");
   }

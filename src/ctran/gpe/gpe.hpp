@@ -73,6 +73,9 @@ class Gpe {
 
  private:
   void run() noexcept;
+  void carry_out_all() noexcept;
+  // Under the lock. Kernels leave when the thread is through with their memory.
+  void stop() noexcept;
   void carry_out(const Command& command);
   void fail(const CommError& error) noexcept;
   void sleep(uint64_t next);
