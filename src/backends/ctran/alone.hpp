@@ -45,11 +45,6 @@ class TC_API TorchCommCtranAlone final : public TorchCommVendor {
   explicit TorchCommCtranAlone(Explain explain);
   std::shared_ptr<TorchCommVendor> child() const override { return nullptr; }
   CommError explained(const CommError& error) override { return explain_(error); }
-  WorkPtr copy(OpName op, const at::Tensor& output, const at::Tensor& input, bool async_op,
-               const OperationOptions& options);
-  // The same of `input` by the factor of the reduction, if it has one.
-  WorkPtr reduced(OpName op, const at::Tensor& output, const at::Tensor& input,
-                  const ReduceOp& reduction, bool async_op, const OperationOptions& options);
 
   const Explain explain_;
 };

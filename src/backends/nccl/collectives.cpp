@@ -3,6 +3,8 @@
 #include <ATen/ops/clone.h>
 
 #include "backends/nccl/run.hpp"
+#include "backends/nccl/scaling.hpp"
+#include "core/explain.hpp"
 
 // Collectives, as one call of the library or several of one group.
 namespace torch::comms {
@@ -52,6 +54,26 @@ nccl::Kept TorchCommVendor::keep(const nccl::Call& call, const Operands& tensors
   return kept;
 }
 
+WorkPtr TorchCommVendor::copy_alone(const nccl::Call& now, const OperationOptions& options,
+                                    const at::Tensor& output, const at::Tensor& input) {
+  return run(now, options, {{&output, &input}, {}}, [&](const Launch& go) {
+    const Bytes from(input), into(output);
+    if (into.size > 0 && from.data != into.data)
+      lane_->device().runtime().copy_on_device(into.data, from.data, into.size, go.stream);
+    return nccl::abi::Result(nccl::abi::kSuccess);
+  });
+}
+
+WorkPtr TorchCommVendor::reduce_alone(const nccl::Call& now, const OperationOptions& options,
+                                      const ReduceOp& op, const at::Tensor& output,
+                                      const at::Tensor& input) {
+  const auto* const factor = op.factor();
+  if (factor == nullptr) return copy_alone(now, options, output, input);
+  // The operation is behind the current stream.
+  with_context([&now] { return now.context(); }, [&] { nccl::scale(output, input, *factor); });
+  return copy_alone(now, options, output, output);
+}
+
 WorkPtr TorchCommVendor::broadcast(at::Tensor& tensor, int root, bool async_op,
                                    const BroadcastOptions& options) {
   const auto now = call(OpName::broadcast, async_op, options);
@@ -65,6 +87,7 @@ WorkPtr TorchCommVendor::broadcast(at::Tensor& tensor, int root, bool async_op,
 WorkPtr TorchCommVendor::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
                                     const AllReduceOptions& options) {
   const auto now = call(OpName::all_reduce, async_op, options);
+  if (scales_alone(op)) return reduce_alone(now, options, op, tensor, tensor);
   return reduce(now, options, op, tensor.scalar_type(), {{&tensor}, {}},
                 [&](const Launch& go, const Reduction& with) {
                   const Bytes bytes(tensor);
@@ -77,6 +100,7 @@ WorkPtr TorchCommVendor::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool
 WorkPtr TorchCommVendor::reduce(at::Tensor& tensor, int root, const ReduceOp& op, bool async_op,
                                 const ReduceOptions& options) {
   const auto now = call(OpName::reduce, async_op, options);
+  if (scales_alone(op)) return reduce_alone(now, options, op, tensor, tensor);
   return reduce(now, options, op, tensor.scalar_type(), {{&tensor}, {}},
                 [&](const Launch& go, const Reduction& with) {
                   const Bytes bytes(tensor);
@@ -125,6 +149,7 @@ WorkPtr TorchCommVendor::all_gather_single(at::Tensor& output, const at::Tensor&
 WorkPtr TorchCommVendor::scatter_reduced(const nccl::Call& now, const OperationOptions& options,
                                          const at::Tensor& output, const Tensors& input,
                                          const ReduceOp& op) {
+  if (scales_alone(op)) return reduce_alone(now, options, op, output, input.front());
   // A reduction to each rank, of its slot; the slots of all ranks have one size.
   return reduce(now, options, op, output.scalar_type(), {{&output}, {&input}},
                 [&](const Launch& go, const Reduction& with) {
@@ -158,6 +183,7 @@ WorkPtr TorchCommVendor::reduce_scatter_single(at::Tensor& output, const at::Ten
                                                const ReduceOp& op, bool async_op,
                                                const ReduceScatterSingleOptions& options) {
   const auto now = call(OpName::reduce_scatter_single, async_op, options);
+  if (scales_alone(op)) return reduce_alone(now, options, op, output, input);
   return reduce(now, options, op, output.scalar_type(), {{&output, &input}, {}},
                 [&](const Launch& go, const Reduction& with) {
                   const Bytes from(input), into(output);

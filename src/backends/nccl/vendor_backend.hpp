@@ -213,12 +213,21 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   template <class Body>
   WorkPtr run(const nccl::Call& call, const OperationOptions& options, const Operands& tensors,
               const Body& body);
+  // Operations of a rank alone, without the library: `output` is `input`, by the factor of the
+  // reduction if it has one.
+  WorkPtr copy_alone(const nccl::Call& call, const OperationOptions& options,
+                     const at::Tensor& output, const at::Tensor& input);
+  WorkPtr reduce_alone(const nccl::Call& call, const OperationOptions& options, const ReduceOp& op,
+                       const at::Tensor& output, const at::Tensor& input);
 
  private:
   // The same with a reduction, which `body` also gets.
   template <class Body>
   WorkPtr reduce(const nccl::Call& call, const OperationOptions& options, const ReduceOp& op,
                  at::ScalarType dtype, const Operands& tensors, const Body& body);
+  // Whether it is not the library's: NCCL 2.28 leaves the last elements of one rank as they are, in
+  // many counts.
+  bool scales_alone(const ReduceOp& op) const { return size_ == 1 && op.factor() != nullptr; }
   WorkPtr gather_in_parts(const nccl::Call& call, const OperationOptions& options,
                           const Tensors& output, const at::Tensor& input);
   WorkPtr scatter_reduced(const nccl::Call& call, const OperationOptions& options,

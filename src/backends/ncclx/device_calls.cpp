@@ -55,8 +55,8 @@ class Checker {
 };
 
 // The part that both tensors and both counts have, without a look of the host at the counts.
-void copy_alone(const at::Tensor& output, const at::Tensor& input, const at::Tensor& output_count,
-                const at::Tensor& input_count) {
+void copy_to_itself(const at::Tensor& output, const at::Tensor& input,
+                    const at::Tensor& output_count, const at::Tensor& input_count) {
   constexpr at::ScalarType kOfSize[] = {at::kByte, at::kShort, at::kInt, at::kLong,
                                         at::kComplexDouble};
   // Of a dtype that all of torch's operations have.
@@ -103,7 +103,7 @@ WorkPtr TorchCommNCCLX::device_alltoallv_single(at::Tensor& output, const at::Te
   check.integers("input_split_sizes", input_counts, getSize(), "a size for each rank");
   const auto source = nccl::overlap(input, output) ? input.clone() : input;
   if (!needs_kernels(context)) {
-    copy_alone(output, source, output_counts, input_counts);
+    copy_to_itself(output, source, output_counts, input_counts);
     return already_there(now, output);
   }
   ctran::kernels::CountedExchange exchange{};

@@ -266,6 +266,13 @@ TEST_F(CtranOnDevice, ARankAloneHasEveryOperation) {
     comm.all_reduce(integers, ReduceOp::make_nccl_premul_sum(at::full({1}, 4, at::kLong)), false);
     self.synchronize();
     EXPECT_EQ(integers.const_data_ptr<int64_t>()[1], 12);
+    for (const auto dtype : {at::kUInt16, at::kUInt32, at::kUInt64, at::kFloat8_e5m2}) {
+      auto values = at::full({2}, 3, at::kInt).to(dtype);
+      const auto factor = at::full({1}, 4, at::kInt).to(dtype);
+      comm.all_reduce(values, ReduceOp::make_nccl_premul_sum(factor), false);
+      self.synchronize();
+      EXPECT_EQ(values.to(at::kInt).const_data_ptr<int>()[1], 12) << dtype;
+    }
     comm.finalize();
   });
 }
