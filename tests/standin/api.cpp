@@ -124,6 +124,10 @@ abi::Result enqueue(const char* call, abi::Comm handle, abi::Stream stream, Job 
   if (!job.comm) return kInvalidArgument;
   job.fate = next_fate(call);
   if (job.fate.fails) return kSystemError;
+  if (job.fate.sticks) {
+    job.comm->await_abort();
+    return kSystemError;
+  }
   ++group_depth;
   group.push_back(std::move(job));
   return end_group();

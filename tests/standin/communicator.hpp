@@ -50,6 +50,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void drain();
   // Ends everything that waits, and waits for that.
   void abort();
+  // Blocks until somebody does.
+  void await_abort() { mailboxes_->sleep(-1, stopped_); }
 
   // An operation PREMUL_SUM; in device memory the factor is read when an operation runs.
   struct Factor {

@@ -31,7 +31,7 @@ std::optional<std::vector<Entry>> parse(const std::string& text) {
     const auto [end, code] =
         std::from_chars(number.data(), number.data() + number.size(), entry.number);
     const bool known = counts || entry.what == "fail" || entry.what == "hang" ||
-                       entry.what == "lose" || entry.what == "slow";
+                       entry.what == "stick" || entry.what == "lose" || entry.what == "slow";
     if (!known || code != std::errc{} || end != number.data() + number.size()) return std::nullopt;
     entries.push_back(std::move(entry));
   }
@@ -69,6 +69,7 @@ Fate next_fate(const char* call) {
     if (++entry.seen != entry.number) continue;
     fate.fails = fate.fails || entry.what == "fail";
     fate.hangs = fate.hangs || entry.what == "hang";
+    fate.sticks = fate.sticks || entry.what == "stick";
     fate.is_lost = fate.is_lost || entry.what == "lose";
   }
   return fate;

@@ -6,6 +6,7 @@
 // What goes wrong in the stand-in, by plan: a comma list of
 //   fail=<Call>:<n>   the n-th call returns "system error"
 //   hang=<Call>:<n>   the operation of the n-th call never ends, until the communicator is aborted
+//   stick=<Call>:<n>  the n-th call does not return before the communicator is aborted
 //   lose=<Call>:<n>   the same, with "remote error" as the communicator's asynchronous one
 //   slow=<Call>:<us>  every such operation takes that much longer
 //   progress=<polls>  of communicators that do not block: how often they say "in progress"
@@ -13,7 +14,7 @@
 namespace torch::comms::standin {
 
 struct Fate {
-  bool fails = false, hangs = false, is_lost = false;
+  bool fails = false, hangs = false, sticks = false, is_lost = false;
   int64_t slower_us = 0;
 };
 

@@ -52,7 +52,10 @@ Lane::Slot::Slot(Lane& lane, const Call& call, bool on_current_stream)
   lane_.end_if_kernels_stopped([&call] { return call.context(); });
   lane_.communicator().failure().check();
   const auto now = Clock::now();
-  lane_.launch_until_ = now + call.limit;
+  lane_.launching_.op.store(call.op, std::memory_order_relaxed);
+  lane_.launching_.limit.store(call.limit, std::memory_order_relaxed);
+  lane_.launching_.limit_is_own.store(call.limit_is_own, std::memory_order_relaxed);
+  lane_.launching_.until = now + call.limit;
   if (!lane_.watched_ && !lane_.watched_.exchange(true)) watch(lane_.shared_from_this());
   auto& device = *lane_.device_;
   const auto& runtime = device.runtime();
@@ -84,7 +87,7 @@ Lane::Slot::Slot(Lane& lane, const Call& call, bool on_current_stream)
 }
 
 Lane::Slot::~Slot() {
-  lane_.launch_until_.store(Clock::time_point{}, std::memory_order_release);
+  lane_.launching_.until.store(Clock::time_point{}, std::memory_order_release);
   if (begun_) lane_.replays_->give_up(begun_);
 }
 
@@ -153,9 +156,15 @@ size_t Lane::count_ended() noexcept {
   return ended;
 }
 
-bool Lane::is_launch_late(Clock::time_point now) const noexcept {
-  const auto until = launch_until_.load();
-  return until != Clock::time_point{} && now > until;
+std::optional<Call> Lane::late_launch(Clock::time_point now) const noexcept {
+  const auto until = launching_.until.load();
+  if (until == Clock::time_point{} || now <= until) return std::nullopt;
+  return Call{launching_.op.load(),
+              name_,
+              communicator_->rank(),
+              launching_.limit.load(),
+              launching_.limit_is_own.load(),
+              /*async_op=*/false};
 }
 
 // Its operation has ended.
@@ -223,13 +232,12 @@ void Lane::look(Clock::time_point now) noexcept {
     if (late)
       end_all({Errc::kTimeout, late->limit_text() + whom_it_waits_for(), late->call().context()},
               late.get());
-    else if (is_launch_late(now))
-      end_all({Errc::kTimeout,
-               "the library did not come back from launching it within the limit of the call. Not "
-               "every rank took part in time" +
-                   whom_it_waits_for(),
-               context()},
-              nullptr);
+    else if (const auto launch = late_launch(now))
+      end_all(
+          {Errc::kTimeout,
+           limit_text(*launch, "not launched: the library did not come back") + whom_it_waits_for(),
+           launch->context()},
+          nullptr);
     else if (replayed.late)
       end_all_for(*replayed.late);
     else if (ask)
@@ -296,7 +304,7 @@ bool Lane::is_owed() {
 bool Lane::is_watched() noexcept {
   // First: a launch that begins after this sees it, and calls watch().
   watched_ = false;
-  if (launch_until_.load() == Clock::time_point{}) {
+  if (launching_.until.load() == Clock::time_point{}) {
     const std::lock_guard lock(mutex_);
     if (under_way_.empty() && !replays_->is_watching()) return false;
   }

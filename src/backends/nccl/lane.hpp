@@ -11,6 +11,7 @@
 
 #include <torchcomms/work.hpp>
 
+#include "backends/nccl/call.hpp"
 #include "backends/nccl/device.hpp"
 #include "backends/nccl/kept.hpp"
 #include "backends/nccl/registrations.hpp"
@@ -121,7 +122,8 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   bool has_ended(const Work& work) noexcept;
   void settle(Work& work) noexcept;
   size_t count_ended() noexcept;
-  bool is_launch_late(Clock::time_point now) const noexcept;
+  // The operation whose launch has lasted too long by now.
+  std::optional<Call> late_launch(Clock::time_point now) const noexcept;
   // True if it was this reason that ended them.
   bool end_all(const CommError& why, const Work* timed_out);
   void end_all_for(const Replays::Late& late);
@@ -144,8 +146,13 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   const Alarms alarms_;
   std::atomic<bool> met_{false};
   std::atomic<bool> watched_{false};  // false: the watchdog may have let go of it
-  // Until when the launch that is under way may last; no time: none is.
-  std::atomic<Clock::time_point> launch_until_{Clock::time_point{}};
+  // The launch that is under way, written by the calling thread.
+  struct Launching {
+    std::atomic<OpName> op{};
+    std::atomic<std::chrono::milliseconds> limit{};
+    std::atomic<bool> limit_is_own{};
+    std::atomic<Clock::time_point> until{Clock::time_point{}};  // no time: none is
+  } launching_;
 
   std::mutex seeing_;  // guards lost_, and what neighbours_ has
   int lost_ = -1;      // the rank whose process had ended at the last look

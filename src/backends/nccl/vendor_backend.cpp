@@ -372,14 +372,7 @@ Call TorchCommVendor::call(OpName op, bool async_op, const OperationOptions& opt
     throw CommError(Errc::kFinalized, "the communicator is not initialized", call.context());
   if (reconfiguration_ && reconfiguration_->is_left_out())
     throw CommError(*reconfiguration_->left_out(call.context()));
-  if (const auto& failure = lane_->communicator().failure()) {
-    lane_->failure_was_met();
-    try {
-      failure.check();
-    } catch (const CommError& e) {
-      throw explained(e);
-    }
-  }
+  raise_failure(*lane_);
   before_operation(call);
   return call;
 }
@@ -425,14 +418,25 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
   return made;
 }
 
+void TorchCommVendor::raise_failure(nccl::Lane& lane) {
+  const auto& failure = lane.communicator().failure();
+  if (!failure) return;
+  lane.failure_was_met();
+  try {
+    failure.check();
+  } catch (const CommError& e) {
+    throw explained(e);
+  }
+}
+
 void TorchCommVendor::failed(const CommError& error, const Call& call, nccl::Lane& lane) {
   const auto told = nccl::with_context(error, call);
   const bool refused = error.code() == Errc::kUnsupported ||
                        error.code() == Errc::kInvalidArgument || error.code() == Errc::kFinalized;
   // A call of the library that went wrong leaves the ranks at different places.
   if (!refused) lane.fail(told, /*blocks=*/false);
-  // Also where it is why an operation before has failed.
-  if (lane.communicator().failure()) lane.failure_was_met();
+  // The first reason: what this call met may have come of it.
+  raise_failure(lane);
   throw explained(told);
 }
 

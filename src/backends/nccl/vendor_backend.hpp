@@ -239,6 +239,8 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   nccl::Persistent& persistent(AllGatherPHandle handle, const char* op) const;
   template <class Body>
   void with_memory(const char* op, const at::Tensor& tensor, const Body& body);
+  // Why the lane's communicator has failed, if it has.
+  void raise_failure(nccl::Lane& lane);
   [[noreturn]] void failed(const CommError& error, const nccl::Call& call, nccl::Lane& lane);
   // Takes the options over, and loads the library: before anybody is met.
   void start(const std::string& name, const CommOptions& options);

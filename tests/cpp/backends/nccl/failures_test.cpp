@@ -56,6 +56,20 @@ TEST_F(VendorFailures, ATimeoutOfTheCallIsNamedAsSuch) {
   });
 }
 
+TEST_F(VendorFailures, ALaunchThatDoesNotComeBackEndsAtTheLimitOfItsCall) {
+  plan("stick=AllReduce:1");
+  on_ranks(1, [&](Program& self) {
+    auto tensor = ones();
+    AllReduceOptions options;
+    options.timeout = milliseconds(50);
+    const auto error =
+        error_of([&] { self.comm->all_reduce(tensor, ReduceOp::SUM, false, options); });
+    EXPECT_EQ(error.code(), Errc::kTimeout);
+    expect_words(error, {"all_reduce", "not launched", "timeout= of this call", "0.05 s"});
+    self.comm->finalize();  // it has been met
+  });
+}
+
 TEST_F(VendorFailures, TheLimitCountsFromTheBeginningOfTheOperation) {
   on_ranks(1, [&](Program& self) {
     auto tensor = ones();
