@@ -203,7 +203,7 @@ def forked_together(
         running += (Process(request, stdin) for request in requests)
         if all_or_none:
             _until_one_fails(running, limit)
-        return [_finished(process, limit) for process in running]
+        return [_finished(process, running, limit) for process in running]
     finally:
         for process in running:
             process.close()
@@ -219,11 +219,21 @@ def _until_one_fails(running: list[Process], limit: float) -> None:
         left = [process for process in left if process.code is None]
 
 
-def _finished(process: Process, limit: float) -> Finished:
+def _finished(process: Process, running: list[Process], limit: float) -> Finished:
     code = process.wait(limit)
     if code is None:
-        process.kill()
-        out, err = process.output()
-        raise AssertionError(f"the program did not end:\n{out}\n{err}")
+        # The others' words, too: this one may wait for one that has failed.
+        told = "\n".join(_told(each, each is process) for each in running)
+        raise AssertionError(f"a program did not end:\n{told}")
     ended = time.monotonic()
     return Finished(code, *process.output(), ended)
+
+
+def _told(process: Process, late: bool) -> str:
+    """All that it has said, and how it ended; it has now."""
+    code = process.wait(time.monotonic())
+    if code is None:
+        process.kill()
+    how = "did not end" if code is None else f"ended with {code}"
+    out, err = process.output()
+    return f"--- one {how}{', the first that was late' if late else ''}\n{out}\n{err}"
