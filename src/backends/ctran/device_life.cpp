@@ -120,6 +120,9 @@ TorchCommBackend* TorchCommCtran::onDevice(const at::Device& device, const OnDev
   auto& there = *session_->on_device;
   if (there.getDevice().type() != device.type()) return nullptr;
   if (session_->across_hosts != nullptr && !session_->across_hosts->takes(asked)) return nullptr;
+  // Two levels add in an order of their own; kernels alone add in that of the ranks.
+  if (session_->across_hosts != nullptr && wishes_->batch_invariant && asked.reduction != nullptr)
+    return nullptr;
   if (session_->connected.superseded->load(std::memory_order_relaxed)) return nullptr;
   if (reconfiguration_ && session_->group->failure_heard()) return nullptr;
   return there.isAborted() || !session_->group->failure() ? &there : nullptr;

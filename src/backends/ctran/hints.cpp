@@ -19,6 +19,8 @@ constexpr const char* kInterface = "ctran::interface";
 constexpr const char* kHost = "ctran::host_id";
 constexpr const char* kAlgorithm = "ctran::algorithm";
 constexpr const char* kChunkBytes = "ctran::chunk_bytes";
+constexpr const char* kSingleCopy = "ctran::single_copy";
+constexpr const char* kBatchInvariant = "batch_invariant";
 
 std::optional<std::string_view> hint(const Hints& hints, const char* key) {
   const auto found = hints.find(key);
@@ -29,6 +31,14 @@ std::optional<std::string_view> hint(const Hints& hints, const char* key) {
 [[noreturn]] void refuse(const char* key, std::string_view value, const std::string& allowed) {
   throw CommError(Errc::kInvalidArgument, "hint " + std::string(key) + "='" + std::string(value) +
                                               "' is not allowed: expected " + allowed);
+}
+
+bool flag(const Hints& hints, const char* key, bool otherwise) {
+  const auto found = hints.find(key);
+  if (found == hints.end()) return otherwise;
+  CommOptions options;
+  options.hints.insert(*found);
+  return options.getHint<bool>(key, otherwise);
 }
 
 // Public names and those of schedules mean the same.
@@ -110,6 +120,7 @@ Wishes read(const Hints& hints, const Wishes& fallback, std::optional<Operation>
     if (code != std::errc{} || stop != end || wishes.chunk_bytes < 0)
       refuse(kChunkBytes, *text, "a whole number of bytes, 0 for everything at once");
   }
+  wishes.batch_invariant = flag(hints, kBatchInvariant, fallback.batch_invariant);
   return wishes;
 }
 
@@ -135,11 +146,7 @@ std::string host_wished(const Hints& hints) {
   return name;
 }
 
-bool single_copy_wished(const Hints& hints) {
-  CommOptions options;
-  options.hints = hints;
-  return options.getHint<bool>("ctran::single_copy", true);
-}
+bool single_copy_wished(const Hints& hints) { return flag(hints, kSingleCopy, true); }
 
 Wishes require_right(const Hints& hints) {
   links_wished(hints);
@@ -152,9 +159,8 @@ Wishes wishes_of(const Hints& hints, const Wishes& fallback) {
   return read(hints, fallback, std::nullopt);
 }
 
-Wish wish_of(const Hints& hints, Operation operation, const Wishes& fallback) {
-  const Wishes wishes = hints.empty() ? fallback : read(hints, fallback, operation);
-  return wishes.of(operation);
+Wishes wishes_of_call(const Hints& hints, Operation operation, const Wishes& fallback) {
+  return hints.empty() ? fallback : read(hints, fallback, operation);
 }
 
 }  // namespace torch::comms::ctran

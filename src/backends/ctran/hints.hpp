@@ -26,11 +26,11 @@ std::string host_wished(const Hints& hints);
 bool single_copy_wished(const Hints& hints);
 
 // `ctran::algorithm`: "ring", or a comma list of "<operation>:<algorithm>"; `ctran::chunk_bytes`: a
-// number of bytes, 0 for everything at once. A plain name goes to all operations that have such an
-// algorithm. What is not named is taken from `fallback`.
+// number of bytes, 0 for everything at once; `batch_invariant`: a boolean. A plain name goes to all
+// operations that have such an algorithm. What is not named is taken from `fallback`.
 Wishes wishes_of(const Hints& hints, const Wishes& fallback = {});
 
 // The same for one call of `operation`, which must have a plain name's algorithm.
-Wish wish_of(const Hints& hints, schedule::Operation operation, const Wishes& fallback);
+Wishes wishes_of_call(const Hints& hints, schedule::Operation operation, const Wishes& fallback);
 
 }  // namespace torch::comms::ctran

@@ -90,7 +90,8 @@ std::vector<TorchCommBackend::AlgorithmRange> algorithm_ranges(const Known& know
     const size_t first = ranges.size();
     for (int64_t bytes = 0; bytes <= kLargestShown; bytes = std::max<int64_t>(1, bytes * 2)) {
       const Problem problem =
-          problem_of(*operation, group.size(), bytes, {.local_size = placement.local_size});
+          problem_of(*operation, group.size(), bytes,
+                     {.local_size = placement.local_size, .rank_order = wishes.batch_invariant});
       const Wish wish = wishes.of(*operation);
       if (const auto* wished = schedule::find_algorithm(*operation, wish.algorithm);
           wished != nullptr && !wished->why_not(problem).empty()) {

@@ -24,8 +24,9 @@ struct Known {
 struct Wishes {
   std::vector<const schedule::Algorithm*> algorithms;  // at most one an operation
   int64_t chunk_bytes = -1;                            // -1: chosen
+  bool batch_invariant = false;  // the bits of a sum do not depend on what is beside it
 
-  bool any() const noexcept { return !algorithms.empty() || chunk_bytes >= 0; }
+  bool any() const noexcept { return !algorithms.empty() || chunk_bytes >= 0 || batch_invariant; }
   Wish of(schedule::Operation operation) const noexcept;
 };
 

@@ -44,17 +44,19 @@ CommError TorchCommCtran::failed(const CommError& error, const ctran::Issue& iss
 
 void TorchCommCtran::choose(ctran::Call& call, const Hints& hints) const {
   if (hints.empty() && !wishes_->any()) return;
-  const auto wish = ctran::wish_of(hints, call.operation, *wishes_);
-  if (wish.algorithm.empty() && wish.chunk_bytes < 0) return;
+  const auto wishes = ctran::wishes_of_call(hints, call.operation, *wishes_);
+  const auto wish = wishes.of(call.operation);
+  if (wish.algorithm.empty() && wish.chunk_bytes < 0 && !wishes.batch_invariant) return;
   const auto& placement = session_->placement;
   const auto& known = *session_->connected.known;
-  const schedule::Problem problem{.operation = call.operation,
-                                  .rank = rank_,
-                                  .size = size_,
-                                  .root = call.root,
-                                  .blocks = call.blocks,
-                                  .arriving = call.arriving,
-                                  .options = {.local_size = placement.local_size}};
+  const schedule::Problem problem{
+      .operation = call.operation,
+      .rank = rank_,
+      .size = size_,
+      .root = call.root,
+      .blocks = call.blocks,
+      .arriving = call.arriving,
+      .options = {.local_size = placement.local_size, .rank_order = wishes.batch_invariant}};
   const auto chosen = select(problem, {.bytes = call.element_bytes},
                              facts_of(known, placement.one_host, size_), known.tuning, wish);
   call.algorithm = chosen.algorithm;

@@ -47,14 +47,16 @@ WorkPtr TorchCommKernels::offer(const Offer& offer, bool async_op,
                                 const OperationOptions& options) {
   const auto now = call(offer.op, async_op, options);
   before_collective();
-  if (!kernels_) return nullptr;
-  const bool are_taken =
-      with_context([&] { return now.context(); },
-                   [&] {
-                     return std::all_of(offer.calls.begin(), offer.calls.end(), [&](auto& one) {
-                       return is_taken(offer.op, one, offer.bytes, options);
-                     });
-                   });
+  const bool are_taken = with_context([&] { return now.context(); },
+                                      [&] {
+                                        const auto takes = [&](auto& one) {
+                                          return is_taken(offer.op, one, offer.bytes, options);
+                                        };
+                                        if (kernels_ && std::ranges::all_of(offer.calls, takes))
+                                          return true;
+                                        allow_library(offer.calls.front().collective);
+                                        return false;
+                                      });
   if (!are_taken) return nullptr;
   return run_kernels(now, options, {offer.tensors, offer.lists},
                      [&offer](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {

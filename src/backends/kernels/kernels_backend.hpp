@@ -92,6 +92,8 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   // it sets. `bytes`: of the largest buffer of a rank. Throws CommError without context.
   virtual bool is_taken(OpName op, ctran::kernels::Call& call, size_t bytes,
                         const OperationOptions& options) const = 0;
+  // The library is about to run it in the place of kernels. May throw CommError without context.
+  virtual void allow_library(ctran::kernels::Collective) const {}
   // Who runs what the kernels do not, and why it is so, for algorithms().
   struct Else {
     std::string who, why;

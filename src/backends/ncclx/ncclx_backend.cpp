@@ -50,6 +50,8 @@ void TorchCommNCCLX::connected() {
 void TorchCommNCCLX::read(CommOptions& options) {
   ncclx::translate(options);
   wishes_.fill(ncclx::wish_of(options.hints));
+  batch_invariant_ = ncclx::is_batch_invariant(options.hints);
+  if (batch_invariant_) ncclx::keep_to_kernels(wishes_);
 }
 
 bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::Device& device) {
@@ -156,6 +158,13 @@ bool TorchCommNCCLX::is_taken(OpName op, Call& call, size_t bytes,
       (is_list || !ctran::prefers(call.collective, team.size(), bytes)))
     return false;
   return team.takes(call);
+}
+
+void TorchCommNCCLX::allow_library(Collective collective) const {
+  if (!batch_invariant_ || !ncclx::adds(collective) || getSize() == 1) return;
+  throw CommError(Errc::kUnsupported,
+                  "hint batch_invariant: only kernels keep to it, and they do not run this one" +
+                      (kernels() == nullptr ? ": " + why_none_ : std::string()));
 }
 
 void TorchCommNCCLX::before_collective() {

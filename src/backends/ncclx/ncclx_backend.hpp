@@ -79,6 +79,7 @@ class TC_API TorchCommNCCLX final
   void be_known(bool known) const;
   bool is_taken(OpName op, ctran::kernels::Call& call, size_t bytes,
                 const OperationOptions& options) const override;
+  void allow_library(ctran::kernels::Collective collective) const override;
   Else otherwise(ctran::kernels::Collective collective) const override;
   std::vector<std::string> tell_all(const std::string& words) override;
   std::string why_no_kernels() const override { return why_none_; }
@@ -96,6 +97,7 @@ class TC_API TorchCommNCCLX final
   WorkPtr already_there(const nccl::Call& now, const at::Tensor& output);
 
   ncclx::Wishes wishes_{};
+  bool batch_invariant_ = false;
   bool has_met_ = false;
   std::string why_none_ = "the ranks meet for kernels at the first collective";
   int splits_ = 0;

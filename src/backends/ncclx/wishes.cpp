@@ -14,6 +14,7 @@ using ctran::kernels::Collective;
 constexpr std::string_view kPrefix = "ncclx::";
 constexpr const char* kAlgorithm = "ncclx::algorithm";
 constexpr const char* kVariable = "TORCHCOMM_NCCLX_ALGORITHM";
+constexpr const char* kBatchInvariant = "batch_invariant";
 constexpr const char* kPriority = "is_high_priority_stream";
 constexpr const char* kOlderPriority = "torchcomm::ncclx::high_priority_stream";
 // What the library itself says of a split.
@@ -52,6 +53,29 @@ ctran::Wish wish_of(const Hints& hints) {
   if (const auto wish = wish_of_call(hints)) return *wish;
   const auto text = base::env_text(kVariable);
   return text ? ctran::parse_wish(kVariable, *text) : ctran::Wish{};
+}
+
+bool is_batch_invariant(const Hints& hints) {
+  CommOptions options;
+  options.hints = hints;
+  return options.getHint<bool>(kBatchInvariant, false);
+}
+
+bool adds(Collective collective) noexcept {
+  return collective == Collective::kAllReduce || collective == Collective::kReduce ||
+         collective == Collective::kReduceScatter;
+}
+
+void keep_to_kernels(Wishes& wishes) {
+  for (const auto& key : kKeys) {
+    auto& wish = wishes[static_cast<size_t>(key.collective)];
+    if (!adds(key.collective)) continue;
+    if (wish.who == ctran::Wish::Who::kVendor)
+      throw CommError(Errc::kInvalidArgument,
+                      std::string("hint ") + kBatchInvariant +
+                          " needs kernels, and the library alone was asked for: leave out one");
+    wish.who = ctran::Wish::Who::kKernels;
+  }
 }
 
 std::optional<ctran::Wish> wish_of_call(const Hints& hints) {

@@ -19,6 +19,12 @@ using Wishes = std::array<ctran::Wish, kCollectives>;
 
 // Of a communicator: hint ncclx::algorithm, else the environment. kInvalidArgument.
 ctran::Wish wish_of(const Hints& hints);
+// Hint batch_invariant of a communicator: the bits of a sum do not depend on what is beside it,
+// which is so of kernels. kInvalidArgument.
+bool is_batch_invariant(const Hints& hints);
+// Of those that add, kernels; where the library was asked for, kInvalidArgument.
+void keep_to_kernels(Wishes& wishes);
+bool adds(ctran::kernels::Collective collective) noexcept;
 // Of one call; nothing where it says nothing. kInvalidArgument.
 std::optional<ctran::Wish> wish_of_call(const Hints& hints);
 
