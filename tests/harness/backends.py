@@ -166,6 +166,7 @@ NCCL = Backend(
         [
             "all_gather",
             "all_gather_single",
+            "batch_invariant",
             "all_gather_v",
             "all_reduce",
             "all_to_all",
@@ -213,6 +214,7 @@ NCCLX = replace(
     modules=frozenset(
         [
             "all_gather_single",
+            "batch_invariant",
             "all_reduce",
             "all_to_all_single",
             "async",
@@ -258,6 +260,7 @@ CTRAN_HOSTS = replace(
     modules=frozenset(
         {
             "all_gather_single",
+            "batch_invariant",
             "all_reduce",
             "async",
             "barrier",

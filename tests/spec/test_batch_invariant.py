@@ -86,6 +86,6 @@ def contradicted(context):
     return failures.texts
 
 
-@pytest.mark.worlds(backends=("ncclx",), sizes=(2,))
+@pytest.mark.worlds(backends=("ncclx",), sizes=(2, 3, 4))
 def test_the_library_is_not_asked_to_add(world):
     check_context(world, contradicted)
