@@ -10,7 +10,7 @@
 namespace torch::comms {
 
 // The operations of backend ctran on the device's tensors of a communicator with one member: copies
-// on the stream. TorchCommCtran makes it for itself, and ends it. It takes no memory of the device.
+// on the stream. TorchCommCtran makes it for itself, and ends it. It has no workspace.
 class TC_API TorchCommCtranAlone final : public TorchCommVendor {
  public:
   // What an error of an operation comes from, if that is known by now.

@@ -164,7 +164,8 @@ void TorchCommNCCLX::allow_library(Collective collective) const {
   if (!batch_invariant_ || !ncclx::adds(collective) || getSize() == 1) return;
   throw CommError(Errc::kUnsupported,
                   "hint batch_invariant: only kernels keep to it, and they do not run this one" +
-                      (kernels() == nullptr ? ": " + why_none_ : std::string()));
+                      (kernels() == nullptr ? ": " + why_none_ : std::string()) +
+                      "; leave the hint out where the library may add");
 }
 
 void TorchCommNCCLX::before_collective() {
