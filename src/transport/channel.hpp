@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "transport/frame.hpp"
 #include "transport/offer.hpp"
+#include "transport/offer_words.hpp"
 #include "transport/request.hpp"
 
 namespace torch::comms::transport {
@@ -57,8 +59,10 @@ class Channel {
   // Why it is broken; empty while it is not.
   virtual const std::string& broken() const noexcept = 0;
 
-  // Whether messages are offered to the peer, and copied out of its memory where it offers them.
+  // Whether messages are offered to the peer, and copied out of its memory where it offers them;
+  // and the words that our offers have then. They outlive the channel.
   virtual bool fetches() const noexcept { return false; }
+  virtual std::shared_ptr<OfferWords> offer_words() noexcept { return nullptr; }
   // Copies what follows byte `offset` of an offered message to `into`, at most kMaxPieces pieces.
   // kDone: all of it, and it was still the message. kRefused: the rest must be sent. kGone: it is
   // no message any more, and whoever took it back says why by other means.
@@ -68,8 +72,8 @@ class Channel {
   }
 
   // Whether some of the peer's memory is mapped here, and what follows byte `offset` of an offered
-  // message there, up to `most` bytes of one of its pieces; empty where that is not mapped, or not
-  // open any more. It is the message if fetch() of nothing is kDone after it was read.
+  // message there, up to `most` bytes of one of its pieces; empty where that is not mapped. It is
+  // the message if fetch() of nothing is kDone after it was read.
   virtual bool maps() const noexcept { return false; }
   virtual ConstBytes view(const Offer&, uint64_t, uint64_t) noexcept { return {}; }
 

@@ -70,6 +70,7 @@ class FaultChannel final : public Channel {
     return broken_.empty() ? inner_->broken() : broken_;
   }
   bool fetches() const noexcept override { return inner_->fetches(); }
+  std::shared_ptr<OfferWords> offer_words() noexcept override { return inner_->offer_words(); }
   Fetched fetch(const Offer& offer, uint64_t offset,
                 std::span<const Bytes> into) noexcept override {
     return inner_->fetch(offer, offset, into);

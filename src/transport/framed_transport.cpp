@@ -310,7 +310,7 @@ void FramedTransport::end(Request& request, Errc error) {
   known(request.peer()).one_sided.end(request, error);
 }
 
-bool FramedTransport::progress() noexcept {
+bool FramedTransport::move(bool (Peer::*step)() noexcept) noexcept {
   if (forked()) return false;
   if (abort_->raised()) {
     if (aborted_) return false;
@@ -321,7 +321,7 @@ bool FramedTransport::progress() noexcept {
   bool moved = progress_connections();
   // The next rank first, so that not everybody copies from rank 0 at the same time.
   const size_t count = active_.size(), first = static_cast<size_t>(options_.rank);
-  for (size_t i = 0; i < count; ++i) moved |= active_[(first + i) % count]->progress();
+  for (size_t i = 0; i < count; ++i) moved |= (active_[(first + i) % count]->*step)();
   return moved;
 }
 

@@ -38,11 +38,7 @@ class Messages {
  public:
   Messages(Outbox& out, const Regions& regions, const MessageLimits& limits,
            const ClosedStreams& closed)
-      : out_(out),
-        regions_(regions),
-        limits_(limits),
-        closed_(closed),
-        last_word_(base::random_number()) {}
+      : out_(out), regions_(regions), limits_(limits), closed_(closed) {}
 
   uint64_t at_once_bytes() const noexcept { return limits_.at_once_bytes; }
   void send(Request& request);
@@ -119,7 +115,8 @@ class Messages {
   bool push_eager(Frame frame, uint64_t size, std::span<const ConstBytes> pieces,
                   uint32_t* borrowed);
   bool announce(Request& request);
-  Offer offer(Request& request);
+  bool offer(Request& request, Offer& offer) noexcept;
+  uint32_t mappable(const Request& send) const noexcept;
   bool may_fetch(const Request& receive) const noexcept;
   bool expects_large(uint32_t stream);
   void grant(Request& request, ConstBytes payload = {});
@@ -149,7 +146,6 @@ class Messages {
   // Where small early messages were, for the next ones: a peer that is a step ahead is usual.
   std::vector<EarlyNode> spare_;
   std::vector<Fetch> fetches_;  // the first one is at work
-  uint64_t last_word_;
   std::unordered_map<uint32_t, Sends> sends_;
   std::unordered_map<uint32_t, Receives> receives_;
   std::pair<uint32_t, Sends*> last_sends_{};  // the stream used last: most have one at a time

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "transport/offer_words.hpp"
+
 namespace torch::comms::transport {
 namespace {
 
@@ -11,7 +13,7 @@ constexpr size_t kWord = sizeof(uint64_t);
 
 Offer::Payload::Payload(const Offer& offer) noexcept {
   TC_CHECK(offer.count >= 1 && offer.count <= kMostPieces);
-  words_[0] = offer.word_address;
+  words_[0] = uint64_t{offer.region} << 32 | offer.slot;
   words_[1] = offer.word;
   for (size_t i = 0; i < offer.count; ++i) {
     if (i > 0) words_[count_++] = offer.pieces[i - 1].bytes;
@@ -32,7 +34,9 @@ std::optional<Offer> Offer::read(ConstBytes payload, uint64_t length) noexcept {
     return value;
   };
   Offer offer;
-  offer.word_address = word(0);
+  offer.slot = static_cast<uint32_t>(word(0));
+  offer.region = static_cast<uint32_t>(word(0) >> 32);
+  if (offer.slot >= OfferWords::kSlots) return std::nullopt;
   offer.word = word(1);
   offer.count = (payload.size() / kWord - 1) / 2;
   uint64_t left = length;

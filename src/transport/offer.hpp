@@ -10,15 +10,18 @@ namespace torch::comms::transport {
 
 // Where a message lies in its sender's process, for a receiver that can copy it out of there: one
 // copy instead of two. It stays as it is until the receiver has answered; before the sender's
-// memory is free for any other reason, the word changes. So a copy is the message if the word was
-// right after it was made.
+// memory is free for any other reason, its word changes. So a copy is the message if the word was
+// right after it was made: OfferWords.
 struct Offer {
   static constexpr size_t kMostPieces = 8;
   struct Piece {
     uint64_t address = 0, bytes = 0;
   };
 
-  uint64_t word_address = 0, word = 0;
+  uint32_t slot = 0;  // of the sender's words
+  uint32_t region =
+      0;  // the key of the sender's region that holds all of it; 0: none that is mapped
+  uint64_t word = 0;
   std::array<Piece, kMostPieces> pieces = {};
   size_t count = 0;
 
@@ -34,7 +37,7 @@ struct Offer {
     size_t count_ = 2;
   };
   static bool can_have(size_t payload_bytes) noexcept;
-  // Of a message of `length` bytes; nothing where its pieces do not make that.
+  // Of a message of `length` bytes; nothing where its pieces do not make that, or no slot is meant.
   static std::optional<Offer> read(ConstBytes payload, uint64_t length) noexcept;
 
   // Calls `take(address, bytes)` for each part of [offset, offset + bytes), which is inside.

@@ -40,17 +40,28 @@ Target target_of(std::span<const Bytes> pieces, uint64_t offset, uint64_t most) 
 
 }  // namespace
 
-// Words are never used twice: memory that was something else since does not look like the message.
-Offer Messages::offer(Request& request) {
-  while (++last_word_ == 0) {
-  }
-  request.word_.store(last_word_, std::memory_order_release);
-  Offer offer;
-  offer.word_address = reinterpret_cast<uint64_t>(&request.word_);
-  offer.word = last_word_;
+// The key of the region that peers can map and that holds all of the message; 0: there is none.
+uint32_t Messages::mappable(const Request& send) const noexcept {
+  const uint32_t key = regions_.mappable(send.from_.front());
+  return std::all_of(send.from_.begin() + 1, send.from_.end(),
+                     [&](const auto& piece) { return regions_.mappable(piece) == key; })
+             ? key
+             : 0;
+}
+
+// False: as many offers stand as there can be.
+bool Messages::offer(Request& request, Offer& offer) noexcept {
+  auto& words = *out_.offer_words();
+  const auto lent = words.lend();
+  if (!lent) return false;
+  request.words_ = &words;
+  request.slot_ = lent->slot;
+  offer.slot = lent->slot;
+  offer.word = lent->word;
+  offer.region = mappable(request);
   for (const auto& piece : request.from_)
     offer.pieces[offer.count++] = {reinterpret_cast<uint64_t>(piece.data()), piece.size()};
-  return offer;
+  return true;
 }
 
 // What is reduced out of the channel's own memory is read once, while it is in the cache: a copy
@@ -64,9 +75,7 @@ bool Messages::may_fetch(const Request& receive) const noexcept {
 // Whether it makes sense to offer it, once the channel fetches.
 bool Messages::is_worth_offering(const Request& send) {
   if (send.size_ == 0 || send.from_.size() > Offer::kMostPieces) return false;
-  return send.size_ <= kMostOffered || expects_large(send.stream_) ||
-         std::all_of(send.from_.begin(), send.from_.end(),
-                     [&](const auto& piece) { return regions_.is_mappable(piece); });
+  return send.size_ <= kMostOffered || expects_large(send.stream_) || mappable(send) != 0;
 }
 
 // A message of the peer's is waited for that its receive, the last one posted, will copy itself.
@@ -80,15 +89,17 @@ bool Messages::expects_large(uint32_t stream) {
 bool Messages::announce(Request& request) {
   auto frame = frame_of(FrameKind::kStart, request);
   frame.value = request.size_;
-  if (!out_.fetches() || request.granted_ || !is_worth_offering(request)) {
+  Offer offered;
+  if (!out_.fetches() || request.granted_ || !is_worth_offering(request) ||
+      !offer(request, offered)) {
     request.started_ = out_.try_send(frame, {}, &request.borrowed_);
     return request.started_;
   }
-  const Offer::Payload payload(offer(request));
+  const Offer::Payload payload(offered);
   const auto bytes = payload.bytes();
   frame.bytes = static_cast<uint32_t>(bytes.size());
   request.started_ = out_.try_send(frame, {&bytes, 1}, &request.borrowed_);
-  if (!request.started_) request.end_offer();
+  if (!request.started_) request.end_offer(/*taken=*/true);  // nobody has seen it
   return request.started_;
 }
 
@@ -148,6 +159,7 @@ const char* Messages::on_taken(const Frame& frame) {
   auto& request = *open->second;
   stream->open.erase(open);
   request.moved_ = request.size_;
+  request.end_offer(/*taken=*/true);
   request.finish();
   return nullptr;
 }

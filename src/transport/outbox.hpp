@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "transport/channel.hpp"
@@ -23,7 +24,10 @@ struct Gathered {
 // frames go first; their number is bounded by that of the operations in flight.
 class Outbox {
  public:
-  void attach(Channel* channel) noexcept { channel_ = channel; }
+  void attach(Channel* channel) noexcept {
+    channel_ = channel;
+    offer_words_ = channel->offer_words();
+  }
 
   // One frame now, or not at all.
   bool try_send(Frame frame, std::span<const ConstBytes> payload, uint32_t* borrowed);
@@ -46,6 +50,7 @@ class Outbox {
   void end(Request& request, Errc error);
   // As Channel's; a channel that is not there yet fetches nothing.
   bool fetches() const noexcept { return channel_ != nullptr && channel_->fetches(); }
+  OfferWords* offer_words() const noexcept { return offer_words_.get(); }  // where it fetches
   Channel::Fetched fetch(const Offer& offer, uint64_t offset,
                          std::span<const Bytes> into) noexcept {
     return channel_->fetch(offer, offset, into);
@@ -76,6 +81,7 @@ class Outbox {
                  uint32_t* borrowed);
 
   Channel* channel_ = nullptr;
+  std::shared_ptr<OfferWords> offer_words_;  // requests have them when the channel has gone
   std::deque<Posted> posted_;
   std::vector<Request*> borrowed_;
   std::vector<uint32_t> ordinals_;  // of the next frame, by lane

@@ -26,6 +26,7 @@ class Peer final : public FrameSink {
 
   void open(std::unique_ptr<Channel> channel);
   bool progress() noexcept;
+  bool glance() noexcept { return shows_next() ? false : progress(); }  // as Transport::glance()
   // Sends what can be sent of what was just asked for.
   bool pump();
   // As Transport's of these names.
@@ -53,6 +54,7 @@ class Peer final : public FrameSink {
   OneSided one_sided;
 
  private:
+  bool shows_next() noexcept;
   const char* accept(const Frame& frame, ConstBytes payload);
 
   int rank_;

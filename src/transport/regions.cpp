@@ -27,15 +27,16 @@ void Regions::remove(uint32_t id) noexcept {
   regions_.erase(found);
 }
 
-bool Regions::is_mappable(ConstBytes bytes) const noexcept {
-  if (in_files_ == 0) return false;
+uint32_t Regions::mappable(ConstBytes bytes) const noexcept {
+  if (in_files_ == 0) return 0;
   const auto* const begin = bytes.data();
   const auto* const end = begin + bytes.size();
-  return std::any_of(regions_.begin(), regions_.end(), [&](const auto& one) {
+  const auto found = std::find_if(regions_.begin(), regions_.end(), [&](const auto& one) {
     const auto& region = one.second;
     return region.in_file && begin >= region.bytes.data() &&
            end <= region.bytes.data() + region.bytes.size();
   });
+  return found == regions_.end() ? 0 : found->second.key;
 }
 
 std::byte* Regions::find(uint32_t id, uint32_t key, uint64_t offset, uint64_t size) const noexcept {

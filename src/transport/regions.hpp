@@ -24,8 +24,8 @@ class Regions {
   void remove(uint32_t id) noexcept;
   // Where [offset, offset + size) of a region is; nullptr for a wrong number, key or range.
   std::byte* find(uint32_t id, uint32_t key, uint64_t offset, uint64_t size) const noexcept;
-  // All of it lies in one region that peers can map.
-  bool is_mappable(ConstBytes bytes) const noexcept;
+  // The key of a region that peers can map and that all of it lies in; 0: there is none.
+  uint32_t mappable(ConstBytes bytes) const noexcept;
   // Called before a region goes: nothing may be written there any more.
   std::function<void(ConstBytes)> on_remove = {};
 

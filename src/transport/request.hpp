@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -8,6 +7,8 @@
 
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/base/export.hpp>
+
+#include "transport/offer_words.hpp"
 
 namespace torch::comms::transport {
 
@@ -71,8 +72,8 @@ class Request {
   void start(Kind kind, int peer) noexcept;
   void finish() noexcept;
   void finish(Errc error) noexcept;
-  bool is_offered() const noexcept { return word_.load(std::memory_order_relaxed) != 0; }
-  void end_offer() noexcept;
+  bool is_offered() const noexcept { return words_ != nullptr; }
+  void end_offer(bool taken = false) noexcept;
 
   bool pending_ = false, failed_ = false;
   bool started_ = false;  // of a send: the peer knows its length; of a receive: so do we
@@ -83,7 +84,8 @@ class Request {
   int peer_ = -1;
   uint32_t stream_ = 0, sequence_ = 0, key_ = 0;
   uint32_t borrowed_ = 0;          // frames in the channel that point into our memory
-  std::atomic<uint64_t> word_{0};  // of an Offer, while its receiver may copy the message
+  uint32_t slot_ = 0;              // of the words below
+  OfferWords* words_ = nullptr;    // while its receiver may copy the message
   uint64_t size_ = 0, moved_ = 0;  // of a receive: capacity until its length is known
   uint64_t offset_ = 0;            // of one-sided operations, in the remote region
   Consumer* consumer_ = nullptr;
@@ -108,14 +110,11 @@ inline void Request::start(Kind kind, int peer) noexcept {
   piece_ = in_piece_ = 0;
 }
 
-// Whoever copies looks at the word afterwards: what changes in the memory from here on must not be
-// seen before it.
-inline void Request::end_offer() noexcept {
+// `taken`: its receiver has said so.
+inline void Request::end_offer(bool taken) noexcept {
   if (!is_offered()) return;
-  word_.store(0, std::memory_order_relaxed);
-#if !defined(__SANITIZE_THREAD__)  // it knows no fences, and does not see what the system copies
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-#endif
+  taken ? words_->give_back(slot_) : words_->withdraw(slot_);
+  words_ = nullptr;
 }
 
 inline void Request::finish() noexcept {

@@ -140,6 +140,9 @@ class TC_API Transport {
 
   // Does what can be done now, without blocking; true if anything moved.
   virtual bool progress() noexcept = 0;
+  // The same now and then, for who takes messages at once: what try_receive() may take next stays
+  // where it is.
+  virtual bool glance() noexcept { return progress(); }
   // Something is still here that peers may be waiting for, though no request may say so: whoever
   // stops to call progress() goes on until this is false.
   virtual bool unsent() const noexcept = 0;

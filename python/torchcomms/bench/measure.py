@@ -146,7 +146,7 @@ class _Loop:
         call, batch, sample = side.call, side.batch, self._clock.sample
         # Calls of a batch overlap as they will.
         each_alone = isinstance(self._clock, HostClock) and side.exchange.rooted
-        align = self._world.barrier if each_alone else None
+        align = self._world.align if each_alone else None
         samples = []
         collecting = gc.isenabled()
         gc.disable()

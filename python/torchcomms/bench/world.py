@@ -17,6 +17,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from torchcomms.bench.errors import BenchError
+from torchcomms.bench.starting_line import StartingLine
 
 LIMIT = timedelta(seconds=60)  # no single step of a measurement takes longer
 
@@ -29,12 +30,16 @@ class World:
     size: int
     store: Store
     _control: Any = field(init=False, default=None)
+    _line: StartingLine | None = field(init=False, default=None)
     _prefixes: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         if self.size > 1:
             prefixed = PrefixStore("control", self.store)
             self._control = dist.ProcessGroupGloo(prefixed, self.rank, self.size, LIMIT)
+            self._line = StartingLine.make(
+                self.rank, self.size, LIMIT.total_seconds(), self._tell, self._all_agree
+            )
 
     @staticmethod
     def of_launcher(purpose: str) -> World:
@@ -57,6 +62,22 @@ class World:
         """Returns when every rank has come here."""
         if self._control is not None:
             self._control.barrier().wait()
+
+    def align(self) -> None:
+        """As barrier(); where all ranks are on one host they leave it together."""
+        if self._line is not None:
+            self._line.meet()
+        else:
+            self.barrier()
+
+    def _tell(self, text: str) -> str:
+        store = self.store_of("starting_line")
+        if self.rank == 0:
+            store.set("text", text)
+        return store.get("text").decode()
+
+    def _all_agree(self, value: bool) -> bool:
+        return bool(self.gather(torch.tensor([int(value)])).all())
 
     def gather(self, values: torch.Tensor) -> torch.Tensor:
         """(n,) int64 from every rank -> (size, n), on every rank."""

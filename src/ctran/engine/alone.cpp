@@ -33,10 +33,10 @@ void Engine::run(Task* task) {
 }
 
 // Takes the lock for a call, where that is all there is to do; now and then after a turn, so that
-// peers are heard. False: without it.
+// peers are heard, but not those of its messages that are there already. False: without it.
 bool Engine::enter_alone(const Membership& group) noexcept {
   if (!progress_.try_enter()) return false;
-  if (++alone_ % kCallsPerTurn == 0) turn();
+  if (++alone_ % kCallsPerTurn == 0) turn(&transport::Transport::glance);
   if (is_alone(group)) return true;
   progress_.leave();
   return false;
@@ -78,9 +78,9 @@ bool Engine::look_until_done(const Membership& group, int often, const Look& loo
   return false;
 }
 
-bool Engine::move_links() noexcept {
+bool Engine::move_links(MoveLink step) noexcept {
   bool arrived = false;
-  for (auto* link : links_.active()) arrived |= link->progress();
+  for (auto* link : links_.active()) arrived |= (link->*step)();
   unheard_ |= arrived;
   return arrived;
 }

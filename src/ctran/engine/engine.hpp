@@ -77,7 +77,7 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   std::optional<uint32_t> stream_from(const Membership& group, int rank, int tag) const;
   ScratchPool scratch;
 
-  bool turn() noexcept override;
+  bool turn() noexcept override { return turn(&transport::Transport::progress); }
   bool has_news() noexcept override;
   Deadline next_deadline() const noexcept override { return next_deadline_; }
   std::span<transport::Transport* const> links() const noexcept override { return links_.active(); }
@@ -93,7 +93,9 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   bool is_wanted() const noexcept;
   template <class Look>
   bool look_until_done(const Membership& group, int often, const Look& look);
-  bool move_links() noexcept;
+  using MoveLink = bool (transport::Transport::*)() noexcept;
+  bool turn(MoveLink step) noexcept;
+  bool move_links(MoveLink step = &transport::Transport::progress) noexcept;
   void enlist(Task* task) noexcept;
   void end_alone(Task* task) noexcept;
   bool run_alone(Task* task) noexcept;

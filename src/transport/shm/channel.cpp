@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/fork.hpp"
 #include "base/log.hpp"
@@ -19,10 +20,11 @@ constexpr uint64_t kBytesAtOnce = 1u << 20;
 
 }  // namespace
 
-ShmChannel::ShmChannel(Segment segment, int side, Wire& wire) noexcept
+ShmChannel::ShmChannel(Segment segment, int side, Wire& wire)
     : segment_(std::move(segment)),
       side_(side),
       wire_(wire),
+      offer_words_(std::make_shared<OfferWords>(segment_.memory(), segment_.words(side))),
       chunk_bytes_(segment_.ring(side).shape.chunk_bytes),
       producer_(segment_.ring(side)),
       consumer_(segment_.ring(1 - side)),
@@ -81,13 +83,11 @@ Channel::Received ShmChannel::receive(FrameSink& sink) noexcept {
 Channel::Fetched ShmChannel::fetch(const Offer& offer, uint64_t offset,
                                    std::span<const Bytes> into) noexcept {
   if (!wire_.copies) return Fetched::kRefused;
-  const bool viewed = copy_viewed(offer, offset, into);
-  // What was mapped needs the system only for the look at the word.
-  const auto copied =
-      copy_offered(wire_.pid, offer, offset, viewed ? std::span<const Bytes>() : into);
-  if (copied == Copied::kDone) return Fetched::kDone;
-  if (copied == Copied::kGone || copied == Copied::kEnded) return Fetched::kGone;
-  if (copied == Copied::kUnreadable) return Fetched::kRefused;
+  if (copy_viewed(offer, offset, into)) return stands(offer) ? Fetched::kDone : Fetched::kGone;
+  const auto copied = copy_offered(wire_.pid, offer, offset, into);
+  if (copied == Copied::kDone) return stands(offer) ? Fetched::kDone : Fetched::kGone;
+  if (copied == Copied::kUnreadable) return stands(offer) ? Fetched::kRefused : Fetched::kGone;
+  if (copied == Copied::kEnded) return Fetched::kGone;
   wire_.copies = false;
   base::log(base::LogLevel::kInfo, "shm link: the system forbids copies from process " +
                                        std::to_string(wire_.pid) + " (" + std::strerror(errno) +
@@ -95,10 +95,13 @@ Channel::Fetched ShmChannel::fetch(const Offer& offer, uint64_t offset,
   return Fetched::kRefused;
 }
 
+bool ShmChannel::stands(const Offer& offer) const noexcept {
+  return OfferWords::stands(segment_.words(1 - side_), offer.slot, offer.word);
+}
+
 // False where some of it is not mapped.
 bool ShmChannel::copy_viewed(const Offer& offer, uint64_t offset,
                              std::span<const Bytes> into) noexcept {
-  if (!maps()) return false;
   for (auto rest : into)
     while (!rest.empty()) {
       const auto part = view(offer, offset, rest.size());
@@ -110,29 +113,24 @@ bool ShmChannel::copy_viewed(const Offer& offer, uint64_t offset,
   return true;
 }
 
+// The sender names the region that it is in, so the addresses are that memory's and nothing else's.
 ConstBytes ShmChannel::view(const Offer& offer, uint64_t offset, uint64_t most) noexcept {
-  uint64_t address = 0, bytes = 0;
-  for (size_t i = 0; i < offer.count && bytes == 0; ++i) {
-    const auto& piece = offer.pieces[i];
-    if (offset < piece.bytes) {
-      address = piece.address + offset;
-      bytes = std::min(piece.bytes - offset, most);
-    } else {
-      offset -= piece.bytes;
-    }
-  }
-  if (bytes == 0) return {};
-  for (const auto& memory : wire_.mapped) {
-    const auto& handle = memory.handle;
-    if (address < handle.address || bytes > handle.size ||
-        address - handle.address > handle.size - bytes)
-      continue;
-    const auto mapping = memory.mapping.lock();
-    // Open now, so these addresses are that memory's and nothing else's.
-    if (!mapping || probe(wire_.pid, handle.key_address, handle.key) != Copied::kDone) continue;
-    return mapping->bytes().subspan(memory.skip + (address - handle.address), bytes);
-  }
-  return {};
+  if (offer.region == 0) return {};
+  const auto memory =
+      std::ranges::find(wire_.mapped, offer.region, [](const auto& one) { return one.handle.key; });
+  if (memory == wire_.mapped.end()) return {};
+  const auto mapping = memory->mapping.lock();
+  if (!mapping) return {};
+  const auto& handle = memory->handle;
+  bool seen = false;
+  ConstBytes found;
+  offer.visit(offset, most, [&](uint64_t address, uint64_t bytes) {
+    if (std::exchange(seen, true)) return;
+    const bool inside = address >= handle.address && bytes <= handle.size &&
+                        address - handle.address <= handle.size - bytes;
+    if (inside) found = mapping->bytes().subspan(memory->skip + (address - handle.address), bytes);
+  });
+  return found;
 }
 
 bool ShmChannel::prepare_sleep(bool wants_room) noexcept {

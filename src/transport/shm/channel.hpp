@@ -32,7 +32,7 @@ class ShmChannel final : public Channel {
  public:
   // `side` writes to ring(side). `wire` outlives the channel, which takes back `copies` where the
   // system changes its mind.
-  ShmChannel(Segment segment, int side, Wire& wire) noexcept;
+  ShmChannel(Segment segment, int side, Wire& wire);
   // The peer sees the end of the socket, unless this is a forked child's copy.
   ~ShmChannel() override;
 
@@ -52,6 +52,7 @@ class ShmChannel final : public Channel {
     return damaged_.empty() ? wire_.ended : damaged_;
   }
   bool fetches() const noexcept override { return wire_.copies; }
+  std::shared_ptr<OfferWords> offer_words() noexcept override { return offer_words_; }
   Fetched fetch(const Offer& offer, uint64_t offset, std::span<const Bytes> into) noexcept override;
   bool maps() const noexcept override { return wire_.copies && !wire_.mapped.empty(); }
   ConstBytes view(const Offer& offer, uint64_t offset, uint64_t most) noexcept override;
@@ -60,11 +61,13 @@ class ShmChannel final : public Channel {
   void wake_peer() noexcept override;
 
  private:
+  bool stands(const Offer& offer) const noexcept;
   bool copy_viewed(const Offer& offer, uint64_t offset, std::span<const Bytes> into) noexcept;
 
   Segment segment_;
   int side_;
   Wire& wire_;
+  std::shared_ptr<OfferWords> offer_words_;
   uint32_t chunk_bytes_;
   RingProducer producer_;
   RingConsumer consumer_;

@@ -57,8 +57,7 @@ Copied copy_to(int pid, uint64_t address, ConstBytes from, uint64_t key_address,
 
 Copied copy_offered(int pid, const Offer& offer, uint64_t offset,
                     std::span<const Bytes> into) noexcept {
-  uint64_t found = 0;
-  std::array<iovec, Offer::kMostPieces + 1> mine, theirs;
+  std::array<iovec, Offer::kMostPieces> mine, theirs;
   size_t mine_count = 0, theirs_count = 0;
   uint64_t bytes = 0;
   for (const auto& piece : into) {
@@ -69,19 +68,11 @@ Copied copy_offered(int pid, const Offer& offer, uint64_t offset,
     // An address in the peer's memory.  NOLINTNEXTLINE(performance-no-int-to-ptr)
     theirs[theirs_count++] = {reinterpret_cast<void*>(address), size};
   });
-  // The system goes through the peer's parts one after the other: the word comes last.
-  mine[mine_count++] = {&found, sizeof found};
-  // NOLINTNEXTLINE(performance-no-int-to-ptr)
-  theirs[theirs_count++] = {reinterpret_cast<void*>(offer.word_address), sizeof found};
   const auto moved =
       ::process_vm_readv(pid, mine.data(), mine_count, theirs.data(), theirs_count, 0);
-  if (moved >= 0 && static_cast<uint64_t>(moved) == bytes + sizeof found)
-    return found == offer.word ? Copied::kDone : Copied::kGone;
+  if (moved >= 0 && static_cast<uint64_t>(moved) == bytes) return Copied::kDone;
   if (moved < 0 && errno == ESRCH) return Copied::kEnded;
-  if (moved < 0 && errno != EFAULT) return Copied::kForbidden;
-  const auto looked = copy(::process_vm_readv, pid, &found, offer.word_address, sizeof found);
-  if (looked != Copied::kDone) return looked;
-  return found == offer.word ? Copied::kUnreadable : Copied::kGone;
+  return moved < 0 && errno != EFAULT ? Copied::kForbidden : Copied::kUnreadable;
 }
 
 // The system asks for permission before it looks at the address: none is needed to find out.

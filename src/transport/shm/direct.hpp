@@ -18,8 +18,8 @@ Copied copy_to(int pid, uint64_t address, ConstBytes from, uint64_t key_address,
                uint32_t key) noexcept;
 
 // Copies what follows byte `offset` of a message that process `pid` offers to `into`, of at most
-// Offer::kMostPieces pieces, in one call with a look at its word. kUnreadable: the message is still
-// there, but the system cannot read this memory for us.
+// Offer::kMostPieces pieces, whether it stands or not. kUnreadable: the system cannot read this
+// memory for us.
 Copied copy_offered(int pid, const Offer& offer, uint64_t offset,
                     std::span<const Bytes> into) noexcept;
 

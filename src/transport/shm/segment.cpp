@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <cerrno>
 #include <string>
 
@@ -18,9 +19,23 @@ struct alignas(128) RestWord {
   std::atomic<uint32_t> bits;
 };
 
+struct alignas(128) SideWords {
+  OfferWords::Words words;
+};
+
+// Before the rings.
+struct Head {
+  std::array<RestWord, 2> rest;
+  std::array<SideWords, 2> offers;
+};
+
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-size_t segment_bytes(const RingShape& shape) { return 2 * (sizeof(RestWord) + shape.bytes()); }
+size_t segment_bytes(const RingShape& shape) { return sizeof(Head) + 2 * shape.bytes(); }
+
+Head& head_of(const base::Mapping& mapping) noexcept {
+  return *reinterpret_cast<Head*>(mapping.bytes().data());
+}
 
 [[noreturn]] void fail(const std::string& what, uint64_t size) {
   throw base::system_error(what + " for " + std::to_string(size) + " bytes of shared memory");
@@ -44,7 +59,9 @@ base::Mapping map_memory(const base::FileDescriptor& file, uint64_t size, uint64
 }
 
 Segment::Segment(base::FileDescriptor file, const RingShape& shape)
-    : file_(std::move(file)), mapping_(map_memory(file_, segment_bytes(shape))), shape_(shape) {}
+    : file_(std::move(file)),
+      mapping_(std::make_shared<const base::Mapping>(map_memory(file_, segment_bytes(shape)))),
+      shape_(shape) {}
 
 Segment Segment::create(const RingShape& shape) {
   shape.require_valid();
@@ -62,12 +79,16 @@ Segment Segment::adopt(base::FileDescriptor file, const RingShape& shape) {
 }
 
 RingMemory Segment::ring(int writer) const noexcept {
-  auto* at = mapping_.bytes().data() + 2 * sizeof(RestWord);
+  auto* at = mapping_->bytes().data() + sizeof(Head);
   return RingMemory::over(at + static_cast<size_t>(writer) * shape_.bytes(), shape_);
 }
 
 std::atomic<uint32_t>& Segment::rest(int side) const noexcept {
-  return reinterpret_cast<RestWord*>(mapping_.bytes().data())[side].bits;
+  return head_of(*mapping_).rest[static_cast<size_t>(side)].bits;
+}
+
+OfferWords::Words& Segment::words(int side) const noexcept {
+  return head_of(*mapping_).offers[static_cast<size_t>(side)].words;
 }
 
 }  // namespace torch::comms::transport::shm

@@ -2,8 +2,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "base/handles.hpp"
+#include "transport/offer_words.hpp"
 #include "transport/shm/ring.hpp"
 
 namespace torch::comms::transport::shm {
@@ -30,12 +32,16 @@ class Segment {
   RingMemory ring(int writer) const noexcept;
   // What a side says of its sleep: bits of Rest.
   std::atomic<uint32_t>& rest(int side) const noexcept;
+  // Of the offers of a side.
+  OfferWords::Words& words(int side) const noexcept;
+  // All of the above lies in it.
+  std::shared_ptr<const base::Mapping> memory() const noexcept { return mapping_; }
 
  private:
   Segment(base::FileDescriptor file, const RingShape& shape);
 
   base::FileDescriptor file_;
-  base::Mapping mapping_;
+  std::shared_ptr<const base::Mapping> mapping_;
   RingShape shape_;
 };
 

@@ -6,7 +6,10 @@
 
 #include <atomic>
 #include <cstddef>
+#include <deque>
 #include <functional>
+#include <memory>
+#include <new>
 
 #include "base/handles.hpp"
 #include "transport/channel.hpp"
@@ -43,7 +46,7 @@ bool can_copy(const Transport& link) { return link.capabilities().single_copy; }
 
 TEST(Offer, TravelsAsItIsAndALengthThatDoesNotFitIsRefused) {
   for (size_t count = 1; count <= Offer::kMostPieces; ++count) {
-    Offer offer{.word_address = 8, .word = 9, .count = count};
+    Offer offer{.slot = 63, .region = 7, .word = 9, .count = count};
     uint64_t length = 0;
     for (size_t i = 0; i < count; ++i) {
       offer.pieces[i] = {100 + i, 10 * (i + 1)};
@@ -53,7 +56,8 @@ TEST(Offer, TravelsAsItIsAndALengthThatDoesNotFitIsRefused) {
     EXPECT_EQ(payload.bytes().size(), 16 * count + 8);
     const auto back = Offer::read(payload.bytes(), length);
     ASSERT_TRUE(back);
-    EXPECT_EQ(back->word_address, 8u);
+    EXPECT_EQ(back->slot, 63u);
+    EXPECT_EQ(back->region, 7u);
     EXPECT_EQ(back->word, 9u);
     ASSERT_EQ(back->count, count);
     for (size_t i = 0; i < count; ++i) {
@@ -64,34 +68,96 @@ TEST(Offer, TravelsAsItIsAndALengthThatDoesNotFitIsRefused) {
       EXPECT_FALSE(Offer::read(payload.bytes(), 9));
     }
     EXPECT_FALSE(Offer::read(payload.bytes().first(16), length));
+    offer.slot = OfferWords::kSlots;
+    EXPECT_FALSE(Offer::read(Offer::Payload(offer).bytes(), length));
   }
 }
 
-TEST(Offer, IsCopiedOnlyWhileItsWordIsThere) {
+TEST(Offer, StandsUntilItIsWithdrawnAndItsSlotIsUsedAgain) {
+  const auto words = std::make_shared<OfferWords::Words>();
+  OfferWords ours(words, *words);
+  std::vector<OfferWords::Lent> lent;
+  while (const auto one = ours.lend()) lent.push_back(*one);
+  ASSERT_EQ(lent.size(), OfferWords::kSlots);
+  for (const auto& one : lent) EXPECT_TRUE(OfferWords::stands(*words, one.slot, one.word));
+  const auto taken = lent[3], withdrawn = lent[5];
+  ours.give_back(taken.slot);
+  const auto next = ours.lend();
+  ASSERT_TRUE(next);
+  EXPECT_EQ(next->slot, taken.slot);
+  EXPECT_EQ(next->word, taken.word);  // nobody reads the first one any more
+  ours.withdraw(withdrawn.slot);
+  EXPECT_FALSE(OfferWords::stands(*words, withdrawn.slot, withdrawn.word));
+  const auto other = ours.lend();
+  ASSERT_TRUE(other);
+  EXPECT_EQ(other->slot, withdrawn.slot);
+  EXPECT_TRUE(OfferWords::stands(*words, other->slot, other->word));
+  EXPECT_FALSE(OfferWords::stands(*words, withdrawn.slot, withdrawn.word));
+  EXPECT_FALSE(ours.lend());
+}
+
+// A child has the words of its parent before it, not its offers.
+TEST(Offer, OfAParentIsNotWithdrawnByItsChild) {
+  auto* shared = ::mmap(nullptr, sizeof(OfferWords::Words), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(shared, MAP_FAILED);
+  const auto memory = std::make_shared<const base::Mapping>(shared, sizeof(OfferWords::Words));
+  auto& words = *new (shared) OfferWords::Words{};
+  OfferWords ours(memory, words);
+  const auto lent = ours.lend();
+  ASSERT_TRUE(lent);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ours.withdraw(lent->slot);
+    ::_exit(0);
+  }
+  ::waitpid(child, nullptr, 0);
+  EXPECT_TRUE(OfferWords::stands(words, lent->slot, lent->word));
+}
+
+TEST(Offer, IsCopiedFromWhereItSaysAsFarAsThatCanBeRead) {
   if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
   auto bytes = pattern(0, 0, 1, 10'000);
-  uint64_t word = 77;
-  Offer offer{.word_address = reinterpret_cast<uint64_t>(&word), .word = 77, .count = 2};
+  Offer offer{.count = 2};
   offer.pieces[0] = {reinterpret_cast<uint64_t>(bytes.data()), 3000};
   offer.pieces[1] = {reinterpret_cast<uint64_t>(bytes.data() + 3000), 7000};
   std::vector<std::byte> into(5000);
   const Bytes halves[] = {Bytes(into).first(1234), Bytes(into).subspan(1234)};
   EXPECT_EQ(shm::copy_offered(::getpid(), offer, 1000, halves), shm::Copied::kDone);
   EXPECT_TRUE(std::equal(into.begin(), into.end(), bytes.begin() + 1000));
-  word = 78;
-  EXPECT_EQ(shm::copy_offered(::getpid(), offer, 1000, halves), shm::Copied::kGone);
-  word = 77;
   auto* hole = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(hole, MAP_FAILED);
   const base::Mapping mapping(hole, 4096);
   offer.pieces[1].address = reinterpret_cast<uint64_t>(hole);
   EXPECT_EQ(shm::copy_offered(::getpid(), offer, 1000, halves), shm::Copied::kUnreadable);
-  offer.word_address = reinterpret_cast<uint64_t>(hole);
-  EXPECT_EQ(shm::copy_offered(::getpid(), offer, 1000, halves), shm::Copied::kGone);
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
   ::waitpid(child, nullptr, 0);
   EXPECT_EQ(shm::copy_offered(child, offer, 0, halves), shm::Copied::kEnded);
+}
+
+// As many as there can be, and those that are sent because there are more.
+TEST(Offer, MoreThanCanStandAtOnceAllArrive) {
+  static constexpr size_t kLetters = OfferWords::kSlots + 9, kSize = 100'000;
+  run(shm(2), [](Rank& self) {
+    const int peer = 1 - self.rank;
+    self.barrier();
+    std::deque<Letter> out, back;
+    for (size_t i = 0; i < kLetters; ++i) {
+      auto& letter = out.emplace_back(pattern(self.rank, peer, i, kSize));
+      self.link.send(letter.request, peer, 1, letter.bytes);
+    }
+    for (size_t i = 0; i < kLetters; ++i) {
+      auto& letter = back.emplace_back(kSize);
+      self.link.receive(letter.request, peer, 1, letter.bytes);
+    }
+    for (size_t i = 0; i < kLetters; ++i) {
+      self.wait(back[i].request);
+      self.wait(out[i].request);
+      EXPECT_TRUE(back[i].bytes == pattern(peer, self.rank, i, kSize)) << i;
+    }
+    self.barrier();
+  });
 }
 
 TEST(Offer, ASendIsDoneOnceItsReceiverHasCopiedIt) {
@@ -159,6 +225,7 @@ class CountedChannel final : public Channel {
   Received receive(FrameSink& sink) noexcept override { return inner_->receive(sink); }
   const std::string& broken() const noexcept override { return inner_->broken(); }
   bool fetches() const noexcept override { return true; }
+  std::shared_ptr<OfferWords> offer_words() noexcept override { return inner_->offer_words(); }
   Fetched fetch(const Offer& offer, uint64_t offset,
                 std::span<const Bytes> into) noexcept override {
     ++copies_.asked;

@@ -46,6 +46,28 @@ TEST(ShmTransport, WhatTheRingHasNoRoomForIsUnsent) {
   EXPECT_FALSE(other.unsent());
 }
 
+// A copy of it would be made, and made again from there.
+TEST(ShmTransport, AGlanceLeavesWhatMayBeTakenAtOnceWhereItIs) {
+  const auto links = make_links(shm("two", {256, 0, 0}, true));
+  auto& one = *links[0];
+  auto& other = *links[1];
+  const auto deadline = in(kLong);
+  while ((one.state(1) != PeerState::kReady || other.state(0) != PeerState::kReady) &&
+         std::chrono::steady_clock::now() < deadline)
+    one.progress(), other.progress();
+  const auto sent = pattern(0, 1, 1, 1000);
+  const std::vector<uint32_t> streams{3, 4};
+  for (const auto stream : streams) ASSERT_TRUE(one.try_send(1, stream, sent, 7));
+  for (int i = 0; i < 10; ++i) other.glance();
+  for (const auto stream : streams) EXPECT_FALSE(other.has_message(0, stream));
+  std::vector<std::byte> back(1000);
+  EXPECT_TRUE(other.try_receive(0, 3, {.into = back, .bytes = back.size()}, 7));
+  EXPECT_TRUE(back == sent);
+  other.progress();  // keeps the other one, whose turn it may never be
+  EXPECT_TRUE(other.has_message(0, 4));
+  EXPECT_TRUE(other.try_receive(0, 4, {.into = back, .bytes = back.size()}, 7));
+}
+
 TEST(SharedFile, IsFoundBehindMemoryThatOthersCanMapAndNothingElse) {
   auto file = shm::create_memory("test", 100'000);
   const auto mapping = shm::map_memory(file, 100'000);

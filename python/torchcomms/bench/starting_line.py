@@ -1,0 +1,94 @@
+"""Where ranks of one host leave together: within about a microsecond, and not as a barrier's
+messages reach them, which takes longer than many of the calls that are measured from there."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+
+_LINE = 64  # bytes, so that no two ranks write to the same line of a cache
+_SHARED = Path("/dev/shm")  # memory, where the system has it
+_LOOKS_PER_CLOCK = 1024
+
+
+class StartingLine:
+    """A counter a rank, in memory that all of them map. One thread."""
+
+    def __init__(self, memory: mmap.mmap, rank: int, size: int, limit_s: float) -> None:
+        self._counters = memoryview(memory).cast("Q")
+        self._mine = rank * _LINE // 8
+        self._others = [r * _LINE // 8 for r in range(size) if r != rank]
+        self._turn = 0
+        self._limit_s = limit_s
+        self._yields = size > len(os.sched_getaffinity(0))
+
+    @staticmethod
+    def make(
+        rank: int,
+        size: int,
+        limit_s: float,
+        tell: Callable[[str], str],
+        all_agree: Callable[[bool], bool],
+    ) -> StartingLine | None:
+        """Collective; None on all ranks where one of them cannot map the memory of rank 0.
+
+        `tell` returns what rank 0 gave to it, `all_agree` whether all ranks gave True.
+        """
+        path = ""
+        if rank == 0:
+            path = _new_file(size * _LINE)
+        try:
+            path = tell(path)
+            memory = _mapped(path, size * _LINE)
+            if not all_agree(memory is not None) or memory is None:
+                return None
+            return StartingLine(memory, rank, size, limit_s)
+        finally:
+            if rank == 0 and path:
+                Path(path).unlink(missing_ok=True)
+
+    def meet(self) -> None:
+        """Returns when every rank has come here. Raises TimeoutError after the limit."""
+        self._turn += 1
+        counters, turn, looks = self._counters, self._turn, 0
+        counters[self._mine] = turn
+        deadline = None
+        for other in self._others:
+            while counters[other] < turn:
+                looks += 1
+                if self._yields:
+                    os.sched_yield()
+                if looks % _LOOKS_PER_CLOCK:
+                    continue
+                deadline = deadline or monotonic() + self._limit_s
+                if monotonic() > deadline:
+                    raise TimeoutError(
+                        f"a rank has not come to its starting line within {self._limit_s:g} s"
+                    )
+
+
+def _new_file(size: int) -> str:
+    """Of zeroes; its path, or "" where there is no room for it."""
+    try:
+        place = _SHARED if os.access(_SHARED, os.W_OK) else None
+        descriptor, path = tempfile.mkstemp(prefix="torchcomms-bench-", dir=place)
+    except OSError:
+        return ""
+    with os.fdopen(descriptor, "wb") as file:
+        file.truncate(size)
+    return path
+
+
+def _mapped(path: str, size: int) -> mmap.mmap | None:
+    """None: another host's file, or none at all."""
+    if not path:
+        return None
+    try:
+        with open(path, "r+b") as file:
+            return mmap.mmap(file.fileno(), size)
+    except (OSError, ValueError):
+        return None
