@@ -7,6 +7,10 @@
 // Both sides use the same memory: the process's own, or with --memory window that of a window,
 // which ranks of one host read where it lies.
 //
+// Where an operation only copies, a third side takes its turns: the copies alone, each by the rank
+// that needs the data, with the system's copy between processes, and nobody waiting for anybody.
+// It is what either of the others would take if agreeing cost nothing.
+//
 // A sample is the slowest rank's time of one call; of calls below 10 us the mean of a few in a row,
 // up to 32: two ranks that run one behind the other in turns would count as the slower one each
 // time. One line a point: medians, 99th percentiles, and how many times as long MPI takes (above 1:
@@ -15,6 +19,7 @@
 #define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,18 +58,29 @@ struct Settings {
   std::string json;
 };
 
+struct Memory {
+  int process;
+  uint64_t input, output;  // addresses there
+};
+
 struct World {
   int rank, size;
   Group& group;
   Bytes memory;  // of the inputs, then of the outputs
   std::span<float> input, output;
   std::vector<float> expected;
+  std::vector<Memory> everybody = {};
 
   void cut(size_t in, size_t out) {
     const auto half = memory.size() / 2;
     if (std::max(in, out) * sizeof(float) > half) throw std::length_error("too little memory");
     input = {reinterpret_cast<float*>(memory.data()), in};
     output = {reinterpret_cast<float*>(memory.data() + half), out};
+    const Memory mine{::getpid(), reinterpret_cast<uint64_t>(input.data()),
+                      reinterpret_cast<uint64_t>(output.data())};
+    everybody.resize(static_cast<size_t>(size));
+    MPI_Allgather(&mine, sizeof mine, MPI_BYTE, everybody.data(), sizeof mine, MPI_BYTE,
+                  MPI_COMM_WORLD);
   }
 };
 
@@ -91,7 +107,33 @@ struct Operation {
   std::function<std::array<size_t, 2>(const World&, size_t count)> shape;
   std::function<void(World&, size_t count)> mpi;
   std::function<Call(World&, size_t count)> call;
+  std::function<void(World&, size_t count)> copies = nullptr;  // where it only copies
 };
+
+// `count` elements at that address of a rank; its own by memcpy.
+void copy_from(const World& w, int rank, uint64_t address, float* into, size_t count) {
+  const size_t bytes = count * sizeof(float);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
+  auto* const there = reinterpret_cast<void*>(address);
+  if (rank == w.rank) {
+    std::memcpy(into, there, bytes);
+    return;
+  }
+  const iovec mine{into, bytes}, theirs{there, bytes};
+  const auto process = w.everybody[static_cast<size_t>(rank)].process;
+  if (::process_vm_readv(process, &mine, 1, &theirs, 1, 0) != static_cast<ssize_t>(bytes))
+    fail("the system copies nothing between processes");
+}
+
+// Part `mine` of each rank's input, the next rank's first; `each` elements.
+void copy_parts(const World& w, size_t mine, size_t each) {
+  for (int i = 0; i < w.size; ++i) {
+    const int from = (w.rank + i) % w.size;
+    const auto place = static_cast<size_t>(from);
+    copy_from(w, from, w.everybody[place].input + mine * each * sizeof(float),
+              w.output.data() + place * each, each);
+  }
+}
 
 int as_int(size_t value) { return static_cast<int>(value); }
 
@@ -134,7 +176,8 @@ std::vector<Operation> operations() {
                    auto call = base_call("all_gather", schedule::Operation::kAllGather);
                    call.blocks = even(w, n);
                    return call;
-                 }});
+                 },
+                 [share](World& w, size_t n) { copy_parts(w, 0, share(w, n)); }});
   all.push_back({"reduce_scatter",
                  [share](const World& w, size_t n) { return std::array{n, share(w, n)}; },
                  [share](World& w, size_t n) {
@@ -146,17 +189,19 @@ std::vector<Operation> operations() {
                    call.blocks = even(w, n);
                    return call;
                  }});
-  all.push_back({"all_to_all", [](const World&, size_t n) { return std::array{n, n}; },
-                 [share](World& w, size_t n) {
-                   const int each = as_int(share(w, n));
-                   MPI_Alltoall(w.input.data(), each, MPI_FLOAT, w.output.data(), each, MPI_FLOAT,
-                                MPI_COMM_WORLD);
-                 },
-                 [even](World& w, size_t n) {
-                   auto call = base_call("all_to_all", schedule::Operation::kAllToAll);
-                   call.blocks = call.arriving = even(w, n);
-                   return call;
-                 }});
+  all.push_back(
+      {"all_to_all", [](const World&, size_t n) { return std::array{n, n}; },
+       [share](World& w, size_t n) {
+         const int each = as_int(share(w, n));
+         MPI_Alltoall(w.input.data(), each, MPI_FLOAT, w.output.data(), each, MPI_FLOAT,
+                      MPI_COMM_WORLD);
+       },
+       [even](World& w, size_t n) {
+         auto call = base_call("all_to_all", schedule::Operation::kAllToAll);
+         call.blocks = call.arriving = even(w, n);
+         return call;
+       },
+       [share](World& w, size_t n) { copy_parts(w, static_cast<size_t>(w.rank), share(w, n)); }});
   all.push_back({"broadcast", [](const World&, size_t n) { return std::array{size_t{0}, n}; },
                  [](World& w, size_t n) {
                    MPI_Bcast(w.output.data(), as_int(n), MPI_FLOAT, 0, MPI_COMM_WORLD);
@@ -165,6 +210,9 @@ std::vector<Operation> operations() {
                    auto call = base_call("broadcast", schedule::Operation::kBroadcast);
                    call.blocks = even(w, n);
                    return call;
+                 },
+                 [](World& w, size_t n) {
+                   if (w.rank != 0) copy_from(w, 0, w.everybody[0].output, w.output.data(), n);
                  }});
   all.push_back({"barrier", [](const World&, size_t) { return std::array{size_t{0}, size_t{0}}; },
                  [](World&, size_t) { MPI_Barrier(MPI_COMM_WORLD); },
@@ -231,13 +279,22 @@ Turn turn_of(const Settings& settings, const std::function<void()>& once) {
   for (int i = 0; i < 3; ++i) once();
   const auto begin = Clock::now();
   for (int i = 0; i < 5; ++i) once();
-  const double each = microseconds(Clock::now() - begin) / 5e6;
+  double each = microseconds(Clock::now() - begin) / 5e6;
+  MPI_Allreduce(MPI_IN_PLACE, &each, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   Turn turn{};
   turn.calls = static_cast<int>(std::clamp(1e-5 / std::max(each, 1e-8), 1.0, 32.0));
   const double samples = settings.seconds / kRounds / std::max(each, 1e-8) / turn.calls;
   turn.samples = static_cast<int>(std::clamp(samples, 2.0, 5000.0));
-  MPI_Bcast(&turn, 2, MPI_INT, 0, MPI_COMM_WORLD);
   return turn;
+}
+
+// "Open MPI v4.1.4"
+std::string mpi_name() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> version;
+  int length = 0;
+  MPI_Get_library_version(version.data(), &length);
+  const std::string text(version.data());
+  return text.substr(0, text.find(','));
 }
 
 void measure(const Settings& settings, World& w, const Operation& operation, size_t bytes,
@@ -254,43 +311,53 @@ void measure(const Settings& settings, World& w, const Operation& operation, siz
   call.limit = std::chrono::seconds(60);
   call.input = input;
   call.output = output;
-  const std::array<std::function<void()>, 2> sides{[&] { w.group.run(call); },
-                                                   [&] { operation.mpi(w, count); }};
-  const std::array turns{turn_of(settings, sides[0]), turn_of(settings, sides[1])};
-  std::array<std::vector<double>, 2> mine;
-  for (int round = 0; round < kRounds; ++round)
-    for (int turn = 0; turn < 2; ++turn) {
-      const auto side = static_cast<size_t>((turn + round) % 2);
+  struct Side {
+    std::string name;
+    std::function<void()> once;
+    Turn turn = {};
+    std::vector<double> times = {};  // of this rank; then, on rank 0, of the slowest
+  };
+  std::vector<Side> sides;
+  sides.push_back({"ctran", [&] { w.group.run(call); }});
+  sides.push_back({mpi_name(), [&] { operation.mpi(w, count); }});
+  if (operation.copies && !settings.window)
+    sides.push_back({"copies", [&] { operation.copies(w, count); }});
+  for (auto& side : sides) side.turn = turn_of(settings, side.once);
+  for (size_t round = 0; round < kRounds; ++round)
+    for (size_t turn = 0; turn < sides.size(); ++turn) {
+      auto& side = sides[(turn + round) % sides.size()];
       prepare(op, w, count);
       MPI_Barrier(MPI_COMM_WORLD);
-      for (int i = 0; i < turns[side].samples; ++i) {
+      for (int i = 0; i < side.turn.samples; ++i) {
         const auto begin = Clock::now();
-        for (int call = 0; call < turns[side].calls; ++call) sides[side]();
-        mine[side].push_back(microseconds(Clock::now() - begin) / turns[side].calls);
+        for (int call = 0; call < side.turn.calls; ++call) side.once();
+        side.times.push_back(microseconds(Clock::now() - begin) / side.turn.calls);
       }
-      if (!std::ranges::equal(w.output, w.expected))
-        fail(op + ": wrong values from " + (side == 0 ? "us" : "MPI"));
+      MPI_Barrier(MPI_COMM_WORLD);
+      if (!std::ranges::equal(w.output, w.expected)) fail(op + ": wrong values from " + side.name);
     }
-  auto ours = slowest(w, mine[0]), theirs = slowest(w, mine[1]);
+  for (auto& side : sides) side.times = slowest(w, side.times);
   if (w.rank != 0) return;
-  const double p50 = percentile(ours, 0.5), mpi50 = percentile(theirs, 0.5);
-  const double p99 = percentile(ours, 0.99), mpi99 = percentile(theirs, 0.99);
-  std::printf("%-15s %2d ranks %9zu B   engine %9.2f / %9.2f us   MPI %9.2f / %9.2f us   %6.2fx\n",
-              operation.name, w.size, bytes, p50, p99, mpi50, mpi99, mpi50 / p50);
+  struct Point {
+    double p50, p99;
+  };
+  std::vector<Point> points;
+  for (auto& side : sides)
+    points.push_back({percentile(side.times, 0.5), percentile(side.times, 0.99)});
+  std::printf("%-15s %2d ranks %9zu B   engine %9.2f / %9.2f us   MPI %9.2f / %9.2f us   %6.2fx",
+              operation.name, w.size, bytes, points[0].p50, points[0].p99, points[1].p50,
+              points[1].p99, points[1].p50 / points[0].p50);
+  if (points.size() > 2)
+    std::printf("   copies alone %9.2f us, %6.2fx", points[2].p50, points[1].p50 / points[2].p50);
+  std::printf("\n");
   std::fflush(stdout);
   if (!json.is_open()) return;
-  char version[MPI_MAX_LIBRARY_VERSION_STRING];
-  int length = 0;
-  MPI_Get_library_version(version, &length);
-  const std::string mpi_name = std::string(version).substr(0, std::string(version).find(','));
-  const std::array rows{std::pair{std::string("ctran"), std::pair{p50, p99}},
-                        std::pair{mpi_name, std::pair{mpi50, mpi99}}};
-  for (const auto& [backend, times] : rows)
-    json << "{\"op\": \"" << op << "\", \"backend\": \"" << backend
+  for (size_t i = 0; i < sides.size(); ++i)
+    json << "{\"op\": \"" << op << "\", \"backend\": \"" << sides[i].name
          << "\", \"algorithm\": \"default\", \"mode\": \"eager\", \"memory\": \""
          << (settings.window ? "window" : "own") << "\", \"bytes\": " << bytes
-         << ", \"dtype\": \"float32\", \"ranks\": " << w.size << ", \"p50_us\": " << times.first
-         << ", \"p99_us\": " << times.second << "}\n";
+         << ", \"dtype\": \"float32\", \"ranks\": " << w.size << ", \"p50_us\": " << points[i].p50
+         << ", \"p99_us\": " << points[i].p99 << "}\n";
 }
 
 std::vector<size_t> sizes_of(const std::string& list) {
