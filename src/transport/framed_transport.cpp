@@ -310,7 +310,8 @@ void FramedTransport::end(Request& request, Errc error) {
   known(request.peer()).one_sided.end(request, error);
 }
 
-bool FramedTransport::move(bool (Peer::*step)() noexcept) noexcept {
+template <class Step>
+bool FramedTransport::move(const Step& step) noexcept {
   if (forked()) return false;
   if (abort_->raised()) {
     if (aborted_) return false;
@@ -321,8 +322,16 @@ bool FramedTransport::move(bool (Peer::*step)() noexcept) noexcept {
   bool moved = progress_connections();
   // The next rank first, so that not everybody copies from rank 0 at the same time.
   const size_t count = active_.size(), first = static_cast<size_t>(options_.rank);
-  for (size_t i = 0; i < count; ++i) moved |= (active_[(first + i) % count]->*step)();
+  for (size_t i = 0; i < count; ++i) moved |= step(*active_[(first + i) % count]);
   return moved;
+}
+
+bool FramedTransport::progress() noexcept {
+  return move([](Peer& peer) { return peer.progress(); });
+}
+
+bool FramedTransport::progress_but(uint32_t stream) noexcept {
+  return move([stream](Peer& peer) { return !peer.shows_next(stream) && peer.progress(); });
 }
 
 bool FramedTransport::unsent() const noexcept {

@@ -47,8 +47,8 @@ class FramedTransport : public Transport {
   void flush(Request& request, int peer) final;
   void end(Request& request, Errc error) final;
 
-  bool progress() noexcept final { return move(&Peer::progress); }
-  bool glance() noexcept final { return move(&Peer::glance); }
+  bool progress() noexcept final;
+  bool progress_but(uint32_t stream) noexcept final;
   bool unsent() const noexcept final;
   bool prepare_sleep() noexcept final;
   void finish_sleep() noexcept final;
@@ -95,7 +95,8 @@ class FramedTransport : public Transport {
 
  private:
   void linger() noexcept;
-  bool move(bool (Peer::*step)() noexcept) noexcept;
+  template <class Step>
+  bool move(const Step& step) noexcept;
   // nullptr: it is done. `received`: the stream of a receive.
   Peer* begin(Request& request, Request::Kind kind, int peer,
               std::optional<uint32_t> received = std::nullopt);

@@ -44,12 +44,11 @@ bool Peer::try_receive(uint32_t stream, const Landing& landing, uint32_t tag) {
   return true;
 }
 
-// In front is what try_receive() would take for some stream.
-bool Peer::shows_next() noexcept {
+bool Peer::shows_next(uint32_t stream) noexcept {
   Frame frame;
   ConstBytes payload;
   return channel_ && channel_->front(frame, payload) && frame.kind == FrameKind::kEager &&
-         messages.is_next(frame);
+         frame.stream == stream && messages.is_next(frame);
 }
 
 bool Peer::progress() noexcept {

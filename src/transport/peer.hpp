@@ -26,7 +26,8 @@ class Peer final : public FrameSink {
 
   void open(std::unique_ptr<Channel> channel);
   bool progress() noexcept;
-  bool glance() noexcept { return shows_next() ? false : progress(); }  // as Transport::glance()
+  // In front is what try_receive() would take for this stream.
+  bool shows_next(uint32_t stream) noexcept;
   // Sends what can be sent of what was just asked for.
   bool pump();
   // As Transport's of these names.
@@ -54,7 +55,6 @@ class Peer final : public FrameSink {
   OneSided one_sided;
 
  private:
-  bool shows_next() noexcept;
   const char* accept(const Frame& frame, ConstBytes payload);
 
   int rank_;

@@ -140,9 +140,12 @@ class TC_API Transport {
 
   // Does what can be done now, without blocking; true if anything moved.
   virtual bool progress() noexcept = 0;
-  // The same now and then, for who takes messages at once: what try_receive() may take next stays
-  // where it is.
-  virtual bool glance() noexcept { return progress(); }
+  // The same now and then, for who is about to take messages of a stream at once: where the next
+  // thing that has come from a peer is one, it stays where it is, with what came after it.
+  virtual bool progress_but(uint32_t stream) noexcept {
+    static_cast<void>(stream);
+    return progress();
+  }
   // Something is still here that peers may be waiting for, though no request may say so: whoever
   // stops to call progress() goes on until this is false.
   virtual bool unsent() const noexcept = 0;

@@ -36,7 +36,7 @@ void Engine::run(Task* task) {
 // peers are heard, but not those of its messages that are there already. False: without it.
 bool Engine::enter_alone(const Membership& group) noexcept {
   if (!progress_.try_enter()) return false;
-  if (++alone_ % kCallsPerTurn == 0) turn(&transport::Transport::glance);
+  if (++alone_ % kCallsPerTurn == 0) turn(group.base + Membership::kCollectives);
   if (is_alone(group)) return true;
   progress_.leave();
   return false;
@@ -78,9 +78,9 @@ bool Engine::look_until_done(const Membership& group, int often, const Look& loo
   return false;
 }
 
-bool Engine::move_links(MoveLink step) noexcept {
+bool Engine::move_links(std::optional<uint32_t> but) noexcept {
   bool arrived = false;
-  for (auto* link : links_.active()) arrived |= (link->*step)();
+  for (auto* link : links_.active()) arrived |= but ? link->progress_but(*but) : link->progress();
   unheard_ |= arrived;
   return arrived;
 }

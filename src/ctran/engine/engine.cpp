@@ -219,11 +219,11 @@ void Engine::tell_endings() noexcept {
   }
 }
 
-bool Engine::turn(MoveLink step) noexcept {
+bool Engine::turn(std::optional<uint32_t> but) noexcept {
   if (closed_) return false;
   bool moved = take_inbox();
   if (aborts_.load(std::memory_order_relaxed)) moved |= check_aborts();
-  moved |= move_links(step);
+  moved |= move_links(but);
   if (!active_.empty()) moved |= advance_all();
   const bool look = ++turns_ % kTurnsPerClock == 0;
   if (unheard_ && (look || !moved)) moved |= listen();

@@ -77,7 +77,7 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   std::optional<uint32_t> stream_from(const Membership& group, int rank, int tag) const;
   ScratchPool scratch;
 
-  bool turn() noexcept override { return turn(&transport::Transport::progress); }
+  bool turn() noexcept override { return turn(std::nullopt); }
   bool has_news() noexcept override;
   Deadline next_deadline() const noexcept override { return next_deadline_; }
   std::span<transport::Transport* const> links() const noexcept override { return links_.active(); }
@@ -93,9 +93,9 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   bool is_wanted() const noexcept;
   template <class Look>
   bool look_until_done(const Membership& group, int often, const Look& look);
-  using MoveLink = bool (transport::Transport::*)() noexcept;
-  bool turn(MoveLink step) noexcept;
-  bool move_links(MoveLink step = &transport::Transport::progress) noexcept;
+  // `but`: messages of this stream are about to be taken at once: Transport::progress_but().
+  bool turn(std::optional<uint32_t> but) noexcept;
+  bool move_links(std::optional<uint32_t> but = std::nullopt) noexcept;
   void enlist(Task* task) noexcept;
   void end_alone(Task* task) noexcept;
   bool run_alone(Task* task) noexcept;

@@ -46,8 +46,8 @@ TEST(ShmTransport, WhatTheRingHasNoRoomForIsUnsent) {
   EXPECT_FALSE(other.unsent());
 }
 
-// A copy of it would be made, and made again from there.
-TEST(ShmTransport, AGlanceLeavesWhatMayBeTakenAtOnceWhereItIs) {
+// A copy would be made of it, and another from there. What a peer says of other streams is heard.
+TEST(ShmTransport, WhatIsAboutToBeTakenAtOnceStaysWhereItIs) {
   const auto links = make_links(shm("two", {256, 0, 0}, true));
   auto& one = *links[0];
   auto& other = *links[1];
@@ -56,16 +56,16 @@ TEST(ShmTransport, AGlanceLeavesWhatMayBeTakenAtOnceWhereItIs) {
          std::chrono::steady_clock::now() < deadline)
     one.progress(), other.progress();
   const auto sent = pattern(0, 1, 1, 1000);
-  const std::vector<uint32_t> streams{3, 4};
-  for (const auto stream : streams) ASSERT_TRUE(one.try_send(1, stream, sent, 7));
-  for (int i = 0; i < 10; ++i) other.glance();
-  for (const auto stream : streams) EXPECT_FALSE(other.has_message(0, stream));
+  for (const uint32_t stream : {3, 4}) ASSERT_TRUE(one.try_send(1, stream, sent, 7));
+  for (int i = 0; i < 10; ++i) other.progress_but(3);
+  for (const uint32_t stream : {3, 4}) EXPECT_FALSE(other.has_message(0, stream));
   std::vector<std::byte> back(1000);
   EXPECT_TRUE(other.try_receive(0, 3, {.into = back, .bytes = back.size()}, 7));
   EXPECT_TRUE(back == sent);
-  other.progress();  // keeps the other one, whose turn it may never be
+  other.progress_but(3);
   EXPECT_TRUE(other.has_message(0, 4));
   EXPECT_TRUE(other.try_receive(0, 4, {.into = back, .bytes = back.size()}, 7));
+  EXPECT_TRUE(back == sent);
 }
 
 TEST(SharedFile, IsFoundBehindMemoryThatOthersCanMapAndNothingElse) {
