@@ -24,11 +24,14 @@ std::shared_ptr<Device> Device::open(const Table& library, at::Device wanted,
                                      size_t most_events) {
   const auto& vendor = library.vendor();
   const auto type = library.on_host_memory() ? at::DeviceType::CPU : device_type_of(vendor);
-  if (wanted.type() != type)
-    throw CommError(Errc::kUnsupported, "backend '" + std::string(vendor.backend) +
-                                            "' works on device " +
-                                            c10::DeviceTypeName(type, /*lower_case=*/true) +
-                                            " with " + library.path() + ", not on " + wanted.str());
+  if (wanted.type() != type) {
+    auto why = "backend '" + std::string(vendor.backend) + "' works on device " +
+               c10::DeviceTypeName(type, /*lower_case=*/true) + " with " + library.path() +
+               ", not on " + wanted.str();
+    if (vendor.host_variable != nullptr && !library.on_host_memory())
+      why += std::string(", where it does with ") + vendor.host_variable + "=" + vendor.host_value;
+    throw CommError(Errc::kUnsupported, why);
+  }
   auto runtime = type == at::DeviceType::CPU ? gpu::Runtime::of_host() : runtime_of(vendor);
   if (type != at::DeviceType::CPU) {
     wanted = resolve_device(*runtime, wanted, rank, std::string(vendor.backend));
