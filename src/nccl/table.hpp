@@ -16,30 +16,30 @@ namespace torch::comms::nccl {
 // REQUIRED(name): without it the library is refused. OPTIONAL(name, since): asked for when it is
 // used; `since` is the version of NCCL that brought it. Functions with a unique id in them have a
 // type for each size of it, and stand in the table untyped.
-#define TC_NCCL_SYMBOLS(REQUIRED, OPTIONAL) \
-  REQUIRED(GetVersion)                      \
-  REQUIRED(GetErrorString)                  \
-  REQUIRED(CommDestroy)                     \
-  REQUIRED(GroupStart)                      \
-  REQUIRED(GroupEnd)                        \
-  REQUIRED(AllReduce)                       \
-  REQUIRED(Reduce)                          \
-  REQUIRED(Broadcast)                       \
-  REQUIRED(AllGather)                       \
-  REQUIRED(ReduceScatter)                   \
-  REQUIRED(Send)                            \
-  REQUIRED(Recv)                            \
+#define TC_NCCL_SYMBOLS(REQUIRED, OPTIONAL)                         \
+  REQUIRED(GetVersion)                                              \
+  REQUIRED(GetErrorString)                                          \
+  REQUIRED(CommDestroy)                                             \
+  REQUIRED(GroupStart)                                              \
+  REQUIRED(GroupEnd)                                                \
+  REQUIRED(AllReduce)                                               \
+  REQUIRED(Reduce)                                                  \
+  REQUIRED(Broadcast)                                               \
+  REQUIRED(AllGather)                                               \
+  REQUIRED(ReduceScatter)                                           \
+  REQUIRED(Send)                                                    \
+  REQUIRED(Recv)                                                    \
   OPTIONAL(AllToAll, 22800) /* NCCL's, of 2.28, has another name */ \
-  OPTIONAL(CommAbort, 20400)                \
-  OPTIONAL(CommGetAsyncError, 20400)        \
-  OPTIONAL(RedOpCreatePreMulSum, 21100)     \
-  OPTIONAL(RedOpDestroy, 21100)             \
-  OPTIONAL(GetLastError, 21300)             \
-  OPTIONAL(CommFinalize, 21400)             \
-  OPTIONAL(CommSplit, 21800)                \
-  OPTIONAL(CommRegister, 21900)             \
-  OPTIONAL(CommDeregister, 21900)           \
-  OPTIONAL(MemAlloc, 21900)                 \
+  OPTIONAL(CommAbort, 20400)                                        \
+  OPTIONAL(CommGetAsyncError, 20400)                                \
+  OPTIONAL(RedOpCreatePreMulSum, 21100)                             \
+  OPTIONAL(RedOpDestroy, 21100)                                     \
+  OPTIONAL(GetLastError, 21300)                                     \
+  OPTIONAL(CommFinalize, 21400)                                     \
+  OPTIONAL(CommSplit, 21800)                                        \
+  OPTIONAL(CommRegister, 21900)                                     \
+  OPTIONAL(CommDeregister, 21900)                                   \
+  OPTIONAL(MemAlloc, 21900)                                         \
   OPTIONAL(MemFree, 21900)
 
 // Functions by their names without the prefix; null for one that is not there.

@@ -13,6 +13,7 @@ LACKS = {
     "bitwise": "its library has no bitwise reductions",
     "element_factors": "its factors of PREMUL_SUM are read before the operation runs",
     "narrow_reductions": "its sums are in the elements' dtype",
+    "created_at_once": "ranks that make several communicators at once, in threads, may wait for ever",
     "messages": "its library has no messages between two ranks",
     "early_sends": "its library has no messages between two ranks",
     "unordered_messages": "its library has no messages between two ranks",
@@ -319,7 +320,15 @@ XCCL_ON_HOST = replace(
     settings=_ON_HOST,
     lacks=_VENDOR_LACKS | {"messages", "early_sends"},
     modules=frozenset(
-        {"all_gather_v", "all_to_all_v_single", "async", "gather", "reduce_ops", "scatter", "vendors"}
+        {
+            "all_gather_v",
+            "all_to_all_v_single",
+            "async",
+            "gather",
+            "reduce_ops",
+            "scatter",
+            "vendors",
+        }
     ),
 )
 # And of oneCCL itself, as `./dev test --xccl` does.
@@ -336,9 +345,16 @@ ONECCL = replace(
         ("CCL_LOG_LEVEL", "error"),
     ),
     sizes=(2,),
+    lacks=XCCL_ON_HOST.lacks | {"created_at_once"},
     tells_lacks=True,
     modules=(NCCL.modules or frozenset())
-    - {"batch_invariant", "reconfigure", "reconfigure_agreement", "reconfigure_observed"}
+    - {
+        "batch_invariant",
+        "reconfigure",
+        "reconfigure_agreement",
+        "reconfigure_observed",
+        "unsupported",
+    }
     | {
         "bad_input",
         "finalize",
@@ -354,10 +370,17 @@ ONECCL = replace(
 # What may depend on the number of ranks.
 ONECCL_OF_THREE = replace(
     ONECCL,
-    ONECCL_OF_THREE,
     sizes=(3,),
     modules=frozenset(
-        {"all_to_all_v_single", "all_gather_v", "gather", "reduce", "reduce_ops", "scatter", "split"}
+        {
+            "all_to_all_v_single",
+            "all_gather_v",
+            "gather",
+            "reduce",
+            "reduce_ops",
+            "scatter",
+            "split",
+        }
         | {"vendors"}
     ),
 )
@@ -424,6 +447,7 @@ BACKENDS = (
     XCCL,
     XCCL_ON_HOST,
     ONECCL,
+    ONECCL_OF_THREE,
     *ON_GPUS,
     Backend(
         "fake",

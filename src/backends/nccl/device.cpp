@@ -11,7 +11,7 @@ std::shared_ptr<const gpu::Runtime> runtime_of(const Vendor& vendor) {
   if (vendor.runtime != nullptr) return gpu::Runtime::of(*vendor.runtime);
   throw CommError(Errc::kBackendUnavailable, "backend '" + std::string(vendor.backend) +
                                                  "' has no runtime for device xpu in this version; "
-                                                 "it works with libraries for host memory alone");
+                                                 "it works on CPU tensors alone");
 }
 
 at::DeviceType device_type_of(const Vendor& vendor) {

@@ -19,8 +19,8 @@ nccl::Table TorchCommXCCL::load() const {
   if (!library.calls_block()) return library;
   if (base::env_text(kWorkers) == "0")
     throw CommError(Errc::kBackendUnavailable,
-                    "backend '" + std::string(getBackendName()) + "' cannot work with " +
-                        kWorkers + "=0: oneCCL on the CPU is not safe in several threads without "
+                    "backend '" + std::string(getBackendName()) + "' cannot work with " + kWorkers +
+                        "=0: oneCCL on the CPU is not safe in several threads without "
                         "its workers. Unset it");
   return nccl::on_streams(library);
 }
@@ -40,8 +40,9 @@ Capabilities TorchCommXCCL::capabilities() const {
 std::map<std::string, std::string> TorchCommXCCL::notes() const {
   auto notes = TorchCommVendor::notes();
   if (is_on_host())
-    notes["messages"] = "none: oneCCL's part for the CPU has none between two ranks, only "
-                        "collectives of all";
+    notes["messages"] =
+        "none: oneCCL's part for the CPU has none between two ranks, only "
+        "collectives of all";
   return notes;
 }
 

@@ -21,8 +21,8 @@ std::vector<uint64_t> sizes_of(std::span<const Message> messages, bool sends, si
 
 // Walks the messages of one direction, each with its place among `parts` of equal size.
 template <class Copy>
-void walk(std::span<const Message> messages, bool sends, std::vector<char>& parts, size_t part_bytes,
-          size_t ranks, const Copy& copy) {
+void walk(std::span<const Message> messages, bool sends, std::vector<char>& parts,
+          size_t part_bytes, size_t ranks, const Copy& copy) {
   std::vector<size_t> done(ranks);
   for (const auto& message : messages) {
     if (message.sends != sends || message.size_bytes == 0) continue;
@@ -56,10 +56,10 @@ abi::Result exchange(Member& member, std::span<const Message> messages) {
   }
   for (size_t peer = 0; peer < ranks; ++peer)
     if (const auto theirs = all[peer * ranks + own]; theirs != expected[peer])
-      return member.fail(abi::kInvalidUsage,
-                         "rank " + std::to_string(peer) + " sends " + std::to_string(theirs) +
-                             " bytes to rank " + std::to_string(own) + ", which receives " +
-                             std::to_string(expected[peer]));
+      return member.fail(abi::kInvalidUsage, "rank " + std::to_string(peer) + " sends " +
+                                                 std::to_string(theirs) + " bytes to rank " +
+                                                 std::to_string(own) + ", which receives " +
+                                                 std::to_string(expected[peer]));
   walk(messages, false, in, most, ranks, [](const char* part, const Message& message) {
     std::memcpy(message.data, part, message.size_bytes);
   });

@@ -43,7 +43,7 @@ struct Group {
   struct Job {
     Handle member;
     abi::Stream stream;
-    Member::Body collective;         // or:
+    Member::Body collective;  // or:
     std::optional<Message> message;
   };
   int depth = 0;
@@ -71,12 +71,15 @@ Result end_group() {
     else
       collectives.push_back(job.collective);
   }
-  first.member->launch(first.stream, [collectives = std::move(collectives),
-                                      messages = std::move(messages)](Member& member) -> Result {
-    for (const auto& collective : collectives)
-      if (const auto result = collective(member); result != abi::kSuccess) return result;
-    return messages.empty() ? abi::Result{abi::kSuccess} : host::exchange(member, messages);
-  });
+  first.member->launch(first.stream,
+                       [collectives = std::move(collectives),
+                        messages = std::move(messages)](Member& member) -> Result {
+                         for (const auto& collective : collectives)
+                           if (const auto result = collective(member); result != abi::kSuccess)
+                             return result;
+                         return messages.empty() ? abi::Result{abi::kSuccess}
+                                                 : host::exchange(member, messages);
+                       });
   return abi::kSuccess;
 }
 
@@ -212,8 +215,7 @@ Result split(abi::Comm comm, int color, int key, abi::Comm* into, abi::Config*) 
     if (all[2 * rank] == color) order.emplace_back(all[2 * rank + 1], rank);
   std::sort(order.begin(), order.end());
   const auto place = static_cast<size_t>(
-      std::find(order.begin(), order.end(),
-                std::pair{key, static_cast<size_t>(member.rank())}) -
+      std::find(order.begin(), order.end(), std::pair{key, static_cast<size_t>(member.rank())}) -
       order.begin());
 
   std::vector<char> id(kIdBytes), ids(ranks * kIdBytes);
@@ -276,9 +278,9 @@ Table on_streams(const Table& blocking) {
   TC_CHECK(blocking.vendor().unique_id_bytes == kIdBytes);
   if (blocking.AllToAll == nullptr)
     throw CommError(Errc::kBackendUnavailable,
-                    "backend '" + std::string(blocking.vendor().backend) + "': " +
-                        blocking.path() + ", version " + blocking.version_text() +
-                        ", has no function " + std::string(blocking.vendor().prefix) +
+                    "backend '" + std::string(blocking.vendor().backend) + "': " + blocking.path() +
+                        ", version " + blocking.version_text() + ", has no function " +
+                        std::string(blocking.vendor().prefix) +
                         "AllToAll, which is needed on the CPU");
   // Its communicators may live as long as the process.
   library = new Table(blocking);

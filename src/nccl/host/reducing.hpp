@@ -16,9 +16,9 @@ class Reducing {
   // The factor is as it is now.
   Reducing(const Member& member, abi::DataType dtype, abi::RedOp op);
 
-  // `call(input, op)` is the library's: of `inputs` elements from what it gets, into `output`, which
-  // has `outputs` elements; 0 where this rank gets none. `input` is left as it is, unless it is the
-  // output.
+  // `call(input, op)` is the library's: of `inputs` elements from what it gets, into `output`,
+  // which has `outputs` elements; 0 where this rank gets none. `input` is left as it is, unless it
+  // is the output.
   using Call = std::function<abi::Result(const void* input, abi::RedOp op)>;
   abi::Result run(const void* input, size_t inputs, void* output, size_t outputs,
                   const Call& call) const;

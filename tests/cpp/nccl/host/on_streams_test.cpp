@@ -126,9 +126,9 @@ TEST_F(OnStreams, MessagesOfAGroupAreExchangedWhateverTheirSizes) {
     EXPECT_EQ(self.library.GroupEnd(), abi::kSuccess);
     self.synchronize();
     for (int peer = 0; peer < 3; ++peer)
-      EXPECT_EQ(got[static_cast<size_t>(peer)],
-                std::string(static_cast<size_t>(10 * peer + self.rank),
-                            static_cast<char>('a' + peer)));
+      EXPECT_EQ(
+          got[static_cast<size_t>(peer)],
+          std::string(static_cast<size_t>(10 * peer + self.rank), static_cast<char>('a' + peer)));
   });
 }
 
@@ -154,9 +154,8 @@ TEST_F(OnStreams, SizesThatDifferAreAnErrorThatNamesThemAndEndsTheCommunicator) 
 TEST_F(OnStreams, AMessageOutsideOfAGroupIsRefused) {
   run(2, [](Rank& self) {
     char byte = 0;
-    EXPECT_EQ(
-        self.library.Send(&byte, 1, DataType::kUint8, 1 - self.rank, self.comm, self.stream),
-        abi::kInvalidUsage);
+    EXPECT_EQ(self.library.Send(&byte, 1, DataType::kUint8, 1 - self.rank, self.comm, self.stream),
+              abi::kInvalidUsage);
   });
 }
 
