@@ -7,13 +7,12 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-
 # What some backends have not of the contract's wider promises, and why.
 LACKS = {
     "bitwise": "its library has no bitwise reductions",
     "element_factors": "its factors of PREMUL_SUM are read before the operation runs",
     "narrow_reductions": "its sums are in the elements' dtype",
-    "created_at_once": "ranks that make several communicators at once, in threads, may wait for ever",
+    "created_at_once": "ranks that make several communicators at once may wait for ever",
     "messages": "its library has no messages between two ranks",
     "early_sends": "its library has no messages between two ranks",
     "unordered_messages": "its library has no messages between two ranks",

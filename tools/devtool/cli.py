@@ -27,8 +27,8 @@ COMMANDS = {
     "shell": (commands.shell, "a shell (or the command given) inside the environment"),
 }
 XCCL = (
-    "instead: backend xccl on the CPU over Intel's oneCCL, which is downloaded from PyPI (455 MB) into "
-    "build/oneccl the first time"
+    "instead: backend xccl on the CPU over Intel's oneCCL, which is downloaded from PyPI (455 MB) "
+    "into build/oneccl the first time"
 )
 TAKES_REST = {"test", "bench", "shell", "demo"}
 

@@ -21,9 +21,7 @@ def ensure() -> Path:
     wanted = REQUIREMENTS.read_text()
     with exclusive(FOLDER.name):
         if not ((libraries / FILE).exists() and stamp.exists() and stamp.read_text() == wanted):
-            say(
-                f"oneCCL is downloaded from PyPI, about 455 MB, into {FOLDER} (2 GB; may be removed)"
-            )
+            say(f"oneCCL is downloaded from PyPI (455 MB) into {FOLDER} (2 GB, may be removed)")
             run_quietly("venv oneccl", [base_python(), "-m", "venv", "--clear", FOLDER])
             pip = [FOLDER / "bin" / "python", "-m", "pip", "install", "--progress-bar", "off"]
             run_quietly("pip oneccl", [*pip, "--no-compile", "-r", REQUIREMENTS])
