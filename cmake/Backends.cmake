@@ -15,7 +15,7 @@ set(TC_PART_TABLE
         "USE_NCCLX              NOT_ROCM  backends/ncclx    _comms_ncclx         ncclx"
         "USE_RCCL               ROCM      backends/nccl     _comms_rccl          rccl"
         "USE_RCCLX              OFF       backends/nccl     _comms_rcclx         rcclx"
-        "USE_XCCL               OFF       backends/nccl     _comms_xccl          xccl"
+        "USE_XCCL               OFF       backends/xccl     _comms_xccl          xccl"
         "USE_TRANSPORT          NOT_ROCM  rdma              _transport           -"
         "USE_TRANSPORT_CCA_HOOK USE_NCCLX rdma/cca_hook     _transport_cca_hook  -"
         "USE_TRITON             OFF       triton            _triton              -")
@@ -26,13 +26,15 @@ set(TC_HEADER__comms_ctran backends/ctran/ctran_backend.hpp)
 set(TC_CLASS__comms_gloo TorchCommGloo)
 set(TC_HEADER__comms_gloo backends/gloo/gloo_backend.hpp)
 # One room holds the backends over vendors' libraries; each module registers its own, by the names given.
-foreach(vendor NCCL RCCL RCCLX XCCL)
+foreach(vendor NCCL RCCL RCCLX)
   string(TOLOWER "_comms_${vendor}" module)
   set(TC_CLASS_${module} "TorchComm${vendor}")
   set(TC_HEADER_${module} backends/nccl/vendors.hpp)
 endforeach()
 set(TC_CLASS__comms_ncclx TorchCommNCCLX)
 set(TC_HEADER__comms_ncclx backends/ncclx/ncclx_backend.hpp)
+set(TC_CLASS__comms_xccl TorchCommXCCL)
+set(TC_HEADER__comms_xccl backends/xccl/xccl_backend.hpp)
 set(TC_REGISTERS__comms_nccl nccl nccl-lazy)
 set(TC_REGISTERS__comms_ncclx ncclx)
 set(TC_REGISTERS__comms_rccl rccl)

@@ -37,7 +37,7 @@ foreach(name IN LISTS rooms_with_objects)
 endforeach()
 
 include(cmake/StandIn.cmake)
-foreach(test test_nccl test_backends_nccl test_ctran_device test_ctran_gpe test_backends_ncclx test_backends_ctran)
+foreach(test test_nccl test_nccl_host test_backends_nccl test_ctran_device test_ctran_gpe test_backends_ncclx test_backends_ctran)
   if(TARGET ${test})
     target_compile_definitions(${test} PRIVATE "TC_TEST_STAND_IN_DIR=\"${stand_in_dir}\"")
     add_dependencies(${test} stand_in)

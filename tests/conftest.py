@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.harness import ports
-from tests.harness.backends import BACKENDS, CROWD, Backend
+from tests.harness.backends import BACKENDS, CROWD, LACKS, Backend
 from tests.harness.environment import drop_foreign
 from tests.harness.world import World, Worlds
 
@@ -41,7 +41,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     narrowed = {key: value for mark in reversed(marks) for key, value in mark.kwargs.items()}
     module = metafunc.module.__name__.rpartition(".")[2].removeprefix("test_")
     chosen = _choose(module, **narrowed)
-    cases = [pytest.param(one, id=f"{one[0].label}-{one[1]}") for one in chosen]
+    needs = narrowed.get("needs", ())
+    cases = [
+        pytest.param(one, id=f"{one[0].label}-{one[1]}", marks=_skips(one[0], needs))
+        for one in chosen
+    ]
     if metafunc.definition.get_closest_marker("crowd"):
         size = CROWD.sizes[0]
         cases.append(
@@ -64,8 +68,16 @@ def _choose(
     # An accelerator's own tests are for all of its backends.
     all_modules = device not in (None, "cpu")
     rows = [b for b in rows if all_modules or b.modules is None or module in b.modules]
-    rows = [b for b in rows if not b.lacks.intersection(needs)]
+    rows = [b for b in rows if b.tells_lacks or not b.lacks.intersection(needs)]
     return [(b, size) for b in rows for size in b.sizes if sizes is None or size in sizes]
+
+
+def _skips(backend: Backend, needs: tuple[str, ...]) -> list[pytest.MarkDecorator]:
+    return [
+        pytest.mark.skip(reason=f"{backend.label}: {LACKS[lacking]}")
+        for lacking in needs
+        if lacking in backend.lacks
+    ]
 
 
 @pytest.fixture(scope="session")

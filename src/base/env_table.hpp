@@ -29,6 +29,10 @@
   ROW("TORCHCOMM_<BACKEND>_LIBRARY", "path", "",                                                   \
       "Shared library that the backend nccl, ncclx, rccl, rcclx or xccl (upper case) uses; the "   \
       "one that torch has loaded, else the one the loader finds, where unset.")                    \
+  ROW("CCL_PLUGIN", "text", "",                                                                    \
+      "oneCCL's own: ONECCL_LEGACY_CPU has the backend xccl work on CPU tensors.")                 \
+  ROW("CCL_WORKER_OFFLOAD", "bool", "true",                                                        \
+      "oneCCL's own: 0 is refused by the backend xccl on CPU tensors.")                            \
   ROW("TORCHCOMM_KERNELS_LIBRARY", "path", "",                                                     \
       "Shared library of GPU kernels; the one beside the package's other libraries, if there is "  \
       "one, where unset.")                                                                         \

@@ -112,6 +112,7 @@ using Reduce = Result(const void*, void*, size_t, DataType, RedOp, int root, Com
 using Broadcast = Result(const void*, void*, size_t, DataType, int root, Comm, Stream);
 using AllGather = Result(const void*, void*, size_t, DataType, Comm, Stream);
 using ReduceScatter = Result(const void*, void*, size_t, DataType, RedOp, Comm, Stream);
+using AllToAll = Result(const void*, void*, size_t, DataType, Comm, Stream);
 using Send = Result(const void*, size_t, DataType, int peer, Comm, Stream);
 using Recv = Result(void*, size_t, DataType, int peer, Comm, Stream);
 

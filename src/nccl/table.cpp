@@ -139,7 +139,9 @@ const Vendor kOneCcl{.backend = "xccl",
                      .runtime = nullptr,
                      .in_progress = 6,
                      .has_config = false,
-                     .unusable = kOneCclUnusable};
+                     .unusable = kOneCclUnusable,
+                     .host_variable = "CCL_PLUGIN",
+                     .host_value = "ONECCL_LEGACY_CPU"};
 
 std::string version_text(int version) {
   // Up to 2.8 the number had fewer digits.
@@ -148,10 +150,34 @@ std::string version_text(int version) {
   return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(version % 100);
 }
 
+bool is_on_host(const Vendor& vendor) {
+  return vendor.host_variable != nullptr &&
+         base::env_text(vendor.host_variable) == vendor.host_value;
+}
+
 void* Table::symbol(std::string_view name) const {
   if (vendor_->find != nullptr) return vendor_->find(name);
   if (is_unusable(*vendor_, name)) return nullptr;
   return ::dlsym(handle_, (std::string(vendor_->prefix) + std::string(name)).c_str());
+}
+
+// `get(name, is_needed)`: its address.
+template <class Get>
+void Table::bind(const Get& get) {
+#define TC_NCCL_REQUIRED(name) this->name = reinterpret_cast<abi::name*>(get(#name, true));
+#define TC_NCCL_OPTIONAL(name, since) this->name = reinterpret_cast<abi::name*>(get(#name, false));
+  TC_NCCL_SYMBOLS(TC_NCCL_REQUIRED, TC_NCCL_OPTIONAL)
+#undef TC_NCCL_REQUIRED
+#undef TC_NCCL_OPTIONAL
+  get_unique_id_ = get("GetUniqueId", true);
+  init_rank_ = get("CommInitRank", true);
+  if (vendor_->has_config) init_rank_config_ = get("CommInitRankConfig", false);
+}
+
+Table Table::behind(Find* find) const {
+  Table table = *this;
+  table.bind([find](std::string_view name, bool) { return find(name); });
+  return table;
 }
 
 Table Table::load(const Vendor& vendor) {
@@ -175,17 +201,12 @@ Table Table::load(const Vendor& vendor) {
                         std::string(vendor.prefix) + std::string(name) +
                         ". Another library can be named with " + vendor.variable);
   };
-#define TC_NCCL_REQUIRED(name) \
-  table.name = reinterpret_cast<abi::name*>(require(table.symbol(#name), #name));
-#define TC_NCCL_OPTIONAL(name, since) \
-  table.name = reinterpret_cast<abi::name*>(table.symbol(#name));
-  TC_NCCL_SYMBOLS(TC_NCCL_REQUIRED, TC_NCCL_OPTIONAL)
-#undef TC_NCCL_REQUIRED
-#undef TC_NCCL_OPTIONAL
-  table.get_unique_id_ = require(table.symbol("GetUniqueId"), "GetUniqueId");
-  table.init_rank_ = require(table.symbol("CommInitRank"), "CommInitRank");
-  if (vendor.has_config) table.init_rank_config_ = table.symbol("CommInitRankConfig");
+  table.bind([&](std::string_view name, bool is_needed) {
+    return is_needed ? require(table.symbol(name), name) : table.symbol(name);
+  });
+  table.calls_block_ = is_on_host(vendor);
   table.on_host_memory_ =
+      table.calls_block_ ||
       (vendor.find != nullptr ? vendor.find(abi::kHostMemorySymbol)
                               : ::dlsym(table.handle_, abi::kHostMemorySymbol)) != nullptr;
   return table;

@@ -16,30 +16,34 @@ namespace torch::comms::nccl {
 // REQUIRED(name): without it the library is refused. OPTIONAL(name, since): asked for when it is
 // used; `since` is the version of NCCL that brought it. Functions with a unique id in them have a
 // type for each size of it, and stand in the table untyped.
-#define TC_NCCL_SYMBOLS(REQUIRED, OPTIONAL) \
-  REQUIRED(GetVersion)                      \
-  REQUIRED(GetErrorString)                  \
-  REQUIRED(CommDestroy)                     \
-  REQUIRED(GroupStart)                      \
-  REQUIRED(GroupEnd)                        \
-  REQUIRED(AllReduce)                       \
-  REQUIRED(Reduce)                          \
-  REQUIRED(Broadcast)                       \
-  REQUIRED(AllGather)                       \
-  REQUIRED(ReduceScatter)                   \
-  REQUIRED(Send)                            \
-  REQUIRED(Recv)                            \
-  OPTIONAL(CommAbort, 20400)                \
-  OPTIONAL(CommGetAsyncError, 20400)        \
-  OPTIONAL(RedOpCreatePreMulSum, 21100)     \
-  OPTIONAL(RedOpDestroy, 21100)             \
-  OPTIONAL(GetLastError, 21300)             \
-  OPTIONAL(CommFinalize, 21400)             \
-  OPTIONAL(CommSplit, 21800)                \
-  OPTIONAL(CommRegister, 21900)             \
-  OPTIONAL(CommDeregister, 21900)           \
-  OPTIONAL(MemAlloc, 21900)                 \
+#define TC_NCCL_SYMBOLS(REQUIRED, OPTIONAL)                         \
+  REQUIRED(GetVersion)                                              \
+  REQUIRED(GetErrorString)                                          \
+  REQUIRED(CommDestroy)                                             \
+  REQUIRED(GroupStart)                                              \
+  REQUIRED(GroupEnd)                                                \
+  REQUIRED(AllReduce)                                               \
+  REQUIRED(Reduce)                                                  \
+  REQUIRED(Broadcast)                                               \
+  REQUIRED(AllGather)                                               \
+  REQUIRED(ReduceScatter)                                           \
+  REQUIRED(Send)                                                    \
+  REQUIRED(Recv)                                                    \
+  OPTIONAL(AllToAll, 22800) /* NCCL's, of 2.28, has another name */ \
+  OPTIONAL(CommAbort, 20400)                                        \
+  OPTIONAL(CommGetAsyncError, 20400)                                \
+  OPTIONAL(RedOpCreatePreMulSum, 21100)                             \
+  OPTIONAL(RedOpDestroy, 21100)                                     \
+  OPTIONAL(GetLastError, 21300)                                     \
+  OPTIONAL(CommFinalize, 21400)                                     \
+  OPTIONAL(CommSplit, 21800)                                        \
+  OPTIONAL(CommRegister, 21900)                                     \
+  OPTIONAL(CommDeregister, 21900)                                   \
+  OPTIONAL(MemAlloc, 21900)                                         \
   OPTIONAL(MemFree, 21900)
+
+// Functions by their names without the prefix; null for one that is not there.
+using Find = void*(std::string_view name);
 
 // A vendor is a row.
 struct Vendor {
@@ -56,8 +60,13 @@ struct Vendor {
   // Functions it exports without their working, or with another signature; ends with null.
   const char* const* unusable;
   // In the place of a file: our own code, by function's name; null for those it has not.
-  void* (*find)(std::string_view name) = nullptr;
+  Find* find = nullptr;
+  // The variable, and its value, that have the library work on host memory instead, where each call
+  // returns when its operation is done; nullptr: it has no such part.
+  const char *host_variable = nullptr, *host_value = nullptr;
 };
+// Whether the environment has its library work on host memory.
+bool is_on_host(const Vendor& vendor);
 extern const Vendor kNccl, kNcclx, kRccl, kRcclx, kOneCcl;
 
 // A library's functions. Optional ones may be null, and of our own code all may.
@@ -74,6 +83,12 @@ class Table {
   int version() const noexcept { return version_; }
   std::string version_text() const;
   bool on_host_memory() const noexcept { return on_host_memory_; }
+  // It is on host memory as the vendor's own variable says: no streams, calls return when the
+  // operation is done. See nccl/host/on_streams.hpp.
+  bool calls_block() const noexcept { return calls_block_; }
+
+  // The same library behind functions that `find` has; those it has not, this one has not, either.
+  Table behind(Find* find) const;
 
   // Throws CommError(kUnsupported) without context: "<feature> needs NCCL 2.18.0, ...".
   template <class Function>
@@ -99,12 +114,14 @@ class Table {
  private:
   [[noreturn]] void lacks(const char* feature, int since) const;
   void* symbol(std::string_view name) const;
+  template <class Get>
+  void bind(const Get& get);
 
   const Vendor* vendor_ = nullptr;
   void* handle_ = nullptr;
   std::string path_, how_;
   int version_ = 0;
-  bool on_host_memory_ = false;
+  bool on_host_memory_ = false, calls_block_ = false;
   void *get_unique_id_ = nullptr, *init_rank_ = nullptr, *init_rank_config_ = nullptr;
 };
 

@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+# What some backends have not of the contract's wider promises, and why.
+LACKS = {
+    "bitwise": "its library has no bitwise reductions",
+    "element_factors": "its factors of PREMUL_SUM are read before the operation runs",
+    "narrow_reductions": "its sums are in the elements' dtype",
+    "created_at_once": "ranks that make several communicators at once may wait for ever",
+    "messages": "its library has no messages between two ranks",
+    "early_sends": "its library has no messages between two ranks",
+    "unordered_messages": "its library has no messages between two ranks",
+    "local_finalize": "its ranks leave the library together",
+    "split_among_listed": "all ranks take part in its splits",
+}
 
 
 @dataclass(frozen=True)
@@ -37,12 +51,19 @@ class Backend:
     library: tuple[str, str] | None = None
     # Whose library it is over: the file that the loader finds, and what its functions begin with.
     vendor: tuple[str, str] | None = None
+    # The same, of a library that is not part of the build: the variable that names its folder, and
+    # what sets that.
+    installed: tuple[str, str] | None = None
+    # Variables that its ranks need beside those.
+    settings: tuple[tuple[str, str], ...] = ()
     # True: kernels run some of its operations, those of the stand-in where `library` is one.
     kernels: bool = False
     # The modules of tests/spec that run on it; None: all.
     modules: frozenset[str] | None = None
     # What it has not of the contract's wider promises; tests say with the mark `worlds(needs=...)`.
     lacks: frozenset[str] = frozenset()
+    # True: tests of what it lacks are shown as skipped, with the reason in LACKS.
+    tells_lacks: bool = False
 
     @property
     def label(self) -> str:
@@ -57,6 +78,8 @@ class Backend:
             return f"backend {self.name} is not part of this build"
         if self.device == "cuda" and torch.cuda.device_count() < ranks:
             return f"{ranks} ranks on CUDA need as many devices, not {torch.cuda.device_count()}"
+        if self.installed is not None and self.installed[0] not in os.environ:
+            return f"needs a library that {self.installed[1]} installs"
         if self.library is not None and not Path(self.environment[self.library[0]]).is_file():
             return "this build has no stand-in library (it comes with the C++ tests)"
         kernels = Path(torchcomms.__file__).parent / "libtorchcomms_kernels_cuda.so"
@@ -70,6 +93,10 @@ class Backend:
         if self.device == "cuda":
             # By default work of more than 8 streams may wait for work of another one.
             return {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
+        if self.installed is not None and self.vendor is not None:
+            library = Path(os.environ[self.installed[0]], self.vendor[0])
+            variable = f"TORCHCOMM_{self.name.upper()}_LIBRARY"
+            return {variable: str(library), **dict(self.settings)}
         if self.library is None:
             return {}
         from torchcomms import _comms
@@ -79,7 +106,8 @@ class Backend:
         files = {variable: file}
         if self.kernels:
             files["TORCHCOMM_KERNELS_LIBRARY"] = "libstand_in_kernels.so"
-        return {name: str(build / "stand_in" / one) for name, one in files.items()}
+        paths = {name: str(build / "stand_in" / one) for name, one in files.items()}
+        return {**paths, **dict(self.settings)}
 
     def version(self) -> str:
         """What it must call its version: of one over a vendor's library what that says itself."""
@@ -281,6 +309,80 @@ XCCL = replace(
     library=("TORCHCOMM_XCCL_LIBRARY", "libstand_in_oneccl.so"),
     vendor=("libccl.so.2", "oneccl"),
 )
+# By the part for the CPU, where calls of the library block: here of the stand-in, whose streams are
+# not asked.
+_ON_HOST = (("CCL_PLUGIN", "ONECCL_LEGACY_CPU"),)
+XCCL_ON_HOST = replace(
+    XCCL,
+    variant="-on-host",
+    sizes=(2, 3),
+    settings=_ON_HOST,
+    lacks=_VENDOR_LACKS | {"messages", "early_sends"},
+    modules=frozenset(
+        {
+            "all_gather_v",
+            "all_to_all_v_single",
+            "async",
+            "gather",
+            "reduce_ops",
+            "scatter",
+            "vendors",
+        }
+    ),
+)
+# And of oneCCL itself, as `./dev test --xccl` does.
+ONECCL = replace(
+    XCCL_ON_HOST,
+    variant="-oneccl",
+    library=None,
+    installed=("TC_TEST_ONECCL", "./dev test --xccl"),
+    # Its workers spin, and have no core to themselves here.
+    settings=(
+        *_ON_HOST,
+        ("CCL_YIELD", "sched_yield"),
+        ("CCL_ATL_TRANSPORT", "ofi"),
+        ("CCL_LOG_LEVEL", "error"),
+    ),
+    sizes=(2,),
+    lacks=XCCL_ON_HOST.lacks | {"created_at_once"},
+    tells_lacks=True,
+    modules=(NCCL.modules or frozenset())
+    - {
+        "batch_invariant",
+        "reconfigure",
+        "reconfigure_agreement",
+        "reconfigure_observed",
+        "unsupported",
+    }
+    | {
+        "bad_input",
+        "finalize",
+        "hints",
+        "multi_comm",
+        "new_comm",
+        "object_collectives",
+        "properties",
+        "split",
+        "work",
+    },
+)
+# What may depend on the number of ranks.
+ONECCL_OF_THREE = replace(
+    ONECCL,
+    sizes=(3,),
+    modules=frozenset(
+        {
+            "all_to_all_v_single",
+            "all_gather_v",
+            "gather",
+            "reduce",
+            "reduce_ops",
+            "scatter",
+            "split",
+        }
+        | {"vendors"}
+    ),
+)
 # The same on GPUs, a process each.
 _ON_GPUS = replace(
     NCCL,
@@ -342,6 +444,9 @@ BACKENDS = (
     CTRAN_HOSTS,
     RCCL,
     XCCL,
+    XCCL_ON_HOST,
+    ONECCL,
+    ONECCL_OF_THREE,
     *ON_GPUS,
     Backend(
         "fake",

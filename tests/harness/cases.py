@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from . import here
 from .backends import BACKENDS, Backend
 from .values import LARGE, MOVABLE, NUMELS, REDUCE_OPS, REDUCIBLE, is_defined
 
@@ -74,8 +75,10 @@ def _report(world: Any, texts_of_ranks: list[list[str]]) -> None:
 
 
 def row_of(comm: Any) -> Backend:
-    """The row of a communicator's backend on its device; of several variants the first."""
+    """The row of a communicator's backend on its device: this rank's, else the first."""
     device = comm.get_device().type
+    if here.row is not None and (here.row.name, here.row.device) == (comm.get_backend(), device):
+        return here.row
     return next(r for r in BACKENDS if (r.name, r.device) == (comm.get_backend(), device))
 
 

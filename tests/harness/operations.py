@@ -91,6 +91,11 @@ def operations_for(context: Any) -> tuple[str, ...]:
     return COLLECTIVES if alone or "early_sends" in context.row.lacks else OPERATIONS
 
 
+def stated_by(row: Any) -> tuple[str, ...]:
+    """Those that a backend has."""
+    return COLLECTIVES if "messages" in row.lacks else OPERATIONS
+
+
 def tensor_slots(name: str, size: int) -> list[str]:
     """The slots that `arguments` asks `make` for."""
     slots: list[str] = []

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+from . import here
 from .backends import Backend
 from .environment import drop_foreign
 
@@ -141,6 +142,7 @@ def main(connection: Connection, spec: RankSpec) -> None:
     # Else the first collection looks at all that was imported, and copies every page: 100 MB.
     gc.freeze()
     _settle(spec)
+    here.row = spec.backend
     context = Context(spec)
     if spec.backend.device != "cpu":
         _settle_on(context.device)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torchcomms import RedOpType, ReduceOp
 
-from tests.harness.cases import Failures, assert_alive, check, refused
+from tests.harness.cases import Failures, assert_alive, check, refused, row_of
 from tests.harness.operations import (
     COLLECTIVES,
     MESSAGES,
@@ -21,6 +21,7 @@ from tests.harness.operations import (
     REDUCING,
     arguments,
     call,
+    stated_by,
     tensor_slots,
     zeros,
 )
@@ -66,9 +67,12 @@ def wrong(comm, cases):
 
 def ranks_outside(comm, failures):
     size = comm.get_size()
-    for (name, parameter), value, mode in itertools.product(
-        RANK_PARAMETERS.items(), (size, size + 5, -1, -size), (False, True)
+    for name, value, mode in itertools.product(
+        stated_by(row_of(comm)), (size, size + 5, -1, -size), (False, True)
     ):
+        parameter = RANK_PARAMETERS.get(name)
+        if parameter is None:
+            continue
         with (
             failures.case(name, parameter, value),
             refused(RuntimeError, name, parameter, value, size),
@@ -142,7 +146,7 @@ def test_all_to_all_single_refuses_a_count_that_the_ranks_cannot_share(world):
 
 
 def every_slot(comm, failures, replacement, *fragments):
-    for name in OPERATIONS:
+    for name in stated_by(row_of(comm)):
         for slot in tensor_slots(name, comm.get_size()):
             with failures.case(name, slot), refused(RuntimeError, name, *fragments):
                 call(comm, name, False, instead_of(slot, replacement))

@@ -14,6 +14,7 @@ from tests.harness.cases import MODES, check, every_move, every_shape, finish, l
 from tests.harness.guarded import Guarded
 from tests.harness.values import sample
 
+pytestmark = pytest.mark.worlds(needs=("messages",))
 several = pytest.mark.worlds(sizes=(2, 3, 4))
 
 

@@ -145,6 +145,7 @@ def created_in_threads(context):
     return totals
 
 
+@pytest.mark.worlds(needs=("created_at_once",))
 def test_communicators_may_be_created_in_several_threads_at_once(world):
     """Each thread blocks for the other ranks: none may hold up the others' creation."""
     want = [float(i * world.size) for i in range(4)]

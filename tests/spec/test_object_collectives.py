@@ -99,16 +99,14 @@ def scatters_from_every_root(comm):
         assert same(out, [sample(rank), "kept"])
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        gathers_everywhere,
-        gathers_at_every_root,
-        broadcasts_from_every_root,
-        scatters_from_every_root,
-    ],
-)
+@pytest.mark.parametrize("function", [gathers_everywhere, broadcasts_from_every_root])
 def test_objects_arrive_as_they_were(world, function):
+    world.run(function)
+
+
+@pytest.mark.parametrize("function", [gathers_at_every_root, scatters_from_every_root])
+@pytest.mark.worlds(needs=("messages",))
+def test_objects_arrive_as_they_were_by_messages(world, function):
     world.run(function)
 
 
@@ -124,7 +122,7 @@ def passes_around_a_ring(comm):
     objcol().send_object_list(comm, [out[0], [*out[1], rank]], (rank + 1) % size)
 
 
-@pytest.mark.worlds(sizes=(2, 3))
+@pytest.mark.worlds(sizes=(2, 3), needs=("messages",))
 def test_lists_travel_from_rank_to_rank(world):
     world.run(passes_around_a_ring)
 
@@ -139,7 +137,7 @@ def sends_more_than_a_piece(comm):
     return None
 
 
-@pytest.mark.worlds(sizes=(2,))
+@pytest.mark.worlds(sizes=(2,), needs=("messages",))
 def test_a_list_larger_than_a_piece_arrives(world):
     world.run(sends_more_than_a_piece)
 
@@ -330,7 +328,7 @@ def takes_a_refused_list_off_the_wire(comm):
     assert_alive(comm)
 
 
-@pytest.mark.worlds(sizes=(2,))
+@pytest.mark.worlds(sizes=(2,), needs=("messages",))
 def test_a_refused_list_does_not_disturb_the_next(world):
     world.run(takes_a_refused_list_off_the_wire)
 
@@ -377,7 +375,7 @@ def sends_a_pickle_that_the_receiver_judges(comm):
     assert out[0].value == 2
 
 
-@pytest.mark.worlds(sizes=(2,))
+@pytest.mark.worlds(sizes=(2,), needs=("messages",))
 def test_the_receiver_of_a_list_decides_about_pickles(world):
     world.run(sends_a_pickle_that_the_receiver_judges)
 

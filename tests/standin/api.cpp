@@ -141,6 +141,7 @@ enum class Kind : uint64_t {
   kBroadcast,
   kAllGather,
   kReduceScatter,
+  kAllToAll,
   kSplit
 };
 constexpr uint64_t kind_of(Kind kind, int root = 0) {
@@ -451,6 +452,22 @@ EXPORT abi::Result API(ReduceScatter)(const void* input, void* output, size_t co
     return result;
   }));
 }
+
+#ifdef TC_STANDIN_ONECCL
+EXPORT abi::Result API(AllToAll)(const void* input, void* output, size_t count, DataType dtype,
+                                 abi::Comm comm, abi::Stream stream) {
+  return told(collective("AllToAll", comm, stream, [=](Communicator& c) {
+    const size_t total = count * static_cast<size_t>(c.size());
+    std::vector<std::vector<char>> all;
+    const auto result = c.gather_all(input, total, dtype, nullptr, kind_of(Kind::kAllToAll), all);
+    const size_t each = count * size_of(dtype);
+    for (size_t rank = 0; result == abi::kSuccess && each > 0 && rank < all.size(); ++rank)
+      std::memcpy(static_cast<char*>(output) + rank * each,
+                  all[rank].data() + each * static_cast<size_t>(c.rank()), each);
+    return result;
+  }));
+}
+#endif
 
 EXPORT abi::Result API(Send)(const void* data, size_t count, DataType dtype, int peer,
                              abi::Comm comm, abi::Stream stream) {

@@ -26,6 +26,10 @@ COMMANDS = {
     "bench": (commands.bench, "build, then `torchcomms bench` with the further arguments"),
     "shell": (commands.shell, "a shell (or the command given) inside the environment"),
 }
+XCCL = (
+    "instead: backend xccl on the CPU over Intel's oneCCL, which is downloaded from PyPI (455 MB) "
+    "into build/oneccl the first time"
+)
 TAKES_REST = {"test", "bench", "shell", "demo"}
 
 
@@ -58,6 +62,8 @@ def make_parser() -> argparse.ArgumentParser:
         # bench and its like have options of their own, so only whole words are ours.
         sub = subparsers.add_parser(name, help=text, description=text, allow_abbrev=False)
         add_torch(sub, argparse.SUPPRESS)  # before the command or after it
+        if name == "test":
+            sub.add_argument("--xccl", action="store_true", help=XCCL)
     return parser
 
 
@@ -69,7 +75,10 @@ def main() -> int:
     # A terminated ./dev takes the program it runs with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        return COMMANDS[args.command][0](Workspace(args.torch), rest)
+        command = COMMANDS[args.command][0]
+        if getattr(args, "xccl", False):
+            command = commands.test_xccl
+        return command(Workspace(args.torch), rest)
     except Failure as failure:
         say(str(failure))
         return 1

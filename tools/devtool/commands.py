@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Mapping
 
 from . import build as building
+from . import oneccl
 from .elf import check_needed
 from .machine import parallel_jobs, parallel_tests
 from .paths import ROOT, Workspace
@@ -65,6 +66,19 @@ def test(workspace: Workspace, rest: list[str]) -> int:
     with steps.step("C++ tests"):
         run_ctest(workspace, workspace.build(), parallel_jobs())
     run_pytest(steps, workspace, "not slow", rest)
+    return steps.finish()
+
+
+def test_xccl(workspace: Workspace, rest: list[str]) -> int:
+    """The spec suite on backend xccl over oneCCL itself, on CPU tensors."""
+    building.build(workspace, "package")
+    steps = Steps()
+    with steps.step("xccl over oneCCL"):
+        named = any(Path(ROOT, word.partition("::")[0]).exists() for word in rest)
+        argv = [workspace.python, "-m", "pytest", *([] if named else ["tests/spec"]), *rest]
+        argv += ["-k", "xccl-oneccl", "-m", "not slow", "-rs"]
+        # One world at a time: oneCCL's workers take the cores there are.
+        run_visibly("pytest", [*argv, "-n", "0"], env=oneccl.environment(workspace))
     return steps.finish()
 
 

@@ -29,6 +29,9 @@ constexpr const char* kFeature = "get_mem_allocator()";
 class Memory {
  public:
   explicit Memory(const Vendor& vendor) : library_(Table::load(vendor)) {
+    if (library_.calls_block())
+      throw CommError(Errc::kUnsupported, "backend '" + std::string(vendor.backend) +
+                                              "' has no memory of its own on the CPU");
     library_.require(library_.MemAlloc, kFeature, kMemorySince);
     library_.require(library_.MemFree, kFeature, kMemorySince);
   }

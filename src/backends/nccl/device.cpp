@@ -11,7 +11,7 @@ std::shared_ptr<const gpu::Runtime> runtime_of(const Vendor& vendor) {
   if (vendor.runtime != nullptr) return gpu::Runtime::of(*vendor.runtime);
   throw CommError(Errc::kBackendUnavailable, "backend '" + std::string(vendor.backend) +
                                                  "' has no runtime for device xpu in this version; "
-                                                 "it works with libraries for host memory alone");
+                                                 "it works on CPU tensors alone");
 }
 
 at::DeviceType device_type_of(const Vendor& vendor) {
@@ -24,11 +24,14 @@ std::shared_ptr<Device> Device::open(const Table& library, at::Device wanted,
                                      size_t most_events) {
   const auto& vendor = library.vendor();
   const auto type = library.on_host_memory() ? at::DeviceType::CPU : device_type_of(vendor);
-  if (wanted.type() != type)
-    throw CommError(Errc::kUnsupported, "backend '" + std::string(vendor.backend) +
-                                            "' works on device " +
-                                            c10::DeviceTypeName(type, /*lower_case=*/true) +
-                                            " with " + library.path() + ", not on " + wanted.str());
+  if (wanted.type() != type) {
+    auto why = "backend '" + std::string(vendor.backend) + "' works on device " +
+               c10::DeviceTypeName(type, /*lower_case=*/true) + " with " + library.path() +
+               ", not on " + wanted.str();
+    if (vendor.host_variable != nullptr && !library.on_host_memory())
+      why += std::string(", where it does with ") + vendor.host_variable + "=" + vendor.host_value;
+    throw CommError(Errc::kUnsupported, why);
+  }
   auto runtime = type == at::DeviceType::CPU ? gpu::Runtime::of_host() : runtime_of(vendor);
   if (type != at::DeviceType::CPU) {
     wanted = resolve_device(*runtime, wanted, rank, std::string(vendor.backend));

@@ -124,6 +124,8 @@ void TorchCommVendor::init(at::Device device, const bootstrap::Launch& launch,
   join(device, rendezvous(launch, name, options_));
 }
 
+nccl::Table TorchCommVendor::load() const { return nccl::Table::load(vendor_); }
+
 void TorchCommVendor::start(const std::string& name, const CommOptions& options) {
   const Context context{.op = "new_comm", .comm = name};
   await_retired();
@@ -135,7 +137,7 @@ void TorchCommVendor::start(const std::string& name, const CommOptions& options)
     read(options_);
     *wishes_ = nccl::wishes_of(options_);
     nccl::config_of(options_.hints);
-    if (!library_) library_ = std::make_shared<const nccl::Table>(nccl::Table::load(vendor_));
+    if (!library_) library_ = std::make_shared<const nccl::Table>(load());
     version_ = library_->version_text();
   });
   if (!options.enable_reconfigure) return;

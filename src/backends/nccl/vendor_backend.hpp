@@ -166,6 +166,8 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   virtual bool has_pairs() const { return false; }
   // Of the same vendor, not connected; with the name a split's has.
   virtual std::shared_ptr<TorchCommVendor> child() const = 0;
+  // The library, bound. Throws CommError without context.
+  virtual nccl::Table load() const;
   // What else it reads of the hints, which it may translate, before anybody is met. Throws
   // CommError without context.
   virtual void read(CommOptions&) {}
@@ -186,6 +188,9 @@ class TC_API TorchCommVendor : public TorchCommBackend,
                const CommOptions& options, const Connect& connect);
   // `error`, or kStaleGeneration if that is known by now to be the reason.
   virtual CommError explained(const CommError& error);
+  const nccl::Vendor& vendor() const noexcept { return vendor_; }
+  // Null before init().
+  const nccl::Table* library() const noexcept { return library_.get(); }
   // Null before init() and after finalize().
   nccl::Lane* lane() const noexcept { return lane_.get(); }
   // Of what waits for other ranks beside the operations, which do not wait for it: with the same

@@ -40,11 +40,6 @@ class TC_API TorchCommRCCLX final : public OfVendor<TorchCommRCCLX, nccl::kRcclx
   using OfVendor::OfVendor;
 };
 
-// Intel's library. It cannot abort its communicators.
-class TC_API TorchCommXCCL final : public OfVendor<TorchCommXCCL, nccl::kOneCcl> {
-  using OfVendor::OfVendor;
-};
-
 // Registers a vendor's backend and its allocator.
 template <class Backend>
 struct VendorRegistration : BackendRegistration {

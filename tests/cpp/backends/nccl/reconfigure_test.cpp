@@ -146,11 +146,15 @@ TEST_F(VendorMembers, PairsOfNcclLazyAreMadeAnew) {
       std::chrono::seconds(60), "nccl-lazy");
 }
 
+class WithoutAbort final : public OfVendor<WithoutAbort, kOneCcl> {
+  using OfVendor::OfVendor;
+};
+
 TEST_F(VendorMembers, ALibraryThatCannotAbortCannotChangeItsMembers) {
   ::setenv(kOneCcl.variable, stand_in("libstand_in_oneccl.so").c_str(), 1);
   auto options = options_with(store_);
   options.enable_reconfigure = true;
-  const auto made = std::make_shared<TorchCommXCCL>("xccl");
+  const auto made = std::make_shared<WithoutAbort>("xccl");
   const auto error = error_of([&] { made->init(at::kCPU, "world", options); });
   EXPECT_EQ(error.code(), Errc::kUnsupported);
   EXPECT_NE(std::string(error.what()).find("cannot abort"), std::string::npos) << error.what();

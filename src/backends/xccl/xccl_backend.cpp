@@ -1,0 +1,49 @@
+#include "backends/xccl/xccl_backend.hpp"
+
+#include <torchcomms/base/error.hpp>
+
+#include "base/env.hpp"
+#include "nccl/host/on_streams.hpp"
+
+namespace torch::comms {
+namespace {
+
+// Without workers of its own the library works in the threads that call it, which is safe for one
+// alone: two communicators at a time corrupt each other, and crash.
+constexpr const char* kWorkers = "CCL_WORKER_OFFLOAD";
+
+}  // namespace
+
+nccl::Table TorchCommXCCL::load() const {
+  const auto library = nccl::Table::load(vendor());
+  if (!library.calls_block()) return library;
+  if (base::env_text(kWorkers) == "0")
+    throw CommError(Errc::kBackendUnavailable,
+                    "backend '" + std::string(getBackendName()) + "' cannot work with " + kWorkers +
+                        "=0: oneCCL on the CPU is not safe in several threads without "
+                        "its workers. Unset it");
+  return nccl::on_streams(library);
+}
+
+bool TorchCommXCCL::is_on_host() const {
+  return library() != nullptr ? library()->calls_block() : nccl::is_on_host(vendor());
+}
+
+Capabilities TorchCommXCCL::capabilities() const {
+  auto can = TorchCommVendor::capabilities();
+  if (is_on_host())
+    for (const auto op : {OpName::send, OpName::recv, OpName::batch_op_issue})
+      can.operations.reset(static_cast<size_t>(op));
+  return can;
+}
+
+std::map<std::string, std::string> TorchCommXCCL::notes() const {
+  auto notes = TorchCommVendor::notes();
+  if (is_on_host())
+    notes["messages"] =
+        "none: oneCCL's part for the CPU has none between two ranks, only "
+        "collectives of all";
+  return notes;
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "backends/nccl/vendors.hpp"
+
+namespace torch::comms {
+
+// Intel's library. It cannot abort its communicators.
+//
+// With CCL_PLUGIN=ONECCL_LEGACY_CPU it works on CPU tensors, by its part for the CPU: without
+// messages between two ranks, which that part crashes in. See nccl/host/on_streams.hpp.
+class TC_API TorchCommXCCL final : public OfVendor<TorchCommXCCL, nccl::kOneCcl> {
+ public:
+  using OfVendor::OfVendor;
+
+  Capabilities capabilities() const override;
+  std::map<std::string, std::string> notes() const override;
+
+ private:
+  nccl::Table load() const override;
+  bool is_on_host() const;
+};
+
+}  // namespace torch::comms

@@ -1,0 +1,83 @@
+#include "nccl/host/member.hpp"
+
+#include <exception>
+#include <utility>
+
+#include "gpu/cpu.hpp"
+#include "gpu/runtime.hpp"
+
+namespace torch::comms::nccl::host {
+
+Member::Member(const Table& library, abi::Comm communicator, int rank, int size)
+    : library_(library), communicator_(communicator), rank_(rank), size_(size) {}
+
+void Member::launch(abi::Stream stream, Body body) {
+  // What is captured may run any number of times, and ends with no communicator.
+  const bool counts = gpu::Runtime::of_host()->capture_of(stream) == 0;
+  if (counts) {
+    const std::lock_guard lock(mutex_);
+    ++under_way_;
+  }
+  gpu::cpu_launch(stream, [self = shared_from_this(), counts, body = std::move(body)] {
+    self->run(body);
+    if (!counts) return;
+    const std::lock_guard lock(self->mutex_);
+    if (--self->under_way_ == 0) self->idle_.notify_all();
+  });
+}
+
+void Member::run(const Body& body) {
+  // Behind a failure the ranks are at different places.
+  if (state() != abi::kSuccess) return;
+  try {
+    fail(body(*this));
+  } catch (const std::exception& e) {
+    fail(kInternalError, e.what());
+  }
+}
+
+void Member::drain() {
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [this] { return under_way_ == 0; });
+}
+
+abi::Result Member::fail(abi::Result result, const std::string& text) {
+  if (result == abi::kSuccess) return result;
+  const std::lock_guard lock(mutex_);
+  if (state_ != abi::kSuccess) return result;
+  state_ = result;
+  text_ = text;
+  if (text.empty() && library_.GetLastError != nullptr)
+    if (const char* theirs = library_.GetLastError(communicator_)) text_ = theirs;
+  return result;
+}
+
+abi::Result Member::state() const {
+  const std::lock_guard lock(mutex_);
+  return state_;
+}
+
+const char* Member::last_error() const {
+  const std::lock_guard lock(mutex_);
+  return text_.c_str();  // which is set once
+}
+
+abi::RedOp Member::add(Element factor) {
+  const std::lock_guard lock(mutex_);
+  const auto op = static_cast<abi::RedOp>(next_op_++);
+  factors_[op] = std::make_shared<const Element>(std::move(factor));
+  return op;
+}
+
+void Member::remove(abi::RedOp op) {
+  const std::lock_guard lock(mutex_);
+  factors_.erase(op);
+}
+
+std::shared_ptr<const Member::Element> Member::factor_of(abi::RedOp op) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = factors_.find(op);
+  return found == factors_.end() ? nullptr : found->second;
+}
+
+}  // namespace torch::comms::nccl::host
