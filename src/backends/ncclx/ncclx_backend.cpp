@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-
 #include "backends/kernels/team_kernels.hpp"
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/elements.hpp"
@@ -99,12 +96,9 @@ void TorchCommNCCLX::meet_by_gathering() {
 
 std::vector<std::string> TorchCommNCCLX::tell_all(const std::string& words) {
   using namespace transport::nvl;
-  auto own = packed(words);
-  const auto input = at::from_blob(own.data(), {static_cast<int64_t>(own.size())}, at::kByte)
-                         .to(getDevice(), at::kByte, /*non_blocking=*/false, /*copy=*/true);
-  auto output = at::empty({input.numel() * getSize()}, input.options());
-  TorchCommVendor::all_gather_single(output, input, /*async_op=*/true, {})->hostSynchronize();
-  return unpacked(output.to(at::kCPU).const_data_ptr(), static_cast<size_t>(getSize()));
+  const auto own = packed(words);
+  const auto all = gather_bytes({own.data(), own.size()});
+  return unpacked(all.const_data_ptr(), static_cast<size_t>(getSize()));
 }
 
 // Here and not where memory comes and goes: that is under torch's lock of its allocator, which a
