@@ -25,10 +25,10 @@ TC_API void require_possible(size_t size_bytes, size_t slots);
 // The byte where a put of `tensor` begins in the window of `rank`, which has `room_bytes`. Throws
 // CommError(kOutOfRange) where it does not fit.
 TC_API uint64_t place_of_put(const at::Tensor& tensor, size_t offset_nelems, int rank,
-                      uint64_t room_bytes);
+                             uint64_t room_bytes);
 // The byte where a view begins; as above.
-TC_API uint64_t place_of_view(at::IntArrayRef sizes, at::ScalarType dtype, int64_t offset_nelems, int rank,
-                       uint64_t room_bytes);
+TC_API uint64_t place_of_view(at::IntArrayRef sizes, at::ScalarType dtype, int64_t offset_nelems,
+                              int rank, uint64_t room_bytes);
 // Throws CommError(kOutOfRange).
 TC_API void require_slot(size_t slot, int rank, uint64_t slots);
 // What calls of a window throw whose communicator has other members now.

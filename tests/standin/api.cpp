@@ -183,8 +183,8 @@ EXPORT extern const int torchcomms_works_on_host_memory;
 const int torchcomms_works_on_host_memory = 1;
 #endif
 
-// How many registrations live in this process, how many allocations and windows, and the name that a
-// communicator was given: for tests.
+// How many registrations live in this process, how many allocations and windows, and the name that
+// a communicator was given: for tests.
 EXPORT int torchcomms_standin_registrations() {
   std::lock_guard lock(mutex);
   size_t count = 0;

@@ -75,8 +75,7 @@ Mapped::Mapped(const Place& place) {
     at_ = place.address;
     return;
   }
-  const auto path =
-      "/proc/" + std::to_string(place.process) + "/fd/" + std::to_string(place.file);
+  const auto path = "/proc/" + std::to_string(place.process) + "/fd/" + std::to_string(place.file);
   const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) return;
   at_ = map(file, place.size_bytes, place.offset_bytes);

@@ -17,6 +17,7 @@
 
 #include "backends/nccl/run.hpp"
 #include "core/operands.hpp"
+#include "gpu/cpu.hpp"
 
 namespace torch::comms {
 
@@ -94,8 +95,7 @@ struct Load {
 
   // Whether `rank` gets it by way of carriers.
   bool travels_to(int rank) const {
-    return piece.destination(rank) != nullptr &&
-           (piece.reduces() || piece.sources.front() != rank);
+    return piece.destination(rank) != nullptr && (piece.reduces() || piece.sources.front() != rank);
   }
 };
 using Loads = std::vector<Load>;
@@ -114,9 +114,9 @@ Load load_of(Piece piece, const at::Tensor& input, const at::Tensor& output, int
   if (load.piece.reduces())
     load.carried = at::empty({load.own.count}, input.options());
   else
-    load.carried = gives ? load.input.narrow(0, load.piece.input_offset + load.own.begin,
-                                             load.own.count)
-                         : load.parts[0];
+    load.carried =
+        gives ? load.input.narrow(0, load.piece.input_offset + load.own.begin, load.own.count)
+              : load.parts[0];
   return load;
 }
 
@@ -226,9 +226,8 @@ void TorchCommRCCLX::check(const Kind& kind, const ReduceOp* op, const Tensors& 
                getDevice().str();
       });
       if (!is_in(ranks, getRank())) return;
-      require(tensor.layout() == at::kStrided && tensor.is_contiguous(), [&] {
-        return what + " is not contiguous; pass its contiguous()";
-      });
+      require(tensor.layout() == at::kStrided && tensor.is_contiguous(),
+              [&] { return what + " is not contiguous; pass its contiguous()"; });
       const auto times = extent == Extent::kOne ? 1 : static_cast<int64_t>(ranks.size());
       require(tensor.numel() % times == 0 && tensor.numel() / times == counts[g], [&] {
         return what + " has " + std::to_string(tensor.numel()) + " elements, expected " +
@@ -284,9 +283,8 @@ WorkPtr TorchCommRCCLX::relay(const Kind& kind, const ReduceOp* op, const Tensor
     const bool in_place =
         kind.op == OpName::all_reduce && Bytes(input[g]).data == Bytes(output[g]).data;
     const bool is_active = is_in(groups[g], getRank());
-    const auto source = is_active && !in_place && nccl::overlap(input[g], output[g])
-                            ? input[g].clone()
-                            : input[g];
+    const auto source =
+        is_active && !in_place && nccl::overlap(input[g], output[g]) ? input[g].clone() : input[g];
     for (auto& piece : kind.plan(groups[g], counts[g])) {
       all->push_back(load_of(std::move(piece), source, output[g], getRank(), getSize()));
       for (const auto& tensor : {all->back().parts, all->back().carried})
@@ -301,34 +299,29 @@ WorkPtr TorchCommRCCLX::relay(const Kind& kind, const ReduceOp* op, const Tensor
   step([&](const Launch& go) { return to_carriers(go, *all, getRank(), getSize()); });
   const auto type = op != nullptr ? op->type() : RedOpType(RedOpType::SUM);
   step([&](const Launch& go) {
-    if (!device.torch_device().is_cpu()) {
+    if (device.torch_device().is_cpu())
+      gpu::cpu_launch(go.stream, [all, rank = getRank(), type] { combine(*all, rank, type); });
+    else
       combine(*all, getRank(), type);
-    } else {
-      struct Later {
-        std::shared_ptr<const Loads> all;
-        int rank;
-        RedOpType op;
-      };
-      device.runtime().launch_host(
-          go.stream,
-          [](void* argument) {
-            const std::unique_ptr<Later> later(static_cast<Later*>(argument));
-            combine(*later->all, later->rank, later->op);
-          },
-          new Later{all, getRank(), type});
-    }
     return nccl::abi::Result(nccl::abi::kSuccess);
   });
   auto work = step([&](const Launch& go) { return from_carriers(go, *all, getRank(), getSize()); });
   return async_op ? work : nullptr;
 }
 
-WorkPtr TorchCommRCCLX::sharded_relay_multi_group_all_reduce(
-    const Tensors& tensors, const ReduceOp& op, const Groups& groups, const Counts& counts,
-    bool async_op, const std::optional<Tensors>& output) {
-  static constexpr Kind kKind{OpName::all_reduce, "sharded_relay_multi_group_all_reduce",
-                              nccl::relay::all_reduce, Extent::kOne, Extent::kOne,
-                              "tensors", "output_tensors", "per_group_counts"};
+WorkPtr TorchCommRCCLX::sharded_relay_multi_group_all_reduce(const Tensors& tensors,
+                                                             const ReduceOp& op,
+                                                             const Groups& groups,
+                                                             const Counts& counts, bool async_op,
+                                                             const std::optional<Tensors>& output) {
+  static constexpr Kind kKind{OpName::all_reduce,
+                              "sharded_relay_multi_group_all_reduce",
+                              nccl::relay::all_reduce,
+                              Extent::kOne,
+                              Extent::kOne,
+                              "tensors",
+                              "output_tensors",
+                              "per_group_counts"};
   return relay(kKind, &op, tensors, output.value_or(tensors), groups, counts, async_op);
 }
 
@@ -337,26 +330,34 @@ WorkPtr TorchCommRCCLX::sharded_relay_multi_group_reduce_scatter(
     const Counts& counts, bool async_op) {
   static constexpr Kind kKind{OpName::reduce_scatter_single,
                               "sharded_relay_multi_group_reduce_scatter",
-                              nccl::relay::reduce_scatter, Extent::kOnePerRank, Extent::kOne,
-                              "input_tensors", "output_tensors", "per_group_recv_counts"};
+                              nccl::relay::reduce_scatter,
+                              Extent::kOnePerRank,
+                              Extent::kOne,
+                              "input_tensors",
+                              "output_tensors",
+                              "per_group_recv_counts"};
   return relay(kKind, &op, input, output, groups, counts, async_op);
 }
 
-WorkPtr TorchCommRCCLX::sharded_relay_multi_group_all_to_all(
-    const Tensors& input, const Tensors& output, const Groups& groups, const Counts& counts,
-    bool async_op) {
+WorkPtr TorchCommRCCLX::sharded_relay_multi_group_all_to_all(const Tensors& input,
+                                                             const Tensors& output,
+                                                             const Groups& groups,
+                                                             const Counts& counts, bool async_op) {
   static constexpr Kind kKind{OpName::all_to_all_single, "sharded_relay_multi_group_all_to_all",
-                              nccl::relay::all_to_all, Extent::kOnePerRank, Extent::kOnePerRank,
-                              "input_tensors", "output_tensors", "per_group_segment_counts"};
+                              nccl::relay::all_to_all,   Extent::kOnePerRank,
+                              Extent::kOnePerRank,       "input_tensors",
+                              "output_tensors",          "per_group_segment_counts"};
   return relay(kKind, nullptr, input, output, groups, counts, async_op);
 }
 
-WorkPtr TorchCommRCCLX::sharded_relay_multi_group_all_gather(
-    const Tensors& input, const Tensors& output, const Groups& groups, const Counts& counts,
-    bool async_op) {
+WorkPtr TorchCommRCCLX::sharded_relay_multi_group_all_gather(const Tensors& input,
+                                                             const Tensors& output,
+                                                             const Groups& groups,
+                                                             const Counts& counts, bool async_op) {
   static constexpr Kind kKind{OpName::all_gather_single, "sharded_relay_multi_group_all_gather",
-                              nccl::relay::all_gather, Extent::kOne, Extent::kOnePerRank,
-                              "input_tensors", "output_tensors", "per_group_send_counts"};
+                              nccl::relay::all_gather,   Extent::kOne,
+                              Extent::kOnePerRank,       "input_tensors",
+                              "output_tensors",          "per_group_send_counts"};
   return relay(kKind, nullptr, input, output, groups, counts, async_op);
 }
 

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <initializer_list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -213,7 +215,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   nccl::Kept keep(const nccl::Call& call, const Operands& tensors) const;
   // Every member's `own`, as many bytes on all, one after the other in host memory. Collective;
   // returns when all have called it.
-  at::Tensor gather_bytes(std::string_view own);
+  at::Tensor gather_bytes(std::span<const std::byte> own);
 
   // Launches `body(library, communicator, stream)` as one group on `lane`.
   // `kept`: the memory of an asynchronous operation.

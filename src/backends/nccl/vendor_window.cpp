@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -79,24 +80,23 @@ uint64_t size_for(const std::vector<Told>& all) {
   return size_bytes;
 }
 
+}  // namespace
+
 template <class T>
-std::vector<T> gather(const auto& gather_bytes, const T& own) {
-  const auto bytes = gather_bytes({reinterpret_cast<const char*>(&own), sizeof own});
+std::vector<T> VendorWindow::gather(const T& own) const {
+  const auto bytes = comm_->gather_bytes(std::as_bytes(std::span(&own, 1)));
   std::vector<T> all(static_cast<size_t>(bytes.numel()) / sizeof(T));
   std::memcpy(all.data(), bytes.const_data_ptr(), all.size() * sizeof(T));
   return all;
 }
-
-}  // namespace
 
 VendorWindow::VendorWindow(std::shared_ptr<TorchCommVendor> comm) : comm_(std::move(comm)) {
   device_ = comm_->getDevice();
 }
 
 Context VendorWindow::context(std::string_view method) const {
-  return {.op = std::string(method),
-          .comm = std::string(comm_->getCommName()),
-          .rank = comm_->rank_};
+  return {
+      .op = std::string(method), .comm = std::string(comm_->getCommName()), .rank = comm_->rank_};
 }
 
 Lane& VendorWindow::lane(std::string_view method) const {
@@ -126,8 +126,7 @@ void VendorWindow::open(std::string_view method, const at::Tensor& tensor, bool 
 }
 
 std::shared_ptr<OpenWindow> VendorWindow::open_memory(const Call& now, const at::Tensor& tensor) {
-  const auto all = gather([this](std::string_view own) { return comm_->gather_bytes(own); },
-                          told_of(tensor, device_, comm_->vendor_));
+  const auto all = gather(told_of(tensor, device_, comm_->vendor_));
   auto window = std::make_shared<OpenWindow>();
   window->size_bytes = size_for(all);
   for (const auto& told : all) window->parts.push_back({told.offset_bytes, told.size_bytes});
@@ -168,10 +167,12 @@ void VendorWindow::add_ways(OpenWindow& window, const Call& now) {
 void VendorWindow::allocate(size_t size_bytes) {
   constexpr std::string_view kMethod = "window_allocate";
   comms::with_context([&] { return context(kMethod); }, [&] { require_possible(size_bytes, 0); });
-  open(kMethod,
-       allocate_bytes(comm_->vendor_, device_, rounded_up(size_bytes))
-           .narrow(0, 0, static_cast<int64_t>(size_bytes)),
-       /*owning=*/true);
+  comm_->call(OpName::new_window, /*async_op=*/false, {}, kMethod);
+  // Room for the largest.
+  const auto all = gather(uint64_t{size_bytes});
+  const auto memory = allocate_bytes(comm_->vendor_, device_,
+                                     rounded_up(*std::max_element(all.begin(), all.end())));
+  open(kMethod, memory.narrow(0, 0, static_cast<int64_t>(size_bytes)), /*owning=*/true);
 }
 
 void VendorWindow::tensor_register(const at::Tensor& tensor, bool owning) {
@@ -196,8 +197,7 @@ void VendorWindow::tensor_deregister() {
       waits->look(Clock::now());
       done = done && !waits->was_captured() && waits->is_idle();
     }
-    const auto all = gather([this](std::string_view own) { return comm_->gather_bytes(own); },
-                            static_cast<uint8_t>(done));
+    const auto all = gather(static_cast<uint8_t>(done));
     if (std::find(all.begin(), all.end(), 0) == all.end())
       lane->windows().close(lane->communicator(), window, launch_wait(now));
   } catch (const Interrupted& e) {
@@ -287,11 +287,9 @@ WorkPtr VendorWindow::signal(int peer_rank, bool async_op, const SignalOptions& 
   auto& way =
       *window_->ways[static_cast<size_t>(signal_way(comm_->rank_, peer_rank, comm_->size_))];
   return give(now, options, nullptr, [&](const Launch& go) {
-    way.call(
-        [&](const Table& library, abi::Comm comm) {
-          return library.Signal(peer_rank, 0, 0, 0, comm, go.stream);
-        },
-        [&now] { return launch_wait(now); });
+    way.call([&](const Table& library,
+                 abi::Comm comm) { return library.Signal(peer_rank, 0, 0, 0, comm, go.stream); },
+             [&now] { return launch_wait(now); });
     return abi::Result(abi::kSuccess);
   });
 }
@@ -313,11 +311,9 @@ WorkPtr VendorWindow::wait_signal(int peer_rank, bool async_op, const WaitSignal
       *window_->ways[static_cast<size_t>(signal_way(peer_rank, comm_->rank_, comm_->size_))];
   return comm_->launch(comm_->lane_of_waits(), now, options, {}, [&](const Launch& go) {
     abi::AwaitedSignals one{.count = 1, .peer = peer_rank, .index = 0, .context = 0};
-    way.call(
-        [&](const Table& library, abi::Comm comm) {
-          return library.WaitSignal(1, &one, comm, go.stream);
-        },
-        [&now] { return launch_wait(now); });
+    way.call([&](const Table& library,
+                 abi::Comm comm) { return library.WaitSignal(1, &one, comm, go.stream); },
+             [&now] { return launch_wait(now); });
     return abi::Result(abi::kSuccess);
   });
 }
@@ -364,8 +360,7 @@ namespace torch::comms {
 
 std::shared_ptr<nccl::VendorWindow> TorchCommVendor::make_window(const char* method) {
   const Context context{.op = method, .comm = name_, .rank = rank_};
-  if (!library_)
-    throw CommError(Errc::kFinalized, "the communicator is not initialized", context);
+  if (!library_) throw CommError(Errc::kFinalized, "the communicator is not initialized", context);
   with_context(context, [&] {
     library_->require_one_sided(("new_window() of backend '" + backend_ + "'").c_str());
   });
@@ -390,11 +385,11 @@ std::shared_ptr<TorchCommWindow> TorchCommVendor::window_allocate(size_t size_by
   return window;
 }
 
-at::Tensor TorchCommVendor::gather_bytes(std::string_view own) {
+at::Tensor TorchCommVendor::gather_bytes(std::span<const std::byte> own) {
   const PlainOperators plain;
-  const auto input =
-      at::from_blob(const_cast<char*>(own.data()), {static_cast<int64_t>(own.size())}, at::kByte)
-          .to(device_, at::kByte, /*non_blocking=*/false, /*copy=*/true);
+  const auto input = at::from_blob(const_cast<std::byte*>(own.data()),
+                                   {static_cast<int64_t>(own.size())}, at::kByte)
+                         .to(device_, at::kByte, /*non_blocking=*/false, /*copy=*/true);
   auto output = at::empty({input.numel() * size_}, input.options());
   TorchCommVendor::all_gather_single(output, input, /*async_op=*/true, {})->hostSynchronize();
   return output.to(at::kCPU);

@@ -59,6 +59,9 @@ class VendorWindow final : public TorchCommWindow {
   std::shared_ptr<OpenWindow> open_memory(const Call& now, const at::Tensor& tensor);
   void add_ways(OpenWindow& window, const Call& now);
   void add_staging(const Call& now);
+  // What every rank has, by rank. Collective; blocks the host.
+  template <class T>
+  std::vector<T> gather(const T& own) const;
   Context context(std::string_view method) const;
   // Throws CommError where the members have changed.
   Lane& lane(std::string_view method) const;

@@ -1,6 +1,7 @@
 #include "backends/ncclx/ncclx_backend.hpp"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "backends/kernels/team_kernels.hpp"
@@ -97,7 +98,7 @@ void TorchCommNCCLX::meet_by_gathering() {
 std::vector<std::string> TorchCommNCCLX::tell_all(const std::string& words) {
   using namespace transport::nvl;
   const auto own = packed(words);
-  const auto all = gather_bytes({own.data(), own.size()});
+  const auto all = gather_bytes(std::as_bytes(std::span(own)));
   return unpacked(all.const_data_ptr(), static_cast<size_t>(getSize()));
 }
 

@@ -35,6 +35,7 @@ class StandInTest : public testing::Test {
   }
   // What the stand-in of this process holds.
   static int registrations() { return ask<int()>("registrations")(); }
+  static int windows() { return ask<int()>("windows")(); }
   static int allocations() { return ask<int()>("allocations")(); }
   // The name that a communicator was given.
   static std::string title(int64_t address) { return ask<const char*(int64_t)>("title")(address); }
