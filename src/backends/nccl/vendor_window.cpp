@@ -108,10 +108,9 @@ Lane& VendorWindow::lane(std::string_view method) const {
 void VendorWindow::open(std::string_view method, const at::Tensor& tensor, bool owning) {
   const auto now = comm_->call(OpName::new_window, /*async_op=*/false, {}, method);
   try {
-    auto window = open_memory(now, tensor);
+    auto window = open_memory(now, tensor, owning);
     add_staging(now);
     add_ways(*window, now);
-    if (owning && !window->memory) window->memory = tensor.storage();
     window_ = std::move(window);
   } catch (const Interrupted& e) {
     e.rethrow_cause();
@@ -125,7 +124,8 @@ void VendorWindow::open(std::string_view method, const at::Tensor& tensor, bool 
   size_bytes_ = tensor.nbytes();
 }
 
-std::shared_ptr<OpenWindow> VendorWindow::open_memory(const Call& now, const at::Tensor& tensor) {
+std::shared_ptr<OpenWindow> VendorWindow::open_memory(const Call& now, const at::Tensor& tensor,
+                                                      bool owning) {
   const auto all = gather(told_of(tensor, device_, comm_->vendor_));
   auto window = std::make_shared<OpenWindow>();
   window->size_bytes = size_for(all);
@@ -136,6 +136,7 @@ std::shared_ptr<OpenWindow> VendorWindow::open_memory(const Call& now, const at:
     window->memory = memory.storage();
     window->begin = static_cast<char*>(memory.mutable_data_ptr());
   } else {
+    if (owning) window->memory = tensor.storage();
     window->begin = static_cast<char*>(tensor.mutable_data_ptr()) - own.offset_bytes;
   }
   auto& lane = *comm_->lane_;
@@ -148,7 +149,8 @@ std::shared_ptr<OpenWindow> VendorWindow::open_memory(const Call& now, const at:
 void VendorWindow::add_staging(const Call& now) {
   auto& windows = comm_->lane_->windows();
   if (windows.staging) return;
-  windows.staging = open_memory(now, allocate_bytes(comm_->vendor_, device_, kStagingBytes));
+  windows.staging =
+      open_memory(now, allocate_bytes(comm_->vendor_, device_, kStagingBytes), /*owning=*/true);
 }
 
 void VendorWindow::add_ways(OpenWindow& window, const Call& now) {

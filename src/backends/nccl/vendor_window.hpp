@@ -56,7 +56,7 @@ class VendorWindow final : public TorchCommWindow {
 
  private:
   void open(std::string_view method, const at::Tensor& tensor, bool owning);
-  std::shared_ptr<OpenWindow> open_memory(const Call& now, const at::Tensor& tensor);
+  std::shared_ptr<OpenWindow> open_memory(const Call& now, const at::Tensor& tensor, bool owning);
   void add_ways(OpenWindow& window, const Call& now);
   void add_staging(const Call& now);
   // What every rank has, by rank. Collective; blocks the host.
