@@ -72,7 +72,7 @@ def others_memory(context):
             assert window.get_attr(owner).access_type == kind
             if owner == context.rank:
                 assert window.map_remote_tensor(owner) is mine
-                assert window.get_tensor(owner, [2], torch.int64, 1).shape == (2,)
+                assert window.get_tensor(owner, [1], torch.int64, 1).shape == (1,)
                 continue
             with refused(torchcomms.Unsupported, f"rank {owner}", "SEPARATE"):
                 window.map_remote_tensor(owner)
@@ -94,12 +94,9 @@ def wrong_memory(context):
     good = zeros_for_window(comm, 4)
     plain = torch.zeros(4, device=context.device)
     invalid = torchcomms.InvalidArgument
-    elsewhere = torch.zeros(4, device="meta")
     case = failures.case("not the library's")
     with case, refused(invalid, f"rank {last}", "get_mem_allocator"):
         comm.new_window(plain if context.rank == last else good)
-    with failures.case("not on the device"), refused(invalid, "rank 0", "meta"):
-        comm.new_window(elsewhere if context.rank == 0 else good)
     with failures.case("their own"):
         sizes = comm.new_window(zeros_for_window(comm, 4 + context.rank))
         for owner in range(comm.get_size()):
@@ -173,7 +170,7 @@ def late(context):
     comm.barrier(False)
     if context.rank == 0:
         wait = lambda: window.wait_signal(1, False, timeout=SHORT_S)  # noqa: E731
-        with failures.case("wait"), refused(torchcomms.CommTimeout, "wait_signal", "300"):
+        with failures.case("wait"), refused(torchcomms.CommTimeout, "wait_signal", "0.3 s"):
             wait()
         with failures.case("for good"), refused(torchcomms.CommTimeout):
             window.put(torch.zeros(1), 0, 0, False)

@@ -183,7 +183,7 @@ EXPORT extern const int torchcomms_works_on_host_memory;
 const int torchcomms_works_on_host_memory = 1;
 #endif
 
-// How many registrations live in this process, how many allocations and windows, and the name that
+// How many registrations live in this process, how many allocations, and the name that
 // a communicator was given: for tests.
 EXPORT int torchcomms_standin_registrations() {
   std::lock_guard lock(mutex);
@@ -192,11 +192,10 @@ EXPORT int torchcomms_standin_registrations() {
   return static_cast<int>(count);
 }
 EXPORT int torchcomms_standin_allocations() { return static_cast<int>(count_allocations()); }
-EXPORT int torchcomms_standin_windows() {
-  std::lock_guard lock(mutex);
-  size_t count = 0;
-  for (const auto& [handle, comm] : communicators()) count += comm->windows();
-  return static_cast<int>(count);
+// Of one communicator; -1 for none.
+EXPORT int torchcomms_standin_windows(abi::Comm comm) {
+  const auto found = find(comm);
+  return found ? static_cast<int>(found->windows()) : -1;
 }
 EXPORT const char* torchcomms_standin_title(abi::Comm comm) {
   const auto found = find(comm);
