@@ -35,6 +35,7 @@ set(TC_CLASS__comms_ncclx TorchCommNCCLX)
 set(TC_HEADER__comms_ncclx backends/ncclx/ncclx_backend.hpp)
 set(TC_CLASS__comms_xccl TorchCommXCCL)
 set(TC_HEADER__comms_xccl backends/xccl/xccl_backend.hpp)
+set(TC_HEADER__comms_rcclx backends/nccl/rcclx_module.hpp)
 set(TC_REGISTERS__comms_nccl nccl nccl-lazy)
 set(TC_REGISTERS__comms_ncclx ncclx)
 set(TC_REGISTERS__comms_rccl rccl)
@@ -48,6 +49,11 @@ set(TC_METHODS__comms_ncclx "
       .def(\"set_config\", &torch::comms::TorchCommNCCLX::set_config, py::arg(\"hints\"), \"Changes who runs which collective: allreduceAlgo and the like.\")
       .def(\"device_alltoallv_single\", &torch::comms::TorchCommNCCLX::device_alltoallv_single, py::arg(\"output\"), py::arg(\"input\"), py::arg(\"output_split_sizes\"), py::arg(\"input_split_sizes\"), py::arg(\"async_op\"), py::call_guard<py::gil_scoped_release>(), \"all_to_all_v_single whose sizes, in elements, are int64 on the device, and read there.\")
       .def(\"reduce_scatter_quantized\", &torch::comms::TorchCommNCCLX::reduce_scatter_quantized, py::arg(\"output\"), py::arg(\"input\"), py::arg(\"op\"), py::arg(\"seed\"), py::arg(\"async_op\"), py::call_guard<py::gil_scoped_release>(), \"reduce_scatter_single of float32 that travels as bfloat16, rounded by chance: SUM or AVG; seed is an int64 on the device.\")")
+set(TC_METHODS__comms_rcclx "
+      .def(\"sharded_relay_multi_group_all_reduce\", &torch::comms::TorchCommRCCLX::sharded_relay_multi_group_all_reduce, py::arg(\"tensors\"), py::arg(\"op\"), py::arg(\"all_active_ranks\"), py::arg(\"per_group_counts\"), py::arg(\"async_op\") = false, py::arg(\"output_tensors\") = py::none(), py::call_guard<py::gil_scoped_release>(), torch::comms::rcclx::kAllReduceDoc)
+      .def(\"sharded_relay_multi_group_reduce_scatter\", &torch::comms::TorchCommRCCLX::sharded_relay_multi_group_reduce_scatter, py::arg(\"input_tensors\"), py::arg(\"output_tensors\"), py::arg(\"op\"), py::arg(\"all_active_ranks\"), py::arg(\"per_group_recv_counts\"), py::arg(\"async_op\") = false, py::call_guard<py::gil_scoped_release>(), torch::comms::rcclx::kReduceScatterDoc)
+      .def(\"sharded_relay_multi_group_all_to_all\", &torch::comms::TorchCommRCCLX::sharded_relay_multi_group_all_to_all, py::arg(\"input_tensors\"), py::arg(\"output_tensors\"), py::arg(\"all_active_ranks\"), py::arg(\"per_group_segment_counts\"), py::arg(\"async_op\") = false, py::call_guard<py::gil_scoped_release>(), torch::comms::rcclx::kAllToAllDoc)
+      .def(\"sharded_relay_multi_group_all_gather\", &torch::comms::TorchCommRCCLX::sharded_relay_multi_group_all_gather, py::arg(\"input_tensors\"), py::arg(\"output_tensors\"), py::arg(\"all_active_ranks\"), py::arg(\"per_group_send_counts\"), py::arg(\"async_op\") = false, py::call_guard<py::gil_scoped_release>(), torch::comms::rcclx::kAllGatherDoc)")
 set(TC_FUNCTIONS__comms_ncclx "module.def(\"comm_dump_all\", &torch::comms::TorchCommNCCLX::comm_dump_all, py::arg(\"hints\") = torch::comms::Hints{}, \"comm_dump() of all communicators of this process, by commHash, and GlobalInfo.\");
   module.def(\"kernel_table\", &torch::comms::TorchCommNCCLX::kernel_table, \"(operation, ranks at most, bytes at most) of the collectives that kernels run.\");
   module.def(\"init_caching_allocator_hook\", &torch::comms::ncclx::init_caching_allocator_hook, py::call_guard<py::gil_scoped_release>(), \"From now on communicators of this backend tell the library of the memory that torch's caching allocator has of their device. May be repeated. Raises Unsupported without CUDA.\");")

@@ -39,6 +39,18 @@ enum class RedOp : int { kSum = 0, kProd = 1, kMax = 2, kMin = 3, kAvg = 4 };
 
 enum class ScalarResidence : int { kDevice = 0, kHostImmediate = 1 };
 
+// Memory of a rank that all ranks of a communicator know of, which may write into it.
+using Window = struct OpaqueWindow*;
+inline constexpr int kSymmetric = 1;  // a window of the same size on every rank
+inline constexpr size_t kWindowAlignment = 4096;
+// What a rank waits for: that many more signals of `peer`.
+struct AwaitedSignals {
+  int count;
+  int peer;
+  int index;    // 0 is the only one there is
+  int context;  // the same
+};
+
 // Passed by value, and not of the same size everywhere.
 template <size_t kBytes>
 struct UniqueId {
@@ -100,6 +112,8 @@ using CommAbort = Result(Comm);
 using CommGetAsyncError = Result(Comm, Result*);
 using CommRegister = Result(Comm, void*, size_t, void** handle);
 using CommDeregister = Result(Comm, void* handle);
+using CommWindowRegister = Result(Comm, void*, size_t, Window*, int flags);
+using CommWindowDeregister = Result(Comm, Window);
 using MemAlloc = Result(void**, size_t);
 using MemFree = Result(void*);
 using CommSplit = Result(Comm, int color, int key, Comm*, Config*);
@@ -115,6 +129,11 @@ using ReduceScatter = Result(const void*, void*, size_t, DataType, RedOp, Comm, 
 using AllToAll = Result(const void*, void*, size_t, DataType, Comm, Stream);
 using Send = Result(const void*, size_t, DataType, int peer, Comm, Stream);
 using Recv = Result(void*, size_t, DataType, int peer, Comm, Stream);
+// Puts count as signals, too. `index` and `context`: of the signal.
+using PutSignal = Result(const void*, size_t, DataType, int peer, Window, size_t offset_bytes,
+                         int index, int context, unsigned flags, Comm, Stream);
+using Signal = Result(int peer, int index, int context, unsigned flags, Comm, Stream);
+using WaitSignal = Result(int count, AwaitedSignals*, Comm, Stream);
 
 // Ours: what a library that works on host memory exports, beside the vendor's names, to say so.
 // Its streams are those of gpu/cpu.hpp.

@@ -144,6 +144,42 @@ void Communicator::deregister_memory(void* registration, const Wait& wait) {
        [&wait]() -> const Wait& { return wait; });
 }
 
+abi::Window Communicator::open_window(void* data, size_t size_bytes, const Wait& wait) {
+  const auto opened = std::make_shared<abi::Window>(nullptr);
+  auto lock = enter();
+  run(
+      lock,
+      [this, data, size_bytes, opened] {
+        return library_->CommWindowRegister(comm_, data, size_bytes, opened.get(), abi::kSymmetric);
+      },
+      wait);
+  if (*opened == nullptr)
+    throw CommError(Errc::kUnsupported, std::string(library_->vendor().library) + " " +
+                                            library_->version_text() + " makes no window of " +
+                                            std::to_string(size_bytes) + " bytes of this memory");
+  return *opened;
+}
+
+void Communicator::close_window(abi::Window window, const Wait& wait) {
+  auto lock = enter();
+  run(lock, [this, window] { return library_->CommWindowDeregister(comm_, window); }, wait);
+}
+
+void Communicator::take_along(std::shared_ptr<Communicator> other) {
+  const std::lock_guard lock(along_mutex_);
+  along_.push_back(std::move(other));
+}
+
+void Communicator::leave(const Communicator& other) {
+  const std::lock_guard lock(along_mutex_);
+  std::erase_if(along_, [&other](const auto& each) { return each.get() == &other; });
+}
+
+std::vector<std::shared_ptr<Communicator>> Communicator::taken_along() const {
+  const std::lock_guard lock(along_mutex_);
+  return along_;
+}
+
 Communicator::Lock Communicator::enter() {
   Lock lock(mutex_);
   failure_.check();
@@ -209,6 +245,8 @@ CommError Communicator::error_of(abi::Result result, const Context& context) con
 
 std::exception_ptr Communicator::check_async(const std::function<Context()>& context) noexcept {
   if (library_->CommGetAsyncError == nullptr) return nullptr;
+  for (const auto& other : taken_along())
+    if (auto error = other->check_async(context)) return error;
   const Lock lock(mutex_, std::try_to_lock);  // whoever is inside will find it himself
   if (!lock || comm_ == nullptr || failure_) return nullptr;
   abi::Result state = abi::kSuccess;
@@ -226,6 +264,7 @@ bool Communicator::give_up(const CommError& why) noexcept {
 
 bool Communicator::abort(const CommError& why) noexcept {
   const bool first = give_up(why);
+  for (const auto& other : taken_along()) other->abort(why);
   Lock lock(mutex_, std::defer_lock);
   // By turns: GCC's thread checker does not see the timed lock of a mutex.
   const auto until = Clock::now() + kPatience;
@@ -265,6 +304,10 @@ bool Communicator::abort(const CommError& why) noexcept {
 }
 
 void Communicator::close(const Wait& wait) {
+  for (const auto& other : taken_along()) {
+    other->close(wait);
+    leave(*other);
+  }
   auto lock = enter();
   if (library_->CommFinalize != nullptr && library_->version() >= kFinalizeSince)
     run(lock, [this] { return library_->CommFinalize(comm_); }, wait);

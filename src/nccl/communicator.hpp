@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "nccl/failure.hpp"
 #include "nccl/table.hpp"
@@ -88,6 +89,16 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void* register_memory(void* data, size_t size_bytes, const Wait& wait);
   void deregister_memory(void* registration, const Wait& wait);
 
+  // Collective: makes a window of as many bytes on every rank, which begin at a multiple of
+  // abi::kWindowAlignment. Throws kUnsupported where the library makes none of this memory.
+  abi::Window open_window(void* data, size_t size_bytes, const Wait& wait);
+  void close_window(abi::Window window, const Wait& wait);
+
+  // `other`, of the same ranks, works for this one: what goes wrong there has gone wrong here, it
+  // is aborted with this one, and closed with it. leave() ends that.
+  void take_along(std::shared_ptr<Communicator> other);
+  void leave(const Communicator& other);
+
   // What went wrong behind the calls; null while all is well.
   std::exception_ptr check_async(const std::function<Context()>& context) noexcept;
 
@@ -129,6 +140,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::string names_[2];      // that the library's configuration refers to
   abi::Comm comm_ = nullptr;  // null when it was never made, or is gone
   Failure failure_;
+  std::vector<std::shared_ptr<Communicator>> taken_along() const;
+  mutable std::mutex along_mutex_;  // guards along_
+  std::vector<std::shared_ptr<Communicator>> along_;
 };
 
 }  // namespace torch::comms::nccl

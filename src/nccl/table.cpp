@@ -19,6 +19,7 @@ constexpr size_t kNcclId = 128, kOneCclId = 4096;
 constexpr const char* kAllUsable[] = {nullptr};
 constexpr const char* kOneCclUnusable[] = {"CommAbort", "CommGetAsyncError", nullptr};
 constexpr int kNonblockingSince = 21400;
+constexpr int kOneSidedSince = 22900;
 
 struct Opened {
   void* handle = nullptr;
@@ -167,6 +168,7 @@ void Table::bind(const Get& get) {
 #define TC_NCCL_REQUIRED(name) this->name = reinterpret_cast<abi::name*>(get(#name, true));
 #define TC_NCCL_OPTIONAL(name, since) this->name = reinterpret_cast<abi::name*>(get(#name, false));
   TC_NCCL_SYMBOLS(TC_NCCL_REQUIRED, TC_NCCL_OPTIONAL)
+  TC_NCCL_ONE_SIDED_SYMBOLS(TC_NCCL_OPTIONAL)
 #undef TC_NCCL_REQUIRED
 #undef TC_NCCL_OPTIONAL
   get_unique_id_ = get("GetUniqueId", true);
@@ -219,6 +221,16 @@ std::string Table::version_text() const {
 bool Table::can_be_nonblocking() const noexcept {
   return init_rank_config_ != nullptr && CommGetAsyncError != nullptr &&
          version_ >= kNonblockingSince;
+}
+
+bool Table::is_one_sided() const noexcept {
+#define TC_NCCL_HAS(name, since) &&name != nullptr
+  return true TC_NCCL_ONE_SIDED_SYMBOLS(TC_NCCL_HAS);
+#undef TC_NCCL_HAS
+}
+
+void Table::require_one_sided(const char* feature) const {
+  if (!is_one_sided()) lacks(feature, kOneSidedSince);
 }
 
 void Table::lacks(const char* feature, int since) const {

@@ -41,6 +41,13 @@ namespace torch::comms::nccl {
   OPTIONAL(CommDeregister, 21900)                                   \
   OPTIONAL(MemAlloc, 21900)                                         \
   OPTIONAL(MemFree, 21900)
+// The same, of what one side does alone.
+#define TC_NCCL_ONE_SIDED_SYMBOLS(OPTIONAL) \
+  OPTIONAL(CommWindowRegister, 22700)       \
+  OPTIONAL(CommWindowDeregister, 22700)     \
+  OPTIONAL(PutSignal, 22900)                \
+  OPTIONAL(Signal, 22900)                   \
+  OPTIONAL(WaitSignal, 22900)
 
 // Functions by their names without the prefix; null for one that is not there.
 using Find = void*(std::string_view name);
@@ -104,10 +111,15 @@ class Table {
                         abi::Config* config) const;
   // Whether calls may return before they are done, so that an abort can end them.
   bool can_be_nonblocking() const noexcept;
+  // Windows, puts, and signals that are waited for: all of it, or none.
+  bool is_one_sided() const noexcept;
+  // Throws as require() where it is not.
+  void require_one_sided(const char* feature) const;
 
 #define TC_NCCL_REQUIRED(name) abi::name* name = nullptr;
 #define TC_NCCL_OPTIONAL(name, since) TC_NCCL_REQUIRED(name)
   TC_NCCL_SYMBOLS(TC_NCCL_REQUIRED, TC_NCCL_OPTIONAL)
+  TC_NCCL_ONE_SIDED_SYMBOLS(TC_NCCL_OPTIONAL)
 #undef TC_NCCL_REQUIRED
 #undef TC_NCCL_OPTIONAL
 

@@ -185,6 +185,8 @@ NCCL = Backend(
             "tensor_register",
             "tensor_deregister",
             "all_gather_p_init",
+            "new_window",
+            "window_allocate",
         }
     ),
     library=("TORCHCOMM_NCCL_LIBRARY", "libstand_in_nccl.so"),
@@ -220,6 +222,8 @@ NCCL = Backend(
             "shapes",
             "unsupported",
             "vendors",
+            "windows",
+            "windows_of_libraries",
         ]
     ),
 )
@@ -229,7 +233,15 @@ RCCL = replace(
     sizes=(2,),
     library=("TORCHCOMM_RCCL_LIBRARY", "libstand_in_nccl.so"),
     vendor=("librccl.so.1", "nccl"),
-    modules=frozenset({"reduce_ops", "vendors"}),
+    modules=frozenset({"reduce_ops", "vendors", "windows_of_libraries"}),
+)
+RCCLX = replace(
+    RCCL,
+    name="rcclx",
+    sizes=(2, 3, 4),
+    library=("TORCHCOMM_RCCLX_LIBRARY", "libstand_in_nccl.so"),
+    vendor=("librcclx.so.1", "nccl"),
+    modules=frozenset({"sharded_relay", "vendors"}),
 )
 # Small operations are kernels, which the other rows have not; the rest is nccl's.
 NCCLX = replace(
@@ -238,7 +250,6 @@ NCCLX = replace(
     sizes=(2,),
     library=("TORCHCOMM_NCCLX_LIBRARY", "libstand_in_nccl.so"),
     kernels=True,
-    optional=NCCL.optional | {"new_window", "window_allocate"},
     modules=frozenset(
         [
             "all_gather_single",
@@ -275,7 +286,7 @@ CTRAN_KERNELS = replace(
     lacks=_VENDOR_LACKS - {"bitwise", "all_dtypes", "narrow_reductions", "split_among_listed"}
     | {"one_engine"},
     modules=(NCCL.modules or frozenset()) - {"vendors"}
-    | {"finalize", "properties", "split", "windows", "work"},
+    | {"finalize", "properties", "split", "work"},
 )
 # The same on several hosts: kernels inside, links between, and some operations staged.
 CTRAN_HOSTS = replace(
@@ -443,6 +454,7 @@ BACKENDS = (
     CTRAN_KERNELS,
     CTRAN_HOSTS,
     RCCL,
+    RCCLX,
     XCCL,
     XCCL_ON_HOST,
     ONECCL,

@@ -13,12 +13,13 @@ from tests.harness.operations import call, operations_for
 from tests.harness.programs import forked, python, ranks
 
 needs_nccl = pytest.mark.skipif(NCCL.missing() is not None, reason=str(NCCL.missing()))
-VENDORS = ("nccl", "ncclx", "rccl", "xccl")
+VENDORS = ("nccl", "ncclx", "rccl", "rcclx", "xccl")
 vendors = pytest.mark.worlds(backends=VENDORS)
 CLASSES = {
     "nccl": "TorchCommNCCL",
     "ncclx": "TorchCommNCCLX",
     "rccl": "TorchCommRCCL",
+    "rcclx": "TorchCommRCCLX",
     "xccl": "TorchCommXCCL",
 }
 

@@ -1,7 +1,8 @@
 """Windows: memory of every rank that the others write, and signals that say that they have.
 
 Over shared memory and over TCP: the rows of `ctran`. What a window is in decides how it is reached:
-plain memory, a tensor after share_memory_(), and the window's own from window_allocate().
+plain memory, a tensor after share_memory_(), and the window's own from window_allocate(). Over a
+vendor's library: in that library's memory, which puts alone reach.
 """
 
 from __future__ import annotations
@@ -16,13 +17,22 @@ import torchcomms
 from torchcomms import SignalCmpOp, TorchCommWinAccessType
 
 from tests.harness.cases import Failures, assert_alive, check_context, finish, refused
+from tests.harness.windows import is_over_library, supports_windows, zeros_for_window
 
-pytestmark = pytest.mark.worlds(backends=("ctran",))
-several = pytest.mark.worlds(backends=("ctran",), sizes=(2, 3, 4))
+pytestmark = pytest.mark.worlds(backends=("ctran", "nccl", "nccl-lazy"))
+several = pytest.mark.worlds(sizes=(2, 3, 4))
+mapped = pytest.mark.worlds(backends=("ctran",))
+mapped_by_several = pytest.mark.worlds(backends=("ctran",), sizes=(2, 3, 4))
 UNIFIED = TorchCommWinAccessType.WIN_ACCESS_TYPE_UNIFIED
 SEPARATE = TorchCommWinAccessType.WIN_ACCESS_TYPE_SEPARATE
 MEMORY = ("plain", "shared", "allocated")
 SHORT_S = 0.3
+
+
+@pytest.fixture(autouse=True)
+def _the_library_has_windows(world):
+    if world.backend.vendor is not None and not all(world.run(supports_windows)):
+        pytest.skip("the vendor's library is too old for windows")
 
 
 def window_of(comm, kind, numel, dtype=torch.float32):
@@ -30,7 +40,7 @@ def window_of(comm, kind, numel, dtype=torch.float32):
     if kind == "allocated":
         window = comm.window_allocate(numel * dtype.itemsize)
         return window, window.get_tensor().view(dtype)
-    tensor = torch.zeros(numel, dtype=dtype)
+    tensor = zeros_for_window(comm, numel, dtype=dtype)
     if kind == "shared":
         tensor.share_memory_()
     return comm.new_window(tensor), tensor
@@ -41,6 +51,11 @@ def around(comm):
     return (rank + 1) % size, (rank - 1) % size
 
 
+def memory_of(comm):
+    """The kinds of memory that differ; a library has one of its own."""
+    return ("plain", "allocated") if is_over_library(comm) else MEMORY
+
+
 def is_tcp(context):
     return dict(context.row.hints).get("ctran::transport") == "tcp"
 
@@ -48,7 +63,7 @@ def is_tcp(context):
 def puts_with_signals(context):
     comm, failures = context.comm, Failures()
     following, before = around(comm)
-    for kind in MEMORY:
+    for kind in memory_of(comm):
         for dtype in (torch.float32, torch.int8, torch.bfloat16, torch.complex128, torch.bool):
             for async_op in (False, True):
                 with failures.case(kind, dtype, async_op):
@@ -100,10 +115,15 @@ def many_rounds(context, kind):
     return []
 
 
-@several
+@mapped_by_several
 @pytest.mark.parametrize("kind", MEMORY)
 def test_whoever_sees_the_signal_sees_all_of_the_put(world, kind):
     check_context(world, many_rounds, kind)
+
+
+@pytest.mark.worlds(backends=("nccl", "nccl-lazy"), sizes=(2, 3, 4))
+def test_whoever_sees_the_signal_sees_all_of_what_a_library_puts(world):
+    check_context(world, many_rounds, "plain")
 
 
 def signals_are_counted(context):
@@ -171,6 +191,7 @@ def live_views(context):
     return failures.texts
 
 
+@mapped
 def test_memory_of_this_host_is_mapped_and_alive(world):
     check_context(world, live_views)
 
@@ -199,7 +220,9 @@ def part_of_a_shared_tensor(context):
     """A window may begin anywhere in shared memory; nothing beside it is touched."""
     comm = context.comm
     following, before = around(comm)
-    whole = torch.zeros(3000).share_memory_()
+    whole = zeros_for_window(comm, 3000)
+    if not is_over_library(comm):
+        whole.share_memory_()
     window = comm.new_window(whole[1001:1011])
     window.put(torch.full((10,), float(comm.get_rank() + 1)), following, 0, False)
     window.signal(following, False)
@@ -207,7 +230,7 @@ def part_of_a_shared_tensor(context):
     expected = torch.zeros(3000)
     expected[1001:1011] = before + 1
     assert torch.equal(whole, expected)
-    if not is_tcp(context):
+    if not is_tcp(context) and not is_over_library(comm):
         assert window.map_remote_tensor(following).shape == (10,)
     window.tensor_deregister()
     return []
@@ -238,7 +261,7 @@ def idle_owner(context):
     return []
 
 
-@several
+@mapped_by_several
 def test_an_owner_that_does_something_else_is_written_to(world):
     check_context(world, idle_owner)
 
@@ -252,7 +275,7 @@ def sizes_and_properties(context):
         assert window.shape == []
         assert window.dtype is torch.float32
         assert window.device == context.device
-    tensor = torch.zeros(rank, 3, dtype=torch.float16)  # rank 0 has nothing
+    tensor = zeros_for_window(comm, rank, 3, dtype=torch.float16)  # rank 0 has nothing
     window.tensor_register(tensor)
     with failures.case("registered"):
         assert window.get_size() == tensor.nbytes
@@ -273,7 +296,8 @@ def sizes_and_properties(context):
         assert window.get_size() == 0
         assert window.shape == []
     with failures.case("allocated"):
-        empty = comm.window_allocate(0, cpu_buf=True, signal_size=1)
+        on_host = context.device.type == "cpu" or not is_over_library(comm)
+        empty = comm.window_allocate(0, cpu_buf=on_host, signal_size=1)
         assert empty.get_size() == 0
         empty.tensor_deregister()
     assert_alive(comm)
@@ -307,7 +331,7 @@ def misuse(context):
             comm.window_allocate(-1)
         with refused(torchcomms.TooLarge, "window_allocate"):
             comm.window_allocate(2**63)
-    window = comm.new_window(torch.zeros(8))
+    window = comm.new_window(zeros_for_window(comm, 8))
     with failures.case("twice"), refused(invalid, "tensor_register", "already"):
         window.tensor_register(torch.zeros(8))
     with failures.case("bounds"):
@@ -398,6 +422,7 @@ def older_interface(context):
     return failures.texts
 
 
+@mapped
 def test_the_older_interface_has_slots_that_are_compared(world):
     check_context(world, older_interface)
 
@@ -426,7 +451,7 @@ def copies(context):
     comm, failures = context.comm, Failures()
     rank = comm.get_rank()
     following, before = around(comm)
-    for kind in MEMORY:
+    for kind in memory_of(comm):
         with failures.case(kind):
             window, mine = window_of(comm, kind, 4)
             mine.fill_(rank)
@@ -457,12 +482,13 @@ def test_a_deep_copy_has_a_registered_copy_of_the_tensor(world):
 
 def hooks(context):
     comm, fired = context.comm, []
+    tensor = zeros_for_window(comm, 4)
     handles = (
         comm.register_pre_hook(lambda name, op_id, args: fired.append(("pre", str(name), op_id))),
         comm.register_post_hook(lambda op_id, args: fired.append(("post", type(args), op_id))),
     )
     window = comm.new_window()
-    window.tensor_register(torch.zeros(4))
+    window.tensor_register(tensor)
     window.put(torch.zeros(1), comm.get_rank(), 0, False)
     window.signal(comm.get_rank(), False)
     window.wait_signal(comm.get_rank(), False)
@@ -485,8 +511,7 @@ def several_windows(context):
     """Of a communicator and of its child, at once; signals do not mix."""
     comm = context.comm
     child = comm.split(list(range(comm.get_size())), "windows_child")
-    windows = [comm.new_window(torch.zeros(4)), child.new_window(torch.zeros(4))]
-    windows.append(comm.new_window(torch.zeros(4)))
+    windows = [of.new_window(zeros_for_window(comm, 4)) for of in (comm, child, comm)]
     following, before = around(comm)
     for number, window in enumerate(windows):
         window.put(torch.full((4,), number + 1.0), following, 0, True)
@@ -507,8 +532,8 @@ def test_windows_do_not_disturb_each_other(world):
 
 def after_the_end(context):
     comm, failures = context.new_comm(), Failures()
-    window = comm.new_window(torch.zeros(4))
-    dropped = comm.new_window(torch.zeros(4))
+    window = comm.new_window(zeros_for_window(comm, 4))
+    dropped = comm.new_window(zeros_for_window(comm, 4))
     comm.barrier(False)
     del dropped  # without tensor_deregister()
     comm.barrier(False)

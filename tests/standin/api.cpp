@@ -12,7 +12,6 @@
 #include <map>
 #include <optional>
 #include <random>
-#include <set>
 #include <utility>
 
 #include "gpu/cpu.hpp"
@@ -39,11 +38,6 @@ using CommPtr = std::shared_ptr<Communicator>;
 std::mutex mutex;  // guards communicators
 std::map<abi::Comm, CommPtr>& communicators() {
   static std::map<abi::Comm, CommPtr> all;
-  return all;
-}
-
-std::set<void*>& allocations() {
-  static std::set<void*> all;
   return all;
 }
 
@@ -142,7 +136,8 @@ enum class Kind : uint64_t {
   kAllGather,
   kReduceScatter,
   kAllToAll,
-  kSplit
+  kSplit,
+  kWindow
 };
 constexpr uint64_t kind_of(Kind kind, int root = 0) {
   return static_cast<uint64_t>(kind) << 32 | static_cast<uint64_t>(root);
@@ -189,17 +184,19 @@ EXPORT extern const int torchcomms_works_on_host_memory;
 const int torchcomms_works_on_host_memory = 1;
 #endif
 
-// How many registrations live in this process, how many allocations, and the name that a
-// communicator was given: for tests.
+// How many registrations live in this process, how many allocations, and the name that
+// a communicator was given: for tests.
 EXPORT int torchcomms_standin_registrations() {
   std::lock_guard lock(mutex);
   size_t count = 0;
   for (const auto& [handle, comm] : communicators()) count += comm->registrations();
   return static_cast<int>(count);
 }
-EXPORT int torchcomms_standin_allocations() {
-  std::lock_guard lock(mutex);
-  return static_cast<int>(allocations().size());
+EXPORT int torchcomms_standin_allocations() { return static_cast<int>(count_allocations()); }
+// Of one communicator; -1 for none.
+EXPORT int torchcomms_standin_windows(abi::Comm comm) {
+  const auto found = find(comm);
+  return found ? static_cast<int>(found->windows()) : -1;
 }
 EXPORT const char* torchcomms_standin_title(abi::Comm comm) {
   const auto found = find(comm);
@@ -340,18 +337,12 @@ EXPORT abi::Result API(CommDeregister)(abi::Comm comm, void* registration) {
 
 EXPORT abi::Result API(MemAlloc)(void** data, size_t size_bytes) {
   if (next_fate("MemAlloc").fails) return kSystemError;
-  *data = std::malloc(size_bytes);
-  if (*data == nullptr) return kSystemError;
-  std::lock_guard lock(mutex);
-  allocations().insert(*data);
-  return abi::kSuccess;
+  *data = allocate(size_bytes);
+  return *data == nullptr ? kSystemError : abi::kSuccess;
 }
 
 EXPORT abi::Result API(MemFree)(void* data) {
-  std::lock_guard lock(mutex);
-  if (allocations().erase(data) == 0) return kInvalidArgument;
-  std::free(data);
-  return abi::kSuccess;
+  return release(data) ? abi::kSuccess : kInvalidArgument;
 }
 
 EXPORT abi::Result API(RedOpCreatePreMulSum)(abi::RedOp* op, void* factor, DataType dtype,
@@ -478,5 +469,70 @@ EXPORT abi::Result API(Recv)(void* data, size_t count, DataType dtype, int peer,
                              abi::Stream stream) {
   return told(message("Recv", false, data, count, dtype, peer, comm, stream));
 }
+
+#if !defined(TC_STANDIN_OLD) && !defined(TC_STANDIN_ONECCL)
+EXPORT abi::Result API(CommWindowRegister)(abi::Comm comm, void* data, size_t size_bytes,
+                                           abi::Window* window, int flags) {
+  const auto found = find(comm);
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  if (!found || address == 0 || address % abi::kWindowAlignment != 0 || flags != abi::kSymmetric)
+    return kInvalidArgument;
+  if (next_fate("CommWindowRegister").fails) return kSystemError;
+  found->drain();
+  return told(found->begin([found = found.get(), data, size_bytes, window] {
+    return found->open_window(data, size_bytes, kind_of(Kind::kWindow), window);
+  }));
+}
+
+EXPORT abi::Result API(CommWindowDeregister)(abi::Comm comm, abi::Window window) {
+  const auto found = find(comm);
+  return found && found->close_window(window) ? abi::kSuccess : kInvalidArgument;
+}
+
+EXPORT abi::Result API(PutSignal)(const void* data, size_t count, DataType dtype, int peer,
+                                  abi::Window window, size_t offset_bytes, int index, int context,
+                                  unsigned flags, abi::Comm comm, abi::Stream stream) {
+  const auto found = find(comm);
+  const auto into = found ? found->window_of(window) : nullptr;
+  const size_t size_bytes = count * size_of(dtype);
+  if (!into || index != 0 || context != 0 || flags != 0 || peer < 0 || peer >= found->size() ||
+      !found->is_in_windows(data, size_bytes) || offset_bytes > into->size_bytes ||
+      size_bytes > into->size_bytes - offset_bytes)
+    return kInvalidArgument;
+  return told(collective("PutSignal", comm, stream, [=](Communicator& c) {
+    std::memmove(into->parts[static_cast<size_t>(peer)]->at() + offset_bytes, data, size_bytes);
+    c.signal(peer);
+    return abi::kSuccess;
+  }));
+}
+
+EXPORT abi::Result API(Signal)(int peer, int index, int context, unsigned flags, abi::Comm comm,
+                               abi::Stream stream) {
+  const auto found = find(comm);
+  if (!found || index != 0 || context != 0 || flags != 0 || peer < 0 || peer >= found->size())
+    return kInvalidArgument;
+  return told(collective("Signal", comm, stream, [=](Communicator& c) {
+    c.signal(peer);
+    return abi::kSuccess;
+  }));
+}
+
+EXPORT abi::Result API(WaitSignal)(int count, abi::AwaitedSignals* awaited, abi::Comm comm,
+                                   abi::Stream stream) {
+  const auto found = find(comm);
+  if (!found || count < 1) return kInvalidArgument;
+  const std::vector<abi::AwaitedSignals> all(awaited, awaited + count);
+  for (const auto& each : all)
+    if (each.count < 1 || each.index != 0 || each.context != 0 || each.peer < 0 ||
+        each.peer >= found->size())
+      return kInvalidArgument;
+  return told(collective("WaitSignal", comm, stream, [=](Communicator& c) {
+    abi::Result result = abi::kSuccess;
+    for (const auto& each : all)
+      if (result == abi::kSuccess) result = c.take_signals(each.peer, each.count);
+    return result;
+  }));
+}
+#endif
 
 }  // extern "C"

@@ -118,6 +118,65 @@ size_t Communicator::registrations() {
   return registrations_.size();
 }
 
+bool Communicator::Window::has(int rank, const void* data, size_t bytes) const {
+  const auto* const begin = parts[static_cast<size_t>(rank)]->at();
+  const auto* const at = static_cast<const char*>(data);
+  return at >= begin && bytes <= size_bytes && at + bytes <= begin + size_bytes;
+}
+
+abi::Result Communicator::open_window(const void* data, size_t size_bytes, uint64_t kind,
+                                      abi::Window* window) {
+  const auto own = place_of(data, size_bytes).value_or(Place{});
+  std::vector<std::vector<char>> all;
+  const auto told = gather_all(&own, sizeof own, DataType::kInt8, nullptr, kind, all);
+  if (told != abi::kSuccess) return told;
+  auto made = std::make_shared<Window>();
+  made->size_bytes = size_bytes;
+  for (const auto& bytes : all) {
+    Place place;
+    std::memcpy(&place, bytes.data(), sizeof place);
+    if (place.size_bytes != size_bytes) return kInvalidArgument;
+    made->parts.push_back(std::make_unique<Mapped>(place));
+    if (made->parts.back()->at() == nullptr) return kSystemError;
+  }
+  *window = reinterpret_cast<abi::Window>(made.get());
+  std::lock_guard lock(mutex_);
+  windows_[*window] = std::move(made);
+  return abi::kSuccess;
+}
+
+bool Communicator::close_window(abi::Window window) {
+  std::lock_guard lock(mutex_);
+  return windows_.erase(window) > 0;
+}
+
+std::shared_ptr<const Communicator::Window> Communicator::window_of(abi::Window window) {
+  std::lock_guard lock(mutex_);
+  const auto found = windows_.find(window);
+  return found == windows_.end() ? nullptr : found->second;
+}
+
+bool Communicator::is_in_windows(const void* data, size_t size_bytes) {
+  std::lock_guard lock(mutex_);
+  for (const auto& [handle, window] : windows_)
+    if (window->has(rank_, data, size_bytes)) return true;
+  return false;
+}
+
+size_t Communicator::windows() {
+  std::lock_guard lock(mutex_);
+  return windows_.size();
+}
+
+abi::Result Communicator::take_signals(int peer, int count) {
+  auto& taken = taken_[peer];
+  const auto total = taken + static_cast<uint64_t>(count);
+  if (mailboxes_->await_signals(peer, total, stopped_) != Mailboxes::End::kDone)
+    return kSystemError;
+  taken = total;
+  return abi::kSuccess;
+}
+
 abi::RedOp Communicator::add_factor(const void* factor, abi::DataType dtype, bool on_device) {
   Factor made{{}, factor};
   if (!on_device) {

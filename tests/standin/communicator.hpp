@@ -13,6 +13,7 @@
 #include "nccl/abi.hpp"
 #include "standin/arithmetic.hpp"
 #include "standin/mailboxes.hpp"
+#include "standin/memory.hpp"
 #include "standin/plan.hpp"
 
 // A communicator of the stand-in, and the operations on it. Every operation is a set of messages
@@ -77,6 +78,24 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool remove_registration(void* registration);
   size_t registrations();
 
+  // Memory of all ranks, by rank; each has as much as the others.
+  struct Window {
+    size_t size_bytes;
+    std::vector<std::unique_ptr<Mapped>> parts;
+    bool has(int rank, const void* data, size_t bytes) const;
+  };
+  // Collective, in begin(): the window of this rank's part, and the others'.
+  abi::Result open_window(const void* data, size_t size_bytes, uint64_t kind, abi::Window* window);
+  bool close_window(abi::Window window);
+  std::shared_ptr<const Window> window_of(abi::Window window);
+  // Whether the memory is a part of some window of this rank's.
+  bool is_in_windows(const void* data, size_t size_bytes);
+  size_t windows();
+
+  // Inside of launch(), too: signals are counted by the rank that sends them, and taken in turn.
+  void signal(int peer) { mailboxes_->signal(peer); }
+  abi::Result take_signals(int peer, int count);
+
   std::atomic<int> splits{0};
   std::string title;  // that the configuration gives; set before anybody else sees it
 
@@ -96,6 +115,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::mutex turn_;  // held by the task that runs
   std::vector<std::shared_ptr<const Factor>> factors_;
   std::map<void*, std::pair<void*, size_t>> registrations_;
+  std::map<abi::Window, std::shared_ptr<const Window>> windows_;
+  std::map<int, uint64_t> taken_;  // signals, by rank; guarded by turn_
 };
 
 }  // namespace torch::comms::standin

@@ -29,6 +29,7 @@ struct Header {
 
 struct Box {
   std::atomic<uint64_t> written, read;  // bytes since the beginning
+  std::atomic<uint64_t> signals;
   char bytes[kBoxBytes];
 };
 
@@ -156,6 +157,21 @@ Mailboxes::End Mailboxes::run(std::span<const Transfer> transfers, const std::at
       nap(block_->pulse, seen, kLongestNapUs);
   }
   return End::kDone;
+}
+
+void Mailboxes::signal(int peer) {
+  block_->boxes[rank_ * size_ + peer].signals.fetch_add(1);
+  ring(block_->pulse);
+}
+
+Mailboxes::End Mailboxes::await_signals(int peer, uint64_t total, const std::atomic<bool>& stop) {
+  const auto& box = block_->boxes[peer * size_ + rank_];
+  while (true) {
+    const uint32_t seen = block_->pulse.load();
+    if (box.signals.load() >= total) return End::kDone;
+    if (stop.load()) return End::kStopped;
+    nap(block_->pulse, seen, kLongestNapUs);
+  }
 }
 
 void Mailboxes::sleep(int64_t limit_us, const std::atomic<bool>& stop) {

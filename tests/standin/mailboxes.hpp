@@ -35,6 +35,11 @@ class Mailboxes {
   // All of them at once; those with one peer in one direction in their order. One thread at a time.
   End run(std::span<const Transfer> transfers, const std::atomic<bool>& stop);
 
+  // One more signal for a rank. Whoever has seen it sees what was written before.
+  void signal(int peer);
+  // Until there have been `total` signals of it to this rank, from the beginning on.
+  End await_signals(int peer, uint64_t total, const std::atomic<bool>& stop);
+
   // Sleeps until `stop`, or `limit_us` (-1: for ever) have passed.
   void sleep(int64_t limit_us, const std::atomic<bool>& stop);
   // After `stop` was set: those who wait look at it.

@@ -10,9 +10,9 @@
 #include "backends/ctran/registered_tensor.hpp"
 #include "backends/ctran/run.hpp"
 #include "backends/kernels/team_window.hpp"
-#include "backends/kernels/window_terms.hpp"
 #include "core/bounded.hpp"
 #include "core/operands.hpp"
+#include "core/window_terms.hpp"
 
 namespace torch::comms {
 

@@ -6,9 +6,9 @@
 
 #include "backends/kernels/kernels_backend.hpp"
 #include "backends/kernels/team_kernels.hpp"
-#include "backends/kernels/window_terms.hpp"
 #include "core/explain.hpp"
 #include "core/operands.hpp"
+#include "core/window_terms.hpp"
 
 namespace torch::comms::ctran {
 

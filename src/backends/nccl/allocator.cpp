@@ -2,15 +2,20 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 
+#include <ATen/ops/from_blob.h>
 #include <torchcomms/base/error.hpp>
 
 #include "backends/nccl/device.hpp"
 #include "base/loaded_library.hpp"
 #include "base/log.hpp"
+#include "core/operands.hpp"
 
 // What torch's own header declares of it. That header needs the vendor's toolkit, and its library
 // is there only with a torch for GPUs, so it is looked up when it is needed.
@@ -24,6 +29,16 @@ namespace {
 
 constexpr int kMemorySince = 21900;
 constexpr const char* kFeature = "get_mem_allocator()";
+
+// All that is given out, by where it begins; it is asked for until the process ends.
+struct Ledger {
+  std::mutex mutex;
+  std::map<const char*, size_t> sizes_bytes;
+};
+Ledger& ledger() {
+  static auto* const all = new Ledger;
+  return *all;
+}
 
 // Memory of one library. Any thread.
 class Memory {
@@ -42,13 +57,21 @@ class Memory {
   void* take(size_t size_bytes) const {
     void* at = nullptr;
     const auto result = library_.MemAlloc(&at, size_bytes);
-    if (result == abi::kSuccess) return at;
+    if (result == abi::kSuccess) {
+      const std::lock_guard lock(ledger().mutex);
+      ledger().sizes_bytes[static_cast<const char*>(at)] = size_bytes;
+      return at;
+    }
     base::log(base::LogLevel::kWarning, std::string(library_.vendor().library) + " has no " +
                                             std::to_string(size_bytes) +
                                             " bytes of memory: " + library_.GetErrorString(result));
     return nullptr;
   }
   void give_back(void* at) const {
+    {
+      const std::lock_guard lock(ledger().mutex);
+      ledger().sizes_bytes.erase(static_cast<const char*>(at));
+    }
     const auto result = library_.MemFree(at);
     if (result != abi::kSuccess)
       base::log(base::LogLevel::kWarning,
@@ -60,6 +83,20 @@ class Memory {
   const Table library_;
 };
 
+// The same on a device that is meant, whichever is current.
+template <class Body>
+auto on_device(const Memory& memory, int device, const Body& body) {
+  const auto runtime = runtime_of(memory.library().vendor());
+  const gpu::CaptureModeGuard mode(*runtime);
+  const gpu::DeviceGuard guard(*runtime, device);
+  return body();
+}
+
+[[noreturn]] void refuse(size_t size_bytes) {
+  throw CommError(Errc::kResourceExhausted,
+                  "the library has no " + std::to_string(size_bytes) + " bytes of memory");
+}
+
 class HostAllocator final : public c10::Allocator {
  public:
   explicit HostAllocator(std::shared_ptr<const Memory> memory) : memory_(std::move(memory)) {}
@@ -67,9 +104,7 @@ class HostAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t size_bytes) override {
     if (size_bytes == 0) return {nullptr, at::kCPU};
     auto piece = std::make_unique<Piece>(Piece{memory_, memory_->take(size_bytes)});
-    if (piece->at == nullptr)
-      throw CommError(Errc::kResourceExhausted,
-                      "the library has no " + std::to_string(size_bytes) + " bytes of memory");
+    if (piece->at == nullptr) refuse(size_bytes);
     auto* const at = piece->at;
     return {at, piece.release(), drop, at::kCPU};
   }
@@ -108,21 +143,14 @@ Create* find_create() {
                   "this torch has no pluggable allocators for GPU memory (" + why + ")");
 }
 
-// On the device that is meant, whichever is current.
 std::shared_ptr<c10::Allocator> device_allocator(std::shared_ptr<const Memory> memory) {
   auto* const create = find_create();
-  const auto on = [](const Memory& memory, int device, const auto& body) {
-    const auto runtime = runtime_of(memory.library().vendor());
-    const gpu::CaptureModeGuard mode(*runtime);
-    const gpu::DeviceGuard guard(*runtime, device);
-    return body();
-  };
   auto made = create(
-      [memory, on](size_t size_bytes, int device, CUstream_st*) {
-        return on(*memory, device, [&] { return memory->take(size_bytes); });
+      [memory](size_t size_bytes, int device, CUstream_st*) {
+        return on_device(*memory, device, [&] { return memory->take(size_bytes); });
       },
-      [memory, on](void* at, size_t, int device, CUstream_st*) {
-        on(*memory, device, [&] { memory->give_back(at); });
+      [memory](void* at, size_t, int device, CUstream_st*) {
+        on_device(*memory, device, [&] { memory->give_back(at); });
       });
   // It derives from it, alone and first.
   auto* const base = reinterpret_cast<c10::Allocator*>(made.get());
@@ -135,6 +163,32 @@ std::shared_ptr<c10::Allocator> make_allocator(const Vendor& vendor) {
   auto memory = std::make_shared<const Memory>(vendor);
   if (memory->library().on_host_memory()) return std::make_shared<HostAllocator>(std::move(memory));
   return device_allocator(std::move(memory));
+}
+
+at::Tensor allocate_bytes(const Vendor& vendor, const at::Device& device, size_t size_bytes) {
+  const PlainOperators plain;
+  const auto memory = std::make_shared<const Memory>(vendor);
+  const auto on = [memory, device](const auto& body) {
+    if (device.is_cpu()) return body();
+    return on_device(*memory, device.index(), body);
+  };
+  auto* const at = on([&] { return memory->take(std::max<size_t>(size_bytes, 1)); });
+  if (at == nullptr) refuse(size_bytes);
+  auto tensor = at::from_blob(
+      at, {static_cast<int64_t>(size_bytes)},
+      [memory, on](void* gone) { on([&] { memory->give_back(gone); }); },
+      at::TensorOptions().dtype(at::kByte).device(device), device);
+  return tensor.zero_();
+}
+
+std::optional<Allocation> allocation_of(const void* address) {
+  const auto* const at = static_cast<const char*>(address);
+  const std::lock_guard lock(ledger().mutex);
+  const auto after = ledger().sizes_bytes.upper_bound(at);
+  if (after == ledger().sizes_bytes.begin()) return std::nullopt;
+  const auto& [begin, size_bytes] = *std::prev(after);
+  if (at >= begin + size_bytes) return std::nullopt;
+  return Allocation{const_cast<char*>(begin), size_bytes};
 }
 
 }  // namespace torch::comms::nccl

@@ -104,6 +104,8 @@ c10::intrusive_ptr<Work> Lane::Slot::end(Kept keep) {
     work->ticket_.emplace(lane_.flight_);
     lane_.under_way_.push_back(work);
   }
+  // From here on it is the work's limit, also for a caller that waits for it.
+  lane_.launching_.until.store(Clock::time_point{}, std::memory_order_release);
   if (device.host_runs(current_)) {
     // Whoever waits on the host is told at once, instead of at the next look.
     auto* lane = new std::shared_ptr<Lane>(lane_.shared_from_this());

@@ -14,6 +14,7 @@
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/device.hpp"
 #include "backends/nccl/kept.hpp"
+#include "backends/nccl/open_window.hpp"
 #include "backends/nccl/registrations.hpp"
 #include "backends/nccl/replays.hpp"
 #include "core/flight.hpp"
@@ -57,6 +58,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   const std::shared_ptr<Flight>& flight() const noexcept { return flight_; }
   // Of the thread that calls operations.
   Registrations& registrations() noexcept { return registrations_; }
+  OpenWindows& windows() noexcept { return windows_; }
   Replays& replays() const noexcept { return *replays_; }
   // Has kernels that run some operations, which end with the others. They go with this lane, or
   // stay with the graphs that have them. Of the same thread; once.
@@ -136,7 +138,8 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   std::string whom_it_waits_for();
 
   const std::string name_;
-  Registrations registrations_;  // before the communicator, which goes first
+  Registrations registrations_;  // these two before the communicator, which goes first
+  OpenWindows windows_;
   const std::shared_ptr<Communicator> communicator_;
   const std::shared_ptr<Device> device_;
   std::shared_ptr<OwnKernels> own_kernels_;

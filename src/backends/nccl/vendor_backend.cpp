@@ -325,6 +325,7 @@ void TorchCommVendor::part_from_library(nccl::Lane& lane, const Call& call) {
   if (lane.was_captured()) wait.deadline = std::min(wait.deadline, Clock::now() + kGraphsMayGo);
   try {
     lane.registrations().clear(lane.communicator(), wait);
+    lane.windows().clear(lane.communicator(), wait);
     lane.communicator().close(wait);
   } catch (const CommError& e) {
     if (e.code() != Errc::kTimeout || !lane.was_captured()) throw;
@@ -359,7 +360,7 @@ Capabilities TorchCommVendor::capabilities() const {
     can.reduce_ops.reset(static_cast<size_t>(op));
   can.any_source = false;
   can.self_messages = true;
-  can.windows = false;
+  can.windows = library_ && library_->is_one_sided();
   can.graph_capture = true;
   can.ends_process = true;
   can.abort = can.reconfigure = !library_ || library_->CommAbort != nullptr;

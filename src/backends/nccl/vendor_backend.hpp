@@ -1,11 +1,14 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <initializer_list>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,6 +41,7 @@ class Table;
 struct Call;
 struct Persistent;
 struct Vendor;
+class VendorWindow;
 struct Wishes;
 }  // namespace nccl
 
@@ -125,6 +129,12 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
 
+  // Windows of the library's own, where it has them. Collective where there is memory; see
+  // vendor_window.hpp.
+  std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor) override;
+  std::shared_ptr<TorchCommWindow> window_allocate(size_t size_bytes, bool cpu_buf,
+                                                   size_t signal_size) override;
+
   // Tell the library of memory that operations will use. It is kept until it is deregistered as
   // often, or the communicator's members change, or end.
   void tensor_register(const at::Tensor& tensor) override;
@@ -208,6 +218,9 @@ class TC_API TorchCommVendor : public TorchCommBackend,
     std::initializer_list<const Tensors*> lists;
   };
   nccl::Kept keep(const nccl::Call& call, const Operands& tensors) const;
+  // Every member's `own`, as many bytes on all, one after the other in host memory. Collective;
+  // returns when all have called it.
+  at::Tensor gather_bytes(std::span<const std::byte> own);
 
   // Launches `body(library, communicator, stream)` as one group on `lane`.
   // `kept`: the memory of an asynchronous operation.
@@ -226,6 +239,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
                        const at::Tensor& output, const at::Tensor& input);
 
  private:
+  friend class nccl::VendorWindow;
   // The same with a reduction, which `body` also gets.
   template <class Body>
   WorkPtr reduce(const nccl::Call& call, const OperationOptions& options, const ReduceOp& op,
@@ -242,6 +256,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   WorkPtr message(const nccl::Call& call, const OperationOptions& options, const P2POp& op);
   nccl::Lane& lane_to(int peer, const nccl::Call& call);
   nccl::Persistent& persistent(AllGatherPHandle handle, const char* op) const;
+  std::shared_ptr<nccl::VendorWindow> make_window(const char* method);
   template <class Body>
   void with_memory(const char* op, const at::Tensor& tensor, const Body& body);
   // Why the lane's communicator has failed, if it has.

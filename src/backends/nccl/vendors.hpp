@@ -35,11 +35,6 @@ class TC_API TorchCommRCCL final : public OfVendor<TorchCommRCCL, nccl::kRccl> {
   using OfVendor::OfVendor;
 };
 
-// The extended build of AMD's.
-class TC_API TorchCommRCCLX final : public OfVendor<TorchCommRCCLX, nccl::kRcclx> {
-  using OfVendor::OfVendor;
-};
-
 // Registers a vendor's backend and its allocator.
 template <class Backend>
 struct VendorRegistration : BackendRegistration {

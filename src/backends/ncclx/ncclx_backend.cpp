@@ -1,10 +1,8 @@
 #include "backends/ncclx/ncclx_backend.hpp"
 
 #include <algorithm>
+#include <span>
 #include <utility>
-
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 
 #include "backends/kernels/team_kernels.hpp"
 #include "backends/nccl/call.hpp"
@@ -99,12 +97,9 @@ void TorchCommNCCLX::meet_by_gathering() {
 
 std::vector<std::string> TorchCommNCCLX::tell_all(const std::string& words) {
   using namespace transport::nvl;
-  auto own = packed(words);
-  const auto input = at::from_blob(own.data(), {static_cast<int64_t>(own.size())}, at::kByte)
-                         .to(getDevice(), at::kByte, /*non_blocking=*/false, /*copy=*/true);
-  auto output = at::empty({input.numel() * getSize()}, input.options());
-  TorchCommVendor::all_gather_single(output, input, /*async_op=*/true, {})->hostSynchronize();
-  return unpacked(output.to(at::kCPU).const_data_ptr(), static_cast<size_t>(getSize()));
+  const auto own = packed(words);
+  const auto all = gather_bytes(std::as_bytes(std::span(own)));
+  return unpacked(all.const_data_ptr(), static_cast<size_t>(getSize()));
 }
 
 // Here and not where memory comes and goes: that is under torch's lock of its allocator, which a

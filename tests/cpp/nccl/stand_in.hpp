@@ -36,6 +36,8 @@ class StandInTest : public testing::Test {
   // What the stand-in of this process holds.
   static int registrations() { return ask<int()>("registrations")(); }
   static int allocations() { return ask<int()>("allocations")(); }
+  // The windows of a communicator; -1 when it is gone.
+  static int windows(int64_t address) { return ask<int(int64_t)>("windows")(address); }
   // The name that a communicator was given.
   static std::string title(int64_t address) { return ask<const char*(int64_t)>("title")(address); }
 

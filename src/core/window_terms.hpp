@@ -9,28 +9,29 @@
 
 #include <ATen/core/Tensor.h>
 #include <torchcomms/base/error.hpp>
+#include <torchcomms/base/export.hpp>
 
 // What windows of tensors have in common, wherever their memory is. What throws CommError does so
 // without context.
-namespace torch::comms::ctran {
+namespace torch::comms {
 
 // Dtype and shape as the text that a window's members tell each other, and back. The first throws
 // CommError(kInvalidArgument) for more than 16 dimensions, the second CommError(kMismatch).
-std::string note_of(const at::Tensor& tensor);
-std::pair<at::ScalarType, std::vector<int64_t>> read_note(std::string_view note);
+TC_API std::string note_of(const at::Tensor& tensor);
+TC_API std::pair<at::ScalarType, std::vector<int64_t>> read_note(std::string_view note);
 
 // Throws CommError(kTooLarge) for more than any machine has.
-void require_possible(size_t size_bytes, size_t slots);
+TC_API void require_possible(size_t size_bytes, size_t slots);
 // The byte where a put of `tensor` begins in the window of `rank`, which has `room_bytes`. Throws
 // CommError(kOutOfRange) where it does not fit.
-uint64_t place_of_put(const at::Tensor& tensor, size_t offset_nelems, int rank,
-                      uint64_t room_bytes);
+TC_API uint64_t place_of_put(const at::Tensor& tensor, size_t offset_nelems, int rank,
+                             uint64_t room_bytes);
 // The byte where a view begins; as above.
-uint64_t place_of_view(at::IntArrayRef sizes, at::ScalarType dtype, int64_t offset_nelems, int rank,
-                       uint64_t room_bytes);
+TC_API uint64_t place_of_view(at::IntArrayRef sizes, at::ScalarType dtype, int64_t offset_nelems,
+                              int rank, uint64_t room_bytes);
 // Throws CommError(kOutOfRange).
-void require_slot(size_t slot, int rank, uint64_t slots);
+TC_API void require_slot(size_t slot, int rank, uint64_t slots);
 // What calls of a window throw whose communicator has other members now.
-CommError stale_window(const Context& context);
+TC_API CommError stale_window(const Context& context);
 
-}  // namespace torch::comms::ctran
+}  // namespace torch::comms

@@ -1,11 +1,11 @@
-#include "backends/kernels/window_terms.hpp"
+#include "core/window_terms.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <type_traits>
 
-namespace torch::comms::ctran {
+namespace torch::comms {
 namespace {
 
 struct Note {
@@ -90,4 +90,4 @@ CommError stale_window(const Context& context) {
           context};
 }
 
-}  // namespace torch::comms::ctran
+}  // namespace torch::comms

@@ -1,0 +1,130 @@
+// Windows of the library's own: limits, captures, and what is given back.
+#include <gtest/gtest.h>
+
+#include <ATen/ops/full.h>
+#include <torchcomms/window.hpp>
+
+#include <set>
+
+#include "backends/nccl/signal_ways.hpp"
+#include "backends/nccl/world.hpp"
+
+namespace torch::comms::nccl {
+namespace {
+
+TEST(SignalWays, NoRankWaitsWhereItSignals) {
+  for (const int ranks : {2, 3, 4, 6, 7, 8, 20, 21, 64}) {
+    const int ways = count_signal_ways(ranks);
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::set<int> signals_in, waits_in;
+      for (int peer = 0; peer < ranks; ++peer) {
+        if (peer == rank) continue;
+        signals_in.insert(signal_way(rank, peer, ranks));
+        waits_in.insert(signal_way(peer, rank, ranks));
+      }
+      for (const int way : signals_in) {
+        EXPECT_TRUE(way >= 0 && way < ways) << ranks << " ranks, way " << way;
+        EXPECT_FALSE(waits_in.contains(way)) << ranks << " ranks, rank " << rank;
+      }
+    }
+  }
+  EXPECT_EQ(count_signal_ways(1), 0);
+  EXPECT_EQ(count_signal_ways(2), 2);
+  EXPECT_EQ(count_signal_ways(8), 5);
+}
+
+class VendorWindows : public VendorTest {};
+
+at::Tensor floats_of(const TorchCommWindow& window) {
+  return window.get_tensor()->view(at::kFloat);
+}
+
+TEST_F(VendorWindows, PutsAndSignalsAreCapturedAndReplayed) {
+  constexpr int kReplays = 4;
+  on_ranks(2, [](Program& self) {
+    const auto window = self.comm->window_allocate(4 * sizeof(float));
+    const int peer = 1 - self.rank;
+    auto source = at::full({4}, 0.0F);
+    gpu::cpu_begin_capture(self.stream);
+    window->put(source, peer, 0, /*async_op=*/false);
+    window->signal(peer, /*async_op=*/false);
+    window->wait_signal(peer, /*async_op=*/false);
+    const auto graph = gpu::cpu_end_capture(self.stream);
+    for (int turn = 1; turn <= kReplays; ++turn) {
+      source.fill_(static_cast<float>(10 * turn + self.rank));
+      gpu::cpu_launch_graph(graph, self.stream);
+      self.synchronize();
+      EXPECT_EQ(floats_of(*window)[3].item<float>(), static_cast<float>(10 * turn + peer));
+      self.comm->barrier(false);  // before the next put writes over it
+      self.synchronize();
+    }
+    window->tensor_deregister();
+  });
+}
+
+TEST_F(VendorWindows, WhatIsDeregisteredIsGivenBackAndTheRestEndsWithTheCommunicator) {
+  on_ranks(1, [](Program& self) {
+    const auto address =
+        dynamic_cast<const TorchCommVendor&>(*self.comm->getBackendImpl()).communicator_address();
+    EXPECT_EQ(windows(address), 0);
+    const auto first = self.comm->window_allocate(100);
+    EXPECT_EQ(windows(address), 2) << "its own, and the one that puts go through";
+    const auto second = self.comm->window_allocate(100);
+    EXPECT_EQ(windows(address), 3);
+    second->tensor_deregister();
+    EXPECT_EQ(windows(address), 2);
+    self.comm->finalize();
+    EXPECT_EQ(windows(address), -1);
+  });
+}
+
+TEST_F(VendorWindows, AWaitThatTimesOutEndsTheCommunicatorAndTheWaysOfItsSignals) {
+  std::promise<void> over;
+  on_ranks(2, [&, is_over = over.get_future().share()](Program& self) {
+    const auto window = self.comm->window_allocate(8);
+    self.comm->barrier(false);
+    self.synchronize();
+    if (self.rank == 1) {
+      is_over.wait();
+      return self.comm->abort();
+    }
+    const std::shared_ptr<void> at_end(nullptr, [&over](void*) { over.set_value(); });
+    WaitSignalOptions options;
+    options.timeout = std::chrono::milliseconds(300);
+    const auto work = window->wait_signal(1, /*async_op=*/true, options);
+    const auto error = error_of([&] { work->hostSynchronize(); });
+    EXPECT_EQ(error.code(), Errc::kTimeout);
+    EXPECT_EQ(error.context().op, "wait_signal");
+    EXPECT_TRUE(self.comm->isAborted());
+    EXPECT_EQ(error_of([&] { window->signal(1, /*async_op=*/false); }).code(), Errc::kTimeout);
+  });
+}
+
+TEST_F(VendorWindows, ARegistrationThatTheLibraryRefusesEndsTheCommunicator) {
+  on_ranks(1, [](Program& self) {
+    plan("fail=CommWindowRegister:1");
+    const auto error = error_of([&] { self.comm->window_allocate(8); });
+    EXPECT_EQ(error.code(), Errc::kVendor);
+    EXPECT_TRUE(self.comm->isAborted());
+  });
+}
+
+TEST_F(VendorWindows, AnAsynchronousWaitHoldsNothingUp) {
+  on_ranks(3, [](Program& self) {
+    const auto window = self.comm->window_allocate(sizeof(float));
+    const int following = (self.rank + 1) % 3, before = (self.rank + 2) % 3;
+    const auto first = window->wait_signal(before, /*async_op=*/true);
+    const auto second = window->wait_signal(following, /*async_op=*/true);
+    window->put(at::full({1}, static_cast<float>(self.rank)), following, 0, /*async_op=*/true);
+    window->signal(following, /*async_op=*/true);
+    window->signal(before, /*async_op=*/true);
+    first->wait();
+    second->wait();
+    self.synchronize();
+    EXPECT_EQ(floats_of(*window)[0].item<float>(), static_cast<float>(before));
+    window->tensor_deregister();
+  });
+}
+
+}  // namespace
+}  // namespace torch::comms::nccl
