@@ -134,7 +134,8 @@ def draw_lines(axes: Axes, samples: Sequence[Sample], sides: Sequence[str], titl
     dress(axes, {each.size for each in samples}, title, "bytes", "µs, median to p99")
     low, high = axes.get_ylim()
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 200 else (1,)))
-    axes.get_legend().remove()  # the picture has one for all
+    if legend := axes.get_legend():
+        legend.remove()  # the picture has one for all
 
 
 def draw_bars(axes: Axes, samples: Sequence[Sample], sides: Sequence[str], title: str) -> None:
@@ -176,8 +177,8 @@ def draw(picture: Picture, reports: Path) -> Path:
         shown = [each for each in samples if panel_of(each) == panels[place]]
         (draw_bars if picture.as_bars else draw_lines)(axes, shown, sides, panels[place])
     figure.suptitle(picture.title, fontsize=10)
-    shown = dict(zip(*reversed(grid.flat[0].get_legend_handles_labels()), strict=True))
-    figure.legend(shown.values(), shown, loc="outside lower center", ncols=3, frameon=False)
+    legend = dict(zip(*reversed(grid.flat[0].get_legend_handles_labels()), strict=True))
+    figure.legend(legend.values(), legend, loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(path, metadata={"Date": None, "Creator": None})
     pyplot.close(figure)
     # No white space at the ends of lines, which matplotlib leaves.

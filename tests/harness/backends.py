@@ -124,6 +124,7 @@ CTRAN = Backend(
             "window_allocate",
         }
     ),
+    lacks=frozenset({"kernel_tuning"}),
 )
 # Vendors' libraries, over the stand-in. One source serves them all: nccl runs what says something
 # about a backend's own work, the others what shows that their row is right.
@@ -228,6 +229,7 @@ NCCLX = replace(
             "reduce_ops",
             "reduce_scatter_single",
             "shapes",
+            "tuning",
             "unsupported",
             "vendors",
         ]
@@ -247,7 +249,7 @@ CTRAN_KERNELS = replace(
     lacks=_VENDOR_LACKS - {"bitwise", "all_dtypes", "narrow_reductions", "split_among_listed"}
     | {"one_engine"},
     modules=(NCCL.modules or frozenset()) - {"vendors"}
-    | {"finalize", "properties", "split", "windows", "work"},
+    | {"finalize", "properties", "split", "tuning", "windows", "work"},
 )
 # The same on several hosts: kernels inside, links between, and some operations staged.
 CTRAN_HOSTS = replace(
@@ -311,7 +313,7 @@ ON_GPUS = (
         name="ncclx",
         kernels=True,
         optional=NCCLX.optional,
-        modules=_ON_GPUS.modules | {"ncclx"},
+        modules=_ON_GPUS.modules | {"ncclx", "tuning"},
     ),
     replace(
         CTRAN_KERNELS,
