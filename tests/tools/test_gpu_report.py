@@ -117,7 +117,7 @@ def test_tests_have_a_line_each_and_are_not_run_twice(tmp_path):
 
 def test_failures_are_in_the_report(tmp_path):
     row = {"test": "test_it", "outcome": "failed", "seconds": 1.0, "text": "why\nbecause"}
-    (tmp_path / "one.jsonl").write_text(json.dumps(row) + "\n")
+    each_test.lines_of(tmp_path, "one").write_text(json.dumps(row) + "\n")
     about = {"gpus": 2, "stand-ins": None, "cpu": "some"}
     text = write.markdown(about, [Result("one", "some tests", "failed")], tmp_path, [], "title")
     assert "| some tests | failed | 1 failed |" in text
@@ -150,7 +150,7 @@ def test_a_test_that_ends_the_process_is_named_and_the_others_run(tmp_path):
     assert runner.results["some"].outcome == "failed"
     rows = {
         row["test"].split("::")[1]: row["outcome"]
-        for row in each_test.read(tmp_path / "some.jsonl")
+        for row in each_test.read(each_test.lines_of(tmp_path, "some"))
     }
     assert rows == {
         "test_before[row-2]": "passed",
@@ -206,7 +206,7 @@ def test_the_whole_of_it_runs_on_the_cpu(tmp_path):
     (work / "benchmarks.md").write_text("| line |\n|---|\n| all_reduce of 4K |\n")
     finished = subprocess.run(
         report(tmp_path, "--parts", "build,bench,tune,failures-*,spec-nccl-3",
-               "--budget-seconds", "240"),
+               "--budget-seconds", "400"),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     (page,) = (tmp_path / "out").glob("gpu-*.md")

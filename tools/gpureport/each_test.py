@@ -21,6 +21,10 @@ VARIABLE, WORLD = "GPU_REPORT_TESTS", "GPU_REPORT_WORLD"
 BEGUN = "did not end"
 
 
+def lines_of(folder: Path, part: str) -> Path:
+    return folder / f"{part}.tests.jsonl"
+
+
 def read(path: Path) -> list[dict[str, Any]]:
     """Of each test the last line. Whole lines alone: the last one may have been cut off."""
     text = path.read_text() if path.exists() else ""

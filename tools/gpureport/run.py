@@ -129,7 +129,7 @@ class Runner:
         return again
 
     def _lines(self, part: Part) -> Path:
-        return self._out / f"{part.name}.jsonl"
+        return each_test.lines_of(self._out, part.name)
 
     def _outcome(self, part: Part, status: int | None) -> str:
         """Of a suite also by what its tests said before, when it was begun again."""

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .each_test import BEGUN, read
+from .each_test import BEGUN, lines_of, read
 from .parts import POINTS, ROOT, Machine
 from .run import Result
 
@@ -20,7 +20,7 @@ TEXT_LINES = 6  # of what a failed test said
 
 
 def tests_of(result: Result, out: Path) -> list[dict[str, Any]]:
-    return read(out / f"{result.name}.jsonl")
+    return read(lines_of(out, result.name))
 
 
 def counted(tests: Sequence[dict[str, Any]]) -> str:
