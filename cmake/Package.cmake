@@ -18,11 +18,12 @@ function(tc_python_module name)
   install(TARGETS ${name} LIBRARY DESTINATION torchcomms COMPONENT torchcomms)
 endfunction()
 
-tc_room(bindings DEPENDS core hooks interop backends/fake sim ctran/select schedule tracing base TORCH PYTHON
+tc_room(bindings DEPENDS core hooks interop backends/fake sim ctran/select ctran/kernels ctran/arithmetic
+  schedule tracing base TORCH PYTHON
   PRECOMPILE <torch/csrc/utils/pybind.h> <torch/csrc/autograd/python_variable.h>
     <torch/csrc/distributed/c10d/Store.hpp> <pybind11/chrono.h> <pybind11/stl.h>)
 if(TARGET tc_bindings)
-  tc_python_module(_comms bindings backends/fake sim ctran/select schedule)
+  tc_python_module(_comms bindings backends/fake sim ctran/select ctran/kernels ctran/arithmetic schedule)
 endif()
 tc_room(bindings/vendor DEPENDS nccl gpu base PYTHON)
 if(TARGET tc_bindings_vendor)

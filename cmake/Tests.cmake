@@ -47,7 +47,8 @@ tc_vendor_headers(test_nccl)
 
 # Benchmarks are built along, so that they do not rot: bench_<program>, over a room and what it reaches.
 set(benchmarks "arithmetic ctran/arithmetic" "link_latency ctran/engine" "engine ctran/engine"
-  "overhead backends/fake" "vendor_overhead backends/nccl" "graph_marks gpu")
+  "overhead backends/fake" "vendor_overhead backends/nccl" "graph_marks gpu"
+  "kernel_plan ctran/kernels")
 find_package(MPI QUIET COMPONENTS CXX)
 if(MPI_CXX_FOUND)
   list(APPEND benchmarks "versus_mpi ctran/window")

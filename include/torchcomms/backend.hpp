@@ -131,6 +131,7 @@ class TC_API TorchCommBackend {
     OpName op;
     const ReduceOp* reduction;  // null: none
     at::ScalarType dtype;       // of what is reduced
+    const Hints* hints;         // of the call; null: none
   };
   virtual TorchCommBackend* onDevice(const at::Device&, const OnDevice&) { return nullptr; }
 

@@ -10,9 +10,19 @@ import importlib
 import os
 from typing import Any
 
+import torch
+
 from torchcomms import _comms
 
-__all__ = ["catalogue", "chosen", "costs", "kernels", "tuning_path"]
+__all__ = [
+    "catalogue",
+    "chosen",
+    "costs",
+    "gpu_word",
+    "kernels",
+    "measured_kernels",
+    "tuning_path",
+]
 
 Row = dict[str, Any]
 
@@ -52,6 +62,27 @@ def kernels() -> list[Row]:
         {"operation": name, "ranks_most": ranks, "bytes_most": None if most == any_size else most}
         for name, ranks, most in module.kernel_table()
     ]
+
+
+def measured_kernels(tuning: str | None = None) -> list[Row]:
+    """What was measured of kernels on GPUs, and goes before `kernels()` there: the rows of this
+    machine's tuning file, or of a tuning's text.
+
+    Each is a dict with `operation`, the model of `gpu` ("nvidia-h200"), and the inclusive ranges
+    `ranks` and `bytes`, of the largest buffer of a rank; the `kind` of elements, "any", "float" or
+    "integer"; `mode`, "any", "eager" or "graph"; the `algorithm`, "kernels" for what these think
+    best or "nccl" for the library; and the thread `blocks` that it has at most, 0 for as many as
+    the kernels think best. The first row that fits counts.
+    """
+    return _comms._kernel_rows(_comms._tuning_text() if tuning is None else tuning)
+
+
+def gpu_word(device: torch.device) -> str:
+    """The model of a GPU as tuning files have it; of the CPU, whose kernels stand in for a GPU's in
+    tests, "host-memory"."""
+    if device.type == "cpu":
+        return "host-memory"
+    return _comms._tuning_word(torch.cuda.get_device_name(device))
 
 
 def costs(

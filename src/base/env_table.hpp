@@ -21,8 +21,12 @@
   ROW("TORCHCOMM_GLOO_INTERFACE", "text", "",                                                      \
       "Network interface that gloo binds to; the hint wins.")                                      \
   ROW("TORCHCOMM_CTRAN_TUNING_FILE", "path", "",                                                   \
-      "What `torchcomms tune` measured of this machine, for ctran's choice of algorithms; one in " \
-      "~/.cache/torchcomms where unset.")                                                          \
+      "What `torchcomms tune` measured of this machine, for the choice of algorithms of ctran "    \
+      "and "                                                                                       \
+      "of kernels; one in ~/.cache/torchcomms where unset.")                                       \
+  ROW("TORCHCOMM_CTRAN_KERNEL_ALGORITHM", "text", "auto",                                          \
+      "How kernels run the collectives of backend ctran on GPUs where no hint says: auto or an "   \
+      "algorithm of theirs.")                                                                      \
   ROW("TORCHCOMM_CTRAN_HOST_ID", "text", "",                                                       \
       "What this process calls its host, for backend ctran: ranks of one machine that say "        \
       "different names are treated as on different hosts; the hint wins.")                         \

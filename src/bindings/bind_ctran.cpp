@@ -124,6 +124,19 @@ ctran::Tuning tuning_of(const std::string& text, const std::string& source) {
   return text.empty() ? ctran::Tuning() : ctran::parse_tuning(text, source);
 }
 
+py::dict dict_of(const std::string& gpu, const ctran::kernels::Row& measured) {
+  py::dict row;
+  row["operation"] = std::string(name_of(measured.collective));
+  row["gpu"] = gpu;
+  row["ranks"] = py::make_tuple(measured.ranks.first, measured.ranks.last);
+  row["bytes"] = py::make_tuple(measured.bytes.first, measured.bytes.last);
+  row["kind"] = std::string(name_of(measured.kind));
+  row["mode"] = std::string(name_of(measured.mode));
+  row["algorithm"] = std::string(ctran::algorithm_word(measured));
+  row["blocks"] = measured.blocks;
+  return row;
+}
+
 }  // namespace
 
 void bind_ctran(py::module_& module) {
@@ -166,8 +179,20 @@ void bind_ctran(py::module_& module) {
       "dict: algorithm, chunk_bytes, why, estimate_us: what backend 'ctran' takes.");
   module.def("_tuning_path", &ctran::tuning_path,
              "Where this machine's tuning lies; '' without a home folder.");
-  module.def("_tuning_text", &ctran::read_tuning_file,
-             "The text of that file; '' where there is none.");
+  module.def(
+      "_tuning_text", [] { return ctran::read_tuning_file(); },
+      "The text of that file; '' where there is none.");
+  module.def("_tuning_word", &ctran::word_of, py::arg("name"),
+             "A GPU's model as tuning files have it: 'nvidia-h200'.");
+  module.def(
+      "_kernel_rows",
+      [](const std::string& text) {
+        py::list rows;
+        for (const auto& [gpu, row] : tuning_of(text, "tuning").kernels)
+          rows.append(dict_of(gpu, row));
+        return rows;
+      },
+      py::arg("tuning"), "list[dict]: the lines 'kernel' of a tuning, by their fields.");
   module.def(
       "_check_tuning",
       [](const std::string& text, const std::string& source) {

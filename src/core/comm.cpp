@@ -192,7 +192,7 @@ namespace {
 // What a backend is asked before it gets the operation.
 template <class Op>
 TorchCommBackend::OnDevice asked_of(const Op& op) {
-  TorchCommBackend::OnDevice asked{Op::kName, nullptr, at::kByte};
+  TorchCommBackend::OnDevice asked{Op::kName, nullptr, at::kByte, &op.options.hints};
   if constexpr (requires { op.op.type(); }) {
     asked.reduction = &op.op;
     if constexpr (requires { op.tensor.scalar_type(); })

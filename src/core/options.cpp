@@ -5,6 +5,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/env.hpp"
+#include "core/hint.hpp"
 
 namespace torch::comms {
 namespace {
@@ -28,13 +29,7 @@ bool CommOptions::operator==(const CommOptions& other) const {
 
 template <>
 bool CommOptions::getHint<bool>(const std::string& key, const bool& fallback) const {
-  const auto found = hints.find(key);
-  if (found == hints.end()) return fallback;
-  try {
-    return string_to_bool(found->second);
-  } catch (const CommError& error) {
-    throw CommError(Errc::kInvalidArgument, "hint " + key + ": " + error.why());
-  }
+  return flag_of(hints, key, fallback);
 }
 
 template <>

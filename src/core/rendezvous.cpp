@@ -271,4 +271,13 @@ Rendezvous rendezvous(const bootstrap::Launch& launch, const std::string& comm_n
   return start(launch, comm_name, options, {}, Clock::now());
 }
 
+void leave_together(StoreKeyValue& store, const Rendezvous& met) {
+  try {
+    if (store.add("left", 1) == met.size) store.set("gone", "yes");
+    if (met.rank == 0) store.get("gone", met.deadline.left());
+  } catch (const CommError& e) {
+    base::log(base::LogLevel::kDebug, std::string("a rank left a start-up alone: ") + e.what());
+  }
+}
+
 }  // namespace torch::comms

@@ -13,6 +13,8 @@
 
 namespace torch::comms {
 
+class StoreKeyValue;
+
 // What a backend needs to connect.
 struct Rendezvous {
   int rank;
@@ -52,6 +54,10 @@ TC_API Rendezvous rendezvous(const std::string& comm_name, const CommOptions& op
 // pass the parent's store) and for tests with threads as ranks.
 TC_API Rendezvous rendezvous(const bootstrap::Launch& launch, const std::string& comm_name,
                              const CommOptions& options);
+
+// For ranks that all give up alike after they met: returns when all have read what they needed, on
+// rank 0, which may serve the store, last. Never throws CommError.
+TC_API void leave_together(StoreKeyValue& store, const Rendezvous& met);
 
 // The limit of that start-up, but for reaching the store.
 bootstrap::Limit init_limit(const CommOptions& options);

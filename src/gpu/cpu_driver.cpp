@@ -172,6 +172,12 @@ int get_range(DevicePointer* begin, size_t* size_bytes, DevicePointer at) {
 // Host memory that is no file is its process's own.
 int get_ipc(IpcHandle*, DevicePointer) { return kNotSupported; }
 int open_ipc(DevicePointer*, IpcHandle, unsigned) { return kNotSupported; }
+int get_name(char* name, int size_bytes, int) {
+  constexpr std::string_view kName = "host memory";
+  if (size_bytes <= static_cast<int>(kName.size())) return kInvalidValue;
+  name[kName.copy(name, kName.size())] = '\0';
+  return kSuccess;
+}
 int close_ipc(DevicePointer) { return kNotSupported; }
 int set_bytes(DevicePointer at, unsigned char value, size_t size_bytes, NativeStream stream) {
   cpu_launch(stream, [=] { std::memset(pointer(at), value, size_bytes); });
@@ -185,6 +191,7 @@ const DriverTable& cpu_driver_table() noexcept {
       .Init = init,
       .GetErrorString = error_text,
       .DeviceGetCount = count_devices,
+      .DeviceGetName = get_name,
       .DeviceGetUuid_v2 = get_uuid,
       .DeviceGetAttribute = get_attribute,
       .DeviceCanAccessPeer = can_access_peer,

@@ -1,5 +1,6 @@
 #include "gpu/driver.hpp"
 
+#include <array>
 #include <cstring>
 #include <mutex>
 #include <string>
@@ -77,6 +78,13 @@ void Driver::check(int code, const char* call) const {
 
 void Driver::log_failure(int code, const char* call) const noexcept {
   if (code != kSuccess) base::log(base::LogLevel::kWarning, text_of(code, call));
+}
+
+std::string Driver::model_of(int device) const {
+  std::array<char, 256> name{};
+  check(table_.DeviceGetName(name.data(), static_cast<int>(name.size() - 1), device),
+        "DeviceGetName");
+  return name.data();
 }
 
 DriverUuid Driver::uuid_of(int device) const {

@@ -29,6 +29,8 @@ class TC_API Driver {
   std::string_view name() const noexcept { return name_; }  // "cuda", "cpu"
   const DriverTable& table() const noexcept { return table_; }
 
+  // Its model, as the vendor calls it: "NVIDIA H200".
+  std::string model_of(int device) const;
   // The same for one device in all processes.
   DriverUuid uuid_of(int device) const;
   // The device's number here; nothing where this process does not see it.

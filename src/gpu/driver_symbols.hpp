@@ -46,6 +46,7 @@ static_assert(sizeof(MemoryAccess) == 12);
   SYMBOL(Init, int(unsigned flags))                                                                \
   SYMBOL(GetErrorString, int(int, const char**))                                                   \
   SYMBOL(DeviceGetCount, int(int*))                                                                \
+  SYMBOL(DeviceGetName, int(char* name, int size_bytes, int device))                               \
   SYMBOL(DeviceGetUuid_v2, int(DriverUuid*, int device))                                           \
   SYMBOL(DeviceGetAttribute, int(int*, int attribute, int device))                                 \
   SYMBOL(DeviceCanAccessPeer, int(int*, int device, int peer))                                     \

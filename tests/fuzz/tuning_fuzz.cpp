@@ -13,6 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto tuning = ctran::parse_tuning(text, "fuzz");
     torch::comms::fuzz::require(text.size() <= ctran::kMaxTuningBytes);
     torch::comms::fuzz::require(tuning.overrides.size() <= ctran::kMaxOverrides);
+    torch::comms::fuzz::require(tuning.kernels.size() <= ctran::kMaxOverrides);
     const auto again = ctran::to_text(tuning);
     torch::comms::fuzz::require(ctran::to_text(ctran::parse_tuning(again, "again")) == again);
   } catch (const torch::comms::CommError& error) {

@@ -152,6 +152,7 @@ CTRAN = Backend(
             "window_allocate",
         }
     ),
+    lacks=frozenset({"kernel_tuning"}),
 )
 # Vendors' libraries, over the stand-in. One source serves them all: nccl runs what says something
 # about a backend's own work, the others what shows that their row is right.
@@ -267,6 +268,7 @@ NCCLX = replace(
             "reduce_ops",
             "reduce_scatter_single",
             "shapes",
+            "tuning",
             "unsupported",
             "vendors",
         ]
@@ -286,7 +288,7 @@ CTRAN_KERNELS = replace(
     lacks=_VENDOR_LACKS - {"bitwise", "all_dtypes", "narrow_reductions", "split_among_listed"}
     | {"one_engine"},
     modules=(NCCL.modules or frozenset()) - {"vendors"}
-    | {"finalize", "properties", "split", "work"},
+    | {"finalize", "properties", "split", "tuning", "work"},
 )
 # The same on several hosts: kernels inside, links between, and some operations staged.
 CTRAN_HOSTS = replace(
@@ -424,7 +426,7 @@ ON_GPUS = (
         name="ncclx",
         kernels=True,
         optional=NCCLX.optional,
-        modules=_ON_GPUS.modules | {"ncclx"},
+        modules=_ON_GPUS.modules | {"ncclx", "tuning"},
     ),
     replace(
         CTRAN_KERNELS,

@@ -40,9 +40,10 @@ def placed(context, dtype, before, after):
     return torch.cat(parts).to(context.comm.get_device())
 
 
-def invariant(context):
+def invariant(context, of_call):
     failures, size = Failures(), context.size
-    comm = context.new_comm("invariant", hints=HINT)
+    comm = context.new_comm("invariant", hints={} if of_call else HINT)
+    more = {"hints": HINT} if of_call else {}
     for dtype in (torch.float32, torch.bfloat16):
         want = in_rank_order(size, dtype)
         for before, after in PLACES:
@@ -50,10 +51,10 @@ def invariant(context):
             values = placed(context, dtype, before, after)
             slots = values.repeat(size)
             own = torch.zeros_like(values)
-            comm.reduce_scatter_single(own, slots, ReduceOp.SUM, False)
+            comm.reduce_scatter_single(own, slots, ReduceOp.SUM, False, **more)
             root = values.clone()
-            comm.reduce(root, size - 1, ReduceOp.SUM, False)
-            comm.all_reduce(values, ReduceOp.SUM, False)
+            comm.reduce(root, size - 1, ReduceOp.SUM, False, **more)
+            comm.all_reduce(values, ReduceOp.SUM, False, **more)
             results = {"all_reduce": values, "reduce_scatter_single": own}
             if context.rank == size - 1:
                 results["reduce"] = root
@@ -64,8 +65,9 @@ def invariant(context):
     return failures.texts
 
 
-def test_an_element_has_the_bits_of_the_order_of_ranks_wherever_it_is(world):
-    check_context(world, invariant)
+@pytest.mark.parametrize("of_call", [False, True], ids=["communicator", "call"])
+def test_an_element_has_the_bits_of_the_order_of_ranks_wherever_it_is(world, of_call):
+    check_context(world, invariant, of_call)
 
 
 def contradicted(context):
@@ -77,6 +79,10 @@ def contradicted(context):
     by_library = {"ncclx::algorithm": "nccl"}
     with failures.case("a call"), refused(torchcomms.Unsupported, "only kernels keep to it"):
         comm.all_reduce(values, ReduceOp.SUM, False, hints=by_library)
+    with failures.case("a call that needs it no more"):
+        comm.all_reduce(values, ReduceOp.SUM, False, hints={**by_library, "batch_invariant": "0"})
+        assert values.tolist() == [context.size] * 4
+        values.fill_(1)
     with failures.case("what adds nothing"):
         comm.broadcast(values, 0, False, hints=by_library)
     with failures.case("afterwards"):

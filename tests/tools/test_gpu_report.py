@@ -11,18 +11,19 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
-from torchcomms import bench
+from torchcomms import _comms, bench
 
 from tests.harness.backends import NCCL
 
 ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(_comms.__file__).parents[2]  # the module is in stage/torchcomms
 SCRIPT = str(ROOT / "tools" / "gpu_report")
 sys.path.insert(0, str(ROOT / "tools"))
 
 from gpureport import each_test, write  # noqa: E402
-from gpureport.parts import POINTS, Machine, Part  # noqa: E402
+from gpureport.parts import POINTS, Machine, Part, parts  # noqa: E402
 from gpureport.processes import LATE, Command, marked  # noqa: E402
-from gpureport.run import Result, Runner  # noqa: E402
+from gpureport.run import RESTARTS, Result, Runner  # noqa: E402
 
 
 def program(code: str, **more: object) -> Part:
@@ -116,17 +117,83 @@ def test_tests_have_a_line_each_and_are_not_run_twice(tmp_path):
 
 def test_failures_are_in_the_report(tmp_path):
     row = {"test": "test_it", "outcome": "failed", "seconds": 1.0, "text": "why\nbecause"}
-    (tmp_path / "one.jsonl").write_text(json.dumps(row) + "\n")
-    about = {"gpus": 2, "library": None, "cpu": "some"}
+    each_test.lines_of(tmp_path, "one").write_text(json.dumps(row) + "\n")
+    about = {"gpus": 2, "stand-ins": None, "cpu": "some"}
     text = write.markdown(about, [Result("one", "some tests", "failed")], tmp_path, [], "title")
     assert "| some tests | failed | 1 failed |" in text
     assert "because" in text
 
 
+def pytest_of(tmp_path: Path) -> tuple[str, ...]:
+    options = ["-q", "-p", "gpureport.each_test", "-p", "no:xdist", "-c", os.devnull]
+    file = str(tmp_path / "test_some.py")
+    return (sys.executable, "-m", "pytest", *options, "--rootdir", str(tmp_path), file)
+
+
+CRASHING = """
+import os, pytest
+class Row: label = "row"
+def pytest_generate_tests(metafunc):
+    metafunc.parametrize("world", [(Row, 2)], ids=["row-2"])
+def test_before(world): pass
+def test_that_ends_the_process(world): os.abort()
+def test_behind(world): pass
+"""
+
+
+def test_a_test_that_ends_the_process_is_named_and_the_others_run(tmp_path):
+    (tmp_path / "test_some.py").write_text(CRASHING)
+    noted = []
+    runner = Runner(Machine(0), tmp_path, 600, lambda _: None, lambda: noted.append(1))
+    argv = pytest_of(tmp_path)
+    runner.run([Part("some", "some tests", argv, 1.0, world="row-2")])
+    assert runner.results["some"].outcome == "failed"
+    rows = {
+        row["test"].split("::")[1]: row["outcome"]
+        for row in each_test.read(each_test.lines_of(tmp_path, "some"))
+    }
+    assert rows == {
+        "test_before[row-2]": "passed",
+        "test_that_ends_the_process[row-2]": each_test.BEGUN,
+        "test_behind[row-2]": "passed",
+    }
+    assert len(noted) == RESTARTS + 1, "what is known is written as soon as a part has ended"
+    text = write.markdown({"gpus": 2}, list(runner.results.values()), tmp_path, [], "title")
+    assert "test_that_ends_the_process[row-2]` did not end" in text
+
+
+def test_a_suite_without_tests_of_its_world_is_no_failure(tmp_path):
+    (tmp_path / "test_some.py").write_text("def test_it(): pass")
+    runner = Runner(Machine(0), tmp_path, 600, lambda _: None)
+    argv = pytest_of(tmp_path)
+    runner.run([Part("none", "", argv, 1.0, world="row-2")])
+    assert runner.results["none"].outcome == "no tests"
+
+
+def test_a_part_that_fails_is_not_the_end_of_the_others_and_says_its_last_words(tmp_path):
+    runner = Runner(Machine(0), tmp_path, 600, lambda _: None)
+    bad = Part("bad", "", (sys.executable, "-c", "raise SystemExit('why it failed')"), 1.0)
+    runner.run([bad, program("1")])
+    outcomes = {name: each.outcome for name, each in runner.results.items()}
+    assert outcomes == {"bad": "failed", "one": "passed"}
+    text = write.markdown({"gpus": 2}, list(runner.results.values()), tmp_path, [], "title")
+    assert "why it failed" in text
+
+
+def test_two_and_four_gpus_have_all_suites_of_their_sizes(tmp_path):
+    def names(gpus):
+        return [part.name for part in parts(Machine(gpus), tmp_path, tmp_path)]
+
+    assert names(2)[:4] == ["build", "benchmarks", "bench", "tune"]
+    for backend in ("ctran", "ncclx", "nccl", "nccl-lazy"):
+        for suite in ("failures", "graph", "parallelism", "spec"):
+            assert f"{suite}-{backend}-cuda-2" in names(2)
+            assert f"{suite}-{backend}-cuda-4" in set(names(4)) - set(names(2))
+
+
 def report(tmp_path: Path, *more: str) -> list[str]:
-    library = NCCL.environment["TORCHCOMM_NCCL_LIBRARY"]
-    return [sys.executable, SCRIPT, "--stand-in", library, "--work", str(tmp_path / "work"),
-            "--out", str(tmp_path / "out"), *more]  # fmt: skip
+    return [sys.executable, SCRIPT, "--dry-run", "--build-dir", str(BUILD),
+            "--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), *more]  # fmt: skip
 
 
 @pytest.mark.skipif(NCCL.missing() is not None, reason=str(NCCL.missing()))
@@ -136,24 +203,29 @@ def test_the_whole_of_it_runs_on_the_cpu(tmp_path):
     work.mkdir()
     plan = bench.Plan(["all_reduce"], ["fake"], [1024, 4096], iterations=1)
     points = bench.run_here(plan, bench.World(0, 1, dist.HashStore()))
-    (work / POINTS).write_text("".join(point.to_json() + "\n" for point in points))
+    (work / POINTS[0]).write_text("".join(point.to_json() + "\n" for point in points))
     (work / "benchmarks.md").write_text("| line |\n|---|\n| all_reduce of 4K |\n")
     finished = subprocess.run(
-        report(tmp_path, "--parts", "build,spec-nccl-3", "--minutes", "3"),
+        report(tmp_path, "--parts", "build,bench,tune,failures-*,spec-nccl-3",
+               "--budget-seconds", "400"),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     (page,) = (tmp_path / "out").glob("gpu-*.md")
     assert str(page) in finished.stdout, finished.stderr
     rows = json.loads(page.with_suffix(".json").read_text())
     by_name = {part["name"]: part for part in rows["parts"]}
-    assert by_name["build"]["outcome"] == "passed"
+    for name in ("build", "bench", "tune"):
+        assert by_name[name]["outcome"] == "passed", (work / f"{name}.log").read_text()
+    assert by_name["failures-ncclx-2"]["outcome"] == "no tests", "they are for GPUs"
     spec = by_name["spec-nccl-3"]
     assert spec["outcome"] == "passed", (tmp_path / "work" / "spec-nccl-3.log").read_text()
     assert len(spec["tests"]) >= 5
     assert finished.returncode == 0
-    (picture,) = (tmp_path / "out").glob("*.svg")
-    assert f"({picture.name})" in page.read_text()
+    pictures = {picture.name for picture in (tmp_path / "out").glob("*.svg")}
+    assert {name.split("-")[4] for name in pictures} == {"points", "bench"}
+    assert all(f"({name})" in page.read_text() for name in pictures)
     assert "all_reduce of 4K" in page.read_text()
+    assert "kernel all_reduce gpu host-memory ranks 2..2" in page.read_text()
 
 
 @pytest.mark.skipif(NCCL.missing() is not None, reason=str(NCCL.missing()))
@@ -190,7 +262,7 @@ def test_without_a_gpu_it_says_so():
 
 def test_an_unknown_part_is_refused_with_the_known_ones():
     finished = subprocess.run(
-        [sys.executable, SCRIPT, "--stand-in", "x", "--parts", "nothing"],
+        [sys.executable, SCRIPT, "--dry-run", "--parts", "nothing"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert finished.returncode == 1

@@ -1,1 +1,1 @@
-"""What `tools/gpu_report` does: tests and benchmarks of backend `nccl` on the GPUs of a machine."""
+"""What `tools/gpu_report` does: tests and benchmarks of the backends for GPUs."""

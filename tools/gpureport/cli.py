@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import os
 import signal
 import sys
 import time
@@ -12,15 +11,17 @@ from pathlib import Path
 from types import FrameType
 
 from .parts import ROOT, Machine, Part, parts
-from .run import Runner, say_on_stderr
+from .run import Result, Runner, say_on_stderr
 from .write import write
 
+REPORT_S = 10.0  # for pictures, at the end
+
 DESCRIPTION = """\
-Tests and benchmarks of backend nccl on the GPUs of this machine, within a time, as one report:
-gpu-<date>.md, .json and pictures. Parts run side by side where there are GPUs enough, each within
-its share of the time; what was cut off is reported as far as it came. Called again with the same
---work it goes on with what is not done. The exit status is 1 where a part failed, 2 where there is
-no GPU.
+Tests and benchmarks of the backends for GPUs on this machine, within a time, as one report:
+gpu-<date>.md, .json and pictures, written anew whenever a part has ended. Parts run side by side
+where there are GPUs enough, each within its share of the time; what was cut off is reported as far
+as it came. Called again with the same --work it goes on with what is not done. The exit status is 1
+where a part failed, 2 where there is no GPU.
 """
 
 
@@ -29,7 +30,9 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
         prog="tools/gpu_report", description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--minutes", type=float, default=8.0, help="for all of it (default 8)")
+    parser.add_argument(
+        "--budget-seconds", type=float, default=480.0, help="for all of it (default 480)"
+    )
     parser.add_argument(
         "--parts", default="*", help="comma list of names or patterns, such as bench*,spec-nccl-*"
     )
@@ -45,8 +48,8 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
         "--out", type=Path, default=ROOT / "docs/reports", help="folder of the report"
     )
     parser.add_argument(
-        "--stand-in", metavar="LIBRARY",
-        help="no GPUs: a library for host memory, to see that the script works",
+        "--dry-run", action="store_true",
+        help="no GPUs: the same on the CPU, over the stand-in libraries of --build-dir",
     )  # fmt: skip
     return parser.parse_args(given)
 
@@ -70,7 +73,7 @@ def terminated(_signal: int, _frame: FrameType | None) -> None:
 def main(argv: list[str] | None = None) -> int:
     given = arguments(argv)
     gpus = 0
-    if given.stand_in is None:
+    if not given.dry_run:
         import torch
 
         gpus = torch.cuda.device_count()
@@ -78,19 +81,28 @@ def main(argv: list[str] | None = None) -> int:
             print("tools/gpu_report: torch sees no GPU (torchcomms doctor)", file=sys.stderr)
             return 2
         gpus = min(gpus, given.gpus or gpus)
-    library = None if given.stand_in is None else os.path.abspath(given.stand_in)
-    machine = Machine(gpus, library)
-    wanted = chosen(list(parts(machine, given.build_dir, given.work)), given.parts)
+    build, work = given.build_dir.absolute(), given.work.absolute()
+    machine = Machine(gpus, build / "stand_in" if given.dry_run else None)
+    wanted = chosen(list(parts(machine, build, work)), given.parts)
     if given.list:
         print("\n".join(f"{part.name:24} {part.title}" for part in wanted))
         return 0
-    given.work.mkdir(parents=True, exist_ok=True)
+    work.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, terminated)
-    runner = Runner(machine, given.work, 60 * given.minutes, say_on_stderr(time.monotonic()))
     command = " ".join(["tools/gpu_report", *(sys.argv[1:] if argv is None else argv)])
+
+    def results() -> list[Result]:
+        return [runner.results[part.name] for part in wanted if part.name in runner.results]
+
+    def report(draws: bool = False) -> Path:
+        return write(machine, results(), out=work, where=given.out, command=command, draws=draws)
+
+    runner = Runner(
+        machine, work, given.budget_seconds - REPORT_S, say_on_stderr(time.monotonic()),
+        noted=report,
+    )  # fmt: skip
     try:
         runner.run(wanted)
     finally:
-        results = [runner.results[part.name] for part in wanted if part.name in runner.results]
-        print(write(machine, results, out=given.work, where=given.out, command=command))
-    return int(any(result.outcome in ("failed", "over time") for result in results))
+        print(report(draws=True))
+    return int(any(result.outcome in ("failed", "over time") for result in results()))

@@ -13,37 +13,76 @@ BUILD = """
 "$0" -c 'import torchcomms' && exit
 "$0" -m pip install --no-deps --no-build-isolation . || "$0" -m pip install .
 """
-POINTS = "points.jsonl"  # what the benchmarks measured
-BACKENDS = ("nccl", "nccl-lazy")
+POINTS = ("points.jsonl", "bench.jsonl")  # what the two benchmarks measured
+FEW_OF_SPEC = ("tests/spec/test_vendors.py", "tests/spec/test_barrier.py")  # of a dry run
+KERNEL_OPERATIONS = ("all_reduce", "all_gather_single", "reduce_scatter_single")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A row of tests/harness/backends.py, by its label there."""
+
+    label: str
+    sizes: tuple[int, ...]
+
+    @property
+    def backend(self) -> str:
+        return self.label.partition("-cuda")[0]
+
+
+SUITES = (
+    Suite("ctran-cuda", (2, 4)),
+    Suite("ncclx-cuda", (2, 4)),
+    Suite("nccl-cuda", (2, 4)),
+    Suite("nccl-lazy-cuda", (2, 4)),
+    Suite("ctran-cuda-hosts", (2,)),
+)
+# Without GPUs: the rows over libraries that stand in for the vendor's and the kernels'.
+SUITES_OF_CPU = (Suite("nccl", (3,)), Suite("ncclx", (2,)), Suite("ctran-kernels", (2,)))
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to run on. On the CPU ranks need no devices, and the library is a stand-in."""
+    """What there is to run on. In a dry run everything is on the CPU, where ranks need no devices,
+    over the libraries in `stand_ins`."""
 
     gpus: int
-    library: str | None = None  # of host memory: then everything runs on the CPU
+    stand_ins: Path | None = None
+
+    @property
+    def is_dry(self) -> bool:
+        return self.stand_ins is not None
 
     @property
     def device(self) -> str:
-        return "cuda" if self.library is None else "cpu"
+        return "cpu" if self.is_dry else "cuda"
 
     @property
-    def sizes(self) -> list[int]:
-        """Of the suites' worlds: two, and as many as they and the machine have."""
-        return [size for size in (2, 4) if size <= self.gpus] if self.library is None else [3]
+    def suites(self) -> list[tuple[Suite, int]]:
+        """Each with a number of ranks that the machine has."""
+        all_suites = SUITES_OF_CPU if self.is_dry else SUITES
+        return [
+            (suite, size)
+            for suite in all_suites
+            for size in suite.sizes
+            if self.is_dry or size <= self.gpus
+        ]
 
     @property
     def ranks(self) -> int:
         """Of what has one world of all."""
-        return self.gpus if self.library is None else 2
+        return 2 if self.is_dry else self.gpus
 
     @property
     def environment(self) -> dict[str, str]:
         common = {"NCCL_NVLS_ENABLE": "0", "OMP_NUM_THREADS": "1"}
-        return (
-            common if self.library is None else {**common, "TORCHCOMM_NCCL_LIBRARY": self.library}
-        )
+        if self.stand_ins is None:
+            return common
+        nccl = str(self.stand_ins / "libstand_in_nccl.so")
+        return {
+            **common, "TORCHCOMM_NCCL_LIBRARY": nccl, "TORCHCOMM_NCCLX_LIBRARY": nccl,
+            "TORCHCOMM_KERNELS_LIBRARY": str(self.stand_ins / "libstand_in_kernels.so"),
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,37 +101,60 @@ class Part:
 
 def parts(machine: Machine, build: Path, out: Path) -> Iterator[Part]:
     """In order of importance: what comes first is sure to be reached."""
-    python = sys.executable
-    yield Part("build", "the package is there", ("sh", "-c", BUILD, python), 0.5)
-    points = out / POINTS
-    # On the CPU it is shown that it works, no more.
-    spec = ("tests/spec",) if machine.library is None else ("tests/spec/test_vendors.py",)
-    few = () if machine.library is None else ("--bytes", "4K", "--rounds", "2", "--starts", "1")
-    yield Part(
-        "benchmarks", f"benchmarks.gpu, {machine.ranks} ranks",
-        (python, "-m", "benchmarks.gpu", "--device", machine.device, "--ranks", str(machine.ranks),
-         "--seconds", "0.05", "--json", str(points), "--markdown",
-         str(out / "benchmarks.md"), *few),
-        0.4, machine.gpus if machine.library is None else 0, alone=True,
-    )  # fmt: skip
-    for room in ("gpu", "nccl", "backends_nccl"):
+    yield Part("build", "the package is there", ("sh", "-c", BUILD, sys.executable), 0.5)
+    yield from benchmarks(machine, out)
+    for room in ("gpu", "nccl", "backends_nccl", "ctran_device"):
         program = build / f"test_{room}"
         yield Part(f"cpp-{room}", f"C++ tests of {room}", (str(program),), 0.1, needs=program)
     pytest = (
-        python, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider",
+        sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider",
         "-p", "gpureport.each_test",
     )  # fmt: skip
-    variant = "-cuda" if machine.library is None else ""
-    backends = BACKENDS if machine.library is None else BACKENDS[:1]
-    for size in machine.sizes:
-        for backend in backends:
-            world = f"{backend}{variant}-{size}"
-            if machine.library is None:
-                yield Part(
-                    f"gpu-{world}", f"streams, graphs, failures, training: {backend}, {size} GPUs",
-                    (*pytest, "tests/gpu"), 0.3, size, world=world,
-                )  # fmt: skip
-            yield Part(
-                f"spec-{world}", f"spec suite: {backend}, {size} ranks",
-                (*pytest, *spec), 0.6, size if machine.library is None else 0, world=world,
-            )  # fmt: skip
+    # The suites that find most come first, of all backends, and the long one last.
+    for name, title, paths, share in (
+        ("failures", "failures", ("tests/gpu/test_failures.py",), 0.12),
+        ("graph", "graphs and streams", ("tests/gpu/test_graphs.py", "tests/gpu/test_streams.py"),
+         0.12),
+        ("windows", "windows", ("tests/gpu/test_windows.py",), 0.06),
+        ("parallelism", "parallel training", ("tests/gpu/test_training.py",), 0.15),
+        ("spec", "spec suite", ("tests/spec",), 0.2),
+    ):  # fmt: skip
+        for suite, size in machine.suites:
+            world = f"{suite.label}-{size}"
+            argv = (*pytest, *(FEW_OF_SPEC if machine.is_dry and name == "spec" else paths))
+            gpus = 0 if machine.is_dry else size
+            yield Part(f"{name}-{world}", f"{title}: {world}", argv, share, gpus, world=world)
+
+
+def benchmarks(machine: Machine, out: Path) -> Iterator[Part]:
+    python, ranks = sys.executable, str(machine.ranks)
+    gpus = 0 if machine.is_dry else machine.gpus
+    # In a dry run it is shown that it works, no more.
+    few = ("--bytes", "4K", "--rounds", "2", "--starts", "1") if machine.is_dry else ()
+    yield Part(
+        "benchmarks", f"benchmarks.gpu, {ranks} ranks",
+        (python, "-m", "benchmarks.gpu", "--device", machine.device, "--ranks", ranks,
+         "--seconds", "0.05", "--json", str(out / POINTS[0]), "--markdown",
+         str(out / "benchmarks.md"), *few),
+        0.3, gpus, alone=True,
+    )  # fmt: skip
+    sides = "ctran,ncclx,ncclx@batch_invariant=true,nccl"
+    yield Part(
+        "bench", f"torchcomms bench, kernels beside NCCL, {ranks} ranks",
+        (python, "-m", "torchcomms", "bench", *KERNEL_OPERATIONS, "--device", machine.device,
+         "--ranks", ranks, "--json", str(out / POINTS[1]), "--compare", "--no-table",
+         *(("--backend", sides, "--bytes", "4K", "--iterations", "3", "--rounds", "2")
+           if machine.is_dry else
+           ("--backend", f"{sides},c10d:nccl", "--bytes", "1K,64K,1M,16M", "--mode", "sync,graph",
+            "--dtype", "bfloat16", "--seconds", "0.05"))),
+        0.2, gpus, alone=True,
+    )  # fmt: skip
+    yield Part(
+        "tune", f"torchcomms tune, {ranks} ranks",
+        (python, "-m", "torchcomms", "tune", "all_reduce", "--ranks", ranks,
+         "--output", str(out / "tuning.txt"), "--seconds", "0.02",
+         *(("--device", "host", "--mode", "eager", "--bytes", "4K", "--blocks", "64",
+            "--dtype", "float32")
+           if machine.is_dry else ("--device", "cuda", "--bytes", "1K:64M:8"))),
+        0.15, gpus, alone=True,
+    )  # fmt: skip

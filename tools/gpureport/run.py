@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -10,10 +11,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from . import each_test
+from .each_test import BEGUN
 from .parts import ROOT, Machine, Part
 from .processes import LATE, TICK_S, Command
 
 LEAST_S = 10.0  # for a part to begin at all
+NO_TESTS = 5  # pytest's status
+RESTARTS = 3  # of a suite whose process a test has ended
 STATE = "parts.json"
 
 
@@ -21,18 +25,24 @@ STATE = "parts.json"
 class Result:
     name: str
     title: str
-    outcome: str  # passed, failed, "over time", "not reached", or why it was not run
+    outcome: str  # passed, failed, "over time", "not reached", "no tests", or why it was not run
     seconds: float = 0.0
     log: str = ""
 
 
 class Runner:
-    """`say` gets a line of progress."""
+    """`say` gets a line of progress; `noted` is called whenever a part has a result."""
 
     def __init__(
-        self, machine: Machine, out: Path, seconds: float, say: Callable[[str], None]
+        self,
+        machine: Machine,
+        out: Path,
+        seconds: float,
+        say: Callable[[str], None],
+        noted: Callable[[], object] = lambda: None,
     ) -> None:
-        self._machine, self._out, self._say = machine, out, say
+        self._machine, self._out, self._say, self._noted = machine, out, say, noted
+        self._restarts: dict[str, int] = {}
         self._end = time.monotonic() + seconds
         self._whole_s = seconds
         self._free = list(range(machine.gpus))
@@ -49,7 +59,7 @@ class Runner:
         try:
             while waiting or self._running:
                 waiting = [part for part in waiting if not self._begin(part)]
-                self._collect()
+                waiting = self._collect() + waiting
                 time.sleep(TICK_S)
         finally:
             for part, command, _ in self._running:
@@ -58,7 +68,7 @@ class Runner:
 
     def _is_done(self, part: Part) -> bool:
         known = self.results.get(part.name)
-        return known is not None and known.outcome in ("passed", "failed")
+        return known is not None and known.outcome in ("passed", "failed", "no tests")
 
     def _begin(self, part: Part) -> bool:
         """True when there is nothing to wait for any more."""
@@ -86,29 +96,48 @@ class Runner:
     def _start(self, part: Part, limit_s: float) -> None:
         gpus = [self._free.pop(0) for _ in range(part.gpus)]
         environment = dict(self._machine.environment)
-        environment["PYTHONPATH"] = f"{ROOT / 'tools'}:{ROOT}"
+        paths = [str(ROOT / "tools"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
         if gpus:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
         if part.world:
-            environment[each_test.VARIABLE] = str(self._out / f"{part.name}.jsonl")
+            environment[each_test.VARIABLE] = str(self._lines(part))
             environment[each_test.WORLD] = part.world
         log = self._out / f"{part.name}.log"
         self._running.append((part, Command(part.argv, environment, log, ROOT, limit_s), gpus))
         where = f" on GPUs {gpus}" if gpus else ""
         self._say(f"{part.name}: begins{where}, {limit_s:.0f} s at most")
 
-    def _collect(self) -> None:
-        still = []
+    def _collect(self) -> list[Part]:
+        """Returns those to begin again: of a suite whose process a test has ended, the rest."""
+        still, again = [], []
+        ended = []
         for part, command, gpus in self._running:
-            if not command.is_over():
+            if command.is_over():
+                ended.append((part, command))
+                self._free = sorted(self._free + gpus)
+            else:
                 still.append((part, command, gpus))
-                continue
-            self._free = sorted(self._free + gpus)
-            late = command.status == LATE and command.seconds > command.limit_s
-            self._note(
-                part, "over time" if late else "failed" if command.status else "passed", command
-            )
         self._running = still
+        for part, command in ended:
+            late = command.status == LATE and command.seconds > command.limit_s
+            self._note(part, "over time" if late else self._outcome(part, command.status), command)
+            crashed = bool(part.world) and not late and command.status not in (0, 1, NO_TESTS)
+            if crashed and self._restarts.setdefault(part.name, 0) < RESTARTS:
+                self._restarts[part.name] += 1
+                again.append(part)
+        return again
+
+    def _lines(self, part: Part) -> Path:
+        return each_test.lines_of(self._out, part.name)
+
+    def _outcome(self, part: Part, status: int | None) -> str:
+        """Of a suite also by what its tests said before, when it was begun again."""
+        outcomes = {row["outcome"] for row in each_test.read(self._lines(part))}
+        if part.world and status == NO_TESTS and not outcomes:
+            return "no tests"
+        is_good = status == 0 or (bool(part.world) and status == NO_TESTS)
+        return "passed" if is_good and not outcomes & {"failed", BEGUN} else "failed"
 
     def _note(self, part: Part, outcome: str, command: Command | None = None) -> None:
         result = Result(part.name, part.title, outcome)
@@ -119,6 +148,7 @@ class Runner:
         self._say(f"{part.name}: {outcome}" + (f" ({result.seconds} s)" if command else ""))
         rows = [asdict(each) for each in self.results.values()]
         (self._out / STATE).write_text(json.dumps(rows, indent=1) + "\n")
+        self._noted()
 
 
 def say_on_stderr(begin: float) -> Callable[[str], None]:

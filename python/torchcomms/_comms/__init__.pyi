@@ -2641,6 +2641,11 @@ def _is_backend_registered(name: str) -> bool:
     True if new_comm finds `name` without loading anything.
     """
 
+def _kernel_rows(tuning: str) -> list:
+    """
+    list[dict]: the lines 'kernel' of a tuning, by their fields.
+    """
+
 def _launchers() -> list:
     """
     list[dict]: the launchers known, in the order they are looked at: name, methods of the selector, and the variables of rank and size.
@@ -2716,6 +2721,11 @@ def _tuning_path() -> str:
 def _tuning_text() -> str:
     """
     The text of that file; '' where there is none.
+    """
+
+def _tuning_word(name: str) -> str:
+    """
+    A GPU's model as tuning files have it: 'nvidia-h200'.
     """
 
 def get_mem_allocator(backend: str) -> _Allocator:

@@ -30,12 +30,13 @@ DTYPES = {
 MODES = ("sync", "async", "graph")
 BASELINE = "c10d:"  # prefix of a torch.distributed backend
 RAW = "raw:"  # prefix of a vendor's library without torchcomms around it
+COMMON_HINTS = ("batch_invariant",)  # of several backends, with no prefix
 VENDORS = ("nccl", "ncclx", "rccl", "rcclx", "xccl")
 
 
 def knobs(backend: str) -> tuple[str, dict[str, str]]:
     """ "ctran@transport=tcp" -> ("ctran", {"ctran::transport": "tcp"}): a backend and its hints; of
-    "nccl@:minCTAs=4" it is {"minCTAs": "4"}.
+    "nccl@:minCTAs=4" it is {"minCTAs": "4"}, of "ctran@batch_invariant=true" that hint.
 
     Raises BenchError for a knob without a value.
     """
@@ -46,7 +47,8 @@ def knobs(backend: str) -> tuple[str, dict[str, str]]:
         hint = knob.removeprefix(":")
         if not (hint and equals):
             raise BenchError(f"backend {backend!r}: {setting!r} is not <knob>=<value>")
-        hints[hint if knob != hint else f"{name}::{hint}"] = value
+        is_plain = knob != hint or hint in COMMON_HINTS
+        hints[hint if is_plain else f"{name}::{hint}"] = value
     return name, hints
 
 

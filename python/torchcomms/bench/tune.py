@@ -34,8 +34,8 @@ BENCHES = {
     "scatter": "scatter",
     "all_to_all": "all_to_all_single",
 }
-_LARGEST = 1 << 62
-_CLEARLY = 0.9  # of the time: less of a gain is noise
+LARGEST = 1 << 62
+CLEARLY = 0.9  # of the time: less of a gain is noise
 _CONSTANTS = ("step_ns", "message_ns", "byte_ps", "reduce_ps")
 
 
@@ -131,7 +131,7 @@ def overrides(effort: Effort, timings: Sequence[Timing]) -> list[str]:
         for i, word in enumerate(words):
             if i + 1 < len(words) and words[i + 1] == word:
                 continue
-            last = sizes[i + 1] - 1 if i + 1 < len(sizes) else _LARGEST
+            last = sizes[i + 1] - 1 if i + 1 < len(sizes) else LARGEST
             lines.append(
                 f"use {operation} wire {effort.wire} ranks {effort.ranks}..{effort.ranks} "
                 f"bytes {first}..{last} algorithm {word}"
@@ -147,7 +147,7 @@ def _estimate(timing: Timing) -> float:
 def _winner(timings: Sequence[Timing], favourite: str) -> Timing:
     best = min(timings, key=lambda t: t.took_us)
     for timing in timings:
-        if timing.cost["name"] == favourite and timing.took_us * _CLEARLY <= best.took_us:
+        if timing.cost["name"] == favourite and timing.took_us * CLEARLY <= best.took_us:
             return timing
     return best
 
@@ -201,8 +201,14 @@ def merged(old: str, effort: Effort, line: str | None, uses: Sequence[str]) -> s
     if line is not None:
         about += (" ".join(line.split()[:3]) + " ",)
     kept = [each for each in kept if not each.startswith(about)]
-    lines = [*kept, *([line] if line is not None else []), *uses]
-    return _comms._check_tuning("\n".join(lines) + "\n", "the new tuning")
+    return finished([*kept, *([line] if line is not None else []), *uses])
+
+
+def finished(lines: Sequence[str]) -> str:
+    """A tuning's text of these lines, checked, with all constants, and what people wrote first."""
+    header, *rest = _comms._check_tuning("\n".join(lines) + "\n", "the new tuning").splitlines()
+    comments = [each for each in lines if each.startswith("#")]
+    return "\n".join([header, *comments, *rest]) + "\n"
 
 
 def write(text: str, path: Path) -> None:

@@ -43,6 +43,7 @@ def algorithms(
 
     try:
         rows = table_of.catalogue(operation)
+        measured = table_of.measured_kernels()
         points = []
         if operation is not None:
             where: Row = {"wire": wire, "local_size": local_size, "cores": cores}
@@ -56,10 +57,12 @@ def algorithms(
     if as_json:
         report = {"algorithms": rows, "ranks": ranks, "wire": wire, "costs": points}
         report["kernels"] = table_of.kernels()
+        report["measured_kernels"] = measured
         print(json.dumps(report, indent=2))
     elif operation is None:
         _print_catalogue(rows)
         _print_kernels(table_of.kernels())
+        _print_measured(measured)
     else:
         _print_costs(operation, ranks, wire, rows, points)
 
@@ -87,6 +90,26 @@ def _print_kernels(rows: list[Row]) -> None:
         size = "any" if most is None else human_bytes(most)
         lines.append((row["operation"], row["ranks_most"], size))
     print(table(("operation", "ranks up to", "bytes up to"), lines, right=range(1, 3)))
+
+
+def _print_measured(rows: list[Row]) -> None:
+    from torchcomms._table import human_bytes, table
+
+    if not rows:
+        return
+    print("\nMeasured here, and taken on such GPUs instead (`torchcomms tune --device cuda`):\n")
+    lines = []
+    for row in rows:
+        first, last = row["bytes"]
+        most = "on" if last >= 1 << 60 else f"to {human_bytes(last)}"
+        ranks = "..".join(map(str, dict.fromkeys(row["ranks"])))
+        blocks = row["blocks"] or ""
+        lines.append(
+            (row["operation"], row["gpu"], ranks, f"{human_bytes(first)} {most}", row["kind"],
+             row["mode"], row["algorithm"], blocks)
+        )  # fmt: skip
+    headers = ("operation", "gpu", "ranks", "bytes", "kind", "mode", "algorithm", "blocks")
+    print(table(headers, lines))
 
 
 def _print_costs(operation: str, ranks: int, wire: str, rows: list[Row], points: list[Row]) -> None:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from torchcomms.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from torchcomms.bench import tune as cpu
+    from torchcomms.bench import tune_kernels as gpu
+
+Tuned = tuple[str, list[str]]  # the file's text, and its new lines
+Report = Callable[[str], None]
+T = TypeVar("T")
 
 
 def tune(
@@ -17,12 +26,30 @@ def tune(
         list[str] | None, typer.Argument(help="all_reduce, all_gather, ... Default: all_reduce.")
     ] = None,
     *,
-    ranks: Annotated[int, typer.Option(min=2, help="Processes to start.")] = 2,
+    device: Annotated[
+        str,
+        typer.Option(help="cpu: algorithms of ctran; cuda: those of the kernels on these GPUs."),
+    ] = "cpu",
+    ranks: Annotated[
+        int | None, typer.Option(min=2, help="Processes to start: 2; on cuda as many as GPUs.")
+    ] = None,
     sizes: Annotated[
-        str, typer.Option("--bytes", help="8 | 1K | 1K:64M:4 | comma list.")
-    ] = "8,1K:16M:4",
+        str | None, typer.Option("--bytes", help="8 | 1K | 1K:64M:4 | comma list.")
+    ] = None,
     wire: Annotated[str, typer.Option(help="What connects the ranks: shm or tcp.")] = "shm",
-    seconds: Annotated[float, typer.Option(help="For each algorithm at each size.")] = 0.1,
+    backend: Annotated[
+        str, typer.Option(help="On cuda: ncclx, whose kernels have NCCL beside them, or ctran.")
+    ] = "ncclx",
+    dtype: Annotated[
+        str, typer.Option(help="On cuda: a type of floats, one of integers, or both.")
+    ] = "bfloat16",
+    mode: Annotated[str, typer.Option(help="On cuda: eager, graph or both.")] = "eager,graph",
+    blocks: Annotated[
+        str, typer.Option(help="On cuda: thread blocks at most, a comma list.")
+    ] = "64,128",
+    seconds: Annotated[
+        float | None, typer.Option(help="For each algorithm at each size: 0.1; on cuda 0.05.")
+    ] = None,
     path: Annotated[
         Path | None, typer.Option("--output", help="The file; default: where ctran looks for it.")
     ] = None,
@@ -30,40 +57,93 @@ def tune(
         bool, typer.Option("--dry-run", help="Print the file instead of writing it.")
     ] = False,
 ) -> None:
-    """Measure the algorithms of backend `ctran` on this machine, and write what won.
+    """Measure algorithms on this machine, and write what won: those of backend `ctran` on the CPU,
+    or with `--device cuda` those of the kernels of `ctran` and `ncclx`.
 
     The file is TORCHCOMM_CTRAN_TUNING_FILE, or one in ~/.cache/torchcomms. Lines about other
-    operations, ranks and wires stay in it. Rank 0's file counts for a whole job. For example:
+    operations, ranks, wires and GPUs stay in it. Rank 0's file counts for a whole job. For example:
 
     torchcomms tune all_reduce all_gather --ranks 4
+
+    torchcomms tune all_reduce reduce_scatter_single --device cuda --bytes 1K:256M:4
     """
     from torchcomms import CommError
     from torchcomms.algorithms import tuning_path
     from torchcomms.bench import BenchError, parse_sizes
-    from torchcomms.bench import tune as tuning
+    from torchcomms.bench import tune as cpu
+    from torchcomms.bench import tune_kernels as gpu
 
+    names = list(operations or ["all_reduce"])
     try:
         target = path or Path(tuning_path())
-        effort = tuning.Effort(
-            list(operations or ["all_reduce"]), ranks, parse_sizes(sizes), wire, seconds
-        )
-        effort.check()
         old = target.read_text() if target.is_file() else ""
-        tuning.merged(old, effort, None, [])  # an unreadable file is found before measuring
-        with progress_bar(len(effort.operations) * len(effort.sizes)) as (progress, note):
-            timings = tuning.measure(effort, progress, note)
-        line = tuning.constants(effort, timings, len(os.sched_getaffinity(0)))
-        uses = tuning.overrides(effort, timings)
-        text = tuning.merged(old, effort, line, uses)
+        if device == "cpu":
+            measured = parse_sizes(sizes or "8,1K:16M:4")
+            text, new = _of_cpu(cpu.Effort(names, ranks or 2, measured, wire, seconds or 0.1), old)
+        else:
+            effort = gpu.Effort(
+                names,
+                ranks or _gpus(device),
+                parse_sizes(sizes or "1K:256M:4"),
+                device,
+                backend,
+                _split(dtype),
+                _split(mode),
+                [int(each) if each.isdecimal() else 0 for each in _split(blocks)],
+                seconds or 0.05,
+            )
+            text, new = _of_kernels(effort, old)
         if dry_run:
             print(text, end="")
             return
-        tuning.write(text, target)
+        cpu.write(text, target)
     except (BenchError, CommError, OSError) as error:
         print(f"torchcomms tune: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     print(f"wrote {target}")
-    for use in uses:
-        print(f"  {use}")
+    for line in new:
+        print(f"  {line}")
+
+
+def _of_cpu(effort: cpu.Effort, old: str) -> Tuned:
+    from torchcomms.bench import tune as tuning
+
+    effort.check()
+    tuning.merged(old, effort, None, [])  # an unreadable file is found before measuring
+    timings = _with_progress(
+        len(effort.operations) * len(effort.sizes),
+        lambda progress, note: tuning.measure(effort, progress, note),
+    )
+    line = tuning.constants(effort, timings, len(os.sched_getaffinity(0)))
+    uses = tuning.overrides(effort, timings)
+    return tuning.merged(old, effort, line, uses), uses
+
+
+def _of_kernels(effort: gpu.Effort, old: str) -> Tuned:
+    from torchcomms.bench import tune_kernels as tuning
+
+    effort.check()
+    tuning.merged(old, effort, [])
+    winners = _with_progress(
+        len(list(effort.runs())) * len(effort.sizes),
+        lambda progress, note: tuning.measure(effort, progress, note),
+    )
+    new = tuning.lines(effort, winners)
+    return tuning.merged(old, effort, new), new
+
+
+def _with_progress(steps: int, measure: Callable[[Report, Report], T]) -> T:
+    with progress_bar(steps) as (progress, note):
+        return measure(progress, note)
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _gpus(device: str) -> int:
+    import torch
+
+    return min(torch.cuda.device_count(), 8) if device == "cuda" else 2

@@ -206,7 +206,7 @@ std::vector<TorchCommBackend::AlgorithmRange> TorchCommCtranAcrossHosts::algorit
   const ReduceOp sum = ReduceOp::SUM;
   for (const auto op : {OpName::broadcast, OpName::all_reduce, OpName::all_gather_single,
                         OpName::reduce_scatter_single, OpName::barrier})
-    if (takes({op, &sum, at::kFloat}))
+    if (takes({op, &sum, at::kFloat, nullptr}))
       ranges.push_back({op, 0, "two_level", 0, "kernels inside hosts, the CPU's links between"});
   return ranges;
 }

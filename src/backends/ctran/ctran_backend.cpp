@@ -98,7 +98,8 @@ void TorchCommCtran::join(const Rendezvous& met) {
   phases_ = met.phases;
   auto session = std::make_shared<ctran::Session>();
   try {
-    session->connected = ctran::connect(met, options_, phases_);
+    session->connected =
+        ctran::connect(met, options_, TorchCommCtranOnDevice::model_of(device_), phases_);
     session->group = ctran::Group::world(session->connected.family, name_);
     const auto begin = std::chrono::steady_clock::now();
     meet_once_more(*session->group, std::max(met.deadline.left(), std::chrono::milliseconds(1)));

@@ -8,6 +8,7 @@
 #include "backends/ctran/ctran_backend.hpp"
 #include "backends/ctran/on_device.hpp"
 #include "backends/ctran/session.hpp"
+#include "core/hint.hpp"
 #include "core/reconfiguration.hpp"
 #include "transport/nvl/words.hpp"
 
@@ -37,6 +38,11 @@ std::vector<std::string> gather_words(ctran::Group& group, const std::string& wo
 
 bool are_hosts_named(const std::vector<std::string>& names) {
   return std::ranges::any_of(names, [](const auto& name) { return !name.empty(); });
+}
+
+// Whether a reduction is to add in the order of the ranks; the call's own hint goes before.
+bool keeps_order(const TorchCommBackend::OnDevice& asked, bool otherwise) {
+  return asked.hints == nullptr ? otherwise : is_batch_invariant(*asked.hints, otherwise);
 }
 
 }  // namespace
@@ -80,7 +86,7 @@ void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& sessi
              throw CommError(Errc::kFinalized, "the communicator has no members any more");
            return gather(*session->group, words);
          },
-         lost, explain});
+         lost, explain, session->connected.known->told});
     session->why_not_on_device = std::move(met.why_not);
     session->on_device = std::move(met.made);
   }
@@ -121,7 +127,8 @@ TorchCommBackend* TorchCommCtran::onDevice(const at::Device& device, const OnDev
   if (there.getDevice().type() != device.type()) return nullptr;
   if (session_->across_hosts != nullptr && !session_->across_hosts->takes(asked)) return nullptr;
   // Two levels add in an order of their own; kernels alone add in that of the ranks.
-  if (session_->across_hosts != nullptr && wishes_->batch_invariant && asked.reduction != nullptr)
+  if (session_->across_hosts != nullptr && asked.reduction != nullptr &&
+      keeps_order(asked, wishes_->batch_invariant))
     return nullptr;
   if (session_->connected.superseded->load(std::memory_order_relaxed)) return nullptr;
   if (reconfiguration_ && session_->group->failure_heard()) return nullptr;
@@ -129,11 +136,11 @@ TorchCommBackend* TorchCommCtran::onDevice(const at::Device& device, const OnDev
 }
 
 TorchCommBackend* TorchCommCtran::kernelsOnDevice() {
-  return size_ > 1 ? onDevice(device_, {OpName::new_window, nullptr, at::kByte}) : nullptr;
+  return size_ > 1 ? onDevice(device_, {OpName::new_window, nullptr, at::kByte, nullptr}) : nullptr;
 }
 
 TorchCommBackend* TorchCommCtran::gathersOnDevice() {
-  return onDevice(device_, {OpName::all_gather_single, nullptr, at::kByte});
+  return onDevice(device_, {OpName::all_gather_single, nullptr, at::kByte, nullptr});
 }
 
 TorchCommBackend::AllGatherPHandle TorchCommCtran::all_gather_p_init(

@@ -8,6 +8,7 @@
 
 #include "backends/ctran/operations.hpp"
 #include "base/env.hpp"
+#include "core/hint.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -19,8 +20,10 @@ constexpr const char* kInterface = "ctran::interface";
 constexpr const char* kHost = "ctran::host_id";
 constexpr const char* kAlgorithm = "ctran::algorithm";
 constexpr const char* kChunkBytes = "ctran::chunk_bytes";
+constexpr const char* kTuningFile = "ctran::tuning_file";
+constexpr const char* kKernelAlgorithm = "ctran::kernel_algorithm";
+constexpr const char* kKernelVariable = "TORCHCOMM_CTRAN_KERNEL_ALGORITHM";
 constexpr const char* kSingleCopy = "ctran::single_copy";
-constexpr const char* kBatchInvariant = "batch_invariant";
 
 std::optional<std::string_view> hint(const Hints& hints, const char* key) {
   const auto found = hints.find(key);
@@ -31,14 +34,6 @@ std::optional<std::string_view> hint(const Hints& hints, const char* key) {
 [[noreturn]] void refuse(const char* key, std::string_view value, const std::string& allowed) {
   throw CommError(Errc::kInvalidArgument, "hint " + std::string(key) + "='" + std::string(value) +
                                               "' is not allowed: expected " + allowed);
-}
-
-bool flag(const Hints& hints, const char* key, bool otherwise) {
-  const auto found = hints.find(key);
-  if (found == hints.end()) return otherwise;
-  CommOptions options;
-  options.hints.insert(*found);
-  return options.getHint<bool>(key, otherwise);
 }
 
 // Public names and those of schedules mean the same.
@@ -120,7 +115,7 @@ Wishes read(const Hints& hints, const Wishes& fallback, std::optional<Operation>
     if (code != std::errc{} || stop != end || wishes.chunk_bytes < 0)
       refuse(kChunkBytes, *text, "a whole number of bytes, 0 for everything at once");
   }
-  wishes.batch_invariant = flag(hints, kBatchInvariant, fallback.batch_invariant);
+  wishes.batch_invariant = is_batch_invariant(hints, fallback.batch_invariant);
   return wishes;
 }
 
@@ -146,12 +141,33 @@ std::string host_wished(const Hints& hints) {
   return name;
 }
 
-bool single_copy_wished(const Hints& hints) { return flag(hints, kSingleCopy, true); }
+std::string tuning_file_wished(const Hints& hints) {
+  const auto named = hint(hints, kTuningFile);
+  return named ? std::string(*named) : tuning_path();
+}
+
+KernelWish kernel_wish_of_call(const Hints& hints, const KernelWish& otherwise) {
+  const auto text = hint(hints, kKernelAlgorithm);
+  if (!text) return otherwise;
+  std::string knob = "hint ";
+  knob += kKernelAlgorithm;
+  return parse_wish(knob, *text, /*has_library=*/false);
+}
+
+KernelWish kernel_wish_of(const Hints& hints) {
+  const auto text = base::env_text(kKernelVariable);
+  const auto usual =
+      text ? parse_wish(kKernelVariable, *text, /*has_library=*/false) : KernelWish{};
+  return kernel_wish_of_call(hints, usual);
+}
+
+bool single_copy_wished(const Hints& hints) { return flag_of(hints, kSingleCopy, true); }
 
 Wishes require_right(const Hints& hints) {
   links_wished(hints);
   host_wished(hints);
   single_copy_wished(hints);
+  kernel_wish_of(hints);
   return wishes_of(hints);
 }
 

@@ -54,7 +54,7 @@ Choice answer(const Known& known, const Question& question) {
       .sum_bytes = question.rounds ? std::max<size_t>(4, 2 * question.element_bytes) : 0};
   const auto selected =
       select(question.problem, element, facts_of(known, question.one_host, question.problem.size),
-             known.tuning);
+             known.told.tuning);
   return {.algorithm = selected.algorithm, .chunk = selected.chunk};
 }
 
@@ -99,7 +99,7 @@ std::vector<TorchCommBackend::AlgorithmRange> algorithm_ranges(const Known& know
                           "wished, but it " + std::string(wished->why_not(problem))});
         break;
       }
-      const auto chosen = select(problem, {}, facts, known.tuning, wish);
+      const auto chosen = select(problem, {}, facts, known.told.tuning, wish);
       if (ranges.size() > first && ranges.back().algorithm == chosen.algorithm->name &&
           ranges.back().chunk_bytes == chosen.chunk)
         continue;

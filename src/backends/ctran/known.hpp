@@ -8,6 +8,7 @@
 #include "ctran/engine/family.hpp"
 #include "ctran/engine/group.hpp"
 #include "ctran/select/select.hpp"
+#include "ctran/select/told.hpp"
 
 namespace torch::comms::ctran {
 
@@ -17,7 +18,7 @@ struct Known {
   Links links = Links::kAuto;
   std::string host;  // what this rank alone calls its host; see FamilyOptions
   Facts machine;     // local_ranks and cores of the host where the cores are scarcest
-  Tuning tuning;     // rank 0's
+  Told told;         // rank 0's tuning and GPU
 };
 
 // Which algorithms a communicator asks for.

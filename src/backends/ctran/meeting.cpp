@@ -12,7 +12,6 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/ctran/hints.hpp"
-#include "base/log.hpp"
 #include "bootstrap/exchange/meeting.hpp"
 #include "core/bounded.hpp"
 #include "core/store_adapter.hpp"
@@ -35,47 +34,27 @@ Cores own_cores() {
 // What rank 0 decides for all.
 struct Job {
   transport::Secret secret;
-  bool tuning_is_read = true;
-  std::string tuning;  // the text of its file, or why that cannot be read
+  std::string tuning;  // as it is told
 };
 
-std::string own_job() {
+std::string own_job(const std::string& tuning_file, const std::string& gpu) {
   const auto secret = transport::random_secret();
   std::string text(secret.size(), '\0');
   std::memcpy(text.data(), secret.data(), secret.size());
-  try {
-    return text + '+' + read_tuning_file();
-  } catch (const CommError& e) {
-    return text + '-' + e.why();
-  }
+  return text + tell_tuning(tuning_file, gpu);
 }
 
-Job agree_on_job(StoreKeyValue& store, const Rendezvous& met) {
-  if (met.rank == 0) store.set("job", own_job());
+Job agree_on_job(StoreKeyValue& store, const Rendezvous& met, const std::string& tuning_file,
+                 const std::string& gpu) {
+  if (met.rank == 0) store.set("job", own_job(tuning_file, gpu));
   const std::string text = store.get("job", met.deadline.left());
   Job job;
   const size_t secret_bytes = job.secret.size();
   if (text.size() <= secret_bytes)
     throw CommError(Errc::kMismatch, "what rank 0 wrote about the job is too short");
   std::memcpy(job.secret.data(), text.data(), secret_bytes);
-  job.tuning_is_read = text[secret_bytes] == '+';
-  job.tuning = text.substr(secret_bytes + 1);
+  job.tuning = text.substr(secret_bytes);
   return job;
-}
-
-// All ranks give up: rank 0, which may serve the store, last.
-void leave_together(StoreKeyValue& store, const Rendezvous& met) {
-  try {
-    if (store.add("left", 1) == met.size) store.set("gone", "yes");
-    if (met.rank == 0) store.get("gone", met.deadline.left());
-  } catch (const CommError& e) {
-    base::log(base::LogLevel::kDebug, std::string("a rank left a start-up alone: ") + e.what());
-  }
-}
-
-Tuning tuning_of(const Job& job) {
-  if (!job.tuning_is_read) throw CommError(Errc::kSystem, "on rank 0: " + job.tuning);
-  return job.tuning.empty() ? Tuning() : parse_tuning(job.tuning, "rank 0's tuning file");
 }
 
 // The host where most ranks share a core.
@@ -129,7 +108,7 @@ class Phases {
 
 }  // namespace
 
-Connected connect(const Rendezvous& met, const CommOptions& options,
+Connected connect(const Rendezvous& met, const CommOptions& options, const std::string& gpu,
                   std::vector<TorchCommBackend::InitPhase>& phases) {
   Phases clock(phases);
   auto known = std::make_shared<Known>();
@@ -143,7 +122,7 @@ Connected connect(const Rendezvous& met, const CommOptions& options,
                        .interrupt = check_interrupt};
 
   StoreKeyValue store(met.store, met.deadline, {});
-  const Job job = agree_on_job(store, met);
+  const Job job = agree_on_job(store, met, tuning_file_wished(options.hints), gpu);
 
   std::vector<Cores> cores;
   const auto tell_all = [&](std::string mine) {
@@ -161,7 +140,7 @@ Connected connect(const Rendezvous& met, const CommOptions& options,
                                             .interrupt = check_interrupt});
     auto blobs = take_cores(std::move(told.blobs), cores);
     try {
-      known->tuning = tuning_of(job);
+      known->told = read_told(job.tuning);
     } catch (const CommError&) {
       leave_together(store, met);
       throw;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <torchcomms/backend.hpp>
@@ -19,12 +20,12 @@ struct Connected {
   std::shared_ptr<std::atomic<bool>> superseded = std::make_shared<std::atomic<bool>>(false);
 };
 
-// Connects the ranks that met: rank 0 puts the job's secret and its tuning file into the store, and
-// they tell each other where they are: three store operations a rank, O(log size) messages between
-// them. Returns before all have read: a barrier of the first group must follow before the store
-// goes. Collective. Adds its phases. Throws CommError, without context, at
-// most half a second after what is left of the start-up's limit; Interrupted.
-Connected connect(const Rendezvous& met, const CommOptions& options,
+// Connects the ranks that met: rank 0 puts the job's secret, its tuning file and its GPU, `gpu`
+// (see Told), into the store, and they tell each other where they are: three store operations a
+// rank, O(log size) messages between them. Returns before all have read: a barrier of the first
+// group must follow before the store goes. Collective. Adds its phases. Throws CommError, without
+// context, at most half a second after what is left of the start-up's limit; Interrupted.
+Connected connect(const Rendezvous& met, const CommOptions& options, const std::string& gpu,
                   std::vector<TorchCommBackend::InitPhase>& phases);
 
 }  // namespace torch::comms::ctran

@@ -4,6 +4,8 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "backends/ctran/hints.hpp"
+#include "backends/kernels/measured.hpp"
 #include "backends/kernels/team_kernels.hpp"
 #include "backends/nccl/allocator.hpp"
 #include "backends/nccl/device.hpp"
@@ -26,29 +28,39 @@ bool has_device(std::string& why_not) {
 
 }  // namespace
 
-TorchCommCtranOnDevice::TorchCommCtranOnDevice(Links links)
-    : TorchCommKernels(ctran::kTeamLibrary, "ctran"), links_(std::move(links)) {}
+TorchCommCtranOnDevice::TorchCommCtranOnDevice(const Links& links, const CommOptions& options)
+    : TorchCommKernels(ctran::kTeamLibrary, "ctran"),
+      exchange_(links.exchange),
+      explain_(links.explain),
+      wish_(ctran::kernel_wish_of(options.hints)) {}
 
 bool TorchCommCtranOnDevice::is_for(const at::Device& device) {
   return device.is_cpu() ? ctran::KernelLibrary::is_for_host()
                          : device.type() == nccl::device_type_of(ctran::kTeamLibrary);
 }
 
+std::string TorchCommCtranOnDevice::model_of(const at::Device& device) {
+  if (!is_for(device)) return {};
+  const auto runtime = device.is_cpu() ? gpu::Runtime::of_host() : gpu::Runtime::of(gpu::kCuda);
+  return ctran::gpu_word(*runtime, device.has_index() ? device.index() : 0);
+}
+
 TorchCommCtranOnDevice::Outcome TorchCommCtranOnDevice::make(
     int rank, const std::vector<int>& ranks, at::Device device, const std::string& name,
-    const CommOptions& options, Links links) {
-  const std::shared_ptr<TorchCommCtranOnDevice> made(new TorchCommCtranOnDevice(std::move(links)));
+    const CommOptions& options, const Links& links) {
+  const std::shared_ptr<TorchCommCtranOnDevice> made(new TorchCommCtranOnDevice(links, options));
   std::string why_not;
   const bool is_there = made->init_as(
       {rank, ranks}, device, name, options, [&](const nccl::Device& opened) -> nccl::abi::Comm {
         const auto& at = opened.torch_device();
         auto team =
             ctran::Team::make(rank, static_cast<int>(ranks.size()), at.has_index() ? at.index() : 0,
-                              opened.shared_runtime(), "", made->links_.exchange);
+                              opened.shared_runtime(), "", links.exchange);
         why_not = std::move(team.why_not);
         if (!team.team) return nullptr;
         const std::shared_ptr<ctran::Team> shared = std::move(team.team);
-        made->set_kernels(std::make_shared<ctran::TeamKernels>(shared, made->links_.lost));
+        made->set_kernels(std::make_shared<ctran::TeamKernels>(shared, links.lost),
+                          ctran::measured_rows(links.told, shared->size(), rank == 0));
         return ctran::open_team(shared, opened.shared_runtime());
       });
   return {is_there ? made : nullptr, std::move(why_not)};
@@ -83,13 +95,25 @@ Capabilities TorchCommCtranOnDevice::capabilities() const {
   return can;
 }
 
-bool TorchCommCtranOnDevice::is_taken(OpName op, ctran::kernels::Call& call, size_t bytes,
-                                      const OperationOptions&) const {
-  if (kernels()->team().takes(call)) return true;
-  throw CommError(Errc::kUnsupported, "kernels do not run " + std::string(opToString(op)) + " of " +
-                                          std::to_string(bytes) + " bytes, " +
-                                          std::string(ctran::name_of(call.op)) + " of " +
-                                          std::string(ctran::name_of(call.dtype)));
+TorchCommKernels::Choice TorchCommCtranOnDevice::choose(ctran::kernels::Call& call,
+                                                        const Asked& asked) const {
+  const auto& hints = asked.options.hints;
+  const auto wish = hints.empty() ? wish_ : ctran::kernel_wish_of_call(hints, wish_);
+  const auto& team = kernels()->team();
+  if (wish.who == ctran::KernelWish::Who::kKernels) {
+    call.algorithm = wish.algorithm;
+    call.blocks = wish.blocks;
+    if (team.takes(call)) return {true};
+    call.algorithm = ctran::kernels::Algorithm::kAutomatic;
+    call.blocks = 0;
+  } else if (const auto measured = choose_as_measured(call, asked, /*library_may=*/false)) {
+    return *measured;
+  }
+  if (team.takes(call)) return {true};
+  throw CommError(Errc::kUnsupported, "kernels do not run " + std::string(opToString(asked.op)) +
+                                          " of " + std::to_string(asked.bytes) + " bytes, " +
+                                          std::string(name_of(call.op)) + " of " +
+                                          std::string(name_of(call.dtype)));
 }
 
 TorchCommKernels::Else TorchCommCtranOnDevice::otherwise(ctran::kernels::Collective) const {

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "backends/kernels/kernels_backend.hpp"
+#include "ctran/device/selection.hpp"
+#include "ctran/select/told.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
 
 namespace torch::comms {
@@ -28,14 +30,17 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
     std::function<std::optional<CommError>(const Context&)> lost;
     // What an error of an operation comes from, if that is known by now.
     std::function<CommError(const CommError&)> explain;
+    const ctran::Told& told;  // of tuning; not kept
   };
   // Collective. `device` is of the kind that is_for() says yes to. Throws CommError, and what the
   // exchange does.
   static Outcome make(int rank, const std::vector<int>& ranks, at::Device device,
-                      const std::string& name, const CommOptions& options, Links links);
+                      const std::string& name, const CommOptions& options, const Links& links);
   // Whether tensors on such a device are for kernels: GPUs, or the CPU where the kernels are for
   // host memory.
   static bool is_for(const at::Device& device);
+  // The model of such a device, as tuning files have it; "" for others.
+  static std::string model_of(const at::Device& device);
 
   // Memory that the devices of other ranks can map, for windows. Throws CommError(kUnsupported)
   // where this process has no such device.
@@ -47,18 +52,17 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
   Capabilities capabilities() const override;
 
  private:
-  explicit TorchCommCtranOnDevice(Links links);
+  TorchCommCtranOnDevice(const Links& links, const CommOptions& options);
   std::shared_ptr<TorchCommVendor> child() const override;
-  bool is_taken(OpName op, ctran::kernels::Call& call, size_t bytes,
-                const OperationOptions& options) const override;
+  Choice choose(ctran::kernels::Call& call, const Asked& asked) const override;
   Else otherwise(ctran::kernels::Collective collective) const override;
-  std::vector<std::string> tell_all(const std::string& words) override {
-    return links_.exchange(words);
-  }
+  std::vector<std::string> tell_all(const std::string& words) override { return exchange_(words); }
   std::string why_no_kernels() const override { return "they are gone"; }
-  CommError explained(const CommError& error) override { return links_.explain(error); }
+  CommError explained(const CommError& error) override { return explain_(error); }
 
-  Links links_;
+  const transport::nvl::Exchange exchange_;
+  const std::function<CommError(const CommError&)> explain_;
+  const ctran::KernelWish wish_;
 };
 
 }  // namespace torch::comms

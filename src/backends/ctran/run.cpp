@@ -58,7 +58,7 @@ void TorchCommCtran::choose(ctran::Call& call, const Hints& hints) const {
       .arriving = call.arriving,
       .options = {.local_size = placement.local_size, .rank_order = wishes.batch_invariant}};
   const auto chosen = select(problem, {.bytes = call.element_bytes},
-                             facts_of(known, placement.one_host, size_), known.tuning, wish);
+                             facts_of(known, placement.one_host, size_), known.told.tuning, wish);
   call.algorithm = chosen.algorithm;
   call.chunk = chosen.chunk;
 }

@@ -14,13 +14,6 @@ namespace {
 
 // The largest size that algorithms() tells of.
 constexpr int64_t kMostBytes = int64_t{1} << 32;
-// How many bytes of the largest buffer are one element of a Call's count.
-size_t parts_of(Collective collective, int size) {
-  const bool one = collective == Collective::kAllReduce || collective == Collective::kReduce ||
-                   collective == Collective::kBroadcast || collective == Collective::kBarrier;
-  return one ? 1 : static_cast<size_t>(size);
-}
-
 OpName operation_of(Collective collective) {
   switch (collective) {
     case Collective::kAllReduce:
@@ -53,30 +46,47 @@ OpName operation_of(Collective collective) {
 }  // namespace
 
 std::vector<TorchCommBackend::AlgorithmRange> TorchCommKernels::algorithms() const {
+  using ctran::kernels::Mode;
   std::vector<AlgorithmRange> ranges;
   if (!isInitialized()) return ranges;
   for (auto collective = Collective::kAllReduce; collective <= Collective::kBarrier;
        collective = static_cast<Collective>(static_cast<int>(collective) + 1)) {
     if (collective == Collective::kScatter) continue;  // its tensors are in a list
-    Call call{};
-    call.collective = collective;
-    call.dtype = ctran::Dtype::kFloat32;
-    const auto count_bytes = sizeof(float) * parts_of(collective, getSize());
-    std::string before;
-    for (int64_t bytes = 0; bytes <= kMostBytes; bytes = bytes == 0 ? 1 : 2 * bytes) {
-      call.count = static_cast<size_t>(bytes) / count_bytes;
-      auto [who, why] = otherwise(collective);
-      auto asked = call;
-      if (kernels_ && is_taken(operation_of(collective), asked, static_cast<size_t>(bytes), {}))
-        who = ctran::name_of(asked.algorithm == ctran::kernels::Algorithm::kAutomatic
-                                 ? kernels_->team().choice(asked)
-                                 : asked.algorithm);
-      if (std::exchange(before, who) == who) continue;
-      ranges.push_back({operation_of(collective), bytes, std::move(who), 0, std::move(why)});
-      if (collective == Collective::kBarrier) break;
+    if (!measured_.has_modes(collective)) {
+      add_ranges(ranges, collective, Mode::kAny);
+      continue;
     }
+    for (const auto mode : {Mode::kEager, Mode::kGraph}) add_ranges(ranges, collective, mode);
   }
   return ranges;
+}
+
+void TorchCommKernels::add_ranges(std::vector<AlgorithmRange>& ranges, Collective collective,
+                                  ctran::kernels::Mode mode) const {
+  using ctran::kernels::Algorithm;
+  Call call{};
+  call.collective = collective;
+  call.dtype = ctran::Dtype::kFloat32;
+  const auto op = operation_of(collective);
+  const auto count_bytes = sizeof(float) * ctran::kernels::parts_of(collective, getSize());
+  std::string before;
+  for (int64_t bytes = 0; bytes <= kMostBytes; bytes = bytes == 0 ? 1 : 2 * bytes) {
+    call.count = static_cast<size_t>(bytes) / count_bytes;
+    auto [who, why] = otherwise(collective);
+    auto asked = call;
+    if (kernels_) {
+      const auto choice = choose(asked, {op, static_cast<size_t>(bytes), mode, {}});
+      if (choice.by_kernels)
+        who = name_of(asked.algorithm == Algorithm::kAutomatic
+                          ? kernels_->team().choice(asked, asked.blocks)
+                          : asked.algorithm);
+      if (choice.is_measured) why = "tuning file";
+    }
+    if (mode != ctran::kernels::Mode::kAny) why += ", " + std::string(name_of(mode));
+    if (std::exchange(before, who + why) == who + why) continue;
+    ranges.push_back({op, bytes, std::move(who), 0, std::move(why)});
+    if (collective == Collective::kBarrier) break;
+  }
 }
 
 }  // namespace torch::comms

@@ -39,6 +39,62 @@ void TorchCommKernels::finalize() {
   TorchCommVendor::finalize();
 }
 
+void TorchCommKernels::set_kernels(std::shared_ptr<ctran::TeamKernels> kernels,
+                                   ctran::MeasuredRows measured) {
+  kernels_ = std::move(kernels);
+  measured_ = std::move(measured);
+  forget_choices();
+}
+
+bool TorchCommKernels::is_for_kernels(Call& call, const Asked& asked) {
+  const bool is_list = asked.op == OpName::reduce_scatter || asked.op == OpName::reduce_scatter_v;
+  if (is_list || !asked.options.hints.empty()) return choose(call, asked).by_kernels;
+  const auto key =
+      key_of(call, static_cast<uint64_t>(asked.op) << 8 | static_cast<uint64_t>(asked.mode));
+  const auto* known = chosen_.find(key);
+  if (known == nullptr) {
+    Chosen made{.by_kernels = choose(call, asked).by_kernels};
+    if (made.by_kernels && call.algorithm == ctran::kernels::Algorithm::kAutomatic)
+      call.algorithm = kernels_->team().choice(call, call.blocks);
+    made.algorithm = call.algorithm;
+    made.blocks = call.blocks;
+    known = &chosen_.keep(key, made);
+  }
+  call.algorithm = known->algorithm;
+  call.blocks = known->blocks;
+  return known->by_kernels;
+}
+
+bool TorchCommKernels::is_capturing() const {
+  const auto& device = lane()->device();
+  return !device.host_runs() && device.runtime().capture_of(device.current_stream()) != 0;
+}
+
+// The runtime is asked only where it matters.
+ctran::kernels::Mode TorchCommKernels::mode_of(const Call& call) const {
+  using ctran::kernels::Mode;
+  if (!measured_.has_modes(call.collective)) return Mode::kAny;
+  return is_capturing() ? Mode::kGraph : Mode::kEager;
+}
+
+std::optional<TorchCommKernels::Choice> TorchCommKernels::choose_as_measured(
+    Call& call, const Asked& asked, bool library_may) const {
+  if (measured_.empty()) return std::nullopt;
+  const auto as = [&call](const ctran::kernels::Row& row) {
+    auto made = call;
+    made.algorithm = row.algorithm;
+    made.blocks = row.blocks;
+    return made;
+  };
+  const auto& team = kernels_->team();
+  const auto* const row = measured_.find(
+      {call.collective, team.size(), asked.bytes, kind_of(call), asked.mode},
+      [&](const auto& each) { return each.by_library ? library_may : team.takes(as(each)); });
+  if (row == nullptr) return std::nullopt;
+  if (!row->by_library) call = as(*row);
+  return Choice{.by_kernels = !row->by_library, .is_measured = true};
+}
+
 void TorchCommKernels::connected() {
   if (kernels_) lane()->use(kernels_);
 }
@@ -47,16 +103,15 @@ WorkPtr TorchCommKernels::offer(const Offer& offer, bool async_op,
                                 const OperationOptions& options) {
   const auto now = call(offer.op, async_op, options);
   before_collective();
-  const bool are_taken = with_context([&] { return now.context(); },
-                                      [&] {
-                                        const auto takes = [&](auto& one) {
-                                          return is_taken(offer.op, one, offer.bytes, options);
-                                        };
-                                        if (kernels_ && std::ranges::all_of(offer.calls, takes))
-                                          return true;
-                                        allow_library(offer.calls.front().collective);
-                                        return false;
-                                      });
+  const bool are_taken = with_context(
+      [&] { return now.context(); },
+      [&] {
+        const Asked asked{offer.op, offer.bytes, mode_of(offer.calls.front()), options};
+        const auto takes = [&](auto& one) { return is_for_kernels(one, asked); };
+        if (kernels_ && std::ranges::all_of(offer.calls, takes)) return true;
+        allow_library(offer.calls.front().collective, options);
+        return false;
+      });
   if (!are_taken) return nullptr;
   return run_kernels(now, options, {offer.tensors, offer.lists},
                      [&offer](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {

@@ -12,7 +12,9 @@
 #include "backends/kernels/team_window.hpp"
 #include "backends/nccl/vendor_backend.hpp"
 #include "ctran/device/device_window.hpp"
+#include "ctran/device/selection.hpp"
 #include "ctran/kernels/library.hpp"
+#include "ctran/kernels/remembered.hpp"
 #include "gpu/runtime.hpp"
 
 namespace torch::comms {
@@ -88,20 +90,40 @@ class TC_API TorchCommKernels : public TorchCommVendor {
 
   // A collective begins: ranks that have not met for their kernels may do so now.
   virtual void before_collective() {}
-  // Whether kernels run `call`, which is `op` or a part of it, and then by which algorithm, which
-  // it sets. `bytes`: of the largest buffer of a rank. Throws CommError without context.
-  virtual bool is_taken(OpName op, ctran::kernels::Call& call, size_t bytes,
-                        const OperationOptions& options) const = 0;
+  // An operation before it is known who runs it; alike on all ranks.
+  struct Asked {
+    OpName op;
+    size_t bytes;  // of the largest buffer of a rank
+    ctran::kernels::Mode mode;
+    const OperationOptions& options;
+  };
+  // Who runs `call`, which is what was asked or a part of it. Of kernels it sets algorithm and
+  // blocks, or leaves them to the library of kernels. Throws CommError without context. Of equal
+  // calls without hints one is asked about, until forget_choices().
+  struct Choice {
+    bool by_kernels;
+    bool is_measured = false;  // on such a GPU: by a row of the tuning file
+  };
+  virtual Choice choose(ctran::kernels::Call& call, const Asked& asked) const = 0;
+  // What calls without hints ask for has changed.
+  void forget_choices() noexcept { chosen_.forget(); }
+  // What was measured of `call`: sets what it says. `library_may`: rows that prefer the library
+  // count. Nothing where no row says anything.
+  std::optional<Choice> choose_as_measured(ctran::kernels::Call& call, const Asked& asked,
+                                           bool library_may) const;
   // The library is about to run it in the place of kernels. May throw CommError without context.
-  virtual void allow_library(ctran::kernels::Collective) const {}
+  virtual void allow_library(ctran::kernels::Collective, const OperationOptions&) const {}
   // Who runs what the kernels do not, and why it is so, for algorithms().
   struct Else {
     std::string who, why;
   };
   virtual Else otherwise(ctran::kernels::Collective collective) const = 0;
 
-  // The kernels of this connection, or null; those before go with their lane.
-  void set_kernels(std::shared_ptr<ctran::TeamKernels> kernels) { kernels_ = std::move(kernels); }
+  // The kernels of this connection, or null, and what was measured of such; those before go with
+  // their lane.
+  void set_kernels(std::shared_ptr<ctran::TeamKernels> kernels, ctran::MeasuredRows measured = {});
+  // Whether the current stream records a graph.
+  bool is_capturing() const;
   const ctran::TeamKernels* kernels() const noexcept { return kernels_.get(); }
   void connected() override;
   // Enqueues kernels as one operation of this communicator. They get the limit, which ends them.
@@ -122,6 +144,13 @@ class TC_API TorchCommKernels : public TorchCommVendor {
     std::initializer_list<const at::Tensor*> tensors;
     std::initializer_list<const Tensors*> lists = {};
   };
+  // What runs which sizes, for algorithms().
+  void add_ranges(std::vector<AlgorithmRange>& ranges, ctran::kernels::Collective collective,
+                  ctran::kernels::Mode mode) const;
+  // choose(), of a call that was chosen for before without asking.
+  bool is_for_kernels(ctran::kernels::Call& call, const Asked& asked);
+  // What matters of it to the measured rows.
+  ctran::kernels::Mode mode_of(const ctran::kernels::Call& call) const;
   // Launches it by kernels; null where the library is to run it.
   WorkPtr offer(const Offer& offer, bool async_op, const OperationOptions& options);
   // Throws kInvalidArgument.
@@ -131,6 +160,13 @@ class TC_API TorchCommKernels : public TorchCommVendor {
                       const ReduceOp& reduction, bool async_op, const OperationOptions& options);
 
   std::shared_ptr<ctran::TeamKernels> kernels_;
+  ctran::MeasuredRows measured_;
+  struct Chosen {
+    bool by_kernels = false;
+    ctran::kernels::Algorithm algorithm{};
+    int32_t blocks = 0;
+  };
+  ctran::kernels::Remembered<Chosen> chosen_;
 };
 
 }  // namespace torch::comms

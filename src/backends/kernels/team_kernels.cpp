@@ -10,7 +10,7 @@ std::optional<CommError> TeamKernels::stopped(const Context& context) const {
   const auto stopped = team_->stopped();
   if (!stopped) return std::nullopt;
   auto where = context;
-  where.op = std::string(ctran::name_of(stopped->collective));
+  where.op = std::string(name_of(stopped->collective));
   where.peer = stopped->waited_for;
   const auto whom = stopped->waited_for < 0
                         ? std::string()

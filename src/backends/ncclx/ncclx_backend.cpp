@@ -4,10 +4,12 @@
 #include <span>
 #include <utility>
 
+#include "backends/kernels/measured.hpp"
 #include "backends/kernels/team_kernels.hpp"
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/elements.hpp"
 #include "backends/nccl/lane.hpp"
+#include "core/hint.hpp"
 #include "core/rendezvous.hpp"
 #include "core/store_adapter.hpp"
 #include "ctran/device/selection.hpp"
@@ -15,7 +17,8 @@
 
 namespace torch::comms {
 
-using ctran::Wish;
+using ctran::KernelWish;
+using ctran::kernels::Algorithm;
 using ctran::kernels::Call;
 using ctran::kernels::Collective;
 
@@ -23,6 +26,12 @@ namespace {
 
 // Of every value in a store: some stores take an empty one for none.
 constexpr char kBegin = ':';
+constexpr const char* kTuning = "kernels/tuning";
+
+int index_of(const nccl::Device& device) {
+  const auto& at = device.torch_device();
+  return at.has_index() ? at.index() : 0;
+}
 
 }  // namespace
 
@@ -48,7 +57,8 @@ void TorchCommNCCLX::connected() {
 void TorchCommNCCLX::read(CommOptions& options) {
   ncclx::translate(options);
   wishes_.fill(ncclx::wish_of(options.hints));
-  batch_invariant_ = ncclx::is_batch_invariant(options.hints);
+  tuning_file_ = ncclx::tuning_file_of(options.hints);
+  batch_invariant_ = is_batch_invariant(options.hints);
   if (batch_invariant_) ncclx::keep_to_kernels(wishes_);
 }
 
@@ -59,6 +69,16 @@ bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::Device& device) 
   if (met.size < 2 || !met.store) return false;
   const Context context{.op = met.op, .comm = std::string(getCommName()), .rank = met.rank};
   StoreKeyValue store(met.store, met.deadline, context, met.address);
+  if (met.rank == 0)
+    store.set(kTuning, ctran::tell_tuning(tuning_file_,
+                                          ctran::gpu_word(device.runtime(), index_of(device))));
+  const auto told = store.get(kTuning, met.deadline.left());
+  try {
+    told_ = std::make_shared<const ctran::Told>(ctran::read_told(told));
+  } catch (const CommError& e) {
+    leave_together(store, met);
+    throw CommError(e.code(), e.why(), context);
+  }
   int round = 0;
   meet(met.rank, met.size, device, [&](const std::string& words) {
     const auto key = "kernels/" + std::to_string(round++) + "/";
@@ -75,15 +95,15 @@ void TorchCommNCCLX::meet(int rank, int size, const nccl::Device& device,
                           const transport::nvl::Exchange& exchange) {
   has_met_ = true;  // also where this ends in an error, which ends the communicator
   const nccl::Device::Scope scope(device);
-  const bool all_by_library = std::all_of(wishes_.begin(), wishes_.end(), [](const Wish& wish) {
-    return wish.who == Wish::Who::kVendor;
-  });
-  const auto& at = device.torch_device();
-  auto made =
-      ctran::Team::make(rank, size, at.has_index() ? at.index() : 0, device.shared_runtime(),
-                        all_by_library ? "the library was asked for" : "", exchange);
+  const bool all_by_library =
+      std::all_of(wishes_.begin(), wishes_.end(),
+                  [](const KernelWish& wish) { return wish.who == KernelWish::Who::kVendor; });
+  auto made = ctran::Team::make(rank, size, index_of(device), device.shared_runtime(),
+                                all_by_library ? "the library was asked for" : "", exchange);
   why_none_ = std::move(made.why_not);
-  if (made.team) set_kernels(std::make_shared<ctran::TeamKernels>(std::move(made.team)));
+  if (made.team)
+    set_kernels(std::make_shared<ctran::TeamKernels>(std::move(made.team)),
+                told_ ? ctran::measured_rows(*told_, size, rank == 0) : ctran::MeasuredRows());
 }
 
 // A split has no store; the library's gathering reaches all of its ranks, and its limit and
@@ -127,36 +147,37 @@ void TorchCommNCCLX::before_operation(const nccl::Call& now) {
       [&](const auto& one) { return tell(Change{&nccl::Registrations::remove}, one); });
 }
 
-bool TorchCommNCCLX::is_capturing() const {
-  const auto& device = lane()->device();
-  return !device.host_runs() && device.runtime().capture_of(device.current_stream()) != 0;
-}
-
-Wish TorchCommNCCLX::wish_for(Collective collective, const OperationOptions& options) const {
+KernelWish TorchCommNCCLX::wish_for(Collective collective, const OperationOptions& options) const {
   const auto& general = wishes_[static_cast<size_t>(collective)];
   if (options.hints.empty()) return general;
-  const auto own = ncclx::wish_of_call(options.hints);
-  return own ? *own : general;
+  auto wish = ncclx::wish_of_call(options.hints).value_or(general);
+  if (wish.who == KernelWish::Who::kAutomatic && ncclx::adds(collective) &&
+      is_batch_invariant(options.hints))
+    wish.who = KernelWish::Who::kKernels;
+  return wish;
 }
 
-bool TorchCommNCCLX::is_taken(OpName op, Call& call, size_t bytes,
-                              const OperationOptions& options) const {
-  const auto wish = wish_for(call.collective, options);
-  if (wish.who == Wish::Who::kVendor) return false;
+TorchCommNCCLX::Choice TorchCommNCCLX::choose(Call& call, const Asked& asked) const {
+  const auto wish = wish_for(call.collective, asked.options);
+  if (wish.who == KernelWish::Who::kVendor) return {false};
   const auto& team = kernels()->team();
   call.algorithm = wish.algorithm;
+  call.blocks = wish.blocks;
+  if (wish.algorithm != Algorithm::kAutomatic) return {team.takes(call)};
   // What the library cannot do at all is theirs at any size.
   const bool only_here = !nccl::is_reducible(static_cast<at::ScalarType>(call.dtype));
+  const bool library_may = wish.who == KernelWish::Who::kAutomatic && !only_here;
   // The library has one launch for all slots of a list, the kernels have one for each.
-  const bool is_list = op == OpName::reduce_scatter || op == OpName::reduce_scatter_v;
-  if (wish.who == Wish::Who::kAutomatic && !only_here &&
-      (is_list || !ctran::prefers(call.collective, team.size(), bytes)))
-    return false;
-  return team.takes(call);
+  const bool is_list = asked.op == OpName::reduce_scatter || asked.op == OpName::reduce_scatter_v;
+  if (is_list && library_may) return {false};
+  if (const auto measured = choose_as_measured(call, asked, library_may)) return *measured;
+  if (library_may && !ctran::prefers(call.collective, team.size(), asked.bytes)) return {false};
+  return {team.takes(call)};
 }
 
-void TorchCommNCCLX::allow_library(Collective collective) const {
-  if (!batch_invariant_ || !ncclx::adds(collective) || getSize() == 1) return;
+void TorchCommNCCLX::allow_library(Collective collective, const OperationOptions& options) const {
+  if (!ncclx::adds(collective) || getSize() == 1) return;
+  if (!is_batch_invariant(options.hints, batch_invariant_)) return;
   throw CommError(Errc::kUnsupported,
                   "hint batch_invariant: only kernels keep to it, and they do not run this one" +
                       (kernels() == nullptr ? ": " + why_none_ : std::string()) +
@@ -168,7 +189,7 @@ void TorchCommNCCLX::before_collective() {
 }
 
 TorchCommKernels::Else TorchCommNCCLX::otherwise(Collective collective) const {
-  if (wishes_[static_cast<size_t>(collective)].who != Wish::Who::kAutomatic)
+  if (wishes_[static_cast<size_t>(collective)].who != KernelWish::Who::kAutomatic)
     return {"nccl", "as asked for"};
   return {"nccl", kernels() != nullptr ? "table" : why_none_};
 }
@@ -183,7 +204,9 @@ std::shared_ptr<TorchCommBackend> TorchCommNCCLX::split(const std::vector<int>& 
       ranks,
       std::string(getCommName()) + "::split::" + least + "_" + name + "_" + std::to_string(count),
       options);
-  static_cast<const TorchCommNCCLX&>(*made).be_known(true);
+  auto& child = static_cast<TorchCommNCCLX&>(*made);
+  child.told_ = told_;  // it meets for its kernels later
+  child.be_known(true);
   return made;
 }
 
@@ -199,14 +222,15 @@ std::vector<std::string> TorchCommNCCLX::links() const {
 
 std::vector<TorchCommNCCLX::KernelRow> TorchCommNCCLX::kernel_table() {
   std::vector<KernelRow> rows;
-  for (const auto& row : ctran::preferences())
-    rows.emplace_back(ctran::name_of(row.collective), row.ranks_most, row.bytes_most);
+  for (const auto& row : ctran::usual_rows())
+    rows.emplace_back(name_of(row.collective), row.ranks.last, row.bytes.last);
   return rows;
 }
 
 void TorchCommNCCLX::set_config(const Hints& config) {
   try {
     ncclx::change(wishes_, config);
+    forget_choices();
   } catch (const CommError& e) {
     throw CommError(e.code(), e.why(),
                     {.op = "set_config", .comm = std::string(getCommName()), .rank = getRank()});

@@ -10,6 +10,7 @@
 #include "backends/nccl/vendors.hpp"
 #include "backends/ncclx/segments.hpp"
 #include "backends/ncclx/wishes.hpp"
+#include "ctran/select/told.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
 
 namespace torch::comms {
@@ -77,26 +78,27 @@ class TC_API TorchCommNCCLX final
   void connected() override;
   // Whether comm_dump_all() of any thread tells of it: while nothing of what that reads changes.
   void be_known(bool known) const;
-  bool is_taken(OpName op, ctran::kernels::Call& call, size_t bytes,
-                const OperationOptions& options) const override;
-  void allow_library(ctran::kernels::Collective collective) const override;
+  Choice choose(ctran::kernels::Call& call, const Asked& asked) const override;
+  void allow_library(ctran::kernels::Collective collective,
+                     const OperationOptions& options) const override;
   Else otherwise(ctran::kernels::Collective collective) const override;
   std::vector<std::string> tell_all(const std::string& words) override;
   std::string why_no_kernels() const override { return why_none_; }
-  ctran::Wish wish_for(ctran::kernels::Collective collective,
-                       const OperationOptions& options) const;
+  ctran::KernelWish wish_for(ctran::kernels::Collective collective,
+                             const OperationOptions& options) const;
   // All ranks meet for their kernels, once a connection. Collective.
   void meet(int rank, int size, const nccl::Device& device,
             const transport::nvl::Exchange& exchange);
   void meet_by_gathering();
   void before_operation(const nccl::Call& call) override;
-  bool is_capturing() const;
   // False: one rank alone. Throws kUnsupported.
   bool needs_kernels(const Context& context);
   // Of an operation of one rank, which is on the current stream by now.
   WorkPtr already_there(const nccl::Call& now, const at::Tensor& output);
 
   ncclx::Wishes wishes_{};
+  std::string tuning_file_;
+  std::shared_ptr<const ctran::Told> told_;  // of this connection, or the one it is a split of
   bool batch_invariant_ = false;
   bool has_met_ = false;
   std::string why_none_ = "the ranks meet for kernels at the first collective";

@@ -5,6 +5,8 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/env.hpp"
+#include "core/hint.hpp"
+#include "ctran/select/tuning.hpp"
 
 namespace torch::comms::ncclx {
 namespace {
@@ -13,8 +15,8 @@ using ctran::kernels::Collective;
 
 constexpr std::string_view kPrefix = "ncclx::";
 constexpr const char* kAlgorithm = "ncclx::algorithm";
+constexpr const char* kTuningFile = "ncclx::tuning_file";
 constexpr const char* kVariable = "TORCHCOMM_NCCLX_ALGORITHM";
-constexpr const char* kBatchInvariant = "batch_invariant";
 constexpr const char* kPriority = "is_high_priority_stream";
 constexpr const char* kOlderPriority = "torchcomm::ncclx::high_priority_stream";
 // What the library itself says of a split.
@@ -49,16 +51,10 @@ const Key& key_of(const std::string& name) {
 
 }  // namespace
 
-ctran::Wish wish_of(const Hints& hints) {
+ctran::KernelWish wish_of(const Hints& hints) {
   if (const auto wish = wish_of_call(hints)) return *wish;
   const auto text = base::env_text(kVariable);
-  return text ? ctran::parse_wish(kVariable, *text) : ctran::Wish{};
-}
-
-bool is_batch_invariant(const Hints& hints) {
-  CommOptions options;
-  options.hints = hints;
-  return options.getHint<bool>(kBatchInvariant, false);
+  return text ? ctran::parse_wish(kVariable, *text) : ctran::KernelWish{};
 }
 
 bool adds(Collective collective) noexcept {
@@ -66,19 +62,24 @@ bool adds(Collective collective) noexcept {
          collective == Collective::kReduceScatter;
 }
 
+std::string tuning_file_of(const Hints& hints) {
+  const auto found = hints.find(kTuningFile);
+  return found == hints.end() || found->second.empty() ? ctran::tuning_path() : found->second;
+}
+
 void keep_to_kernels(Wishes& wishes) {
   for (const auto& key : kKeys) {
     auto& wish = wishes[static_cast<size_t>(key.collective)];
     if (!adds(key.collective)) continue;
-    if (wish.who == ctran::Wish::Who::kVendor)
+    if (wish.who == ctran::KernelWish::Who::kVendor)
       throw CommError(Errc::kInvalidArgument,
                       std::string("hint ") + kBatchInvariant +
                           " needs kernels, and the library alone was asked for: leave out one");
-    wish.who = ctran::Wish::Who::kKernels;
+    wish.who = ctran::KernelWish::Who::kKernels;
   }
 }
 
-std::optional<ctran::Wish> wish_of_call(const Hints& hints) {
+std::optional<ctran::KernelWish> wish_of_call(const Hints& hints) {
   const auto found = hints.find(kAlgorithm);
   if (found == hints.end() || found->second.empty()) return std::nullopt;
   return ctran::parse_wish(std::string("hint ") + kAlgorithm, found->second);
@@ -91,7 +92,7 @@ void translate(CommOptions& options) {
                       std::string("hint ") + reserved + " is the library's own: leave it out");
   Hints plain;
   for (const auto& [key, value] : options.hints) {
-    if (key.starts_with(kPrefix) && key != kAlgorithm)
+    if (key.starts_with(kPrefix) && key != kAlgorithm && key != kTuningFile)
       plain.emplace(key.substr(kPrefix.size()), value);
     if (key == kOlderPriority) plain.emplace(kPriority, value);
   }
@@ -106,7 +107,7 @@ void change(Wishes& wishes, const Hints& config) {
     const auto wish = ctran::parse_wish(name, value == "orig" ? "nccl" : value);
     if (place != nullptr)
       *place = wish;
-    else if (wish.who == ctran::Wish::Who::kKernels)
+    else if (wish.who == ctran::KernelWish::Who::kKernels)
       throw CommError(Errc::kInvalidArgument, name + "='" + value +
                                                   "' is not allowed: messages have no kernels; "
                                                   "expected auto, nccl or orig");

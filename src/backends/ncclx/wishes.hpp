@@ -15,18 +15,19 @@ inline constexpr size_t kCollectives =
     static_cast<size_t>(ctran::kernels::Collective::kBarrier) + 1;
 
 // Who runs each collective.
-using Wishes = std::array<ctran::Wish, kCollectives>;
+using Wishes = std::array<ctran::KernelWish, kCollectives>;
 
 // Of a communicator: hint ncclx::algorithm, else the environment. kInvalidArgument.
-ctran::Wish wish_of(const Hints& hints);
-// Hint batch_invariant of a communicator: the bits of a sum do not depend on what is beside it,
-// which is so of kernels. kInvalidArgument.
-bool is_batch_invariant(const Hints& hints);
-// Of those that add, kernels; where the library was asked for, kInvalidArgument.
+ctran::KernelWish wish_of(const Hints& hints);
+// The tuning file whose kernels count, where this is rank 0: hint ncclx::tuning_file, else
+// ctran::tuning_path().
+std::string tuning_file_of(const Hints& hints);
+// For hint batch_invariant, which kernels keep to: of those that add, kernels; where the library
+// was asked for, kInvalidArgument.
 void keep_to_kernels(Wishes& wishes);
 bool adds(ctran::kernels::Collective collective) noexcept;
 // Of one call; nothing where it says nothing. kInvalidArgument.
-std::optional<ctran::Wish> wish_of_call(const Hints& hints);
+std::optional<ctran::KernelWish> wish_of_call(const Hints& hints);
 
 // Puts what ncclx calls otherwise into the words that all backends of the family have:
 // `ncclx::<x>` of the library's configuration, and the older spelling of the stream's priority.

@@ -1,8 +1,9 @@
 #include "ctran/device/selection.hpp"
 
 #include <algorithm>
-#include <array>
+#include <charconv>
 #include <iterator>
+#include <utility>
 
 #include <torchcomms/base/error.hpp>
 
@@ -11,83 +12,79 @@ namespace {
 
 using kernels::Algorithm;
 using kernels::Collective;
+using kernels::Row;
 
 constexpr size_t kMega = size_t{1} << 20;
 constexpr size_t kAnySize = ~size_t{0};
 
+constexpr Row kernels_up_to(Collective collective, int ranks, size_t bytes) {
+  return {collective, {2, ranks}, {0, bytes}, Algorithm::kAutomatic, 0};
+}
 // For 2 ranks as far as the kernels were measured ahead of NCCL, in graphs on two H200 with NVLink;
 // for more ranks where prototypes were, or the model of hops and bytes says so. Scatter has none:
 // its root has a list of tensors, and the others do not know how they lie.
-constexpr Preference kPreferences[] = {
-    // clang-format off: a row a line
-    {Collective::kAllReduce, 2, 256 * kMega},
-    {Collective::kAllReduce, 4, 32 * kMega},
-    {Collective::kAllReduce, 8, 16 * kMega},
-    {Collective::kAllGather, 2, 256 * kMega},
-    {Collective::kAllGather, 8, 64 * kMega},
-    {Collective::kReduceScatter, 2, 256 * kMega},
-    {Collective::kReduceScatter, 8, 32 * kMega},
-    {Collective::kAllToAll, 2, 256 * kMega},
-    {Collective::kAllToAll, 8, 64 * kMega},
-    {Collective::kBroadcast, 2, 32 * kMega},
-    {Collective::kBroadcast, 8, 4 * kMega},
-    {Collective::kReduce, 2, 32 * kMega},
-    {Collective::kReduce, 8, 4 * kMega},
-    {Collective::kGather, 8, 4 * kMega},
-    {Collective::kBarrier, 8, kAnySize},
-    // clang-format on
+constexpr Row kUsualRows[] = {
+    kernels_up_to(Collective::kAllReduce, 2, 256 * kMega),
+    kernels_up_to(Collective::kAllReduce, 4, 32 * kMega),
+    kernels_up_to(Collective::kAllReduce, 8, 16 * kMega),
+    kernels_up_to(Collective::kAllGather, 2, 256 * kMega),
+    kernels_up_to(Collective::kAllGather, 8, 64 * kMega),
+    kernels_up_to(Collective::kReduceScatter, 2, 256 * kMega),
+    kernels_up_to(Collective::kReduceScatter, 8, 32 * kMega),
+    kernels_up_to(Collective::kAllToAll, 2, 256 * kMega),
+    kernels_up_to(Collective::kAllToAll, 8, 64 * kMega),
+    kernels_up_to(Collective::kBroadcast, 2, 32 * kMega),
+    kernels_up_to(Collective::kBroadcast, 8, 4 * kMega),
+    kernels_up_to(Collective::kReduce, 2, 32 * kMega),
+    kernels_up_to(Collective::kReduce, 8, 4 * kMega),
+    kernels_up_to(Collective::kGather, 8, 4 * kMega),
+    kernels_up_to(Collective::kBarrier, 8, kAnySize),
 };
 
-constexpr std::array<std::string_view, kernels::kAlgorithms> kAlgorithmNames = {
-    "automatic", "one_shot_ll", "one_shot_line", "two_shot_line"};
-constexpr std::string_view kCollectiveNames[] = {"all_reduce",
-                                                 "all_gather_single",
-                                                 "reduce_scatter_single",
-                                                 "all_to_all_single",
-                                                 "broadcast",
-                                                 "reduce",
-                                                 "gather_single",
-                                                 "scatter",
-                                                 "barrier",
-                                                 "send_recv",
-                                                 "signal",
-                                                 "wait_signal",
-                                                 "device_alltoallv_single",
-                                                 "reduce_scatter_quantized"};
+constexpr int kMostBlocksWished = 1024;
 
 }  // namespace
 
-std::span<const Preference> preferences() noexcept { return kPreferences; }
+std::span<const Row> usual_rows() noexcept { return kUsualRows; }
 
 bool prefers(Collective collective, int32_t ranks, size_t bytes) noexcept {
-  const auto* const row = std::find_if(
-      std::begin(kPreferences), std::end(kPreferences), [&](const Preference& preference) {
-        return preference.collective == collective && ranks <= preference.ranks_most;
-      });
-  return row != std::end(kPreferences) && bytes <= row->bytes_most;
+  const kernels::Question question{collective, ranks, bytes, kernels::Kind::kAny,
+                                   kernels::Mode::kAny};
+  return kernels::find(kUsualRows, question, [](const Row&) { return true; }) != nullptr;
 }
 
-Wish parse_wish(std::string_view knob, std::string_view text) {
+MeasuredRows::MeasuredRows(std::vector<Row> rows) : rows_(std::move(rows)) {}
+
+bool MeasuredRows::has_modes(Collective collective) const noexcept {
+  return std::ranges::any_of(rows_, [&](const Row& row) {
+    return row.collective == collective && row.mode != kernels::Mode::kAny;
+  });
+}
+
+KernelWish parse_wish(std::string_view knob, std::string_view text, bool has_library) {
   if (text == "auto") return {};
-  if (text == "nccl") return {Wish::Who::kVendor, Algorithm::kAutomatic};
-  if (text == "kernels") return {Wish::Who::kKernels, Algorithm::kAutomatic};
-  std::string allowed = "auto, nccl, kernels";
-  for (size_t i = 1; i < kAlgorithmNames.size(); ++i) {
-    if (text == kAlgorithmNames[i]) return {Wish::Who::kKernels, static_cast<Algorithm>(i)};
-    allowed += (i + 1 < kAlgorithmNames.size() ? ", " : " or ") + std::string(kAlgorithmNames[i]);
+  if (has_library && text == "nccl") return {KernelWish::Who::kVendor, Algorithm::kAutomatic};
+  if (has_library && text == "kernels") return {KernelWish::Who::kKernels, Algorithm::kAutomatic};
+  const auto slash = text.find('/');
+  std::string allowed = has_library ? "auto, nccl, kernels" : "auto";
+  for (int i = 1; i < kernels::kAlgorithms; ++i) {
+    const auto algorithm = static_cast<Algorithm>(i);
+    allowed += (i + 1 < kernels::kAlgorithms ? ", " : " or ") + std::string(name_of(algorithm));
+    if (text.substr(0, slash) != name_of(algorithm)) continue;
+    KernelWish wish{KernelWish::Who::kKernels, algorithm};
+    if (slash == std::string_view::npos) return wish;
+    const auto number = text.substr(slash + 1);
+    const auto [end, code] =
+        std::from_chars(number.data(), number.data() + number.size(), wish.blocks);
+    if (code == std::errc{} && end == number.data() + number.size() && wish.blocks >= 1 &&
+        wish.blocks <= kMostBlocksWished)
+      return wish;
+    allowed =
+        std::string(name_of(algorithm)) + "/<blocks>, 1 to " + std::to_string(kMostBlocksWished);
+    break;
   }
   throw CommError(Errc::kInvalidArgument, std::string(knob) + "='" + std::string(text) +
                                               "' is not allowed: expected " + allowed);
-}
-
-std::string_view name_of(Algorithm algorithm) noexcept {
-  const auto index = static_cast<size_t>(algorithm);
-  return index < kAlgorithmNames.size() ? kAlgorithmNames[index] : "unknown";
-}
-
-std::string_view name_of(Collective collective) noexcept {
-  const auto index = static_cast<size_t>(collective);
-  return index < std::size(kCollectiveNames) ? kCollectiveNames[index] : "unknown";
 }
 
 }  // namespace torch::comms::ctran

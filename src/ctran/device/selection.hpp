@@ -4,24 +4,40 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "ctran/kernels/library.hpp"
+#include "ctran/kernels/rows.hpp"
 
-// When kernels of ours run a collective in the place of a vendor's library.
+// When kernels of ours run a collective in the place of a vendor's library, and by which algorithm.
 namespace torch::comms::ctran {
 
-// A row of the table: up to how many bytes they are faster, of the largest buffer of a rank.
-struct Preference {
-  kernels::Collective collective;
-  int32_t ranks_most;
-  size_t bytes_most;
-};
-// The first row that fits counts.
-std::span<const Preference> preferences() noexcept;
+// Where nothing was measured: the sizes up to which kernels are faster. What no row fits is for the
+// library.
+std::span<const kernels::Row> usual_rows() noexcept;
 bool prefers(kernels::Collective collective, int32_t ranks, size_t bytes) noexcept;
 
+// What was measured for a team: rows of a tuning file that are about its GPU and its number of
+// ranks. Where none fits, usual_rows() and the library of kernels decide.
+class MeasuredRows {
+ public:
+  MeasuredRows() = default;
+  explicit MeasuredRows(std::vector<kernels::Row> rows);
+
+  // Whether it matters to some row of the collective that an operation is captured.
+  bool has_modes(kernels::Collective collective) const noexcept;
+  // See kernels::find().
+  template <class Accepts>
+  const kernels::Row* find(const kernels::Question& question, const Accepts& accepts) const {
+    return kernels::find(std::span<const kernels::Row>(rows_), question, accepts);
+  }
+  bool empty() const noexcept { return rows_.empty(); }
+
+ private:
+  std::vector<kernels::Row> rows_;
+};
+
 // What a user asks for.
-struct Wish {
+struct KernelWish {
   enum class Who : uint8_t {
     kAutomatic,  // the table decides
     kVendor,     // the library, always
@@ -29,16 +45,13 @@ struct Wish {
   };
   Who who = Who::kAutomatic;
   kernels::Algorithm algorithm = kernels::Algorithm::kAutomatic;  // of kKernels
+  int blocks = 0;  // of an algorithm, at most; 0: as the library of kernels thinks best
 
-  bool operator==(const Wish&) const = default;
+  bool operator==(const KernelWish&) const = default;
 };
-// "auto", "nccl", "kernels", or an algorithm's name. Throws CommError(kInvalidArgument) naming
+// "auto", "nccl", "kernels", or an algorithm's name, perhaps with its blocks: "one_shot_ll/64".
+// `has_library`: else "nccl" and "kernels" mean nothing. Throws CommError(kInvalidArgument) naming
 // `knob`, the text and what is allowed.
-Wish parse_wish(std::string_view knob, std::string_view text);
-
-// "one_shot_ll"; "automatic".
-std::string_view name_of(kernels::Algorithm algorithm) noexcept;
-// torch's word for it: "all_reduce", "all_gather_single".
-std::string_view name_of(kernels::Collective collective) noexcept;
+KernelWish parse_wish(std::string_view knob, std::string_view text, bool has_library = true);
 
 }  // namespace torch::comms::ctran

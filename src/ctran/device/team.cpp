@@ -76,8 +76,7 @@ bool Team::takes(const kernels::Call& call) const noexcept {
   return library_.functions->takes(team_.size, call);
 }
 
-kernels::Algorithm Team::choice(const kernels::Call& call) const noexcept {
-  int32_t blocks = 0;
+kernels::Algorithm Team::choice(const kernels::Call& call, int32_t& blocks) const noexcept {
   return library_.functions->choice(team_.size, call, &blocks);
 }
 

@@ -53,8 +53,8 @@ class Team {
 
   // Alike on all ranks.
   bool takes(const kernels::Call& call) const noexcept;
-  // What kAutomatic is for it.
-  kernels::Algorithm choice(const kernels::Call& call) const noexcept;
+  // What kAutomatic is for it, and `blocks` then.
+  kernels::Algorithm choice(const kernels::Call& call, int32_t& blocks) const noexcept;
 
   // Enqueues it, also into a capture. All ranks launch the same calls in the same order. Throws
   // CommError(kVendor).

@@ -1,77 +1,88 @@
 #include "ctran/kernels/choice.hpp"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
+#include <span>
 
 #include "ctran/kernels/layout.hpp"
 #include "ctran/kernels/plan.hpp"
+#include "ctran/kernels/rows.hpp"
 
 namespace torch::comms::ctran::kernels {
 namespace {
 
 constexpr size_t kKB = 1024, kMB = 1024 * kKB, kAll = SIZE_MAX;
 
-// One row holds for up to `ranks` ranks, and for up to so many bytes of Call::count: the first that
-// does, does. Where its algorithm does not fit, the next one.
-struct Row {
-  Collective collective;
-  int ranks;
-  size_t bytes;
-  Algorithm algorithm;
-  int blocks;
-};
-
 using enum Algorithm;
+
+constexpr Row row(Collective collective, int ranks, size_t bytes, Algorithm algorithm, int blocks) {
+  return {collective, {2, ranks}, {0, bytes}, algorithm, blocks};
+}
 // Two ranks: as measured on two H200. More: from what a hop costs there and what a GPU sends in a
 // microsecond, 0.36 MB; one hop sends a tensor to each peer, two send it about twice in all.
 constexpr Row kRows[] = {
-    {Collective::kAllReduce, 2, 128 * kKB, kOneShotLL, 64},
-    {Collective::kAllReduce, 2, 512 * kKB, kOneShotLine, 64},
-    {Collective::kAllReduce, 2, kAll, kOneShotLine, 128},
-    {Collective::kAllReduce, 4, 64 * kKB, kOneShotLL, 64},
-    {Collective::kAllReduce, 4, 384 * kKB, kOneShotLine, 64},
-    {Collective::kAllReduce, 8, 32 * kKB, kOneShotLL, 64},
-    {Collective::kAllReduce, 8, 112 * kKB, kOneShotLine, 64},
-    {Collective::kAllReduce, 8, kAll, kTwoShotLine, 64},
+    row(Collective::kAllReduce, 2, 128 * kKB, kOneShotLL, 64),
+    row(Collective::kAllReduce, 2, 512 * kKB, kOneShotLine, 64),
+    row(Collective::kAllReduce, 2, kAll, kOneShotLine, 128),
+    row(Collective::kAllReduce, 4, 64 * kKB, kOneShotLL, 64),
+    row(Collective::kAllReduce, 4, 384 * kKB, kOneShotLine, 64),
+    row(Collective::kAllReduce, 8, 32 * kKB, kOneShotLL, 64),
+    row(Collective::kAllReduce, 8, 112 * kKB, kOneShotLine, 64),
+    row(Collective::kAllReduce, 8, kAll, kTwoShotLine, 64),
 
-    {Collective::kBroadcast, 2, 128 * kKB, kOneShotLL, 64},
-    {Collective::kBroadcast, 2, kAll, kOneShotLine, 128},
-    {Collective::kBroadcast, 8, 32 * kKB, kOneShotLL, 64},
-    {Collective::kBroadcast, 8, 256 * kKB, kOneShotLine, 64},
-    {Collective::kBroadcast, 8, kAll, kTwoShotLine, 64},
+    row(Collective::kBroadcast, 2, 128 * kKB, kOneShotLL, 64),
+    row(Collective::kBroadcast, 2, kAll, kOneShotLine, 128),
+    row(Collective::kBroadcast, 8, 32 * kKB, kOneShotLL, 64),
+    row(Collective::kBroadcast, 8, 256 * kKB, kOneShotLine, 64),
+    row(Collective::kBroadcast, 8, kAll, kTwoShotLine, 64),
 
-    {Collective::kReduce, 2, 128 * kKB, kOneShotLL, 64},
-    {Collective::kReduce, 2, kAll, kOneShotLine, 128},
-    {Collective::kReduce, 8, 32 * kKB, kOneShotLL, 64},
-    {Collective::kReduce, 8, 256 * kKB, kOneShotLine, 64},
-    {Collective::kReduce, 8, kAll, kTwoShotLine, 64},
+    row(Collective::kReduce, 2, 128 * kKB, kOneShotLL, 64),
+    row(Collective::kReduce, 2, kAll, kOneShotLine, 128),
+    row(Collective::kReduce, 8, 32 * kKB, kOneShotLL, 64),
+    row(Collective::kReduce, 8, 256 * kKB, kOneShotLine, 64),
+    row(Collective::kReduce, 8, kAll, kTwoShotLine, 64),
 };
+
 // All others: a hop, and bytes that each rank sends to each.
-constexpr Row kOneHop[] = {
-    {Collective::kAllGather, 2, 128 * kKB, kOneShotLL, 64},
-    {Collective::kAllGather, 4, 32 * kKB, kOneShotLL, 64},
-    {Collective::kAllGather, 8, 16 * kKB, kOneShotLL, 64},
-    {Collective::kAllGather, 8, kAll, kOneShotLine, 128},
-};
+constexpr Collective kOneHop[] = {Collective::kAllGather, Collective::kReduceScatter,
+                                  Collective::kAllToAll, Collective::kGather, Collective::kScatter};
+constexpr size_t kRowsOfOneHop = size_t{2} * (kMaxRanks - 1);
+
+constexpr auto rows_of_one_hop() {
+  std::array<Row, std::size(kOneHop) * kRowsOfOneHop> rows{};
+  size_t next = 0;
+  for (const auto collective : kOneHop)
+    for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
+      const size_t small = ranks == 2 ? 128 * kKB : ranks <= 4 ? 32 * kKB : 16 * kKB;
+      rows[next++] = {
+          collective, {ranks, ranks}, {0, small * static_cast<size_t>(ranks)}, kOneShotLL, 64};
+      rows[next++] = {collective, {ranks, ranks}, {0, kAll}, kOneShotLine, 128};
+    }
+  return rows;
+}
+constexpr auto kRowsOfAllOneHop = rows_of_one_hop();
+
+std::span<const Row> rows_of(Collective collective) {
+  const auto* const found = std::ranges::find(kOneHop, collective);
+  if (found == std::end(kOneHop)) return kRows;
+  const auto at = static_cast<size_t>(found - std::begin(kOneHop)) * kRowsOfOneHop;
+  return std::span(kRowsOfAllOneHop).subspan(at, kRowsOfOneHop);
+}
 
 }  // namespace
 
 Choice choose(int ranks, const Call& call) {
   const int cap = call.blocks == 0 ? kMostBlocks : std::min(call.blocks, kMostBlocks);
   if (call.collective == Collective::kBarrier) return {kOneShotLL, 1};
-  const size_t bytes = call.count * size_of(call.dtype);
-  const bool has_rows =
-      std::ranges::find(kRows, call.collective, &Row::collective) != std::end(kRows);
-  const Row* first = has_rows ? std::begin(kRows) : std::begin(kOneHop);
-  const Row* last = has_rows ? std::end(kRows) : std::end(kOneHop);
-  for (const Row* row = first; row != last; ++row) {
-    if ((has_rows && row->collective != call.collective) || ranks > row->ranks ||
-        bytes > row->bytes)
-      continue;
-    const int blocks = std::min(row->blocks, cap);
-    if (fits(ranks, call, row->algorithm, blocks)) return {row->algorithm, blocks};
-  }
-  return {kAutomatic, cap};  // more than 2^20 steps
+  const Question question{call.collective, ranks,
+                          call.count * size_of(call.dtype) * parts_of(call.collective, ranks),
+                          kind_of(call), Mode::kAny};
+  const auto* const found = find(rows_of(call.collective), question, [&](const Row& row) {
+    return fits(ranks, call, row.algorithm, std::min(row.blocks, cap));
+  });
+  if (found == nullptr) return {kAutomatic, cap};  // more than 2^20 steps
+  return {found->algorithm, std::min(found->blocks, cap)};
 }
 
 }  // namespace torch::comms::ctran::kernels

@@ -12,6 +12,7 @@
 #include "ctran/kernels/one_sided.hpp"
 #include "ctran/kernels/plan.hpp"
 #include "ctran/kernels/quantized.hpp"
+#include "ctran/kernels/remembered.hpp"
 
 namespace torch::comms::ctran::kernels {
 namespace {
@@ -86,14 +87,37 @@ int enqueue(const void* kernel, void* params, int blocks, int threads, void* str
   return cudaLaunchKernelExC(&config, kernel, &params);
 }
 
+// How a call is run. No kernel: it is not; then `error`.
+struct Prepared {
+  Plan plan{};
+  const void* kernel = nullptr;
+  int error = cudaErrorInvalidValue;
+};
+
+Prepared prepare(int ranks, const Call& call) {
+  Prepared made;
+  const Choice choice = chosen(ranks, call);
+  if (choice.algorithm == Algorithm::kAutomatic) return made;
+  made.plan = plan_of(ranks, call, choice.algorithm, choice.blocks);
+  made.kernel = kernel_of(ranks, call, made.plan.shape);
+  if (made.kernel == nullptr) made.error = cudaErrorInvalidDeviceFunction;
+  return made;
+}
+
+const Prepared& prepared(int ranks, const Call& call) {
+  thread_local Remembered<Prepared> known;
+  const CallKey key =
+      key_of(call, static_cast<uint64_t>(ranks) |
+                       static_cast<uint64_t>(static_cast<uint32_t>(call.root)) << 8);
+  if (const Prepared* const found = known.find(key)) return *found;
+  return known.keep(key, prepare(ranks, call));
+}
+
 int launch(const Team& team, const Call& call, void* stream) {
-  const Choice choice = chosen(team.size, call);
-  if (choice.algorithm == Algorithm::kAutomatic) return cudaErrorInvalidValue;
-  const Plan plan = plan_of(team.size, call, choice.algorithm, choice.blocks);
-  const void* kernel = kernel_of(team.size, call, plan.shape);
-  if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
-  Params params = params_of(team, call, plan);
-  return enqueue(kernel, &params, plan.blocks, plan.threads, stream);
+  const Prepared& how = prepared(team.size, call);
+  if (how.kernel == nullptr) return how.error;
+  Params params = params_of(team, call, how.plan);
+  return enqueue(how.kernel, &params, how.plan.blocks, how.plan.threads, stream);
 }
 
 // The blocks that messages may have: a few processors are left for what else runs.

@@ -66,7 +66,7 @@ class Reader {
     if (text.find_first_not_of(" \t\r") == std::string_view::npos) return;
     Fields fields(tuning_.source, number, text);
     if (!header_) return header(fields);
-    constexpr std::string_view kKinds = "cache, wire, use";
+    constexpr std::string_view kKinds = "cache, wire, use, kernel";
     const auto kind = fields.word("kind of line", kKinds);
     if (kind == "cache")
       cache(fields);
@@ -74,6 +74,8 @@ class Reader {
       wire(fields);
     else if (kind == "use")
       use(fields);
+    else if (kind == "kernel")
+      kernel(fields);
     else
       fields.refuse("kind of line", kind, kKinds);
     fields.end();
@@ -133,10 +135,19 @@ class Reader {
     row.reduce_ps = fields.number("reduce_ps", kMostNs);
   }
 
-  void use(Fields& fields) {
-    if (tuning_.overrides.size() == kMaxOverrides)
+  void require_room(size_t lines, const char* kind) const {
+    if (lines == kMaxOverrides)
       throw CommError(Errc::kTooLarge, tuning_.source + ": more than " +
-                                           std::to_string(kMaxOverrides) + " lines 'use'");
+                                           std::to_string(kMaxOverrides) + " lines '" + kind + "'");
+  }
+
+  void kernel(Fields& fields) {
+    require_room(tuning_.kernels.size(), "kernel");
+    tuning_.kernels.push_back(read_kernel_line(fields));
+  }
+
+  void use(Fields& fields) {
+    require_room(tuning_.overrides.size(), "use");
     Override row;
     row.operation = operation_of(fields);
     fields.literal("wire");
@@ -205,6 +216,7 @@ std::string to_text(const Tuning& tuning) {
             " bytes " + std::to_string(row.bytes_min) + ".." + std::to_string(row.bytes_max) +
             " algorithm " + std::string(row.algorithm->name) + " chunk_bytes " +
             std::to_string(row.chunk_bytes) + "\n";
+  for (const auto& row : tuning.kernels) text += to_text(row) + "\n";
   return text;
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ctran/select/kernel_lines.hpp"
 #include "ctran/select/model.hpp"
 
 // What is known of a machine's speed, and its text: version 1 of a format of lines.
@@ -15,9 +16,11 @@
 //   cache near_bytes 1048576 far 2
 //   wire shm apart step_ns 350 message_ns 150 byte_ps 45 reduce_ps 15
 //   use all_reduce wire shm ranks 2..4 bytes 0..32768 algorithm one_shot chunk_bytes 0
+//   kernel ...                                                          (kernel_lines.hpp)
 //
 // Fields stand in this order. Wires that are not named keep the usual constants; of several `use`
-// lines that fit, the first counts. `bytes` are those of the operation's whole vector.
+// or `kernel` lines that fit, the first counts. `bytes` are those of the operation's whole vector,
+// which is the largest buffer of a rank.
 namespace torch::comms::ctran {
 
 struct Override {
@@ -32,11 +35,12 @@ struct Override {
 struct Tuning {
   Constants constants = kUsualConstants;
   std::vector<Override> overrides;
+  std::vector<KernelRow> kernels;
   std::string source = "built-in constants";  // for people
 };
 
 inline constexpr size_t kMaxTuningBytes = size_t{128} * 1024;
-inline constexpr size_t kMaxOverrides = 1024;
+inline constexpr size_t kMaxOverrides = 1024;  // and as many rows of kernels
 
 // Any text. Throws CommError: kTooLarge over a cap, kInvalidArgument naming `source`, the line, the
 // field, the text found and what is allowed.
@@ -49,8 +53,8 @@ std::string to_text(const Tuning& tuning);
 // ~/.cache/torchcomms/tuning-<processor>.txt; empty without a home.
 std::string tuning_path();
 
-// The text of that file; empty where there is none. Throws CommError for one that cannot be read
-// (kSystem) or is too large (kTooLarge).
-std::string read_tuning_file();
+// The text of that file, or of another one; empty where there is none. Throws CommError for one
+// that cannot be read (kSystem) or is too large (kTooLarge).
+std::string read_tuning_file(const std::string& path = tuning_path());
 
 }  // namespace torch::comms::ctran

@@ -1,7 +1,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <fstream>
 #include <thread>
 
@@ -24,15 +23,7 @@ std::string processor() {
     model = line.substr(std::min(line.size(), line.find(':') + 1));
     break;
   }
-  std::string slug;
-  for (const char c : model + "-" + std::to_string(std::thread::hardware_concurrency())) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (std::isalnum(byte) != 0 && byte < 128)
-      slug += static_cast<char>(std::tolower(byte));
-    else if (!slug.empty() && slug.back() != '-')
-      slug += '-';
-  }
-  return slug.substr(0, 100);
+  return word_of(model) + "-" + std::to_string(std::thread::hardware_concurrency());
 }
 
 }  // namespace
@@ -43,8 +34,7 @@ std::string tuning_path() {
   return home ? *home + "/.cache/torchcomms/tuning-" + processor() + ".txt" : std::string();
 }
 
-std::string read_tuning_file() {
-  const std::string path = tuning_path();
+std::string read_tuning_file(const std::string& path) {
   if (path.empty()) return {};
   if (::access(path.c_str(), F_OK) != 0) return {};
   std::ifstream file(path, std::ios::binary);

@@ -30,8 +30,9 @@ class CtranAcrossHosts : public StandInKernels {
              [&](int rank) { return Hints{{"ctran::host_id", map[static_cast<size_t>(rank)]}}; });
   }
   static bool takes(const Program& self, OpName op, const ReduceOp& reduction = ReduceOp::SUM,
-                    at::ScalarType dtype = at::kFloat) {
-    return self.comm->getBackendImpl()->onDevice(at::kCPU, {op, &reduction, dtype}) != nullptr;
+                    at::ScalarType dtype = at::kFloat, const Hints& hints = {}) {
+    return self.comm->getBackendImpl()->onDevice(at::kCPU, {op, &reduction, dtype, &hints}) !=
+           nullptr;
   }
 };
 
@@ -56,6 +57,8 @@ TEST_F(CtranAcrossHosts, SaysWhatItTakesAndWhatIsCopied) {
     EXPECT_FALSE(takes(self, OpName::all_reduce, ReduceOp::AVG, at::kInt));
     EXPECT_FALSE(takes(self, OpName::all_reduce, ReduceOp::BOR, at::kFloat));
     EXPECT_FALSE(takes(self, OpName::all_to_all_single));
+    const Hints in_order{{"batch_invariant", "true"}};
+    EXPECT_FALSE(takes(self, OpName::all_reduce, ReduceOp::SUM, at::kFloat, in_order));
     const auto links = self.comm->getBackendImpl()->links();
     EXPECT_NE(links[static_cast<size_t>(self.rank ^ 1)].find("kernels"), std::string::npos);
     EXPECT_EQ(links[static_cast<size_t>((self.rank + 2) % 4)], "tcp");

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "backends/ctran/stand_in_kernels.hpp"
+#include "backends/nccl/temporary_file.hpp"
 
 namespace torch::comms::ctran_test {
 namespace {
@@ -31,6 +32,49 @@ TEST_F(CtranOnDevice, DescribesItself) {
     for (const auto& range : algorithms) EXPECT_NE(range.algorithm, "nothing");
     self.comm->finalize();
   });
+}
+
+std::vector<std::string> all_reduce_of(const Program& self) {
+  std::vector<std::string> texts;
+  for (const auto& range : self.comm->getBackendImpl()->algorithms())
+    if (range.operation == OpName::all_reduce)
+      texts.push_back(std::to_string(range.bytes_from) + " " + range.algorithm + ", " + range.why);
+  return texts;
+}
+
+TEST_F(CtranOnDevice, ATuningFileDecidesAndHintsGoBeforeIt) {
+  const nccl::TemporaryFile file(
+      "torchcomms tuning 1\n"
+      "kernel all_reduce gpu host-memory ranks 2..2 bytes 0..1023 kind any mode any algorithm "
+      "two_shot_line blocks 8\n"
+      // The library's row is for those who have one; what the kernel cannot run is passed over.
+      "kernel all_reduce gpu host-memory ranks 2..2 bytes 0..4096 kind any mode any algorithm nccl "
+      "blocks 0\n"
+      "kernel all_reduce gpu host-memory ranks 2..2 bytes 0..1073741824 kind any mode any "
+      "algorithm one_shot_ll blocks 64\n");
+  const auto with = [&](const std::string& algorithm) {
+    return [&file, algorithm](int) {
+      Hints hints{{"ctran::tuning_file", file.path()}};
+      if (!algorithm.empty()) hints["ctran::kernel_algorithm"] = algorithm;
+      return hints;
+    };
+  };
+  const auto expect = [](std::vector<std::string> want) {
+    return [want](Program& self) {
+      EXPECT_EQ(all_reduce_of(self), want);
+      auto tensor = filled(static_cast<float>(self.rank + 1));
+      self.comm->all_reduce(tensor, ReduceOp::SUM, false);
+      self.synchronize();
+      EXPECT_EQ(first(tensor), 3);
+      self.comm->finalize();
+    };
+  };
+  on_ranks(2,
+           expect({"0 two_shot_line, tuning file", "1024 one_shot_ll, tuning file",
+                   "131072 two_shot_line, kernels are all there is"}),
+           std::chrono::seconds(60), with(""));
+  on_ranks(2, expect({"0 one_shot_line, kernels are all there is"}), std::chrono::seconds(60),
+           with("one_shot_line/4"));
 }
 
 TEST_F(CtranOnDevice, OperationsAreOnTheCurrentStreamAndTheHostGoesOn) {

@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include "backends/nccl/temporary_file.hpp"
 #include "backends/ncclx/world.hpp"
 
 namespace torch::comms::ncclx {
@@ -123,6 +124,67 @@ TEST_F(NcclxChoice, TellsWhichAlgorithmRunsWhichSize) {
                                                     "536870912 nccl"}));
     self.comm->finalize();
   });
+}
+
+// Up to a KB of floats by one algorithm, in eager calls; above it the library.
+constexpr const char* kTuned =
+    "torchcomms tuning 1\n"
+    "kernel all_reduce gpu host-memory ranks 2..2 bytes 0..1024 kind float mode eager algorithm "
+    "two_shot_line blocks 8\n"
+    "kernel all_reduce gpu host-memory ranks 2..2 bytes 1025..4611686018427387904 kind any mode "
+    "any algorithm nccl blocks 0\n";
+
+TEST_F(NcclxChoice, ATuningFileOfThisGpuGoesBeforeTheTable) {
+  const nccl::TemporaryFile file(kTuned);
+  on_ranks(2,
+           [](Program& self) {
+             auto small = ones(kSmall), larger = ones(2 * kSmall);
+             self.comm->all_reduce(small, ReduceOp::SUM, false);
+             EXPECT_EQ(launches_of(self), 1);
+             self.comm->all_reduce(larger, ReduceOp::SUM, false);
+             EXPECT_EQ(launches_of(self), 1) << "the file has it for the library";
+             self.comm->all_reduce(larger, ReduceOp::SUM, false, by("kernels"));
+             EXPECT_EQ(launches_of(self), 2) << "the call's hint goes before the file";
+             self.synchronize();
+             std::vector<std::string> all_reduce;
+             for (const auto& range : self.comm->getBackendImpl()->algorithms())
+               if (range.operation == OpName::all_reduce)
+                 all_reduce.push_back(std::to_string(range.bytes_from) + " " + range.algorithm +
+                                      ", " + range.why);
+             EXPECT_EQ(all_reduce,
+                       (std::vector<std::string>{
+                           "0 two_shot_line, tuning file, eager", "2048 nccl, tuning file, eager",
+                           "0 one_shot_ll, table, graph", "2048 nccl, tuning file, graph"}));
+             const auto child = self.comm->split({0, 1}, "child", {});
+             child->all_reduce(larger, ReduceOp::SUM, false);
+             EXPECT_EQ(launches_of(self), 2) << "a split has its parent's file";
+             self.synchronize();
+             child->finalize();
+             self.comm->finalize();
+           },
+           {{"ncclx::tuning_file", file.path()}});
+}
+
+TEST_F(NcclxChoice, ATuningFileOfAnotherGpuIsNotForThisOne) {
+  std::string other = kTuned;
+  while (other.find("host-memory") != std::string::npos)
+    other.replace(other.find("host-memory"), std::string("host-memory").size(), "nvidia-h200");
+  const nccl::TemporaryFile file(other);
+  testing::internal::CaptureStderr();
+  for (int again = 0; again < 2; ++again)
+    on_ranks(2,
+             [](Program& self) {
+               auto tensor = ones(2 * kSmall);
+               self.comm->all_reduce(tensor, ReduceOp::SUM, false);
+               EXPECT_EQ(launches_of(self), 1);
+               self.synchronize();
+               self.comm->finalize();
+             },
+             {{"ncclx::tuning_file", file.path()}});
+  const auto said = testing::internal::GetCapturedStderr();
+  const auto place = said.find("measured on nvidia-h200 with 2 ranks, none on host-memory with 2");
+  EXPECT_NE(place, std::string::npos) << said;
+  EXPECT_EQ(said.find("none on host-memory", place + 60), std::string::npos) << "once: " << said;
 }
 
 TEST_F(NcclxChoice, SetConfigChangesWhoRunsACollective) {

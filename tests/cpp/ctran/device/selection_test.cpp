@@ -19,31 +19,71 @@ TEST(Selection, HasARowForEveryCollectiveButScatterAndEveryNumberOfRanks) {
 }
 
 TEST(Selection, EndsAtTheSizeOfTheFirstRowThatFits) {
-  for (const auto& row : preferences()) {
+  for (const auto& row : usual_rows()) {
     if (row.collective == Collective::kBarrier) continue;
-    EXPECT_TRUE(prefers(row.collective, row.ranks_most, row.bytes_most));
-    EXPECT_FALSE(prefers(row.collective, row.ranks_most, row.bytes_most + 1));
+    EXPECT_TRUE(prefers(row.collective, row.ranks.last, row.bytes.last));
+    EXPECT_FALSE(prefers(row.collective, row.ranks.last, row.bytes.last + 1));
   }
 }
 
 TEST(Selection, ReadsWishesByName) {
-  EXPECT_EQ(parse_wish("hint", "auto"), Wish{});
-  EXPECT_EQ(parse_wish("hint", "nccl").who, Wish::Who::kVendor);
-  EXPECT_EQ(parse_wish("hint", "kernels").who, Wish::Who::kKernels);
+  EXPECT_EQ(parse_wish("hint", "auto"), KernelWish{});
+  EXPECT_EQ(parse_wish("hint", "nccl").who, KernelWish::Who::kVendor);
+  EXPECT_EQ(parse_wish("hint", "kernels").who, KernelWish::Who::kKernels);
   for (int i = 1; i < kernels::kAlgorithms; ++i) {
     const auto wish = parse_wish("hint", name_of(static_cast<Algorithm>(i)));
-    EXPECT_EQ(wish.who, Wish::Who::kKernels);
+    EXPECT_EQ(wish.who, KernelWish::Who::kKernels);
     EXPECT_EQ(wish.algorithm, static_cast<Algorithm>(i));
   }
-  try {
-    parse_wish("ncclx::algorithm", "fast");
-    FAIL();
-  } catch (const CommError& e) {
-    EXPECT_EQ(e.code(), Errc::kInvalidArgument);
-    EXPECT_EQ(e.why(),
-              "ncclx::algorithm='fast' is not allowed: expected auto, nccl, kernels, one_shot_ll, "
-              "one_shot_line or two_shot_line");
-  }
+  const auto limited = parse_wish("hint", "two_shot_line/32");
+  EXPECT_EQ(limited.algorithm, Algorithm::kTwoShotLine);
+  EXPECT_EQ(limited.blocks, 32);
+}
+
+TEST(Selection, AWishThatCannotBeIsRefusedWithWhatCan) {
+  const auto why = [](std::string_view text, bool has_library) -> std::string {
+    try {
+      parse_wish("knob", text, has_library);
+      return "taken";
+    } catch (const CommError& e) {
+      EXPECT_EQ(e.code(), Errc::kInvalidArgument);
+      return e.why();
+    }
+  };
+  EXPECT_EQ(why("fast", true),
+            "knob='fast' is not allowed: expected auto, nccl, kernels, one_shot_ll, one_shot_line "
+            "or two_shot_line");
+  EXPECT_EQ(why("nccl", false),
+            "knob='nccl' is not allowed: expected auto, one_shot_ll, one_shot_line or "
+            "two_shot_line");
+  for (const auto* text : {"one_shot_ll/", "one_shot_ll/0", "one_shot_ll/1025", "one_shot_ll/4x"})
+    EXPECT_NE(why(text, true).find("expected one_shot_ll/<blocks>, 1 to 1024"), std::string::npos);
+}
+
+TEST(Selection, OfMeasuredRowsTheFirstThatFitsAndIsAcceptedCounts) {
+  using kernels::Kind;
+  using kernels::Mode;
+  const auto row = [](size_t last, Kind kind, Mode mode, int blocks) {
+    return kernels::Row{
+        Collective::kAllReduce, {2, 4}, {0, last}, Algorithm::kOneShotLL, blocks, kind, mode};
+  };
+  const MeasuredRows rows(
+      {row(100, Kind::kInteger, Mode::kAny, 1), row(100, Kind::kAny, Mode::kGraph, 2),
+       row(200, Kind::kAny, Mode::kAny, 3), row(200, Kind::kAny, Mode::kAny, 4)});
+  EXPECT_TRUE(rows.has_modes(Collective::kAllReduce));
+  EXPECT_FALSE(rows.has_modes(Collective::kReduce));
+  const auto blocks = [&](size_t bytes, Kind kind, Mode mode, int ranks, int refused) {
+    const auto* const found =
+        rows.find({Collective::kAllReduce, ranks, bytes, kind, mode},
+                  [&](const kernels::Row& each) { return each.blocks != refused; });
+    return found == nullptr ? 0 : found->blocks;
+  };
+  EXPECT_EQ(blocks(100, Kind::kInteger, Mode::kGraph, 2, 0), 1);
+  EXPECT_EQ(blocks(100, Kind::kFloat, Mode::kGraph, 2, 0), 2);
+  EXPECT_EQ(blocks(100, Kind::kFloat, Mode::kEager, 2, 0), 3);
+  EXPECT_EQ(blocks(100, Kind::kFloat, Mode::kEager, 2, 3), 4);
+  EXPECT_EQ(blocks(201, Kind::kFloat, Mode::kEager, 2, 0), 0);
+  EXPECT_EQ(blocks(100, Kind::kFloat, Mode::kEager, 5, 0), 0);
 }
 
 }  // namespace

@@ -185,7 +185,9 @@ TEST_F(TeamTest, SaysWhatItTakes) {
     std::vector<float> values(1);
     auto call = call_of(Collective::kAllReduce, values, values, 1);
     EXPECT_TRUE(member.team->takes(call));
-    EXPECT_EQ(member.team->choice(call), Algorithm::kOneShotLL);
+    int32_t blocks = 0;
+    EXPECT_EQ(member.team->choice(call, blocks), Algorithm::kOneShotLL);
+    EXPECT_EQ(blocks, 1);
     call.op = ReduceOp::kBitAnd;
     EXPECT_FALSE(member.team->takes(call));
     EXPECT_THROW(member.team->launch(call, member.stream), CommError);

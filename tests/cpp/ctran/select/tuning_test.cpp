@@ -7,11 +7,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <random>
 
 #include <torchcomms/base/error.hpp>
 
 #include "ctran/select/select.hpp"
+#include "ctran/select/told.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -25,6 +27,10 @@ const std::string kWhole =
     "wire tcp crowded step_ns 1 message_ns 2 byte_ps 3 reduce_ps 4 # far\n"
     "use broadcast wire shm ranks 2..1048576 bytes 0..4611686018427387904 "
     "algorithm chain chunk_bytes 65536\n"
+    "kernel all_reduce gpu nvidia-h200 ranks 2..4 bytes 0..131072 kind float mode eager "
+    "algorithm one_shot_ll blocks 64\n"
+    "kernel barrier gpu nvidia-h200 ranks 2..8 bytes 0..0 kind any mode any algorithm nccl blocks "
+    "0\n"
     "use all_to_all wire shm ranks 2..2 bytes 5..5 algorithm bruck chunk_bytes 0";
 
 std::string error_of(const std::string& text, Errc code = Errc::kInvalidArgument) {
@@ -55,6 +61,44 @@ TEST(Tuning, ReadsWhatIsWrittenAndKeepsTheRest) {
   EXPECT_EQ(tuning.overrides[0].ranks_max, 1 << 20);
   EXPECT_EQ(tuning.overrides[0].bytes_max, int64_t{1} << 62);
   EXPECT_EQ(tuning.overrides[0].chunk_bytes, 65536);
+  ASSERT_EQ(tuning.kernels.size(), 2u);
+  EXPECT_EQ(tuning.kernels[0].gpu, "nvidia-h200");
+  EXPECT_EQ(tuning.kernels[0].row, (kernels::Row{kernels::Collective::kAllReduce,
+                                                 {2, 4},
+                                                 {0, 131072},
+                                                 kernels::Algorithm::kOneShotLL,
+                                                 64,
+                                                 kernels::Kind::kFloat,
+                                                 kernels::Mode::kEager}));
+  EXPECT_TRUE(tuning.kernels[1].row.by_library);
+}
+
+TEST(Tuning, RowsOfKernelsAreForOneGpuAndSomeRanks) {
+  const auto rows = parse_tuning(kWhole, "here").kernels;
+  EXPECT_EQ(rows_for(rows, "nvidia-h200", 2).size(), 2u);
+  EXPECT_EQ(rows_for(rows, "nvidia-h200", 8).size(), 1u);
+  EXPECT_TRUE(rows_for(rows, "nvidia-h100", 2).empty());
+  EXPECT_EQ(text_of_places(rows), "nvidia-h200 with 2 to 4 ranks, nvidia-h200 with 2 to 8 ranks");
+  EXPECT_EQ(word_of("NVIDIA H200 (141 GB)"), "nvidia-h200-141-gb");
+  EXPECT_EQ(word_of(" -?"), "");
+}
+
+TEST(Tuning, WhatRankZeroTellsIsReadAlike) {
+  const auto told = read_told(tell_tuning("", "some-gpu"));
+  EXPECT_EQ(told.gpu, "some-gpu");
+  EXPECT_TRUE(told.tuning.kernels.empty());
+  const auto code_of = [](const std::string& text) -> std::optional<Errc> {
+    try {
+      read_told(text);
+    } catch (const CommError& e) {
+      return e.code();
+    }
+    return std::nullopt;
+  };
+  EXPECT_EQ(code_of(tell_tuning("/proc", "gpu")), Errc::kSystem) << "a folder is no file";
+  EXPECT_EQ(code_of("gpu\n+torchcomms tuning 9"), Errc::kInvalidArgument);
+  EXPECT_EQ(code_of("gpu"), Errc::kMismatch);
+  EXPECT_EQ(code_of("gpu\n"), Errc::kMismatch);
 }
 
 TEST(Tuning, WrittenTextReadsBackToTheSame) {
@@ -78,6 +122,20 @@ TEST(Tuning, AnErrorNamesPlaceAndWhatIsAllowed) {
   EXPECT_EQ(
       error_of(kHeader + "use reduce_scatter wire shm ranks 1..1 bytes 0..0 algorithm two_shot"),
       "here, line 2, algorithm: 'two_shot'; allowed: direct, halving, ring");
+  const std::string kernel = kHeader + "kernel ";
+  EXPECT_EQ(error_of(kernel + "all_gather gpu"),
+            "here, line 2, operation: 'all_gather'; allowed: all_reduce, all_gather_single, "
+            "reduce_scatter_single, all_to_all_single, broadcast, reduce, gather_single, scatter, "
+            "barrier");
+  EXPECT_EQ(error_of(kernel + "all_reduce gpu H200"),
+            "here, line 2, gpu: 'H200'; allowed: a model in lower case, such as nvidia-h200");
+  const std::string moves = kernel + "broadcast gpu h200 ranks 2..2 bytes 0..1 kind ";
+  EXPECT_EQ(error_of(moves + "float"), "here, line 2, kind: 'float'; allowed: any");
+  EXPECT_EQ(error_of(moves + "any mode any algorithm kernels blocks 7"),
+            "here, line 2, blocks: '7'; allowed: a whole number from 0 to 0");
+  EXPECT_EQ(error_of(kernel + "reduce gpu h200 ranks 2..9"),
+            "here, line 2, ranks: '2..9'; allowed: <first>..<last>, whole numbers from 2 to 8 "
+            "that do not fall");
   EXPECT_NE(error_of(kHeader + "use all_gather_single ranks").find("allowed: all_reduce, "),
             std::string::npos);
   EXPECT_EQ(error_of(kHeader + "cache near_bytes 1 far 2 more"),
@@ -102,6 +160,10 @@ TEST(Tuning, SizesAreBounded) {
   for (size_t i = 0; i <= kMaxOverrides; ++i)
     many += "use reduce wire shm ranks 1..1 bytes 0..0 algorithm ring chunk_bytes 0\n";
   EXPECT_NE(error_of(many, Errc::kTooLarge).find("1024 lines"), std::string::npos);
+  many = kHeader;
+  for (size_t i = 0; i <= kMaxOverrides; ++i)
+    many += "kernel reduce gpu x ranks 2..2 bytes 0..0 kind any mode any algorithm nccl blocks 0\n";
+  EXPECT_NE(error_of(many, Errc::kTooLarge).find("1024 lines 'kernel'"), std::string::npos);
 }
 
 TEST(Tuning, AnyMutationIsReadOrRefusedInWords) {

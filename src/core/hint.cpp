@@ -1,0 +1,22 @@
+#include "core/hint.hpp"
+
+#include <torchcomms/base/env.hpp>
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms {
+
+bool flag_of(const Hints& hints, const std::string& key, bool otherwise) {
+  const auto found = hints.find(key);
+  if (found == hints.end()) return otherwise;
+  try {
+    return string_to_bool(found->second);
+  } catch (const CommError& error) {
+    throw CommError(Errc::kInvalidArgument, "hint " + key + ": " + error.why());
+  }
+}
+
+bool is_batch_invariant(const Hints& hints, bool otherwise) {
+  return flag_of(hints, kBatchInvariant, otherwise);
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+
+#include <torchcomms/base/export.hpp>
+#include <torchcomms/options.hpp>
+
+// Hints that more than one backend knows. Throws CommError(kInvalidArgument), without context,
+// naming the hint.
+namespace torch::comms {
+
+// A boolean; `otherwise` where it is not given.
+TC_API bool flag_of(const Hints& hints, const std::string& key, bool otherwise);
+
+// `batch_invariant`, of a communicator or of one call: the bits of an element of a sum do not
+// depend on what is beside it, because everything is added in the order of the ranks.
+inline constexpr const char* kBatchInvariant = "batch_invariant";
+TC_API bool is_batch_invariant(const Hints& hints, bool otherwise = false);
+
+}  // namespace torch::comms

@@ -1,0 +1,127 @@
+#include "ctran/select/kernel_lines.hpp"
+
+#include <cctype>
+#include <cstdint>
+
+#include "ctran/kernels/cells.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+using kernels::Algorithm;
+using kernels::Collective;
+
+constexpr size_t kMostOfWord = 64;
+constexpr int64_t kMostBytes = int64_t{1} << 62;
+constexpr int64_t kMostBlocks = 1024;
+constexpr std::string_view kByLibrary = "nccl", kByKernels = "kernels";
+
+// The value from `first` on, below `end`, that is called so.
+template <class T>
+T named(Fields& fields, std::string_view field, T first, int end) {
+  std::string allowed;
+  for (int i = static_cast<int>(first); i < end; ++i)
+    allowed += (allowed.empty() ? "" : ", ") + std::string(name_of(static_cast<T>(i)));
+  const auto word = fields.word(field, allowed);
+  for (int i = static_cast<int>(first); i < end; ++i)
+    if (name_of(static_cast<T>(i)) == word) return static_cast<T>(i);
+  fields.refuse(field, word, allowed);
+}
+
+void read_algorithm(Fields& fields, kernels::Row& row) {
+  std::string allowed = std::string(kByLibrary) + ", " + std::string(kByKernels);
+  for (int i = 1; i < kernels::kAlgorithms; ++i)
+    allowed += ", " + std::string(name_of(static_cast<Algorithm>(i)));
+  const auto word = fields.word("algorithm", allowed);
+  row.algorithm = Algorithm::kAutomatic;
+  row.by_library = word == kByLibrary;
+  if (row.by_library || word == kByKernels) return;
+  for (int i = 1; i < kernels::kAlgorithms; ++i)
+    if (word == name_of(static_cast<Algorithm>(i))) row.algorithm = static_cast<Algorithm>(i);
+  if (row.algorithm == Algorithm::kAutomatic) fields.refuse("algorithm", word, allowed);
+}
+
+template <class T>
+std::string text_of(const kernels::Range<T>& range) {
+  return std::to_string(range.first) + ".." + std::to_string(range.last);
+}
+
+}  // namespace
+
+std::string word_of(std::string_view name) {
+  std::string word;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 128 && std::isalnum(byte) != 0)
+      word += static_cast<char>(std::tolower(byte));
+    else if (!word.empty() && word.back() != '-')
+      word += '-';
+  }
+  word.resize(std::min(word.size(), kMostOfWord));
+  while (word.ends_with('-')) word.pop_back();
+  return word;
+}
+
+KernelRow read_kernel_line(Fields& fields) {
+  KernelRow made;
+  auto& row = made.row;
+  row.collective = named(fields, "operation", Collective::kAllReduce,
+                         static_cast<int>(Collective::kBarrier) + 1);
+  fields.literal("gpu");
+  constexpr std::string_view kModel = "a model in lower case, such as nvidia-h200";
+  const auto model = fields.word("gpu", kModel);
+  if (model != word_of(model)) fields.refuse("gpu", model, kModel);
+  made.gpu = model;
+  fields.literal("ranks");
+  const auto ranks = fields.span("ranks", 2, kernels::kMaxRanks);
+  row.ranks = {static_cast<int>(ranks.first), static_cast<int>(ranks.last)};
+  fields.literal("bytes");
+  const auto bytes = fields.span("bytes", 0, kMostBytes);
+  row.bytes = {static_cast<size_t>(bytes.first), static_cast<size_t>(bytes.last)};
+  fields.literal("kind");
+  row.kind = named(fields, "kind", kernels::Kind::kAny,
+                   is_reduction(row.collective) ? kernels::kKinds : 1);
+  fields.literal("mode");
+  row.mode = named(fields, "mode", kernels::Mode::kAny, kernels::kModes);
+  fields.literal("algorithm");
+  read_algorithm(fields, row);
+  fields.literal("blocks");
+  row.blocks = static_cast<int>(
+      fields.integer("blocks", row.algorithm == Algorithm::kAutomatic ? 0 : kMostBlocks));
+  return made;
+}
+
+std::string_view algorithm_word(const kernels::Row& row) noexcept {
+  if (row.by_library) return kByLibrary;
+  return row.algorithm == Algorithm::kAutomatic ? kByKernels : name_of(row.algorithm);
+}
+
+std::string to_text(const KernelRow& made) {
+  const auto& row = made.row;
+  return "kernel " + std::string(name_of(row.collective)) + " gpu " + made.gpu + " ranks " +
+         text_of(row.ranks) + " bytes " + text_of(row.bytes) + " kind " +
+         std::string(name_of(row.kind)) + " mode " + std::string(name_of(row.mode)) +
+         " algorithm " + std::string(algorithm_word(row)) + " blocks " + std::to_string(row.blocks);
+}
+
+std::vector<kernels::Row> rows_for(const std::vector<KernelRow>& rows, std::string_view gpu,
+                                   int ranks) {
+  std::vector<kernels::Row> found;
+  for (const auto& each : rows)
+    if (each.gpu == gpu && each.row.ranks.has(ranks)) found.push_back(each.row);
+  return found;
+}
+
+std::string text_of_places(const std::vector<KernelRow>& rows) {
+  std::string text;
+  for (const auto& each : rows) {
+    const auto [first, last] = each.row.ranks;
+    const auto place = each.gpu + " with " + std::to_string(first) +
+                       (first == last ? "" : " to " + std::to_string(last)) + " ranks";
+    if ((", " + text + ",").find(", " + place + ",") == std::string::npos)
+      text += (text.empty() ? "" : ", ") + place;
+  }
+  return text;
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ctran/kernels/rows.hpp"
+#include "ctran/select/fields.hpp"
+
+// What was measured of kernels on a model of GPU, as lines of a tuning's text:
+//
+//   kernel all_reduce gpu nvidia-h200 ranks 2..2 bytes 0..131072 kind any mode eager
+//     algorithm one_shot_ll blocks 64                                  (in one line)
+//
+// `kind`: any, float or integer, which only what adds may tell apart; `mode`: any, eager or graph;
+// `algorithm`: of the kernels, `kernels` for what they think best, `nccl` where a vendor's library
+// is faster; `blocks`: at most so many, 0 where the kernels decide.
+namespace torch::comms::ctran {
+
+struct KernelRow {
+  std::string gpu;  // a word_of() its model
+  kernels::Row row;
+};
+
+// The rest of such a line. Throws CommError as Fields.
+KernelRow read_kernel_line(Fields& fields);
+// What it says of the algorithm: "one_shot_ll", "kernels", "nccl".
+std::string_view algorithm_word(const kernels::Row& row) noexcept;
+// The whole line.
+std::string to_text(const KernelRow& row);
+
+// A name as one word of lower case: "NVIDIA H200" is "nvidia-h200".
+std::string word_of(std::string_view name);
+
+// The rows of this GPU that may fit so many ranks.
+std::vector<kernels::Row> rows_for(const std::vector<KernelRow>& rows, std::string_view gpu,
+                                   int ranks);
+// Of which GPUs and ranks there are rows: "nvidia-h200 with 2 ranks, nvidia-b200 with 2 to 8".
+std::string text_of_places(const std::vector<KernelRow>& rows);
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "ctran/select/tuning.hpp"
+
+// One rank's tuning counts for a whole job, or its ranks would choose differently: what rank 0
+// tells the others of its file, and of its GPU.
+namespace torch::comms::ctran {
+
+struct Told {
+  Tuning tuning;
+  std::string gpu;  // a word_of() its model; "" where there is none
+};
+
+// The file `path` as it is told; also that it cannot be read. Never throws CommError.
+std::string tell_tuning(const std::string& path, std::string_view gpu);
+
+// What was told, on every rank, rank 0 too. Throws CommError, the same everywhere: kSystem for a
+// file that could not be read, kMismatch for what nobody tells, else as parse_tuning().
+Told read_told(std::string_view told);
+
+}  // namespace torch::comms::ctran
