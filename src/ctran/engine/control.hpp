@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "ctran/engine/fingerprint.hpp"
-#include "ctran/engine/whereabouts.hpp"
+#include "side/whereabouts.hpp"
 #include "transport/transport.hpp"
 
 namespace torch::comms::ctran {
+
+using side::Whereabouts;
 
 // What ranks tell each other beside their operations, about a group.
 struct Notice {

@@ -1,10 +1,10 @@
-#include <map>
 #include <string>
+#include <vector>
 
 #include "base/log.hpp"
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/membership.hpp"
-#include "ctran/engine/whereabouts.hpp"
+#include "side/disagreement.hpp"
 
 // How groups of an engine end that cannot go on, and how their members learn of it.
 namespace torch::comms::ctran {
@@ -242,32 +242,14 @@ void Engine::note_print(Membership& group, int rank, uint64_t sequence,
 }
 
 void Engine::settle_disagreement(Membership& group) noexcept {
-  std::map<std::string, std::vector<int>> callers;
   std::vector<int> silent;
-  for (int rank = 0; rank < group.size(); ++rank) {
-    const auto print = group.disagreement->prints.find(rank);
-    if (print == group.disagreement->prints.end())
-      silent.push_back(rank);
-    else
-      callers[print->second.words()].push_back(rank);
-  }
-  // The few first: most likely it is their mistake.
-  std::vector<std::pair<std::string, std::vector<int>>> sorted(callers.begin(), callers.end());
-  std::sort(sorted.begin(), sorted.end(),
-            [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-  std::string why = "ranks disagree";
-  for (size_t i = 0; i < sorted.size() && i < 4; ++i)
-    why += (i == 0 ? ": " : "; ") + ranks_text(sorted[i].second) +
-           (sorted[i].second.size() == 1 ? " calls " : " call ") + sorted[i].first;
-  if (sorted.size() == 1) why += "; a message of an earlier collective was still there";
-  if (!silent.empty()) why += "; " + ranks_text(silent) + " did not answer";
-  const bool minority =
-      sorted.size() > 1 && sorted[0].second.size() == 1 && sorted[1].second.size() > 1;
-  const int peer = minority ? sorted[0].second[0] : -1;
-  if (silent.empty()) return fail(group, Errc::kMismatch, why, peer);
+  for (int rank = 0; rank < group.size(); ++rank)
+    if (!group.disagreement->prints.contains(rank)) silent.push_back(rank);
+  const auto found = side::disagreement(group.disagreement->prints, silent);
+  if (silent.empty()) return fail(group, Errc::kMismatch, found.why, found.peer);
   const uint64_t number = group.disagreement->sequence;
   group.disagreement.reset();
-  inquire(group, Errc::kMismatch, why, peer, number);
+  inquire(group, Errc::kMismatch, found.why, found.peer, number);
 }
 
 }  // namespace torch::comms::ctran

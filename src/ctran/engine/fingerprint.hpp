@@ -1,39 +1,19 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "ctran/engine/call.hpp"
+#include "side/fingerprint.hpp"
 
 namespace torch::comms::ctran {
 
-// What the ranks of an operation must agree on, as plain data that travels.
-struct Fingerprint {
-  uint64_t sequence = 0;  // of the collective in its group; 0: none was called
-  uint64_t choice = 0;    // hash of the algorithm and chunk that were forced
-  int64_t count = -1;     // of the whole vector, or of equal blocks together; -1: each its own
-  uint64_t counts = 0;    // hash of blocks that all ranks know
-  char name[32] = {};     // the public name
-  uint32_t element_bytes = 0;
-  int32_t root = -1;
-  uint8_t operation = 0, dtype = 0, reduce_op = 0xff;
-  uint8_t spare[5] = {};
-
-  friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
-
-  // "all_reduce(float32, 1000 elements, SUM) as number 7".
-  std::string words() const;
-  // All of it but the number.
-  uint64_t what() const noexcept;
-};
+using side::Fingerprint;
+using side::hash;
 
 // Of a collective of `size` ranks.
 Fingerprint fingerprint_of(const Call& call, uint64_t sequence) noexcept;
 
 // Of messages of what() as number `sequence`; never 0. `scope` keeps groups apart.
 uint32_t tag_of(uint64_t what, uint64_t sequence, uint64_t scope) noexcept;
-
-// FNV-1a [Fowler, Noll, Vo] over 8 bytes at a time, finished by SplitMix64.
-uint64_t hash(const void* data, size_t bytes, uint64_t seed = 0) noexcept;
 
 }  // namespace torch::comms::ctran

@@ -17,9 +17,12 @@
 #include "ctran/engine/fingerprint.hpp"
 #include "ctran/engine/plan.hpp"
 #include "ctran/engine/task.hpp"
-#include "ctran/engine/whereabouts.hpp"
+#include "side/whereabouts.hpp"
 
 namespace torch::comms::ctran {
+
+using side::Aside;
+using side::Sighting;
 
 // What is known of a group on this rank.
 //

@@ -173,8 +173,8 @@ std::string MessagesTask::waits_for() const {
   return "still missing: messages " + text;
 }
 
-Aside MessagesTask::aside() const noexcept {
-  Aside aside{.messages = count_};
+side::Aside MessagesTask::aside() const noexcept {
+  side::Aside aside{.messages = count_};
   name.copy(aside.name, sizeof aside.name - 1);
   for (size_t i = 0; i < count_; ++i) {
     aside.bytes += items_[i].memory.bytes();

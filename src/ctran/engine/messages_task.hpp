@@ -7,7 +7,7 @@
 
 #include "ctran/engine/pieces.hpp"
 #include "ctran/engine/task.hpp"
-#include "ctran/engine/whereabouts.hpp"
+#include "side/whereabouts.hpp"
 
 namespace torch::comms::ctran {
 
@@ -41,7 +41,7 @@ class MessagesTask final : public Task {
     transport::Request request;
     bool done() const noexcept { return posted && request.done(); }
   };
-  Aside aside() const noexcept;
+  side::Aside aside() const noexcept;
   void post(Item& item);
   // A receive from anybody: posts it to one whose message is there, if any is.
   void take_one(Item& item);

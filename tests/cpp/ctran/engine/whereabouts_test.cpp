@@ -1,88 +1,12 @@
-#include "ctran/engine/whereabouts.hpp"
-
 #include "ctran/engine/world.hpp"
 
-// "Where is every rank?": its text, and that it is answered whatever a rank is doing.
+// "Where is every rank?" is answered whatever a rank is doing.
 namespace torch::comms::ctran::test {
 namespace {
-
-Fingerprint print(uint64_t sequence, std::string_view name = "all_reduce") {
-  Fingerprint made;
-  made.sequence = sequence;
-  name.copy(made.name, sizeof made.name - 1);
-  made.operation = static_cast<uint8_t>(Operation::kAllReduce);
-  made.dtype = static_cast<uint8_t>(Dtype::kFloat32);
-  made.element_bytes = 4;
-  made.count = 1000;
-  return made;
-}
-
-Whereabouts at(uint64_t called, uint64_t finished) {
-  return {.called = called,
-          .finished = finished,
-          .print = print(called > finished ? finished + 1 : finished)};
-}
 
 void expect_text(const std::string& text, const std::vector<std::string>& parts) {
   for (const auto& part : parts)
     EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
-}
-
-TEST(Whereabouts, RanksAreNamedAsRanges) {
-  EXPECT_EQ(ranks_text(std::vector{3}), "rank 3");
-  EXPECT_EQ(ranks_text(std::vector{0, 1}), "ranks 0, 1");
-  EXPECT_EQ(ranks_text(std::vector{0, 1, 2, 4, 8, 9}), "ranks 0-2, 4, 8, 9");
-}
-
-TEST(Whereabouts, SayWhatWasEnteredAndWhatWasFinished) {
-  EXPECT_EQ(Whereabouts{}.words(true), "before the first collective");
-  EXPECT_EQ(at(7, 6).words(false),
-            "in all_reduce(float32, 1000 elements) as number 7 (4000 bytes), after number 6");
-  EXPECT_EQ(at(9, 6).words(false),
-            "in all_reduce(float32, 1000 elements) as number 7 (4000 bytes), with 2 more called, "
-            "after number 6");
-  EXPECT_EQ(at(6, 6).words(false),
-            "in no collective, after all_reduce(float32, 1000 elements) as number 6 (4000 bytes)");
-  auto receiving = at(0, 0);
-  receiving.asides_called = 3;
-  receiving.asides_finished = 2;
-  receiving.aside = {.name = "recv", .bytes = 12, .messages = 1, .peer = 5};
-  EXPECT_EQ(receiving.words(false), "before the first collective; in recv of 12 bytes from rank 5");
-  receiving.asides_finished = 3;
-  EXPECT_EQ(receiving.words(false), "before the first collective");
-  EXPECT_EQ(receiving.words(true),
-            "before the first collective; after recv of 12 bytes from rank 5");
-}
-
-TEST(Whereabouts, TheOneWhoIsBehindIsTheCulprit) {
-  Sighting seen{.size = 5, .number = 7, .waited = milliseconds(500)};
-  for (const int rank : {0, 1, 2, 4}) seen.places[rank] = at(7, 6);
-  seen.places[3] = at(5, 5);
-  EXPECT_EQ(seen.culprit(), 3);
-  expect_text(seen.words(), {"rank 3 is 2 collectives behind, since number 6",
-                             "where the ranks were: rank 3: in no collective, after ",
-                             "; ranks 0-2, 4: in all_reduce("});
-  seen.places.erase(4);
-  EXPECT_EQ(seen.culprit(), -1);  // it may be either
-  expect_text(seen.words(), {"rank 4 did not answer within 500 ms"});
-  seen.places[3] = at(7, 6);
-  EXPECT_EQ(seen.culprit(), 4);
-}
-
-TEST(Whereabouts, ThousandsOfRanksStayReadable) {
-  Sighting seen{.size = 10'000, .number = 9, .waited = milliseconds(500)};
-  for (int rank = 0; rank < seen.size; ++rank) {
-    if (rank % 1000 == 17) continue;
-    seen.places[rank] = at(rank % 500 == 3 ? 4 + static_cast<uint64_t>(rank / 500) % 5 : 9, 8);
-    if (rank % 100 == 50) {
-      seen.places[rank].asides_called = 1;
-      seen.places[rank].aside = {.name = "recv", .bytes = 4, .messages = 1, .peer = rank - 1};
-    }
-  }
-  const auto text = seen.words();
-  EXPECT_LT(text.size(), 3000u) << text;
-  expect_text(text, {"ranks 17, 1017, 2017", "did not answer within 500 ms", "behind, since number",
-                     "elsewhere"});
 }
 
 // Rank 1 is in no call, and no thread of the program makes progress there.

@@ -7,9 +7,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ctran/engine/fingerprint.hpp"
+#include "side/fingerprint.hpp"
 
-namespace torch::comms::ctran {
+namespace torch::comms::side {
 
 // What runs beside a group's collectives: a send, a receive, a batch of them, a split.
 struct Aside {
@@ -49,12 +49,11 @@ struct Sighting {
   std::string words() const;
   // The one rank that all others wait for, by this; -1: none or several.
   int culprit() const;
-
- private:
+  // Those that neither answered nor are gone, ascending.
   std::vector<int> silent() const;
 };
 
 // "rank 3", "ranks 0-2, 4"; ascending, not empty. Long lists end in "and N more".
 std::string ranks_text(std::span<const int> ranks);
 
-}  // namespace torch::comms::ctran
+}  // namespace torch::comms::side

@@ -1,11 +1,11 @@
-#include "ctran/engine/whereabouts.hpp"
+#include "side/whereabouts.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <map>
 #include <type_traits>
 
-namespace torch::comms::ctran {
+namespace torch::comms::side {
 
 static_assert(std::has_unique_object_representations_v<Whereabouts>);
 
@@ -132,4 +132,4 @@ int Sighting::culprit() const {
   return found;
 }
 
-}  // namespace torch::comms::ctran
+}  // namespace torch::comms::side

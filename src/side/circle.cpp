@@ -1,0 +1,89 @@
+#include "base/fork.hpp"
+#include "side/family.hpp"
+#include "side/graph.hpp"
+
+namespace torch::comms::side {
+
+Circle::Circle(std::shared_ptr<Family> family, uint64_t group, std::vector<int> ranks, int rank,
+               std::shared_ptr<const Diary> diary)
+    : family_(std::move(family)),
+      group_(group),
+      ranks_(std::move(ranks)),
+      diary_(std::move(diary)),
+      member_(group, rank, static_cast<int>(ranks_.size()), *diary_, family_->pace_) {
+  for (const int near : member_.neighbours()) near_[ranks_[static_cast<size_t>(near)]] = near;
+  family_->add(*this);
+}
+
+Circle::~Circle() { end(/*well=*/false); }
+
+void Circle::close() noexcept { end(/*well=*/true); }
+
+void Circle::end(bool well) noexcept {
+  if (base::fork_generation() != family_->fork_generation_) return;  // the parent's
+  family_->remove(*this, well);
+}
+
+std::shared_ptr<Circle> Circle::split(const std::vector<int>& ranks, uint64_t count,
+                                      std::shared_ptr<const Diary> diary) const {
+  std::vector<int> members;
+  int own = -1;
+  for (const int rank : ranks) {
+    members.push_back(ranks_[static_cast<size_t>(rank)]);
+    if (members.back() == family_->rank_) own = static_cast<int>(members.size()) - 1;
+  }
+  const uint64_t seed = hash(&count, sizeof count, group_);
+  const uint64_t group = hash(members.data(), members.size() * sizeof(int), seed);
+  return std::make_shared<Circle>(family_, group, std::move(members), own, std::move(diary));
+}
+
+std::optional<Circle::Failure> Circle::failure() const {
+  if (!is_alarmed()) return std::nullopt;
+  const std::lock_guard lock(family_->mutex_);
+  if (const auto& mismatch = member_.mismatch())
+    return Failure{Errc::kMismatch, mismatch->why, mismatch->peer};
+  const int lost = member_.lost();
+  if (lost < 0) return std::nullopt;
+  const auto& place = family_->places_[static_cast<size_t>(ranks_[static_cast<size_t>(lost)])];
+  return Failure{Errc::kPeerFailed,
+                 "rank " + std::to_string(lost) + " has failed: its process (" + place.who +
+                     ") has ended, has left the communicator, or cannot be reached",
+                 lost};
+}
+
+void Circle::compare(Moment began) {
+  Member::Post out;
+  const std::lock_guard lock(family_->mutex_);
+  if (ended_) return;
+  member_.compare(began, Family::now(), out);
+  family_->post(*this, std::move(out));
+  family_->wake();
+}
+
+std::optional<Member::Report> Circle::ask() {
+  Member::Post out;
+  const std::lock_guard lock(family_->mutex_);
+  if (ended_) return Member::Report{};
+  member_.ask(Family::now(), out);
+  family_->post(*this, std::move(out));
+  family_->wake();
+  return member_.report();
+}
+
+void Circle::check(uint64_t number) {
+  Member::Post out;
+  const std::lock_guard lock(family_->mutex_);
+  if (ended_) return;
+  member_.check(number, Family::now(), out);
+  family_->post(*this, std::move(out));
+  family_->wake();
+}
+
+bool Circle::checked(uint64_t number, std::chrono::milliseconds tick) {
+  std::unique_lock lock(family_->mutex_);
+  family_->changed_.wait_for(
+      lock, tick, [&] { return ended_ || is_alarmed() || member_.checked() >= number; });
+  return member_.checked() >= number;
+}
+
+}  // namespace torch::comms::side

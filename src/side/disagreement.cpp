@@ -1,0 +1,38 @@
+#include "side/disagreement.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "side/whereabouts.hpp"
+
+namespace torch::comms::side {
+namespace {
+
+constexpr size_t kMostCalls = 4;  // told apart
+
+}  // namespace
+
+Disagreement disagreement(const std::unordered_map<int, Fingerprint>& prints,
+                          std::span<const int> silent) {
+  Disagreement found;
+  std::map<std::string, std::vector<int>> callers;
+  for (const auto& [rank, print] : prints) callers[print.words()].push_back(rank);
+  for (auto& [call, ranks] : callers) std::ranges::sort(ranks);
+  std::vector<std::pair<std::string, std::vector<int>>> sorted(callers.begin(), callers.end());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  found.why = "ranks disagree";
+  for (size_t i = 0; i < sorted.size() && i < kMostCalls; ++i)
+    found.why += (i == 0 ? ": " : "; ") + ranks_text(sorted[i].second) +
+                 (sorted[i].second.size() == 1 ? " calls " : " call ") + sorted[i].first;
+  if (sorted.size() == 1)
+    found.why += "; a message of an earlier collective was still there";
+  if (!silent.empty()) found.why += "; " + ranks_text(silent) + " did not answer";
+  if (sorted.size() > 1 && sorted[0].second.size() == 1 && sorted[1].second.size() > 1)
+    found.peer = sorted[0].second[0];
+  return found;
+}
+
+}  // namespace torch::comms::side

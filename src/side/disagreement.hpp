@@ -1,0 +1,22 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <unordered_map>
+
+#include "side/fingerprint.hpp"
+
+namespace torch::comms::side {
+
+// How ranks that called different things as the same collective are told so.
+struct Disagreement {
+  std::string why;  // who calls what, the few first: most likely it is their mistake
+  int peer = -1;    // the rank that alone calls something else; -1: none or several
+};
+
+// `prints`: what each rank called, by rank, of those that are known. `silent`: those that were asked
+// in vain, ascending.
+Disagreement disagreement(const std::unordered_map<int, Fingerprint>& prints,
+                          std::span<const int> silent);
+
+}  // namespace torch::comms::side

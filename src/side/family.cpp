@@ -1,0 +1,298 @@
+#include "side/family.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <numeric>
+
+#include "base/fork.hpp"
+#include "base/host.hpp"
+#include "base/interfaces.hpp"
+#include "base/log.hpp"
+#include "base/socket.hpp"
+#include "base/system_error.hpp"
+#include "side/graph.hpp"
+#include "transport/wire.hpp"
+
+namespace torch::comms::side {
+namespace {
+
+using std::chrono::milliseconds;
+using transport::tcp::Hello;
+
+constexpr milliseconds kSilence{10'000};   // of a connection whose host has vanished
+constexpr milliseconds kPatience{5'000};   // with a connection that does not say who it is
+constexpr milliseconds kLinger{1'000};     // at the end, for what is still to be said
+constexpr milliseconds kAcceptPause{50};   // when there are no descriptors left
+constexpr milliseconds kLongest{60'000};   // that fits poll()
+constexpr size_t kMostGuests = 64, kMostEarly = 1024;
+constexpr uint64_t kEverybody = 1;
+
+std::string own_contact(uint16_t port, const std::string& interface) {
+  std::string contact;
+  for (const auto& address :
+       base::choose_addresses(base::interface_addresses(), interface).addresses)
+    contact += (contact.empty() ? "" : " ") + base::address_text(address, port);
+  return contact;
+}
+
+}  // namespace
+
+std::shared_ptr<Family> Family::make(int rank, int size, const std::string& interface,
+                                     const Exchange& exchange, Member::Pace pace) {
+  std::shared_ptr<Family> made(new Family);
+  made->rank_ = rank;
+  made->pace_ = pace;
+  made->fork_generation_ = base::fork_generation();
+  made->bell_ = base::FileDescriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!made->bell_) throw base::system_error("eventfd of the side channel");
+  uint16_t port = 0;
+  made->listener_ = base::listen_anywhere(port);
+  const uint64_t instance = base::random_number();
+  const auto told = exchange(transport::Writer()
+                                 .add(instance)
+                                 .text(std::to_string(::getpid()) + " on " + base::host_name())
+                                 .text(own_contact(port, interface))
+                                 .take());
+  made->secret_ = told.secret;
+  for (const auto& blob : told.blobs) {
+    transport::Reader reader(blob, "what a rank says of its side channel");
+    auto& place = made->places_.emplace_back();
+    place.instance = reader.number<uint64_t>();
+    place.who = reader.text();
+    place.contact = reader.text();
+  }
+  if (made->places_.size() != static_cast<size_t>(size))
+    throw CommError(Errc::kMismatch, "not every rank said where its side channel is");
+  made->thread_ = std::thread([family = made.get()] { family->run(); });
+  return made;
+}
+
+Family::~Family() {
+  if (base::fork_generation() != fork_generation_) {
+    // Neither thread nor descriptors are this process's to end.
+    static_cast<void>(new std::thread(std::move(thread_)));
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::shared_ptr<Circle> Family::everybody(std::shared_ptr<const Diary> diary) {
+  std::vector<int> all(places_.size());
+  std::iota(all.begin(), all.end(), 0);
+  return std::make_shared<Circle>(shared_from_this(), kEverybody, std::move(all), rank_,
+                                  std::move(diary));
+}
+
+int Family::connections() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(std::ranges::count_if(
+      links_, [](const auto& link) { return link.second->state() == Link::State::kUp; }));
+}
+
+void Family::wake() const noexcept {
+  const uint64_t one = 1;
+  static_cast<void>(::write(bell_.get(), &one, sizeof one));  // full: it rings already
+}
+
+// ---- groups
+
+void Family::add(Circle& circle) {
+  const std::lock_guard lock(mutex_);
+  circles_[circle.group_] = &circle;
+  const Moment at = now();
+  for (const auto& [rank, near] : circle.near_)
+    if (link_to(rank, at).state() == Link::State::kLost) {
+      Member::Post out;
+      circle.member_.on_lost(near, at, out);
+      post(circle, std::move(out));
+    }
+  for (auto next = early_.begin(); next != early_.end();) {
+    const auto early = next++;
+    if (early->note.group != circle.group_) continue;
+    hand(circle, early->from, early->note, at);
+    early_.erase(early);
+  }
+  wake();
+}
+
+void Family::remove(Circle& circle, bool well) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(circle.ended_, true)) return;
+  try {
+    Member::Post out;
+    if (well) {
+      circle.member_.close(out);
+    } else {
+      Note lost{.kind = Note::Kind::kLost, .group = circle.group_};
+      for (const auto& [family_rank, near] : circle.near_) {
+        lost.about = static_cast<int>(
+            std::ranges::find(circle.ranks_, rank_) - circle.ranks_.begin());
+        out.emplace_back(near, lost);
+      }
+    }
+    post(circle, std::move(out));
+    removed_.insert(circle.group_);
+  } catch (const std::exception& error) {
+    base::log(base::LogLevel::kWarning,
+              std::string("side channel: the others are not told of an end: ") + error.what());
+  }
+  circles_.erase(circle.group_);
+  changed_.notify_all();
+  wake();
+}
+
+void Family::post(Circle& circle, Member::Post notes) {
+  for (const auto& [to, note] : notes)
+    link_to(circle.ranks_[static_cast<size_t>(to)], now()).say(note.serialize());
+  if (circle.member_.lost() >= 0 || circle.member_.mismatch())
+    circle.alarmed_.store(true, std::memory_order_release);
+  changed_.notify_all();
+}
+
+void Family::hand(Circle& circle, int from, const Note& note, Moment at) {
+  const auto near = circle.near_.find(from);
+  const auto size = static_cast<int>(circle.ranks_.size());
+  if (near == circle.near_.end() || note.about >= size || note.question.asker >= size) return;
+  Member::Post out;
+  circle.member_.on_note(near->second, note, at, out);
+  post(circle, std::move(out));
+}
+
+// ---- connections
+
+Link& Family::link_to(int rank, Moment at) {
+  auto& link = links_[rank];
+  if (link) return *link;
+  const auto& place = places_[static_cast<size_t>(rank)];
+  Hello hello;
+  hello.from = rank_;
+  hello.to = rank;
+  hello.instance = place.instance;
+  hello.job = secret_;
+  link = std::make_unique<Link>(place.contact, hello, rank_ < rank, at);
+  return *link;
+}
+
+void Family::accept_all(Moment at) {
+  while (true) {
+    base::FileDescriptor socket(
+        ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket) return;
+    base::tune(socket.get(), kSilence);
+    guests_.push_back({transport::tcp::Guest(std::move(socket)), at});
+    if (guests_.size() > kMostGuests) guests_.pop_front();
+  }
+}
+
+void Family::welcome(Moment at) {
+  const transport::tcp::Door door{rank_, places_[static_cast<size_t>(rank_)].instance, secret_};
+  for (auto next = guests_.begin(); next != guests_.end();) {
+    const auto guest = next++;
+    const auto state = guest->guest.read();
+    const bool whole = state == transport::tcp::Guest::State::kWhole;
+    if (state == transport::tcp::Guest::State::kNotYet && at - guest->since < kPatience) continue;
+    const auto& hello = guest->guest.hello();
+    if (whole && why_not(hello, door) == nullptr)
+      link_to(hello.from, at).take(guest->guest.take());
+    guests_.erase(guest);
+  }
+}
+
+void Family::read(int from, Link& link, Moment at) {
+  std::string text;
+  while (link.next(text)) {
+    try {
+      auto note = Note::parse(text, static_cast<int>(places_.size()));
+      const auto found = circles_.find(note.group);
+      if (found != circles_.end()) {
+        hand(*found->second, from, note, at);
+      } else if (!removed_.contains(note.group)) {
+        early_.push_back({from, std::move(note)});
+        if (early_.size() > kMostEarly) early_.pop_front();
+      }
+    } catch (const CommError& error) {
+      base::log(base::LogLevel::kWarning, "side channel: rank " + std::to_string(from) +
+                                              " says what it should not: " + error.what());
+    }
+  }
+}
+
+bool Family::has_unsent() const {
+  return std::ranges::any_of(links_, [](const auto& link) { return link.second->unsent(); });
+}
+
+void Family::turn(std::unique_lock<std::mutex>& lock) {
+  std::vector<pollfd> polled{{bell_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+  std::vector<int> ranks;
+  Moment until = now() + kLongest;
+  for (const auto& [rank, link] : links_) {
+    ranks.push_back(rank);
+    polled.push_back({link->socket(), link->events(), 0});
+    until = std::min(until, link->next_time());
+  }
+  for (const auto& [group, circle] : circles_)
+    until = std::min(until, circle->member_.next_time());
+  for (const auto& guest : guests_) {
+    polled.push_back({guest.guest.socket(), POLLIN, 0});
+    until = std::min(until, guest.since + kPatience);
+  }
+  if (stopping_) until = std::min(until, now() + kAcceptPause);
+  lock.unlock();
+  const auto left = std::chrono::ceil<milliseconds>(std::max(until - now(), Moment::zero()));
+  ::poll(polled.data(), polled.size(), static_cast<int>(left.count()));
+  lock.lock();
+  uint64_t rings = 0;
+  static_cast<void>(::read(bell_.get(), &rings, sizeof rings));
+
+  const Moment at = now();
+  if ((polled[1].revents & POLLIN) != 0) accept_all(at);
+  welcome(at);
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    auto& link = *links_.at(ranks[i]);
+    const bool was_lost = link.state() == Link::State::kLost;
+    // Somebody else may have dealt with the socket meanwhile.
+    if (polled[i + 2].fd == link.socket()) link.on_ready(polled[i + 2].revents, at);
+    link.on_time(at);
+    read(ranks[i], link, at);
+    if (was_lost || link.state() != Link::State::kLost) continue;
+    for (const auto& [group, circle] : circles_) {
+      const auto near = circle->near_.find(ranks[i]);
+      if (near == circle->near_.end()) continue;
+      Member::Post out;
+      circle->member_.on_lost(near->second, at, out);
+      post(*circle, std::move(out));
+    }
+  }
+  for (const auto& [group, circle] : circles_) {
+    Member::Post out;
+    circle->member_.on_time(at, out);
+    if (!out.empty()) post(*circle, std::move(out));
+  }
+}
+
+void Family::run() {
+  std::unique_lock lock(mutex_);
+  Moment end = kNever;
+  while (true) {
+    if (stopping_ && end == kNever) end = now() + kLinger;
+    if (stopping_ && (!has_unsent() || now() >= end)) return;
+    try {
+      turn(lock);
+    } catch (const std::exception& error) {
+      base::log(base::LogLevel::kError, std::string("side channel: ") + error.what());
+      if (!lock.owns_lock()) lock.lock();
+    }
+  }
+}
+
+}  // namespace torch::comms::side

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/handles.hpp"
+#include "bootstrap/exchange/dial.hpp"
+#include "side/member.hpp"
+#include "transport/tcp/handshake.hpp"
+
+namespace torch::comms::side {
+
+// The connection to one other rank: the smaller rank dials. What is said before it stands is sent
+// when it does. Nothing here blocks.
+//
+// Threads: one at a time. Failure: on_*() say kLost, for good.
+class Link {
+ public:
+  // `contact` is where the other one listens, `hello` what it is told there; `dials`: this side does.
+  Link(std::string contact, const transport::tcp::Hello& hello, bool dials, Moment now);
+
+  enum class State : uint8_t { kAwaited, kDialing, kResting, kGreeting, kUp, kLost };
+  State state() const noexcept { return state_; }
+  // The other side has dialed, and has said who it is.
+  void take(base::FileDescriptor socket);
+  void say(std::string_view text);
+  bool unsent() const noexcept { return state_ != State::kLost && !out_.empty(); }
+
+  // What poll() is to look at; -1: nothing.
+  int socket() const noexcept;
+  short events() const noexcept;
+  void on_ready(short events, Moment now);
+  // Whether one more has come whole.
+  bool next(std::string& text);
+  void on_time(Moment now);
+  Moment next_time() const noexcept { return state_ == State::kLost ? kNever : timer_; }
+
+ private:
+  void dial(Moment now);
+  void not_reached(bool refused, Moment now);
+  void on_dialing(Moment now);
+  void read();
+  void flush();
+  void lose() noexcept;
+
+  const std::string contact_;
+  const transport::tcp::Hello hello_;
+  State state_ = State::kAwaited;
+  std::unique_ptr<bootstrap::Dial> dial_;  // of kDialing; of kAwaited: whether it still listens
+  base::FileDescriptor socket_;
+  int refusals_ = 0;
+  Moment timer_ = kNever;
+  std::string out_, in_;
+};
+
+}  // namespace torch::comms::side

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "side/answers.hpp"
+
+namespace torch::comms::side {
+
+// Which question of the members of a group an answer belongs to.
+struct Question {
+  int32_t asker = -1;
+  uint32_t serial = 0;   // of the asker's questions
+  uint32_t reports = 0;  // 1: the asker will end its communicator, and says where all were
+
+  friend bool operator==(const Question&, const Question&) = default;
+  // Of two that meet the one that goes on: the other asker hears of its outcome.
+  bool beats(const Question& other) const noexcept {
+    if (reports != other.reports) return reports > other.reports;
+    if (asker != other.asker) return asker < other.asker;
+    return serial > other.serial;
+  }
+};
+
+// What neighbours of a group tell each other. Ranks are those of the group.
+struct Note {
+  enum class Kind : uint8_t {
+    kLost = 1,  // rank `about` has failed
+    kClosed,    // the sender has closed the group, in good order
+    kAsk,       // what did you call as collective `number`, and where are you?
+    kTell,      // the answers of the sender, and of all that it has asked
+    kFound,     // what came of a question: see `mismatch`
+    kCheck,     // the same as kTell, before the collective begins
+    kGo,        // all have called collective `number` alike
+  };
+  Kind kind = Kind::kLost;
+  uint64_t group = 0;
+  uint64_t number = 0;
+  int32_t about = -1;        // kLost; kFound: the rank at fault, -1: none or several
+  Question question = {};    // kAsk, kTell, kFound
+  uint32_t patience_ms = 0;  // kAsk: how long the sender waits for the answer
+  bool mismatch = false;     // kFound: ranks disagree about `number`; else `why` says where all were
+  std::string why = {};      // kFound
+  Answers answers = {};      // kTell, kCheck
+
+  static constexpr size_t kMostBytes = size_t{4} << 20;
+  std::string serialize() const;
+  // For a reader of groups of `size` ranks at most. Throws CommError(kMismatch).
+  static Note parse(std::string_view text, int size);
+};
+
+}  // namespace torch::comms::side
