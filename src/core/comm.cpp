@@ -136,6 +136,8 @@ void TorchComm::refreshMembership(std::optional<int64_t> uuid) {
        .members = connected && !uuid ? backend_->getRanks() : std::vector<int>{},
        .membership = membership_},
       record_vocabulary());
+  if (auto* const insight = dynamic_cast<Insight*>(backend_.get()))
+    insight->recorded_as(record_id_);
 }
 
 void TorchComm::number(base::OpRecord& record, size_t op_id) {

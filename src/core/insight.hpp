@@ -25,6 +25,10 @@ class TC_API Insight {
   // Operations may fail that nobody has a work of, as those that a graph replays. `met` gets one in
   // their place that has failed, on the thread that found it. Set before the first operation.
   virtual void on_unseen_failure(std::function<void(TorchWork&)> met) = 0;
+
+  // What the event ring of this process knows the communicator by, from now on. Before its first
+  // operation, and after each change of members.
+  virtual void recorded_as(uint32_t) {}
 };
 
 }  // namespace torch::comms

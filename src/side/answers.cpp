@@ -28,7 +28,8 @@ bool operator==(const Answer& a, const Answer& b) noexcept {
 }
 
 Answers::Kind& Answers::kind_of(const Answer& answer) {
-  const auto found = std::ranges::find_if(kinds_, [&](auto& kind) { return kind.answer == answer; });
+  const auto found =
+      std::ranges::find_if(kinds_, [&](auto& kind) { return kind.answer == answer; });
   if (found != kinds_.end()) return *found;
   if (kinds_.size() + 1 < kMostKinds || answer.state == Answer::State::kElsewhere)
     return kinds_.emplace_back(Kind{answer, {}});
@@ -48,9 +49,7 @@ void Answers::join(std::vector<Range>& into, const std::vector<Range>& more) {
   into.resize(last + 1);
 }
 
-void Answers::add(int rank, const Answer& answer) {
-  join(kind_of(answer).ranks, {{rank, rank}});
-}
+void Answers::add(int rank, const Answer& answer) { join(kind_of(answer).ranks, {{rank, rank}}); }
 
 void Answers::merge(const Answers& others) {
   for (const auto& kind : others.kinds_) join(kind_of(kind.answer).ranks, kind.ranks);
@@ -78,7 +77,8 @@ Sighting Answers::sighting(int size, uint64_t number, std::chrono::milliseconds 
 std::unordered_map<int, Fingerprint> Answers::prints(uint64_t number) const {
   std::unordered_map<int, Fingerprint> prints;
   for_each([&](int rank, const Answer& answer) {
-    if (number != 0 && answer.print.sequence == number) prints[rank] = answer.print;
+    for (const auto& print : answer.prints)
+      if (number != 0 && print.sequence == number) prints[rank] = print;
   });
   return prints;
 }

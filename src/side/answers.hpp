@@ -1,6 +1,10 @@
 #pragma once
 
+#include <array>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "side/whereabouts.hpp"
@@ -13,14 +17,17 @@ struct Answer {
   enum class State : uint64_t { kHere, kClosed, kLost, kElsewhere };
   State state = State::kHere;
   Whereabouts place = {};
-  Fingerprint print = {};  // what it called as that number; its sequence is 0 where it has not
+  // What it called as that number, and before, back from there; a sequence of 0 where it has not.
+  // A call that moves nothing to a rank may be over there, and be missed in a later one.
+  static constexpr size_t kPrints = 4;
+  std::array<Fingerprint, kPrints> prints = {};
 
   friend bool operator==(const Answer& a, const Answer& b) noexcept;
 };
 
 // The answers of many ranks, those that are alike as one: as long as programs are in step, those of
-// 100,000 ranks are a few hundred bytes. What is told apart is bounded, too: of more than kMostKinds
-// the rest only counts as elsewhere.
+// 100,000 ranks are a few hundred bytes. What is told apart is bounded, too: of more than
+// kMostKinds the rest only counts as elsewhere.
 class Answers {
  public:
   static constexpr size_t kMostKinds = 64;

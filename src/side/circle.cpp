@@ -17,6 +17,8 @@ Circle::Circle(std::shared_ptr<Family> family, uint64_t group, std::vector<int> 
 
 Circle::~Circle() { end(/*well=*/false); }
 
+void Circle::drop() noexcept { end(/*well=*/false); }
+
 void Circle::close() noexcept { end(/*well=*/true); }
 
 void Circle::end(bool well) noexcept {
@@ -81,8 +83,8 @@ void Circle::check(uint64_t number) {
 
 bool Circle::checked(uint64_t number, std::chrono::milliseconds tick) {
   std::unique_lock lock(family_->mutex_);
-  family_->changed_.wait_for(
-      lock, tick, [&] { return ended_ || is_alarmed() || member_.checked() >= number; });
+  family_->changed_.wait_for(lock, tick,
+                             [&] { return ended_ || is_alarmed() || member_.checked() >= number; });
   return member_.checked() >= number;
 }
 

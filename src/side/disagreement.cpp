@@ -27,8 +27,7 @@ Disagreement disagreement(const std::unordered_map<int, Fingerprint>& prints,
   for (size_t i = 0; i < sorted.size() && i < kMostCalls; ++i)
     found.why += (i == 0 ? ": " : "; ") + ranks_text(sorted[i].second) +
                  (sorted[i].second.size() == 1 ? " calls " : " call ") + sorted[i].first;
-  if (sorted.size() == 1)
-    found.why += "; a message of an earlier collective was still there";
+  if (sorted.size() == 1) found.why += "; a message of an earlier collective was still there";
   if (!silent.empty()) found.why += "; " + ranks_text(silent) + " did not answer";
   if (sorted.size() > 1 && sorted[0].second.size() == 1 && sorted[1].second.size() > 1)
     found.peer = sorted[0].second[0];

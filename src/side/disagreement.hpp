@@ -14,8 +14,8 @@ struct Disagreement {
   int peer = -1;    // the rank that alone calls something else; -1: none or several
 };
 
-// `prints`: what each rank called, by rank, of those that are known. `silent`: those that were asked
-// in vain, ascending.
+// `prints`: what each rank called, by rank, of those that are known. `silent`: those that were
+// asked in vain, ascending.
 Disagreement disagreement(const std::unordered_map<int, Fingerprint>& prints,
                           std::span<const int> silent);
 

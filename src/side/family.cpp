@@ -24,11 +24,11 @@ namespace {
 using std::chrono::milliseconds;
 using transport::tcp::Hello;
 
-constexpr milliseconds kSilence{10'000};   // of a connection whose host has vanished
-constexpr milliseconds kPatience{5'000};   // with a connection that does not say who it is
-constexpr milliseconds kLinger{1'000};     // at the end, for what is still to be said
-constexpr milliseconds kAcceptPause{50};   // when there are no descriptors left
-constexpr milliseconds kLongest{60'000};   // that fits poll()
+constexpr milliseconds kSilence{10'000};  // of a connection whose host has vanished
+constexpr milliseconds kPatience{5'000};  // with a connection that does not say who it is
+constexpr milliseconds kLinger{1'000};    // at the end, for what is still to be said
+constexpr milliseconds kAcceptPause{50};  // when there are no descriptors left
+constexpr milliseconds kLongest{60'000};  // that fits poll()
 constexpr size_t kMostGuests = 64, kMostEarly = 1024;
 constexpr uint64_t kEverybody = 1;
 
@@ -135,8 +135,8 @@ void Family::remove(Circle& circle, bool well) noexcept {
     } else {
       Note lost{.kind = Note::Kind::kLost, .group = circle.group_};
       for (const auto& [family_rank, near] : circle.near_) {
-        lost.about = static_cast<int>(
-            std::ranges::find(circle.ranks_, rank_) - circle.ranks_.begin());
+        lost.about =
+            static_cast<int>(std::ranges::find(circle.ranks_, rank_) - circle.ranks_.begin());
         out.emplace_back(near, lost);
       }
     }
@@ -202,8 +202,7 @@ void Family::welcome(Moment at) {
     const bool whole = state == transport::tcp::Guest::State::kWhole;
     if (state == transport::tcp::Guest::State::kNotYet && at - guest->since < kPatience) continue;
     const auto& hello = guest->guest.hello();
-    if (whole && why_not(hello, door) == nullptr)
-      link_to(hello.from, at).take(guest->guest.take());
+    if (whole && why_not(hello, door) == nullptr) link_to(hello.from, at).take(guest->guest.take());
     guests_.erase(guest);
   }
 }
@@ -240,8 +239,7 @@ void Family::turn(std::unique_lock<std::mutex>& lock) {
     polled.push_back({link->socket(), link->events(), 0});
     until = std::min(until, link->next_time());
   }
-  for (const auto& [group, circle] : circles_)
-    until = std::min(until, circle->member_.next_time());
+  for (const auto& [group, circle] : circles_) until = std::min(until, circle->member_.next_time());
   for (const auto& guest : guests_) {
     polled.push_back({guest.guest.socket(), POLLIN, 0});
     until = std::min(until, guest.since + kPatience);

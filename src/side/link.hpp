@@ -17,7 +17,8 @@ namespace torch::comms::side {
 // Threads: one at a time. Failure: on_*() say kLost, for good.
 class Link {
  public:
-  // `contact` is where the other one listens, `hello` what it is told there; `dials`: this side does.
+  // `contact` is where the other one listens, `hello` what it is told there; `dials`: this side
+  // does.
   Link(std::string contact, const transport::tcp::Hello& hello, bool dials, Moment now);
 
   enum class State : uint8_t { kAwaited, kDialing, kResting, kGreeting, kUp, kLost };

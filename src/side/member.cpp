@@ -46,8 +46,8 @@ void Member::close(Post& out) {
 
 void Member::compare(Moment began, Moment now, Post& out) {
   if (began == looked_at_ && now < next_look_) return;
-  between_looks_ = began == looked_at_ ? std::min(between_looks_ * 2, pace_.longest_look)
-                                       : pace_.first_look;
+  between_looks_ =
+      began == looked_at_ ? std::min(between_looks_ * 2, pace_.longest_look) : pace_.first_look;
   looked_at_ = began;
   next_look_ = now + between_looks_;
   if (now - took_part_ < pace_.first_look) return;
@@ -135,15 +135,20 @@ void Member::end_wave(Moment now, Post& out) {
 
 bool Member::disagrees(const Answers& answers, uint64_t number, const Question& question,
                        Moment now, Post& out) {
-  const auto prints = answers.prints(number);
-  const bool alike = std::ranges::all_of(
-      prints, [&](const auto& print) { return print.second == prints.begin()->second; });
-  if (alike) return false;
-  const auto what =
-      disagreement(prints, answers.sighting(size_, number, pace_.hearing).silent());
+  std::unordered_map<int, Fingerprint> prints;
+  const auto alike = [&] {
+    return std::ranges::all_of(
+        prints, [&](const auto& print) { return print.second == prints.begin()->second; });
+  };
+  // The first one counts: a rank that was done with it meets what is left of it later.
+  uint64_t at = number - std::min<uint64_t>(number, Answer::kPrints);
+  do prints = answers.prints(++at);
+  while (alike() && at < number);
+  if (number == 0 || alike()) return false;
+  const auto what = disagreement(prints, answers.sighting(size_, number, pace_.hearing).silent());
   auto found = note(Note::Kind::kFound);
   found.question = question;
-  found.number = number;
+  found.number = at;
   found.about = what.peer;
   found.mismatch = true;
   found.why = what.why;

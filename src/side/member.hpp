@@ -46,8 +46,8 @@ class Member {
   using Post = std::vector<std::pair<int, Note>>;  // to whom, in order
 
   struct Pace {
-    std::chrono::milliseconds hearing{500};       // of a question, until its asker goes on without
-    std::chrono::milliseconds first_look{200};    // from one comparison of a collective that stays
+    std::chrono::milliseconds hearing{500};     // of a question, until its asker goes on without
+    std::chrono::milliseconds first_look{200};  // from one comparison of a collective that stays
     std::chrono::milliseconds longest_look{10'000};  // open to the next; doubles
   };
   // `diary` and `pace` outlive it.
@@ -116,7 +116,8 @@ class Member {
   void hear(int from, Moment now, Post& out);
   void end_wave(Moment now, Post& out);
   void drop_wave();
-  // True where `answers` show that ranks disagree about `number`: everybody is told.
+  // True where `answers` show that ranks disagree about `number`, or one of those before: everybody
+  // is told.
   bool disagrees(const Answers& answers, uint64_t number, const Question& question, Moment now,
                  Post& out);
   void publish(const Note& found, Moment now, Post& out);

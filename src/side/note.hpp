@@ -40,9 +40,9 @@ struct Note {
   int32_t about = -1;        // kLost; kFound: the rank at fault, -1: none or several
   Question question = {};    // kAsk, kTell, kFound
   uint32_t patience_ms = 0;  // kAsk: how long the sender waits for the answer
-  bool mismatch = false;     // kFound: ranks disagree about `number`; else `why` says where all were
-  std::string why = {};      // kFound
-  Answers answers = {};      // kTell, kCheck
+  bool mismatch = false;  // kFound: ranks disagree about `number`; else `why` says where all were
+  std::string why = {};   // kFound
+  Answers answers = {};   // kTell, kCheck
 
   static constexpr size_t kMostBytes = size_t{4} << 20;
   std::string serialize() const;

@@ -14,6 +14,8 @@
 #include <ctime>
 #include <map>
 
+#include "standin/plan.hpp"
+
 namespace torch::comms::standin {
 namespace {
 
@@ -57,6 +59,7 @@ struct Mailboxes::Cursor {
   Transfer transfer;
   Header header;  // ours, or as it arrives
   size_t done = 0;
+  bool is_stuck = false;
 
   size_t left() const { return sizeof(Header) + transfer.size_bytes - done; }
   // What comes next: a piece of the header or of the data.
@@ -105,7 +108,7 @@ bool Mailboxes::step(Cursor& cursor, bool& mismatch) {
   const int to = transfer.sends ? transfer.peer : rank_;
   auto& box = block_->boxes[from * size_ + to];
   bool moved = false;
-  while (cursor.left() > 0) {
+  while (cursor.left() > 0 && !cursor.is_stuck) {
     const uint64_t written = box.written.load(), read = box.read.load();
     const uint64_t at = transfer.sends ? written : read;
     const size_t room = transfer.sends ? kBoxBytes - (written - read) : written - read;
@@ -124,7 +127,8 @@ bool Mailboxes::step(Cursor& cursor, bool& mismatch) {
     moved = true;
     if (!transfer.sends && cursor.done == sizeof(Header) &&
         (cursor.header.kind != transfer.kind || cursor.header.size_bytes != transfer.size_bytes)) {
-      mismatch = true;
+      cursor.is_stuck = is_blind();
+      mismatch = !cursor.is_stuck;
       return moved;
     }
   }

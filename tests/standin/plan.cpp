@@ -1,5 +1,6 @@
 #include "standin/plan.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <mutex>
@@ -24,7 +25,7 @@ std::optional<std::vector<Entry>> parse(const std::string& text) {
     const auto equals = part.find('='), colon = part.find(':');
     if (equals == std::string::npos) return std::nullopt;
     entry.what = part.substr(0, equals);
-    const bool counts = entry.what == "progress";
+    const bool counts = entry.what == "progress" || entry.what == "blind";
     if ((colon == std::string::npos) != counts) return std::nullopt;
     if (!counts) entry.call = part.substr(equals + 1, colon - equals - 1);
     const auto number = part.substr((counts ? equals : colon) + 1);
@@ -73,6 +74,12 @@ Fate next_fate(const char* call) {
     fate.is_lost = fate.is_lost || entry.what == "lose";
   }
   return fate;
+}
+
+bool is_blind() {
+  std::lock_guard lock(mutex);
+  return std::ranges::any_of(
+      plan(), [](const auto& entry) { return entry.what == "blind" && entry.number != 0; });
 }
 
 int polls_in_progress() {

@@ -9,6 +9,7 @@
 //   stick=<Call>:<n>  the n-th call does not return before the communicator is aborted
 //   lose=<Call>:<n>   the same, with "remote error" as the communicator's asynchronous one
 //   slow=<Call>:<us>  every such operation takes that much longer
+//   blind=1           ranks that disagree wait for ever instead of an error, as NCCL's do
 //   progress=<polls>  of communicators that do not block: how often they say "in progress"
 // <Call> is a function without its prefix, or any. Counting begins with each plan.
 namespace torch::comms::standin {
@@ -23,6 +24,7 @@ struct Fate {
 bool set_plan(const std::string& text);
 // Counts one call.
 Fate next_fate(const char* call);
+bool is_blind();
 int polls_in_progress();
 
 }  // namespace torch::comms::standin

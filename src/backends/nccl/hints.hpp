@@ -17,6 +17,10 @@ struct Wishes {
   bool on_current_stream = false;     // `<backend>::use_current_stream`, also of one call
   bool watch_replays = true;          // `enable_cuda_graph_support`
   std::chrono::milliseconds replays_period{1000};  // `graph_timeout_check_interval_ms`
+  // `side_channel`, `side_channel_interface`, `check_calls`; else the environment's.
+  bool side_channel = true;
+  std::string side_channel_interface = {};
+  bool check_calls = false;
 };
 Wishes wishes_of(const CommOptions& options);
 bool wants_current_stream(const Hints& hints, bool fallback);

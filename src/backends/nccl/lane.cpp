@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backends/nccl/call.hpp"
+#include "backends/nccl/others.hpp"
 #include "backends/nccl/own_kernels.hpp"
 #include "backends/nccl/work.hpp"
 #include "base/log.hpp"
@@ -14,6 +15,8 @@ namespace {
 
 // How often the library is asked whether something went wrong behind its calls.
 constexpr std::chrono::milliseconds kBetweenQuestions{100};
+// What is under way for so long is compared with what the other ranks called.
+constexpr std::chrono::milliseconds kLate{200};
 
 // An operation launched so soon after another one on the same stream, in this part of its limit,
 // counts its time from the end of that, without an event of its own, which costs a tenth of a
@@ -26,13 +29,13 @@ constexpr std::chrono::seconds kLongLimit{10};
 
 Lane::Lane(std::string name, std::shared_ptr<Communicator> communicator,
            std::shared_ptr<Device> device, std::unique_ptr<Replays> replays, Alarms alarms,
-           std::unique_ptr<tracing::Neighbours> neighbours)
+           std::unique_ptr<Others> others)
     : name_(std::move(name)),
       communicator_(std::move(communicator)),
       device_(std::move(device)),
       replays_(std::move(replays)),
       alarms_(std::move(alarms)),
-      neighbours_(std::move(neighbours)) {}
+      others_(std::move(others)) {}
 
 Lane::~Lane() {
   if (!own_kernels_ || !was_captured()) return;
@@ -169,6 +172,13 @@ std::optional<Call> Lane::late_launch(Clock::time_point now) const noexcept {
               /*async_op=*/false};
 }
 
+std::optional<Clock::time_point> Lane::slow_launch(Clock::time_point now) const noexcept {
+  const auto until = launching_.until.load();
+  if (until == Clock::time_point{}) return std::nullopt;
+  const auto began = until - launching_.limit.load();
+  return now - began < kLate ? std::nullopt : std::optional(began);
+}
+
 // Its operation has ended.
 void Lane::settle(Work& work) noexcept {
   const auto failure = communicator_->failure().error();
@@ -192,7 +202,9 @@ void Lane::look(Clock::time_point now) noexcept {
     const gpu::CaptureModeGuard mode(device_->runtime());
     Works ended;
     c10::intrusive_ptr<Work> begun, late, oldest;
-    bool ask = false;
+    std::optional<Replays::Late> late_replay;
+    auto slow = slow_launch(now);
+    bool ask = false, waits = launching_.until.load() != Clock::time_point{};
     const auto replayed = replays_->look(now);
     {
       const std::lock_guard lock(mutex_);
@@ -208,7 +220,11 @@ void Lane::look(Clock::time_point now) noexcept {
           begun = first;
         }
         if (first->began_ && now - *first->began_ > first->limit_) late = first;
+        if (first->began_ && now - *first->began_ >= kLate) slow = first->began_;
       }
+      if (replayed.late) late_replay_ = replayed.late;
+      late_replay = late_replay_;
+      waits = waits || !under_way_.empty() || replayed.running;
       ask = (!under_way_.empty() || replayed.running) && now >= next_question_;
       if (ask) next_question_ = now + kBetweenQuestions;
       if (ask && !under_way_.empty()) oldest = under_way_.front();
@@ -231,19 +247,18 @@ void Lane::look(Clock::time_point now) noexcept {
       idle_.notify_all();
     }
     if (communicator_->failure()) return;
-    if (late)
-      end_all({Errc::kTimeout, late->limit_text() + whom_it_waits_for(), late->call().context()},
-              late.get());
+    if (slow) others_->compare(*slow);
+    std::optional<CommError> lost;
+    if (ask || (waits && others_->is_alarmed())) lost = lost_rank(context(), ask);
+    if (lost)
+      end_all(*lost, nullptr);
+    else if (late)
+      end_late(late->call(), late->limit_text(), late.get());
     else if (const auto launch = late_launch(now))
-      end_all(
-          {Errc::kTimeout,
-           limit_text(*launch, "not launched: the library did not come back") + whom_it_waits_for(),
-           launch->context()},
-          nullptr);
-    else if (replayed.late)
-      end_all_for(*replayed.late);
-    else if (ask)
-      if (const auto lost = lost_rank(context())) end_all(*lost, nullptr);
+      end_late(*launch, limit_text(*launch, "not launched: the library did not come back"),
+               nullptr);
+    else if (late_replay)
+      end_all_for(*late_replay);
   } catch (const std::exception& e) {
     base::log(base::LogLevel::kError,
               "communicator '" + name_ + "' cannot be watched: " + e.what());
@@ -267,27 +282,17 @@ void Lane::end_if_wrong(const std::function<Context()>& context) {
   }
 }
 
-std::optional<CommError> Lane::lost_rank(const Context& context) {
+std::optional<CommError> Lane::lost_rank(const Context& context, bool ask) {
+  if (auto told = others_->failure(context, /*patient=*/true)) return told;
+  if (!ask) return std::nullopt;
   if (auto* const kernels = kernels_.load())
     if (auto lost = kernels->lost(context)) return lost;
-  const std::unique_lock lock(seeing_, std::try_to_lock);  // whoever is looking will find it
-  if (!lock || !neighbours_ || communicator_->failure()) return std::nullopt;
-  const auto ended = neighbours_->first_ended();
-  // At the second look: what it did before its end may suffice.
-  if (std::exchange(lost_, ended.rank) != ended.rank || ended.rank < 0) return std::nullopt;
-  auto where = context;
-  where.peer = ended.rank;
-  return CommError(Errc::kPeerFailed,
-                   "rank " + std::to_string(ended.rank) + " has failed: its process (" +
-                       std::to_string(ended.pid) + ") has ended",
-                   where);
+  return others_->lost_rank(context);
 }
 
-std::string Lane::whom_it_waits_for() {
-  const std::lock_guard lock(seeing_);
-  if (!neighbours_) return {};
-  const auto text = neighbours_->words();
-  return text.empty() ? "" : ". As this host's ranks have recorded it: " + text;
+void Lane::end_if_told(const std::function<Context()>& context) {
+  if (!others_->is_alarmed()) return;
+  if (const auto why = others_->failure(context(), /*patient=*/false)) end_all(*why, nullptr);
 }
 
 bool Lane::wait_idle(std::chrono::milliseconds limit) {
@@ -342,13 +347,17 @@ class Unseen final : public TorchWork {
 
 }  // namespace
 
+bool Lane::end_late(const Call& call, const std::string& text, const Work* timed_out) {
+  const auto where = others_->whereabouts();
+  if (!where) return false;
+  return end_all({Errc::kTimeout, text + where->text, call.context(where->peer)}, timed_out);
+}
+
 void Lane::end_all_for(const Replays::Late& late) {
   const Call call{late.op, name_, communicator_->rank(), late.limit, late.limit_is_own, false};
   const auto while_doing = "Graph monitor: collective TIMED OUT for graph " +
                            std::to_string(late.graph) + ": in a replay it was not finished";
-  const CommError why(Errc::kTimeout, limit_text(call, while_doing.c_str()) + whom_it_waits_for(),
-                      call.context());
-  if (end_all(why, nullptr))
+  if (end_late(call, limit_text(call, while_doing.c_str()), nullptr))
     alarms_.unseen(*c10::make_intrusive<Unseen>(communicator_->failure().error()));
 }
 

@@ -20,10 +20,10 @@
 #include "core/flight.hpp"
 #include "core/watchdog.hpp"
 #include "nccl/communicator.hpp"
-#include "tracing/neighbours.hpp"
 
 namespace torch::comms::nccl {
 
+class Others;
 class OwnKernels;
 class Work;
 
@@ -40,11 +40,10 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
     // The same for one of operations that nobody has a work of: gets one that has failed with it.
     std::function<void(TorchWork&)> unseen;
   };
-  // `neighbours` tell of ranks that have ended while operations are under way, and of those that a
-  // late one waits for; null: nobody does.
+  // `others` tell of ranks that have ended or called something else while operations are under way,
+  // and of those that a late one waits for.
   Lane(std::string name, std::shared_ptr<Communicator> communicator, std::shared_ptr<Device> device,
-       std::unique_ptr<Replays> replays, Alarms alarms,
-       std::unique_ptr<tracing::Neighbours> neighbours);
+       std::unique_ptr<Replays> replays, Alarms alarms, std::unique_ptr<Others> others);
   ~Lane() override;
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
@@ -95,6 +94,9 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   // Ends this communicator here, with all its operations: `why` is their error. `blocks`: returns
   // when the library is through, else soon.
   void fail(const CommError& why, bool blocks);
+  // Ends it where the other ranks are known to have failed, or to disagree. One load else.
+  void end_if_told(const std::function<Context()>& context);
+  Others& others() const noexcept { return *others_; }
   // Some call has raised the failure.
   void failure_was_met() noexcept { met_.store(true); }
   bool is_failure_met() const noexcept { return met_.load(); }
@@ -126,16 +128,18 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   size_t count_ended() noexcept;
   // The operation whose launch has lasted too long by now.
   std::optional<Call> late_launch(Clock::time_point now) const noexcept;
+  // When the one that is being launched began, if that was a while ago.
+  std::optional<Clock::time_point> slow_launch(Clock::time_point now) const noexcept;
   // True if it was this reason that ended them.
   bool end_all(const CommError& why, const Work* timed_out);
+  // The limit of `call` has passed, once it is known where the other ranks are: false before.
+  bool end_late(const Call& call, const std::string& text, const Work* timed_out);
   void end_all_for(const Replays::Late& late);
   void end_if_kernels_stopped(const std::function<Context()>& context);
   // Asks the library whether something went wrong behind its calls.
   void end_if_wrong(const std::function<Context()>& context);
-  // Why a rank that is seen will never answer; nothing while all may.
-  std::optional<CommError> lost_rank(const Context& context);
-  // Whom a late operation waits for, as far as that can be seen; begins with ". ".
-  std::string whom_it_waits_for();
+  // Why a rank that is seen will never answer; nothing while all may. `ask`: takes its time.
+  std::optional<CommError> lost_rank(const Context& context, bool ask);
 
   const std::string name_;
   Registrations registrations_;  // these two before the communicator, which goes first
@@ -157,14 +161,13 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
     std::atomic<Clock::time_point> until{Clock::time_point{}};  // no time: none is
   } launching_;
 
-  std::mutex seeing_;  // guards lost_, and what neighbours_ has
-  int lost_ = -1;      // the rank whose process had ended at the last look
-  const std::unique_ptr<tracing::Neighbours> neighbours_;
+  const std::unique_ptr<Others> others_;
 
   std::mutex mutex_;  // guards all below, and what works say that it does; partner of idle_
   std::condition_variable idle_;
   Works under_way_;
   Clock::time_point next_question_{};  // to the library, whether all is well
+  std::optional<Replays::Late> late_replay_;
   // The operations before, outside of captures and in one. Of the calling thread alone.
   Mark last_, last_captured_;
   Clock::time_point last_launch_{};

@@ -72,7 +72,7 @@ nccl::Lane& TorchCommVendor::lane_to(int peer, const nccl::Call& now) {
     auto pair = nccl::Communicator::connect(library_, 2, rank_ == low ? 0 : 1, id,
                                             nccl::config_of(options_.hints, name_),
                                             nccl::Device::enter(device), nccl::launch_wait(now));
-    return *(pairs_[peer] = make_lane(std::move(pair), std::move(device), nullptr));
+    return *(pairs_[peer] = make_lane(std::move(pair), std::move(device)));
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   }

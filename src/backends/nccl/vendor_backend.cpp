@@ -10,7 +10,9 @@
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/hints.hpp"
 #include "backends/nccl/lane.hpp"
+#include "backends/nccl/others.hpp"
 #include "backends/nccl/persistent.hpp"
+#include "backends/nccl/record.hpp"
 #include "backends/nccl/work.hpp"
 #include "base/env.hpp"
 #include "base/fork.hpp"
@@ -35,6 +37,8 @@ using nccl::Communicator;
 constexpr const char* kIdKey = "unique_id";
 // How long finalize() waits for the graphs of a communicator that was captured.
 constexpr std::chrono::seconds kGraphsMayGo{2};
+// How often a blocked thread looks whether the user wants out (Ctrl-C).
+constexpr std::chrono::milliseconds kTick{50};
 
 // The id that rank 0 of a group makes, by way of the store.
 std::string exchange_id(const nccl::Table& library, bool makes, const Rendezvous& met,
@@ -86,13 +90,17 @@ TorchCommVendor::~TorchCommVendor() {
     static_cast<void>(reconfiguration_.release());
     static_cast<void>(new at::Tensor(std::move(token_)));
     static_cast<void>(new auto(std::move(persistent_)));
+    static_cast<void>(new auto(std::move(circle_)));
     return;
   }
   // The caller may hold locks that the library's threads want, such as Python's.
+  if (circle_) circle_->drop();  // before anything else holds it
   release(detach(), /*may_block=*/false);
 }
 
 TorchCommVendor::Lanes TorchCommVendor::detach() {
+  if (circle_) circle_->close();
+  circle_.reset();
   Lanes lanes;
   for (auto& [peer, lane] : std::exchange(pairs_, {})) lanes.push_back(std::move(lane));
   const std::lock_guard lock(mutex_);
@@ -155,13 +163,22 @@ void TorchCommVendor::start(const std::string& name, const CommOptions& options)
 void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
   const Context context{.op = met.op, .comm = name_, .rank = met.rank};
   phases_ = met.phases;
-  const auto begin = Clock::now();
-  const uint64_t since_ns = tracing::now_ns();
+  connecting_since_ns_ = tracing::now_ns();
   try {
     const auto opened = with_context(context, [&] {
       return nccl::Device::open(*library_, device, met.rank, wishes_->high_priority_stream,
                                 wishes_->most_events);
     });
+    if (wishes_->side_channel && met.size > 1) {
+      const auto opening = Clock::now();
+      record_ = std::make_shared<nccl::Record>(met.size);
+      circle_ = with_context(context, [&] {
+        return nccl::open_side_channel(met, name_, wishes_->side_channel_interface, record_);
+      });
+      const std::chrono::duration<double, std::milli> took = Clock::now() - opening;
+      phases_.push_back({"side channel", took.count()});
+    }
+    const auto begin = Clock::now();
     if (prepare(met, *opened)) {
       const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
       phases_.push_back({"kernels", took.count()});
@@ -177,14 +194,14 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
     };
     const nccl::Wait wait{Clock::now() + met.deadline.left(), limit_text,
                           [&context]() -> const Context& { return context; },
-                          [] { check_interrupt(); }};
+                          [&] { check_beside(context); }};
     auto communicator = Communicator::connect(library_, met.size, met.rank, id,
                                               nccl::config_of(options_.hints, name_),
                                               nccl::Device::enter(opened), wait);
     ranks_.resize(static_cast<size_t>(met.size));
     std::iota(ranks_.begin(), ranks_.end(), 0);
     if (has_pairs() && (options_.store || reconfiguration_)) pair_store_ = met.store;
-    enter(std::move(communicator), opened, since_ns, free_bytes);
+    enter(std::move(communicator), opened, free_bytes);
     const std::chrono::duration<double, std::milli> took = Clock::now() - connecting;
     phases_.push_back({"connect", took.count()});
   } catch (const Interrupted& e) {
@@ -193,11 +210,20 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
   connected();
 }
 
+// While the library waits for other ranks.
+void TorchCommVendor::check_beside(const Context& context) const {
+  check_interrupt();
+  if (!circle_) return;
+  auto where = context;
+  if (const auto failure = circle_->failure())
+    throw CommError(failure->code, failure->why, (where.peer = failure->peer, where));
+}
+
 bool TorchCommVendor::init_as(const Membership& membership, at::Device device,
                               const std::string& name, const CommOptions& options,
                               const Connect& connect) {
   start(name, options);
-  const uint64_t since_ns = tracing::now_ns();
+  connecting_since_ns_ = tracing::now_ns();
   const auto context = [&]() -> Context {
     return {.op = "new_comm", .comm = name_, .rank = membership.rank};
   };
@@ -210,7 +236,7 @@ bool TorchCommVendor::init_as(const Membership& membership, at::Device device,
     ranks_ = membership.ranks;
     auto communicator = Communicator::adopt(library_, made, static_cast<int>(ranks_.size()),
                                             membership.rank, nccl::Device::enter(opened));
-    enter(std::move(communicator), std::move(opened), since_ns, free_bytes);
+    enter(std::move(communicator), std::move(opened), free_bytes);
     return true;
   });
   if (is_connected) connected();
@@ -218,8 +244,7 @@ bool TorchCommVendor::init_as(const Membership& membership, at::Device device,
 }
 
 void TorchCommVendor::enter(std::shared_ptr<Communicator> communicator,
-                            std::shared_ptr<nccl::Device> device, uint64_t connecting_since_ns,
-                            size_t free_bytes) {
+                            std::shared_ptr<nccl::Device> device, size_t free_bytes) {
   const size_t left = device->runtime().free_bytes();
   library_bytes_ = free_bytes > left ? free_bytes - left : 0;
   rank_ = communicator->rank();
@@ -227,15 +252,17 @@ void TorchCommVendor::enter(std::shared_ptr<Communicator> communicator,
   device_ = device->torch_device();
   token_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
   options_.store.reset();
-  auto neighbours = std::make_unique<tracing::Neighbours>(name_, rank_, size_, connecting_since_ns);
-  auto lane = make_lane(std::move(communicator), std::move(device), std::move(neighbours));
+  splits_ = 0;
+  auto lane = make_lane(std::move(communicator), std::move(device));
   const std::lock_guard lock(mutex_);
   lane_ = std::move(lane);
 }
 
-std::shared_ptr<nccl::Lane> TorchCommVendor::make_lane(
-    std::shared_ptr<Communicator> communicator, std::shared_ptr<nccl::Device> device,
-    std::unique_ptr<tracing::Neighbours> neighbours) {
+std::shared_ptr<nccl::Lane> TorchCommVendor::make_lane(std::shared_ptr<Communicator> communicator,
+                                                       std::shared_ptr<nccl::Device> device) {
+  std::unique_ptr<tracing::Neighbours> neighbours;
+  if (!circle_)
+    neighbours = std::make_unique<tracing::Neighbours>(name_, rank_, size_, connecting_since_ns_);
   auto replays =
       std::make_unique<nccl::Replays>(device, wishes_->watch_replays, wishes_->replays_period);
   const auto with_this = [weak = weak_from_this()](const auto& body) {
@@ -249,7 +276,11 @@ std::shared_ptr<nccl::Lane> TorchCommVendor::make_lane(
                              if (self.on_unseen_failure_) self.on_unseen_failure_(work);
                            });
                          }},
-      std::move(neighbours));
+      std::make_unique<nccl::Others>(circle_, std::move(neighbours)));
+}
+
+void TorchCommVendor::recorded_as(uint32_t comm) {
+  if (record_) record_->is(comm);
 }
 
 nccl::Lane& TorchCommVendor::lane_of_waits() {
@@ -257,8 +288,7 @@ nccl::Lane& TorchCommVendor::lane_of_waits() {
   if (!lane)
     lane = make_lane(lane_->shared_communicator(),
                      nccl::Device::open(*library_, device_, rank_, wishes_->high_priority_stream,
-                                        wishes_->most_events),
-                     nullptr);
+                                        wishes_->most_events));
   return *lane;
 }
 
@@ -279,6 +309,12 @@ std::map<std::string, std::string> TorchCommVendor::notes() const {
   const auto& why_not = lane_->replays().why_not();
   notes["replays of graphs"] =
       why_not.empty() ? "operations in them have their limits" : "not watched: " + why_not;
+  if (circle_)
+    notes["side channel"] =
+        "tells of failures; calls are compared " +
+        std::string(wishes_->check_calls ? "before they begin" : "when they are late");
+  else if (size_ > 1)
+    notes["side channel"] = "none; ranks of this host are seen by their records";
   return notes;
 }
 
@@ -304,7 +340,7 @@ void TorchCommVendor::leave() {
 }
 
 void TorchCommVendor::close(nccl::Lane& lane, const Call& call) {
-  while (!lane.wait_idle(std::chrono::milliseconds(50))) {
+  while (!lane.wait_idle(kTick)) {
     try {
       check_interrupt();
     } catch (const Interrupted& e) {
@@ -375,9 +411,38 @@ Call TorchCommVendor::call(OpName op, bool async_op, const OperationOptions& opt
     throw CommError(Errc::kFinalized, "the communicator is not initialized", call.context());
   if (reconfiguration_ && reconfiguration_->is_left_out())
     throw CommError(*reconfiguration_->left_out(call.context()));
+  if (circle_ && circle_->is_alarmed()) lane_->end_if_told([&call] { return call.context(); });
   raise_failure(*lane_);
+  if (wishes_->check_calls && circle_) check(call);
   before_operation(call);
   return call;
+}
+
+void TorchCommVendor::check(const Call& call) {
+  const bool is_message =
+      call.op == OpName::send || call.op == OpName::recv || call.op == OpName::batch_op_issue;
+  const uint64_t number = record_->called();
+  if (is_message || number == 0) return;
+  const auto context = [&call] { return call.context(); };
+  const auto end = Clock::now() + call.limit;
+  circle_->check(number);
+  try {
+    while (!circle_->checked(number, kTick)) {
+      check_interrupt();
+      lane_->end_if_told(context);
+      raise_failure(*lane_);
+      if (Clock::now() < end) continue;
+      const auto where = lane_->others().whereabouts();
+      if (!where) continue;
+      lane_->fail({Errc::kTimeout,
+                   nccl::limit_text(call, "not begun: not every rank has called it") + where->text,
+                   call.context(where->peer)},
+                  /*blocks=*/false);
+    }
+  } catch (const Interrupted& e) {
+    lane_->fail({Errc::kAborted, "the call was interrupted", call.context()}, /*blocks=*/false);
+    e.rethrow_cause();
+  }
 }
 
 Call TorchCommVendor::call_of_teardown() const {
@@ -398,7 +463,8 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
     made->start(name, options);
   }
   const int place = static_cast<int>(own - ranks.begin());
-  const uint64_t since_ns = tracing::now_ns();
+  ++splits_;
+  if (made) made->connecting_since_ns_ = tracing::now_ns();
   // Lists that have no rank in common have no smallest one in common.
   const int color = made ? *std::min_element(ranks.begin(), ranks.end()) : nccl::abi::kNoColor;
   try {
@@ -409,10 +475,14 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
         nccl::launch_wait(now));
     if (!made) return nullptr;
     for (const int rank : ranks) made->ranks_.push_back(ranks_[static_cast<size_t>(rank)]);
+    if (circle_ && ranks.size() > 1) {
+      made->record_ = std::make_shared<nccl::Record>(static_cast<int>(ranks.size()));
+      made->circle_ = circle_->split(ranks, splits_, made->record_);
+    }
     made->enter(std::move(communicator),
                 nccl::Device::open(*library_, device_, rank_, made->wishes_->high_priority_stream,
                                    made->wishes_->most_events),
-                since_ns, free_bytes);
+                free_bytes);
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const CommError& e) {

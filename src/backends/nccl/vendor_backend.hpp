@@ -29,14 +29,15 @@ struct Rendezvous;
 namespace bootstrap {
 struct Launch;
 }
-namespace tracing {
-class Neighbours;
+namespace side {
+class Circle;
 }
 
 namespace nccl {
 class Communicator;
 class Device;
 class Lane;
+class Record;
 class Table;
 struct Call;
 struct Persistent;
@@ -164,6 +165,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   void on_unseen_failure(std::function<void(TorchWork&)> met) override {
     on_unseen_failure_ = std::move(met);
   }
+  void recorded_as(uint32_t comm) override;
 
   // The library's communicator, as a number.
   int64_t communicator_address() const;
@@ -266,14 +268,16 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   void start(const std::string& name, const CommOptions& options);
   // What a communicator needs that meets its members later.
   void await_members(at::Device device);
+  // With hint check_calls: returns when all ranks have called the same. Throws CommError.
+  void check(const nccl::Call& call);
+  // Throws Interrupted, or CommError where another rank has failed.
+  void check_beside(const Context& context) const;
   void join(at::Device device, const Rendezvous& met);
-  // `connecting_since_ns`: no rank was connected before (tracing::now_ns()). `free_bytes`: what the
-  // device had then.
+  // `free_bytes`: what the device had before any rank connected.
   void enter(std::shared_ptr<nccl::Communicator> communicator, std::shared_ptr<nccl::Device> device,
-             uint64_t connecting_since_ns, size_t free_bytes);
+             size_t free_bytes);
   std::shared_ptr<nccl::Lane> make_lane(std::shared_ptr<nccl::Communicator> communicator,
-                                        std::shared_ptr<nccl::Device> device,
-                                        std::unique_ptr<tracing::Neighbours> neighbours);
+                                        std::shared_ptr<nccl::Device> device);
   nccl::Call call_of_teardown() const;
   // Waits for what is under way on `lane`, and leaves its communicator in good order.
   void close(nccl::Lane& lane, const nccl::Call& call);
@@ -305,6 +309,10 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   std::unique_ptr<Reconfiguration> reconfiguration_;  // null without enable_reconfigure
   c10::intrusive_ptr<c10d::Store> pair_store_;        // null where none was given
   at::Tensor token_;                                  // what barrier() reduces
+  std::shared_ptr<nccl::Record> record_;              // of these members
+  std::shared_ptr<side::Circle> circle_;              // null: no side channel
+  uint64_t connecting_since_ns_ = 0;                  // no rank was connected before
+  uint64_t splits_ = 0;                               // of these members, so far
   std::map<AllGatherPHandle, std::unique_ptr<nccl::Persistent>> persistent_;
   std::atomic<bool> was_aborted_{false};  // of a lane that is gone
   std::atomic<bool> hooks_ran_{false};

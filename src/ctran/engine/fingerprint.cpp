@@ -56,8 +56,8 @@ Fingerprint fingerprint_of(const Call& call, uint64_t sequence) noexcept {
 }
 
 uint32_t tag_of(uint64_t what, uint64_t sequence, uint64_t scope) noexcept {
-  const auto value =
-      static_cast<uint32_t>(side::finish(what ^ side::finish(scope) ^ (sequence * 0x9e3779b97f4a7c15u)));
+  const auto value = static_cast<uint32_t>(
+      side::finish(what ^ side::finish(scope) ^ (sequence * 0x9e3779b97f4a7c15u)));
   return value == 0 ? 1 : value;
 }
 

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <deque>
-#include <memory>
 #include <map>
+#include <memory>
 #include <queue>
 #include <random>
 #include <set>
@@ -39,7 +39,7 @@ struct Page final : Diary {
   Answer about(uint64_t number) const override {
     Answer answer;
     answer.place = {.called = called, .finished = finished, .print = print(called, count)};
-    if (number != 0 && number <= called) answer.print = print(number, count);
+    if (number != 0 && number <= called) answer.prints[0] = print(number, count);
     return answer;
   }
 };
@@ -220,8 +220,7 @@ TEST(Member, ManyQuestionsAtOnceBecomeOne) {
   World world(64);
   for (int rank = 0; rank < 64; ++rank) ask(world, rank);
   world.run(milliseconds(20));
-  for (int rank = 0; rank < 64; ++rank)
-    EXPECT_TRUE(world.member(rank).report()) << "rank " << rank;
+  for (int rank = 0; rank < 64; ++rank) EXPECT_TRUE(world.member(rank).report()) << "rank " << rank;
   // Two messages a connection and question, and the outcome: no more than a few questions spread.
   EXPECT_LT(world.notes(), 64u * 5 * 10);
 }

@@ -1,0 +1,80 @@
+#include "backends/nccl/others.hpp"
+
+#include "backends/nccl/record.hpp"
+#include "bootstrap/exchange/meeting.hpp"
+#include "core/bounded.hpp"
+#include "core/rendezvous.hpp"
+#include "core/store_adapter.hpp"
+
+namespace torch::comms::nccl {
+namespace {
+
+// How long what a rank did before its end may take to be done here.
+constexpr std::chrono::milliseconds kPatience{100};
+
+}  // namespace
+
+std::optional<CommError> Others::failure(const Context& context, bool patient) {
+  if (!is_alarmed()) return std::nullopt;
+  const auto failure = circle_->failure();
+  if (!failure) return std::nullopt;
+  if (patient && failure->code == Errc::kPeerFailed) {
+    const std::lock_guard lock(mutex_);
+    const auto now = Clock::now();
+    if (told_ == Clock::time_point{}) told_ = now;
+    if (now - told_ < kPatience) return std::nullopt;
+  }
+  auto where = context;
+  where.peer = failure->peer;
+  return CommError(failure->code, failure->why, where);
+}
+
+std::optional<CommError> Others::lost_rank(const Context& context) {
+  const std::unique_lock lock(mutex_, std::try_to_lock);  // whoever is looking will find it
+  if (!lock || !neighbours_) return std::nullopt;
+  const auto ended = neighbours_->first_ended();
+  // At the second look: what it did before its end may suffice.
+  if (std::exchange(lost_, ended.rank) != ended.rank || ended.rank < 0) return std::nullopt;
+  auto where = context;
+  where.peer = ended.rank;
+  return CommError(Errc::kPeerFailed,
+                   "rank " + std::to_string(ended.rank) + " has failed: its process (" +
+                       std::to_string(ended.pid) + ") has ended",
+                   where);
+}
+
+void Others::compare(Clock::time_point began) {
+  if (circle_) circle_->compare(began.time_since_epoch());
+}
+
+std::optional<Others::Where> Others::whereabouts() {
+  if (circle_) {
+    const auto report = circle_->ask();
+    if (!report) return std::nullopt;
+    return Where{report->where.empty() ? "" : "; " + report->where, report->peer};
+  }
+  const std::lock_guard lock(mutex_);
+  const auto text = neighbours_ ? neighbours_->words() : "";
+  return Where{text.empty() ? "" : ". As this host's ranks have recorded it: " + text};
+}
+
+std::shared_ptr<side::Circle> open_side_channel(const Rendezvous& met, const std::string& name,
+                                                const std::string& interface,
+                                                std::shared_ptr<const Record> record) {
+  StoreKeyValue store(met.store, met.deadline, {}, met.address);
+  const auto tell_all = [&](std::string mine) {
+    auto told = bootstrap::exchange(store, {.scope = "side",
+                                            .name = name,
+                                            .rank = met.rank,
+                                            .size = met.size,
+                                            .blob = std::move(mine),
+                                            .limit = met.limit,
+                                            .deadline = met.deadline,
+                                            .interface = interface,
+                                            .interrupt = check_interrupt});
+    return side::Family::Told{std::move(told.blobs), told.secret};
+  };
+  return side::Family::make(met.rank, met.size, interface, tell_all)->everybody(std::move(record));
+}
+
+}  // namespace torch::comms::nccl

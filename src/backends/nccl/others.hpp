@@ -1,0 +1,62 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include <torchcomms/base/error.hpp>
+
+#include "backends/nccl/call.hpp"
+#include "side/family.hpp"
+#include "tracing/neighbours.hpp"
+
+namespace torch::comms {
+struct Rendezvous;
+}
+
+namespace torch::comms::nccl {
+
+class Record;
+
+// What is known of the other ranks of a communicator: by the side channel, or where there is none
+// by what the ranks of this host have recorded; or nothing.
+//
+// Threads: any.
+class Others {
+ public:
+  Others(std::shared_ptr<side::Circle> circle, std::unique_ptr<tracing::Neighbours> neighbours)
+      : circle_(std::move(circle)), neighbours_(std::move(neighbours)) {}
+
+  // Something is wrong for good; one load.
+  bool is_alarmed() const noexcept { return circle_ && circle_->is_alarmed(); }
+  // Why the communicator cannot go on: ranks that have failed, or that disagree. `patient`: a rank
+  // that has failed may have done before what is under way, so that it counts a moment later.
+  std::optional<CommError> failure(const Context& context, bool patient);
+  // Looks for ranks that have ended where nobody tells of them. Takes time.
+  std::optional<CommError> lost_rank(const Context& context);
+  // An operation that began then is late: whether the ranks disagree will be in failure().
+  void compare(Clock::time_point began);
+  struct Where {
+    std::string text;  // ". ..."; "" where nothing is known
+    int peer = -1;     // the rank that all wait for
+  };
+  // Where the others are, for the text of a limit that has passed; nothing while they are asked.
+  std::optional<Where> whereabouts();
+
+ private:
+  const std::shared_ptr<side::Circle> circle_;
+  std::mutex mutex_;  // guards all below, and what neighbours_ has
+  const std::unique_ptr<tracing::Neighbours> neighbours_;
+  int lost_ = -1;  // the rank whose process had ended at the last look
+  Clock::time_point told_{};
+};
+
+// The side channel of all ranks that met. Collective. Throws CommError, without context;
+// Interrupted.
+std::shared_ptr<side::Circle> open_side_channel(const Rendezvous& met, const std::string& name,
+                                                const std::string& interface,
+                                                std::shared_ptr<const Record> record);
+
+}  // namespace torch::comms::nccl

@@ -1,0 +1,171 @@
+#include "side/family.hpp"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <barrier>
+#include <functional>
+
+#include "base/socket.hpp"
+#include "transport/wire.hpp"
+
+// The side channel over sockets: ranks are threads, each with a family of its own.
+namespace torch::comms::side {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+struct Page final : Diary {
+  std::atomic<uint64_t> called{1};
+  std::atomic<int64_t> count{10};
+
+  uint64_t open() const override { return called; }
+  Answer about(uint64_t number) const override {
+    Answer answer;
+    answer.place.called = called;
+    if (number == 0 || number > called) return answer;
+    answer.prints[0].sequence = number;
+    answer.prints[0].count = count;
+    return answer;
+  }
+};
+
+struct Rank {
+  int rank;
+  std::barrier<>& all;
+  std::vector<std::string>& blobs;
+  std::shared_ptr<Page> page = std::make_shared<Page>();
+  std::shared_ptr<Circle> circle = {};
+
+  void meet() const { all.arrive_and_wait(); }
+  // The first failure, when it comes.
+  Circle::Failure failure() const {
+    while (!circle->is_alarmed()) circle->checked(UINT64_MAX, milliseconds(20));
+    return *circle->failure();
+  }
+};
+
+void run(int size, const std::function<void(Rank&)>& body) {
+  std::vector<std::string> blobs(static_cast<size_t>(size));
+  std::barrier all(size);
+  const auto secret = base::random_secret();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      Rank self{rank, all, blobs};
+      const auto tell_all = [&](std::string mine) {
+        blobs[static_cast<size_t>(rank)] = std::move(mine);
+        self.meet();
+        auto told = blobs;
+        self.meet();
+        return Family::Told{std::move(told), secret};
+      };
+      self.circle = Family::make(rank, size, "127.0.0.1", tell_all)->everybody(self.page);
+      body(self);
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+TEST(Family, WhoLeavesInGoodOrderIsMissedByNobody) {
+  run(5, [](Rank& self) {
+    if (self.rank == 2) self.circle->close(), self.circle.reset();
+    self.meet();
+    if (self.circle) {
+      while (!self.circle->ask()) self.circle->checked(UINT64_MAX, milliseconds(5));
+      EXPECT_NE(self.circle->ask()->where.find("rank 2: it has closed"), std::string::npos)
+          << self.circle->ask()->where;
+      EXPECT_FALSE(self.circle->failure());
+    }
+    self.meet();
+    if (self.circle) self.circle->close();
+  });
+}
+
+TEST(Family, AnEndIsToldToAllAtOnce) {
+  run(6, [](Rank& self) {
+    self.meet();
+    const auto began = std::chrono::steady_clock::now();
+    if (self.rank == 4) {
+      self.circle.reset();
+    } else {
+      const auto failure = self.failure();
+      EXPECT_EQ(failure.code, Errc::kPeerFailed);
+      EXPECT_EQ(failure.peer, 4);
+      EXPECT_NE(failure.why.find("rank 4 has failed: its process (" + std::to_string(::getpid())),
+                std::string::npos)
+          << failure.why;
+      EXPECT_LT(std::chrono::steady_clock::now() - began, seconds(5));  // some milliseconds
+    }
+    self.meet();
+    if (self.circle) self.circle->close();
+  });
+}
+
+TEST(Family, GroupsOfAFamilyFailApart) {
+  run(4, [](Rank& self) {
+    const bool odd = self.rank % 2 != 0;
+    const auto ranks = odd ? std::vector{3, 1} : std::vector{0, 2};
+    auto half = self.circle->split(ranks, 1, self.page);
+    self.meet();
+    if (self.rank == 3) half->drop();
+    if (self.rank == 1) {
+      while (!half->is_alarmed()) half->checked(UINT64_MAX, milliseconds(5));
+      EXPECT_EQ(half->failure()->peer, 0);  // by rank of the group
+    }
+    self.meet();
+    if (!odd) EXPECT_FALSE(half->failure());
+    EXPECT_FALSE(self.circle->failure());
+    self.meet();
+    half->close();
+    self.circle->close();
+  });
+}
+
+TEST(Family, ACheckWaitsForAllAndFindsADifference) {
+  run(3, [](Rank& self) {
+    self.circle->check(1);
+    while (!self.circle->checked(1, milliseconds(50))) ASSERT_FALSE(self.circle->failure());
+    self.page->called = 2;
+    if (self.rank == 1) self.page->count = 11;
+    self.meet();
+    self.circle->check(2);
+    const auto failure = self.failure();
+    EXPECT_EQ(failure.code, Errc::kMismatch);
+    EXPECT_EQ(failure.peer, 1);
+    EXPECT_FALSE(self.circle->checked(2, milliseconds(0)));
+    self.meet();
+    self.circle->close();
+  });
+}
+
+// Strangers that come by: one that says nothing, one of another job, one that only looks.
+TEST(Family, StrangersAreTurnedAway) {
+  run(3, [](Rank& self) {
+    transport::Reader reader(self.blobs[static_cast<size_t>(self.rank)], "its own blob");
+    const auto instance = reader.number<uint64_t>();
+    static_cast<void>(reader.text());
+    const auto address = base::parse_address(reader.text());
+    ASSERT_TRUE(address);
+    std::vector<base::FileDescriptor> strangers;
+    for (int i = 0; i < 100; ++i) {
+      auto socket = base::FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      ASSERT_EQ(::connect(socket.get(), address->get(), address->size), 0);
+      transport::tcp::Hello hello;
+      hello.from = 0;
+      hello.to = self.rank;
+      hello.instance = instance;  // but not the job's secret
+      if (i % 3 != 0) static_cast<void>(::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL));
+      if (i % 3 != 1) strangers.push_back(std::move(socket));
+    }
+    self.circle->check(1);
+    while (!self.circle->checked(1, milliseconds(50))) ASSERT_FALSE(self.circle->failure());
+    self.meet();
+    self.circle->close();
+  });
+}
+
+}  // namespace
+}  // namespace torch::comms::side
