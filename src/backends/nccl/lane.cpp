@@ -205,6 +205,7 @@ void Lane::look(Clock::time_point now) noexcept {
     std::optional<Replays::Late> late_replay;
     auto slow = slow_launch(now);
     bool ask = false, waits = launching_.until.load() != Clock::time_point{};
+    const bool alarmed = others_->is_alarmed();
     const auto replayed = replays_->look(now);
     {
       const std::lock_guard lock(mutex_);
@@ -227,12 +228,16 @@ void Lane::look(Clock::time_point now) noexcept {
       waits = waits || !under_way_.empty() || replayed.running;
       ask = (!under_way_.empty() || replayed.running) && now >= next_question_;
       if (ask) next_question_ = now + kBetweenQuestions;
-      if (ask && !under_way_.empty()) oldest = under_way_.front();
+      if ((ask || alarmed) && !under_way_.empty()) oldest = under_way_.front();
     }
     if (begun) begun->setStatus(WorkStatus::INPROGRESS);
     if (!ended.empty()) oldest = ended.front();
     const auto context = [&] {
       if (oldest) return oldest->call().context();
+      if (launching_.until.load() != Clock::time_point{})
+        return Context{.op = std::string(opToString(launching_.op.load())),
+                       .comm = name_,
+                       .rank = communicator_->rank()};
       return Context{.comm = name_, .rank = communicator_->rank()};
     };
     // Before anything counts as done: what went wrong lets the device go on, too.
@@ -249,7 +254,7 @@ void Lane::look(Clock::time_point now) noexcept {
     if (communicator_->failure()) return;
     if (slow) others_->compare(*slow);
     std::optional<CommError> lost;
-    if (ask || (waits && others_->is_alarmed())) lost = lost_rank(context(), ask);
+    if (ask || (waits && alarmed)) lost = lost_rank(context(), ask);
     if (lost)
       end_all(*lost, nullptr);
     else if (late)

@@ -116,7 +116,7 @@ TEST(Family, GroupsOfAFamilyFailApart) {
       EXPECT_EQ(half->failure()->peer, 0);  // by rank of the group
     }
     self.meet();
-    if (!odd) EXPECT_FALSE(half->failure());
+    EXPECT_EQ(half->is_alarmed(), self.rank == 1);
     EXPECT_FALSE(self.circle->failure());
     self.meet();
     half->close();

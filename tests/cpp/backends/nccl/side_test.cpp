@@ -47,6 +47,8 @@ class VendorSide : public VendorTest {
                const auto error = error_of([&] {
                  const auto work = self.rank == odd ? one(*self.comm) : many(*self.comm);
                  work->hostSynchronize();
+                 // Whoever has what it called for learns of it in its next collective.
+                 self.comm->barrier(true)->hostSynchronize();
                });
                EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
                EXPECT_LT(Clock::now() - began, seconds(10));  // about 0.2 s
@@ -145,6 +147,7 @@ TEST_F(VendorSide, ASplitComparesWhatItsOwnMembersCall) {
           error_of([&] { half->all_reduce(tensor, ReduceOp::SUM, true)->hostSynchronize(); });
       EXPECT_EQ(error.code(), Errc::kMismatch);
       expect_words(error, {"rank 0 calls all_reduce(float32, 5 elements", "as number 1"});
+      EXPECT_EQ(error_of([&] { half->barrier(false); }).code(), Errc::kMismatch);
       half->finalize();
     }
     auto all = ones();
@@ -174,6 +177,7 @@ TEST_F(VendorSide, ALimitThatPassesSaysWhereEveryRankIs) {
       expect_words(error, {"timeout= of this call", "rank 1 is 1 collective behind, since number 2",
                            "rank 1: in no collective, after barrier() as number 1",
                            "ranks 0, 2: in all_reduce(float32, 96 elements, SUM) as number 2"});
+      EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
       if (++late == 2) over.set_value();
     }
     self.comm->finalize();
@@ -190,7 +194,8 @@ TEST_F(VendorSide, ARankThatDropsItsCommunicatorIsNamed) {
         error_of([&] { self.comm->all_reduce(tensor, ReduceOp::SUM, true)->hostSynchronize(); });
     EXPECT_EQ(error.code(), Errc::kPeerFailed);
     EXPECT_EQ(error.context().peer, 2) << error.what();
-    expect_words(error, {"rank 2 has failed: its process ("});
+    expect_words(error, {"all_reduce", "rank 2 has failed: its process ("});
+    EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
     self.comm->finalize();
   });
 }
