@@ -5,13 +5,15 @@
 #include <string_view>
 #include <vector>
 
+#include <torchcomms/base/export.hpp>
+
 #include "base/handles.hpp"
 
 namespace torch::comms::bootstrap {
 
 // A connection to a rank in the making: its contact's addresses, one after the other. Nothing here
 // blocks.
-class Dial {
+class TC_API Dial {
  public:
   // "10.0.0.1:4711 [2001:db8::1]:4711"
   explicit Dial(std::string_view contact);
