@@ -268,7 +268,7 @@ DIES = """
         assert error.peer == 1, error
         assert "rank 1 has failed: its process" in str(error), error
         assert took < 10, took  # the limit is 10 minutes; on an idle machine it is 0.1 s
-        assert (" on " in str(error)) == (os.environ["TORCHCOMM_SIDE_CHANNEL"] == "1"), error
+        assert (" on " in error.why) == (os.environ["TORCHCOMM_SIDE_CHANNEL"] == "1"), error
     else:
         raise AssertionError("it did not wait for rank 1")
     assert comm.is_aborted()
