@@ -17,8 +17,6 @@ Circle::Circle(std::shared_ptr<Family> family, uint64_t group, std::vector<int> 
 
 Circle::~Circle() { end(/*well=*/false); }
 
-void Circle::drop() noexcept { end(/*well=*/false); }
-
 void Circle::close() noexcept { end(/*well=*/true); }
 
 void Circle::end(bool well) noexcept {

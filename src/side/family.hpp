@@ -30,7 +30,8 @@ namespace torch::comms::side {
 
 class Family;
 
-// A group of ranks as one of them sees it; of a communicator and each of its splits.
+// A group of ranks as one of them sees it; of a communicator and each of its splits. Destroyed
+// without close() it tells the others that this rank has failed.
 //
 // Threads: any. Nothing blocks, but checked().
 class TC_API Circle {
@@ -47,8 +48,6 @@ class TC_API Circle {
                                 std::shared_ptr<const Diary> diary) const;
   // In good order: nothing is wrong, and this rank has nothing more to say.
   void close() noexcept;
-  // For the others this rank has failed, as when it is destroyed.
-  void drop() noexcept;
 
   // Something is wrong with the group: see failure(). One load.
   bool is_alarmed() const noexcept { return alarmed_.load(std::memory_order_acquire); }

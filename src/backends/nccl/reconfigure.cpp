@@ -83,6 +83,7 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
   });
   options_ = std::move(wished);
 
+  close_circle();
   auto before = detach();
   rank_ = size_ = -1;
   ranks_.clear();

@@ -94,13 +94,11 @@ TorchCommVendor::~TorchCommVendor() {
     return;
   }
   // The caller may hold locks that the library's threads want, such as Python's.
-  if (circle_) circle_->drop();  // before anything else holds it
+  // The others hear of it when what is under way has ended, and nothing holds the circle any more.
   release(detach(), /*may_block=*/false);
 }
 
 TorchCommVendor::Lanes TorchCommVendor::detach() {
-  if (circle_) circle_->close();
-  circle_.reset();
   Lanes lanes;
   for (auto& [peer, lane] : std::exchange(pairs_, {})) lanes.push_back(std::move(lane));
   const std::lock_guard lock(mutex_);
@@ -330,7 +328,13 @@ void TorchCommVendor::finalize() {
   leave();
 }
 
+void TorchCommVendor::close_circle() noexcept {
+  if (circle_) circle_->close();
+  circle_.reset();
+}
+
 void TorchCommVendor::leave() {
+  close_circle();
   release(detach(), /*may_block=*/true);
   pair_store_.reset();
   token_ = at::Tensor();

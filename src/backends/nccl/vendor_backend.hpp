@@ -283,6 +283,8 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   void close(nccl::Lane& lane, const nccl::Call& call);
   void part_from_library(nccl::Lane& lane, const nccl::Call& call);
   void leave();
+  // In good order: the other ranks are told that nothing is wrong here.
+  void close_circle() noexcept;
   using Lanes = std::vector<std::shared_ptr<nccl::Lane>>;
   // Takes everything that is connected away from here.
   Lanes detach();
