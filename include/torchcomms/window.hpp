@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include <torchcomms/device/handle.hpp>
+#include <torchcomms/device/registered_buffer.hpp>
 #include <torchcomms/options.hpp>
 #include <torchcomms/work.hpp>
 

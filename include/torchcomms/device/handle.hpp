@@ -1,6 +1,7 @@
 #pragma once
 
 #include <torchcomms/device/memory.hpp>
+#include <torchcomms/device/registered_buffer.hpp>
 
 // What handles for kernels point to: plain data in device memory, which the host writes once.
 // Addresses are valid on this rank's device; what others have is mapped there.
@@ -9,10 +10,9 @@ namespace torchcomms::device {
 inline constexpr int kMostRanks = 8;
 inline constexpr int kMostSignals = 2048, kMostCounters = 2048, kMostBarriers = 256;  // of a window
 inline constexpr int kMostBuffers = 512;                                              // the same
-inline constexpr int kMaxNicsPerGpu = 2;
 
 // Pinned host memory which the device sees.
-struct Control {
+struct ControlWords {
   uint32_t abort;  // the host sets it: waits end within 1 ms
   // Written by the device: why this rank's kernels have stopped, and what was waited for.
   uint32_t stop;
@@ -25,57 +25,46 @@ struct Control {
 inline constexpr uint32_t kStopAborted = 1, kStopLimit = 2, kStopMismatch = 3;
 
 // Of a communicator: who is in it, and what its waits watch.
-struct Team {
+struct TeamState {
   int32_t rank, size;
   uint64_t limit_ns;  // of one wait; 0: none
   uint64_t* stop;     // this rank's: not 0 once its kernels have to stop
-  uint64_t* looked_ns;             // when someone last looked at Control::abort
+  uint64_t* looked_ns;             // when someone last looked at ControlWords::abort
   uint64_t* reported[kMostRanks];  // by rank: what others tell it why it has to stop
-  Control* control;
+  ControlWords* control;
   uint32_t what;  // what a wait is called there
 };
 
-// A source of puts which was registered.
-struct RegisteredBuffer {
-  void* base_ptr;
-  uint64_t size;  // bytes
-  void* backend_window;
-  struct {
-    uint32_t values[kMaxNicsPerGpu];
-    uint32_t size;  // 0: there is no network
-  } lkey_per_device;
-};
-
 // A signal: what all have made of it, and what each rank has. Others write them.
-struct alignas(128) Signal {
+struct alignas(128) SignalWords {
   uint64_t all;
   uint64_t from[kMostRanks];
 };
 
 // A barrier: the newest round that each rank has come to, which that rank writes, and this rank's.
-struct alignas(128) Barrier {
+struct alignas(128) BarrierWords {
   uint64_t came[kMostRanks];
   uint64_t round;
 };
 
 // Beside a rank's part of a window, all of it zero at first; others write to the first two.
 struct WindowArea {
-  Signal signals[kMostSignals];
-  Barrier barriers[kMostBarriers];
+  SignalWords signals[kMostSignals];
+  BarrierWords barriers[kMostBarriers];
   uint64_t counters[kMostCounters];
   RegisteredBuffer buffers[kMostBuffers];
 };
 
-struct Part {
+struct WindowPart {
   char* base;
   uint64_t size_bytes;
   WindowArea* area;
 };
 
-struct Window {
-  Team team;
+struct WindowState {
+  TeamState team;
   int32_t signals, counters, barriers;  // how many there are
-  Part parts[kMostRanks];               // by rank
+  WindowPart parts[kMostRanks];               // by rank
 };
 
 // Of a transport: messages between pairs of ranks, through rings in the receiver's memory.
@@ -84,7 +73,7 @@ inline constexpr uint64_t kRingBytes = uint64_t{512} << 10;
 inline constexpr uint64_t kPieceBytes = uint64_t{64} << 10;  // of a ring, where nobody asks for less
 
 // What a rank has for each rank. Counts only grow.
-struct alignas(128) Post {
+struct alignas(128) PairWords {
   // Written by that one.
   uint64_t came;   // bytes that it has sent into the ring here
   uint64_t taken;  // bytes of what this rank sent to it that it has taken
@@ -98,15 +87,15 @@ struct alignas(128) Post {
 };
 
 struct TransportArea {
-  Post posts[kMostRanks];
+  PairWords posts[kMostRanks];
   // Rings of kRingBytes follow, by the rank that sends.
-  static constexpr uint64_t bytes(int ranks) {
+  TC_ANYWHERE static uint64_t bytes(int ranks) {
     return sizeof(TransportArea) + static_cast<uint64_t>(ranks) * kRingBytes;
   }
 };
 
-struct Transport {
-  Team team;
+struct TransportState {
+  TeamState team;
   TransportArea* areas[kMostRanks];  // by rank
 };
 

@@ -57,6 +57,7 @@ TC_DEVICE int put_chunks(const void* handle, uint64_t dst_offset, const void* so
   if (refused != kDone || bytes == 0) return refused;
   const uint64_t chunk = chunk_bytes == 0 || chunk_bytes > bytes ? bytes : chunk_bytes;
   const Group block(CoopScope::BLOCK);
+  block.sync();
   for (uint64_t at = block.warp() * chunk; at < bytes; at += block.warps() * chunk)
     (void)window.put(dst_offset + at, from + at, dst_rank, bytes - at < chunk ? bytes - at : chunk,
                      -1, -1, CoopScope::WARP);
@@ -97,6 +98,7 @@ TC_SYMBOL int torchcomms_self_copy_block(void* dst, unsigned long long dst_offse
                                          unsigned long long src_offset, unsigned long long bytes) {
   using namespace torchcomms::device;
   const Group block(CoopScope::BLOCK);
+  block.sync();
   copy_bytes(static_cast<char*>(dst) + dst_offset, static_cast<const char*>(src) + src_offset,
              bytes, block);
   block.sync();

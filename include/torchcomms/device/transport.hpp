@@ -56,8 +56,8 @@ class TorchCommDeviceTransport {
     if (!is_rank(peer)) return kInvalid;
     const Group group(scope);
     group.sync();
-    Post& own = post(my_rank(), peer);
-    Post& there = post(peer, my_rank());
+    PairWords& own = post(my_rank(), peer);
+    PairWords& there = post(peer, my_rank());
     char* const ring = ring_of(peer, my_rank());
     const Stretch stretch(own.sent, bytes);
     const uint64_t number = own.sends;
@@ -99,8 +99,8 @@ class TorchCommDeviceTransport {
     if (!is_rank(peer)) return kInvalid;
     const Group group(scope);
     group.sync();
-    Post& own = post(my_rank(), peer);
-    Post& there = post(peer, my_rank());
+    PairWords& own = post(my_rank(), peer);
+    PairWords& there = post(peer, my_rank());
     const char* const ring = ring_of(my_rank(), peer);
     const Stretch stretch(own.received, bytes);
     const uint64_t number = own.receives;
@@ -173,7 +173,7 @@ class TorchCommDeviceTransport {
     if (!is_rank(peer) || barrier_id < 0 || barrier_id >= kTransportBarriers) return kInvalid;
     const Group group(scope);
     group.sync();
-    Post& own = post(my_rank(), peer);
+    PairWords& own = post(my_rank(), peer);
     const uint64_t round = own.rounds[barrier_id] + 1;
     if (group.is_leader()) {
       fence_system();
@@ -204,13 +204,13 @@ class TorchCommDeviceTransport {
 
   TC_DEVICE bool is_rank(int rank) const { return rank >= 0 && rank < n_ranks(); }
   // What `owner` has for `other`.
-  TC_DEVICE Post& post(int owner, int other) const { return state_.areas[owner]->posts[other]; }
+  TC_DEVICE PairWords& post(int owner, int other) const { return state_.areas[owner]->posts[other]; }
   TC_DEVICE char* ring_of(int owner, int source) const {
     return reinterpret_cast<char*>(state_.areas[owner] + 1) +
            static_cast<uint64_t>(source) * kRingBytes;
   }
 
-  Transport state_;
+  TransportState state_;
 };
 
 }  // namespace torchcomms::device

@@ -57,7 +57,7 @@ TC_ANYWHERE Result result_of(uint64_t stop) {
 }
 
 // This rank's kernels have to stop; the first that finds so says why. For one thread.
-TC_DEVICE void stop(const Team& team, uint32_t why, int waited_for) {
+TC_DEVICE void stop(const TeamState& team, uint32_t why, int waited_for) {
   if (!exchange_if(team.stop, 0, why)) return;
   team.control->waited_for = waited_for;
   team.control->what = team.what;
@@ -67,7 +67,7 @@ TC_DEVICE void stop(const Team& team, uint32_t why, int waited_for) {
 }
 
 // Tells `peer` that it has to stop as well. For one thread.
-TC_DEVICE void report(const Team& team, uint32_t why, int peer) {
+TC_DEVICE void report(const TeamState& team, uint32_t why, int peer) {
   fence_system();
   store_fenced(team.reported[peer],
                uint64_t{why} << 32 | static_cast<uint64_t>(static_cast<uint32_t>(team.rank + 1)));
@@ -75,7 +75,7 @@ TC_DEVICE void report(const Team& team, uint32_t why, int peer) {
 
 // Whether they have to. For one thread, and seldom: it is slow. `waited_for`: the rank that this
 // one cannot go on without; -1: any.
-TC_DEVICE bool must_stop(const Team& team, uint64_t since_ns, int waited_for) {
+TC_DEVICE bool must_stop(const TeamState& team, uint64_t since_ns, int waited_for) {
   constexpr uint64_t kLookEvery_ns = 50000;  // the host's memory is far
   if (load_relaxed(team.stop) != 0) return true;
   const uint64_t now = now_ns();
@@ -97,7 +97,7 @@ TC_DEVICE bool must_stop(const Team& team, uint64_t since_ns, int waited_for) {
 // For all threads of a group, each of which may have a condition of its own: until all of them
 // hold. A condition acquires what it sees.
 template <class Met>
-TC_DEVICE Result wait_until(const Team& team, const Group& group, int waited_for, const Met& met) {
+TC_DEVICE Result wait_until(const TeamState& team, const Group& group, int waited_for, const Met& met) {
   constexpr uint32_t kLooks = 32;
   uint64_t since_ns = 0;
   bool stopped = false;

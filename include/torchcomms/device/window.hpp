@@ -7,8 +7,8 @@ namespace torchcomms::device {
 
 // Whose windows they are: both backends have the same.
 struct CtranBackend {
-  using Comm = Team;
-  using Window = device::Window;
+  using Comm = TeamState;
+  using Window = WindowState;
 };
 struct NCCLXBackend : CtranBackend {};
 
@@ -16,8 +16,9 @@ struct NCCLXBackend : CtranBackend {};
 // order with the communicator's operations but by streams.
 //
 // Scope: all threads of the scope make the call, with the same arguments, and get the same result.
-// Reads and writes of the scope's threads before a put's signal, a signal or a barrier are seen by
-// the rank that waits for it, by all threads of the scope that waits.
+// Order: what the scope's threads have written before is what a put copies; and what they have
+// written and put is seen, with a put's signal, a signal or a barrier, by all threads of the scope
+// that waits for it.
 // Limits: a wait ends within 1 ms once the communicator is aborted or has failed, and after its
 // timeout, which ends the communicator. Kernels that wait for each other have to run at once.
 // Failure: calls return 0, or a negative Result, where what they were to do is not done.
@@ -52,6 +53,7 @@ class TorchCommDeviceWindow {
     const auto refused = check_put(dst_offset, dst_rank, bytes, signal_id, counter_id);
     if (refused != kDone) return refused;
     const Group group(scope);
+    group.sync();  // what it copies may be of other threads
     copy_bytes(state_.parts[dst_rank].base + dst_offset, from, bytes, group);
     if (signal_id < 0 && counter_id < 0) return kDone;
     group.sync();
@@ -104,7 +106,7 @@ class TorchCommDeviceWindow {
   // To 0, for all ranks' parts in it. What others send at the same time may be lost, or stay.
   TC_DEVICE int reset_signal(int signal_id) const {
     if (!is_one(signal_id, state_.signals)) return kInvalid;
-    Signal& signal = own().signals[signal_id];
+    SignalWords& signal = own().signals[signal_id];
     fence_system();
     store_fenced(&signal.all, 0);
     for (int peer = 0; peer < num_ranks(); ++peer) store_fenced(&signal.from[peer], 0);
@@ -144,7 +146,7 @@ class TorchCommDeviceWindow {
     if (!is_one(barrier_id, state_.barriers)) return kInvalid;
     const Group group(scope);
     group.sync();
-    Barrier& here = own().barriers[barrier_id];
+    BarrierWords& here = own().barriers[barrier_id];
     const uint64_t round = load_relaxed(&here.round) + 1;
     fence_system();
     for (int peer = static_cast<int>(group.index()); peer < num_ranks();
@@ -189,7 +191,7 @@ class TorchCommDeviceWindow {
 
   // After a fence.
   TC_DEVICE void give(int peer, int signal_id, SignalOp op, uint64_t value) const {
-    Signal& signal = state_.parts[peer].area->signals[signal_id];
+    SignalWords& signal = state_.parts[peer].area->signals[signal_id];
     if (op == SignalOp::SET) {
       store_fenced(&signal.from[rank()], value);
       store_fenced(&signal.all, value);

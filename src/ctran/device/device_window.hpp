@@ -51,7 +51,7 @@ class DeviceWindow {
   // process maps it.
   struct MemoryForKernels {
     torchcomms::device::WindowArea area;
-    alignas(256) torchcomms::device::Window handle;
+    alignas(256) torchcomms::device::WindowState handle;
   };
   MemoryForKernels* memory_for_kernels(int rank) const noexcept {
     return static_cast<MemoryForKernels*>(words_->at(rank));

@@ -16,20 +16,20 @@ namespace device = torchcomms::device;
 
 // Device code has its own names for what the kernels' library and the host know.
 static_assert(device::kMostRanks == kernels::kMaxRanks);
-static_assert(offsetof(device::Control, abort) == offsetof(kernels::Control, abort) &&
-              offsetof(device::Control, stop) == offsetof(kernels::Control, stop) &&
-              offsetof(device::Control, waited_for) == offsetof(kernels::Control, waited_for) &&
-              offsetof(device::Control, what) == offsetof(kernels::Control, collective) &&
-              offsetof(device::Control, launch) == offsetof(kernels::Control, launch));
+static_assert(offsetof(device::ControlWords, abort) == offsetof(kernels::Control, abort) &&
+              offsetof(device::ControlWords, stop) == offsetof(kernels::Control, stop) &&
+              offsetof(device::ControlWords, waited_for) == offsetof(kernels::Control, waited_for) &&
+              offsetof(device::ControlWords, what) == offsetof(kernels::Control, collective) &&
+              offsetof(device::ControlWords, launch) == offsetof(kernels::Control, launch));
 static_assert(device::kStopAborted == static_cast<uint32_t>(kernels::Stop::kAborted) &&
               device::kStopLimit == static_cast<uint32_t>(kernels::Stop::kLimit) &&
               device::kStopMismatch == static_cast<uint32_t>(kernels::Stop::kMismatch));
-static_assert(std::is_trivially_copyable_v<device::Window> &&
-              std::is_trivially_copyable_v<device::Transport> &&
+static_assert(std::is_trivially_copyable_v<device::WindowState> &&
+              std::is_trivially_copyable_v<device::TransportState> &&
               std::is_trivially_copyable_v<device::RegisteredBuffer>);
 
-device::Team team_of(const Team& team, kernels::Collective what, uint64_t limit_ns) {
-  device::Team made{};
+device::TeamState team_of(const Team& team, kernels::Collective what, uint64_t limit_ns) {
+  device::TeamState made{};
   made.rank = team.rank();
   made.size = team.size();
   made.limit_ns = limit_ns;
@@ -38,8 +38,8 @@ device::Team team_of(const Team& team, kernels::Collective what, uint64_t limit_
   made.looked_ns = reinterpret_cast<device::uint64_t*>(&own.looked_ns);
   for (int rank = 0; rank < team.size(); ++rank)
     made.reported[rank] = reinterpret_cast<device::uint64_t*>(&team.header(rank).reported);
-  made.control = const_cast<device::Control*>(
-      reinterpret_cast<const device::Control*>(team.control()));
+  made.control = const_cast<device::ControlWords*>(
+      reinterpret_cast<const device::ControlWords*>(team.control()));
   made.what = static_cast<uint32_t>(what);
   return made;
 }
@@ -69,8 +69,8 @@ int count_of(const char* what, int asked, int most) {
   return asked < 0 ? most : asked;
 }
 
-device::Transport* handle_in(const transport::nvl::SymmetricMemory& memory, int rank, int size) {
-  return reinterpret_cast<device::Transport*>(static_cast<std::byte*>(memory.at(rank)) +
+device::TransportState* handle_in(const transport::nvl::SymmetricMemory& memory, int rank, int size) {
+  return reinterpret_cast<device::TransportState*>(static_cast<std::byte*>(memory.at(rank)) +
                                               device::TransportArea::bytes(size));
 }
 
@@ -80,7 +80,7 @@ WindowHandle::WindowHandle(std::shared_ptr<const DeviceWindow> window, const Cou
                            uint64_t limit_ns)
     : window_(std::move(window)), used_(device::kMostBuffers) {
   const auto& team = window_->team();
-  device::Window made{};
+  device::WindowState made{};
   made.team = team_of(team, kernels::Collective::kWaitSignal, limit_ns);
   made.signals = count_of("signal_count", counts.signals, device::kMostSignals);
   made.counters = count_of("counter_count", counts.counters, device::kMostCounters);
@@ -125,11 +125,11 @@ bool WindowHandle::remove_buffer(const void* handle) {
 DeviceTransport::Outcome DeviceTransport::open(const std::shared_ptr<Team>& team, uint64_t limit_ns,
                                                const transport::nvl::Exchange& exchange) {
   const auto& seat = team->seat();
-  const auto bytes = device::TransportArea::bytes(seat.size) + sizeof(device::Transport);
+  const auto bytes = device::TransportArea::bytes(seat.size) + sizeof(device::TransportState);
   auto made = transport::nvl::SymmetricMemory::make(seat, {bytes, "transport of kernels", ""},
                                                     exchange);
   if (!made.memory) return {nullptr, std::move(made.why_not)};
-  device::Transport handle{};
+  device::TransportState handle{};
   handle.team = team_of(*team, kernels::Collective::kExchange, limit_ns);
   for (int rank = 0; rank < seat.size; ++rank)
     handle.areas[rank] = static_cast<device::TransportArea*>(made.memory->at(rank));
