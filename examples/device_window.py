@@ -1,7 +1,7 @@
-"""A kernel of one's own that sends its results to the next GPU and waits for those of the one before.
+"""A kernel of one's own: it sends results to the next GPU and waits for those of the one before.
 
-The kernel computes, puts and waits by itself: the host launches it once for all rounds. It is compiled as the
-program starts, with the headers that come with torchcomms.
+It computes, puts and waits by itself: the host launches it once for all rounds. It is compiled as
+the program starts, with the headers that come with torchcomms.
 
 Run it so, on a machine whose GPUs are joined by NVLink:
 

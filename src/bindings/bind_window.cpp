@@ -162,9 +162,10 @@ Raises:
       .def("deregister_local_buffer", &TorchCommWindow::deregister_local_buffer, Released(),
            py::arg("handle"),
            "Takes register_local_buffer() back. Raises InvalidArgument for any other number.")
-      .def("get_nvlink_address", &TorchCommWindow::get_nvlink_address, Released(), py::arg("peer"),
-           py::arg("offset") = 0,
-           R"(Where kernels of this device have the memory of `peer`, `offset` bytes after its begin.
+      .def(
+          "get_nvlink_address", &TorchCommWindow::get_nvlink_address, Released(), py::arg("peer"),
+          py::arg("offset") = 0,
+          R"(Where kernels of this device have the memory of `peer`, `offset` bytes after its begin.
 
 0 where they do not reach it. Raises OutOfRange beyond the window, Unsupported as get_device_window().)")
       .def("get_multimem_address", &TorchCommWindow::get_multimem_address, Released(),

@@ -1,4 +1,4 @@
-"""Windows and transports used by kernels on GPUs: compiled here, with the headers of the package."""
+"""Windows and transports used by kernels on GPUs, compiled here with the package's headers."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ import torchcomms.triton
 ROOT = Path(__file__).parents[2]
 HEADER = ROOT / "include" / "torchcomms" / "device" / "symbols.hpp"
 WINDOW = """
-    put_block put_block_direct put_warp_chunked_direct self_copy_block signal_block flush_block fence
-    barrier_block wait_signal wait_counter wait_counter_block wait_signal_from wait_signal_from_block
-    read_signal read_counter reset_signal reset_counter rank num_ranks base size get_nvlink_address
-    get_multimem_address
+    put_block put_block_direct put_warp_chunked_direct self_copy_block signal_block flush_block
+    fence barrier_block wait_signal wait_counter wait_counter_block wait_signal_from
+    wait_signal_from_block read_signal read_counter reset_signal reset_counter rank num_ranks base
+    size get_nvlink_address get_multimem_address
 """
 TRANSPORT = "signal wait_signal send recv barrier my_rank n_ranks num_nvl_peers get_type"
 SYMBOLS = {f"torchcomms_{name}" for name in WINDOW.split()} | {
@@ -32,7 +32,8 @@ def library() -> Path:
 
 
 def test_all_functions_are_in_the_header() -> None:
-    assert set(re.findall(r"^TC_SYMBOL .*?\b(torchcomms_\w+)\(", HEADER.read_text(), re.M)) == SYMBOLS
+    found = re.findall(r"^TC_SYMBOL .*?\b(torchcomms_\w+)\(", HEADER.read_text(), re.MULTILINE)
+    assert set(found) == SYMBOLS
 
 
 def test_all_functions_are_in_the_library(library: Path) -> None:

@@ -27,8 +27,8 @@ inline constexpr uint32_t kStopAborted = 1, kStopLimit = 2, kStopMismatch = 3;
 // Of a communicator: who is in it, and what its waits watch.
 struct TeamState {
   int32_t rank, size;
-  uint64_t limit_ns;  // of one wait; 0: none
-  uint64_t* stop;     // this rank's: not 0 once its kernels have to stop
+  uint64_t limit_ns;               // of one wait; 0: none
+  uint64_t* stop;                  // this rank's: not 0 once its kernels have to stop
   uint64_t* looked_ns;             // when someone last looked at ControlWords::abort
   uint64_t* reported[kMostRanks];  // by rank: what others tell it why it has to stop
   ControlWords* control;
@@ -64,13 +64,14 @@ struct WindowPart {
 struct WindowState {
   TeamState team;
   int32_t signals, counters, barriers;  // how many there are
-  WindowPart parts[kMostRanks];               // by rank
+  WindowPart parts[kMostRanks];         // by rank
 };
 
 // Of a transport: messages between pairs of ranks, through rings in the receiver's memory.
 inline constexpr int kTransportSignals = 64, kTransportBarriers = 16;
 inline constexpr uint64_t kRingBytes = uint64_t{512} << 10;
-inline constexpr uint64_t kPieceBytes = uint64_t{64} << 10;  // of a ring, where nobody asks for less
+inline constexpr uint64_t kPieceBytes = uint64_t{64}
+                                        << 10;  // of a ring, where nobody asks for less
 
 // What a rank has for each rank. Counts only grow.
 struct alignas(128) PairWords {

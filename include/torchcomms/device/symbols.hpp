@@ -132,8 +132,7 @@ TC_SYMBOL int torchcomms_wait_signal_from(void* handle, int peer, int signal_id,
 TC_SYMBOL int torchcomms_wait_signal_from_block(void* handle, int peer, int signal_id,
                                                 unsigned long long expected) {
   using namespace torchcomms::device;
-  return window_at(handle).wait_signal_from(peer, signal_id, CmpOp::GE, expected,
-                                            CoopScope::BLOCK);
+  return window_at(handle).wait_signal_from(peer, signal_id, CmpOp::GE, expected, CoopScope::BLOCK);
 }
 TC_SYMBOL int torchcomms_wait_counter(void* handle, int id, unsigned long long expected) {
   using namespace torchcomms::device;
@@ -157,9 +156,7 @@ TC_SYMBOL int torchcomms_reset_counter(void* handle, int id) {
   using namespace torchcomms::device;
   return Group(CoopScope::BLOCK).is_leader() ? window_at(handle).reset_counter(id) : kDone;
 }
-TC_SYMBOL int torchcomms_rank(void* handle) {
-  return torchcomms::device::window_at(handle).rank();
-}
+TC_SYMBOL int torchcomms_rank(void* handle) { return torchcomms::device::window_at(handle).rank(); }
 TC_SYMBOL int torchcomms_num_ranks(void* handle) {
   return torchcomms::device::window_at(handle).num_ranks();
 }

@@ -204,7 +204,9 @@ class TorchCommDeviceTransport {
 
   TC_DEVICE bool is_rank(int rank) const { return rank >= 0 && rank < n_ranks(); }
   // What `owner` has for `other`.
-  TC_DEVICE PairWords& post(int owner, int other) const { return state_.areas[owner]->posts[other]; }
+  TC_DEVICE PairWords& post(int owner, int other) const {
+    return state_.areas[owner]->posts[other];
+  }
   TC_DEVICE char* ring_of(int owner, int source) const {
     return reinterpret_cast<char*>(state_.areas[owner] + 1) +
            static_cast<uint64_t>(source) * kRingBytes;

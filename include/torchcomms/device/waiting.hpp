@@ -97,7 +97,8 @@ TC_DEVICE bool must_stop(const TeamState& team, uint64_t since_ns, int waited_fo
 // For all threads of a group, each of which may have a condition of its own: until all of them
 // hold. A condition acquires what it sees.
 template <class Met>
-TC_DEVICE Result wait_until(const TeamState& team, const Group& group, int waited_for, const Met& met) {
+TC_DEVICE Result wait_until(const TeamState& team, const Group& group, int waited_for,
+                            const Met& met) {
   constexpr uint32_t kLooks = 32;
   uint64_t since_ns = 0;
   bool stopped = false;

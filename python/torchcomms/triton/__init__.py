@@ -1,7 +1,8 @@
 """Windows and transports in Triton kernels: the device functions as a library of LLVM bitcode.
 
-A kernel gets a handle, `window.get_device_window()` or `comm.get_device_transport()`, as an int64, and calls
-the C functions of `include/torchcomms/device/symbols.hpp`, which Triton links from `device_library()`.
+A kernel gets a handle, `window.get_device_window()` or `comm.get_device_transport()`, as an int64,
+and calls the C functions of `include/torchcomms/device/symbols.hpp`, which Triton links from
+`device_library()`.
 """
 
 from __future__ import annotations

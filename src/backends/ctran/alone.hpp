@@ -10,8 +10,8 @@
 namespace torch::comms {
 
 // The operations of backend ctran on the device's tensors of a communicator with one member: copies
-// on the stream. TorchCommCtran makes it for itself, and ends it. It has kernels and a workspace from
-// its first window on.
+// on the stream. TorchCommCtran makes it for itself, and ends it. It has kernels and a workspace
+// from its first window on.
 class TC_API TorchCommCtranAlone final : public TorchCommKernels {
  public:
   // What an error of an operation comes from, if that is known by now.

@@ -223,8 +223,7 @@ int64_t TeamWindow::register_local_buffer(const at::Tensor& tensor) {
                     comm->window_context(kMethod));
   int64_t made = 0;
   comm->on_device(kMethod, [&] {
-    made =
-        reinterpret_cast<int64_t>(handle.add_buffer(tensor.mutable_data_ptr(), tensor.nbytes()));
+    made = reinterpret_cast<int64_t>(handle.add_buffer(tensor.mutable_data_ptr(), tensor.nbytes()));
   });
   buffers_.insert_or_assign(made, tensor.storage());
   return made;

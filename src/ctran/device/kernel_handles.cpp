@@ -18,7 +18,8 @@ namespace device = torchcomms::device;
 static_assert(device::kMostRanks == kernels::kMaxRanks);
 static_assert(offsetof(device::ControlWords, abort) == offsetof(kernels::Control, abort) &&
               offsetof(device::ControlWords, stop) == offsetof(kernels::Control, stop) &&
-              offsetof(device::ControlWords, waited_for) == offsetof(kernels::Control, waited_for) &&
+              offsetof(device::ControlWords, waited_for) ==
+                  offsetof(kernels::Control, waited_for) &&
               offsetof(device::ControlWords, what) == offsetof(kernels::Control, collective) &&
               offsetof(device::ControlWords, launch) == offsetof(kernels::Control, launch));
 static_assert(device::kStopAborted == static_cast<uint32_t>(kernels::Stop::kAborted) &&
@@ -60,18 +61,18 @@ void write(const gpu::Runtime& runtime, T* to, const T& value) {
 
 int count_of(const char* what, int asked, int most) {
   if (asked < -1)
-    throw CommError(Errc::kInvalidArgument,
-                    std::string(what) + " is " + std::to_string(asked) + ", allowed is -1 to " +
-                        std::to_string(most));
+    throw CommError(Errc::kInvalidArgument, std::string(what) + " is " + std::to_string(asked) +
+                                                ", allowed is -1 to " + std::to_string(most));
   if (asked > most)
     throw CommError(Errc::kOutOfRange, std::string(what) + " is " + std::to_string(asked) +
                                            ", a window has up to " + std::to_string(most));
   return asked < 0 ? most : asked;
 }
 
-device::TransportState* handle_in(const transport::nvl::SymmetricMemory& memory, int rank, int size) {
+device::TransportState* handle_in(const transport::nvl::SymmetricMemory& memory, int rank,
+                                  int size) {
   return reinterpret_cast<device::TransportState*>(static_cast<std::byte*>(memory.at(rank)) +
-                                              device::TransportArea::bytes(size));
+                                                   device::TransportArea::bytes(size));
 }
 
 }  // namespace
@@ -126,8 +127,8 @@ DeviceTransport::Outcome DeviceTransport::open(const std::shared_ptr<Team>& team
                                                const transport::nvl::Exchange& exchange) {
   const auto& seat = team->seat();
   const auto bytes = device::TransportArea::bytes(seat.size) + sizeof(device::TransportState);
-  auto made = transport::nvl::SymmetricMemory::make(seat, {bytes, "transport of kernels", ""},
-                                                    exchange);
+  auto made =
+      transport::nvl::SymmetricMemory::make(seat, {bytes, "transport of kernels", ""}, exchange);
   if (!made.memory) return {nullptr, std::move(made.why_not)};
   device::TransportState handle{};
   handle.team = team_of(*team, kernels::Collective::kExchange, limit_ns);

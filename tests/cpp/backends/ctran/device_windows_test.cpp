@@ -150,8 +150,7 @@ TEST_F(CtranDeviceWindows, KernelsPutAndWaitByTheirHandle) {
         const auto& here = at(address);
         const auto* source = reinterpret_cast<const RegisteredBuffer*>(buffer);
         result = here.put(16, *source, 0, other, 16, 3, 1);
-        if (result == 0)
-          result = here.wait_signal_from(other, 3, torchcomms::device::CmpOp::EQ, 1);
+        if (result == 0) result = here.wait_signal_from(other, 3, torchcomms::device::CmpOp::EQ, 1);
         if (result == 0) result = here.barrier(0);
       });
       self.synchronize();
@@ -205,8 +204,8 @@ TEST_F(CtranDeviceWindows, AKernelThatPassesTheTimeoutEndsTheCommunicator) {
           self.synchronize();
           EXPECT_EQ(result, torchcomms::device::kTimedOut);
           auto tensor = filled(1);
-          const auto error =
-              error_of([&] { self.comm->all_reduce(tensor, ReduceOp::SUM, true)->hostSynchronize(); });
+          const auto error = error_of(
+              [&] { self.comm->all_reduce(tensor, ReduceOp::SUM, true)->hostSynchronize(); });
           EXPECT_EQ(error.code(), Errc::kTimeout);
           EXPECT_EQ(error.context().peer, 1);
         }

@@ -40,8 +40,7 @@ struct Member : test::Seated {
          uint64_t limit_ns = 60 * kSecond_ns)
       : Seated(rank, size, exchange),
         memory(gpu::MappableMemory::create(gpu::Driver::of(cpu), cpu, 0, 2 * kPage)) {
-    auto made =
-        DeviceWindow::open(team, {own(), memory.size_bytes(), 3, "note"}, "", exchange);
+    auto made = DeviceWindow::open(team, {own(), memory.size_bytes(), 3, "note"}, "", exchange);
     require(made.window != nullptr, made.why_not.c_str());
     opened = std::move(made.window);
     handle = std::make_unique<WindowHandle>(opened, counts, limit_ns);
@@ -128,8 +127,7 @@ TEST(DeviceCode, CopiesMemoryOfAnyAlignmentAndNothingBeside) {
         device::copy_bytes(target.data() + to, source.data() + from, bytes,
                            device::Group(CoopScope::BLOCK));
         for (size_t i = 0; i < target.size(); ++i)
-          ASSERT_EQ(target[i],
-                    i >= to && i < to + bytes ? source[from + i - to] : std::byte{0xEE});
+          ASSERT_EQ(target[i], i >= to && i < to + bytes ? source[from + i - to] : std::byte{0xEE});
       }
 }
 
@@ -159,11 +157,11 @@ void put_around(const Member& member) {
 }
 
 TEST_F(KernelHandles, WhatIsPutIsThereWithItsSignal) {
-  on_threads(4,
-             [](int rank, const Exchange& exchange) { put_around(Member(rank, 4, exchange)); });
-  EXPECT_EQ(on_processes(
-                3, [](int rank, const Exchange& exchange) { put_around(Member(rank, 3, exchange)); }),
-            0);
+  on_threads(4, [](int rank, const Exchange& exchange) { put_around(Member(rank, 4, exchange)); });
+  EXPECT_EQ(
+      on_processes(
+          3, [](int rank, const Exchange& exchange) { put_around(Member(rank, 3, exchange)); }),
+      0);
 }
 
 TEST_F(KernelHandles, ARankAloneHasAWindow) {
@@ -349,11 +347,10 @@ TEST_F(KernelHandles, TheCFunctionsAreTheSame) {
     EXPECT_EQ(torchcomms_put_block(window, 0, buffer, 10, other, 100, 1, 2), 0);
     EXPECT_EQ(torchcomms_put_block_direct(window, 200, data.data(), 10, other, 100), 0);
     EXPECT_EQ(torchcomms_put_warp_chunked_direct(window, 1000, buffer, 0, other, 1000, 96), 0);
-    EXPECT_EQ(torchcomms_put_block(window, 0, buffer, 901, other, 100, 1, 2),
-              device::kOutOfBounds);
-    EXPECT_EQ(torchcomms_put_warp_chunked_direct(window, 2 * kPage - 500, buffer, 0, other, 1000,
-                                                 96),
-              device::kOutOfBounds)
+    EXPECT_EQ(torchcomms_put_block(window, 0, buffer, 901, other, 100, 1, 2), device::kOutOfBounds);
+    EXPECT_EQ(
+        torchcomms_put_warp_chunked_direct(window, 2 * kPage - 500, buffer, 0, other, 1000, 96),
+        device::kOutOfBounds)
         << "no chunk of it is put";
     EXPECT_EQ(torchcomms_self_copy_block(member.own(), 7000, data.data(), 1, 50), 0);
     EXPECT_EQ(std::memcmp(member.own() + 7000, data.data() + 1, 50), 0);

@@ -221,8 +221,7 @@ TEST_F(TeamTest, IsNoneForTooManyRanks) {
   const Exchange nobody = [](const std::string&) -> std::vector<std::string> {
     throw std::logic_error("nobody was to be asked");
   };
-  const auto made =
-      Team::make(0, kernels::kMaxRanks + 1, 0, gpu::Runtime::of_host(), "", nobody);
+  const auto made = Team::make(0, kernels::kMaxRanks + 1, 0, gpu::Runtime::of_host(), "", nobody);
   EXPECT_EQ(made.why_not, "9 ranks; kernels take up to 8");
 }
 
