@@ -61,29 +61,23 @@ class TorchCommDeviceTransport {
     char* const ring = ring_of(peer, my_rank());
     const Stretch stretch(own.sent, bytes);
     const uint64_t number = own.sends;
-    const uint64_t most = piece_bytes(max_signal_bytes);
-    for (uint64_t at = stretch.begin; at < stretch.end;) {
-      const uint64_t piece = stretch.piece(at, most);
-      const auto has_room = [&] {
-        return !group.is_leader() || has_come(load_acquire(&own.taken) + kRingBytes, at + piece);
-      };
-      if (const auto result = wait_until(state_.team, group, peer, has_room); result != kDone)
-        return result;
-      const auto part = part_of(stretch, at, piece, bytes);
-      if (part.has_head && group.is_leader()) {
-        auto* const head = reinterpret_cast<uint64_t*>(ring + at % kRingBytes);
+    const auto await_room = [&](uint64_t end) {
+      return wait_until(state_.team, group, peer, [&own, &group, end] {
+        return !group.is_leader() || has_come(load_acquire(&own.taken) + kRingBytes, end);
+      });
+    };
+    const auto put = [&](const Piece& piece) {
+      if (piece.has_head && group.is_leader()) {
+        auto* const head = reinterpret_cast<uint64_t*>(ring + stretch.begin % kRingBytes);
         head[0] = bytes;
         head[1] = number;
       }
-      copy_bytes(ring + part.in_ring, static_cast<const char*>(from) + part.in_message, part.bytes,
-                 group);
-      group.sync();
-      at += piece;
-      if (group.is_leader()) {
-        fence_system();
-        store_fenced(&there.came, at);
-      }
-    }
+      copy_bytes(ring + piece.in_ring, static_cast<const char*>(from) + piece.in_message,
+                 piece.bytes, group);
+    };
+    const auto result =
+        for_pieces(stretch, bytes, max_signal_bytes, group, &there.came, await_room, put);
+    if (result != kDone) return result;
     if (group.is_leader()) {
       own.sent = stretch.end;
       own.sends = number + 1;
@@ -120,20 +114,13 @@ class TorchCommDeviceTransport {
       }
       return kMismatched;
     }
-    const uint64_t most = piece_bytes(max_signal_bytes);
-    for (uint64_t at = stretch.begin; at < stretch.end;) {
-      const uint64_t piece = stretch.piece(at, most);
-      if (const auto result = come_to(at + piece); result != kDone) return result;
-      const auto part = part_of(stretch, at, piece, bytes);
-      copy_bytes(static_cast<char*>(into) + part.in_message, ring + part.in_ring, part.bytes,
+    const auto take = [&](const Piece& piece) {
+      copy_bytes(static_cast<char*>(into) + piece.in_message, ring + piece.in_ring, piece.bytes,
                  group);
-      group.sync();
-      at += piece;
-      if (group.is_leader()) {
-        fence_system();
-        store_fenced(&there.taken, at);
-      }
-    }
+    };
+    const auto result =
+        for_pieces(stretch, bytes, max_signal_bytes, group, &there.taken, come_to, take);
+    if (result != kDone) return result;
     if (group.is_leader()) {
       own.received = stretch.end;
       own.receives = number + 1;
@@ -188,18 +175,37 @@ class TorchCommDeviceTransport {
   }
 
  private:
-  // Of a piece: where its bytes of the message are in the ring and in the message.
-  struct PieceOfMessage {
+  // Where the bytes of the message that a piece has are in the ring and in the message.
+  struct Piece {
     bool has_head;
     uint64_t in_ring, in_message, bytes;
   };
-  TC_DEVICE static PieceOfMessage part_of(const Stretch& stretch, uint64_t at, uint64_t piece,
-                                          uint64_t bytes) {
+  TC_DEVICE static Piece piece_at(const Stretch& stretch, uint64_t at, uint64_t piece,
+                                  uint64_t bytes) {
     const bool has_head = at == stretch.begin;
     const uint64_t head = has_head ? Stretch::kHeadBytes : 0;
     const uint64_t offset = at + head - stretch.begin - Stretch::kHeadBytes;
-    const uint64_t left = bytes - (offset < bytes ? offset : bytes);
-    return {has_head, at % kRingBytes + head, offset, piece - head < left ? piece - head : left};
+    const uint64_t left = offset < bytes ? bytes - offset : 0;
+    const uint64_t room = piece > head ? piece - head : 0;
+    return {has_head, at % kRingBytes + head, offset, room < left ? room : left};
+  }
+  // Every piece of a message is awaited, by its end, moved, and told to the other side.
+  template <class Await, class Move>
+  TC_DEVICE static Result for_pieces(const Stretch& stretch, uint64_t bytes,
+                                     uint64_t max_signal_bytes, const Group& group, uint64_t* told,
+                                     const Await& await, const Move& move) {
+    const uint64_t most = piece_bytes(max_signal_bytes);
+    for (uint64_t at = stretch.begin; at < stretch.end;) {
+      const uint64_t piece = stretch.piece(at, most);
+      if (const auto result = await(at + piece); result != kDone) return result;
+      move(piece_at(stretch, at, piece, bytes));
+      group.sync();
+      at += piece;
+      if (!group.is_leader()) continue;
+      fence_system();
+      store_fenced(told, at);
+    }
+    return kDone;
   }
 
   TC_DEVICE bool is_rank(int rank) const { return rank >= 0 && rank < n_ranks(); }

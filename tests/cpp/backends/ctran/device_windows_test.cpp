@@ -6,6 +6,8 @@
 #include <torchcomms/device/transport.hpp>
 #include <torchcomms/device/window.hpp>
 
+#include <vector>
+
 #include "backends/ctran/stand_in_kernels.hpp"
 
 namespace torch::comms::ctran_test {
@@ -174,18 +176,20 @@ TEST_F(CtranDeviceWindows, KernelsHaveATransport) {
       const auto address = self.comm->get_device_transport();
       EXPECT_EQ(self.comm->get_device_transport(), address) << "it is made once";
       const int other = size - 1 - self.rank;
-      int sent = 1, received = 1, into = 0;
+      int sent = 1, received = 1;
+      const std::vector<int> own(1000, self.rank + 7);
+      std::vector<int> into(own.size());
+      const size_t bytes = own.size() * sizeof(int);
       gpu::cpu_launch(self.stream, [&] {
         const auto& transport =
             *reinterpret_cast<const torchcomms::device::TorchCommDeviceTransport*>(address);
-        const int own = self.rank + 7;
-        sent = transport.send(other, &own, sizeof own);
-        received = transport.recv(other, &into, sizeof into);
+        sent = transport.send(other, own.data(), bytes);
+        received = transport.recv(other, into.data(), bytes);
       });
       self.synchronize();
       EXPECT_EQ(sent, 0);
       EXPECT_EQ(received, 0);
-      EXPECT_EQ(into, other + 7);
+      EXPECT_EQ(into, std::vector<int>(own.size(), other + 7));
       self.comm->finalize();
     });
 }
