@@ -55,7 +55,7 @@ set(TC_METHODS__comms_rcclx "
       .def(\"sharded_relay_multi_group_all_to_all\", &torch::comms::TorchCommRCCLX::sharded_relay_multi_group_all_to_all, py::arg(\"input_tensors\"), py::arg(\"output_tensors\"), py::arg(\"all_active_ranks\"), py::arg(\"per_group_segment_counts\"), py::arg(\"async_op\") = false, py::call_guard<py::gil_scoped_release>(), torch::comms::rcclx::kAllToAllDoc)
       .def(\"sharded_relay_multi_group_all_gather\", &torch::comms::TorchCommRCCLX::sharded_relay_multi_group_all_gather, py::arg(\"input_tensors\"), py::arg(\"output_tensors\"), py::arg(\"all_active_ranks\"), py::arg(\"per_group_send_counts\"), py::arg(\"async_op\") = false, py::call_guard<py::gil_scoped_release>(), torch::comms::rcclx::kAllGatherDoc)")
 set(TC_FUNCTIONS__comms_ncclx "module.def(\"comm_dump_all\", &torch::comms::TorchCommNCCLX::comm_dump_all, py::arg(\"hints\") = torch::comms::Hints{}, \"comm_dump() of all communicators of this process, by commHash, and GlobalInfo.\");
-  module.attr(\"TorchCommWindowNCCLXGin\") = module.attr(\"TorchCommWindowNCCLXPipes\") = py::type::of<torch::comms::TorchCommWindow>();
+  for (const char* name : {\"TorchCommWindowNCCLXGin\", \"TorchCommWindowNCCLXPipes\"}) module.attr(name) = py::type::of<torch::comms::TorchCommWindow>();
   module.def(\"kernel_table\", &torch::comms::TorchCommNCCLX::kernel_table, \"(operation, ranks at most, bytes at most) of the collectives that kernels run.\");
   module.def(\"init_caching_allocator_hook\", &torch::comms::ncclx::init_caching_allocator_hook, py::call_guard<py::gil_scoped_release>(), \"From now on communicators of this backend tell the library of the memory that torch's caching allocator has of their device. May be repeated. Raises Unsupported without CUDA.\");")
 

@@ -12,7 +12,9 @@ import torchcomms
 from tests.gpu.test_failures import SOON_S, gpu_lives, own_comm
 from tests.harness.cases import Failures, assert_alive, check, check_context, refused
 
-pytestmark = pytest.mark.worlds(device="cuda", backends=("ctran", "ncclx"))
+pytestmark = pytest.mark.worlds(
+    device="cuda", backends=("ctran", "ncclx"), needs=("device_windows",)
+)
 BYTES, THREADS = 1 << 20, 256
 INVALID, OUT_OF_BOUNDS, STOPPED, TIMED_OUT = -1, -2, -3, -4
 
