@@ -50,8 +50,8 @@ class TC_API TorchCommCtranAlone final : public TorchCommKernels {
   explicit TorchCommCtranAlone(Explain explain);
   std::shared_ptr<TorchCommVendor> child() const override { return nullptr; }
   CommError explained(const CommError& error) override { return explain_(error); }
-  bool is_taken(OpName, ctran::kernels::Call&, size_t, const OperationOptions&) const override {
-    return false;
+  Choice choose(ctran::kernels::Call&, const Asked&) const override {
+    return {.by_kernels = false};
   }
   Else otherwise(ctran::kernels::Collective) const override { return {"copy", "the only rank"}; }
   std::vector<std::string> tell_all(const std::string& words) override { return {words}; }
