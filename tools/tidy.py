@@ -108,9 +108,10 @@ def check_includes(house: House, path: str, lines: list[str]) -> Iterator[Findin
             yield Finding(path, number, f"{header}: what lies below core builds without torch")
         if PYTHON_HEADER.match(header) and python_free:
             yield Finding(path, number, f"{header}: only bindings sees Python")
-        beyond_base = header.startswith("torchcomms/") and not header.startswith("torchcomms/base/")
-        if beyond_base and torch_free:
-            yield Finding(path, number, f"{header}: only torchcomms/base/ is free of torch")
+        is_free = header.startswith(("torchcomms/base/", "torchcomms/device/"))
+        if header.startswith("torchcomms/") and not is_free and torch_free:
+            why = f"{header}: only torchcomms/base/ and torchcomms/device/ are free of torch"
+            yield Finding(path, number, why)
         if quote == '"' and not ((ROOT / path).parent / header).exists():
             yield from check_arrow(house, path, number, room, header)
 

@@ -4,10 +4,14 @@
 #include <optional>
 #include <vector>
 
+#include <torchcomms/device/registered_buffer.hpp>
 #include <torchcomms/options.hpp>
 #include <torchcomms/work.hpp>
 
 namespace torch::comms {
+
+using torchcomms::device::kMaxNicsPerGpu;
+using torchcomms::device::RegisteredBuffer;
 
 enum class TorchCommWinAccessType : uint8_t {
   WIN_ACCESS_TYPE_UNIFIED = 0,   // the peer's memory is reachable by load and store
@@ -69,10 +73,23 @@ class TC_API TorchCommWindow {
                                        at::ScalarType dtype, int64_t offset_nelems);
 
   // For kernels on the device. Each default throws CommError(kUnsupported).
+  //
+  // The address of a device::TorchCommDeviceWindow (torchcomms/device/window.hpp) in the memory of
+  // this rank's device: made by the first call, whose counts hold, until the tensor is
+  // deregistered. -1: as many as there can be. Local; what kernels put to peers needs no call
+  // there.
   virtual int64_t get_device_window(int signal_count = -1, int counter_count = -1,
                                     int barrier_count = 1);
+  // The address of a RegisteredBuffer there: a source of puts, whose memory is kept. After
+  // get_device_window().
   virtual int64_t register_local_buffer(const at::Tensor& tensor);
+  // Throws CommError(kInvalidArgument) for what is no such address.
   virtual void deregister_local_buffer(int64_t handle);
+  // Where kernels here have the memory of `peer`, `offset_bytes` after its begin; 0 where they do
+  // not reach it.
+  virtual int64_t get_nvlink_address(int peer, uint64_t offset_bytes = 0);
+  // The same of all ranks at once, by multicast.
+  virtual int64_t get_multimem_address(uint64_t offset_bytes = 0);
 
   at::ScalarType getDtype() const { return dtype_; }
   const std::vector<int64_t>& getShape() const { return shape_; }

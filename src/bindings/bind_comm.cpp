@@ -238,7 +238,9 @@ void bind_memory(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
       .def("tensor_deregister", &TorchComm::tensor_deregister, Released(), py::arg("tensor"),
            "Takes tensor_register() back. Raises Unsupported where the backend has no such step.")
       .def("get_device_transport", &TorchComm::get_device_transport, Released(),
-           "Device address of a transport for kernels. Raises Unsupported where there is none.")
+           "Address of a transport for kernels, in this rank's device memory. Collective at its "
+           "first "
+           "call. Raises Unsupported where there is none.")
       .def("new_window", &TorchComm::new_window, Released(), py::arg("tensor") = py::none(),
            "A window for one-sided access; with a tensor collective, as its tensor_register() is. "
            "Raises Unsupported where the backend has none.")

@@ -140,12 +140,37 @@ void bind_device(WindowClass& window) {
       .def("get_device_window", &TorchCommWindow::get_device_window, Released(),
            py::arg("signal_count") = -1, py::arg("counter_count") = -1,
            py::arg("barrier_count") = 1,
-           "Address of a handle for kernels. Raises Unsupported where the device has none.")
+           R"(Address of a handle for kernels, in this rank's device memory. Made by the first call.
+
+What it points to is torchcomms::device::TorchCommDeviceWindow of torchcomms/device/window.hpp, until
+tensor_deregister(). Not collective.
+
+Args:
+    signal_count, counter_count, barrier_count: -1 for as many as there can be.
+Raises:
+    InvalidArgument: a count below -1, or nothing is registered.
+    OutOfRange: more than a window has.
+    Unsupported: the window is not in the memory of a device, or nothing reaches it there.)")
       .def("register_local_buffer", &TorchCommWindow::register_local_buffer, Released(),
            py::arg("tensor"),
-           "Opens a source of puts to kernels. Raises Unsupported where the device has none.")
+           R"(Address of a handle of `tensor` as a source of puts by kernels. Its memory is kept.
+
+Raises:
+    InvalidArgument: get_device_window() was not called, or the tensor is on another device.
+    ResourceExhausted: there are 512.
+    Unsupported: as get_device_window().)")
       .def("deregister_local_buffer", &TorchCommWindow::deregister_local_buffer, Released(),
-           py::arg("handle"), "Takes register_local_buffer() back.");
+           py::arg("handle"),
+           "Takes register_local_buffer() back. Raises InvalidArgument for any other number.")
+      .def(
+          "get_nvlink_address", &TorchCommWindow::get_nvlink_address, Released(), py::arg("peer"),
+          py::arg("offset") = 0,
+          R"(Where kernels of this device have the memory of `peer`, `offset` bytes after its begin.
+
+0 where they do not reach it. Raises OutOfRange beyond the window, Unsupported as get_device_window().)")
+      .def("get_multimem_address", &TorchCommWindow::get_multimem_address, Released(),
+           py::arg("offset") = 0,
+           "Where kernels have the memory of all ranks at once; 0: windows have no multicast.");
 }
 
 void bind_copies(WindowClass& window) {

@@ -113,6 +113,14 @@ class CheckedWindow final : public TorchCommWindow {
     guard_("deregister_local_buffer");
     inner_->deregister_local_buffer(handle);
   }
+  int64_t get_nvlink_address(int peer, uint64_t offset_bytes) override {
+    check("get_nvlink_address", "peer", peer, {});
+    return inner_->get_nvlink_address(peer, offset_bytes);
+  }
+  int64_t get_multimem_address(uint64_t offset_bytes) override {
+    require_registered("get_multimem_address");
+    return inner_->get_multimem_address(offset_bytes);
+  }
 
  private:
   [[noreturn]] static void refuse(std::string_view method, const CommFacts& comm,

@@ -28,5 +28,7 @@ int64_t TorchCommWindow::register_local_buffer(const at::Tensor&) {
   lacks("register_local_buffer");
 }
 void TorchCommWindow::deregister_local_buffer(int64_t) { lacks("deregister_local_buffer"); }
+int64_t TorchCommWindow::get_nvlink_address(int, uint64_t) { lacks("get_nvlink_address"); }
+int64_t TorchCommWindow::get_multimem_address(uint64_t) { lacks("get_multimem_address"); }
 
 }  // namespace torch::comms

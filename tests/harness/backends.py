@@ -152,7 +152,7 @@ CTRAN = Backend(
             "window_allocate",
         }
     ),
-    lacks=frozenset({"kernel_tuning"}),
+    lacks=frozenset({"device_windows", "kernel_tuning"}),
 )
 # Vendors' libraries, over the stand-in. One source serves them all: nccl runs what says something
 # about a backend's own work, the others what shows that their row is right.
@@ -251,6 +251,7 @@ NCCLX = replace(
     sizes=(2,),
     library=("TORCHCOMM_NCCLX_LIBRARY", "libstand_in_nccl.so"),
     kernels=True,
+    optional=NCCL.optional | {"get_device_transport"},
     modules=frozenset(
         [
             "all_gather_single",
@@ -260,6 +261,7 @@ NCCLX = replace(
             "async",
             "barrier",
             "broadcast",
+            "device_windows",
             "dtypes",
             "gather_single",
             "ncclx",
@@ -280,7 +282,8 @@ CTRAN_KERNELS = replace(
     name="ctran",
     variant="-kernels",
     sizes=(2, 3),
-    optional=CTRAN.optional | {"all_gather_p_init", "get_mem_allocator", "mem_allocator"},
+    optional=CTRAN.optional
+    | {"all_gather_p_init", "get_mem_allocator", "mem_allocator", "get_device_transport"},
     library=("TORCHCOMM_KERNELS_LIBRARY", "libstand_in_kernels.so"),
     kernels=True,
     vendor=None,
@@ -288,7 +291,7 @@ CTRAN_KERNELS = replace(
     lacks=_VENDOR_LACKS - {"bitwise", "all_dtypes", "narrow_reductions", "split_among_listed"}
     | {"one_engine"},
     modules=(NCCL.modules or frozenset()) - {"vendors"}
-    | {"finalize", "properties", "split", "tuning", "work"},
+    | {"device_windows", "finalize", "properties", "split", "tuning", "work"},
 )
 # The same on several hosts: kernels inside, links between, and some operations staged.
 CTRAN_HOSTS = replace(
@@ -426,7 +429,7 @@ ON_GPUS = (
         name="ncclx",
         kernels=True,
         optional=NCCLX.optional,
-        modules=_ON_GPUS.modules | {"ncclx", "tuning"},
+        modules=_ON_GPUS.modules | {"device_windows", "ncclx", "tuning"},
     ),
     replace(
         CTRAN_KERNELS,

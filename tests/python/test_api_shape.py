@@ -29,6 +29,7 @@ MEMBERS = {
         "tensor_register", "tensor_deregister", "put", "signal", "wait_signal",
         "map_remote_tensor", "get_attr", "get_size", "get_tensor", "get_device", "dtype", "shape",
         "device", "get_device_window", "register_local_buffer", "deregister_local_buffer",
+        "get_nvlink_address", "get_multimem_address",
     },
     "TorchCommBackend": set(),
     "RemovableHandle": {"remove"},

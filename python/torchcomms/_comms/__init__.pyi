@@ -1107,7 +1107,7 @@ class TorchCommWindow:
     def __repr__(self) -> str: ...
     def deregister_local_buffer(self, handle: typing.SupportsInt | typing.SupportsIndex) -> None:
         """
-        Takes register_local_buffer() back.
+        Takes register_local_buffer() back. Raises InvalidArgument for any other number.
         """
     def get_attr(self, peer_rank: typing.SupportsInt | typing.SupportsIndex) -> TorchCommWindowAttr:
         """
@@ -1124,7 +1124,31 @@ class TorchCommWindow:
         barrier_count: typing.SupportsInt | typing.SupportsIndex = 1,
     ) -> int:
         """
-        Address of a handle for kernels. Raises Unsupported where the device has none.
+        Address of a handle for kernels, in this rank's device memory. Made by the first call.
+
+        What it points to is torchcomms::device::TorchCommDeviceWindow of torchcomms/device/window.hpp, until
+        tensor_deregister(). Not collective.
+
+        Args:
+            signal_count, counter_count, barrier_count: -1 for as many as there can be.
+        Raises:
+            InvalidArgument: a count below -1, or nothing is registered.
+            OutOfRange: more than a window has.
+            Unsupported: the window is not in the memory of a device, or nothing reaches it there.
+        """
+    def get_multimem_address(self, offset: typing.SupportsInt | typing.SupportsIndex = 0) -> int:
+        """
+        Where kernels have the memory of all ranks at once; 0: windows have no multicast.
+        """
+    def get_nvlink_address(
+        self,
+        peer: typing.SupportsInt | typing.SupportsIndex,
+        offset: typing.SupportsInt | typing.SupportsIndex = 0,
+    ) -> int:
+        """
+        Where kernels of this device have the memory of `peer`, `offset` bytes after its begin.
+
+        0 where they do not reach it. Raises OutOfRange beyond the window, Unsupported as get_device_window().
         """
     def get_size(self) -> int:
         """
@@ -1231,7 +1255,12 @@ class TorchCommWindow:
         """
     def register_local_buffer(self, tensor: torch.Tensor) -> int:
         """
-        Opens a source of puts to kernels. Raises Unsupported where the device has none.
+        Address of a handle of `tensor` as a source of puts by kernels. Its memory is kept.
+
+        Raises:
+            InvalidArgument: get_device_window() was not called, or the tensor is on another device.
+            ResourceExhausted: there are 512.
+            Unsupported: as get_device_window().
         """
     @typing.overload
     def signal(
@@ -2199,7 +2228,7 @@ class TorchComm:
         """
     def get_device_transport(self) -> int:
         """
-        Device address of a transport for kernels. Raises Unsupported where there is none.
+        Address of a transport for kernels, in this rank's device memory. Collective at its first call. Raises Unsupported where there is none.
         """
     def get_init_handle(self) -> str:
         """

@@ -10,7 +10,7 @@
 namespace torch::comms {
 
 TorchCommCtranAlone::TorchCommCtranAlone(Explain explain)
-    : TorchCommVendor(ctran::kTeamLibrary, "ctran"), explain_(std::move(explain)) {}
+    : TorchCommKernels(ctran::kTeamLibrary, "ctran"), explain_(std::move(explain)) {}
 
 std::shared_ptr<TorchCommCtranAlone> TorchCommCtranAlone::make(const std::vector<int>& ranks,
                                                                at::Device device,
@@ -64,6 +64,17 @@ WorkPtr TorchCommCtranAlone::reduce_scatter_single(at::Tensor& output, const at:
                                                    const ReduceScatterSingleOptions& options) {
   return reduce_alone(call(OpName::reduce_scatter_single, async_op, options), options, op, output,
                       input);
+}
+
+WorkPtr TorchCommCtranAlone::all_to_all_single(at::Tensor& output, const at::Tensor& input,
+                                               bool async_op,
+                                               const AllToAllSingleOptions& options) {
+  return TorchCommVendor::all_to_all_single(output, input, async_op, options);
+}
+
+WorkPtr TorchCommCtranAlone::gather_single(at::Tensor& output, const at::Tensor& input, int root,
+                                           bool async_op, const GatherSingleOptions& options) {
+  return TorchCommVendor::gather_single(output, input, root, async_op, options);
 }
 
 WorkPtr TorchCommCtranAlone::barrier(bool async_op, const BarrierOptions& options) {

@@ -5,13 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "backends/nccl/vendor_backend.hpp"
+#include "backends/kernels/kernels_backend.hpp"
 
 namespace torch::comms {
 
 // The operations of backend ctran on the device's tensors of a communicator with one member: copies
-// on the stream. TorchCommCtran makes it for itself, and ends it. It has no workspace.
-class TC_API TorchCommCtranAlone final : public TorchCommVendor {
+// on the stream. TorchCommCtran makes it for itself, and ends it. It has kernels and a workspace
+// from its first window on.
+class TC_API TorchCommCtranAlone final : public TorchCommKernels {
  public:
   // What an error of an operation comes from, if that is known by now.
   using Explain = std::function<CommError(const CommError&)>;
@@ -34,6 +35,10 @@ class TC_API TorchCommCtranAlone final : public TorchCommVendor {
                            bool async_op, const ReduceScatterOptions& options) override;
   WorkPtr reduce_scatter_single(at::Tensor& output, const at::Tensor& input, const ReduceOp& op,
                                 bool async_op, const ReduceScatterSingleOptions& options) override;
+  WorkPtr all_to_all_single(at::Tensor& output, const at::Tensor& input, bool async_op,
+                            const AllToAllSingleOptions& options) override;
+  WorkPtr gather_single(at::Tensor& output, const at::Tensor& input, int root, bool async_op,
+                        const GatherSingleOptions& options) override;
   WorkPtr barrier(bool async_op, const BarrierOptions& options) override;
 
   // The member is split by its communicator.
@@ -45,6 +50,12 @@ class TC_API TorchCommCtranAlone final : public TorchCommVendor {
   explicit TorchCommCtranAlone(Explain explain);
   std::shared_ptr<TorchCommVendor> child() const override { return nullptr; }
   CommError explained(const CommError& error) override { return explain_(error); }
+  Choice choose(ctran::kernels::Call&, const Asked&) const override {
+    return {.by_kernels = false};
+  }
+  Else otherwise(ctran::kernels::Collective) const override { return {"copy", "the only rank"}; }
+  std::vector<std::string> tell_all(const std::string& words) override { return {words}; }
+  std::string why_no_kernels() const override { return "windows have none yet"; }
 
   const Explain explain_;
 };

@@ -17,6 +17,7 @@
 namespace torch::comms {
 
 class Reconfiguration;
+class TorchCommKernels;
 struct Rendezvous;
 
 namespace bootstrap {
@@ -137,6 +138,8 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor) override;
   std::shared_ptr<TorchCommWindow> window_allocate(size_t size_bytes, bool cpu_buf,
                                                    size_t signal_size) override;
+  // Where kernels carry out its operations. Collective at first.
+  int64_t get_device_transport() override;
 
   // Of later operations.
   void setTimeout(std::chrono::milliseconds timeout) override;
@@ -153,7 +156,7 @@ class TC_API TorchCommCtran : public TorchCommBackend,
 
   // For tensors on the device, whose operations kernels carry out.
   // Who runs everything on the device by kernels; null where they run some operations, or none.
-  TorchCommBackend* kernelsOnDevice();
+  TorchCommKernels* kernelsOnDevice();
   // Who gathers on the device; null where nobody does.
   TorchCommBackend* gathersOnDevice();
   std::shared_ptr<ctran::TeamWindow> window_on_device(size_t slots);

@@ -135,8 +135,25 @@ TorchCommBackend* TorchCommCtran::onDevice(const at::Device& device, const OnDev
   return there.isAborted() || !session_->group->failure() ? &there : nullptr;
 }
 
-TorchCommBackend* TorchCommCtran::kernelsOnDevice() {
-  return size_ > 1 ? onDevice(device_, {OpName::new_window, nullptr, at::kByte, nullptr}) : nullptr;
+TorchCommKernels* TorchCommCtran::kernelsOnDevice() {
+  auto* const there = onDevice(device_, {OpName::new_window, nullptr, at::kByte, nullptr});
+  if (there == nullptr || session_->across_hosts != nullptr) return nullptr;
+  auto* const kernels = static_cast<TorchCommKernels*>(there);
+  if (size_ > 1) return kernels;
+  const auto why = kernels->why_no_windows();
+  session_->why_not_on_device = why.value_or("");
+  return why ? nullptr : kernels;
+}
+
+int64_t TorchCommCtran::get_device_transport() {
+  constexpr std::string_view kMethod = "get_device_transport";
+  issue(kMethod, {});
+  if (auto* const kernels = kernelsOnDevice()) return kernels->get_device_transport();
+  const auto& why = session_->why_not_on_device;
+  throw CommError(Errc::kUnsupported,
+                  "backend 'ctran' has no transport for kernels here" +
+                      (why.empty() ? "; tensors are on " + device_.str() : ": " + why),
+                  {.op = std::string(kMethod), .comm = name_, .rank = rank_});
 }
 
 TorchCommBackend* TorchCommCtran::gathersOnDevice() {

@@ -35,13 +35,14 @@ Capabilities TorchCommKernels::capabilities() const {
 }
 
 void TorchCommKernels::finalize() {
-  kernels_.reset();  // the lane has them until all is done
+  set_kernels(nullptr);  // the lane has them until all is done
   TorchCommVendor::finalize();
 }
 
 void TorchCommKernels::set_kernels(std::shared_ptr<ctran::TeamKernels> kernels,
                                    ctran::MeasuredRows measured) {
   kernels_ = std::move(kernels);
+  transport_.reset();
   measured_ = std::move(measured);
   forget_choices();
 }

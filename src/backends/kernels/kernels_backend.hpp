@@ -20,6 +20,7 @@
 namespace torch::comms {
 
 namespace ctran {
+class DeviceTransport;
 class TeamKernels;
 struct OfferedFactor;
 }  // namespace ctran
@@ -60,6 +61,15 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor) override;
   std::shared_ptr<TorchCommWindow> window_allocate(size_t size_bytes, bool cpu_buf,
                                                    size_t signal_size) override;
+  // Messages of users' kernels: see torchcomms/device/transport.hpp. Collective at first; throws
+  // CommError(kUnsupported) on all ranks where there are no kernels.
+  int64_t get_device_transport() override;
+  // What a wait of users' kernels has; 0: none.
+  uint64_t limit_ns_of_users_kernels() const;
+  // Whether a window of the device could be opened; else why not. A rank alone has kernels from
+  // now on.
+  std::optional<std::string> why_no_windows();
+
   // For windows. Collective; throws CommError(kUnsupported) on all ranks where one is `unwilling`,
   // or has memory that peers cannot map. The window, and `memory`, are kept until it is closed, or
   // the communicator ends.
@@ -79,6 +89,9 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   // Zeros in memory that peers can map. It lives on its own.
   at::Tensor mappable_tensor(at::IntArrayRef sizes, at::ScalarType dtype);
   Context window_context(std::string_view method) const;
+  // Runs `body`, which throws CommError without context, with the device current and also while a
+  // stream is captured.
+  void on_device(std::string_view method, const std::function<void()>& body);
   const std::shared_ptr<ctran::TeamKernels>& shared_kernels() const noexcept { return kernels_; }
 
  protected:
@@ -87,6 +100,8 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   // Every member's words to all of them, by rank, while there are kernels. Collective.
   virtual std::vector<std::string> tell_all(const std::string& words) = 0;
   virtual std::string why_no_kernels() const = 0;
+  // Of one member: it has kernels for what is beside collectives. "", or why not.
+  virtual std::string meet_alone();
 
   // A collective begins: ranks that have not met for their kernels may do so now.
   virtual void before_collective() {}
@@ -133,6 +148,8 @@ class TC_API TorchCommKernels : public TorchCommVendor {
 
  private:
   ctran::TeamWindow::Home home();
+  // Throws CommError(kUnsupported) without context.
+  void require_kernels();
   // What a kernel is given for its limit: more than the operation's.
   static uint64_t limit_ns_of(const nccl::Call& call);
   // Collectives that are one operation, the bytes of the largest buffer of each on a rank, and the
@@ -167,6 +184,7 @@ class TC_API TorchCommKernels : public TorchCommVendor {
     int32_t blocks = 0;
   };
   ctran::kernels::Remembered<Chosen> chosen_;
+  std::shared_ptr<const ctran::DeviceTransport> transport_;  // of kernels_
 };
 
 }  // namespace torch::comms

@@ -9,6 +9,7 @@
 #include "core/explain.hpp"
 #include "core/operands.hpp"
 #include "core/window_terms.hpp"
+#include "ctran/device/kernel_handles.hpp"
 
 namespace torch::comms::ctran {
 
@@ -16,6 +17,8 @@ TeamWindow::TeamWindow(Home home, at::Device device, size_t slots)
     : home_(std::move(home)), slots_(slots) {
   device_ = device;
 }
+
+TeamWindow::~TeamWindow() = default;
 
 bool TeamWindow::is_stale(const TorchCommKernels& comm) const {
   return window_ && opened_by_.lock() != comm.shared_kernels();
@@ -65,7 +68,9 @@ void TeamWindow::tensor_register(const at::Tensor& tensor, bool owning) {
 }
 
 void TeamWindow::tensor_deregister() {
+  handle_.reset();
   auto window = std::exchange(window_, nullptr);
+  const auto sources = std::exchange(buffers_, {});
   const auto keep = std::exchange(tensor_, std::nullopt);
   dtype_ = at::kFloat;
   shape_.clear();
@@ -187,6 +192,71 @@ at::Tensor TeamWindow::get_remote_tensor(int rank, const std::vector<int64_t>& s
       [&] { return comm->window_context(kMethod); },
       [&] { return place_of_view(sizes, dtype, offset_nelems, rank, part(rank).size_bytes); });
   return view(rank, begin, sizes, dtype);
+}
+
+int64_t TeamWindow::get_device_window(int signal_count, int counter_count, int barrier_count) {
+  constexpr std::string_view kMethod = "get_device_window";
+  const auto comm = now(kMethod);
+  if (!handle_)
+    comm->on_device(kMethod, [&] {
+      handle_ = std::make_unique<WindowHandle>(
+          window_, WindowHandle::Counts{signal_count, counter_count, barrier_count},
+          comm->limit_ns_of_users_kernels());
+    });
+  return reinterpret_cast<int64_t>(handle_->address());
+}
+
+WindowHandle& TeamWindow::handle(std::string_view method, const TorchCommKernels& comm) const {
+  if (!handle_)
+    throw CommError(Errc::kInvalidArgument, "kernels have no handle yet; call get_device_window()",
+                    comm.window_context(method));
+  return *handle_;
+}
+
+int64_t TeamWindow::register_local_buffer(const at::Tensor& tensor) {
+  constexpr std::string_view kMethod = "register_local_buffer";
+  const auto comm = now(kMethod);
+  auto& handle = this->handle(kMethod, *comm);
+  if (tensor.device() != device_)
+    throw CommError(Errc::kInvalidArgument,
+                    "tensor is on " + tensor.device().str() + ", the window on " + device_.str(),
+                    comm->window_context(kMethod));
+  int64_t made = 0;
+  comm->on_device(kMethod, [&] {
+    made = reinterpret_cast<int64_t>(handle.add_buffer(tensor.mutable_data_ptr(), tensor.nbytes()));
+  });
+  buffers_.insert_or_assign(made, tensor.storage());
+  return made;
+}
+
+void TeamWindow::deregister_local_buffer(int64_t handle) {
+  constexpr std::string_view kMethod = "deregister_local_buffer";
+  const auto comm = home_(kMethod);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): what register_local_buffer() gave.
+  const auto* const buffer = reinterpret_cast<const void*>(handle);
+  if (!handle_ || !handle_->remove_buffer(buffer))
+    throw CommError(Errc::kInvalidArgument,
+                    std::to_string(handle) + " is no buffer that is registered here",
+                    comm->window_context(kMethod));
+  buffers_.erase(handle);
+}
+
+int64_t TeamWindow::get_nvlink_address(int peer, uint64_t offset_bytes) {
+  constexpr std::string_view kMethod = "get_nvlink_address";
+  const auto comm = now(kMethod);
+  const auto& there = part(peer);
+  if (offset_bytes > there.size_bytes)
+    throw CommError(Errc::kOutOfRange,
+                    "offset " + std::to_string(offset_bytes) + " is beyond the window of rank " +
+                        std::to_string(peer) + ", which has " + std::to_string(there.size_bytes) +
+                        " bytes",
+                    comm->window_context(kMethod));
+  return reinterpret_cast<int64_t>(there.at + offset_bytes);
+}
+
+int64_t TeamWindow::get_multimem_address(uint64_t) {
+  (void)now("get_multimem_address");
+  return 0;
 }
 
 }  // namespace torch::comms::ctran

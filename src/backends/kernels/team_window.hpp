@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,7 @@ class TorchCommKernels;
 namespace torch::comms::ctran {
 
 class TeamKernels;
+class WindowHandle;
 
 // A window of tensors on the device of a communicator that has kernels. Its operations go on
 // streams, and the host goes on: puts and signals in the order of the communicator's operations,
@@ -31,6 +33,7 @@ class TeamWindow final : public TorchCommWindow {
   using Home = std::function<std::shared_ptr<TorchCommKernels>(std::string_view method)>;
 
   TeamWindow(Home home, at::Device device, size_t slots = kSlots);
+  ~TeamWindow() override;
   // Collective: new memory, of zeros.
   void allocate(size_t size_bytes);
 
@@ -51,6 +54,13 @@ class TeamWindow final : public TorchCommWindow {
   at::Tensor get_remote_tensor(int rank, const std::vector<int64_t>& sizes, at::ScalarType dtype,
                                int64_t offset_nelems) override;
 
+  // Local; later counts are ignored.
+  int64_t get_device_window(int signal_count, int counter_count, int barrier_count) override;
+  int64_t register_local_buffer(const at::Tensor& tensor) override;
+  void deregister_local_buffer(int64_t handle) override;
+  int64_t get_nvlink_address(int peer, uint64_t offset_bytes) override;
+  int64_t get_multimem_address(uint64_t offset_bytes) override;
+
  private:
   using Part = DeviceWindow::Part;
   // `unwilling`: why there is no tensor; else "".
@@ -58,6 +68,8 @@ class TeamWindow final : public TorchCommWindow {
   bool is_stale(const TorchCommKernels& comm) const;
   // For one call of a method. Throws CommError, also where the members have changed.
   std::shared_ptr<TorchCommKernels> now(std::string_view method) const;
+  // Throws CommError(kInvalidArgument) without get_device_window() before.
+  WindowHandle& handle(std::string_view method, const TorchCommKernels& comm) const;
   const Part& part(int rank) const { return window_->part(rank); }
   at::Tensor view(int rank, uint64_t offset_bytes, at::IntArrayRef sizes,
                   at::ScalarType dtype) const;
@@ -66,6 +78,9 @@ class TeamWindow final : public TorchCommWindow {
   const size_t slots_;
   std::weak_ptr<const TeamKernels> opened_by_;
   std::shared_ptr<const DeviceWindow> window_;
+  // For kernels of users, with the sources of their puts; of window_.
+  std::unique_ptr<WindowHandle> handle_;
+  std::map<int64_t, c10::Storage> buffers_;
 };
 
 }  // namespace torch::comms::ctran

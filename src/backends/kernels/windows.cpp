@@ -8,6 +8,7 @@
 #include "backends/kernels/team_kernels.hpp"
 #include "backends/kernels/team_window.hpp"
 #include "backends/nccl/run.hpp"
+#include "core/explain.hpp"
 #include "core/operands.hpp"
 
 // Windows of tensors on the device, and what they need of their communicator.
@@ -41,6 +42,16 @@ Context TorchCommKernels::window_context(std::string_view method) const {
   return {.op = std::string(method), .comm = std::string(getCommName()), .rank = getRank()};
 }
 
+void TorchCommKernels::on_device(std::string_view method, const std::function<void()>& body) {
+  with_context([&] { return window_context(method); },
+               [&] {
+                 const auto& device = lane()->device();
+                 const nccl::Device::Scope scope(device);
+                 const gpu::CaptureModeGuard mode(device.runtime());
+                 body();
+               });
+}
+
 at::Tensor TorchCommKernels::mappable_tensor(at::IntArrayRef sizes, at::ScalarType dtype) {
   const PlainOperators plain;
   const auto& device = lane()->device();
@@ -60,8 +71,7 @@ std::shared_ptr<const ctran::DeviceWindow> TorchCommKernels::open_window(
     const c10::Storage& memory) {
   const auto now = call(OpName::new_window, false, {}, method);
   try {
-    before_collective();
-    if (!kernels_) throw CommError(Errc::kUnsupported, "there are no kernels: " + why_no_kernels());
+    require_kernels();
     const auto& device = lane()->device();
     const nccl::Device::Scope scope(device);
     const gpu::CaptureModeGuard mode(device.runtime());

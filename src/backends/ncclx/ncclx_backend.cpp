@@ -115,6 +115,13 @@ void TorchCommNCCLX::meet_by_gathering() {
   connected();
 }
 
+std::string TorchCommNCCLX::meet_alone() {
+  be_known(false);  // until connected()
+  auto why = TorchCommKernels::meet_alone();
+  be_known(true);
+  return why;
+}
+
 std::vector<std::string> TorchCommNCCLX::tell_all(const std::string& words) {
   using namespace transport::nvl;
   const auto own = packed(words);
@@ -212,7 +219,7 @@ std::shared_ptr<TorchCommBackend> TorchCommNCCLX::split(const std::vector<int>& 
 
 std::vector<std::string> TorchCommNCCLX::links() const {
   if (!isInitialized()) return {};
-  const auto text = kernels() != nullptr
+  const auto text = kernels() != nullptr && getSize() > 1
                         ? std::string("kernels over mapped memory, and nccl")
                         : "nccl alone (" + (getSize() > 1 ? why_none_ : "one rank") + ")";
   std::vector<std::string> all(static_cast<size_t>(getSize()), text);

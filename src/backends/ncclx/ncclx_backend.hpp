@@ -84,6 +84,7 @@ class TC_API TorchCommNCCLX final
   Else otherwise(ctran::kernels::Collective collective) const override;
   std::vector<std::string> tell_all(const std::string& words) override;
   std::string why_no_kernels() const override { return why_none_; }
+  std::string meet_alone() override;
   ctran::KernelWish wish_for(ctran::kernels::Collective collective,
                              const OperationOptions& options) const;
   // All ranks meet for their kernels, once a connection. Collective.

@@ -50,7 +50,8 @@ DeviceWindow::Outcome DeviceWindow::open(const std::shared_ptr<Team>& team, Part
     part.size_bytes = made->memory_->size_bytes(rank);
   }
   auto words = transport::nvl::SymmetricMemory::make(
-      seat, {WindowWords::bytes(most_slots), "words of a window", ""}, exchange);
+      seat, {sizeof(MemoryForKernels) + WindowWords::bytes(most_slots), "words of a window", ""},
+      exchange);
   if (!words.memory) return {nullptr, std::move(words.why_not)};
   made->words_ = std::move(words.memory);
   return {std::move(made), {}};
@@ -73,8 +74,8 @@ OneSided DeviceWindow::step(OneSided::Kind kind, int rank) const {
   OneSided step{};
   step.kind = kind;
   step.peer = rank;
-  step.own = static_cast<WindowWords*>(words_->at(team_->rank()));
-  step.there = static_cast<WindowWords*>(words_->at(rank));
+  step.own = words(team_->rank());
+  step.there = words(rank);
   return step;
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <torchcomms/device/handle.hpp>
+
 #include "ctran/device/team.hpp"
 #include "transport/nvl/peer_memory.hpp"
 
@@ -44,6 +46,16 @@ class DeviceWindow {
                       const transport::nvl::Exchange& exchange);
 
   const Part& part(int rank) const noexcept { return parts_[static_cast<size_t>(rank)]; }
+  const Team& team() const noexcept { return *team_; }
+  // For kernels of users: what `rank` has for all, and its handle; zero at first, and as this
+  // process maps it.
+  struct MemoryForKernels {
+    torchcomms::device::WindowArea area;
+    alignas(256) torchcomms::device::WindowState handle;
+  };
+  MemoryForKernels* memory_for_kernels(int rank) const noexcept {
+    return static_cast<MemoryForKernels*>(words_->at(rank));
+  }
   // On this rank's device, beside its memory.
   size_t words_bytes() const noexcept { return words_->size_bytes(); }
 
@@ -59,6 +71,10 @@ class DeviceWindow {
  private:
   explicit DeviceWindow(std::shared_ptr<Team> team) : team_(std::move(team)) {}
   kernels::OneSided step(kernels::OneSided::Kind kind, int rank) const;
+  // Behind what is for kernels of users.
+  kernels::WindowWords* words(int rank) const noexcept {
+    return reinterpret_cast<kernels::WindowWords*>(memory_for_kernels(rank) + 1);
+  }
 
   const std::shared_ptr<Team> team_;
   std::vector<Part> parts_;  // by rank

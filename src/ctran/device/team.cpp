@@ -35,8 +35,8 @@ kernels::Control* make_control(const gpu::Runtime& runtime) {
 Team::Outcome Team::make(int rank, int size, int device,
                          const std::shared_ptr<const gpu::Runtime>& runtime, std::string unwilling,
                          const transport::nvl::Exchange& exchange) {
-  if (size < 2 || size > kernels::kMaxRanks)
-    return {nullptr, std::to_string(size) + " ranks; kernels take 2 to " +
+  if (size > kernels::kMaxRanks)
+    return {nullptr, std::to_string(size) + " ranks; kernels take up to " +
                          std::to_string(kernels::kMaxRanks)};
   transport::nvl::Seat seat{rank, size, device, runtime, nullptr};
   transport::nvl::Wanted wanted{0, "", std::move(unwilling)};

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ctran/device/kernel_library.hpp"
+#include "ctran/kernels/layout.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
 
 namespace torch::comms::ctran {
@@ -20,7 +21,7 @@ struct Stopped {
 };
 
 // The ranks of one communicator whose devices run collectives and messages by kernels of ours, over
-// memory that all of them map.
+// memory that all of them map. A rank alone has one for what is beside collectives and messages.
 //
 // Threads: launch(), exchange() one at a time; abort(), stopped(): any.
 class Team {
@@ -50,6 +51,10 @@ class Team {
   const std::string& library_path() const noexcept { return library_.path; }
   // For kernels that run beside the team's: whether those have stopped.
   const kernels::Control* control() const noexcept { return control_; }
+  // The same on the device: what every workspace begins with.
+  kernels::Header& header(int rank) const noexcept {
+    return *static_cast<kernels::Header*>(memory_->at(rank));
+  }
 
   // Alike on all ranks.
   bool takes(const kernels::Call& call) const noexcept;

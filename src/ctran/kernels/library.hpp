@@ -73,7 +73,7 @@ struct Control {
 
 struct Team {
   int32_t rank;
-  int32_t size;                // 2 to kMaxRanks
+  int32_t size;                // 1, of steps beside windows, to kMaxRanks
   void* workspace[kMaxRanks];  // by rank, as this process maps them
   Control* control;            // the device's address of it
   const void* reserved[4];     // null

@@ -9,7 +9,12 @@ PeerMemory::Outcome PeerMemory::open(const Seat& seat, const Own& own, std::stri
   std::unique_ptr<PeerMemory> made(new PeerMemory(seat.rank, own));
   made->theirs_.resize(static_cast<size_t>(seat.size));
   const Meeting meeting{
-      .bring = [&] { return gpu::export_memory(seat.driver, own.at, own.size_bytes); },
+      // Of a rank alone nobody maps it.
+      .bring =
+          [&] {
+            return seat.size == 1 ? gpu::Export{}
+                                  : gpu::export_memory(seat.driver, own.at, own.size_bytes);
+          },
       .take =
           [&](int rank, const gpu::Export& theirs) {
             made->theirs_[static_cast<size_t>(rank)] = std::make_unique<gpu::ImportedMemory>(

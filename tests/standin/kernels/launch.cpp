@@ -19,8 +19,8 @@ Launch::Launch(const kernels::Team& team, kernels::Collective collective, uint64
 bool Launch::goes_on(int waited_for) noexcept {
   using enum kernels::Stop;
   auto& own = workspace(team_.rank);
-  if (own.stopped.load() != 0) return false;
-  const uint64_t report = own.reported.load();
+  if (std::atomic_ref(own.header.stop).load() != 0) return false;
+  const uint64_t report = std::atomic_ref(own.header.reported).load();
   if (report != 0)
     stop(kernels::reason_of(report), kernels::reporter_of(report));
   else if (std::atomic_ref(team_.control->abort).load() != 0)
@@ -47,12 +47,18 @@ bool Launch::await(const std::function<bool()>& condition, int peer) {
 }
 
 void Launch::stop(kernels::Stop why, int waited_for) {
-  if (workspace(team_.rank).stopped.exchange(1) != 0) return;
+  uint64_t none = 0;
+  std::atomic_ref stopped(workspace(team_.rank).header.stop);
+  if (!stopped.compare_exchange_strong(none, static_cast<uint64_t>(why))) return;
   auto& control = *team_.control;
   control.waited_for = waited_for;
   control.collective = static_cast<uint32_t>(collective_);
   control.launch = launch_;
   std::atomic_ref(control.stop).store(static_cast<uint32_t>(why), std::memory_order_release);
+}
+
+void Launch::report(kernels::Stop why, int peer) const {
+  std::atomic_ref(workspace(peer).header.reported).store(kernels::report_of(why, team_.rank));
 }
 
 void Launch::send(int peer, const void* data, size_t size_bytes) {
@@ -79,14 +85,13 @@ void Launch::hang() {
 
 void Launch::mismatch(int peer) {
   stop(kernels::Stop::kMismatch, peer);
-  workspace(peer).reported.store(kernels::report_of(kernels::Stop::kMismatch, team_.rank));
+  report(kernels::Stop::kMismatch, peer);
 }
 
 void Launch::refuse_counts() {
   stop(kernels::Stop::kCounts, team_.rank);
   for (int peer = 0; peer < team_.size; ++peer)
-    if (peer != team_.rank)
-      workspace(peer).reported.store(kernels::report_of(kernels::Stop::kCounts, team_.rank));
+    if (peer != team_.rank) report(kernels::Stop::kCounts, peer);
 }
 
 }  // namespace torch::comms::standin

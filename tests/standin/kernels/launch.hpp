@@ -23,8 +23,7 @@ struct Inbox {
   alignas(64) std::byte data[kChunkBytes];
 };
 struct Workspace {
-  std::atomic<uint32_t> stopped;
-  std::atomic<uint64_t> reported;  // kernels::report_of(), by another rank
+  kernels::Header header;  // of it what says why to stop, as users' kernels look at it, too
   std::atomic<uint64_t> launches, exchanges;
   alignas(64) Inbox inboxes[kernels::kMaxRanks];
   Inbox messages[kernels::kMaxRanks];
@@ -63,6 +62,7 @@ class Launch {
 
  private:
   void stop(kernels::Stop why, int waited_for);
+  void report(kernels::Stop why, int peer) const;
   Workspace& workspace(int rank) const { return *static_cast<Workspace*>(team_.workspace[rank]); }
   Inbox& inbox(int owner, int source) const { return workspace(owner).inboxes[source]; }
 

@@ -3,6 +3,10 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
+#include <torchcomms/device/transport.hpp>
+#include <torchcomms/device/window.hpp>
+
+#include <vector>
 
 #include "backends/ctran/stand_in_kernels.hpp"
 
@@ -94,6 +98,123 @@ TEST_F(CtranDeviceWindows, AWindowThatIsLetGoIsStillThereForOthers) {
     EXPECT_EQ(other->get_size(), size_t{1} << 20);
     self.comm->finalize();
   });
+}
+
+TEST_F(CtranDeviceWindows, ARankAloneHasThem) {
+  on_ranks(1, [](Program& self) {
+    const auto window = self.comm->window_allocate(64, false, 8);
+    EXPECT_EQ(window->getDevice(), self.comm->getDevice());
+    const auto data = filled(3);
+    window->put(data, 0, 4, false, {});
+    window->signal(0, false, {});
+    window->wait_signal(0, false, {});
+    const auto waits = window->wait_slot(2, 5, SignalCmpOp::GE, true, {});
+    window->signal_slot(2, 5, 0, false, {});
+    waits->hostSynchronize();
+    self.synchronize();
+    EXPECT_EQ(at_of(*window->get_tensor(), 7), 3);
+    EXPECT_EQ(window->get_attr(0)->access_type, TorchCommWinAccessType::WIN_ACCESS_TYPE_UNIFIED);
+    EXPECT_EQ(at_of(window->get_remote_tensor(0, {64}, at::kByte, 0), 4), 3);
+    const auto copy = window->clone();
+    EXPECT_EQ(at_of(*copy->get_tensor(), 4), 3);
+    // Collectives go on as before.
+    auto tensor = filled(2);
+    self.comm->all_reduce(tensor, ReduceOp::SUM, false);
+    self.synchronize();
+    EXPECT_EQ(tensor.const_data_ptr<float>()[0], 2);
+    copy->tensor_deregister();
+    window->tensor_deregister();
+    self.comm->finalize();
+  });
+}
+
+using Handle = torchcomms::device::TorchCommDeviceWindow<torchcomms::device::CtranBackend>;
+
+const Handle& at(int64_t address) { return *reinterpret_cast<const Handle*>(address); }
+
+// What a kernel does on `stream`: a thread of the host is a thread block.
+TEST_F(CtranDeviceWindows, KernelsPutAndWaitByTheirHandle) {
+  for (const int size : {1, 2})
+    on_ranks(size, [size](Program& self) {
+      const auto window = self.comm->window_allocate(64);
+      const int other = size - 1 - self.rank;
+      const auto code_of = [](const auto& call) { return error_of(call).code(); };
+      auto data = filled(static_cast<float>(self.rank + 1));
+      EXPECT_EQ(code_of([&] { window->register_local_buffer(data); }), Errc::kInvalidArgument);
+      EXPECT_EQ(code_of([&] { window->get_device_window(-2); }), Errc::kInvalidArgument);
+      EXPECT_EQ(code_of([&] { window->get_device_window(1 << 20); }), Errc::kOutOfRange);
+      const auto address = window->get_device_window(4, 2, 1);
+      EXPECT_EQ(window->get_device_window(8, 8, 8), address) << "it is made once";
+      EXPECT_EQ(at(address).window().signals, 4);
+      const auto buffer = window->register_local_buffer(data);
+      int result = 1;
+      gpu::cpu_launch(self.stream, [&] {
+        const auto& here = at(address);
+        const auto* source = reinterpret_cast<const RegisteredBuffer*>(buffer);
+        result = here.put(16, *source, 0, other, 16, 3, 1);
+        if (result == 0) result = here.wait_signal_from(other, 3, torchcomms::device::CmpOp::EQ, 1);
+        if (result == 0) result = here.barrier(0);
+      });
+      self.synchronize();
+      EXPECT_EQ(result, 0);
+      EXPECT_EQ(at_of(*window->get_tensor(), 4), static_cast<float>(other + 1));
+      EXPECT_EQ(window->get_nvlink_address(self.rank, 8),
+                reinterpret_cast<int64_t>(window->get_tensor()->data_ptr()) + 8);
+      EXPECT_NE(window->get_nvlink_address(other, 0), 0);
+      EXPECT_EQ(code_of([&] { window->get_nvlink_address(0, 65); }), Errc::kOutOfRange);
+      EXPECT_EQ(window->get_multimem_address(0), 0);
+      window->deregister_local_buffer(buffer);
+      EXPECT_EQ(code_of([&] { window->deregister_local_buffer(buffer); }), Errc::kInvalidArgument);
+      window->tensor_deregister();
+      self.comm->finalize();
+    });
+}
+
+TEST_F(CtranDeviceWindows, KernelsHaveATransport) {
+  for (const int size : {1, 2})
+    on_ranks(size, [size](Program& self) {
+      const auto address = self.comm->get_device_transport();
+      EXPECT_EQ(self.comm->get_device_transport(), address) << "it is made once";
+      const int other = size - 1 - self.rank;
+      int sent = 1, received = 1;
+      const std::vector<int> own(1000, self.rank + 7);
+      std::vector<int> into(own.size());
+      const size_t bytes = own.size() * sizeof(int);
+      gpu::cpu_launch(self.stream, [&] {
+        const auto& transport =
+            *reinterpret_cast<const torchcomms::device::TorchCommDeviceTransport*>(address);
+        sent = transport.send(other, own.data(), bytes);
+        received = transport.recv(other, into.data(), bytes);
+      });
+      self.synchronize();
+      EXPECT_EQ(sent, 0);
+      EXPECT_EQ(received, 0);
+      EXPECT_EQ(into, std::vector<int>(own.size(), other + 7));
+      self.comm->finalize();
+    });
+}
+
+TEST_F(CtranDeviceWindows, AKernelThatPassesTheTimeoutEndsTheCommunicator) {
+  on_ranks(
+      2,
+      [](Program& self) {
+        const auto window = self.comm->window_allocate(64);
+        const auto address = window->get_device_window();
+        int result = 1;
+        if (self.rank == 0) {
+          gpu::cpu_launch(self.stream, [&] {
+            result = at(address).wait_signal_from(1, 0, torchcomms::device::CmpOp::GE, 1);
+          });
+          self.synchronize();
+          EXPECT_EQ(result, torchcomms::device::kTimedOut);
+          auto tensor = filled(1);
+          const auto error = error_of(
+              [&] { self.comm->all_reduce(tensor, ReduceOp::SUM, true)->hostSynchronize(); });
+          EXPECT_EQ(error.code(), Errc::kTimeout);
+          EXPECT_EQ(error.context().peer, 1);
+        }
+      },
+      milliseconds(300));
 }
 
 TEST_F(CtranDeviceWindows, MemoryOfTheAllocatorIsTheirs) {

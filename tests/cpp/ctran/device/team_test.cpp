@@ -217,14 +217,20 @@ TEST_F(TeamTest, IsNoneWithoutALibraryOfThisBuild) {
   expect_why("is no library of kernels: it has no torchcomms_kernels");
 }
 
-TEST_F(TeamTest, IsNoneForOneRankOrTooMany) {
+TEST_F(TeamTest, IsNoneForTooManyRanks) {
   const Exchange nobody = [](const std::string&) -> std::vector<std::string> {
     throw std::logic_error("nobody was to be asked");
   };
-  for (const int size : {1, kernels::kMaxRanks + 1}) {
-    const auto made = Team::make(0, size, 0, gpu::Runtime::of_host(), "", nobody);
-    EXPECT_EQ(made.why_not, std::to_string(size) + " ranks; kernels take 2 to 8");
-  }
+  const auto made = Team::make(0, kernels::kMaxRanks + 1, 0, gpu::Runtime::of_host(), "", nobody);
+  EXPECT_EQ(made.why_not, "9 ranks; kernels take up to 8");
+}
+
+TEST_F(TeamTest, OfOneRankTakesNoCollectives) {
+  const test::Seated alone(0, 1, [](const std::string& words) { return std::vector{words}; });
+  kernels::Call call{};
+  call.collective = kernels::Collective::kBarrier;
+  EXPECT_FALSE(alone.team->takes(call));
+  EXPECT_FALSE(alone.team->stopped());
 }
 
 }  // namespace

@@ -1,0 +1,28 @@
+"""Windows and transports in Triton kernels: the device functions as a library of LLVM bitcode.
+
+A kernel gets a handle, `window.get_device_window()` or `comm.get_device_transport()`, as an int64,
+and calls the C functions of `include/torchcomms/device/symbols.hpp`, which Triton links from
+`device_library()`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torchcomms
+
+__all__ = ["device_library"]
+
+
+def device_library() -> Path:
+    """The file to name to `extern_elementwise` and in a kernel's `extern_libs`.
+
+    Raises:
+        torchcomms.Unsupported: this build has none, as no clang with the target nvptx64 was there.
+    """
+    file = Path(__file__).parent / "libtorchcomms_device.bc"
+    if not file.is_file():
+        raise torchcomms.Unsupported(
+            "this build has no device library: it is built where there is a clang++ with llvm-as"
+        )
+    return file
