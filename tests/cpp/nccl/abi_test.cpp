@@ -15,6 +15,8 @@
 // The header keeps the name to itself.
 extern "C" CUresult cuStreamGetCaptureInfo_v2(CUstream, CUstreamCaptureStatus*, cuuint64_t*,
                                               CUgraph*, const CUgraphNode**, size_t*);
+// The same call as oneCCL's, by NCCL's name.
+static constexpr auto& ncclAllToAll = ::ncclAlltoAll;
 
 namespace torch::comms::nccl {
 namespace {
