@@ -30,7 +30,7 @@ add_custom_command(OUTPUT "${device_library}" VERBATIM
   COMMAND "${TC_LLVM_AS}" "${device_text}" -o "${device_library}"
   DEPENDS "${device_source}" "${PROJECT_SOURCE_DIR}/cmake/device_library.cmake" DEPFILE "${device_text}.d"
   COMMENT "Building the device library")
-add_custom_target(torchcomms_device_library DEPENDS "${device_library}")
+add_custom_target(torchcomms_device_library ALL DEPENDS "${device_library}")
 if(TARGET package)
   add_dependencies(package torchcomms_device_library)
   install(FILES "${device_library}" DESTINATION torchcomms/triton COMPONENT torchcomms)
