@@ -37,7 +37,8 @@ using CommPtr = std::shared_ptr<Communicator>;
 
 std::mutex mutex;  // guards communicators
 std::map<abi::Comm, CommPtr>& communicators() {
-  static std::map<abi::Comm, CommPtr> all;
+  // Never destroyed: a communicator may be let go of when the process ends.
+  static auto& all = *new std::map<abi::Comm, CommPtr>;
   return all;
 }
 
