@@ -14,6 +14,7 @@ from pathlib import Path
 MARK = "GPU_REPORT_PART"
 GRACE_S = 5.0  # between asking and killing
 TICK_S = 0.05
+QUIET_LOOKS = 3
 LATE = 124  # the status of a command whose time was over
 
 
@@ -78,10 +79,14 @@ class Command:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, sign)
             until = time.monotonic() + patience
-            while time.monotonic() < until:
+            quiet = 0  # looks: a process that is just beginning has no environment to see
+            while quiet < QUIET_LOOKS and time.monotonic() < until:
                 self._process.poll()  # else it stays as a zombie, whose environment is empty
-                if not marked(self.mark):
-                    break
+                left = marked(self.mark)
+                quiet = 0 if left else quiet + 1
+                for process in left if sign == signal.SIGKILL else ():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(process, sign)
                 time.sleep(TICK_S)
         if self.status is None:
             self.status = self._process.poll()
