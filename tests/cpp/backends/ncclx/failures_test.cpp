@@ -69,13 +69,18 @@ TEST_F(NcclxFailures, AbortEndsAKernelThatWaits) {
 
 TEST_F(NcclxFailures, ALaunchThatIsRefusedEndsTheCommunicatorWithTheKernelsWords) {
   kernels_plan("fail=Kernel:1");
-  on_ranks(2, [](Program& self) {
-    if (self.rank == 1) return self.comm->abort();
+  std::promise<void> over;
+  on_ranks(2, [&over](Program& self) {
+    if (self.rank == 1) {
+      over.get_future().wait();  // else rank 0 may hear first that this one has left
+      return self.comm->abort();
+    }
     auto tensor = ones();
     const auto error = error_of([&] { self.comm->all_reduce(tensor, ReduceOp::SUM, false); });
     EXPECT_EQ(error.code(), Errc::kVendor);
     EXPECT_EQ(error.why(), "the kernel was not launched: launch refused (719)");
     EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
+    over.set_value();
   });
 }
 
