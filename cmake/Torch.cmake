@@ -50,12 +50,10 @@ target_link_libraries(tc_torch::torch_python INTERFACE tc_torch::torch_cpu)
 # Lets a source see torch's caching allocator of CUDA, where torch has it and CUDA's headers are beside torch or in a
 # toolkit: TC_CUDA_ALLOCATOR.
 function(tc_see_cuda_allocator source)
-  cmake_path(GET TC_TORCH_DIR PARENT_PATH site)
-  file(GLOB places "${site}/nvidia/cu1*/include" "${site}/nvidia/cuda_runtime/include")
-  find_path(TC_CUDA_HEADERS cuda_runtime_api.h HINTS ${places} PATHS /usr/local/cuda/include NO_DEFAULT_PATH)
-  mark_as_advanced(TC_CUDA_HEADERS)
-  if(TC_CUDA_HEADERS AND EXISTS "${TC_TORCH_DIR}/include/c10/cuda/impl/cuda_cmake_macros.h")
+  tc_find_cuda_headers(headers)
+  if(headers AND EXISTS "${TC_TORCH_DIR}/include/c10/cuda/impl/cuda_cmake_macros.h")
+    list(TRANSFORM headers PREPEND "-isystem;")
     set_source_files_properties("${PROJECT_SOURCE_DIR}/${source}" PROPERTIES SKIP_PRECOMPILE_HEADERS ON
-      COMPILE_DEFINITIONS TC_CUDA_ALLOCATOR COMPILE_OPTIONS "-isystem;${TC_CUDA_HEADERS}")
+      COMPILE_DEFINITIONS TC_CUDA_ALLOCATOR COMPILE_OPTIONS "${headers}")
   endif()
 endfunction()
