@@ -239,7 +239,7 @@ def test_an_abort_ends_what_kernels_wait_for(world):
 
 
 def limited(context):
-    failures, comm = Failures(), own_comm(context, timeout=1.0)
+    failures, comm = Failures(), own_comm(context, timeout=3.0)
     window, handle, _, _, result = windowed(comm)
     torch.cuda.synchronize()
     context.meet("all have a window")

@@ -17,6 +17,7 @@ LACKS = {
     "early_sends": "its library has no messages between two ranks",
     "unordered_messages": "its library has no messages between two ranks",
     "local_finalize": "its ranks leave the library together",
+    "different_orders": "a communicator's first operation waits for all ranks",
     "split_among_listed": "all ranks take part in its splits",
 }
 
@@ -399,7 +400,8 @@ ONECCL_OF_THREE = replace(
         | {"vendors"}
     ),
 )
-# The same on GPUs, a process each.
+# The same on GPUs, a process each. Kernels of ncclx and ctran are launched without a wait.
+_LACKS_ON_GPUS = _VENDOR_LACKS | {"early_sends"}
 _ON_GPUS = replace(
     NCCL,
     device="cuda",
@@ -407,7 +409,7 @@ _ON_GPUS = replace(
     sizes=(2, 4),
     library=None,
     # Of ranks that all send first, outside of a batch, each may wait for the other to receive.
-    lacks=_VENDOR_LACKS | {"early_sends"},
+    lacks=_LACKS_ON_GPUS | {"different_orders"},
     modules=(NCCL.modules or frozenset())
     | {
         "bad_input",
@@ -428,6 +430,7 @@ ON_GPUS = (
         _ON_GPUS,
         name="ncclx",
         kernels=True,
+        lacks=_LACKS_ON_GPUS,
         optional=NCCLX.optional,
         modules=_ON_GPUS.modules | {"device_windows", "ncclx", "tuning"},
     ),

@@ -58,6 +58,16 @@ def refused(
     assert not missing, f"the message says nothing about {missing}: {message}"
 
 
+def barrier_until_refused(comm: Any, **options: Any) -> None:
+    """On a device a call may return before it is known that it cannot work: the next one raises."""
+    comm.barrier(False, **options)
+    if comm.get_device().type != "cpu":
+        import torch
+
+        torch.accelerator.synchronize()
+        comm.barrier(False, **options)
+
+
 def check(world: Any, function: Callable[..., list[str]], *args: Any) -> None:
     """Runs function(comm, *args), which returns its failures, on every rank; fails naming each."""
     _report(world, world.run(function, *args))

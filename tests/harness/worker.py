@@ -62,6 +62,7 @@ class Context:
         self._comm: Any = None
         self._client: Any = None
         self._made = 0
+        self.calls = 0  # of functions of tests, this one included: the same on all ranks
 
     @property
     def device(self) -> Any:
@@ -93,8 +94,8 @@ class Context:
         return PrefixStore(f"{self.spec.prefix}/{name}", self._client)
 
     def meet(self, name: str) -> None:
-        """Returns when every rank of this world has called it with this name."""
-        store = self.store(f"meet/{name}")
+        """Returns when every rank of this world has called it with this name, in this call."""
+        store = self.store(f"meet/{self.calls}/{name}")
         store.set(str(self.rank), "here")
         store.wait([str(rank) for rank in range(self.size)])
 
@@ -212,6 +213,7 @@ def _pickled(reply: Reply) -> bytes:
 def _answer(context: Context, message: bytes) -> bytes:
     try:
         call: Call = pickle.loads(message)
+        context.calls += 1
         first = context.comm if call.wants == "comm" else context
         return _pickled(Reply(value=call.function(first, *call.arguments)))
     except BaseException:

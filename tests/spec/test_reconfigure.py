@@ -10,7 +10,7 @@ import torch
 import torchcomms
 from torchcomms import ReduceOp
 
-from tests.harness.cases import Failures, check_context, refused
+from tests.harness.cases import Failures, barrier_until_refused, check_context, refused
 from tests.harness.party import Party
 
 several = pytest.mark.worlds(backends=("gloo", "ctran", "nccl"), sizes=(2, 3, 4))
@@ -232,7 +232,7 @@ def late_message(context):
     return []
 
 
-@several
+@pytest.mark.worlds(backends=("ctran", "gloo", "nccl"), sizes=(2, 3, 4), needs=("early_sends",))
 def test_no_message_of_an_older_membership_arrives(world):
     check_context(world, late_message)
 
@@ -278,7 +278,7 @@ def aborted(context):
             party.comm.abort()
             assert party.comm.is_aborted()
         with refused((torchcomms.Aborted, torchcomms.PeerFailed)):
-            party.comm.barrier(False)
+            barrier_until_refused(party.comm)
         party.form(ranks)
         with failures.case("hooks, each time", turn):
             assert len(calls) == turn

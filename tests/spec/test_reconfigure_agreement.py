@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 import torchcomms
 
-from tests.harness.cases import Failures, check_context, refused
+from tests.harness.cases import Failures, barrier_until_refused, check_context, refused
 from tests.harness.party import Party
 
 several = pytest.mark.worlds(backends=("gloo", "ctran", "nccl"), sizes=(2, 3, 4))
@@ -119,7 +119,7 @@ def left_out(context):
         with failures.case("sync"), refused(torchcomms.StaleGeneration, "uuid=2", "uuid=1"):
             _until_stale(party.comm)
         with failures.case("again"), refused(torchcomms.StaleGeneration):
-            party.comm.barrier(True)
+            party.comm.barrier(True).wait()
     party.form(everybody(context))
     party.comm.finalize()
     return failures.texts
@@ -127,10 +127,11 @@ def left_out(context):
 
 def _until_stale(comm):
     """The first call finds the links gone, at the latest."""
+    limit = timedelta(seconds=2)
     try:
-        comm.barrier(False, timeout=timedelta(seconds=2))
+        barrier_until_refused(comm, timeout=limit)
     except torchcomms.PeerFailed:
-        comm.barrier(False, timeout=timedelta(seconds=2))
+        barrier_until_refused(comm, timeout=limit)
 
 
 @several
