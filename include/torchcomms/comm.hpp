@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 
 namespace torch::comms {
 
+class Presence;
 class Staging;
 class Unmet;
 struct CommFacts;
@@ -28,7 +30,7 @@ struct OpRecord;
 // issued by the backend, and meets the post-hooks.
 //
 // Threads: the caller serialises calls on one communicator; abort() and isAborted() from any
-// thread. Failure: CommError. Every operation returns a work, synchronous ones a finished one.
+// thread, and finalize(), which waits for the calls of others. Failure: CommError. Every operation returns a work, synchronous ones a finished one.
 class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
  public:
   // Use new_comm(). `backend_name` is the name asked for ("nccl-lazy"), whatever the backend calls
@@ -179,7 +181,8 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   uint64_t sequence_ = 0;        // operations issued here; ours alone
   std::unique_ptr<base::OpOrder> order_;
   uint64_t fork_generation_ = 0;
-  bool finalized_ = false;
+  std::atomic<bool> finalized_{false};
+  std::unique_ptr<Presence> presence_;
   std::shared_ptr<Hooks> hooks_;
   std::shared_ptr<Unmet> unmet_;      // null where none has to be met
   std::unique_ptr<Staging> staging_;  // null before the first operation that needs it

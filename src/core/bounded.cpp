@@ -79,15 +79,20 @@ void Worker::start(std::function<void()> task) {
   desk_->changed.notify_one();
 }
 
-void Worker::await(milliseconds limit, const std::function<bool(milliseconds)>& is_ready) {
-  constexpr milliseconds kTick{50};
+void Worker::await(milliseconds limit, const std::function<bool(milliseconds)>& is_ready,
+                   const std::function<void()>& check) {
+  constexpr milliseconds kTick{50}, kBetweenChecks{500};
   const auto end = Clock::now() + limit;
+  auto next_check = Clock::now() + kBetweenChecks;
   try {
     while (true) {
       const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
       if (is_ready(std::clamp(left, milliseconds(0), kTick))) return;
       if (left.count() <= 0) throw StillRunning();
       check_interrupt();
+      if (!check || Clock::now() < next_check) continue;
+      check();
+      next_check = Clock::now() + kBetweenChecks;
     }
   } catch (const std::exception&) {
     leave_behind();

@@ -51,16 +51,19 @@ class TC_API Worker {
   // Runs `call` on the thread and returns what it returns or throws. `call` must own all it uses,
   // since it may outlive this object. Throws StillRunning after `limit`, Interrupted,
   // CommError(kResourceExhausted) if no thread can be made. After the first two the thread is left
-  // behind with its call; a later run gets a new one.
+  // behind with its call; a later run gets a new one. So after what `check` throws, which runs some
+  // times a second in between.
   template <class Call>
-  auto run(std::chrono::milliseconds limit, Call call) -> std::invoke_result_t<Call> {
+  auto run(std::chrono::milliseconds limit, Call call, const std::function<void()>& check = {})
+      -> std::invoke_result_t<Call> {
     using Result = std::invoke_result_t<Call>;
     auto task = std::make_shared<std::packaged_task<Result()>>(std::move(call));
     auto result = task->get_future();
     start([task] { (*task)(); });
-    await(limit, [&result](std::chrono::milliseconds time) {
+    const auto is_ready = [&result](std::chrono::milliseconds time) {
       return result.wait_for(time) == std::future_status::ready;
-    });
+    };
+    await(limit, is_ready, check);
     return result.get();
   }
 
@@ -68,7 +71,8 @@ class TC_API Worker {
   struct Desk;
   void start(std::function<void()> task);
   void await(std::chrono::milliseconds limit,
-             const std::function<bool(std::chrono::milliseconds)>& is_ready);
+             const std::function<bool(std::chrono::milliseconds)>& is_ready,
+             const std::function<void()>& check);
   void leave_behind();
 
   std::shared_ptr<Desk> desk_;  // shared with the thread
@@ -77,9 +81,10 @@ class TC_API Worker {
 
 // The same for a single call.
 template <class Call>
-auto call_within(std::chrono::milliseconds limit, Call call) -> std::invoke_result_t<Call> {
+auto call_within(std::chrono::milliseconds limit, Call call,
+                 const std::function<void()>& check = {}) -> std::invoke_result_t<Call> {
   Worker worker;
-  return worker.run(limit, std::move(call));
+  return worker.run(limit, std::move(call), check);
 }
 
 }  // namespace torch::comms

@@ -10,12 +10,14 @@
 #include "base/log.hpp"
 #include "base/op_order.hpp"
 #include "base/recycled.hpp"
+#include "core/bounded.hpp"
 #include "core/checked_window.hpp"
 #include "core/device_of.hpp"
 #include "core/hook_list.hpp"
 #include "core/insight.hpp"
 #include "core/issue.hpp"
 #include "core/making.hpp"
+#include "core/presence.hpp"
 #include "core/profiler_record.hpp"
 #include "core/record.hpp"
 #include "core/staging.hpp"
@@ -87,6 +89,7 @@ TorchComm::TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string back
       capabilities_(backend_->capabilities()),
       name_(backend_->getCommName()),
       fork_generation_(base::fork_generation()),
+      presence_(std::make_unique<Presence>()),
       hooks_(std::make_shared<Hooks>()) {
   refreshMembership();
   const auto& options = backend_->getOptions();
@@ -229,6 +232,7 @@ WorkPtr TorchComm::hand(const Op& op) {
 
 template <class Op>
 WorkPtr TorchComm::run(const Op& op) {
+  const Presence::Here here(*presence_);
   requireUsable(Op::kName);
   validate(op, facts());
 
@@ -275,6 +279,12 @@ void TorchComm::finalize() {
   if (!hooks_->pre.empty()) hooks_->pre.call(kFinalizeOpId, PreHookArgs(Finalize{}));
   // Before the backend has its say: a failure that it reports leaves the communicator finalized.
   finalized_ = true;
+  try {
+    presence_->await_others(check_interrupt);
+  } catch (const Interrupted& e) {
+    finalized_ = false;  // nothing has been released
+    e.rethrow_cause();
+  }
   tracing::process_ring().end_communicator(record_id_, true);
   const auto pending = unmet_ ? unmet_->met() : nullptr;
   if (staging_) staging_->drain();
@@ -410,6 +420,7 @@ std::shared_ptr<TorchCommWindow> TorchComm::makeWindow(bool registered, const Ma
 
 std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const std::string& name,
                                             const CommOptions& options) {
+  const Presence::Here here(*presence_);
   requireUsable(OpName::split);
   const Split op{ranks, name, options};
   validate(op, facts());
@@ -431,6 +442,7 @@ std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const
 }
 
 std::shared_ptr<TorchCommWindow> TorchComm::new_window(const std::optional<at::Tensor>& tensor) {
+  const Presence::Here here(*presence_);
   requireUsable(OpName::new_window);
   if (tensor && backend_->supportsWindow()) validate_window_tensor("new_window", *tensor, facts());
   return makeWindow(tensor.has_value(), [&] { return backend_->new_window(tensor); });
@@ -439,6 +451,7 @@ std::shared_ptr<TorchCommWindow> TorchComm::new_window(const std::optional<at::T
 std::shared_ptr<TorchCommWindow> TorchComm::window_allocate(size_t size_bytes, bool cpu_buf,
                                                             std::optional<size_t> signal_size) {
   constexpr size_t kSlots = 256;
+  const Presence::Here here(*presence_);
   requireUsable("window_allocate");
   return makeWindow(true, [&] {
     return backend_->window_allocate(size_bytes, cpu_buf, signal_size.value_or(kSlots));
@@ -447,11 +460,13 @@ std::shared_ptr<TorchCommWindow> TorchComm::window_allocate(size_t size_bytes, b
 
 TorchComm::AllGatherPHandle TorchComm::all_gather_p_init(at::Tensor& output,
                                                          const AllGatherPInitOptions& options) {
+  const Presence::Here here(*presence_);
   requireUsable("all_gather_p_init");
   return backend_->all_gather_p_init(output, options);
 }
 WorkPtr TorchComm::all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& input,
                                      bool async_op, const AllGatherPExecOptions& options) {
+  const Presence::Here here(*presence_);
   requireUsable("all_gather_p_exec");
   auto work = backend_->all_gather_p_exec(handle, input, async_op, options);
   // Without hooks and records; but a failure of it has to be met as any other.

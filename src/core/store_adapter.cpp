@@ -89,7 +89,10 @@ StorePtr own_connection(const StorePtr& store, bootstrap::Deadline deadline,
   require_server(store, deadline, context);
   const auto what = "cannot connect once more to the store " + store_address(store) + ": ";
   try {
-    return call_within(deadline.left() + kGrace, [store] { return connect_again(store); });
+    // A server that ends meanwhile is one that c10d goes on to look for.
+    return call_within(
+        deadline.left() + kGrace, [store] { return connect_again(store); },
+        [&] { require_server(store, deadline, context); });
   } catch (const StillRunning&) {
     throw CommError(Errc::kTimeout, what + "it does not answer", context);
   } catch (const c10::Error& e) {

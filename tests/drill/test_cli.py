@@ -73,6 +73,7 @@ def test_without_one_it_is_0(planted):
     [
         (("--cells", "F99"), "unknown cell 'F99'"),
         (("--backend", "mpi"), "unknown backend 'mpi'"),
+        (("--backend", "nccl"), "TORCHCOMM_NCCL_LIBRARY"),
         (("--jobs", "0"), "jobs: 0"),
         (("--json", "/no/such/folder/file"), "there is no folder"),
     ],

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 def drill(
     *,
     backend: Annotated[
-        str, typer.Option(help="Comma list of ctran, gloo, and c10d:gloo as the yardstick.")
+        str,
+        typer.Option(
+            help="Comma list of ctran, gloo, and c10d:gloo as the yardstick; nccl and ncclx where "
+            "their library is one for host memory."
+        ),
     ] = "ctran,gloo",
     cells: Annotated[
         str, typer.Option(help="Comma list: F01 is all of a fault, F01/idle one; all if left out.")

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 Program = Callable[["Scene"], None]
 
-OURS = ("ctran", "gloo")
+OWN = ("ctran", "gloo")  # everything they do is in this process
+VENDORS = ("nccl", "ncclx")  # over a library; here one for host memory
+OURS = (*OWN, *VENDORS)
 BASELINE = "c10d:"  # prefix of a torch.distributed backend
 EVERY = (*OURS, "c10d:gloo")
 # Until a rank hears of a peer's death, which closes connections: no limit is waited for.

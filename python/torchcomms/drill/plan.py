@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from torchcomms.drill.cell import EVERY, Cell
+from torchcomms.drill.cell import EVERY, VENDORS, Cell
 
 
 class DrillError(Exception):
@@ -33,9 +33,12 @@ class Plan:
         for name in self.backends:
             if name not in EVERY:
                 raise DrillError(f"unknown backend {name!r}; allowed: {', '.join(EVERY)}")
-            if name in torchcomms.built_backends() or name.startswith("c10d:"):
+            if name.startswith("c10d:"):
                 continue
-            raise DrillError(f"backend {name} is not part of this build")
+            if name not in torchcomms.built_backends():
+                raise DrillError(f"backend {name} is not part of this build")
+            if name in VENDORS:
+                _require_host_library(name)
         for label, value in (("jobs", self.jobs), ("rounds", self.rounds)):
             if value < 1:
                 raise DrillError(f"{label}: {value} is not above 0")
@@ -49,6 +52,23 @@ class Plan:
             for backend in self.backends:
                 if backend in cell.backends:
                     yield cell, backend
+
+
+def _require_host_library(backend: str) -> None:
+    """Ranks have tensors on the CPU, as many as a cell needs."""
+    import torchcomms
+    from torchcomms import _vendor
+
+    variable = f"TORCHCOMM_{backend.upper()}_LIBRARY"
+    try:
+        library = _vendor.Library(backend)
+    except torchcomms.BackendUnavailable as error:
+        raise DrillError(str(error)) from None
+    if not library.on_host_memory:
+        raise DrillError(
+            f"backend {backend} works on GPUs with {library.path}; cells run on the CPU, for which "
+            f"{variable} must name a library for host memory"
+        )
 
 
 def chosen(cells: Sequence[Cell], text: str, slow: bool) -> list[Cell]:

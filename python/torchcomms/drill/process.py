@@ -17,7 +17,7 @@ from torchcomms.drill.scene import Role, Scene
 
 # Variables that would tell a rank that it belongs to the caller's job.
 _FOREIGN = (
-    "TORCHCOMM", "OMPI_", "PMI_", "PMIX_", "PALS_", "SLURM_", "TORCHELASTIC_", "MASTER_", "RANK",
+    "TORCHCOMM_", "OMPI_", "PMI_", "PMIX_", "PALS_", "SLURM_", "TORCHELASTIC_", "MASTER_", "RANK",
     "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK",
     "TORCH_DISTRIBUTED_USE_TORCHCOMMS",
 )  # fmt: skip
@@ -30,6 +30,7 @@ def settle(role: Role) -> None:
         del os.environ[name]
     tmp = Path(role.folder, "tmp")
     tmp.mkdir(exist_ok=True)
+    os.environ.update(role.libraries)
     os.environ.update(
         TMPDIR=str(tmp),
         TORCHCOMM_RECORDER_DIR=str(Path(role.folder, "records")),

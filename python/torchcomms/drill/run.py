@@ -61,6 +61,12 @@ def drill(plan: Plan, progress: Report = lambda label: None) -> Iterator[Result]
             pool.shutdown(cancel_futures=True)
 
 
+def _names_library(variable: str) -> bool:
+    return variable.startswith("TORCHCOMM") and (
+        variable.endswith("_LIBRARY") or variable.startswith("TORCHCOMMS_")
+    )
+
+
 class _Run:
     """One cell on one backend."""
 
@@ -121,6 +127,7 @@ class _Run:
             slack=plan.slack,
             rounds=plan.rounds,
             runner=os.getpid(),
+            libraries={n: v for n, v in os.environ.items() if _names_library(n)},
         )
 
     def _attend(self, points: Points) -> None:

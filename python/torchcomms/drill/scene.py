@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -40,6 +40,7 @@ class Role:
     slack: float  # bounds are multiplied by this
     rounds: int  # of cells that repeat
     runner: int  # its process
+    libraries: Mapping[str, str]  # variables of the runner that say which ones are used, and how
 
     @property
     def is_rank(self) -> bool:

@@ -82,6 +82,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
     friend class Work;
     c10::intrusive_ptr<Work> captured(c10::intrusive_ptr<Work> work);
     Lane& lane_;
+    std::unique_lock<std::mutex> alone_;  // until the operation has been launched
     const Call& call_;
     const Device::Current device_;
     const gpu::NativeStream current_;
@@ -153,6 +154,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   const Alarms alarms_;
   std::atomic<bool> met_{false};
   std::atomic<bool> watched_{false};  // false: the watchdog may have let go of it
+  std::mutex launching_alone_;  // guards what is of the calling thread alone: one at a time
   // The launch that is under way, written by the calling thread.
   struct Launching {
     std::atomic<OpName> op{};

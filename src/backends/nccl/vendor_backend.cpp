@@ -453,6 +453,16 @@ Call TorchCommVendor::call_of_teardown() const {
   return {OpName::finalize, name_, rank_, options_.timeout, false, false};
 }
 
+// While the library waits for other ranks outside of an operation, where no watchdog looks.
+nccl::Wait TorchCommVendor::wait_of(const Call& now) const {
+  auto wait = nccl::launch_wait(now);
+  wait.check = [this, &now] {
+    check_interrupt();
+    lane_->end_if_told([&now] { return now.context(); });
+  };
+  return wait;
+}
+
 std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>& ranks,
                                                          const std::string& name,
                                                          const CommOptions& options) {
@@ -476,7 +486,7 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
     auto communicator = lane_->communicator().split(
         color, made ? place : 0, place, static_cast<int>(ranks.size()),
         made ? nccl::config_of(made->options_.hints, name) : nccl::config_of(options_.hints),
-        nccl::launch_wait(now));
+        wait_of(now));
     if (!made) return nullptr;
     for (const int rank : ranks) made->ranks_.push_back(ranks_[static_cast<size_t>(rank)]);
     if (circle_ && ranks.size() > 1) {

@@ -34,6 +34,7 @@ class Circle;
 }
 
 namespace nccl {
+struct Wait;
 class Communicator;
 class Device;
 class Lane;
@@ -272,6 +273,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   void check(const nccl::Call& call);
   // Throws Interrupted, or CommError where another rank has failed.
   void check_beside(const Context& context) const;
+  nccl::Wait wait_of(const nccl::Call& now) const;
   void join(at::Device device, const Rendezvous& met);
   // `free_bytes`: what the device had before any rank connected.
   void enter(std::shared_ptr<nccl::Communicator> communicator, std::shared_ptr<nccl::Device> device,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from torch.distributed import PrefixStore
 
-from torchcomms.drill.cell import OURS, Cell
+from torchcomms.drill.cell import OWN, Cell
 from torchcomms.drill.scene import Scene
 
 POOR = 1
@@ -85,12 +85,12 @@ CELLS = (
         Cell(
             f"F22/start-{spare}", f"rank 1 has {spare} descriptors left in new_comm",
             "ResourceExhausted there, an error naming rank 1 elsewhere; the next try works",
-            functools.partial(at_start, spare=spare), backends=OURS, serves=True,
+            functools.partial(at_start, spare=spare), backends=OWN, serves=True,
         )
         for spare in (0, 3, 6)
     ),
     Cell(
         "F22/split", "rank 1 has 3 descriptors left in a split",
-        "it works, or ResourceExhausted there; the next try works", at_split, backends=OURS,
+        "it works, or ResourceExhausted there; the next try works", at_split, backends=OWN,
     ),
 )  # fmt: skip

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from torchcomms.drill.cell import OURS, Cell, plain
+from torchcomms.drill.cell import OURS, VENDORS, Cell, plain
 from torchcomms.drill.scene import Scene
 
 
@@ -33,7 +33,11 @@ def in_flight(scene: Scene) -> None:
     scene.works(side)
     scene.meet("calling")
     pending = side.start("all_reduce") if scene.rank == 0 else None
-    scene.finalize(side)
+    if scene.backend in VENDORS:  # finalize() is the first to meet what became of the operation
+        scene.open.remove(side)
+        ends(scene, side.finalize)
+    else:
+        scene.finalize(side)
     if pending is not None:
         ends(scene, pending.wait)
     scene.meet("over")

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from torchcomms.drill.buffers import Shape
-from torchcomms.drill.cell import Cell, Skip
+from torchcomms.drill.cell import OWN, Cell, Skip
 from torchcomms.drill.scene import Scene
 
 _NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000
@@ -48,13 +48,16 @@ def scarce(scene: Scene, read_only: bool) -> None:
     scene.check(not left, f"files in /dev/shm: {left}")
 
 
+# What else shares memory does so as its library wants.
+_SHARING = (*OWN, "c10d:gloo")
+
 CELLS = (
     Cell(
         "F23/full", "/dev/shm has 4 KiB left", "everything works without it, and leaves no file",
-        functools.partial(scarce, read_only=False), bystander=False,
+        functools.partial(scarce, read_only=False), bystander=False, backends=_SHARING,
     ),
     Cell(
         "F23/unwritable", "/dev/shm is read-only", "everything works without it",
-        functools.partial(scarce, read_only=True), bystander=False,
+        functools.partial(scarce, read_only=True), bystander=False, backends=_SHARING,
     ),
 )  # fmt: skip

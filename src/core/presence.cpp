@@ -1,0 +1,47 @@
+#include "core/presence.hpp"
+
+#include <chrono>
+
+namespace torch::comms {
+namespace {
+
+constexpr std::chrono::milliseconds kTick{20};
+
+thread_local const Presence::Here* innermost = nullptr;
+
+}  // namespace
+
+Presence::Here::Here(Presence& presence) noexcept : presence_(presence), outer_(innermost) {
+  innermost = this;
+  // Before the caller looks whether he may be here: either he sees that he may not, or he is seen.
+  presence_.inside_.fetch_add(1, std::memory_order_seq_cst);
+}
+
+Presence::Here::~Here() {
+  innermost = outer_;
+  presence_.inside_.fetch_sub(1, std::memory_order_seq_cst);
+  if (!presence_.is_awaited_.load(std::memory_order_seq_cst)) return;
+  const std::lock_guard lock(presence_.mutex_);
+  presence_.left_.notify_all();
+}
+
+int Presence::of_this_thread() const noexcept {
+  int count = 0;
+  for (const auto* here = innermost; here != nullptr; here = here->outer_)
+    count += &here->presence_ == this ? 1 : 0;
+  return count;
+}
+
+void Presence::await_others(const std::function<void()>& check) {
+  const int own = of_this_thread();
+  is_awaited_.store(true, std::memory_order_seq_cst);
+  std::unique_lock lock(mutex_);
+  const auto alone = [&] { return inside_.load(std::memory_order_seq_cst) <= own; };
+  while (!left_.wait_for(lock, kTick, alone)) {
+    lock.unlock();
+    check();
+    lock.lock();
+  }
+}
+
+}  // namespace torch::comms
