@@ -60,7 +60,8 @@ class Pushes {
       store_relaxed(&words[i], place_word(p_.place, c_.s.launch, i));
   }
 
-  // Waits for the places of all that this rank pushes to.
+  // Waits for the places of all that this rank pushes to. What is pushed goes to addresses that are
+  // read here, so not before.
   __device__ __forceinline__ bool find_outputs() const {
     const bool found = !is_first_warp() || find_by_lanes();
     return __syncthreads_and(found) != 0;
@@ -75,7 +76,7 @@ class Pushes {
         is_missing = false;
 #pragma unroll
         for (int i = 0; i < kPlaceWords; ++i) {
-          words[i] = load_acquire(&from[i]);
+          words[i] = load_relaxed(&from[i]);
           is_missing |= !is_of_launch(words[i], launch);
         }
       }
