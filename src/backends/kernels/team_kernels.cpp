@@ -28,10 +28,7 @@ std::optional<CommError> TeamKernels::stopped(const Context& context) const {
                          : " (launch " + std::to_string(stopped->launch) + " of its kernels)";
   if (stopped->reason == ctran::kernels::Stop::kLimit)
     return CommError(Errc::kTimeout, "the kernel passed its limit" + whom + which, where);
-  using kernels::Collective;
-  const bool is_message = stopped->collective == Collective::kExchange ||
-                          stopped->collective == Collective::kCountedExchange;
-  if (stopped->reason == kernels::Stop::kMismatch && !is_message)
+  if (stopped->reason == kernels::kOtherRegion)
     return CommError(Errc::kMismatch,
                      "the output of rank " + std::to_string(stopped->waited_for) +
                          " is in another window, or has another size; hint registered promises "

@@ -89,8 +89,8 @@ class Pushes {
     if (const uint32_t wrong = __ballot_sync(~0u, is_wrong)) {
       const int peer = __ffs(static_cast<int>(wrong)) - 1;
       if (lane() == 0) {
-        stop(p_, c_.s, Stop::kMismatch, peer);
-        report(p_, Stop::kMismatch, peer);
+        stop(p_, c_.s, kOtherRegion, peer);
+        report(p_, kOtherRegion, peer);
       }
       return false;
     }

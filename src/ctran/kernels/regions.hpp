@@ -24,7 +24,7 @@ enum class Carrier : uint8_t {
 //
 // A launch is one of the team's collectives, with their order, numbers, limit and stops. It may
 // write an output as soon as that rank has begun the launch. If the ranks do not agree on region or
-// bytes the launch stops with kMismatch. After a stop outputs are undefined, and those peers who
+// bytes the launch stops with kOtherRegion. After a stop outputs are undefined, and those peers who
 // have not stopped yet may still write to them.
 struct RegionCall {
   Call call;  // algorithm: kAutomatic; blocks: of those that push, 0: as the library thinks best
@@ -32,6 +32,10 @@ struct RegionCall {
   uint32_t region;
   void* memory[kMaxRanks];  // by rank, as this process maps it; null where that has none
 };
+
+// One more reason of a stop: here and at waited_for outputs are in different regions, or have
+// different sizes.
+inline constexpr Stop kOtherRegion = static_cast<Stop>(static_cast<uint32_t>(Stop::kCounts) + 1);
 
 struct RegionLibrary {
   uint32_t version;  // kRegionVersion

@@ -196,7 +196,7 @@ void check_mismatch(const kernels::Library& library, int n, Collective collectiv
   }
   world.synchronize();
   for (int r = 0; r < n; ++r)
-    require(world[r].control->stop == static_cast<uint32_t>(Stop::kMismatch),
+    require(world[r].control->stop == static_cast<uint32_t>(kernels::kOtherRegion),
             "rank " + std::to_string(r) + " of " + std::to_string(n) +
                 " stops for the mismatch, not for " + std::to_string(world[r].control->stop));
 }

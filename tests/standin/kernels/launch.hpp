@@ -61,8 +61,8 @@ class Launch {
   // What `owner` keeps for regions, and the number of this launch.
   kernels::RegionWords& regions(int owner) const { return workspace(owner).regions; }
   uint64_t number() const noexcept { return launch_; }
-  // A message from `peer` has the wrong size, or another region is meant there: both stop.
-  void mismatch(int peer);
+  // A message from `peer` has the wrong size, or what else they disagree in: both stop.
+  void mismatch(int peer, kernels::Stop why = kernels::Stop::kMismatch);
   // The counts of this rank are impossible: all stop.
   void refuse_counts();
 

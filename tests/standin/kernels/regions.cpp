@@ -63,7 +63,7 @@ class Pushes {
       };
       if (!launch_.await(have_come, peer)) return false;
       if (!kernels::agrees(words, p_.place, number())) {
-        launch_.mismatch(peer);
+        launch_.mismatch(peer, kernels::kOtherRegion);
         return false;
       }
       outputs_[peer] = p_.memory[peer] + kernels::offset_in(words);

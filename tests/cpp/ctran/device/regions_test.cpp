@@ -172,7 +172,7 @@ TEST_F(RegionsTest, OtherSizesOrRegionsStopBothRanks) {
       member.launch(call, window);
       member.finish();
       ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason, Stop::kMismatch);
+      EXPECT_EQ(member.team->stopped()->reason, kernels::kOtherRegion);
       EXPECT_EQ(member.team->stopped()->collective, Collective::kAllGather);
       EXPECT_EQ(member.team->stopped()->waited_for, 1 - rank);
       exchange("");
