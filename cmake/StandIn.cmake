@@ -59,7 +59,7 @@ function(tc_stand_in_kernels file)
   string(REGEX REPLACE "[^a-z0-9]" "_" id "stand_in_${file}")
   tc_stand_in_library(${id} ${file} APIS tc_gpu_api tc_ctran_kernels_api
     SOURCES ${kernel_sources} "${PROJECT_SOURCE_DIR}/tests/standin/plan.cpp"
-      $<TARGET_OBJECTS:tc_ctran_arithmetic>
+      $<TARGET_OBJECTS:tc_ctran_arithmetic> $<TARGET_OBJECTS:tc_ctran_kernels>
     DEFINITIONS ${ARGN})
 endfunction()
 tc_stand_in_kernels(libstand_in_kernels.so)

@@ -153,7 +153,7 @@ CTRAN = Backend(
             "window_allocate",
         }
     ),
-    lacks=frozenset({"device_windows", "kernel_tuning"}),
+    lacks=frozenset({"device_windows", "kernel_tuning", "registered"}),
 )
 # Vendors' libraries, over the stand-in. One source serves them all: nccl runs what says something
 # about a backend's own work, the others what shows that their row is right.
@@ -270,6 +270,7 @@ NCCLX = replace(
             "reduce",
             "reduce_ops",
             "reduce_scatter_single",
+            "registered",
             "shapes",
             "tuning",
             "unsupported",
@@ -292,7 +293,7 @@ CTRAN_KERNELS = replace(
     lacks=_VENDOR_LACKS - {"bitwise", "all_dtypes", "narrow_reductions", "split_among_listed"}
     | {"one_engine"},
     modules=(NCCL.modules or frozenset()) - {"vendors"}
-    | {"device_windows", "finalize", "properties", "split", "tuning", "work"},
+    | {"device_windows", "finalize", "properties", "registered", "split", "tuning", "work"},
 )
 # The same on several hosts: kernels inside, links between, and some operations staged.
 CTRAN_HOSTS = replace(
@@ -432,7 +433,7 @@ ON_GPUS = (
         kernels=True,
         lacks=_LACKS_ON_GPUS,
         optional=NCCLX.optional,
-        modules=_ON_GPUS.modules | {"device_windows", "ncclx", "tuning"},
+        modules=_ON_GPUS.modules | {"device_windows", "ncclx", "registered", "tuning"},
     ),
     replace(
         CTRAN_KERNELS,

@@ -7,6 +7,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/ctran/operations.hpp"
+#include "backends/kernels/regions.hpp"
 #include "base/env.hpp"
 #include "core/hint.hpp"
 
@@ -168,6 +169,7 @@ Wishes require_right(const Hints& hints) {
   host_wished(hints);
   single_copy_wished(hints);
   kernel_wish_of(hints);
+  (void)are_outputs_registered(hints, false);
   return wishes_of(hints);
 }
 

@@ -2,6 +2,7 @@
 
 #include "backends/kernels/kernels_backend.hpp"
 #include "backends/kernels/offers.hpp"
+#include "backends/kernels/regions.hpp"
 #include "backends/kernels/team_kernels.hpp"
 #include "backends/nccl/run.hpp"
 #include "core/explain.hpp"
@@ -97,13 +98,34 @@ std::optional<TorchCommKernels::Choice> TorchCommKernels::choose_as_measured(
 }
 
 void TorchCommKernels::connected() {
+  outputs_are_registered_ = ctran::are_outputs_registered(getOptions().hints, false);
   if (kernels_) lane()->use(kernels_);
+}
+
+const ctran::DeviceWindow* TorchCommKernels::region_for(const Offer& offer,
+                                                        const OperationOptions& options) const {
+  const auto& hints = options.hints;
+  const bool are_registered = hints.empty()
+                                  ? outputs_are_registered_
+                                  : ctran::are_outputs_registered(hints, outputs_are_registered_);
+  if (!are_registered || !kernels_ || offer.bytes < ctran::kLeastRegistered) return nullptr;
+  const auto& call = offer.calls.front();
+  if (offer.calls.size() != 1 || !kernels_->team().takes_on_region(call)) return nullptr;
+  return kernels_->region_of(call.output, ctran::output_bytes(call, getSize()));
 }
 
 WorkPtr TorchCommKernels::offer(const Offer& offer, bool async_op,
                                 const OperationOptions& options) {
   const auto now = call(offer.op, async_op, options);
   before_collective();
+  if (const auto* const region =
+          with_context([&] { return now.context(); }, [&] { return region_for(offer, options); }))
+    return run_kernels(now, options, {offer.tensors, offer.lists},
+                       [&](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
+                         auto on_region = region->on_region(offer.calls.front());
+                         on_region.call.limit_ns = limit_ns;
+                         kernels.launch(on_region, stream);
+                       });
   const bool are_taken = with_context(
       [&] { return now.context(); },
       [&] {

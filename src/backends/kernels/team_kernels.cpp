@@ -1,10 +1,17 @@
 #include "backends/kernels/team_kernels.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "ctran/device/selection.hpp"
 
 namespace torch::comms::ctran {
+
+const DeviceWindow* TeamKernels::region_of(const void* at, size_t size_bytes) const noexcept {
+  const auto found = std::ranges::find_if(
+      regions_, [&](const auto& window) { return window->has(at, size_bytes); });
+  return found == regions_.end() ? nullptr : found->get();
+}
 
 std::optional<CommError> TeamKernels::stopped(const Context& context) const {
   const auto stopped = team_->stopped();
@@ -21,6 +28,13 @@ std::optional<CommError> TeamKernels::stopped(const Context& context) const {
                          : " (launch " + std::to_string(stopped->launch) + " of its kernels)";
   if (stopped->reason == ctran::kernels::Stop::kLimit)
     return CommError(Errc::kTimeout, "the kernel passed its limit" + whom + which, where);
+  if (stopped->reason == kernels::kOtherRegion)
+    return CommError(Errc::kMismatch,
+                     "the output of rank " + std::to_string(stopped->waited_for) +
+                         " is in another window, or has another size; hint registered promises "
+                         "that all of them are in the same one" +
+                         which,
+                     where);
   if (stopped->reason == ctran::kernels::Stop::kMismatch)
     return CommError(Errc::kMismatch,
                      "the two sides of a message with rank " + std::to_string(stopped->waited_for) +

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backends/nccl/own_kernels.hpp"
+#include "ctran/device/device_window.hpp"
 #include "ctran/device/team.hpp"
 
 namespace torch::comms::ctran {
@@ -27,8 +28,21 @@ class TeamKernels final : public nccl::OwnKernels {
   // that calls operations.
   void keep(std::shared_ptr<const void> it) { kept_.push_back(std::move(it)); }
   void drop(const std::shared_ptr<const void>& it) { std::erase(kept_, it); }
+  // Windows that are open, which collectives may have their outputs in. The first one in
+  // which the bytes are; null: none. Of the thread that calls operations.
+  void add_region(std::shared_ptr<const DeviceWindow> window) {
+    regions_.push_back(std::move(window));
+  }
+  void remove_region(const std::shared_ptr<const DeviceWindow>& window) {
+    std::erase(regions_, window);
+  }
+  const DeviceWindow* region_of(const void* at, size_t size_bytes) const noexcept;
   // Of the thread that calls operations.
   void launch(const kernels::Call& call, gpu::NativeStream stream) {
+    team_->launch(call, stream);
+    count();
+  }
+  void launch(const kernels::RegionCall& call, gpu::NativeStream stream) {
     team_->launch(call, stream);
     count();
   }
@@ -55,6 +69,7 @@ class TeamKernels final : public nccl::OwnKernels {
   const Lost lost_;
   std::atomic<uint64_t> launches_{0};
   std::vector<std::shared_ptr<const void>> kept_;
+  std::vector<std::shared_ptr<const DeviceWindow>> regions_;
 };
 
 }  // namespace torch::comms::ctran

@@ -63,7 +63,8 @@ at::Tensor TorchCommKernels::mappable_tensor(at::IntArrayRef sizes, at::ScalarTy
   const auto memory = std::make_shared<gpu::MappableMemory>(gpu::MappableMemory::create(
       gpu::Driver::of(*runtime), *runtime, index, std::max<size_t>(bytes, 1)));
   const auto options = at::TensorOptions().dtype(dtype).device(getDevice());
-  return at::from_blob(memory->at(), sizes, [memory](void*) {}, options, getDevice());
+  return at::from_blob(
+      memory->at(), sizes, [memory](void*) {}, options, getDevice());
 }
 
 std::shared_ptr<const ctran::DeviceWindow> TorchCommKernels::open_window(
@@ -87,6 +88,7 @@ std::shared_ptr<const ctran::DeviceWindow> TorchCommKernels::open_window(
     const auto both = std::make_shared<Both>(Both{memory, std::move(made.window)});
     std::shared_ptr<const ctran::DeviceWindow> window(both, both->window.get());
     kernels_->keep(window);
+    kernels_->add_region(window);
     return window;
   } catch (const Interrupted& e) {
     e.rethrow_cause();
@@ -99,6 +101,7 @@ void TorchCommKernels::close_window(std::string_view method,
                                     std::shared_ptr<const ctran::DeviceWindow> window) {
   const auto now = call(OpName::new_window, false, {}, method);
   try {
+    kernels_->remove_region(window);
     // What all ranks have given is over once all have been here.
     barrier(/*async_op=*/true, {})->hostSynchronize();
     // Whoever still waits keeps it.

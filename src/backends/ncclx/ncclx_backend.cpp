@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backends/kernels/measured.hpp"
+#include "backends/kernels/regions.hpp"
 #include "backends/kernels/team_kernels.hpp"
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/elements.hpp"
@@ -60,6 +61,7 @@ void TorchCommNCCLX::read(CommOptions& options) {
   tuning_file_ = ncclx::tuning_file_of(options.hints);
   batch_invariant_ = is_batch_invariant(options.hints);
   if (batch_invariant_) ncclx::keep_to_kernels(wishes_);
+  (void)ctran::are_outputs_registered(options.hints, false);  // wrong ones are refused here
 }
 
 bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::Device& device) {

@@ -57,6 +57,19 @@ DeviceWindow::Outcome DeviceWindow::open(const std::shared_ptr<Team>& team, Part
   return {std::move(made), {}};
 }
 
+bool DeviceWindow::has(const void* at, size_t size_bytes) const noexcept {
+  const auto& own = part(team_->rank());
+  const auto begin = reinterpret_cast<uintptr_t>(own.at), first = reinterpret_cast<uintptr_t>(at);
+  return own.at != nullptr && first >= begin && first - begin <= own.size_bytes &&
+         size_bytes <= own.size_bytes - (first - begin);
+}
+
+kernels::RegionCall DeviceWindow::on_region(const kernels::Call& call) const noexcept {
+  kernels::RegionCall made{call, kernels::Carrier::kAutomatic, region_, {}};
+  for (int rank = 0; rank < team_->size(); ++rank) made.memory[rank] = part(rank).at;
+  return made;
+}
+
 void DeviceWindow::put(int rank, size_t offset_bytes, const void* from, size_t size_bytes,
                        gpu::NativeStream stream) const {
   auto* const into = part(rank).at + offset_bytes;

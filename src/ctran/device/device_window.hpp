@@ -46,6 +46,10 @@ class DeviceWindow {
                       const transport::nvl::Exchange& exchange);
 
   const Part& part(int rank) const noexcept { return parts_[static_cast<size_t>(rank)]; }
+  // Whether those bytes of this rank's memory are in it.
+  bool has(const void* at, size_t size_bytes) const noexcept;
+  // It as a region, for `call`, whose output is in it; see kernels::RegionCall.
+  kernels::RegionCall on_region(const kernels::Call& call) const noexcept;
   const Team& team() const noexcept { return *team_; }
   // For kernels of users: what `rank` has for all, and its handle; zero at first, and as this
   // process maps it.
@@ -69,7 +73,8 @@ class DeviceWindow {
                  gpu::NativeStream stream) const;
 
  private:
-  explicit DeviceWindow(std::shared_ptr<Team> team) : team_(std::move(team)) {}
+  explicit DeviceWindow(std::shared_ptr<Team> team)
+      : team_(std::move(team)), region_(team_->next_region()) {}
   kernels::OneSided step(kernels::OneSided::Kind kind, int rank) const;
   // Behind what is for kernels of users.
   kernels::WindowWords* words(int rank) const noexcept {
@@ -77,6 +82,7 @@ class DeviceWindow {
   }
 
   const std::shared_ptr<Team> team_;
+  const uint32_t region_;
   std::vector<Part> parts_;  // by rank
   std::unique_ptr<transport::nvl::PeerMemory> memory_;
   std::unique_ptr<transport::nvl::SymmetricMemory> words_;

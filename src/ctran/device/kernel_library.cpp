@@ -55,7 +55,11 @@ KernelLibrary KernelLibrary::load(const gpu::Runtime& runtime) {
   if ((architectures == kHostArchitecture) != (runtime.name() == "cpu"))
     refuse(path + " has kernels for " + std::string(architectures) + ", not for " +
            std::string(runtime.name()));
-  return {functions, path};
+  const auto regions =
+      reinterpret_cast<kernels::RegionEntry>(::dlsym(library, kernels::kRegionSymbol));
+  const auto* found = regions != nullptr ? regions() : nullptr;
+  if (found != nullptr && found->version != kernels::kRegionVersion) found = nullptr;
+  return {functions, path, found};
 }
 
 }  // namespace torch::comms::ctran

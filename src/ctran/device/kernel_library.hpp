@@ -3,6 +3,7 @@
 #include <string>
 
 #include "ctran/kernels/library.hpp"
+#include "ctran/kernels/regions.hpp"
 #include "gpu/runtime.hpp"
 
 namespace torch::comms::ctran {
@@ -12,6 +13,7 @@ namespace torch::comms::ctran {
 struct KernelLibrary {
   const kernels::Library* functions;
   std::string path;
+  const kernels::RegionLibrary* regions = nullptr;  // null where it has none that are known here
 
   // For the device that is current, which is `runtime`'s. Throws CommError(kBackendUnavailable)
   // saying what was looked for, or why it is not usable. Any thread.

@@ -46,6 +46,8 @@ Team::Outcome Team::make(int rank, int size, int device,
     seat.driver = gpu::Driver::of(*runtime);
     wanted.size_bytes = library.functions->workspace_bytes(size);
     wanted.purpose = "kernels of interface " + std::to_string(library.functions->abi);
+    if (library.regions != nullptr)
+      wanted.purpose += " with regions " + std::to_string(library.regions->version);
   };
   if (wanted.unwilling.empty()) wanted.unwilling = transport::nvl::reason_of(look);
   auto made = transport::nvl::SymmetricMemory::make(seat, wanted, exchange);
@@ -82,6 +84,14 @@ kernels::Algorithm Team::choice(const kernels::Call& call, int32_t& blocks) cons
 
 void Team::launch(const kernels::Call& call, gpu::NativeStream stream) {
   check(library_.functions->launch(team_, call, stream));
+}
+
+bool Team::takes_on_region(const kernels::Call& call) const noexcept {
+  return library_.regions != nullptr && library_.regions->takes(team_.size, call);
+}
+
+void Team::launch(const kernels::RegionCall& call, gpu::NativeStream stream) {
+  check(library_.regions->launch(team_, call, stream));
 }
 
 void Team::exchange(std::span<const kernels::Message> messages, uint64_t limit_ns,

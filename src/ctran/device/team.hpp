@@ -65,6 +65,13 @@ class Team {
   // CommError(kVendor).
   void launch(const kernels::Call& call, gpu::NativeStream stream);
 
+  // Whether launch() of it on a region does what launch() of it alone does. Alike on all ranks.
+  bool takes_on_region(const kernels::Call& call) const noexcept;
+  // The same by kernels that write the peers' outputs themselves.
+  void launch(const kernels::RegionCall& call, gpu::NativeStream stream);
+  // What all ranks call the next one of their regions; to be asked for by all, in the same order.
+  uint32_t next_region() noexcept { return regions_++; }
+
   // Enqueues any number of messages, also into a capture: in one launch, or where one rank and
   // direction has more than messages_of_round(size()) (rounds.hpp) in several. Other ranks have no
   // part in it. Both sides of a pair that has so many give the same of them in one call each;
@@ -95,6 +102,7 @@ class Team {
   const std::unique_ptr<transport::nvl::SymmetricMemory> memory_;
   kernels::Control* const control_;  // pinned: the device has it at the same address
   kernels::Team team_{};
+  uint32_t regions_ = 0;
 };
 
 }  // namespace torch::comms::ctran

@@ -12,6 +12,7 @@
 #include "ctran/kernels/one_sided.hpp"
 #include "ctran/kernels/plan.hpp"
 #include "ctran/kernels/quantized.hpp"
+#include "ctran/kernels/region_plan.hpp"
 #include "ctran/kernels/remembered.hpp"
 
 namespace torch::comms::ctran::kernels {
@@ -62,8 +63,9 @@ Algorithm choice(int32_t ranks, const Call& call, int32_t* blocks) {
 constexpr int kMostDevices = 64;
 
 struct Device {
-  // Whether a kernel may be set up before the one before it is over: since Hopper.
-  std::atomic<bool> sets_up_early{false};
+  // Whether a kernel may be set up before the one before it is over, and processors have a copy
+  // unit: since Hopper.
+  std::atomic<bool> is_hopper{false};
   std::atomic<bool> refuses{false};  // it is of another architecture
   std::atomic<int> processors{1};
 };
@@ -74,16 +76,18 @@ const Device& this_device() {
   return devices[is_known ? device : kMostDevices];
 }
 
-int enqueue(const void* kernel, void* params, int blocks, int threads, void* stream) {
+int enqueue(const void* kernel, void* params, int blocks, int threads, void* stream,
+            size_t shared_bytes = 0) {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &attribute;
-  config.numAttrs = this_device().sets_up_early.load(std::memory_order_relaxed) ? 1 : 0;
+  config.numAttrs = this_device().is_hopper.load(std::memory_order_relaxed) ? 1 : 0;
   return cudaLaunchKernelExC(&config, kernel, &params);
 }
 
@@ -166,9 +170,21 @@ int seal(const HostCall& call, void* stream) {
   return enqueue(find_seal(), &params, 1, kMostThreads, stream);
 }
 
+int launch_on_region(const Team& team, const RegionCall& call, void* stream) {
+  if (!is_sound(team, call)) return cudaErrorInvalidValue;
+  const bool can_bulk = this_device().is_hopper.load(std::memory_order_relaxed);
+  if (call.carrier == Carrier::kBulk && !can_bulk) return cudaErrorNotSupported;
+  const auto carrier = call.carrier != Carrier::kAutomatic ? call.carrier
+                       : can_bulk                          ? Carrier::kBulk
+                                                           : Carrier::kStores;
+  RegionParams params = params_of(team, call);
+  return enqueue(find_push(carrier), &params, params.blocks + params.copying_blocks, kRegionThreads,
+                 stream, shared_bytes_of(carrier));
+}
+
 size_t workspace_bytes(int32_t ranks) {
   if (ranks == 1) return sizeof(Header);  // nobody to send to
-  return ranks < 1 || ranks > kMaxRanks ? 0 : MessageLayout(ranks).bytes;
+  return ranks < 1 || ranks > kMaxRanks ? 0 : RegionLayout(ranks).bytes;
 }
 
 const char* error_text(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
@@ -181,7 +197,7 @@ void load_all(int device) {
   int major = 0, processors = 1;
   (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   (void)cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-  devices[device].sets_up_early = major >= 9;
+  devices[device].is_hopper = major >= 9;
   devices[device].processors = processors;
   constexpr Shape kShapes[] = {{WireKind::kLL, false},      {WireKind::kLine, false},
                                {WireKind::kLine, true},     {WireKind::kLongLine, false},
@@ -214,8 +230,18 @@ void load_all(int device) {
   for (const WireKind wire : {WireKind::kLL, WireKind::kLine, WireKind::kLongLine})
     for (const int ranks : {2, 4, 8}) load(find_reduce_scatter_quantized(wire, ranks));
   for (const void* kernel : {find_exchange(), find_post(), find_await(), find_seal()}) load(kernel);
+  for (const Carrier carrier : {Carrier::kStores, Carrier::kBulk}) {
+    const void* kernel = find_push(carrier);
+    load(kernel);
+    if (major >= 9 &&
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(shared_bytes_of(carrier))) != cudaSuccess)
+      (void)cudaGetLastError();  // of a device that load() has refused
+  }
   devices[device].refuses = !runs_here;
 }
+
+constexpr RegionLibrary kRegionLibrary = {kRegionVersion, is_for_regions, launch_on_region};
 
 constexpr Library kLibrary = {kAbi,
                               architectures,
@@ -245,4 +271,9 @@ torchcomms_kernels() {
   else if (device < kMostDevices)
     std::call_once(loaded[device], load_all, device);
   return device < kMostDevices && devices[device].refuses ? nullptr : &kLibrary;
+}
+
+extern "C" __attribute__((visibility("default"))) const torch::comms::ctran::kernels::RegionLibrary*
+torchcomms_kernels_regions() {
+  return &torch::comms::ctran::kernels::kRegionLibrary;
 }

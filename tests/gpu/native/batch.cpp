@@ -38,7 +38,8 @@ Batch::Batch(const World& world, std::vector<Case> cases, std::mt19937_64& rando
         else
           place.output += output_in_input(c, r) * element;
       } else {
-        place.output = after(place.input, in) + shift;
+        const auto more = c.shift_by_rank * element * static_cast<size_t>(r);
+        place.output = after(place.input, in) + shift + more;
       }
       place.factor = after(place.output, std::max(in, out));
       end = after(place.factor, 16);
@@ -91,7 +92,21 @@ kernels::Call Batch::call(size_t i, int rank) const {
 
 void Batch::launch(int rank) const {
   world_.select(rank);
-  for (size_t i = 0; i < cases_.size(); ++i) world_.launch(rank, call(i, rank));
+  for (size_t i = 0; i < cases_.size(); ++i)
+    if (cases_[i].carrier)
+      world_.launch(rank, region_call(i, rank));
+    else
+      world_.launch(rank, call(i, rank));
+}
+
+kernels::RegionCall Batch::region_call(size_t i, int rank) const {
+  kernels::RegionCall made{};
+  made.call = call(i, rank);
+  made.carrier = cases_[i].carrier.value_or(kernels::Carrier::kAutomatic);
+  made.region = static_cast<uint32_t>(i) % 3;
+  for (int r = 0; r < world_.size(); ++r)
+    made.memory[r] = ranks_[static_cast<size_t>(r)].memory.get();
+  return made;
 }
 
 void Batch::check() const {

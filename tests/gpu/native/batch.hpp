@@ -19,6 +19,8 @@ class Batch {
   void upload() const;
   void launch(int rank) const;
   kernels::Call call(size_t i, int rank) const;
+  // The memory of all cases is a region.
+  kernels::RegionCall region_call(size_t i, int rank) const;
   // After the ranks have finished. Throws for the first wrong element, or byte beyond a tensor;
   // a rank that has stopped says so first.
   void check() const;

@@ -67,7 +67,10 @@ std::string Case::text() const {
          std::string(ctran::name_of(dtype)) + " " + std::string(ctran::name_of(op)) + " count " +
          std::to_string(count) + " root " + std::to_string(root) + " blocks " +
          std::to_string(blocks) + (in_place ? " in place" : "") + " shift " +
-         std::to_string(shift) + (factor_in_memory ? " factor in memory" : "");
+         std::to_string(shift) + (factor_in_memory ? " factor in memory" : "") +
+         (carrier ? " in a region, carrier " + std::to_string(static_cast<int>(*carrier)) +
+                        " shift by rank " + std::to_string(shift_by_rank)
+                  : "");
 }
 
 size_t input_count(const Case& c, int ranks, int rank) {

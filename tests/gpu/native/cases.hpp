@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "ctran/kernels/cells.hpp"
 #include "ctran/kernels/library.hpp"
+#include "ctran/kernels/regions.hpp"
 
 // A call to be checked, the data it gets, and what it has to give: reductions by the arithmetic of
 // the host.
@@ -27,6 +29,9 @@ struct Case {
   bool in_place = false;
   size_t shift = 0;  // elements by which memory is off the alignment of 256 bytes
   bool factor_in_memory = false;
+  // Then peers write the output themselves; else they do not.
+  std::optional<kernels::Carrier> carrier = std::nullopt;
+  size_t shift_by_rank = 0;  // of outputs apart from their input: so many more for each rank
 
   std::string text() const;
 };

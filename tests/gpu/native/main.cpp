@@ -5,7 +5,9 @@
 //   torchcomms_kernels_test --library LIBRARY measure [COLLECTIVE...] [--ranks N] [--bytes A-B]
 //                           [--all] [--blocks 8,16] [--rounds N] [--nccl LIBRARY] [--json FILE]
 //
-// COLLECTIVE: all_reduce and the like, or of messages send, send_recv, all_to_all_v.
+// COLLECTIVE: all_reduce and the like, or of messages send, send_recv, all_to_all_v. Of all_gather,
+// all_to_all and broadcast the column "region" has outputs that peers write themselves; with --all,
+// "region_stores" by stores alone.
 //
 // Ranks are in one process; with fewer GPUs than ranks, several share one.
 
@@ -35,6 +37,7 @@ const std::map<std::string, void (*)(const kernels::Library&, const Settings&)> 
     {"graphs", check_graphs},
     {"large", check_large},
     {"reduce_scatter_quantized", check_reduce_scatter_quantized},
+    {"regions", check_regions},
     {"sequences", check_sequences},
     {"shapes", check_shapes},
     {"stops", check_stops}};

@@ -7,6 +7,7 @@
 #include <exception>
 #include <functional>
 #include <map>
+#include <optional>
 #include <thread>
 
 #include "nccl.hpp"
@@ -69,6 +70,7 @@ uint16_t wanted(Collective collective, int n, int rank, size_t count, size_t ind
 struct Variant {
   std::string name;
   bool is_nccl = false, symmetric = false;
+  std::optional<kernels::Carrier> carrier = std::nullopt;  // of ours whose outputs are a region
   Algorithm algorithm = Algorithm::kAutomatic;
   int blocks = 0;
   std::vector<cudaGraphExec_t> graphs;     // by rank
@@ -139,6 +141,22 @@ class Bench {
         add(algorithm, 0);
         for (const int blocks : measuring_.blocks) add(algorithm, blocks);
       }
+    const auto add_region = [&](kernels::Carrier carrier, int blocks) {
+      Variant variant;
+      variant.name = carrier == kernels::Carrier::kStores ? "region_stores" : "region";
+      if (blocks != 0) variant.name += "/" + std::to_string(blocks);
+      variant.carrier = carrier;
+      variant.blocks = blocks;
+      variants.push_back(variant);
+    };
+    if (has_regions()) {
+      add_region(kernels::Carrier::kAutomatic, 0);
+      if (measuring_.all_algorithms) add_region(kernels::Carrier::kStores, 0);
+      for (const int blocks : measuring_.blocks) {
+        add_region(kernels::Carrier::kAutomatic, blocks);
+        if (measuring_.all_algorithms) add_region(kernels::Carrier::kStores, blocks);
+      }
+    }
     if (nccl_) {
       variants.push_back({.name = "nccl_plain", .is_nccl = true, .graphs = {}, .times = {}});
       if (!window_.empty())
@@ -155,6 +173,10 @@ class Bench {
   char* output(const Variant& v, int rank, size_t slot) const {
     const auto r = static_cast<size_t>(rank);
     return (v.symmetric ? window_[r] + kPool : plain_out_[r].get()) + slot * bytes_;
+  }
+  bool has_regions() const {
+    return collective_ == Collective::kAllGather || collective_ == Collective::kAllToAll ||
+           collective_ == Collective::kBroadcast;
   }
   bool exchanges() const { return collective_ == Collective::kExchange; }
   size_t input_bytes() const { return collective_ == Collective::kAllGather ? count_ * 2 : bytes_; }
@@ -206,8 +228,18 @@ class Bench {
     call.limit_ns = kLimit_ns;
     if (v.is_nccl)
       nccl_->enqueue(rank, call);
+    else if (v.carrier)
+      world_.launch(rank, on_region(call, *v.carrier));
     else
       world_.launch(rank, call);
+  }
+
+  kernels::RegionCall on_region(const kernels::Call& call, kernels::Carrier carrier) const {
+    kernels::RegionCall made{};
+    made.call = call;
+    made.carrier = carrier;
+    for (size_t r = 0; r < plain_out_.size(); ++r) made.memory[r] = plain_out_[r].get();
+    return made;
   }
 
   // Runs `of(rank)` on a thread for each rank, and throws what one of them has thrown.

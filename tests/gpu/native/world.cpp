@@ -10,6 +10,10 @@ namespace native {
 using kernels::Header;
 using kernels::Layout;
 
+namespace {
+const kernels::RegionLibrary* region_library = nullptr;  // of open_library()
+}
+
 const kernels::Library& open_library(const std::string& path) {
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) throw std::runtime_error(std::string("dlopen: ") + dlerror());
@@ -24,6 +28,11 @@ const kernels::Library& open_library(const std::string& path) {
   }
   if (library == nullptr || library->abi != kernels::kAbi)
     throw std::runtime_error("another version of the kernels' interface");
+  const auto regions =
+      reinterpret_cast<kernels::RegionEntry>(dlsym(handle, kernels::kRegionSymbol));
+  if (regions == nullptr || regions()->version != kernels::kRegionVersion)
+    throw std::runtime_error("no kernels for regions of this version");
+  region_library = regions();
   return *library;
 }
 
@@ -120,6 +129,10 @@ int World::ranks_of_gpu() const {
 
 void World::launch(int rank, const kernels::Call& call) const {
   check(rank, library_.launch((*this)[rank].team, call, (*this)[rank].stream));
+}
+
+void World::launch(int rank, const kernels::RegionCall& call) const {
+  check(rank, region_library->launch((*this)[rank].team, call, (*this)[rank].stream));
 }
 
 void World::exchange(int rank, std::span<const kernels::Message> messages, int blocks,

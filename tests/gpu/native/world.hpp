@@ -11,6 +11,7 @@
 
 #include "ctran/kernels/library.hpp"
 #include "ctran/kernels/message_layout.hpp"
+#include "ctran/kernels/regions.hpp"
 
 // The ranks of a team in one process. With fewer GPUs than ranks several of them share one; then a
 // peer's workspace is plain memory of the same GPU.
@@ -51,6 +52,7 @@ class World {
   void select(int rank) const { must(cudaSetDevice((*this)[rank].device), "cudaSetDevice"); }
   // Throws with the rank's own words if the launch fails.
   void launch(int rank, const kernels::Call& call) const;
+  void launch(int rank, const kernels::RegionCall& call) const;
   // Nothing where there are no messages.
   void exchange(int rank, std::span<const kernels::Message> messages, int blocks,
                 uint64_t limit_ns) const;

@@ -83,9 +83,9 @@ void Launch::hang() {
   await([] { return false; }, -1);
 }
 
-void Launch::mismatch(int peer) {
-  stop(kernels::Stop::kMismatch, peer);
-  report(kernels::Stop::kMismatch, peer);
+void Launch::mismatch(int peer, kernels::Stop why) {
+  stop(why, peer);
+  report(why, peer);
 }
 
 void Launch::refuse_counts() {

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "ctran/kernels/layout.hpp"
+#include "ctran/kernels/region_layout.hpp"
 
 // What kernels of the stand-in are made of: chunks from rank to rank, through the workspaces that
 // processes share, with counters that only grow.
@@ -27,6 +28,7 @@ struct Workspace {
   std::atomic<uint64_t> launches, exchanges;
   alignas(64) Inbox inboxes[kernels::kMaxRanks];
   Inbox messages[kernels::kMaxRanks];
+  kernels::RegionWords regions;
 };
 
 // One launch on one rank. Waits watch the abort word, the word of peers that a message has the
@@ -35,6 +37,7 @@ class Launch {
  public:
   Launch(const kernels::Team& team, kernels::Collective collective, uint64_t limit_ns);
 
+  const kernels::Team& team() const noexcept { return team_; }
   int rank() const noexcept { return team_.rank; }
   int size() const noexcept { return team_.size; }
   // False after a stop, of this launch or one before: nothing more is to be done. `waited_for`: the
@@ -55,8 +58,11 @@ class Launch {
   Inbox& message(int owner, int source) const { return workspace(owner).messages[source]; }
   // Until `condition` holds; false after a stop.
   bool await(const std::function<bool()>& condition, int peer);
-  // A message from `peer` has the wrong size: both stop.
-  void mismatch(int peer);
+  // What `owner` keeps for regions, and the number of this launch.
+  kernels::RegionWords& regions(int owner) const { return workspace(owner).regions; }
+  uint64_t number() const noexcept { return launch_; }
+  // A message from `peer` has the wrong size, or what else they disagree in: both stop.
+  void mismatch(int peer, kernels::Stop why = kernels::Stop::kMismatch);
   // The counts of this rank are impossible: all stop.
   void refuse_counts();
 

@@ -10,6 +10,7 @@
 #include "ctran/kernels/counted.hpp"
 #include "ctran/kernels/messages.hpp"
 #include "ctran/kernels/one_sided.hpp"
+#include "ctran/kernels/region_plan.hpp"
 #include "gpu/cpu.hpp"
 #include "standin/kernels/collectives.hpp"
 #include "standin/kernels/counted.hpp"
@@ -17,6 +18,7 @@
 #include "standin/kernels/messages.hpp"
 #include "standin/kernels/one_sided.hpp"
 #include "standin/kernels/quantized.hpp"
+#include "standin/kernels/regions.hpp"
 #include "standin/plan.hpp"
 
 namespace torch::comms::standin {
@@ -102,6 +104,15 @@ int one_sided(const kernels::Team& team, const kernels::OneSided& step, void* st
   return enqueue(team, which, kernels::is_sound(team, step), step, stream);
 }
 
+// The same with what enqueue() asks of calls.
+struct LimitedRegionCall : kernels::RegionCall {
+  uint64_t limit_ns;
+};
+int launch_on_region(const kernels::Team& team, const kernels::RegionCall& call, void* stream) {
+  return enqueue(team, call.call.collective, kernels::is_sound(team, call),
+                 LimitedRegionCall{call, call.call.limit_ns}, stream);
+}
+
 // One of the calls of a ring of commands, when its stream gets there.
 int enqueue(void (*kernel)(const kernels::HostCall&), const kernels::HostCall& call, void* stream) {
   const auto fate = next_fate("Kernel");
@@ -147,6 +158,14 @@ torchcomms_kernels() {
                                                                   post_command,
                                                                   await_command,
                                                                   seal_output};
+  return &kLibrary;
+}
+
+__attribute__((visibility("default"))) const torch::comms::ctran::kernels::RegionLibrary*
+torchcomms_kernels_regions() {
+  using namespace torch::comms;
+  static constexpr ctran::kernels::RegionLibrary kLibrary{
+      ctran::kernels::kRegionVersion, ctran::kernels::is_for_regions, standin::launch_on_region};
   return &kLibrary;
 }
 

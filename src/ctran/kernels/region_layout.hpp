@@ -1,0 +1,122 @@
+#pragma once
+
+#include "ctran/kernels/message_layout.hpp"
+#include "ctran/kernels/portable.hpp"
+#include "ctran/kernels/tiling.hpp"
+
+// What a workspace holds for regions, after what messages have; and who pushes which bytes to whom,
+// cut into tiles: pure functions of a call.
+//
+// A launch on one rank tells each peer where its output is, which says that it may be written as
+// well, and pushes to those whose places have come. Every block has tiles of its own, the same on
+// all ranks, and hears from the blocks of the same index alone.
+namespace torch::comms::ctran::kernels {
+
+inline constexpr int kMostRegionBlocks = 64;
+inline constexpr size_t kRegionTile = size_t{16} << 10;
+
+// Where a rank's output is in its memory of a region, and how long all of it is.
+struct Place {
+  uint64_t offset, bytes, region;
+  bool operator==(const Place&) const = default;
+};
+// The same in words that are whole each: 20 bits of it beside the launch, so that no fence is
+// needed between them. Of bytes and region, which are only compared, the low bits.
+inline constexpr int kPlaceWords = 6;
+constexpr uint64_t place_word(const Place& place, uint64_t launch, int word) {
+  const uint64_t parts[kPlaceWords] = {
+      place.offset, place.offset >> kStepBits, place.offset >> 2 * kStepBits,
+      place.bytes,  place.bytes >> kStepBits,  place.region};
+  return tag_of(launch, parts[word] & (kMostSteps - 1));
+}
+constexpr bool is_of_launch(uint64_t word, uint64_t launch) {
+  return word >> kStepBits == tag_of(launch, 0) >> kStepBits;
+}
+constexpr uint64_t offset_in(const uint64_t (&words)[kPlaceWords]) {
+  constexpr uint64_t kLow = kMostSteps - 1;
+  return (words[0] & kLow) | (words[1] & kLow) << kStepBits | (words[2] & kLow) << 2 * kStepBits;
+}
+// Whether bytes and region are those of `place`.
+constexpr bool agrees(const uint64_t (&words)[kPlaceWords], const Place& place, uint64_t launch) {
+  for (int i = 3; i < kPlaceWords; ++i)
+    if (words[i] != place_word(place, launch, i)) return false;
+  return true;
+}
+
+// What a rank keeps for its peers, who write it.
+struct RegionWords {
+  // By parity of the launch, and source. Before launch k a rank waits until all have begun k - 1,
+  // so have finished k - 2.
+  struct alignas(64) PlaceWords {
+    uint64_t words[kPlaceWords];
+  };
+  PlaceWords places[2][kMaxRanks];
+  // By block and source: how far that has come with what it pushes here, as tag_of(launch, rounds).
+  alignas(128) uint64_t pushed[kMostRegionBlocks][kMaxRanks];
+};
+
+struct RegionLayout {
+  size_t words;  // offset
+  size_t bytes;  // of the whole workspace
+
+  constexpr explicit RegionLayout(int ranks)
+      : words((MessageLayout(ranks).bytes + 4095) / 4096 * 4096),
+        bytes(words + sizeof(RegionWords)) {}
+};
+
+// A broadcast goes through all ranks but the root, a part each, who forward their part to each
+// other: so each byte leaves the root once. Of two ranks the other has all.
+constexpr size_t forwarded_part(size_t bytes, int ranks) { return part_bytes(bytes, ranks - 1); }
+
+// What one rank pushes to another: bytes at `from` of its input, or of its own output, which it
+// has from the root.
+struct Push {
+  size_t from, into, bytes;
+  bool forwards;
+};
+// `bytes`: Call::count in bytes. `part`: forwarded_part(). To this rank itself there is nothing.
+constexpr Push push_of(Collective collective, int root, size_t bytes, size_t part, int rank,
+                       int peer) {
+  const auto own = static_cast<size_t>(rank), other = static_cast<size_t>(peer);
+  if (rank == peer) return {};
+  if (collective == Collective::kAllGather) return {0, own * bytes, bytes, false};
+  if (collective == Collective::kAllToAll) return {other * bytes, own * bytes, bytes, false};
+  if (peer == root) return {};
+  const Range range = part_of(bytes, part, place_of(root, rank == root ? peer : rank));
+  return {range.begin, range.begin, range.end - range.begin, rank != root};
+}
+
+// A transfer's tiles go to the blocks in turn. Rounds are of so many tiles of a block: what a
+// broadcast's root has pushed in a round is forwarded while it pushes the next ones.
+constexpr uint64_t tiles_of_block(size_t bytes, int blocks, int block) {
+  const uint64_t tiles = quotient_up(bytes, kRegionTile);
+  const auto all = static_cast<uint64_t>(blocks), own = static_cast<uint64_t>(block);
+  return tiles <= own ? 0 : (tiles - own + all - 1) / all;
+}
+struct Rounds {
+  uint64_t count, tiles;
+};
+// `longest`: bytes of the longest transfer of any rank; `forwards`: some rank does.
+constexpr Rounds rounds_of_pushes(size_t longest, int blocks, bool forwards) {
+  constexpr uint64_t kMost = 16, kLeastTiles = 8;
+  const uint64_t tiles = tiles_of_block(longest, blocks, 0);
+  if (!forwards || tiles <= kLeastTiles) return {1, tiles};
+  const uint64_t even = quotient_up(tiles, kMost);
+  const uint64_t each = even < kLeastTiles ? kLeastTiles : even;
+  return {quotient_up(tiles, each), each};
+}
+
+// Bytes that go to `address`: the 16-byte vectors that are aligned there, and what is before and
+// after them.
+struct Ends {
+  uint32_t head, tail;
+  size_t middle;
+};
+constexpr Ends ends_of(uint64_t address, size_t bytes) {
+  const uint64_t before = (16 - (address & 15)) & 15;
+  const auto head = static_cast<uint32_t>(before < bytes ? before : bytes);
+  const size_t middle = (bytes - head) / 16 * 16;
+  return {head, static_cast<uint32_t>(bytes - head - middle), middle};
+}
+
+}  // namespace torch::comms::ctran::kernels

@@ -1,0 +1,68 @@
+#include "ctran/kernels/region_plan.hpp"
+
+#include <algorithm>
+
+#include "ctran/kernels/plan.hpp"
+
+namespace torch::comms::ctran::kernels {
+namespace {
+
+// As many as the copy units need to fill what a GPU can send.
+constexpr int kUsualBlocks = 16;
+
+}  // namespace
+
+bool is_for_regions(int ranks, const Call& call) {
+  const bool is_one = call.collective == Collective::kAllGather ||
+                      call.collective == Collective::kAllToAll ||
+                      call.collective == Collective::kBroadcast;
+  return is_one && is_sound(ranks, call) && call.algorithm == Algorithm::kAutomatic;
+}
+
+bool is_sound(const Team& team, const RegionCall& call) {
+  if (!is_for_regions(team.size, call.call) || call.carrier > Carrier::kBulk) return false;
+  if (call.call.count == 0) return true;
+  const auto* const memory = static_cast<const char*>(call.memory[team.rank]);
+  const bool is_root = team.rank == call.call.root;
+  const bool reads = call.call.collective != Collective::kBroadcast || is_root;
+  return memory != nullptr && static_cast<const char*>(call.call.output) >= memory &&
+         (!reads || call.call.input != nullptr);
+}
+
+size_t shared_bytes_of(Carrier carrier) {
+  return carrier == Carrier::kBulk ? kBulkStages * kRegionTile : 0;
+}
+
+RegionParams params_of(const Team& team, const RegionCall& call) {
+  RegionParams p{};
+  static_cast<Params&>(p) =
+      params_of(team, call.call, Plan{{WireKind::kLine, false}, 1, kRegionThreads});
+  p.nan = 0;
+  std::transform(call.memory, call.memory + team.size, p.memory,
+                 [](void* at) { return static_cast<char*>(at); });
+  p.place.offset = p.bytes == 0 ? 0 : static_cast<uint64_t>(p.output - p.memory[team.rank]);
+  p.place.bytes = p.output_bytes;
+  p.place.region = call.region;
+  p.words = RegionLayout(team.size).words;
+  p.forwarded = forwarded_part(p.bytes, team.size);
+
+  const bool forwards = p.collective == Collective::kBroadcast && team.size > 2;
+  const size_t longest = p.collective == Collective::kBroadcast ? p.forwarded : p.bytes;
+  const auto most = call.call.blocks == 0 ? kUsualBlocks : call.call.blocks;
+  const auto tiles = std::max<size_t>(quotient_up(longest, kRegionTile), 1);
+  p.blocks = static_cast<int32_t>(
+      std::min<size_t>(tiles, static_cast<size_t>(std::min(most, kMostRegionBlocks))));
+  p.copying_blocks = p.own_to != nullptr && p.bytes != 0 ? p.blocks : 0;
+  p.rounds = rounds_of_pushes(longest, p.blocks, forwards);
+
+  // To and from all, unless there is a root: that pushes to all, and the others to each other.
+  const auto self = 1u << team.rank, all = (1u << team.size) - 1, root = 1u << p.root;
+  p.push_to = p.pushed_from = all & ~self;
+  if (p.collective == Collective::kBroadcast) {
+    p.push_to &= ~root;
+    if (self == root) p.pushed_from = 0;
+  }
+  return p;
+}
+
+}  // namespace torch::comms::ctran::kernels

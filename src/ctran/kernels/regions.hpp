@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ctran/kernels/library.hpp"
+
+// Collectives whose outputs the peers write themselves, for a library of kernels that has them: an
+// entry beside that of library.hpp. Data go once over the wire to where they are wanted; nothing is
+// staged, nothing is copied at the receiver.
+//
+// A region is memory of each rank that all ranks of a team map. The ranks know it by a number that
+// they have given it alike.
+namespace torch::comms::ctran::kernels {
+
+// How bytes are carried to a peer. Ranks need not agree on it.
+enum class Carrier : uint8_t {
+  kAutomatic,
+  kStores,  // by the threads of a block, 16 bytes each
+  kBulk,    // by the copy unit of a processor, which one thread feeds; since Hopper
+};
+
+// One of all-gather, all-to-all and broadcast; `call.output` is anywhere in memory[rank], also in
+// place, on every rank at an offset of its own. Both have any alignment.
+//
+// A launch is one of the team's collectives, with their order, numbers, limit and stops. It may
+// write an output as soon as that rank has begun the launch. If the ranks do not agree on region or
+// bytes the launch stops with kOtherRegion. After a stop outputs are undefined, and those peers who
+// have not stopped yet may still write to them.
+struct RegionCall {
+  Call call;  // algorithm: kAutomatic; blocks: of those that push, 0: as the library thinks best
+  Carrier carrier;
+  uint32_t region;
+  void* memory[kMaxRanks];  // by rank, as this process maps it; null where that has none
+};
+
+// One more reason of a stop: here and at waited_for outputs are in different regions, or have
+// different sizes.
+inline constexpr Stop kOtherRegion = static_cast<Stop>(static_cast<uint32_t>(Stop::kCounts) + 1);
+
+struct RegionLibrary {
+  uint32_t version;  // kRegionVersion
+  // As Library's: whether launch() takes it; depends on what is alike on all ranks.
+  bool (*takes)(int32_t ranks, const Call& call);
+  // Enqueues it, as Library::launch.
+  int (*launch)(const Team& team, const RegionCall& call, void* stream);
+};
+inline constexpr uint32_t kRegionVersion = 1;
+
+// A library without this symbol has none of it. To be asked for once kSymbol's has been called.
+inline constexpr const char* kRegionSymbol = "torchcomms_kernels_regions";
+using RegionEntry = const RegionLibrary* (*)();
+
+}  // namespace torch::comms::ctran::kernels

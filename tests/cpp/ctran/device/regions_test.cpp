@@ -1,0 +1,234 @@
+#include <gtest/gtest.h>
+#include <torchcomms/base/error.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "ctran/device/device_window.hpp"
+#include "ctran/device/member.hpp"
+#include "ctran/kernels/region_layout.hpp"
+
+// Collectives into windows of a team, over the stand-in's kernels.
+namespace torch::comms::ctran {
+namespace {
+
+using kernels::Call;
+using kernels::Collective;
+using kernels::Stop;
+using test::cpu;
+using transport::nvl::Exchange;
+using transport::nvl::test::on_processes;
+using transport::nvl::test::on_threads;
+using transport::nvl::test::require;
+
+class RegionsTest : public test::KernelsTest {};
+
+constexpr size_t kBytes = size_t{4} << 20;
+
+// A rank with two windows of the same size.
+struct Member : test::Seated {
+  Member(int rank, int size, const Exchange& exchange) : Seated(rank, size, exchange) {
+    for (int i = 0; i < 2; ++i) {
+      memory.push_back(std::make_unique<gpu::MappableMemory>(
+          gpu::MappableMemory::create(gpu::Driver::of(cpu), cpu, 0, kBytes)));
+      auto made = DeviceWindow::open(team, {own(i), kBytes, 0, ""}, "", exchange);
+      require(made.window != nullptr, made.why_not.c_str());
+      windows.push_back(std::move(made.window));
+    }
+  }
+  std::byte* own(int i) const {
+    return static_cast<std::byte*>(memory[static_cast<size_t>(i)]->at());
+  }
+  // Of `count` bytes, to a place of this rank's own.
+  Call call(Collective collective, size_t count, const void* input, std::byte* output) const {
+    Call made{};
+    made.collective = collective;
+    made.dtype = Dtype::kUInt8;
+    made.count = count;
+    made.root = size - 1;
+    made.input = input;
+    made.output = output;
+    return made;
+  }
+  void launch(const Call& call, int window = 0) {
+    team->launch(windows[static_cast<size_t>(window)]->on_region(call), stream);
+  }
+  void finish() const { cpu.synchronize(stream); }
+
+  std::vector<std::unique_ptr<gpu::MappableMemory>> memory;
+  std::vector<std::unique_ptr<DeviceWindow>> windows;
+};
+
+// What rank `from` has as its input, of so many bytes.
+std::vector<std::byte> sample(int from, size_t size_bytes) {
+  std::vector<std::byte> data(size_bytes);
+  for (size_t i = 0; i < data.size(); ++i)
+    data[i] = static_cast<std::byte>((i * 7 + i / 1021) % 251 + static_cast<size_t>(from));
+  return data;
+}
+
+// All three, of `count` bytes a part, and what is beside the outputs.
+void check_every_collective(Member& member, size_t count) {
+  const auto ranks = static_cast<size_t>(member.size), own = static_cast<size_t>(member.rank);
+  const auto whole = sample(member.rank, ranks * count);
+  std::byte* const output = member.own(0) + 3 + 17 * own;  // offsets differ
+  const auto expect = [&](const char* what, const std::vector<std::byte>& wanted) {
+    member.finish();
+    require(!member.team->stopped(), "nothing stopped");
+    require(std::equal(wanted.begin(), wanted.end(), output), what);
+    require(output[-1] == std::byte{0x5a} && output[wanted.size()] == std::byte{0x5a},
+            "nothing is written beside the output");
+  };
+  const auto begin = [&] { std::memset(member.own(0), 0x5a, kBytes); };
+  std::vector<std::byte> wanted;
+  const auto append = [&](int from, size_t at) {
+    const auto all = sample(from, ranks * count);
+    wanted.insert(wanted.end(), all.begin() + static_cast<ptrdiff_t>(at),
+                  all.begin() + static_cast<ptrdiff_t>(at + count));
+  };
+
+  begin();
+  member.launch(member.call(Collective::kAllGather, count, whole.data(), output));
+  for (int from = 0; from < member.size; ++from) append(from, 0);
+  expect("all_gather", wanted);
+
+  begin();
+  if (count > 0) std::memcpy(output + own * count, whole.data(), count);
+  member.launch(member.call(Collective::kAllGather, count, output + own * count, output));
+  expect("all_gather in place", wanted);
+
+  begin();
+  member.launch(member.call(Collective::kAllToAll, count, whole.data(), output));
+  wanted.clear();
+  for (int from = 0; from < member.size; ++from) append(from, own * count);
+  expect("all_to_all", wanted);
+
+  begin();
+  const bool is_root = member.rank == member.size - 1;
+  member.launch(
+      member.call(Collective::kBroadcast, count, is_root ? whole.data() : nullptr, output));
+  wanted.clear();
+  append(member.size - 1, 0);
+  expect("broadcast", wanted);
+}
+
+TEST_F(RegionsTest, PeersWriteEachOthersOutputs) {
+  EXPECT_EQ(on_processes(3,
+                         [](int rank, const Exchange& exchange) {
+                           Member member(rank, 3, exchange);
+                           for (const size_t count : {size_t{0}, size_t{1}, size_t{100},
+                                                      kernels::kRegionTile + 1, size_t{1000003}})
+                             check_every_collective(member, count);
+                           exchange("");
+                         }),
+            0);
+  on_threads(2, [](int rank, const Exchange& exchange) {
+    Member member(rank, 2, exchange);
+    check_every_collective(member, 1000003);
+    exchange("");
+  });
+}
+
+TEST_F(RegionsTest, ManyInARowAndInGraphsKeepTheirOrder) {
+  on_threads(3, [](int rank, const Exchange& exchange) {
+    Member member(rank, 3, exchange);
+    constexpr size_t kCount = 30000;
+    uint64_t round = 0;
+    std::vector<uint64_t> mine(kCount);
+    gpu::cpu_begin_capture(member.stream);
+    // What this one gives the next one takes: from the first window to the second.
+    auto call =
+        member.call(Collective::kBroadcast, kCount * sizeof(uint64_t), mine.data(), member.own(0));
+    member.launch(call, 0);
+    call = member.call(Collective::kAllGather, kCount * sizeof(uint64_t) / 3,
+                       member.own(0) + static_cast<size_t>(rank) * kCount * sizeof(uint64_t) / 3,
+                       member.own(1));
+    member.launch(call, 1);
+    const auto graph = gpu::cpu_end_capture(member.stream);
+    for (; round < 30; ++round) {
+      for (size_t i = 0; i < kCount; ++i) mine[i] = round * kCount + i;
+      gpu::cpu_launch_graph(graph, member.stream);
+      member.finish();
+      std::vector<uint64_t> wanted(kCount), got(kCount);
+      for (size_t i = 0; i < kCount; ++i) wanted[i] = round * kCount + i;
+      std::memcpy(got.data(), member.own(1), kCount * sizeof(uint64_t));
+      ASSERT_EQ(got, wanted) << "replay " << round;
+    }
+    exchange("");
+  });
+}
+
+TEST_F(RegionsTest, OtherSizesOrRegionsStopBothRanks) {
+  for (const bool other_region : {false, true})
+    on_threads(2, [&](int rank, const Exchange& exchange) {
+      Member member(rank, 2, exchange);
+      const auto data = sample(rank, 1000);
+      const int window = other_region && rank == 1 ? 1 : 0;
+      const size_t count = !other_region && rank == 1 ? 999 : 1000;
+      auto call = member.call(Collective::kAllGather, count, data.data(), member.own(window));
+      call.limit_ns = 10'000'000'000;
+      member.launch(call, window);
+      member.finish();
+      ASSERT_TRUE(member.team->stopped());
+      EXPECT_EQ(member.team->stopped()->reason, kernels::kOtherRegion);
+      EXPECT_EQ(member.team->stopped()->collective, Collective::kAllGather);
+      EXPECT_EQ(member.team->stopped()->waited_for, 1 - rank);
+      exchange("");
+    });
+}
+
+TEST_F(RegionsTest, ALimitEndsALaunchThatOneRankLacks) {
+  on_threads(2, [](int rank, const Exchange& exchange) {
+    Member member(rank, 2, exchange);
+    if (rank == 0) {
+      const auto data = sample(rank, 1000);
+      auto call = member.call(Collective::kAllToAll, 500, data.data(), member.own(0));
+      call.limit_ns = 20'000'000;
+      member.launch(call);
+      member.finish();
+      ASSERT_TRUE(member.team->stopped());
+      EXPECT_EQ(member.team->stopped()->reason, Stop::kLimit);
+      EXPECT_EQ(member.team->stopped()->waited_for, 1);
+    }
+    exchange("");
+  });
+}
+
+TEST_F(RegionsTest, AbortEndsAWait) {
+  on_threads(2, [](int rank, const Exchange& exchange) {
+    Member member(rank, 2, exchange);
+    if (rank == 0) {
+      member.launch(member.call(Collective::kBroadcast, 500, nullptr, member.own(0)));
+      member.team->abort();
+      member.finish();
+      ASSERT_TRUE(member.team->stopped());
+      EXPECT_EQ(member.team->stopped()->reason, Stop::kAborted);
+    }
+    exchange("");
+  });
+}
+
+TEST_F(RegionsTest, AWindowSaysWhatIsInIt) {
+  on_threads(2, [](int rank, const Exchange& exchange) {
+    const Member member(rank, 2, exchange);
+    const auto& window = *member.windows[0];
+    EXPECT_TRUE(window.has(member.own(0), kBytes));
+    EXPECT_TRUE(window.has(member.own(0) + kBytes, 0));
+    EXPECT_TRUE(window.has(member.own(0) + 5, 10));
+    EXPECT_FALSE(window.has(member.own(0) + 5, kBytes));
+    EXPECT_FALSE(window.has(member.own(0) - 1, 1));
+    EXPECT_FALSE(window.has(member.own(1), 1));
+    EXPECT_NE(member.windows[0]->on_region({}).region, member.windows[1]->on_region({}).region);
+    EXPECT_TRUE(member.team->takes_on_region(
+        member.call(Collective::kAllGather, 5, nullptr, member.own(0))));
+    EXPECT_FALSE(member.team->takes_on_region(
+        member.call(Collective::kAllReduce, 5, nullptr, member.own(0))));
+    EXPECT_THROW(member.team->launch(window.on_region({}), member.stream), CommError);
+    exchange("");
+  });
+}
+
+}  // namespace
+}  // namespace torch::comms::ctran

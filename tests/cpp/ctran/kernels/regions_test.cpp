@@ -1,0 +1,251 @@
+#include "ctran/kernels/region_plan.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "ctran/kernels/plan.hpp"
+
+namespace torch::comms::ctran::kernels {
+namespace {
+
+constexpr Collective kCollectives[] = {Collective::kAllGather, Collective::kAllToAll,
+                                       Collective::kBroadcast};
+// The last one is of several rounds for one block.
+constexpr size_t kSizes[] = {0, 1, 16, 4097, kRegionTile, kRegionTile + 1, 20 * kRegionTile + 5};
+
+size_t parts(Collective collective, int ranks) {
+  return collective == Collective::kBroadcast ? 1 : static_cast<size_t>(ranks);
+}
+size_t parts_of_input(Collective collective, int ranks) {
+  return collective == Collective::kAllToAll ? static_cast<size_t>(ranks) : 1;
+}
+
+// All ranks of a launch, whose blocks run the tiles that kernels would.
+class Launch {
+ public:
+  Launch(Collective collective, int ranks, int root, size_t bytes, int blocks)
+      : memory_(static_cast<size_t>(ranks)), inputs_(static_cast<size_t>(ranks)) {
+    std::mt19937_64 random(bytes + static_cast<size_t>(ranks));
+    for (int r = 0; r < ranks; ++r) {
+      auto& input = inputs_[static_cast<size_t>(r)];
+      input.resize(parts_of_input(collective, ranks) * bytes + 1);
+      std::ranges::generate(input, [&] { return static_cast<unsigned char>(random() >> 32); });
+      memory_[static_cast<size_t>(r)].resize(parts(collective, ranks) * bytes + 1);
+    }
+    writes_.assign(memory_.size(), std::vector<uint8_t>(memory_[0].size(), 0));
+    for (int r = 0; r < ranks; ++r) {
+      Team team{};
+      team.rank = r;
+      team.size = ranks;
+      RegionCall call{};
+      call.call.collective = collective;
+      call.call.dtype = Dtype::kUInt8;
+      call.call.root = root;
+      call.call.count = bytes;
+      call.call.blocks = blocks;
+      call.call.input = inputs_[static_cast<size_t>(r)].data();
+      call.call.output = memory_[static_cast<size_t>(r)].data();
+      for (int peer = 0; peer < ranks; ++peer)
+        call.memory[peer] = memory_[static_cast<size_t>(peer)].data();
+      EXPECT_TRUE(is_sound(team, call));
+      params_.push_back(params_of(team, call));
+    }
+  }
+
+  // Round after round, the root first, as who forwards waits for it.
+  void run() {
+    const int root = params_[0].root, ranks = params_[0].size;
+    for (const auto& p : params_) {
+      EXPECT_EQ(p.blocks, params_[0].blocks);
+      EXPECT_EQ(p.rounds.count, params_[0].rounds.count);
+      if (p.own_to != nullptr)
+        for (int block = 0; block < p.copying_blocks; ++block)
+          carry(p.rank, p.own_to, p.own, p.bytes, block, p.copying_blocks, 0,
+                tiles_of_block(p.bytes, p.copying_blocks, block));
+    }
+    for (int block = 0; block < params_[0].blocks; ++block)
+      for (uint64_t round = 0; round < params_[0].rounds.count; ++round)
+        for (int i = 0; i < ranks; ++i)
+          push(params_[static_cast<size_t>((root + i) % ranks)], block, round);
+  }
+
+  void check() const {
+    const auto& any = params_[0];
+    const auto ranks = static_cast<size_t>(any.size);
+    for (size_t r = 0; r < ranks; ++r) {
+      std::vector<unsigned char> want;
+      for (size_t source = 0; source < ranks; ++source) {
+        if (any.collective == Collective::kBroadcast && source != static_cast<size_t>(any.root))
+          continue;
+        const auto& input = inputs_[source];
+        const size_t at = any.collective == Collective::kAllToAll ? r * any.bytes : 0;
+        want.insert(want.end(), input.begin() + static_cast<ptrdiff_t>(at),
+                    input.begin() + static_cast<ptrdiff_t>(at + any.bytes));
+      }
+      want.push_back(0);  // behind the output nothing is written
+      EXPECT_EQ(memory_[r], want) << "rank " << r;
+      std::vector<uint8_t> once(want.size(), 1);
+      once.back() = 0;
+      EXPECT_EQ(writes_[r], once) << "rank " << r;
+    }
+  }
+
+ private:
+  void push(const RegionParams& p, int block, uint64_t round) {
+    for (int peer = 0; peer < p.size; ++peer) {
+      const Push what = push_of(p.collective, p.root, p.bytes, p.forwarded, p.rank, peer);
+      if ((p.push_to >> peer & 1) == 0) {
+        EXPECT_EQ(what.bytes, 0u);
+        continue;
+      }
+      EXPECT_NE(params_[static_cast<size_t>(peer)].pushed_from >> p.rank & 1, 0u);
+      const auto tiles = tiles_of_block(what.bytes, p.blocks, block);
+      const auto first = std::min(round * p.rounds.tiles, tiles);
+      carry(peer, reinterpret_cast<char*>(memory_[static_cast<size_t>(peer)].data()) + what.into,
+            (what.forwards ? p.output : p.input) + what.from, what.bytes, block, p.blocks, first,
+            std::min(first + p.rounds.tiles, tiles));
+    }
+  }
+  void carry(int to_rank, char* to, const char* from, size_t bytes, int block, int blocks,
+             uint64_t first, uint64_t end) {
+    const auto rank = static_cast<size_t>(to_rank);
+    const auto* const begin = reinterpret_cast<char*>(memory_[rank].data());
+    for (uint64_t i = first; i < end; ++i) {
+      const size_t at =
+                       (static_cast<size_t>(block) + i * static_cast<size_t>(blocks)) * kRegionTile,
+                   length = std::min(kRegionTile, bytes - at);
+      ASSERT_LT(at, bytes);
+      const Ends ends = ends_of(reinterpret_cast<uintptr_t>(to + at), length);
+      ASSERT_EQ(ends.head + ends.middle + ends.tail, length);
+      std::copy_n(from + at, length, to + at);
+      for (size_t b = 0; b < length; ++b) ++writes_[rank][static_cast<size_t>(to - begin) + at + b];
+    }
+  }
+
+  std::vector<std::vector<unsigned char>> memory_, inputs_;
+  std::vector<std::vector<uint8_t>> writes_;
+  std::vector<RegionParams> params_;
+};
+
+TEST(RegionPlanTest, EveryByteIsPushedOnceAndForwardedOnlyOnceItIsThere) {
+  for (const auto collective : kCollectives)
+    for (const int ranks : {2, 3, 5})
+      for (const int root : {0, ranks - 1})
+        for (const size_t bytes : kSizes)
+          for (const int blocks : {0, 1, 7}) {
+            if (root != 0 && collective != Collective::kBroadcast) continue;
+            SCOPED_TRACE(std::to_string(static_cast<int>(collective)) + " ranks " +
+                         std::to_string(ranks) + " root " + std::to_string(root) + " bytes " +
+                         std::to_string(bytes) + " blocks " + std::to_string(blocks));
+            Launch launch(collective, ranks, root, bytes, blocks);
+            launch.run();
+            launch.check();
+            if (HasFailure()) return;
+          }
+}
+
+TEST(RegionPlanTest, InPlaceThereIsNothingToCopy) {
+  std::vector<char> memory(4 * 1000);
+  Team team{};
+  team.rank = 2;
+  team.size = 4;
+  RegionCall call{};
+  call.call.collective = Collective::kAllGather;
+  call.call.dtype = Dtype::kUInt8;
+  call.call.count = 1000;
+  call.call.output = call.memory[2] = memory.data();
+  call.call.input = memory.data() + 2000;
+  EXPECT_EQ(params_of(team, call).copying_blocks, 0);
+  call.call.input = memory.data() + 1000;
+  EXPECT_GT(params_of(team, call).copying_blocks, 0);
+}
+
+TEST(RegionPlanTest, ABroadcastIsForwardedInRoundsOfSeveralTiles) {
+  for (const size_t bytes : {size_t{1} << 20, size_t{256} << 20, size_t{1} << 34}) {
+    const auto rounds = rounds_of_pushes(bytes, 16, true);
+    EXPECT_GE(rounds.count * rounds.tiles, tiles_of_block(bytes, 16, 0));
+    EXPECT_LE(rounds.count, 16u);
+    EXPECT_LT((rounds.count - 1) * rounds.tiles, tiles_of_block(bytes, 16, 0));
+    EXPECT_TRUE(rounds.count == 1 || rounds.tiles >= 8);
+    EXPECT_EQ(rounds_of_pushes(bytes, 16, false).count, 1u);
+  }
+}
+
+TEST(RegionPlanTest, CallsThatMakeNoSenseAreRefused) {
+  char memory[64] = {};
+  Team team{};
+  team.size = 2;
+  RegionCall call{};
+  call.call.collective = Collective::kBroadcast;
+  call.call.dtype = Dtype::kUInt8;
+  call.call.count = 16;
+  call.call.root = 1;
+  call.call.output = call.memory[0] = memory;
+  EXPECT_TRUE(is_sound(team, call)) << "a rank that is not the root needs no input";
+  const auto refuses = [&](auto change) {
+    auto other = call;
+    change(other);
+    return !is_sound(team, other);
+  };
+  EXPECT_TRUE(refuses([](auto& c) { c.call.root = 0; })) << "the root has no input";
+  EXPECT_TRUE(refuses([](auto& c) { c.call.root = 2; }));
+  EXPECT_TRUE(refuses([](auto& c) { c.memory[0] = nullptr; }));
+  EXPECT_TRUE(refuses([](auto& c) { c.call.output = nullptr; }));
+  EXPECT_TRUE(refuses([](auto& c) { c.call.blocks = -1; }));
+  EXPECT_TRUE(refuses([](auto& c) { c.call.collective = Collective::kAllReduce; }));
+  EXPECT_TRUE(refuses([](auto& c) { c.call.algorithm = Algorithm::kOneShotLL; }));
+  EXPECT_TRUE(refuses([](auto& c) { c.carrier = static_cast<Carrier>(3); }));
+}
+
+TEST(RegionLayoutTest, FollowsTheMessagesAndIsAligned) {
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
+    const RegionLayout layout(ranks);
+    EXPECT_GE(layout.words, MessageLayout(ranks).bytes);
+    EXPECT_EQ(layout.words % alignof(RegionWords), 0u);
+    EXPECT_EQ(layout.bytes, layout.words + sizeof(RegionWords));
+  }
+}
+
+TEST(RegionLayoutTest, PlacesAreReadAsTheyWereTold) {
+  const Place place{(uint64_t{0xabcde} << 40) + (uint64_t{0x12345} << 20) + 0xfedcb,
+                    (uint64_t{3} << 20) + 7, 5};
+  const uint64_t launch = (uint64_t{1} << 44) - 2;
+  uint64_t words[kPlaceWords];
+  for (int i = 0; i < kPlaceWords; ++i) {
+    words[i] = place_word(place, launch, i);
+    EXPECT_TRUE(is_of_launch(words[i], launch));
+    EXPECT_FALSE(is_of_launch(words[i], launch + 2));
+  }
+  EXPECT_EQ(offset_in(words), place.offset);
+  EXPECT_TRUE(agrees(words, place, launch));
+  EXPECT_TRUE(agrees(words, {1, place.bytes, place.region}, launch)) << "offsets may differ";
+  EXPECT_FALSE(agrees(words, {place.offset, place.bytes + 1, place.region}, launch));
+  EXPECT_FALSE(agrees(words, {place.offset, place.bytes + (uint64_t{1} << 20), 5}, launch));
+  EXPECT_FALSE(agrees(words, {place.offset, place.bytes, 6}, launch));
+}
+
+TEST(RegionLayoutTest, WordsOfANewWorkspaceAreOfNoLaunch) {
+  EXPECT_FALSE(is_of_launch(0, 1));
+  EXPECT_FALSE(has_come(0, tag_of(1, 1)));
+}
+
+TEST(RegionLayoutTest, EndsLeaveAlignedVectors) {
+  for (uint64_t address = 0; address < 32; ++address)
+    for (size_t bytes = 0; bytes < 80; ++bytes) {
+      const Ends ends = ends_of(address, bytes);
+      EXPECT_EQ(ends.head + ends.middle + ends.tail, bytes);
+      EXPECT_EQ(ends.middle % 16, 0u);
+      EXPECT_LT(ends.head, 16u);
+      EXPECT_LT(ends.tail, 16u);
+      EXPECT_TRUE(ends.middle == 0 || (address + ends.head) % 16 == 0);
+    }
+}
+
+}  // namespace
+}  // namespace torch::comms::ctran::kernels

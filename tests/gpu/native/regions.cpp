@@ -1,0 +1,225 @@
+#include <array>
+#include <cstdio>
+#include <string>
+
+#include "runner.hpp"
+
+// Collectives whose outputs peers write themselves.
+namespace native {
+namespace {
+
+using ctran::Dtype;
+using kernels::Carrier;
+using kernels::Collective;
+using kernels::Stop;
+using Clock = std::chrono::steady_clock;
+
+constexpr Collective kCollectives[] = {Collective::kAllGather, Collective::kAllToAll,
+                                       Collective::kBroadcast};
+constexpr Carrier kCarriers[] = {Carrier::kAutomatic, Carrier::kStores, Carrier::kBulk};
+// The most ranks: as many are on the GPUs at once, however few those are.
+constexpr int kMostRanks = 4;
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error("not so: " + what);
+}
+
+Case random_case(Runner& runner, size_t count) {
+  auto& random = runner.random();
+  Case one;
+  one.collective = kCollectives[random() % std::size(kCollectives)];
+  one.carrier = kCarriers[random() % std::size(kCarriers)];
+  one.dtype = Dtype::kUInt8;
+  one.count = count;
+  one.root = static_cast<int>(random() % static_cast<uint64_t>(runner.world().size()));
+  one.blocks = runner.blocks();
+  one.in_place = one.collective != Collective::kAllToAll && random() % 2 == 0;
+  one.shift = random() % 2 == 0 ? 0 : random() % 40;
+  one.shift_by_rank = random() % 2 == 0 ? 0 : random() % 20;
+  return one;
+}
+
+// Odd sizes, off alignment, in place; many in a row, with others between them.
+void check_values(const kernels::Library& library, const Settings& settings, int n) {
+  constexpr size_t kCounts[] = {0,     1,     15,    16,     17,     255,    1000,
+                                16383, 16384, 16385, 100003, 262144, 262151, 1000003};
+  Runner runner(library, settings, n, 60);
+  const int rounds = settings.quick ? 8 : 40;
+  for (int round = 0; round < rounds; ++round)
+    for (const size_t count : kCounts) {
+      runner.add(random_case(runner, count));
+      if (runner.random()() % 3 != 0) continue;
+      Case other;
+      other.collective = static_cast<Collective>(runner.random()() % 9);
+      other.count = runner.random()() % 3000;
+      other.root = static_cast<int>(runner.random()() % static_cast<uint64_t>(n));
+      other.blocks = runner.blocks();
+      runner.add(other);
+    }
+  runner.flush();
+  std::printf("regions: %d ranks, %zu cases right\n", n, runner.done());
+  std::fflush(stdout);
+}
+
+// So many tiles for each block that all its stages come round, and broadcasts have several rounds.
+void check_large_values(const kernels::Library& library, const Settings& settings, int n) {
+  Runner runner(library, settings, n, 1);
+  for (const Collective collective : kCollectives)
+    for (const Carrier carrier : kCarriers)
+      for (const size_t shift : {0, 8}) {
+        Case one = random_case(runner, (settings.quick ? 8 << 20 : 24 << 20) + 13);
+        one.collective = collective;
+        one.carrier = carrier;
+        one.in_place = false;
+        one.shift = shift;
+        one.blocks = runner.world().shares_gpus() ? 4 : 0;
+        runner.add(one);
+      }
+  runner.flush();
+  std::printf("regions: %d ranks, %zu large cases right\n", n, runner.done());
+  std::fflush(stdout);
+}
+
+void check_replays(const kernels::Library& library, const Settings& settings, int n) {
+  const int replays = settings.quick ? 20 : 200;
+  Runner runner(library, settings, n);
+  const World& world = runner.world();
+  std::vector<Case> cases;
+  for (int i = 0; i < 12; ++i) {
+    cases.push_back(random_case(runner, 1 + runner.random()() % 200000));
+    if (world.shares_gpus()) cases.back().blocks = 4;
+  }
+  const Batch batch(world, cases, runner.random());
+  std::vector<cudaGraphExec_t> executables(static_cast<size_t>(n));
+  for (int r = 0; r < n; ++r) {
+    world.select(r);
+    cudaGraph_t graph = nullptr;
+    must(cudaStreamBeginCapture(world[r].stream, cudaStreamCaptureModeThreadLocal), "capture");
+    batch.launch(r);
+    must(cudaStreamEndCapture(world[r].stream, &graph), "capture");
+    must(cudaGraphInstantiate(&executables[static_cast<size_t>(r)], graph, 0), "instantiate");
+    must(cudaGraphDestroy(graph), "cudaGraphDestroy");
+  }
+  for (int i = 0; i < replays; ++i)
+    for (int r = 0; r < n; ++r) {
+      world.select(r);
+      must(cudaGraphLaunch(executables[static_cast<size_t>(r)], world[r].stream), "replay");
+    }
+  world.synchronize();
+  batch.check();
+  for (const auto executable : executables) must(cudaGraphExecDestroy(executable), "destroy");
+  std::printf("regions: %d ranks, %d replays of %zu launches right\n", n, replays, batch.size());
+  std::fflush(stdout);
+}
+
+struct Outputs {
+  Outputs(const World& world, size_t bytes) {
+    for (int r = 0; r < world.size(); ++r)
+      memory.emplace_back(world, r, bytes * static_cast<size_t>(world.size() + 1));
+  }
+  kernels::RegionCall call(Collective collective, Carrier carrier, int rank, size_t bytes) const {
+    const auto size = memory.size();
+    kernels::RegionCall made{};
+    made.call.collective = collective;
+    made.call.dtype = Dtype::kUInt8;
+    made.call.count = collective == Collective::kAllToAll ? bytes / size : bytes;
+    made.call.blocks = 4;
+    made.call.output = memory[static_cast<size_t>(rank)].get();
+    made.call.input = memory[static_cast<size_t>(rank)].get() + bytes * size;
+    made.call.limit_ns = 0;
+    made.carrier = carrier;
+    for (size_t r = 0; r < size; ++r) made.memory[r] = memory[r].get();
+    return made;
+  }
+  std::vector<DeviceMemory> memory;
+};
+
+// The last rank never comes; those that wait for it stop.
+void check_stop(const kernels::Library& library, int n, Carrier carrier, Collective collective,
+                bool aborts) {
+  constexpr size_t kBytes = 3 << 20;
+  const World world(library, n);
+  const Outputs outputs(world, kBytes);
+  const auto launch = [&](int rank, uint64_t limit_ns) {
+    auto call = outputs.call(collective, carrier, rank, kBytes);
+    call.call.limit_ns = limit_ns;
+    world.select(rank);
+    world.launch(rank, call);
+  };
+  for (int r = 0; r < n; ++r) launch(r, 0);
+  world.synchronize();
+  world.check_alive();
+  const auto start = Clock::now();
+  for (int r = 0; r + 1 < n; ++r) launch(r, aborts ? 0 : 20'000'000);
+  auto aborted = start;
+  if (aborts) {
+    while (Clock::now() - start < std::chrono::milliseconds(10)) {
+    }
+    for (int r = 0; r + 1 < n; ++r) *const_cast<volatile uint32_t*>(&world[r].control->abort) = 1;
+    aborted = Clock::now();
+  }
+  for (int r = 0; r + 1 < n; ++r)
+    world.select(r), must(cudaStreamSynchronize(world[r].stream), "cudaStreamSynchronize");
+  const double ms = std::chrono::duration<double, std::milli>(Clock::now() - aborted).count();
+  const auto why = aborts ? Stop::kAborted : Stop::kLimit;
+  for (int r = 0; r + 1 < n; ++r) {
+    const auto& control = *world[r].control;
+    require(control.stop == static_cast<uint32_t>(why), "the reason of the stop is given");
+    require(control.waited_for >= 0 && control.waited_for < n && control.waited_for != r,
+            "the rank waited for is given");
+    require(n > 2 || control.waited_for == n - 1, "it is the one that did not come");
+    require(control.launch == 2, "the launch is given");
+    require(control.collective == static_cast<uint32_t>(collective), "the collective is given");
+  }
+  // Later launches leave at once.
+  for (int r = 0; r + 1 < n; ++r) launch(r, 0);
+  for (int r = 0; r + 1 < n; ++r)
+    world.select(r), must(cudaStreamSynchronize(world[r].stream), "cudaStreamSynchronize");
+  std::printf("regions: %d ranks, carrier %d, collective %d, %s: left %.3f ms after\n", n,
+              static_cast<int>(carrier), static_cast<int>(collective),
+              aborts ? "abort" : "limit of 20 ms", ms);
+  std::fflush(stdout);
+}
+
+// One rank has another region, or another size.
+void check_mismatch(const kernels::Library& library, int n, Collective collective, bool of_region) {
+  constexpr size_t kBytes = 1 << 20;
+  const World world(library, n);
+  const Outputs outputs(world, kBytes);
+  for (int r = 0; r < n; ++r) {
+    auto call = outputs.call(collective, Carrier::kAutomatic, r, kBytes);
+    call.call.limit_ns = 4'000'000'000;
+    if (r == n - 1 && of_region) call.region = 1;
+    if (r == n - 1 && !of_region) call.call.count -= 1;
+    world.select(r);
+    world.launch(r, call);
+  }
+  world.synchronize();
+  for (int r = 0; r < n; ++r)
+    require(world[r].control->stop == static_cast<uint32_t>(kernels::kOtherRegion),
+            "rank " + std::to_string(r) + " of " + std::to_string(n) +
+                " stops for the mismatch, not for " + std::to_string(world[r].control->stop));
+}
+
+}  // namespace
+
+void check_regions(const kernels::Library& library, const Settings& settings) {
+  const int most = std::min(settings.most_ranks, kMostRanks);
+  for (int n = std::min(settings.least_ranks, most); n <= most; ++n) {
+    check_values(library, settings, n);
+    check_large_values(library, settings, n);
+    check_replays(library, settings, n);
+  }
+  for (const Carrier carrier : {Carrier::kStores, Carrier::kBulk})
+    for (const Collective collective : kCollectives)
+      for (const bool aborts : {false, true}) {
+        check_stop(library, 2, carrier, collective, aborts);
+        if (most > 2) check_stop(library, most, carrier, collective, aborts);
+      }
+  for (const Collective collective : kCollectives)
+    for (const bool of_region : {false, true}) check_mismatch(library, 2, collective, of_region);
+  std::printf("regions: mismatches stop all\n");
+  std::fflush(stdout);
+}
+
+}  // namespace native

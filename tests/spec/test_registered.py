@@ -1,0 +1,204 @@
+"""Outputs in windows, which the peers write themselves: hint `<backend>::registered`.
+
+Where the hint is not given, or a tensor is small or in no window, operations are what they always
+are; that these are the other ones shows where ranks break the hint's promise.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torchcomms
+
+from tests.harness.cases import Failures, assert_alive, check_context, finish, refused
+
+pytestmark = pytest.mark.worlds(backends=("ctran", "ncclx"), needs=("registered",), sizes=(2, 3))
+LEAST_BYTES = 8 << 20  # of the largest tensor
+BESIDE = 64  # elements before and after a tensor
+
+
+def hints_of(context, said="true"):
+    return {f"{context.backend}::registered": said}
+
+
+def part_of_large(context, extra=0):
+    """Elements of a rank's part of a float32 tensor that is just large enough."""
+    return -(-LEAST_BYTES // 4 // context.size) + extra
+
+
+class Memory:
+    """A window, and tensors in it at places of this rank's own."""
+
+    def __init__(self, context, numel):
+        self.window = context.comm.window_allocate(4 * (numel + 2 * BESIDE))
+        self.all = self.window.get_tensor().view(torch.float32)
+        self.begin = BESIDE - 1 - 5 * context.rank
+        self.tensor = self.all[self.begin : self.begin + numel]
+        self.all.fill_(-1)
+
+    def check(self, wanted):
+        assert torch.equal(self.tensor, wanted)
+        assert (self.all[: self.begin] == -1).all()
+        assert (self.all[self.begin + len(wanted) :] == -1).all()
+
+
+def sample(context, rank, numel):
+    values = torch.arange(numel, dtype=torch.int64) * 3 + 1000003 * rank
+    return (values % (1 << 24)).to(torch.float32).to(context.device)
+
+
+def collectives(context):
+    comm, size, rank, failures = context.comm, context.size, context.rank, Failures()
+    hints = hints_of(context)
+    for extra in (0, 1, 1001):
+        part = part_of_large(context, extra)
+        inputs = [sample(context, r, size * part) for r in range(size)]
+        memory = Memory(context, size * part)
+        gathered = torch.cat([one[:part] for one in inputs])
+        for async_op in (False, True):
+            with failures.case("all_gather_single", extra, async_op):
+                finish(
+                    comm.all_gather_single(
+                        memory.tensor, inputs[rank][:part], async_op, hints=hints
+                    ),
+                    async_op,
+                )
+                memory.check(gathered)
+            memory.tensor.fill_(-2)
+            with failures.case("all_gather_single in place", extra, async_op):
+                mine = memory.tensor[rank * part : (rank + 1) * part]
+                mine.copy_(inputs[rank][:part])
+                finish(comm.all_gather_single(memory.tensor, mine, async_op, hints=hints), async_op)
+                memory.check(gathered)
+            memory.tensor.fill_(-2)
+            with failures.case("all_to_all_single", extra, async_op):
+                work = comm.all_to_all_single(memory.tensor, inputs[rank], async_op, hints=hints)
+                finish(work, async_op)
+                memory.check(torch.cat([x[rank * part : (rank + 1) * part] for x in inputs]))
+            for root in range(size):
+                memory.tensor.copy_(inputs[rank])
+                with failures.case("broadcast", extra, async_op, root):
+                    finish(comm.broadcast(memory.tensor, root, async_op, hints=hints), async_op)
+                    memory.check(inputs[root])
+        memory.window.tensor_deregister()
+    assert_alive(comm)
+    return failures.texts
+
+
+def test_outputs_in_windows_are_right(world):
+    check_context(world, collectives)
+
+
+def many(context):
+    """Nothing is waited for between them: each must find what the one before has left."""
+    comm, size, failures = context.comm, context.size, Failures()
+    part, hints = part_of_large(context), hints_of(context)
+    one, other = (Memory(context, size * part) for _ in range(2))
+    one.tensor.copy_(sample(context, context.rank, size * part))
+    small = torch.zeros(5, device=context.device)
+    works = []
+    for turn in range(6):
+        works.append(comm.broadcast(one.tensor, turn % size, True, hints=hints))
+        works.append(comm.all_to_all_single(other.tensor, one.tensor, True, hints=hints))
+        works.append(comm.all_reduce(small, torchcomms.ReduceOp.SUM, True))
+        works.append(comm.all_gather_single(one.tensor, other.tensor[:part], True, hints=hints))
+    for work in works:
+        work.wait()
+    with failures.case("values"):
+        # As the same on one rank: a broadcast, each rank's part of it, the first ones together.
+        states = [sample(context, r, size * part) for r in range(size)]
+        for turn in range(6):
+            root = states[turn % size]
+            exchanged = [root[r * part : (r + 1) * part].repeat(size) for r in range(size)]
+            states = [torch.cat([x[:part] for x in exchanged])] * size
+        one.check(states[0])
+    for memory in (one, other):
+        memory.window.tensor_deregister()
+    assert_alive(comm)
+    return failures.texts
+
+
+def test_many_in_a_row_keep_their_order(world):
+    check_context(world, many)
+
+
+def broken_promise(context):
+    """The last rank's output is in another window: with the hint that is found out."""
+    failures, last = Failures(), context.size - 1
+    for said, on_call in (("true", True), ("true", False), ("false", True)):
+        hints = hints_of(context, said)
+        comm = context.new_comm(
+            f"promise {said} {on_call}",
+            abort_process_on_timeout_or_error=False,
+            hints={} if on_call else hints,
+        )
+        part = part_of_large(context)
+        windows = [comm.window_allocate(4 * part * context.size) for _ in range(2)]
+        output = windows[context.rank == last].get_tensor().view(torch.float32)
+        source = sample(context, context.rank, part)
+        small = output[: 100 * context.size]
+        with failures.case(said, on_call, "small ones are the usual ones"):
+            comm.all_gather_single(small, source[:100], False, hints=hints).wait_blocking()
+            wanted = torch.cat([sample(context, r, part)[:100] for r in range(context.size)])
+            assert torch.equal(small, wanted)
+        with failures.case(said, on_call):
+            call_hints = hints if on_call else {}
+            if said == "true":
+                with refused(torchcomms.Mismatch, "in another window", "registered"):
+                    comm.all_gather_single(output, source, False, hints=call_hints).wait_blocking()
+                    comm.barrier(False).wait_blocking()
+                assert comm.is_aborted()
+            else:
+                comm.all_gather_single(output, source, False, hints=call_hints).wait_blocking()
+                wanted = torch.cat([sample(context, r, part) for r in range(context.size)])
+                assert torch.equal(output, wanted)
+                for window in windows:
+                    window.tensor_deregister()
+        comm.finalize()
+    return failures.texts
+
+
+def test_outputs_in_different_windows_are_told_and_only_with_the_hint(world):
+    check_context(world, broken_promise)
+
+
+def elsewhere(context):
+    """In no window on any rank, or no longer: the usual ones run."""
+    comm, size, failures = context.comm, context.size, Failures()
+    part, hints = part_of_large(context), hints_of(context)
+    source = sample(context, context.rank, part)
+    wanted = torch.cat([sample(context, r, part) for r in range(size)])
+    memory = Memory(context, size * part)
+    with failures.case("in no window"):
+        output = torch.zeros(size * part, device=context.device)
+        comm.all_gather_single(output, source, False, hints=hints)
+        assert torch.equal(output, wanted)
+    with failures.case("beyond the window's end"):
+        comm.all_gather_single(memory.all[: size * part], source, False, hints=hints)
+        assert torch.equal(memory.all[: size * part], wanted)
+    tensor = memory.tensor
+    memory.window.tensor_deregister()
+    with failures.case("deregistered"):
+        comm.all_gather_single(tensor, source, False, hints=hints)
+        assert torch.equal(tensor, wanted)
+    assert_alive(comm)
+    return failures.texts
+
+
+def test_outputs_that_are_not_registered_are_right(world):
+    check_context(world, elsewhere)
+
+
+def wrong_value(context):
+    failures, comm = Failures(), context.comm
+    with failures.case("at creation"), refused(torchcomms.InvalidArgument, "registered", "maybe"):
+        context.new_comm("wrong", hints=hints_of(context, "maybe"))
+    with failures.case("of a call"), refused(torchcomms.InvalidArgument, "registered", "maybe"):
+        hints = hints_of(context, "maybe")
+        comm.broadcast(torch.zeros(1, device=context.device), 0, False, hints=hints)
+    assert_alive(comm)
+    return failures.texts
+
+
+def test_a_value_that_is_no_boolean_is_refused(world):
+    check_context(world, wrong_value)

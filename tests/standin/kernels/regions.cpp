@@ -1,0 +1,117 @@
+#include "standin/kernels/regions.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "ctran/kernels/region_plan.hpp"
+
+namespace torch::comms::standin {
+namespace {
+
+using kernels::RegionParams;
+
+// Bytes are copied while the launch goes on.
+bool carry(Launch& launch, char* to, const char* from, size_t size_bytes) {
+  if (size_bytes > 0) std::memcpy(to, from, size_bytes);
+  return launch.goes_on();
+}
+
+class Pushes {
+ public:
+  Pushes(Launch& launch, const RegionParams& params) : launch_(launch), p_(params) {}
+
+  bool run() {
+    tell_place();
+    if (!find_outputs()) return false;
+    if (p_.own_to != nullptr && !carry(launch_, p_.own_to, p_.own, p_.bytes)) return false;
+    const bool forwards = p_.collective == kernels::Collective::kBroadcast && p_.rank != p_.root;
+    for (uint64_t round = 0; round < p_.rounds.count; ++round)
+      for (int block = 0; block < p_.blocks; ++block) {
+        if (forwards && !hear(block, p_.root, round + 1)) return false;
+        if (!push(block, round)) return false;
+        tell(block, round + 1);
+      }
+    for (int source = 0; source < p_.size; ++source)
+      for (int block = 0; block < p_.blocks; ++block)
+        if (has(p_.pushed_from, source) && !hear(block, source, p_.rounds.count)) return false;
+    return true;
+  }
+
+ private:
+  static bool has(uint32_t ranks, int rank) { return (ranks >> rank & 1) != 0; }
+  uint64_t number() const { return launch_.number(); }
+
+  void tell_place() {
+    for (int peer = 0; peer < p_.size; ++peer) {
+      if (peer == p_.rank) continue;
+      auto& words = launch_.regions(peer).places[number() & 1][p_.rank].words;
+      for (int i = 0; i < kernels::kPlaceWords; ++i)
+        std::atomic_ref(words[i]).store(kernels::place_word(p_.place, number(), i));
+    }
+  }
+
+  bool find_outputs() {
+    for (int peer = 0; peer < p_.size; ++peer) {
+      if (!has(p_.push_to, peer)) continue;
+      auto& told = launch_.regions(p_.rank).places[number() & 1][peer].words;
+      uint64_t words[kernels::kPlaceWords];
+      const auto have_come = [&] {
+        for (int i = 0; i < kernels::kPlaceWords; ++i) words[i] = std::atomic_ref(told[i]).load();
+        return std::all_of(words, words + kernels::kPlaceWords,
+                           [&](uint64_t word) { return kernels::is_of_launch(word, number()); });
+      };
+      if (!launch_.await(have_come, peer)) return false;
+      if (!kernels::agrees(words, p_.place, number())) {
+        launch_.mismatch(peer, kernels::kOtherRegion);
+        return false;
+      }
+      outputs_[peer] = p_.memory[peer] + kernels::offset_in(words);
+    }
+    return true;
+  }
+
+  bool push(int block, uint64_t round) {
+    for (int peer = 0; peer < p_.size; ++peer) {
+      if (!has(p_.push_to, peer)) continue;
+      const auto what =
+          kernels::push_of(p_.collective, p_.root, p_.bytes, p_.forwarded, p_.rank, peer);
+      const char* const from = (what.forwards ? p_.output : p_.input) + what.from;
+      const auto tiles = kernels::tiles_of_block(what.bytes, p_.blocks, block);
+      const auto end = std::min((round + 1) * p_.rounds.tiles, tiles);
+      for (uint64_t i = round * p_.rounds.tiles; i < end; ++i) {
+        const size_t at = (static_cast<size_t>(block) + i * static_cast<size_t>(p_.blocks)) *
+                          kernels::kRegionTile;
+        if (!carry(launch_, outputs_[peer] + what.into + at, from + at,
+                   std::min(kernels::kRegionTile, what.bytes - at)))
+          return false;
+      }
+    }
+    return true;
+  }
+
+  void tell(int block, uint64_t rounds) {
+    for (int peer = 0; peer < p_.size; ++peer)
+      if (has(p_.push_to, peer))
+        std::atomic_ref(launch_.regions(peer).pushed[block][p_.rank])
+            .store(kernels::tag_of(number(), rounds));
+  }
+  bool hear(int block, int source, uint64_t rounds) {
+    std::atomic_ref told(launch_.regions(p_.rank).pushed[block][source]);
+    return launch_.await(
+        [&] { return kernels::has_come(told.load(), kernels::tag_of(number(), rounds)); }, source);
+  }
+
+  Launch& launch_;
+  const RegionParams& p_;
+  char* outputs_[kernels::kMaxRanks] = {};
+};
+
+}  // namespace
+
+void run(Launch& launch, const kernels::RegionCall& call) {
+  const auto params = kernels::params_of(launch.team(), call);
+  if (launch.goes_on()) Pushes(launch, params).run();
+}
+
+}  // namespace torch::comms::standin

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "ctran/kernels/regions.hpp"
+#include "standin/kernels/launch.hpp"
+
+namespace torch::comms::standin {
+
+// What `call` asks for, on one rank: its pushes, of all blocks of a GPU's kernel one after the
+// other.
+void run(Launch& launch, const kernels::RegionCall& call);
+
+}  // namespace torch::comms::standin
