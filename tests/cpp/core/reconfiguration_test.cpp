@@ -133,7 +133,7 @@ TEST(Reconfigure, OneAloneNeedsNobody) {
 }
 
 TEST(Reconfigure, AUuidIsUsedOnceAlsoByOneThatFailed) {
-  Party party(2, milliseconds(300));
+  Party party(2, milliseconds(1500));  // more than a name server that loses a question takes
   const auto list = party.handles({0, 1});
   const auto late = party.call(0, 1, list);
   ASSERT_TRUE(late.error);
