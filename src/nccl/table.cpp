@@ -224,9 +224,11 @@ bool Table::can_be_nonblocking() const noexcept {
 }
 
 bool Table::is_one_sided() const noexcept {
-#define TC_NCCL_HAS(name, since) &&name != nullptr
-  return true TC_NCCL_ONE_SIDED_SYMBOLS(TC_NCCL_HAS);
+#define TC_NCCL_HAS(name, since) \
+  if ((name) == nullptr) return false;
+  TC_NCCL_ONE_SIDED_SYMBOLS(TC_NCCL_HAS)
 #undef TC_NCCL_HAS
+  return true;
 }
 
 void Table::require_one_sided(const char* feature) const {

@@ -56,7 +56,7 @@ void Circle::compare(Moment began) {
   const std::lock_guard lock(family_->mutex_);
   if (ended_) return;
   member_.compare(began, Family::now(), out);
-  family_->post(*this, std::move(out));
+  family_->post(*this, out);
   family_->wake();
 }
 
@@ -65,7 +65,7 @@ std::optional<Member::Report> Circle::ask() {
   const std::lock_guard lock(family_->mutex_);
   if (ended_) return Member::Report{};
   member_.ask(Family::now(), out);
-  family_->post(*this, std::move(out));
+  family_->post(*this, out);
   family_->wake();
   return member_.report();
 }
@@ -75,7 +75,7 @@ void Circle::check(uint64_t number) {
   const std::lock_guard lock(family_->mutex_);
   if (ended_) return;
   member_.check(number, Family::now(), out);
-  family_->post(*this, std::move(out));
+  family_->post(*this, out);
   family_->wake();
 }
 

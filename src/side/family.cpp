@@ -114,7 +114,7 @@ void Family::add(Circle& circle) {
     if (link_to(rank, at).state() == Link::State::kLost) {
       Member::Post out;
       circle.member_.on_lost(near, at, out);
-      post(circle, std::move(out));
+      post(circle, out);
     }
   for (auto next = early_.begin(); next != early_.end();) {
     const auto early = next++;
@@ -140,7 +140,7 @@ void Family::remove(Circle& circle, bool well) noexcept {
         out.emplace_back(near, lost);
       }
     }
-    post(circle, std::move(out));
+    post(circle, out);
     removed_.insert(circle.group_);
   } catch (const std::exception& error) {
     base::log(base::LogLevel::kWarning,
@@ -151,7 +151,7 @@ void Family::remove(Circle& circle, bool well) noexcept {
   wake();
 }
 
-void Family::post(Circle& circle, Member::Post notes) {
+void Family::post(Circle& circle, const Member::Post& notes) {
   for (const auto& [to, note] : notes)
     link_to(circle.ranks_[static_cast<size_t>(to)], now()).say(note.serialize());
   if (circle.member_.lost() >= 0 || circle.member_.mismatch())
@@ -165,7 +165,7 @@ void Family::hand(Circle& circle, int from, const Note& note, Moment at) {
   if (near == circle.near_.end() || note.about >= size || note.question.asker >= size) return;
   Member::Post out;
   circle.member_.on_note(near->second, note, at, out);
-  post(circle, std::move(out));
+  post(circle, out);
 }
 
 // ---- connections
@@ -268,13 +268,13 @@ void Family::turn(std::unique_lock<std::mutex>& lock) {
       if (near == circle->near_.end()) continue;
       Member::Post out;
       circle->member_.on_lost(near->second, at, out);
-      post(*circle, std::move(out));
+      post(*circle, out);
     }
   }
   for (const auto& [group, circle] : circles_) {
     Member::Post out;
     circle->member_.on_time(at, out);
-    if (!out.empty()) post(*circle, std::move(out));
+    if (!out.empty()) post(*circle, out);
   }
 }
 

@@ -125,7 +125,7 @@ class TC_API Family : public std::enable_shared_from_this<Family> {
   void read(int from, Link& link, Moment now);
   void hand(Circle& circle, int from, const Note& note, Moment now);
   // With the lock: sends what `circle` has to say, and tells those who wait for it.
-  void post(Circle& circle, Member::Post notes);
+  void post(Circle& circle, const Member::Post& notes);
   bool has_unsent() const;
   void wake() const noexcept;
   static Moment now() { return std::chrono::steady_clock::now().time_since_epoch(); }

@@ -253,6 +253,7 @@ void Member::note_gone(int rank, Answer::State how, Moment now, Post& out) {
   if (wave_) wave_->answers.add(rank, {.state = how});
   hear(rank, now, out);
   std::vector<uint64_t> open;
+  open.reserve(checks_.size());
   for (const auto& [number, check] : checks_) open.push_back(number);
   for (const uint64_t number : open) check_further(number, now, out);
 }

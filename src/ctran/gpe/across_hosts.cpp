@@ -20,20 +20,6 @@ uint64_t device_limit_ns(milliseconds limit) {
   return static_cast<uint64_t>(std::chrono::nanoseconds(limit + kGrace).count());
 }
 
-kernels::Call call_of(Collective collective, size_t count, Dtype dtype, ReduceOp op = {},
-                      int root = 0) {
-  kernels::Call call{};
-  call.collective = collective;
-  call.count = count;
-  call.dtype = dtype;
-  call.op = op;
-  call.root = root;
-  return call;
-}
-kernels::Call move_of(Collective collective, size_t size_bytes, int root = 0) {
-  return call_of(collective, size_bytes, Dtype::kUInt8, {}, root);
-}
-
 bool has_fractions(Dtype dtype) {
   const auto name = name_of(dtype);
   return name.find("float") != name.npos || name.find("complex") != name.npos;
@@ -75,20 +61,32 @@ size_t AcrossHosts::slot_begin(size_t chunk) const noexcept {
   return chunk % kChunksAtOnce * cuts_.part_bytes;
 }
 
-Command AcrossHosts::command(Command::Kind kind, size_t chunk, size_t count, const How& how) const {
-  Command command{};
-  command.kind = kind;
-  command.dtype = Dtype::kUInt8;
-  command.begin = slot_begin(chunk);
-  command.count = count;
-  command.limit_ms = static_cast<uint64_t>(how.limit.count());
-  command.chunk = chunk;
-  return command;
-}
-
-void AcrossHosts::launch(kernels::Call call, const How& how) {
+void AcrossHosts::launch(Collective collective, const Elements& of, const void* input, void* output,
+                         const How& how, int root) {
+  kernels::Call call{};
+  call.collective = collective;
+  call.dtype = of.dtype;
+  call.op = of.op;
+  call.root = root;
+  call.count = of.count;
+  call.input = input;
+  call.output = output;
   call.limit_ns = device_limit_ns(how.limit);
   team_->launch(call, how.stream);
+}
+
+void AcrossHosts::post(Command::Kind kind, size_t chunk, const Elements& of, const How& how,
+                       int root) {
+  Command command{};
+  command.kind = kind;
+  command.dtype = of.dtype;
+  command.op = of.op;
+  command.root = root;
+  command.begin = slot_begin(chunk);
+  command.count = of.count;
+  command.limit_ms = static_cast<uint64_t>(how.limit.count());
+  command.chunk = chunk;
+  gpe_->post(command, how.stream);
 }
 
 void AcrossHosts::await(const How& how) { gpe_->await(device_limit_ns(how.limit), how.stream); }
@@ -108,17 +106,10 @@ void AcrossHosts::spread(std::byte* data, const Chunk& chunk, size_t element_byt
   if (!team_) return;
   const size_t bytes = chunk.part * element_bytes;
   const auto place = [&](int rail) { return data + chunk.begin_of(rail) * element_bytes; };
-  if (chunk.rails == team_->size()) {
-    auto call = move_of(Collective::kAllGather, bytes);
-    call.input = place(place_.local);
-    call.output = place(0);
-    return launch(call, how);
-  }
-  for (int rail = 0; rail < chunk.rails; ++rail) {
-    auto call = move_of(Collective::kBroadcast, bytes, rail);
-    call.input = call.output = place(rail);
-    launch(call, how);
-  }
+  if (chunk.rails == team_->size())
+    return launch(Collective::kAllGather, {bytes}, place(place_.local), place(0), how);
+  for (int rail = 0; rail < chunk.rails; ++rail)
+    launch(Collective::kBroadcast, {bytes}, place(rail), place(rail), how, rail);
 }
 
 void AcrossHosts::all_reduce(void* data, size_t count, Dtype dtype, ReduceOp op, const How& how) {
@@ -129,18 +120,13 @@ void AcrossHosts::all_reduce(void* data, size_t count, Dtype dtype, ReduceOp op,
     return bytes + chunk.begin_of(place_.local) * element;
   };
   const auto reduce_here = [&](const Chunk& chunk) {
-    if (chunk.rails == team_->size()) {
-      auto call = call_of(Collective::kReduceScatter, chunk.part, dtype, op);
-      call.input = bytes + chunk.begin * element;
-      call.output = own_place(chunk);
-      return launch(call, how);
-    }
+    const Elements part{chunk.part, dtype, op};
+    if (chunk.rails == team_->size())
+      return launch(Collective::kReduceScatter, part, bytes + chunk.begin * element,
+                    own_place(chunk), how);
     for (int rail = 0; rail < chunk.rails; ++rail) {
-      auto call = call_of(Collective::kReduce, chunk.part, dtype, op, rail);
       auto* const place = bytes + chunk.begin_of(rail) * element;
-      call.input = place;
-      if (place_.local == rail) call.output = place;
-      launch(call, how);
+      launch(Collective::kReduce, part, place, place_.local == rail ? place : nullptr, how, rail);
     }
   };
   pipeline(
@@ -150,10 +136,7 @@ void AcrossHosts::all_reduce(void* data, size_t count, Dtype dtype, ReduceOp op,
         if (team_) reduce_here(chunk);
         if (!is_on(chunk.rails)) return;
         runtime_->copy_to_host(slot(i), own_place(chunk), chunk.part * element, how.stream);
-        auto asked = command(Command::Kind::kAllReduce, i, chunk.part, how);
-        asked.dtype = dtype;
-        asked.op = op;
-        gpe_->post(asked, how.stream);
+        post(Command::Kind::kAllReduce, i, {chunk.part, dtype, op}, how);
       },
       [&](size_t i) {
         const auto& chunk = chunks[i];
@@ -176,17 +159,14 @@ void AcrossHosts::broadcast(void* data, size_t size_bytes, int root, const How& 
       [&](size_t i) {
         const auto& chunk = chunks[i];
         if (has_it && team_) {
-          auto call = move_of(Collective::kBroadcast, chunk.count(), from.local);
-          call.input = call.output = bytes + chunk.begin;
-          launch(call, how);
+          auto* const all = bytes + chunk.begin;
+          launch(Collective::kBroadcast, {chunk.count()}, all, all, how, from.local);
         }
         if (!is_on(chunk.rails)) return;
         if (has_it)
           runtime_->copy_to_host(slot(i), bytes + chunk.begin_of(place_.local), chunk.part,
                                  how.stream);
-        auto asked = command(Command::Kind::kBroadcast, i, chunk.part, how);
-        asked.root = from.host;
-        gpe_->post(asked, how.stream);
+        post(Command::Kind::kBroadcast, i, {chunk.part}, how, from.host);
       },
       [&](size_t i) {
         const auto& chunk = chunks[i];
@@ -202,12 +182,12 @@ void AcrossHosts::broadcast(void* data, size_t size_bytes, int root, const How& 
 
 void AcrossHosts::barrier(const How& how) {
   const auto here = [&] {
-    if (team_) launch(move_of(Collective::kBarrier, 0), how);
+    if (team_) launch(Collective::kBarrier, {0}, nullptr, nullptr, how);
   };
   operations_.fetch_add(1, std::memory_order_relaxed);
   here();
   if (is_on(1)) {
-    gpe_->post(command(Command::Kind::kBarrier, 0, 0, how), how.stream);
+    post(Command::Kind::kBarrier, 0, {0}, how);
     await(how);
   }
   here();
@@ -241,7 +221,7 @@ void AcrossHosts::all_gather(void* output, const void* input, size_t size_bytes,
         const auto& piece = pieces[i];
         runtime_->copy_to_host(slot(i) + static_cast<size_t>(place_.host) * piece.count,
                                own + piece.begin, piece.count, how.stream);
-        gpe_->post(command(Command::Kind::kAllGather, i, piece.count, how), how.stream);
+        post(Command::Kind::kAllGather, i, {piece.count}, how);
       },
       [&](size_t i) {
         const auto& piece = pieces[i];
@@ -268,21 +248,16 @@ void AcrossHosts::reduce_scatter(void* output, const void* input, size_t count, 
   // store them in host memory.
   const auto reduce_here = [&](size_t i, const Piece& piece) {
     const bool at_once = piece.count == count && hosts_.are_in_order();
+    const Elements part{piece.count, dtype, op};
     for (size_t host = 0; host < hosts; ++host) {
       auto* const into = slot(i) + host * piece.count * element;
       if (at_once) {
-        auto call = call_of(Collective::kReduceScatter, piece.count, dtype, op);
-        call.input = place(host, 0, piece);
-        call.output = into;
-        launch(call, how);
+        launch(Collective::kReduceScatter, part, place(host, 0, piece), into, how);
         continue;
       }
-      for (int local = 0; local < team_->size(); ++local) {
-        auto call = call_of(Collective::kReduce, piece.count, dtype, op, local);
-        call.input = place(host, local, piece);
-        if (local == place_.local) call.output = into;
-        launch(call, how);
-      }
+      for (int local = 0; local < team_->size(); ++local)
+        launch(Collective::kReduce, part, place(host, local, piece),
+               local == place_.local ? into : nullptr, how, local);
     }
   };
   pipeline(
@@ -296,10 +271,7 @@ void AcrossHosts::reduce_scatter(void* output, const void* input, size_t count, 
             runtime_->copy_to_host(slot(i) + host * piece.count * element, place(host, 0, piece),
                                    piece.count * element, how.stream);
         }
-        auto asked = command(Command::Kind::kReduceScatter, i, piece.count, how);
-        asked.dtype = dtype;
-        asked.op = op;
-        gpe_->post(asked, how.stream);
+        post(Command::Kind::kReduceScatter, i, {piece.count, dtype, op}, how);
       },
       [&](size_t i) {
         const auto& piece = pieces[i];

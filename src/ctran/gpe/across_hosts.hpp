@@ -79,10 +79,20 @@ class AcrossHosts {
   // The slot of staging memory that a chunk has, and where it begins.
   size_t slot_begin(size_t chunk) const noexcept;
   std::byte* slot(size_t chunk) const noexcept { return gpe_->staging() + slot_begin(chunk); }
-  Command command(Command::Kind kind, size_t chunk, size_t count, const How& how) const;
   bool is_on(int rail) const noexcept { return place_.local < rail; }
   int local_size() const noexcept { return team_ ? team_->size() : 1; }
-  void launch(kernels::Call call, const How& how);
+  // What a step works on: bytes, where nothing is reduced.
+  struct Elements {
+    size_t count;
+    Dtype dtype = Dtype::kUInt8;
+    ReduceOp op{};
+  };
+  // A step inside the host, by kernels: see kernels::Call.
+  void launch(kernels::Collective collective, const Elements& of, const void* input, void* output,
+              const How& how, int root = 0);
+  // A step between hosts, of a chunk in its slot: by the engine, when the stream has come so far.
+  // The stream goes on, until await().
+  void post(Command::Kind kind, size_t chunk, const Elements& of, const How& how, int root = 0);
   void await(const How& how);
   // `down(i)` of each chunk, and so much later that its links had time, `up(i)`.
   template <class Down, class Up>

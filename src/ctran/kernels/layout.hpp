@@ -35,9 +35,10 @@ inline constexpr int kRing = 4;  // slots of a worker for a peer in one generati
 // A slot and the data that it takes. Lines of all kinds share their slots.
 inline constexpr size_t kLLTile = 512, kLLSlot = 1024;
 inline constexpr int kLineVectors = 2, kLongLineVectors = 4;
-inline constexpr size_t kLineSlot = kLongLineVectors * 512;
-inline constexpr size_t kLineTile = kLineVectors * 480, kLongLineTile = kLongLineVectors * 480;
-inline constexpr size_t kWideLineTile = kLineVectors * 448;
+inline constexpr size_t kLineSlot = size_t{kLongLineVectors} * 512;
+inline constexpr size_t kLineTile = size_t{kLineVectors} * 480;
+inline constexpr size_t kLongLineTile = size_t{kLongLineVectors} * 480;
+inline constexpr size_t kWideLineTile = size_t{kLineVectors} * 448;
 
 // Workers are warps.
 inline constexpr int kLLWorkers = 256;
@@ -91,7 +92,7 @@ struct Layout {
     const auto peers = static_cast<size_t>(n - 1);
     acks = 4096;
     ll = round_up(acks + sizeof(uint64_t) * kMaxRanks * static_cast<size_t>(line_workers(n)));
-    line = ll + kLLWorkers * 2 * peers * kLLSlot;
+    line = ll + size_t{kLLWorkers} * 2 * peers * kLLSlot;
     bytes = line + static_cast<size_t>(line_workers(n)) * 2 * kRing * peers * kLineSlot;
   }
 
