@@ -10,6 +10,7 @@ from torchcomms import _comms, _stacks, functional
 from torchcomms._backends import _load_backend, is_backend_built
 
 _OMITTED = "<omitted>"
+_MOST_SECONDS = 1e9
 _unnamed = itertools.count()
 
 # Third and following positional arguments, older order: name and store changed places.
@@ -71,6 +72,11 @@ def _comm_options(arguments: dict[str, Any]) -> _comms.CommOptions:
         options.enable_reconfigure = given.enable_reconfigure
         options.store = given.store
         options.hints = given.hints
+    if isinstance(seconds := arguments.get("timeout"), float) and not abs(seconds) <= _MOST_SECONDS:
+        raise _comms.InvalidArgument(
+            f"new_comm(): timeout is {seconds} s; allowed are seconds from 0 (which is"
+            f" TORCHCOMM_TIMEOUT_SECONDS) to {_MOST_SECONDS:g}"
+        )
     for name, expected in _OPTIONS.items():
         value = arguments.get(name)
         if value is not None:
