@@ -10,6 +10,7 @@ from torchcomms import _comms, _stacks, functional
 from torchcomms._backends import _load_backend, is_backend_built
 
 _OMITTED = "<omitted>"
+_MOST_SECONDS = 1e9
 _unnamed = itertools.count()
 
 # Third and following positional arguments, older order: name and store changed places.
@@ -25,10 +26,17 @@ _ORDER = (
 )
 
 
+# Arguments that are options of the same name, and what these take.
+_OPTIONS = {
+    "abort_process_on_timeout_or_error": "bool or None",
+    "timeout": "datetime.timedelta, float seconds or None",
+    "store": "torch.distributed.Store or None",
+}
+
+
 def _wrong_type(argument: str, expected: str, value: object) -> TypeError:
-    return TypeError(
-        f"new_comm(): argument '{argument}' must be {expected}, not {type(value).__name__}"
-    )
+    seen = f"int {value}" if type(value) is int else type(value).__name__
+    return TypeError(f"new_comm(): argument '{argument}' must be {expected}, not {seen}")
 
 
 def _by_name(positional: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
@@ -64,9 +72,18 @@ def _comm_options(arguments: dict[str, Any]) -> _comms.CommOptions:
         options.enable_reconfigure = given.enable_reconfigure
         options.store = given.store
         options.hints = given.hints
-    for name in ("abort_process_on_timeout_or_error", "timeout", "store"):
-        if arguments.get(name) is not None:
-            setattr(options, name, arguments[name])
+    if isinstance(seconds := arguments.get("timeout"), float) and not abs(seconds) <= _MOST_SECONDS:
+        raise _comms.InvalidArgument(
+            f"new_comm(): timeout is {seconds} s; allowed are seconds from 0 (which is"
+            f" TORCHCOMM_TIMEOUT_SECONDS) to {_MOST_SECONDS:g}"
+        )
+    for name, expected in _OPTIONS.items():
+        value = arguments.get(name)
+        if value is not None:
+            try:
+                setattr(options, name, value)
+            except TypeError:
+                raise _wrong_type(name, expected, value) from None
     hints = arguments.get("hints")
     if hints is not None:
         if not isinstance(hints, dict):

@@ -2,10 +2,15 @@
 
 #include <pybind11/chrono.h>
 
+#include <cmath>
 #include <limits>
+
+#include <torchcomms/base/error.hpp>
 
 namespace torch::comms::bindings {
 namespace {
+
+constexpr double kMostSeconds = 1e9;  // as of TORCHCOMM_TIMEOUT_SECONDS
 
 // A list or tuple view of any sequence; text is no sequence of tensors or numbers.
 py::object fast_sequence(const Place& place, const char* expected, PyObject* object) {
@@ -80,6 +85,11 @@ void load_options(const char* function, PyObject* hints, PyObject* timeout,
     }
   }
   if (timeout != nullptr && timeout != Py_None) {
+    if (PyFloat_Check(timeout) && !(std::abs(PyFloat_AS_DOUBLE(timeout)) <= kMostSeconds))
+      throw CommError(Errc::kInvalidArgument,
+                      "timeout is " + std::string(py::repr(timeout)) +
+                          "; allowed are seconds from 0 (the communicator's own) to 1e9",
+                      {.op = function});
     py::detail::make_caster<std::chrono::milliseconds> caster;
     if (!caster.load(timeout, /*convert=*/true))
       wrong_type({function, "timeout"}, "datetime.timedelta, float seconds or None", timeout);

@@ -106,7 +106,8 @@ class Argument<ReduceOp> {
   static constexpr const char* kType = "torchcomms._comms.ReduceOp";
   void load(const Place& place, PyObject* object) {
     op_ = unwrap<ReduceOp>(object);
-    if (op_ == nullptr) wrong_type(place, kType, object);
+    if (op_ == nullptr)
+      wrong_type(place, "torchcomms.ReduceOp, such as torchcomms.ReduceOp.SUM", object);
   }
   // The caller's reference to the Python object outlives the call.
   const ReduceOp& get() const { return *op_; }

@@ -26,9 +26,12 @@ py::arg_v no_timeout() { return py::arg("timeout") = py::none(); }
 
 // The same method under each of the names that its last parameter has had.
 void bind_put(WindowClass& window) {
-  const auto put = [](TorchCommWindow& self, const at::Tensor& tensor, int dst_rank, size_t offset,
+  const auto put = [](TorchCommWindow& self, const at::Tensor& tensor, int dst_rank, int64_t offset,
                       bool async_op, OptionalHints hints, const OptionalTimeout& timeout) {
-    return self.put(tensor, dst_rank, offset, async_op,
+    if (offset < 0)
+      throw py::type_error("put(): argument 'target_offset_nelems' must be int >= 0, not int " +
+                           std::to_string(offset));
+    return self.put(tensor, dst_rank, static_cast<size_t>(offset), async_op,
                     options_of<PutOptions>(std::move(hints), timeout));
   };
   constexpr const char* kDoc =

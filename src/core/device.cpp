@@ -36,7 +36,7 @@ at::Device resolve_device(const gpu::Runtime& runtime, at::Device wanted, std::o
                     "backend '" + backend + "' has no device: the " + std::string(runtime.name()) +
                         " runtime (" + runtime.path() + ") finds none (" + why +
                         "); it needs a GPU and its driver. For CPU tensors there is backend "
-                        "'ctran'");
+                        "'ctran' with device cpu");
   const int index = wanted.has_index() ? wanted.index() : rank ? *rank % count : runtime.device();
   if (index >= count)
     throw CommError(

@@ -97,8 +97,7 @@ class Checker {
     if (!strict()) return;
     if (tensor.layout() != at::kStrided)
       refuse(what.text() + " has a sparse layout; only dense (strided) tensors are allowed");
-    if (!tensor.is_contiguous())
-      refuse(what.text() + " is not contiguous; pass " + what.text() + ".contiguous()");
+    if (!tensor.is_contiguous()) refuse(not_contiguous(what.text()));
   }
 
   // Two tensors of one call: same dtype.
@@ -213,6 +212,10 @@ class Checker {
 };
 
 }  // namespace
+
+std::string not_contiguous(const std::string& tensor) {
+  return tensor + " is not contiguous; pass a contiguous copy, and copy what is written to it back";
+}
 
 void validate(const Send& op, const CommFacts& comm) {
   const Checker check(op, comm);

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include <torchcomms/base/export.hpp>
 #include <torchcomms/capabilities.hpp>
 #include <torchcomms/operation.hpp>
 
@@ -49,5 +50,9 @@ void validate_window_rank(std::string_view method, const char* what, int rank,
                           const CommFacts& comm);
 void validate_window_timeout(std::string_view method, std::chrono::milliseconds timeout,
                              const CommFacts& comm);
+
+// What is said of a tensor that is not contiguous: what it may be replaced by, and that a replaced
+// output does not fill the caller's.
+TC_API std::string not_contiguous(const std::string& tensor);
 
 }  // namespace torch::comms

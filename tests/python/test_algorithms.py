@@ -113,6 +113,7 @@ def test_the_command_prints_json():
         (("--operation", "all_redduce"), "there is no operation 'all_redduce'"),
         (("--operation", "barrier", "--wire", "ib"), "wire is 'ib'"),
         (("--operation", "barrier", "--bytes", "8Q"), "'8Q' is not a size"),
+        (("--bytes", "8", "--ranks", "4"), "--ranks, --bytes: of the costs of one operation; add"),
     ],
 )
 def test_a_wrong_argument_is_one_sentence(arguments, says):

@@ -198,7 +198,7 @@ class Evil:
     ("data", "why"),
     [
         (b"", "cannot be read"),
-        (b"{", "cannot be read"),
+        (b"{", "it is no file of an event ring, and no flight recorder dump as JSON or pickle"),
         (b"[]", "no flight recorder dump"),
         (b'{"pg_config": {"a": {"ranks": "os"}}, "global_rank": 0}', "no flight recorder dump"),
         (pickle.dumps(Evil()), "names builtins.print"),

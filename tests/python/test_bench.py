@@ -104,6 +104,7 @@ def test_a_plan_that_cannot_work_is_refused_before_anything_starts(changes, rank
 def test_a_backend_takes_its_own_hints_and_those_of_all():
     name = "nccl@one=1@:two=2@::three=3"
     assert knobs(name) == ("nccl", {"nccl::one": "1", "two": "2", ":three": "3"})
+    assert knobs("ctran@ctran::algorithm=ring") == knobs("ctran@algorithm=ring")
     for nothing in ("nccl@one", "nccl@=1", "nccl@:=1"):
         with pytest.raises(bench.BenchError, match="is not <knob>=<value>"):
             knobs(nothing)

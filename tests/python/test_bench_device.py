@@ -126,6 +126,12 @@ def test_a_plan_that_cannot_work_is_refused(changes, says):
     assert says in str(caught.value)
 
 
+def test_a_machine_without_gpus_is_told_before_processes_start(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(bench.BenchError, match="device cuda: torch sees no GPU here"):
+        plan(device="cuda").check(1)
+
+
 # --- a device's clock ----------------------------------------------------------------------------
 
 

@@ -85,3 +85,12 @@ def test_an_error_shows_no_source_line_of_ours(comm):
     with pytest.raises(RuntimeError) as caught:
         comm.broadcast(torch.zeros(1), 5, False)
     assert ".cpp" not in str(caught.value)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPUs")
+@pytest.mark.skipif(not torchcomms.is_backend_built("ctran"), reason="needs backend ctran")
+def test_a_device_that_is_missing_here_names_what_serves_the_cpu(monkeypatch):
+    monkeypatch.setenv("TORCHCOMM_RANK", "0")
+    monkeypatch.setenv("TORCHCOMM_SIZE", "1")
+    with pytest.raises(torchcomms.BackendUnavailable, match="'ctran' with device cpu"):
+        torchcomms.new_comm("ctran", torch.device("cuda"), "no_gpu")

@@ -36,9 +36,25 @@ def test_ranges_of_sizes_follow_the_winners():
     lines = overrides(EFFORT, by_name({8: "ring", 1024: "ring", 65536: "halving"}))
     assert lines == [
         "use all_reduce wire shm ranks 4..4 bytes 0..65535 algorithm ring chunk_bytes 0",
-        f"use all_reduce wire shm ranks 4..4 bytes 65536..{1 << 62} algorithm halving "
-        "chunk_bytes 0",
+        "use all_reduce wire shm ranks 4..4 bytes 65536..262143 algorithm halving chunk_bytes 0",
     ]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "covers"),
+    [
+        ([8], "0..31"),
+        ([8, 4096], "0..16383"),
+        ([65536], "65536..262143"),
+        ([8, 1 << 20], f"0..{1 << 62}"),
+        ([1 << 24], f"{1 << 24}..{1 << 62}"),
+    ],
+)
+def test_sizes_far_from_those_measured_are_left_to_the_model(sizes, covers):
+    effort = Effort(["all_reduce"], ranks=4, sizes=sizes)
+    made = timings(lambda cost: 1.0 if cost["name"] == "ring" else 10.0, effort)
+    (line,) = overrides(effort, made)
+    assert f" bytes {covers} algorithm ring " in line
 
 
 def test_a_small_gain_changes_nothing():

@@ -118,8 +118,15 @@ def test_other_lines_stay_and_the_machine_is_named():
 )
 def test_a_wrong_effort_is_refused(changes, says, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     with pytest.raises(BenchError, match=says):
         effort(**changes).check()
+
+
+def test_a_machine_without_gpus_is_told_so_whatever_ranks_follow_from_that(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(BenchError, match="device cuda: torch sees no GPU here"):
+        effort(device="cuda", ranks=0).check()
 
 
 @pytest.mark.parametrize("row", [CTRAN_KERNELS, NCCLX], ids=lambda row: row.label)

@@ -157,7 +157,7 @@ def strided(shape):
 
 
 def strided_everywhere(comm, failures):
-    every_slot(comm, failures, strided, "contiguous")
+    every_slot(comm, failures, strided, "not contiguous", "copy what is written to it back")
 
 
 def test_a_tensor_with_gaps_is_refused_in_every_place(world):
@@ -269,7 +269,8 @@ def test_a_scalar_has_no_rows_to_split(world):
 
 def reduce_ops(comm, failures):
     for name, value in itertools.product(REDUCING, (RedOpType.SUM, "sum", 0, None, ReduceOp)):
-        with failures.case(name, repr(value)), refused(TypeError):
+        said = "must be torchcomms.ReduceOp, such as torchcomms.ReduceOp.SUM, not"
+        with failures.case(name, repr(value)), refused(TypeError, name, said):
             call(comm, name, False, op=value)
 
 

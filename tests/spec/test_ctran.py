@@ -181,8 +181,10 @@ def aborted_by_another_thread(context):
         with failures.case("state"):
             assert comm.is_aborted() is True
             assert fired == [1]
-        with failures.case("later"), refused(torchcomms.Aborted):
-            comm.barrier(False)
+        with failures.case("later"):
+            with pytest.raises(torchcomms.Aborted) as caught:
+                comm.barrier(False)
+            assert caught.value.why == "abort() was called"
     else:  # the others hear of it
         with failures.case("others"), refused(torchcomms.PeerFailed, "rank 0"):
             comm.recv(torch.zeros(1), 0, False, timeout=30.0)
@@ -213,6 +215,30 @@ def mismatched(context):
 @several
 def test_ranks_that_disagree_are_told_at_once(world):
     check_context(world, mismatched)
+
+
+def met_another(context):
+    """The receiver says in what the sender's message differs, and in nothing else."""
+    failures = Failures()
+    for sent, said in (
+        (torch.ones(5), "a receive of 16 bytes met a send of 20"),
+        (torch.ones(4, dtype=torch.int32), "a receive of 16 bytes met a send of another dtype"),
+    ):
+        comm = context.new_comm()
+        comm.barrier(False)
+        if context.rank == 1:
+            with failures.case(said), refused(torchcomms.Mismatch, f"{said};"):
+                comm.recv(torch.zeros(4), 0, False, timeout=30.0)
+        elif context.rank == 0:
+            comm.send(sent, 1, False, timeout=30.0)
+        context.meet(f"met another/{comm.get_name()}")
+        comm.finalize()
+    return failures.texts
+
+
+@several
+def test_a_message_that_does_not_fit_says_why(world):
+    check_context(world, met_another)
 
 
 def concurrent(context):

@@ -55,6 +55,15 @@ def test_all_parameters_may_be_keywords(world):
     assert world.run_context(keywords) == want
 
 
+# Each error names the argument, the types that are allowed, and what came.
+WRONG_VALUES = (
+    ("timeout", 30, "datetime.timedelta, float seconds or None, not int 30"),
+    ("timeout", "30", "datetime.timedelta, float seconds or None, not str"),
+    ("store", "127.0.0.1:29500", "torch.distributed.Store or None, not str"),
+    ("abort_process_on_timeout_or_error", "maybe", "bool or None, not str"),
+)
+
+
 def wrong_arguments(context):
     """Refused on the rank that asks, at once: the others do not call."""
     failures, backend, device = Failures(), context.backend, context.device
@@ -80,6 +89,10 @@ def wrong_arguments(context):
         for label, (positional, keyword) in cases.items():
             with failures.case(label), refused(TypeError):
                 torchcomms.new_comm(*positional, **keyword)
+        for argument, value, sentence in WRONG_VALUES:
+            text = f"new_comm(): argument '{argument}' must be {sentence}"
+            with failures.case(argument, value), refused(TypeError, text):
+                torchcomms.new_comm(backend, device, "n", **{argument: value})
     return failures.texts
 
 

@@ -6,6 +6,7 @@ are far above the limits: they separate "soon after the limit" from "at the defa
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from datetime import timedelta
@@ -289,6 +290,23 @@ def refused_values(context):
 
 def test_a_negative_limit_is_refused_before_anything_is_sent(world):
     check_context(world, refused_values)
+
+
+def no_limit_at_all(context):
+    comm, failures = context.comm, Failures()
+    for limit, text in ((math.inf, "inf"), (math.nan, "nan"), (1e18, "1e+18")):
+        said = f"timeout is {text}"
+        for name in operations_for(context):
+            with failures.case(name, limit), refused(ValueError, name, said, "to 1e9"):
+                call(comm, name, False, timeout=limit)
+        with failures.case("new_comm", limit), refused(ValueError, "new_comm", said, "to 1e+09"):
+            context.new_comm(timeout=limit)
+    assert_alive(comm)
+    return failures.texts
+
+
+def test_a_limit_that_is_no_time_is_refused_as_it_was_written(world):
+    check_context(world, no_limit_at_all)
 
 
 def truncated(context):

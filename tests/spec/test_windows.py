@@ -339,7 +339,7 @@ def misuse(context):
         for tensor, offset in ((data, 6), (torch.zeros(9), 0), (data.double(), 2), (data, 2**62)):
             with refused(torchcomms.OutOfRange, "put", "32 bytes", f"rank {last}", offset):
                 window.put(tensor, last, offset, False)
-        with refused(TypeError):
+        with refused(TypeError, "put", "'target_offset_nelems' must be int >= 0, not int -1"):
             window.put(data, 0, -1, False)
     with failures.case("ranks"):
         for rank in (-1, size):

@@ -76,8 +76,13 @@ def _read_file(path: Path) -> Dump | None:
         with path.open("rb") as file:
             is_pickle = file.peek(1)[:1] == b"\x80"
             raw = _Plain(file).load() if is_pickle else json.loads(file.read())
-    except (OSError, ValueError, EOFError, LookupError, pickle.UnpicklingError) as error:
+    except OSError as error:
         raise AnalyzeError(f"{path} cannot be read: {error}") from None
+    except (ValueError, EOFError, LookupError, pickle.UnpicklingError) as error:
+        raise AnalyzeError(
+            f"{path} cannot be read: it is no file of an event ring, and no flight recorder dump as"
+            f" JSON or pickle ({error})"
+        ) from None
     if not isinstance(raw, dict) or "pg_config" not in raw:
         raise AnalyzeError(f"{path} is no flight recorder dump: it has no pg_config")
     return parse(raw, str(path))

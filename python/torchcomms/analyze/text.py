@@ -19,13 +19,15 @@ _STATES = {
 
 
 def to_text(verdict: Verdict, stacks: Mapping[int, str] | None = None) -> str:
-    """The verdict in one line, since when, every finding, and where the ranks were last. `stacks`:
-    of some ranks."""
+    """The verdict in one line, since when, of which job, every finding, and where the ranks were
+    last. `stacks`: of some ranks."""
     lines = [f"verdict: {verdict.summary}"]
     if verdict.culprits and not verdict.ok:
         lines.append(f"look at: {_whereabouts(verdict)}")
     if (decisive := verdict.decisive) and decisive.since_ns:
         lines.append(f"since: {_since(decisive.since_ns, verdict)}")
+    if verdict.processes:
+        lines.append(f"job: {_job(verdict)}")
     if len(verdict.findings) > 1:
         lines += ["", "findings:"]
         lines += [f"  {finding.kind:9} {finding.text}" for finding in verdict.findings]
@@ -47,6 +49,13 @@ def _whereabouts(verdict: Verdict) -> str:
     if not known or len(known) < len(verdict.culprits) or len(known) > _MOST_NAMED:
         return ranks_text(verdict.culprits)
     return ", ".join(f"rank {rank} (process {p.pid} on {p.host})" for rank, p in known.items())
+
+
+def _job(verdict: Verdict) -> str:
+    """As its smallest rank has it."""
+    first = verdict.processes[min(verdict.processes)]
+    began = datetime.fromtimestamp(first.began_ns / 1e9).astimezone()
+    return f"{first.command}, which began {began:%Y-%m-%d %H:%M:%S %z}"
 
 
 def _since(since_ns: int, verdict: Verdict) -> str:

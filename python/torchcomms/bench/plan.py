@@ -36,7 +36,8 @@ VENDORS = ("nccl", "ncclx", "rccl", "rcclx", "xccl")
 
 def knobs(backend: str) -> tuple[str, dict[str, str]]:
     """ "ctran@transport=tcp" -> ("ctran", {"ctran::transport": "tcp"}): a backend and its hints; of
-    "nccl@:minCTAs=4" it is {"minCTAs": "4"}, of "ctran@batch_invariant=true" that hint.
+    "nccl@:minCTAs=4" it is {"minCTAs": "4"}, of "ctran@batch_invariant=true" that hint, as of a
+    knob with "::" in it.
 
     Raises BenchError for a knob without a value.
     """
@@ -47,8 +48,8 @@ def knobs(backend: str) -> tuple[str, dict[str, str]]:
         hint = knob.removeprefix(":")
         if not (hint and equals):
             raise BenchError(f"backend {backend!r}: {setting!r} is not <knob>=<value>")
-        is_plain = knob != hint or hint in COMMON_HINTS
-        hints[hint if is_plain else f"{name}::{hint}"] = value
+        is_whole = knob != hint or hint in COMMON_HINTS or "::" in hint
+        hints[hint if is_whole else f"{name}::{hint}"] = value
     return name, hints
 
 
@@ -97,10 +98,12 @@ class Plan:
         for mode in self.modes:
             _check_word("mode", mode, MODES)
         try:
-            torch.device(self.device)
+            device = torch.device(self.device)
         except RuntimeError:
             raise BenchError(f"unknown device {self.device!r}; for example: cpu, cuda") from None
         self._check_graph()
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise BenchError(f"device {self.device}: torch sees no GPU here")
 
     def _check_numbers(self, ranks: int) -> None:
         for label, value in (

@@ -35,6 +35,10 @@ BENCHES = {
     "all_to_all": "all_to_all_single",
 }
 LARGEST = 1 << 62
+# What wins at a size this small wins below, too, and at one this large above. In between a winner
+# says nothing of sizes that were not measured.
+SMALL, LARGE = 1 << 10, 1 << 20
+REACH = 4  # times the largest size measured: the step between sizes, if nobody says another
 CLEARLY = 0.9  # of the time: less of a gain is noise
 _CONSTANTS = ("step_ns", "message_ns", "byte_ps", "reduce_ps")
 
@@ -113,6 +117,7 @@ def _timing(effort: Effort, operation: str, name: str, point: Point) -> Timing:
 
 def overrides(effort: Effort, timings: Sequence[Timing]) -> list[str]:
     """A line for each range of sizes that one algorithm wins; each measured size begins its own.
+    Sizes far from those that were measured are left to the model.
 
     What won at the size before, or else is the model's choice, is replaced only by what is clearly
     faster: with few ranks several algorithms are the same one.
@@ -127,11 +132,12 @@ def overrides(effort: Effort, timings: Sequence[Timing]) -> list[str]:
             favourite = winners[-1] if winners else min(at_size, key=_estimate)
             winners.append(_winner(at_size, favourite.cost["name"]))
         words = [f"{w.cost['name']} chunk_bytes {w.cost['chunk_bytes']}" for w in winners]
-        first = 0
+        first = 0 if sizes[0] <= SMALL else sizes[0]
+        end = LARGEST if sizes[-1] >= LARGE else REACH * sizes[-1] - 1
         for i, word in enumerate(words):
             if i + 1 < len(words) and words[i + 1] == word:
                 continue
-            last = sizes[i + 1] - 1 if i + 1 < len(sizes) else LARGEST
+            last = sizes[i + 1] - 1 if i + 1 < len(sizes) else end
             lines.append(
                 f"use {operation} wire {effort.wire} ranks {effort.ranks}..{effort.ranks} "
                 f"bytes {first}..{last} algorithm {word}"

@@ -71,6 +71,8 @@ class Effort:
             for word in words:
                 if word not in known:
                     raise BenchError(f"unknown {label} {word!r}; allowed: {', '.join(known)}")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise BenchError("device cuda: torch sees no GPU here")
         if not 2 <= self.ranks <= 8:
             raise BenchError(f"ranks: {self.ranks} is not one of 2 to 8, which kernels take")
         kinds = [kind_of(dtype) for dtype in self.dtypes]

@@ -12,6 +12,7 @@ Row = dict[str, Any]
 
 
 def algorithms(
+    context: typer.Context,
     *,
     operation: Annotated[
         str | None, typer.Option(help="Of this operation, with costs: all_reduce, ...")
@@ -42,6 +43,8 @@ def algorithms(
     from torchcomms.bench import BenchError, parse_sizes
 
     try:
+        if operation is None and (given := _of_costs(context)):
+            raise BenchError(f"{', '.join(given)}: of the costs of one operation; add --operation")
         rows = table_of.catalogue(operation)
         measured = table_of.measured_kernels()
         points = []
@@ -65,6 +68,18 @@ def algorithms(
         _print_measured(measured)
     else:
         _print_costs(operation, ranks, wire, rows, points)
+
+
+def _of_costs(context: typer.Context) -> list[str]:
+    """The options on the command line that mean nothing without an operation."""
+    options = {
+        "ranks": "--ranks", "sizes": "--bytes", "wire": "--wire", "local_size": "--local-size",
+        "cores": "--cores",
+    }  # fmt: skip
+    sources = {name: context.get_parameter_source(name) for name in options}
+    return [
+        options[name] for name, source in sources.items() if source and source.name == "COMMANDLINE"
+    ]
 
 
 def _print_catalogue(rows: list[Row]) -> None:

@@ -217,7 +217,7 @@ void TorchCommCtran::abort() {
   was_aborted_.store(true);
   if (!session) return;
   if (session->on_device) session->on_device->abort();
-  session->group->abort("abort() was called");
+  session->group->abort();
 }
 
 bool TorchCommCtran::isAborted() const {

@@ -1,7 +1,11 @@
 #include "backends/ctran/hints.hpp"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string_view>
 
 #include <torchcomms/base/error.hpp>
@@ -9,6 +13,7 @@
 #include "backends/ctran/operations.hpp"
 #include "backends/kernels/regions.hpp"
 #include "base/env.hpp"
+#include "base/log.hpp"
 #include "core/hint.hpp"
 
 namespace torch::comms::ctran {
@@ -25,6 +30,7 @@ constexpr const char* kTuningFile = "ctran::tuning_file";
 constexpr const char* kKernelAlgorithm = "ctran::kernel_algorithm";
 constexpr const char* kKernelVariable = "TORCHCOMM_CTRAN_KERNEL_ALGORITHM";
 constexpr const char* kSingleCopy = "ctran::single_copy";
+constexpr size_t kMostTold = 64;  // unknown keys of a process, each told once
 
 std::optional<std::string_view> hint(const Hints& hints, const char* key) {
   const auto found = hints.find(key);
@@ -96,7 +102,25 @@ void add_plain(Wishes& wishes, std::string_view word, std::optional<Operation> o
                 : "an algorithm: " + algorithms(only));
 }
 
+// A mistyped key would go unnoticed: unknown ones are no errors.
+void tell_of_unknown(const Hints& hints) {
+  constexpr std::array kKnown{kTransport,  kInterface,       kHost,      kAlgorithm, kChunkBytes,
+                              kTuningFile, kKernelAlgorithm, kSingleCopy};
+  for (const auto& [key, value] : hints) {
+    if (!key.starts_with("ctran::") || std::ranges::find(kKnown, key) != kKnown.end()) continue;
+    static std::mutex mutex;  // guards told
+    static std::set<std::string> told;
+    if (const std::lock_guard lock(mutex); told.size() == kMostTold || !told.insert(key).second)
+      continue;
+    std::string known;
+    for (const std::string word : kKnown) known += (known.empty() ? "" : ", ") + word;
+    base::log(base::LogLevel::kWarning,
+              "hint " + key + " is unknown and has no effect; backend 'ctran' has " + known);
+  }
+}
+
 Wishes read(const Hints& hints, const Wishes& fallback, std::optional<Operation> only) {
+  tell_of_unknown(hints);
   Wishes wishes = fallback;
   if (auto rest = hint(hints, kAlgorithm)) {
     while (true) {

@@ -7,6 +7,7 @@
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/lane.hpp"
 #include "backends/nccl/vendor_backend.hpp"
+#include "core/validate.hpp"
 
 // An all_gather into one place again and again.
 namespace torch::comms {
@@ -23,8 +24,7 @@ void require_plain(const char* what, const at::Tensor& tensor, const at::Device&
   require(tensor.device() == device,
           name + " is on " + tensor.device().str() + ", the communicator on " + device.str(),
           context);
-  require(tensor.layout() == at::kStrided && tensor.is_contiguous(),
-          name + " is not contiguous; pass " + name + ".contiguous()", context);
+  require(tensor.layout() == at::kStrided && tensor.is_contiguous(), not_contiguous(name), context);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 
 #include "backends/nccl/run.hpp"
 #include "core/operands.hpp"
+#include "core/validate.hpp"
 #include "gpu/cpu.hpp"
 
 namespace torch::comms {
@@ -227,7 +228,7 @@ void TorchCommRCCLX::check(const Kind& kind, const ReduceOp* op, const Tensors& 
       });
       if (!is_in(ranks, getRank())) return;
       require(tensor.layout() == at::kStrided && tensor.is_contiguous(),
-              [&] { return what + " is not contiguous; pass its contiguous()"; });
+              [&] { return not_contiguous(what); });
       const auto times = extent == Extent::kOne ? 1 : static_cast<int64_t>(ranks.size());
       require(tensor.numel() % times == 0 && tensor.numel() / times == counts[g], [&] {
         return what + " has " + std::to_string(tensor.numel()) + " elements, expected " +

@@ -9,6 +9,7 @@
 #include "backends/kernels/team_kernels.hpp"
 #include "backends/nccl/run.hpp"
 #include "backends/ncclx/ncclx_backend.hpp"
+#include "core/validate.hpp"
 
 // What kernels do and no library of a vendor's: operations that read their sizes, or their chance,
 // in device memory.
@@ -27,8 +28,7 @@ class Checker {
     require(tensor.defined(), name + " is an undefined tensor");
     require(tensor.device() == device_,
             name + " is on " + tensor.device().str() + ", the communicator on " + device_.str());
-    require(tensor.layout() == at::kStrided && tensor.is_contiguous(),
-            name + " is not contiguous; pass " + name + ".contiguous()");
+    require(tensor.layout() == at::kStrided && tensor.is_contiguous(), not_contiguous(name));
   }
   void dtype(const std::string& name, const at::Tensor& tensor, at::ScalarType wanted) const {
     require(tensor.scalar_type() == wanted, name + " has dtype " +

@@ -149,15 +149,18 @@ Task::Outcome MessagesTask::advance() {
       continue;
     }
     failed = {item.peer, item.request.ok() ? Errc::kMismatch : item.request.error()};
-    if (failed.code == Errc::kMismatch)
-      failed.why = item.sends ? "a send of " + std::to_string(item.memory.bytes()) +
-                                    " bytes met a receive of another size or dtype"
-                              : "a receive of " + std::to_string(item.memory.bytes()) +
-                                    " bytes met a send of " + std::to_string(item.request.bytes()) +
-                                    ", or of another dtype";
+    if (failed.code == Errc::kMismatch) failed.why = difference(item);
     return Outcome::kFailed;
   }
   return all ? Outcome::kDone : Outcome::kMore;
+}
+
+std::string MessagesTask::difference(const Item& item) {
+  const auto mine = item.memory.bytes(), theirs = item.request.bytes();
+  const std::string bytes = std::to_string(mine) + " bytes met a ";
+  if (item.sends) return "a send of " + bytes + "receive of another size or dtype";
+  return "a receive of " + bytes + "send of " +
+         (mine == theirs ? "another dtype" : std::to_string(theirs));
 }
 
 std::string MessagesTask::waits_for() const {

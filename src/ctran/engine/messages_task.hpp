@@ -3,6 +3,7 @@
 #include <deque>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ctran/engine/pieces.hpp"
@@ -48,6 +49,8 @@ class MessagesTask final : public Task {
   std::optional<uint32_t> stream_from(int rank, int tag) const;
   void post_on(uint32_t stream, Item& item);
   bool is_hopeless(const Item& item) const;
+  // How the other side's message differs, as far as it is known.
+  static std::string difference(const Item& item);
 
   std::deque<Item> items_;  // the first `count_` are of this call
   size_t count_ = 0, finished_ = 0;

@@ -150,8 +150,9 @@ TEST_F(NcclxDeviceCalls, WrongTensorsAreRefusedBeforeAnythingIsSent) {
               "output_split_sizes has 3 elements, expected 2 (a size for each rank)");
     EXPECT_EQ(why([](auto&, auto& from, auto&, auto&) { from = from.to(at::kFloat); }),
               "input has dtype Float, expected Long");
-    EXPECT_EQ(why([](auto& into, auto&, auto&, auto&) { into = at::zeros({4, 4}).t(); }),
-              "output is not contiguous; pass output.contiguous()");
+    EXPECT_EQ(
+        why([](auto& into, auto&, auto&, auto&) { into = at::zeros({4, 4}).t(); }),
+        "output is not contiguous; pass a contiguous copy, and copy what is written to it back");
     EXPECT_EQ(why([](auto&, auto&, auto& received, auto&) { received = at::Tensor(); }),
               "output_split_sizes is an undefined tensor");
     EXPECT_EQ(launches_of(self), 0);
