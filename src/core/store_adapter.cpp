@@ -92,7 +92,9 @@ StorePtr own_connection(const StorePtr& store, bootstrap::Deadline deadline,
     // A server that ends meanwhile is one that c10d goes on to look for.
     return call_within(
         deadline.left() + kGrace, [store] { return connect_again(store); },
-        [&] { require_server(store, deadline, context); });
+        [&] {
+          if (!deadline.passed()) require_server(store, deadline, context);
+        });
   } catch (const StillRunning&) {
     throw CommError(Errc::kTimeout, what + "it does not answer", context);
   } catch (const c10::Error& e) {

@@ -123,12 +123,16 @@ def stale(scene: Scene) -> None:
     if scene.rank == 1:
         scene.note_fault()
         signal.raise_signal(signal.SIGSTOP)
-        # Of a vendor's library it may find all that it needs, come before the others left.
-        attempts = 2 if scene.backend in VENDORS else 1
-        with scene.bounded(scene.limit_s + 1, "the call of the resumed rank"):
+        if scene.backend in VENDORS:
+            # It may find all that it needs, come before the others left, or wait for them in vain.
+            kinds = "StaleGeneration|CommTimeout|PeerFailed"
             scene.fails_for(
-                member.side, "all_reduce", "StaleGeneration", naming=[], attempts=attempts
+                member.side, "all_reduce", kinds, naming=[], attempts=2, limit_s=scene.limit_s
             )
+        scene.raises(
+            lambda: member.side.start("all_reduce", async_op=False), "StaleGeneration",
+            within_s=scene.limit_s + 1, what="the call of the resumed rank",
+        )  # fmt: skip
         scene.meet("late")
         return
     scene.raises(

@@ -27,6 +27,7 @@ def storm(scene: Scene) -> None:
     rounds = scene.role.rounds if scene.backend == "ctran" else max(1, scene.role.rounds // 10)
     scene.report.notes["rounds"] = rounds
     for number in range(rounds):
+        scene.meet(f"round {number}")  # the one before may have lasted until a limit
         child = side.split(range(scene.size), scene.limit_s)
         assert isinstance(child, Ours)
         began = time.monotonic()
