@@ -206,11 +206,13 @@ WorkPtr TorchCommKernels::reduce(at::Tensor& tensor, int root, const ReduceOp& o
 
 WorkPtr TorchCommKernels::all_gather_single(at::Tensor& output, const at::Tensor& input,
                                             bool async_op, const AllGatherSingleOptions& options) {
-  auto call = move_call(Collective::kAllGather, input.nbytes(), input, output);
-  if (auto work = offer({OpName::all_gather_single, {&call, 1}, output.nbytes(), {&output, &input}},
-                        async_op, options))
+  const auto source = nccl::in_place_or_apart(input, output, getRank());
+  auto call = move_call(Collective::kAllGather, source.nbytes(), source, output);
+  if (auto work =
+          offer({OpName::all_gather_single, {&call, 1}, output.nbytes(), {&output, &source}},
+                async_op, options))
     return work;
-  return TorchCommVendor::all_gather_single(output, input, async_op, options);
+  return TorchCommVendor::all_gather_single(output, source, async_op, options);
 }
 
 // A reduction to each rank, of its slot; the slots of all ranks have one size.
@@ -252,16 +254,17 @@ WorkPtr TorchCommKernels::reduce_scatter_single(at::Tensor& output, const at::Te
                                                 const ReduceOp& op, bool async_op,
                                                 const ReduceScatterSingleOptions& options) {
   const auto count = static_cast<size_t>(output.numel());
-  if (const auto factor = factor_for(OpName::reduce_scatter_single, op, input)) {
-    auto call = reduce_call(Collective::kReduceScatter, op, *factor, count, input, output);
+  const auto source = nccl::in_place_or_apart(input, output, getRank());
+  if (const auto factor = factor_for(OpName::reduce_scatter_single, op, source)) {
+    auto call = reduce_call(Collective::kReduceScatter, op, *factor, count, source, output);
     if (auto work = offer({OpName::reduce_scatter_single,
                            {&call, 1},
-                           input.nbytes(),
-                           {&output, &input, &factor->element}},
+                           source.nbytes(),
+                           {&output, &source, &factor->element}},
                           async_op, options))
       return work;
   }
-  return TorchCommVendor::reduce_scatter_single(output, input, op, async_op, options);
+  return TorchCommVendor::reduce_scatter_single(output, source, op, async_op, options);
 }
 
 WorkPtr TorchCommKernels::all_to_all_single(at::Tensor& output, const at::Tensor& input,

@@ -139,8 +139,9 @@ WorkPtr TorchCommVendor::all_gather_v(const Tensors& output, const at::Tensor& i
 WorkPtr TorchCommVendor::all_gather_single(at::Tensor& output, const at::Tensor& input,
                                            bool async_op, const AllGatherSingleOptions& options) {
   const auto now = call(OpName::all_gather_single, async_op, options);
-  return run(now, options, {{&output, &input}, {}}, [&](const Launch& go) {
-    const Bytes from(input), into(output);
+  const auto source = nccl::in_place_or_apart(input, output, rank_);
+  return run(now, options, {{&output, &source}, {}}, [&](const Launch& go) {
+    const Bytes from(source), into(output);
     return go.library.AllGather(from.data, into.data, from.size, DataType::kUint8, go.comm,
                                 go.stream);
   });
@@ -184,9 +185,10 @@ WorkPtr TorchCommVendor::reduce_scatter_single(at::Tensor& output, const at::Ten
                                                const ReduceScatterSingleOptions& options) {
   const auto now = call(OpName::reduce_scatter_single, async_op, options);
   if (scales_alone(op)) return reduce_alone(now, options, op, output, input);
-  return reduce(now, options, op, output.scalar_type(), {{&output, &input}, {}},
+  const auto source = nccl::in_place_or_apart(input, output, rank_);
+  return reduce(now, options, op, output.scalar_type(), {{&output, &source}, {}},
                 [&](const Launch& go, const Reduction& with) {
-                  const Bytes from(input), into(output);
+                  const Bytes from(source), into(output);
                   return go.library.ReduceScatter(from.data, into.data,
                                                   static_cast<size_t>(output.numel()), with.dtype(),
                                                   with.op(), go.comm, go.stream);

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -108,6 +109,14 @@ bool is_reducible(at::ScalarType dtype) noexcept { return reducible(dtype).has_v
 bool overlap(const at::Tensor& a, const at::Tensor& b) {
   const Bytes x(a), y(b);
   return x.size > 0 && y.size > 0 && x.data < y.data + y.size && y.data < x.data + x.size;
+}
+
+at::Tensor in_place_or_apart(const at::Tensor& input, const at::Tensor& output, int rank) {
+  if (!overlap(input, output)) return input;
+  const Bytes from(input), into(output);
+  const auto& [part, whole] = from.size < into.size ? std::pair(from, into) : std::pair(into, from);
+  const bool in_place = part.data == whole.data + static_cast<size_t>(rank) * part.size;
+  return in_place ? input : input.clone();
 }
 
 const at::Tensor& factor_element(const at::Tensor& factor, at::ScalarType dtype,

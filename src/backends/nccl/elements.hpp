@@ -17,6 +17,9 @@ struct Bytes {
 };
 // Whether the two share memory.
 bool overlap(const at::Tensor& a, const at::Tensor& b);
+// `input`, or a copy where it shares memory with `output` in another way than in place: the smaller
+// one is part number `rank` of the larger.
+at::Tensor in_place_or_apart(const at::Tensor& input, const at::Tensor& output, int rank);
 
 // Whether the library has reductions of it.
 bool is_reducible(at::ScalarType dtype) noexcept;
