@@ -205,7 +205,7 @@ def test_cells_are_chosen_by_fault_or_name():
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"backends": ["nccl"]}, "unknown backend 'nccl'; allowed: ctran, gloo, c10d:gloo"),
+        ({"backends": ["mpi"]}, "unknown backend 'mpi'; allowed: ctran, gloo, nccl, ncclx, "),
         ({"backends": []}, "no backend"),
         ({"jobs": 0}, "jobs: 0"),
         ({"rounds": -1}, "rounds: -1"),

@@ -41,3 +41,17 @@ def look() -> Section:
                 )
         section.rows.append(row)
     return section
+
+
+def why_not_on_host(backend: str) -> str | None:
+    """Why the library that a backend takes does not work on CPU tensors; None where it does."""
+    try:
+        library = _vendor.Library(VENDOR_OF[backend])
+    except torchcomms.BackendUnavailable as error:
+        return str(error)
+    if library.on_host_memory:
+        return None
+    return (
+        f"backend {backend} works on GPUs with {library.path}; for CPU tensors "
+        f"{variable(backend)} must name a library for host memory"
+    )

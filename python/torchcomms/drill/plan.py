@@ -56,19 +56,10 @@ class Plan:
 
 def _require_host_library(backend: str) -> None:
     """Ranks have tensors on the CPU, as many as a cell needs."""
-    import torchcomms
-    from torchcomms import _vendor
+    from torchcomms.doctor.vendors import why_not_on_host
 
-    variable = f"TORCHCOMM_{backend.upper()}_LIBRARY"
-    try:
-        library = _vendor.Library(backend)
-    except torchcomms.BackendUnavailable as error:
-        raise DrillError(str(error)) from None
-    if not library.on_host_memory:
-        raise DrillError(
-            f"backend {backend} works on GPUs with {library.path}; cells run on the CPU, for which "
-            f"{variable} must name a library for host memory"
-        )
+    if why_not := why_not_on_host(backend):
+        raise DrillError(why_not)
 
 
 def chosen(cells: Sequence[Cell], text: str, slow: bool) -> list[Cell]:
