@@ -63,8 +63,7 @@ at::Tensor TorchCommKernels::mappable_tensor(at::IntArrayRef sizes, at::ScalarTy
   const auto memory = std::make_shared<gpu::MappableMemory>(gpu::MappableMemory::create(
       gpu::Driver::of(*runtime), *runtime, index, std::max<size_t>(bytes, 1)));
   const auto options = at::TensorOptions().dtype(dtype).device(getDevice());
-  return at::from_blob(
-      memory->at(), sizes, [memory](void*) {}, options, getDevice());
+  return at::from_blob(memory->at(), sizes, [memory](void*) {}, options, getDevice());
 }
 
 std::shared_ptr<const ctran::DeviceWindow> TorchCommKernels::open_window(

@@ -50,7 +50,11 @@ void Lane::use(std::shared_ptr<OwnKernels> kernels) {
 }
 
 Lane::Slot::Slot(Lane& lane, const Call& call, bool on_current_stream)
-    : lane_(lane), alone_(lane.launching_alone_), call_(call), device_(*lane.device_), current_(lane.device_->current_stream()) {
+    : lane_(lane),
+      alone_(lane.launching_alone_),
+      call_(call),
+      device_(*lane.device_),
+      current_(lane.device_->current_stream()) {
   // Of a graph's launches nobody else asks.
   lane_.end_if_kernels_stopped([&call] { return call.context(); });
   lane_.communicator().failure().check();

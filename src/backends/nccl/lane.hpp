@@ -154,7 +154,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   const Alarms alarms_;
   std::atomic<bool> met_{false};
   std::atomic<bool> watched_{false};  // false: the watchdog may have let go of it
-  std::mutex launching_alone_;  // guards what is of the calling thread alone: one at a time
+  std::mutex launching_alone_;        // guards what is of the calling thread alone: one at a time
   // The launch that is under way, written by the calling thread.
   struct Launching {
     std::atomic<OpName> op{};

@@ -15,7 +15,9 @@ void nothing() {}
 TEST(Presence, NobodyIsWaitedForWhereNobodyIs) {
   Presence presence;
   presence.await_others(nothing);
-  { const Presence::Here here(presence); }
+  {
+    const Presence::Here here(presence);
+  }
   presence.await_others(nothing);
 }
 
