@@ -104,8 +104,8 @@ void add_plain(Wishes& wishes, std::string_view word, std::optional<Operation> o
 
 // A mistyped key would go unnoticed: unknown ones are no errors.
 void tell_of_unknown(const Hints& hints) {
-  constexpr std::array kKnown{kTransport,  kInterface,       kHost,      kAlgorithm, kChunkBytes,
-                              kTuningFile, kKernelAlgorithm, kSingleCopy};
+  constexpr std::array kKnown{kTransport,  kInterface,       kHost,       kAlgorithm, kChunkBytes,
+                              kTuningFile, kKernelAlgorithm, kSingleCopy, kRegistered};
   for (const auto& [key, value] : hints) {
     if (!key.starts_with("ctran::") || std::ranges::find(kKnown, key) != kKnown.end()) continue;
     static std::mutex mutex;  // guards told

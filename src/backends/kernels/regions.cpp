@@ -6,7 +6,7 @@
 namespace torch::comms::ctran {
 
 bool are_outputs_registered(const Hints& hints, bool otherwise) {
-  return flag_of(hints, "ctran::registered", flag_of(hints, "ncclx::registered", otherwise));
+  return flag_of(hints, kRegistered, flag_of(hints, "ncclx::registered", otherwise));
 }
 
 size_t output_bytes(const kernels::Call& call, int ranks) {

@@ -10,6 +10,8 @@
 // them have registered: in windows. Nobody is asked; each rank finds out for itself.
 namespace torch::comms::ctran {
 
+inline constexpr const char* kRegistered = "ctran::registered";
+
 // Hint `ctran::registered` or `ncclx::registered`, of a communicator or of one call; `otherwise`
 // where it is not given. With it a user promises of collectives that have outputs on all ranks: if
 // an output is in a window on one rank it is so on all, in the same one, wherever in it. Throws
