@@ -44,5 +44,9 @@ endif()
 find_program(TC_CCACHE ccache)
 mark_as_advanced(TC_CCACHE)
 if(TC_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${TC_CCACHE}")
+  # Precompiled headers and clones at other paths miss the cache without these.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
+    "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
+    "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime"
+    "CCACHE_IGNOREOPTIONS=-fmacro-prefix-map=*" "${TC_CCACHE}")
 endif()

@@ -12,6 +12,7 @@ PROGRAM = """
     from torchcomms import ReduceOp
     comm = torchcomms.new_comm("ctran", torch.device("cpu"), "mistyped", hints={
         "ctran::algoritm": "ring", "ctran::transport": "shm", "elsewhere::algoritm": "ring",
+        "ctran::registered": "false",
     })
     for _ in range(3):
         comm.all_reduce(torch.ones(4), ReduceOp.SUM, False, hints={"ctran::chunk": "8"})
