@@ -60,6 +60,20 @@ void Circle::compare(Moment began) {
   family_->wake();
 }
 
+std::optional<Circle::Failure> Circle::disagreement(std::chrono::milliseconds limit) {
+  {
+    Member::Post out;
+    std::unique_lock lock(family_->mutex_);
+    if (ended_) return std::nullopt;
+    member_.suspect(Family::now(), out);
+    family_->post(*this, out);
+    family_->wake();
+    family_->changed_.wait_for(lock, limit, [&] { return ended_ || is_alarmed(); });
+  }
+  const auto found = failure();
+  return found && found->code == Errc::kMismatch ? found : std::nullopt;
+}
+
 std::optional<Member::Report> Circle::ask() {
   Member::Post out;
   const std::lock_guard lock(family_->mutex_);

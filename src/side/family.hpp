@@ -33,7 +33,7 @@ class Family;
 // A group of ranks as one of them sees it; of a communicator and each of its splits. Destroyed
 // without close() it tells the others that this rank has failed.
 //
-// Threads: any. Nothing blocks, but checked().
+// Threads: any. Nothing blocks, but checked() and disagreement().
 class TC_API Circle {
  public:
   Circle(std::shared_ptr<Family> family, uint64_t group, std::vector<int> ranks, int rank,
@@ -60,6 +60,9 @@ class TC_API Circle {
   std::optional<Failure> failure() const;
   // See Member.
   void compare(Moment began);
+  // Ranks are known to disagree: who calls what, which all are told then. Nothing where that is not
+  // found within `limit`.
+  std::optional<Failure> disagreement(std::chrono::milliseconds limit);
   // What ask() of Member came to; nothing while the others are asked, half a second at most.
   std::optional<Member::Report> ask();
   // Tells that this rank is about to begin a collective, and waits until all others are: true if

@@ -19,13 +19,16 @@ QUICK_OF_VENDORS = {
     "F01/idle", "F01/all_reduce", "F01/split", "F02/stopped", "F04/peer", "F10", "F12", "F15/same",
     "F17/inflight", "F19", "F45/death",
 }  # fmt: skip
+# What kernels of ours find beside it.
+QUICK_OF_KERNELS = {"F10", "F11", "F12", "F13", "F15/same", "F16/kinds"}
+QUICKS = {"ctran": QUICK, "nccl": QUICK_OF_VENDORS, "ncclx": QUICK_OF_KERNELS}
 
 
 def _cases() -> Iterator[object]:
     for backend in OURS:
         for cell in CELLS:
             if backend in cell.backends:
-                quick = {"ctran": QUICK, "nccl": QUICK_OF_VENDORS}.get(backend, set())
+                quick = QUICKS.get(backend, set())
                 is_quick = cell.id in quick
                 marks = () if is_quick else (pytest.mark.slow,)
                 yield pytest.param(cell, backend, id=f"{backend}-{cell.id}", marks=marks)
@@ -42,7 +45,7 @@ def test_survivors_see_what_the_table_promises(cell, backend, verdict):
 
 
 def test_every_quick_cell_exists():
-    assert {cell.id for cell in CELLS} >= QUICK | QUICK_OF_VENDORS
+    assert {cell.id for cell in CELLS} >= QUICK | QUICK_OF_VENDORS | QUICK_OF_KERNELS
 
 
 def test_cells_have_names_of_their_own():

@@ -508,6 +508,66 @@ def test_the_death_of_a_process_ends_a_kernel_that_waits_for_it(free_port):
     first.expect_success()
 
 
+DISAGREE = """
+    import os, time, torch, torchcomms
+    from torchcomms import ReduceOp
+
+    comm = torchcomms.new_comm("ncclx", torch.device("cpu"), "disagree",
+                               abort_process_on_timeout_or_error=False)
+    rank, size = comm.get_rank(), comm.get_size()
+    comm.barrier(False)
+    began = time.monotonic()
+    values = torch.ones(96)
+    many = lambda: comm.all_reduce(values, ReduceOp.SUM, False)
+    one = {
+        "count": lambda: comm.all_reduce(values[:64], ReduceOp.SUM, False),
+        "dtype": lambda: comm.all_reduce(values.int(), ReduceOp.SUM, False),
+        "operation": lambda: comm.all_gather_single(torch.ones(96 * size), values, False),
+        "barrier": lambda: comm.barrier(False),
+        "root": lambda: comm.broadcast(values, 1, False),
+        "reduction": lambda: comm.all_reduce(values, ReduceOp.MAX, False),
+        "left out": lambda: None,
+    }[os.environ["ODD"]]
+    if os.environ["ODD"] == "root":
+        many = lambda: comm.broadcast(values, 0, False)
+    try:
+        one() if rank == size - 1 else many()
+        comm.barrier(False)  # whoever had what it called for learns of it here
+    except torchcomms.Mismatch as error:
+        took = time.monotonic() - began
+        assert took < 10, took  # the limit is 10 minutes; on an idle machine it is milliseconds
+        if os.environ["TORCHCOMM_SIDE_CHANNEL"] == "1":
+            assert f"rank {size - 1} calls " in str(error), error
+            assert error.peer == (size - 1 if size > 2 else -1), error
+        else:
+            assert "has called something else" in str(error), error
+            assert error.peer not in (rank, -1), error
+    else:
+        raise AssertionError("nobody found that the ranks disagree")
+    assert comm.is_aborted()
+    comm.finalize()
+"""
+
+
+@needs_ncclx
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize(
+    "odd", ["count", "dtype", "operation", "barrier", "root", "reduction", "left out"]
+)
+def test_ranks_that_disagree_are_told_by_their_kernels(free_port, odd, size):
+    variables = {"ODD": odd, "TORCHCOMM_SIDE_CHANNEL": "1", **NCCLX.environment}
+    for rank in ranks(DISAGREE, size, free_port, **variables):
+        rank.expect_success()
+
+
+@needs_ncclx
+@pytest.mark.parametrize("odd", ["count", "reduction"])
+def test_ranks_that_disagree_are_told_without_a_side_channel(free_port, odd):
+    variables = {"ODD": odd, "TORCHCOMM_SIDE_CHANNEL": "0", **NCCLX.environment}
+    for rank in ranks(DISAGREE, 3, free_port, **variables):
+        rank.expect_success()
+
+
 @needs_ncclx
 def test_without_kernels_it_is_nccl_alone_and_says_why(free_port):
     program = """

@@ -28,6 +28,8 @@ std::optional<CommError> TeamKernels::stopped(const Context& context) const {
                          : " (launch " + std::to_string(stopped->launch) + " of its kernels)";
   if (stopped->reason == ctran::kernels::Stop::kLimit)
     return CommError(Errc::kTimeout, "the kernel passed its limit" + whom + which, where);
+  if (stopped->reason == kernels::Stop::kOtherCall)
+    return CommError(Errc::kMismatch, words_of_other_call(where.peer) + which, where);
   if (stopped->reason == kernels::kOtherRegion)
     return CommError(Errc::kMismatch,
                      "the output of rank " + std::to_string(stopped->waited_for) +
@@ -50,6 +52,11 @@ std::optional<CommError> TeamKernels::stopped(const Context& context) const {
                      where);
   }
   return CommError(Errc::kAborted, "the kernel was aborted" + whom + which, where);
+}
+
+bool TeamKernels::disagree() const noexcept {
+  const auto stopped = team_->stopped();
+  return stopped && stopped->reason == kernels::Stop::kOtherCall;
 }
 
 }  // namespace torch::comms::ctran

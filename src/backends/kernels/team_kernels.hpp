@@ -57,6 +57,7 @@ class TeamKernels final : public nccl::OwnKernels {
   uint64_t launches() const noexcept { return launches_.load(std::memory_order_relaxed); }
 
   std::optional<CommError> stopped(const Context& context) const override;
+  bool disagree() const noexcept override;
   std::optional<CommError> lost(const Context& context) override {
     return lost_ ? lost_(context) : std::nullopt;
   }

@@ -278,7 +278,12 @@ void Lane::look(Clock::time_point now) noexcept {
 void Lane::end_if_kernels_stopped(const std::function<Context()>& context) {
   const auto* const kernels = kernels_.load();
   if (kernels == nullptr) return;
-  if (const auto why = kernels->stopped(context())) end_all(*why, nullptr);
+  auto why = kernels->stopped(context());
+  if (!why || communicator_->failure()) return;
+  // Comparing them all names those who are few, and reaches the ranks that wait for nothing.
+  if (kernels->disagree())
+    if (const auto found = others_->disagreement(why->context())) why = found;
+  end_all(*why, nullptr);
 }
 
 void Lane::end_if_wrong(const std::function<Context()>& context) {

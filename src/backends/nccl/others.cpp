@@ -9,8 +9,16 @@
 namespace torch::comms::nccl {
 namespace {
 
+CommError error_of(const side::Circle::Failure& failure, const Context& context) {
+  auto where = context;
+  where.peer = failure.peer;
+  return CommError(failure.code, failure.why, where);
+}
+
 // How long what a rank did before its end may take to be done here.
 constexpr std::chrono::milliseconds kPatience{100};
+// How long the others are listened to who disagree.
+constexpr std::chrono::milliseconds kHearing{500};
 
 }  // namespace
 
@@ -24,9 +32,7 @@ std::optional<CommError> Others::failure(const Context& context, bool patient) {
     if (told_ == Clock::time_point{}) told_ = now;
     if (now - told_ < kPatience) return std::nullopt;
   }
-  auto where = context;
-  where.peer = failure->peer;
-  return CommError(failure->code, failure->why, where);
+  return error_of(*failure, context);
 }
 
 std::optional<CommError> Others::lost_rank(const Context& context) {
@@ -45,6 +51,12 @@ std::optional<CommError> Others::lost_rank(const Context& context) {
 
 void Others::compare(Clock::time_point began) {
   if (circle_) circle_->compare(began.time_since_epoch());
+}
+
+std::optional<CommError> Others::disagreement(const Context& context) {
+  if (!circle_) return std::nullopt;
+  const auto failure = circle_->disagreement(kHearing);
+  return failure ? std::optional(error_of(*failure, context)) : std::nullopt;
 }
 
 std::optional<Others::Where> Others::whereabouts() {

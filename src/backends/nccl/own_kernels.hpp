@@ -12,6 +12,8 @@ class OwnKernels {
   virtual ~OwnKernels() = default;
   // Why they have stopped; nothing while all is well. Never waits. `context`: of the error.
   virtual std::optional<CommError> stopped(const Context& context) const = 0;
+  // Whether that is because ranks have called different things.
+  virtual bool disagree() const noexcept { return false; }
   // Why they wait in vain, by what is known beside them; asked now and then while an operation is
   // under way. May take microseconds.
   virtual std::optional<CommError> lost(const Context&) { return std::nullopt; }

@@ -32,6 +32,12 @@ kernels::Control* make_control(const gpu::Runtime& runtime) {
 
 }  // namespace
 
+std::string words_of_other_call(int rank) {
+  return "rank " + std::to_string(rank) +
+         " has called something else: another operation, count, dtype, reduce operation or root, "
+         "now or before";
+}
+
 Team::Outcome Team::make(int rank, int size, int device,
                          const std::shared_ptr<const gpu::Runtime>& runtime, std::string unwilling,
                          const transport::nvl::Exchange& exchange) {

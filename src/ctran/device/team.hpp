@@ -20,6 +20,9 @@ struct Stopped {
   uint64_t launch;  // of how many
 };
 
+// Of kOtherCall, for texts of errors. `rank`: as its readers know it.
+std::string words_of_other_call(int rank);
+
 // The ranks of one communicator whose devices run collectives and messages by kernels of ours, over
 // memory that all of them map. A rank alone has one for what is beside collectives and messages.
 //

@@ -18,6 +18,7 @@ __device__ __forceinline__ const Route& route_of(const Postal& p) {
 __device__ __forceinline__ void begin_exchange(const Postal& p, Session& s) {
   const Header& own = header_of(p, p.rank);
   s.launch = load_relaxed(&own.exchanges) + 1;
+  s.begun = 0;
   s.start_ns = now_ns();
   s.stopped =
       load_relaxed(&own.stop) != 0 || (load_relaxed(&own.reported) != 0 && must_stop(p, s, -1));

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ctran/kernels/flags.hpp"
 #include "ctran/kernels/library.hpp"
 
 // What lies where in a workspace, as pure functions of the number of ranks: what collectives have.
@@ -51,29 +52,16 @@ constexpr uint64_t report_of(Stop why, int rank) {
 constexpr Stop reason_of(uint64_t report) { return static_cast<Stop>(report >> 32); }
 constexpr int reporter_of(uint64_t report) { return static_cast<int>(report & 0xff) - 1; }
 
-// A flag of 64 bits: 44 of the launch (1.6 years of launches of 3 us), 20 of the step within it.
-inline constexpr int kStepBits = 20;
-inline constexpr uint64_t kMostSteps = uint64_t{1} << kStepBits;
-constexpr uint64_t tag_of(uint64_t launch, uint64_t step) { return launch << kStepBits | step; }
-// Whether a counter that only grows has come to `wanted`, also across its end.
-constexpr bool has_come(uint64_t counter, uint64_t wanted) {
-  return static_cast<int64_t>(counter - wanted) >= 0;
-}
-
-// LL has room for 32 bits of the launch. Before they come round, twice in that time, all slots of
-// both generations are given a flag that is just past: a launch says whether it clears the
-// generation of the next one before it lets others begin to write there.
-constexpr bool clears_next_generation(uint64_t launch) { return (launch & 0x7fffffff) <= 1; }
-constexpr uint32_t cleared_flag(uint64_t launch) { return static_cast<uint32_t>(launch - 3); }
-
 // The beginning of a workspace.
 struct Header {
   // What every launch reads: one line of 128 bytes.
-  uint64_t begun[kMaxRanks];  // by rank: its newest launch; written by that rank
-  uint64_t launches;          // of this rank
-  uint64_t stop;              // Stop
-  uint64_t reported;          // report_of(): why a peer says that this rank has to stop
-  uint64_t exchanges;         // of this rank: launches of messages
+  // By rank: begun_word() of its newest launch; written by that rank, which writes its own when all
+  // of its blocks know it.
+  uint64_t begun[kMaxRanks];
+  uint64_t launches;   // of this rank
+  uint64_t stop;       // Stop
+  uint64_t reported;   // report_of(): why a peer says that this rank has to stop
+  uint64_t exchanges;  // of this rank: launches of messages
   uint64_t line[4];
   // For the blocks of this rank. Pairs: by parity of the launch, the next launch's made zero here.
   uint32_t ticket;     // blocks that know the launch's number
@@ -99,6 +87,10 @@ struct Layout {
   constexpr size_t region(WireKind wire) const { return wire == WireKind::kLL ? ll : line; }
   // The LL slots of one worker lie by generation.
   constexpr size_t ll_generation_bytes() const { return static_cast<size_t>(ranks - 1) * kLLSlot; }
+  // And those of lines.
+  constexpr size_t line_generation_bytes() const {
+    return static_cast<size_t>(kRing * (ranks - 1)) * kLineSlot;
+  }
 
  private:
   static constexpr size_t round_up(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }

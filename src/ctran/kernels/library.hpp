@@ -19,7 +19,7 @@
 // ranks alone that have any.
 namespace torch::comms::ctran::kernels {
 
-inline constexpr uint32_t kAbi = 4;
+inline constexpr uint32_t kAbi = 5;
 inline constexpr int kMaxRanks = 8;
 
 enum class Collective : uint8_t {
@@ -53,10 +53,11 @@ inline constexpr int kAlgorithms = 4;
 // then where they are of floats, what an exchange has received is undefined.
 enum class Stop : uint32_t {
   kNone = 0,
-  kAborted,   // by the host, through Control::abort
-  kLimit,     // Call::limit_ns has passed
-  kMismatch,  // a message is longer or shorter than its receive, here or at waited_for
-  kCounts,    // what the memory of waited_for, which may be this rank, has as counts is impossible
+  kAborted,    // by the host, through Control::abort
+  kLimit,      // Call::limit_ns has passed
+  kMismatch,   // a message is longer or shorter than its receive, here or at waited_for
+  kCounts,     // what the memory of waited_for, which may be this rank, has as counts is impossible
+  kOtherCall,  // waited_for has called something else as this launch, or as one before
 };
 
 // Pinned host memory which the device sees, one a rank and team, zeroed when it is made.

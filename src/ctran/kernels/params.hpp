@@ -30,7 +30,8 @@ struct Params : Membership {
   char* own_to;     // where it is copied; null: nowhere
   const void* factor;
   double factor_value;
-  uint64_t nan;  // what the output is filled with after a stop; 0: left as it is
+  uint64_t print;  // of the call, see print.hpp
+  uint64_t nan;    // what the output is filled with after a stop; 0: left as it is
   size_t bytes, output_bytes, send_stride, receive_stride;
   size_t part;            // of two hops: bytes of a rank's part
   uint64_t tiles, steps;  // of the workers, and for each of them

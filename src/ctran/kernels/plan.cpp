@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ctran/kernels/print.hpp"
 #include "ctran/kernels/tiling.hpp"
 
 namespace torch::comms::ctran::kernels {
@@ -135,6 +136,11 @@ Plan plan_of(int ranks, const Call& call, Algorithm algorithm, int most_blocks) 
   return {shape, static_cast<int>(blocks), static_cast<int>(warps) * kWarp};
 }
 
+uint64_t way_of(const Plan& plan) {
+  return static_cast<uint64_t>(plan.shape.wire) | (plan.shape.two_hops ? uint64_t{1} : 0) << 8 |
+         static_cast<uint64_t>(plan.blocks) << 16 | static_cast<uint64_t>(plan.threads) << 32;
+}
+
 Membership membership_of(const Team& team, Collective collective, uint64_t limit_ns) {
   Membership m{};
   std::transform(team.workspace, team.workspace + team.size, m.workspace,
@@ -150,6 +156,7 @@ Membership membership_of(const Team& team, Collective collective, uint64_t limit
 Params params_of(const Team& team, const Call& call, const Plan& plan) {
   Params p{};
   static_cast<Membership&>(p) = membership_of(team, call.collective, call.limit_ns);
+  p.print = print_of(call, way_of(plan));
   p.divisor = 1;
   p.unit = 8;
   if (call.collective == Collective::kBarrier) return p;

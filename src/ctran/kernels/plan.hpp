@@ -23,6 +23,9 @@ bool fits(int ranks, const Call& call, Algorithm algorithm, int most_blocks);
 // Whether the call makes sense at all.
 bool is_sound(int ranks, const Call& call);
 
+// What of it has to be alike on all ranks, for print_of().
+uint64_t way_of(const Plan& plan);
+
 Membership membership_of(const Team& team, Collective collective, uint64_t limit_ns);
 Params params_of(const Team& team, const Call& call, const Plan& plan);
 

@@ -1,6 +1,7 @@
 #include "ctran/kernels/quantized.hpp"
 
 #include "ctran/kernels/choice.hpp"
+#include "ctran/kernels/print.hpp"
 
 namespace torch::comms::ctran::kernels {
 
@@ -31,6 +32,7 @@ QuantizedPlan plan_of(const Team& team, const QuantizedReduceScatter& call) {
   QuantizedParams& p = made.params;
   static_cast<Params&>(p) = params_of(team, moved, made);
   p.collective = Collective::kQuantizedReduceScatter;
+  p.print = print_of(call, way_of(made));
   p.seed = call.seed;
   p.count = call.count;
   p.send_stride = p.output_bytes = call.count * sizeof(float);

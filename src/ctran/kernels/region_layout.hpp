@@ -20,26 +20,32 @@ struct Place {
   uint64_t offset, bytes, region;
   bool operator==(const Place&) const = default;
 };
-// The same in words that are whole each: 20 bits of it beside the launch, so that no fence is
-// needed between them. Of bytes and region, which are only compared, the low bits.
+// The same in words that are whole each: 20 bits of it in the place of a line's step, so that no
+// fence is needed between them. Of bytes and region, which are only compared, the low bits.
 inline constexpr int kPlaceWords = 6;
-constexpr uint64_t place_word(const Place& place, uint64_t launch, int word) {
+constexpr uint64_t place_word(const Place& place, uint64_t launch, uint64_t print, int word) {
   const uint64_t parts[kPlaceWords] = {
       place.offset, place.offset >> kStepBits, place.offset >> 2 * kStepBits,
       place.bytes,  place.bytes >> kStepBits,  place.region};
-  return tag_of(launch, parts[word] & (kMostSteps - 1));
+  return line_flag(launch, print, word) | (parts[word] & (kMostSteps - 1));
 }
 constexpr bool is_of_launch(uint64_t word, uint64_t launch) {
-  return word >> kStepBits == tag_of(launch, 0) >> kStepBits;
+  return launch_in(word) == launch_in(line_flag(launch, 0, 0));
+}
+// Whether words of the same launch come from a rank that has called the same.
+constexpr bool is_of_call(const uint64_t (&words)[kPlaceWords], uint64_t launch, uint64_t print) {
+  for (int i = 0; i < kPlaceWords; ++i)
+    if (words[i] >> kStepBits != line_flag(launch, print, i) >> kStepBits) return false;
+  return true;
 }
 constexpr uint64_t offset_in(const uint64_t (&words)[kPlaceWords]) {
   constexpr uint64_t kLow = kMostSteps - 1;
   return (words[0] & kLow) | (words[1] & kLow) << kStepBits | (words[2] & kLow) << 2 * kStepBits;
 }
 // Whether bytes and region are those of `place`.
-constexpr bool agrees(const uint64_t (&words)[kPlaceWords], const Place& place, uint64_t launch) {
+constexpr bool agrees(const uint64_t (&words)[kPlaceWords], const Place& place) {
   for (int i = 3; i < kPlaceWords; ++i)
-    if (words[i] != place_word(place, launch, i)) return false;
+    if (((words[i] ^ place_word(place, 0, 0, i)) & (kMostSteps - 1)) != 0) return false;
   return true;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ctran/kernels/plan.hpp"
+#include "ctran/kernels/print.hpp"
 
 namespace torch::comms::ctran::kernels {
 namespace {
@@ -37,6 +38,7 @@ RegionParams params_of(const Team& team, const RegionCall& call) {
   RegionParams p{};
   static_cast<Params&>(p) =
       params_of(team, call.call, Plan{{WireKind::kLine, false}, 1, kRegionThreads});
+  p.print = print_of(call);
   p.nan = 0;
   std::transform(call.memory, call.memory + team.size, p.memory,
                  [](void* at) { return static_cast<char*>(at); });

@@ -57,7 +57,7 @@ class Pushes {
     auto& words = words_of(p_, lane()).places[c_.s.launch & 1][p_.rank].words;
 #pragma unroll
     for (int i = 0; i < kPlaceWords; ++i)
-      store_relaxed(&words[i], place_word(p_.place, c_.s.launch, i));
+      store_relaxed(&words[i], place_word(p_.place, c_.s.launch, print_in(c_.s.begun), i));
   }
 
   // Waits for the places of all that this rank pushes to. What is pushed goes to addresses that are
@@ -84,7 +84,12 @@ class Pushes {
       if (missing == 0) break;
       if (patience.is_over(p_, c_.s, __ffs(static_cast<int>(missing)) - 1)) return false;
     }
-    const bool is_wrong = is_one_of(p_.push_to) && !agrees(words, p_.place, launch);
+    const bool is_other = is_one_of(p_.push_to) && !is_of_call(words, launch, print_in(c_.s.begun));
+    if (const uint32_t others = __ballot_sync(~0u, is_other)) {
+      if (lane() == 0) stop_all(p_, c_.s, __ffs(static_cast<int>(others)) - 1);
+      return false;
+    }
+    const bool is_wrong = is_one_of(p_.push_to) && !agrees(words, p_.place);
     if (is_one_of(p_.push_to)) c_.outputs[lane()] = p_.memory[lane()] + offset_in(words);
     if (const uint32_t wrong = __ballot_sync(~0u, is_wrong)) {
       const int peer = __ffs(static_cast<int>(wrong)) - 1;

@@ -35,7 +35,7 @@ struct RegionCall {
 
 // One more reason of a stop: here and at waited_for outputs are in different regions, or have
 // different sizes.
-inline constexpr Stop kOtherRegion = static_cast<Stop>(static_cast<uint32_t>(Stop::kCounts) + 1);
+inline constexpr Stop kOtherRegion = static_cast<Stop>(static_cast<uint32_t>(Stop::kOtherCall) + 1);
 
 struct RegionLibrary {
   uint32_t version;  // kRegionVersion

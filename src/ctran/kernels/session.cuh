@@ -3,6 +3,7 @@
 #include "ctran/kernels/device.cuh"
 #include "ctran/kernels/layout.hpp"
 #include "ctran/kernels/params.hpp"
+#include "ctran/kernels/region_layout.hpp"
 #include "ctran/kernels/scaling.hpp"
 
 // A launch from its beginning to its end: its number, who else has begun, and what happens when it
@@ -10,7 +11,10 @@
 namespace torch::comms::ctran::kernels {
 
 struct Session {
+  Vector16 ll_flags;               // of this launch, see ll_flag()
+  uint64_t line_flags[kWarp / 8];  // of step 0, by line of a warp: see line_flag()
   uint64_t launch;
+  uint64_t begun;  // what this rank tells of it, see begun_word(); 0: it is no collective
   uint64_t start_ns;
   bool stopped;  // before it began
   Factor factor;
@@ -39,6 +43,13 @@ __device__ __forceinline__ void report(const Membership& p, Stop why, int peer) 
   store_relaxed(&header_of(p, peer).reported, report_of(why, p.rank));
 }
 
+// The same because `peer` has called something else, which is for all ranks to know.
+static __device__ __noinline__ void stop_all(const Membership& p, const Session& s, int peer) {
+  stop(p, s, Stop::kOtherCall, peer);
+  for (int rank = 0; rank < p.size; ++rank)
+    if (rank != p.rank) report(p, Stop::kOtherCall, rank);
+}
+
 // Whether they have to. For one thread, and seldom: it is slow. `waited_for`: the rank that this
 // one cannot go on without.
 static __device__ __noinline__ bool must_stop(const Membership& p, const Session& s,
@@ -65,30 +76,62 @@ static __device__ __noinline__ bool must_stop(const Membership& p, const Session
   return true;
 }
 
+// The same for all lanes of a warp at once, which also look whether some rank has called something
+// else.
+static __device__ __noinline__ bool must_leave(const Membership& p, const Session& s,
+                                               int waited_for) {
+  const int lane = static_cast<int>(threadIdx.x % kWarp);
+  const bool is_other = s.begun != 0 && lane < p.size && lane != p.rank &&
+                        disagree(load_relaxed(&header_of(p, p.rank).begun[lane]), s.begun);
+  const uint32_t others = __ballot_sync(~0u, is_other);
+  if (lane == 0 && others != 0) stop_all(p, s, __ffs(static_cast<int>(others)) - 1);
+  const bool over = lane == 0 && (others != 0 || must_stop(p, s, waited_for));
+  return __any_sync(~0u, over);
+}
+
 // Counts failed looks at memory, and asks about stopping now and then.
 class Patience {
  public:
   // For all lanes of a warp at once.
   __device__ __forceinline__ bool is_over(const Membership& p, const Session& s, int waited_for) {
     constexpr uint32_t kLooks = 32;
-    if (++looks_ % kLooks != 0) return false;
-    const bool over = threadIdx.x % kWarp == 0 && must_stop(p, s, waited_for);
-    return __any_sync(~0u, over);
+    return ++looks_ % kLooks == 0 && must_leave(p, s, waited_for);
   }
 
  private:
   uint32_t looks_ = 0;
 };
 
-// Gives the flags of the next launch's LL slots a value that is past.
-static __device__ __noinline__ void clear_next_generation(const Params& p, uint64_t launch) {
+// Gives the flags of what others write for the next launch a value that is past. For a warp.
+static __device__ __noinline__ void clear_ll(const Params& p, uint64_t launch) {
   const Layout layout(p.size);
-  const uint32_t flag = cleared_flag(launch), generation = (launch + 1) & 1;
+  const uint64_t past = past_launch(launch), generation = (launch + 1) & 1;
   const size_t row = layout.ll_generation_bytes(), vectors = row / 16;
+  const uint32_t flag = ll_flag(past, 0, 0);
   char* slots = p.workspace[p.rank] + layout.ll + generation * row;
   for (size_t i = threadIdx.x % kWarp; i < kLLWorkers * vectors; i += kWarp)
     store_volatile(slots + i / vectors * 2 * row + i % vectors * 16,
                    Vector16{flag, flag, flag, flag});
+}
+static __device__ __noinline__ void clear_lines(const Params& p, uint64_t launch) {
+  constexpr size_t kLineBytes = 128;
+  const Layout layout(p.size);
+  const uint64_t flag = line_flag(past_launch(launch), 0, 0), generation = (launch + 1) & 1;
+  const size_t row = layout.line_generation_bytes(), lane = threadIdx.x % kWarp;
+  char* slots = p.workspace[p.rank] + layout.line + generation * row;
+  for (int worker = 0; worker < line_workers(p.size); ++worker, slots += 2 * row)
+    for (size_t at = (lane + 1) * kLineBytes; at <= row; at += kWarp * kLineBytes)
+      store_relaxed(reinterpret_cast<uint64_t*>(slots + at) - 1, flag);
+  auto& words = *reinterpret_cast<RegionWords*>(p.workspace[p.rank] + RegionLayout(p.size).words);
+  if (lane < kMaxRanks)
+    for (uint64_t& word : words.places[generation][lane].words) store_relaxed(&word, flag);
+}
+static __device__ __forceinline__ void clear_next_generation(const Params& p, uint64_t launch) {
+  const bool is_ll = clears_next_generation(launch, kLLLaunchBits),
+             is_line = clears_next_generation(launch, kLineLaunchBits);
+  if (is_ll) clear_ll(p, launch);
+  if (is_line) clear_lines(p, launch);
+  if (!is_ll && !is_line) return;
   __threadfence();
   __syncwarp();
 }
@@ -102,11 +145,17 @@ __device__ __forceinline__ void begin_warp(const Params& p, Session& s, bool tog
   const uint64_t* words = header_of(p, p.rank).begun;
   uint64_t word = lane <= kReported ? load_relaxed(words + lane) : 0;
   const uint64_t launch = __shfl_sync(~0u, word, kLaunches) + 1;
+  const uint64_t before = __shfl_sync(~0u, word, p.rank);
+  const uint64_t print = followed(print_in(before), p.print), begun = begun_word(launch, print);
   bool stopped = __shfl_sync(~0u, word, kStop) != 0;
   if (lane == 0) {
     s.launch = launch;
+    s.begun = begun;
     s.start_ns = now_ns();
+    s.ll_flags = {ll_flag(launch, print, 0), ll_flag(launch, print, 1), ll_flag(launch, print, 2),
+                  ll_flag(launch, print, 3)};
   }
+  if (lane < kWarp / 8) s.line_flags[lane] = line_flag(launch, print, lane);
   __syncwarp();
   if (__shfl_sync(~0u, word, kReported) != 0 && !stopped) {
     if (lane == 0) (void)must_stop(p, s, -1);
@@ -114,12 +163,18 @@ __device__ __forceinline__ void begin_warp(const Params& p, Session& s, bool tog
   }
   const bool is_peer = lane < p.size && lane != p.rank;
   if (blockIdx.x == 0 && !stopped) {
-    if (clears_next_generation(launch)) clear_next_generation(p, launch);
-    if (is_peer) store_relaxed(&header_of(p, lane).begun[p.rank], launch);
+    clear_next_generation(p, launch);
+    if (is_peer) store_relaxed(&header_of(p, lane).begun[p.rank], begun);
   }
   const uint64_t wanted = launch - (together ? 0 : 1);
   for (Patience patience; !stopped;) {
-    const uint32_t missing = __ballot_sync(~0u, is_peer && !has_come(word, wanted));
+    const bool is_other = is_peer && (disagree(word, begun) || disagree(word, before));
+    if (const uint32_t others = __ballot_sync(~0u, is_other)) {
+      if (lane == 0) stop_all(p, s, __ffs(static_cast<int>(others)) - 1);
+      stopped = true;
+      break;
+    }
+    const uint32_t missing = __ballot_sync(~0u, is_peer && !has_begun(word, wanted));
     if (missing == 0) break;
     stopped = patience.is_over(p, s, __ffs(static_cast<int>(missing)) - 1);
     if (is_peer) word = load_relaxed(words + lane);
@@ -175,6 +230,7 @@ __device__ __forceinline__ void end(const Params& p, const Session& s, bool done
       own.left[next] = 0;
       own.filled[next] = 0;
       own.launches = s.launch;
+      own.begun[p.rank] = s.begun;
     }
     atomicAdd(&own.left[s.launch & 1], 1);
   }

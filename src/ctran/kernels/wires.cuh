@@ -66,18 +66,19 @@ struct LLWire : Slots<WireKind::kLL> {
   __device__ __forceinline__ uint32_t width() const { return 16; }
   __device__ __forceinline__ size_t offset(int) const { return lane_ * 16; }
   __device__ __forceinline__ void put(int peer, int, uint64_t, int, const Vector16& v) const {
-    const uint32_t flag = static_cast<uint32_t>(s_.launch);
+    const Vector16 flag = s_.ll_flags;
     char* to = slot(peer, p_.rank, generation()) + lane_ * 16;
-    store_volatile(to, Vector16{v.x, flag, v.y, flag});
-    store_volatile(to + kLLSlot / 2, Vector16{v.z, flag, v.w, flag});
+    store_volatile(to, Vector16{v.x, flag.x, v.y, flag.y});
+    store_volatile(to + kLLSlot / 2, Vector16{v.z, flag.z, v.w, flag.w});
   }
   __device__ __forceinline__ Raw look(int source, int, int) const {
     const char* from = slot(p_.rank, source, generation()) + lane_ * 16;
     return {load_volatile(from), load_volatile(from + kLLSlot / 2)};
   }
   __device__ __forceinline__ bool has_landed(const Raw& raw, uint64_t) const {
-    const uint32_t flag = static_cast<uint32_t>(s_.launch);
-    return raw.low.y == flag && raw.low.w == flag && raw.high.y == flag && raw.high.w == flag;
+    const Vector16 flag = s_.ll_flags;
+    return raw.low.y == flag.x && raw.low.w == flag.y && raw.high.y == flag.z &&
+           raw.high.w == flag.w;
   }
   __device__ __forceinline__ static Vector16 data(const Raw& raw) {
     return {raw.low.x, raw.low.z, raw.high.x, raw.high.z};
@@ -106,14 +107,14 @@ struct LinesWire : Slots<kLines> {
   __device__ __forceinline__ void put(int peer, int ring, uint64_t step, int k,
                                       const Vector16& v) const {
     put_line(this->slot(peer, this->p_.rank, place(ring)) + k * 512 + this->lane_ * 16, this->lane_,
-             v, tag_of(this->s_.launch, step));
+             v, flag(step));
   }
   __device__ __forceinline__ Raw look(int source, int ring, int k) const {
     return look_at_line(this->slot(this->p_.rank, source, place(ring)) + k * 512 +
                         this->lane_ * 16);
   }
   __device__ __forceinline__ bool has_landed(const Raw& raw, uint64_t step) const {
-    return has_flag(raw, this->lane_, tag_of(this->s_.launch, step));
+    return has_flag(raw, this->lane_, flag(step));
   }
   __device__ __forceinline__ static Vector16 data(const Raw& raw) { return raw; }
 
@@ -137,6 +138,9 @@ struct LinesWire : Slots<kLines> {
   }
 
  private:
+  __device__ __forceinline__ uint64_t flag(uint64_t step) const {
+    return this->s_.line_flags[this->lane_ / 8] | step;
+  }
   __device__ __forceinline__ int place(int ring) const { return this->generation() * kRing + ring; }
   __device__ __forceinline__ bool is_of(uint32_t ranks) const {
     return this->lane_ < kMaxRanks && (ranks >> this->lane_ & 1) != 0;

@@ -30,17 +30,12 @@ namespace {
 using namespace native;
 
 const std::map<std::string, void (*)(const kernels::Library&, const Settings&)> kSuites = {
-    {"arithmetic", check_arithmetic},
-    {"device_alltoallv", check_device_alltoallv},
-    {"exchange", check_exchange},
-    {"gpe", check_gpe},
-    {"graphs", check_graphs},
-    {"large", check_large},
-    {"reduce_scatter_quantized", check_reduce_scatter_quantized},
-    {"regions", check_regions},
-    {"sequences", check_sequences},
-    {"shapes", check_shapes},
-    {"stops", check_stops}};
+    {"arithmetic", check_arithmetic}, {"device_alltoallv", check_device_alltoallv},
+    {"exchange", check_exchange},     {"gpe", check_gpe},
+    {"graphs", check_graphs},         {"large", check_large},
+    {"mismatch", check_mismatch},     {"reduce_scatter_quantized", check_reduce_scatter_quantized},
+    {"regions", check_regions},       {"sequences", check_sequences},
+    {"shapes", check_shapes},         {"stops", check_stops}};
 
 struct Arguments {
   std::string library;

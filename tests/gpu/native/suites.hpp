@@ -25,6 +25,7 @@ void check_graphs(const kernels::Library& library, const Settings& settings);
 void check_exchange(const kernels::Library& library, const Settings& settings);
 void check_device_alltoallv(const kernels::Library& library, const Settings& settings);
 void check_reduce_scatter_quantized(const kernels::Library& library, const Settings& settings);
+void check_mismatch(const kernels::Library& library, const Settings& settings);
 void check_regions(const kernels::Library& library, const Settings& settings);
 void check_stops(const kernels::Library& library, const Settings& settings);
 

@@ -83,7 +83,7 @@ World::World(const kernels::Library& library, int ranks, uint64_t first_launch)
       // As after so many launches: their numbers known, and no flag of the next ones anywhere.
       Header header{};
       header.launches = first_launch - 1;
-      for (uint64_t& begun : header.begun) begun = first_launch - 1;
+      for (uint64_t& begun : header.begun) begun = kernels::begun_word(first_launch - 1, 0);
       must(cudaMemcpy(workspace, &header, sizeof header, cudaMemcpyHostToDevice), "cudaMemcpy");
       must(cudaMemset(workspace + layout.ll, 0x5e, layout.line - layout.ll), "cudaMemset");
       const auto mailboxes = mailboxes_after(ranks, first_launch - 1);

@@ -5,7 +5,8 @@
 
 namespace torch::comms::standin {
 
-Launch::Launch(const kernels::Team& team, kernels::Collective collective, uint64_t limit_ns)
+Launch::Launch(const kernels::Team& team, kernels::Collective collective, uint64_t print,
+               uint64_t limit_ns)
     : team_(team), collective_(collective), limit_(limit_ns) {
   auto& own = workspace(team.rank);
   const bool exchanges = collective == kernels::Collective::kExchange ||
@@ -13,7 +14,29 @@ Launch::Launch(const kernels::Team& team, kernels::Collective collective, uint64
   if (exchanges) launch_ = ++own.exchanges;
   const bool is_collective = collective <= kernels::Collective::kBarrier ||
                              collective == kernels::Collective::kQuantizedReduceScatter;
-  if (is_collective) launch_ = ++own.launches;
+  if (!is_collective) return;
+  launch_ = ++own.launches;
+  tell(print);
+}
+
+void Launch::tell(uint64_t print) {
+  auto& own = workspace(team_.rank).header;
+  before_ = own.begun[team_.rank];
+  begun_ = kernels::begun_word(launch_, kernels::followed(kernels::print_in(before_), print));
+  own.begun[team_.rank] = begun_;
+  if (std::atomic_ref(own.stop).load() != 0) return;
+  for (int peer = 0; peer < team_.size; ++peer)
+    if (peer != team_.rank) std::atomic_ref(workspace(peer).header.begun[team_.rank]).store(begun_);
+}
+
+int Launch::disagreeing() const noexcept {
+  auto& begun = workspace(team_.rank).header.begun;
+  for (int peer = 0; peer < team_.size && begun_ != 0; ++peer) {
+    if (peer == team_.rank) continue;
+    const uint64_t word = std::atomic_ref(begun[peer]).load();
+    if (kernels::disagree(word, begun_) || kernels::disagree(word, before_)) return peer;
+  }
+  return -1;
 }
 
 bool Launch::goes_on(int waited_for) noexcept {
@@ -21,7 +44,9 @@ bool Launch::goes_on(int waited_for) noexcept {
   auto& own = workspace(team_.rank);
   if (std::atomic_ref(own.header.stop).load() != 0) return false;
   const uint64_t report = std::atomic_ref(own.header.reported).load();
-  if (report != 0)
+  if (const int peer = disagreeing(); peer >= 0)
+    other_call(peer);
+  else if (report != 0)
     stop(kernels::reason_of(report), kernels::reporter_of(report));
   else if (std::atomic_ref(team_.control->abort).load() != 0)
     stop(kAborted, waited_for);
@@ -67,6 +92,7 @@ void Launch::send(int peer, const void* data, size_t size_bytes) {
   const auto before = inbox.sent.load();
   if (!await([&] { return inbox.taken.load() == before; }, peer)) return;
   if (size_bytes > 0) std::memcpy(inbox.data, data, size_bytes);
+  inbox.begun = begun_;
   inbox.sent.store(before + 1);
 }
 
@@ -74,7 +100,10 @@ const std::byte* Launch::receive(int peer) {
   if (!goes_on()) return nullptr;
   auto& inbox = this->inbox(team_.rank, peer);
   const auto wanted = inbox.taken.load() + 1;
-  return await([&] { return inbox.sent.load() >= wanted; }, peer) ? inbox.data : nullptr;
+  if (!await([&] { return inbox.sent.load() >= wanted; }, peer)) return nullptr;
+  if (inbox.begun == begun_) return inbox.data;
+  other_call(peer);
+  return nullptr;
 }
 
 void Launch::taken(int peer) { ++inbox(team_.rank, peer).taken; }
@@ -88,10 +117,10 @@ void Launch::mismatch(int peer, kernels::Stop why) {
   report(why, peer);
 }
 
-void Launch::refuse_counts() {
-  stop(kernels::Stop::kCounts, team_.rank);
+void Launch::stop_all(kernels::Stop why, int waited_for) {
+  stop(why, waited_for);
   for (int peer = 0; peer < team_.size; ++peer)
-    if (peer != team_.rank) report(kernels::Stop::kCounts, peer);
+    if (peer != team_.rank) report(why, peer);
 }
 
 }  // namespace torch::comms::standin

@@ -21,6 +21,7 @@ inline constexpr size_t kChunkBytes = size_t{256} << 10;
 struct Inbox {
   std::atomic<uint64_t> sent, taken;
   size_t whole_bytes;  // of the message that the chunk is part of
+  uint64_t begun;      // of a collective: what its sender tells of the launch
   alignas(64) std::byte data[kChunkBytes];
 };
 struct Workspace {
@@ -31,11 +32,13 @@ struct Workspace {
   kernels::RegionWords regions;
 };
 
-// One launch on one rank. Waits watch the abort word, the word of peers that a message has the
-// wrong size, and the launch's limit.
+// One launch on one rank. Waits watch the abort word, the words of peers that this rank has to
+// stop, what they have begun, and the launch's limit.
 class Launch {
  public:
-  Launch(const kernels::Team& team, kernels::Collective collective, uint64_t limit_ns);
+  // `print`: of a collective, what was called (ctran/kernels/print.hpp).
+  Launch(const kernels::Team& team, kernels::Collective collective, uint64_t print,
+         uint64_t limit_ns);
 
   const kernels::Team& team() const noexcept { return team_; }
   int rank() const noexcept { return team_.rank; }
@@ -61,13 +64,22 @@ class Launch {
   // What `owner` keeps for regions, and the number of this launch.
   kernels::RegionWords& regions(int owner) const { return workspace(owner).regions; }
   uint64_t number() const noexcept { return launch_; }
+  // What has been called so far, as other ranks have to have it as well.
+  uint64_t print() const noexcept { return kernels::print_in(begun_); }
   // A message from `peer` has the wrong size, or what else they disagree in: both stop.
   void mismatch(int peer, kernels::Stop why = kernels::Stop::kMismatch);
+  // `peer` has called something else: all stop.
+  void other_call(int peer) { stop_all(kernels::Stop::kOtherCall, peer); }
   // The counts of this rank are impossible: all stop.
-  void refuse_counts();
+  void refuse_counts() { stop_all(kernels::Stop::kCounts, team_.rank); }
 
  private:
+  // Tells the others what this rank has begun.
+  void tell(uint64_t print);
+  // The first one that is known to have called something else; -1: none.
+  int disagreeing() const noexcept;
   void stop(kernels::Stop why, int waited_for);
+  void stop_all(kernels::Stop why, int waited_for);
   void report(kernels::Stop why, int peer) const;
   Workspace& workspace(int rank) const { return *static_cast<Workspace*>(team_.workspace[rank]); }
   Inbox& inbox(int owner, int source) const { return workspace(owner).inboxes[source]; }
@@ -77,6 +89,7 @@ class Launch {
   const std::chrono::nanoseconds limit_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   uint64_t launch_ = 0;
+  uint64_t begun_ = 0, before_ = 0;  // this rank's word of this launch, and of the one before
 };
 
 }  // namespace torch::comms::standin

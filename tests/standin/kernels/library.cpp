@@ -10,6 +10,7 @@
 #include "ctran/kernels/counted.hpp"
 #include "ctran/kernels/messages.hpp"
 #include "ctran/kernels/one_sided.hpp"
+#include "ctran/kernels/print.hpp"
 #include "ctran/kernels/region_plan.hpp"
 #include "gpu/cpu.hpp"
 #include "standin/kernels/collectives.hpp"
@@ -62,7 +63,7 @@ int exchange(const kernels::Team& team, const kernels::Exchange& exchange, void*
   ++launches;
   std::vector<kernels::Message> messages(exchange.messages, exchange.messages + exchange.count);
   gpu::cpu_launch(stream, [team, messages, limit_ns = exchange.limit_ns, fate] {
-    Launch launch(team, Collective::kExchange, limit_ns);
+    Launch launch(team, Collective::kExchange, 0, limit_ns);
     if (fate.hangs) launch.hang();
     run(launch, messages);
   });
@@ -72,12 +73,12 @@ int exchange(const kernels::Team& team, const kernels::Exchange& exchange, void*
 // Runs what is all in `call` when its stream has come to it.
 template <class Of>
 int enqueue(const kernels::Team& team, Collective collective, bool is_sound, const Of& call,
-            void* stream) {
+            void* stream, uint64_t print = 0) {
   const auto fate = next_fate("Kernel");
   if (fate.fails || !is_sound) return kRefused;
   ++launches;
-  gpu::cpu_launch(stream, [team, collective, call, fate] {
-    Launch launch(team, collective, call.limit_ns);
+  gpu::cpu_launch(stream, [team, collective, call, fate, print] {
+    Launch launch(team, collective, print, call.limit_ns);
     if (fate.hangs) launch.hang();
     run(launch, call);
   });
@@ -85,7 +86,8 @@ int enqueue(const kernels::Team& team, Collective collective, bool is_sound, con
 }
 
 int launch(const kernels::Team& team, const Call& call, void* stream) {
-  return enqueue(team, call.collective, takes(team.size, call), call, stream);
+  return enqueue(team, call.collective, takes(team.size, call), call, stream,
+                 kernels::print_of(call));
 }
 
 int exchange_counted(const kernels::Team& team, const kernels::CountedExchange& exchange,
@@ -96,7 +98,8 @@ int exchange_counted(const kernels::Team& team, const kernels::CountedExchange& 
 
 int reduce_scatter_quantized(const kernels::Team& team, const kernels::QuantizedReduceScatter& call,
                              void* stream) {
-  return enqueue(team, Collective::kQuantizedReduceScatter, call.seed != nullptr, call, stream);
+  return enqueue(team, Collective::kQuantizedReduceScatter, call.seed != nullptr, call, stream,
+                 kernels::print_of(call));
 }
 
 int one_sided(const kernels::Team& team, const kernels::OneSided& step, void* stream) {
@@ -110,7 +113,7 @@ struct LimitedRegionCall : kernels::RegionCall {
 };
 int launch_on_region(const kernels::Team& team, const kernels::RegionCall& call, void* stream) {
   return enqueue(team, call.call.collective, kernels::is_sound(team, call),
-                 LimitedRegionCall{call, call.call.limit_ns}, stream);
+                 LimitedRegionCall{call, call.call.limit_ns}, stream, kernels::print_of(call));
 }
 
 // One of the calls of a ring of commands, when its stream gets there.

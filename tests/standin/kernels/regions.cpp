@@ -47,7 +47,8 @@ class Pushes {
       if (peer == p_.rank) continue;
       auto& words = launch_.regions(peer).places[number() & 1][p_.rank].words;
       for (int i = 0; i < kernels::kPlaceWords; ++i)
-        std::atomic_ref(words[i]).store(kernels::place_word(p_.place, number(), i));
+        std::atomic_ref(words[i]).store(
+            kernels::place_word(p_.place, number(), launch_.print(), i));
     }
   }
 
@@ -62,7 +63,11 @@ class Pushes {
                            [&](uint64_t word) { return kernels::is_of_launch(word, number()); });
       };
       if (!launch_.await(have_come, peer)) return false;
-      if (!kernels::agrees(words, p_.place, number())) {
+      if (!kernels::is_of_call(words, number(), launch_.print())) {
+        launch_.other_call(peer);
+        return false;
+      }
+      if (!kernels::agrees(words, p_.place)) {
         launch_.mismatch(peer, kernels::kOtherRegion);
         return false;
       }

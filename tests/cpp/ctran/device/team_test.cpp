@@ -179,6 +179,78 @@ TEST_F(TeamTest, AbortEndsWhatRunsOnThisRank) {
   });
 }
 
+// All ranks of a team call, the last one something else; then a barrier.
+void check_disagreement(int ranks, const std::string& what, Call many, Call one) {
+  on_threads(ranks, [&](int rank, const Exchange& exchange) {
+    Member member(rank, ranks, exchange);
+    auto values = sample(rank, 4096);
+    std::vector<float> output(static_cast<size_t>(ranks) * 4096);
+    member.run(call_of(Collective::kBarrier, values, output, 0));
+    auto call = rank == ranks - 1 ? one : many;
+    call.input = values.data();
+    call.output = output.data();
+    call.limit_ns = 20'000'000'000;
+    member.run(call);
+    // A root has nothing to wait for; all others find it in this launch.
+    const bool waits = call.collective != Collective::kBroadcast;
+    if (rank != ranks - 1 && waits) {
+      ASSERT_TRUE(member.team->stopped()) << what;
+      EXPECT_TRUE(std::isnan(output[0])) << what << ": no result";
+    }
+    member.run(call_of(Collective::kBarrier, values, output, 0));
+    const auto stopped = member.team->stopped();
+    ASSERT_TRUE(stopped) << what;
+    EXPECT_EQ(stopped->reason, Stop::kOtherCall) << what;
+    EXPECT_NE(stopped->waited_for, rank) << what;
+    EXPECT_TRUE(ranks > 2 || stopped->waited_for == 1 - rank) << what;
+    EXPECT_LE(stopped->launch, 3u) << what;
+    output[0] = 0;
+    member.run(call_of(Collective::kAllReduce, values, output, 1));
+    EXPECT_TRUE(std::isnan(output[0])) << what << ": nothing goes on after it";
+    exchange("");
+  });
+}
+
+TEST_F(TeamTest, RanksThatCallDifferentThingsStop) {
+  const std::vector<float> none;
+  std::vector<float> nothing;
+  const auto call = [&](Collective collective, size_t count) {
+    return call_of(collective, none, nothing, count);
+  };
+  const auto sum = call(Collective::kAllReduce, 96), from_first = call(Collective::kBroadcast, 96);
+  for (const int ranks : {2, 3}) {
+    const auto check = [&](const char* what, const Call& many, auto change) {
+      auto one = many;
+      change(one);
+      check_disagreement(ranks, what, many, one);
+    };
+    check("count", sum, [](Call& c) { c.count = 64; });
+    check("dtype", sum, [](Call& c) { c.dtype = Dtype::kInt32; });
+    check("reduce operation", sum, [](Call& c) { c.op = ReduceOp::kMax; });
+    check("collective", sum, [](Call& c) { c.collective = Collective::kAllGather; });
+    check("barrier", sum, [](Call& c) { c.collective = Collective::kBarrier; });
+    check("root", from_first, [](Call& c) { c.root = 1; });
+  }
+}
+
+TEST_F(TeamTest, ALaunchThatOneRankLeavesOutStopsAllAtTheNextThatDiffers) {
+  on_threads(3, [](int rank, const Exchange& exchange) {
+    Member member(rank, 3, exchange);
+    auto values = sample(rank, 10);
+    std::vector<float> output(30);
+    for (const auto collective :
+         {Collective::kBarrier, Collective::kAllReduce, Collective::kAllGather}) {
+      if (rank == 2 && collective == Collective::kAllReduce) continue;
+      auto call = call_of(collective, values, output, 10);
+      call.limit_ns = 20'000'000'000;
+      member.run(call);
+    }
+    ASSERT_TRUE(member.team->stopped());
+    EXPECT_EQ(member.team->stopped()->reason, Stop::kOtherCall);
+    exchange("");
+  });
+}
+
 TEST_F(TeamTest, SaysWhatItTakes) {
   on_threads(2, [](int rank, const Exchange& exchange) {
     Member member(rank, 2, exchange);

@@ -70,40 +70,17 @@ TEST(LayoutTest, RowsOfAGenerationCoverItsSlots) {
       EXPECT_EQ(layout.ll + slot_offset(WireKind::kLL, 5, worker, generation, 2, 4) + kLLSlot,
                 begin + row);
     }
-}
-
-TEST(LaunchTest, CountersAreComparedAcrossTheirEnd) {
-  EXPECT_TRUE(has_come(5, 5));
-  EXPECT_TRUE(has_come(6, 5));
-  EXPECT_FALSE(has_come(4, 5));
-  EXPECT_TRUE(has_come(2, ~uint64_t{0}));
-  EXPECT_FALSE(has_come(~uint64_t{0}, 2));
-  const uint64_t last = (uint64_t{1} << 44) - 1;
-  EXPECT_TRUE(has_come(tag_of(last + 1, 0), tag_of(last, 7)));
-  EXPECT_FALSE(has_come(tag_of(last, 7), tag_of(last + 1, 0)));
-}
-
-// An LL flag of 32 bits comes round. What any launch leaves is cleared before a launch of the same
-// flag could take it for its own, and what is cleared is no flag of a launch before the next time.
-TEST(LaunchTest, FlagsAreClearedBeforeTheyComeRound) {
-  constexpr uint64_t kRound = uint64_t{1} << 32;
-  for (const uint64_t launch : {uint64_t{1}, uint64_t{2}, kRound / 2 - 1, kRound / 2,
-                                kRound / 2 + 1, kRound - 1, kRound, kRound + 1, 3 * kRound - 2}) {
-    const uint64_t again = launch + kRound;
-    bool cleared = false;
-    // The clearing launches lie around the multiples of half a round.
-    for (uint64_t at = launch / (kRound / 2) * (kRound / 2); at <= again; at += kRound / 2)
-      for (const uint64_t clearing : {at, at + 1})
-        if (clearing > launch && clearing + 1 <= again && clears_next_generation(clearing) &&
-            (clearing + 1) % 2 == launch % 2)
-          cleared = true;
-    EXPECT_TRUE(cleared) << launch;
-  }
-  for (const uint64_t clearing : {kRound / 2, kRound / 2 + 1, kRound, kRound + 1}) {
-    const uint64_t next = clearing + kRound / 2 + 2;
-    EXPECT_GT((cleared_flag(clearing) - static_cast<uint32_t>(clearing)), next - clearing);
-  }
-  EXPECT_FALSE(clears_next_generation(2));
+  const size_t row_of_lines = layout.line_generation_bytes();
+  for (const int generation : {0, 1})
+    for (const int worker : {0, 1, line_workers(5) - 1}) {
+      const size_t begin =
+          (static_cast<size_t>(worker) * 2 + static_cast<size_t>(generation)) * row_of_lines;
+      const auto offset = [&](int ring, int source) {
+        return slot_offset(WireKind::kLine, 5, worker, generation * kRing + ring, 2, source);
+      };
+      EXPECT_EQ(offset(0, 0), begin);
+      EXPECT_EQ(offset(kRing - 1, 4) + kLineSlot, begin + row_of_lines);
+    }
 }
 
 TEST(TilingTest, PartsCoverATensor) {

@@ -215,19 +215,22 @@ TEST(RegionLayoutTest, FollowsTheMessagesAndIsAligned) {
 TEST(RegionLayoutTest, PlacesAreReadAsTheyWereTold) {
   const Place place{(uint64_t{0xabcde} << 40) + (uint64_t{0x12345} << 20) + 0xfedcb,
                     (uint64_t{3} << 20) + 7, 5};
-  const uint64_t launch = (uint64_t{1} << 44) - 2;
+  const uint64_t launch = (uint64_t{1} << kLineLaunchBits) - 2, print = 0x123456789abc;
   uint64_t words[kPlaceWords];
   for (int i = 0; i < kPlaceWords; ++i) {
-    words[i] = place_word(place, launch, i);
+    words[i] = place_word(place, launch, print, i);
     EXPECT_TRUE(is_of_launch(words[i], launch));
     EXPECT_FALSE(is_of_launch(words[i], launch + 2));
   }
   EXPECT_EQ(offset_in(words), place.offset);
-  EXPECT_TRUE(agrees(words, place, launch));
-  EXPECT_TRUE(agrees(words, {1, place.bytes, place.region}, launch)) << "offsets may differ";
-  EXPECT_FALSE(agrees(words, {place.offset, place.bytes + 1, place.region}, launch));
-  EXPECT_FALSE(agrees(words, {place.offset, place.bytes + (uint64_t{1} << 20), 5}, launch));
-  EXPECT_FALSE(agrees(words, {place.offset, place.bytes, 6}, launch));
+  EXPECT_TRUE(is_of_call(words, launch, print));
+  for (int bit = 0; bit < kPrintBits; ++bit)
+    EXPECT_FALSE(is_of_call(words, launch, print ^ uint64_t{1} << bit)) << bit;
+  EXPECT_TRUE(agrees(words, place));
+  EXPECT_TRUE(agrees(words, {1, place.bytes, place.region})) << "offsets may differ";
+  EXPECT_FALSE(agrees(words, {place.offset, place.bytes + 1, place.region}));
+  EXPECT_FALSE(agrees(words, {place.offset, place.bytes + (uint64_t{1} << 20), 5}));
+  EXPECT_FALSE(agrees(words, {place.offset, place.bytes, 6}));
 }
 
 TEST(RegionLayoutTest, WordsOfANewWorkspaceAreOfNoLaunch) {
