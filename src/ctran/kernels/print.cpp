@@ -19,30 +19,33 @@ uint64_t mixed(std::initializer_list<uint64_t> parts) {
   return all;
 }
 
-constexpr uint64_t kByTeam = 0, kByRegion = 1;
-
-uint64_t root_of(const Call& call) {
-  return is_rooted(call.collective) ? static_cast<uint64_t>(call.root) : 0;
+// What parts the data take, in one word. Collectives of regions are apart from all others.
+enum class Family : uint8_t { kTeam, kRegion };
+uint64_t kind_of(Family family, Collective collective, Dtype dtype, ReduceOp op, int32_t root) {
+  const auto at = [](auto value, int shift) { return static_cast<uint64_t>(value) << shift; };
+  const bool reduces = is_reduction(collective);
+  return at(family, 0) | at(collective, 8) | (reduces ? at(dtype, 16) | at(op, 24) : 0) |
+         (is_rooted(collective) ? at(static_cast<uint32_t>(root), 32) : 0);
 }
 
 }  // namespace
 
 uint64_t print_of(const Call& call, uint64_t how) noexcept {
-  const auto collective = static_cast<uint64_t>(call.collective);
-  if (call.collective == Collective::kBarrier) return mixed({kByTeam, collective});
-  const bool reduces = is_reduction(call.collective);
-  return mixed({kByTeam, collective, call.count * size_of(call.dtype),
-                reduces ? static_cast<uint64_t>(call.dtype) : 0,
-                reduces ? static_cast<uint64_t>(call.op) : 0, root_of(call), how});
+  const uint64_t kind = kind_of(Family::kTeam, call.collective, call.dtype, call.op, call.root);
+  if (call.collective == Collective::kBarrier) return mixed({kind});
+  return mixed({kind, call.count * size_of(call.dtype), how});
 }
 
 uint64_t print_of(const QuantizedReduceScatter& call, uint64_t how) noexcept {
-  return mixed({kByTeam, static_cast<uint64_t>(Collective::kQuantizedReduceScatter), call.count,
-                call.averages ? uint64_t{1} : 0, how});
+  const auto op = call.averages ? ReduceOp::kAverage : ReduceOp::kSum;
+  const uint64_t kind = static_cast<uint64_t>(Collective::kQuantizedReduceScatter) << 8 |
+                        static_cast<uint64_t>(op) << 24;
+  return mixed({kind, call.count, how});
 }
 
 uint64_t print_of(const RegionCall& call) noexcept {
-  return mixed({kByRegion, static_cast<uint64_t>(call.call.collective), root_of(call.call)});
+  const auto& one = call.call;
+  return mixed({kind_of(Family::kRegion, one.collective, one.dtype, one.op, one.root)});
 }
 
 }  // namespace torch::comms::ctran::kernels
