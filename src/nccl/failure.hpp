@@ -3,6 +3,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <optional>
 
 #include <torchcomms/base/error.hpp>
 
@@ -24,6 +25,14 @@ class Failure {
     if (!*this) return nullptr;
     std::lock_guard lock(mutex_);
     return error_;
+  }
+  std::optional<CommError> reason() const {
+    try {
+      check();
+    } catch (const CommError& error) {
+      return error;
+    }
+    return std::nullopt;
   }
   // Throws the reason, if there is one.
   void check() const {

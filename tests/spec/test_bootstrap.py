@@ -19,6 +19,8 @@ from tests.harness.environment import environment
 from tests.harness.ports import free_port as another_free_port
 
 LIMIT_S = 2.0
+# For ranks that have to be told by a store who came: four of them, on a machine with other work.
+AMPLE_S = 4.0
 # Limits plus the slack of a loaded machine; the default limit is minutes.
 SOON_S = 20.0
 
@@ -236,16 +238,16 @@ def missing_rank(context, absent):
     if context.rank == absent:
         return []
     took = within_limit(
-        lambda: create(context, "missing", store=store, timeout=timedelta(seconds=LIMIT_S)),
+        lambda: create(context, "missing", store=store, timeout=timedelta(seconds=AMPLE_S)),
         rf"rank\w* [^.;]*\b{absent}\b",
         "timeout|TORCHCOMM_\\w*SECONDS",
-        r"\b2 ?s|2000 ?ms",
+        r"\b4 ?s|4000 ?ms",
     )
-    assert took >= LIMIT_S * 0.9
+    assert took >= AMPLE_S * 0.9
     return []
 
 
-@pytest.mark.worlds(sizes=(2, 3, 4))
+@pytest.mark.worlds(sizes=(2, 4))
 @pytest.mark.parametrize("absent", ["first", "last"])
 def test_a_missing_rank_is_named_within_the_limit(world, absent):
     check_context(world, missing_rank, 0 if absent == "first" else world.size - 1)

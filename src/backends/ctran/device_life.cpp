@@ -108,7 +108,7 @@ void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& sessi
       const std::lock_guard lock(self->mutex_);
       session = self->session_;
     }
-    if (session) session->group->abort(ctran::kFailedOnDevice);
+    if (session) ctran::end_with_device(*session);
   });
   if (on_unseen_failure_) session->on_device->on_unseen_failure(on_unseen_failure_);
 }
@@ -132,7 +132,8 @@ TorchCommBackend* TorchCommCtran::onDevice(const at::Device& device, const OnDev
     return nullptr;
   if (session_->connected.superseded->load(std::memory_order_relaxed)) return nullptr;
   if (reconfiguration_ && session_->group->failure_heard()) return nullptr;
-  return there.isAborted() || !session_->group->failure() ? &there : nullptr;
+  // What failed there first is why the links have ended.
+  return !session_->group->failure() || there.failure() ? &there : nullptr;
 }
 
 TorchCommKernels* TorchCommCtran::kernelsOnDevice() {

@@ -8,13 +8,23 @@
 
 namespace torch::comms::ctran {
 
+void end_with_device(Session& session) noexcept {
+  const auto failure = session.on_device ? session.on_device->failure() : std::nullopt;
+  if (!failure) return;
+  if (failure->code() == Errc::kMismatch)
+    session.group->abort(*failure);
+  else if (failure->code() == Errc::kAborted)
+    session.group->abort();
+  else
+    session.group->abort("an operation on the device failed: " + failure->why());
+}
+
 void end(std::shared_ptr<Session> session, bool may_block) {
   if (!session) return;
   auto flight = session->flight;
   auto leave = [session = std::move(session)]() mutable {
     // Whoever found that may not have told the others yet.
-    if (session->on_device && session->on_device->isAborted())
-      session->group->abort(kFailedOnDevice);
+    end_with_device(*session);
     session.reset();
   };
   retire(std::move(flight), std::move(leave), may_block);

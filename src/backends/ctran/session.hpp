@@ -46,8 +46,8 @@ struct Session {
   std::vector<c10::Storage> left_;
 };
 
-// Why a group ends whose members had a failure on the device.
-inline constexpr const char* kFailedOnDevice = "an operation on the device failed";
+// Ends the group if what is on the device has failed, so that the other members learn why.
+void end_with_device(Session& session) noexcept;
 
 // Ends it when what is in flight has ended: see core/retire.hpp.
 void end(std::shared_ptr<Session> session, bool may_block);

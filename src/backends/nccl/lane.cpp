@@ -260,9 +260,11 @@ void Lane::look(Clock::time_point now) noexcept {
     if (slow) others_->compare(*slow);
     std::optional<CommError> lost;
     if (ask || (waits && alarmed)) lost = lost_rank(context(), ask);
-    if (lost)
+    if (lost) {
+      // What the kernels themselves found says more.
+      end_if_kernels_stopped(context);
       end_all(*lost, nullptr);
-    else if (late)
+    } else if (late)
       end_late(late->call(), late->limit_text(), late.get());
     else if (const auto launch = late_launch(now))
       end_late(*launch, limit_text(*launch, "not launched: the library did not come back"),
@@ -295,6 +297,11 @@ void Lane::end_if_wrong(const std::function<Context()>& context) {
   } catch (const CommError& e) {
     end_all(e, nullptr);
   }
+}
+
+std::optional<CommError> Lane::failure(const Context& context) {
+  end_if_kernels_stopped([&] { return context; });
+  return communicator_->failure().reason();
 }
 
 std::optional<CommError> Lane::lost_rank(const Context& context, bool ask) {

@@ -98,6 +98,8 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   // Ends it where the other ranks are known to have failed, or to disagree. One load else.
   void end_if_told(const std::function<Context()>& context);
   Others& others() const noexcept { return *others_; }
+  // Why it has ended, or its kernels have, which is looked at. `context`: of an error of theirs.
+  std::optional<CommError> failure(const Context& context);
   // Some call has raised the failure.
   void failure_was_met() noexcept { met_.store(true); }
   bool is_failure_met() const noexcept { return met_.load(); }

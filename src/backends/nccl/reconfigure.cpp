@@ -109,7 +109,10 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
   }
   release(std::move(before), /*may_block=*/true);
   if (work->isCompleted()) {
-    was_aborted_.store(false);
+    {
+      const std::lock_guard lock(mutex_);
+      failure_.reset();
+    }
     hooks_ran_.store(false);
   }
   return work;

@@ -103,7 +103,7 @@ TorchCommVendor::Lanes TorchCommVendor::detach() {
   for (auto& [peer, lane] : std::exchange(pairs_, {})) lanes.push_back(std::move(lane));
   const std::lock_guard lock(mutex_);
   if (!lane_) return lanes;
-  if (lane_->communicator().failure()) was_aborted_.store(true);
+  if (const auto failed = lane_->communicator().failure().reason()) failure_ = failed;
   lanes.push_back(std::exchange(lane_, nullptr));
   return lanes;
 }
@@ -547,9 +547,18 @@ void TorchCommVendor::abort() {
 }
 
 bool TorchCommVendor::isAborted() const {
-  if (was_aborted_) return true;
   const std::lock_guard lock(mutex_);
-  return lane_ && lane_->communicator().failure();
+  return failure_ || (lane_ && lane_->communicator().failure());
+}
+
+std::optional<CommError> TorchCommVendor::failure() const {
+  std::shared_ptr<nccl::Lane> lane;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!lane_) return failure_;
+    lane = lane_;
+  }
+  return lane->failure({.comm = name_, .rank = rank_});
 }
 
 int64_t TorchCommVendor::communicator_address() const {

@@ -154,6 +154,8 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // Ends this communicator here; the others see nothing of it but a peer that is silent.
   void abort() override;
   bool isAborted() const override;
+  // Why it has failed, which may be found in this call. Any thread.
+  std::optional<CommError> failure() const;
   void announceAbort() noexcept override {
     if (!hooks_ran_.exchange(true)) runAbortHooks();
   }
@@ -306,7 +308,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   uint64_t library_bytes_ = 0;  // of device memory, that making the communicator took
   std::string version_;
   std::shared_ptr<const nccl::Table> library_;
-  mutable std::mutex mutex_;          // guards lane_ where abort() and isAborted() look
+  mutable std::mutex mutex_;          // guards failure_, and lane_ where other threads look
   std::shared_ptr<nccl::Lane> lane_;  // null before init() and after finalize()
   static constexpr int kWaits = -1;   // instead of a peer: lane_of_waits()
   std::map<int, std::shared_ptr<nccl::Lane>> pairs_;  // by peer
@@ -318,7 +320,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   uint64_t connecting_since_ns_ = 0;                  // no rank was connected before
   uint64_t splits_ = 0;                               // of these members, so far
   std::map<AllGatherPHandle, std::unique_ptr<nccl::Persistent>> persistent_;
-  std::atomic<bool> was_aborted_{false};  // of a lane that is gone
+  std::optional<CommError> failure_;  // of a lane that is gone
   std::atomic<bool> hooks_ran_{false};
   std::function<void(TorchWork&)> on_unseen_failure_;
   bool is_finalized_ = false;

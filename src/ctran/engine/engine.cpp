@@ -337,7 +337,7 @@ bool Engine::check_aborts() noexcept {
   if (!aborts_.exchange(false, std::memory_order_seq_cst)) return false;
   for (auto& [base, group] : groups_)
     if (const auto why = group->requested_abort())
-      fail(*group, Errc::kAborted, "abort() was called" + (why->empty() ? "" : ": " + *why), -1);
+      fail(*group, why->code(), why->why(), why->context().peer);
   return true;
 }
 

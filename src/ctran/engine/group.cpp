@@ -116,10 +116,14 @@ Work Group::start(std::span<const Call> batch, Listener* listener) {
   return work;
 }
 
-void Group::abort(std::string why) noexcept {
+void Group::abort(const std::string& why) noexcept {
+  abort(CommError(Errc::kAborted, "abort() was called" + (why.empty() ? "" : ": " + why)));
+}
+
+void Group::abort(const CommError& why) noexcept {
   auto& engine = *membership_->engine;
   if (engine.forked() || membership_->failure() != nullptr) return;
-  membership_->request_abort(std::move(why));
+  membership_->request_abort(why);
   engine.attend_to_aborts();
 }
 

@@ -70,7 +70,10 @@ class TC_API Group {
 
   // Ends all calls of this group with kAborted, within a moment, and all later ones. `why` is for
   // the text. Any thread, at any time; the first failure counts.
-  void abort(std::string why = {}) noexcept;
+  void abort(const std::string& why = {}) noexcept;
+  // The same with the error of something beside the group that its members share. They get it as
+  // that of an operation: kAborted as kPeerFailed that names this rank, kMismatch as it is.
+  void abort(const CommError& why) noexcept;
   // The error that ended the group. Cheap while there is none.
   std::optional<CommError> failure() const;
   // The same after what peers have said so far was heard, as far as a few turns go: whoever slept

@@ -48,12 +48,12 @@ void Membership::require_usable(std::string_view op) const {
         {.op = std::string(op), .comm = name, .rank = place.rank, .peer = error->context().peer});
 }
 
-void Membership::request_abort(std::string why) noexcept {
+void Membership::request_abort(const CommError& why) noexcept {
   const std::lock_guard lock(mutex_);
-  if (!abort_) abort_ = std::move(why);
+  if (!abort_) abort_ = why;
 }
 
-std::optional<std::string> Membership::requested_abort() {
+std::optional<CommError> Membership::requested_abort() {
   const std::lock_guard lock(mutex_);
   return abort_;
 }

@@ -50,8 +50,8 @@ class Membership {
   const CommError* failure() const noexcept { return failure_.load(std::memory_order_acquire); }
   // Throws CommError: the group's error, or kForked.
   void require_usable(std::string_view op) const;
-  void request_abort(std::string why) noexcept;
-  std::optional<std::string> requested_abort();
+  void request_abort(const CommError& why) noexcept;
+  std::optional<CommError> requested_abort();
   // A plan that fits, from the cache or new.
   std::shared_ptr<const Plan> plan(const Call& call);
   std::atomic<uint64_t> sequence{0};  // of the last collective
@@ -143,7 +143,7 @@ class Membership {
   uint64_t asides_called_ = 0, asides_finished_ = 0;
   std::mutex mutex_;  // guards the cache and abort_
   PlanCache plans_;
-  std::optional<std::string> abort_;
+  std::optional<CommError> abort_;
   std::atomic<const CommError*> failure_{nullptr};
   std::unique_ptr<const CommError> failure_owner_;
 };

@@ -63,7 +63,7 @@ int64_t largest(const std::shared_ptr<Membership>& parent, std::span<const int> 
     engine.wait(*task);
   } catch (...) {
     // It uses memory of this function: it must end first.
-    parent->request_abort("a split was interrupted");
+    parent->request_abort(CommError(Errc::kAborted, "a split was interrupted"));
     engine.attend_to_aborts();
     engine.progress().wait(task->done, Deadline::max());
     task->release();

@@ -8,8 +8,12 @@
 namespace torch::comms::ctran::kernels {
 namespace {
 
-// As many as the copy units need to fill what a GPU can send.
-constexpr int kUsualBlocks = 16;
+// As many as the copy units need to come near what a GPU can send. Twice as many are 6 % faster
+// where a transfer is long (2 H200, 128 MB to the peer), and no faster at 8 MB.
+constexpr int usual_blocks(size_t longest) {
+  constexpr size_t kLong = size_t{32} << 20;
+  return longest < kLong ? 16 : 32;
+}
 
 }  // namespace
 
@@ -50,7 +54,7 @@ RegionParams params_of(const Team& team, const RegionCall& call) {
 
   const bool forwards = p.collective == Collective::kBroadcast && team.size > 2;
   const size_t longest = p.collective == Collective::kBroadcast ? p.forwarded : p.bytes;
-  const auto most = call.call.blocks == 0 ? kUsualBlocks : call.call.blocks;
+  const auto most = call.call.blocks == 0 ? usual_blocks(longest) : call.call.blocks;
   const auto tiles = std::max<size_t>(quotient_up(longest, kRegionTile), 1);
   p.blocks = static_cast<int32_t>(
       std::min<size_t>(tiles, static_cast<size_t>(std::min(most, kMostRegionBlocks))));

@@ -222,6 +222,21 @@ TEST_P(Failures, AnAbortEndsItsGroupHereAndThereAndNoOther) {
   });
 }
 
+TEST_P(Failures, AMismatchThatIsFoundBesideTheGroupIsOneOnAllItsMembers) {
+  run(3, [](Rank& self) {
+    const int all[] = {0, 1, 2};
+    const auto doomed = self.group->split(all, "doomed");
+    if (self.rank() == 0)
+      doomed->abort(CommError(Errc::kMismatch, "rank 2 was elsewhere", {.op = "all", .peer = 2}));
+    const auto error = error_of([&] { doomed->run(barrier(3)); });
+    EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
+    EXPECT_EQ(error.context().peer, 2);
+    expect_text(error, {"rank 2 was elsewhere", "'doomed'"});
+    expect_sticky(*doomed, Errc::kMismatch);
+    for (int i = 0; i < 10; ++i) self.group->run(barrier(3));
+  });
+}
+
 TEST_P(Failures, WhatAMemberThatLeftWillNeverDoFails) {
   run(3, [](Rank& self) {
     const int all[] = {0, 1, 2};

@@ -166,6 +166,24 @@ TEST(RegionPlanTest, InPlaceThereIsNothingToCopy) {
   EXPECT_GT(params_of(team, call).copying_blocks, 0);
 }
 
+TEST(RegionPlanTest, LongTransfersHaveMoreBlocksUnlessTheCallSaysHowMany) {
+  std::vector<char> memory(1);
+  Team team{};
+  team.size = 2;
+  RegionCall call{};
+  call.call.collective = Collective::kAllGather;
+  call.call.dtype = Dtype::kUInt8;
+  call.call.input = call.call.output = call.memory[0] = memory.data();
+  const auto blocks = [&](size_t bytes, int wished) {
+    call.call.count = bytes;
+    call.call.blocks = wished;
+    return params_of(team, call).blocks;
+  };
+  EXPECT_EQ(blocks(size_t{8} << 20, 0), 16);
+  EXPECT_EQ(blocks(size_t{128} << 20, 0), 32);
+  EXPECT_EQ(blocks(size_t{128} << 20, 8), 8);
+}
+
 TEST(RegionPlanTest, ABroadcastIsForwardedInRoundsOfSeveralTiles) {
   for (const size_t bytes : {size_t{1} << 20, size_t{256} << 20, size_t{1} << 34}) {
     const auto rounds = rounds_of_pushes(bytes, 16, true);
