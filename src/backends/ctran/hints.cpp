@@ -193,7 +193,7 @@ Wishes require_right(const Hints& hints) {
   host_wished(hints);
   single_copy_wished(hints);
   kernel_wish_of(hints);
-  (void)are_outputs_registered(hints, false);
+  (void)registered_wish(hints);
   return wishes_of(hints);
 }
 

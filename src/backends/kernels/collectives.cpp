@@ -98,33 +98,34 @@ std::optional<TorchCommKernels::Choice> TorchCommKernels::choose_as_measured(
 }
 
 void TorchCommKernels::connected() {
-  outputs_are_registered_ = ctran::are_outputs_registered(getOptions().hints, false);
+  registered_ = ctran::registered_wish(getOptions().hints);
   if (kernels_) lane()->use(kernels_);
 }
 
-const ctran::DeviceWindow* TorchCommKernels::region_for(const Offer& offer,
-                                                        const OperationOptions& options) const {
+std::optional<ctran::kernels::RegionCall> TorchCommKernels::on_region(
+    const Offer& offer, const OperationOptions& options) const {
   const auto& hints = options.hints;
-  const bool are_registered = hints.empty()
-                                  ? outputs_are_registered_
-                                  : ctran::are_outputs_registered(hints, outputs_are_registered_);
-  if (!are_registered || !kernels_ || offer.bytes < ctran::kLeastRegistered) return nullptr;
+  const auto wish = hints.empty() ? registered_ : ctran::registered_wish(hints, registered_);
+  if (wish == ctran::Registered::kNo || !kernels_ || offer.bytes < ctran::kLeastRegistered)
+    return std::nullopt;
   const auto& call = offer.calls.front();
-  if (offer.calls.size() != 1 || !kernels_->team().takes_on_region(call)) return nullptr;
-  return kernels_->region_of(call.output, ctran::output_bytes(call, getSize()));
+  if (offer.calls.size() != 1 || !kernels_->team().takes_on_region(call)) return std::nullopt;
+  const auto* const window =
+      kernels_->region_of(call.output, ctran::output_bytes(call, getSize()));
+  if (window == nullptr) return std::nullopt;
+  return window->on_region(call, ctran::carrier_of(wish));
 }
 
 WorkPtr TorchCommKernels::offer(const Offer& offer, bool async_op,
                                 const OperationOptions& options) {
   const auto now = call(offer.op, async_op, options);
   before_collective();
-  if (const auto* const region =
-          with_context([&] { return now.context(); }, [&] { return region_for(offer, options); }))
+  if (auto there =
+          with_context([&] { return now.context(); }, [&] { return on_region(offer, options); }))
     return run_kernels(now, options, {offer.tensors, offer.lists},
-                       [&](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
-                         auto on_region = region->on_region(offer.calls.front());
-                         on_region.call.limit_ns = limit_ns;
-                         kernels.launch(on_region, stream);
+                       [&there](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
+                         there->call.limit_ns = limit_ns;
+                         kernels.launch(*there, stream);
                        });
   const bool are_taken = with_context(
       [&] { return now.context(); },

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backends/kernels/regions.hpp"
 #include "backends/kernels/team_window.hpp"
 #include "backends/nccl/vendor_backend.hpp"
 #include "ctran/device/device_window.hpp"
@@ -168,8 +169,9 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   bool is_for_kernels(ctran::kernels::Call& call, const Asked& asked);
   // What matters of it to the measured rows.
   ctran::kernels::Mode mode_of(const ctran::kernels::Call& call) const;
-  // Where the peers are to write the output of what is offered themselves; null: nowhere.
-  const ctran::DeviceWindow* region_for(const Offer& offer, const OperationOptions& options) const;
+  // What is offered, where the peers are to write its output themselves.
+  std::optional<ctran::kernels::RegionCall> on_region(const Offer& offer,
+                                                      const OperationOptions& options) const;
   // Launches it by kernels; null where the library is to run it.
   WorkPtr offer(const Offer& offer, bool async_op, const OperationOptions& options);
   // Throws kInvalidArgument.
@@ -186,7 +188,7 @@ class TC_API TorchCommKernels : public TorchCommVendor {
     int32_t blocks = 0;
   };
   ctran::kernels::Remembered<Chosen> chosen_;
-  bool outputs_are_registered_ = false;
+  ctran::Registered registered_{};
   std::shared_ptr<const ctran::DeviceTransport> transport_;  // of kernels_
 };
 

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include <torchcomms/options.hpp>
 
 #include "ctran/kernels/library.hpp"
+#include "ctran/kernels/regions.hpp"
 
 // When the ranks write each other's outputs themselves, because these are in memory that all of
 // them have registered: in windows. Nobody is asked; each rank finds out for itself.
@@ -12,11 +14,20 @@ namespace torch::comms::ctran {
 
 inline constexpr const char* kRegistered = "ctran::registered";
 
-// Hint `ctran::registered` or `ncclx::registered`, of a communicator or of one call; `otherwise`
-// where it is not given. With it a user promises of collectives that have outputs on all ranks: if
-// an output is in a window on one rank it is so on all, in the same one, wherever in it. Throws
-// CommError(kInvalidArgument) without context.
-bool are_outputs_registered(const Hints& hints, bool otherwise);
+// Who writes outputs that are in windows.
+enum class Registered : uint8_t {
+  kNo,      // as of those that are not
+  kYes,     // the peers' kernels
+  kCopies,  // the peers' copy engines
+};
+
+// Hint `ctran::registered` or `ncclx::registered`, of a communicator or of one call: false, true or
+// copies; `otherwise` where it is not given. With it a user promises of collectives that have
+// outputs on all ranks: if an output is in a window on one rank it is so on all, in the same one,
+// with copies at the same place of it, else wherever. Throws CommError(kInvalidArgument) without
+// context.
+Registered registered_wish(const Hints& hints, Registered otherwise = Registered::kNo);
+kernels::Carrier carrier_of(Registered wish);
 
 // Bytes of a call's largest buffer from which this is faster: below, the ranks would wait longer
 // for each other's places than it takes to copy. By the model of hops and bytes, not measured.

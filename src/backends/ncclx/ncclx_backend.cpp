@@ -61,7 +61,7 @@ void TorchCommNCCLX::read(CommOptions& options) {
   tuning_file_ = ncclx::tuning_file_of(options.hints);
   batch_invariant_ = is_batch_invariant(options.hints);
   if (batch_invariant_) ncclx::keep_to_kernels(wishes_);
-  (void)ctran::are_outputs_registered(options.hints, false);  // wrong ones are refused here
+  (void)ctran::registered_wish(options.hints);  // wrong ones are refused here
 }
 
 bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::Device& device) {

@@ -64,9 +64,13 @@ bool DeviceWindow::has(const void* at, size_t size_bytes) const noexcept {
          size_bytes <= own.size_bytes - (first - begin);
 }
 
-kernels::RegionCall DeviceWindow::on_region(const kernels::Call& call) const noexcept {
-  kernels::RegionCall made{call, kernels::Carrier::kAutomatic, region_, {}};
-  for (int rank = 0; rank < team_->size(); ++rank) made.memory[rank] = part(rank).at;
+kernels::RegionCall DeviceWindow::on_region(const kernels::Call& call,
+                                            kernels::Carrier carrier) const noexcept {
+  kernels::RegionCall made{call, carrier, region_, {}, {}};
+  for (int rank = 0; rank < team_->size(); ++rank) {
+    made.memory[rank] = part(rank).at;
+    made.bytes[rank] = part(rank).size_bytes;
+  }
   return made;
 }
 

@@ -49,7 +49,9 @@ class DeviceWindow {
   // Whether those bytes of this rank's memory are in it.
   bool has(const void* at, size_t size_bytes) const noexcept;
   // It as a region, for `call`, whose output is in it; see kernels::RegionCall.
-  kernels::RegionCall on_region(const kernels::Call& call) const noexcept;
+  kernels::RegionCall on_region(
+      const kernels::Call& call,
+      kernels::Carrier carrier = kernels::Carrier::kAutomatic) const noexcept;
   const Team& team() const noexcept { return *team_; }
   // For kernels of users: what `rank` has for all, and its handle; zero at first, and as this
   // process maps it.

@@ -20,7 +20,7 @@ uint64_t mixed(std::initializer_list<uint64_t> parts) {
 }
 
 // What parts the data take, in one word. Collectives of regions are apart from all others.
-enum class Family : uint8_t { kTeam, kRegion };
+enum class Family : uint8_t { kTeam, kRegion, kCopies };
 uint64_t kind_of(Family family, Collective collective, Dtype dtype, ReduceOp op, int32_t root) {
   const auto at = [](auto value, int shift) { return static_cast<uint64_t>(value) << shift; };
   const bool reduces = is_reduction(collective);
@@ -45,7 +45,8 @@ uint64_t print_of(const QuantizedReduceScatter& call, uint64_t how) noexcept {
 
 uint64_t print_of(const RegionCall& call) noexcept {
   const auto& one = call.call;
-  return mixed({kind_of(Family::kRegion, one.collective, one.dtype, one.op, one.root)});
+  const auto family = call.carrier == Carrier::kCopies ? Family::kCopies : Family::kRegion;
+  return mixed({kind_of(family, one.collective, one.dtype, one.op, one.root)});
 }
 
 }  // namespace torch::comms::ctran::kernels

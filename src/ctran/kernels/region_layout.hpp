@@ -42,9 +42,9 @@ constexpr uint64_t offset_in(const uint64_t (&words)[kPlaceWords]) {
   constexpr uint64_t kLow = kMostSteps - 1;
   return (words[0] & kLow) | (words[1] & kLow) << kStepBits | (words[2] & kLow) << 2 * kStepBits;
 }
-// Whether bytes and region are those of `place`.
-constexpr bool agrees(const uint64_t (&words)[kPlaceWords], const Place& place) {
-  for (int i = 3; i < kPlaceWords; ++i)
+// Whether bytes and region are those of `place`, and where it has to be, the offset.
+constexpr bool agrees(const uint64_t (&words)[kPlaceWords], const Place& place, bool is_same) {
+  for (int i = is_same ? 0 : 3; i < kPlaceWords; ++i)
     if (((words[i] ^ place_word(place, 0, 0, i)) & (kMostSteps - 1)) != 0) return false;
   return true;
 }

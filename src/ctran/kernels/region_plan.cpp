@@ -25,7 +25,7 @@ bool is_for_regions(int ranks, const Call& call) {
 }
 
 bool is_sound(const Team& team, const RegionCall& call) {
-  if (!is_for_regions(team.size, call.call) || call.carrier > Carrier::kBulk) return false;
+  if (!is_for_regions(team.size, call.call) || call.carrier > Carrier::kCopies) return false;
   if (call.call.count == 0) return true;
   const auto* const memory = static_cast<const char*>(call.memory[team.rank]);
   const bool is_root = team.rank == call.call.root;
@@ -36,6 +36,33 @@ bool is_sound(const Team& team, const RegionCall& call) {
 
 size_t shared_bytes_of(Carrier carrier) {
   return carrier == Carrier::kBulk ? kBulkStages * kRegionTile : 0;
+}
+
+int stages_of(const Team& team, const RegionCall& call) {
+  return call.call.collective == Collective::kBroadcast && team.size > 2 ? 2 : 1;
+}
+
+Copies copies_of(const Team& team, const RegionCall& call, int stage) {
+  auto pushing = call;
+  pushing.carrier = Carrier::kStores;
+  const RegionParams p = params_of(team, pushing);
+  Copies made;
+  const auto add = [&made](char* to, const char* from, size_t bytes) {
+    if (bytes != 0) made.all[made.count++] = {to, from, bytes};
+  };
+  // Those to peers first: they take longer, and come from each rank in another order.
+  for (int i = 1; i < p.size; ++i) {
+    const int peer = (p.rank + i) % p.size;
+    if ((p.push_to >> peer & 1) == 0) continue;
+    const Push what = push_of(p.collective, p.root, p.bytes, p.forwarded, p.rank, peer);
+    const size_t into = p.place.offset + what.into;
+    // Where a rank has broken the promise, which the launch before finds out.
+    const bool is_inside = into <= call.bytes[peer] && what.bytes <= call.bytes[peer] - into;
+    if (what.forwards == (stage == 1) && is_inside)
+      add(p.memory[peer] + into, (what.forwards ? p.output : p.input) + what.from, what.bytes);
+  }
+  if (stage == 0 && p.own_to != nullptr) add(p.own_to, p.own, p.bytes);
+  return made;
 }
 
 RegionParams params_of(const Team& team, const RegionCall& call) {
@@ -68,6 +95,12 @@ RegionParams params_of(const Team& team, const RegionCall& call) {
     p.push_to &= ~root;
     if (self == root) p.pushed_from = 0;
   }
+  if (call.carrier != Carrier::kCopies) return p;
+  p.is_one_place = true;
+  p.bytes = p.forwarded = 0;
+  p.blocks = 1;
+  p.copying_blocks = 0;
+  p.rounds = {1, 0};
   return p;
 }
 

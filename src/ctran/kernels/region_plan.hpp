@@ -20,13 +20,29 @@ struct RegionParams : Params {
   Rounds rounds;
   uint32_t push_to, pushed_from;   // bits by rank
   int32_t blocks, copying_blocks;  // the latter have what this rank has for itself
+  bool is_one_place;               // outputs have the same offset on all ranks
 };
 
 // Whether it is for regions, and makes sense on this rank.
 bool is_for_regions(int ranks, const Call& call);
 bool is_sound(const Team& team, const RegionCall& call);
 
+// Of kCopies: of a launch that moves nothing, in which the ranks tell their places, and hear that
+// the others have come as far.
 RegionParams params_of(const Team& team, const RegionCall& call);
+
+// Of kCopies: what this rank has copied in a stage, between two such launches.
+struct Copy {
+  char* to;
+  const char* from;
+  size_t bytes;
+};
+struct Copies {
+  Copy all[kMaxRanks];
+  int count = 0;
+};
+int stages_of(const Team& team, const RegionCall& call);
+Copies copies_of(const Team& team, const RegionCall& call, int stage);
 
 // A kernel, not kAutomatic's, and the shared memory that each of its blocks is given.
 const void* find_push(Carrier carrier);

@@ -89,7 +89,7 @@ class Pushes {
       if (lane() == 0) stop_all(p_, c_.s, __ffs(static_cast<int>(others)) - 1);
       return false;
     }
-    const bool is_wrong = is_one_of(p_.push_to) && !agrees(words, p_.place);
+    const bool is_wrong = is_one_of(p_.push_to) && !agrees(words, p_.place, p_.is_one_place);
     if (is_one_of(p_.push_to)) c_.outputs[lane()] = p_.memory[lane()] + offset_in(words);
     if (const uint32_t wrong = __ballot_sync(~0u, is_wrong)) {
       const int peer = __ffs(static_cast<int>(wrong)) - 1;

@@ -12,11 +12,12 @@
 // they have given it alike.
 namespace torch::comms::ctran::kernels {
 
-// How bytes are carried to a peer. Ranks need not agree on it.
+// How bytes are carried to a peer. Ranks need not agree on it, but for kCopies.
 enum class Carrier : uint8_t {
   kAutomatic,
   kStores,  // by the threads of a block, 16 bytes each
   kBulk,    // by the copy unit of a processor, which one thread feeds; since Hopper
+  kCopies,  // by copy engines; beside them one warp of a processor waits for the peers
 };
 
 // One of all-gather, all-to-all and broadcast; `call.output` is anywhere in memory[rank], also in
@@ -26,11 +27,17 @@ enum class Carrier : uint8_t {
 // write an output as soon as that rank has begun the launch. If the ranks do not agree on region or
 // bytes the launch stops with kOtherRegion. After a stop outputs are undefined, and those peers who
 // have not stopped yet may still write to them.
+//
+// Of kCopies all ranks have their outputs at one offset, for the copies are given their places
+// before the ranks have met; if one has not, the launch stops as above, and what is in the regions
+// is undefined. It is two launches with copies between, three where a broadcast is forwarded, each
+// with the limit.
 struct RegionCall {
   Call call;  // algorithm: kAutomatic; blocks: of those that push, 0: as the library thinks best
   Carrier carrier;
   uint32_t region;
-  void* memory[kMaxRanks];  // by rank, as this process maps it; null where that has none
+  void* memory[kMaxRanks];   // by rank, as this process maps it; null where that has none
+  size_t bytes[kMaxRanks];   // of that memory; for kCopies
 };
 
 // One more reason of a stop: here and at waited_for outputs are in different regions, or have
@@ -44,7 +51,7 @@ struct RegionLibrary {
   // Enqueues it, as Library::launch.
   int (*launch)(const Team& team, const RegionCall& call, void* stream);
 };
-inline constexpr uint32_t kRegionVersion = 1;
+inline constexpr uint32_t kRegionVersion = 2;
 
 // A library without this symbol has none of it. To be asked for once kSymbol's has been called.
 inline constexpr const char* kRegionSymbol = "torchcomms_kernels_regions";

@@ -143,7 +143,9 @@ class Bench {
       }
     const auto add_region = [&](kernels::Carrier carrier, int blocks) {
       Variant variant;
-      variant.name = carrier == kernels::Carrier::kStores ? "region_stores" : "region";
+      variant.name = carrier == kernels::Carrier::kStores   ? "region_stores"
+                     : carrier == kernels::Carrier::kCopies ? "region_copies"
+                                                            : "region";
       if (blocks != 0) variant.name += "/" + std::to_string(blocks);
       variant.carrier = carrier;
       variant.blocks = blocks;
@@ -151,6 +153,7 @@ class Bench {
     };
     if (has_regions()) {
       add_region(kernels::Carrier::kAutomatic, 0);
+      add_region(kernels::Carrier::kCopies, 0);
       if (measuring_.all_algorithms) add_region(kernels::Carrier::kStores, 0);
       for (const int blocks : measuring_.blocks) {
         add_region(kernels::Carrier::kAutomatic, blocks);
@@ -238,7 +241,10 @@ class Bench {
     kernels::RegionCall made{};
     made.call = call;
     made.carrier = carrier;
-    for (size_t r = 0; r < plain_out_.size(); ++r) made.memory[r] = plain_out_[r].get();
+    for (size_t r = 0; r < plain_out_.size(); ++r) {
+      made.memory[r] = plain_out_[r].get();
+      made.bytes[r] = kPool;
+    }
     return made;
   }
 

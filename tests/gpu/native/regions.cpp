@@ -16,7 +16,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr Collective kCollectives[] = {Collective::kAllGather, Collective::kAllToAll,
                                        Collective::kBroadcast};
-constexpr Carrier kCarriers[] = {Carrier::kAutomatic, Carrier::kStores, Carrier::kBulk};
+constexpr Carrier kCarriers[] = {Carrier::kAutomatic, Carrier::kStores, Carrier::kBulk,
+                                 Carrier::kCopies};
 // The most ranks: as many are on the GPUs at once, however few those are.
 constexpr int kMostRanks = 4;
 
@@ -35,7 +36,7 @@ Case random_case(Runner& runner, size_t count) {
   one.blocks = runner.blocks();
   one.in_place = one.collective != Collective::kAllToAll && random() % 2 == 0;
   one.shift = random() % 2 == 0 ? 0 : random() % 40;
-  one.shift_by_rank = random() % 2 == 0 ? 0 : random() % 20;
+  one.shift_by_rank = random() % 2 == 0 || one.carrier == Carrier::kCopies ? 0 : random() % 20;
   return one;
 }
 
@@ -70,6 +71,7 @@ void check_large_values(const kernels::Library& library, const Settings& setting
         Case one = random_case(runner, (settings.quick ? 8 << 20 : 24 << 20) + 13);
         one.collective = collective;
         one.carrier = carrier;
+        if (carrier == Carrier::kCopies) one.shift_by_rank = 0;
         one.in_place = false;
         one.shift = shift;
         one.blocks = runner.world().shares_gpus() ? 4 : 0;
@@ -128,11 +130,19 @@ struct Outputs {
     made.call.input = memory[static_cast<size_t>(rank)].get() + bytes * size;
     made.call.limit_ns = 0;
     made.carrier = carrier;
-    for (size_t r = 0; r < size; ++r) made.memory[r] = memory[r].get();
+    for (size_t r = 0; r < size; ++r) {
+      made.memory[r] = memory[r].get();
+      made.bytes[r] = bytes * size;
+    }
     return made;
   }
   std::vector<DeviceMemory> memory;
 };
+
+uint64_t launches_of(Carrier carrier, Collective collective, int n) {
+  if (carrier != Carrier::kCopies) return 1;
+  return collective == Collective::kBroadcast && n > 2 ? 3 : 2;
+}
 
 // The last rank never comes; those that wait for it stop.
 void check_stop(const kernels::Library& library, int n, Carrier carrier, Collective collective,
@@ -168,7 +178,7 @@ void check_stop(const kernels::Library& library, int n, Carrier carrier, Collect
     require(control.waited_for >= 0 && control.waited_for < n && control.waited_for != r,
             "the rank waited for is given");
     require(n > 2 || control.waited_for == n - 1, "it is the one that did not come");
-    require(control.launch == 2, "the launch is given");
+    require(control.launch == launches_of(carrier, collective, n) + 1, "the launch is given");
     require(control.collective == static_cast<uint32_t>(collective), "the collective is given");
   }
   // Later launches leave at once.
@@ -181,16 +191,21 @@ void check_stop(const kernels::Library& library, int n, Carrier carrier, Collect
   std::fflush(stdout);
 }
 
-// One rank has another region, or another size.
-void check_mismatch(const kernels::Library& library, int n, Collective collective, bool of_region) {
+// One rank has another region, another size, or another place where all have to have the same.
+enum class Other { kRegion, kSize, kPlace };
+void check_mismatch(const kernels::Library& library, int n, Collective collective, Carrier carrier,
+                    Other other) {
   constexpr size_t kBytes = 1 << 20;
   const World world(library, n);
   const Outputs outputs(world, kBytes);
   for (int r = 0; r < n; ++r) {
-    auto call = outputs.call(collective, Carrier::kAutomatic, r, kBytes);
+    auto call = outputs.call(collective, carrier, r, kBytes);
+    call.call.count -= 1;  // there is room for another place
     call.call.limit_ns = 4'000'000'000;
-    if (r == n - 1 && of_region) call.region = 1;
-    if (r == n - 1 && !of_region) call.call.count -= 1;
+    if (r == n - 1 && other == Other::kRegion) call.region = 1;
+    if (r == n - 1 && other == Other::kSize) call.call.count -= 1;
+    if (r == n - 1 && other == Other::kPlace)
+      call.call.output = static_cast<char*>(call.call.output) + 1;
     world.select(r);
     world.launch(r, call);
   }
@@ -210,14 +225,18 @@ void check_regions(const kernels::Library& library, const Settings& settings) {
     check_large_values(library, settings, n);
     check_replays(library, settings, n);
   }
-  for (const Carrier carrier : {Carrier::kStores, Carrier::kBulk})
+  for (const Carrier carrier : {Carrier::kStores, Carrier::kBulk, Carrier::kCopies})
     for (const Collective collective : kCollectives)
       for (const bool aborts : {false, true}) {
         check_stop(library, 2, carrier, collective, aborts);
         if (most > 2) check_stop(library, most, carrier, collective, aborts);
       }
-  for (const Collective collective : kCollectives)
-    for (const bool of_region : {false, true}) check_mismatch(library, 2, collective, of_region);
+  for (const Collective collective : kCollectives) {
+    for (const Carrier carrier : {Carrier::kAutomatic, Carrier::kCopies})
+      for (const Other other : {Other::kRegion, Other::kSize})
+        check_mismatch(library, 2, collective, carrier, other);
+    check_mismatch(library, 2, collective, Carrier::kCopies, Other::kPlace);
+  }
   std::printf("regions: mismatches stop all\n");
   std::fflush(stdout);
 }

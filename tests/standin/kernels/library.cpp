@@ -4,6 +4,7 @@
 #include "ctran/kernels/library.hpp"
 
 #include <atomic>
+#include <cstring>
 #include <vector>
 
 #include "ctran/arithmetic/reduction.hpp"
@@ -112,8 +113,20 @@ struct LimitedRegionCall : kernels::RegionCall {
   uint64_t limit_ns;
 };
 int launch_on_region(const kernels::Team& team, const kernels::RegionCall& call, void* stream) {
-  return enqueue(team, call.call.collective, kernels::is_sound(team, call),
-                 LimitedRegionCall{call, call.call.limit_ns}, stream, kernels::print_of(call));
+  const auto launch = [&] {
+    return enqueue(team, call.call.collective, kernels::is_sound(team, call),
+                   LimitedRegionCall{call, call.call.limit_ns}, stream, kernels::print_of(call));
+  };
+  int error = launch();
+  if (call.carrier != kernels::Carrier::kCopies) return error;
+  for (int stage = 0; stage < kernels::stages_of(team, call) && error == 0; ++stage) {
+    gpu::cpu_launch(stream, [copies = kernels::copies_of(team, call, stage)] {
+      for (int i = 0; i < copies.count; ++i)
+        std::memcpy(copies.all[i].to, copies.all[i].from, copies.all[i].bytes);
+    });
+    error = launch();
+  }
+  return error;
 }
 
 // One of the calls of a ring of commands, when its stream gets there.

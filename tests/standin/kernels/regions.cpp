@@ -67,7 +67,7 @@ class Pushes {
         launch_.other_call(peer);
         return false;
       }
-      if (!kernels::agrees(words, p_.place)) {
+      if (!kernels::agrees(words, p_.place, p_.is_one_place)) {
         launch_.mismatch(peer, kernels::kOtherRegion);
         return false;
       }

@@ -15,6 +15,7 @@ namespace torch::comms::ctran {
 namespace {
 
 using kernels::Call;
+using kernels::Carrier;
 using kernels::Collective;
 using kernels::Stop;
 using test::cpu;
@@ -52,8 +53,8 @@ struct Member : test::Seated {
     made.output = output;
     return made;
   }
-  void launch(const Call& call, int window = 0) {
-    team->launch(windows[static_cast<size_t>(window)]->on_region(call), stream);
+  void launch(const Call& call, int window = 0, Carrier carrier = Carrier::kAutomatic) {
+    team->launch(windows[static_cast<size_t>(window)]->on_region(call, carrier), stream);
   }
   void finish() const { cpu.synchronize(stream); }
 
@@ -70,10 +71,11 @@ std::vector<std::byte> sample(int from, size_t size_bytes) {
 }
 
 // All three, of `count` bytes a part, and what is beside the outputs.
-void check_every_collective(Member& member, size_t count) {
+void check_every_collective(Member& member, size_t count, Carrier carrier) {
+  const bool is_one_place = carrier == Carrier::kCopies;
   const auto ranks = static_cast<size_t>(member.size), own = static_cast<size_t>(member.rank);
   const auto whole = sample(member.rank, ranks * count);
-  std::byte* const output = member.own(0) + 3 + 17 * own;  // offsets differ
+  std::byte* const output = member.own(0) + 3 + (is_one_place ? 0 : 17 * own);
   const auto expect = [&](const char* what, const std::vector<std::byte>& wanted) {
     member.finish();
     require(!member.team->stopped(), "nothing stopped");
@@ -90,17 +92,18 @@ void check_every_collective(Member& member, size_t count) {
   };
 
   begin();
-  member.launch(member.call(Collective::kAllGather, count, whole.data(), output));
+  member.launch(member.call(Collective::kAllGather, count, whole.data(), output), 0, carrier);
   for (int from = 0; from < member.size; ++from) append(from, 0);
   expect("all_gather", wanted);
 
   begin();
   if (count > 0) std::memcpy(output + own * count, whole.data(), count);
-  member.launch(member.call(Collective::kAllGather, count, output + own * count, output));
+  member.launch(member.call(Collective::kAllGather, count, output + own * count, output), 0,
+                carrier);
   expect("all_gather in place", wanted);
 
   begin();
-  member.launch(member.call(Collective::kAllToAll, count, whole.data(), output));
+  member.launch(member.call(Collective::kAllToAll, count, whole.data(), output), 0, carrier);
   wanted.clear();
   for (int from = 0; from < member.size; ++from) append(from, own * count);
   expect("all_to_all", wanted);
@@ -108,7 +111,8 @@ void check_every_collective(Member& member, size_t count) {
   begin();
   const bool is_root = member.rank == member.size - 1;
   member.launch(
-      member.call(Collective::kBroadcast, count, is_root ? whole.data() : nullptr, output));
+      member.call(Collective::kBroadcast, count, is_root ? whole.data() : nullptr, output), 0,
+      carrier);
   wanted.clear();
   append(member.size - 1, 0);
   expect("broadcast", wanted);
@@ -120,13 +124,15 @@ TEST_F(RegionsTest, PeersWriteEachOthersOutputs) {
                            Member member(rank, 3, exchange);
                            for (const size_t count : {size_t{0}, size_t{1}, size_t{100},
                                                       kernels::kRegionTile + 1, size_t{1000003}})
-                             check_every_collective(member, count);
+                             for (const auto carrier : {Carrier::kAutomatic, Carrier::kCopies})
+                               check_every_collective(member, count, carrier);
                            exchange("");
                          }),
             0);
   on_threads(2, [](int rank, const Exchange& exchange) {
     Member member(rank, 2, exchange);
-    check_every_collective(member, 1000003);
+    check_every_collective(member, 1000003, Carrier::kAutomatic);
+    check_every_collective(member, 1000003, Carrier::kCopies);
     exchange("");
   });
 }
@@ -174,6 +180,26 @@ TEST_F(RegionsTest, OtherSizesOrRegionsStopBothRanks) {
       ASSERT_TRUE(member.team->stopped());
       EXPECT_EQ(member.team->stopped()->reason, kernels::kOtherRegion);
       EXPECT_EQ(member.team->stopped()->collective, Collective::kAllGather);
+      EXPECT_EQ(member.team->stopped()->waited_for, 1 - rank);
+      exchange("");
+    });
+}
+
+TEST_F(RegionsTest, CopiesAreForOutputsAtOnePlaceOfAllRanksThatAskForThem) {
+  for (const bool other_place : {true, false})
+    on_threads(2, [&](int rank, const Exchange& exchange) {
+      Member member(rank, 2, exchange);
+      const auto data = sample(rank, 1000);
+      const bool is_other = rank == 1;
+      auto call = member.call(Collective::kAllGather, 1000, data.data(),
+                              member.own(0) + (other_place && is_other ? 1 : 0));
+      call.limit_ns = 10'000'000'000;
+      member.launch(call, 0,
+                    !other_place && is_other ? Carrier::kAutomatic : Carrier::kCopies);
+      member.finish();
+      ASSERT_TRUE(member.team->stopped());
+      EXPECT_EQ(member.team->stopped()->reason,
+                other_place ? kernels::kOtherRegion : Stop::kOtherCall);
       EXPECT_EQ(member.team->stopped()->waited_for, 1 - rank);
       exchange("");
     });

@@ -29,7 +29,8 @@ size_t parts_of_input(Collective collective, int ranks) {
 // All ranks of a launch, whose blocks run the tiles that kernels would.
 class Launch {
  public:
-  Launch(Collective collective, int ranks, int root, size_t bytes, int blocks)
+  Launch(Collective collective, int ranks, int root, size_t bytes, int blocks,
+         Carrier carrier = Carrier::kAutomatic)
       : memory_(static_cast<size_t>(ranks)), inputs_(static_cast<size_t>(ranks)) {
     std::mt19937_64 random(bytes + static_cast<size_t>(ranks));
     for (int r = 0; r < ranks; ++r) {
@@ -51,9 +52,14 @@ class Launch {
       call.call.blocks = blocks;
       call.call.input = inputs_[static_cast<size_t>(r)].data();
       call.call.output = memory_[static_cast<size_t>(r)].data();
-      for (int peer = 0; peer < ranks; ++peer)
+      for (int peer = 0; peer < ranks; ++peer) {
         call.memory[peer] = memory_[static_cast<size_t>(peer)].data();
+        call.bytes[peer] = memory_[static_cast<size_t>(peer)].size();
+      }
+      call.carrier = carrier;
       EXPECT_TRUE(is_sound(team, call));
+      calls_.emplace_back(team, call);
+      call.carrier = Carrier::kAutomatic;
       params_.push_back(params_of(team, call));
     }
   }
@@ -73,6 +79,15 @@ class Launch {
       for (uint64_t round = 0; round < params_[0].rounds.count; ++round)
         for (int i = 0; i < ranks; ++i)
           push(params_[static_cast<size_t>((root + i) % ranks)], block, round);
+  }
+
+  // By copies, a stage after the other.
+  void copy() {
+    for (int stage = 0; stage < stages_of(calls_[0].first, calls_[0].second); ++stage)
+      for (const auto& [team, call] : calls_) {
+        const Copies copies = copies_of(team, call, stage);
+        for (int i = 0; i < copies.count; ++i) carry(copies.all[i]);
+      }
   }
 
   void check() const {
@@ -128,7 +143,21 @@ class Launch {
     }
   }
 
+  void carry(const Copy& copy) {
+    const auto* const to = reinterpret_cast<unsigned char*>(copy.to);
+    for (size_t rank = 0; rank < memory_.size(); ++rank) {
+      const auto* const begin = memory_[rank].data();
+      if (to < begin || to >= begin + memory_[rank].size()) continue;
+      std::copy_n(copy.from, copy.bytes, copy.to);
+      const auto at = static_cast<size_t>(to - begin);
+      for (size_t b = 0; b < copy.bytes; ++b) ++writes_[rank].at(at + b);
+      return;
+    }
+    ADD_FAILURE() << "a copy goes nowhere";
+  }
+
   std::vector<std::vector<unsigned char>> memory_, inputs_;
+  std::vector<std::pair<Team, RegionCall>> calls_;
   std::vector<std::vector<uint8_t>> writes_;
   std::vector<RegionParams> params_;
 };
@@ -148,6 +177,42 @@ TEST(RegionPlanTest, EveryByteIsPushedOnceAndForwardedOnlyOnceItIsThere) {
             launch.check();
             if (HasFailure()) return;
           }
+}
+
+TEST(RegionPlanTest, EveryByteIsCopiedOnceByCopyEngines) {
+  for (const auto collective : kCollectives)
+    for (const int ranks : {2, 3, 5})
+      for (const int root : {0, ranks - 1})
+        for (const size_t bytes : kSizes) {
+          SCOPED_TRACE(std::to_string(static_cast<int>(collective)) + " ranks " +
+                       std::to_string(ranks) + " root " + std::to_string(root) + " bytes " +
+                       std::to_string(bytes));
+          Launch launch(collective, ranks, root, bytes, 0, Carrier::kCopies);
+          launch.copy();
+          launch.check();
+          if (HasFailure()) return;
+        }
+}
+
+TEST(RegionPlanTest, CopiesStayInTheMemoryOfThePeerWhateverThatHas) {
+  char memory[2][64] = {};
+  Team team{};
+  team.size = 2;
+  RegionCall call{};
+  call.call.collective = Collective::kAllGather;
+  call.call.dtype = Dtype::kUInt8;
+  call.call.count = 32;
+  call.call.input = memory[0];
+  call.call.output = memory[0];
+  call.carrier = Carrier::kCopies;
+  for (int rank = 0; rank < 2; ++rank) call.memory[rank] = memory[rank], call.bytes[rank] = 64;
+  EXPECT_EQ(copies_of(team, call, 0).count, 1);
+  call.bytes[1] = 31;
+  EXPECT_EQ(copies_of(team, call, 0).count, 0);
+  const auto meeting = params_of(team, call);
+  EXPECT_EQ(meeting.place.bytes, 64u);
+  EXPECT_EQ(meeting.blocks + meeting.copying_blocks, 1);
+  EXPECT_EQ(meeting.bytes, 0u);
 }
 
 TEST(RegionPlanTest, InPlaceThereIsNothingToCopy) {
@@ -218,7 +283,7 @@ TEST(RegionPlanTest, CallsThatMakeNoSenseAreRefused) {
   EXPECT_TRUE(refuses([](auto& c) { c.call.blocks = -1; }));
   EXPECT_TRUE(refuses([](auto& c) { c.call.collective = Collective::kAllReduce; }));
   EXPECT_TRUE(refuses([](auto& c) { c.call.algorithm = Algorithm::kOneShotLL; }));
-  EXPECT_TRUE(refuses([](auto& c) { c.carrier = static_cast<Carrier>(3); }));
+  EXPECT_TRUE(refuses([](auto& c) { c.carrier = static_cast<Carrier>(4); }));
 }
 
 TEST(RegionLayoutTest, FollowsTheMessagesAndIsAligned) {
@@ -244,11 +309,14 @@ TEST(RegionLayoutTest, PlacesAreReadAsTheyWereTold) {
   EXPECT_TRUE(is_of_call(words, launch, print));
   for (int bit = 0; bit < kPrintBits; ++bit)
     EXPECT_FALSE(is_of_call(words, launch, print ^ uint64_t{1} << bit)) << bit;
-  EXPECT_TRUE(agrees(words, place));
-  EXPECT_TRUE(agrees(words, {1, place.bytes, place.region})) << "offsets may differ";
-  EXPECT_FALSE(agrees(words, {place.offset, place.bytes + 1, place.region}));
-  EXPECT_FALSE(agrees(words, {place.offset, place.bytes + (uint64_t{1} << 20), 5}));
-  EXPECT_FALSE(agrees(words, {place.offset, place.bytes, 6}));
+  const Place elsewhere{place.offset ^ uint64_t{1} << 41, place.bytes, place.region};
+  for (const bool is_same : {false, true}) {
+    EXPECT_TRUE(agrees(words, place, is_same));
+    EXPECT_EQ(agrees(words, elsewhere, is_same), !is_same) << "offsets may differ";
+    EXPECT_FALSE(agrees(words, {place.offset, place.bytes + 1, place.region}, is_same));
+    EXPECT_FALSE(agrees(words, {place.offset, place.bytes + (uint64_t{1} << 20), 5}, is_same));
+    EXPECT_FALSE(agrees(words, {place.offset, place.bytes, 6}, is_same));
+  }
 }
 
 TEST(RegionLayoutTest, WordsOfANewWorkspaceAreOfNoLaunch) {
