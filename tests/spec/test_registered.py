@@ -27,12 +27,12 @@ def part_of_large(context, extra=0):
 
 
 class Memory:
-    """A window, and tensors in it at places of this rank's own."""
+    """A window, and tensors in it at places of this rank's own, or at one that all ranks have."""
 
-    def __init__(self, context, numel):
+    def __init__(self, context, numel, is_one_place=False):
         self.window = context.comm.window_allocate(4 * (numel + 2 * BESIDE))
         self.all = self.window.get_tensor().view(torch.float32)
-        self.begin = BESIDE - 1 - 5 * context.rank
+        self.begin = BESIDE - 1 - (0 if is_one_place else 5 * context.rank)
         self.tensor = self.all[self.begin : self.begin + numel]
         self.all.fill_(-1)
 
@@ -47,13 +47,13 @@ def sample(context, rank, numel):
     return (values % (1 << 24)).to(torch.float32).to(context.device)
 
 
-def collectives(context):
+def collectives(context, said):
     comm, size, rank, failures = context.comm, context.size, context.rank, Failures()
-    hints = hints_of(context)
+    hints = hints_of(context, said)
     for extra in (0, 1, 1001):
         part = part_of_large(context, extra)
         inputs = [sample(context, r, size * part) for r in range(size)]
-        memory = Memory(context, size * part)
+        memory = Memory(context, size * part, is_one_place=said == "copies")
         gathered = torch.cat([one[:part] for one in inputs])
         for async_op in (False, True):
             with failures.case("all_gather_single", extra, async_op):
@@ -85,15 +85,16 @@ def collectives(context):
     return failures.texts
 
 
-def test_outputs_in_windows_are_right(world):
-    check_context(world, collectives)
+@pytest.mark.parametrize("said", ["true", "copies"])
+def test_outputs_in_windows_are_right(world, said):
+    check_context(world, collectives, said)
 
 
-def many(context):
+def many(context, said):
     """Nothing is waited for between them: each must find what the one before has left."""
     comm, size, failures = context.comm, context.size, Failures()
-    part, hints = part_of_large(context), hints_of(context)
-    one, other = (Memory(context, size * part) for _ in range(2))
+    part, hints = part_of_large(context), hints_of(context, said)
+    one, other = (Memory(context, size * part, said == "copies") for _ in range(2))
     one.tensor.copy_(sample(context, context.rank, size * part))
     small = torch.zeros(5, device=context.device)
     works = []
@@ -118,8 +119,33 @@ def many(context):
     return failures.texts
 
 
-def test_many_in_a_row_keep_their_order(world):
-    check_context(world, many)
+@pytest.mark.parametrize("said", ["true", "copies"])
+def test_many_in_a_row_keep_their_order(world, said):
+    check_context(world, many, said)
+
+
+def different_places(context):
+    """Copies need one place on all ranks: where the last rank has another one, all are told."""
+    failures, last = Failures(), context.size - 1
+    comm = context.new_comm("places", abort_process_on_timeout_or_error=False)
+    part = part_of_large(context)
+    everything = comm.window_allocate(4 * (part * context.size + BESIDE)).get_tensor()
+    begin = 1 if context.rank == last else 0
+    output = everything.view(torch.float32)[begin : begin + part * context.size]
+    source = sample(context, context.rank, part)
+    with failures.case("all_gather_single"), refused(torchcomms.Mismatch, "registered", "place"):
+        comm.all_gather_single(
+            output, source, False, hints=hints_of(context, "copies")
+        ).wait_blocking()
+        comm.barrier(False).wait_blocking()
+    with failures.case("it is over"):
+        assert comm.is_aborted()
+    comm.finalize()
+    return failures.texts
+
+
+def test_copies_to_different_places_are_told(world):
+    check_context(world, different_places)
 
 
 def broken_promise(context):

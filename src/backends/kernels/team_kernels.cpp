@@ -34,7 +34,8 @@ std::optional<CommError> TeamKernels::stopped(const Context& context) const {
     return CommError(Errc::kMismatch,
                      "the output of rank " + std::to_string(stopped->waited_for) +
                          " is in another window, or has another size; hint registered promises "
-                         "that all of them are in the same one" +
+                         "that all of them are in the same one, and registered=copies that they "
+                         "are at the same place of it" +
                          which,
                      where);
   if (stopped->reason == ctran::kernels::Stop::kMismatch)
