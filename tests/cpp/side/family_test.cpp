@@ -144,6 +144,29 @@ TEST(Family, ACheckWaitsForAllAndFindsADifference) {
 }
 
 // Strangers that come by: one that says nothing, one of another job, one that only looks.
+TEST(Family, WhoeverKnowsOfADisagreementLearnsWhoseItIsAndAllAreTold) {
+  run(4, [](Rank& self) {
+    self.meet();
+    if (self.rank == 1) {
+      EXPECT_FALSE(self.circle->disagreement(milliseconds(1))) << "all call the same";
+    }
+    self.meet();
+    if (self.rank == 2) self.page->count = 20;
+    self.meet();
+    if (self.rank == 0) {
+      // The question before may be under way still.
+      std::optional<Circle::Failure> found;
+      while (!found) found = self.circle->disagreement(milliseconds(100));
+      EXPECT_EQ(found->peer, 2);
+    }
+    const auto failure = self.failure();
+    EXPECT_EQ(failure.code, Errc::kMismatch);
+    EXPECT_EQ(failure.peer, 2);
+    self.meet();
+    self.circle->close();
+  });
+}
+
 TEST(Family, StrangersAreTurnedAway) {
   run(3, [](Rank& self) {
     transport::Reader reader(self.blobs[static_cast<size_t>(self.rank)], "its own blob");

@@ -165,6 +165,24 @@ TEST_F(CtranOnDevice, AMissingRankIsATimeoutThatEndsTheCommunicator) {
            }));
 }
 
+TEST_F(CtranOnDevice, RanksThatDisagreeAreToldOnAllOfThem) {
+  for (const bool is_root : {false, true})
+    on_ranks(3, [is_root](Program& self) {
+      auto tensor = filled(1, !is_root && self.rank == 2 ? 5 : 4);
+      const auto error = error_of([&] {
+        if (is_root)
+          self.comm->broadcast(tensor, self.rank == 2 ? 2 : 0, true)->hostSynchronize();
+        else
+          self.comm->all_reduce(tensor, ReduceOp::SUM, true)->hostSynchronize();
+        self.comm->barrier(true)->hostSynchronize();  // two roots wait for nobody
+      });
+      EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
+      EXPECT_NE(error.why().find("has called something else"), std::string::npos) << error.what();
+      EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).code(), Errc::kMismatch);
+      EXPECT_TRUE(self.comm->getBackendImpl()->isAborted());
+    });
+}
+
 TEST_F(CtranOnDevice, AMessageNobodyTakesIsATimeout) {
   on_ranks(2, alone([](Program& self) {
              RecvOptions options;

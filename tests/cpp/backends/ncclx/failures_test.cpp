@@ -58,6 +58,21 @@ TEST_F(NcclxFailures, AReplayWhosePeerDoesNotComeEndsAtItsLimitAndNamesIt) {
   });
 }
 
+TEST_F(NcclxFailures, ReplaysOfDifferentCapturesAreADisagreement) {
+  on_ranks(2, [](Program& self) {
+    auto tensor = ones();
+    gpu::cpu_begin_capture(self.stream);
+    self.comm->all_reduce(tensor, self.rank == 0 ? ReduceOp::SUM : ReduceOp::MAX, false);
+    const auto graph = gpu::cpu_end_capture(self.stream);
+    gpu::cpu_launch_graph(graph, self.stream);
+    self.synchronize();
+    EXPECT_TRUE(std::isnan(first(tensor)));
+    const auto error = error_of([&] { self.comm->barrier(true)->hostSynchronize(); });
+    EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
+    EXPECT_TRUE(self.comm->getBackendImpl()->isAborted());
+  });
+}
+
 TEST_F(NcclxFailures, AbortEndsAKernelThatWaits) {
   on_ranks(2, alone([](Program& self) {
              auto tensor = ones();
