@@ -10,8 +10,8 @@ import torch
 from torchcomms import ReduceOp
 from torchcomms.analyze import AnalyzeError, analyze, read, to_text
 from torchcomms.analyze.dump import parse
-from torchcomms.cli.app import app
 from torchcomms.hooks import FlightRecorderHook
+from torchcomms_cli.app import app
 from typer.testing import CliRunner
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from torchcomms.bench import call_cost
-from torchcomms.cli.app import app
+from torchcomms_cli.app import app
 from typer.testing import CliRunner, Result
 
 from tests.harness.programs import together

@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from torchcomms.cli.app import app
 from torchcomms.sim import algorithms
+from torchcomms_cli.app import app
 from typer.testing import CliRunner, Result
 
 

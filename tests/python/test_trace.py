@@ -15,7 +15,7 @@ import pytest
 import torchcomms
 from torchcomms import events
 from torchcomms.analyze import AnalyzeError, Verdict, analyze, read, to_text
-from torchcomms.cli.app import app
+from torchcomms_cli.app import app
 from typer.testing import CliRunner
 
 from tests.harness import rings

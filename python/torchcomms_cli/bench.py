@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchcomms.cli.progress import progress_bar
+from torchcomms_cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from torchcomms.bench import Plan, Point

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchcomms.cli.progress import status_line
+from torchcomms_cli.progress import status_line
 
 if TYPE_CHECKING:
     from torchcomms.soak import Outcome, Request

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from torchcomms.cli.progress import progress_bar
+from torchcomms_cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from torchcomms.bench import tune as cpu
