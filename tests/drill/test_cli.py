@@ -75,7 +75,7 @@ def test_without_one_it_is_0(planted):
         (("--backend", "mpi"), "unknown backend 'mpi'"),
         (("--backend", "nccl"), "TORCHCOMM_NCCL_LIBRARY"),
         (("--jobs", "0"), "jobs: 0"),
-        (("--json", "/no/such/folder/file"), "there is no folder"),
+        (("--json", "/dev/null/x.json"), "/dev/null is not a folder"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_2(arguments, text):

@@ -82,7 +82,7 @@ def test_without_a_seed_there_is_a_new_one(monkeypatch):
         (("--bytes", "8Q"), "'8Q' is not a size"),
         (("--bytes", "8"), "--bytes: 8 is not at least 16"),
         (("--hint", "transport"), "'transport' is not NAME=VALUE"),
-        (("--json", "/no/such/folder/file"), "there is no folder"),
+        (("--json", "/dev/null/x.json"), "/dev/null is not a folder"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_one_sentence_and_status_2(arguments, text):

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from torchcomms import _output
 from torchcomms.analyze.record import Dump, Operation
 
 PREFIX = "rank_"
@@ -40,12 +41,11 @@ def to_flight_recorder(dump: Dump) -> dict[str, Any]:
 
 def write_flight_recorder(dumps: Iterable[Dump], folder: Path) -> list[Path]:
     """A pickle a rank, `rank_<number>`, in `folder`, which is made where it is missing. Raises
-    OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
+    CommError for what cannot be written."""
     written = []
     for dump in dumps:
         path = folder / f"{PREFIX}{dump.rank}"
-        path.write_bytes(pickle.dumps(to_flight_recorder(dump), protocol=2))
+        _output.write(path, pickle.dumps(to_flight_recorder(dump), protocol=2))
         written.append(path)
     return written
 
