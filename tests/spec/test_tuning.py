@@ -108,9 +108,7 @@ def missing(context, path):
     hint = f"{context.backend}::tuning_file"
     with (
         failures.case("a file that is not there"),
-        pytest.raises(
-            torchcomms.InvalidArgument, match=f"hint {hint}: .*{path} cannot be read"
-        ),
+        pytest.raises(torchcomms.InvalidArgument, match=f"hint {hint}: .*{path} cannot be read"),
     ):
         context.new_comm("missing", hints={hint: path})
     with failures.case("afterwards"):
