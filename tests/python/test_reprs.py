@@ -15,9 +15,16 @@ from tests.harness.programs import python
 BACKENDS = [name for name in ("gloo", "ctran") if torchcomms.is_backend_built(name)]
 
 
+@pytest.fixture(autouse=True)
+def one_rank(monkeypatch):
+    for name, value in {"TORCHCOMM_RANK": "0", "TORCHCOMM_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
+                        "MASTER_PORT": "0"}.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+
+
 @pytest.fixture
-def comm(request):
-    made = torchcomms.new_comm(request.param, torch.device("cpu"), name="shown", size=1, rank=0)
+def comm(request, one_rank):
+    made = torchcomms.new_comm(request.param, torch.device("cpu"), name="shown")
     yield made
     if "finalized" not in repr(made):
         made.finalize()
@@ -39,19 +46,25 @@ def test_a_finalized_communicator_and_what_came_of_it(comm):
     work = comm.barrier(True)
     work.wait()
     backend, batch = comm.get_backend_impl(), comm.batch_op_create()
+    handle = comm.register_pre_hook(lambda *_: None)
+    comm.finalize()
+    assert repr(comm).endswith(", finalized>")
+    assert repr(work) == "<TorchWork completed>"
+    assert repr(backend) == f"<TorchCommBackend {comm.get_backend()} of 'shown'>"
+    assert repr(batch) == "<BatchSendRecv of 0 sends and 0 receives>"
+    assert "RemovableHandle" in repr(handle)
+
+
+def test_a_window_says_what_it_holds():
+    comm = torchcomms.new_comm("fake", torch.device("cpu"), name="windows")
     window = comm.new_window()
     assert repr(window) == "<TorchCommWindow without memory>"
     window.tensor_register(torch.zeros(2, 3))
     shown = "<TorchCommWindow of 24 bytes, float32 [2, 3] on cpu>"
     assert repr(window) == shown
-    handle = comm.register_pre_hook(lambda *_: None)
+    assert repr(window.get_attr(0)) == "<TorchCommWindowAttr UNIFIED>"
     comm.finalize()
-    assert repr(comm).endswith(", finalized>")
-    assert repr(work) == "<TorchWork completed>"
     assert repr(window) == shown
-    assert repr(backend) == f"<TorchCommBackend {comm.get_backend()} of 'shown'>"
-    assert repr(batch) == "<BatchSendRecv of 0 sends and 0 receives>"
-    assert "RemovableHandle" in repr(handle)
 
 
 def test_a_communicator_that_is_not_connected_says_so():
@@ -134,7 +147,7 @@ def test_values():
     assert repr(ReduceOp.PREMUL_SUM(0.5)) == "ReduceOp.PREMUL_SUM(0.5)"
     scaled = ReduceOp.PREMUL_SUM(torch.ones(1, dtype=torch.bfloat16))
     assert repr(scaled) == "ReduceOp.PREMUL_SUM(bfloat16 [1] on cpu)"
-    send = torchcomms.P2POp(torchcomms.P2POp.OpType.SEND, torch.ones(4), 3)
+    send = torchcomms.P2POp(torchcomms.P2POpType.SEND, torch.ones(4), 3)
     assert repr(send) == "<P2POp send of float32 [4] on cpu to rank 3>"
 
 
