@@ -2,7 +2,7 @@
 
 import sys
 
-from torchcomms.cli import main
+from torchcomms_cli import main
 
 sys.argv.insert(1, "bench")
 main()

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from torchcomms import bench
+from torchcomms import _output, bench
 from torchcomms.bench.result import machine
 
 MOST_CALL_US = {
@@ -69,6 +69,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--out", type=Path, help="write the lines here")
     out = parser.parse_args().out
+    _output.prepare(out)
     lines: list[str] = []
     missed = 0
     for claims in (overhead(lines), gloo(lines)):
@@ -77,7 +78,7 @@ def main() -> int:
             verdict = "ok" if measured <= limit else "MISSED"
             print(f"{verdict:6}  {measured:8.3f}  (at most {limit:g})  {what}", flush=True)
     if out is not None:
-        out.write_text("\n".join(lines) + "\n")
+        _output.write(out, "\n".join(lines) + "\n")
     return 1 if missed else 0
 
 

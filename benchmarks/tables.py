@@ -14,6 +14,8 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
+from torchcomms import _output
+
 Key = tuple[int, str, str, int]  # ranks, memory, operation, bytes
 
 
@@ -74,7 +76,8 @@ def plot(ours: dict[Key, float], theirs: dict[Key, float], names: list[str], fil
         place.set_ylabel(f"{names[1]} / {names[0]}, above 1: {names[0]} is faster")
         place.legend()
     figure.tight_layout()
-    figure.savefig(file)
+    with _output.writing(file):
+        figure.savefig(file)
 
 
 def main() -> None:

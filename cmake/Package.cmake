@@ -1,6 +1,7 @@
 # The Python package: extension modules, generated files, and what is installed where.
-# Everything goes into <prefix>/torchcomms (component torchcomms); component dev_info adds the
-# dist-info folder that a development stage needs to have entry points.
+# Everything goes into <prefix>/torchcomms, and the command line beside it into <prefix>/torchcomms_cli
+# (component torchcomms); component dev_info adds the dist-info folder that a development stage needs to
+# have entry points.
 
 # Builds what is installed, and no tests.
 add_custom_target(package)
@@ -72,6 +73,8 @@ install(FILES "${build_info}" DESTINATION torchcomms COMPONENT torchcomms)
 install(DIRECTORY python/torchcomms/ DESTINATION torchcomms COMPONENT torchcomms
   FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN "py.typed"
   PATTERN "__pycache__" EXCLUDE)
+install(DIRECTORY python/torchcomms_cli DESTINATION . COMPONENT torchcomms
+  FILES_MATCHING PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY include/ DESTINATION torchcomms/include COMPONENT torchcomms
   FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh" PATTERN "*.h")
 
@@ -88,7 +91,7 @@ install(FILES "${config}.cmake" "${config}Version.cmake"
 list(JOIN TC_ENTRY_POINTS "\n" entries)
 set(dist_info "${PROJECT_BINARY_DIR}/generated/torchcomms-${PROJECT_VERSION}.dist-info")
 file(WRITE "${dist_info}/entry_points.txt"
-  "[console_scripts]\ntorchcomms = torchcomms.cli:main\n\n${entries}\n")
+  "[console_scripts]\ntorchcomms = torchcomms_cli:main\n\n${entries}\n")
 file(WRITE "${dist_info}/METADATA"
   "Metadata-Version: 2.1\nName: torchcomms\nVersion: ${PROJECT_VERSION}\n"
   "Requires-Dist: torch==${TC_TORCH_MINOR}.*\n")

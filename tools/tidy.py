@@ -140,14 +140,13 @@ def check_rules(house: House, path: str, lines: list[str]) -> Iterator[Finding]:
 
 
 def check_python(house: House, path: str, lines: list[str]) -> Iterator[Finding]:
-    parts = Path(path).parts
-    if parts[:2] != ("python", "torchcomms") or len(parts) < 4:
-        return
-    if parts[2] in house.python["public_only"]:
+    folders = [f"python/{package}/" for package in house.python["public_only"]]
+    if any(path.startswith(folder) for folder in folders):
         native = re.compile(house.python["native"])
         for number, line in enumerate(lines, 1):
             if native.search(line):
-                yield Finding(path, number, f"{parts[2]} uses only the public package")
+                package = Path(path).parent.name
+                yield Finding(path, number, f"{package} uses only the public package")
 
 
 def check_header(path: str, text: str) -> Iterator[Finding]:

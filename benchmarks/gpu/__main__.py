@@ -22,7 +22,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import torch
-from torchcomms import bench
+from torchcomms import _output, bench
 from torchcomms.bench.result import machine
 
 from benchmarks.gpu import claims, host, start
@@ -137,7 +137,7 @@ def report(
     print(text, flush=True)
     print("\n" + bench.points_table(points), flush=True)
     if given.markdown is not None:
-        given.markdown.write_text(text + "\n")
+        _output.write(given.markdown, text + "\n")
     if given.json is not None:
         facts = {
             **machine(given.device), "ranks": points[0].ranks,
@@ -148,7 +148,7 @@ def report(
         for side, values in started.items():
             written.append({"measure": "start", "backend": side, **values, **facts})
         written += [{**claim.as_dict(), **facts} for claim in lines]
-        given.json.write_text("".join(json.dumps(line) + "\n" for line in written))
+        _output.write(given.json, "".join(json.dumps(line) + "\n" for line in written))
 
 
 def main() -> int:
@@ -156,6 +156,7 @@ def main() -> int:
     if given.device == "cuda" and not torch.cuda.is_available():
         print("benchmarks.gpu: torch sees no CUDA device (torchcomms doctor)", file=sys.stderr)
         return 2
+    _output.prepare(given.json, given.markdown)
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return under_torchrun(given)
     faulthandler.enable()

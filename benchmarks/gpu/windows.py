@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 import torchcomms
-from torchcomms import ReduceOp
+from torchcomms import ReduceOp, _output
 
 SIZES = tuple(1 << power for power in range(10, 29, 2))
 TURNS, ROUNDS = 50, 30
@@ -37,10 +37,16 @@ def graph_of(body: Callable[[], None]) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--json", type=Path, help="write all lines here")
     given = parser.parse_args()
+    _output.prepare(given.json)
+    return given
+
+
+def main() -> None:
+    given = arguments()
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
@@ -107,7 +113,7 @@ def main() -> None:
                 flush=True,
             )
     if rank == 0 and given.json:
-        given.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        _output.write(given.json, "".join(json.dumps(line) + "\n" for line in lines))
     ours.finalize()
     nccl.finalize()
 

@@ -1,6 +1,6 @@
 """`python -m torchcomms` is the `torchcomms` command."""
 
-from torchcomms.cli import main
+from torchcomms_cli import main
 
 if __name__ == "__main__":
     main()

@@ -4,19 +4,24 @@
 
 #include "bindings/bindings.hpp"
 #include "bindings/py_backend.hpp"
+#include "bindings/repr.hpp"
 
 namespace torch::comms::bindings {
 
 void bind_backend(py::module_& module) {
-  py::class_<TorchCommBackend, PyBackend, std::shared_ptr<TorchCommBackend>>(
+  py::class_<TorchCommBackend, PyBackend, std::shared_ptr<TorchCommBackend>> backend(
       module, "TorchCommBackend",
       R"(A library below a communicator; derive from it to write one in Python.
 
 A subclass takes no constructor arguments, calls super().__init__(), and overrides
 init(device, name, options), finalize(), get_rank(), get_size(), get_backend_name(), get_comm_name()
 and the operations it has: the names and leading parameters of TorchComm's, with async_op last.
-An operation returns None when it is done, or an object with wait(). See docs/extending.)")
-      .def(py::init<>());
+An operation returns None when it is done, or an object with wait(). See docs/extending.)");
+  backend.def(py::init<>());
+  def_repr(backend, [](const TorchCommBackend& self) {
+    return bracketed("TorchCommBackend", std::string(self.getBackendName()) + " of '" +
+                                             std::string(self.getCommName()) + "'");
+  });
 
   module.def(
       "register_backend",

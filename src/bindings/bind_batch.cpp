@@ -3,14 +3,16 @@
 #include <torchcomms/batch.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/repr.hpp"
 
 namespace torch::comms::bindings {
 
 void bind_batch(py::module_& module) {
-  py::class_<BatchSendRecv>(module, "BatchSendRecv", graph_metaclass(),
-                            R"(Sends and receives issued as one group.
+  py::class_<BatchSendRecv> batch(module, "BatchSendRecv", graph_metaclass(),
+                                  R"(Sends and receives issued as one group.
 
-From TorchComm.batch_op_create(). Several operations to one peer match in order; mixed orders cannot deadlock.)")
+From TorchComm.batch_op_create(). Several operations to one peer match in order; mixed orders cannot deadlock.)");
+  batch
       .def("send", &BatchSendRecv::send, py::arg("tensor"), py::arg("dst"),
            "Appends a send. Nothing is checked or sent before issue().")
       .def("recv", &BatchSendRecv::recv, py::arg("tensor"), py::arg("src"),
@@ -29,6 +31,7 @@ From TorchComm.batch_op_create(). Several operations to one peer match in order;
 Raises InvalidArgument for an empty batch, a peer out of range or an unusable tensor, before anything is sent.)")
       .def_readwrite("ops", &BatchSendRecv::ops,
                      "list[P2POp]. Reading gives a new list; assigning replaces the batch.");
+  def_repr(batch);
 }
 
 }  // namespace torch::comms::bindings

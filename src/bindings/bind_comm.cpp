@@ -6,6 +6,8 @@
 
 #include "bindings/bindings.hpp"
 #include "bindings/py_hooks.hpp"
+#include "bindings/repr.hpp"
+#include "core/dtype_name.hpp"
 #include "core/insight.hpp"
 
 namespace torch::comms::bindings {
@@ -29,7 +31,7 @@ py::dict describe_capabilities(const Capabilities& capabilities) {
     if (const auto op = static_cast<OpName>(i); capabilities.has(op))
       operations.append(std::string(opToString(op)));
   for (size_t i = 0; i < capabilities.dtypes.size(); ++i)
-    if (capabilities.dtypes.test(i)) dtypes.append(c10::toString(static_cast<c10::ScalarType>(i)));
+    if (capabilities.dtypes.test(i)) dtypes.append(dtype_name(static_cast<c10::ScalarType>(i)));
   for (size_t i = 0; i < capabilities.reduce_ops.size(); ++i)
     if (capabilities.reduce_ops.test(i))
       reduce_ops.append(std::string(toString(static_cast<RedOpType>(i))));
@@ -151,10 +153,8 @@ Raises CommFinalized on a second call (not for `fake` and Python backends), and 
             memo[py::int_(reinterpret_cast<uintptr_t>(self.ptr()))] = self;
             return self;
           },
-          py::arg("memo"))
-      .def("__repr__", [](const TorchComm& self) {
-        return "<TorchComm '" + std::string(self.getCommName()) + "' on " + self.getBackend() + ">";
-      });
+          py::arg("memo"));
+  def_repr(comm);
 }
 
 void bind_groups(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {

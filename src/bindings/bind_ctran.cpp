@@ -177,8 +177,9 @@ void bind_ctran(py::module_& module) {
       py::arg("operation"), py::arg("ranks"), py::arg("bytes"), py::arg("element_bytes"),
       py::arg("local_size"), py::arg("wire"), py::arg("cores"), py::arg("tuning"),
       "dict: algorithm, chunk_bytes, why, estimate_us: what backend 'ctran' takes.");
-  module.def("_tuning_path", &ctran::tuning_path,
-             "Where this machine's tuning lies; '' without a home folder.");
+  module.def(
+      "_tuning_path", [] { return ctran::tuning_file().path; },
+      "Where this machine's tuning lies; '' without a home folder.");
   module.def(
       "_tuning_text", [] { return ctran::read_tuning_file(); },
       "The text of that file; '' where there is none.");

@@ -5,6 +5,7 @@
 #include <torchcomms/hooks/nan_check.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/repr.hpp"
 
 namespace torch::comms::bindings {
 namespace {
@@ -17,12 +18,13 @@ constexpr const char* kUnregister = "Ends that for all communicators. Idempotent
 
 void bind_flight_recorder(py::module_ module) {
   using fr::FlightRecorderHook;
-  py::class_<FlightRecorderHook>(module, "FlightRecorderHook",
-                                 R"(Keeps what communicators were asked to do, in a bounded ring.
+  py::class_<FlightRecorderHook> recorder(
+      module, "FlightRecorderHook",
+      R"(Keeps what communicators were asked to do, in a bounded ring.
 
 With isolated=True the ring is the object's own, of `max_entries`, and the next operation id becomes 0.
-Otherwise all objects share one of TORCHCOMM_FR_BUFFER_SIZE entries. Never fails an operation.)")
-      .def(py::init<size_t, bool>(), py::arg("max_entries") = 2048, py::arg("isolated") = false)
+Otherwise all objects share one of TORCHCOMM_FR_BUFFER_SIZE entries. Never fails an operation.)");
+  recorder.def(py::init<size_t, bool>(), py::arg("max_entries") = 2048, py::arg("isolated") = false)
       .def("register_with_comm", &FlightRecorderHook::registerWithComm, Released(), py::arg("comm"),
            kRegister)
       .def("unregister", &FlightRecorderHook::unregister, Released(), kUnregister)
@@ -38,6 +40,9 @@ Otherwise all objects share one of TORCHCOMM_FR_BUFFER_SIZE entries. Never fails
       .def("size", &FlightRecorderHook::size,
            "Entries recorded since the creation or the last reset(), overwritten ones included.")
       .def("__len__", &FlightRecorderHook::size);
+  def_repr(recorder, [](const FlightRecorderHook& self) {
+    return bracketed("FlightRecorderHook", "of " + std::to_string(self.size()) + " entries");
+  });
 }
 
 void bind_clog(py::module_ module) {

@@ -2,6 +2,7 @@
 #include <torchcomms/backend_wrapper.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/repr.hpp"
 
 namespace torch::comms::bindings {
 
@@ -9,19 +10,28 @@ void bind_interop(py::module_& module) {
   // Registers the bases; torch has loaded it long ago.
   py::module_::import("torch._C._distributed_c10d");
 
-  py::class_<WorkWrapper, c10d::Work, c10::intrusive_ptr<WorkWrapper>>(
+  py::class_<WorkWrapper, c10d::Work, c10::intrusive_ptr<WorkWrapper>> work(
       module, "WorkWrapper", "What a call on a process group issued here.");
+  def_repr(work, [](const WorkWrapper& self) {
+    const bool failed = self.exception() != nullptr;
+    return bracketed("WorkWrapper",
+                     failed ? "failed" : (self.isSuccess() ? "completed" : "in progress"));
+  });
   py::class_<BackendWrapper::Options, c10d::Backend::Options,
              c10::intrusive_ptr<BackendWrapper::Options>>(
       module, "_BackendWrapperOptions",
       "Options of a wrapped communicator, as torch.distributed shows them.")
       .def(py::init<>());
-  py::class_<BackendWrapper, c10d::Backend, c10::intrusive_ptr<BackendWrapper>>(
+  py::class_<BackendWrapper, c10d::Backend, c10::intrusive_ptr<BackendWrapper>> wrapper(
       module, "_BackendWrapper",
       R"(A communicator as a backend of torch.distributed's process groups.
 
 Register it with ``pg._register_backend(device, type, wrapper)``; every call on the group then is an
-operation of the communicator.)")
+operation of the communicator.)");
+  def_repr(wrapper, [](const BackendWrapper& self) {
+    return bracketed("_BackendWrapper", "of " + repr(*self.getComm()));
+  });
+  wrapper
       .def(py::init([](std::shared_ptr<TorchComm> comm) {
              return c10::make_intrusive<BackendWrapper>(std::move(comm));
            }),

@@ -9,15 +9,16 @@
 
 #include "base/env.hpp"
 #include "bindings/bindings.hpp"
+#include "core/dtype_name.hpp"
 #include "core/record.hpp"
 #include "tracing/recorder.hpp"
 
 namespace torch::comms::bindings {
 namespace {
 
-py::object dtype_name(uint8_t dtype) {
+py::object name_of_dtype(uint8_t dtype) {
   if (dtype == base::kNone) return py::none();
-  return py::str(c10::toString(static_cast<c10::ScalarType>(dtype)));
+  return py::str(dtype_name(static_cast<c10::ScalarType>(dtype)));
 }
 
 py::object reduce_op_name(uint8_t op) {
@@ -38,7 +39,7 @@ py::list read_events() {
     row["comm_seq"] = op.sequence;
     row["op_id"] = op.op_id;
     row["async_op"] = op.async_op;
-    row["dtype"] = dtype_name(op.dtype);
+    row["dtype"] = name_of_dtype(op.dtype);
     row["reduce_op"] = reduce_op_name(op.reduce_op);
     row["root_or_peer"] =
         op.root_or_peer < 0 ? py::object(py::none()) : py::object(py::int_(op.root_or_peer));
@@ -103,6 +104,18 @@ void bind_introspection(py::module_& module) {
   module.def("_recorder_folders", &tracing::recorder_folders,
              "list[str]: where processes of this environment put their event rings, the first that "
              "works; empty where they stay in memory.");
+  module.def(
+      "_dtype_words",
+      [] {
+        py::dict words;
+        for (int i = 0; i < static_cast<int>(c10::ScalarType::Undefined); ++i) {
+          const auto dtype = static_cast<c10::ScalarType>(i);
+          words[py::str(dtype_name(dtype))] = c10::toString(dtype);
+        }
+        return words;
+      },
+      "dict[str, str]: the flight recorder's word of each dtype by its name in torch: 'Float' by "
+      "'float32'.");
   module.def("_launchers", &list_launchers,
              "list[dict]: the launchers known, in the order they are looked at: name, methods of "
              "the selector, and the variables of rank and size.");

@@ -4,26 +4,31 @@
 #include <torchcomms/options.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/repr.hpp"
 
 namespace torch::comms::bindings {
 namespace {
 
 template <class Options>
 py::class_<Options> bind_operation_options(py::module_& module, const char* name, const char* doc) {
-  return py::class_<Options>(module, name, doc)
-      .def(py::init<>())
+  py::class_<Options> bound(module, name, doc);
+  bound.def(py::init<>())
       .def_readwrite("timeout", &Options::timeout, "timedelta; zero: the communicator's default.")
       .def_readwrite("hints", &Options::hints, "dict[str, str]; unknown keys are ignored.");
+  def_repr(bound, [name = std::string(name)](const Options& self) {
+    return bracketed(name, text_of(self.timeout, self.hints));
+  });
+  return bound;
 }
 
 }  // namespace
 
 void bind_options(py::module_& module) {
-  py::class_<CommOptions>(module, "CommOptions", R"(How a communicator is made.
+  py::class_<CommOptions> options(module, "CommOptions", R"(How a communicator is made.
 
 The constructor reads TORCHCOMM_ABORT_ON_ERROR and TORCHCOMM_TIMEOUT_SECONDS each time, and raises
-InvalidArgument naming a bad value.)")
-      .def(py::init<>())
+InvalidArgument naming a bad value.)");
+  options.def(py::init<>())
       .def_readwrite("abort_process_on_timeout_or_error",
                      &CommOptions::abort_process_on_timeout_or_error,
                      "bool: may a failure nobody looks at end the process.")
@@ -37,6 +42,7 @@ InvalidArgument naming a bad value.)")
                      "str: used when new_comm is called without a name.")
       .def_readwrite("hints", &CommOptions::hints,
                      "dict[str, str]. Reading gives a copy: assign a dict to change it.");
+  def_repr(options);
 
   bind_operation_options<SendOptions>(module, "SendOptions", "Options of send.")
       .def_readwrite("tag", &SendOptions::tag,
@@ -72,9 +78,9 @@ InvalidArgument naming a bad value.)")
   bind_operation_options<AllGatherPExecOptions>(module, "AllGatherPExecOptions",
                                                 "Options of all_gather_p_exec.");
 
-  py::class_<ReconfigureOptions>(module, "ReconfigureOptions",
-                                 "Who takes part after a reconfigure().")
-      .def(py::init<>())
+  py::class_<ReconfigureOptions> members(module, "ReconfigureOptions",
+                                         "Who takes part after a reconfigure().");
+  members.def(py::init<>())
       .def(py::init([](int64_t uuid, decltype(ReconfigureOptions::handles) handles,
                        std::optional<std::chrono::milliseconds> timeout,
                        std::optional<Hints> hints) {
@@ -92,6 +98,7 @@ InvalidArgument naming a bad value.)")
                      "list: in rank order; set: the backend chooses the order.")
       .def_readwrite("timeout", &ReconfigureOptions::timeout, "timedelta or None.")
       .def_readwrite("hints", &ReconfigureOptions::hints, "dict[str, str].");
+  def_repr(members);
 }
 
 }  // namespace torch::comms::bindings

@@ -4,6 +4,7 @@
 #include <torchcomms/window.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/repr.hpp"
 
 namespace torch::comms::bindings {
 namespace {
@@ -65,9 +66,8 @@ Compares by type and factor. AVG of integers truncates toward zero.)");
             memo[py::int_(reinterpret_cast<uintptr_t>(self.ptr()))] = copy;
             return copy;
           },
-          py::arg("memo"))
-      .def("__repr__",
-           [](const ReduceOp& self) { return "ReduceOp." + std::string(toString(self.type())); });
+          py::arg("memo"));
+  def_repr(reduce_op);
   for (const ReduceOp* op : {&ReduceOp::SUM, &ReduceOp::PRODUCT, &ReduceOp::MIN, &ReduceOp::MAX,
                              &ReduceOp::BAND, &ReduceOp::BOR, &ReduceOp::BXOR, &ReduceOp::AVG})
     reduce_op.attr(std::string(toString(op->type())).c_str()) =
@@ -79,12 +79,14 @@ Compares by type and factor. AVG of integers truncates toward zero.)");
 void bind_types(py::module_& module) {
   bind_enums(module);
   bind_reduce_op(module);
-  py::class_<P2POp>(module, "P2POp", "One entry of a batch: P2POp(type, tensor, peer).")
+  py::class_<P2POp> entry(module, "P2POp", "One entry of a batch: P2POp(type, tensor, peer).");
+  entry
       .def(py::init<P2POpType, at::Tensor, int>(), py::arg("type"), py::arg("tensor"),
            py::arg("peer"))
       .def_readwrite("type", &P2POp::type, "P2POpType.SEND or P2POpType.RECV.")
       .def_readwrite("tensor", &P2POp::tensor, "What is sent, or received into.")
       .def_readwrite("peer", &P2POp::peer, "The other rank; checked when the batch is issued.");
+  def_repr(entry);
 }
 
 }  // namespace torch::comms::bindings

@@ -4,6 +4,7 @@
 #include <torchcomms/window.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/repr.hpp"
 
 namespace torch::comms::bindings {
 namespace {
@@ -196,10 +197,8 @@ void bind_copies(WindowClass& window) {
               remember(py::cast(*tensor), py::cast(*clone->get_tensor()));
             return copy;
           },
-          py::arg("memo"))
-      .def("__repr__", [](const TorchCommWindow& self) {
-        return "<TorchCommWindow of " + std::to_string(self.get_size()) + " bytes>";
-      });
+          py::arg("memo"));
+  def_repr(window);
 }
 
 }  // namespace
@@ -213,11 +212,15 @@ void bind_window(py::module_& module) {
       .value("EQ", SignalCmpOp::EQ)
       .value("GE", SignalCmpOp::GE)
       .value("LE", SignalCmpOp::LE);
-  py::class_<TorchCommWindowAttr, std::shared_ptr<TorchCommWindowAttr>>(
-      module, "TorchCommWindowAttr", "What a window is like, seen from one peer.")
-      .def(py::init<>())
+  py::class_<TorchCommWindowAttr, std::shared_ptr<TorchCommWindowAttr>> attr(
+      module, "TorchCommWindowAttr", "What a window is like, seen from one peer.");
+  attr.def(py::init<>())
       .def_readwrite("access_type", &TorchCommWindowAttr::access_type,
                      "UNIFIED: by load and store; SEPARATE: not so.");
+  def_repr(attr, [](const TorchCommWindowAttr& self) {
+    const bool unified = self.access_type == TorchCommWinAccessType::WIN_ACCESS_TYPE_UNIFIED;
+    return bracketed("TorchCommWindowAttr", unified ? "UNIFIED" : "SEPARATE");
+  });
   WindowClass window(module, "TorchCommWindow", graph_metaclass(),
                      R"(Memory of this rank that the others write one-sidedly.
 

@@ -3,6 +3,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/repr.hpp"
 
 namespace torch::comms::bindings {
 
@@ -56,10 +57,11 @@ void PyWork::wait_once() {
 }
 
 void bind_work(py::module_& module) {
-  py::class_<TorchWork, c10::intrusive_ptr<TorchWork>>(module, "TorchWork", R"(One issued operation.
+  py::class_<TorchWork, c10::intrusive_ptr<TorchWork>> work(module, "TorchWork",
+                                                            R"(One issued operation.
 
-May be dropped before completion; the operation finishes all the same.)")
-      .def(
+May be dropped before completion; the operation finishes all the same.)");
+  work.def(
           "wait", &TorchWork::wait, py::call_guard<py::gil_scoped_release>(),
           R"(CPU: blocks until the operation ended. GPU: the current stream waits, the host goes on.
 
@@ -78,6 +80,7 @@ Raises the operation's error, every time. Repeated calls are harmless.)")
             work->force(status);
           },
           py::arg("status"), "Sets the state of a work that a Python backend returned.");
+  def_repr(work);
 }
 
 }  // namespace torch::comms::bindings

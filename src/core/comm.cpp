@@ -175,6 +175,14 @@ void TorchComm::requireUsable(std::string_view op) const {
            "the communicator is not initialized: call reconfigure() first" + why_unconnected_);
 }
 
+std::string TorchComm::standing() const {
+  if (fork_generation_ != base::fork_generation()) return "made before fork()";
+  if (finalized_ && capabilities_.final_finalize) return "finalized";
+  if (size_ < 0) return "not connected";
+  const auto place = "rank " + std::to_string(rank_) + " of " + std::to_string(size_);
+  return backend_->isAborted() ? place + ", aborted" : place;
+}
+
 CommFacts TorchComm::facts() const { return {rank_, size_, capabilities_, backend_name_, name_}; }
 
 template <class Op>

@@ -4,6 +4,8 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "core/dtype_name.hpp"
+
 namespace torch::comms {
 
 void require_plain_memory(const at::Tensor& tensor) {
@@ -19,7 +21,7 @@ void check_factor(const PreMulSumFactorT& factor, at::ScalarType dtype, int64_t 
   const auto refuse = [&](const std::string& what) {
     throw CommError(Errc::kInvalidArgument, "PREMUL_SUM: " + what + " cannot scale " +
                                                 std::to_string(count) + " elements of dtype " +
-                                                c10::toString(dtype));
+                                                dtype_name(dtype));
   };
   const bool integers = c10::isIntegralType(dtype, /*includeBool=*/true);
   if (std::holds_alternative<double>(factor)) {
@@ -28,7 +30,7 @@ void check_factor(const PreMulSumFactorT& factor, at::ScalarType dtype, int64_t 
   }
   const auto& tensor = std::get<at::Tensor>(factor);
   if (!tensor.defined()) refuse("an undefined factor");
-  const std::string what = std::string("a factor of dtype ") + c10::toString(tensor.scalar_type()) +
+  const std::string what = std::string("a factor of dtype ") + dtype_name(tensor.scalar_type()) +
                            " with " + std::to_string(tensor.numel()) + " elements on " +
                            tensor.device().str();
   const auto factor_dtype = tensor.scalar_type();

@@ -6,6 +6,7 @@
 #include <c10/core/ScalarType.h>
 #include <torchcomms/base/error.hpp>
 
+#include "core/dtype_name.hpp"
 #include "core/each_operation.hpp"
 #include "tracing/ring_layout.hpp"
 
@@ -73,7 +74,7 @@ std::string_view record_vocabulary() {
     for (int i = 0; i < kOpNameCount; ++i) (out += ' ') += opToString(static_cast<OpName>(i));
     out += "\ndtypes";
     for (int i = 0; i < static_cast<int>(at::ScalarType::Undefined); ++i)
-      (out += ' ') += c10::toString(static_cast<at::ScalarType>(i));
+      (out += ' ') += dtype_name(static_cast<at::ScalarType>(i));
     out += "\nreductions";
     for (int i = 0; i <= static_cast<int>(RedOpType::AVG); ++i)
       (out += ' ') += toString(static_cast<RedOpType>(i));

@@ -7,6 +7,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "core/alternatives.hpp"
+#include "core/dtype_name.hpp"
 
 namespace torch::comms {
 namespace {
@@ -89,8 +90,8 @@ class Checker {
       refuse(what.text() + " is on device " + tensor.device().str() + ", backend '" +
              comm_.backend + "' takes " + device_list());
     if (!comm_.capabilities.has(tensor.scalar_type()))
-      lacks(what.text() + " has dtype " + c10::toString(tensor.scalar_type()) +
-                ", which backend '" + comm_.backend + "' does not have",
+      lacks(what.text() + " has dtype " + dtype_name(tensor.scalar_type()) + ", which backend '" +
+                comm_.backend + "' does not have",
             [&](const Capabilities& other) {
               return other.has(op_) && other.has(tensor.scalar_type());
             });
@@ -109,8 +110,8 @@ class Checker {
 
   void same_dtype(Name what_a, const at::Tensor& a, Name what_b, const at::Tensor& b) const {
     if (strict() && a.scalar_type() != b.scalar_type())
-      refuse(what_a.text() + " has dtype " + c10::toString(a.scalar_type()) + ", " + what_b.text() +
-             " has " + c10::toString(b.scalar_type()) + "; they must be the same");
+      refuse(what_a.text() + " has dtype " + dtype_name(a.scalar_type()) + ", " + what_b.text() +
+             " has " + dtype_name(b.scalar_type()) + "; they must be the same");
   }
 
   // A list with one tensor a rank, of `other`'s dtype.
@@ -157,12 +158,11 @@ class Checker {
     const bool bitwise =
         op.type() == RedOpType::BAND || op.type() == RedOpType::BOR || op.type() == RedOpType::BXOR;
     if (bitwise && !c10::isIntegralType(dtype, /*includeBool=*/true))
-      refuse(named() + " is not defined for dtype " + c10::toString(dtype) +
+      refuse(named() + " is not defined for dtype " + dtype_name(dtype) +
              "; bitwise reductions take integers and bool");
     const bool ordered = op.type() == RedOpType::MIN || op.type() == RedOpType::MAX;
     if (ordered && c10::isComplexType(dtype))
-      refuse(named() + " is not defined for dtype " + c10::toString(dtype) +
-             ", which has no order");
+      refuse(named() + " is not defined for dtype " + dtype_name(dtype) + ", which has no order");
     if (const auto* factor = op.factor()) premul_factor(*factor, dtype);
   }
 
@@ -187,14 +187,13 @@ class Checker {
     if (std::holds_alternative<double>(factor)) {
       if (integral)
         refuse(std::string("PREMUL_SUM with a number as factor is not defined for dtype ") +
-               c10::toString(dtype) +
-               "; use floating-point data, or a tensor factor of that dtype");
+               dtype_name(dtype) + "; use floating-point data, or a tensor factor of that dtype");
       return;
     }
     const auto& tensor = std::get<at::Tensor>(factor);
     if (integral && !c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true))
-      refuse(std::string("PREMUL_SUM: a factor of dtype ") + c10::toString(tensor.scalar_type()) +
-             " cannot scale data of dtype " + c10::toString(dtype));
+      refuse(std::string("PREMUL_SUM: a factor of dtype ") + dtype_name(tensor.scalar_type()) +
+             " cannot scale data of dtype " + dtype_name(dtype));
   }
 
   std::string device_list() const {

@@ -7,6 +7,7 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/folders.hpp"
 #include "base/log.hpp"
 
 namespace torch::comms {
@@ -23,8 +24,9 @@ std::string decimal(double seconds, int digits) {
 
 }  // namespace
 
-CallLog::CallLog(const std::string& path)
-    : begin_(std::chrono::steady_clock::now()), file_(path, std::ios::trunc) {
+CallLog::CallLog(const std::string& path) : begin_(std::chrono::steady_clock::now()) {
+  base::make_folders_to(path);
+  file_.open(path, std::ios::trunc);
   if (!file_)
     throw CommError(Errc::kSystem, "the call log '" + path +
                                        "' cannot be opened for writing: " + std::strerror(errno));

@@ -1,5 +1,6 @@
 #include <torchcomms/hooks/debug_info_writer.hpp>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/env.hpp"
+#include "base/folders.hpp"
 
 namespace torch::comms::fr {
 namespace {
@@ -60,13 +62,15 @@ void DebugInfoWriter::write(const std::string& trace) {
   const std::filesystem::path target = getWriterTarget();
   const std::filesystem::path beside = target.string() + "." + std::to_string(::getpid()) + ".tmp";
   std::error_code error;
-  if (target.has_parent_path()) std::filesystem::create_directories(target.parent_path(), error);
+  base::make_folders_to(target);
+  errno = 0;
   std::ofstream file(beside, std::ios::binary | std::ios::trunc);
   file.write(trace.data(), static_cast<std::streamsize>(trace.size()));
   file.close();
   if (!file) {
+    const std::string why = std::strerror(errno);
     std::filesystem::remove(beside, error);
-    throw CommError(Errc::kSystem, "cannot write " + beside.string());
+    throw CommError(Errc::kSystem, "cannot write " + beside.string() + ": " + why);
   }
   std::filesystem::rename(beside, target, error);
   if (error) {

@@ -15,6 +15,7 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/folders.hpp"
 #include "base/system_error.hpp"
 #include "tracing/recorder.hpp"
 
@@ -34,13 +35,6 @@ void require_folder(const std::string& path) {
   if (::lstat(path.c_str(), &found) != 0) throw base::system_error("lstat of " + path);
   if (!S_ISDIR(found.st_mode) || found.st_uid != ::geteuid() || (found.st_mode & 022) != 0)
     throw CommError(Errc::kSystem, path + " is not a folder that this user alone may write");
-}
-
-void make_parents(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(fs::path(path).parent_path(), error);
-  if (error)
-    throw CommError(Errc::kSystem, "mkdir of what leads to " + path + ": " + error.message());
 }
 
 // Its owner's descriptor is gone. Takes the lock, so that only one acts on it.
@@ -91,7 +85,7 @@ std::vector<Left> left_files(const fs::path& folder) {
 
 OwnedFile make_file(const std::string& folder, const std::string& job, const std::string& name,
                     size_t size_bytes) {
-  make_parents(folder);
+  base::make_folders_to(folder);
   require_folder(folder);
   OwnedFile made;
   made.path = folder + "/" + job + "/" + name;

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 import torchcomms.drill
-from torchcomms.cli.app import app
 from torchcomms.drill import CELLS, Cell
+from torchcomms_cli.app import app
 from typer.testing import CliRunner, Result
 
 
@@ -75,7 +75,7 @@ def test_without_one_it_is_0(planted):
         (("--backend", "mpi"), "unknown backend 'mpi'"),
         (("--backend", "nccl"), "TORCHCOMM_NCCL_LIBRARY"),
         (("--jobs", "0"), "jobs: 0"),
-        (("--json", "/no/such/folder/file"), "there is no folder"),
+        (("--json", "/dev/null/x.json"), "/dev/null is not a folder"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_2(arguments, text):
@@ -88,7 +88,7 @@ def test_a_request_that_makes_no_sense_is_2(arguments, text):
 def test_the_program_itself(tmp_path):
     """A script without a guard around its main part must not run again in every rank."""
     script = tmp_path / "script.py"
-    script.write_text("from torchcomms.cli import main\n\nmain()\n")
+    script.write_text("from torchcomms_cli import main\n\nmain()\n")
     done = subprocess.run(
         [sys.executable, str(script), "drill", "--backend", "ctran", "--cells", "F40/small",
          "--slack", "4", "--json", "-"],

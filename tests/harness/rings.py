@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OPS = ("send", "recv", "broadcast", "all_reduce", "barrier", "batch_op_issue")
-DTYPES = ("Byte", "Float")
+DTYPES = ("uint8", "float32")
 REDUCTIONS = ("SUM", "MAX")
 ERRORS = ("-", "InvalidArgument", "CommTimeout")
 NONE = 0xFF

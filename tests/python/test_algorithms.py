@@ -7,7 +7,7 @@ import json
 import pytest
 import torchcomms
 from torchcomms import algorithms
-from torchcomms.cli.app import app
+from torchcomms_cli.app import app
 from typer.testing import CliRunner, Result
 
 

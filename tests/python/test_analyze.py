@@ -10,8 +10,8 @@ import torch
 from torchcomms import ReduceOp
 from torchcomms.analyze import AnalyzeError, analyze, read, to_text
 from torchcomms.analyze.dump import parse
-from torchcomms.cli.app import app
 from torchcomms.hooks import FlightRecorderHook
+from torchcomms_cli.app import app
 from typer.testing import CliRunner
 
 
@@ -78,7 +78,7 @@ def test_a_rank_that_recorded_nothing_is_behind_too():
         (entry("broadcast", 1, "started", root=0), "broadcast root 0"),
         (entry(state="started", numel=5), "5 elements"),
         (entry(state="started", reduce_op="max"), "max"),
-        (entry(state="started", input_dtypes=["Half"], output_dtypes=["Half"]), "Half"),
+        (entry(state="started", input_dtypes=["Half"], output_dtypes=["Half"]), "float16"),
     ],
 )
 def test_the_rank_whose_call_differs_is_named(odd, said):
@@ -86,7 +86,7 @@ def test_the_rank_whose_call_differs_is_named(odd, said):
     verdict = verdict_of(dump(0, usual), dump(1, usual), dump(2, odd), dump(3, usual))
     assert verdict.findings[0].kind == "mismatch"
     assert verdict.culprits == (2,)
-    assert "ranks 0-1, 3: all_reduce 4 elements Float" in verdict.summary
+    assert "ranks 0-1, 3: all_reduce 4 elements float32" in verdict.summary
     assert said in verdict.summary
 
 

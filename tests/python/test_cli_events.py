@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from torchcomms import events
-from torchcomms.cli.app import app
+from torchcomms_cli.app import app
 from typer.testing import CliRunner
 
 

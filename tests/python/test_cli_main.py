@@ -24,7 +24,7 @@ def test_importing_the_package_imports_no_tool():
     python(
         """
         import sys, torchcomms
-        tools = {"typer", "rich", "matplotlib", "torchcomms.cli", "torchcomms.bench",
+        tools = {"typer", "rich", "matplotlib", "torchcomms_cli", "torchcomms.bench",
                  "torchcomms.doctor"}
         assert not tools & sys.modules.keys(), tools & sys.modules.keys()
     """
@@ -36,7 +36,7 @@ def test_a_missing_library_of_the_command_line_is_one_sentence():
         """
         import sys
         sys.modules["rich"] = sys.modules["typer"] = None
-        from torchcomms.cli import main
+        from torchcomms_cli import main
         main()
     """
     )

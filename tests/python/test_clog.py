@@ -160,6 +160,12 @@ def test_it_goes_on_without_its_object_and_can_be_taken_back(comm, tmp_path):
     assert len(lines(tmp_path / "ended")) == 2
 
 
+def test_the_folder_of_a_log_is_made(tmp_path):
+    clog(str(tmp_path / "not" / "there" / "log"), [])
+    assert len(lines(tmp_path / "not" / "there" / "log")) == 1
+
+
 def test_a_file_that_cannot_be_opened_is_refused(tmp_path):
-    with pytest.raises(RuntimeError, match="nowhere"):
-        clog(str(tmp_path / "nowhere" / "log"), [])
+    (tmp_path / "file").touch()
+    with pytest.raises(torchcomms.CommError, match=r"what leads to .*/file/log: Not a directory"):
+        clog(str(tmp_path / "file" / "log"), [])

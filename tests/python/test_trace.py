@@ -15,7 +15,7 @@ import pytest
 import torchcomms
 from torchcomms import events
 from torchcomms.analyze import AnalyzeError, Verdict, analyze, read, to_text
-from torchcomms.cli.app import app
+from torchcomms_cli.app import app
 from typer.testing import CliRunner
 
 from tests.harness import rings
@@ -63,14 +63,14 @@ PROGRAM = """
     threading.Event().wait()
 """
 
-USUAL = "all_reduce SUM 8 elements Float"
+USUAL = "all_reduce SUM 8 elements float32"
 EXPECTED = {
     "sleeps": "rank 1 has not entered all_reduce 3 of 'world' (last: finished all_reduce 2);"
     " rank 0 waits in it",
     "skips": f"operation 3 of 'world' differs: ranks 0, 2-3: {USUAL};"
-    " rank 1: broadcast root 0 3 elements Float",
+    " rank 1: broadcast root 0 3 elements float32",
     "shapes": f"operation 3 of 'world' differs: ranks 0, 2: {USUAL};"
-    " rank 1: all_reduce SUM 9 elements Float",
+    " rank 1: all_reduce SUM 9 elements float32",
     "stays away": "rank 1 has not entered new_comm of 'world'; ranks 0, 2 wait in it;"
     " no record of rank 1",
     "makes none": "rank 1 has not entered new_comm of 'second'; ranks 0, 2 wait in it",
@@ -210,17 +210,17 @@ def worlds(size: int) -> list[Comm]:
 
 def made_up(folder: Path) -> Path:
     """Rank 1 has not entered all_reduce 2, and rank 2 timed out in it; before, a message."""
-    common = Op("all_reduce", 1, 1, 2, 8, "Float", "SUM")
+    common = Op("all_reduce", 1, 1, 2, 8, "float32", "SUM")
     number = (1 << 60) + (2 << 20)  # from 0 to 2 of 3
     world = worlds(3)
     rings.write(folder, 0, [world[0]], [
-        common, Op("send", number, 3, 3.5, 4, "Byte", None, 2, async_op=True, entered_ms=3.25),
-        Op("all_reduce", 2, 4, None, 8, "Float", "SUM"),
+        common, Op("send", number, 3, 3.5, 4, "uint8", None, 2, async_op=True, entered_ms=3.25),
+        Op("all_reduce", 2, 4, None, 8, "float32", "SUM"),
     ])  # fmt: skip
     rings.write(folder, 1, [Comm("world", 1, range(3), entered=1)], [common])
     rings.write(folder, 2, [world[2]], [
-        common, Op("recv", number, 3, 5, 4, "Byte", None, 0),
-        Op("all_reduce", 2, 5, 12, 8, "Float", "SUM", error="CommTimeout"),
+        common, Op("recv", number, 3, 5, 4, "uint8", None, 0),
+        Op("all_reduce", 2, 5, 12, 8, "float32", "SUM", error="CommTimeout"),
     ])  # fmt: skip
     return folder
 
@@ -332,12 +332,12 @@ def test_members_that_no_file_lists_say_themselves_where_they_are(tmp_path):
 
 def test_a_message_of_two_sizes_is_a_mismatch(tmp_path):
     number = (1 << 60) + (1 << 20)
-    sides = (Op("send", number, 1, None, 4, "Float", None, 1),
-             Op("recv", number, 1, None, 5, "Float", None, 0))  # fmt: skip
+    sides = (Op("send", number, 1, None, 4, "float32", None, 1),
+             Op("recv", number, 1, None, 5, "float32", None, 0))  # fmt: skip
     for rank, comm in enumerate(worlds(2)):
         rings.write(tmp_path, rank, [comm], [sides[rank]])
     verdict = analyze(read([tmp_path]))
-    assert "rank 0 sends 4 elements Float, rank 1 receives 5 elements Float" in verdict.summary
+    assert "rank 0 sends 4 elements float32, rank 1 receives 5 elements float32" in verdict.summary
 
 
 def made_by(name: str, rank: int, size: int, membership: int | None = None) -> Comm:

@@ -7,7 +7,7 @@ import torchcomms
 from torchcomms import algorithms
 from torchcomms.bench import BenchError
 from torchcomms.bench.tune import Effort, Timing, constants, merged, overrides
-from torchcomms.cli.app import app
+from torchcomms_cli.app import app
 from typer.testing import CliRunner
 
 EFFORT = Effort(["all_reduce"], ranks=4, sizes=[8, 1024, 65536])

@@ -17,7 +17,7 @@ from torchcomms.bench.tune_kernels import (
     ranges,
     timing_of,
 )
-from torchcomms.cli.app import app
+from torchcomms_cli.app import app
 from typer.testing import CliRunner
 
 from tests.harness.backends import CTRAN_KERNELS, NCCLX

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 import torchcomms.soak
-from torchcomms.cli.app import app
 from torchcomms.soak import Failure, Outcome
+from torchcomms_cli.app import app
 from typer.testing import CliRunner, Result
 
 SMALL = ("--bytes", "4K", "--steps", "20")
@@ -82,7 +82,7 @@ def test_without_a_seed_there_is_a_new_one(monkeypatch):
         (("--bytes", "8Q"), "'8Q' is not a size"),
         (("--bytes", "8"), "--bytes: 8 is not at least 16"),
         (("--hint", "transport"), "'transport' is not NAME=VALUE"),
-        (("--json", "/no/such/folder/file"), "there is no folder"),
+        (("--json", "/dev/null/x.json"), "/dev/null is not a folder"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_one_sentence_and_status_2(arguments, text):
@@ -105,7 +105,7 @@ def test_what_the_backend_refuses_is_status_2_too():
 def test_the_program_itself(tmp_path):
     """A script without a guard around its main part must not run again in every rank."""
     script = tmp_path / "script.py"
-    script.write_text("from torchcomms.cli import main\n\nmain()\n")
+    script.write_text("from torchcomms_cli import main\n\nmain()\n")
     done = subprocess.run(
         [sys.executable, str(script), "soak", "--backend", "ctran", *SMALL, "--json", "-"],
         capture_output=True, text=True, timeout=240, check=False,

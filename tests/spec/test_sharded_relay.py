@@ -266,7 +266,7 @@ def misuse(context):
             reduce(*arguments)
     with failures.case("sizes"), refused(invalid, "output_tensors[0]", f"{size} times 4"):
         gather([data], [data], [everybody], [4])
-    with failures.case("dtypes"), refused(invalid, "output_tensors[0]", "Double"):
+    with failures.case("dtypes"), refused(invalid, "output_tensors[0]", "float64"):
         reduce([data], ReduceOp.SUM, [everybody], [4], False, [data.double()])
     for op, dtype in (
         (ReduceOp.BAND, torch.int32), (ReduceOp.SUM, torch.complex64), (ReduceOp.AVG, torch.bool),

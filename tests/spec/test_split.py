@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 import torch
+import torchcomms
 from torchcomms import ReduceOp
 
 from tests.harness.cases import Failures, assert_alive, check_context, refused
@@ -350,3 +351,32 @@ def older_forms(context):
 @several
 def test_the_older_forms_name_groups_or_leave_the_name_out(world):
     check_context(world, older_forms)
+
+
+def named_differently(context):
+    comm, failures = context.comm, Failures()
+    everyone = list(range(context.size))
+    name = "odd" if context.rank == 1 else "usual"
+    if context.backend == "ctran":
+        with (
+            failures.case("told who gave which"),
+            refused(torchcomms.Mismatch, "split", "'odd_0' by rank 1", "'usual_0' by rank"),
+        ):
+            comm.split(everyone, name)
+    else:
+        with (
+            failures.case("told what the missing ranks were creating"),
+            refused(torchcomms.CommTimeout, "was last seen creating"),
+        ):
+            comm.split(everyone, name, timeout=timedelta(seconds=1))
+    with failures.case("afterwards"):
+        child = comm.split(everyone, "same")
+        assert total(child, 1) == context.size
+        child.finalize()
+    assert_alive(comm)
+    return failures.texts
+
+
+@pytest.mark.worlds(backends=("gloo", "ctran"), sizes=(2, 3, 4))
+def test_ranks_that_name_a_group_differently_are_told_and_go_on(world):
+    check_context(world, named_differently)

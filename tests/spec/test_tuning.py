@@ -70,7 +70,7 @@ def elsewhere(context, path):
     if context.rank == 0:
         with open(path, "w") as file:
             file.write("torchcomms tuning 1\n" + ROW.format(gpu="another-gpu"))
-    plain = context.new_comm("plain", hints={hint: path + ".none"})
+    plain = context.new_comm("plain", hints={hint: "/dev/null"})
     comm = context.new_comm("elsewhere", hints={hint: path})
     with failures.case("the built-in table"):
         assert comm.describe()["algorithms"] == plain.describe()["algorithms"]
@@ -101,6 +101,23 @@ def refused(context, path):
 
 def test_a_file_that_is_wrong_is_an_error_of_all_ranks(world, tmp_path):
     check_context(world, refused, str(tmp_path / "tuning.txt"))
+
+
+def missing(context, path):
+    failures = Failures()
+    hint = f"{context.backend}::tuning_file"
+    with (
+        failures.case("a file that is not there"),
+        pytest.raises(torchcomms.InvalidArgument, match=f"hint {hint}: .*{path} cannot be read"),
+    ):
+        context.new_comm("missing", hints={hint: path})
+    with failures.case("afterwards"):
+        assert works(context, context.comm)
+    return failures.texts
+
+
+def test_a_named_file_that_is_missing_is_an_error_of_all_ranks(world, tmp_path):
+    check_context(world, missing, str(tmp_path / "none.txt"))
 
 
 def wished(context):

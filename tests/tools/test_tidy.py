@@ -66,7 +66,7 @@ FORBIDDEN = {
     "sleeping test": ("tests/python/test_x.py", "time." + "sleep(1)", "waits for an event"),
     "machine path": ("docs/x.md", "see /" + "home/me/x", "stands alone"),
     "native module in the command line": (
-        "python/torchcomms/cli/x.py", "from torchcomms import _comms", "public package"
+        "python/torchcomms_cli/x.py", "from torchcomms import _comms", "public package"
     ),
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ from .venv import CHECK, ensure_venv
 SCRIPT = """#!{python}
 import sys
 
-from torchcomms.cli import main
+from torchcomms_cli import main
 
 sys.exit(main())
 """

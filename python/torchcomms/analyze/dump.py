@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from torchcomms._dtype import of_recorder
 from torchcomms.analyze import ring
 from torchcomms.analyze.record import AnalyzeError, Dump, Operation
 
@@ -120,7 +121,7 @@ def _operation(entry: dict[str, Any]) -> Operation:
         failed=entry.get("failed", False),
         input_sizes=tuple(tuple(sizes) for sizes in entry["input_sizes"]),
         output_sizes=tuple(tuple(sizes) for sizes in entry["output_sizes"]),
-        dtypes=tuple(sorted({*entry["input_dtypes"], *entry["output_dtypes"]})),
+        dtypes=tuple(sorted(map(of_recorder, {*entry["input_dtypes"], *entry["output_dtypes"]}))),
         reduce_op=entry.get("reduce_op"),
         root=entry.get("root"),
         peer=entry.get("peer"),

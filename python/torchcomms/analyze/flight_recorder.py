@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from torchcomms import _output
+from torchcomms._dtype import for_recorder
 from torchcomms.analyze.record import Dump, Operation
 
 PREFIX = "rank_"
@@ -40,12 +42,11 @@ def to_flight_recorder(dump: Dump) -> dict[str, Any]:
 
 def write_flight_recorder(dumps: Iterable[Dump], folder: Path) -> list[Path]:
     """A pickle a rank, `rank_<number>`, in `folder`, which is made where it is missing. Raises
-    OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
+    CommError for what cannot be written."""
     written = []
     for dump in dumps:
         path = folder / f"{PREFIX}{dump.rank}"
-        path.write_bytes(pickle.dumps(to_flight_recorder(dump), protocol=2))
+        _output.write(path, pickle.dumps(to_flight_recorder(dump), protocol=2))
         written.append(path)
     return written
 
@@ -68,6 +69,7 @@ def _entry(dump: Dump, op: Operation, group: int) -> dict[str, Any]:
         me = dump.members[op.group].index(dump.rank)
         word += f" {me}{'->' if op.name == 'send' else '<-'}{op.peer}"
     began_ns = op.entered_ns or op.created_ns
+    dtypes = [for_recorder(name) for name in op.dtypes]
     entry = {
         "record_id": op.record_id,
         "pg_id": group,
@@ -81,8 +83,8 @@ def _entry(dump: Dump, op: Operation, group: int) -> dict[str, Any]:
         "time_created_ns": op.created_ns,
         "input_sizes": [list(size) for size in op.input_sizes],
         "output_sizes": [list(size) for size in op.output_sizes],
-        "input_dtypes": list(op.dtypes) * len(op.input_sizes),
-        "output_dtypes": list(op.dtypes) * len(op.output_sizes),
+        "input_dtypes": dtypes * len(op.input_sizes),
+        "output_dtypes": dtypes * len(op.output_sizes),
         "state": op.state,
         "time_discovered_started_ns": began_ns,
         "time_discovered_completed_ns": op.ended_ns or None,

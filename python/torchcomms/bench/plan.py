@@ -11,11 +11,12 @@ import torch.distributed as dist
 
 import torchcomms
 from torchcomms import _comms
+from torchcomms._dtype import dtype_name
 from torchcomms.bench.errors import BenchError
 from torchcomms.bench.exchange import operation
 
 DTYPES = {
-    str(dtype).removeprefix("torch."): dtype
+    dtype_name(dtype): dtype
     for dtype in (
         torch.float32,
         torch.float64,

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from torchcomms import _output
 from torchcomms._table import human_bytes
 from torchcomms.bench.errors import BenchError
 from torchcomms.bench.result import Point
@@ -24,13 +25,14 @@ _LINES = {"eager": "-", "async": "--", "graph": ":"}
 
 def require_matplotlib(path: Path) -> ModuleType:
     """Returns matplotlib.pyplot, drawing to files only; call it before measuring. Raises BenchError
-    when matplotlib is missing or `path` has no suffix it can write."""
+    when matplotlib is missing or `path` has no suffix it can write, and as _output.prepare()."""
     if path.suffix not in SUFFIXES:
         raise BenchError(f"plot: {path} must end in one of {', '.join(SUFFIXES)}")
     try:
         import matplotlib
     except ModuleNotFoundError:
         raise BenchError("a plot needs matplotlib: pip install matplotlib") from None
+    _output.prepare(path)
     matplotlib.use("Agg")
     import matplotlib.pyplot
 
@@ -54,7 +56,8 @@ def plot(points: Sequence[Point], path: Path) -> None:
             right.set_axis_off()
     some = points[0]
     figure.suptitle(f"{some.ranks} ranks, {some.dtype}, {some.hardware}, torch {some.torch}")
-    figure.savefig(path, dpi=130)
+    with _output.writing(path):
+        figure.savefig(path, dpi=130)
     pyplot.close(figure)
 
 

@@ -7,6 +7,7 @@ from functools import partial
 import torch
 
 from torchcomms import _vendor
+from torchcomms._dtype import dtype_name
 from torchcomms.bench.errors import BenchError
 from torchcomms.bench.exchange import Call, Exchange
 from torchcomms.bench.plan import RAW
@@ -61,7 +62,7 @@ class Raw:
             raw.input.data_ptr(),
             raw.output.data_ptr(),
             raw.count,
-            str(raw.input.dtype).removeprefix("torch."),
+            dtype_name(raw.input.dtype),
             stream,
             raw.root,
         )

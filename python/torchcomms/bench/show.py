@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from torchcomms import _output
 from torchcomms._table import human_bytes, table
 from torchcomms.bench.errors import BenchError
 from torchcomms.bench.result import Point
@@ -63,4 +64,4 @@ def compare_table(points: Sequence[Point]) -> str:
 
 def write_lines(points: Iterable[Point], path: Path) -> None:
     """Writes one JSON object a line, replacing the file."""
-    path.write_text("".join(point.to_json() + "\n" for point in points))
+    _output.write(path, "".join(point.to_json() + "\n" for point in points))

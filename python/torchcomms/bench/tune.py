@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from torchcomms import _comms, _environment, algorithms
+from torchcomms import _comms, _environment, _output, algorithms
 from torchcomms.bench.errors import BenchError
 from torchcomms.bench.launch import launch
 from torchcomms.bench.plan import Plan
@@ -219,7 +219,7 @@ def finished(lines: Sequence[str]) -> str:
 
 def write(text: str, path: Path) -> None:
     """Replaces the file as a whole, so that nobody reads half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
-    temporary.replace(path)
+    with _output.writing(path):
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary.write_text(text)
+        temporary.replace(path)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from torchcomms import _output
 from torchcomms._table import table
 from torchcomms.drill.cell import Cell
 from torchcomms.drill.verdict import Result
@@ -62,7 +63,7 @@ def markdown(results: Sequence[Result]) -> str:
 
 def write_json(results: Sequence[Result], path: Path) -> None:
     """Writes one object: the results, a list in `results`, and what they ran on."""
-    path.write_text(json.dumps(as_object(results), indent=1) + "\n")
+    _output.write(path, json.dumps(as_object(results), indent=1) + "\n")
 
 
 def as_object(results: Sequence[Result]) -> dict[str, object]:

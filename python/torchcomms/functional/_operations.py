@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import torchcomms
+from torchcomms._dtype import dtype_name
 from torchcomms.functional.param_parsing import ParamKind, ParamSpec
 from torchcomms.functional.registry import operator, register_collective
 
@@ -150,8 +151,9 @@ def _map_remote_tensor(window: Any, rank: int) -> Tensor:  # noqa: ANN401
     mapped = _native_map(window, rank)
     if list(mapped.shape) != list(window.shape) or mapped.dtype != window.dtype:
         raise torchcomms.InvalidArgument(
-            f"map_remote_tensor: rank {rank} registered {mapped.dtype} {list(mapped.shape)}; in a"
-            f" graph allowed is what is registered here, {window.dtype} {list(window.shape)}"
+            f"map_remote_tensor: rank {rank} registered {dtype_name(mapped.dtype)}"
+            f" {list(mapped.shape)}; in a graph allowed is what is registered here,"
+            f" {dtype_name(window.dtype)} {list(window.shape)}"
         )
     copy: Tensor = mapped.clone()
     return copy

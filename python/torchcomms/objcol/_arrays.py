@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from torchcomms._dtype import dtype_name
 from torchcomms.objcol._format import Refused
 from torchcomms.objcol._plain import constant
 
@@ -42,7 +43,7 @@ def describe_tensor(tensor: torch.Tensor) -> tuple[tuple[Any, ...], bytes]:
     if cls not in (torch.Tensor, torch.nn.Parameter):
         raise Refused(f"a tensor of the class {cls.__module__}:{cls.__qualname__} is not plain")
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type == "meta":
-        what = f"{tensor.layout}, {tensor.dtype}, on {tensor.device}"
+        what = f"{tensor.layout}, {dtype_name(tensor.dtype)}, on {tensor.device}"
         raise Refused(f"only dense tensors that have data can travel, this one is {what}")
     plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
     raw = plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b""
@@ -59,10 +60,10 @@ def describe_tensor(tensor: torch.Tensor) -> tuple[tuple[Any, ...], bytes]:
 
 def make_tensor(about: Any, raw: memoryview, device: torch.device) -> torch.Tensor:  # noqa: ANN401
     """The tensor; one that was on an accelerator goes to `device` if that is of the same kind."""
-    dtype_name, shape, where, requires_grad, parameter = about
-    dtype = constant(torch.dtype, dtype_name)
+    dtype_text, shape, where, requires_grad, parameter = about
+    dtype = constant(torch.dtype, dtype_text)
     if str(dtype).startswith(_NOT_DENSE):
-        raise Refused(f"a tensor of {dtype}")
+        raise Refused(f"a tensor of {dtype_name(dtype)}")
     _expect_bytes(shape, dtype.itemsize, raw)
     if len(raw):
         # A copy: tensors can be written to, and must not keep the whole message alive.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchcomms import _output
 from torchcomms._table import human_bytes
 from torchcomms.bench.plot import COLOURS, MARKERS, dress, require_matplotlib
 from torchcomms.sim.result import Point
@@ -21,7 +22,8 @@ def plot(points: Sequence[Point], path: Path) -> None:
     _draw(axes[0], points, lambda p: p.time_us / 1e3, "time, all ranks done", "ms")
     _draw(axes[1], points, lambda p: p.messages_max, "messages sent by a rank", "messages")
     figure.suptitle(f"{points[0].op}, simulated")
-    figure.savefig(path, dpi=130)
+    with _output.writing(path):
+        figure.savefig(path, dpi=130)
     pyplot.close(figure)
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from torchcomms import _output
 from torchcomms._table import human_bytes, table
 from torchcomms.sim.plan import BOOTSTRAP
 
@@ -116,4 +117,4 @@ def notes(points: Sequence[Point]) -> str:
 
 def write_lines(points: Iterable[Point], path: Path) -> None:
     """Writes one JSON object a line, replacing the file."""
-    path.write_text("".join(point.to_json() + "\n" for point in points))
+    _output.write(path, "".join(point.to_json() + "\n" for point in points))

@@ -166,9 +166,8 @@ std::string host_wished(const Hints& hints) {
   return name;
 }
 
-std::string tuning_file_wished(const Hints& hints) {
-  const auto named = hint(hints, kTuningFile);
-  return named ? std::string(*named) : tuning_path();
+TuningFile tuning_file_wished(const Hints& hints) {
+  return tuning_file(kTuningFile, hint(hints, kTuningFile).value_or(""));
 }
 
 KernelWish kernel_wish_of_call(const Hints& hints, const KernelWish& otherwise) {

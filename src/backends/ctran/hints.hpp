@@ -26,8 +26,8 @@ std::string host_wished(const Hints& hints);
 // `ctran::single_copy`: a boolean, true where unset.
 bool single_copy_wished(const Hints& hints);
 
-// `ctran::tuning_file`, else tuning_path(): the file that counts where this is rank 0.
-std::string tuning_file_wished(const Hints& hints);
+// `ctran::tuning_file`, else the usual one: the file that counts where this is rank 0.
+TuningFile tuning_file_wished(const Hints& hints);
 
 // `ctran::kernel_algorithm`, of operations that kernels run, else
 // TORCHCOMM_CTRAN_KERNEL_ALGORITHM; see parse_wish(). Where they cannot run one so, they choose.

@@ -37,14 +37,14 @@ struct Job {
   std::string tuning;  // as it is told
 };
 
-std::string own_job(const std::string& tuning_file, const std::string& gpu) {
+std::string own_job(const TuningFile& tuning_file, const std::string& gpu) {
   const auto secret = transport::random_secret();
   std::string text(secret.size(), '\0');
   std::memcpy(text.data(), secret.data(), secret.size());
   return text + tell_tuning(tuning_file, gpu);
 }
 
-Job agree_on_job(StoreKeyValue& store, const Rendezvous& met, const std::string& tuning_file,
+Job agree_on_job(StoreKeyValue& store, const Rendezvous& met, const TuningFile& tuning_file,
                  const std::string& gpu) {
   if (met.rank == 0) store.set("job", own_job(tuning_file, gpu));
   const std::string text = store.get("job", met.deadline.left());

@@ -1,6 +1,7 @@
 #include <ATen/EmptyTensor.h>
 
 #include "backends/ctran/run.hpp"
+#include "core/dtype_name.hpp"
 #include "core/operands.hpp"
 
 // The operations that combine numbers. ctran/arithmetic says how.
@@ -90,8 +91,7 @@ WorkPtr TorchCommCtran::run_reduction(const ctran::Issue& now, const OperationOp
   const auto known = static_cast<ctran::Dtype>(dtype);
   if (ctran::size_of(known) == 0 || !ctran::Reduction::is_defined(known, call.op))
     throw CommError(Errc::kInvalidArgument, "reduction " + std::string(toString(op.type())) +
-                                                " is not defined for dtype " +
-                                                c10::toString(dtype));
+                                                " is not defined for dtype " + dtype_name(dtype));
   if (const auto* factor = op.factor()) {
     check_factor(*factor, dtype, count);
     if (is_number(*factor)) {

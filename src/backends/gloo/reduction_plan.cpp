@@ -6,6 +6,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/gloo/torch_compat.hpp"
+#include "core/dtype_name.hpp"
 
 namespace torch::comms::gloo {
 namespace {
@@ -131,8 +132,7 @@ ReductionPlan plan_reduction(ScalarType dtype, RedOpType op, int size, int64_t c
   const Row* row = find_row(dtype);
   if (row == nullptr || !is_defined(row->kind, op))
     throw CommError(Errc::kInvalidArgument, "reduction " + std::string(toString(op)) +
-                                                " is not defined for dtype " +
-                                                c10::toString(dtype));
+                                                " is not defined for dtype " + dtype_name(dtype));
   switch (row->kind) {
     case Kind::kBool:
       return plan_bool(op);

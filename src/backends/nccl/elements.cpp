@@ -9,6 +9,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/log.hpp"
+#include "core/dtype_name.hpp"
 #include "core/operands.hpp"
 
 namespace torch::comms::nccl {
@@ -89,7 +90,7 @@ Scalar scalar_of(double factor, at::ScalarType dtype) {
     default:
       throw CommError(Errc::kInvalidArgument,
                       std::string("PREMUL_SUM: a number cannot scale data of dtype ") +
-                          c10::toString(dtype) + "; use a tensor factor of that dtype");
+                          dtype_name(dtype) + "; use a tensor factor of that dtype");
   }
 }
 
@@ -124,14 +125,14 @@ const at::Tensor& factor_element(const at::Tensor& factor, at::ScalarType dtype,
   if (factor.defined() && factor.numel() == 1 && factor.scalar_type() == dtype &&
       (factor.is_cpu() || factor.device() == device))
     return factor;
-  throw CommError(Errc::kInvalidArgument,
-                  std::string("PREMUL_SUM: the factor must be a number, or a tensor of one "
-                              "element of dtype ") +
-                      c10::toString(dtype) + " on cpu or " + device.str() + "; it is " +
-                      (factor.defined() ? std::to_string(factor.numel()) + " elements of dtype " +
-                                              c10::toString(factor.scalar_type()) + " on " +
-                                              factor.device().str()
-                                        : "undefined"));
+  throw CommError(
+      Errc::kInvalidArgument,
+      std::string("PREMUL_SUM: the factor must be a number, or a tensor of one "
+                  "element of dtype ") +
+          dtype_name(dtype) + " on cpu or " + device.str() + "; it is " +
+          (factor.defined() ? std::to_string(factor.numel()) + " elements of dtype " +
+                                  dtype_name(factor.scalar_type()) + " on " + factor.device().str()
+                            : "undefined"));
 }
 
 Reduction::Reduction(Communicator& communicator, const ReduceOp& op, at::ScalarType dtype)
@@ -140,7 +141,7 @@ Reduction::Reduction(Communicator& communicator, const ReduceOp& op, at::ScalarT
   if (!native)
     throw CommError(Errc::kUnsupported,
                     std::string(communicator.library().vendor().library) +
-                        " does not reduce dtype " + c10::toString(dtype) +
+                        " does not reduce dtype " + dtype_name(dtype) +
                         "; it has float16, bfloat16, float32, float64, int8, uint8, int32, uint32, "
                         "int64, uint64 and bool");
   dtype_ = *native;

@@ -7,6 +7,7 @@
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/lane.hpp"
 #include "backends/nccl/vendor_backend.hpp"
+#include "core/dtype_name.hpp"
 #include "core/validate.hpp"
 
 // An all_gather into one place again and again.
@@ -70,8 +71,8 @@ WorkPtr TorchCommVendor::all_gather_p_exec(AllGatherPHandle handle, const at::Te
           context);
   require_plain("input", input, device_, context);
   require(input.scalar_type() == prepared.output.scalar_type(),
-          std::string("input has dtype ") + c10::toString(input.scalar_type()) + ", output has " +
-              c10::toString(prepared.output.scalar_type()) + "; they must be the same",
+          std::string("input has dtype ") + dtype_name(input.scalar_type()) + ", output has " +
+              dtype_name(prepared.output.scalar_type()) + "; they must be the same",
           context);
   require(input.numel() * size_ == prepared.output.numel(),
           "input has " + std::to_string(input.numel()) + " elements, expected " +

@@ -16,6 +16,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "backends/nccl/run.hpp"
+#include "core/dtype_name.hpp"
 #include "core/operands.hpp"
 #include "core/validate.hpp"
 #include "gpu/cpu.hpp"
@@ -239,13 +240,13 @@ void TorchCommRCCLX::check(const Kind& kind, const ReduceOp* op, const Tensors& 
     usable(kind.output_name, output[g], kind.output);
     require(output[g].scalar_type() == input[g].scalar_type(), [&] {
       return std::string(kind.output_name) + "[" + number + "] has dtype " +
-             c10::toString(output[g].scalar_type()) + ", " + kind.input_name + "[" + number +
-             "] has " + c10::toString(input[g].scalar_type()) + "; they must be the same";
+             dtype_name(output[g].scalar_type()) + ", " + kind.input_name + "[" + number +
+             "] has " + dtype_name(input[g].scalar_type()) + "; they must be the same";
     });
     if (op != nullptr && !can_reduce(*op, input[g].scalar_type()))
       throw CommError(Errc::kUnsupported,
                       std::string(toString(op->type())) + " of dtype " +
-                          c10::toString(input[g].scalar_type()) +
+                          dtype_name(input[g].scalar_type()) +
                           "; carriers have SUM, PRODUCT, MIN, MAX and AVG of float16, bfloat16, "
                           "float32, float64, int8, uint8, int32, int64 and, but for AVG, bool",
                       context);

@@ -8,6 +8,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/nccl/elements.hpp"
+#include "core/dtype_name.hpp"
 
 namespace torch::comms::nccl {
 namespace {
@@ -34,7 +35,7 @@ at::Tensor element_of(const PreMulSumFactorT& factor, const at::Tensor& input) {
     return c10::scalar_to_tensor(std::get<double>(factor));
   throw CommError(Errc::kInvalidArgument,
                   std::string("PREMUL_SUM: a number cannot scale data of dtype ") +
-                      c10::toString(input.scalar_type()) + "; use a tensor factor of that dtype");
+                      dtype_name(input.scalar_type()) + "; use a tensor factor of that dtype");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "backends/kernels/team_kernels.hpp"
 #include "backends/nccl/run.hpp"
 #include "backends/ncclx/ncclx_backend.hpp"
+#include "core/dtype_name.hpp"
 #include "core/validate.hpp"
 
 // What kernels do and no library of a vendor's: operations that read their sizes, or their chance,
@@ -32,8 +33,8 @@ class Checker {
   }
   void dtype(const std::string& name, const at::Tensor& tensor, at::ScalarType wanted) const {
     require(tensor.scalar_type() == wanted, name + " has dtype " +
-                                                c10::toString(tensor.scalar_type()) +
-                                                ", expected " + c10::toString(wanted));
+                                                dtype_name(tensor.scalar_type()) + ", expected " +
+                                                dtype_name(wanted));
   }
   void elements(const std::string& name, const at::Tensor& tensor, int64_t wanted,
                 const std::string& what) const {

@@ -98,7 +98,7 @@ class TC_API TorchCommNCCLX final
   WorkPtr already_there(const nccl::Call& now, const at::Tensor& output);
 
   ncclx::Wishes wishes_{};
-  std::string tuning_file_;
+  ctran::TuningFile tuning_file_;
   std::shared_ptr<const ctran::Told> told_;  // of this connection, or the one it is a split of
   bool batch_invariant_ = false;
   bool has_met_ = false;

@@ -6,7 +6,6 @@
 
 #include "base/env.hpp"
 #include "core/hint.hpp"
-#include "ctran/select/tuning.hpp"
 
 namespace torch::comms::ncclx {
 namespace {
@@ -62,9 +61,9 @@ bool adds(Collective collective) noexcept {
          collective == Collective::kReduceScatter;
 }
 
-std::string tuning_file_of(const Hints& hints) {
+ctran::TuningFile tuning_file_of(const Hints& hints) {
   const auto found = hints.find(kTuningFile);
-  return found == hints.end() || found->second.empty() ? ctran::tuning_path() : found->second;
+  return ctran::tuning_file(kTuningFile, found == hints.end() ? "" : found->second);
 }
 
 void keep_to_kernels(Wishes& wishes) {

@@ -7,6 +7,7 @@
 #include <torchcomms/options.hpp>
 
 #include "ctran/device/selection.hpp"
+#include "ctran/select/tuning.hpp"
 
 // What users say of backend ncclx. Throws CommError without context.
 namespace torch::comms::ncclx {
@@ -20,8 +21,8 @@ using Wishes = std::array<ctran::KernelWish, kCollectives>;
 // Of a communicator: hint ncclx::algorithm, else the environment. kInvalidArgument.
 ctran::KernelWish wish_of(const Hints& hints);
 // The tuning file whose kernels count, where this is rank 0: hint ncclx::tuning_file, else
-// ctran::tuning_path().
-std::string tuning_file_of(const Hints& hints);
+// the usual one.
+ctran::TuningFile tuning_file_of(const Hints& hints);
 // For hint batch_invariant, which kernels keep to: of those that add, kernels; where the library
 // was asked for, kInvalidArgument.
 void keep_to_kernels(Wishes& wishes);

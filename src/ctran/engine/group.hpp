@@ -64,7 +64,8 @@ class TC_API Group {
   // A group of these members of this one, in this order; all of them call it with the same list,
   // others need not. nullptr for an empty list, at once. Uses the links that there are: no store.
   // Throws CommError: kInvalidArgument for a list that cannot be, or without this rank; kMismatch
-  // where the lists differ; otherwise as an operation. A failed split fails this group, too.
+  // where the names differ, with nothing changed, or the lists; otherwise as an operation. A failed
+  // split fails this group, too.
   std::unique_ptr<Group> split(std::span<const int> ranks, std::string name,
                                std::chrono::milliseconds limit = kNoLimit);
 

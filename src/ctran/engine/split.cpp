@@ -1,9 +1,17 @@
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "ctran/engine/collective_task.hpp"
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/group.hpp"
 #include "ctran/engine/membership.hpp"
+#include "side/fingerprint.hpp"
+#include "side/whereabouts.hpp"
 
 // A group made of another one's members, who agree about its streams among themselves.
 namespace torch::comms::ctran {
@@ -29,22 +37,25 @@ void require_members(std::span<const int> ranks, const Membership& parent) {
     throw wrong("this rank is not among those that it is to be split with");
 }
 
-// The largest of the members' values, who all call this with the same list.
-int64_t largest(const std::shared_ptr<Membership>& parent, std::span<const int> members,
-                int64_t value, std::chrono::milliseconds limit) {
+using Numbers = std::vector<int64_t>;
+
+// The largest of the members' values, each place alone. All call this with the same list and as
+// many values.
+Numbers largest(const std::shared_ptr<Membership>& parent, std::span<const int> members,
+                const Numbers& values, std::chrono::milliseconds limit) {
   using schedule::Operation;
   const auto self = std::find(members.begin(), members.end(), parent->place.rank);
   const Plan::Place place{.rank = static_cast<int>(self - members.begin()),
                           .size = static_cast<int>(members.size())};
-  int64_t result = 0;
-  const ConstBytes own = std::as_bytes(std::span(&value, 1));
-  const Bytes into = std::as_writable_bytes(std::span(&result, 1));
+  Numbers result(values.size());
+  const ConstBytes own = std::as_bytes(std::span(values));
+  const Bytes into = std::as_writable_bytes(std::span(result));
   const Call call{.name = "split",
                   .operation = Operation::kAllReduce,
                   .dtype = static_cast<uint8_t>(Dtype::kInt64),
-                  .element_bytes = sizeof value,
+                  .element_bytes = sizeof values[0],
                   .op = ReduceOp::kMax,
-                  .blocks = schedule::Blocks::even(1, place.size),
+                  .blocks = schedule::Blocks::even(static_cast<int64_t>(values.size()), place.size),
                   .input = {&own, 1},
                   .output = {&into, 1},
                   .algorithm = schedule::find_algorithm(
@@ -75,6 +86,44 @@ int64_t largest(const std::shared_ptr<Membership>& parent, std::span<const int> 
   return result;
 }
 
+// Of a value x of each member this and x have their largest: they are opposites where all are
+// equal.
+int64_t opposite(int64_t value) { return ~value; }
+
+constexpr size_t kNameWords = 8;  // so much of a name is told where they differ
+constexpr size_t kNameBytes = kNameWords * sizeof(int64_t);
+
+std::string shortened(const std::string& name) {
+  constexpr size_t kHalf = kNameBytes / 2;
+  if (name.size() <= kNameBytes) return name;
+  return name.substr(0, kHalf - 3) + "..." + name.substr(name.size() - kHalf);
+}
+
+// Every member has found that the names differ: who has which.
+CommError other_names(const std::shared_ptr<Membership>& parent, std::span<const int> members,
+                      const std::string& whole_name, std::chrono::milliseconds limit) {
+  const auto name = shortened(whole_name);
+  Numbers told(members.size() * kNameWords, std::numeric_limits<int64_t>::min());
+  std::array<int64_t, kNameWords> words{};
+  std::memcpy(words.data(), name.data(), name.size());
+  const auto self = std::find(members.begin(), members.end(), parent->place.rank);
+  std::copy(words.begin(), words.end(),
+            told.begin() + (self - members.begin()) * static_cast<ptrdiff_t>(kNameWords));
+  told = largest(parent, members, told, limit);
+  std::map<std::string, std::vector<int>> by_name;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const auto* text = reinterpret_cast<const char*>(&told[i * kNameWords]);
+    by_name[{text, ::strnlen(text, kNameBytes)}].push_back(members[i]);
+  }
+  std::string why = "the ranks give it different names";
+  for (auto& [each, ranks] : by_name) {
+    std::sort(ranks.begin(), ranks.end());
+    why += (&each == &by_name.begin()->first ? ": '" : ", '") + each + "' by " +
+           side::ranks_text(ranks);
+  }
+  return {Errc::kMismatch, why, {.op = "split", .comm = parent->name, .rank = parent->place.rank}};
+}
+
 }  // namespace
 
 std::unique_ptr<Group> Group::split(std::span<const int> ranks, std::string name,
@@ -83,10 +132,13 @@ std::unique_ptr<Group> Group::split(std::span<const int> ranks, std::string name
   engine->require_own_process("split");
   if (ranks.empty()) return nullptr;
   require_members(ranks, *membership_);
+  const auto print = static_cast<int64_t>(side::hash(name.data(), name.size()));
   for (int round = 0; round < kMostRounds; ++round) {
-    const auto base = static_cast<uint32_t>(
-        largest(membership_, ranks, engine->propose_streams(round, membership_->base), limit));
-    if (largest(membership_, ranks, engine->claim_streams(base) ? 0 : 1, limit) != 0) continue;
+    const int64_t proposal = engine->propose_streams(round, membership_->base);
+    const auto found = largest(membership_, ranks, {proposal, print, opposite(print)}, limit);
+    if (found[1] != opposite(found[2])) throw other_names(membership_, ranks, name, limit);
+    const auto base = static_cast<uint32_t>(found[0]);
+    if (largest(membership_, ranks, {engine->claim_streams(base) ? 0 : 1}, limit)[0] != 0) continue;
     std::vector<int> members;
     for (const int rank : ranks) members.push_back(family_rank(rank));
     auto membership =

@@ -1,21 +1,33 @@
 #include "ctran/select/told.hpp"
 
+#include <charconv>
+#include <system_error>
+
 #include <torchcomms/base/error.hpp>
 
 namespace torch::comms::ctran {
 namespace {
 
-// What follows the GPU: a file's text, or why there is none.
+// What follows the GPU: a file's text; or the error's code, and why there is none.
 constexpr char kText = '+', kWhyNot = '-';
+
+[[noreturn]] void rethrow(std::string_view error) {
+  int code = 0;
+  const auto [end, wrong] = std::from_chars(error.data(), error.data() + error.size(), code);
+  if (wrong != std::errc{} || code < 0 || code > static_cast<int>(Errc::kInternal))
+    throw CommError(Errc::kMismatch, "what rank 0 told of its tuning has no error's code");
+  const std::string why(end, error.data() + error.size());
+  throw CommError(static_cast<Errc>(code), "on rank 0:" + why);
+}
 
 }  // namespace
 
-std::string tell_tuning(const std::string& path, std::string_view gpu) {
+std::string tell_tuning(const TuningFile& file, std::string_view gpu) {
   const auto head = std::string(gpu) + '\n';
   try {
-    return head + kText + read_tuning_file(path);
+    return head + kText + read_tuning_file(file);
   } catch (const CommError& e) {
-    return head + kWhyNot + e.why();
+    return head + kWhyNot + std::to_string(static_cast<int>(e.code())) + ' ' + e.why();
   }
 }
 
@@ -25,7 +37,7 @@ Told read_told(std::string_view told) {
     throw CommError(Errc::kMismatch, "what rank 0 told of its tuning is too short");
   Told made{.tuning = {}, .gpu = std::string(told.substr(0, end))};
   const auto rest = told.substr(end + 2);
-  if (told[end + 1] != kText) throw CommError(Errc::kSystem, "on rank 0: " + std::string(rest));
+  if (told[end + 1] != kText) rethrow(rest);
   if (!rest.empty()) made.tuning = parse_tuning(rest, "rank 0's tuning file");
   return made;
 }

@@ -14,11 +14,11 @@ struct Told {
   std::string gpu;  // a word_of() its model; "" where there is none
 };
 
-// The file `path` as it is told; also that it cannot be read. Never throws CommError.
-std::string tell_tuning(const std::string& path, std::string_view gpu);
+// A file as it is told; also that it cannot be read. Never throws CommError.
+std::string tell_tuning(const TuningFile& file, std::string_view gpu);
 
-// What was told, on every rank, rank 0 too. Throws CommError, the same everywhere: kSystem for a
-// file that could not be read, kMismatch for what nobody tells, else as parse_tuning().
+// What was told, on every rank, rank 0 too. Throws CommError, the same everywhere: of
+// read_tuning_file() on rank 0, kMismatch for what nobody tells, else as parse_tuning().
 Told read_told(std::string_view told);
 
 }  // namespace torch::comms::ctran

@@ -49,12 +49,17 @@ Tuning parse_tuning(std::string_view text, const std::string& source);
 // What parse_tuning() reads back to the same values.
 std::string to_text(const Tuning& tuning);
 
-// Where this machine's tuning lies: TORCHCOMM_CTRAN_TUNING_FILE, else
-// ~/.cache/torchcomms/tuning-<processor>.txt; empty without a home.
-std::string tuning_path();
+struct TuningFile {
+  std::string path;      // "": none
+  std::string named_by;  // "hint ctran::tuning_file"; "" for the usual place, where none need be
+};
 
-// The text of that file, or of another one; empty where there is none. Throws CommError for one
-// that cannot be read (kSystem) or is too large (kTooLarge).
-std::string read_tuning_file(const std::string& path = tuning_path());
+// The file that `hint` names with `value`; where that is empty TORCHCOMM_CTRAN_TUNING_FILE, else
+// ~/.cache/torchcomms/tuning-<processor>.txt, or none without a home.
+TuningFile tuning_file(std::string_view hint = {}, std::string_view value = {});
+
+// Its text; "" where none is in the usual place. Throws CommError: kInvalidArgument for a file that
+// was named and cannot be read, with what named it, kSystem for another one, kTooLarge.
+std::string read_tuning_file(const TuningFile& from = tuning_file());
 
 }  // namespace torch::comms::ctran

@@ -1,7 +1,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
+#include <system_error>
 #include <thread>
 
 #include <torchcomms/base/error.hpp>
@@ -26,22 +28,34 @@ std::string processor() {
   return word_of(model) + "-" + std::to_string(std::thread::hardware_concurrency());
 }
 
-}  // namespace
-
-std::string tuning_path() {
-  if (const auto path = base::env_text(kVariable)) return *path;
-  const auto home = base::env_text("HOME");
-  return home ? *home + "/.cache/torchcomms/tuning-" + processor() + ".txt" : std::string();
+[[noreturn]] void refuse(const TuningFile& from, int error) {
+  auto why = "the tuning file " + from.path + " cannot be read";
+  if (error != 0) why += ": " + std::generic_category().message(error);
+  if (from.named_by.empty()) throw CommError(Errc::kSystem, why);
+  throw CommError(Errc::kInvalidArgument,
+                  from.named_by + ": " + why + "; `torchcomms tune --output " + from.path +
+                      "` writes one, and /dev/null is none");
 }
 
-std::string read_tuning_file(const std::string& path) {
+}  // namespace
+
+TuningFile tuning_file(std::string_view hint, std::string_view value) {
+  if (!value.empty()) return {std::string(value), "hint " + std::string(hint)};
+  if (const auto path = base::env_text(kVariable)) return {*path, kVariable};
+  const auto home = base::env_text("HOME");
+  if (!home) return {};
+  return {*home + "/.cache/torchcomms/tuning-" + processor() + ".txt", ""};
+}
+
+std::string read_tuning_file(const TuningFile& from) {
+  const auto& path = from.path;
   if (path.empty()) return {};
-  if (::access(path.c_str(), F_OK) != 0) return {};
+  if (from.named_by.empty() && ::access(path.c_str(), F_OK) != 0) return {};
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text(kMaxTuningBytes + 1, '\0');
   if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad() || (file.fail() && !file.eof()))
-    throw CommError(Errc::kSystem, "the tuning file " + path + " cannot be read");
+  if (!file.is_open() || file.bad() || (file.fail() && !file.eof())) refuse(from, errno);
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxTuningBytes)
     throw CommError(Errc::kTooLarge, path + ": more than " + std::to_string(kMaxTuningBytes) +

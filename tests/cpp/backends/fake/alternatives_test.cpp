@@ -67,7 +67,7 @@ TEST(Alternatives, AreTheInstalledBackendsThatStateWhatOneLacks) {
   auto integers = at::zeros({2}, at::kInt);
   auto reals = at::zeros({2});
   EXPECT_EQ(refusal([&] { broken->all_reduce(integers, ReduceOp(RedOpType::SUM), false); }),
-            "tensor has dtype Int, which backend 'broken' does not have; backend 'whole' can");
+            "tensor has dtype int32, which backend 'broken' does not have; backend 'whole' can");
   EXPECT_EQ(refusal([&] { whole->all_reduce(reals, ReduceOp(RedOpType::AVG), false); }),
             "backend 'whole' has no reduction AVG; backend 'broken' can");
   EXPECT_EQ(refusal([&] { whole->new_window(); }),

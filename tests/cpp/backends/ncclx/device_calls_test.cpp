@@ -145,11 +145,11 @@ TEST_F(NcclxDeviceCalls, WrongTensorsAreRefusedBeforeAnythingIsSent) {
       return error.why();
     };
     EXPECT_EQ(why([](auto&, auto&, auto&, auto& sent) { sent = sent.to(at::kInt); }),
-              "input_split_sizes has dtype Int, expected Long");
+              "input_split_sizes has dtype int32, expected int64");
     EXPECT_EQ(why([](auto&, auto&, auto& received, auto&) { received = counts_of({1, 1, 1}); }),
               "output_split_sizes has 3 elements, expected 2 (a size for each rank)");
     EXPECT_EQ(why([](auto&, auto& from, auto&, auto&) { from = from.to(at::kFloat); }),
-              "input has dtype Float, expected Long");
+              "input has dtype float32, expected int64");
     EXPECT_EQ(
         why([](auto& into, auto&, auto&, auto&) { into = at::zeros({4, 4}).t(); }),
         "output is not contiguous; pass a contiguous copy, and copy what is written to it back");
@@ -280,11 +280,12 @@ TEST_F(NcclxDeviceCalls, QuantizedSumsAreOfTheirKindAlone) {
     const auto two = at::zeros({2}), four = at::zeros({4}), seed = seed_of(1);
     const ReduceOp sum = ReduceOp::SUM;
     EXPECT_EQ(why(two, four, ReduceOp::MAX, seed), "op is MAX, expected SUM or AVG");
-    EXPECT_EQ(why(two.to(at::kDouble), four, sum, seed), "output has dtype Double, expected Float");
-    EXPECT_EQ(why(two, four.to(at::kHalf), sum, seed), "input has dtype Half, expected Float");
+    EXPECT_EQ(why(two.to(at::kDouble), four, sum, seed),
+              "output has dtype float64, expected float32");
+    EXPECT_EQ(why(two, four.to(at::kHalf), sum, seed), "input has dtype float16, expected float32");
     EXPECT_EQ(why(two, at::zeros({5}), sum, seed),
               "input has 5 elements, expected 4 (ranks times output)");
-    EXPECT_EQ(why(two, four, sum, at::zeros({1})), "seed has dtype Float, expected Long");
+    EXPECT_EQ(why(two, four, sum, at::zeros({1})), "seed has dtype float32, expected int64");
     EXPECT_EQ(why(two, four, sum, counts_of({1, 2})), "seed has 2 elements, expected 1 (a seed)");
     self.comm->finalize();
   });

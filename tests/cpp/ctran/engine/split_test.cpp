@@ -100,6 +100,25 @@ TEST(Split, MembersWithOtherListsAreTold) {
   });
 }
 
+TEST(Split, MembersWithOtherNamesAreToldAndGoOn) {
+  run({.size = 4}, [](Rank& self) {
+    const int all[] = {0, 1, 2, 3};
+    const std::string long_name(100, 'x');
+    const auto error = error_of([&] {
+      static_cast<void>(
+          self.group->split(all, self.rank() == 2 ? "other" : long_name + "y", kLong));
+    });
+    EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
+    EXPECT_EQ(error.why(), "the ranks give it different names: 'other' by rank 2, '" +
+                               std::string(29, 'x') + "..." + std::string(31, 'x') +
+                               "y' by ranks 0-1, 3");
+    EXPECT_EQ(sum_of_ranks(*self.group, 1), 6.0f);
+    const auto child = self.group->split(all, "same", kLong);
+    EXPECT_EQ(sum_of_ranks(*child, 1), 6.0f);
+    self.meet();
+  });
+}
+
 TEST(Split, AThousandAliveCostLessThanAHundredKilobytesEach) {
   if (kSanitized) GTEST_SKIP() << "sanitizers have memory of their own";
   run({.size = 4}, [](Rank& self) {

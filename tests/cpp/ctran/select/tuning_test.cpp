@@ -84,7 +84,7 @@ TEST(Tuning, RowsOfKernelsAreForOneGpuAndSomeRanks) {
 }
 
 TEST(Tuning, WhatRankZeroTellsIsReadAlike) {
-  const auto told = read_told(tell_tuning("", "some-gpu"));
+  const auto told = read_told(tell_tuning({}, "some-gpu"));
   EXPECT_EQ(told.gpu, "some-gpu");
   EXPECT_TRUE(told.tuning.kernels.empty());
   const auto code_of = [](const std::string& text) -> std::optional<Errc> {
@@ -95,7 +95,11 @@ TEST(Tuning, WhatRankZeroTellsIsReadAlike) {
     }
     return std::nullopt;
   };
-  EXPECT_EQ(code_of(tell_tuning("/proc", "gpu")), Errc::kSystem) << "a folder is no file";
+  const TuningFile usual{.path = "/proc", .named_by = ""}, named{.path = "/proc", .named_by = "h"};
+  EXPECT_EQ(code_of(tell_tuning(usual, "gpu")), Errc::kSystem) << "a folder is no file";
+  EXPECT_EQ(code_of(tell_tuning(named, "gpu")), Errc::kInvalidArgument);
+  EXPECT_EQ(code_of("gpu\n-"), Errc::kMismatch);
+  EXPECT_EQ(code_of("gpu\n-4711 why"), Errc::kMismatch);
   EXPECT_EQ(code_of("gpu\n+torchcomms tuning 9"), Errc::kInvalidArgument);
   EXPECT_EQ(code_of("gpu"), Errc::kMismatch);
   EXPECT_EQ(code_of("gpu\n"), Errc::kMismatch);
@@ -205,6 +209,16 @@ TEST(Tuning, AnyMutationIsReadOrRefusedInWords) {
   EXPECT_GT(refused, 100);
 }
 
+// Why a file cannot be read; fails where it can.
+CommError error_of(const TuningFile& file) {
+  try {
+    ADD_FAILURE() << file.path << " was read: " << read_tuning_file(file);
+  } catch (const CommError& e) {
+    return e;
+  }
+  return CommError(Errc::kInternal, "no error");
+}
+
 // A file named by the variable, for as long as this lives.
 class Named {
  public:
@@ -218,8 +232,12 @@ TEST(TuningFile, IsTheOneThatTheVariableNames) {
   const auto path =
       std::filesystem::temp_directory_path() / ("tuning-test-" + std::to_string(::getpid()));
   const Named named(path);
-  EXPECT_EQ(tuning_path(), path);
-  EXPECT_EQ(read_tuning_file(), "") << "it need not be there yet";
+  EXPECT_EQ(tuning_file().path, path);
+  const auto error = error_of(tuning_file());
+  EXPECT_EQ(error.code(), Errc::kInvalidArgument) << "named, so it must be there";
+  EXPECT_TRUE(error.why().starts_with("TORCHCOMM_CTRAN_TUNING_FILE: ")) << error.why();
+  EXPECT_NE(error.why().find(path.string() + " cannot be read: No such file"), std::string::npos)
+      << error.why();
   std::ofstream(path) << kWhole;
   EXPECT_EQ(read_tuning_file(), kWhole);
   std::ofstream(path) << std::string(kMaxTuningBytes + 1, 'x');
@@ -229,11 +247,23 @@ TEST(TuningFile, IsTheOneThatTheVariableNames) {
 
 TEST(TuningFile, ADirectoryIsNoFile) {
   const Named named(std::filesystem::temp_directory_path());
-  EXPECT_THROW(read_tuning_file(), CommError);
+  EXPECT_EQ(error_of(tuning_file()).code(), Errc::kInvalidArgument);
+}
+
+TEST(TuningFile, OfAHintGoesFirst) {
+  const Named named("/nowhere/by/variable");
+  const auto file = tuning_file("ctran::tuning_file", "/nowhere/by/hint");
+  EXPECT_EQ(file.path, "/nowhere/by/hint");
+  EXPECT_TRUE(error_of(file).why().starts_with("hint ctran::tuning_file: "));
+  EXPECT_EQ(tuning_file("ctran::tuning_file", "").path, "/nowhere/by/variable");
+}
+
+TEST(TuningFile, InTheUsualPlaceNeedNotBe) {
+  EXPECT_EQ(read_tuning_file({.path = "/nowhere/usual", .named_by = ""}), "");
 }
 
 TEST(TuningFile, TheUsualPathNamesTheProcessor) {
-  const std::string path = tuning_path();
+  const std::string path = tuning_file().path;
   if (std::getenv("HOME") == nullptr) GTEST_SKIP() << "no HOME";
   EXPECT_NE(path.find("/.cache/torchcomms/tuning-"), std::string::npos) << path;
   EXPECT_TRUE(path.ends_with(".txt"));

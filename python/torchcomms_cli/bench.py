@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchcomms.cli.progress import progress_bar
+from torchcomms_cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from torchcomms.bench import Plan, Point
@@ -68,6 +68,7 @@ def bench(
     of calls by the device's clock; what the host sees stands beside it. `overhead` measures what a
     call and the import of this package cost a Python program.
     """
+    from torchcomms import CommError
     from torchcomms.bench import OPERATIONS, BenchError, Plan, parse_sizes
 
     names = list(ops or ["all_reduce"])
@@ -98,7 +99,7 @@ def bench(
         outputs.write(points)
         if any(point.correct is False for point in points):
             raise typer.Exit(1)
-    except BenchError as error:
+    except (BenchError, CommError) as error:
         print(f"torchcomms bench: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
@@ -123,14 +124,13 @@ class Outputs:
         return self.json_path == Path("-")
 
     def check(self) -> None:
-        """Raises BenchError now for what would fail after the measurement."""
-        from torchcomms.bench import BenchError, require_matplotlib
+        """Raises BenchError or CommError now for what would fail after the measurement."""
+        from torchcomms import _output
+        from torchcomms.bench import require_matplotlib
 
         if self.picture is not None:
             require_matplotlib(self.picture)
-        for path in (self.picture, self.json_path):
-            if path is not None and not path.parent.is_dir():
-                raise BenchError(f"{path}: there is no folder {path.parent}")
+        _output.prepare(self.json_path)
 
     def write(self, points: list[Point]) -> None:
         from torchcomms.bench import compare_table, plot, points_table, write_lines
@@ -171,6 +171,7 @@ def _measure(plan: Plan, ranks: int | None, outputs: Outputs) -> list[Point]:
 
 
 def _overhead(json_path: Path | None) -> None:
+    from torchcomms import _output
     from torchcomms._table import table
     from torchcomms.bench import call_cost, import_cost
     from torchcomms.bench.result import machine
@@ -185,7 +186,7 @@ def _overhead(json_path: Path | None) -> None:
         print(text, end="")
         return
     if json_path is not None:
-        json_path.write_text(text)
+        _output.write(json_path, text)
     print("8-byte all_reduce of one rank on fake, async_op=False")
     print(table(("call", "p50 us", "p99 us"), rows, right=(1, 2)))
     print(f"(each sample is the mean over a block of {calls[0].calls_per_block} calls)\n")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchcomms.cli.progress import progress_bar
+from torchcomms_cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from torchcomms.sim import Plan, Point
@@ -87,7 +87,8 @@ def sim(
     LogGP model of the network: NICs, hosts, a fat tree. Counts are exact; times are the model's.
     The same command gives the same figures.
     """
-    from torchcomms.bench import BenchError
+    from torchcomms import CommError, _output
+    from torchcomms.bench import BenchError, require_matplotlib
     from torchcomms.sim import BOOTSTRAP, Plan, SimError, parse_counts
 
     given = {
@@ -103,8 +104,9 @@ def sim(
         if value is not None
     }  # fmt: skip
     try:
-        _check_path(plot, picture=True)
-        _check_path(json_path)
+        if plot is not None:
+            require_matplotlib(plot)
+        _output.prepare(json_path)
         settings = _settings(given)
         _check_words(operation == BOOTSTRAP, settings, kill)
         if kill is not None:
@@ -120,7 +122,7 @@ def sim(
         if not points:
             raise SimError("nothing of this can be simulated")
         _write(points, plot, json_path)
-    except (SimError, BenchError) as error:
+    except (SimError, BenchError, CommError) as error:
         print(f"torchcomms sim: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
@@ -165,19 +167,6 @@ def _parse_kill(text: str) -> dict[str, float]:
         return {"kill": int(rank), "kill_at_us": float(at_ms) * 1e3}
     except ValueError:
         raise SimError(f"kill: {text!r} is not RANK:MS, for example 1234:161") from None
-
-
-def _check_path(path: Path | None, picture: bool = False) -> None:
-    """Raises now for what would fail after the simulation."""
-    from torchcomms.bench import require_matplotlib
-    from torchcomms.sim import SimError
-
-    if path is None:
-        return
-    if picture:
-        require_matplotlib(path)
-    if not path.parent.is_dir():
-        raise SimError(f"{path}: there is no folder {path.parent}")
 
 
 def _simulate(plan: Plan, lines_to_stdout: bool) -> list[Point]:

@@ -47,9 +47,10 @@ def trace(
     be read while it hangs and after it was killed. Dumps of FlightRecorderHook are read, too. Exit
     status 0: nothing is wrong in the records; 1: something is; 2: the input makes no sense.
     """
-    from torchcomms import analyze, events
+    from torchcomms import CommError, _output, analyze, events
 
     try:
+        _output.prepare(perfetto, torch_dumps and torch_dumps / "rank_0")
         folders = [path for path in map(Path, events.folders()) if path.is_dir()]
         dumps = analyze.read(records or folders)
         verdict = analyze.analyze(dumps)
@@ -59,10 +60,10 @@ def trace(
             if rank in verdict.processes
         }
         if perfetto is not None:
-            perfetto.write_text(json.dumps(analyze.to_timeline(dumps, verdict.looked_ns)))
+            _output.write(perfetto, json.dumps(analyze.to_timeline(dumps, verdict.looked_ns)))
         if torch_dumps is not None:
             analyze.write_flight_recorder(dumps, torch_dumps)
-    except (analyze.AnalyzeError, OSError) as error:
+    except (analyze.AnalyzeError, CommError, OSError) as error:
         print(f"torchcomms trace: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     if as_json:

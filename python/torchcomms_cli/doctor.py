@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchcomms.doctor import EXCHANGE_LIMIT_S, examine, to_text
-
 if TYPE_CHECKING:
     from torchcomms.doctor.report import Level
 
@@ -21,8 +19,8 @@ def doctor(
         bool, typer.Option("--json", help="Print one JSON object instead of text.")
     ] = False,
     timeout: Annotated[
-        float, typer.Option(min=1, help="Seconds for the all_reduce of each backend.")
-    ] = EXCHANGE_LIMIT_S,
+        float | None, typer.Option(min=1, help="Seconds for the all_reduce of each backend (60).")
+    ] = None,
 ) -> None:
     """Examine this machine: versions, libraries, GPUs, backends, limits, network, launcher.
 
@@ -30,7 +28,9 @@ def doctor(
     and says for every other one why it does not. Exit status 0: no problem was found; 1: some, each
     with what to do.
     """
-    report = examine(timeout)
+    from torchcomms.doctor import examine, to_text
+
+    report = examine() if timeout is None else examine(timeout)
     if as_json:
         print(json.dumps(report.to_dict(), indent=2))
     else:

@@ -16,7 +16,6 @@ def events(
     torchcomms.events.print_table(), or set TORCHCOMM_EVENTS_PRINT=1 to have it printed at exit.
     """
     import torch
-
     import torchcomms
     from torchcomms import events as ring
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchcomms.cli.progress import progress_bar
+from torchcomms_cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from torchcomms.drill import Plan, Result
@@ -53,6 +53,7 @@ def drill(
     happens. Exit status 0: nothing of ours failed but what is documented; 1: something did; 2: the
     request makes no sense.
     """
+    from torchcomms import CommError, _output
     from torchcomms.drill import CELLS, DrillError, Plan, cells_table, chosen
 
     try:
@@ -60,15 +61,13 @@ def drill(
         if show_list:
             print(cells_table(wanted))
             return
-        for path in (json_path, markdown_path):
-            if path is not None and not path.parent.is_dir():
-                raise DrillError(f"{path}: there is no folder {path.parent}")
+        _output.prepare(json_path, markdown_path)
         names = [name.strip() for name in backend.split(",") if name.strip()]
         plan = Plan(
             wanted, names, seed=seed, jobs=jobs, limit_s=limit, slack=slack, rounds=rounds
         )  # fmt: skip
         results = _run(plan)
-    except DrillError as error:
+    except (DrillError, CommError) as error:
         print(f"torchcomms drill: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
@@ -97,6 +96,7 @@ def _run(plan: Plan) -> list[Result]:
 def _write(
     results: list[Result], json_path: Path | None, markdown_path: Path | None, seed: int
 ) -> None:
+    from torchcomms import _output
     from torchcomms.drill import markdown, results_table, summary, write_json
     from torchcomms.drill.show import as_object
 
@@ -108,4 +108,4 @@ def _write(
         if json_path is not None:
             write_json(results, json_path)
     if markdown_path is not None:
-        markdown_path.write_text(markdown(results))
+        _output.write(markdown_path, markdown(results))

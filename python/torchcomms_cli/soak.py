@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchcomms.cli.progress import status_line
+from torchcomms_cli.progress import status_line
 
 if TYPE_CHECKING:
     from torchcomms.soak import Outcome, Request
@@ -54,12 +54,12 @@ def soak(
     that step again. Exit status 0: everything was right; 1: something was not; 2: the request makes
     no sense here.
     """
+    from torchcomms import CommError, _output
     from torchcomms.bench import BenchError, parse_sizes
     from torchcomms.soak import Request, SoakError, as_object, default_ranks, parse_hints
 
     try:
-        if json_path is not None and not json_path.parent.is_dir():
-            raise SoakError(f"{json_path}: there is no folder {json_path.parent}")
+        _output.prepare(json_path)
         sizes = parse_sizes(most_bytes)
         request = Request(
             backend=backend,
@@ -74,13 +74,13 @@ def soak(
             hints=parse_hints(list(hint or [])),
         )
         outcome = _run(request)
-    except (BenchError, SoakError) as error:
+    except (BenchError, SoakError, CommError) as error:
         print(f"torchcomms soak: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     if json_path is not None and json_path != Path("-"):
-        json_path.write_text(json.dumps(as_object(outcome), indent=1) + "\n")
+        _output.write(json_path, json.dumps(as_object(outcome), indent=1) + "\n")
     _print(outcome, json_path == Path("-"))
     if outcome.failure is not None:
         raise typer.Exit(1)

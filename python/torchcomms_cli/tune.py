@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from torchcomms.cli.progress import progress_bar
+from torchcomms_cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from torchcomms.bench import tune as cpu
@@ -67,7 +67,7 @@ def tune(
 
     torchcomms tune all_reduce reduce_scatter_single --device cuda --bytes 1K:256M:4
     """
-    from torchcomms import CommError
+    from torchcomms import CommError, _output
     from torchcomms.algorithms import tuning_path
     from torchcomms.bench import BenchError, parse_sizes
     from torchcomms.bench import tune as cpu
@@ -76,6 +76,7 @@ def tune(
     names = list(operations or ["all_reduce"])
     try:
         target = path or Path(tuning_path())
+        _output.prepare(None if dry_run else target)
         old = target.read_text() if target.is_file() else ""
         if device == "cpu":
             measured = parse_sizes(sizes or "8,1K:16M:4")

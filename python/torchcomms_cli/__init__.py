@@ -1,7 +1,9 @@
 """The `torchcomms` command: doctor, bench, events, trace, sim, drill, soak.
 
-A thin layer over the packages of the same names. typer and rich
-are imported by `main()` only: a program that imports torchcomms never pays for them.
+A thin layer over the packages of the same names in `torchcomms`, which a command imports when it
+runs and not before: torch takes seconds, and help, the version and completions need none of it.
+So this is a package beside `torchcomms`, not one inside it. typer and rich are imported by `main()`
+only: a program that imports torchcomms never pays for them.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import sys
 def main() -> None:
     """Runs the command line of this process and exits with its status."""
     try:
-        from torchcomms.cli.app import app
+        from torchcomms_cli.app import app
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise

@@ -1,0 +1,57 @@
+"""Files of results: their folders are made, and what cannot be written is said before the work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from torchcomms import _comms
+
+STDOUT = Path("-")
+
+
+def prepare(*paths: Path | None) -> None:
+    """Makes the folders of files that will be written. None and "-" are no files.
+
+    Raises InvalidArgument, with path and reason, for what could not be written after the work.
+    """
+    for path in paths:
+        if path is not None and path != STDOUT:
+            _prepare(path)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """For what writes `path`: prepares it, and makes a CommError of an OSError."""
+    prepare(path)
+    try:
+        yield
+    except OSError as error:
+        raise _comms.CommError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def write(path: Path, content: str | bytes) -> None:
+    """Replaces what is in the file. Raises as `prepare` and `writing` do."""
+    with writing(path):
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def _prepare(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        _refuse(path, f"{path.parent} is not a folder")
+    except NotADirectoryError:
+        _refuse(path, "what leads to it is not a folder")
+    except OSError as error:
+        _refuse(path, f"folder {path.parent} cannot be made: {error.strerror}")
+    if path.is_dir():
+        _refuse(path, "it is a folder")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        _refuse(path, "this user may not write there")
+
+
+def _refuse(path: Path, why: str) -> None:
+    raise _comms.InvalidArgument(f"{path} cannot be written: {why}")

@@ -1,0 +1,51 @@
+"""The command tree. Each command's module says what it takes; this file only names them."""
+
+from __future__ import annotations
+
+import importlib.util
+import runpy
+from pathlib import Path
+
+import typer
+
+from torchcomms_cli.algorithms import algorithms
+from torchcomms_cli.bench import bench
+from torchcomms_cli.doctor import doctor
+from torchcomms_cli.drill import drill
+from torchcomms_cli.events import events
+from torchcomms_cli.sim import EXAMPLES, sim
+from torchcomms_cli.soak import soak
+from torchcomms_cli.trace import trace
+from torchcomms_cli.tune import tune
+
+app = typer.Typer(
+    help="Tools around torchcomms: look at this machine, measure it, read what happened.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command(short_help="Does it work on this machine, and if not, why.")(doctor)
+app.command(short_help="How fast is it, one backend beside the other.")(bench)
+app.command(short_help="What moves the data, what it costs, and what is chosen.")(algorithms)
+app.command(short_help="Measure the algorithms here, and choose by that.")(tune)
+app.command(short_help="What the event ring of a process looks like.")(events)
+app.command(short_help="Which rank a hung job waits for, in what, since when.")(trace)
+app.command(short_help="What a collective or a start costs on 100,000 ranks.", epilog=EXAMPLES)(sim)
+app.command(short_help="What survivors see when ranks die, hang or disagree.")(drill)
+app.command(short_help="Random operations, with every value checked.")(soak)
+
+
+@app.callback(invoke_without_command=True)
+def _common(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
+    if version:
+        print(_version())
+        raise typer.Exit()
+
+
+def _version() -> str:
+    """What `torchcomms.__version__` is, without the seconds that importing torch takes."""
+    package = importlib.util.find_spec("torchcomms")
+    if package is None or package.origin is None:
+        raise ModuleNotFoundError("No module named 'torchcomms'", name="torchcomms")
+    facts = runpy.run_path(str(Path(package.origin).with_name("_build_info.py")))
+    return str(facts["VERSION"])
