@@ -28,7 +28,8 @@ def bench(
         str,
         typer.Option(
             help="Comma list; c10d:<name>: torch.distributed; raw:nccl: the vendor's library "
-            "alone; @knob=value: a hint."
+            "alone; symm_mem:one_shot, symm_mem:two_shot: torch's symmetric memory; "
+            "@knob=value: a hint."
         ),
     ] = "gloo,c10d:gloo",
     ranks: Annotated[

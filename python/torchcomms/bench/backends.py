@@ -1,5 +1,5 @@
-"""What can be measured: a TorchComm of any backend, torch.distributed as the baseline, and vendors'
-libraries alone."""
+"""What can be measured: a TorchComm of any backend, torch.distributed and torch's symmetric memory
+as baselines, and vendors' libraries alone."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
-import torch.distributed as dist
 import torch.distributed.config
 
 import torchcomms
 from torchcomms.bench.exchange import Call, Exchange
-from torchcomms.bench.plan import BASELINE, RAW, knobs
+from torchcomms.bench.group import Group
+from torchcomms.bench.plan import BASELINE, RAW, SYMMETRIC, knobs
 from torchcomms.bench.raw import Raw
+from torchcomms.bench.symmetric import Symmetric
 from torchcomms.bench.world import LIMIT, World
 
 
@@ -25,7 +26,10 @@ class Backend(Protocol):
     moves_data: bool
 
     def call(self, exchange: Exchange, async_op: bool) -> Call | None:
-        """One sample of the timed loop, or None if this backend has no such operation."""
+        """One sample of the timed loop, or None if this backend has no such operation.
+
+        Raises NotMeasured where it has the operation, but not of this kind.
+        """
 
     def algorithm(self, op: str, size_bytes: int) -> str:
         """The word for how it is done, as far as the backend tells."""
@@ -67,22 +71,10 @@ class Baseline:
 
     def __init__(self, name: str, world: World, device: torch.device) -> None:
         self.name = name
-        plain = name.removeprefix(BASELINE)
-        # So that it is connected when it is made, as ours is.
-        bound = device if device.type != "cpu" and plain != "gloo" else None
-        self._owns_default = not dist.is_initialized()
-        if self._owns_default:
-            store = world.store_of(name)
-            dist.init_process_group(
-                plain, store=store, rank=world.rank, world_size=world.size, timeout=LIMIT,
-                device_id=bound,
-            )  # fmt: skip
-            self._group: Any = dist.group.WORLD
-        else:
-            self._group = dist.new_group(backend=plain, timeout=LIMIT)
+        self._owner = Group(name.removeprefix(BASELINE), name, world, device)
 
     def call(self, exchange: Exchange, async_op: bool) -> Call | None:
-        bound = exchange.call_c10d(self._group, async_op)
+        bound = exchange.call_c10d(self._owner.group, async_op)
         if bound is not None:
             try:
                 bound()
@@ -96,7 +88,7 @@ class Baseline:
         return "default"
 
     def close(self) -> None:
-        dist.destroy_process_group(None if self._owns_default else self._group)
+        self._owner.close()
 
 
 def _open(name: str, world: World, device: torch.device) -> Backend:
@@ -104,6 +96,8 @@ def _open(name: str, world: World, device: torch.device) -> Backend:
         return Baseline(name, world, device)
     if name.startswith(RAW):
         return Raw(name, world, device)
+    if name.startswith(SYMMETRIC):
+        return Symmetric(name, world, device)
     return Communicator(name, world, device)
 
 

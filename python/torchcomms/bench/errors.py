@@ -8,3 +8,7 @@ class BenchError(Exception):
 
     The text names the value seen and what is allowed.
     """
+
+
+class NotMeasured(BenchError):
+    """One backend lacks this point, on all ranks alike; the others are measured."""

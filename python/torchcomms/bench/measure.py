@@ -13,6 +13,7 @@ import torch
 from torchcomms.bench import operations as _operations  # noqa: F401 (registers)
 from torchcomms.bench import point_to_point as _point_to_point  # noqa: F401 (registers)
 from torchcomms.bench.backends import Backend, opened
+from torchcomms.bench.errors import NotMeasured
 from torchcomms.bench.exchange import Call, Case, Exchange, operation
 from torchcomms.bench.graph import Capture
 from torchcomms.bench.plan import DTYPES, Plan
@@ -95,11 +96,11 @@ class _Loop:
         """All backends at one operation, size and mode, taking turns."""
         sides = []
         for backend in backends:
-            side = self._side(operation(op)(self._case(numel)), mode, backend)
-            if side is not None:
-                sides.append(side)
-            elif self._world.rank == 0:
-                self._note(f"{backend.name} has no {op}: not measured")
+            try:
+                sides.append(self._side(operation(op)(self._case(numel)), mode, backend))
+            except NotMeasured as reason:
+                if self._world.rank == 0:
+                    self._note(str(reason))
         for side in sides:  # first of all, so that nothing wrong is worth a time
             self._check(side)
         self._sample(sides)
@@ -111,15 +112,20 @@ class _Loop:
         dtype = DTYPES[self._plan.dtype]
         return Case(self._world.rank, self._world.size, numel, dtype, self.device)
 
-    def _side(self, exchange: Exchange, mode: str, backend: Backend) -> _Side | None:
+    def _side(self, exchange: Exchange, mode: str, backend: Backend) -> _Side:
+        missing = NotMeasured(f"{backend.name} has no {exchange.name}: not measured")
         if mode != "graph":
             call = backend.call(exchange, mode == "async")
-            return None if call is None else _Side(backend, exchange, call, call)
+            if call is None:
+                raise missing
+            return _Side(backend, exchange, call, call)
         capture = Capture(lambda: backend.call(exchange, False))
         graph = capture.graph(self._plan.graph_operations)
         once = capture.graph(1) if exchange.accumulates else graph
         exchange.clear()
-        return None if graph is None or once is None else _Side(backend, exchange, graph, once)
+        if graph is None or once is None:
+            raise missing
+        return _Side(backend, exchange, graph, once)
 
     def _sample(self, sides: list[_Side]) -> None:
         turns = [(side, self._block_length(side)) for side in sides]

@@ -39,6 +39,14 @@ class _InPlace(Exchange):
 class AllReduce(_InPlace):
     accumulates = True
 
+    def allocate(self) -> None:
+        super().allocate()
+        self.output = self.buffer
+
+    def fill(self) -> None:
+        self.case.poison(self.output)
+        super().fill()
+
     def call(self, comm: TorchComm, async_op: bool) -> Call:
         return timed(async_op, comm.all_reduce, self.buffer, ReduceOp.SUM, async_op)
 
@@ -46,7 +54,7 @@ class AllReduce(_InPlace):
         return timed(async_op, dist.all_reduce, self.buffer, dist.ReduceOp.SUM, group, async_op)
 
     def results(self) -> Pairs:
-        return [(self.buffer, self.case.total(self.case.numel))]
+        return [(self.output, self.case.total(self.case.numel))]
 
     def call_raw(self) -> RawCall:
         return RawCall(self.name, self.buffer, self.buffer, self.case.numel)
@@ -105,7 +113,7 @@ class _Gathering(Exchange):
 
     def results(self) -> Pairs:
         want = [self.case.sample(r, count) for r, count in enumerate(self.counts())]
-        return list(zip(self.outputs, want, strict=True))
+        return list(zip(torch.split(self.output, self.counts()), want, strict=True))
 
 
 @bench("all_gather", _others)

@@ -31,6 +31,8 @@ DTYPES = {
 MODES = ("sync", "async", "graph")
 BASELINE = "c10d:"  # prefix of a torch.distributed backend
 RAW = "raw:"  # prefix of a vendor's library without torchcomms around it
+SYMMETRIC = "symm_mem:"  # prefix of a way in which torch reduces symmetric memory
+WAYS = ("one_shot", "two_shot")
 COMMON_HINTS = ("batch_invariant",)  # of several backends, with no prefix
 VENDORS = ("nccl", "ncclx", "rccl", "rcclx", "xccl")
 
@@ -103,6 +105,7 @@ class Plan:
         except RuntimeError:
             raise BenchError(f"unknown device {self.device!r}; for example: cpu, cuda") from None
         self._check_graph()
+        self._check_symmetric(device)
         if device.type == "cuda" and not torch.cuda.is_available():
             raise BenchError(f"device {self.device}: torch sees no GPU here")
 
@@ -128,6 +131,11 @@ class Plan:
         for name in self.ops:
             if not operation(name).captured:
                 raise BenchError(f"{name} cannot be captured: leave mode graph out")
+
+    def _check_symmetric(self, device: torch.device) -> None:
+        for name in self.backends:
+            if name.startswith(SYMMETRIC) and device.type != "cuda":
+                raise BenchError(f"{name} needs device cuda, not {self.device}")
 
     def points(self) -> int:
         """How many lines a complete run gives."""
@@ -163,6 +171,11 @@ def _check_backend(name: str, ranks: int) -> None:
             allowed = ", ".join(RAW + each for each in VENDORS)
             raise BenchError(f"unknown backend {name!r}; a vendor's library is {allowed}")
         return
+    if name.startswith(SYMMETRIC):
+        if name.removeprefix(SYMMETRIC) not in WAYS:
+            allowed = ", ".join(SYMMETRIC + each for each in WAYS)
+            raise BenchError(f"unknown backend {name!r}; torch's symmetric memory is {allowed}")
+        return
     name, _ = knobs(name)
     if not (torchcomms.is_backend_built(name) or _comms._is_backend_registered(name)):
         built = ", ".join(torchcomms.built_backends())
@@ -170,5 +183,6 @@ def _check_backend(name: str, ranks: int) -> None:
             f"unknown backend {name!r}; built here: {built}; "
             "c10d:<name> stands for torch.distributed, for example c10d:gloo; "
             "raw:<vendor> for a vendor's library alone, for example raw:nccl; "
+            "symm_mem:<way> for torch's symmetric memory, for example symm_mem:one_shot; "
             "<name>@<knob>=<value> sets its hint <name>::<knob>, <name>@:<hint>=<value> hint <hint>"
         )
