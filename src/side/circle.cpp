@@ -60,15 +60,18 @@ void Circle::compare(Moment began) {
   family_->wake();
 }
 
-std::optional<Circle::Failure> Circle::disagreement(std::chrono::milliseconds limit) {
+std::optional<Circle::Failure> Circle::disagreement(std::chrono::milliseconds patience,
+                                                    std::chrono::milliseconds limit) {
   {
     Member::Post out;
     std::unique_lock lock(family_->mutex_);
-    if (ended_) return std::nullopt;
-    member_.suspect(Family::now(), out);
-    family_->post(*this, out);
-    family_->wake();
-    family_->changed_.wait_for(lock, limit, [&] { return ended_ || is_alarmed(); });
+    const auto is_over = [&] { return ended_ || is_alarmed(); };
+    if (!family_->changed_.wait_for(lock, patience, is_over)) {
+      member_.suspect(Family::now(), out);
+      family_->post(*this, out);
+      family_->wake();
+      family_->changed_.wait_for(lock, limit, is_over);
+    }
   }
   const auto found = failure();
   return found && found->code == Errc::kMismatch ? found : std::nullopt;

@@ -60,9 +60,11 @@ class TC_API Circle {
   std::optional<Failure> failure() const;
   // See Member.
   void compare(Moment began);
-  // Ranks are known to disagree: who calls what, which all are told then. Nothing where that is not
-  // found within `limit`.
-  std::optional<Failure> disagreement(std::chrono::milliseconds limit);
+  // Ranks are known to disagree: who calls what, which all are told then. `patience`: for those who
+  // have not called yet, without whom it may not be known who are few. Nothing where it is not
+  // found within `limit` from then.
+  std::optional<Failure> disagreement(std::chrono::milliseconds patience,
+                                      std::chrono::milliseconds limit);
   // What ask() of Member came to; nothing while the others are asked, half a second at most.
   std::optional<Member::Report> ask();
   // Tells that this rank is about to begin a collective, and waits until all others are: true if

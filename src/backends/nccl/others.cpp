@@ -17,8 +17,8 @@ CommError error_of(const side::Circle::Failure& failure, const Context& context)
 
 // How long what a rank did before its end may take to be done here.
 constexpr std::chrono::milliseconds kPatience{100};
-// How long the others are listened to who disagree.
-constexpr std::chrono::milliseconds kHearing{500};
+// How long ranks that disagree wait for those that are behind, and for what they say.
+constexpr std::chrono::milliseconds kSkew{50}, kHearing{500};
 
 }  // namespace
 
@@ -55,7 +55,7 @@ void Others::compare(Clock::time_point began) {
 
 std::optional<CommError> Others::disagreement(const Context& context) {
   if (!circle_) return std::nullopt;
-  const auto failure = circle_->disagreement(kHearing);
+  const auto failure = circle_->disagreement(kSkew, kHearing);
   return failure ? std::optional(error_of(*failure, context)) : std::nullopt;
 }
 

@@ -148,7 +148,8 @@ TEST(Family, WhoeverKnowsOfADisagreementLearnsWhoseItIsAndAllAreTold) {
   run(4, [](Rank& self) {
     self.meet();
     if (self.rank == 1) {
-      EXPECT_FALSE(self.circle->disagreement(milliseconds(1))) << "all call the same";
+      EXPECT_FALSE(self.circle->disagreement(milliseconds(0), milliseconds(1)))
+          << "all call the same";
     }
     self.meet();
     if (self.rank == 2) self.page->count = 20;
@@ -156,7 +157,7 @@ TEST(Family, WhoeverKnowsOfADisagreementLearnsWhoseItIsAndAllAreTold) {
     if (self.rank == 0) {
       // The question before may be under way still.
       std::optional<Circle::Failure> found;
-      while (!found) found = self.circle->disagreement(milliseconds(100));
+      while (!found) found = self.circle->disagreement(milliseconds(0), milliseconds(100));
       EXPECT_EQ(found->peer, 2);
     }
     const auto failure = self.failure();
