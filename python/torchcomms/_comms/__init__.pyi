@@ -471,6 +471,7 @@ class P2POp:
     def __init__(
         self, type: P2POpType, tensor: torch.Tensor, peer: typing.SupportsInt | typing.SupportsIndex
     ) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def peer(self) -> int:
         """
@@ -501,6 +502,7 @@ class CommOptions:
     InvalidArgument naming a bad value.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def abort_process_on_timeout_or_error(self) -> bool:
         """
@@ -549,6 +551,7 @@ class SendOptions:
     Options of send.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def hints(self) -> dict[str, str]:
         """
@@ -576,6 +579,7 @@ class RecvOptions:
     Options of recv.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def hints(self) -> dict[str, str]:
         """
@@ -603,6 +607,7 @@ class BroadcastOptions:
     Options of broadcast.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def hints(self) -> dict[str, str]:
         """
@@ -623,6 +628,7 @@ class AllReduceOptions:
     Options of all_reduce.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def hints(self) -> dict[str, str]:
         """
@@ -643,6 +649,7 @@ class ReduceOptions:
     Options of reduce.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def hints(self) -> dict[str, str]:
         """
@@ -663,6 +670,7 @@ class AllGatherOptions:
     Options of all_gather and all_gather_v.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def hints(self) -> dict[str, str]:
         """
@@ -683,6 +691,7 @@ class AllGatherSingleOptions:
     Options of all_gather_single.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def hints(self) -> dict[str, str]:
         """
@@ -703,6 +712,7 @@ class ReduceScatterOptions:
     Options of reduce_scatter and reduce_scatter_v.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def hints(self) -> dict[str, str]:
         """
@@ -723,6 +733,7 @@ class ReduceScatterSingleOptions:
     Options of reduce_scatter_single.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def hints(self) -> dict[str, str]:
         """
@@ -743,6 +754,7 @@ class AllToAllOptions:
     Options of all_to_all.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def hints(self) -> dict[str, str]:
         """
@@ -763,6 +775,7 @@ class AllToAllSingleOptions:
     Options of all_to_all_single.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def hints(self) -> dict[str, str]:
         """
@@ -783,6 +796,7 @@ class AllToAllvSingleOptions:
     Options of all_to_all_v_single.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def hints(self) -> dict[str, str]:
         """
@@ -803,6 +817,7 @@ class BarrierOptions:
     Options of barrier.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def hints(self) -> dict[str, str]:
         """
@@ -823,6 +838,7 @@ class ScatterOptions:
     Options of scatter.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def hints(self) -> dict[str, str]:
         """
@@ -843,6 +859,7 @@ class GatherOptions:
     Options of gather.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def hints(self) -> dict[str, str]:
         """
@@ -863,6 +880,7 @@ class GatherSingleOptions:
     Options of gather_single.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def hints(self) -> dict[str, str]:
         """
@@ -883,6 +901,7 @@ class BatchP2POptions:
     Options of BatchSendRecv.issue.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def hints(self) -> dict[str, str]:
         """
@@ -903,6 +922,7 @@ class AllGatherPInitOptions:
     Options of all_gather_p_init.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def hints(self) -> dict[str, str]:
         """
@@ -923,6 +943,7 @@ class AllGatherPExecOptions:
     Options of all_gather_p_exec.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def hints(self) -> dict[str, str]:
         """
@@ -952,6 +973,7 @@ class ReconfigureOptions:
         timeout: datetime.timedelta | None = None,
         hints: collections.abc.Mapping[str, str] | None = None,
     ) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def hints(self) -> dict[str, str]:
         """
@@ -989,6 +1011,7 @@ class TorchWork:
 
     May be dropped before completion; the operation finishes all the same.
     """
+    def __repr__(self) -> str: ...
     def _set_status(self, status: WorkStatus) -> None:
         """
         Sets the state of a work that a Python backend returned.
@@ -1086,6 +1109,7 @@ class TorchCommWindowAttr:
     What a window is like, seen from one peer.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
     @property
     def access_type(self) -> TorchCommWinAccessType:
         """
@@ -1817,6 +1841,7 @@ class TorchCommBackend:
     An operation returns None when it is done, or an object with wait(). See docs/extending.
     """
     def __init__(self) -> None: ...
+    def __repr__(self) -> str: ...
 
 class BatchSendRecv:
     """
@@ -1824,6 +1849,7 @@ class BatchSendRecv:
 
     From TorchComm.batch_op_create(). Several operations to one peer match in order; mixed orders cannot deadlock.
     """
+    def __repr__(self) -> str: ...
     def issue(self, async_op: typing.Any, options: BatchP2POptions = ...) -> TorchWork:
         """
         Runs all entries as one group; the list stays, so issuing again repeats it.
@@ -2562,6 +2588,7 @@ class WorkWrapper(torch.distributed.distributed_c10d.Work):
     """
     What a call on a process group issued here.
     """
+    def __repr__(self) -> str: ...
 
 class _BackendWrapperOptions(torch._C._distributed_c10d.Backend.Options):
     """
@@ -2587,6 +2614,7 @@ class _BackendWrapper(torch._C._distributed_c10d.Backend):
         """
         Raises TypeError for None. The communicator lives as long as the wrapper.
         """
+    def __repr__(self) -> str: ...
     def _set_default_timeout(self, timeout: datetime.timedelta) -> None:
         """
         The limit of later calls that bring none of their own.
@@ -2642,6 +2670,11 @@ def _create_prefix_store(
     The store at MASTER_ADDR:MASTER_PORT under `prefix`; rank 0 serves it unless the launcher does.
 
     Raises CommTimeout or PeerFailed naming the address within `timeout`.
+    """
+
+def _dtype_words() -> dict:
+    """
+    dict[str, str]: the flight recorder's word of each dtype by its name in torch: 'Float' by 'float32'.
     """
 
 def _dup_prefix_store(

@@ -26,12 +26,12 @@ void Engine::on_failure(Task* task) noexcept {
   if (failed.code == Errc::kMismatch && task->queued) return disagree(group, task->sequence);
   if (failed.code == Errc::kMismatch)
     return inquire(group, failed.code, failed.why, failed.peer, 0);
+  // The peer may have said before its end that it goes, or whose fault it was.
+  listen();
   if (group.departed.contains(failed.peer))
     return fail(group, Errc::kPeerFailed,
                 "rank " + std::to_string(failed.peer) + " has closed the communicator",
                 failed.peer);
-  // The peer may have said before its end whose fault it was.
-  listen();
   const int peer = group.ranks[static_cast<size_t>(failed.peer)];
   if (const auto* failure = links_.failure(peer)) on_peer_failed(peer, failure->code, failure->why);
   if (group.inquiry) return;
