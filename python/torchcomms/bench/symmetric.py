@@ -39,7 +39,7 @@ class Symmetric:
         self._ranks = world.size
         _check_reach(name, world, device)
         self._owner = Group("nccl", name, world, device)
-        self._group: str = self._owner.group.group_name
+        self._group: Any = self._owner.group.group_name
         self._memory: torch.Tensor | None = None
         self._mapping: Any = None  # lives as long as the memory
 
