@@ -15,7 +15,7 @@ import torch
 import torchcomms
 from torchcomms import _build_info
 
-_TUNING = ("TORCHCOMM", "GLOO_", "NCCL_", "OMP_NUM_THREADS")
+_TUNING = ("TORCHCOMM", "GLOO_", "NCCL_", "OMP_NUM_THREADS", "TORCH_SYMM")
 
 
 @dataclass(frozen=True)
