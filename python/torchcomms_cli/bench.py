@@ -51,6 +51,10 @@ def bench(
     graph_operations: Annotated[
         int, typer.Option(help="Calls in a row in a graph, of mode graph.")
     ] = 50,
+    beside: Annotated[
+        str | None,
+        typer.Option(help="matmul: what the operation costs a product beside it, and back."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the order in which backends take turns.")] = 1,
     plot: Annotated[Path | None, typer.Option(help="Draw to this .png, .svg or .pdf.")] = None,
     json_path: Annotated[
@@ -66,8 +70,9 @@ def bench(
     The backends take turns at every point, so drift of the machine hits all alike. Times are of the
     slowest rank in each iteration; busbw uses the factors of nccl-tests. Values are checked before
     and after the timed loop; a wrong one makes the exit status 1. On cuda an iteration is a batch
-    of calls by the device's clock; what the host sees stands beside it. `overhead` measures what a
-    call and the import of this package cost a Python program.
+    of calls by the device's clock; what the host sees stands beside it. With --beside matmul a
+    second table says what each operation costs a matrix product beside it. `overhead` measures what
+    a call and the import of this package cost a Python program.
     """
     from torchcomms import CommError
     from torchcomms.bench import OPERATIONS, BenchError, Plan, parse_sizes
@@ -93,6 +98,7 @@ def bench(
             rounds=rounds,
             seed=seed,
             graph_operations=graph_operations,
+            beside=beside,
         )
         if compare and len(plan.backends) < 2:
             raise BenchError("--compare needs at least two backends")
@@ -134,7 +140,13 @@ class Outputs:
         _output.prepare(self.json_path)
 
     def write(self, points: list[Point]) -> None:
-        from torchcomms.bench import compare_table, plot, points_table, write_lines
+        from torchcomms.bench import (
+            beside_table,
+            compare_table,
+            plot,
+            points_table,
+            write_lines,
+        )
 
         if not points:
             return  # not rank 0, or nothing could be measured; that has been said
@@ -142,6 +154,8 @@ class Outputs:
             write_lines(points, self.json_path)
         if self.table and not self.lines_to_stdout:
             print(points_table(points))
+            if any(point.beside is not None for point in points):
+                print("\n" + beside_table(points))
         if self.compare and not self.lines_to_stdout:
             print("\n" + compare_table(points))
         if self.picture is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -84,6 +85,7 @@ class Alone(Symmetric):
 def on_the_cpu(monkeypatch) -> Iterator[list[int]]:
     """torch's operations as they are among one rank; the sizes of the memory that was mapped."""
     mapped: list[int] = []
+    monkeypatch.delenv("TORCH_SYMM_MEM_DISABLE_MULTICAST", raising=False)
     library = torch.library.Library("symm_mem", "IMPL")
     for name, function in {
         "one_shot_all_reduce_out": lambda data, op, group, out: out.copy_(data),
@@ -93,11 +95,15 @@ def on_the_cpu(monkeypatch) -> Iterator[list[int]]:
     }.items():
         library.impl(name, function, "CPU")
     monkeypatch.setattr(_symmetric_memory, "empty", torch.empty)
-    monkeypatch.setattr(
-        _symmetric_memory, "rendezvous", lambda memory, group: mapped.append(memory.nbytes)
-    )
+
+    def rendezvous(memory: torch.Tensor, group: str) -> None:
+        assert os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] == "1"
+        mapped.append(memory.nbytes)
+
+    monkeypatch.setattr(_symmetric_memory, "rendezvous", rendezvous)
     yield mapped
     library._destroy()
+    os.environ.pop("TORCH_SYMM_MEM_DISABLE_MULTICAST", None)
 
 
 def exchange_of(op: str, numel: int = 64, dtype: torch.dtype = torch.float32) -> Exchange:

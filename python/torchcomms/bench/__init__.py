@@ -4,7 +4,8 @@
     points = list(launch(plan, ranks=2))          # on processes of its own
     points = list(run_here(plan, World.of_launcher("bench")))     # or in the processes of torchrun
 
-`torchcomms bench` is the command over it; `write_lines`, `points_table` and `plot` show the result.
+`torchcomms bench` is the command over it; `write_lines`, `points_table`, `beside_table` and `plot`
+show the result.
 """
 
 from torchcomms.bench.errors import BenchError
@@ -15,7 +16,7 @@ from torchcomms.bench.overhead import CallCost, ImportCost, call_cost, import_co
 from torchcomms.bench.plan import Plan
 from torchcomms.bench.plot import draw, plot, require_matplotlib
 from torchcomms.bench.result import Point
-from torchcomms.bench.show import compare_table, points_table, write_lines
+from torchcomms.bench.show import beside_table, compare_table, points_table, write_lines
 from torchcomms.bench.sizes import parse_sizes
 from torchcomms.bench.world import World
 
@@ -27,6 +28,7 @@ __all__ = [
     "Plan",
     "Point",
     "World",
+    "beside_table",
     "call_cost",
     "compare_table",
     "draw",

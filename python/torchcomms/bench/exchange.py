@@ -136,16 +136,20 @@ class Exchange:
         return None
 
 
+@dataclass(frozen=True)
+class Awaited:
+    """A call that starts something and waits for it."""
+
+    start: Call  # returns what is to be waited for
+
+    def __call__(self) -> None:
+        self.start().wait()
+
+
 def timed(async_op: bool, function: Callable[..., Any], *arguments: object) -> Call:
     """Binds the arguments, so that the loop looks nothing up; asynchronous calls are waited for."""
     start = partial(function, *arguments)
-    if not async_op:
-        return start
-
-    def start_and_wait() -> None:
-        start().wait()
-
-    return start_and_wait
+    return Awaited(start) if async_op else start
 
 
 OPERATIONS: dict[str, type[Exchange]] = {}

@@ -16,8 +16,10 @@ class Capture:
     may be bound to it."""
 
     def __init__(self, make_call: Callable[[], Call | None]) -> None:
-        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        self._stream.wait_stream(torch.cuda.current_stream())
+        current = torch.cuda.current_stream()
+        # Kernels of a graph have the priority of the stream that they were captured on.
+        self._stream = torch.cuda.Stream(priority=current.priority)  # type: ignore[no-untyped-call]
+        self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
             self._call = make_call()
             for _ in range(_WARM_CALLS if self._call is not None else 0):

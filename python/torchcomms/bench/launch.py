@@ -14,8 +14,8 @@ from datetime import timedelta
 from torch.distributed import TCPStore
 
 from torchcomms.bench.errors import BenchError
-from torchcomms.bench.measure import Report, silent
-from torchcomms.bench.plan import Plan
+from torchcomms.bench.measure import silent
+from torchcomms.bench.plan import Plan, Report
 from torchcomms.bench.result import Point
 
 _SILENCE_S = 180.0  # every step of a worker has a shorter limit of its own

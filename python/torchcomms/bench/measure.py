@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
 
@@ -13,10 +13,12 @@ import torch
 from torchcomms.bench import operations as _operations  # noqa: F401 (registers)
 from torchcomms.bench import point_to_point as _point_to_point  # noqa: F401 (registers)
 from torchcomms.bench.backends import Backend, opened
+from torchcomms.bench.beside import Beside, Company, DeviceProduct, product_of
+from torchcomms.bench.blocks import blocks_of
 from torchcomms.bench.errors import NotMeasured
 from torchcomms.bench.exchange import Call, Case, Exchange, operation
 from torchcomms.bench.graph import Capture
-from torchcomms.bench.plan import DTYPES, Plan
+from torchcomms.bench.plan import DTYPES, Plan, Report
 from torchcomms.bench.result import Point, machine
 from torchcomms.bench.timing import HostClock, Sample, clock_of
 from torchcomms.bench.world import World
@@ -25,8 +27,6 @@ _COLD_CALLS = 3  # connections, first touches of buffers
 _WARM_CALLS = 7  # their median tells how many fit into plan.seconds
 _MOST_ITERATIONS = 50_000
 _MODE_WORD = {"sync": "eager", "async": "async", "graph": "graph"}
-
-Report = Callable[[str], None]
 
 
 def silent(text: str) -> None:
@@ -73,6 +73,8 @@ class _Side:
         self.check = check  # what the right answer is of: one operation, or some that give the same
         self.batch = 1  # calls in a sample
         self.samples: list[Sample] = []
+        self.company: Company | None = None
+        self.blocks: int | None = None
         self.correct: bool | None = None
 
 
@@ -91,6 +93,12 @@ class _Loop:
             self.device = torch.device("cuda", world.rank % torch.cuda.device_count())
             torch.cuda.set_device(self.device)
         self._clock = clock_of(self.device)
+        self._beside: Beside | None = None
+        if plan.beside is not None:
+            if self.device.type == "cuda":
+                DeviceProduct.prefer_calls()
+            product = product_of(self.device, world)
+            self._beside = Beside(plan, world, product, self._order)
 
     def points(self, op: str, numel: int, mode: str, backends: list[Backend]) -> list[Point]:
         """All backends at one operation, size and mode, taking turns."""
@@ -99,14 +107,20 @@ class _Loop:
             try:
                 sides.append(self._side(operation(op)(self._case(numel)), mode, backend))
             except NotMeasured as reason:
-                if self._world.rank == 0:
-                    self._note(str(reason))
+                self._tell(str(reason))
         for side in sides:  # first of all, so that nothing wrong is worth a time
             self._check(side)
         self._sample(sides)
+        if self._beside is not None:
+            self._sample_beside(self._beside, sides)
         for side in sides:
             self._check(side)
         return [self._point(side, mode) for side in sides]
+
+    def _tell(self, what: str) -> None:
+        """Of what is the same on all ranks."""
+        if self._world.rank == 0:
+            self._note(what)
 
     def _case(self, numel: int) -> Case:
         dtype = DTYPES[self._plan.dtype]
@@ -138,6 +152,24 @@ class _Loop:
         if self._plan.iterations is not None:
             for side in sides:
                 del side.samples[self._plan.iterations :]
+
+    def _sample_beside(self, beside: Beside, sides: list[_Side]) -> None:
+        for side in sides:
+            call_ns = sorted(each.took_ns for each in side.samples)[len(side.samples) // 2]
+            company = Company(side.backend.name, side.call, call_ns)
+            if company.can_be_left(self.device):
+                side.company = company
+            else:
+                self._tell(
+                    f"{side.backend.name} waits in {side.exchange.name}: not measured beside others"
+                )
+        beside.sample([side.company for side in sides if side.company is not None], self._tell)
+        if self.device.type == "cuda":
+            for side in sides:
+                blocks = blocks_of(side.call)
+                own = torch.tensor([-1 if blocks is None else blocks])
+                most = int(self._world.gather(own).max())
+                side.blocks = None if most < 0 else most
 
     def _block_length(self, side: _Side) -> int:
         """Samples a round, the same on all ranks. Warms up, and says how long a batch is."""
@@ -184,6 +216,9 @@ class _Loop:
                 host[f"{clock}_p50_us"] = round(times[len(times) // 2], 3)
                 host[f"{clock}_p99_us"] = round(times[len(times) * 99 // 100], 3)
         count = len(worst_us)
+        beside: dict[str, Any] = {}
+        if self._beside is not None and side.company is not None:
+            beside = self._beside.facts(side.company, per_call, worst_us[count // 2])
         p50_us = worst_us[count // 2]
         size_bytes = exchange.case.numel * exchange.case.dtype.itemsize
         algbw = size_bytes / p50_us / 1e3
@@ -205,7 +240,9 @@ class _Loop:
             correct=side.correct,
             date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             batch=side.batch * operations,
+            blocks=side.blocks,
             **host,
+            **beside,
             **self._facts,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 import torch
@@ -33,6 +33,9 @@ BASELINE = "c10d:"  # prefix of a torch.distributed backend
 RAW = "raw:"  # prefix of a vendor's library without torchcomms around it
 SYMMETRIC = "symm_mem:"  # prefix of a way in which torch reduces symmetric memory
 WAYS = ("one_shot", "two_shot")
+COMPUTATIONS = ("matmul",)
+
+Report = Callable[[str], None]  # told of progress, or of what was not measured
 COMMON_HINTS = ("batch_invariant",)  # of several backends, with no prefix
 VENDORS = ("nccl", "ncclx", "rccl", "rcclx", "xccl")
 
@@ -65,6 +68,8 @@ class Plan:
     from `seed`, so that drift of the machine meets all of them alike.
 
     Mode "graph" measures `graph_operations` calls in a row in a CUDA graph.
+
+    `beside` names a computation that is measured alone and with each operation under way.
     """
 
     ops: Sequence[str]
@@ -78,6 +83,7 @@ class Plan:
     rounds: int = 10
     seed: int = 1
     graph_operations: int = 50
+    beside: str | None = None
 
     def check(self, ranks: int) -> None:
         """Raises BenchError for the first thing that cannot work, naming what is allowed."""
@@ -106,6 +112,7 @@ class Plan:
             raise BenchError(f"unknown device {self.device!r}; for example: cpu, cuda") from None
         self._check_graph()
         self._check_symmetric(device)
+        self._check_beside(device)
         if device.type == "cuda" and not torch.cuda.is_available():
             raise BenchError(f"device {self.device}: torch sees no GPU here")
 
@@ -136,6 +143,18 @@ class Plan:
         for name in self.backends:
             if name.startswith(SYMMETRIC) and device.type != "cuda":
                 raise BenchError(f"{name} needs device cuda, not {self.device}")
+
+    def _check_beside(self, device: torch.device) -> None:
+        if self.beside is None:
+            return
+        _check_word("computation", self.beside, COMPUTATIONS)
+        if device.type not in ("cpu", "cuda"):
+            raise BenchError(f"--beside needs device cpu or cuda, not {self.device}")
+        if device.type == "cpu" and list(self.modes) != ["async"]:
+            raise BenchError(
+                f"--beside on a CPU needs mode async alone, not {', '.join(self.modes)}: "
+                "other calls leave no time for a computation"
+            )
 
     def points(self) -> int:
         """How many lines a complete run gives."""

@@ -15,7 +15,7 @@ import torch
 import torchcomms
 from torchcomms import _build_info
 
-_TUNING = ("TORCHCOMM", "GLOO_", "NCCL_", "OMP_NUM_THREADS")
+_TUNING = ("TORCHCOMM", "GLOO_", "NCCL_", "OMP_NUM_THREADS", "TORCH_SYMM")
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,17 @@ class Point:
     host_p99_us: float | None = None
     enqueue_p50_us: float | None = None
     enqueue_p99_us: float | None = None
+    # What was computed beside it, alone and with the operation under way all the time, what that
+    # operation took in the meantime, and how many times as long as alone.
+    beside: str | None = None
+    product_p50_us: float | None = None
+    product_p99_us: float | None = None
+    product_beside_p50_us: float | None = None
+    product_beside_p99_us: float | None = None
+    product_ratio: float | None = None
+    operation_beside_p50_us: float | None = None
+    operation_ratio: float | None = None
+    blocks: int | None = None  # of its kernels, the most at one time
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -39,6 +39,33 @@ def _us(value: float | None) -> str | None:
     return None if value is None else f"{value:.1f}"
 
 
+_BESIDE_HEADERS = (
+    "op", "mode", "bytes", "backend", "product us", "p99 us", "beside op", "p99 us", "ratio",
+    "op us", "beside product", "ratio", "blocks",
+)  # fmt: skip
+
+
+def beside_table(points: Sequence[Point]) -> str:
+    """One line a point: the product alone and beside the operation, the operation alone and beside
+    the product, and how many times as long each takes there."""
+    rows = []
+    for p in points:
+        rows.append([
+            p.op, p.mode, human_bytes(p.bytes), p.backend, _us(p.product_p50_us),
+            _us(p.product_p99_us), _us(p.product_beside_p50_us), _us(p.product_beside_p99_us),
+            _times(p.product_ratio), _us(p.p50_us), _us(p.operation_beside_p50_us),
+            _times(p.operation_ratio), p.blocks,
+        ])  # fmt: skip
+    product = next((p.beside for p in points if p.beside is not None), "nothing")
+    return f"beside {product}:\n" + table(
+        _BESIDE_HEADERS, rows, right=(2, *range(4, len(_BESIDE_HEADERS)))
+    )
+
+
+def _times(value: float | None) -> str | None:
+    return None if value is None else f"{value:.3f}"
+
+
 def compare_table(points: Sequence[Point]) -> str:
     """One line an operation, mode and size: the medians side by side, and how many times as long
     the first backend takes as each other one (below 1: the first is faster)."""

@@ -3,6 +3,7 @@ that read them. Private functions of torch, so only here."""
 
 from __future__ import annotations
 
+import os
 import socket
 import zlib
 from functools import partial
@@ -20,12 +21,14 @@ from torchcomms.bench.world import World
 _SUMMED = (torch.float32, torch.bfloat16)  # what torch's kernels add up
 _UNIT = 4  # bytes, of which they take multiples
 _TWO_SHOT_RANKS = (2, 4, 8)
+_NO_MULTICAST = "TORCH_SYMM_MEM_DISABLE_MULTICAST"
 _LEAST_BYTES = 32 << 20  # so that growing sizes rarely need a new mapping
 
 
 class Symmetric:
     """`symm_mem:one_shot` and `symm_mem:two_shot`: two ways of an all_reduce. A gather or a scatter
-    is the same on both, torch's low-contention one; nothing here needs NVLink's multicast.
+    is the same on both, torch's low-contention one. NVLink's multicast is left out, unless the
+    environment says otherwise.
 
     Inputs are in symmetric memory, which takes the place of the exchange's own; what is no input
     is in plain memory. Asynchronous calls are the same as others: all enqueue.
@@ -39,7 +42,7 @@ class Symmetric:
         self._ranks = world.size
         _check_reach(name, world, device)
         self._owner = Group("nccl", name, world, device)
-        self._group: str = self._owner.group.group_name
+        self._group: Any = self._owner.group.group_name
         self._memory: torch.Tensor | None = None
         self._mapping: Any = None  # lives as long as the memory
 
@@ -86,6 +89,8 @@ class Symmetric:
         """As many zeroes in symmetric memory, the one that earlier exchanges had. Collective."""
         from torch.distributed import _symmetric_memory
 
+        # Else torch maps the memory for multicast too, which none of these operations uses.
+        os.environ.setdefault(_NO_MULTICAST, "1")
         if self._memory is None or self._memory.numel() < buffer.numel():
             self._mapping = self._memory = None
             size_bytes = max(1 << (buffer.nbytes - 1).bit_length(), _LEAST_BYTES)
