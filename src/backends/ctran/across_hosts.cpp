@@ -71,9 +71,11 @@ TorchCommCtranAcrossHosts::Outcome TorchCommCtranAcrossHosts::make(
   const auto& here = hosts.ranks[static_cast<size_t>(place.host)];
   const auto limit = options.timeout;
   std::unique_ptr<ctran::Group> local, rail;
-  if (here.size() > 1) local = links.group.split(here, name + "_host", limit);
+  // Members may call the communicator differently.
+  constexpr auto kOwn = ctran::Group::Names::kOwn;
+  if (here.size() > 1) local = links.group.split(here, name + "_host", limit, kOwn);
   if (place.local < hosts.rails)
-    rail = links.group.split(hosts.rail(place.local), name + "_rail", limit);
+    rail = links.group.split(hosts.rail(place.local), name + "_rail", limit, kOwn);
 
   const std::shared_ptr<TorchCommCtranAcrossHosts> made(new TorchCommCtranAcrossHosts(links));
   std::string why_not;

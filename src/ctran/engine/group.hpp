@@ -61,13 +61,16 @@ class TC_API Group {
   Work start(const Call& call, Listener* listener = nullptr);
   Work start(std::span<const Call> batch, Listener* listener = nullptr);
 
+  // Whether each member may call a split what it likes.
+  enum class Names : uint8_t { kAlike, kOwn };
   // A group of these members of this one, in this order; all of them call it with the same list,
   // others need not. nullptr for an empty list, at once. Uses the links that there are: no store.
   // Throws CommError: kInvalidArgument for a list that cannot be, or without this rank; kMismatch
-  // where the names differ, with nothing changed, or the lists; otherwise as an operation. A failed
-  // split fails this group, too.
+  // where the names have to be alike and differ, with nothing changed, or the lists; otherwise as
+  // an operation. A failed split fails this group, too.
   std::unique_ptr<Group> split(std::span<const int> ranks, std::string name,
-                               std::chrono::milliseconds limit = kNoLimit);
+                               std::chrono::milliseconds limit = kNoLimit,
+                               Names names = Names::kAlike);
 
   // Ends all calls of this group with kAborted, within a moment, and all later ones. `why` is for
   // the text. Any thread, at any time; the first failure counts.

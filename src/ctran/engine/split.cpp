@@ -127,12 +127,13 @@ CommError other_names(const std::shared_ptr<Membership>& parent, std::span<const
 }  // namespace
 
 std::unique_ptr<Group> Group::split(std::span<const int> ranks, std::string name,
-                                    std::chrono::milliseconds limit) {
+                                    std::chrono::milliseconds limit, Names names) {
   auto& engine = membership_->engine;
   engine->require_own_process("split");
   if (ranks.empty()) return nullptr;
   require_members(ranks, *membership_);
-  const auto print = static_cast<int64_t>(side::hash(name.data(), name.size()));
+  const auto print =
+      names == Names::kOwn ? 0 : static_cast<int64_t>(side::hash(name.data(), name.size()));
   for (int round = 0; round < kMostRounds; ++round) {
     const int64_t proposal = engine->propose_streams(round, membership_->base);
     const auto found = largest(membership_, ranks, {proposal, print, opposite(print)}, limit);

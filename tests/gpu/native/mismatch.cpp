@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "suites.hpp"
+#include "runner.hpp"
 
 // Ranks that call different things: they stop and say who, where numbers alone would mix their data
 // or wait for ever.
