@@ -21,9 +21,14 @@ def of_recorder(word: str) -> str:
 
 def for_recorder(name: str) -> str:
     """ "float32" -> "Float"."""
-    return _comms._dtype_words().get(name, name)
+    return _words().get(name, name)
+
+
+@cache
+def _words() -> dict[str, str]:
+    return _comms._dtype_words()
 
 
 @cache
 def _of_recorder() -> dict[str, str]:
-    return {word: name for name, word in _comms._dtype_words().items()}
+    return {word: name for name, word in _words().items()}

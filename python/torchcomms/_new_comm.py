@@ -164,7 +164,7 @@ def new_comm(
     if not isinstance(backend, str):
         raise _wrong_type("backend", "str", backend)
     if not isinstance(device, torch.device):
-        raise _wrong_type("device", "torch.device", device)
+        raise _wrong_type("device", "torch.device, such as torch.device('cpu')", device)
     arguments = _by_name(args, kwargs)
     options = _comm_options(arguments)
     name = _name(arguments)

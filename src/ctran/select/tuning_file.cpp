@@ -32,9 +32,9 @@ std::string processor() {
   auto why = "the tuning file " + from.path + " cannot be read";
   if (error != 0) why += ": " + std::generic_category().message(error);
   if (from.named_by.empty()) throw CommError(Errc::kSystem, why);
-  throw CommError(Errc::kInvalidArgument,
-                  from.named_by + ": " + why + "; `torchcomms tune --output " + from.path +
-                      "` writes one, and /dev/null is none");
+  throw CommError(Errc::kInvalidArgument, from.named_by + ": " + why +
+                                              "; `torchcomms tune --output " + from.path +
+                                              "` writes one, and /dev/null is none");
 }
 
 }  // namespace

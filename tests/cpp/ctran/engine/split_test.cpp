@@ -111,7 +111,7 @@ TEST(Split, MembersWithOtherNamesAreToldAndGoOn) {
     EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
     EXPECT_EQ(error.why(), "the ranks give it different names: 'other' by rank 2, '" +
                                std::string(29, 'x') + "..." + std::string(31, 'x') +
-                               "y' by ranks 0-1, 3");
+                               "y' by ranks 0, 1, 3");
     EXPECT_EQ(sum_of_ranks(*self.group, 1), 4.0f);
     const auto child = self.group->split(all, "same", kLong);
     EXPECT_EQ(sum_of_ranks(*child, 1), 4.0f);
