@@ -515,7 +515,6 @@ DISAGREE = """
     comm = torchcomms.new_comm("ncclx", torch.device("cpu"), "disagree",
                                abort_process_on_timeout_or_error=False)
     rank, size = comm.get_rank(), comm.get_size()
-    comm.barrier(False)
     began = time.monotonic()
     values = torch.ones(96)
     many = lambda: comm.all_reduce(values, ReduceOp.SUM, False)
@@ -531,6 +530,7 @@ DISAGREE = """
     if os.environ["ODD"] == "root":
         many = lambda: comm.broadcast(values, 0, False)
     try:
+        comm.barrier(False)  # whoever is still in it may hear of what the others have called since
         one() if rank == size - 1 else many()
         comm.barrier(False)  # whoever had what it called for learns of it here
     except torchcomms.Mismatch as error:
