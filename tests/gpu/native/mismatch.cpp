@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "cases.hpp"
 #include "suites.hpp"
 
 // Ranks that call different things: they stop and say who, where numbers alone would mix their data
