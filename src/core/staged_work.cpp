@@ -41,6 +41,16 @@ void Staging::Work::wait() {
   rethrowIfFailed();
 }
 
+// Whoever has waited for the device finds it complete, though the desk's thread is still asleep.
+void Staging::Work::poll() noexcept {
+  if (fork_generation_ != base::fork_generation()) return;
+  try {
+    if (desk_->has_returned(*job_)) setStatus(WorkStatus::COMPLETED);
+  } catch (const std::exception&) {
+    // Of a device that has failed the desk's thread tells.
+  }
+}
+
 void Staging::Work::block() {
   constexpr std::chrono::milliseconds kTick{50};
   try {

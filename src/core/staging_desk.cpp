@@ -233,6 +233,15 @@ WorkPtr Staging::Desk::inner_of(const Job& job) {
   return job.inner;
 }
 
+bool Staging::Desk::has_returned(const Job& job) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (job.stage != Job::Stage::kReturning && job.stage != Job::Stage::kDone) return false;
+  }
+  const gpu::CaptureModeGuard mode(device_->runtime());
+  return is_done(job.returned);
+}
+
 void Staging::Desk::order_current_stream(const Job& job) {
   if (!job.returned) return;
   const Device::Scope scope(*device_);

@@ -67,6 +67,8 @@ class Staging::Desk : public std::enable_shared_from_this<Desk> {
   // Blocks until the job has come as far as `stage`, or failed. Where it is then.
   Job::Stage await_stage(const Job& job, Job::Stage stage);
   WorkPtr inner_of(const Job& job);
+  // What it writes is on the device, whether or not the desk's thread has seen that.
+  bool has_returned(const Job& job);
   // Puts the current stream behind what the job writes on the device.
   void order_current_stream(const Job& job);
 
@@ -126,6 +128,7 @@ class Staging::Work final : public TorchWork {
 
  private:
   friend class Desk;
+  void poll() noexcept override;
   void block();
   void require_own_process() const;
 

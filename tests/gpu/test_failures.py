@@ -84,10 +84,10 @@ def a_rank_does_not_replay(context):
         torch.cuda.synchronize()  # returns, because the replay's operation has been ended
         with failures.case("soon"):
             assert LIMIT_S <= time.monotonic() - began < SOON_S
-        # Kernels of ours end themselves, and know for whom they waited.
+        # Kernels and links of ours end themselves, and know for whom they waited.
         words = ["all_reduce", "Graph monitor: collective TIMED OUT for graph"]
         if context.backend in ("ctran", "ncclx"):
-            words = ["all_reduce", "passed its limit, waiting for rank"]
+            words = ["all_reduce", "limit", f"rank {context.size - 1}"]
         with failures.case("the next call"), refused(torchcomms.CommTimeout, *words):
             comm.barrier(False)
     context.meet("all have met it")

@@ -93,6 +93,7 @@ def everything(comm):
     return failures.texts
 
 
+@pytest.mark.worlds(needs=("all_in_captures",))
 def test_every_collective_may_be_captured(world):
     check(world, everything)
 
@@ -158,6 +159,7 @@ def messages(comm):
     return values
 
 
+@pytest.mark.worlds(needs=("all_in_captures",))
 def test_messages_may_be_captured(world):
     for rank, values in enumerate(world.run(messages)):
         left = (rank - 1) % world.size

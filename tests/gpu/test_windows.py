@@ -14,7 +14,9 @@ from tests.gpu.test_failures import LIMIT_S, SOON_S, gpu_lives, own_comm
 from tests.gpu.test_graphs import captured
 from tests.harness.cases import Failures, assert_alive, check, check_context, refused
 
-pytestmark = pytest.mark.worlds(device="cuda", backends=("ctran", "ncclx"))
+pytestmark = pytest.mark.worlds(
+    device="cuda", backends=("ctran", "ncclx"), needs=("device_windows",)
+)
 NUMEL = 1 << 16
 
 

@@ -47,6 +47,18 @@ TEST(CtranStaging, AnAsynchronousCallReturnsAtOnceAndStartsBehindTheCurrentStrea
   });
 }
 
+TEST(CtranStaging, AWorkIsCompleteOnceTheDeviceHasBeenWaitedFor) {
+  on_ranks<Ctran>(2, [](Program& self) {
+    for (int i = 0; i < 200; ++i) {
+      auto tensor = number(1);
+      const auto work = self.all_reduce(tensor, true);
+      work->wait();
+      self.synchronize();
+      ASSERT_TRUE(work->isCompleted()) << "call " << i;
+    }
+  });
+}
+
 TEST(CtranStaging, WaitOrdersTheStreamThatIsCurrentThen) {
   on_ranks<Ctran>(2, [](Program& self) {
     auto tensor = number(1);
