@@ -62,15 +62,18 @@ void Circle::compare(Moment began) {
 
 std::optional<Circle::Failure> Circle::disagreement(std::chrono::milliseconds patience,
                                                     std::chrono::milliseconds limit) {
+  // One question puts out others, whose ranks may have come further; so all ask again.
+  constexpr int kQuestions = 5;
   {
-    Member::Post out;
     std::unique_lock lock(family_->mutex_);
     const auto is_over = [&] { return ended_ || is_alarmed(); };
-    if (!family_->changed_.wait_for(lock, patience, is_over)) {
+    bool over = family_->changed_.wait_for(lock, patience, is_over);
+    for (int i = 0; i < kQuestions && !over; ++i) {
+      Member::Post out;
       member_.suspect(Family::now(), out);
       family_->post(*this, out);
       family_->wake();
-      family_->changed_.wait_for(lock, limit, is_over);
+      over = family_->changed_.wait_for(lock, limit / kQuestions, is_over);
     }
   }
   const auto found = failure();

@@ -530,7 +530,7 @@ DISAGREE = """
     if os.environ["ODD"] == "root":
         many = lambda: comm.broadcast(values, 0, False)
     try:
-        comm.barrier(False)  # the others may fail before this rank is through
+        comm.barrier(False)  # whoever is still in it may hear of what the others have called since
         one() if rank == size - 1 else many()
         comm.barrier(False)  # whoever had what it called for learns of it here
     except torchcomms.Mismatch as error:

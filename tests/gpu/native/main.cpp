@@ -9,6 +9,8 @@
 // all_to_all and broadcast the column "region" has outputs that peers write themselves; with --all,
 // "region_stores" by stores alone.
 //
+// --first-launch: 1048526 and 268435406 come by the ends of what flags have of a launch.
+//
 // Ranks are in one process; with fewer GPUs than ranks, several share one.
 
 #include <algorithm>

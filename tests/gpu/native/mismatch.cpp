@@ -2,7 +2,8 @@
 #include <cmath>
 #include <cstdio>
 
-#include "runner.hpp"
+#include "cases.hpp"
+#include "suites.hpp"
 
 // Ranks that call different things: they stop and say who, where numbers alone would mix their data
 // or wait for ever.
