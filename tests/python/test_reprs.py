@@ -39,7 +39,7 @@ def test_a_communicator_says_where_it_is_and_how_it_stands(comm):
     assert repr(comm) == begin + "rank 0 of 1>"
     if comm.is_abort_supported():
         comm.abort()
-        assert repr(comm) == begin + "rank 0 of 1, aborted>"
+        assert repr(comm) == begin + "rank 0 of 1, ended>"
 
 
 @each
