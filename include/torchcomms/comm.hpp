@@ -56,7 +56,7 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   std::string_view getBackendVersion() const;
   const std::shared_ptr<TorchCommBackend>& getBackendImpl() const { return backend_; }
   const Capabilities& capabilities() const { return capabilities_; }
-  // How it stands, for people: "rank 0 of 4", "rank 0 of 4, aborted", "finalized", "not connected".
+  // How it stands, for people: "rank 0 of 4", "rank 0 of 4, ended", "finalized", "not connected".
   std::string standing() const;
 
   // `tensor` arguments must be contiguous, of one dtype and on a device of the backend. Element

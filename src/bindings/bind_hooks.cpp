@@ -4,6 +4,7 @@
 
 #include "bindings/bindings.hpp"
 #include "bindings/py_hooks.hpp"
+#include "bindings/repr.hpp"
 
 namespace torch::comms::bindings {
 namespace {
@@ -159,10 +160,13 @@ void bind_hooks(py::module_& module) {
                          "Barrier", "Scatter", "Gather", "GatherSingle"})
     module.attr((std::string(op) + "PostHookArgs").c_str()) = module.attr("CollectivePostHookArgs");
 
-  py::class_<RemovableHandle>(module, "RemovableHandle",
-                              "A registered hook. Dropping the handle leaves the hook registered.")
-      .def("remove", &RemovableHandle::remove, py::call_guard<py::gil_scoped_release>(),
-           "Takes the hook back. Idempotent; safe after the communicator is gone.");
+  py::class_<RemovableHandle> handle(
+      module, "RemovableHandle",
+      "A registered hook. Dropping the handle leaves the hook registered.");
+  handle.def("remove", &RemovableHandle::remove, py::call_guard<py::gil_scoped_release>(),
+             "Takes the hook back. Idempotent; safe after the communicator is gone.");
+  def_repr(handle,
+           [](const RemovableHandle&) { return bracketed("RemovableHandle", "of a hook"); });
 }
 
 }  // namespace torch::comms::bindings

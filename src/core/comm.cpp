@@ -180,7 +180,7 @@ std::string TorchComm::standing() const {
   if (finalized_ && capabilities_.final_finalize) return "finalized";
   if (size_ < 0) return "not connected";
   const auto place = "rank " + std::to_string(rank_) + " of " + std::to_string(size_);
-  return backend_->isAborted() ? place + ", aborted" : place;
+  return backend_->isAborted() ? place + ", ended" : place;
 }
 
 CommFacts TorchComm::facts() const { return {rank_, size_, capabilities_, backend_name_, name_}; }

@@ -121,3 +121,16 @@ def test_a_wrong_argument_is_one_sentence(arguments, says):
     assert done.exit_code == 2
     assert says in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_named_tuning_file_that_is_missing_says_what_named_it(monkeypatch, tmp_path):
+    path = tmp_path / "none.txt"
+    monkeypatch.setenv("TORCHCOMM_CTRAN_TUNING_FILE", str(path))
+    with pytest.raises(torchcomms.InvalidArgument) as raised:
+        algorithms.chosen("all_reduce", 2, 8)
+    assert str(raised.value).startswith("TORCHCOMM_CTRAN_TUNING_FILE: the tuning file ")
+    assert f"{path} cannot be read: No such file" in str(raised.value)
+    assert "/dev/null is none" in str(raised.value)
+    done = run()
+    assert done.exit_code == 2
+    assert str(path) in done.stderr

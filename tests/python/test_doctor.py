@@ -180,6 +180,8 @@ def test_a_port_that_somebody_holds(monkeypatch):
         ({"TORCHCOMM_ABORT_ON_ERROR": "perhaps"}, "'perhaps' cannot be read"),
         ({"TORCHCOMM_TIMEOUT_SECONDS": "-1"}, "'-1' cannot be read"),
         ({"TORCHCOMMS_BACKEND_LIB_PATH_X": "/nowhere/x.so"}, "there is no file /nowhere/x.so"),
+        ({"TORCHCOMM_CTRAN_TUNING_FILE": "/nowhere/t"}, "tuning file /nowhere/t cannot be read"),
+        ({"TORCHCOMM_CTRAN_TUNING_FILE": "/proc/cpuinfo"}, "line 1"),
     ],
 )
 def test_variables_that_make_no_sense(monkeypatch, variables, says):

@@ -39,7 +39,7 @@ def test_a_communicator_says_where_it_is_and_how_it_stands(comm):
     assert repr(comm) == begin + "rank 0 of 1>"
     if comm.is_abort_supported():
         comm.abort()
-        assert repr(comm) == begin + "rank 0 of 1, aborted>"
+        assert repr(comm) == begin + "rank 0 of 1, ended>"
 
 
 @each
@@ -53,7 +53,8 @@ def test_a_finalized_communicator_and_what_came_of_it(comm):
     assert repr(work) == "<TorchWork completed>"
     assert repr(backend) == f"<TorchCommBackend {comm.get_backend()} of 'shown'>"
     assert repr(batch) == "<BatchSendRecv of 0 sends and 0 receives>"
-    assert "RemovableHandle" in repr(handle)
+    handle.remove()
+    assert repr(handle) == "<RemovableHandle of a hook>"
 
 
 def test_a_window_says_what_it_holds():

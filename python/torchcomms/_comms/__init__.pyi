@@ -1826,6 +1826,7 @@ class RemovableHandle:
     """
     A registered hook. Dropping the handle leaves the hook registered.
     """
+    def __repr__(self) -> str: ...
     def remove(self) -> None:
         """
         Takes the hook back. Idempotent; safe after the communicator is gone.

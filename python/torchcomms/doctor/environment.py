@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from torchcomms import _comms
+from torchcomms import _comms, algorithms
 from torchcomms.doctor import vendors
 from torchcomms.doctor.report import Section
 
@@ -53,6 +53,7 @@ def look() -> Section:
             section.rows.append({"variable": name, "value": value})
     _identity(section)
     _values(section)
+    _tuning(section)
     return section
 
 
@@ -125,3 +126,13 @@ def _values(section: Section) -> None:
                 "torchcomms reads no variable of this name",
                 f"did you mean {near[0]}?" if near else "unset it",
             )
+
+
+def _tuning(section: Section) -> None:
+    """A tuning file that cannot be used ends every start of `ctran`."""
+    try:
+        algorithms.measured_kernels()  # reads all of it
+    except _comms.CommError as error:
+        section.problem(
+            "tuning file", str(error), f"see {algorithms.tuning_path()}, or write it anew"
+        )
