@@ -4,7 +4,6 @@
 #include <array>
 #include <cstdio>
 #include <map>
-#include <sstream>
 
 #include "core/dtype_name.hpp"
 
@@ -30,9 +29,9 @@ std::string text_of(const Hints& hints) {
 
 // "float32 [2, 3] on cpu"
 std::string text_of(c10::ScalarType dtype, at::IntArrayRef shape, const at::Device& device) {
-  std::ostringstream text;
-  text << dtype_name(dtype) << ' ' << shape << " on " << device;
-  return text.str();
+  std::string sizes;
+  for (const int64_t size : shape) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
+  return dtype_name(dtype) + " [" + sizes + "] on " + device.str();
 }
 
 std::string text_of(const at::Tensor& tensor) {

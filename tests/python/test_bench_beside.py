@@ -243,5 +243,6 @@ def test_a_product_of_a_gpu_has_operations_beside_it(mode):
         assert point.correct is True
         assert point.beside == "matmul bfloat16 8192x8192x8192"
         assert point.product_ratio > 0.5
-        assert ranks == 1 or point.operation_beside_p50_us > 0
+        # Of a graph, which is one call, there may not be a whole one beside a product.
+        assert ranks == 1 or mode == "graph" or point.operation_beside_p50_us > 0
         assert ranks == 1 or 0 < point.blocks <= 132

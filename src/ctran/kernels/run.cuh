@@ -12,9 +12,8 @@ __device__ __forceinline__ void run(const P& p) {
   follow_previous();
   __shared__ Session s;
   uint32_t ticket = 0;
-  Work work(p, s);
   bool done = begin(p, s, kTogether, ticket);
-  if (done) done = work.run();
+  if (done) done = Work(p, s).run();
   end(p, s, done, ticket);
 }
 

@@ -11,8 +11,6 @@
 namespace torch::comms::ctran::kernels {
 
 struct Session {
-  Vector16 ll_flags;               // of this launch, see ll_flag()
-  uint64_t line_flags[kWarp / 8];  // of step 0, by line of a warp: see line_flag()
   uint64_t launch;
   uint64_t begun;  // what this rank tells of it, see begun_word(); 0: it is no collective
   uint64_t start_ns;
@@ -152,10 +150,7 @@ __device__ __forceinline__ void begin_warp(const Params& p, Session& s, bool tog
     s.launch = launch;
     s.begun = begun;
     s.start_ns = now_ns();
-    s.ll_flags = {ll_flag(launch, print, 0), ll_flag(launch, print, 1), ll_flag(launch, print, 2),
-                  ll_flag(launch, print, 3)};
   }
-  if (lane < kWarp / 8) s.line_flags[lane] = line_flag(launch, print, lane);
   __syncwarp();
   if (__shfl_sync(~0u, word, kReported) != 0 && !stopped) {
     if (lane == 0) (void)must_stop(p, s, -1);
@@ -168,14 +163,15 @@ __device__ __forceinline__ void begin_warp(const Params& p, Session& s, bool tog
   }
   const uint64_t wanted = launch - (together ? 0 : 1);
   for (Patience patience; !stopped;) {
-    const bool is_other = is_peer && (disagree(word, begun) || disagree(word, before));
-    if (const uint32_t others = __ballot_sync(~0u, is_other)) {
+    const bool is_other = disagree(word, begun) || disagree(word, before);
+    const uint32_t missing =
+        __ballot_sync(~0u, is_peer && (is_other || !has_begun(word, wanted)));
+    if (missing == 0) break;
+    if (const uint32_t others = __ballot_sync(~0u, is_peer && is_other)) {
       if (lane == 0) stop_all(p, s, __ffs(static_cast<int>(others)) - 1);
       stopped = true;
       break;
     }
-    const uint32_t missing = __ballot_sync(~0u, is_peer && !has_begun(word, wanted));
-    if (missing == 0) break;
     stopped = patience.is_over(p, s, __ffs(static_cast<int>(missing)) - 1);
     if (is_peer) word = load_relaxed(words + lane);
   }

@@ -24,7 +24,7 @@ __device__ __forceinline__ bool has_flag(const Vector16& raw, uint32_t lane, uin
          (raw.z == static_cast<uint32_t>(flag) && raw.w == static_cast<uint32_t>(flag >> 32));
 }
 
-// What both wires have: where the slots of a worker are.
+// What both wires have: where the slots of a worker are. Made once the launch has begun.
 template <WireKind kKind_>
 class Slots {
  public:
@@ -61,30 +61,35 @@ struct LLWire : Slots<WireKind::kLL> {
     Vector16 low, high;
   };
 
-  using Slots::Slots;
+  __device__ __forceinline__ LLWire(const Params& p, const Session& s) : Slots(p, s) {
+    const uint64_t print = print_in(s.begun);
+    flag_ = {ll_flag(s.launch, print, 0), ll_flag(s.launch, print, 1), ll_flag(s.launch, print, 2),
+             ll_flag(s.launch, print, 3)};
+  }
 
   __device__ __forceinline__ uint32_t width() const { return 16; }
   __device__ __forceinline__ size_t offset(int) const { return lane_ * 16; }
   __device__ __forceinline__ void put(int peer, int, uint64_t, int, const Vector16& v) const {
-    const Vector16 flag = s_.ll_flags;
     char* to = slot(peer, p_.rank, generation()) + lane_ * 16;
-    store_volatile(to, Vector16{v.x, flag.x, v.y, flag.y});
-    store_volatile(to + kLLSlot / 2, Vector16{v.z, flag.z, v.w, flag.w});
+    store_volatile(to, Vector16{v.x, flag_.x, v.y, flag_.y});
+    store_volatile(to + kLLSlot / 2, Vector16{v.z, flag_.z, v.w, flag_.w});
   }
   __device__ __forceinline__ Raw look(int source, int, int) const {
     const char* from = slot(p_.rank, source, generation()) + lane_ * 16;
     return {load_volatile(from), load_volatile(from + kLLSlot / 2)};
   }
   __device__ __forceinline__ bool has_landed(const Raw& raw, uint64_t) const {
-    const Vector16 flag = s_.ll_flags;
-    return raw.low.y == flag.x && raw.low.w == flag.y && raw.high.y == flag.z &&
-           raw.high.w == flag.w;
+    return raw.low.y == flag_.x && raw.low.w == flag_.y && raw.high.y == flag_.z &&
+           raw.high.w == flag_.w;
   }
   __device__ __forceinline__ static Vector16 data(const Raw& raw) {
     return {raw.low.x, raw.low.z, raw.high.x, raw.high.z};
   }
   __device__ __forceinline__ bool acknowledged(uint32_t, uint64_t) const { return true; }
   __device__ __forceinline__ void acknowledge(uint32_t, uint64_t) const {}
+
+ private:
+  Vector16 flag_;  // by 4 bytes of data
 };
 
 // Lines of 128 bytes, which a warp writes whole and NVLink keeps whole, with 8 bytes of flag.
@@ -96,7 +101,9 @@ struct LinesWire : Slots<kLines> {
   static constexpr bool kWide = kLines == WireKind::kWideLine;
   using Raw = Vector16;
 
-  using Base::Base;
+  __device__ __forceinline__ LinesWire(const Params& p, const Session& s)
+      : Base(p, s),
+        flag_(line_flag(s.launch, print_in(s.begun), static_cast<int>(this->lane_ / 8))) {}
 
   __device__ __forceinline__ uint32_t width() const {
     return static_cast<uint32_t>(line_width(this->lane_));
@@ -139,7 +146,7 @@ struct LinesWire : Slots<kLines> {
 
  private:
   __device__ __forceinline__ uint64_t flag(uint64_t step) const {
-    return this->s_.line_flags[this->lane_ / 8] | step;
+    return flag_ | step;
   }
   __device__ __forceinline__ int place(int ring) const { return this->generation() * kRing + ring; }
   __device__ __forceinline__ bool is_of(uint32_t ranks) const {
@@ -149,6 +156,8 @@ struct LinesWire : Slots<kLines> {
     return reinterpret_cast<uint64_t*>(this->p_.workspace[at] + this->p_.acks +
                                        ack_offset(this->worker_, receiver));
   }
+
+  const uint64_t flag_;  // of step 0
 };
 using LineWire = LinesWire<WireKind::kLine>;
 using LongLineWire = LinesWire<WireKind::kLongLine>;

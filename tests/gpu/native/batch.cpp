@@ -37,7 +37,8 @@ Batch::Batch(const World& world, std::vector<Case> cases, std::mt19937_64& rando
       };
       const size_t in = most(input_count) * element, out = most(output_count) * element;
       Place place;
-      place.input = place.output = end + shift;
+      const size_t begin = end + shift;
+      place.input = place.output = begin;
       if (c.in_place) {
         if (output_count(c, n, r) >= input_count(c, n, r))
           place.input += input_in_output(c, r) * element;
@@ -45,9 +46,9 @@ Batch::Batch(const World& world, std::vector<Case> cases, std::mt19937_64& rando
           place.output += output_in_input(c, r) * element;
       } else {
         place.output =
-            after(place.input, in) + shift + c.shift_by_rank * element * static_cast<size_t>(r);
+            after(begin, in) + shift + c.shift_by_rank * element * static_cast<size_t>(r);
       }
-      place.factor = after(place.input, in) + shift +
+      place.factor = after(begin, in) + shift +
                      after(c.shift_by_rank * element * static_cast<size_t>(n), std::max(in, out));
       end = after(place.factor, 16);
       places.push_back(place);
