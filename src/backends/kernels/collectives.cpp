@@ -110,8 +110,7 @@ std::optional<ctran::kernels::RegionCall> TorchCommKernels::on_region(
     return std::nullopt;
   const auto& call = offer.calls.front();
   if (offer.calls.size() != 1 || !kernels_->team().takes_on_region(call)) return std::nullopt;
-  const auto* const window =
-      kernels_->region_of(call.output, ctran::output_bytes(call, getSize()));
+  const auto* const window = kernels_->region_of(call.output, ctran::output_bytes(call, getSize()));
   if (window == nullptr) return std::nullopt;
   return window->on_region(call, ctran::carrier_of(wish));
 }

@@ -180,9 +180,8 @@ int launch_by_copies(const Team& team, const RegionCall& call, void* stream) {
   for (int stage = 0; stage < stages_of(team, call) && error == 0; ++stage) {
     const Copies copies = copies_of(team, call, stage);
     for (int i = 0; i < copies.count && error == 0; ++i)
-      error =
-          cudaMemcpyAsync(copies.all[i].to, copies.all[i].from, copies.all[i].bytes,
-                          cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream));
+      error = cudaMemcpyAsync(copies.all[i].to, copies.all[i].from, copies.all[i].bytes,
+                              cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream));
     if (error == 0) error = meet(team, call, stream);
   }
   return error;

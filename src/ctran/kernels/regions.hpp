@@ -36,8 +36,8 @@ struct RegionCall {
   Call call;  // algorithm: kAutomatic; blocks: of those that push, 0: as the library thinks best
   Carrier carrier;
   uint32_t region;
-  void* memory[kMaxRanks];   // by rank, as this process maps it; null where that has none
-  size_t bytes[kMaxRanks];   // of that memory; for kCopies
+  void* memory[kMaxRanks];  // by rank, as this process maps it; null where that has none
+  size_t bytes[kMaxRanks];  // of that memory; for kCopies
 };
 
 // One more reason of a stop: here and at waited_for outputs are in different regions, or have

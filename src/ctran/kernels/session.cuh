@@ -164,8 +164,7 @@ __device__ __forceinline__ void begin_warp(const Params& p, Session& s, bool tog
   const uint64_t wanted = launch - (together ? 0 : 1);
   for (Patience patience; !stopped;) {
     const bool is_other = disagree(word, begun) || disagree(word, before);
-    const uint32_t missing =
-        __ballot_sync(~0u, is_peer && (is_other || !has_begun(word, wanted)));
+    const uint32_t missing = __ballot_sync(~0u, is_peer && (is_other || !has_begun(word, wanted)));
     if (missing == 0) break;
     if (const uint32_t others = __ballot_sync(~0u, is_peer && is_other)) {
       if (lane == 0) stop_all(p, s, __ffs(static_cast<int>(others)) - 1);

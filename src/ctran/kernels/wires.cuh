@@ -145,9 +145,7 @@ struct LinesWire : Slots<kLines> {
   }
 
  private:
-  __device__ __forceinline__ uint64_t flag(uint64_t step) const {
-    return flag_ | step;
-  }
+  __device__ __forceinline__ uint64_t flag(uint64_t step) const { return flag_ | step; }
   __device__ __forceinline__ int place(int ring) const { return this->generation() * kRing + ring; }
   __device__ __forceinline__ bool is_of(uint32_t ranks) const {
     return this->lane_ < kMaxRanks && (ranks >> this->lane_ & 1) != 0;

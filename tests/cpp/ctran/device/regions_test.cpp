@@ -194,8 +194,7 @@ TEST_F(RegionsTest, CopiesAreForOutputsAtOnePlaceOfAllRanksThatAskForThem) {
       auto call = member.call(Collective::kAllGather, 1000, data.data(),
                               member.own(0) + (other_place && is_other ? 1 : 0));
       call.limit_ns = 10'000'000'000;
-      member.launch(call, 0,
-                    !other_place && is_other ? Carrier::kAutomatic : Carrier::kCopies);
+      member.launch(call, 0, !other_place && is_other ? Carrier::kAutomatic : Carrier::kCopies);
       member.finish();
       ASSERT_TRUE(member.team->stopped());
       EXPECT_EQ(member.team->stopped()->reason,
