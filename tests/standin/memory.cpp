@@ -18,7 +18,8 @@ struct Allocation {
 
 std::mutex mutex;  // guards the allocations
 std::map<char*, Allocation>& allocations() {
-  static std::map<char*, Allocation> all;
+  // Never destroyed, as the communicators: threads may give memory back when the process ends.
+  static auto& all = *new std::map<char*, Allocation>;
   return all;
 }
 
