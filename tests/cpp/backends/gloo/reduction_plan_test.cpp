@@ -7,6 +7,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/gloo/samples.hpp"
+#include "core/dtype_name.hpp"
 
 namespace torch::comms::gloo {
 namespace {
@@ -31,7 +32,7 @@ TEST(ReductionPlan, ExistsExactlyWhereTheReductionIsDefined) {
       } catch (const CommError& e) {
         EXPECT_EQ(e.code(), Errc::kInvalidArgument);
         EXPECT_NE(e.why().find(toString(op)), std::string::npos) << e.why();
-        EXPECT_NE(e.why().find(c10::toString(dtype)), std::string::npos) << e.why();
+        EXPECT_NE(e.why().find(dtype_name(dtype)), std::string::npos) << e.why();
       }
     }
 }
