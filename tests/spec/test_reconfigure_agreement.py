@@ -94,8 +94,8 @@ def absent(context):
     party.form(everybody(context))
     handles = party.handles()
     if context.rank != n - 1:
-        limit = timedelta(seconds=1.5)
-        words = [f"rank {n - 1} of {n}", "1.5 s", "timeout= of"]
+        limit = timedelta(seconds=4.0)
+        words = [f"rank {n - 1} of {n}", "4 s", "timeout= of"]
         fails(party, handles, 30, limit, torchcomms.CommTimeout, *words)
     party.meet("given up")
     party.uuid = 40
