@@ -170,21 +170,16 @@ int seal(const HostCall& call, void* stream) {
   return enqueue(find_seal(), &params, 1, kMostThreads, stream);
 }
 
-int meet(const Team& team, const RegionCall& call, void* stream) {
-  RegionParams params = params_of(team, call);
-  return enqueue(find_push(Carrier::kStores), &params, params.blocks, kWarp, stream);
-}
-
 int launch_by_copies(const Team& team, const RegionCall& call, void* stream) {
-  int error = meet(team, call, stream);
-  for (int stage = 0; stage < stages_of(team, call) && error == 0; ++stage) {
-    const Copies copies = copies_of(team, call, stage);
-    for (int i = 0; i < copies.count && error == 0; ++i)
-      error = cudaMemcpyAsync(copies.all[i].to, copies.all[i].from, copies.all[i].bytes,
-                              cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream));
-    if (error == 0) error = meet(team, call, stream);
-  }
-  return error;
+  const auto meet = [&]() -> int {
+    RegionParams params = params_of(team, call);
+    return enqueue(find_push(Carrier::kStores), &params, params.blocks, kWarp, stream);
+  };
+  const auto copy = [stream](const Copy& one) -> int {
+    return cudaMemcpyAsync(one.to, one.from, one.bytes, cudaMemcpyDeviceToDevice,
+                           static_cast<cudaStream_t>(stream));
+  };
+  return launch_by_copies(team, call, meet, copy);
 }
 
 int launch_on_region(const Team& team, const RegionCall& call, void* stream) {

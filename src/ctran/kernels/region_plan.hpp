@@ -44,6 +44,20 @@ struct Copies {
 int stages_of(const Team& team, const RegionCall& call);
 Copies copies_of(const Team& team, const RegionCall& call, int stage);
 
+// Of kCopies: all that a library enqueues, in this order. `meet()` is such a launch, `copy(Copy)`
+// one of the copies; both give 0, or an error, which ends it and is the result.
+template <class Meet, class CopyOne>
+int launch_by_copies(const Team& team, const RegionCall& call, const Meet& meet,
+                     const CopyOne& copy) {
+  int error = meet();
+  for (int stage = 0; stage < stages_of(team, call) && error == 0; ++stage) {
+    const Copies copies = copies_of(team, call, stage);
+    for (int i = 0; i < copies.count && error == 0; ++i) error = copy(copies.all[i]);
+    if (error == 0) error = meet();
+  }
+  return error;
+}
+
 // A kernel, not kAutomatic's, and the shared memory that each of its blocks is given.
 const void* find_push(Carrier carrier);
 size_t shared_bytes_of(Carrier carrier);

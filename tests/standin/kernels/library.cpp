@@ -117,16 +117,11 @@ int launch_on_region(const kernels::Team& team, const kernels::RegionCall& call,
     return enqueue(team, call.call.collective, kernels::is_sound(team, call),
                    LimitedRegionCall{call, call.call.limit_ns}, stream, kernels::print_of(call));
   };
-  int error = launch();
-  if (call.carrier != kernels::Carrier::kCopies) return error;
-  for (int stage = 0; stage < kernels::stages_of(team, call) && error == 0; ++stage) {
-    gpu::cpu_launch(stream, [copies = kernels::copies_of(team, call, stage)] {
-      for (int i = 0; i < copies.count; ++i)
-        std::memcpy(copies.all[i].to, copies.all[i].from, copies.all[i].bytes);
-    });
-    error = launch();
-  }
-  return error;
+  if (call.carrier != kernels::Carrier::kCopies) return launch();
+  return kernels::launch_by_copies(team, call, launch, [stream](const kernels::Copy& one) {
+    gpu::cpu_launch(stream, [one] { std::memcpy(one.to, one.from, one.bytes); });
+    return 0;
+  });
 }
 
 // One of the calls of a ring of commands, when its stream gets there.
