@@ -28,14 +28,6 @@ void relax() noexcept {
 #endif
 }
 
-// The affinity mask counts, not how many cores the machine has.
-int usable_cores() noexcept {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return CPU_COUNT(&set);
-}
-
 // A yield that takes so long has given the core away for a whole time slice of the system's. Where
 // that happens, it goes to somebody who computes, and who sleeps instead is given it back when it
 // is woken: for a while, none yields. The while is short at first, and longer each time that it
@@ -83,10 +75,10 @@ void AbortSignal::raise() noexcept {
   [[maybe_unused]] const auto written = ::write(event_.get(), &one, sizeof one);
 }
 
-WaitPolicy WaitPolicy::for_ranks(int ranks) {
+WaitPolicy WaitPolicy::for_ranks(int ranks, int cores) noexcept {
   // About 2 us of polls, longer than an exchange between two running ranks takes: where the system
   // has put both on one core, or others have it, every poll more is time lost.
-  if (ranks <= usable_cores()) return {.spins = 100};
+  if (ranks <= cores) return {.spins = 100};
   // Ranks that take turns on a core lose a slice now and then, with many short yields between.
   return {.slices = 4};
 }

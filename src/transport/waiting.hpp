@@ -9,6 +9,7 @@
 #include <torchcomms/base/export.hpp>
 
 #include "base/handles.hpp"
+#include "transport/cores.hpp"
 
 namespace torch::comms::transport {
 
@@ -39,9 +40,13 @@ struct WaitPolicy {
   int spins = 0;                         // polls before the first yield
   std::chrono::microseconds awake{100};  // with nothing moving, before it sleeps
   int slices = 1;  // lost in a row to whom it yields, before it sleeps at once for a while
-  // For `ranks` of this host that share the cores this thread may run on: where each has a core,
-  // spinning is free; where they share, whoever spins keeps the others from answering.
-  static TC_API WaitPolicy for_ranks(int ranks);
+  // For `ranks` that share so many cores: where each has a core, spinning is free; where they
+  // share, whoever spins keeps the others from answering.
+  static TC_API WaitPolicy for_ranks(int ranks, int cores) noexcept;
+  // For so many that share the cores this thread may run on.
+  static WaitPolicy for_ranks(int ranks) noexcept {
+    return for_ranks(ranks, Cores::of_this_thread().count());
+  }
 };
 
 // Where a wait is in its policy: asked after each look at the condition that found nothing.

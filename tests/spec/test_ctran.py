@@ -39,6 +39,8 @@ def described(context):
         assert {r["algorithm"] for r in ranges} <= names
         assert set(about["algorithms"]) > {"barrier", "all_to_all_v_single", "gather_single"}
         assert "send" not in about["algorithms"]
+    with failures.case("waits"):
+        assert about["notes"]["waits"].startswith(("spin first (", "yield first ("))
     with failures.case("phases"):
         phases = [phase["name"] for phase in about["init"]["phases"]]
         assert phases[-3:] == ["exchange", "open links", "connect"]

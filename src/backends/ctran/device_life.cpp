@@ -184,9 +184,11 @@ void TorchCommCtran::all_gather_p_free(AllGatherPHandle handle) {
 std::map<std::string, std::string> TorchCommCtran::notes() const {
   if (!session_) return {};
   if (session_->on_device) return session_->on_device->notes();
-  if (session_->why_not_on_device.empty()) return {};
-  return {{"kernels",
-           "none, so that tensors are copied through host memory: " + session_->why_not_on_device}};
+  std::map<std::string, std::string> notes{{"waits", session_->group->family()->waits()}};
+  if (!session_->why_not_on_device.empty())
+    notes["kernels"] =
+        "none, so that tensors are copied through host memory: " + session_->why_not_on_device;
+  return notes;
 }
 
 std::map<std::string, uint64_t> TorchCommCtran::memory_usage() const {

@@ -1,7 +1,5 @@
 #include "backends/ctran/meeting.hpp"
 
-#include <sched.h>
-
 #include <chrono>
 #include <cstring>
 #include <map>
@@ -20,16 +18,6 @@ namespace torch::comms::ctran {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// The cores that this process may run on: on one host, whoever names the same one shares it.
-using Cores = cpu_set_t;
-
-Cores own_cores() {
-  Cores cores;
-  CPU_ZERO(&cores);
-  if (::sched_getaffinity(0, sizeof cores, &cores) != 0) CPU_SET(0, &cores);
-  return cores;
-}
 
 // What rank 0 decides for all.
 struct Job {
@@ -58,37 +46,24 @@ Job agree_on_job(StoreKeyValue& store, const Rendezvous& met, const TuningFile& 
 }
 
 // The host where most ranks share a core.
-Facts scarcest(const Family& family, const std::vector<Cores>& cores) {
+Facts scarcest(const Family& family) {
   Facts facts;
   std::set<int> counted;
   for (int leader = 0; leader < family.size(); ++leader) {
     if (counted.contains(leader)) continue;
-    Cores of_host = cores[static_cast<size_t>(leader)];
+    auto of_host = family.cores(leader);
     int ranks = 0;
     for (int rank = leader; rank < family.size(); ++rank) {
       if (rank != leader && !family.same_host(leader, rank)) continue;
       counted.insert(rank);
-      CPU_OR(&of_host, &of_host, &cores[static_cast<size_t>(rank)]);
+      of_host |= family.cores(rank);
       ++ranks;
     }
-    const int count = CPU_COUNT(&of_host);
+    const int count = of_host.count();
     if (int64_t{ranks} * facts.cores > int64_t{facts.local_ranks} * count)
       facts = {.local_ranks = ranks, .cores = count};
   }
   return facts;
-}
-
-// Blobs of the engine with each rank's cores before them.
-std::vector<std::string> take_cores(std::vector<std::string> blobs, std::vector<Cores>& cores) {
-  for (auto& blob : blobs) {
-    Cores one;
-    if (blob.size() < sizeof one)
-      throw CommError(Errc::kMismatch, "what a rank wrote about itself is too short");
-    std::memcpy(&one, blob.data(), sizeof one);
-    cores.push_back(one);
-    blob.erase(0, sizeof one);
-  }
-  return blobs;
 }
 
 class Phases {
@@ -124,10 +99,7 @@ Connected connect(const Rendezvous& met, const CommOptions& options, const std::
   StoreKeyValue store(met.store, met.deadline, {});
   const Job job = agree_on_job(store, met, tuning_file_wished(options.hints), gpu);
 
-  std::vector<Cores> cores;
   const auto tell_all = [&](std::string mine) {
-    const Cores own = own_cores();
-    mine.insert(0, reinterpret_cast<const char*>(&own), sizeof own);
     auto told = bootstrap::exchange(store, {.scope = "addresses",
                                             .name = {},
                                             .rank = met.rank,
@@ -138,7 +110,6 @@ Connected connect(const Rendezvous& met, const CommOptions& options, const std::
                                             .secret = job.secret,
                                             .interface = interface_wished(options.hints),
                                             .interrupt = check_interrupt});
-    auto blobs = take_cores(std::move(told.blobs), cores);
     try {
       known->told = read_told(job.tuning);
     } catch (const CommError&) {
@@ -146,11 +117,11 @@ Connected connect(const Rendezvous& met, const CommOptions& options, const std::
       throw;
     }
     clock.done("exchange");
-    return blobs;
+    return std::move(told.blobs);
   };
   Connected connected{.family = Family::make(met.rank, met.size, job.secret, tell_all, family),
                       .known = known};
-  known->machine = scarcest(*connected.family, cores);
+  known->machine = scarcest(*connected.family);
   clock.done("open links");
   return connected;
 }

@@ -11,6 +11,7 @@
 #include <torchcomms/base/export.hpp>
 
 #include "ctran/engine/choose.hpp"
+#include "transport/cores.hpp"
 #include "transport/endpoint.hpp"
 
 namespace torch::comms::transport {
@@ -79,11 +80,15 @@ class TC_API Family {
   std::string_view link_to(int rank) const noexcept;
   // Equal for ranks that share memory.
   bool same_host(int a, int b) const noexcept;
+  // Those that a rank may run on: on one host, whoever names the same one shares it.
+  const transport::Cores& cores(int rank) const noexcept;
   // Closes the links at once and tells nobody, as the end of the process would: peers see this rank
   // fail. The calls of all groups end with kFinalized. Not from a Listener.
   void break_off() noexcept;
   // What carries this family, a line a link: for describe().
   std::string describe() const;
+  // "yield first (4 ranks on 2 cores)": how this rank waits, and who shares its cores.
+  std::string waits() const;
 
  private:
   friend class Group;

@@ -21,6 +21,7 @@ constexpr int kMostLocalRanks = 64;
 
 struct Blob {
   std::string host;
+  transport::Cores cores;
   std::optional<Endpoint> shm, tcp;
 };
 
@@ -32,6 +33,7 @@ Blob parse(std::string_view text, const transport::Secret& job) {
   transport::Reader reader(text, "what a rank tells of itself");
   Blob blob;
   blob.host = reader.text();
+  blob.cores = reader.number<transport::Cores>();
   for (auto count = reader.number<uint8_t>(); count > 0; --count) {
     auto endpoint = transport::parse_endpoint(reader.text(), job);
     (endpoint.link == "shm" ? blob.shm : blob.tcp) = std::move(endpoint);
@@ -74,6 +76,7 @@ std::unique_ptr<Transport> LinkTable::make(Which which) const {
 std::string LinkTable::blob() const {
   transport::Writer writer;
   writer.text(host_of(options_));
+  writer.add(transport::Cores::of_this_thread());
   const auto there = [](const auto& link) { return link != nullptr; };
   writer.add(static_cast<uint8_t>(std::count_if(links_.begin(), links_.end(), there)));
   for (const auto& link : links_)
@@ -94,6 +97,7 @@ void LinkTable::learn(const std::vector<std::string>& blobs) {
   for (int peer = 0; peer < size_; ++peer) {
     auto blob = parse(blobs[static_cast<size_t>(peer)], job_);
     host_.push_back(first_of_host.try_emplace(blob.host, peer).first->second);
+    cores_.push_back(blob.cores);
     auto& which = which_[static_cast<size_t>(peer)];
     if (peer == rank_) {
       which = kSelf;
@@ -112,9 +116,21 @@ void LinkTable::learn(const std::vector<std::string>& blobs) {
     if (std::find(which_.begin(), which_.end(), unused) == which_.end()) links_[unused].reset();
   for (const auto& link : links_)
     if (link) active_.push_back(link.get());
-  const auto mine = host_[static_cast<size_t>(rank_)];
-  policy_ = transport::WaitPolicy::for_ranks(
-      static_cast<int>(std::count(host_.begin(), host_.end(), mine)));
+  choose_policy();
+}
+
+// Ranks that are bound to cores of their own spin, however many share the host.
+void LinkTable::choose_policy() {
+  const auto& own = cores(rank_);
+  auto all = own;
+  sharing_ = 0;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (!same_host(rank_, peer) || !own.meet(cores(peer))) continue;
+    all |= cores(peer);
+    ++sharing_;
+  }
+  shared_cores_ = all.count();
+  policy_ = transport::WaitPolicy::for_ranks(sharing_, shared_cores_);
 }
 
 bool LinkTable::same_host(int a, int b) const noexcept {
@@ -136,6 +152,14 @@ std::string LinkTable::describe() const {
             (can.reason.empty() ? "" : " (" + can.reason + ")") + "\n";
   }
   return text.empty() ? "no peers\n" : text;
+}
+
+std::string LinkTable::waits() const {
+  const auto counted = [](int count, const char* what) {
+    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+  };
+  return std::string(policy_.spins > 0 ? "spin" : "yield") + " first (" +
+         counted(sharing_, "rank") + " on " + counted(shared_cores_, "core") + ")";
 }
 
 const transport::PeerFailure* LinkTable::failure(int peer) const noexcept {

@@ -25,6 +25,8 @@ TEST(WaitPolicy, SpinsWhereEachRankHasACoreOfItsAffinityMask) {
   ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
   EXPECT_GT(WaitPolicy::for_ranks(1).spins, 50);
   EXPECT_LT(WaitPolicy::for_ranks(2).spins, 10);
+  EXPECT_GT(WaitPolicy::for_ranks(2, 2).spins, 50);  // whatever this thread may use
+  EXPECT_LT(WaitPolicy::for_ranks(3, 2).spins, 10);
   ASSERT_EQ(::sched_setaffinity(0, sizeof before, &before), 0);
 }
 

@@ -62,7 +62,8 @@ struct World {
   int eager_ranks = 16;
   milliseconds hearing = kLong;  // a loaded machine must not end it
   std::optional<transport::FaultPlan> faults = std::nullopt;
-  std::vector<std::string> hosts = {};  // by rank; see FamilyOptions
+  std::vector<std::string> hosts = {};             // by rank; see FamilyOptions
+  std::function<void(int rank)> before = nullptr;  // on a rank's thread, first of all
 };
 
 // Runs `body` on every rank. What it throws fails the test, and ends the other ranks' groups.
@@ -74,6 +75,7 @@ inline void run(const World& world, const std::function<void(Rank&)>& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world.size; ++rank)
     threads.emplace_back([&, rank] {
+      if (world.before) world.before(rank);
       FamilyOptions options;
       options.links = world.links;
       options.interface = "127.0.0.1";
