@@ -11,7 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from torchcomms.drill import Cell, DrillError, Plan, Skip, chosen, drill, markdown, results_table
+from torchcomms.drill import (
+    Cell,
+    DrillError,
+    Plan,
+    Skip,
+    chosen,
+    drill,
+    markdown,
+    results_table,
+    strays,
+)
 from torchcomms.drill.cells import CELLS
 from torchcomms.drill.scene import names_rank
 
@@ -229,3 +239,18 @@ def test_results_as_text(verdict):
     assert f"| cell | fault | `{BACKEND}` |" in page
     assert "| T00 | planted | fail" in page
     assert f"- T00 on `{BACKEND}`: fail: rank 0: the planted call went through" in page
+
+
+def test_files_are_strays_and_folders_are_other_jobs(tmp_path, monkeypatch):
+    monkeypatch.setattr(strays, "_SHARED", tmp_path)
+    (tmp_path / "torchcomms-before").touch()
+    seen = strays.Strays()
+    (tmp_path / "torchcomms-0").mkdir()  # the flight recorder's
+    (tmp_path / "torchcomms-segment").touch()
+    (tmp_path / "another program's").touch()
+    assert seen.left([], tmp_path / "none") == [
+        f"a file is left: {tmp_path / 'torchcomms-segment'}"
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "another program's", "torchcomms-0", "torchcomms-before",
+    ]  # fmt: skip

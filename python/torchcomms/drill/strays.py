@@ -36,7 +36,11 @@ class Strays:
 
 
 def _shared_files() -> set[str]:
-    return set(os.listdir(_SHARED)) if _SHARED.is_dir() else set()
+    """Without folders: the flight recorder's, whoever uses it first, stays for the next job."""
+    if not _SHARED.is_dir():
+        return set()
+    with os.scandir(_SHARED) as entries:
+        return {entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)}
 
 
 def _members(sessions: Sequence[int]) -> list[tuple[int, str]]:
