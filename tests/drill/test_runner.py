@@ -247,10 +247,13 @@ def test_files_are_strays_and_folders_are_other_jobs(tmp_path, monkeypatch):
     seen = strays.Strays()
     (tmp_path / "torchcomms-0").mkdir()  # the flight recorder's
     (tmp_path / "torchcomms-segment").touch()
+    (tmp_path / "torch_1073741824_1").touch()
+    (tmp_path / "torchcomms_18_1").touch()  # another cell's
     (tmp_path / "another program's").touch()
-    assert seen.left([], tmp_path / "none") == [
-        f"a file is left: {tmp_path / 'torchcomms-segment'}"
+    assert seen.left([1 << 30], tmp_path / "none") == [
+        f"a file is left: {tmp_path / name}"
+        for name in ("torch_1073741824_1", "torchcomms-segment")
     ]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "another program's", "torchcomms-0", "torchcomms-before",
+        "another program's", "torchcomms-0", "torchcomms-before", "torchcomms_18_1",
     ]  # fmt: skip
