@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
-from torch.distributed import PrefixStore, Store
+from torch.distributed import PrefixStore, Store, distributed_c10d
 
 from torchcomms.drill.buffers import Buffers, Shape
 from torchcomms.drill.side import Pending
@@ -88,7 +88,7 @@ _CALLS: dict[str, Callable[[Any, Buffers, timedelta], Any]] = {
     "all_gather_single": lambda g, b, t: g.allgather(
         [_parts(b, "output")],
         [b.input],
-        _options(dist.AllgatherOptions, t, b),  # type: ignore[attr-defined]
+        _options(distributed_c10d.AllgatherOptions, t, b),
     ),
     "reduce_scatter_single": lambda g, b, t: g.reduce_scatter(
         [b.output], [_parts(b, "input")], _options(dist.ReduceScatterOptions, t, b, _OP)

@@ -26,8 +26,8 @@ class Strays:
                 os.kill(pid, signal.SIGKILL)
             found.append(f"a process is left: {pid} ({name})")
         for name in sorted(_shared_files() - self._before):
-            # Others use /dev/shm, too, also cells beside this one: ours bear a rank's process id, or
-            # our name and nobody's.
+            # Others use /dev/shm, too, and cells beside this one: ours bear a rank's process
+            # id, or our name and nobody's.
             numbers = set(re.findall(r"\d+", name))
             if numbers & {str(s) for s in sessions} or ("torchcomms" in name and not numbers):
                 found.append(f"a file is left: {_SHARED / name}")
