@@ -2,6 +2,8 @@
 
 #include <sched.h>
 
+#include <cstdint>
+
 #include <torchcomms/base/export.hpp>
 
 namespace torch::comms::transport {
@@ -27,6 +29,21 @@ class Cores {
 
  private:
   cpu_set_t set_;
+};
+
+// Ranks of one host, and the cores that they may run on.
+struct Crowd {
+  int ranks = 0;
+  Cores cores = {};
+
+  void add(const Cores& one) noexcept {
+    ++ranks;
+    cores |= one;
+  }
+  // More ranks to a core.
+  bool denser_than(const Crowd& other) const noexcept {
+    return int64_t{ranks} * other.cores.count() > int64_t{other.ranks} * cores.count();
+  }
 };
 
 }  // namespace torch::comms::transport

@@ -2,8 +2,6 @@
 
 #include <chrono>
 #include <cstring>
-#include <map>
-#include <set>
 #include <string_view>
 #include <utility>
 
@@ -45,25 +43,11 @@ Job agree_on_job(StoreKeyValue& store, const Rendezvous& met, const TuningFile& 
   return job;
 }
 
-// The host where most ranks share a core.
-Facts scarcest(const Family& family) {
-  Facts facts;
-  std::set<int> counted;
-  for (int leader = 0; leader < family.size(); ++leader) {
-    if (counted.contains(leader)) continue;
-    auto of_host = family.cores(leader);
-    int ranks = 0;
-    for (int rank = leader; rank < family.size(); ++rank) {
-      if (rank != leader && !family.same_host(leader, rank)) continue;
-      counted.insert(rank);
-      of_host |= family.cores(rank);
-      ++ranks;
-    }
-    const int count = of_host.count();
-    if (int64_t{ranks} * facts.cores > int64_t{facts.local_ranks} * count)
-      facts = {.local_ranks = ranks, .cores = count};
-  }
-  return facts;
+// Where every rank has a core, it does not matter how many there are.
+Facts facts_of(const transport::Crowd& densest) {
+  const int cores = densest.cores.count();
+  if (densest.ranks <= cores) return {};
+  return {.local_ranks = densest.ranks, .cores = cores};
 }
 
 class Phases {
@@ -121,7 +105,7 @@ Connected connect(const Rendezvous& met, const CommOptions& options, const std::
   };
   Connected connected{.family = Family::make(met.rank, met.size, job.secret, tell_all, family),
                       .known = known};
-  known->machine = scarcest(*connected.family);
+  known->machine = facts_of(connected.family->densest());
   clock.done("open links");
   return connected;
 }

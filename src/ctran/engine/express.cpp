@@ -59,8 +59,7 @@ bool Express::resolve(const Membership& group) {
     auto& link = group.engine->reach(peer);
     list.push_back({&link, peer, {.bytes = message.bytes}, nullptr});
     const uint64_t most = link.at_once_bytes(peer);
-    const uint64_t copied = std::min(most, kMostCopiedTwice);
-    return most > 0 && message.bytes <= (adds ? most : copied);
+    return most > 0 && message.bytes <= (adds ? most : std::min(most, kMostCopiedTwice));
   };
   for (int64_t t = 0; t < plan_->steps(); ++t) {
     auto& step = steps_.emplace_back();

@@ -80,8 +80,8 @@ class TC_API Family {
   std::string_view link_to(int rank) const noexcept;
   // Equal for ranks that share memory.
   bool same_host(int a, int b) const noexcept;
-  // Those that a rank may run on: on one host, whoever names the same one shares it.
-  const transport::Cores& cores(int rank) const noexcept;
+  // The host with the most ranks to a core: the same on all ranks.
+  const transport::Crowd& densest() const noexcept;
   // Closes the links at once and tells nobody, as the end of the process would: peers see this rank
   // fail. The calls of all groups end with kFinalized. Not from a Listener.
   void break_off() noexcept;

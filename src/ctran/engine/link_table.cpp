@@ -93,11 +93,12 @@ void LinkTable::learn(const std::vector<std::string>& blobs) {
   which_.assign(count, kTcp);
   used_.assign(count, false);
   std::map<std::string, int, std::less<>> first_of_host;
+  std::vector<transport::Cores> cores;
   const std::string own_host = host_of(options_);
   for (int peer = 0; peer < size_; ++peer) {
     auto blob = parse(blobs[static_cast<size_t>(peer)], job_);
     host_.push_back(first_of_host.try_emplace(blob.host, peer).first->second);
-    cores_.push_back(blob.cores);
+    cores.push_back(blob.cores);
     auto& which = which_[static_cast<size_t>(peer)];
     if (peer == rank_) {
       which = kSelf;
@@ -116,21 +117,22 @@ void LinkTable::learn(const std::vector<std::string>& blobs) {
     if (std::find(which_.begin(), which_.end(), unused) == which_.end()) links_[unused].reset();
   for (const auto& link : links_)
     if (link) active_.push_back(link.get());
-  choose_policy();
+  learn_cores(cores);
 }
 
 // Ranks that are bound to cores of their own spin, however many share the host.
-void LinkTable::choose_policy() {
-  const auto& own = cores(rank_);
-  auto all = own;
-  sharing_ = 0;
+void LinkTable::learn_cores(const std::vector<transport::Cores>& cores) {
+  const auto& own = cores[static_cast<size_t>(rank_)];
+  std::map<int, transport::Crowd> of_hosts;  // by the first rank of each
   for (int peer = 0; peer < size_; ++peer) {
-    if (!same_host(rank_, peer) || !own.meet(cores(peer))) continue;
-    all |= cores(peer);
-    ++sharing_;
+    const auto& theirs = cores[static_cast<size_t>(peer)];
+    of_hosts[host_[static_cast<size_t>(peer)]].add(theirs);
+    if (same_host(rank_, peer) && own.meet(theirs)) sharing_.add(theirs);
   }
-  shared_cores_ = all.count();
-  policy_ = transport::WaitPolicy::for_ranks(sharing_, shared_cores_);
+  densest_ = of_hosts.begin()->second;
+  for (const auto& [first, crowd] : of_hosts)
+    if (crowd.denser_than(densest_)) densest_ = crowd;
+  policy_ = transport::WaitPolicy::for_ranks(sharing_.ranks, sharing_.cores.count());
 }
 
 bool LinkTable::same_host(int a, int b) const noexcept {
@@ -159,7 +161,7 @@ std::string LinkTable::waits() const {
     return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
   };
   return std::string(policy_.spins > 0 ? "spin" : "yield") + " first (" +
-         counted(sharing_, "rank") + " on " + counted(shared_cores_, "core") + ")";
+         counted(sharing_.ranks, "rank") + " on " + counted(sharing_.cores.count(), "core") + ")";
 }
 
 const transport::PeerFailure* LinkTable::failure(int peer) const noexcept {

@@ -28,10 +28,8 @@ class LinkTable {
   bool same_host(int a, int b) const noexcept;
   std::string_view name(int peer) const noexcept;
   std::string describe() const;
-  // Those that a rank may run on, as it told.
-  const transport::Cores& cores(int rank) const noexcept {
-    return cores_[static_cast<size_t>(rank)];
-  }
+  // The host with the most ranks to a core: the same on all ranks.
+  const transport::Crowd& densest() const noexcept { return densest_; }
   // How a wait passes its time, by how many ranks share the cores that this one may run on.
   const transport::WaitPolicy& policy() const noexcept { return policy_; }
   std::string waits() const;
@@ -54,7 +52,7 @@ class LinkTable {
  private:
   enum Which : uint8_t { kSelf, kShm, kTcp };
   std::unique_ptr<transport::Transport> make(Which which) const;
-  void choose_policy();
+  void learn_cores(const std::vector<transport::Cores>& cores);
 
   int rank_, size_;
   transport::Secret job_;
@@ -63,12 +61,11 @@ class LinkTable {
   std::vector<transport::Endpoint> endpoints_;  // by rank, of the link that reaches it
   std::vector<Which> which_;                    // by rank
   std::vector<int> host_;                       // by rank: the first rank of the same host
-  std::vector<transport::Cores> cores_;         // by rank
   std::vector<bool> used_;                      // by rank
   std::vector<int> connected_;
   std::array<size_t, 3> looked_at_{};  // of opened(), by link
   std::vector<transport::Transport*> active_;
-  int sharing_ = 1, shared_cores_ = 1;  // ranks that share cores with this one, and those
+  transport::Crowd densest_, sharing_;  // of all hosts; this rank and who shares a core with it
   transport::WaitPolicy policy_;
 };
 
