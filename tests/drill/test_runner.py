@@ -244,16 +244,19 @@ def test_results_as_text(verdict):
 def test_files_are_strays_and_folders_are_other_jobs(tmp_path, monkeypatch):
     monkeypatch.setattr(strays, "_SHARED", tmp_path)
     (tmp_path / "torchcomms-before").touch()
-    seen = strays.Strays()
+    seen = strays.Strays({1 << 29})
     (tmp_path / "torchcomms-0").mkdir()  # the flight recorder's
     (tmp_path / "torchcomms-segment").touch()
     (tmp_path / "torch_1073741824_1").touch()
-    (tmp_path / "torchcomms_18_1").touch()  # another cell's
+    (tmp_path / f"torchcomms_{1 << 28}_1").touch()  # of a rank's child, which has ended
+    (tmp_path / f"torchcomms_{1 << 29}_1").touch()  # another cell's
+    (tmp_path / f"torchcomms_{os.getpid()}_1").touch()  # another job's
     (tmp_path / "another program's").touch()
     assert seen.left([1 << 30], tmp_path / "none") == [
         f"a file is left: {tmp_path / name}"
-        for name in ("torch_1073741824_1", "torchcomms-segment")
+        for name in ("torch_1073741824_1", "torchcomms-segment", f"torchcomms_{1 << 28}_1")
     ]
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "another program's", "torchcomms-0", "torchcomms-before", "torchcomms_18_1",
-    ]  # fmt: skip
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "another program's", "torchcomms-0", "torchcomms-before",
+        f"torchcomms_{1 << 29}_1", f"torchcomms_{os.getpid()}_1",
+    }  # fmt: skip

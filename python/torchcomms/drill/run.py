@@ -45,10 +45,12 @@ def drill(plan: Plan, progress: Report = lambda label: None) -> Iterator[Result]
         "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60)
     )
 
+    of_cells = set[int]()
+
     def one(case: tuple[Cell, str]) -> Result:
         cell, backend = case
         progress(f"{cell.id} {backend}")
-        return _Run(plan, cell, backend, store.port).result()
+        return _Run(plan, cell, backend, store.port, of_cells).result()
 
     cases = list(plan.cases())
     if plan.jobs == 1:
@@ -70,9 +72,11 @@ def _names_library(variable: str) -> bool:
 class _Run:
     """One cell on one backend."""
 
-    def __init__(self, plan: Plan, cell: Cell, backend: str, store_port: int) -> None:
+    def __init__(
+        self, plan: Plan, cell: Cell, backend: str, store_port: int, of_cells: set[int]
+    ) -> None:
         self._plan, self._cell, self._backend = plan, cell, backend
-        self._store_port = store_port
+        self._store_port, self._of_cells = store_port, of_cells
         self._name = f"drill_{os.getpid()}_{next(_numbers)}"
         self._findings: list[Finding] = []
         self._skipped = ""
@@ -97,12 +101,14 @@ class _Run:
     def _run(self, folder: Path) -> float | None:
         cell = self._cell
         extra = None if cell.fresh is None else cell.fresh(folder)
-        strays = Strays()
+        strays = Strays(self._of_cells)
         try:
             for index in range(cell.ranks + len(cell.helpers)):
                 role = self._role(index, folder)
                 is_fresh = extra is not None and role.is_rank
-                self._children.append(launch(role, extra or {}) if is_fresh else fork(role))
+                child = launch(role, extra or {}) if is_fresh else fork(role)
+                self._children.append(child)
+                self._of_cells.add(child.pid)
             points = Points(self._children)
             self._attend(points)
         finally:
