@@ -22,6 +22,9 @@ LACKS = {
     "all_in_captures": "it copies some operations through host memory, which no graph can do",
 }
 
+# Set: several ranks may have one GPU, whose time they then share; their times say nothing.
+SHARES_GPUS = "TEST_SHARE_GPUS" in os.environ
+
 
 @dataclass(frozen=True)
 class Backend:
@@ -78,8 +81,9 @@ class Backend:
 
         if not torchcomms.is_backend_built(self.name):
             return f"backend {self.name} is not part of this build"
-        if self.device == "cuda" and torch.cuda.device_count() < ranks:
-            return f"{ranks} ranks on CUDA need as many devices, not {torch.cuda.device_count()}"
+        devices = torch.cuda.device_count() if self.device == "cuda" else ranks
+        if devices < ranks and not (SHARES_GPUS and devices > 0):
+            return f"{ranks} ranks on CUDA need as many devices, not {devices}"
         if self.installed is not None and self.installed[0] not in os.environ:
             return f"needs a library that {self.installed[1]} installs"
         if self.library is not None and not Path(self.environment[self.library[0]]).is_file():
@@ -89,9 +93,18 @@ class Backend:
             return "this build has no kernels for GPUs (nvcc was not there)"
         return None
 
+    def environment_of(self, rank: int) -> dict[str, str]:
+        """Variables that this rank needs."""
+        made = dict(self.environment)
+        if self.hosts:
+            made["TORCHCOMM_CTRAN_HOST_ID"] = self.hosts[rank]
+        if self.device == "cuda" and SHARES_GPUS:
+            made["NCCL_HOSTID"] = f"rank {rank}"  # it refuses ranks of one host on one GPU
+        return made
+
     @property
     def environment(self) -> dict[str, str]:
-        """Variables that its ranks need."""
+        """Variables that all its ranks need."""
         if self.device == "cuda":
             # By default work of more than 8 streams may wait for work of another one.
             return {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}

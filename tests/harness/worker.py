@@ -70,7 +70,9 @@ class Context:
         import torch
 
         kind = self.spec.backend.device
-        return torch.device(kind) if kind == "cpu" else torch.device(kind, self.rank)
+        if kind == "cpu":
+            return torch.device(kind)
+        return torch.device(kind, self.rank % torch.accelerator.device_count())
 
     @property
     def comm(self) -> Any:
@@ -167,9 +169,7 @@ def _settle(spec: RankSpec) -> None:
     os.environ.update(
         TORCHCOMM_RANK=str(spec.rank), TORCHCOMM_SIZE=str(spec.size), MASTER_ADDR="127.0.0.1"
     )
-    os.environ.update(spec.backend.environment)
-    if spec.backend.hosts:
-        os.environ["TORCHCOMM_CTRAN_HOST_ID"] = spec.backend.hosts[spec.rank]
+    os.environ.update(spec.backend.environment_of(spec.rank))
 
 
 def _settle_on(device: Any) -> None:

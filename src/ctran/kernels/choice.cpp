@@ -19,12 +19,18 @@ using enum Algorithm;
 constexpr Row row(Collective collective, int ranks, size_t bytes, Algorithm algorithm, int blocks) {
   return {collective, {2, ranks}, {0, bytes}, algorithm, blocks};
 }
-// Two ranks: as measured on two H200. More: from what a hop costs there and what a GPU sends in a
-// microsecond, 0.36 MB; one hop sends a tensor to each peer, two send it about twice in all.
+// Two ranks: as measured on two H200 and two H100. Beyond kLarge half of the processors or fewer,
+// which costs up to a tenth of the time: a product of matrices beside all_reduces of 16 MB takes
+// 1.01 times as long as alone then, with 128 blocks 1.99 times.
+// More ranks: from what a hop costs there and what a GPU sends in a microsecond, 0.36 MB; one hop
+// sends a tensor to each peer, two send it about twice in all.
+constexpr size_t kLarge = 2 * kMB, kHuge = 32 * kMB;
 constexpr Row kRows[] = {
     row(Collective::kAllReduce, 2, 128 * kKB, kOneShotLL, 64),
     row(Collective::kAllReduce, 2, 512 * kKB, kOneShotLine, 64),
-    row(Collective::kAllReduce, 2, kAll, kOneShotLine, 128),
+    row(Collective::kAllReduce, 2, kLarge, kOneShotLine, 128),
+    row(Collective::kAllReduce, 2, kHuge, kOneShotLine, 64),
+    row(Collective::kAllReduce, 2, kAll, kTwoShotLine, 48),
     row(Collective::kAllReduce, 4, 64 * kKB, kOneShotLL, 64),
     row(Collective::kAllReduce, 4, 384 * kKB, kOneShotLine, 64),
     row(Collective::kAllReduce, 8, 32 * kKB, kOneShotLL, 64),
@@ -32,7 +38,8 @@ constexpr Row kRows[] = {
     row(Collective::kAllReduce, 8, kAll, kTwoShotLine, 64),
 
     row(Collective::kBroadcast, 2, 128 * kKB, kOneShotLL, 64),
-    row(Collective::kBroadcast, 2, kAll, kOneShotLine, 128),
+    row(Collective::kBroadcast, 2, kLarge, kOneShotLine, 128),
+    row(Collective::kBroadcast, 2, kAll, kOneShotLine, 64),
     row(Collective::kBroadcast, 8, 32 * kKB, kOneShotLL, 64),
     row(Collective::kBroadcast, 8, 256 * kKB, kOneShotLine, 64),
     row(Collective::kBroadcast, 8, kAll, kTwoShotLine, 64),
@@ -44,27 +51,40 @@ constexpr Row kRows[] = {
     row(Collective::kReduce, 8, kAll, kTwoShotLine, 64),
 };
 
-// All others: a hop, and bytes that each rank sends to each.
-constexpr Collective kOneHop[] = {Collective::kAllGather, Collective::kReduceScatter,
-                                  Collective::kAllToAll, Collective::kGather, Collective::kScatter};
-constexpr size_t kRowsOfOneHop = size_t{2} * (kMaxRanks - 1);
+// All others: a hop, and bytes that each rank sends to each. Blocks of two ranks, from kLarge on
+// and from kHuge on.
+struct OneHop {
+  Collective collective;
+  int large, huge;
+};
+constexpr OneHop kOneHop[] = {{Collective::kAllGather, 64, 32},
+                              {Collective::kReduceScatter, 64, 64},
+                              {Collective::kAllToAll, 64, 48},
+                              {Collective::kGather, 64, 64},
+                              {Collective::kScatter, 64, 64}};
+constexpr size_t kRowsOfOneHop = 4 + size_t{2} * (kMaxRanks - 2);
 
 constexpr auto rows_of_one_hop() {
   std::array<Row, std::size(kOneHop) * kRowsOfOneHop> rows{};
   size_t next = 0;
-  for (const auto collective : kOneHop)
-    for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
-      const size_t small = ranks == 2 ? 128 * kKB : ranks <= 4 ? 32 * kKB : 16 * kKB;
+  for (const auto& [collective, large, huge] : kOneHop) {
+    rows[next++] = row(collective, 2, 256 * kKB, kOneShotLL, 64);
+    rows[next++] = row(collective, 2, kLarge, kOneShotLine, 128);
+    rows[next++] = row(collective, 2, kHuge, kOneShotLine, large);
+    rows[next++] = row(collective, 2, kAll, kOneShotLine, huge);
+    for (int ranks = 3; ranks <= kMaxRanks; ++ranks) {
+      const size_t small = ranks <= 4 ? 32 * kKB : 16 * kKB;
       rows[next++] = {
           collective, {ranks, ranks}, {0, small * static_cast<size_t>(ranks)}, kOneShotLL, 64};
       rows[next++] = {collective, {ranks, ranks}, {0, kAll}, kOneShotLine, 128};
     }
+  }
   return rows;
 }
 constexpr auto kRowsOfAllOneHop = rows_of_one_hop();
 
 std::span<const Row> rows_of(Collective collective) {
-  const auto* const found = std::ranges::find(kOneHop, collective);
+  const auto* const found = std::ranges::find(kOneHop, collective, &OneHop::collective);
   if (found == std::end(kOneHop)) return kRows;
   const auto at = static_cast<size_t>(found - std::begin(kOneHop)) * kRowsOfOneHop;
   return std::span(kRowsOfAllOneHop).subspan(at, kRowsOfOneHop);

@@ -63,6 +63,21 @@ TEST(PlanTest, WhatIsSoundHasAnAlgorithm) {
             }
 }
 
+// What computes beside a long operation is to have processors.
+TEST(PlanTest, LargeCallsOfTwoRanksLeaveHalfOfTheProcessors) {
+  constexpr int kProcessors = 132;  // of an H100 or H200
+  constexpr size_t kElement = 2;
+  for (const auto collective :
+       {Collective::kAllReduce, Collective::kBroadcast, Collective::kAllGather,
+        Collective::kReduceScatter, Collective::kAllToAll})
+    for (size_t bytes = size_t{4} << 20; bytes <= size_t{1} << 32; bytes *= 2) {
+      const Call call = call_of(collective, bytes / kElement);
+      const Choice choice = choose(2, call);
+      ASSERT_NE(choice.algorithm, Algorithm::kAutomatic);
+      EXPECT_LE(plan_of(2, call, choice.algorithm, choice.blocks).blocks, kProcessors / 2);
+    }
+}
+
 TEST(PlanTest, WhatMakesNoSenseIsNotTaken) {
   EXPECT_TRUE(is_sound(2, call_of(Collective::kAllReduce, 1)));
   EXPECT_FALSE(is_sound(1, call_of(Collective::kAllReduce, 1)));
