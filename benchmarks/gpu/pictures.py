@@ -70,12 +70,13 @@ BUFFERS = {
 BACKENDS = {"ncclx": "ncclx", "nccl": "nccl", "c10d:nccl": "torch.distributed with nccl"}
 LIBRARY = {"nccl": "nccl", "raw:nccl": "NCCL alone", "c10d:nccl": "torch.distributed with nccl"}
 TURNS = {"put": "ctran: put, signal, wait", "nccl": "NCCL: send and receive in a group"}
-MACHINE = "2x H200, NVLink, multicast off"
+JOINED = "NVLink, multicast off"
+MACHINE = f"2x H200, {JOINED}"
 MESSAGES = ("send", "send_recv", "all_to_all_v")
 
 PICTURES = (
     Picture(
-        "kernels", "kernels.jsonl", f"a launch in a graph, without Python; {MACHINE}",
+        "kernels", "kernels.jsonl", f"a launch in a graph, without Python; 2x H100, {JOINED}",
         lambda row: of_harness(row, BUFFERS, "{op}") if row["op"] not in MESSAGES else iter(()),
         list(BUFFERS.values()),
     ),

@@ -16,7 +16,14 @@ import torch
 import torchcomms
 from torchcomms import SignalCmpOp, TorchCommWinAccessType
 
-from tests.harness.cases import Failures, assert_alive, check_context, finish, refused
+from tests.harness.cases import (
+    Failures,
+    assert_alive,
+    check_context,
+    finish,
+    refused,
+    settle_device,
+)
 from tests.harness.windows import is_over_library, supports_windows, zeros_for_window
 
 pytestmark = pytest.mark.worlds(backends=("ctran", "nccl", "nccl-lazy"))
@@ -255,6 +262,7 @@ def idle_owner(context):
         data = torch.full((20_000,), context.rank, dtype=torch.int32)
         window.put(data, 0, context.rank * 20_000, False, timeout=10.0)
         window.signal(0, False, timeout=10.0)
+        settle_device()
         store.set(str(context.rank), "written")
     comm.barrier(False)
     window.tensor_deregister()
