@@ -1,5 +1,6 @@
 #include "standin/communicator.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -229,13 +230,27 @@ abi::Result Communicator::gather_all(const void* input, size_t count, abi::DataT
   return exchange(std::move(transfers));
 }
 
+namespace {
+
+// What NCCL 2.28 reaches of so many elements where it multiplies for one rank: a block has 16 KB,
+// or more beyond 32 blocks, and all have the same number of elements, rounded down.
+size_t reached_alone(size_t count, abi::DataType dtype) {
+  const size_t blocks = std::clamp<size_t>(count * size_of(dtype) / (16 << 10) + 1, 1, 32);
+  const size_t pack = std::max<size_t>(16 / size_of(dtype), 1);
+  return std::min(count, (count / blocks + pack - 1) / pack * pack * blocks);
+}
+
+}  // namespace
+
 void Communicator::reduce_into(void* output, std::vector<std::vector<char>>& all, size_t count,
                                abi::DataType dtype, abi::RedOp op) {
   auto& total = all[0];
   for (size_t rank = 1; rank < all.size(); ++rank)
     combine(total.data(), all[rank].data(), count, dtype, op);
   if (op == abi::RedOp::kAvg) divide(total.data(), size_, count, dtype);
-  if (count > 0) std::memcpy(output, total.data(), total.size());
+  const bool multiplies = op == abi::RedOp::kAvg || static_cast<int>(op) >= kFirstFactor;
+  const size_t reached = size_ == 1 && multiplies ? reached_alone(count, dtype) : count;
+  if (reached > 0) std::memcpy(output, total.data(), reached * size_of(dtype));
 }
 
 }  // namespace torch::comms::standin

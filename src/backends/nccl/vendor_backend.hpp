@@ -249,9 +249,10 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   template <class Body>
   WorkPtr reduce(const nccl::Call& call, const OperationOptions& options, const ReduceOp& op,
                  at::ScalarType dtype, const Operands& tensors, const Body& body);
-  // Whether it is not the library's: NCCL 2.28 leaves the last elements of one rank as they are, in
-  // many counts.
-  bool scales_alone(const ReduceOp& op) const { return size_ == 1 && op.factor() != nullptr; }
+  // Whether it is not the library's: where NCCL 2.28 multiplies for one rank, which averages do as
+  // well, it leaves the last elements of the output as they are, in many counts. Throws CommError
+  // for what the library would refuse.
+  bool reduces_alone(const nccl::Call& call, const ReduceOp& op, at::ScalarType dtype);
   WorkPtr gather_in_parts(const nccl::Call& call, const OperationOptions& options,
                           const Tensors& output, const at::Tensor& input);
   WorkPtr scatter_reduced(const nccl::Call& call, const OperationOptions& options,

@@ -1,0 +1,43 @@
+// A rank alone, for which NCCL 2.28 leaves elements out where it multiplies. The stand-in does so.
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "backends/nccl/world.hpp"
+
+namespace torch::comms::nccl {
+namespace {
+
+class VendorAlone : public VendorTest {
+ protected:
+  static void expect_all(const at::Tensor& tensor, double value, const char* what) {
+    EXPECT_TRUE(tensor.eq(value).all().item<bool>())
+        << what << " of " << tensor.numel() << " " << tensor.dtype();
+  }
+};
+
+TEST_F(VendorAlone, WhatMultipliesReachesTheLastElement) {
+  on_ranks(1, [](Program& self) {
+    for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16})
+      for (const int64_t count : {1, 2049, 3029, 4097, 8193, 40001}) {
+        const auto input = at::ones({count}, dtype);
+        const auto reduced = [&](const char* what, const ReduceOp& op, double expected) {
+          auto single = at::full({count}, 7, input.options());
+          auto listed = at::full({count}, 7, input.options());
+          auto in_place = at::ones({count}, dtype);
+          self.comm->reduce_scatter_single(single, input, op, false);
+          self.comm->reduce_scatter(listed, {input}, op, false);
+          self.comm->all_reduce(in_place, op, false);
+          self.synchronize();
+          for (const auto& tensor : {single, listed, in_place}) expect_all(tensor, expected, what);
+        };
+        reduced("AVG", ReduceOp::AVG, 1);
+        reduced("PREMUL_SUM", ReduceOp::make_nccl_premul_sum(0.5), 0.5);
+      }
+  });
+}
+
+}  // namespace
+}  // namespace torch::comms::nccl
