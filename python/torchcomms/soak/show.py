@@ -51,11 +51,10 @@ def again(request: Request, step: int) -> str:
 
 
 def failure_text(request: Request, failure: Failure) -> str:
-    """All that is known, in lines."""
-    lines = [
-        f"{failure.kind} at step {failure.step} on rank {failure.rank}, seed {request.seed}",
-        *(f"  {line}" for line in failure.text.splitlines()),
-    ]
+    """All that is known, in lines. The first and the last one say what failed: of long output the
+    beginning is often lost."""
+    head = f"{failure.kind} at step {failure.step} on rank {failure.rank}, seed {request.seed}"
+    lines = [head, *(f"  {line}" for line in failure.text.splitlines())]
     if failure.operation is not None:
         slot = int(failure.operation["slot"])
         lines += [
@@ -70,7 +69,8 @@ def failure_text(request: Request, failure: Failure) -> str:
         first = max(failure.step - 20, request.from_step)
         count = failure.step - first + 1
         lines += [f"if it needs what was before: --from-step {first} --steps {count}"]
-    return "\n".join(lines)
+    short = "" if failure.operation is None else f": {failure.operation['text']}"
+    return "\n".join([*lines, head + short])
 
 
 def summary(outcome: Outcome) -> str:
