@@ -232,10 +232,12 @@ abi::Result Communicator::gather_all(const void* input, size_t count, abi::DataT
 
 namespace {
 
-// What NCCL 2.28 reaches of so many elements where it multiplies for one rank: a block has 16 KB,
-// or more beyond 32 blocks, and all have the same number of elements, rounded down.
+// What NCCL 2.28 reaches of so many elements where it multiplies for one rank, as far as is known:
+// a block has 16 KB, or more beyond 32 blocks, and all have the same number of elements, rounded
+// down.
 size_t reached_alone(size_t count, abi::DataType dtype) {
-  const size_t blocks = std::clamp<size_t>(count * size_of(dtype) / (16 << 10) + 1, 1, 32);
+  constexpr size_t kBlock = 16 << 10;
+  const size_t blocks = std::clamp<size_t>((count * size_of(dtype) + kBlock - 1) / kBlock, 1, 32);
   const size_t pack = std::max<size_t>(16 / size_of(dtype), 1);
   return std::min(count, (count / blocks + pack - 1) / pack * pack * blocks);
 }

@@ -64,19 +64,6 @@ WorkPtr TorchCommVendor::copy_alone(const nccl::Call& now, const OperationOption
   });
 }
 
-bool TorchCommVendor::reduces_alone(const nccl::Call& now, const ReduceOp& op,
-                                    at::ScalarType dtype) {
-  if (size_ != 1) return false;
-  if (op.factor() != nullptr) return true;
-  if (op.type() != RedOpType::AVG) return false;
-  try {
-    const Reduction known(lane_->communicator(), op, dtype);
-  } catch (const CommError& e) {
-    failed(e, now, *lane_);
-  }
-  return true;
-}
-
 WorkPtr TorchCommVendor::reduce_alone(const nccl::Call& now, const OperationOptions& options,
                                       const ReduceOp& op, const at::Tensor& output,
                                       const at::Tensor& input) {
@@ -100,9 +87,7 @@ WorkPtr TorchCommVendor::broadcast(at::Tensor& tensor, int root, bool async_op,
 WorkPtr TorchCommVendor::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
                                     const AllReduceOptions& options) {
   const auto now = call(OpName::all_reduce, async_op, options);
-  if (reduces_alone(now, op, tensor.scalar_type()))
-    return reduce_alone(now, options, op, tensor, tensor);
-  return reduce(now, options, op, tensor.scalar_type(), {{&tensor}, {}},
+  return reduce(now, options, op, tensor, tensor, {{&tensor}, {}},
                 [&](const Launch& go, const Reduction& with) {
                   const Bytes bytes(tensor);
                   return go.library.AllReduce(bytes.data, bytes.data,
@@ -114,9 +99,7 @@ WorkPtr TorchCommVendor::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool
 WorkPtr TorchCommVendor::reduce(at::Tensor& tensor, int root, const ReduceOp& op, bool async_op,
                                 const ReduceOptions& options) {
   const auto now = call(OpName::reduce, async_op, options);
-  if (reduces_alone(now, op, tensor.scalar_type()))
-    return reduce_alone(now, options, op, tensor, tensor);
-  return reduce(now, options, op, tensor.scalar_type(), {{&tensor}, {}},
+  return reduce(now, options, op, tensor, tensor, {{&tensor}, {}},
                 [&](const Launch& go, const Reduction& with) {
                   const Bytes bytes(tensor);
                   return go.library.Reduce(bytes.data, bytes.data,
@@ -165,10 +148,8 @@ WorkPtr TorchCommVendor::all_gather_single(at::Tensor& output, const at::Tensor&
 WorkPtr TorchCommVendor::scatter_reduced(const nccl::Call& now, const OperationOptions& options,
                                          const at::Tensor& output, const Tensors& input,
                                          const ReduceOp& op) {
-  if (reduces_alone(now, op, output.scalar_type()))
-    return reduce_alone(now, options, op, output, input.front());
   // A reduction to each rank, of its slot; the slots of all ranks have one size.
-  return reduce(now, options, op, output.scalar_type(), {{&output}, {&input}},
+  return reduce(now, options, op, output, input.front(), {{&output}, {&input}},
                 [&](const Launch& go, const Reduction& with) {
                   auto results = go.results();
                   for (int root = 0; root < size_; ++root) {
@@ -201,9 +182,7 @@ WorkPtr TorchCommVendor::reduce_scatter_single(at::Tensor& output, const at::Ten
                                                const ReduceScatterSingleOptions& options) {
   const auto now = call(OpName::reduce_scatter_single, async_op, options);
   const auto source = nccl::in_place_or_apart(input, output, rank_);
-  if (reduces_alone(now, op, output.scalar_type()))
-    return reduce_alone(now, options, op, output, source);
-  return reduce(now, options, op, output.scalar_type(), {{&output, &source}, {}},
+  return reduce(now, options, op, output, source, {{&output, &source}, {}},
                 [&](const Launch& go, const Reduction& with) {
                   const Bytes from(source), into(output);
                   return go.library.ReduceScatter(from.data, into.data,

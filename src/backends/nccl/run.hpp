@@ -86,10 +86,18 @@ WorkPtr TorchCommVendor::run(const nccl::Call& call, const OperationOptions& opt
 
 template <class Body>
 WorkPtr TorchCommVendor::reduce(const nccl::Call& call, const OperationOptions& options,
-                                const ReduceOp& op, at::ScalarType dtype, const Operands& tensors,
+                                const ReduceOp& op, const at::Tensor& output,
+                                const at::Tensor& input, const Operands& tensors,
                                 const Body& body) {
+  // Where NCCL 2.28 multiplies for one rank, which averages do as well, it leaves the last elements
+  // of the output as they are, in many counts.
+  const bool is_alone = size_ == 1;
+  if (is_alone && op.factor() != nullptr) return reduce_alone(call, options, op, output, input);
   try {
+    const auto dtype = output.scalar_type();
     nccl::Reduction reduction(lane_->communicator(), op, dtype);
+    if (is_alone && op.type() == RedOpType::AVG)
+      return reduce_alone(call, options, op, output, input);
     if (const auto* factor = op.factor())
       reduction.scale_by(*factor, dtype, device_, nccl::launch_wait(call));
     auto kept = keep(call, tensors);

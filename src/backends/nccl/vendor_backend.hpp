@@ -245,14 +245,12 @@ class TC_API TorchCommVendor : public TorchCommBackend,
 
  private:
   friend class nccl::VendorWindow;
-  // The same with a reduction, which `body` also gets.
+  // The same with a reduction of `input` into `output`, which `body` also gets; of one rank perhaps
+  // without `body`.
   template <class Body>
   WorkPtr reduce(const nccl::Call& call, const OperationOptions& options, const ReduceOp& op,
-                 at::ScalarType dtype, const Operands& tensors, const Body& body);
-  // Whether it is not the library's: where NCCL 2.28 multiplies for one rank, which averages do as
-  // well, it leaves the last elements of the output as they are, in many counts. Throws CommError
-  // for what the library would refuse.
-  bool reduces_alone(const nccl::Call& call, const ReduceOp& op, at::ScalarType dtype);
+                 const at::Tensor& output, const at::Tensor& input, const Operands& tensors,
+                 const Body& body);
   WorkPtr gather_in_parts(const nccl::Call& call, const OperationOptions& options,
                           const Tensors& output, const at::Tensor& input);
   WorkPtr scatter_reduced(const nccl::Call& call, const OperationOptions& options,

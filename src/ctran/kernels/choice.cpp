@@ -20,7 +20,7 @@ constexpr Row row(Collective collective, int ranks, size_t bytes, Algorithm algo
   return {collective, {2, ranks}, {0, bytes}, algorithm, blocks};
 }
 // Two ranks: as measured on two H200 and two H100. Beyond kLarge half of the processors or fewer,
-// which costs 3 to 16 % of the time: a product of matrices beside all_reduces of 16 MB takes
+// which costs up to 16 % of the time: a product of matrices beside all_reduces of 16 MB takes
 // 1.01 times as long as alone then, with 128 blocks 1.99 times.
 // More ranks: from what a hop costs there and what a GPU sends in a microsecond, 0.36 MB; one hop
 // sends a tensor to each peer, two send it about twice in all.
@@ -51,8 +51,8 @@ constexpr Row kRows[] = {
     row(Collective::kReduce, 8, kAll, kTwoShotLine, 64),
 };
 
-// All others: a hop, and bytes that each rank sends to each. Blocks of two ranks, from kLarge on
-// and from kHuge on.
+// All others: a hop, and bytes that each rank sends to each. Blocks of two ranks, beyond kLarge and
+// beyond kHuge; of gather and scatter as of broadcast, not measured.
 struct OneHop {
   Collective collective;
   int large, huge;

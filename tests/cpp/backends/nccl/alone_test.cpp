@@ -3,8 +3,6 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
-#include <vector>
-
 #include "backends/nccl/world.hpp"
 
 namespace torch::comms::nccl {
