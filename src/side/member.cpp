@@ -65,24 +65,23 @@ void Member::ask(Moment now, Post& out) {
 void Member::begin(bool reports, Moment now, Post& out) {
   const uint64_t number = diary_.open();
   if (number == 0 && !reports) return;
-  const Question question{rank_, ++serial_, reports ? 1u : 0u};
+  const Question question{
+      .number = number, .reports = reports ? 1u : 0u, .asker = rank_, .serial = ++serial_};
   if (wave_ && !question.beats(wave_->question)) return;
-  spread(question, number, -1, pace_.hearing, now, out);
+  spread(question, -1, pace_.hearing, now, out);
 }
 
-void Member::spread(const Question& question, uint64_t number, int parent, milliseconds patience,
-                    Moment now, Post& out) {
+void Member::spread(const Question& question, int parent, milliseconds patience, Moment now,
+                    Post& out) {
   drop_wave();
   took_part_ = now;
   auto& wave = wave_.emplace();
   wave.question = question;
-  wave.number = number;
   wave.parent = parent;
   wave.until = now + patience;
-  wave.answers.add(rank_, diary_.about(number));
+  wave.answers.add(rank_, diary_.about(question.number));
   for (const auto& [rank, how] : gone_) wave.answers.add(rank, {.state = how});
   auto asked = note(Note::Kind::kAsk);
-  asked.number = number;
   asked.question = question;
   asked.patience_ms = static_cast<uint32_t>(further(patience).count());
   for (const int neighbour : neighbours_)
@@ -102,8 +101,7 @@ void Member::on_ask(int from, const Note& asked, Moment now, Post& out) {
   if (wave_ && wave_->question == asked.question) return hear(from, now, out);
   if (std::ranges::find(past_, asked.question) != past_.end()) return;
   if (wave_ && !asked.question.beats(wave_->question)) return;
-  spread(asked.question, asked.number, from,
-         std::min(milliseconds(asked.patience_ms), pace_.hearing), now, out);
+  spread(asked.question, from, std::min(milliseconds(asked.patience_ms), pace_.hearing), now, out);
 }
 
 void Member::hear(int from, Moment now, Post& out) {
@@ -117,24 +115,22 @@ void Member::end_wave(Moment now, Post& out) {
   if (wave.parent >= 0) {
     auto told = note(Note::Kind::kTell);
     told.question = wave.question;
-    told.number = wave.number;
     told.answers = wave.answers;
     if (!is_gone(wave.parent)) out.emplace_back(wave.parent, told);
     return;
   }
-  if (disagrees(wave.answers, wave.number, wave.question, now, out)) return;
+  if (disagrees(wave.answers, wave.question, now, out)) return;
   if (wave.question.reports == 0) return;
-  const auto seen = wave.answers.sighting(size_, wave.number, pace_.hearing);
+  const auto seen = wave.answers.sighting(size_, wave.question.number, pace_.hearing);
   auto found = note(Note::Kind::kFound);
   found.question = wave.question;
-  found.number = wave.number;
   found.about = seen.culprit();
   found.why = seen.words();
   publish(found, now, out);
 }
 
-bool Member::disagrees(const Answers& answers, uint64_t number, const Question& question,
-                       Moment now, Post& out) {
+bool Member::disagrees(const Answers& answers, const Question& question, Moment now, Post& out) {
+  const uint64_t number = question.number;
   std::unordered_map<int, Fingerprint> prints;
   const auto alike = [&] {
     return std::ranges::all_of(
@@ -200,7 +196,7 @@ void Member::check_further(uint64_t number, Moment now, Post& out) {
     if (!is_gone(parent_of(rank_))) out.emplace_back(parent_of(rank_), told);
     return;
   }
-  if (disagrees(answers, number, {rank_, ++serial_, 0}, now, out)) return;
+  if (disagrees(answers, {.number = number, .asker = rank_, .serial = ++serial_}, now, out)) return;
   auto go = note(Note::Kind::kGo);
   go.number = number;
   on_note(-1, go, now, out);

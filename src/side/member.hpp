@@ -97,7 +97,6 @@ class Member {
  private:
   struct Wave {
     Question question;
-    uint64_t number = 0;
     int parent = -1;  // -1: this rank asks
     std::set<int> waits_for;
     Answers answers;
@@ -112,16 +111,15 @@ class Member {
   void tell_all(const Note& note, int but, Post& out) const;
   bool is_gone(int rank) const { return gone_.contains(rank); }
   void begin(bool reports, Moment now, Post& out);
-  void spread(const Question& question, uint64_t number, int parent,
-              std::chrono::milliseconds patience, Moment now, Post& out);
+  void spread(const Question& question, int parent, std::chrono::milliseconds patience, Moment now,
+              Post& out);
   void on_ask(int from, const Note& asked, Moment now, Post& out);
   void hear(int from, Moment now, Post& out);
   void end_wave(Moment now, Post& out);
   void drop_wave();
-  // True where `answers` show that ranks disagree about `number`, or one of those before: everybody
-  // is told.
-  bool disagrees(const Answers& answers, uint64_t number, const Question& question, Moment now,
-                 Post& out);
+  // True where `answers` show that ranks disagree about what `question` is about, or about one of
+  // those before: everybody is told.
+  bool disagrees(const Answers& answers, const Question& question, Moment now, Post& out);
   void publish(const Note& found, Moment now, Post& out);
   void on_found(int from, const Note& found, Moment now, Post& out);
   void keep(const Note& found, Moment now);

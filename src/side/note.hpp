@@ -8,16 +8,20 @@
 
 namespace torch::comms::side {
 
-// Which question of the members of a group an answer belongs to.
+// A question of a member of a group, to all of them: what did you call as collective `number`, and
+// where are you?
 struct Question {
+  uint64_t number = 0;   // 0: only where they are
+  uint64_t reports = 0;  // 1: the asker will end its communicator, and says where all were
   int32_t asker = -1;
-  uint32_t serial = 0;   // of the asker's questions
-  uint32_t reports = 0;  // 1: the asker will end its communicator, and says where all were
+  uint32_t serial = 0;  // of the asker's questions
 
   friend bool operator==(const Question&, const Question&) = default;
-  // Of two that meet the one that goes on: the other asker hears of its outcome.
+  // Of two that meet the one that goes on: the other asker hears of its outcome. Who is behind
+  // knows nothing of what the others may disagree about, so the later number counts.
   bool beats(const Question& other) const noexcept {
     if (reports != other.reports) return reports > other.reports;
+    if (number != other.number) return number > other.number;
     if (asker != other.asker) return asker < other.asker;
     return serial > other.serial;
   }
@@ -28,7 +32,7 @@ struct Note {
   enum class Kind : uint8_t {
     kLost = 1,  // rank `about` has failed
     kClosed,    // the sender has closed the group, in good order
-    kAsk,       // what did you call as collective `number`, and where are you?
+    kAsk,       // `question`
     kTell,      // the answers of the sender, and of all that it has asked
     kFound,     // what came of a question: see `mismatch`
     kCheck,     // the same as kTell, before the collective begins
@@ -36,7 +40,7 @@ struct Note {
   };
   Kind kind = Kind::kLost;
   uint64_t group = 0;
-  uint64_t number = 0;
+  uint64_t number = 0;       // kFound, kCheck, kGo
   int32_t about = -1;        // kLost; kFound: the rank at fault, -1: none or several
   Question question = {};    // kAsk, kTell, kFound
   uint32_t patience_ms = 0;  // kAsk: how long the sender waits for the answer

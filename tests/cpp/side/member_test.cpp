@@ -30,7 +30,7 @@ Fingerprint print(uint64_t number, int64_t count = 10) {
   return made;
 }
 
-// A rank that is in collective `called`, or was.
+// A rank that is in collective `called`, of `count` elements, or was.
 struct Page final : Diary {
   uint64_t called = 1, finished = 0;
   int64_t count = 10;
@@ -39,7 +39,8 @@ struct Page final : Diary {
   Answer about(uint64_t number) const override {
     Answer answer;
     answer.place = {.called = called, .finished = finished, .print = print(called, count)};
-    if (number != 0 && number <= called) answer.prints[0] = print(number, count);
+    if (number != 0 && number <= called)
+      answer.prints[0] = print(number, number == called ? count : 10);
     return answer;
   }
 };
@@ -145,6 +146,9 @@ void ask(World& world, int rank) {
 }
 void compare(World& world, int rank, Moment began = Moment(0)) {
   world.act(rank, [&](Member& m, Member::Post& out) { m.compare(began, world.now(), out); });
+}
+void suspect(World& world, int rank) {
+  world.act(rank, [&](Member& m, Member::Post& out) { m.suspect(world.now(), out); });
 }
 void check(World& world, int rank, uint64_t number) {
   world.act(rank, [&](Member& m, Member::Post& out) { m.check(number, world.now(), out); });
@@ -267,6 +271,24 @@ TEST(Member, ADifferentCallIsFoundWhileAllWait) {
       EXPECT_EQ(world.member(rank).mismatch()->number, 1u);
     }
   }
+}
+
+// The one who is behind knows nothing of what they disagree about, whatever its rank.
+TEST(Member, ADifferentCallIsFoundThoughARankThatIsBehindAsksToo) {
+  for (int size = 3; size < 40; ++size)
+    for (const int behind : {0, size / 2, size - 1}) {
+      World world(size);
+      for (int rank = 0; rank < size; ++rank)
+        if (rank != behind) world.page(rank).called = 2, world.page(rank).finished = 1;
+      const int odd = behind == 1 ? 2 : 1;
+      world.page(odd).count = 11;
+      for (int rank = 0; rank < size; ++rank) suspect(world, rank);
+      world.run(milliseconds(20));
+      for (int rank = 0; rank < size; ++rank) {
+        ASSERT_TRUE(world.member(rank).mismatch()) << rank << " of " << size;
+        EXPECT_EQ(world.member(rank).mismatch()->number, 2u);
+      }
+    }
 }
 
 TEST(Member, ARankThatHasNotCalledDisagreesWithNobody) {
