@@ -13,6 +13,7 @@ import hashlib
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from os.path import normpath
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,7 +32,8 @@ def dependencies() -> dict[Path, list[Path]]:
     listing = subprocess.run(ninja, capture_output=True, text=True, check=True).stdout
     found = {}
     for block in listing.split("\n\n"):
-        names = [DATABASE / line.strip() for line in block.splitlines()[1:]]
+        # With a compiler cache they are relative, with ".." in them.
+        names = [Path(normpath(DATABASE / line.strip())) for line in block.splitlines()[1:]]
         near = [
             name for name in names if name.is_relative_to(ROOT) and "torch/include" not in str(name)
         ]
@@ -73,6 +75,8 @@ def main() -> int:
         return done.returncode == 0
 
     files = [file.resolve() for file in args.files] or sorted(known)
+    if not files:
+        parser.error("the build knows no sources of src/: nothing would be looked at")
     # Fixes in a header must not be applied by two processes at once.
     with ThreadPoolExecutor(1 if args.fix else parallel_jobs()) as pool:
         results = list(pool.map(look_at, files))
