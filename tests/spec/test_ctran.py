@@ -39,6 +39,10 @@ def described(context):
         assert {r["algorithm"] for r in ranges} <= names
         assert set(about["algorithms"]) > {"barrier", "all_to_all_v_single", "gather_single"}
         assert "send" not in about["algorithms"]
+    with failures.case("carriers"):
+        others = context.size - 1
+        expected = f"{link} to {others} peer{'s' * (others > 1)}" if others else "no peers"
+        assert about["notes"]["links"].startswith(expected)
     with failures.case("waits"):
         assert about["notes"]["waits"].startswith(("spin first (", "yield first ("))
     with failures.case("phases"):

@@ -184,7 +184,8 @@ void TorchCommCtran::all_gather_p_free(AllGatherPHandle handle) {
 std::map<std::string, std::string> TorchCommCtran::notes() const {
   if (!session_) return {};
   if (session_->on_device) return session_->on_device->notes();
-  std::map<std::string, std::string> notes{{"waits", session_->group->family()->waits()}};
+  const auto& family = *session_->group->family();
+  std::map<std::string, std::string> notes{{"links", family.carriers()}, {"waits", family.waits()}};
   if (!session_->why_not_on_device.empty())
     notes["kernels"] =
         "none, so that tensors are copied through host memory: " + session_->why_not_on_device;

@@ -373,6 +373,20 @@ void Engine::remove(const std::shared_ptr<Membership>& group) noexcept {
   progress_.leave();
 }
 
+std::string Engine::carriers() {
+  if (forked()) return "";
+  progress_.enter();
+  std::string text;
+  try {
+    text = links_.carriers();
+  } catch (...) {
+    progress_.leave();
+    throw;
+  }
+  progress_.leave();
+  return text;
+}
+
 void Engine::shut_down() noexcept {
   progress_.stop();
   progress_.enter();

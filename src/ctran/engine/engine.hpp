@@ -63,6 +63,8 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   // Closes the links. Everything of this family has been ended.
   void shut_down() noexcept;
   bool forked() const noexcept;
+  // LinkTable::carriers(); "" in a forked child.
+  std::string carriers();
   TaskPool& tasks() noexcept { return tasks_; }
   const LinkTable& table() const noexcept { return links_; }
   const Choose& choose() const noexcept { return choose_; }

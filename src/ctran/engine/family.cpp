@@ -35,7 +35,7 @@ int Family::size() const noexcept { return engine_->table().size(); }
 std::string_view Family::link_to(int rank) const noexcept { return engine_->table().name(rank); }
 bool Family::same_host(int a, int b) const noexcept { return engine_->table().same_host(a, b); }
 const transport::Crowd& Family::densest() const noexcept { return engine_->table().densest(); }
-std::string Family::describe() const { return engine_->table().describe(); }
+std::string Family::carriers() const { return engine_->carriers(); }
 std::string Family::waits() const { return engine_->table().waits(); }
 
 }  // namespace torch::comms::ctran

@@ -85,8 +85,9 @@ class TC_API Family {
   // Closes the links at once and tells nobody, as the end of the process would: peers see this rank
   // fail. The calls of all groups end with kFinalized. Not from a Listener.
   void break_off() noexcept;
-  // What carries this family, a line a link: for describe().
-  std::string describe() const;
+  // "shm to 3 peers; tcp to 4 peers (...)": what carries this family, and what a link cannot do
+  // here or why it goes the way it does.
+  std::string carriers() const;
   // "yield first (4 ranks on 2 cores)": how this rank waits, and who shares its cores.
   std::string waits() const;
 

@@ -25,6 +25,10 @@ struct Blob {
   std::optional<Endpoint> shm, tcp;
 };
 
+std::string counted(int64_t count, const char* what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
 std::string host_of(const FamilyOptions& options) {
   return transport::host_identity() + (options.host.empty() ? "" : "/" + options.host);
 }
@@ -144,22 +148,19 @@ std::string_view LinkTable::name(int peer) const noexcept {
   return kNames[which_[static_cast<size_t>(peer)]];
 }
 
-std::string LinkTable::describe() const {
+std::string LinkTable::carriers() const {
   std::string text;
   for (const auto which : {kShm, kTcp}) {
     const auto peers = std::count(which_.begin(), which_.end(), which);
-    if (peers == 0) continue;
+    if (peers == 0 || !links_[which]) continue;
     const auto can = links_[which]->capabilities();
-    text += std::string(links_[which]->name()) + ": " + std::to_string(peers) + " peers" +
-            (can.reason.empty() ? "" : " (" + can.reason + ")") + "\n";
+    text += (text.empty() ? "" : "; ") + std::string(links_[which]->name()) + " to " +
+            counted(peers, "peer") + (can.reason.empty() ? "" : " (" + can.reason + ")");
   }
-  return text.empty() ? "no peers\n" : text;
+  return text.empty() ? "no peers" : text;
 }
 
 std::string LinkTable::waits() const {
-  const auto counted = [](int count, const char* what) {
-    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-  };
   return std::string(policy_.spins > 0 ? "spin" : "yield") + " first (" +
          counted(sharing_.ranks, "rank") + " on " + counted(sharing_.cores.count(), "core") + ")";
 }

@@ -27,7 +27,8 @@ class LinkTable {
   int size() const noexcept { return size_; }
   bool same_host(int a, int b) const noexcept;
   std::string_view name(int peer) const noexcept;
-  std::string describe() const;
+  // As Family::carriers().
+  std::string carriers() const;
   // The host with the most ranks to a core: the same on all ranks.
   const transport::Crowd& densest() const noexcept { return densest_; }
   // How a wait passes its time, by how many ranks share the cores that this one may run on.
