@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/fork.hpp"
 #include "side/family.hpp"
 #include "side/graph.hpp"
@@ -63,17 +65,19 @@ void Circle::compare(Moment began) {
 std::optional<Circle::Failure> Circle::disagreement(std::chrono::milliseconds patience,
                                                     std::chrono::milliseconds limit) {
   // One question puts out others, whose ranks may have come further; so all ask again.
-  constexpr int kQuestions = 5;
+  constexpr std::chrono::milliseconds kAgain{100};
   {
     std::unique_lock lock(family_->mutex_);
     const auto is_over = [&] { return ended_ || is_alarmed(); };
+    const auto until = Family::now() + patience + limit;
     bool over = family_->changed_.wait_for(lock, patience, is_over);
-    for (int i = 0; i < kQuestions && !over; ++i) {
+    for (auto left = until - Family::now(); !over && left > Moment(0);
+         left = until - Family::now()) {
       Member::Post out;
       member_.suspect(Family::now(), out);
       family_->post(*this, out);
       family_->wake();
-      over = family_->changed_.wait_for(lock, limit / kQuestions, is_over);
+      over = family_->changed_.wait_for(lock, std::min<Moment>(kAgain, left), is_over);
     }
   }
   const auto found = failure();

@@ -54,6 +54,12 @@ void Member::compare(Moment began, Moment now, Post& out) {
   begin(/*reports=*/false, now, out);
 }
 
+void Member::suspect(Moment now, Post& out) {
+  // Asking anew would put out a question whose answers may be on their way.
+  if (wave_ && wave_->parent < 0 && wave_->question.number == diary_.open()) return;
+  begin(/*reports=*/false, now, out);
+}
+
 void Member::ask(Moment now, Post& out) {
   if (asked_until_ != kNever) return;
   if (report_ && now - report_->since < 2 * pace_.hearing) return;

@@ -59,8 +59,9 @@ class Member {
   // Its open collective, which began at `began`, is late: whether all others that have called it
   // called the same. Often does nothing, because that was asked a moment ago.
   void compare(Moment began, Moment now, Post& out);
-  // The same of one that is known not to be what all have called, at once.
-  void suspect(Moment now, Post& out) { begin(/*reports=*/false, now, out); }
+  // The same of one that is known not to be what all have called, at once. Does nothing while this
+  // rank asks that.
+  void suspect(Moment now, Post& out);
   // Where everybody is: report() within Pace::hearing. Does nothing while that is asked.
   void ask(Moment now, Post& out);
   // It is about to begin collective `number`: checked() when all have said so, and alike.

@@ -18,7 +18,7 @@ CommError error_of(const side::Circle::Failure& failure, const Context& context)
 // How long what a rank did before its end may take to be done here.
 constexpr std::chrono::milliseconds kPatience{100};
 // How long ranks that disagree wait for those that are behind, and for what they say.
-constexpr std::chrono::milliseconds kSkew{50}, kHearing{500};
+constexpr std::chrono::milliseconds kSkew{50}, kHearing{2000};
 
 }  // namespace
 

@@ -39,7 +39,8 @@ class Others {
   // An operation that began then is late: whether the ranks disagree will be in failure().
   void compare(Clock::time_point began);
   // Ranks are known to disagree: who calls what, which all are told then; nothing where that is not
-  // found. Waits for the other ranks' words, 0.6 s at most.
+  // found. Waits for the other ranks' words: milliseconds, 2.1 s at most where ranks do not get to
+  // it.
   std::optional<CommError> disagreement(const Context& context);
   struct Where {
     std::string text;  // ". ..."; "" where nothing is known

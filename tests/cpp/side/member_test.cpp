@@ -69,6 +69,7 @@ class World {
     body(member(rank), out);
     send(rank, out);
   }
+  void delay_by(Moment delay) { delay_ = delay; }  // every note from now on
   void stop(int rank) { member_is(rank, Is::kStopped); }
   // Its neighbours see its connections end.
   void kill(int rank) {
@@ -122,7 +123,7 @@ class World {
       const auto near = neighbours_of(from, size());
       ASSERT_TRUE(std::ranges::binary_search(near, to)) << from << " has no connection to " << to;
       auto& last = connections_[static_cast<size_t>(from)][to];
-      last = std::max(last, now_ + microseconds(20 + random_() % 200));
+      last = std::max(last, now_ + delay_ + microseconds(20 + random_() % 200));
       // As it travels.
       auto copy = std::make_shared<const Note>(Note::parse(note.serialize(), size()));
       on_the_way_.push({last, notes_++, from, to, std::move(copy)});
@@ -137,7 +138,7 @@ class World {
   std::set<int> touched_;  // whose time is looked at; of many ranks some
   std::priority_queue<Letter> on_the_way_;
   std::mt19937 random_;
-  Moment now_{0};
+  Moment now_{0}, delay_{0};
   size_t notes_ = 0;
 };
 
@@ -289,6 +290,21 @@ TEST(Member, ADifferentCallIsFoundThoughARankThatIsBehindAsksToo) {
         EXPECT_EQ(world.member(rank).mismatch()->number, 2u);
       }
     }
+}
+
+// Ranks that hardly get any time answer late: asking again is no new question.
+TEST(Member, ADifferentCallIsFoundThoughAnswersTakeLongerThanItTakesToAskAgain) {
+  for (int size = 2; size < 8; ++size) {
+    World world(size);
+    world.delay_by(milliseconds(60));
+    world.page(size - 1).count = 11;
+    for (int turn = 0; turn < 8; ++turn) {
+      for (int rank = 0; rank < size; ++rank) suspect(world, rank);
+      world.run(milliseconds(100 * (turn + 1)));
+    }
+    for (int rank = 0; rank < size; ++rank)
+      EXPECT_TRUE(world.member(rank).mismatch()) << rank << " of " << size;
+  }
 }
 
 TEST(Member, ARankThatHasNotCalledDisagreesWithNobody) {
