@@ -52,8 +52,8 @@
   ROW("TORCHCOMM_SIDE_CHANNEL_INTERFACE", "text", "",                                              \
       "Network interface or address for these connections; the hint wins.")                        \
   ROW("TORCHCOMM_CHECK_CALLS", "bool", "false",                                                    \
-      "Backends over vendors' libraries compare each collective on all ranks before it begins, "   \
-      "which blocks the host; equal on all ranks.")                                                \
+      "ctran and backends over vendors' libraries compare each collective on all ranks before it " \
+      "begins, which blocks the host on the latter; equal on all ranks.")                          \
   ROW("TORCHCOMM_LOG_LEVEL", "text", "warning", "error, warning, info or debug.")                  \
   ROW("TORCHCOMM_FR_BUFFER_SIZE", "int", "2000",                                                   \
       "Entries of the flight recorder that all recorder hooks of the process share; 0 records "    \

@@ -19,4 +19,8 @@ bool is_batch_invariant(const Hints& hints, bool otherwise) {
   return flag_of(hints, kBatchInvariant, otherwise);
 }
 
+bool checks_calls(const CommOptions& options) {
+  return flag_of(options.hints, "check_calls", env_to_value<bool>("TORCHCOMM_CHECK_CALLS", false));
+}
+
 }  // namespace torch::comms

@@ -17,4 +17,8 @@ TC_API bool flag_of(const Hints& hints, const std::string& key, bool otherwise);
 inline constexpr const char* kBatchInvariant = "batch_invariant";
 TC_API bool is_batch_invariant(const Hints& hints, bool otherwise = false);
 
+// `check_calls`, of a communicator, else TORCHCOMM_CHECK_CALLS: each collective is compared on all
+// ranks before it begins.
+TC_API bool checks_calls(const CommOptions& options);
+
 }  // namespace torch::comms

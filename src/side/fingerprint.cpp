@@ -42,7 +42,8 @@ std::string Fingerprint::words() const {
     if (root >= 0) text += ", root " + std::to_string(root);
     if (choice != 0) text += ", with hints " + std::to_string(choice % 100'000);
   }
-  return text + ") as number " + std::to_string(sequence);
+  return text + ") as number " + std::to_string(sequence) +
+         (compared != 0 ? ", compared first" : "");
 }
 
 uint64_t Fingerprint::what() const noexcept {

@@ -18,7 +18,8 @@ struct Fingerprint {
   uint32_t element_bytes = 0;
   int32_t root = -1;
   uint8_t operation = 0, dtype = 0, reduce_op = 0xff;  // the last two as base::OpRecord has them
-  uint8_t spare[5] = {};
+  uint8_t compared = 0;                                // 1: only whether all ranks will call it
+  uint8_t spare[4] = {};
 
   friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
 

@@ -223,6 +223,56 @@ def test_ranks_that_disagree_are_told_at_once(world):
     check_context(world, mismatched)
 
 
+def checked(context):
+    """With `check_calls` nobody gets a result of a call that differs; others are as ever."""
+    failures, odd = Failures(), context.size - 1
+    hints = {**dict(context.row.hints), "check_calls": "true"}
+    comm = context.new_comm(hints=hints)
+    with failures.case("alike"):
+        assert summed(comm)
+        several = [torch.full((5,), float(i)) for i in range(4)]
+        works = [comm.all_reduce(one, ReduceOp.SUM, True) for one in several]
+        for work in works:
+            work.wait()
+        assert [float(one[4]) for one in several] == [float(i * comm.get_size()) for i in range(4)]
+        part = comm.split(list(range(comm.get_size())), "part", hints=hints)
+        assert summed(part)
+    for async_op in (False, True):
+        for what in ("root", "reduction", "count", "algorithm"):
+            differing = (
+                comm if (what, async_op) == ("root", False) else context.new_comm(hints=hints)
+            )
+            tensor = torch.full((96,), float(context.rank + 1))
+            is_odd = context.rank == odd
+            began = time.monotonic()
+            with (
+                failures.case(f"{what}, {async_op=}"),
+                refused(torchcomms.Mismatch, f"rank {odd} calls", "compared first"),
+            ):
+                if what == "root":
+                    work = differing.broadcast(tensor, int(is_odd), async_op)
+                elif what == "count":
+                    work = differing.all_reduce(tensor[int(is_odd) :], ReduceOp.SUM, async_op)
+                elif what == "algorithm":
+                    wished = {"ctran::algorithm": "ring"} if is_odd else {}
+                    work = differing.all_reduce(tensor, ReduceOp.SUM, async_op, hints=wished)
+                else:
+                    op = ReduceOp.MAX if is_odd else ReduceOp.SUM
+                    work = differing.all_reduce(tensor, op, async_op)
+                work.wait()
+            assert time.monotonic() - began < SOON_S
+            with failures.case(f"nothing has moved, {what}, {async_op=}"):
+                assert float(tensor[0]) == float(tensor[95]) == context.rank + 1
+            differing.finalize()
+    part.finalize()
+    return failures.texts
+
+
+@several
+def test_checked_calls_that_differ_are_refused_before_anything_moves(world):
+    check_context(world, checked)
+
+
 def met_another(context):
     """The receiver says in what the sender's message differs, and in nothing else."""
     failures = Failures()

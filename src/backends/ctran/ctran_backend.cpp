@@ -15,6 +15,7 @@
 #include "base/fork.hpp"
 #include "core/bounded.hpp"
 #include "core/cpu_backend.hpp"
+#include "core/hint.hpp"
 #include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
 #include "core/retire.hpp"
@@ -88,7 +89,10 @@ void TorchCommCtran::start(const std::string& name, const CommOptions& options) 
   options_.timeout = usable_timeout(options.timeout);
   // First, so that a rank whose hints cannot be says so itself, whatever the others do.
   ctran::with_context([&] { return Context(context); },
-                      [&] { *wishes_ = ctran::require_right(options.hints); });
+                      [&] {
+                        *wishes_ = ctran::require_right(options.hints);
+                        checks_calls_ = checks_calls(options);
+                      });
   if (!options.enable_reconfigure) return;
   reconfiguration_ = std::make_unique<Reconfiguration>("ctran", name, options_);
   options_.store.reset();

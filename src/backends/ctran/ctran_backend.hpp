@@ -180,6 +180,9 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   // ends the communicator.
   CommError failed(const CommError& error, const ctran::Issue& issue);
   void choose(ctran::Call& call, const Hints& hints) const;
+  // Whether all ranks are about to make this call: returns when they are, or at once for an
+  // asynchronous one, which then waits for that. What it took is taken off the call's limit.
+  void compare(ctran::Call& call, bool async_op);
 
   // Takes the options over, before anything is connected.
   void start(const std::string& name, const CommOptions& options);
@@ -200,6 +203,7 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   std::vector<int> ranks_;  // of the members, in the first parent
   std::vector<InitPhase> phases_;
   std::unique_ptr<ctran::Wishes> wishes_;    // of the options' hints
+  bool checks_calls_ = false;                // the same
   mutable std::mutex mutex_;                 // guards session_ where abort() and isAborted() look
   std::shared_ptr<ctran::Session> session_;  // null before init() and after finalize()
   std::atomic<bool> was_aborted_{false};     // of a session that is gone

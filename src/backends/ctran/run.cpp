@@ -1,5 +1,7 @@
 #include "backends/ctran/run.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -63,6 +65,22 @@ void TorchCommCtran::choose(ctran::Call& call, const Hints& hints) const {
   call.chunk = chosen.chunk;
 }
 
+void TorchCommCtran::compare(ctran::Call& call, bool async_op) {
+  auto about = call;
+  about.only_compares = true;
+  auto& group = *session_->group;
+  if (async_op) {
+    group.start(about);  // the call is behind it, and shares its fate
+    return;
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  group.run(about);
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now() - begin);
+  if (call.limit != ctran::kNoLimit)
+    call.limit = std::max(call.limit - took, std::chrono::milliseconds(1));
+}
+
 WorkPtr TorchCommCtran::run(const ctran::Issue& issue, const OperationOptions& options,
                             bool async_op, ctran::Call& call, const ctran::Operands& operands) {
   call.name = issue.op;
@@ -72,10 +90,13 @@ WorkPtr TorchCommCtran::run(const ctran::Issue& issue, const OperationOptions& o
   choose(call, options.hints);
   auto& group = *session_->group;
   if (async_op)
-    return ctran::CtranWork::start(
-        issue, *session_, operands.keep(),
-        [&](ctran::Listener* listener) { return group.start(call, listener); });
+    return ctran::CtranWork::start(issue, *session_, operands.keep(),
+                                   [&](ctran::Listener* listener) {
+                                     if (checks_calls_) compare(call, /*async_op=*/true);
+                                     return group.start(call, listener);
+                                   });
   try {
+    if (checks_calls_) compare(call, /*async_op=*/false);
     group.run(call);
   } catch (const Interrupted& e) {
     session_->leave(operands.keep());

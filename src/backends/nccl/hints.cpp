@@ -5,6 +5,8 @@
 #include <torchcomms/base/env.hpp>
 #include <torchcomms/base/error.hpp>
 
+#include "core/hint.hpp"
+
 namespace torch::comms::nccl {
 namespace {
 
@@ -71,8 +73,7 @@ Wishes wishes_of(const CommOptions& options) {
       "side_channel", env_to_value<bool>("TORCHCOMM_SIDE_CHANNEL", wishes.side_channel));
   wishes.side_channel_interface = options.getHint<std::string>(
       "side_channel_interface", env_to_value<std::string>("TORCHCOMM_SIDE_CHANNEL_INTERFACE", ""));
-  wishes.check_calls = options.getHint<bool>(
-      "check_calls", env_to_value<bool>("TORCHCOMM_CHECK_CALLS", wishes.check_calls));
+  wishes.check_calls = checks_calls(options);
   wishes.on_current_stream = wants_current_stream(options.hints, false);
   return wishes;
 }

@@ -49,6 +49,9 @@ struct Call {
   // this problem: kUnsupported, naming what is missing.
   const schedule::Algorithm* algorithm = nullptr;
   int64_t chunk = -1;  // elements; -1: chosen
+  // Instead of running it: a barrier of ranks that are about to call it, which fails where they
+  // are not alike in all of the above that is compared.
+  bool only_compares = false;
 };
 
 // Learns that a call has ended: exactly once, on whatever thread noticed, which holds no lock. May

@@ -35,6 +35,7 @@ uint64_t hash_of_blocks(const schedule::Blocks& blocks) noexcept {
 Fingerprint fingerprint_of(const Call& call, uint64_t sequence) noexcept {
   Fingerprint print;
   print.sequence = sequence;
+  print.compared = call.only_compares ? 1 : 0;
   call.name.copy(print.name, sizeof print.name - 1);
   print.operation = static_cast<uint8_t>(call.operation);
   print.dtype = call.operation == Operation::kBarrier ? side::kNoData : call.dtype;

@@ -38,7 +38,9 @@ schedule::Blocks kept(const schedule::Blocks& blocks, std::vector<int64_t>& offs
   return schedule::Blocks::given(offsets);
 }
 
+// What moves: of a call that only compares, a barrier.
 schedule::Problem problem_of(const Call& call, const Plan::Place& place) {
+  if (call.only_compares) return vector_problem(Operation::kBarrier, place.rank, place.size, 0, 0);
   switch (call.operation) {
     case Operation::kGather:
     case Operation::kScatter:
@@ -99,7 +101,7 @@ Plan::Plan(const Call& call, const Place& place, const Choose& choose_by) : key_
   key_.output = {};
   key_.blocks = kept(call.blocks, offsets_);
   key_.arriving = kept(call.arriving, arriving_offsets_);
-  if (adds(call.operation)) {
+  if (adds(call.operation) && !call.only_compares) {
     const auto dtype = static_cast<Dtype>(call.dtype);
     addition_.reduction.emplace(dtype, call.op);
     if (size_of(dtype) != call.element_bytes)
@@ -141,13 +143,15 @@ void Plan::choose(const Call& call, const Place& place, const Choose& choose_by)
                     .local_size = place.local_size};
   if (question.adds)
     question.rounds = addition_.reduction->accumulator() != addition_.reduction->dtype();
+  const auto* wished = call.only_compares ? nullptr : call.algorithm;
+  const int64_t chunk = call.only_compares ? -1 : call.chunk;
   Choice choice;
-  if (call.algorithm == nullptr || call.chunk < 0) choice = choose_by(question);
-  if (call.algorithm != nullptr) {
-    if (call.algorithm != choice.algorithm) choice.chunk = 0;
-    choice.algorithm = call.algorithm;
+  if (wished == nullptr || chunk < 0) choice = choose_by(question);
+  if (wished != nullptr) {
+    if (wished != choice.algorithm) choice.chunk = 0;
+    choice.algorithm = wished;
   }
-  if (call.chunk >= 0) choice.chunk = call.chunk;
+  if (chunk >= 0) choice.chunk = chunk;
   problem_.options.chunk = choice.chunk;
   problem_.options.local_size = place.local_size;
   TC_CHECK(choice.algorithm != nullptr);
@@ -180,6 +184,7 @@ bool Plan::fits(const Call& call) const noexcept {
   return call.operation == key_.operation && call.dtype == key_.dtype && call.op == key_.op &&
          call.root == key_.root && call.element_bytes == key_.element_bytes &&
          call.algorithm == key_.algorithm && call.chunk == key_.chunk &&
+         call.only_compares == key_.only_compares &&
          (call.name.data() == key_.name.data() || call.name == key_.name) &&
          call.blocks == key_.blocks && call.arriving == key_.arriving &&
          (call.op != ReduceOp::kPremulSum ||

@@ -11,12 +11,13 @@ from torchcomms.drill.buffers import Shape
 from torchcomms.drill.cell import Cell
 from torchcomms.drill.ours import Ours
 from torchcomms.drill.scene import Scene
-from torchcomms.drill.side import Side
+from torchcomms.drill.side import Pending, Side
 
 ODD = 2  # the minority
 
 Call = tuple[str, Shape]
 _UNSEEN = "what the ranks of gloo call is not compared"
+_CHECKED = {"hints": {"check_calls": "true"}}
 
 
 def is_compared(side: Side) -> bool:
@@ -27,29 +28,49 @@ def is_compared(side: Side) -> bool:
     return by_kernels or side.comm.get_backend() == "ctran"
 
 
-def disagree(scene: Scene, many: Call, one: Call) -> None:
+def disagree(scene: Scene, many: Call, one: Call, checks: bool = False) -> None:
     """All ranks call at once, rank 2 something else. A call that returns gave a wrong result."""
+    side = scene.comm(**(_CHECKED if checks else {}))
+    scene.works(side)
+    scene.meet("calling")
+    scene.note_fault()
+    returned = refused(scene, side, one if scene.rank == ODD else many, checks)
+    if returned is not None:
+        scene.find("wrong result", f"{many[0]} returned as if all ranks had called the same")
+    scene.meet("over")
+
+
+def another_root(scene: Scene, many: Call, one: Call) -> None:
+    """The same, where who does not wait for rank 2 may have what it called for."""
     side = scene.comm()
     scene.works(side)
     scene.meet("calling")
     scene.note_fault()
-    refused(scene, side, one if scene.rank == ODD else many)
+    returned = refused(scene, side, one if scene.rank == ODD else many)
+    if returned is not None and (text := returned.wrong()):
+        scene.find("wrong result", text)
+    scene.meet("called")
+    if returned is not None:  # what was called is compared with the next collective at the latest
+        refused(scene, side, ("barrier", Shape()))
     scene.meet("over")
 
 
-def refused(scene: Scene, side: Side, call: Call) -> None:
+def refused(scene: Scene, side: Side, call: Call, checks: bool = False) -> Pending | None:
+    """The call must raise; where it returns instead, what it made."""
     op, shape = call
-    compared = is_compared(side)
+    compared = checks or is_compared(side)
     within_s = 1.0 if compared else scene.limit_s + 1
     kinds = "Mismatch" if compared else "CommTimeout|PeerFailed|CommError"
     before = len(scene.report.findings)
+    made: list[Pending] = []
     error = scene.raises(
-        lambda: side.start(op, shape, async_op=False), kinds, naming=[ODD], within_s=within_s,
-        what=op,
+        lambda: made.append(side.start(op, shape, async_op=False)), kinds, naming=[ODD],
+        within_s=within_s, what=op,
     )  # fmt: skip
-    if error is None:
-        del scene.report.findings[before:]
-        scene.find("wrong result", f"{op} returned as if all ranks had called the same")
+    if error is not None:
+        return None
+    del scene.report.findings[before:]
+    return made[0]
 
 
 def crossed(scene: Scene) -> None:
@@ -125,9 +146,20 @@ def _cell(name: str, what: str, many: Call, one: Call, **known: str) -> Cell:
     )  # fmt: skip
 
 
+def _checked(name: str, what: str, many: Call, one: Call) -> Cell:
+    return Cell(
+        f"{name}/checked", f"{what}, and calls are checked",
+        "all raise within 1 s, naming both calls and rank 2; nobody gets a result",
+        functools.partial(disagree, many=many, one=one, checks=True),
+        backends=("ctran", "nccl", "ncclx"),
+    )  # fmt: skip
+
+
 _UNCHECKED = "hint check_calls finds what the library does not wait for"
-_LATER = "ranks that have what they called for learn of it in their next collective"
 _SUM: Call = ("all_reduce", Shape(96))
+_MAX: Call = ("all_reduce", Shape(96, reduce_op="max"))
+_ROOT_0: Call = ("broadcast", Shape(96, root=0))
+_ROOT_1: Call = ("broadcast", Shape(96, root=1))
 
 CELLS = (
     _cell("F10", "rank 2 has another count", _SUM, ("all_reduce", Shape(64))),
@@ -135,13 +167,17 @@ CELLS = (
     _cell("F12", "rank 2 calls another operation", _SUM, ("barrier", Shape())),
     _cell(
         "F13", "rank 2 has another reduce operation",
-        _SUM, ("all_reduce", Shape(96, reduce_op="max")), nccl=_UNCHECKED,
+        _SUM, _MAX, nccl=_UNCHECKED,
     ),
-    _cell(
+    _checked("F13", "rank 2 has another reduce operation", _SUM, _MAX),
+    Cell(
         "F14", "rank 2 has another root",
-        ("broadcast", Shape(96, root=0)), ("broadcast", Shape(96, root=1)),
-        ctran=_LATER, ncclx=_LATER, nccl=_UNCHECKED,
+        "who waits for another rank than its peers do raises within 1 s, naming both calls and "
+        "rank 2; who returns has the data of its root, and raises in its next collective",
+        functools.partial(another_root, many=_ROOT_0, one=_ROOT_1),
+        known={"gloo": _UNSEEN, "nccl": _UNCHECKED},
     ),
+    _checked("F14", "rank 2 has another root", _ROOT_0, _ROOT_1),
     Cell(
         "F15/same", "two ranks call two operations in opposite order",
         "both raise, naming both operations", crossed, ranks=2, known={"gloo": _UNSEEN},
