@@ -45,24 +45,29 @@ foreach(test test_nccl test_nccl_host test_backends_nccl test_ctran_device test_
 endforeach()
 tc_vendor_headers(test_nccl)
 
-# Benchmarks are built along, so that they do not rot: bench_<program>, over a room and what it reaches.
+# Benchmarks are built along, so that they do not rot: bench_<program>, over rooms and what they reach.
 set(benchmarks "arithmetic ctran/arithmetic" "link_latency ctran/engine" "engine ctran/engine"
   "overhead backends/fake" "vendor_overhead backends/nccl" "graph_marks gpu"
   "kernel_plan ctran/kernels")
 find_package(MPI QUIET COMPONENTS CXX)
 if(MPI_CXX_FOUND)
-  list(APPEND benchmarks "versus_mpi ctran/window")
+  list(APPEND benchmarks "versus_mpi ctran/window ctran/select")
 endif()
 foreach(row IN LISTS benchmarks)
   separate_arguments(row)
-  list(GET row 0 program)
-  list(GET row 1 name)
-  tc_room_id(id "${name}")
-  tc_room_closure(rooms "${name}")
+  list(POP_FRONT row program)
   add_executable(bench_${program} "${PROJECT_SOURCE_DIR}/benchmarks/cpp/${program}.cpp")
   target_link_libraries(bench_${program} PRIVATE tc_options)
-  target_include_directories(bench_${program} PRIVATE $<TARGET_PROPERTY:${id},INCLUDE_DIRECTORIES>)
-  tc_link_rooms(bench_${program} ${rooms})
+  set(reached "")
+  foreach(name IN LISTS row)
+    tc_room_id(id "${name}")
+    tc_room_closure(rooms "${name}")
+    list(APPEND reached ${rooms})
+    target_include_directories(bench_${program}
+      PRIVATE $<TARGET_PROPERTY:${id},INCLUDE_DIRECTORIES>)
+  endforeach()
+  list(REMOVE_DUPLICATES reached)
+  tc_link_rooms(bench_${program} ${reached})
 endforeach()
 if(TARGET bench_vendor_overhead)
   target_compile_definitions(bench_vendor_overhead PRIVATE "TC_STAND_IN_DIR=\"${stand_in_dir}\"")

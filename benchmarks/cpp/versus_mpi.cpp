@@ -2,10 +2,14 @@
 //
 //     mpirun -n 4 --oversubscribe build/dev/bench_versus_mpi [--op all_reduce] [--bytes
 //     8,1024,65536]
-//         [--seconds 0.3] [--links auto|shm|tcp] [--memory own|window] [--json FILE]
+//         [--seconds 0.3] [--links auto|shm|tcp] [--memory own|window]
+//         [--threads single|multiple] [--json FILE]
 //
 // Both sides use the same memory: the process's own, or with --memory window that of a window,
 // which ranks of one host read where it lies.
+//
+// The engine may be called by any thread. An MPI library may be so only where its MPI_Init_thread
+// was asked for MPI_THREAD_MULTIPLE: --threads multiple does. Without, it need not lock anything.
 //
 // Where an operation only copies, a third side takes its turns: the copies alone, each by the rank
 // that needs the data, with the system's copy between processes, and nobody waiting for anybody.
@@ -39,6 +43,7 @@
 #include <vector>
 
 #include "ctran/engine/group.hpp"
+#include "ctran/select/select.hpp"
 #include "ctran/window/window.hpp"
 
 namespace {
@@ -55,6 +60,7 @@ struct Settings {
   double seconds = 0.3;                                                    // a point and side
   Links links = Links::kAuto;
   bool window = false;
+  bool threads = false;  // MPI_THREAD_MULTIPLE: calls from any thread, as the engine always allows
   std::string json;
 };
 
@@ -96,7 +102,9 @@ Bytes map_memory(size_t bytes) {
 
 [[noreturn]] void fail(const std::string& what) {
   std::fprintf(stderr, "%s\n", what.c_str());
-  MPI_Abort(MPI_COMM_WORLD, 1);
+  int started = 0;
+  MPI_Initialized(&started);
+  if (started != 0) MPI_Abort(MPI_COMM_WORLD, 1);
   std::_Exit(1);
 }
 
@@ -319,7 +327,8 @@ void measure(const Settings& settings, World& w, const Operation& operation, siz
   };
   std::vector<Side> sides;
   sides.push_back({"ctran", [&] { w.group.run(call); }});
-  sides.push_back({mpi_name(), [&] { operation.mpi(w, count); }});
+  sides.push_back(
+      {mpi_name() + (settings.threads ? ", threads" : ""), [&] { operation.mpi(w, count); }});
   if (operation.copies && !settings.window)
     sides.push_back({"copies", [&] { operation.copies(w, count); }});
   for (auto& side : sides) side.turn = turn_of(settings, side.once);
@@ -380,6 +389,8 @@ Settings settings_of(int argc, char** argv) {
       settings.seconds = std::stod(value);
     else if (name == "--memory" && (value == "own" || value == "window"))
       settings.window = value == "window";
+    else if (name == "--threads" && (value == "single" || value == "multiple"))
+      settings.threads = value == "multiple";
     else if (name == "--json")
       settings.json = value;
     else if (name == "--links" && value == "shm")
@@ -419,9 +430,22 @@ void run(const Settings& settings) {
   MPI_Bcast(job.data(), as_int(job.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
   FamilyOptions options;
   options.links = settings.links;
+  // As backend `ctran` chooses without a tuning file.
+  const auto facts = std::make_shared<Facts>();
+  facts->wire = settings.links == Links::kTcp ? Wire::kTcp : Wire::kShm;
+  options.choose = [facts](const Question& question) {
+    const auto element = Element::of(question.element_bytes, question.rounds);
+    const auto selected = select(question.problem, element, *facts, Tuning{});
+    return Choice{selected.algorithm, selected.chunk};
+  };
   const auto family = Family::make(
       rank, size, job, [&](const std::string& mine) { return exchange_by_mpi(mine, size); },
       options);
+  const auto densest = family->densest();
+  if (densest.ranks > densest.cores.count()) {
+    facts->local_ranks = densest.ranks;
+    facts->cores = densest.cores.count();
+  }
   const auto group = Group::world(family, "benchmark");
   const size_t bytes = 2 * std::max<size_t>(std::ranges::max(settings.sizes), 4096);
   std::vector<std::byte> own(settings.window ? 0 : bytes);
@@ -447,9 +471,13 @@ void run(const Settings& settings) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
   try {
-    run(settings_of(argc, argv));
+    const auto settings = settings_of(argc, argv);
+    const int wanted = settings.threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
+    int provided = 0;
+    MPI_Init_thread(&argc, &argv, wanted, &provided);
+    if (provided < wanted) fail("this MPI library cannot be called by several threads");
+    run(settings);
   } catch (const std::exception& e) {
     fail(e.what());
   }

@@ -49,12 +49,9 @@ Facts facts_of(const Known& known, bool one_host, int size) noexcept {
 }
 
 Choice answer(const Known& known, const Question& question) {
-  const Element element{
-      .bytes = question.element_bytes,
-      .sum_bytes = question.rounds ? std::max<size_t>(4, 2 * question.element_bytes) : 0};
   const auto selected =
-      select(question.problem, element, facts_of(known, question.one_host, question.problem.size),
-             known.told.tuning);
+      select(question.problem, Element::of(question.element_bytes, question.rounds),
+             facts_of(known, question.one_host, question.problem.size), known.told.tuning);
   return {.algorithm = selected.algorithm, .chunk = selected.chunk};
 }
 

@@ -11,7 +11,10 @@ namespace {
 
 constexpr unsigned kCallsPerTurn = 64;
 constexpr int kLooksPerTurn = 16;
-constexpr uint64_t kMostExpress = uint64_t{512} * 1024;  // bytes
+// Input and output. Over it ranks that share cores are better off handing messages over in parts:
+// all_reduce of 256 KB among four ranks on two cores takes 88 us instead of 134 to 159, of 128 KB
+// in a window 41 instead of 62.
+constexpr uint64_t kMostExpress = uint64_t{200} * 1024;  // bytes
 
 uint64_t bytes_of(const Call& call) noexcept {
   uint64_t bytes = 0;

@@ -10,13 +10,13 @@ namespace torch::comms::ctran {
 namespace {
 
 constexpr uint64_t kMostScratch = uint64_t{512} * 1024;  // bytes
-// What is only copied goes through the channel's memory up to this size. Measured with two ranks on
-// two cores, in us here and by the single copy: all_gather of two messages of 16 KB 2.9 and 3.6, of
-// 32 KB 4.9 to 6.6 and 4.9, of 64 KB 9.3 and 7.2; broadcasts of 64 KB, which are written and read
-// at the same time, 4.0 and 5.2 on one machine; on another 7.4 and 7.3, or 29 and 7.8 where the
-// cores share no cache. From a window, which is read where it lies, a broadcast of 64 KB takes 1.7
-// to 2.1.
-constexpr uint64_t kMostCopiedTwice = uint64_t{16} * 1024;  // bytes
+// What is only copied goes through the channel's memory up to these sizes, where there is a single
+// copy instead. Measured with two ranks on two cores, in us here and by the single copy: all_gather
+// of two messages of 16 KB 2.4 and 2.2, of 64 KB 9.3 and 7.2; broadcasts of 16 KB, which are
+// written and read at the same time, 0.9 and 1.4, of 64 KB 4.0 and 5.2 on one machine; on
+// another 7.4 and 7.3, or 29 and 7.8 where the cores share no cache. From a window, which is read
+// where it lies, an all_gather of two messages of 16 KB takes 1.2, a broadcast of 64 KB 1.7 to 2.1.
+constexpr uint64_t kMostBothWays = uint64_t{8} * 1024, kMostOneWay = uint64_t{16} * 1024;  // bytes
 
 }  // namespace
 
@@ -53,18 +53,22 @@ bool Express::resolve(const Membership& group) {
   const bool adds = plan_->addition().reduction.has_value();
   StepPlan unused;
   schedule::Step memory;
+  bool both_ways = false;
   const auto add = [&](const PlannedMessage& message, std::vector<Transfer>& list) {
     if (message.count > 1) return false;
     const int peer = group.ranks[static_cast<size_t>(message.peer)];
     auto& link = group.engine->reach(peer);
     list.push_back({&link, peer, {.bytes = message.bytes}, nullptr});
     const uint64_t most = link.at_once_bytes(peer);
-    return most > 0 && message.bytes <= (adds ? most : std::min(most, kMostCopiedTwice));
+    const bool could_be_one_copy = both_ways && link.capabilities().single_copy;
+    const uint64_t copied = std::min(most, could_be_one_copy ? kMostBothWays : kMostOneWay);
+    return most > 0 && message.bytes <= (adds ? most : copied);
   };
   for (int64_t t = 0; t < plan_->steps(); ++t) {
     auto& step = steps_.emplace_back();
     step.plan = &plan_->step(t, unused, memory);
     if (step.plan->receives.size() + step.plan->sends.size() > kMostTransfers) return false;
+    both_ways = !step.plan->receives.empty() && !step.plan->sends.empty();
     for (const auto& message : step.plan->receives) {
       if (!add(message, step.receives)) return false;
       if (message.count == 0) continue;

@@ -24,15 +24,23 @@ bool hands_on(const Algorithm& algorithm) {
   return whole && (algorithm.name == "chain" || algorithm.name == "tree");
 }
 
-// On one host, larger messages are copied by their receivers, out of the sender's memory. The link
-// exempts very large ones, and those that are reduced as they arrive; this model does not.
-constexpr double kCopiedByReceiver = 8 << 10;  // bytes
+// On one host, larger messages are copied by their receivers, out of the sender's memory. Very
+// large ones that go one way are written and read at the same time instead, so that who sends has
+// its share. The link exempts those that are reduced as they arrive, too; this model does not.
+constexpr double kCopiedByReceiver = 8 << 10, kCopiedByBoth = 4 << 20;  // bytes, over which
+
+bool goes_one_way(Operation operation) {
+  return operation == Operation::kBroadcast || operation == Operation::kScatter ||
+         operation == Operation::kGather || operation == Operation::kReduce;
+}
 
 // The elements that the slowest way through the schedule carries.
 double elements_on_the_way(const Algorithm& algorithm, const Problem& problem, const Cost& cost,
                            bool one_host, double bytes) {
   auto most = static_cast<double>(std::max(cost.sent, cost.received));
-  if (one_host && most * bytes > kCopiedByReceiver * static_cast<double>(cost.messages))
+  const double message = most * bytes / std::max(1.0, static_cast<double>(cost.messages));
+  const bool by_both = goes_one_way(algorithm.operation) && message > kCopiedByBoth;
+  if (one_host && message > kCopiedByReceiver && !by_both)
     most = static_cast<double>(cost.received);
   if (!hands_on(algorithm)) return most;
   const int64_t chunk = problem.options.chunk > 0 ? problem.options.chunk : problem.count();
@@ -80,10 +88,10 @@ double part(double one, double other) { return one + other > 0 ? one / (one + ot
 // clang-format off
 constinit const Constants kUsualConstants{
     .apart = {{{.step_ns = 100, .message_ns = 0, .byte_ps = 20, .reduce_ps = 15},
-               {.step_ns = 350, .message_ns = 150, .byte_ps = 45, .reduce_ps = 15},
+               {.step_ns = 350, .message_ns = 150, .byte_ps = 45, .reduce_ps = 30},
                {.step_ns = 25'000, .message_ns = 5'000, .byte_ps = 250, .reduce_ps = 15}}},
     .crowded = {{{.step_ns = 100, .message_ns = 0, .byte_ps = 20, .reduce_ps = 15},
-                 {.step_ns = 1'500, .message_ns = 250, .byte_ps = 45, .reduce_ps = 15},
+                 {.step_ns = 1'500, .message_ns = 250, .byte_ps = 45, .reduce_ps = 30},
                  {.step_ns = 30'000, .message_ns = 8'000, .byte_ps = 250, .reduce_ps = 15}}},
     .near_bytes = 1 << 20,
     .far = 2};

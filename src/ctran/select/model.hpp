@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +37,11 @@ struct Element {
   // Of the wider dtype in which sums go from rank to rank, so that they are rounded once;
   // algorithms that add everything at once do without. 0: there is none.
   size_t sum_bytes = 0;
+
+  // Of `bytes`; `rounds`: sums of it are kept in a wider dtype.
+  static Element of(size_t bytes, bool rounds) noexcept {
+    return {bytes, rounds ? std::max<size_t>(4, 2 * bytes) : 0};
+  }
 };
 
 struct Constants {

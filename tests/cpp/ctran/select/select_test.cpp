@@ -202,17 +202,34 @@ TEST(Model, AChainInOnePieceWaitsForItsLength) {
   EXPECT_GT(takes(0), 3 * takes(1 << 18));
 }
 
-// On one host their receivers copy them, all at once; a network leaves the root to send each.
+// On one host their receivers copy them, all at once, up to 4 MiB; a network, and shared memory
+// with larger ones, leave the root to send each.
 TEST(Model, TheRootOfADirectBroadcastSendsForFreeOnOneHost) {
   const auto& direct = *schedule::find_algorithm(Operation::kBroadcast, "direct");
   const auto takes = [&](int size, int64_t count, Wire wire) {
     return estimate_ns(direct, vector_problem(Operation::kBroadcast, 0, size, count, 0), kFloat,
                        {.wire = wire, .local_ranks = 1, .cores = 1}, kUsualConstants);
   };
-  constexpr int64_t kLarge = 1 << 22, kSmall = 1 << 10;
+  constexpr int64_t kLargest = 1 << 22, kLarge = 1 << 19, kSmall = 1 << 10;
   EXPECT_LT(takes(8, kLarge, Wire::kShm), 2 * takes(2, kLarge, Wire::kShm));
+  EXPECT_GT(takes(8, kLargest, Wire::kShm), 3 * takes(2, kLargest, Wire::kShm));
   EXPECT_GT(takes(8, kLarge, Wire::kTcp), 3 * takes(2, kLarge, Wire::kTcp));
   EXPECT_GT(takes(8, kSmall, Wire::kShm), 3 * takes(2, kSmall, Wire::kShm));
+}
+
+// So that who has a very large one hands it on, in pieces; two ranks have nobody to hand it on to.
+TEST(Select, AVeryLargeBroadcastOnOneHostIsHandedOn) {
+  const auto chosen = [](int size, int64_t count, int ranks, int cores) {
+    return select(vector_problem(Operation::kBroadcast, 0, size, count, 0), kFloat,
+                  {.wire = Wire::kShm, .local_ranks = ranks, .cores = cores}, {})
+        .algorithm->name;
+  };
+  constexpr int64_t kLargest = 1 << 22, kLarge = 1 << 19;
+  for (const int cores : {1, 2, 4}) {
+    EXPECT_NE(chosen(4, kLargest, 4, cores), "direct");
+    EXPECT_EQ(chosen(4, kLarge, 4, cores), "direct");
+    EXPECT_EQ(chosen(2, kLargest, 2, cores), "direct");
+  }
 }
 
 }  // namespace
