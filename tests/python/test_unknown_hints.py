@@ -11,7 +11,7 @@ PROGRAM = """
     import torch, torchcomms
     from torchcomms import ReduceOp
     comm = torchcomms.new_comm("ctran", torch.device("cpu"), "mistyped", hints={
-        "ctran::algorithmus": "ring", "ctran::transport": "shm", "elsewhere::algorithmus": "ring",
+        "ctran::algo": "ring", "ctran::transport": "shm", "elsewhere::algo": "ring",
         "ctran::registered": "false",
     })
     for _ in range(3):
@@ -27,6 +27,6 @@ def test_each_unknown_key_of_the_backend_is_told_once_with_those_there_are():
     finished.expect_success()
     warnings = [line for line in finished.err.splitlines() if "hint" in line]
     assert len(warnings) == 2
-    for line, key in zip(warnings, ("ctran::algorithmus", "ctran::chunk"), strict=True):
+    for line, key in zip(warnings, ("ctran::algo", "ctran::chunk"), strict=True):
         assert f"hint {key} is unknown and has no effect; backend 'ctran' has " in line
         assert "ctran::algorithm, ctran::chunk_bytes" in line

@@ -17,7 +17,6 @@ ODD = 2  # the minority
 
 Call = tuple[str, Shape]
 _UNSEEN = "what the ranks of gloo call is not compared"
-_CHECKED = {"hints": {"check_calls": "true"}}
 
 
 def is_compared(side: Side) -> bool:
@@ -30,7 +29,7 @@ def is_compared(side: Side) -> bool:
 
 def disagree(scene: Scene, many: Call, one: Call, checks: bool = False) -> None:
     """All ranks call at once, rank 2 something else. A call that returns gave a wrong result."""
-    side = scene.comm(**(_CHECKED if checks else {}))
+    side = scene.comm(hints={"check_calls": "true"}) if checks else scene.comm()
     scene.works(side)
     scene.meet("calling")
     scene.note_fault()
