@@ -528,6 +528,11 @@ bool TorchComm::isAbortSupported() const { return backend_->isAbortSupported(); 
 bool TorchComm::isAborted() const { return backend_->isAborted(); }
 void TorchComm::setTimeout(std::chrono::milliseconds timeout) {
   settle();
+  if (timeout < std::chrono::milliseconds::zero())
+    throw CommError(
+        Errc::kInvalidArgument,
+        "timeout is " + std::to_string(timeout.count()) + " ms; it must not be negative",
+        {.op = "set_timeout", .comm = std::string(getCommName()), .rank = getRank()});
   backend_->setTimeout(timeout);
 }
 void TorchComm::setHints(const Hints& hints) {

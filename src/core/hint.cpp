@@ -4,6 +4,13 @@
 #include <torchcomms/base/error.hpp>
 
 namespace torch::comms {
+namespace {
+
+constexpr const char* kCheckCalls = "check_calls";
+
+bool checks_otherwise() { return env_to_value<bool>("TORCHCOMM_CHECK_CALLS", false); }
+
+}  // namespace
 
 bool flag_of(const Hints& hints, const std::string& key, bool otherwise) {
   const auto found = hints.find(key);
@@ -20,7 +27,12 @@ bool is_batch_invariant(const Hints& hints, bool otherwise) {
 }
 
 bool checks_calls(const CommOptions& options) {
-  return flag_of(options.hints, "check_calls", env_to_value<bool>("TORCHCOMM_CHECK_CALLS", false));
+  return flag_of(options.hints, kCheckCalls, checks_otherwise());
+}
+
+void inherit_checks(Hints& hints, bool parent_checks) {
+  if (parent_checks != checks_otherwise())
+    hints.try_emplace(kCheckCalls, parent_checks ? "true" : "false");
 }
 
 }  // namespace torch::comms

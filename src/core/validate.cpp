@@ -311,6 +311,12 @@ void validate(const AllToAllVSingle& op, const CommFacts& comm) {
     check.refuse("a row of output has " + std::to_string(row(op.output)) +
                  " elements, a row of input " + std::to_string(row(op.input)) +
                  "; they must be the same");
+  const auto own = static_cast<size_t>(comm.rank);
+  if (op.output_split_sizes[own] != op.input_split_sizes[own])
+    check.refuse("output_split_sizes[" + std::to_string(own) + "] is " +
+                 std::to_string(op.output_split_sizes[own]) + ", input_split_sizes[" +
+                 std::to_string(own) + "] is " + std::to_string(op.input_split_sizes[own]) +
+                 "; what a rank sends itself it receives, so they must be the same");
 }
 
 void validate(const AllToAll& op, const CommFacts& comm) {

@@ -94,6 +94,13 @@ Problem checked(Problem problem) {
   if (problem.blocks.parts() != problem.size ||
       (problem.arriving.parts() != 0 && problem.arriving.parts() != problem.size))
     throw std::invalid_argument("the blocks of an operation are one a rank");
+  if (problem.arriving.parts() == 0) return problem;
+  const auto sent = problem.blocks.count(problem.rank);
+  const auto received = problem.arriving.count(problem.rank);
+  if (sent != received)
+    throw std::invalid_argument("this rank sends itself " + std::to_string(sent) +
+                                " elements, and receives " + std::to_string(received) +
+                                "; they must be as many");
   return problem;
 }
 

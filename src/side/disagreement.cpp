@@ -18,7 +18,14 @@ Disagreement disagreement(const std::unordered_map<int, Fingerprint>& prints,
                           std::span<const int> silent) {
   Disagreement found;
   std::map<std::string, std::vector<int>> callers;
-  for (const auto& [rank, print] : prints) callers[print.words()].push_back(rank);
+  // Only where it tells ranks apart.
+  const auto is_compared = [](const auto& one) { return one.second.compared != 0; };
+  const bool mixed =
+      std::ranges::any_of(prints, is_compared) && !std::ranges::all_of(prints, is_compared);
+  for (auto [rank, print] : prints) {
+    if (!mixed) print.compared = 0;
+    callers[print.words()].push_back(rank);
+  }
   for (auto& [call, ranks] : callers) std::ranges::sort(ranks);
   std::vector<std::pair<std::string, std::vector<int>>> sorted(callers.begin(), callers.end());
   std::sort(sorted.begin(), sorted.end(),
@@ -28,6 +35,7 @@ Disagreement disagreement(const std::unordered_map<int, Fingerprint>& prints,
     found.why += (i == 0 ? ": " : "; ") + ranks_text(sorted[i].second) +
                  (sorted[i].second.size() == 1 ? " calls " : " call ") + sorted[i].first;
   if (sorted.size() == 1) found.why += "; a message of an earlier collective was still there";
+  if (mixed) found.why += "; check_calls is not the same on all ranks";
   if (!silent.empty()) found.why += "; " + ranks_text(silent) + " did not answer";
   if (sorted.size() > 1 && sorted[0].second.size() == 1 && sorted[1].second.size() > 1)
     found.peer = sorted[0].second[0];

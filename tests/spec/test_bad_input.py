@@ -237,6 +237,13 @@ def splits(comm, failures):
         huge = [2**63 - 1] * size
         with failures.case(parameter, "overflow"), refused(RuntimeError, name):
             call(comm, name, False, **{parameter: huge})
+        rank = comm.get_rank()
+        fewer = [int(r != rank) for r in range(size)]
+        with (
+            failures.case(parameter, "own block"),
+            refused(ValueError, name, f"{parameter}[{rank}] is 0", "must be the same"),
+        ):
+            call(comm, name, False, **{parameter: fewer})
         for label, value in {
             "negative": [-1] + [1] * (size - 1),
             "float": [0.5] * size,

@@ -229,13 +229,15 @@ def checked(context):
     hints = {**dict(context.row.hints), "check_calls": "true"}
     comm = context.new_comm(hints=hints)
     with failures.case("alike"):
+        assert comm.describe()["notes"]["calls"] == "compared before they begin"
+        assert "calls" not in context.comm.describe()["notes"]
         assert summed(comm)
         several = [torch.full((5,), float(i)) for i in range(4)]
         works = [comm.all_reduce(one, ReduceOp.SUM, True) for one in several]
         for work in works:
             work.wait()
         assert [float(one[4]) for one in several] == [float(i * comm.get_size()) for i in range(4)]
-        part = comm.split(list(range(comm.get_size())), "part", hints=hints)
+        part = comm.split(list(range(comm.get_size())), "part")
         assert summed(part)
     for async_op in (False, True):
         for what in ("root", "reduction", "count", "algorithm"):
@@ -247,7 +249,7 @@ def checked(context):
             began = time.monotonic()
             with (
                 failures.case(f"{what}, {async_op=}"),
-                refused(torchcomms.Mismatch, f"rank {odd} calls", "compared first"),
+                refused(torchcomms.Mismatch, f"rank {odd} calls"),
             ):
                 if what == "root":
                     work = differing.broadcast(tensor, int(is_odd), async_op)
@@ -264,7 +266,16 @@ def checked(context):
             with failures.case(f"nothing has moved, {what}, {async_op=}"):
                 assert float(tensor[0]) == float(tensor[95]) == context.rank + 1
             differing.finalize()
+    with failures.case("a split does as its parent"), refused(torchcomms.Mismatch, f"rank {odd} "):
+        part.broadcast(torch.ones(4), int(context.rank == odd), False)
     part.finalize()
+    unlike = context.new_comm(hints=hints if context.rank else {})
+    with (
+        failures.case("not set on all ranks"),
+        refused(torchcomms.Mismatch, "check_calls is not the same on all ranks"),
+    ):
+        unlike.barrier(False)
+    unlike.finalize()
     return failures.texts
 
 

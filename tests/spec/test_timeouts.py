@@ -266,6 +266,8 @@ def refused_types(context):
                 context.comm.set_timeout(limit)
             with failures.case("batch", repr(limit)), refused(TypeError):
                 BatchP2POptions().timeout = limit
+        with failures.case("negative"), refused(ValueError, "set_timeout", "-1000 ms"):
+            context.comm.set_timeout(timedelta(seconds=-1))
     if context.row.moves_data:
         assert_alive(context.comm)
     return failures.texts

@@ -186,6 +186,7 @@ std::map<std::string, std::string> TorchCommCtran::notes() const {
   if (session_->on_device) return session_->on_device->notes();
   const auto& family = *session_->group->family();
   std::map<std::string, std::string> notes{{"links", family.carriers()}, {"waits", family.waits()}};
+  if (checks_calls_) notes["calls"] = "compared before they begin";
   if (!session_->why_not_on_device.empty())
     notes["kernels"] =
         "none, so that tensors are copied through host memory: " + session_->why_not_on_device;

@@ -20,6 +20,7 @@
 #include "core/bounded.hpp"
 #include "core/cpu_backend.hpp"
 #include "core/explain.hpp"
+#include "core/hint.hpp"
 #include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
 #include "core/retire.hpp"
@@ -474,7 +475,9 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
   if (!ranks.empty()) {
     made = child();
     made->library_ = library_;
-    made->start(name, options);
+    auto inherited = options;
+    inherit_checks(inherited.hints, wishes_->check_calls);
+    made->start(name, inherited);
   }
   const int place = static_cast<int>(own - ranks.begin());
   ++splits_;

@@ -93,6 +93,9 @@ TEST(Problem, RefusesWhatCannotBe) {
   EXPECT_THROW(vector_problem(Operation::kBarrier, 0, 0, 0), std::invalid_argument);
   EXPECT_THROW(exchange_problem(0, Blocks::equal(1, 3), Blocks::equal(1, 2)),
                std::invalid_argument);
+  // What a rank sends itself it receives.
+  EXPECT_THROW(exchange_problem(1, Blocks::equal(1, 3), Blocks::equal(2, 3)),
+               std::invalid_argument);
 }
 
 TEST(Problem, NeighboursGoAroundEitherWay) {

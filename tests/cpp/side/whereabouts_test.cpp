@@ -106,6 +106,19 @@ TEST(Disagreement, TheFewAreNamedFirst) {
   expect_text(found.why, {"ranks 3, 5 call reduce(", "; ranks 6, 7 did not answer"});
 }
 
+TEST(Disagreement, WhoComparesFirstIsSaidWhereItTellsRanksApart) {
+  std::unordered_map<int, Fingerprint> prints;
+  for (int rank = 0; rank < 3; ++rank) prints[rank] = print(4), prints[rank].compared = 1;
+  prints[1].root = 2;
+  EXPECT_EQ(disagreement(prints, {}).why.find("compared first"), std::string::npos);
+  prints[1] = print(4);
+  EXPECT_EQ(
+      disagreement(prints, {}).why,
+      "ranks disagree: rank 1 calls all_reduce(float32, 1000 elements) as number 4; ranks 0, 2 "
+      "call all_reduce(float32, 1000 elements) as number 4, compared first; check_calls is not "
+      "the same on all ranks");
+}
+
 TEST(Disagreement, ABarrierHasNoData) {
   auto barrier = print(1, "barrier");
   barrier.dtype = kNoData;

@@ -111,7 +111,7 @@ TEST(Select, EveryRankChoosesAlike) {
 }
 
 TEST(Select, CountsThatOnlyTheirOwnerKnowsDecideNothing) {
-  const int64_t some[] = {0, 5, 5, 9}, others[] = {0, 1 << 20, 2 << 20, 3 << 20};
+  const int64_t some[] = {0, 5, 5, 9}, others[] = {0, 5, 1 << 20, 3 << 20};
   const auto a = select(exchange_problem(0, Blocks::given(some), Blocks::given(others)), kFloat,
                         kOneHost, Tuning());
   const auto b = select(exchange_problem(1, Blocks::given(others), Blocks::given(others)), kFloat,
