@@ -287,7 +287,7 @@ void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<
           },
           py::arg("handle"), "Releases a prepared all_gather.");
   // torch knows its own kinds of them.
-  py::class_<c10::Allocator, std::shared_ptr<c10::Allocator>>(
+  const py::class_<c10::Allocator, std::shared_ptr<c10::Allocator>> allocator(
       module, "_Allocator", py::module_local(), "Memory that a backend's library allocates.");
   module.def("get_mem_allocator", &get_mem_allocator, py::arg("backend"),
              "The allocator of a loaded backend, for torch.cuda.MemPool. Raises Unsupported where "

@@ -16,7 +16,7 @@ constexpr const char* kRegister =
     "Observes `comm` from now on, and its splits, also when this object is gone.";
 constexpr const char* kUnregister = "Ends that for all communicators. Idempotent.";
 
-void bind_flight_recorder(py::module_ module) {
+void bind_flight_recorder(const py::module_& module) {
   using fr::FlightRecorderHook;
   py::class_<FlightRecorderHook> recorder(
       module, "FlightRecorderHook",
@@ -45,7 +45,7 @@ Otherwise all objects share one of TORCHCOMM_FR_BUFFER_SIZE entries. Never fails
   });
 }
 
-void bind_clog(py::module_ module) {
+void bind_clog(const py::module_& module) {
   py::class_<ClogHook>(module, "clog", R"(A call log: one line of text a call, in a file.
 
 `events`: "LIFECYCLE" or "ALL" add lines of start, end and wait; `verbose`: "buffers" adds addresses.
@@ -58,7 +58,7 @@ Raises CommError where the file cannot be opened.)")
       .def("unregister", &ClogHook::unregister, Released(), kUnregister);
 }
 
-void bind_nan_check(py::module_ module) {
+void bind_nan_check(const py::module_& module) {
   py::class_<NanCheckHook>(module, "NanCheckHook", R"(Refuses operations on tensors that hold a NaN.
 
 Raises InvalidArgument naming operation, communicator and input or output, before anything is sent.)")

@@ -21,6 +21,7 @@ const std::string& dtype_name(c10::ScalarType dtype) {
   constexpr auto kUndefined = static_cast<size_t>(c10::ScalarType::Undefined);
   static const std::vector<std::string> names = [] {
     std::vector<std::string> found;
+    found.reserve(kUndefined + 1);
     for (size_t i = 0; i < kUndefined; ++i)
       found.push_back(find_name(static_cast<c10::ScalarType>(i)));
     found.emplace_back("undefined");

@@ -23,8 +23,9 @@ std::string hex(uint64_t number) {
 
 template <class Number>
 bool read(std::string_view text, Number& number, int base = 10) {
-  const auto* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number, base);
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  const auto [stop, error] = std::from_chars(begin, end, number, base);
   return !text.empty() && error == std::errc{} && stop == end;
 }
 

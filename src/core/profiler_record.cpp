@@ -42,7 +42,7 @@ std::pair<int, int> start_and_stride(const std::vector<int>& ranks) {
 }
 
 Tensors list(const at::Tensor& tensor) { return tensor.defined() ? Tensors{tensor} : Tensors{}; }
-const Tensors& list(const Tensors& tensors) { return tensors; }
+Tensors list(const Tensors& tensors) { return tensors; }
 
 }  // namespace
 
@@ -75,7 +75,7 @@ ProfiledOperation profiled_operation(const Op& op, const base::OpRecord& record)
   return shown;
 }
 
-void ProfilerRecord::begin(at::StepCallbacks callbacks, ProfiledOperation shown) {
+void ProfilerRecord::begin(at::StepCallbacks callbacks, const ProfiledOperation& shown) {
   const auto [start, stride] = start_and_stride(shown.ranks);
   const std::tuple<std::string, std::string> group(shown.comm, shown.backend);
   info_.emplace(c10::DebugInfoKind::PARAM_COMMS_INFO,

@@ -51,7 +51,7 @@ class ProfilerRecord {
   ProfilerRecord& operator=(const ProfilerRecord&) = delete;
 
  private:
-  void begin(at::StepCallbacks callbacks, ProfiledOperation shown);
+  void begin(at::StepCallbacks callbacks, const ProfiledOperation& shown);
 
   std::optional<c10::DebugInfoGuard> info_;
   std::optional<at::RecordFunction> record_;  // ends before info_, which its end may look at

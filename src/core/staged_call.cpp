@@ -226,6 +226,7 @@ StagedCall staged_call(const BatchOpIssue& op, int) {
   };
   Builder b(op);
   std::vector<Entry> entries;
+  entries.reserve(op.ops.size());
   for (const auto& entry : op.ops)
     entries.push_back({entry.type,
                        entry.type == P2POpType::SEND ? b.read(entry.tensor) : b.write(entry.tensor),

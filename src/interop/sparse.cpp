@@ -57,6 +57,7 @@ std::vector<Shape> exchange(TorchComm& comm, const Shape& mine, const AllGatherO
   single.timeout = options.timeout;
   comm.all_gather_single(all, at::tensor(mine.row), /*async_op=*/false, single);
   std::vector<Shape> shapes;
+  shapes.reserve(ranks);
   const at::ArrayRef<int64_t> rows(all.const_data_ptr<int64_t>(), ranks * width);
   for (size_t rank = 0; rank < ranks; ++rank) shapes.emplace_back(rows.slice(rank * width, width));
   for (size_t rank = 0; rank < ranks; ++rank)

@@ -81,7 +81,7 @@ TorchCommCtranAcrossHosts::Outcome TorchCommCtranAcrossHosts::make(
   std::string why_not;
   const bool is_there = made->init_as(
       {rank, ranks}, device, name, options, [&](const nccl::Device& opened) -> nccl::abi::Comm {
-        const auto runtime = opened.shared_runtime();
+        const auto& runtime = opened.shared_runtime();
         const auto& at = opened.torch_device();
         ctran::KernelLibrary library{};
         why_not =

@@ -69,11 +69,13 @@ WorkPtr TorchCommCtranAlone::reduce_scatter_single(at::Tensor& output, const at:
 WorkPtr TorchCommCtranAlone::all_to_all_single(at::Tensor& output, const at::Tensor& input,
                                                bool async_op,
                                                const AllToAllSingleOptions& options) {
+  // Not by the kernels of several ranks.  NOLINTNEXTLINE(bugprone-parent-virtual-call)
   return TorchCommVendor::all_to_all_single(output, input, async_op, options);
 }
 
 WorkPtr TorchCommCtranAlone::gather_single(at::Tensor& output, const at::Tensor& input, int root,
                                            bool async_op, const GatherSingleOptions& options) {
+  // As above.  NOLINTNEXTLINE(bugprone-parent-virtual-call)
   return TorchCommVendor::gather_single(output, input, root, async_op, options);
 }
 

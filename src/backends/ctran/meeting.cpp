@@ -88,7 +88,7 @@ Connected connect(const Rendezvous& met, const CommOptions& options, const std::
                                             .name = {},
                                             .rank = met.rank,
                                             .size = met.size,
-                                            .blob = mine,
+                                            .blob = std::move(mine),
                                             .limit = met.limit,
                                             .deadline = met.deadline,
                                             .secret = job.secret,

@@ -75,7 +75,7 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   // or has memory that peers cannot map. The window, and `memory`, are kept until it is closed, or
   // the communicator ends.
   std::shared_ptr<const ctran::DeviceWindow> open_window(std::string_view method,
-                                                         ctran::DeviceWindow::Part own,
+                                                         const ctran::DeviceWindow::Part& own,
                                                          std::string unwilling,
                                                          const c10::Storage& memory);
   // Collective: nobody uses its memory any more then, but who has mapped it.

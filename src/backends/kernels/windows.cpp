@@ -67,7 +67,7 @@ at::Tensor TorchCommKernels::mappable_tensor(at::IntArrayRef sizes, at::ScalarTy
 }
 
 std::shared_ptr<const ctran::DeviceWindow> TorchCommKernels::open_window(
-    std::string_view method, ctran::DeviceWindow::Part own, std::string unwilling,
+    std::string_view method, const ctran::DeviceWindow::Part& own, std::string unwilling,
     const c10::Storage& memory) {
   const auto now = call(OpName::new_window, false, {}, method);
   try {
@@ -76,7 +76,7 @@ std::shared_ptr<const ctran::DeviceWindow> TorchCommKernels::open_window(
     const nccl::Device::Scope scope(device);
     const gpu::CaptureModeGuard mode(device.runtime());
     auto made =
-        ctran::DeviceWindow::open(kernels_->shared_team(), std::move(own), std::move(unwilling),
+        ctran::DeviceWindow::open(kernels_->shared_team(), own, std::move(unwilling),
                                   [this](const std::string& words) { return tell_all(words); });
     if (!made.window) throw CommError(Errc::kUnsupported, made.why_not);
     // Whatever becomes of the window, launches may use it, and its tensor's memory.

@@ -120,8 +120,8 @@ at::Tensor in_place_or_apart(const at::Tensor& input, const at::Tensor& output, 
   return in_place ? input : input.clone();
 }
 
-const at::Tensor& factor_element(const at::Tensor& factor, at::ScalarType dtype,
-                                 const at::Device& device) {
+at::Tensor factor_element(const at::Tensor& factor, at::ScalarType dtype,
+                          const at::Device& device) {
   if (factor.defined() && factor.numel() == 1 && factor.scalar_type() == dtype &&
       (factor.is_cpu() || factor.device() == device))
     return factor;

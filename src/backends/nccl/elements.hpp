@@ -26,8 +26,7 @@ bool is_reducible(at::ScalarType dtype) noexcept;
 
 // The factor of PREMUL_SUM, if it can be one: an element of the dtype, on the CPU or on `device`.
 // Else throws kInvalidArgument.
-const at::Tensor& factor_element(const at::Tensor& factor, at::ScalarType dtype,
-                                 const at::Device& device);
+at::Tensor factor_element(const at::Tensor& factor, at::ScalarType dtype, const at::Device& device);
 
 // A reduction of one call. PREMUL_SUM is made by the communicator, and given back with this object.
 class Reduction {

@@ -10,6 +10,7 @@ int64_t place(size_t index, int64_t count) { return static_cast<int64_t>(index) 
 // Every rank, where a piece begins at the same place on all.
 std::vector<Piece::Destination> everybody(const std::vector<int>& ranks, int64_t output_offset) {
   std::vector<Piece::Destination> all;
+  all.reserve(ranks.size());
   for (const int rank : ranks) all.push_back({rank, output_offset});
   return all;
 }
@@ -32,6 +33,7 @@ std::vector<Piece> all_reduce(const std::vector<int>& ranks, int64_t count) {
 
 std::vector<Piece> reduce_scatter(const std::vector<int>& ranks, int64_t count) {
   std::vector<Piece> pieces;
+  pieces.reserve(ranks.size());
   for (size_t to = 0; to < ranks.size(); ++to)
     pieces.push_back({count, place(to, count), ranks, {{ranks[to], 0}}});
   return pieces;
@@ -39,6 +41,7 @@ std::vector<Piece> reduce_scatter(const std::vector<int>& ranks, int64_t count) 
 
 std::vector<Piece> all_to_all(const std::vector<int>& ranks, int64_t count) {
   std::vector<Piece> pieces;
+  pieces.reserve(ranks.size() * ranks.size());
   for (size_t from = 0; from < ranks.size(); ++from)
     for (size_t to = 0; to < ranks.size(); ++to)
       pieces.push_back({count, place(to, count), {ranks[from]}, {{ranks[to], place(from, count)}}});
@@ -47,6 +50,7 @@ std::vector<Piece> all_to_all(const std::vector<int>& ranks, int64_t count) {
 
 std::vector<Piece> all_gather(const std::vector<int>& ranks, int64_t count) {
   std::vector<Piece> pieces;
+  pieces.reserve(ranks.size());
   for (size_t from = 0; from < ranks.size(); ++from)
     pieces.push_back({count, 0, {ranks[from]}, everybody(ranks, place(from, count))});
   return pieces;

@@ -16,6 +16,7 @@ namespace torch::comms {
 template <class Backend, const nccl::Vendor& kVendor, class Base = TorchCommVendor>
 class OfVendor : public Base {
  public:
+  // Inherited by the backends, so public.  NOLINTNEXTLINE(bugprone-crtp-constructor-accessibility)
   explicit OfVendor(std::string backend = std::string(kVendor.backend))
       : Base(kVendor, std::move(backend)) {}
 

@@ -86,6 +86,7 @@ bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::Device& device) 
     const auto key = "kernels/" + std::to_string(round++) + "/";
     store.set(key + std::to_string(met.rank), kBegin + words);
     std::vector<std::string> all;
+    all.reserve(static_cast<size_t>(met.size));
     for (int rank = 0; rank < met.size; ++rank)
       all.push_back(store.get(key + std::to_string(rank), met.deadline.left()).substr(1));
     return all;

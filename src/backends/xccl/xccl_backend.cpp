@@ -15,7 +15,7 @@ constexpr const char* kWorkers = "CCL_WORKER_OFFLOAD";
 }  // namespace
 
 nccl::Table TorchCommXCCL::load() const {
-  const auto library = nccl::Table::load(vendor());
+  auto library = nccl::Table::load(vendor());
   if (!library.calls_block()) return library;
   if (base::env_text(kWorkers) == "0")
     throw CommError(Errc::kBackendUnavailable,

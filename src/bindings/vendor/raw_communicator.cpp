@@ -27,6 +27,9 @@ constexpr Element kElements[] = {
     {"float64", DataType::kFloat64, 8}, {"bfloat16", DataType::kBfloat16, 2},
 };
 
+// An address as Python has it.  NOLINTNEXTLINE(performance-no-int-to-ptr)
+void* at(uintptr_t address) { return reinterpret_cast<void*>(address); }
+
 size_t size_of(DataType dtype) {
   for (const auto& element : kElements)
     if (element.dtype == dtype) return element.size_bytes;
@@ -75,9 +78,9 @@ RawCommunicator::RawCommunicator(const std::shared_ptr<const nccl::Table>& libra
       size_(size) {}
 
 Result RawCommunicator::call(Collective collective, const Arguments& with) const {
-  const auto* input = reinterpret_cast<const void*>(with.input);
-  auto* output = reinterpret_cast<void*>(with.output);
-  auto* stream = reinterpret_cast<nccl::abi::Stream>(with.stream);
+  const void* input = at(with.input);
+  void* output = at(with.output);
+  auto* stream = static_cast<nccl::abi::Stream>(at(with.stream));
   auto* comm = communicator_->handle();
   constexpr auto kSum = nccl::abi::RedOp::kSum;
   switch (collective) {
@@ -96,18 +99,16 @@ Result RawCommunicator::call(Collective collective, const Arguments& with) const
 }
 
 Result RawCommunicator::all_to_all(const Arguments& with) const {
-  auto* stream = reinterpret_cast<nccl::abi::Stream>(with.stream);
+  auto* stream = static_cast<nccl::abi::Stream>(at(with.stream));
   auto* comm = communicator_->handle();
   const size_t part = with.count * size_of(with.dtype);
   library_.GroupStart();
   Result result = nccl::abi::kSuccess;
   for (int peer = 0; peer < size_ && result == nccl::abi::kSuccess; ++peer) {
-    const size_t at = part * static_cast<size_t>(peer);
-    result = library_.Send(reinterpret_cast<const void*>(with.input + at), with.count, with.dtype,
-                           peer, comm, stream);
+    const size_t begin = part * static_cast<size_t>(peer);
+    result = library_.Send(at(with.input + begin), with.count, with.dtype, peer, comm, stream);
     if (result == nccl::abi::kSuccess)
-      result = library_.Recv(reinterpret_cast<void*>(with.output + at), with.count, with.dtype,
-                             peer, comm, stream);
+      result = library_.Recv(at(with.output + begin), with.count, with.dtype, peer, comm, stream);
   }
   const Result end = library_.GroupEnd();
   return result == nccl::abi::kSuccess ? end : result;

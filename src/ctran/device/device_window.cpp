@@ -30,7 +30,7 @@ DeviceWindow::Part part_of(const std::string& words) {
 
 }  // namespace
 
-DeviceWindow::Outcome DeviceWindow::open(const std::shared_ptr<Team>& team, Part own,
+DeviceWindow::Outcome DeviceWindow::open(const std::shared_ptr<Team>& team, const Part& own,
                                          std::string unwilling,
                                          const transport::nvl::Exchange& exchange) {
   const auto& seat = team->seat();

@@ -16,10 +16,10 @@ CountedParams params_of(const Team& team, const CountedExchange& exchange, int m
     return static_cast<uint8_t>(manner_of(tensor.elements * exchange.element_bytes).channels);
   };
   for (const bool receives : {false, true})
-    for (int16_t peer = 0; peer < team.size; ++peer) {
+    for (int peer = 0; peer < team.size; ++peer) {
       if (peer == team.rank) continue;
       Route& route = p.routes[p.routes_count++];
-      route.peer = peer;
+      route.peer = static_cast<int16_t>(peer);
       route.receives = receives;
       route.blocks = channels_of(receives ? p.output : p.input);
     }

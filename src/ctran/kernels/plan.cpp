@@ -19,7 +19,7 @@ size_t bytes_to_share(int ranks, const Call& call, Shape shape) {
 Shape shape_of(int ranks, const Call& call, Algorithm algorithm) {
   if (algorithm == Algorithm::kOneShotLL) return {WireKind::kLL, false};
   // From so many bytes for each worker, long lines are faster.
-  constexpr size_t kLongFrom = 16 * 1024;
+  constexpr size_t kLongFrom = size_t{16} * 1024;
   const bool reduces = is_reduction(call.collective);
   Shape shape{WireKind::kLine, algorithm == Algorithm::kTwoShotLine};
   if (reduces && needs_wide_lines(call.dtype, call.op))

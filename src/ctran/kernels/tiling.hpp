@@ -49,7 +49,7 @@ constexpr size_t steps_of(WireKind wire, size_t bytes, int workers) {
 constexpr bool holds_flag(uint32_t lane) { return lane % 8 == 7; }
 constexpr size_t kNowhere = SIZE_MAX / 4;  // beyond all tensors
 constexpr size_t line_offset(uint32_t lane, bool wide) {
-  if (!holds_flag(lane)) return static_cast<size_t>((lane / 8 * 7 + lane % 8) * 16);
+  if (!holds_flag(lane)) return static_cast<size_t>(lane / 8 * 7 + lane % 8) * 16;
   return wide ? kNowhere : 448 + lane / 8 * 8;
 }
 constexpr size_t line_width(uint32_t lane) { return holds_flag(lane) ? 8 : 16; }
