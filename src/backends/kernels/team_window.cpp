@@ -43,7 +43,7 @@ void TeamWindow::open(std::string_view method, const at::Tensor& tensor, bool ow
     own.at = static_cast<std::byte*>(tensor.mutable_data_ptr());
     own.size_bytes = tensor.nbytes();
   }
-  window_ = comm->open_window(method, std::move(own), std::move(unwilling),
+  window_ = comm->open_window(method, own, std::move(unwilling),
                               owning ? tensor.storage() : c10::Storage());
   opened_by_ = comm->shared_kernels();
   if (owning) tensor_ = tensor;
