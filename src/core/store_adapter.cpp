@@ -21,6 +21,8 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 constexpr milliseconds kGrace{500};
 // A store that is connected is there: a second connection needs no patience, but for a lost packet.
 constexpr milliseconds kStillThere{1500};
+// Between two tries.
+constexpr milliseconds kPause{20};
 
 StorePtr underlying(const StorePtr& store) {
   auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get());
@@ -33,8 +35,9 @@ class KeptStore final : public c10d::PrefixStore {
   KeptStore(std::string prefix, StorePtr connection, StorePtr kept)
       : PrefixStore(std::move(prefix), std::move(connection)), kept_(std::move(kept)) {}
 
-  StorePtr clone() override {
-    return c10::make_intrusive<KeptStore>(prefix_, store_->clone(), kept_);
+  StorePtr clone() override { return over(store_->clone()); }
+  StorePtr over(StorePtr connection) const {
+    return c10::make_intrusive<KeptStore>(prefix_, std::move(connection), kept_);
   }
 
  private:
@@ -64,9 +67,30 @@ void require_server(const StorePtr& store, bootstrap::Deadline deadline, const C
   }
 }
 
+struct Prefix : c10d::PrefixStore {
+  static const std::string& of(const c10d::PrefixStore& store) { return store.*&Prefix::prefix_; }
+};
+
+// As c10d's clone(), but for how long it tries, on a thread that may be left behind: c10d goes on
+// for twice the store's own timeout. A store without connections is as good as another one.
 StorePtr connect_again(const StorePtr& store) {
-  const bool connected = dynamic_cast<c10d::TCPStore*>(underlying(store).get()) != nullptr;
-  return connected ? store->clone() : store;
+  if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) {
+    const auto inner = prefixed->getUnderlyingStore();
+    auto connection = connect_again(inner);
+    if (connection == inner) return store;
+    if (const auto* kept = dynamic_cast<const KeptStore*>(prefixed))
+      return kept->over(std::move(connection));
+    return c10::make_intrusive<c10d::PrefixStore>(Prefix::of(*prefixed), std::move(connection));
+  }
+  const auto* tcp = dynamic_cast<c10d::TCPStore*>(store.get());
+  if (tcp == nullptr) return store;
+  c10d::TCPStoreOptions options;
+  options.port = tcp->getPort();
+  options.waitWorkers = false;
+  options.timeout = kStillThere;
+  auto connection = c10::make_intrusive<c10d::TCPStore>(tcp->getHost(), options);
+  connection->setTimeout(tcp->getTimeout());
+  return connection;
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -86,21 +110,26 @@ std::string store_address(const StorePtr& store) {
 
 StorePtr own_connection(const StorePtr& store, bootstrap::Deadline deadline,
                         const Context& context) {
-  require_server(store, deadline, context);
   const auto what = "cannot connect once more to the store " + store_address(store) + ": ";
-  try {
-    // A server that ends meanwhile is one that c10d goes on to look for.
-    return call_within(
-        deadline.left() + kGrace, [store] { return connect_again(store); },
-        [&] {
-          if (!deadline.passed()) require_server(store, deadline, context);
-        });
-  } catch (const StillRunning&) {
-    throw CommError(Errc::kTimeout, what + "it does not answer", context);
-  } catch (const c10::Error& e) {
-    throw CommError(deadline.passed() ? Errc::kTimeout : Errc::kPeerFailed,
-                    what + first_line(e.what_without_backtrace()), context);
-  }
+  const auto check_server = [&] {
+    if (!deadline.passed()) require_server(store, deadline, context);
+  };
+  while (true) try {
+      check_server();
+      // A server that ends meanwhile is one that c10d goes on to look for.
+      return call_within(
+          deadline.left() + kGrace, [store] { return connect_again(store); }, check_server);
+    } catch (const StillRunning&) {
+      throw CommError(Errc::kTimeout, what + "it does not answer", context);
+    } catch (const c10::DistNetworkError& e) {
+      // The server is there, and has too much to do.
+      if (deadline.passed())
+        throw CommError(Errc::kTimeout, what + first_line(e.what_without_backtrace()), context);
+      std::this_thread::sleep_for(kPause);
+    } catch (const c10::Error& e) {
+      throw CommError(deadline.passed() ? Errc::kTimeout : Errc::kPeerFailed,
+                      what + first_line(e.what_without_backtrace()), context);
+    }
 }
 
 StorePtr tcp_root(const StorePtr& store) {
