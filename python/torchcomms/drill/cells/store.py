@@ -33,12 +33,18 @@ def server(scene: Scene) -> None:
     scene.die()
 
 
+def early(scene: Scene) -> list[int]:
+    """The server, and the ranks that come before its end."""
+    return [*range(scene.size - 1), scene.size]
+
+
 def server_of_start_up(scene: Scene) -> None:
     """Dies in the middle of a rendezvous: when ranks have written there, and not all have come."""
     store = serve(scene)
     everybody = [*range(scene.size), scene.rank]
     scene.meet("served", everybody)
     keys, patience, until = store.num_keys(), threading.Event(), time.monotonic() + 30
+    scene.meet("connected", early(scene))
     while store.num_keys() < keys + 2 and time.monotonic() < until:
         patience.wait(0.001)
     scene.die()
@@ -51,6 +57,7 @@ def during(scene: Scene) -> None:
         return
     port = scene.role.free_port
     store = PrefixStore(NAME, scene.tcp_store(port))
+    scene.meet("connected", early(scene))
     scene.raises(
         lambda: scene.comm(NAME, store=store, limit_s=60.0), "PeerFailed",
         words=[f"127.0.0.1:{port}"], within_s=2.0, what="new_comm",
