@@ -77,7 +77,8 @@ def analyze(dumps: list[Dump]) -> Verdict:
         looked_ns=_looked_ns(dumps),
     )
     told = verdict.decisive.text if verdict.decisive else verdict.summary
-    absent = f"; no record of {ranks_text(missing)}" if missing else ""
+    said = bool(missing) and f"{ranks_text(missing)} left no record" in told
+    absent = f"; no record of {ranks_text(missing)}" if missing and not said else ""
     return replace(verdict, summary=told + absent)
 
 
