@@ -13,6 +13,7 @@
 #include "core/bounded.hpp"
 #include "core/checked_window.hpp"
 #include "core/device_of.hpp"
+#include "core/explain.hpp"
 #include "core/hook_list.hpp"
 #include "core/insight.hpp"
 #include "core/issue.hpp"
@@ -528,11 +529,8 @@ bool TorchComm::isAbortSupported() const { return backend_->isAbortSupported(); 
 bool TorchComm::isAborted() const { return backend_->isAborted(); }
 void TorchComm::setTimeout(std::chrono::milliseconds timeout) {
   settle();
-  if (timeout < std::chrono::milliseconds::zero())
-    throw CommError(
-        Errc::kInvalidArgument,
-        "timeout is " + std::to_string(timeout.count()) + " ms; it must not be negative",
-        {.op = "set_timeout", .comm = std::string(getCommName()), .rank = getRank()});
+  require_no_negative(timeout,
+                      {.op = "set_timeout", .comm = std::string(getCommName()), .rank = getRank()});
   backend_->setTimeout(timeout);
 }
 void TorchComm::setHints(const Hints& hints) {

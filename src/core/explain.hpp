@@ -13,6 +13,9 @@ namespace torch::comms {
 // and how to raise it.
 TC_API std::string limit_words(std::chrono::milliseconds limit, bool is_own);
 
+// Throws CommError(kInvalidArgument) where a communicator's timeout is negative.
+TC_API void require_no_negative(std::chrono::milliseconds timeout, const Context& context);
+
 // Runs `body`; a CommError without context gets `context`, or what it returns.
 template <class MakeContext, class Body>
 auto with_context(const MakeContext& context, const Body& body) {

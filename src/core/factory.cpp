@@ -8,6 +8,7 @@
 #include "base/log.hpp"
 #include "core/alternatives.hpp"
 #include "core/backend_library.hpp"
+#include "core/explain.hpp"
 
 namespace torch::comms {
 
@@ -89,11 +90,7 @@ std::shared_ptr<TorchCommBackend> TorchCommFactory::create_backend(const std::st
                                                                    at::Device device,
                                                                    const std::string& comm_name,
                                                                    const CommOptions& options) {
-  if (options.timeout < std::chrono::milliseconds::zero())
-    throw CommError(
-        Errc::kInvalidArgument,
-        "timeout is " + std::to_string(options.timeout.count()) + " ms; it must not be negative",
-        {.op = "new_comm", .comm = comm_name});
+  require_no_negative(options.timeout, {.op = "new_comm", .comm = comm_name});
   base::require_log_level();
   auto backend = instantiate(name);
   if (options.enable_reconfigure && !backend->supportsReconfigure())
