@@ -30,9 +30,10 @@ bool checks_calls(const CommOptions& options) {
   return flag_of(options.hints, kCheckCalls, checks_otherwise());
 }
 
-void inherit_checks(Hints& hints, bool parent_checks) {
+CommOptions with_checks_of(bool parent_checks, CommOptions options) {
   if (parent_checks != checks_otherwise())
-    hints.try_emplace(kCheckCalls, parent_checks ? "true" : "false");
+    options.hints.try_emplace(kCheckCalls, parent_checks ? "true" : "false");
+  return options;
 }
 
 }  // namespace torch::comms

@@ -20,7 +20,7 @@ TC_API bool is_batch_invariant(const Hints& hints, bool otherwise = false);
 // `check_calls`, of a communicator, else TORCHCOMM_CHECK_CALLS: each collective is compared on all
 // ranks before it begins.
 TC_API bool checks_calls(const CommOptions& options);
-// For a split that says nothing of it: as its parent.
-TC_API void inherit_checks(Hints& hints, bool parent_checks);
+// Options of a split: where they say nothing of that, as its parent.
+TC_API CommOptions with_checks_of(bool parent_checks, CommOptions options);
 
 }  // namespace torch::comms

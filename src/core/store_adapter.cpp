@@ -10,6 +10,7 @@
 
 #include "base/system_error.hpp"
 #include "core/reach.hpp"
+#include "core/tcp_store.hpp"
 
 namespace torch::comms {
 namespace {
@@ -67,6 +68,7 @@ void require_server(const StorePtr& store, bootstrap::Deadline deadline, const C
   }
 }
 
+// Which c10d shows to derived classes alone.
 struct Prefix : c10d::PrefixStore {
   static const std::string& of(const c10d::PrefixStore& store) { return store.*&Prefix::prefix_; }
 };
@@ -84,13 +86,7 @@ StorePtr connect_again(const StorePtr& store) {
   }
   const auto* tcp = dynamic_cast<c10d::TCPStore*>(store.get());
   if (tcp == nullptr) return store;
-  c10d::TCPStoreOptions options;
-  options.port = tcp->getPort();
-  options.waitWorkers = false;
-  options.timeout = kStillThere;
-  auto connection = c10::make_intrusive<c10d::TCPStore>(tcp->getHost(), options);
-  connection->setTimeout(tcp->getTimeout());
-  return connection;
+  return connect_store(tcp->getHost(), tcp->getPort(), kStillThere, tcp->getTimeout());
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }

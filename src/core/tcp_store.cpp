@@ -22,12 +22,13 @@ constexpr milliseconds kGrace{500};
 // c10d counts limits in whole seconds in places, and takes zero for "no limit".
 milliseconds usable(milliseconds timeout) { return std::max(timeout, milliseconds(1000)); }
 
-c10d::TCPStoreOptions options_for(uint16_t port, Deadline deadline) {
+// `patience` is of the connection alone: that is the start-up's business, whatever the store's own
+// limit is.
+c10d::TCPStoreOptions options_for(uint16_t port, milliseconds patience) {
   c10d::TCPStoreOptions options;
   options.port = port;
   options.waitWorkers = false;
-  // Of the connection alone: that is the start-up's business, whatever the store's own limit is.
-  options.timeout = usable(deadline.left());
+  options.timeout = usable(patience);
   return options;
 }
 
@@ -41,7 +42,7 @@ std::string first_line(const c10::Error& e) {
 }
 
 ServedStore open_server(uint16_t port, milliseconds timeout, Deadline deadline) {
-  auto options = options_for(port, deadline);
+  auto options = options_for(port, deadline.left());
   options.isServer = true;
   options.multiTenant = port != 0;
   return call_within(std::max(deadline.left(), kGrace), [options, timeout] {
@@ -100,12 +101,10 @@ c10::intrusive_ptr<c10d::Store> join_store(const std::string& host, uint16_t por
                          "is stopped, or something else listens there",
                      context);
   };
-  const auto options = options_for(port, deadline);
+  const auto patience = deadline.left();
   try {
-    return call_within(deadline.left() + kGrace, [host, options, timeout] {
-      c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::TCPStore>(host, options);
-      store->setTimeout(usable(timeout));
-      return store;
+    return call_within(patience + kGrace, [host, port, patience, timeout] {
+      return connect_store(host, port, patience, usable(timeout));
     });
   } catch (const StillRunning&) {
     throw no_answer();
@@ -116,6 +115,13 @@ c10::intrusive_ptr<c10d::Store> join_store(const std::string& host, uint16_t por
         tcp(host, port) + " accepts connections but is not a usable store: " + first_line(e),
         context);
   }
+}
+
+c10::intrusive_ptr<c10d::Store> connect_store(const std::string& host, uint16_t port,
+                                              milliseconds patience, milliseconds timeout) {
+  auto store = c10::make_intrusive<c10d::TCPStore>(host, options_for(port, patience));
+  store->setTimeout(timeout);
+  return store;
 }
 
 }  // namespace torch::comms

@@ -238,10 +238,8 @@ std::shared_ptr<TorchCommBackend> TorchCommCtran::split(const std::vector<int>& 
   auto now = issue(OpName::split, {});
   auto child = std::make_shared<TorchCommCtran>();
   child->device_ = device_;
-  auto inherited = options;
-  inherit_checks(inherited.hints, checks_calls_);
   child->start(name + "_" + std::to_string(*std::min_element(ranks.begin(), ranks.end())),
-               inherited);
+               with_checks_of(checks_calls_, options));
   now.limit = child->options_.timeout;
   const auto links = ctran::links_wished(options.hints);
   if (options.hints.contains("ctran::transport") && links != session_->connected.known->links)

@@ -475,9 +475,7 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
   if (!ranks.empty()) {
     made = child();
     made->library_ = library_;
-    auto inherited = options;
-    inherit_checks(inherited.hints, wishes_->check_calls);
-    made->start(name, inherited);
+    made->start(name, with_checks_of(wishes_->check_calls, options));
   }
   const int place = static_cast<int>(own - ranks.begin());
   ++splits_;
