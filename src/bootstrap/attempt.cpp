@@ -11,7 +11,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // How long rank 0 waits for the others to read a bad verdict.
-constexpr milliseconds kFarewell{400};
+constexpr milliseconds kFarewell{1000};
 
 // The counter of arrivals holds two sums at once, so that one message both counts a rank and
 // compares its size with everybody's: the ranks in the low bits, their sizes above.

@@ -13,7 +13,7 @@
 namespace torch::comms::bootstrap {
 
 // How long ranks wait for a text that another rank is just writing.
-inline constexpr std::chrono::milliseconds kGrace{800};
+inline constexpr std::chrono::milliseconds kGrace{2000};
 
 // How an attempt ended. Stored as its kind's letter, the rank to blame, a space and the text.
 struct Verdict {

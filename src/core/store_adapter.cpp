@@ -20,6 +20,9 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 // What a call may take beyond its limit before it counts as stuck.
 constexpr milliseconds kGrace{500};
+// How long the store may take for what is asked and told once the limit has passed: who is missing,
+// and why this rank leaves. A busy host may leave its server without a core for a second.
+constexpr milliseconds kLastWords{2500};
 // A store that is connected is there: a second connection needs no patience, but for a lost packet.
 constexpr milliseconds kStillThere{1500};
 // Between two tries.
@@ -145,7 +148,7 @@ StoreKeyValue::StoreKeyValue(StorePtr store, bootstrap::Deadline deadline, Conte
       address_(address.empty() ? store_address(store_) : address),
       notifies_(wakes_waiters(store_)) {}
 
-milliseconds StoreKeyValue::patience() const { return std::max(deadline_.left(), kGrace); }
+milliseconds StoreKeyValue::patience() const { return std::max(deadline_.left(), kLastWords); }
 
 // A rank that is interrupted still has to tell the others, but its connection is busy waiting.
 void StoreKeyValue::reconnect() noexcept {

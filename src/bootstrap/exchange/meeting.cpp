@@ -15,6 +15,8 @@ namespace {
 
 // How long a rank that failed stays to tell why to those that are about to ask it.
 constexpr std::chrono::milliseconds kFarewell{400};
+// How long a probe waits for where a rank listens: meanwhile nothing else goes on.
+constexpr std::chrono::milliseconds kProbe{800};
 
 void check(const Participant& self) {
   require_rank(self.rank, self.size);
@@ -158,7 +160,7 @@ void Meeting::lose_outgoing(bool refused) {
 
 void Meeting::probe(int peer) {
   try {
-    const auto [at, made] = probes_.insert_or_assign(peer, Dial(registry_.look_up(peer, kGrace)));
+    const auto [at, made] = probes_.insert_or_assign(peer, Dial(registry_.look_up(peer, kProbe)));
     if (at->second.state() != Dial::State::kConnecting) on_probe(peer);
   } catch (const CommError&) {
     // Who has not told where it listens has not come yet; the limit says how long that may take.
