@@ -3,7 +3,7 @@
 //     mpirun -n 4 --oversubscribe build/dev/bench_versus_mpi [--op all_reduce] [--bytes
 //     8,1024,65536]
 //         [--seconds 0.3] [--links auto|shm|tcp] [--memory own|window]
-//         [--threads single|multiple] [--json FILE]
+//         [--threads single|multiple] [--algorithm NAME] [--chunk BYTES] [--json FILE]
 //
 // Both sides use the same memory: the process's own, or with --memory window that of a window,
 // which ranks of one host read where it lies.
@@ -60,7 +60,9 @@ struct Settings {
   double seconds = 0.3;                                                    // a point and side
   Links links = Links::kAuto;
   bool window = false;
-  bool threads = false;  // MPI_THREAD_MULTIPLE: calls from any thread, as the engine always allows
+  bool threads = false;   // MPI_THREAD_MULTIPLE: calls from any thread, as the engine always allows
+  std::string algorithm;  // of the operations that have it; empty: the chooser's
+  int64_t chunk_bytes = -1;
   std::string json;
 };
 
@@ -391,6 +393,10 @@ Settings settings_of(int argc, char** argv) {
       settings.window = value == "window";
     else if (name == "--threads" && (value == "single" || value == "multiple"))
       settings.threads = value == "multiple";
+    else if (name == "--algorithm")
+      settings.algorithm = value;
+    else if (name == "--chunk")
+      settings.chunk_bytes = std::stoll(value);
     else if (name == "--json")
       settings.json = value;
     else if (name == "--links" && value == "shm")
@@ -433,9 +439,12 @@ void run(const Settings& settings) {
   // As backend `ctran` chooses without a tuning file.
   const auto facts = std::make_shared<Facts>();
   facts->wire = settings.links == Links::kTcp ? Wire::kTcp : Wire::kShm;
-  options.choose = [facts](const Question& question) {
+  options.choose = [facts, settings](const Question& question) {
     const auto element = Element::of(question.element_bytes, question.rounds);
-    const auto selected = select(question.problem, element, *facts, Tuning{});
+    Wish wish;
+    if (schedule::find_algorithm(question.problem.operation, settings.algorithm) != nullptr)
+      wish = {settings.algorithm, settings.chunk_bytes};
+    const auto selected = select(question.problem, element, *facts, Tuning{}, wish);
     return Choice{selected.algorithm, selected.chunk};
   };
   const auto family = Family::make(

@@ -48,8 +48,8 @@ struct Arrival {
 // - kTimeout: some rank's limit passed; names the missing ranks, whose limit it was, what to raise;
 // - kMismatch: two sizes, or one rank twice, naming both; or a rank has doubts;
 // - kPeerFailed: a rank left early, or the store is gone.
-// Rank 0, whose process often serves the store, raises them up to 0.4 s later: when the others have
-// read them, too.
+// Rank 0, whose process often serves the store, raises them up to a second later: when the others
+// have read them, too.
 Arrival check_in(KeyValue& store, const CheckIn& self);
 
 }  // namespace torch::comms::bootstrap

@@ -17,6 +17,9 @@ uint64_t total(std::span<const Piece> pieces) noexcept {
   return sum;
 }
 
+// Of 65,536: of any few ranks in a row each is far from the others (Knuth, TAOCP 3, 6.4).
+uint32_t spread(int rank) noexcept { return (static_cast<uint32_t>(rank) * 40'503u) & 0xffffu; }
+
 // Of an operation that was refused directly.
 Errc code_of(const Peer& peer) noexcept {
   return peer.failure() != nullptr ? peer.failure()->code : Errc::kMismatch;
@@ -78,7 +81,8 @@ Peer& FramedTransport::peer_of(int peer) {
         peer, *regions_,
         MessageLimits{.eager_bytes = options_.eager_bytes,
                       .at_once_bytes = std::max(options_.eager_bytes, options_.at_once_bytes),
-                      .eager_credit = options_.eager_credit},
+                      .eager_credit = options_.eager_credit,
+                      .copies_from = spread(options_.rank)},
         closed_);
     active_.push_back(made.get());
   }

@@ -17,6 +17,7 @@ struct MessageLimits {
   uint64_t eager_bytes = 0;    // larger messages wait for their receive
   uint64_t at_once_bytes = 0;  // the same, of those without a request
   uint64_t eager_credit = 0;  // bytes of messages without one, kept by the receiver; equal on ranks
+  uint32_t copies_from = 0;   // where in large messages of peers' memory a copy begins, of 65,536
 };
 
 // Two-sided messages with one peer, matched by (stream, number in the stream), and then compared by
@@ -121,6 +122,7 @@ class Messages {
   bool expects_large(uint32_t stream);
   void grant(Request& request, ConstBytes payload = {});
   bool is_worth_offering(const Request& send);
+  uint64_t fetched_from(const Request& request) const noexcept;
   Channel::Fetched fetch_some(const Fetch& fetch);
   Channel::Fetched consume_some(const Fetch& fetch);
   static void heed(Request& request, const Grant& grant) noexcept;

@@ -14,6 +14,11 @@ constexpr uint64_t kAtOnce = 1u << 20;  // of one peer, before others get their 
 // have something to receive, both cores copy anyway, and one copy is less than two: of 8 MB each
 // way, 0.9 ms against 1.3 ms.
 constexpr uint64_t kMostOffered = 4u << 20;
+// Several ranks that copy one rank's memory, as in a broadcast, are in each other's way page by
+// page where they begin at the same one: two copies of 1 MB at once took 170 us, one alone 68. So
+// each begins elsewhere. Measured with four ranks on two cores: a broadcast of 1 MB takes 194 us
+// instead of 265.
+constexpr uint64_t kLeastShared = 256u << 10, kPage = 4096;  // bytes
 
 // The next part of what a receive writes to, of at most `most` bytes.
 struct Target {
@@ -103,12 +108,20 @@ bool Messages::announce(Request& request) {
   return request.started_;
 }
 
+// The first byte that is copied; those before it are the last.
+uint64_t Messages::fetched_from(const Request& request) const noexcept {
+  if (request.consumer_ != nullptr || request.size_ < kLeastShared) return 0;
+  return (request.size_ >> 16) * limits_.copies_from / kPage * kPage;
+}
+
 Channel::Fetched Messages::fetch_some(const Fetch& fetch) {
   auto& request = *fetch.request;
   if (request.consumer_ != nullptr) return consume_some(fetch);
   const uint64_t left = request.size_ - request.moved_;
-  const auto target = target_of(request.into_, request.moved_, std::min(left, kAtOnce));
-  const auto end = out_.fetch(fetch.offer, request.moved_, {target.pieces.data(), target.count});
+  const uint64_t at = (fetched_from(request) + request.moved_) % request.size_;
+  const uint64_t most = std::min({left, kAtOnce, request.size_ - at});
+  const auto target = target_of(request.into_, at, most);
+  const auto end = out_.fetch(fetch.offer, at, {target.pieces.data(), target.count});
   if (end == Channel::Fetched::kDone) request.moved_ += target.bytes;
   return end;
 }
@@ -138,6 +151,7 @@ bool Messages::fetch() {
     fetches_.erase(fetches_.begin());
     if (end == Channel::Fetched::kGone) continue;  // the receive waits for what is said of it
     if (end == Channel::Fetched::kRefused) {
+      if (fetched_from(request) > 0) request.moved_ = 0;  // its beginning is missing
       const GrantFrame rest{request.moved_};
       grant(request, request.moved_ > 0 ? std::as_bytes(std::span(&rest, 1)) : ConstBytes{});
       continue;

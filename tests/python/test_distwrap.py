@@ -138,6 +138,8 @@ def run_program(context, body, use_torchcomms):
         world_size=context.size,
         use_torchcomms=use_torchcomms,
     )
+    if not use_torchcomms:  # torch's gloo: a rank that leaves early fails those that still connect
+        torch_dist.barrier()
     try:
         body(distwrap, context.rank, context.size)
     finally:

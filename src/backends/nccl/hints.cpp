@@ -5,8 +5,6 @@
 #include <torchcomms/base/env.hpp>
 #include <torchcomms/base/error.hpp>
 
-#include "core/hint.hpp"
-
 namespace torch::comms::nccl {
 namespace {
 
@@ -69,11 +67,7 @@ Wishes wishes_of(const CommOptions& options) {
                          options.getHint<bool>("enable_cuda_graph_support", wishes.watch_replays);
   wishes.replays_period = std::chrono::milliseconds(options.getHint<size_t>(
       "graph_timeout_check_interval_ms", static_cast<size_t>(wishes.replays_period.count())));
-  wishes.side_channel = options.getHint<bool>(
-      "side_channel", env_to_value<bool>("TORCHCOMM_SIDE_CHANNEL", wishes.side_channel));
-  wishes.side_channel_interface = options.getHint<std::string>(
-      "side_channel_interface", env_to_value<std::string>("TORCHCOMM_SIDE_CHANNEL_INTERFACE", ""));
-  wishes.check_calls = checks_calls(options);
+  wishes.beside = beside::wishes_of(options);
   wishes.on_current_stream = wants_current_stream(options.hints, false);
   return wishes;
 }

@@ -5,6 +5,7 @@
 
 #include <torchcomms/options.hpp>
 
+#include "backends/beside/others.hpp"
 #include "nccl/abi.hpp"
 
 // The hints that the backends over vendors' libraries read. Throws CommError(kInvalidArgument),
@@ -17,10 +18,7 @@ struct Wishes {
   bool on_current_stream = false;     // `<backend>::use_current_stream`, also of one call
   bool watch_replays = true;          // `enable_cuda_graph_support`
   std::chrono::milliseconds replays_period{1000};  // `graph_timeout_check_interval_ms`
-  // `side_channel`, `side_channel_interface`, `check_calls`; else the environment's.
-  bool side_channel = true;
-  std::string side_channel_interface = {};
-  bool check_calls = false;
+  beside::Wishes beside = {};
 };
 Wishes wishes_of(const CommOptions& options);
 bool wants_current_stream(const Hints& hints, bool fallback);

@@ -4,8 +4,8 @@
 #include <thread>
 #include <utility>
 
+#include "backends/beside/others.hpp"
 #include "backends/nccl/call.hpp"
-#include "backends/nccl/others.hpp"
 #include "backends/nccl/own_kernels.hpp"
 #include "backends/nccl/work.hpp"
 #include "base/log.hpp"

@@ -21,9 +21,13 @@
 #include "core/watchdog.hpp"
 #include "nccl/communicator.hpp"
 
+namespace torch::comms::beside {
+class Others;
+}
+
 namespace torch::comms::nccl {
 
-class Others;
+using beside::Others;
 class OwnKernels;
 class Work;
 

@@ -7,12 +7,12 @@
 
 #include <ATen/ops/zeros.h>
 
+#include "backends/beside/others.hpp"
+#include "backends/beside/record.hpp"
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/hints.hpp"
 #include "backends/nccl/lane.hpp"
-#include "backends/nccl/others.hpp"
 #include "backends/nccl/persistent.hpp"
-#include "backends/nccl/record.hpp"
 #include "backends/nccl/work.hpp"
 #include "base/env.hpp"
 #include "base/fork.hpp"
@@ -168,11 +168,11 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
       return nccl::Device::open(*library_, device, met.rank, wishes_->high_priority_stream,
                                 wishes_->most_events);
     });
-    if (wishes_->side_channel && met.size > 1) {
+    if (wishes_->beside.side_channel && met.size > 1) {
       const auto opening = Clock::now();
-      record_ = std::make_shared<nccl::Record>(met.size);
+      record_ = std::make_shared<beside::Record>(met.size);
       circle_ = with_context(context, [&] {
-        return nccl::open_side_channel(met, name_, wishes_->side_channel_interface, record_);
+        return beside::open_side_channel(met, name_, wishes_->beside.interface, record_);
       });
       const std::chrono::duration<double, std::milli> took = Clock::now() - opening;
       phases_.push_back({"side channel", took.count()});
@@ -275,7 +275,7 @@ std::shared_ptr<nccl::Lane> TorchCommVendor::make_lane(std::shared_ptr<Communica
                              if (self.on_unseen_failure_) self.on_unseen_failure_(work);
                            });
                          }},
-      std::make_unique<nccl::Others>(circle_, std::move(neighbours)));
+      std::make_unique<beside::Others>(circle_, std::move(neighbours)));
 }
 
 void TorchCommVendor::recorded_as(uint32_t comm) {
@@ -311,7 +311,7 @@ std::map<std::string, std::string> TorchCommVendor::notes() const {
   if (circle_)
     notes["side channel"] =
         "tells of failures; calls are compared " +
-        std::string(wishes_->check_calls ? "before they begin" : "when they are late");
+        std::string(wishes_->beside.check_calls ? "before they begin" : "when they are late");
   else if (size_ > 1)
     notes["side channel"] = "none; ranks of this host are seen by their records";
   return notes;
@@ -418,7 +418,7 @@ Call TorchCommVendor::call(OpName op, bool async_op, const OperationOptions& opt
     throw CommError(*reconfiguration_->left_out(call.context()));
   if (circle_ && circle_->is_alarmed()) lane_->end_if_told([&call] { return call.context(); });
   raise_failure(*lane_);
-  if (wishes_->check_calls && circle_) check(call);
+  if (wishes_->beside.check_calls && circle_) check(call);
   before_operation(call);
   return call;
 }
@@ -429,21 +429,19 @@ void TorchCommVendor::check(const Call& call) {
   const uint64_t number = record_->called();
   if (is_message || number == 0) return;
   const auto context = [&call] { return call.context(); };
-  const auto end = Clock::now() + call.limit;
-  circle_->check(number);
+  const auto look = [&] {
+    check_interrupt();
+    lane_->end_if_told(context);
+    raise_failure(*lane_);
+  };
   try {
-    while (!circle_->checked(number, kTick)) {
-      check_interrupt();
-      lane_->end_if_told(context);
-      raise_failure(*lane_);
-      if (Clock::now() < end) continue;
-      const auto where = lane_->others().whereabouts();
-      if (!where) continue;
-      lane_->fail({Errc::kTimeout,
-                   nccl::limit_text(call, "not begun: not every rank has called it") + where->text,
-                   call.context(where->peer)},
-                  /*blocks=*/false);
-    }
+    const auto where = lane_->others().await_all(number, Clock::now() + call.limit, look);
+    if (!where) return;
+    lane_->fail({Errc::kTimeout,
+                 nccl::limit_text(call, "not begun: not every rank has called it") + where->text,
+                 call.context(where->peer)},
+                /*blocks=*/false);
+    raise_failure(*lane_);
   } catch (const Interrupted& e) {
     lane_->fail({Errc::kAborted, "the call was interrupted", call.context()}, /*blocks=*/false);
     e.rethrow_cause();
@@ -475,7 +473,7 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
   if (!ranks.empty()) {
     made = child();
     made->library_ = library_;
-    made->start(name, with_checks_of(wishes_->check_calls, options));
+    made->start(name, with_checks_of(wishes_->beside.check_calls, options));
   }
   const int place = static_cast<int>(own - ranks.begin());
   ++splits_;
@@ -491,7 +489,7 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
     if (!made) return nullptr;
     for (const int rank : ranks) made->ranks_.push_back(ranks_[static_cast<size_t>(rank)]);
     if (circle_ && ranks.size() > 1) {
-      made->record_ = std::make_shared<nccl::Record>(static_cast<int>(ranks.size()));
+      made->record_ = std::make_shared<beside::Record>(static_cast<int>(ranks.size()));
       made->circle_ = circle_->split(ranks, splits_, made->record_);
     }
     made->enter(std::move(communicator),

@@ -32,13 +32,15 @@ struct Launch;
 namespace side {
 class Circle;
 }
+namespace beside {
+class Record;
+}
 
 namespace nccl {
 struct Wait;
 class Communicator;
 class Device;
 class Lane;
-class Record;
 class Table;
 struct Call;
 struct Persistent;
@@ -314,7 +316,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   std::unique_ptr<Reconfiguration> reconfiguration_;  // null without enable_reconfigure
   c10::intrusive_ptr<c10d::Store> pair_store_;        // null where none was given
   at::Tensor token_;                                  // what barrier() reduces
-  std::shared_ptr<nccl::Record> record_;              // of these members
+  std::shared_ptr<beside::Record> record_;            // of these members
   std::shared_ptr<side::Circle> circle_;              // null: no side channel
   uint64_t connecting_since_ns_ = 0;                  // no rank was connected before
   uint64_t splits_ = 0;                               // of these members, so far

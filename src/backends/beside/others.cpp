@@ -1,12 +1,15 @@
-#include "backends/nccl/others.hpp"
+#include "backends/beside/others.hpp"
 
-#include "backends/nccl/record.hpp"
+#include <torchcomms/base/env.hpp>
+
+#include "backends/beside/record.hpp"
 #include "bootstrap/exchange/meeting.hpp"
 #include "core/bounded.hpp"
+#include "core/hint.hpp"
 #include "core/rendezvous.hpp"
 #include "core/store_adapter.hpp"
 
-namespace torch::comms::nccl {
+namespace torch::comms::beside {
 namespace {
 
 CommError error_of(const side::Circle::Failure& failure, const Context& context) {
@@ -20,7 +23,20 @@ constexpr std::chrono::milliseconds kPatience{100};
 // How long ranks that disagree wait for those that are behind, and for what they say.
 constexpr std::chrono::milliseconds kSkew{50}, kHearing{2000};
 
+// How often whoever waits for the others' words looks for something else.
+constexpr std::chrono::milliseconds kTick{20};
+
 }  // namespace
+
+Wishes wishes_of(const CommOptions& options) {
+  Wishes wishes;
+  wishes.side_channel = options.getHint<bool>(
+      "side_channel", env_to_value<bool>("TORCHCOMM_SIDE_CHANNEL", wishes.side_channel));
+  wishes.interface = options.getHint<std::string>(
+      "side_channel_interface", env_to_value<std::string>("TORCHCOMM_SIDE_CHANNEL_INTERFACE", ""));
+  wishes.check_calls = checks_calls(options);
+  return wishes;
+}
 
 std::optional<CommError> Others::failure(const Context& context, bool patient) {
   if (!is_alarmed()) return std::nullopt;
@@ -70,6 +86,18 @@ std::optional<Others::Where> Others::whereabouts() {
   return Where{text.empty() ? "" : ". As this host's ranks have recorded it: " + text};
 }
 
+std::optional<Others::Where> Others::await_all(uint64_t number, Clock::time_point until,
+                                               const std::function<void()>& look) {
+  if (!circle_) return std::nullopt;
+  circle_->check(number);
+  while (!circle_->checked(number, kTick)) {
+    look();
+    if (Clock::now() < until) continue;
+    if (auto where = whereabouts()) return where;
+  }
+  return std::nullopt;
+}
+
 std::shared_ptr<side::Circle> open_side_channel(const Rendezvous& met, const std::string& name,
                                                 const std::string& interface,
                                                 std::shared_ptr<const Record> record) {
@@ -89,4 +117,4 @@ std::shared_ptr<side::Circle> open_side_channel(const Rendezvous& met, const std
   return side::Family::make(met.rank, met.size, interface, tell_all)->everybody(std::move(record));
 }
 
-}  // namespace torch::comms::nccl
+}  // namespace torch::comms::beside

@@ -1,4 +1,4 @@
-#include "backends/nccl/record.hpp"
+#include "backends/beside/record.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -11,7 +11,7 @@
 #include "base/op_record.hpp"
 #include "tracing/recorder.hpp"
 
-namespace torch::comms::nccl {
+namespace torch::comms::beside {
 namespace {
 
 using base::OpRecord;
@@ -146,4 +146,4 @@ side::Answer Record::about(uint64_t number) const {
   return answer;
 }
 
-}  // namespace torch::comms::nccl
+}  // namespace torch::comms::beside

@@ -1,14 +1,15 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 
 #include <torchcomms/base/error.hpp>
+#include <torchcomms/options.hpp>
 
-#include "backends/nccl/call.hpp"
 #include "side/family.hpp"
 #include "tracing/neighbours.hpp"
 
@@ -16,9 +17,20 @@ namespace torch::comms {
 struct Rendezvous;
 }
 
-namespace torch::comms::nccl {
+namespace torch::comms::beside {
 
 class Record;
+
+using Clock = std::chrono::steady_clock;
+
+// What hints, else the environment, say of the side channel. Throws CommError(kInvalidArgument),
+// without context.
+struct Wishes {
+  bool side_channel = true;    // `side_channel`
+  std::string interface = {};  // `side_channel_interface`
+  bool check_calls = false;    // `check_calls`
+};
+Wishes wishes_of(const CommOptions& options);
 
 // What is known of the other ranks of a communicator: by the side channel, or where there is none
 // by what the ranks of this host have recorded; or nothing.
@@ -48,6 +60,11 @@ class Others {
   };
   // Where the others are, for the text of a limit that has passed; nothing while they are asked.
   std::optional<Where> whereabouts();
+  // Of hint check_calls: returns when all ranks are about to begin their collective `number`, and
+  // alike; with where they are if that is not known at `until`. Meanwhile `look` runs 50 times a
+  // second, which throws to end the wait, as it must when there is a failure().
+  std::optional<Where> await_all(uint64_t number, Clock::time_point until,
+                                 const std::function<void()>& look);
 
  private:
   const std::shared_ptr<side::Circle> circle_;
@@ -63,4 +80,4 @@ std::shared_ptr<side::Circle> open_side_channel(const Rendezvous& met, const std
                                                 const std::string& interface,
                                                 std::shared_ptr<const Record> record);
 
-}  // namespace torch::comms::nccl
+}  // namespace torch::comms::beside

@@ -5,7 +5,7 @@
 
 #include "side/member.hpp"
 
-namespace torch::comms::nccl {
+namespace torch::comms::beside {
 
 // What the event ring of this process has of one communicator: so that what its ranks compare costs
 // no call anything. Knows nothing of calls that the ring has overwritten, 4,000 by default.
@@ -29,4 +29,4 @@ class Record final : public side::Diary {
   std::atomic<uint64_t> comm_{kUnknown};
 };
 
-}  // namespace torch::comms::nccl
+}  // namespace torch::comms::beside
