@@ -9,7 +9,8 @@
 namespace torch::comms::base {
 
 // Readers pair operations by their number alone, so collectives, batches and messages count in
-// ranges of their own. Batches are local, and counted apart to leave the collectives alone.
+// ranges of their own. Batches, and splits that only their members call, are counted apart because
+// not all ranks count them.
 inline constexpr uint64_t kFirstBatch = uint64_t{1} << 59;
 inline constexpr uint64_t kFirstMessage = uint64_t{1} << 60;
 

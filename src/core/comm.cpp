@@ -158,6 +158,9 @@ void TorchComm::number(base::OpRecord& record, size_t op_id) {
     case OpName::batch_op_issue:
       record.order = order_->batch();
       break;
+    case OpName::split:
+      record.order = capabilities_.members_split ? order_->batch() : order_->collective();
+      break;
     default:
       record.order = order_->collective();
   }

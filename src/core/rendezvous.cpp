@@ -48,11 +48,13 @@ Limit limit_of(const std::string& variable, const CommOptions& options) {
 
 bool is_set(const std::string& variable) { return base::env_text(variable).has_value(); }
 
+using Doubt = std::function<std::optional<std::string>()>;
+
 // One rank's way through the start-up.
 class Start {
  public:
   Start(const bootstrap::Launch& launch, const std::string& name, const CommOptions& options,
-        std::vector<TorchCommBackend::InitPhase> phases, Clock::time_point begin)
+        std::vector<TorchCommBackend::InitPhase> phases, Clock::time_point begin, Doubt doubt)
       : launch_(launch),
         name_(name),
         options_(options),
@@ -61,7 +63,8 @@ class Start {
         init_limit_(init_limit(options)),
         begin_(begin),
         deadline_(init_limit_.duration, begin),
-        phases_(std::move(phases)) {}
+        phases_(std::move(phases)),
+        doubt_(std::move(doubt)) {}
 
   Rendezvous run() {
     if (launch_.size == 1 && !options_.store) return ready(c10::make_intrusive<c10d::HashStore>());
@@ -169,7 +172,8 @@ class Start {
             .who = process_name(),
             .limit = init_limit_,
             .deadline = deadline_,
-            .notice = [](const std::string& text) { base::log(base::LogLevel::kWarning, text); }};
+            .notice = [](const std::string& text) { base::log(base::LogLevel::kWarning, text); },
+            .doubt = doubt_};
   }
 
   PrivateStore private_store(const std::string& key) {
@@ -223,6 +227,7 @@ class Start {
   const Clock::time_point begin_;
   Deadline deadline_;
   std::vector<TorchCommBackend::InitPhase> phases_;
+  const Doubt doubt_;
 
   StorePtr connection_;                   // to the store where the ranks find each other
   std::optional<StoreKeyValue> meeting_;  // the same as bootstrap sees it
@@ -234,9 +239,9 @@ class Start {
 
 Rendezvous start(const bootstrap::Launch& launch, const std::string& name,
                  const CommOptions& options, std::vector<TorchCommBackend::InitPhase> phases,
-                 Clock::time_point begin) {
+                 Clock::time_point begin, Doubt doubt = {}) {
   try {
-    return Start(launch, name, options, std::move(phases), begin).run();
+    return Start(launch, name, options, std::move(phases), begin, std::move(doubt)).run();
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   }
@@ -267,8 +272,9 @@ Rendezvous rendezvous(const std::string& comm_name, const CommOptions& options) 
 }
 
 Rendezvous rendezvous(const bootstrap::Launch& launch, const std::string& comm_name,
-                      const CommOptions& options) {
-  return start(launch, comm_name, options, {}, Clock::now());
+                      const CommOptions& options,
+                      std::function<std::optional<std::string>()> doubt) {
+  return start(launch, comm_name, options, {}, Clock::now(), std::move(doubt));
 }
 
 void leave_together(StoreKeyValue& store, const Rendezvous& met) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,9 +53,11 @@ struct Rendezvous {
 TC_API Rendezvous rendezvous(const std::string& comm_name, const CommOptions& options);
 
 // The same with rank and size known, for the members of a split (which agree on `comm_name`, and
-// pass the parent's store) and for tests with threads as ranks.
+// pass the parent's store) and for tests with threads as ranks. `doubt`: see bootstrap::CheckIn; it
+// may throw, too.
 TC_API Rendezvous rendezvous(const bootstrap::Launch& launch, const std::string& comm_name,
-                             const CommOptions& options);
+                             const CommOptions& options,
+                             std::function<std::optional<std::string>()> doubt = {});
 
 // For ranks that all give up alike after they met: returns when all have read what they needed, on
 // rank 0, which may serve the store, last. Never throws CommError.

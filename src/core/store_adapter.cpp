@@ -163,7 +163,8 @@ void StoreKeyValue::reconnect() noexcept {
 void StoreKeyValue::does_not_answer(const std::string& what) const {
   throw CommError(Errc::kTimeout,
                   "the store " + address_ + " did not answer (" + what +
-                      "): its server is stopped, or the network swallows the messages",
+                      "): its server is stopped, the network swallows the messages, or the store "
+                      "waits for a name server (RES_OPTIONS='timeout:1 attempts:1' bounds that)",
                   context_);
 }
 

@@ -39,6 +39,12 @@ std::shared_ptr<Circle> Circle::split(const std::vector<int>& ranks, uint64_t co
   return std::make_shared<Circle>(family_, group, std::move(members), own, std::move(diary));
 }
 
+bool Circle::await_alarm(std::chrono::milliseconds limit) const {
+  std::unique_lock lock(family_->mutex_);
+  family_->changed_.wait_for(lock, limit, [this] { return ended_ || is_alarmed(); });
+  return is_alarmed();
+}
+
 std::optional<Circle::Failure> Circle::failure() const {
   if (!is_alarmed()) return std::nullopt;
   const std::lock_guard lock(family_->mutex_);

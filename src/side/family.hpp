@@ -33,7 +33,7 @@ class Family;
 // A group of ranks as one of them sees it; of a communicator and each of its splits. Destroyed
 // without close() it tells the others that this rank has failed.
 //
-// Threads: any. Nothing blocks, but checked() and disagreement().
+// Threads: any. Nothing blocks, but checked(), disagreement() and await_alarm().
 class TC_API Circle {
  public:
   Circle(std::shared_ptr<Family> family, uint64_t group, std::vector<int> ranks, int rank,
@@ -51,6 +51,8 @@ class TC_API Circle {
 
   // Something is wrong with the group: see failure(). One load.
   bool is_alarmed() const noexcept { return alarmed_.load(std::memory_order_acquire); }
+  // Waits for that, `limit` at most; whether it is so.
+  bool await_alarm(std::chrono::milliseconds limit) const;
   // kPeerFailed: a rank has failed; kMismatch: ranks called different things. Without context.
   struct Failure {
     Errc code;

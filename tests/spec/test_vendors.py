@@ -284,59 +284,6 @@ def test_the_death_of_a_process_is_seen_at_once(free_port, seen_by):
             program.expect_success()
 
 
-DISAGREE = """
-    import os, time, torch, torchcomms
-    from torchcomms import ReduceOp
-
-    comm = torchcomms.new_comm("nccl", torch.device("cpu"), "disagree",
-                               abort_process_on_timeout_or_error=False)
-    rank, size = comm.get_rank(), comm.get_size()
-    comm.barrier(False)
-    began = time.monotonic()
-    values = torch.ones(96)
-    many = lambda: comm.all_reduce(values, ReduceOp.SUM, False)
-    one = {
-        "count": lambda: comm.all_reduce(values[:64], ReduceOp.SUM, False),
-        "dtype": lambda: comm.all_reduce(values.double(), ReduceOp.SUM, False),
-        "operation": lambda: comm.all_gather_single(torch.ones(size), torch.ones(1), False),
-        "root": lambda: comm.broadcast(values, 1, False),
-        "reduction": lambda: comm.all_reduce(values, ReduceOp.MAX, False),
-    }[os.environ["ODD"]]
-    if os.environ["ODD"] == "root":
-        many = lambda: comm.broadcast(values, 0, False)
-    try:
-        one() if rank == size - 1 else many()
-        comm.barrier(False)  # whoever had what it called for learns of it here
-    except torchcomms.Mismatch as error:
-        took = time.monotonic() - began
-        assert took < 10, took  # the limit is 10 minutes; on an idle machine it is 0.2 s
-        assert f"rank {size - 1} calls " in str(error), error
-        assert error.peer == (size - 1 if size > 2 else -1), error
-    else:
-        raise AssertionError("nobody found that the ranks disagree")
-    assert comm.is_aborted()
-    comm.finalize()
-"""
-WAITS_FOR_EVER = {"TORCHCOMMS_STAND_IN": "blind=1"}  # where ranks disagree, as NCCL does
-
-
-@needs_nccl
-@pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("odd", ["count", "dtype", "operation", "root"])
-def test_ranks_that_disagree_are_told_while_the_library_waits(free_port, odd, size):
-    variables = {"ODD": odd, **OTHER_HOSTS, **WAITS_FOR_EVER, **NCCL.environment}
-    for rank in ranks(DISAGREE, size, free_port, **variables):
-        rank.expect_success()
-
-
-@needs_nccl
-@pytest.mark.parametrize("odd", ["count", "root", "reduction"])
-def test_with_check_calls_ranks_that_disagree_are_told_before_anything_begins(free_port, odd):
-    variables = {"ODD": odd, "TORCHCOMM_CHECK_CALLS": "1", **NCCL.environment}
-    for rank in ranks(DISAGREE, 3, free_port, **variables):
-        rank.expect_success()
-
-
 @pytest.mark.parametrize("backend", VENDORS)
 def test_importing_needs_no_library_and_no_driver(backend):
     if not torchcomms.is_backend_built(backend):

@@ -1,4 +1,4 @@
-"""What `ctran` says when an operation fails: where every rank was, whatever it was doing."""
+"""What is said when an operation fails: where every rank was, whatever it was doing."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.harness.ports import free_port
 from tests.harness.programs import ranks
 
 several = pytest.mark.worlds(backends=("ctran",), sizes=(2, 3, 4))
+either = pytest.mark.worlds(backends=("ctran", "gloo"), sizes=(2, 3, 4))
 LIMIT_S = 0.3
 LATE_S = 5.0  # far below the default limit; on an idle machine it is some milliseconds
 
@@ -60,7 +61,7 @@ def skips_one(context):
     return []
 
 
-@several
+@either
 def test_a_rank_that_skips_a_collective_is_named_with_where_all_are(world):
     check_context(world, skips_one)
 
@@ -84,7 +85,7 @@ def holds_the_gil(context, pipe):
     return []
 
 
-@several
+@either
 def test_a_rank_that_holds_pythons_lock_answers_too(world, tmp_path):
     pipe = str(tmp_path / "pipe")
     os.mkfifo(pipe)
@@ -157,3 +158,35 @@ STOPPED = """
 def test_a_stopped_process_is_named_as_silent_and_is_told_when_it_goes_on():
     for rank in ranks(STOPPED, 3, free_port()):
         assert rank.expect_success().out.strip() == "told"
+
+
+def unconnected(context):
+    """As many calls as ever, and splits: the hint of the parent's counts for both."""
+    comm = context.new_comm(hints={"side_channel": "false"})
+    child = comm.split(list(range(context.size)), "child")
+    for one in (comm, child):
+        assert one.describe()["notes"]["side channel"] == "none"
+        tensor = torch.ones(3)
+        one.all_reduce(tensor, ReduceOp.SUM, False)
+        assert tensor.tolist() == [context.size] * 3
+        one.finalize()
+    return []
+
+
+@pytest.mark.worlds(backends=("gloo",), sizes=(2, 4))
+def test_without_the_side_channel_gloo_has_none(world):
+    check_context(world, unconnected)
+
+
+def connected(context):
+    comm = context.comm
+    child = comm.split(list(range(context.size))[::-1], "child")
+    for one in (comm, child):
+        assert "compared when they are late" in one.describe()["notes"]["side channel"]
+    child.finalize()
+    return []
+
+
+@pytest.mark.worlds(backends=("gloo",), sizes=(2, 4))
+def test_a_split_has_its_parents_side_channel(world):
+    check_context(world, connected)

@@ -1,5 +1,7 @@
 #include "backends/beside/others.hpp"
 
+#include <thread>
+
 #include <torchcomms/base/env.hpp>
 
 #include "backends/beside/record.hpp"
@@ -18,10 +20,10 @@ CommError error_of(const side::Circle::Failure& failure, const Context& context)
   return CommError(failure.code, failure.why, where);
 }
 
-// How long what a rank did before its end may take to be done here.
-constexpr std::chrono::milliseconds kPatience{100};
 // How long ranks that disagree wait for those that are behind, and for what they say.
 constexpr std::chrono::milliseconds kSkew{50}, kHearing{2000};
+// Until a question where everybody is has its answer, and between looks for it.
+constexpr std::chrono::milliseconds kAnswered{600}, kLook{5};
 
 // How often whoever waits for the others' words looks for something else.
 constexpr std::chrono::milliseconds kTick{20};
@@ -38,17 +40,28 @@ Wishes wishes_of(const CommOptions& options) {
   return wishes;
 }
 
-std::optional<CommError> Others::failure(const Context& context, bool patient) {
+std::string note_of(const Wishes& wishes) {
+  return "tells of failures; calls are compared " +
+         std::string(wishes.check_calls ? "before they begin" : "when they are late");
+}
+
+std::optional<CommError> Others::failure(const Context& context,
+                                         std::chrono::milliseconds patience) {
   if (!is_alarmed()) return std::nullopt;
   const auto failure = circle_->failure();
   if (!failure) return std::nullopt;
-  if (patient && failure->code == Errc::kPeerFailed) {
+  if (patience.count() > 0 && failure->code == Errc::kPeerFailed) {
     const std::lock_guard lock(mutex_);
     const auto now = Clock::now();
     if (told_ == Clock::time_point{}) told_ = now;
-    if (now - told_ < kPatience) return std::nullopt;
+    if (now - told_ < patience) return std::nullopt;
   }
   return error_of(*failure, context);
+}
+
+std::optional<CommError> Others::await_failure(const Context& context,
+                                               std::chrono::milliseconds limit) {
+  return circle_ && circle_->await_alarm(limit) ? failure(context) : std::nullopt;
 }
 
 std::optional<CommError> Others::lost_rank(const Context& context) {
@@ -84,6 +97,15 @@ std::optional<Others::Where> Others::whereabouts() {
   const std::lock_guard lock(mutex_);
   const auto text = neighbours_ ? neighbours_->words() : "";
   return Where{text.empty() ? "" : ". As this host's ranks have recorded it: " + text};
+}
+
+Others::Where Others::await_whereabouts() {
+  const auto until = Clock::now() + kAnswered;
+  while (true) {
+    if (auto where = whereabouts()) return *where;
+    if (Clock::now() >= until) return {};
+    std::this_thread::sleep_for(kLook);
+  }
 }
 
 std::optional<Others::Where> Others::await_all(uint64_t number, Clock::time_point until,

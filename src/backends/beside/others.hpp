@@ -31,6 +31,8 @@ struct Wishes {
   bool check_calls = false;    // `check_calls`
 };
 Wishes wishes_of(const CommOptions& options);
+// For describe(): what the side channel does.
+std::string note_of(const Wishes& wishes);
 
 // What is known of the other ranks of a communicator: by the side channel, or where there is none
 // by what the ranks of this host have recorded; or nothing.
@@ -41,11 +43,15 @@ class Others {
   Others(std::shared_ptr<side::Circle> circle, std::unique_ptr<tracing::Neighbours> neighbours)
       : circle_(std::move(circle)), neighbours_(std::move(neighbours)) {}
 
+  // There is a side channel.
+  bool is_watching() const noexcept { return circle_ != nullptr; }
   // Something is wrong for good; one load.
   bool is_alarmed() const noexcept { return circle_ && circle_->is_alarmed(); }
-  // Why the communicator cannot go on: ranks that have failed, or that disagree. `patient`: a rank
-  // that has failed may have done before what is under way, so that it counts a moment later.
-  std::optional<CommError> failure(const Context& context, bool patient);
+  // Why the communicator cannot go on: ranks that have failed, or that disagree. A rank that has
+  // failed may have done before what is under way: it counts after `patience`.
+  std::optional<CommError> failure(const Context& context, std::chrono::milliseconds patience = {});
+  // The same, of what becomes known within `limit`.
+  std::optional<CommError> await_failure(const Context& context, std::chrono::milliseconds limit);
   // Looks for ranks that have ended where nobody tells of them. Takes time.
   std::optional<CommError> lost_rank(const Context& context);
   // An operation that began then is late: whether the ranks disagree will be in failure().
@@ -60,6 +66,8 @@ class Others {
   };
   // Where the others are, for the text of a limit that has passed; nothing while they are asked.
   std::optional<Where> whereabouts();
+  // The same; waits for it, 0.6 s at most.
+  Where await_whereabouts();
   // Of hint check_calls: returns when all ranks are about to begin their collective `number`, and
   // alike; with where they are if that is not known at `until`. Meanwhile `look` runs 50 times a
   // second, which throws to end the wait, as it must when there is a failure().

@@ -65,11 +65,13 @@ Context context(const Call& call, int peer) {
           .peer = peer};
 }
 
-CommError timeout_error(const Call& call, int peer, const std::string& detail) {
+CommError timeout_error(const Call& call, int peer, const std::string& detail,
+                        const std::string& where) {
   std::string why = "not finished within the limit of " +
                     limit_words(call.limit, call.limit_is_own) +
                     ". Not every rank took part in time, or one is too slow";
   if (!detail.empty()) why += ". " + detail;
+  why += where;
   return {Errc::kTimeout, why, context(call, peer)};
 }
 

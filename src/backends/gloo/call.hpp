@@ -34,8 +34,9 @@ struct Call {
 Context context(const Call& call, int peer = -1);
 
 // kTimeout, naming the limit and what to raise. `detail` says what is known besides, e.g. Gloo's
-// own text.
-CommError timeout_error(const Call& call, int peer, const std::string& detail);
+// own text; `where` where the ranks are.
+CommError timeout_error(const Call& call, int peer, const std::string& detail,
+                        const std::string& where = "");
 
 // What Gloo, c10d or the system threw, as the one error type: kTimeout, kPeerFailed, kMismatch,
 // kResourceExhausted, else kVendor; the original text comes last. A CommError without a context

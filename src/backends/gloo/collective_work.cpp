@@ -15,16 +15,27 @@ using std::chrono::milliseconds;
 // How often a blocked thread looks whether the user wants out (Ctrl-C).
 constexpr milliseconds kTick{50};
 // Waits of Gloo's own are cheapest but cannot be ended; most operations are over within this.
-constexpr milliseconds kPlainWait{500};
+constexpr milliseconds kPlainWait{200};
+// When a collective counts as late: then ranks compare what they call.
+constexpr milliseconds kLate{200};
 
 milliseconds until(Clock::time_point when) {
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(when - Clock::now()));
 }
 
-// Gloo's error of a collective. If its own limit passed, it has closed all connections.
-CommError failure(const std::exception_ptr& error, const Call& call, Peers& peers) {
+// Gloo's error of a collective, and what the others know of it. If its own limit passed, it has
+// closed all connections.
+CommError failure(const std::exception_ptr& error, const Call& call, Peers& peers,
+                  beside::Others& others) {
   auto translated = translate(error, call);
-  if (translated.code() == Errc::kTimeout) peers.close(translated.context().op);
+  if (translated.code() == Errc::kTimeout) {
+    peers.close(translated.context().op);
+    const auto where = others.await_whereabouts();
+    auto context = translated.context();
+    context.peer = where.peer;
+    return CommError(Errc::kTimeout, translated.why() + where.text, context);
+  }
+  if (const auto why = others.await_failure(context(call), kNaming)) return *why;
   return translated;
 }
 
@@ -37,6 +48,7 @@ CollectiveWork::CollectiveWork(const Call& call, std::vector<NativeWorkPtr> nati
       natives_(std::move(natives)),
       finish_(std::move(finish)),
       peers_(group.peers),
+      others_(group.others),
       ticket_(group.flight),
       open_(natives_.size()) {}
 
@@ -67,7 +79,7 @@ void CollectiveWork::native_done(const std::exception_ptr& error) noexcept {
 void CollectiveWork::end(std::exception_ptr error) noexcept {
   try {
     if (error) {
-      error = std::make_exception_ptr(failure(error, call_, *peers_));
+      error = std::make_exception_ptr(failure(error, call_, *peers_, *others_));
     } else if (finish_) {
       within(call_, finish_);
     }
@@ -84,6 +96,19 @@ void CollectiveWork::end(std::exception_ptr error) noexcept {
   }
 }
 
+void CollectiveWork::look() noexcept {
+  try {
+    if (isTerminal(status())) return;
+    if (Clock::now() - call_.begin >= kLate) others_->compare(call_.begin);
+    const auto why = others_->failure(context(call_), kPatience);
+    if (!why) return;
+    peers_->close(why->context().op);
+    setStatus(WorkStatus::ERROR, std::make_exception_ptr(*why));
+  } catch (const std::exception& e) {
+    base::log(base::LogLevel::kError, std::string("a work cannot be watched: ") + e.what());
+  }
+}
+
 void CollectiveWork::wait() {
   if (fork_generation_ != base::fork_generation())
     throw CommError(Errc::kForked, "this work was started before fork(); its parent waits for it",
@@ -92,11 +117,15 @@ void CollectiveWork::wait() {
   const auto last_moment = call_.deadline() + kGrace;
   try {
     while (!waitForTerminal(std::min(kTick, until(last_moment)))) {
-      if (Clock::now() >= last_moment)
+      look();
+      if (Clock::now() >= last_moment) {
+        const auto where = others_->await_whereabouts();
         setStatus(
             WorkStatus::TIMEDOUT,
             std::make_exception_ptr(timeout_error(
-                call_, -1, "Gloo began it late, behind earlier operations of this communicator")));
+                call_, where.peer,
+                "Gloo began it late, behind earlier operations of this communicator", where.text)));
+      }
       check_interrupt();
     }
   } catch (const Interrupted& e) {
@@ -111,7 +140,8 @@ void wait_here(const Call& call, const NativeWorkPtr& native, const Group& group
     native->wait(std::min(kPlainWait, until(call.deadline() + kGrace)) + milliseconds(1));
   } catch (...) {
     if (native->isCompleted()) {
-      if (const auto error = native->exception()) throw failure(error, call, *group.peers);
+      if (const auto error = native->exception())
+        throw failure(error, call, *group.peers, *group.others);
       return;
     }
     CollectiveWork::start(call, {native}, nullptr, group)->wait();

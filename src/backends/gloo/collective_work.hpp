@@ -28,11 +28,17 @@ class CollectiveWork final : public TorchWork {
   CollectiveWork(const Call& call, std::vector<NativeWorkPtr> natives, Finish finish,
                  const Group& group);
 
-  // Returns at most kGrace after the limit, counted from the call.
+  // Returns at most kGrace after the limit, counted from the call, and 0.6 s later where the others
+  // are asked where they are.
   void wait() override;
   std::chrono::milliseconds getTimeout() const override { return call_.limit; }
 
+ protected:
+  void poll() noexcept override { look(); }
+
  private:
+  // Ends it if the others have, or call something else.
+  void look() noexcept;
   void native_done(const std::exception_ptr& error) noexcept;
   void end(std::exception_ptr error) noexcept;
 
@@ -41,6 +47,7 @@ class CollectiveWork final : public TorchWork {
   std::vector<NativeWorkPtr> natives_;
   Finish finish_;
   std::shared_ptr<Peers> peers_;
+  std::shared_ptr<beside::Others> others_;
   Flight::Ticket ticket_;
   std::atomic<size_t> open_;  // natives not done yet
   std::mutex mutex_;          // guards error_
@@ -48,7 +55,7 @@ class CollectiveWork final : public TorchWork {
 };
 
 // The same for a synchronous call: blocks until Gloo is done, on the calling thread. Throws
-// CommError, kTimeout at most kGrace after the limit.
+// CommError, kTimeout as above.
 void wait_here(const Call& call, const NativeWorkPtr& native, const Group& group);
 
 // Gloo's own limit starts when an operation does, ours when it is called; this much later the wait

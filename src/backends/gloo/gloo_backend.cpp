@@ -12,7 +12,10 @@
 #include "backends/gloo/group.hpp"
 #include "base/fork.hpp"
 #include "base/secret.hpp"
+#include "core/bounded.hpp"
 #include "core/cpu_backend.hpp"
+#include "core/explain.hpp"
+#include "core/hint.hpp"
 #include "core/member_handle.hpp"
 #include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
@@ -21,6 +24,11 @@
 
 namespace torch::comms {
 namespace {
+
+using std::chrono::milliseconds;
+
+// Between two looks at the store of who waits for the members of a split: at most.
+constexpr milliseconds kLongestLook{100};
 
 const BackendRegistration registration("gloo", [] { return std::make_shared<TorchCommGloo>(); });
 
@@ -50,13 +58,13 @@ void TorchCommGloo::init(at::Device device, const std::string& name, const CommO
   require_stageable(device, "gloo", name);
   device_ = device;
   start(name, options);
-  if (!reconfiguration_) join(rendezvous(name, options_), nullptr, name, {});
+  if (!reconfiguration_) join(rendezvous(name, options_), {}, name, {});
 }
 
 void TorchCommGloo::init(const bootstrap::Launch& launch, const std::string& name,
                          const CommOptions& options) {
   start(name, options);
-  if (!reconfiguration_) join(rendezvous(launch, name, options_), nullptr, name, {});
+  if (!reconfiguration_) join(rendezvous(launch, name, options_), {}, name, {});
 }
 
 void TorchCommGloo::start(const std::string& name, const CommOptions& options) {
@@ -64,19 +72,21 @@ void TorchCommGloo::start(const std::string& name, const CommOptions& options) {
   name_ = name;
   options_ = options;
   options_.timeout = usable_timeout(options.timeout);
+  wishes_ = std::make_unique<beside::Wishes>(with_context(
+      Context{.op = "new_comm", .comm = name}, [&options] { return beside::wishes_of(options); }));
   if (!options.enable_reconfigure) return;
   reconfiguration_ = std::make_unique<Reconfiguration>("gloo", name, options_);
   options_.store.reset();
 }
 
-void TorchCommGloo::join(const Rendezvous& met, const gloo::Group* parent, const std::string& name,
+void TorchCommGloo::join(const Rendezvous& met, const gloo::Origin& origin, const std::string& name,
                          std::vector<int> ranks) {
   auto member = std::make_shared<const gloo::Member>(
       gloo::Member{.name = name, .rank = met.rank, .size = met.size});
   phases_ = met.phases;
   const gloo::Call call{OpName::split, member, met.limit.duration, true, false};
-  group_ = gloo::connect(options_, call, met, parent, phases_);
-  for (int rank = 0; parent == nullptr && rank < met.size; ++rank) ranks.push_back(rank);
+  group_ = gloo::connect(options_, call, met, origin, phases_);
+  for (int rank = 0; origin.parent == nullptr && rank < met.size; ++rank) ranks.push_back(rank);
   ranks_ = std::move(ranks);
   store_ = met.store;
   device_ = staged_device(device_, met.rank, "gloo");
@@ -90,6 +100,7 @@ void TorchCommGloo::join(const Rendezvous& met, const gloo::Group* parent, const
 }
 
 void TorchCommGloo::finalize() {
+  if (group_ && group_->circle) group_->circle->close();
   gloo::retire(std::move(group_), /*may_block=*/true);
   store_.reset();
   if (reconfiguration_) reconfiguration_->close();
@@ -105,6 +116,7 @@ Capabilities TorchCommGloo::capabilities() const {
   auto can = staged_capabilities();
   can.reconfigure = true;
   can.any_source = true;
+  can.members_split = true;
   return can;
 }
 
@@ -118,12 +130,44 @@ gloo::Call TorchCommGloo::call(OpName op, bool async_op, const OperationOptions&
   const bool own = options.timeout.count() > 0;
   gloo::Call call{op, member_, own ? options.timeout : options_.timeout, own, async_op};
   // A split makes connections of its own.
-  if (op != OpName::split) try {
-      group_->peers->require_open(call);
-    } catch (const CommError& e) {
-      throw explained(e);
-    }
+  try {
+    if (const auto why = group_->others->failure(context(call))) throw CommError(*why);
+    if (op == OpName::split) return call;
+    group_->peers->require_open(call);
+    if (wishes_->check_calls && group_->circle) check(call);
+  } catch (const CommError& e) {
+    throw explained(e);
+  }
   return call;
+}
+
+void TorchCommGloo::check(const gloo::Call& call) {
+  const bool is_message =
+      call.op == OpName::send || call.op == OpName::recv || call.op == OpName::batch_op_issue;
+  const uint64_t number = group_->record->called();
+  if (is_message || number == 0) return;
+  const auto look = [&] {
+    check_interrupt();
+    if (const auto why = group_->others->failure(context(call))) throw CommError(*why);
+  };
+  try {
+    const auto where = group_->others->await_all(number, call.deadline(), look);
+    if (!where) return;
+    group_->peers->close(std::string(opToString(call.op)));
+    throw gloo::timeout_error(call, where->peer, "", where->text);
+  } catch (const Interrupted& e) {
+    group_->peers->close("interrupted " + std::string(opToString(call.op)));
+    e.rethrow_cause();
+  }
+}
+
+void TorchCommGloo::recorded_as(uint32_t comm) {
+  if (group_ && group_->record) group_->record->is(comm);
+}
+
+std::map<std::string, std::string> TorchCommGloo::notes() const {
+  if (!group_ || getSize() == 1) return {};
+  return {{"side channel", group_->circle ? beside::note_of(*wishes_) : "none"}};
 }
 
 std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& ranks,
@@ -137,7 +181,7 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
 
   auto child = std::make_shared<TorchCommGloo>();
   child->device_ = device_;
-  child->start(name, options);
+  child->start(name, with_checks_of(wishes_->check_calls, options));
   child->options_.hints["persistent_store"] = "true";
   // The members alone decide the prefix, so splits that others make meanwhile cannot get in the
   // way; how often these members have split is counted on the store.
@@ -154,8 +198,24 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
   launch.size = static_cast<int>(ranks.size());
   launch.source = "split of '" + member_->name + "'";
   launch.evidence = "ranks " + joined_with_commas(ranks);
-  child->join(rendezvous(launch, child_name, child->options_), group_.get(), child_name,
-              std::move(global_ranks));
+  // A member that has failed does not come.
+  const auto doubt = [&, waited = milliseconds(1)]() mutable -> std::optional<std::string> {
+    check_interrupt();
+    if (const auto why = group_->others->await_failure(context(now), waited)) throw CommError(*why);
+    waited = std::min(2 * waited, kLongestLook);
+    return std::nullopt;
+  };
+  try {
+    const auto met = group_->circle ? rendezvous(launch, child_name, child->options_, doubt)
+                                    : rendezvous(launch, child_name, child->options_);
+    child->join(met, {group_.get(), ranks}, child_name, std::move(global_ranks));
+  } catch (const CommError& e) {
+    // Others' errors say who left first because of that.
+    if (const auto why = group_->others->failure(context(now));
+        why && e.code() == Errc::kPeerFailed)
+      throw CommError(*why);
+    throw;
+  }
   return child;
 }
 

@@ -1,11 +1,15 @@
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <torchcomms/backend.hpp>
 #include <torchcomms/base/error.hpp>
+
+#include "core/insight.hpp"
 
 namespace c10d {
 class Work;
@@ -20,15 +24,26 @@ namespace bootstrap {
 struct Launch;
 }
 
+namespace beside {
+struct Wishes;
+}
+
 namespace gloo {
 struct Call;
 struct Group;
 struct Member;
+struct Origin;
 }  // namespace gloo
 
 // torch's own Gloo process group, completed: every operation, every dtype that is a number or truth
 // value, every reduction that is defined for it. CPU tensors; those of a GPU are staged by the
 // communicator (core/staging.hpp), and getDevice() says where.
+//
+// Ranks have connections beside Gloo's (side/family.hpp), unless hint side_channel=false: over
+// these they learn whose process has ended, where everybody is when a limit passes, and, of
+// collectives that are late or with hint check_calls before they begin, whether all call the same.
+// A rank that has failed, or called something else, fails every operation of the communicator from
+// then on.
 //
 // Limits: a collective that times out closes the communicator's connections (Gloo cannot go on); a
 // message that times out only ends messages with that peer. Either way isAborted() stays false, and
@@ -40,7 +55,7 @@ struct Member;
 // members before: their works in flight end on threads of their own, by their limits; splits, whose
 // connections are their own, go on. Of a failed one the work is not completed, and there are no
 // members.
-class TC_API TorchCommGloo : public TorchCommBackend {
+class TC_API TorchCommGloo : public TorchCommBackend, public Insight {
  public:
   TorchCommGloo();
   ~TorchCommGloo() override;
@@ -102,14 +117,21 @@ class TC_API TorchCommGloo : public TorchCommBackend {
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
 
+  std::map<std::string, std::string> notes() const override;
+  std::map<std::string, uint64_t> memory_usage() const override { return {}; }
+  void on_unseen_failure(std::function<void(TorchWork&)>) override {}  // all have a work
+  void recorded_as(uint32_t comm) override;
+
   // Also without enable_reconfigure, where nothing can be done with it.
   InitHandle getInitHandle() const override;
   WorkPtr reconfigure(const ReconfigureOptions& options) override;
 
  private:
   // One operation of this communicator. Throws CommError: kFinalized after finalize(), kPeerFailed
-  // when a timeout has closed the connections, kStaleGeneration.
+  // when a rank has failed or a timeout has closed the connections, kMismatch, kStaleGeneration.
   gloo::Call call(OpName op, bool async_op, const OperationOptions& options);
+  // With hint check_calls: returns when all ranks have called the same. Throws CommError.
+  void check(const gloo::Call& call);
 
   // Issues with `issue()`, which returns Gloo's work or works, and completes with `finish`: now, or
   // in the background. See run.hpp.
@@ -132,7 +154,7 @@ class TC_API TorchCommGloo : public TorchCommBackend {
   // Takes the options over, before anything is connected.
   void start(const std::string& name, const CommOptions& options);
   // Connects this rank with those it met. `ranks`: see ranks_.
-  void join(const Rendezvous& met, const gloo::Group* parent, const std::string& name,
+  void join(const Rendezvous& met, const gloo::Origin& origin, const std::string& name,
             std::vector<int> ranks);
   // Leaves the connections of the members that there are.
   void part();
@@ -149,6 +171,7 @@ class TC_API TorchCommGloo : public TorchCommBackend {
   std::unique_ptr<Reconfiguration> reconfiguration_;  // null without enable_reconfigure
   c10::intrusive_ptr<c10d::Store> store_;             // of this communicator, for its splits
   std::unique_ptr<gloo::Group> group_;                // null before init() and after finalize()
+  std::unique_ptr<beside::Wishes> wishes_;
   uint64_t fork_generation_;
 };
 

@@ -5,9 +5,11 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "base/secret.hpp"
 #include "base/system_error.hpp"
 #include "core/bounded.hpp"
 #include "core/retire.hpp"
+#include "core/store_adapter.hpp"
 
 namespace torch::comms::gloo {
 namespace {
@@ -15,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // What connecting may take beyond its limit before it counts as stuck.
-constexpr milliseconds kPatience{500};
+constexpr milliseconds kGraceToConnect{500};
 
 // What a device of Gloo opens, besides a socket for each peer. Where it gets none, Gloo may end the
 // process.
@@ -37,6 +39,30 @@ void meet_once_more(Native& native, milliseconds limit) {
   enqueue([&] { return native.barrier(options); })->wait();
 }
 
+// A number that the members of this split know, and those of no other one.
+uint64_t number_of_split(const Rendezvous& met) {
+  constexpr const char* kKey = "split/number";
+  StoreKeyValue store(met.store, met.deadline, {}, met.address);
+  if (met.rank != 0) return std::stoull(store.get(kKey, met.deadline.left()));
+  const auto number = base::random_number();
+  store.set(kKey, std::to_string(number));
+  return number;
+}
+
+void open_side_channel(Group& group, const CommOptions& options, const Rendezvous& met,
+                       const Origin& origin, const std::string& name) {
+  const auto wishes = beside::wishes_of(options);
+  const bool wanted =
+      origin.parent != nullptr ? origin.parent->circle != nullptr : wishes.side_channel;
+  if (!wanted || met.size == 1) return;
+  group.record = std::make_shared<beside::Record>(met.size);
+  group.circle =
+      origin.parent != nullptr
+          ? origin.parent->circle->split(origin.ranks, number_of_split(met), group.record)
+          : beside::open_side_channel(met, name, wishes.interface, group.record);
+  group.others = std::make_shared<beside::Others>(group.circle, nullptr);
+}
+
 [[noreturn]] void fail(const CommError& error, const Rendezvous& met, bool split) {
   std::string why = "start-up phase 'connect' (over the store " + met.address + "): " + error.why();
   if (error.code() == Errc::kTimeout)
@@ -56,12 +82,20 @@ Group::~Group() {
 }
 
 std::unique_ptr<Group> connect(const CommOptions& options, const Call& call, const Rendezvous& met,
-                               const Group* parent,
+                               const Origin& origin,
                                std::vector<TorchCommBackend::InitPhase>& phases) {
-  const auto begin = Clock::now();
+  const auto* const parent = origin.parent;
+  auto begin = Clock::now();
+  const auto phase = [&](const char* name) {
+    const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
+    phases.push_back({name, took.count()});
+    begin = Clock::now();
+  };
   auto group = std::make_unique<Group>();
   group->services = parent != nullptr ? parent->services : std::make_shared<Services>();
   try {
+    open_side_channel(*group, options, met, origin, call.member->name);
+    if (group->circle) phase("side channel");
     const bool lazy = connects_lazily(options);
     base::require_descriptors(
         kOfDevice + (lazy ? 0 : static_cast<size_t>(std::max(met.size - 1, 0))), "Gloo");
@@ -70,20 +104,26 @@ std::unique_ptr<Group> connect(const CommOptions& options, const Call& call, con
     if (group->devices.empty()) group->devices = find_devices(options, met);
     const auto left = std::max(met.deadline.left(), milliseconds(1));
     // On a thread of its own, so that Ctrl-C and the limit end the wait whatever Gloo does.
-    group->native = call_within(left + kPatience, [devices = group->devices, met, left, lazy] {
+    const auto make = [devices = group->devices, met, left, lazy] {
       auto native = make_native(devices, met, left);
       if (!lazy) meet_once_more(*native, left);
       return native;
+    };
+    group->native = call_within(left + kGraceToConnect, make, [&] {
+      if (const auto lost = group->others->failure(context(call))) throw CommError(*lost);
     });
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const StillRunning&) {
     fail({Errc::kTimeout, "Gloo did not return", context(call)}, met, parent != nullptr);
   } catch (...) {
-    fail(translate(std::current_exception(), call), met, parent != nullptr);
+    auto error = translate(std::current_exception(), call);
+    // Gloo's own says that a connection was closed, and not by whom.
+    if (error.code() == Errc::kPeerFailed || error.code() == Errc::kVendor)
+      if (const auto lost = group->others->await_failure(error.context(), kNaming)) error = *lost;
+    fail(error, met, parent != nullptr);
   }
-  const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
-  phases.push_back({"connect", took.count()});
+  phase("connect");
   return group;
 }
 

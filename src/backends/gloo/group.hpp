@@ -1,9 +1,13 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <vector>
 
 #include <torchcomms/backend.hpp>
 
+#include "backends/beside/others.hpp"
+#include "backends/beside/record.hpp"
 #include "backends/gloo/attendant.hpp"
 #include "backends/gloo/device.hpp"
 #include "backends/gloo/peers.hpp"
@@ -13,6 +17,12 @@
 
 namespace torch::comms::gloo {
 
+// How long after a rank's failure it may take to finish what that did before; Gloo tells those it
+// was connected with at once.
+inline constexpr std::chrono::milliseconds kPatience{400};
+// How long after Gloo's own error it may take until it is known who has failed.
+inline constexpr std::chrono::milliseconds kNaming{300};
+
 // A connected process group of torch's, and what its operations in flight share. Works never own
 // it.
 struct Group {
@@ -21,15 +31,25 @@ struct Group {
   std::shared_ptr<Services> services;
   std::shared_ptr<Flight> flight = std::make_shared<Flight>();
   std::shared_ptr<Peers> peers = std::make_shared<Peers>();
+  // Beside Gloo's connections. No circle and no record: one rank, or hint side_channel=false.
+  std::shared_ptr<beside::Record> record;
+  std::shared_ptr<side::Circle> circle;
+  std::shared_ptr<beside::Others> others = std::make_shared<beside::Others>(nullptr, nullptr);
 
   // Joins Gloo's threads. With operations in flight it blocks until they end: see retire().
   ~Group();
 };
 
-// Connects the ranks that met. Collective. `parent`: a split, which shares threads and devices with
-// it. Adds its time to `phases`. Throws CommError within what is left of the start-up's limit.
+// Of whom a group is a split: it shares threads, devices and the side channel with that.
+struct Origin {
+  const Group* parent = nullptr;  // nullptr: it is none
+  std::vector<int> ranks = {};    // of the parent
+};
+
+// Connects the ranks that met. Collective. Adds its time to `phases`. Throws CommError within what
+// is left of the start-up's limit.
 std::unique_ptr<Group> connect(const CommOptions& options, const Call& call, const Rendezvous& met,
-                               const Group* parent,
+                               const Origin& origin,
                                std::vector<TorchCommBackend::InitPhase>& phases);
 
 // Ends a group: see core/retire.hpp.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backends/gloo/attendant.hpp"
+#include "backends/gloo/group.hpp"
 #include "base/fork.hpp"
 #include "base/log.hpp"
 #include "core/bounded.hpp"
@@ -19,21 +20,22 @@ using std::chrono::milliseconds;
 constexpr milliseconds kForever = std::chrono::hours(24 * 365);
 // How often a blocked thread looks whether the user wants out (Ctrl-C).
 constexpr milliseconds kTick{100};
+// How often whoever waits inside Gloo looks at what is known of the others.
+constexpr milliseconds kBetweenLooks{200};
 // What the last look at all open messages of a batch may take together, and at one of them.
 constexpr milliseconds kLastLooks{50};
 constexpr milliseconds kLastLook{1};
 
 }  // namespace
 
-MessageWork::MessageWork(const Call& call, std::vector<Message> messages,
-                         std::shared_ptr<Peers> peers, const std::shared_ptr<Flight>& flight,
-                         const std::shared_ptr<Services>& services)
+MessageWork::MessageWork(const Call& call, std::vector<Message> messages, const Group& group)
     : call_(call),
       fork_generation_(base::fork_generation()),
       messages_(std::move(messages)),
-      peers_(std::move(peers)),
-      ticket_(flight),
-      services_(services) {
+      peers_(group.peers),
+      others_(group.others),
+      ticket_(group.flight),
+      services_(group.services) {
   setStatus(WorkStatus::INPROGRESS);
 }
 
@@ -64,7 +66,13 @@ bool MessageWork::attend(Alarm& alarm, Clock::time_point until) noexcept {
   std::exception_ptr error;
   try {
     until = std::min(until, call_.deadline());
+    if (others_->is_watching()) until = std::min(until, Clock::now() + kBetweenLooks);
     while (!error && next_.load() < messages_.size()) {
+      if (const auto why = others_->failure(context(call_), kPatience)) {
+        keep_from(next_.load());
+        error = std::make_exception_ptr(*why);
+        break;
+      }
       if (wait_for_next(alarm, until) == Step::kDone) {
         next_.fetch_add(1);
       } else if (Clock::now() >= call_.deadline()) {
@@ -76,12 +84,18 @@ bool MessageWork::attend(Alarm& alarm, Clock::time_point until) noexcept {
     }
   } catch (...) {
     const size_t at = next_.load();
-    error = std::make_exception_ptr(translate(std::current_exception(), call_, messages_[at].peer));
-    // Gloo is done with the one that failed; the others may still move data.
-    for (size_t i = at + 1; i < messages_.size(); ++i) peers_->keep(messages_[i].native);
+    const auto translated = translate(std::current_exception(), call_, messages_[at].peer);
+    const auto why = others_->await_failure(context(call_), kNaming);
+    error = std::make_exception_ptr(why ? *why : translated);
+    keep_from(at + 1);  // Gloo is done with the one that failed
   }
   finish(error);
   return true;
+}
+
+// They may still move data.
+void MessageWork::keep_from(size_t first) {
+  for (size_t i = first; i < messages_.size(); ++i) peers_->keep(messages_[i].native);
 }
 
 bool MessageWork::look_at_next(Alarm& alarm, Clock::time_point last_moment) {
@@ -98,7 +112,7 @@ std::exception_ptr MessageWork::time_out(Alarm& alarm) {
     const auto& message = messages_[next_.load()];
     try {
       if (look_at_next(alarm, last_moment)) continue;
-      if (!error) error = timeout_error(call_, message.peer, "");
+      if (!error) error = timeout_error(call_, message.peer, "", others_->await_whereabouts().text);
       // Of one from anybody Gloo would give any rank's next message to it.
       const bool anybody = message.peer == kAnySource;
       for (int peer = 0; peer < call_.member->size; ++peer)

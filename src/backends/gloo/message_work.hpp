@@ -7,6 +7,7 @@
 
 #include <torchcomms/work.hpp>
 
+#include "backends/beside/others.hpp"
 #include "backends/gloo/alarm.hpp"
 #include "backends/gloo/call.hpp"
 #include "backends/gloo/peers.hpp"
@@ -15,6 +16,7 @@
 
 namespace torch::comms::gloo {
 
+struct Group;
 struct Services;
 
 // One message that has been posted to Gloo.
@@ -30,8 +32,7 @@ struct Message {
 // up (Peers), everything else goes on.
 class MessageWork final : public TorchWork, public Interruptible {
  public:
-  MessageWork(const Call& call, std::vector<Message> messages, std::shared_ptr<Peers> peers,
-              const std::shared_ptr<Flight>& flight, const std::shared_ptr<Services>& services);
+  MessageWork(const Call& call, std::vector<Message> messages, const Group& group);
 
   void wait() override;
   std::chrono::milliseconds getTimeout() const override { return call_.limit; }
@@ -50,6 +51,7 @@ class MessageWork final : public TorchWork, public Interruptible {
 
  private:
   void finish(const std::exception_ptr& error) noexcept;
+  void keep_from(size_t first);
   // Looks once more at each open message and gives up the peers of those that are not done.
   std::exception_ptr time_out(Alarm& alarm);
   bool look_at_next(Alarm& alarm, Clock::time_point last_moment);
@@ -64,6 +66,7 @@ class MessageWork final : public TorchWork, public Interruptible {
   std::atomic<bool> interrupted_{false};
   std::atomic<int> source_{kAnySource};
   std::shared_ptr<Peers> peers_;
+  std::shared_ptr<beside::Others> others_;
   Flight::Ticket ticket_;
   std::weak_ptr<Services> services_;  // weak: the Attendant's thread must not end itself
 };

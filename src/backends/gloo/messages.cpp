@@ -46,8 +46,7 @@ WorkPtr TorchCommGloo::post(const Call& now, const std::vector<P2POp>& ops, int 
     throw explained(
         translate(std::current_exception(), now, posting ? ops[messages.size()].peer : -1));
   }
-  auto work = c10::make_intrusive<MessageWork>(now, std::move(messages), group_->peers,
-                                               group_->flight, group_->services);
+  auto work = c10::make_intrusive<MessageWork>(now, std::move(messages), *group_);
   if (now.async_op) {
     group_->services->attendant.add(work);
     return work;

@@ -15,6 +15,7 @@ InitHandle TorchCommGloo::getInitHandle() const {
 }
 
 void TorchCommGloo::part() {
+  if (group_ && group_->circle) group_->circle->close();
   gloo::retire(std::move(group_), /*may_block=*/true);
   store_.reset();
   member_.reset();
@@ -35,8 +36,7 @@ WorkPtr TorchCommGloo::reconfigure(const ReconfigureOptions& options) {
   const auto members = reconfiguration.members(options, options_.timeout);
   for (const auto& [key, value] : options.hints) options_.hints[key] = value;
   part();
-  return reconfiguration.run(members,
-                             [this](const Rendezvous& met) { join(met, nullptr, name_, {}); });
+  return reconfiguration.run(members, [this](const Rendezvous& met) { join(met, {}, name_, {}); });
 }
 
 }  // namespace torch::comms

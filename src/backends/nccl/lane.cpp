@@ -17,6 +17,8 @@ namespace {
 constexpr std::chrono::milliseconds kBetweenQuestions{100};
 // What is under way for so long is compared with what the other ranks called.
 constexpr std::chrono::milliseconds kLate{200};
+// How long what a rank did before its end may take to be done here.
+constexpr std::chrono::milliseconds kPatience{100};
 
 // An operation launched so soon after another one on the same stream, in this part of its limit,
 // counts its time from the end of that, without an event of its own, which costs a tenth of a
@@ -305,7 +307,7 @@ std::optional<CommError> Lane::failure(const Context& context) {
 }
 
 std::optional<CommError> Lane::lost_rank(const Context& context, bool ask) {
-  if (auto told = others_->failure(context, /*patient=*/true)) return told;
+  if (auto told = others_->failure(context, kPatience)) return told;
   if (!ask) return std::nullopt;
   if (auto* const kernels = kernels_.load())
     if (auto lost = kernels->lost(context)) return lost;
@@ -314,7 +316,7 @@ std::optional<CommError> Lane::lost_rank(const Context& context, bool ask) {
 
 void Lane::end_if_told(const std::function<Context()>& context) {
   if (!others_->is_alarmed()) return;
-  if (const auto why = others_->failure(context(), /*patient=*/false)) end_all(*why, nullptr);
+  if (const auto why = others_->failure(context())) end_all(*why, nullptr);
 }
 
 bool Lane::wait_idle(std::chrono::milliseconds limit) {

@@ -309,9 +309,7 @@ std::map<std::string, std::string> TorchCommVendor::notes() const {
   notes["replays of graphs"] =
       why_not.empty() ? "operations in them have their limits" : "not watched: " + why_not;
   if (circle_)
-    notes["side channel"] =
-        "tells of failures; calls are compared " +
-        std::string(wishes_->beside.check_calls ? "before they begin" : "when they are late");
+    notes["side channel"] = beside::note_of(wishes_->beside);
   else if (size_ > 1)
     notes["side channel"] = "none; ranks of this host are seen by their records";
   return notes;

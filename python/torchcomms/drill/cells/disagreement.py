@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from torchcomms.drill.buffers import Shape
-from torchcomms.drill.cell import Cell
+from torchcomms.drill.cell import OURS, Cell
 from torchcomms.drill.ours import Ours
 from torchcomms.drill.scene import Scene
 from torchcomms.drill.side import Pending, Side
@@ -16,7 +16,7 @@ from torchcomms.drill.side import Pending, Side
 ODD = 2  # the minority
 
 Call = tuple[str, Shape]
-_UNSEEN = "what the ranks of gloo call is not compared"
+_ENDS = "Gloo ends the process, or adds up what it has; hint check_calls finds it before"
 
 
 def is_compared(side: Side) -> bool:
@@ -141,7 +141,7 @@ def skipped(scene: Scene, order: Sequence[str], kinds: str) -> None:
 def _cell(name: str, what: str, many: Call, one: Call, **known: str) -> Cell:
     return Cell(
         name, what, "all raise within 1 s, naming both calls and rank 2; nobody gets a result",
-        functools.partial(disagree, many=many, one=one), known={"gloo": _UNSEEN, **known},
+        functools.partial(disagree, many=many, one=one), known=known,
     )  # fmt: skip
 
 
@@ -150,23 +150,27 @@ def _checked(name: str, what: str, many: Call, one: Call) -> Cell:
         f"{name}/checked", f"{what}, and calls are checked",
         "all raise within 1 s, naming both calls and rank 2; nobody gets a result",
         functools.partial(disagree, many=many, one=one, checks=True),
-        backends=("ctran", "nccl", "ncclx"),
+        backends=OURS,
     )  # fmt: skip
 
 
 _UNCHECKED = "hint check_calls finds what the library does not wait for"
 _SUM: Call = ("all_reduce", Shape(96))
+_FEWER: Call = ("all_reduce", Shape(64))
+_WIDER: Call = ("all_reduce", Shape(96, torch.float64))
 _MAX: Call = ("all_reduce", Shape(96, reduce_op="max"))
 _ROOT_0: Call = ("broadcast", Shape(96, root=0))
 _ROOT_1: Call = ("broadcast", Shape(96, root=1))
 
 CELLS = (
-    _cell("F10", "rank 2 has another count", _SUM, ("all_reduce", Shape(64))),
-    _cell("F11", "rank 2 has another dtype", _SUM, ("all_reduce", Shape(96, torch.float64))),
+    _cell("F10", "rank 2 has another count", _SUM, _FEWER, gloo=_ENDS),
+    _checked("F10", "rank 2 has another count", _SUM, _FEWER),
+    _cell("F11", "rank 2 has another dtype", _SUM, _WIDER, gloo=_ENDS),
+    _checked("F11", "rank 2 has another dtype", _SUM, _WIDER),
     _cell("F12", "rank 2 calls another operation", _SUM, ("barrier", Shape())),
     _cell(
         "F13", "rank 2 has another reduce operation",
-        _SUM, _MAX, nccl=_UNCHECKED,
+        _SUM, _MAX, nccl=_UNCHECKED, gloo=_ENDS,
     ),
     _checked("F13", "rank 2 has another reduce operation", _SUM, _MAX),
     Cell(
@@ -174,12 +178,12 @@ CELLS = (
         "who waits for another rank than its peers do raises within 1 s, naming both calls and "
         "rank 2; who returns has the data of its root, and raises in its next collective",
         functools.partial(another_root, many=_ROOT_0, one=_ROOT_1),
-        known={"gloo": _UNSEEN, "nccl": _UNCHECKED},
+        known={"nccl": _UNCHECKED},
     ),
     _checked("F14", "rank 2 has another root", _ROOT_0, _ROOT_1),
     Cell(
         "F15/same", "two ranks call two operations in opposite order",
-        "both raise, naming both operations", crossed, ranks=2, known={"gloo": _UNSEEN},
+        "both raise, naming both operations", crossed, ranks=2,
     ),
     Cell(
         "F15/two-sync", "two ranks use two communicators in opposite order, each call waiting",
@@ -197,7 +201,7 @@ CELLS = (
         functools.partial(
             skipped, order=("barrier", "all_reduce", "all_gather_single", "broadcast"),
             kinds="Mismatch",
-        ), known={"gloo": _UNSEEN},
+        ),
     ),
     Cell(
         "F16/alike", "rank 2 leaves out one operation of a series of the same",
