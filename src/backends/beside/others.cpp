@@ -25,6 +25,8 @@ constexpr std::chrono::milliseconds kSkew{50}, kHearing{2000};
 // Until a question where everybody is has its answer, and between looks for it.
 constexpr std::chrono::milliseconds kAnswered{600}, kLook{5};
 
+// How long after a wait for a failure in vain nobody waits for one.
+constexpr std::chrono::milliseconds kAgain{1000};
 // How often whoever waits for the others' words looks for something else.
 constexpr std::chrono::milliseconds kTick{20};
 
@@ -61,7 +63,15 @@ std::optional<CommError> Others::failure(const Context& context,
 
 std::optional<CommError> Others::await_failure(const Context& context,
                                                std::chrono::milliseconds limit) {
-  return circle_ && circle_->await_alarm(limit) ? failure(context) : std::nullopt;
+  if (!circle_) return std::nullopt;
+  {
+    const std::lock_guard lock(mutex_);
+    if (Clock::now() - awaited_ < kAgain) limit = {};
+  }
+  if (circle_->await_alarm(limit)) return failure(context);
+  const std::lock_guard lock(mutex_);
+  awaited_ = Clock::now();
+  return std::nullopt;
 }
 
 std::optional<CommError> Others::lost_rank(const Context& context) {

@@ -50,7 +50,8 @@ class Others {
   // Why the communicator cannot go on: ranks that have failed, or that disagree. A rank that has
   // failed may have done before what is under way: it counts after `patience`.
   std::optional<CommError> failure(const Context& context, std::chrono::milliseconds patience = {});
-  // The same, of what becomes known within `limit`.
+  // The same, of what becomes known within `limit`: for an error that may have its reason there.
+  // Several errors at once wait for it once.
   std::optional<CommError> await_failure(const Context& context, std::chrono::milliseconds limit);
   // Looks for ranks that have ended where nobody tells of them. Takes time.
   std::optional<CommError> lost_rank(const Context& context);
@@ -79,7 +80,7 @@ class Others {
   std::mutex mutex_;  // guards all below, and what neighbours_ has
   const std::unique_ptr<tracing::Neighbours> neighbours_;
   int lost_ = -1;  // the rank whose process had ended at the last look
-  Clock::time_point told_{};
+  Clock::time_point told_{}, awaited_{};
 };
 
 // The side channel of all ranks that met. Collective. Throws CommError, without context;

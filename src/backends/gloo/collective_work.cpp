@@ -29,8 +29,10 @@ CommError failure(const std::exception_ptr& error, const Call& call, Peers& peer
                   beside::Others& others) {
   auto translated = translate(error, call);
   if (translated.code() == Errc::kTimeout) {
-    peers.close(translated.context().op);
-    const auto where = others.await_whereabouts();
+    // Where there are several, the first one asks.
+    const bool first = peers.close(translated.context().op);
+    const auto where =
+        first ? others.await_whereabouts() : others.whereabouts().value_or(beside::Others::Where{});
     auto context = translated.context();
     context.peer = where.peer;
     return CommError(Errc::kTimeout, translated.why() + where.text, context);

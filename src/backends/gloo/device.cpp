@@ -82,6 +82,21 @@ Devices at_interfaces(const Setting& setting, bool lazy) {
   return devices;
 }
 
+struct Choice {
+  Setting setting;
+  bool interfaces;  // names of them; else of a host
+};
+
+// What says where to listen; nothing where that is up to this backend.
+std::optional<Choice> choice_of(const CommOptions& options) {
+  if (const auto name = hint(options, "hostname")) return Choice{*name, false};
+  if (const auto names = hint(options, "interface")) return Choice{*names, true};
+  if (const auto name = variable("TORCHCOMM_GLOO_HOSTNAME")) return Choice{*name, false};
+  if (const auto names = variable("TORCHCOMM_GLOO_INTERFACE")) return Choice{*names, true};
+  if (const auto names = variable("GLOO_SOCKET_IFNAME")) return Choice{*names, true};
+  return std::nullopt;
+}
+
 // Whether 127.0.0.1 is the same to all ranks. Each rank says whether it shares rank 0's; the last
 // one sums up.
 bool all_share_loopback(const Rendezvous& met) {
@@ -113,13 +128,17 @@ bool connects_lazily(const CommOptions& options) {
 }
 
 Devices devices_of_choice(const CommOptions& options) {
+  const auto choice = choice_of(options);
+  if (!choice) return {};
   const bool lazy = connects_lazily(options);
-  if (const auto name = hint(options, "hostname")) return at_hostname(*name, lazy);
-  if (const auto names = hint(options, "interface")) return at_interfaces(*names, lazy);
-  if (const auto name = variable("TORCHCOMM_GLOO_HOSTNAME")) return at_hostname(*name, lazy);
-  if (const auto names = variable("TORCHCOMM_GLOO_INTERFACE")) return at_interfaces(*names, lazy);
-  if (const auto names = variable("GLOO_SOCKET_IFNAME")) return at_interfaces(*names, lazy);
-  return {};
+  return choice->interfaces ? at_interfaces(choice->setting, lazy)
+                            : at_hostname(choice->setting, lazy);
+}
+
+std::string interface_of_choice(const CommOptions& options) {
+  const auto choice = choice_of(options);
+  if (!choice || !choice->interfaces) return {};
+  return choice->setting.text.substr(0, choice->setting.text.find(','));
 }
 
 Devices find_devices(const CommOptions& options, const Rendezvous& met) {

@@ -25,6 +25,9 @@ using Devices = std::vector<std::shared_ptr<::gloo::transport::Device>>;
 // value and the interfaces there are.
 Devices devices_of_choice(const CommOptions& options);
 
+// The first interface of that choice, "" where it is none.
+std::string interface_of_choice(const CommOptions& options);
+
 // The choice; without one 127.0.0.1 where all ranks share one host's loopback, else the address
 // that routes to where the ranks met. Needs no name resolution. Collective: the ranks tell each
 // other over the store. Throws CommError.

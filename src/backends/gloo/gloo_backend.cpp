@@ -201,7 +201,8 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
   // A member that has failed does not come.
   const auto doubt = [&, waited = milliseconds(1)]() mutable -> std::optional<std::string> {
     check_interrupt();
-    if (const auto why = group_->others->await_failure(context(now), waited)) throw CommError(*why);
+    if (group_->circle->await_alarm(waited))
+      if (const auto why = group_->others->failure(context(now))) throw CommError(*why);
     waited = std::min(2 * waited, kLongestLook);
     return std::nullopt;
   };

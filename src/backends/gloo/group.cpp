@@ -19,6 +19,9 @@ using std::chrono::milliseconds;
 // What connecting may take beyond its limit before it counts as stuck.
 constexpr milliseconds kGraceToConnect{500};
 
+// Between two looks at the store, at most.
+constexpr milliseconds kLongestPause{20};
+
 // What a device of Gloo opens, besides a socket for each peer. Where it gets none, Gloo may end the
 // process.
 constexpr size_t kOfDevice = 8;
@@ -39,14 +42,23 @@ void meet_once_more(Native& native, milliseconds limit) {
   enqueue([&] { return native.barrier(options); })->wait();
 }
 
-// A number that the members of this split know, and those of no other one.
-uint64_t number_of_split(const Rendezvous& met) {
+// A number that the members of this split know, and those of no other one: rank 0's.
+uint64_t number_of_split(const Rendezvous& met, const Group& parent) {
   constexpr const char* kKey = "split/number";
   StoreKeyValue store(met.store, met.deadline, {}, met.address);
-  if (met.rank != 0) return std::stoull(store.get(kKey, met.deadline.left()));
-  const auto number = base::random_number();
-  store.set(kKey, std::to_string(number));
-  return number;
+  if (met.rank == 0) {
+    const auto number = base::random_number();
+    store.set(kKey, std::to_string(number));
+    return number;
+  }
+  for (milliseconds pause{1}; !store.has({kKey}); pause = std::min(2 * pause, kLongestPause)) {
+    check_interrupt();
+    if (parent.circle->await_alarm(pause))
+      if (const auto why = parent.others->failure({})) throw CommError(*why);
+    if (met.deadline.passed())
+      throw CommError(Errc::kTimeout, "rank 0 of the split has not said that it is here");
+  }
+  return std::stoull(store.get(kKey, met.deadline.left()));
 }
 
 void open_side_channel(Group& group, const CommOptions& options, const Rendezvous& met,
@@ -55,11 +67,12 @@ void open_side_channel(Group& group, const CommOptions& options, const Rendezvou
   const bool wanted =
       origin.parent != nullptr ? origin.parent->circle != nullptr : wishes.side_channel;
   if (!wanted || met.size == 1) return;
+  const auto interface = wishes.interface.empty() ? interface_of_choice(options) : wishes.interface;
   group.record = std::make_shared<beside::Record>(met.size);
-  group.circle =
-      origin.parent != nullptr
-          ? origin.parent->circle->split(origin.ranks, number_of_split(met), group.record)
-          : beside::open_side_channel(met, name, wishes.interface, group.record);
+  group.circle = origin.parent != nullptr
+                     ? origin.parent->circle->split(
+                           origin.ranks, number_of_split(met, *origin.parent), group.record)
+                     : beside::open_side_channel(met, name, interface, group.record);
   group.others = std::make_shared<beside::Others>(group.circle, nullptr);
 }
 
@@ -94,14 +107,14 @@ std::unique_ptr<Group> connect(const CommOptions& options, const Call& call, con
   auto group = std::make_unique<Group>();
   group->services = parent != nullptr ? parent->services : std::make_shared<Services>();
   try {
-    open_side_channel(*group, options, met, origin, call.member->name);
-    if (group->circle) phase("side channel");
     const bool lazy = connects_lazily(options);
     base::require_descriptors(
         kOfDevice + (lazy ? 0 : static_cast<size_t>(std::max(met.size - 1, 0))), "Gloo");
     if (parent != nullptr) group->devices = devices_of_choice(options);
     if (parent != nullptr && group->devices.empty()) group->devices = parent->devices;
     if (group->devices.empty()) group->devices = find_devices(options, met);
+    open_side_channel(*group, options, met, origin, call.member->name);
+    if (group->circle) phase("side channel");
     const auto left = std::max(met.deadline.left(), milliseconds(1));
     // On a thread of its own, so that Ctrl-C and the limit end the wait whatever Gloo does.
     const auto make = [devices = group->devices, met, left, lazy] {

@@ -27,10 +27,10 @@ void Peers::require(const Call& call, int peer) const {
       context(call, peer));
 }
 
-void Peers::close(const std::string& why) {
+bool Peers::close(const std::string& why) {
   std::lock_guard lock(mutex_);
   if (closed_by_.empty()) closed_by_ = why;
-  closed_.store(true);
+  return !closed_.exchange(true);
 }
 
 void Peers::give_up(int peer, const std::string& why) {

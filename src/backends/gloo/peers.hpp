@@ -25,7 +25,8 @@ class Peers {
   // The same, and where messages with `peer` were given up.
   void require(const Call& call, int peer) const;
 
-  void close(const std::string& why);
+  // True the first time.
+  bool close(const std::string& why);
   void give_up(int peer, const std::string& why);
   void keep(NativeWorkPtr unfinished);
 
