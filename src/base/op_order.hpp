@@ -9,8 +9,8 @@
 namespace torch::comms::base {
 
 // Readers pair operations by their number alone, so collectives, batches and messages count in
-// ranges of their own. Batches, and splits that only their members call, are counted apart because
-// not all ranks count them.
+// ranges of their own. Batches, and splits of backends on which only their members call them, are
+// counted apart because not all ranks count them.
 inline constexpr uint64_t kFirstBatch = uint64_t{1} << 59;
 inline constexpr uint64_t kFirstMessage = uint64_t{1} << 60;
 

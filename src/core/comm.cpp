@@ -159,7 +159,7 @@ void TorchComm::number(base::OpRecord& record, size_t op_id) {
       record.order = order_->batch();
       break;
     case OpName::split:
-      record.order = capabilities_.members_split ? order_->batch() : order_->collective();
+      record.order = capabilities_.counts_splits ? order_->collective() : order_->batch();
       break;
     default:
       record.order = order_->collective();

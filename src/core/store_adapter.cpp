@@ -148,7 +148,9 @@ StoreKeyValue::StoreKeyValue(StorePtr store, bootstrap::Deadline deadline, Conte
       address_(address.empty() ? store_address(store_) : address),
       notifies_(wakes_waiters(store_)) {}
 
-milliseconds StoreKeyValue::patience() const { return std::max(deadline_.left(), kLastWords); }
+milliseconds StoreKeyValue::patience() const {
+  return deadline_.passed() ? kLastWords : std::max(deadline_.left(), kGrace);
+}
 
 // A rank that is interrupted still has to tell the others, but its connection is busy waiting.
 void StoreKeyValue::reconnect() noexcept {

@@ -55,7 +55,7 @@ std::optional<Circle::Failure> Circle::failure() const {
   const auto& place = family_->places_[static_cast<size_t>(ranks_[static_cast<size_t>(lost)])];
   return Failure{Errc::kPeerFailed,
                  "rank " + std::to_string(lost) + " has failed: its process (" + place.who +
-                     ") has ended, has left the communicator, or cannot be reached",
+                     ") has ended, has closed the communicator, or cannot be reached",
                  lost};
 }
 

@@ -158,7 +158,6 @@ Capabilities TorchCommCtran::capabilities() const {
   auto can = staged_capabilities();
   can.self_messages = true;
   can.any_source = true;
-  can.members_split = true;
   can.abort = true;
   can.ends_process = true;
   can.reconfigure = true;

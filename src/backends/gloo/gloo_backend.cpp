@@ -116,7 +116,7 @@ Capabilities TorchCommGloo::capabilities() const {
   auto can = staged_capabilities();
   can.reconfigure = true;
   can.any_source = true;
-  can.members_split = true;
+  can.counts_splits = false;  // ranks that are in no list need not call it
   return can;
 }
 
