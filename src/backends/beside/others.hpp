@@ -23,6 +23,9 @@ class Record;
 
 using Clock = std::chrono::steady_clock;
 
+// What is under way for so long is late: it is compared with what the other ranks called.
+inline constexpr std::chrono::milliseconds kLate{200};
+
 // What hints, else the environment, say of the side channel. Throws CommError(kInvalidArgument),
 // without context.
 struct Wishes {
@@ -50,8 +53,14 @@ class Others {
   // Why the communicator cannot go on: ranks that have failed, or that disagree. A rank that has
   // failed may have done before what is under way: it counts after `patience`.
   std::optional<CommError> failure(const Context& context, std::chrono::milliseconds patience = {});
-  // The same, of what becomes known within `limit`: for an error that may have its reason there.
-  // Several errors at once wait for it once.
+  // Throws that, where there is any; one load where there is none. `context` makes one.
+  template <class MakeContext>
+  void raise_failure(const MakeContext& context) {
+    if (!is_alarmed()) return;
+    if (const auto why = failure(context())) throw CommError(*why);
+  }
+  // The same as failure(), of what becomes known within `limit`: for an error that may have its
+  // reason there. Several errors at once wait for it once.
   std::optional<CommError> await_failure(const Context& context, std::chrono::milliseconds limit);
   // Looks for ranks that have ended where nobody tells of them. Takes time.
   std::optional<CommError> lost_rank(const Context& context);

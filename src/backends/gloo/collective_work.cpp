@@ -16,8 +16,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kTick{50};
 // Waits of Gloo's own are cheapest but cannot be ended; most operations are over within this.
 constexpr milliseconds kPlainWait{200};
-// When a collective counts as late: then ranks compare what they call.
-constexpr milliseconds kLate{200};
 
 milliseconds until(Clock::time_point when) {
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(when - Clock::now()));
@@ -101,7 +99,8 @@ void CollectiveWork::end(std::exception_ptr error) noexcept {
 void CollectiveWork::look() noexcept {
   try {
     if (isTerminal(status())) return;
-    if (Clock::now() - call_.begin >= kLate) others_->compare(call_.begin);
+    if (Clock::now() - call_.begin >= beside::kLate) others_->compare(call_.begin);
+    if (!others_->is_alarmed()) return;
     const auto why = others_->failure(context(call_), kPatience);
     if (!why) return;
     peers_->close(why->context().op);

@@ -129,10 +129,9 @@ gloo::Call TorchCommGloo::call(OpName op, bool async_op, const OperationOptions&
         {.op = std::string(opToString(op)), .comm = name_, .rank = getRank()}));
   const bool own = options.timeout.count() > 0;
   gloo::Call call{op, member_, own ? options.timeout : options_.timeout, own, async_op};
-  // A split makes connections of its own.
   try {
-    if (const auto why = group_->others->failure(context(call))) throw CommError(*why);
-    if (op == OpName::split) return call;
+    group_->others->raise_failure([&call] { return context(call); });
+    if (op == OpName::split) return call;  // it makes connections of its own
     group_->peers->require_open(call);
     if (wishes_->check_calls && group_->circle) check(call);
   } catch (const CommError& e) {
@@ -148,7 +147,7 @@ void TorchCommGloo::check(const gloo::Call& call) {
   if (is_message || number == 0) return;
   const auto look = [&] {
     check_interrupt();
-    if (const auto why = group_->others->failure(context(call))) throw CommError(*why);
+    group_->others->raise_failure([&call] { return context(call); });
   };
   try {
     const auto where = group_->others->await_all(number, call.deadline(), look);
@@ -201,8 +200,8 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
   // A member that has failed does not come.
   const auto doubt = [&, waited = milliseconds(1)]() mutable -> std::optional<std::string> {
     check_interrupt();
-    if (group_->circle->await_alarm(waited))
-      if (const auto why = group_->others->failure(context(now))) throw CommError(*why);
+    group_->circle->await_alarm(waited);
+    group_->others->raise_failure([&now] { return context(now); });
     waited = std::min(2 * waited, kLongestLook);
     return std::nullopt;
   };

@@ -53,8 +53,8 @@ uint64_t number_of_split(const Rendezvous& met, const Group& parent) {
   }
   for (milliseconds pause{1}; !store.has({kKey}); pause = std::min(2 * pause, kLongestPause)) {
     check_interrupt();
-    if (parent.circle->await_alarm(pause))
-      if (const auto why = parent.others->failure({})) throw CommError(*why);
+    parent.circle->await_alarm(pause);
+    parent.others->raise_failure([] { return Context{}; });
     if (met.deadline.passed())
       throw CommError(Errc::kTimeout, "rank 0 of the split has not said that it is here");
   }
@@ -123,7 +123,7 @@ std::unique_ptr<Group> connect(const CommOptions& options, const Call& call, con
       return native;
     };
     group->native = call_within(left + kGraceToConnect, make, [&] {
-      if (const auto lost = group->others->failure(context(call))) throw CommError(*lost);
+      group->others->raise_failure([&call] { return context(call); });
     });
   } catch (const Interrupted& e) {
     e.rethrow_cause();

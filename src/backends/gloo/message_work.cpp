@@ -68,11 +68,12 @@ bool MessageWork::attend(Alarm& alarm, Clock::time_point until) noexcept {
     until = std::min(until, call_.deadline());
     if (others_->is_watching()) until = std::min(until, Clock::now() + kBetweenLooks);
     while (!error && next_.load() < messages_.size()) {
-      if (const auto why = others_->failure(context(call_), kPatience)) {
-        keep_from(next_.load());
-        error = std::make_exception_ptr(*why);
-        break;
-      }
+      if (others_->is_alarmed())
+        if (const auto why = others_->failure(context(call_), kPatience)) {
+          keep_from(next_.load());
+          error = std::make_exception_ptr(*why);
+          break;
+        }
       if (wait_for_next(alarm, until) == Step::kDone) {
         next_.fetch_add(1);
       } else if (Clock::now() >= call_.deadline()) {

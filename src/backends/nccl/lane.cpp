@@ -15,8 +15,7 @@ namespace {
 
 // How often the library is asked whether something went wrong behind its calls.
 constexpr std::chrono::milliseconds kBetweenQuestions{100};
-// What is under way for so long is compared with what the other ranks called.
-constexpr std::chrono::milliseconds kLate{200};
+using beside::kLate;
 // How long what a rank did before its end may take to be done here.
 constexpr std::chrono::milliseconds kPatience{100};
 
