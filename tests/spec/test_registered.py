@@ -1,10 +1,13 @@
-"""Outputs in windows, which the peers write themselves: hint `<backend>::registered`.
+"""Outputs in windows, which the peers write themselves, and inputs of reductions there, which they
+read where they lie: hint `<backend>::registered`.
 
 Where the hint is not given, or a tensor is small or in no window, operations are what they always
 are; that these are the other ones shows where ranks break the hint's promise.
 """
 
 from __future__ import annotations
+
+import itertools
 
 import pytest
 import torch
@@ -90,6 +93,82 @@ def test_outputs_in_windows_are_right(world, said):
     check_context(world, collectives, said)
 
 
+def summed(context, kind, numel, of=torchcomms.ReduceOp.SUM):
+    """Of every rank's sample of small numbers, in the order of ranks."""
+    values = [small_numbers(context, r, numel, kind) for r in range(context.size)]
+    total = values[0]
+    for value in values[1:]:
+        total = torch.maximum(total, value) if of == torchcomms.ReduceOp.MAX else total + value
+    return total / context.size if of == torchcomms.ReduceOp.AVG else total
+
+
+def small_numbers(context, rank, numel, kind):
+    values = (torch.arange(numel, dtype=torch.int64) * 7 + 13 * rank + 1) % 61
+    return values.to(kind).to(context.device)
+
+
+REDUCTIONS = (
+    (torch.float32, torchcomms.ReduceOp.SUM),
+    (torch.float32, torchcomms.ReduceOp.AVG),
+    (torch.int32, torchcomms.ReduceOp.MAX),
+)
+
+
+def reductions(context, said):
+    comm, size, rank, failures = context.comm, context.size, context.rank, Failures()
+    hints = hints_of(context, said)
+    for extra in (0, 1, 1001):
+        part = part_of_large(context, extra)
+        memory = Memory(context, size * part)
+        for (kind, op), async_op in itertools.product(REDUCTIONS, (False, True)):
+            tensor = memory.tensor.view(kind)
+            wanted = summed(context, kind, size * part, op)
+            case = (str(kind), str(op), extra, async_op)
+            tensor.copy_(small_numbers(context, rank, size * part, kind))
+            with failures.case("reduce_scatter_single", *case):
+                output = torch.zeros(part, dtype=kind, device=context.device)
+                finish(
+                    comm.reduce_scatter_single(output, tensor, op, async_op, hints=hints), async_op
+                )
+                assert torch.equal(output, wanted[rank * part : (rank + 1) * part])
+                assert torch.equal(tensor, small_numbers(context, rank, size * part, kind))
+            with failures.case("reduce_scatter_single in place", *case):
+                mine = tensor[rank * part : (rank + 1) * part]
+                finish(
+                    comm.reduce_scatter_single(mine, tensor, op, async_op, hints=hints), async_op
+                )
+                assert torch.equal(mine, wanted[rank * part : (rank + 1) * part])
+            for root in range(size):
+                tensor.copy_(small_numbers(context, rank, size * part, kind))
+                with failures.case("reduce", *case, root):
+                    finish(comm.reduce(tensor, root, op, async_op, hints=hints), async_op)
+                    own = small_numbers(context, rank, size * part, kind)
+                    assert torch.equal(tensor, wanted if rank == root else own)
+            tensor.copy_(small_numbers(context, rank, size * part, kind))
+            with failures.case("all_reduce", *case):
+                finish(comm.all_reduce(tensor, op, async_op, hints=hints), async_op)
+                assert torch.equal(tensor, wanted)
+            with failures.case("nothing beside it", *case):
+                assert (memory.all[: memory.begin] == -1).all()
+                assert (memory.all[memory.begin + size * part :] == -1).all()
+        with failures.case("a factor is no matter of peers", extra):
+            memory.tensor.copy_(small_numbers(context, rank, size * part, torch.float32))
+            op = torchcomms.ReduceOp.PREMUL_SUM(float(rank + 1))
+            finish(comm.all_reduce(memory.tensor, op, False, hints=hints), False)
+            scaled = [
+                small_numbers(context, r, size * part, torch.float32) * (r + 1) for r in range(size)
+            ]
+            assert torch.equal(memory.tensor, sum(scaled[1:], scaled[0]))
+        memory.window.tensor_deregister()
+    assert_alive(comm)
+    return failures.texts
+
+
+@pytest.mark.parametrize("said", ["true", "copies"])
+def test_reductions_of_tensors_in_windows_are_right(world, said):
+    check_context(world, reductions, said)
+
+
 def many(context, said):
     """Nothing is waited for between them: each must find what the one before has left."""
     comm, size, failures = context.comm, context.size, Failures()
@@ -102,6 +181,8 @@ def many(context, said):
         works.append(comm.broadcast(one.tensor, turn % size, True, hints=hints))
         works.append(comm.all_to_all_single(other.tensor, one.tensor, True, hints=hints))
         works.append(comm.all_reduce(small, torchcomms.ReduceOp.SUM, True))
+        # All have the same: it stays what it is.
+        works.append(comm.all_reduce(one.tensor, torchcomms.ReduceOp.MAX, True, hints=hints))
         works.append(comm.all_gather_single(one.tensor, other.tensor[:part], True, hints=hints))
     for work in works:
         work.wait()

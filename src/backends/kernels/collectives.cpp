@@ -110,9 +110,10 @@ std::optional<ctran::kernels::RegionCall> TorchCommKernels::on_region(
     return std::nullopt;
   const auto& call = offer.calls.front();
   if (offer.calls.size() != 1 || !kernels_->team().takes_on_region(call)) return std::nullopt;
-  const auto* const window = kernels_->region_of(call.output, ctran::output_bytes(call, getSize()));
+  const auto shared = ctran::shared_tensor(call, getSize());
+  const auto* const window = kernels_->region_of(shared.at, shared.bytes);
   if (window == nullptr) return std::nullopt;
-  return window->on_region(call, ctran::carrier_of(wish));
+  return window->on_region(call, ctran::carrier_of(wish, call.collective));
 }
 
 WorkPtr TorchCommKernels::offer(const Offer& offer, bool async_op,

@@ -3,6 +3,7 @@
 #include <torchcomms/base/env.hpp>
 #include <torchcomms/base/error.hpp>
 
+#include "ctran/kernels/cells.hpp"
 #include "ctran/kernels/rows.hpp"
 
 namespace torch::comms::ctran {
@@ -22,12 +23,18 @@ Registered registered_wish(const Hints& hints, Registered otherwise) {
   return otherwise;
 }
 
-kernels::Carrier carrier_of(Registered wish) {
-  return wish == Registered::kCopies ? kernels::Carrier::kCopies : kernels::Carrier::kAutomatic;
+kernels::Carrier carrier_of(Registered wish, kernels::Collective collective) {
+  // Copy engines do not add.
+  const bool copies = wish == Registered::kCopies && !kernels::is_reduction(collective);
+  return copies ? kernels::Carrier::kCopies : kernels::Carrier::kAutomatic;
 }
 
-size_t output_bytes(const kernels::Call& call, int ranks) {
-  return call.count * size_of(call.dtype) * kernels::parts_of(call.collective, ranks);
+SharedTensor shared_tensor(const kernels::Call& call, int ranks) {
+  const size_t bytes = call.count * size_of(call.dtype);
+  if (!kernels::is_reduction(call.collective))
+    return {call.output, bytes * kernels::parts_of(call.collective, ranks)};
+  const bool has_parts = call.collective == kernels::Collective::kReduceScatter;
+  return {call.input, has_parts ? bytes * static_cast<size_t>(ranks) : bytes};
 }
 
 }  // namespace torch::comms::ctran

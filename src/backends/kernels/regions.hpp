@@ -8,32 +8,37 @@
 #include "ctran/kernels/library.hpp"
 #include "ctran/kernels/regions.hpp"
 
-// When the ranks write each other's outputs themselves, because these are in memory that all of
-// them have registered: in windows. Nobody is asked; each rank finds out for itself.
+// When the ranks write each other's outputs themselves, or read each other's operands where these
+// lie, because they are in memory that all of them have registered: in windows. Nobody is asked;
+// each rank finds out for itself.
 namespace torch::comms::ctran {
 
 inline constexpr const char* kRegistered = "ctran::registered";
 
-// Who writes outputs that are in windows.
+// Who writes outputs that are in windows, and reads operands there.
 enum class Registered : uint8_t {
   kNo,      // as of those that are not
   kYes,     // the peers' kernels
-  kCopies,  // the peers' copy engines
+  kCopies,  // the peers' copy engines; of reductions their kernels
 };
 
 // Hint `ctran::registered` or `ncclx::registered`, of a communicator or of one call: false, true or
 // copies; `otherwise` where it is not given. With it a user promises of collectives that have
-// outputs on all ranks: if an output is in a window on one rank it is so on all, in the same one,
-// with copies at the same place of it, else wherever. Throws CommError(kInvalidArgument) without
-// context.
+// outputs on all ranks, and of reductions' inputs: if such a tensor is in a window on one rank it is
+// so on all, in the same one, with copies at the same place of it, else wherever. Throws
+// CommError(kInvalidArgument) without context.
 Registered registered_wish(const Hints& hints, Registered otherwise = Registered::kNo);
-kernels::Carrier carrier_of(Registered wish);
+kernels::Carrier carrier_of(Registered wish, kernels::Collective collective);
 
 // Bytes of a call's largest buffer from which this is faster: below, the ranks would wait longer
 // for each other's places than it takes to copy. By the model of hops and bytes, not measured.
 inline constexpr size_t kLeastRegistered = size_t{8} << 20;
 
-// Of a call that is for regions: of all of its output.
-size_t output_bytes(const kernels::Call& call, int ranks);
+// Of a call that is for regions: what has to be in one, all of its output, or of its input.
+struct SharedTensor {
+  const void* at;
+  size_t bytes;
+};
+SharedTensor shared_tensor(const kernels::Call& call, int ranks);
 
 }  // namespace torch::comms::ctran

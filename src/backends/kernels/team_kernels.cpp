@@ -32,10 +32,10 @@ std::optional<CommError> TeamKernels::stopped(const Context& context) const {
     return CommError(Errc::kMismatch, words_of_other_call(where.peer) + which, where);
   if (stopped->reason == kernels::kOtherRegion)
     return CommError(Errc::kMismatch,
-                     "the output of rank " + std::to_string(stopped->waited_for) +
+                     "the tensor of rank " + std::to_string(stopped->waited_for) +
                          " is in another window, or has another size; hint registered promises "
-                         "that all of them are in the same one, and registered=copies that they "
-                         "are at the same place of it" +
+                         "that outputs, and inputs of reductions, are in the same one on all ranks, "
+                         "and registered=copies that outputs are at the same place of it" +
                          which,
                      where);
   if (stopped->reason == ctran::kernels::Stop::kMismatch)

@@ -173,13 +173,25 @@ int seal(const HostCall& call, void* stream) {
 int launch_by_copies(const Team& team, const RegionCall& call, void* stream) {
   const auto meet = [&]() -> int {
     RegionParams params = params_of(team, call);
-    return enqueue(find_push(Carrier::kStores), &params, params.blocks, kWarp, stream);
+    return enqueue(find_push(Carrier::kStores).kernel, &params, params.blocks, kWarp, stream);
   };
   const auto copy = [stream](const Copy& one) -> int {
     return cudaMemcpyAsync(one.to, one.from, one.bytes, cudaMemcpyDeviceToDevice,
                            static_cast<cudaStream_t>(stream));
   };
   return launch_by_copies(team, call, meet, copy);
+}
+
+RegionKernel find_region_reduction(Cell cell, Carrier carrier, int ranks) {
+  for (auto* const find : {find_region_reduction_of_floats, find_region_reduction_of_small_floats,
+                           find_region_reduction_of_integers})
+    if (const auto found = find(cell, carrier, ranks); found.kernel != nullptr) return found;
+  return {};
+}
+
+RegionKernel region_kernel_of(int ranks, const Call& call, Carrier carrier) {
+  if (!is_reduction(call.collective)) return find_push(carrier);
+  return find_region_reduction(cell_of(call.dtype, call.op), carrier, ranks);
 }
 
 int launch_on_region(const Team& team, const RegionCall& call, void* stream) {
@@ -190,9 +202,11 @@ int launch_on_region(const Team& team, const RegionCall& call, void* stream) {
   const auto carrier = call.carrier != Carrier::kAutomatic ? call.carrier
                        : can_bulk                          ? Carrier::kBulk
                                                            : Carrier::kStores;
+  const auto how = region_kernel_of(team.size, call.call, carrier);
+  if (how.kernel == nullptr) return cudaErrorInvalidDeviceFunction;
   RegionParams params = params_of(team, call);
-  return enqueue(find_push(carrier), &params, params.blocks + params.copying_blocks, kRegionThreads,
-                 stream, shared_bytes_of(carrier));
+  return enqueue(how.kernel, &params, params.blocks + params.copying_blocks, kRegionThreads, stream,
+                 how.shared_bytes);
 }
 
 size_t workspace_bytes(int32_t ranks) {
@@ -203,6 +217,14 @@ size_t workspace_bytes(int32_t ranks) {
 const char* error_text(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
 
 const char* architectures() { return TC_CUDA_ARCHITECTURES; }
+
+// Also those that no kernel is for.
+template <class Of>
+void for_cells(Of of) {
+  for (int number = 0; number <= static_cast<int>(Number::kE8m0); ++number)
+    for (int verb = 0; verb <= static_cast<int>(Verb::kComplexProduct); ++verb)
+      of(Cell{static_cast<Number>(number), static_cast<Verb>(verb)});
+}
 
 // A kernel that is loaded at its first launch may have to wait for those that run, which wait for
 // it.
@@ -232,10 +254,7 @@ void load_all(int device) {
           load(find_move(collective, shape, ranks));
           continue;
         }
-        for (int number = 0; number <= static_cast<int>(Number::kE8m0); ++number)
-          for (int verb = 0; verb <= static_cast<int>(Verb::kComplexProduct); ++verb)
-            load(find_reduction(collective, {static_cast<Number>(number), static_cast<Verb>(verb)},
-                                shape, ranks));
+        for_cells([&](Cell cell) { load(find_reduction(collective, cell, shape, ranks)); });
       }
   using Kind = OneSided::Kind;
   for (const auto kind : {Kind::kSignal, Kind::kWaitSignal, Kind::kPut}) load(find_one_sided(kind));
@@ -243,13 +262,17 @@ void load_all(int device) {
   for (const WireKind wire : {WireKind::kLL, WireKind::kLine, WireKind::kLongLine})
     for (const int ranks : {2, 4, 8}) load(find_reduce_scatter_quantized(wire, ranks));
   for (const void* kernel : {find_exchange(), find_post(), find_await(), find_seal()}) load(kernel);
-  for (const Carrier carrier : {Carrier::kStores, Carrier::kBulk}) {
-    const void* kernel = find_push(carrier);
-    load(kernel);
-    if (major >= 9 &&
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(shared_bytes_of(carrier))) != cudaSuccess)
+  const auto load_region = [&load, major](const RegionKernel& one) {
+    load(one.kernel);
+    if (major >= 9 && one.shared_bytes != 0 &&
+        cudaFuncSetAttribute(one.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(one.shared_bytes)) != cudaSuccess)
       (void)cudaGetLastError();  // of a device that load() has refused
+  };
+  for (const Carrier carrier : {Carrier::kStores, Carrier::kBulk}) {
+    load_region(find_push(carrier));
+    for (const int ranks : {2, 4, 8})
+      for_cells([&](Cell cell) { load_region(find_region_reduction(cell, carrier, ranks)); });
   }
   devices[device].refuses = !runs_here;
 }

@@ -5,17 +5,19 @@
 #include "ctran/kernels/tiling.hpp"
 
 // What a workspace holds for regions, after what messages have; and who pushes which bytes to whom,
-// cut into tiles: pure functions of a call.
+// or makes which part of a result, cut into tiles: pure functions of a call.
 //
 // A launch on one rank tells each peer where its output is, which says that it may be written as
-// well, and pushes to those whose places have come. Every block has tiles of its own, the same on
-// all ranks, and hears from the blocks of the same index alone.
+// well, and pushes to those whose places have come. A reduction tells where its input is, which may
+// be read from then on, and makes its part once all places have come. Every block has tiles of its
+// own, the same on all ranks, and hears from the blocks of the same index alone.
 namespace torch::comms::ctran::kernels {
 
 inline constexpr int kMostRegionBlocks = 64;
 inline constexpr size_t kRegionTile = size_t{16} << 10;
 
-// Where a rank's output is in its memory of a region, and how long all of it is.
+// Where a rank's output, or its input of a reduction, is in its memory of a region, and how long all
+// of it is.
 struct Place {
   uint64_t offset, bytes, region;
   bool operator==(const Place&) const = default;
@@ -90,6 +92,14 @@ constexpr Push push_of(Collective collective, int root, size_t bytes, size_t par
   if (peer == root) return {};
   const Range range = part_of(bytes, part, place_of(root, rank == root ? peer : rank));
   return {range.begin, range.begin, range.end - range.begin, rank != root};
+}
+
+// The bytes of all inputs that one rank reduces. `bytes`: Call::count in bytes. `part`:
+// part_bytes() of them.
+constexpr Range made_by(Collective collective, size_t bytes, size_t part, int rank) {
+  if (collective != Collective::kReduceScatter) return part_of(bytes, part, rank);
+  const size_t begin = static_cast<size_t>(rank) * bytes;
+  return {begin, begin + bytes};
 }
 
 // A transfer's tiles go to the blocks in turn. Rounds are of so many tiles of a block: what a

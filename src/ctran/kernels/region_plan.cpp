@@ -20,22 +20,34 @@ constexpr int usual_blocks(size_t longest) {
 bool is_for_regions(int ranks, const Call& call) {
   const bool is_one = call.collective == Collective::kAllGather ||
                       call.collective == Collective::kAllToAll ||
-                      call.collective == Collective::kBroadcast;
+                      call.collective == Collective::kBroadcast ||
+                      (is_reduction(call.collective) && call.op != ReduceOp::kPremulSum);
   return is_one && is_sound(ranks, call) && call.algorithm == Algorithm::kAutomatic;
 }
 
-bool is_sound(const Team& team, const RegionCall& call) {
-  if (!is_for_regions(team.size, call.call) || call.carrier > Carrier::kCopies) return false;
-  if (call.call.count == 0) return true;
-  const auto* const memory = static_cast<const char*>(call.memory[team.rank]);
-  const bool is_root = team.rank == call.call.root;
-  const bool reads = call.call.collective != Collective::kBroadcast || is_root;
-  return memory != nullptr && static_cast<const char*>(call.call.output) >= memory &&
-         (!reads || call.call.input != nullptr);
+namespace {
+
+// Whether a rank that has elements has all the memory that the call needs.
+bool has_memory(int rank, const RegionCall& region) {
+  const Call& call = region.call;
+  const auto* const memory = static_cast<const char*>(region.memory[rank]);
+  const bool is_root = rank == call.root;
+  if (memory == nullptr) return false;
+  if (!is_reduction(call.collective)) {
+    const bool reads = call.collective != Collective::kBroadcast || is_root;
+    return static_cast<const char*>(call.output) >= memory && (!reads || call.input != nullptr);
+  }
+  if (static_cast<const char*>(call.input) < memory) return false;
+  if (call.collective == Collective::kReduceScatter) return call.output != nullptr;
+  return call.output == call.input || (call.collective == Collective::kReduce && !is_root);
 }
 
-size_t shared_bytes_of(Carrier carrier) {
-  return carrier == Carrier::kBulk ? kBulkStages * kRegionTile : 0;
+}  // namespace
+
+bool is_sound(const Team& team, const RegionCall& call) {
+  if (!is_for_regions(team.size, call.call) || call.carrier > Carrier::kCopies) return false;
+  if (is_reduction(call.call.collective) && call.carrier == Carrier::kCopies) return false;
+  return call.call.count == 0 || has_memory(team.rank, call);
 }
 
 int stages_of(const Team& team, const RegionCall& call) {
@@ -73,18 +85,26 @@ RegionParams params_of(const Team& team, const RegionCall& call) {
   p.nan = 0;
   std::transform(call.memory, call.memory + team.size, p.memory,
                  [](void* at) { return static_cast<char*>(at); });
-  p.place.offset = p.bytes == 0 ? 0 : static_cast<uint64_t>(p.output - p.memory[team.rank]);
-  p.place.bytes = p.output_bytes;
+  const bool reduces = is_reduction(p.collective);
+  const auto ranks = static_cast<size_t>(team.size);
+  const char* const placed = reduces ? p.input : p.output;
+  p.place.offset = p.bytes == 0 ? 0 : static_cast<uint64_t>(placed - p.memory[team.rank]);
+  p.place.bytes = !reduces                                         ? p.output_bytes
+                  : p.collective == Collective::kReduceScatter ? p.bytes * ranks
+                                                                   : p.bytes;
   p.place.region = call.region;
   p.words = RegionLayout(team.size).words;
   p.forwarded = forwarded_part(p.bytes, team.size);
 
   const bool forwards = p.collective == Collective::kBroadcast && team.size > 2;
-  const size_t longest = p.collective == Collective::kBroadcast ? p.forwarded : p.bytes;
+  const size_t longest = p.collective == Collective::kBroadcast         ? p.forwarded
+                         : reduces && p.collective != Collective::kReduceScatter ? p.part
+                                                                                 : p.bytes;
   const auto most = call.call.blocks == 0 ? usual_blocks(longest) : call.call.blocks;
   const auto tiles = std::max<size_t>(quotient_up(longest, kRegionTile), 1);
   p.blocks = static_cast<int32_t>(
       std::min<size_t>(tiles, static_cast<size_t>(std::min(most, kMostRegionBlocks))));
+  if (reduces) p.own_to = nullptr;  // it makes it where it lies
   p.copying_blocks = p.own_to != nullptr && p.bytes != 0 ? p.blocks : 0;
   p.rounds = rounds_of_pushes(longest, p.blocks, forwards);
 
@@ -95,6 +115,8 @@ RegionParams params_of(const Team& team, const RegionCall& call) {
     p.push_to &= ~root;
     if (self == root) p.pushed_from = 0;
   }
+  p.write_to = p.collective == Collective::kAllReduce ? all : 0;
+  if (p.collective == Collective::kReduce) p.write_to = root;
   if (call.carrier != Carrier::kCopies) return p;
   p.is_one_place = true;
   p.bytes = p.forwarded = 0;

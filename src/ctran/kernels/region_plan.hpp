@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ctran/kernels/cells.hpp"
 #include "ctran/kernels/params.hpp"
 #include "ctran/kernels/region_layout.hpp"
 #include "ctran/kernels/regions.hpp"
@@ -11,14 +12,21 @@ inline constexpr int kRegionThreads = 512;
 // Tiles of a block that its copy unit has under way: some are being loaded, the others stored.
 inline constexpr int kBulkStages = 6, kBulkLoads = 3;
 
-// Beside Params: `bytes` is Call::count in bytes, `output_bytes` those of the whole output.
+// The copy unit brings a tile of every input; several of them are under way.
+inline constexpr int kReduceStages = 6, kReduceLoads = 3;
+inline constexpr size_t kReduceStage = size_t{32} << 10;
+
+// Beside Params: `bytes` is Call::count in bytes, `output_bytes` those of the whole output. Of
+// reductions `part` is what a rank makes of the whole, `input` the tensor that is in the region, and
+// `output` where this rank's own part goes where it has it to itself alone.
 struct RegionParams : Params {
   char* memory[kMaxRanks];
-  Place place;   // of the output in memory[rank]
+  Place place;   // of what is in memory[rank]
   size_t words;  // in the workspaces
   size_t forwarded;
   Rounds rounds;
-  uint32_t push_to, pushed_from;   // bits by rank
+  uint32_t push_to, pushed_from;   // bits by rank: who is told, and hears of, what is done
+  uint32_t write_to;               // of reductions: in whose tensors the part is written
   int32_t blocks, copying_blocks;  // the latter have what this rank has for itself
   bool is_one_place;               // outputs have the same offset on all ranks
 };
@@ -58,8 +66,15 @@ int launch_by_copies(const Team& team, const RegionCall& call, const Meet& meet,
   return error;
 }
 
-// A kernel, not kAutomatic's, and the shared memory that each of its blocks is given.
-const void* find_push(Carrier carrier);
-size_t shared_bytes_of(Carrier carrier);
+// A kernel, and the shared memory that each of its blocks is given; `carrier`: not kAutomatic.
+struct RegionKernel {
+  const void* kernel = nullptr;
+  size_t shared_bytes = 0;
+};
+RegionKernel find_push(Carrier carrier);
+// Null where there is none. The copy unit has those alone that programs use most.
+RegionKernel find_region_reduction_of_floats(Cell cell, Carrier carrier, int ranks);
+RegionKernel find_region_reduction_of_small_floats(Cell cell, Carrier carrier, int ranks);
+RegionKernel find_region_reduction_of_integers(Cell cell, Carrier carrier, int ranks);
 
 }  // namespace torch::comms::ctran::kernels

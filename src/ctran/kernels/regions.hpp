@@ -4,15 +4,16 @@
 
 #include "ctran/kernels/library.hpp"
 
-// Collectives whose outputs the peers write themselves, for a library of kernels that has them: an
-// entry beside that of library.hpp. Data go once over the wire to where they are wanted; nothing is
-// staged, nothing is copied at the receiver.
+// Collectives whose outputs the peers write themselves, or whose operands they read where these
+// lie, for a library of kernels that has them: an entry beside that of library.hpp. Data go once
+// over the wire to where they are wanted; nothing is staged, nothing is copied at the receiver.
 //
 // A region is memory of each rank that all ranks of a team map. The ranks know it by a number that
 // they have given it alike.
 namespace torch::comms::ctran::kernels {
 
-// How bytes are carried to a peer. Ranks need not agree on it, but for kCopies.
+// How bytes are carried to a peer, and those of operands from one. Ranks need not agree on it, but
+// for kCopies.
 enum class Carrier : uint8_t {
   kAutomatic,
   kStores,  // by the threads of a block, 16 bytes each
@@ -20,8 +21,12 @@ enum class Carrier : uint8_t {
   kCopies,  // by copy engines; beside them one warp of a processor waits for the peers
 };
 
-// One of all-gather, all-to-all and broadcast; `call.output` is anywhere in memory[rank], also in
-// place, on every rank at an offset of its own. Both have any alignment.
+// All-gather, all-to-all and broadcast have their outputs in a region: `call.output` is anywhere in
+// memory[rank], also in place, on every rank at an offset of its own. Both have any alignment.
+//
+// All-reduce, reduce and reduce-scatter have their inputs there; the first two are in place, on the
+// root of a reduce alone. A rank makes a part of the result from all inputs, in the order of ranks,
+// and writes it to the ranks that want it. No factors, for those are their ranks' own; no kCopies.
 //
 // A launch is one of the team's collectives, with their order, numbers, limit and stops. It may
 // write an output as soon as that rank has begun the launch. If the ranks do not agree on region or
@@ -33,15 +38,15 @@ enum class Carrier : uint8_t {
 // is undefined. It is two launches with copies between, three where a broadcast is forwarded, each
 // with the limit.
 struct RegionCall {
-  Call call;  // algorithm: kAutomatic; blocks: of those that push, 0: as the library thinks best
+  Call call;  // algorithm: kAutomatic; blocks: of those that push or reduce, 0: as the library thinks best
   Carrier carrier;
   uint32_t region;
   void* memory[kMaxRanks];  // by rank, as this process maps it; null where that has none
   size_t bytes[kMaxRanks];  // of that memory; for kCopies
 };
 
-// One more reason of a stop: here and at waited_for outputs are in different regions, or have
-// different sizes.
+// One more reason of a stop: what is in the region here and at waited_for is in different ones, or
+// has different sizes.
 inline constexpr Stop kOtherRegion = static_cast<Stop>(static_cast<uint32_t>(Stop::kOtherCall) + 1);
 
 struct RegionLibrary {
@@ -51,7 +56,7 @@ struct RegionLibrary {
   // Enqueues it, as Library::launch.
   int (*launch)(const Team& team, const RegionCall& call, void* stream);
 };
-inline constexpr uint32_t kRegionVersion = 2;
+inline constexpr uint32_t kRegionVersion = 3;
 
 // A library without this symbol has none of it. To be asked for once kSymbol's has been called.
 inline constexpr const char* kRegionSymbol = "torchcomms_kernels_regions";

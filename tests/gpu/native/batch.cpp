@@ -37,7 +37,11 @@ Batch::Batch(const World& world, std::vector<Case> cases, std::mt19937_64& rando
       };
       const size_t in = most(input_count) * element, out = most(output_count) * element;
       Place place;
-      const size_t begin = end + shift;
+      const size_t by_rank = c.shift_by_rank * element,
+                   own = by_rank * static_cast<size_t>(r), all = by_rank * static_cast<size_t>(n);
+      const bool shifts_input = kernels::is_reduction(c.collective);
+      const size_t begin = end + shift + (shifts_input ? own : 0),
+                   behind = after(end + shift, in + (shifts_input ? all : 0));
       place.input = place.output = begin;
       if (c.in_place) {
         if (output_count(c, n, r) >= input_count(c, n, r))
@@ -45,11 +49,9 @@ Batch::Batch(const World& world, std::vector<Case> cases, std::mt19937_64& rando
         else
           place.output += output_in_input(c, r) * element;
       } else {
-        place.output =
-            after(begin, in) + shift + c.shift_by_rank * element * static_cast<size_t>(r);
+        place.output = behind + shift + own;
       }
-      place.factor = after(begin, in) + shift +
-                     after(c.shift_by_rank * element * static_cast<size_t>(n), std::max(in, out));
+      place.factor = behind + shift + after(all, std::max(in, out));
       end = after(place.factor, 16);
       places.push_back(place);
     }

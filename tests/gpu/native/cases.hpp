@@ -29,9 +29,10 @@ struct Case {
   bool in_place = false;
   size_t shift = 0;  // elements by which memory is off the alignment of 256 bytes
   bool factor_in_memory = false;
-  // Then peers write the output themselves; else they do not.
+  // Then peers write the output themselves, or read the input; else they do not.
   std::optional<kernels::Carrier> carrier = std::nullopt;
-  size_t shift_by_rank = 0;  // of outputs apart from their input: so many more for each rank
+  // Of outputs apart from their input, and of reductions' inputs: so many more for each rank.
+  size_t shift_by_rank = 0;
 
   std::string text() const;
 };

@@ -6,8 +6,8 @@
 //                           [--all] [--blocks 8,16] [--rounds N] [--nccl LIBRARY] [--json FILE]
 //
 // COLLECTIVE: all_reduce and the like, or of messages send, send_recv, all_to_all_v. Of all_gather,
-// all_to_all and broadcast the column "region" has outputs that peers write themselves; with --all,
-// "region_stores" by stores alone.
+// all_to_all and broadcast the column "region" has outputs that peers write themselves, of
+// reductions inputs that they read where they lie; with --all, "region_stores" by threads alone.
 //
 // --first-launch: 1048526 and 268435406 come by the ends of what flags have of a launch.
 //

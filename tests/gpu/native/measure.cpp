@@ -153,7 +153,7 @@ class Bench {
     };
     if (has_regions()) {
       add_region(kernels::Carrier::kAutomatic, 0);
-      add_region(kernels::Carrier::kCopies, 0);
+      if (!kernels::is_reduction(collective_)) add_region(kernels::Carrier::kCopies, 0);
       if (measuring_.all_algorithms) add_region(kernels::Carrier::kStores, 0);
       for (const int blocks : measuring_.blocks) {
         add_region(kernels::Carrier::kAutomatic, blocks);
@@ -178,8 +178,13 @@ class Bench {
     return (v.symmetric ? window_[r] + kPool : plain_out_[r].get()) + slot * bytes_;
   }
   bool has_regions() const {
-    return collective_ == Collective::kAllGather || collective_ == Collective::kAllToAll ||
-           collective_ == Collective::kBroadcast;
+    return kernels::is_reduction(collective_) || collective_ == Collective::kAllGather ||
+           collective_ == Collective::kAllToAll || collective_ == Collective::kBroadcast;
+  }
+  // Whether its input is the output, which every launch changes.
+  bool is_in_place(const Variant& v) const {
+    return v.carrier && (collective_ == Collective::kAllReduce ||
+                         collective_ == Collective::kReduce);
   }
   bool exchanges() const { return collective_ == Collective::kExchange; }
   size_t input_bytes() const { return collective_ == Collective::kAllGather ? count_ * 2 : bytes_; }
@@ -226,7 +231,7 @@ class Bench {
     call.blocks = v.blocks;
     call.dtype = torch::comms::ctran::Dtype::kBFloat16;
     call.count = count_;
-    call.input = input(v, rank, slot);
+    call.input = is_in_place(v) ? output(v, rank, slot) : input(v, rank, slot);
     call.output = output_elements(rank) != 0 || v.is_nccl ? output(v, rank, slot) : nullptr;
     call.limit_ns = kLimit_ns;
     if (v.is_nccl)
@@ -241,8 +246,9 @@ class Bench {
     kernels::RegionCall made{};
     made.call = call;
     made.carrier = carrier;
-    for (size_t r = 0; r < plain_out_.size(); ++r) {
-      made.memory[r] = plain_out_[r].get();
+    const auto& memory = collective_ == Collective::kReduceScatter ? plain_in_ : plain_out_;
+    for (size_t r = 0; r < memory.size(); ++r) {
+      made.memory[r] = memory[r].get();
       made.bytes[r] = kPool;
     }
     return made;
@@ -294,6 +300,7 @@ class Bench {
       for (int round = 0; round < measuring_.rounds + 2; ++round)
         for (auto& v : variants) {
           const cudaGraphExec_t graph = v.graphs[static_cast<size_t>(rank)];
+          if (is_in_place(v)) refill(v, rank, slots_);
           together.arrive_and_wait();
           must(cudaEventRecord(begin, stream), "cudaEventRecord");
           must(cudaGraphLaunch(graph, stream), "cudaGraphLaunch");
@@ -310,11 +317,22 @@ class Bench {
     world_.check_alive();
   }
 
+  // The inputs again, where launches have changed them.
+  void refill(const Variant& v, int rank, size_t slots) {
+    must(cudaMemcpyAsync(output(v, rank, 0), input(v, rank, 0), slots * bytes_, cudaMemcpyDefault,
+                         world_[rank].stream),
+         "cudaMemcpyAsync");
+    must(cudaStreamSynchronize(world_[rank].stream), "cudaStreamSynchronize");
+  }
+
   // Runs each once more into memory that holds something else.
   void verify(const Variant& v) {
     constexpr size_t kMost = 2 << 20;  // elements from either end
     on_all([&](int rank) {
-      must(cudaMemset(output(v, rank, 0), 0xa5, bytes_), "cudaMemset");
+      if (is_in_place(v))
+        refill(v, rank, 1);
+      else
+        must(cudaMemset(output(v, rank, 0), 0xa5, bytes_), "cudaMemset");
       must(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
       enqueue(v, rank, 0);
       must(cudaStreamSynchronize(world_[rank].stream), "cudaStreamSynchronize");

@@ -4,7 +4,7 @@
 
 #include "runner.hpp"
 
-// Collectives whose outputs peers write themselves.
+// Collectives whose outputs peers write themselves, and reductions that read inputs where they lie.
 namespace native {
 namespace {
 
@@ -14,8 +14,9 @@ using kernels::Collective;
 using kernels::Stop;
 using Clock = std::chrono::steady_clock;
 
-constexpr Collective kCollectives[] = {Collective::kAllGather, Collective::kAllToAll,
-                                       Collective::kBroadcast};
+constexpr Collective kCollectives[] = {Collective::kAllGather,  Collective::kAllToAll,
+                                       Collective::kBroadcast,  Collective::kAllReduce,
+                                       Collective::kReduce,     Collective::kReduceScatter};
 constexpr Carrier kCarriers[] = {Carrier::kAutomatic, Carrier::kStores, Carrier::kBulk,
                                  Carrier::kCopies};
 // The most ranks: as many are on the GPUs at once, however few those are.
@@ -25,18 +26,36 @@ void require(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error("not so: " + what);
 }
 
+// What reductions need, and cannot have.
+void settle(Case& one) {
+  if (!kernels::is_reduction(one.collective)) {
+    one.dtype = Dtype::kUInt8;
+    return;
+  }
+  if (one.carrier == Carrier::kCopies) one.carrier = Carrier::kBulk;
+  if (one.collective != Collective::kReduceScatter) one.in_place = true;
+}
+
 Case random_case(Runner& runner, size_t count) {
   auto& random = runner.random();
   Case one;
   one.collective = kCollectives[random() % std::size(kCollectives)];
   one.carrier = kCarriers[random() % std::size(kCarriers)];
-  one.dtype = Dtype::kUInt8;
+  do {
+    // Half of them what most programs reduce.
+    one.dtype = random() % 2 == 0 ? Dtype::kBFloat16
+                                  : static_cast<Dtype>(random() % ctran::kDtypeNumbers);
+    one.op = static_cast<ctran::ReduceOp>(random() % 2 == 0 ? 0
+                                                            : random() % ctran::kReduceOpNumbers);
+  } while (ctran::size_of(one.dtype) == 0 || one.op == ctran::ReduceOp::kPremulSum ||
+           !kernels::is_defined(one.dtype, one.op));
   one.count = count;
   one.root = static_cast<int>(random() % static_cast<uint64_t>(runner.world().size()));
   one.blocks = runner.blocks();
   one.in_place = one.collective != Collective::kAllToAll && random() % 2 == 0;
   one.shift = random() % 2 == 0 ? 0 : random() % 40;
   one.shift_by_rank = random() % 2 == 0 || one.carrier == Carrier::kCopies ? 0 : random() % 20;
+  settle(one);
   return one;
 }
 
@@ -71,9 +90,12 @@ void check_large_values(const kernels::Library& library, const Settings& setting
         Case one = random_case(runner, (settings.quick ? 8 << 20 : 24 << 20) + 13);
         one.collective = collective;
         one.carrier = carrier;
-        if (carrier == Carrier::kCopies) one.shift_by_rank = 0;
+        if (carrier == Carrier::kCopies || shift == 0) one.shift_by_rank = 0;
         one.in_place = false;
         one.shift = shift;
+        one.dtype = Dtype::kBFloat16;
+        one.op = ctran::ReduceOp::kSum;
+        settle(one);
         one.blocks = runner.world().shares_gpus() ? 4 : 0;
         runner.add(one);
       }
@@ -124,10 +146,16 @@ struct Outputs {
     kernels::RegionCall made{};
     made.call.collective = collective;
     made.call.dtype = Dtype::kUInt8;
-    made.call.count = collective == Collective::kAllToAll ? bytes / size : bytes;
+    const bool has_parts =
+        collective == Collective::kAllToAll || collective == Collective::kReduceScatter;
+    made.call.count = has_parts ? bytes / size : bytes;
     made.call.blocks = 4;
-    made.call.output = memory[static_cast<size_t>(rank)].get();
-    made.call.input = memory[static_cast<size_t>(rank)].get() + bytes * size;
+    char* const own = memory[static_cast<size_t>(rank)].get();
+    const bool is_in_place =
+        collective == Collective::kAllReduce || collective == Collective::kReduce;
+    made.call.output = collective == Collective::kReduceScatter ? own + bytes * size : own;
+    made.call.input = is_in_place || collective == Collective::kReduceScatter ? own
+                                                                              : own + bytes * size;
     made.call.limit_ns = 0;
     made.carrier = carrier;
     for (size_t r = 0; r < size; ++r) {
@@ -228,14 +256,16 @@ void check_regions(const kernels::Library& library, const Settings& settings) {
   for (const Carrier carrier : {Carrier::kStores, Carrier::kBulk, Carrier::kCopies})
     for (const Collective collective : kCollectives)
       for (const bool aborts : {false, true}) {
+        if (kernels::is_reduction(collective) && carrier == Carrier::kCopies) continue;
         check_stop(library, 2, carrier, collective, aborts);
         if (most > 2) check_stop(library, most, carrier, collective, aborts);
       }
   for (const Collective collective : kCollectives) {
-    for (const Carrier carrier : {Carrier::kAutomatic, Carrier::kCopies})
-      for (const Other other : {Other::kRegion, Other::kSize})
-        check_mismatch(library, 2, collective, carrier, other);
-    check_mismatch(library, 2, collective, Carrier::kCopies, Other::kPlace);
+    for (const Other other : {Other::kRegion, Other::kSize})
+      check_mismatch(library, 2, collective, Carrier::kAutomatic, other);
+    if (kernels::is_reduction(collective)) continue;
+    for (const Other other : {Other::kRegion, Other::kSize, Other::kPlace})
+      check_mismatch(library, 2, collective, Carrier::kCopies, other);
   }
   std::printf("regions: mismatches stop all\n");
   std::fflush(stdout);

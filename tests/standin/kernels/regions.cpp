@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <vector>
 
+#include "ctran/arithmetic/reduction.hpp"
 #include "ctran/kernels/region_plan.hpp"
 
 namespace torch::comms::standin {
@@ -17,83 +19,19 @@ bool carry(Launch& launch, char* to, const char* from, size_t size_bytes) {
   return launch.goes_on();
 }
 
-class Pushes {
+// How the ranks of a launch meet, as on a GPU.
+class Meeting {
  public:
-  Pushes(Launch& launch, const RegionParams& params) : launch_(launch), p_(params) {}
+  Meeting(Launch& launch, const RegionParams& params) : launch_(launch), p_(params) {}
 
-  bool run() {
+  // Tells where this rank's tensor is, and finds those of all that it is to tell.
+  bool meet() {
     tell_place();
-    if (!find_outputs()) return false;
-    if (p_.own_to != nullptr && !carry(launch_, p_.own_to, p_.own, p_.bytes)) return false;
-    const bool forwards = p_.collective == kernels::Collective::kBroadcast && p_.rank != p_.root;
-    for (uint64_t round = 0; round < p_.rounds.count; ++round)
-      for (int block = 0; block < p_.blocks; ++block) {
-        if (forwards && !hear(block, p_.root, round + 1)) return false;
-        if (!push(block, round)) return false;
-        tell(block, round + 1);
-      }
-    for (int source = 0; source < p_.size; ++source)
-      for (int block = 0; block < p_.blocks; ++block)
-        if (has(p_.pushed_from, source) && !hear(block, source, p_.rounds.count)) return false;
+    for (int peer = 0; peer < p_.size; ++peer)
+      if (has(p_.push_to, peer) && !find(peer)) return false;
     return true;
   }
-
- private:
-  static bool has(uint32_t ranks, int rank) { return (ranks >> rank & 1) != 0; }
-  uint64_t number() const { return launch_.number(); }
-
-  void tell_place() {
-    for (int peer = 0; peer < p_.size; ++peer) {
-      if (peer == p_.rank) continue;
-      auto& words = launch_.regions(peer).places[number() & 1][p_.rank].words;
-      for (int i = 0; i < kernels::kPlaceWords; ++i)
-        std::atomic_ref(words[i]).store(
-            kernels::place_word(p_.place, number(), launch_.print(), i));
-    }
-  }
-
-  bool find_outputs() {
-    for (int peer = 0; peer < p_.size; ++peer) {
-      if (!has(p_.push_to, peer)) continue;
-      auto& told = launch_.regions(p_.rank).places[number() & 1][peer].words;
-      uint64_t words[kernels::kPlaceWords];
-      const auto have_come = [&] {
-        for (int i = 0; i < kernels::kPlaceWords; ++i) words[i] = std::atomic_ref(told[i]).load();
-        return std::all_of(words, words + kernels::kPlaceWords,
-                           [&](uint64_t word) { return kernels::is_of_launch(word, number()); });
-      };
-      if (!launch_.await(have_come, peer)) return false;
-      if (!kernels::is_of_call(words, number(), launch_.print())) {
-        launch_.other_call(peer);
-        return false;
-      }
-      if (!kernels::agrees(words, p_.place, p_.is_one_place)) {
-        launch_.mismatch(peer, kernels::kOtherRegion);
-        return false;
-      }
-      outputs_[peer] = p_.memory[peer] + kernels::offset_in(words);
-    }
-    return true;
-  }
-
-  bool push(int block, uint64_t round) {
-    for (int peer = 0; peer < p_.size; ++peer) {
-      if (!has(p_.push_to, peer)) continue;
-      const auto what =
-          kernels::push_of(p_.collective, p_.root, p_.bytes, p_.forwarded, p_.rank, peer);
-      const char* const from = (what.forwards ? p_.output : p_.input) + what.from;
-      const auto tiles = kernels::tiles_of_block(what.bytes, p_.blocks, block);
-      const auto end = std::min((round + 1) * p_.rounds.tiles, tiles);
-      for (uint64_t i = round * p_.rounds.tiles; i < end; ++i) {
-        const size_t at = (static_cast<size_t>(block) + i * static_cast<size_t>(p_.blocks)) *
-                          kernels::kRegionTile;
-        if (!carry(launch_, outputs_[peer] + what.into + at, from + at,
-                   std::min(kernels::kRegionTile, what.bytes - at)))
-          return false;
-      }
-    }
-    return true;
-  }
+  char* tensor(int peer) const { return tensors_[peer]; }
 
   void tell(int block, uint64_t rounds) {
     for (int peer = 0; peer < p_.size; ++peer)
@@ -106,17 +44,132 @@ class Pushes {
     return launch_.await(
         [&] { return kernels::has_come(told.load(), kernels::tag_of(number(), rounds)); }, source);
   }
+  bool hear_all(uint64_t rounds) {
+    for (int source = 0; source < p_.size; ++source)
+      for (int block = 0; block < p_.blocks; ++block)
+        if (has(p_.pushed_from, source) && !hear(block, source, rounds)) return false;
+    return true;
+  }
+  static bool has(uint32_t ranks, int rank) { return (ranks >> rank & 1) != 0; }
+
+ private:
+  uint64_t number() const { return launch_.number(); }
+
+  void tell_place() {
+    for (int peer = 0; peer < p_.size; ++peer) {
+      if (peer == p_.rank) continue;
+      auto& words = launch_.regions(peer).places[number() & 1][p_.rank].words;
+      for (int i = 0; i < kernels::kPlaceWords; ++i)
+        std::atomic_ref(words[i]).store(
+            kernels::place_word(p_.place, number(), launch_.print(), i));
+    }
+  }
+
+  bool find(int peer) {
+    auto& told = launch_.regions(p_.rank).places[number() & 1][peer].words;
+    uint64_t words[kernels::kPlaceWords];
+    const auto have_come = [&] {
+      for (int i = 0; i < kernels::kPlaceWords; ++i) words[i] = std::atomic_ref(told[i]).load();
+      return std::all_of(words, words + kernels::kPlaceWords,
+                         [&](uint64_t word) { return kernels::is_of_launch(word, number()); });
+    };
+    if (!launch_.await(have_come, peer)) return false;
+    if (!kernels::is_of_call(words, number(), launch_.print())) {
+      launch_.other_call(peer);
+      return false;
+    }
+    if (!kernels::agrees(words, p_.place, p_.is_one_place)) {
+      launch_.mismatch(peer, kernels::kOtherRegion);
+      return false;
+    }
+    tensors_[peer] = p_.memory[peer] + kernels::offset_in(words);
+    return true;
+  }
 
   Launch& launch_;
   const RegionParams& p_;
-  char* outputs_[kernels::kMaxRanks] = {};
+  char* tensors_[kernels::kMaxRanks] = {};
 };
+
+class Pushes {
+ public:
+  Pushes(Launch& launch, const RegionParams& params)
+      : launch_(launch), p_(params), meeting_(launch, params) {}
+
+  bool run() {
+    if (!meeting_.meet()) return false;
+    if (p_.own_to != nullptr && !carry(launch_, p_.own_to, p_.own, p_.bytes)) return false;
+    const bool forwards = p_.collective == kernels::Collective::kBroadcast && p_.rank != p_.root;
+    for (uint64_t round = 0; round < p_.rounds.count; ++round)
+      for (int block = 0; block < p_.blocks; ++block) {
+        if (forwards && !meeting_.hear(block, p_.root, round + 1)) return false;
+        if (!push(block, round)) return false;
+        meeting_.tell(block, round + 1);
+      }
+    return meeting_.hear_all(p_.rounds.count);
+  }
+
+ private:
+  bool push(int block, uint64_t round) {
+    for (int peer = 0; peer < p_.size; ++peer) {
+      if (!Meeting::has(p_.push_to, peer)) continue;
+      const auto what =
+          kernels::push_of(p_.collective, p_.root, p_.bytes, p_.forwarded, p_.rank, peer);
+      const char* const from = (what.forwards ? p_.output : p_.input) + what.from;
+      const auto tiles = kernels::tiles_of_block(what.bytes, p_.blocks, block);
+      const auto end = std::min((round + 1) * p_.rounds.tiles, tiles);
+      for (uint64_t i = round * p_.rounds.tiles; i < end; ++i) {
+        const size_t at = (static_cast<size_t>(block) + i * static_cast<size_t>(p_.blocks)) *
+                          kernels::kRegionTile;
+        if (!carry(launch_, meeting_.tensor(peer) + what.into + at, from + at,
+                   std::min(kernels::kRegionTile, what.bytes - at)))
+          return false;
+      }
+    }
+    return true;
+  }
+
+  Launch& launch_;
+  const RegionParams& p_;
+  Meeting meeting_;
+};
+
+// A part of the result, of the inputs where they lie.
+bool reduce(Launch& launch, const RegionParams& p, const kernels::Call& call) {
+  Meeting meeting(launch, p);
+  if (!meeting.meet()) return false;
+  const auto part = kernels::made_by(p.collective, p.bytes, p.part, p.rank);
+  const ctran::Reduction reduction(call.dtype, call.op);
+  std::vector<std::byte> made(kChunkBytes);
+  for (size_t at = part.begin; at < part.end; at += kChunkBytes) {
+    const size_t now = std::min(kChunkBytes, part.end - at);
+    std::vector<const void*> operands;
+    for (int rank = 0; rank < p.size; ++rank)
+      operands.push_back((rank == p.rank ? p.input : meeting.tensor(rank)) + at);
+    reduction.combine_all(made.data(), operands, now / ctran::size_of(call.dtype),
+                          static_cast<uint32_t>(p.size));
+    const auto* const from = reinterpret_cast<const char*>(made.data());
+    if (p.collective == kernels::Collective::kReduceScatter &&
+        !carry(launch, p.output + (at - part.begin), from, now))
+      return false;
+    for (int rank = 0; rank < p.size; ++rank)
+      if (Meeting::has(p.write_to, rank) &&
+          !carry(launch, (rank == p.rank ? p.output : meeting.tensor(rank)) + at, from, now))
+        return false;
+  }
+  for (int block = 0; block < p.blocks; ++block) meeting.tell(block, 1);
+  return meeting.hear_all(1);
+}
 
 }  // namespace
 
 void run(Launch& launch, const kernels::RegionCall& call) {
   const auto params = kernels::params_of(launch.team(), call);
-  if (launch.goes_on()) Pushes(launch, params).run();
+  if (!launch.goes_on()) return;
+  if (kernels::is_reduction(params.collective))
+    reduce(launch, params, call.call);
+  else
+    Pushes(launch, params).run();
 }
 
 }  // namespace torch::comms::standin

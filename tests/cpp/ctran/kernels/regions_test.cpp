@@ -231,6 +231,80 @@ TEST(RegionPlanTest, InPlaceThereIsNothingToCopy) {
   EXPECT_GT(params_of(team, call).copying_blocks, 0);
 }
 
+TEST(RegionPlanTest, EveryByteOfAResultIsMadeByOneRankAndGoesWhereItIsWanted) {
+  constexpr int kRoot = 1;
+  std::vector<char> memory(64);
+  for (const auto collective :
+       {Collective::kAllReduce, Collective::kReduce, Collective::kReduceScatter})
+    for (const int ranks : {2, 3, 8})
+      for (const size_t bytes : kSizes) {
+        SCOPED_TRACE(std::to_string(static_cast<int>(collective)) + " ranks " +
+                     std::to_string(ranks) + " bytes " + std::to_string(bytes));
+        const bool has_parts = collective == Collective::kReduceScatter;
+        size_t made = 0;
+        for (int rank = 0; rank < ranks; ++rank) {
+          Team team{};
+          team.rank = rank;
+          team.size = ranks;
+          RegionCall call{};
+          call.call.collective = collective;
+          call.call.dtype = Dtype::kUInt8;
+          call.call.root = kRoot;
+          call.call.count = bytes;
+          call.memory[rank] = memory.data();
+          call.call.input = memory.data() + 5;
+          call.call.output = memory.data() + 5;
+          EXPECT_TRUE(is_sound(team, call));
+          const auto p = params_of(team, call);
+          const Range range = made_by(collective, p.bytes, p.part, rank);
+          EXPECT_EQ(range.begin, std::min(made, has_parts ? made : bytes));
+          EXPECT_EQ(range.end - range.begin, has_parts ? bytes : range.end - made);
+          made = range.end;
+          const uint32_t all = (1u << ranks) - 1;
+          EXPECT_EQ(p.write_to, collective == Collective::kAllReduce ? all
+                                : has_parts                          ? 0u
+                                                                     : 1u << kRoot);
+          EXPECT_EQ(p.push_to, all & ~(1u << rank)) << "all are read";
+          EXPECT_EQ(p.pushed_from, p.push_to);
+          EXPECT_EQ(p.place.offset, bytes == 0 ? 0u : 5u);
+          EXPECT_EQ(p.place.bytes, has_parts ? bytes * static_cast<size_t>(ranks) : bytes);
+          EXPECT_EQ(p.copying_blocks, 0);
+        }
+        EXPECT_EQ(made, has_parts ? bytes * static_cast<size_t>(ranks) : bytes);
+      }
+}
+
+TEST(RegionPlanTest, ReductionsThatCannotReadWhereOperandsLieAreRefused) {
+  char memory[64] = {};
+  Team team{};
+  team.size = 2;
+  RegionCall call{};
+  call.call.collective = Collective::kAllReduce;
+  call.call.dtype = Dtype::kFloat32;
+  call.call.count = 4;
+  call.call.input = call.call.output = call.memory[0] = memory;
+  EXPECT_TRUE(is_sound(team, call));
+  const auto refuses = [&](auto change) {
+    auto other = call;
+    change(other);
+    return !is_sound(team, other);
+  };
+  EXPECT_TRUE(refuses([](auto& c) { c.carrier = Carrier::kCopies; }));
+  EXPECT_TRUE(refuses([](auto& c) { c.call.op = ReduceOp::kPremulSum; })) << "whose factor?";
+  EXPECT_TRUE(refuses([](auto& c) { c.call.op = ReduceOp::kBitAnd; })) << "of floats";
+  EXPECT_TRUE(refuses([&](auto& c) { c.call.output = memory + 16; })) << "not in place";
+  call.call.collective = Collective::kReduce;
+  call.call.root = 1;
+  call.call.output = nullptr;
+  EXPECT_TRUE(is_sound(team, call)) << "only the root has an output";
+  call.call.root = 0;
+  EXPECT_FALSE(is_sound(team, call));
+  call.call.collective = Collective::kReduceScatter;
+  EXPECT_FALSE(is_sound(team, call));
+  call.call.output = memory + 32;
+  EXPECT_TRUE(is_sound(team, call)) << "anywhere";
+}
+
 TEST(RegionPlanTest, LongTransfersHaveMoreBlocksUnlessTheCallSaysHowMany) {
   std::vector<char> memory(1);
   Team team{};

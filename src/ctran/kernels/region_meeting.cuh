@@ -1,0 +1,119 @@
+#pragma once
+
+#include "ctran/kernels/region_plan.hpp"
+#include "ctran/kernels/session.cuh"
+
+// How the ranks of a launch on a region meet: every rank tells where its tensor is, and hears from
+// the others, block by block, what they have done.
+namespace torch::comms::ctran::kernels {
+
+__device__ __forceinline__ RegionWords& words_of(const RegionParams& p, int rank) {
+  return *reinterpret_cast<RegionWords*>(p.workspace[rank] + p.words);
+}
+
+// What the threads of a block share.
+struct Common {
+  Session s;
+  char* tensors[kMaxRanks];  // what is in the region, of those that were found
+};
+
+// Methods are for all threads of a block, unless they say otherwise; what returns false has found
+// that the launch has to stop.
+class Meeting {
+ public:
+  __device__ Meeting(const RegionParams& p, Common& common) : p_(p), c_(common) {}
+
+  // To all, by the first warp of the first block: what was done with the tensor before, this rank's
+  // stream had done before the launch. `fences`: they read it.
+  __device__ __forceinline__ void tell_place(bool fences) const {
+    if (blockIdx.x != 0 || !is_first_warp() || lane() >= p_.size || lane() == p_.rank) return;
+    if (fences) fence_release();
+    auto& words = words_of(p_, lane()).places[c_.s.launch & 1][p_.rank].words;
+#pragma unroll
+    for (int i = 0; i < kPlaceWords; ++i)
+      store_relaxed(&words[i], place_word(p_.place, c_.s.launch, print_in(c_.s.begun), i));
+  }
+
+  // Waits for the places of all of push_to. What is pushed goes to addresses that are read here, so
+  // not before. `fences`: their tensors are read, and are as they had them.
+  __device__ __forceinline__ bool find_places(bool fences) const {
+    const bool found = !is_first_warp() || find_by_lanes();
+    if (fences && is_first_warp()) fence_release();
+    return __syncthreads_and(found) != 0;
+  }
+  // Tells push_to that this block has done so many rounds: what its threads have written is there.
+  __device__ __forceinline__ void tell(uint64_t rounds) const {
+    __syncthreads();
+    if (!is_first_warp() || !is_one_of(p_.push_to)) return;
+    fence_release();
+    store_relaxed(&words_of(p_, lane()).pushed[block()][p_.rank], tag_of(c_.s.launch, rounds));
+  }
+  // Waits until the same block of each of those ranks has told so many rounds.
+  __device__ __forceinline__ bool hear(uint32_t ranks, uint64_t rounds) const {
+    bool heard = true;
+    if (is_first_warp()) {
+      const uint64_t wanted = tag_of(c_.s.launch, rounds);
+      bool is_missing = is_one_of(ranks);
+      for (Patience patience;;) {
+        if (is_missing)
+          is_missing =
+              !has_come(load_acquire(&words_of(p_, p_.rank).pushed[block()][lane()]), wanted);
+        const uint32_t missing = __ballot_sync(~0u, is_missing);
+        if (missing == 0) break;
+        heard = !patience.is_over(p_, c_.s, __ffs(static_cast<int>(missing)) - 1);
+        if (!heard) break;
+      }
+    }
+    return __syncthreads_and(heard) != 0;
+  }
+
+ private:
+  __device__ __forceinline__ static int block() { return static_cast<int>(blockIdx.x); }
+  __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x % kWarp); }
+  __device__ __forceinline__ static bool is_first_warp() { return threadIdx.x < kWarp; }
+  // Whether this lane's number is one of the ranks.
+  __device__ __forceinline__ static bool is_one_of(uint32_t ranks) {
+    return (ranks >> lane() & 1) != 0;
+  }
+
+  __device__ __forceinline__ bool find_by_lanes() const {
+    const uint64_t launch = c_.s.launch;
+    uint64_t words[kPlaceWords] = {};
+    bool is_missing = is_one_of(p_.push_to);
+    for (Patience patience;;) {
+      if (is_missing) {
+        const auto& from = words_of(p_, p_.rank).places[launch & 1][lane()].words;
+        is_missing = false;
+#pragma unroll
+        for (int i = 0; i < kPlaceWords; ++i) {
+          words[i] = load_relaxed(&from[i]);
+          is_missing |= !is_of_launch(words[i], launch);
+        }
+      }
+      const uint32_t missing = __ballot_sync(~0u, is_missing);
+      if (missing == 0) break;
+      if (patience.is_over(p_, c_.s, __ffs(static_cast<int>(missing)) - 1)) return false;
+    }
+    const bool is_other = is_one_of(p_.push_to) && !is_of_call(words, launch, print_in(c_.s.begun));
+    if (const uint32_t others = __ballot_sync(~0u, is_other)) {
+      if (lane() == 0) stop_all(p_, c_.s, __ffs(static_cast<int>(others)) - 1);
+      return false;
+    }
+    const bool is_wrong = is_one_of(p_.push_to) && !agrees(words, p_.place, p_.is_one_place);
+    if (is_one_of(p_.push_to)) c_.tensors[lane()] = p_.memory[lane()] + offset_in(words);
+    if (const uint32_t wrong = __ballot_sync(~0u, is_wrong)) {
+      const int peer = __ffs(static_cast<int>(wrong)) - 1;
+      if (lane() == 0) {
+        stop(p_, c_.s, kOtherRegion, peer);
+        report(p_, kOtherRegion, peer);
+      }
+      return false;
+    }
+    return true;
+  }
+
+  const RegionParams& p_;
+  Common& c_;
+};
+
+}  // namespace torch::comms::ctran::kernels

@@ -1,0 +1,9 @@
+#include "ctran/kernels/region_reduce.cuh"
+
+namespace torch::comms::ctran::kernels {
+
+RegionKernel find_region_reduction_of_floats(Cell cell, Carrier carrier, int ranks) {
+  return visit_floats<RegionKernel>(cell, FindRegionReduction{carrier, ranks});
+}
+
+}  // namespace torch::comms::ctran::kernels
