@@ -10,6 +10,7 @@
 #include <optional>
 #include <thread>
 
+#include "ctran/kernels/cells.hpp"
 #include "nccl.hpp"
 #include "patterns.hpp"
 
