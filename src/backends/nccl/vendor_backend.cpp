@@ -121,14 +121,14 @@ void TorchCommVendor::release(Lanes lanes, bool may_block) {
 void TorchCommVendor::init(at::Device device, const std::string& name, const CommOptions& options) {
   start(name, options);
   if (reconfiguration_) return await_members(device);
-  join(device, rendezvous(name, options_));
+  join(device, rendezvous(name, options_, getBackendName()));
 }
 
 void TorchCommVendor::init(at::Device device, const bootstrap::Launch& launch,
                            const std::string& name, const CommOptions& options) {
   start(name, options);
   if (reconfiguration_) return await_members(device);
-  join(device, rendezvous(launch, name, options_));
+  join(device, rendezvous(launch, name, options_, getBackendName()));
 }
 
 nccl::Table TorchCommVendor::load() const { return nccl::Table::load(vendor_); }
