@@ -201,6 +201,7 @@ std::vector<TorchCommBackend::AlgorithmRange> TorchCommCtran::algorithms() const
 
 void TorchCommCtran::setTimeout(std::chrono::milliseconds timeout) {
   options_.timeout = usable_timeout(timeout);
+  if (session_ && session_->on_device) session_->on_device->setTimeout(timeout);
 }
 
 void TorchCommCtran::setHints(const Hints& hints) {

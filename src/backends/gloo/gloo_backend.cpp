@@ -161,6 +161,8 @@ void TorchCommGloo::check(const gloo::Call& call) {
 }
 
 void TorchCommGloo::recorded_as(uint32_t comm) {
+void TorchCommGloo::setTimeout(milliseconds timeout) { options_.timeout = usable_timeout(timeout); }
+
   if (group_ && group_->record) group_->record->is(comm);
 }
 

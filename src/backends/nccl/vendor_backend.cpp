@@ -451,6 +451,10 @@ Call TorchCommVendor::call_of_teardown() const {
 }
 
 // While the library waits for other ranks outside of an operation, where no watchdog looks.
+void TorchCommVendor::setTimeout(std::chrono::milliseconds timeout) {
+  options_.timeout = usable_timeout(timeout);
+}
+
 nccl::Wait TorchCommVendor::wait_of(const Call& now) const {
   auto wait = nccl::launch_wait(now);
   wait.check = [this, &now] {
