@@ -72,6 +72,7 @@ void TorchCommGloo::start(const std::string& name, const CommOptions& options) {
   name_ = name;
   options_ = options;
   options_.timeout = usable_timeout(options.timeout);
+  tell_of_unknown(options.hints);
   wishes_ = std::make_unique<beside::Wishes>(with_context(
       Context{.op = "new_comm", .comm = name}, [&options] { return beside::wishes_of(options); }));
   if (!options.enable_reconfigure) return;
@@ -160,9 +161,9 @@ void TorchCommGloo::check(const gloo::Call& call) {
   }
 }
 
-void TorchCommGloo::recorded_as(uint32_t comm) {
 void TorchCommGloo::setTimeout(milliseconds timeout) { options_.timeout = usable_timeout(timeout); }
 
+void TorchCommGloo::recorded_as(uint32_t comm) {
   if (group_ && group_->record) group_->record->is(comm);
 }
 

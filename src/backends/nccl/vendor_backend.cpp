@@ -139,6 +139,7 @@ void TorchCommVendor::start(const std::string& name, const CommOptions& options)
   name_ = name;
   options_ = options;
   options_.timeout = usable_timeout(options.timeout);
+  tell_of_unknown(options.hints);
   with_context(context, [&] {
     if (vendor_.find == nullptr) check_exchange_method(vendor_, context);
     read(options_);
@@ -450,11 +451,11 @@ Call TorchCommVendor::call_of_teardown() const {
   return {OpName::finalize, name_, rank_, options_.timeout, false, false};
 }
 
-// While the library waits for other ranks outside of an operation, where no watchdog looks.
 void TorchCommVendor::setTimeout(std::chrono::milliseconds timeout) {
   options_.timeout = usable_timeout(timeout);
 }
 
+// While the library waits for other ranks outside of an operation, where no watchdog looks.
 nccl::Wait TorchCommVendor::wait_of(const Call& now) const {
   auto wait = nccl::launch_wait(now);
   wait.check = [this, &now] {
