@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from torchcomms import _comms, _stacks, functional
+from torchcomms._arguments import LIMIT, require_hints, wrong_type
 from torchcomms._backends import _load_backend, is_backend_built
 
 _OMITTED = "<omitted>"
@@ -29,14 +30,13 @@ _ORDER = (
 # Arguments that are options of the same name, and what these take.
 _OPTIONS = {
     "abort_process_on_timeout_or_error": "bool or None",
-    "timeout": "datetime.timedelta, float seconds or None",
+    "timeout": LIMIT,
     "store": "torch.distributed.Store or None",
 }
 
 
 def _wrong_type(argument: str, expected: str, value: object) -> TypeError:
-    seen = f"int {value}" if type(value) is int else type(value).__name__
-    return TypeError(f"new_comm(): argument '{argument}' must be {expected}, not {seen}")
+    return wrong_type("new_comm", argument, expected, value)
 
 
 def _by_name(positional: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
@@ -86,12 +86,7 @@ def _comm_options(arguments: dict[str, Any]) -> _comms.CommOptions:
                 raise _wrong_type(name, expected, value) from None
     hints = arguments.get("hints")
     if hints is not None:
-        if not isinstance(hints, dict):
-            raise _wrong_type("hints", "dict[str, str] or None", hints)
-        for key, value in hints.items():
-            if not isinstance(key, str) or not isinstance(value, str):
-                raise _wrong_type(f"hints[{key!r}]", "str, with a str as key", value)
-        options.hints = {**options.hints, **hints}
+        options.hints = {**options.hints, **require_hints("new_comm", hints)}
     if arguments.get("enable_reconfigure"):
         options.enable_reconfigure = True
     priority = arguments.get("is_high_priority_stream")

@@ -5,6 +5,13 @@ import itertools
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
+from torchcomms._arguments import (
+    require_groups,
+    require_hints,
+    require_limit,
+    require_ranks,
+    wrong_type,
+)
 from torchcomms._comms import InvalidArgument, TorchComm
 
 _counters: "WeakKeyDictionary[TorchComm, itertools.count[int]]" = WeakKeyDictionary()
@@ -12,7 +19,8 @@ _counters: "WeakKeyDictionary[TorchComm, itertools.count[int]]" = WeakKeyDiction
 
 def _own_group(comm: TorchComm, groups: Sequence[Sequence[int]]) -> list[int]:
     """The group that holds this rank; empty if none does."""
-    own = [list(group) for group in groups if comm.get_rank() in group]
+    lists = require_groups("split", "rank_groups", groups, comm.get_size())
+    own = [group for group in lists if comm.get_rank() in group]
     if len(own) > 1:
         raise InvalidArgument(
             f"split on '{comm.get_name()}': rank {comm.get_rank()} stands in {len(own)} of the"
@@ -44,6 +52,7 @@ def split(
     Raises:
         InvalidArgument: a rank out of range or twice, or this rank missing from a non-empty list;
             nothing was created.
+        TypeError: an argument of another type; nothing was created.
     Cost: one connection set-up among the group.
     """
     if (ranks is None) == (rank_groups is None):
@@ -51,17 +60,19 @@ def split(
     if rank_groups is not None:
         ranks = _own_group(self, rank_groups)
     if name is not None and not isinstance(name, str):
-        raise TypeError(f"split(): argument 'name' must be str, not {type(name).__name__}")
-    if isinstance(ranks, str):
-        raise TypeError("split(): argument 'ranks' must be list[int], not str")
+        raise wrong_type("split", "name", "str or None", name)
+    own = require_ranks("split", "ranks", ranks, self.get_size())
+    if hints is not None:
+        require_hints("split", hints)
+    if timeout is not None:
+        require_limit("split", timeout)
     if name is None:
         counter = _counters.setdefault(self, itertools.count())
         name = f"{self.get_name()}_split{next(counter)}"
-    assert ranks is not None
     # The stub knows timedelta alone.
-    child = self._split(list(ranks), name, hints, timeout)  # type: ignore[arg-type]
+    child = self._split(own, name, hints, timeout)  # type: ignore[arg-type]
     # In no group: this rank took its part in the split all the same.
-    return None if rank_groups is not None and not ranks else child
+    return None if rank_groups is not None and not own else child
 
 
 def _install() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import runpy
 from pathlib import Path
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from torchcomms_cli.algorithms import algorithms
 from torchcomms_cli.bench import bench
@@ -18,7 +21,22 @@ from torchcomms_cli.soak import soak
 from torchcomms_cli.trace import trace
 from torchcomms_cli.tune import tune
 
+
+class _Commands(TyperGroup):
+    """A group whose error for a wrong command says which there are."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
+        wrong = args[0] if args else ""
+        known = self.list_commands(ctx)
+        if not (ctx.resilient_parsing or wrong.startswith("-") or wrong in known):
+            near = difflib.get_close_matches(wrong, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            ctx.fail(f"no command {wrong!r}; {hint}")
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Tools around torchcomms: look at this machine, measure it, read what happened.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

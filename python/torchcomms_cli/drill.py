@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
 
 def drill(
+    faults: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CELLS]", help="What --cells takes, also several.", show_default=False
+        ),
+    ] = None,
     *,
     backend: Annotated[
         str,
@@ -57,7 +63,7 @@ def drill(
     from torchcomms.drill import CELLS, DrillError, Plan, cells_table, chosen
 
     try:
-        wanted = chosen(CELLS, cells, slow or show_list)
+        wanted = chosen(CELLS, ",".join([cells, *(faults or [])]), slow or show_list)
         if show_list:
             print(cells_table(wanted))
             return

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
+#include <string_view>
+#include <utility>
 
 #include "bootstrap/ranks.hpp"
 
@@ -13,15 +16,29 @@ using std::chrono::milliseconds;
 // How long rank 0 waits for the others to read a bad verdict.
 constexpr milliseconds kFarewell{1000};
 
+// How many ranks' backends are read where they differ.
+constexpr int kLooked = 1024;
+
 // The counter of arrivals holds two sums at once, so that one message both counts a rank and
-// compares its size with everybody's: the ranks in the low bits, their sizes above.
+// compares its size with everybody's: the ranks in the low bits, their sizes above. Likewise that
+// of backends.
 constexpr int kCountBits = 22;
 static_assert(int64_t{kMaxRanks} < (int64_t{1} << kCountBits));
 static_assert(int64_t{kMaxRanks} * kMaxRanks < (int64_t{1} << (62 - kCountBits)));
 
-int64_t share(int size) { return (int64_t{size} << kCountBits) + 1; }
+int64_t share(int64_t size) { return (size << kCountBits) + 1; }
 
 std::string quoted(const std::string& name) { return "'" + name + "'"; }
+
+// A backend as a number that can be summed like a size: FNV-1a, folded. Should two names share one,
+// their ranks meet, and part later.
+int64_t number_of(const std::string& backend) {
+  uint32_t hash = 2166136261U;
+  for (const char c : backend) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+  return (hash ^ (hash >> 19)) % kMaxRanks;
+}
+
+constexpr std::string_view kWith = " with backend '";
 
 }  // namespace
 
@@ -64,15 +81,21 @@ std::optional<Verdict> Attempt::enter() {
     return verdict;
   }
   if (again) return decide([this] { return twice(); });
-  store_.set(seen_key(self_.rank), quoted(self_.name) + ", " + self_.who);
+  const auto with = self_.backend.empty() ? "" : std::string(kWith) + self_.backend + "'";
+  store_.set(seen_key(self_.rank), quoted(self_.name) + with + ", " + self_.who);
   return arrive();
 }
 
 Verdict Attempt::arrive() {
   const Tally now = tally(store_.add(key("arrived"), share(self_.size)));
-  if (now.sizes != now.ranks * self_.size) return decide([&] { return other_size(now); });
-  if (now.ranks == self_.size)
-    return decide([this] { return Verdict{Verdict::kGo, -1, count_ranks(self_.size)}; });
+  if (now.total != now.ranks * self_.size) return decide([&] { return other_size(now); });
+  const int64_t backend = number_of(self_.backend);
+  const Tally alike = tally(store_.add(key("alike"), share(backend)));
+  if (alike.ranks == self_.size)
+    return decide([&] {
+      if (alike.total != alike.ranks * backend) return other_backend();
+      return Verdict{Verdict::kGo, -1, count_ranks(self_.size)};
+    });
   if (now.ranks == 1) remind();
   return await();
 }
@@ -138,7 +161,8 @@ void Attempt::remove_previous() {
   const Attempt previous(store_, self_, root_, number_ - 1);
   store_.remove(previous.rank_key(self_.rank));
   if (self_.rank == 0)
-    for (const char* word : {"arrived", "claim", "verdict"}) store_.remove(previous.key(word));
+    for (const char* word : {"arrived", "alike", "claim", "verdict"})
+      store_.remove(previous.key(word));
 }
 
 // Ends the attempt with `make()`, unless another rank was first: then its verdict counts.
@@ -176,11 +200,43 @@ Verdict Attempt::twice() {
 }
 
 Verdict Attempt::other_size(const Tally& now) const {
-  const int64_t others = (now.sizes - self_.size) / std::max<int64_t>(now.ranks - 1, 1);
+  const int64_t others = (now.total - self_.size) / std::max<int64_t>(now.ranks - 1, 1);
   return {Verdict::kMismatch, self_.rank,
           "the ranks of " + quoted(self_.name) + " disagree about their number: rank " +
               std::to_string(self_.rank) + " (" + self_.who + ") says " + count_ranks(self_.size) +
               ", those before it said " + count_ranks(others)};
+}
+
+// Those that fewer ask for come first.
+Verdict Attempt::other_backend() {
+  std::map<std::string, std::vector<int>> ranks_of;
+  const int looked = std::min(self_.size, kLooked);
+  for (int rank = 0; rank < looked; ++rank) ranks_of[backend_of(rank)].push_back(rank);
+  if (self_.rank >= looked) ranks_of[self_.backend].push_back(self_.rank);
+  std::vector<std::pair<std::string, std::vector<int>>> groups(ranks_of.begin(), ranks_of.end());
+  std::ranges::sort(groups, {}, [](const auto& group) {
+    return std::pair(group.second.size(), group.second[0]);
+  });
+
+  std::string text;
+  for (const auto& [backend, ranks] : groups)
+    text += (text.empty() ? "" : ", ") + name_ranks(ranks, self_.size) + " for " +
+            (backend.empty() ? "one that is not known" : quoted(backend));
+  if (looked < self_.size)
+    text += "; the others from " + std::to_string(looked) + " on were not asked";
+  const bool is_one =
+      groups.size() > 1 && groups[0].second.size() == 1 && groups[1].second.size() > 1;
+  return {Verdict::kMismatch, is_one ? groups[0].second[0] : -1,
+          "the ranks of " + quoted(self_.name) + " ask for different backends: " + text};
+}
+
+// Empty where that rank has created something else meanwhile.
+std::string Attempt::backend_of(int rank) {
+  if (rank == self_.rank) return self_.backend;
+  const auto seen = store_.get(seen_key(rank), kGrace);
+  const auto before = quoted(self_.name) + std::string(kWith);
+  if (!seen.starts_with(before)) return {};
+  return seen.substr(before.size(), seen.find('\'', before.size()) - before.size());
 }
 
 Verdict Attempt::late() {

@@ -34,11 +34,12 @@ std::string count_ranks(int64_t ranks);
 // <root><number>/, with what they hold:
 //   rank/<r>   how often rank r came
 //   arrived    who came, and with which sizes (two sums in one counter)
+//   alike      the same of their backends, by a number for each
 //   claim      who writes the verdict: the first to add
 //   verdict    how it ended
 //   heard      how many ranks know of a bad end; heard/<n> appears when n do
 // Beside the attempts: <root>next, the first attempt that has not ended; <scope>/seen/<r>, where
-// rank r was last.
+// rank r was last, and with which backend.
 class Attempt {
  public:
   Attempt(KeyValue& store, const CheckIn& self, const std::string& root, int64_t number)
@@ -59,7 +60,7 @@ class Attempt {
 
  private:
   struct Tally {
-    int64_t ranks, sizes;
+    int64_t ranks, total;
   };
   static Tally tally(int64_t sum);
 
@@ -73,6 +74,8 @@ class Attempt {
   Verdict verdict_of_another();
   Verdict twice();
   Verdict other_size(const Tally& now) const;
+  Verdict other_backend();
+  std::string backend_of(int rank);
   Verdict late();
   std::string last_seen(const std::vector<int>& absent);
   std::string other_world();

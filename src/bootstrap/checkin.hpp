@@ -19,9 +19,10 @@ struct CheckIn {
   std::string name;   // of the communicator
   int rank = 0;
   int size = 1;
-  std::string who;    // "process 123 on host a": how other ranks' errors name this one
-  Limit limit;        // for the texts
-  Deadline deadline;  // when to give up: the limit, counted from where the caller wants
+  std::string who;           // "process 123 on host a": how other ranks' errors name this one
+  std::string backend = {};  // that this rank asks for; empty: none
+  Limit limit;               // for the texts
+  Deadline deadline;         // when to give up: the limit, counted from where the caller wants
   // Called once, by one of the ranks, when the others are still missing after `patience`.
   std::function<void(const std::string& text)> notice = {};
   std::chrono::milliseconds patience = std::chrono::seconds(30);
@@ -35,9 +36,9 @@ struct Arrival {
   int64_t attempt = 0;  // how many tries at this name, good or bad, the store saw before
 };
 
-// Returns when all `size` ranks are here, each exactly once and with the same size. A constant
-// number of messages a rank (the failing case: one rank looks for the missing ones and tells the
-// others).
+// Returns when all `size` ranks are here, each exactly once, with the same size and backend. A
+// constant number of messages a rank (the failing case: one rank looks for those that are missing
+// or differ, and tells the others).
 //
 // The same name may be used again on the same store, at any time: every try is an attempt with keys
 // of its own, and attempts are numbered by the store. An attempt ends once, by the first verdict
@@ -46,7 +47,8 @@ struct Arrival {
 //
 // Throws CommError, on every rank that takes part:
 // - kTimeout: some rank's limit passed; names the missing ranks, whose limit it was, what to raise;
-// - kMismatch: two sizes, or one rank twice, naming both; or a rank has doubts;
+// - kMismatch: two sizes, or one rank twice, naming both; or a rank has doubts; or all are here and
+//   ask for different backends, naming who asks for which;
 // - kPeerFailed: a rank left early, or the store is gone.
 // Rank 0, whose process often serves the store, raises them up to a second later: when the others
 // have read them, too.

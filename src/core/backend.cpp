@@ -60,8 +60,8 @@ WorkPtr TorchCommBackend::all_gather_p_exec(AllGatherPHandle, const at::Tensor&,
   lacks(*this, "all_gather_p_exec");
 }
 void TorchCommBackend::all_gather_p_free(AllGatherPHandle) { lacks(*this, "all_gather_p_free"); }
-void TorchCommBackend::setTimeout(std::chrono::milliseconds) { lacks(*this, "setTimeout"); }
-void TorchCommBackend::setHints(const Hints&) { lacks(*this, "setHints"); }
+void TorchCommBackend::setTimeout(std::chrono::milliseconds) { lacks(*this, "set_timeout"); }
+void TorchCommBackend::setHints(const Hints&) { lacks(*this, "set_hints"); }
 InitHandle TorchCommBackend::getInitHandle() const {
   lacks(*this, "getInitHandle", &Capabilities::reconfigure);
 }

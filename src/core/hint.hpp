@@ -12,6 +12,13 @@ namespace torch::comms {
 // A boolean; `otherwise` where it is not given.
 TC_API bool flag_of(const Hints& hints, const std::string& key, bool otherwise);
 
+// Warns of hints that have no effect because no backend knows them: of those without a prefix,
+// which are everybody's. Each key once. What torch writes of its own options is known.
+TC_API void tell_of_unknown(const Hints& hints);
+// Warns of one key. `instead`: what follows "hint x is unknown and has no effect". Once for each of
+// the first 64 keys of a process.
+TC_API void tell_of_unknown(const std::string& key, const std::string& instead);
+
 // `batch_invariant`, of a communicator or of one call: the bits of an element of a sum do not
 // depend on what is beside it, because everything is added in the order of the ranks.
 inline constexpr const char* kBatchInvariant = "batch_invariant";

@@ -54,9 +54,11 @@ using Doubt = std::function<std::optional<std::string>()>;
 class Start {
  public:
   Start(const bootstrap::Launch& launch, const std::string& name, const CommOptions& options,
-        std::vector<TorchCommBackend::InitPhase> phases, Clock::time_point begin, Doubt doubt)
+        std::string_view backend, std::vector<TorchCommBackend::InitPhase> phases,
+        Clock::time_point begin, Doubt doubt)
       : launch_(launch),
         name_(name),
+        backend_(backend),
         options_(options),
         context_{.op = "new_comm", .comm = name, .rank = launch.rank},
         store_limit_(limit_of(kStoreVariable, options)),
@@ -170,6 +172,7 @@ class Start {
             .rank = launch_.rank,
             .size = launch_.size,
             .who = process_name(),
+            .backend = backend_,
             .limit = init_limit_,
             .deadline = deadline_,
             .notice = [](const std::string& text) { base::log(base::LogLevel::kWarning, text); },
@@ -221,6 +224,7 @@ class Start {
 
   const bootstrap::Launch& launch_;
   const std::string& name_;
+  const std::string backend_;
   const CommOptions& options_;
   const Context context_;
   const Limit store_limit_, init_limit_;
@@ -238,10 +242,11 @@ class Start {
 };
 
 Rendezvous start(const bootstrap::Launch& launch, const std::string& name,
-                 const CommOptions& options, std::vector<TorchCommBackend::InitPhase> phases,
-                 Clock::time_point begin, Doubt doubt = {}) {
+                 const CommOptions& options, std::string_view backend,
+                 std::vector<TorchCommBackend::InitPhase> phases, Clock::time_point begin,
+                 Doubt doubt = {}) {
   try {
-    return Start(launch, name, options, std::move(phases), begin, std::move(doubt)).run();
+    return Start(launch, name, options, backend, std::move(phases), begin, std::move(doubt)).run();
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   }
@@ -264,17 +269,18 @@ std::string process_name() {
   return "process " + std::to_string(::getpid()) + " on host " + base::host_name();
 }
 
-Rendezvous rendezvous(const std::string& comm_name, const CommOptions& options) {
+Rendezvous rendezvous(const std::string& comm_name, const CommOptions& options,
+                      std::string_view backend) {
   const auto begin = Clock::now();
   const auto launch = discover(comm_name);
   const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
-  return start(launch, comm_name, options, {{"discover", took.count()}}, begin);
+  return start(launch, comm_name, options, backend, {{"discover", took.count()}}, begin);
 }
 
 Rendezvous rendezvous(const bootstrap::Launch& launch, const std::string& comm_name,
-                      const CommOptions& options,
+                      const CommOptions& options, std::string_view backend,
                       std::function<std::optional<std::string>()> doubt) {
-  return start(launch, comm_name, options, {}, Clock::now(), std::move(doubt));
+  return start(launch, comm_name, options, backend, {}, Clock::now(), std::move(doubt));
 }
 
 void leave_together(StoreKeyValue& store, const Rendezvous& met) {

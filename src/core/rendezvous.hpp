@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -50,13 +51,17 @@ struct Rendezvous {
 // at most one second after the limit: TORCHCOMM_STORE_TIMEOUT_SECONDS for reaching the store,
 // TORCHCOMM_INIT_TIMEOUT_SECONDS for the rest, options.timeout for both together where they are
 // unset.
-TC_API Rendezvous rendezvous(const std::string& comm_name, const CommOptions& options);
+//
+// `backend`: which one this rank asks for. Where it is not the same on all, kMismatch names who
+// asks for which; empty: none.
+TC_API Rendezvous rendezvous(const std::string& comm_name, const CommOptions& options,
+                             std::string_view backend = {});
 
 // The same with rank and size known, for the members of a split (which agree on `comm_name`, and
 // pass the parent's store) and for tests with threads as ranks. `doubt`: see bootstrap::CheckIn; it
 // may throw, too.
 TC_API Rendezvous rendezvous(const bootstrap::Launch& launch, const std::string& comm_name,
-                             const CommOptions& options,
+                             const CommOptions& options, std::string_view backend = {},
                              std::function<std::optional<std::string>()> doubt = {});
 
 // For ranks that all give up alike after they met: returns when all have read what they needed, on

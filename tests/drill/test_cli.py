@@ -71,7 +71,9 @@ def test_without_one_it_is_0(planted):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("--cells", "F99"), "unknown cell 'F99'"),
+        (("--cells", "F99"), "unknown cell 'F99'; allowed: F01, F02"),
+        (("F01/idle", "F99"), "unknown cell 'F99'; allowed: F01, F02"),
+        (("F17/none",), "unknown cell 'F17/none'; allowed: F17/"),
         (("--backend", "mpi"), "unknown backend 'mpi'"),
         (("--backend", "nccl"), "TORCHCOMM_NCCL_LIBRARY"),
         (("--jobs", "0"), "jobs: 0"),
@@ -82,6 +84,12 @@ def test_a_request_that_makes_no_sense_is_2(arguments, text):
     done = run(*arguments)
     assert done.exit_code == 2
     assert text in done.output
+
+
+def test_cells_may_be_named_without_an_option(planted):
+    done = run("T01", "--list", "--cells", "T03")
+    assert done.exit_code == 0, done.output
+    assert [word in done.output for word in ("T01", "T02/bad", "T03")] == [True, False, True]
 
 
 @pytest.mark.serial

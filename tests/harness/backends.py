@@ -196,6 +196,7 @@ NCCL = Backend(
             "get_backend_version",
             "get_init_handle",
             "reconfigure",
+            "set_timeout",
             "get_mem_allocator",
             "mem_allocator",
             "tensor_register",
@@ -337,7 +338,7 @@ XCCL = replace(
     RCCL,
     name="xccl",
     aborts=False,
-    optional=frozenset({"get_backend_version", "all_gather_p_init"}),
+    optional=frozenset({"get_backend_version", "all_gather_p_init", "set_timeout"}),
     library=("TORCHCOMM_XCCL_LIBRARY", "libstand_in_oneccl.so"),
     vendor=("libccl.so.2", "oneccl"),
 )
@@ -470,7 +471,7 @@ ON_GPUS = (
 # Many more ranks than cores, for the tests marked `crowd`.
 CROWD = replace(CTRAN, sizes=(16,))
 BACKENDS = (
-    Backend("gloo", optional=frozenset({"get_init_handle", "reconfigure"})),
+    Backend("gloo", optional=frozenset({"get_init_handle", "reconfigure", "set_timeout"})),
     CTRAN,
     replace(CTRAN, sizes=(3,), hints=(("ctran::transport", "tcp"),), variant="-tcp"),
     NCCL,

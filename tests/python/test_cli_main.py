@@ -11,13 +11,21 @@ from tests.harness.programs import python, together
 
 def test_the_command_is_also_a_module():
     command = [sys.executable, "-m", "torchcomms"]
-    version, nothing, unknown = together(
-        [([*command, "--version"], {}), (command, {}), ([*command, "examine"], {})], 60.0
+    version, nothing, unknown, mistyped = together(
+        [
+            ([*command, "--version"], {}),
+            (command, {}),
+            ([*command, "examine"], {}),
+            ([*command, "drll", "--list"], {}),
+        ],
+        60.0,
     )
     assert version.expect_success().out == f"{torchcomms.__version__}\n"
     assert "doctor" in nothing.err
     assert unknown.code == 2
-    assert "examine" in unknown.err
+    assert "no command 'examine'; there are doctor, bench, algorithms, tune, " in unknown.err
+    assert mistyped.code == 2
+    assert "no command 'drll'; did you mean drill?" in mistyped.err
 
 
 def test_importing_the_package_imports_no_tool():

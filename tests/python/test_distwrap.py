@@ -62,8 +62,10 @@ class TestBackendTexts:
         "text", ["", "mpi", "cpu:", ":gloo", "cpu:gloo,", "cpu:gloo,cpu:gloo", "a:b:c", "cpu:mpi"]
     )
     def test_refused(self, text):
-        with pytest.raises(ValueError, match="backend"):
+        with pytest.raises(ValueError, match="backend") as caught:
             utils.parse_backend_string(text)
+        assert "allowed is one of nccl, ncclx, rccl, rcclx, gloo, ctran, or" in str(caught.value)
+        assert "hccl" not in str(caught.value)
 
 
 class TestRankDiscovery:

@@ -395,6 +395,32 @@ def test_a_duplicate_name_works_or_fails_at_once(world):
     check_context(world, duplicate)
 
 
+def another_backend(context):
+    other = OTHER_BACKEND[context.backend]
+    backend = context.backend if context.rank else other
+    others = "ranks 1-3 of 4" if context.size == 4 else "rank 1 of 2"
+    options = {"timeout": timedelta(seconds=60), "store": context.store("two_backends")}
+    before = time.monotonic()
+    with refused(
+        torchcomms.Mismatch,
+        "new_comm",
+        f"rank 0 of {context.size} for '{other}'",
+        f"{others} for '{context.backend}'",
+    ):
+        torchcomms.new_comm(backend, context.device, "two_backends", **options)
+    assert time.monotonic() - before < SOON_S
+    works(create(context, "two_backends", **options))
+    return []
+
+
+OTHER_BACKEND = {"gloo": "ctran", "ctran": "gloo"}
+
+
+@pytest.mark.worlds(backends=("gloo", "ctran"), sizes=(2, 4))
+def test_ranks_that_ask_for_different_backends_are_told_at_once(world):
+    check_context(world, another_backend)
+
+
 def persistent(context):
     store = context.store("persistent")
     hints = {"persistent_store": "true"}

@@ -132,12 +132,26 @@ def wrong_lists(context):
             if size > 1 or ranks not in ([1], [1, 1]):
                 with failures.case(ranks), refused(RuntimeError, *fragments):
                     comm.split(ranks, "wrong")
-        for ranks in (["0"], [0.5], None, 3, "0"):
-            with failures.case(repr(ranks)), refused(TypeError):
+        for ranks in (["0"], [0.5], 3, "0", 2.5, [2**40]):
+            allowed = f"'ranks' must be list[int] of ranks from 0 to {size - 1}"
+            if isinstance(ranks, list):
+                allowed = f"'ranks[0]' must be int from 0 to {size - 1}"
+            with failures.case(repr(ranks)), refused(TypeError, "split()", allowed):
                 comm.split(ranks, "wrong")
+        for groups in (3, "0", [3], [["0"]]):
+            with failures.case(repr(groups)), refused(TypeError, "split()", "'rank_groups"):
+                comm.split(rank_groups=groups, name="wrong")
+        with failures.case("neither"), refused(TypeError, "'ranks' or 'rank_groups'"):
+            comm.split(None, "wrong")
         for name in (3, b"x"):
-            with failures.case(repr(name)), refused(TypeError):
+            with failures.case(repr(name)), refused(TypeError, "split()", "'name' must be str"):
                 comm.split([0], name)
+        for hints in (3, {"a": 1}, {1: "a"}):
+            with failures.case(repr(hints)), refused(TypeError, "split()", "'hints", "str"):
+                comm.split([0], "wrong", hints=hints)
+        for limit in (3, "3"):
+            with failures.case(repr(limit)), refused(TypeError, "split()", "float seconds"):
+                comm.split([0], "wrong", timeout=limit)
     assert_alive(comm)
     return failures.texts
 

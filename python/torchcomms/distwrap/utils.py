@@ -11,16 +11,16 @@ from torch.distributed import ProcessGroup
 import torchcomms
 from torchcomms.distwrap import pginfo
 
-# Device of each backend whose name stands alone.
-_DEVICE_OF = {
+# Device of each backend of ours whose name stands alone, and of others that torch may have.
+_OURS = {
     "nccl": "cuda",
     "ncclx": "cuda",
     "rccl": "cuda",
     "rcclx": "cuda",
     "gloo": "cpu",
     "ctran": "cpu",
-    "hccl": "mtia",
 }
+_DEVICE_OF = {**_OURS, "hccl": "mtia"}
 # What torch is told a backend is, where it does not know the name itself.
 _SHOWN_AS = {"ncclx": "nccl", "rcclx": "rccl", "ctran": "gloo"}
 
@@ -59,7 +59,7 @@ def set_eager_init_enabled(enabled: bool) -> None:
 
 def _unknown(what: str, text: str) -> torchcomms.InvalidArgument:
     return torchcomms.InvalidArgument(
-        f"backend {text!r}: {what}; allowed is one of {', '.join(_DEVICE_OF)}, or"
+        f"backend {text!r}: {what}; allowed is one of {', '.join(_OURS)}, or"
         " device:backend pairs such as 'cpu:gloo,cuda:nccl'"
     )
 

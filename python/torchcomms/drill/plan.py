@@ -70,9 +70,12 @@ def chosen(cells: Sequence[Cell], text: str, slow: bool) -> list[Cell]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     for word in words:
         if not any(_is_meant(cell, word) for cell in cells):
-            known = sorted({cell.id.partition("/")[0] for cell in cells})
+            fault = word.partition("/")[0]
+            of_fault = [cell.id for cell in cells if _is_meant(cell, fault)]
+            known = of_fault or sorted({cell.id.partition("/")[0] for cell in cells})
             raise DrillError(
-                f"unknown cell {word!r}; allowed: {', '.join(known)}, or one by --list"
+                f"unknown cell {word!r}; allowed: {', '.join(known)}"
+                + ("" if of_fault else ", or one by --list")
             )
     found = [c for c in cells if not words or any(_is_meant(c, word) for word in words)]
     return [c for c in found if slow or not c.slow or c.id in words]

@@ -72,13 +72,13 @@ void TorchCommCtran::init(at::Device device, const std::string& name, const Comm
   require_stageable(device, "ctran", name);
   device_ = device;
   start(name, options);
-  if (!reconfiguration_) join(rendezvous(name, options_));
+  if (!reconfiguration_) join(rendezvous(name, options_, getBackendName()));
 }
 
 void TorchCommCtran::init(const bootstrap::Launch& launch, const std::string& name,
                           const CommOptions& options) {
   start(name, options);
-  if (!reconfiguration_) join(rendezvous(launch, name, options_));
+  if (!reconfiguration_) join(rendezvous(launch, name, options_, getBackendName()));
 }
 
 void TorchCommCtran::start(const std::string& name, const CommOptions& options) {
@@ -201,6 +201,7 @@ std::vector<TorchCommBackend::AlgorithmRange> TorchCommCtran::algorithms() const
 
 void TorchCommCtran::setTimeout(std::chrono::milliseconds timeout) {
   options_.timeout = usable_timeout(timeout);
+  if (session_ && session_->on_device) session_->on_device->setTimeout(timeout);
 }
 
 void TorchCommCtran::setHints(const Hints& hints) {

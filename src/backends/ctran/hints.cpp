@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <mutex>
 #include <optional>
-#include <set>
 #include <string_view>
 
 #include <torchcomms/base/error.hpp>
@@ -13,7 +11,6 @@
 #include "backends/ctran/operations.hpp"
 #include "backends/kernels/regions.hpp"
 #include "base/env.hpp"
-#include "base/log.hpp"
 #include "core/hint.hpp"
 
 namespace torch::comms::ctran {
@@ -30,7 +27,6 @@ constexpr const char* kTuningFile = "ctran::tuning_file";
 constexpr const char* kKernelAlgorithm = "ctran::kernel_algorithm";
 constexpr const char* kKernelVariable = "TORCHCOMM_CTRAN_KERNEL_ALGORITHM";
 constexpr const char* kSingleCopy = "ctran::single_copy";
-constexpr size_t kMostTold = 64;  // unknown keys of a process, each told once
 
 std::optional<std::string_view> hint(const Hints& hints, const char* key) {
   const auto found = hints.find(key);
@@ -103,24 +99,20 @@ void add_plain(Wishes& wishes, std::string_view word, std::optional<Operation> o
 }
 
 // A mistyped key would go unnoticed: unknown ones are no errors.
-void tell_of_unknown(const Hints& hints) {
+void tell_of_mistyped(const Hints& hints) {
+  tell_of_unknown(hints);
   constexpr std::array kKnown{kTransport,  kInterface,       kHost,       kAlgorithm, kChunkBytes,
                               kTuningFile, kKernelAlgorithm, kSingleCopy, kRegistered};
   for (const auto& [key, value] : hints) {
     if (!key.starts_with("ctran::") || std::ranges::find(kKnown, key) != kKnown.end()) continue;
-    static std::mutex mutex;  // guards told
-    static std::set<std::string> told;
-    if (const std::lock_guard lock(mutex); told.size() == kMostTold || !told.insert(key).second)
-      continue;
     std::string known;
     for (const std::string word : kKnown) known += (known.empty() ? "" : ", ") + word;
-    base::log(base::LogLevel::kWarning,
-              "hint " + key + " is unknown and has no effect; backend 'ctran' has " + known);
+    tell_of_unknown(key, "; backend 'ctran' has " + known);
   }
 }
 
 Wishes read(const Hints& hints, const Wishes& fallback, std::optional<Operation> only) {
-  tell_of_unknown(hints);
+  tell_of_mistyped(hints);
   Wishes wishes = fallback;
   if (auto rest = hint(hints, kAlgorithm)) {
     while (true) {

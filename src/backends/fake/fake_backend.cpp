@@ -5,6 +5,8 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/factory.hpp>
 
+#include "core/hint.hpp"
+
 namespace torch::comms {
 namespace {
 
@@ -26,6 +28,7 @@ void TorchCommFake::init(at::Device device, const std::string& name, const CommO
                     "hints fake::rank=" + std::to_string(rank_) + " and fake::size=" +
                         std::to_string(size_) + " are not allowed: expected 0 <= rank < size",
                     {.op = "new_comm", .comm = name});
+  tell_of_unknown(options.hints);
   device_ = device;
   name_ = name;
   options_ = options;

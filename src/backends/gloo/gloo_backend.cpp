@@ -58,13 +58,13 @@ void TorchCommGloo::init(at::Device device, const std::string& name, const CommO
   require_stageable(device, "gloo", name);
   device_ = device;
   start(name, options);
-  if (!reconfiguration_) join(rendezvous(name, options_), {}, name, {});
+  if (!reconfiguration_) join(rendezvous(name, options_, getBackendName()), {}, name, {});
 }
 
 void TorchCommGloo::init(const bootstrap::Launch& launch, const std::string& name,
                          const CommOptions& options) {
   start(name, options);
-  if (!reconfiguration_) join(rendezvous(launch, name, options_), {}, name, {});
+  if (!reconfiguration_) join(rendezvous(launch, name, options_, getBackendName()), {}, name, {});
 }
 
 void TorchCommGloo::start(const std::string& name, const CommOptions& options) {
@@ -72,6 +72,7 @@ void TorchCommGloo::start(const std::string& name, const CommOptions& options) {
   name_ = name;
   options_ = options;
   options_.timeout = usable_timeout(options.timeout);
+  tell_of_unknown(options.hints);
   wishes_ = std::make_unique<beside::Wishes>(with_context(
       Context{.op = "new_comm", .comm = name}, [&options] { return beside::wishes_of(options); }));
   if (!options.enable_reconfigure) return;
@@ -160,6 +161,8 @@ void TorchCommGloo::check(const gloo::Call& call) {
   }
 }
 
+void TorchCommGloo::setTimeout(milliseconds timeout) { options_.timeout = usable_timeout(timeout); }
+
 void TorchCommGloo::recorded_as(uint32_t comm) {
   if (group_ && group_->record) group_->record->is(comm);
 }
@@ -206,7 +209,7 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
     return std::nullopt;
   };
   try {
-    const auto met = group_->circle ? rendezvous(launch, child_name, child->options_, doubt)
+    const auto met = group_->circle ? rendezvous(launch, child_name, child->options_, {}, doubt)
                                     : rendezvous(launch, child_name, child->options_);
     child->join(met, {group_.get(), ranks}, child_name, std::move(global_ranks));
   } catch (const CommError& e) {

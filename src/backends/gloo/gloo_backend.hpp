@@ -116,6 +116,7 @@ class TC_API TorchCommGloo : public TorchCommBackend, public Insight {
 
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
+  void setTimeout(std::chrono::milliseconds timeout) override;
 
   std::map<std::string, std::string> notes() const override;
   std::map<std::string, uint64_t> memory_usage() const override { return {}; }

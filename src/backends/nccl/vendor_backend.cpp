@@ -121,14 +121,14 @@ void TorchCommVendor::release(Lanes lanes, bool may_block) {
 void TorchCommVendor::init(at::Device device, const std::string& name, const CommOptions& options) {
   start(name, options);
   if (reconfiguration_) return await_members(device);
-  join(device, rendezvous(name, options_));
+  join(device, rendezvous(name, options_, getBackendName()));
 }
 
 void TorchCommVendor::init(at::Device device, const bootstrap::Launch& launch,
                            const std::string& name, const CommOptions& options) {
   start(name, options);
   if (reconfiguration_) return await_members(device);
-  join(device, rendezvous(launch, name, options_));
+  join(device, rendezvous(launch, name, options_, getBackendName()));
 }
 
 nccl::Table TorchCommVendor::load() const { return nccl::Table::load(vendor_); }
@@ -139,6 +139,7 @@ void TorchCommVendor::start(const std::string& name, const CommOptions& options)
   name_ = name;
   options_ = options;
   options_.timeout = usable_timeout(options.timeout);
+  tell_of_unknown(options.hints);
   with_context(context, [&] {
     if (vendor_.find == nullptr) check_exchange_method(vendor_, context);
     read(options_);
@@ -448,6 +449,10 @@ void TorchCommVendor::check(const Call& call) {
 
 Call TorchCommVendor::call_of_teardown() const {
   return {OpName::finalize, name_, rank_, options_.timeout, false, false};
+}
+
+void TorchCommVendor::setTimeout(std::chrono::milliseconds timeout) {
+  options_.timeout = usable_timeout(timeout);
 }
 
 // While the library waits for other ranks outside of an operation, where no watchdog looks.

@@ -132,6 +132,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // Collective over all ranks of this communicator: those that go nowhere pass an empty list.
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
+  void setTimeout(std::chrono::milliseconds timeout) override;
 
   // Windows of the library's own, where it has them. Collective where there is memory; see
   // vendor_window.hpp.

@@ -231,6 +231,76 @@ TEST(CheckIn, DifferentSizesAreNamedToAll) {
     expect_error(outcome, Errc::kMismatch, {"disagree about their number", "3 ranks", "4 ranks"});
 }
 
+std::vector<CheckIn> asking(std::vector<CheckIn> ranks, const std::vector<std::string>& backends) {
+  for (size_t i = 0; i < ranks.size(); ++i) ranks[i].backend = backends[i];
+  return ranks;
+}
+
+TEST(CheckIn, ADifferentBackendIsNamedToAllBeforeAnybodyGoesOn) {
+  SharedMap map;
+  for (const auto& outcome : together(map, asking(world(4), {"gloo", "gloo", "ctran", "gloo"}))) {
+    expect_error(outcome, Errc::kMismatch,
+                 {"the ranks of 'train' ask for different backends: rank 2 of 4 for 'ctran', "
+                  "ranks 0, 1, 3 of 4 for 'gloo'"});
+    EXPECT_EQ(outcome.error->context().peer, outcome.error->context().rank == 2 ? -1 : 2);
+    EXPECT_LE(outcome.messages, 20);
+  }
+  for (const auto& outcome : together(map, asking(world(4), {"gloo", "gloo", "gloo", "gloo"})))
+    ASSERT_TRUE(outcome.arrival.has_value()) << outcome.error->what();
+}
+
+TEST(CheckIn, OfTwoBackendsWithEquallyManyRanksNoneIsToBlame) {
+  SharedMap map;
+  for (const auto& outcome : together(map, asking(world(2), {"gloo", "nccl"}))) {
+    expect_error(outcome, Errc::kMismatch, {"rank 0 of 2 for 'gloo', rank 1 of 2 for 'nccl'"});
+    EXPECT_EQ(outcome.error->context().peer, -1);
+  }
+}
+
+// Another thread of a rank may be creating something else.
+TEST(CheckIn, ABackendThatIsNotKnownAnyMoreIsSaidToBeSo) {
+  SharedMap map;
+  const auto ranks = asking(world(2), {"gloo", "ctran"});
+  std::optional<Outcome> first;
+  std::jthread waiting([&] { first = check_in_on(map, ranks[0]); });
+  while (keys_left(map, "train/0/alike") == 0) std::this_thread::yield();
+  MemoryKeyValue(map).set("test/seen/0", "'eval' with backend 'ctran', process 1000");
+  expect_error(check_in_on(map, ranks[1]), Errc::kMismatch,
+               {"rank 0 of 2 for one that is not known", "rank 1 of 2 for 'ctran'"});
+}
+
+TEST(CheckIn, OfALargeWorldTheFirstRanksBackendsAreLookedAt) {
+  constexpr int kSize = 2000;
+  auto self = rank_of(0, kSize, milliseconds(10));
+  self.backend = "gloo";
+  SharedMap one, map;
+  check_in_on(one, self);
+  for (const std::string word : {"arrived", "alike"}) {
+    const auto key = "test/5:train/0/" + word;
+    map.values[key] = std::to_string(std::stoll(one.values[key]) * (kSize - 1));
+  }
+  for (int rank = 0; rank + 1 < kSize; ++rank)
+    map.values["test/seen/" + std::to_string(rank)] = one.values["test/seen/0"];
+  auto last = rank_of(kSize - 1, kSize);
+  last.backend = "ctran";
+  const auto outcome = check_in_on(map, last);
+  expect_error(outcome, Errc::kMismatch,
+               {"rank 1999 of 2000 for 'ctran', ranks 0-1023 of 2000 for 'gloo'; the others from "
+                "1024 on were not asked"});
+  EXPECT_LE(outcome.messages, 1050);
+}
+
+TEST(CheckIn, NoTwoOfOurBackendsAreTakenForTheSame) {
+  const std::vector<std::string> backends{"gloo",      "ctran", "fake",  "nccl", "ncclx",
+                                          "nccl-lazy", "rccl",  "rcclx", "xccl", ""};
+  for (size_t i = 0; i < backends.size(); ++i)
+    for (size_t j = 0; j < i; ++j) {
+      SharedMap map;
+      for (const auto& outcome : together(map, asking(world(2), {backends[i], backends[j]})))
+        expect_error(outcome, Errc::kMismatch, {"different backends"});
+    }
+}
+
 TEST(CheckIn, ARankThatComesAfterAMismatchHearsOfItAndMayRetry) {
   SharedMap map;
   together(map, {rank_of(0, 3), rank_of(1, 4)});

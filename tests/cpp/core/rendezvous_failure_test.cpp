@@ -150,6 +150,18 @@ TEST_F(Failure, TwoSizesAreNamedOnAll) {
   }
 }
 
+TEST_F(Failure, TwoBackendsAreNamedOnAll) {
+  const StorePtr store = tcp_store(0, true);
+  const auto outcomes = together({0, 1, 2}, [&](int rank) {
+    return rendezvous(launch(rank, 3), "train", with_store(store), rank == 1 ? "ctran" : "gloo");
+  });
+  for (const auto& outcome : outcomes) {
+    expect_error(outcome, Errc::kMismatch,
+                 {"phase 'arrive'", "rank 1 of 3 for 'ctran', ranks 0, 2 of 3 for 'gloo'"});
+    EXPECT_LE(outcome.took, seconds(2));
+  }
+}
+
 TEST_F(Failure, ADuplicateRankIsNamedOnAll) {
   const StorePtr store = tcp_store(0, true);
   const auto outcomes = together(

@@ -165,6 +165,18 @@ TEST_F(CtranOnDevice, AMissingRankIsATimeoutThatEndsTheCommunicator) {
            }));
 }
 
+TEST_F(CtranOnDevice, TheDefaultLimitThatIsSetIsTheKernelsToo) {
+  on_ranks(2, alone([](Program& self) {
+             self.comm->setTimeout(milliseconds(100));
+             auto tensor = filled(1);
+             const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true);
+             const auto error = error_of([&] { work->hostSynchronize(); });
+             EXPECT_EQ(error.code(), Errc::kTimeout);
+             EXPECT_NE(error.why().find("0.1 s, the communicator's"), std::string::npos)
+                 << error.what();
+           }));
+}
+
 TEST_F(CtranOnDevice, RanksThatDisagreeAreToldOnAllOfThem) {
   for (const bool is_root : {false, true})
     on_ranks(3, [is_root](Program& self) {

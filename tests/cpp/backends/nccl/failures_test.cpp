@@ -56,6 +56,20 @@ TEST_F(VendorFailures, ATimeoutOfTheCallIsNamedAsSuch) {
   });
 }
 
+TEST_F(VendorFailures, TheDefaultLimitMayBeSet) {
+  plan("hang=AllReduce:1");
+  on_ranks(1, [&](Program& self) {
+    auto tensor = ones();
+    self.comm->setTimeout(milliseconds(30));
+    EXPECT_EQ(self.comm->getOptions().timeout, milliseconds(30));
+    const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true);
+    const auto error = error_of([&] { work->hostSynchronize(); });
+    EXPECT_EQ(error.code(), Errc::kTimeout);
+    expect_words(error, {"all_reduce", "the communicator's timeout", "0.03 s"});
+    EXPECT_EQ(error_of([&] { self.comm->finalize(); }).why(), error.why());
+  });
+}
+
 TEST_F(VendorFailures, ALaunchThatDoesNotComeBackEndsAtTheLimitOfItsCall) {
   plan("stick=AllReduce:1");
   on_ranks(1, [&](Program& self) {

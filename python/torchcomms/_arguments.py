@@ -1,0 +1,58 @@
+"""Errors for arguments of the wrong type, told alike by all functions that Python checks."""
+
+import datetime
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+_INT32_END = 2**31  # what is outside of a rank's type is refused here, the rest natively
+LIMIT = "datetime.timedelta, float seconds or None"
+
+
+def wrong_type(function: str, argument: str, expected: str, value: object) -> TypeError:
+    """The error that names function, argument, what is allowed and what was seen."""
+    seen = f"int {value}" if type(value) is int else type(value).__name__
+    return TypeError(f"{function}(): argument '{argument}' must be {expected}, not {seen}")
+
+
+def require_hints(function: str, hints: Any) -> dict[str, str]:  # noqa: ANN401
+    """Checks a dict of texts by text. Raises TypeError naming the key."""
+    if not isinstance(hints, dict):
+        raise wrong_type(function, "hints", "dict[str, str] or None", hints)
+    for key, value in hints.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise wrong_type(function, f"hints[{key!r}]", "str, with a str as key", value)
+    return hints
+
+
+def require_limit(function: str, limit: Any) -> datetime.timedelta | float:  # noqa: ANN401
+    """Checks a timeout that is given. Raises TypeError."""
+    if not isinstance(limit, datetime.timedelta | float):
+        raise wrong_type(function, "timeout", LIMIT, limit)
+    return limit
+
+
+def require_ranks(function: str, argument: str, ranks: Any, size: int) -> list[int]:  # noqa: ANN401
+    """A list of indices, each as an int. Raises TypeError naming what is none."""
+    if isinstance(ranks, str) or not isinstance(ranks, Iterable):
+        allowed = f"list[int] of ranks from 0 to {size - 1}"
+        raise wrong_type(function, argument, allowed, ranks)
+    found: list[int] = []
+    for rank in ranks:
+        place = f"{argument}[{len(found)}]"
+        allowed = f"int from 0 to {size - 1}"
+        try:
+            index = operator.index(rank)
+        except TypeError:
+            raise wrong_type(function, place, allowed, rank) from None
+        if abs(index) >= _INT32_END:
+            raise wrong_type(function, place, allowed, index)
+        found.append(index)
+    return found
+
+
+def require_groups(function: str, argument: str, groups: Any, size: int) -> list[list[int]]:  # noqa: ANN401
+    """A list of such lists. Raises TypeError naming what is none."""
+    if isinstance(groups, str) or not isinstance(groups, Iterable):
+        raise wrong_type(function, argument, "list[list[int]]", groups)
+    return [require_ranks(function, argument, group, size) for group in groups]
