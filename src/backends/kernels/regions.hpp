@@ -24,8 +24,8 @@ enum class Registered : uint8_t {
 
 // Hint `ctran::registered` or `ncclx::registered`, of a communicator or of one call: false, true or
 // copies; `otherwise` where it is not given. With it a user promises of collectives that have
-// outputs on all ranks, and of reductions' inputs: if such a tensor is in a window on one rank it is
-// so on all, in the same one, with copies at the same place of it, else wherever. Throws
+// outputs on all ranks, and of reductions' inputs: if such a tensor is in a window on one rank it
+// is so on all, in the same one, with copies at the same place of it, else wherever. Throws
 // CommError(kInvalidArgument) without context.
 Registered registered_wish(const Hints& hints, Registered otherwise = Registered::kNo);
 kernels::Carrier carrier_of(Registered wish, kernels::Collective collective);

@@ -31,13 +31,14 @@ std::optional<CommError> TeamKernels::stopped(const Context& context) const {
   if (stopped->reason == kernels::Stop::kOtherCall)
     return CommError(Errc::kMismatch, words_of_other_call(where.peer) + which, where);
   if (stopped->reason == kernels::kOtherRegion)
-    return CommError(Errc::kMismatch,
-                     "the tensor of rank " + std::to_string(stopped->waited_for) +
-                         " is in another window, or has another size; hint registered promises "
-                         "that outputs, and inputs of reductions, are in the same one on all ranks, "
-                         "and registered=copies that outputs are at the same place of it" +
-                         which,
-                     where);
+    return CommError(
+        Errc::kMismatch,
+        "the tensor of rank " + std::to_string(stopped->waited_for) +
+            " is in another window, or has another size; hint registered promises "
+            "that outputs, and inputs of reductions, are in the same one on all ranks, "
+            "and registered=copies that outputs are at the same place of it" +
+            which,
+        where);
   if (stopped->reason == ctran::kernels::Stop::kMismatch)
     return CommError(Errc::kMismatch,
                      "the two sides of a message with rank " + std::to_string(stopped->waited_for) +

@@ -21,31 +21,18 @@ __device__ __forceinline__ void barriers_are_made() {
 }
 // What the unit does after this sees what the thread has seen before, and the other way round.
 __device__ __forceinline__ void fence_unit() { asm volatile("fence.proxy.async;" ::: "memory"); }
-// The same of shared memory alone.
-__device__ __forceinline__ void fence_unit_shared() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
 
-// `barrier` moves on once so many bytes have been brought.
-__device__ __forceinline__ void expect(uint64_t& barrier, uint32_t bytes) {
+// Begins to bring them; `barrier` moves on when they have come.
+__device__ __forceinline__ void load(char* to_shared, const char* from, uint32_t bytes,
+                                     uint64_t& barrier) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)),
                "r"(bytes)
                : "memory");
-}
-// Begins to bring them; `barrier` expects them.
-__device__ __forceinline__ void bring(char* to_shared, const char* from, uint32_t bytes,
-                                      uint64_t& barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
           "r"(shared_address(to_shared)),
       "l"(from), "r"(bytes), "r"(shared_address(&barrier))
       : "memory");
-}
-// Begins to bring what alone moves `barrier` on.
-__device__ __forceinline__ void load(char* to_shared, const char* from, uint32_t bytes,
-                                     uint64_t& barrier) {
-  expect(barrier, bytes);
-  bring(to_shared, from, bytes, barrier);
 }
 __device__ __forceinline__ void wait_for_load(uint64_t& barrier, uint32_t parity) {
   for (uint32_t has_come = 0; has_come == 0;)
@@ -55,20 +42,13 @@ __device__ __forceinline__ void wait_for_load(uint64_t& barrier, uint32_t parity
         : "r"(shared_address(&barrier)), "r"(parity)
         : "memory");
 }
-// Begins to take them away, as one of the stores up to commit().
-__device__ __forceinline__ void take(char* to, const char* from_shared, uint32_t bytes) {
+__device__ __forceinline__ void store(char* to, const char* from_shared, uint32_t bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
                "r"(shared_address(from_shared)), "r"(bytes)
                : "memory");
-}
-__device__ __forceinline__ void commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-__device__ __forceinline__ void store(char* to, const char* from_shared, uint32_t bytes) {
-  take(to, from_shared, bytes);
-  commit();
-}
-// Until all but the newest `kNewest` that were committed have read shared memory.
+// Until all stores but the newest `kNewest` have read shared memory.
 template <int kNewest>
 __device__ __forceinline__ void wait_for_reads() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kNewest) : "memory");

@@ -182,16 +182,16 @@ int launch_by_copies(const Team& team, const RegionCall& call, void* stream) {
   return launch_by_copies(team, call, meet, copy);
 }
 
-RegionKernel find_region_reduction(Cell cell, Carrier carrier, int ranks) {
+const void* find_region_reduction(Cell cell, int ranks) {
   for (auto* const find : {find_region_reduction_of_floats, find_region_reduction_of_small_floats,
                            find_region_reduction_of_integers})
-    if (const auto found = find(cell, carrier, ranks); found.kernel != nullptr) return found;
-  return {};
+    if (const void* const kernel = find(cell, ranks)) return kernel;
+  return nullptr;
 }
 
 RegionKernel region_kernel_of(int ranks, const Call& call, Carrier carrier) {
   if (!is_reduction(call.collective)) return find_push(carrier);
-  return find_region_reduction(cell_of(call.dtype, call.op), carrier, ranks);
+  return {find_region_reduction(cell_of(call.dtype, call.op), ranks), 0};
 }
 
 int launch_on_region(const Team& team, const RegionCall& call, void* stream) {
@@ -262,18 +262,16 @@ void load_all(int device) {
   for (const WireKind wire : {WireKind::kLL, WireKind::kLine, WireKind::kLongLine})
     for (const int ranks : {2, 4, 8}) load(find_reduce_scatter_quantized(wire, ranks));
   for (const void* kernel : {find_exchange(), find_post(), find_await(), find_seal()}) load(kernel);
-  const auto load_region = [&load, major](const RegionKernel& one) {
+  const auto load_push = [&load, major](const RegionKernel& one) {
     load(one.kernel);
     if (major >= 9 && one.shared_bytes != 0 &&
         cudaFuncSetAttribute(one.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(one.shared_bytes)) != cudaSuccess)
       (void)cudaGetLastError();  // of a device that load() has refused
   };
-  for (const Carrier carrier : {Carrier::kStores, Carrier::kBulk}) {
-    load_region(find_push(carrier));
-    for (const int ranks : {2, 4, 8})
-      for_cells([&](Cell cell) { load_region(find_region_reduction(cell, carrier, ranks)); });
-  }
+  for (const Carrier carrier : {Carrier::kStores, Carrier::kBulk}) load_push(find_push(carrier));
+  for (const int ranks : {2, 4, 8})
+    for_cells([&](Cell cell) { load(find_region_reduction(cell, ranks)); });
   devices[device].refuses = !runs_here;
 }
 

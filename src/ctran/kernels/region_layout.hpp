@@ -16,8 +16,8 @@ namespace torch::comms::ctran::kernels {
 inline constexpr int kMostRegionBlocks = 64;
 inline constexpr size_t kRegionTile = size_t{16} << 10;
 
-// Where a rank's output, or its input of a reduction, is in its memory of a region, and how long all
-// of it is.
+// Where a rank's output, or its input of a reduction, is in its memory of a region, and how long
+// all of it is.
 struct Place {
   uint64_t offset, bytes, region;
   bool operator==(const Place&) const = default;

@@ -89,15 +89,15 @@ RegionParams params_of(const Team& team, const RegionCall& call) {
   const auto ranks = static_cast<size_t>(team.size);
   const char* const placed = reduces ? p.input : p.output;
   p.place.offset = p.bytes == 0 ? 0 : static_cast<uint64_t>(placed - p.memory[team.rank]);
-  p.place.bytes = !reduces                                         ? p.output_bytes
+  p.place.bytes = !reduces                                     ? p.output_bytes
                   : p.collective == Collective::kReduceScatter ? p.bytes * ranks
-                                                                   : p.bytes;
+                                                               : p.bytes;
   p.place.region = call.region;
   p.words = RegionLayout(team.size).words;
   p.forwarded = forwarded_part(p.bytes, team.size);
 
   const bool forwards = p.collective == Collective::kBroadcast && team.size > 2;
-  const size_t longest = p.collective == Collective::kBroadcast         ? p.forwarded
+  const size_t longest = p.collective == Collective::kBroadcast                  ? p.forwarded
                          : reduces && p.collective != Collective::kReduceScatter ? p.part
                                                                                  : p.bytes;
   const auto most = call.call.blocks == 0 ? usual_blocks(longest) : call.call.blocks;

@@ -12,13 +12,9 @@ inline constexpr int kRegionThreads = 512;
 // Tiles of a block that its copy unit has under way: some are being loaded, the others stored.
 inline constexpr int kBulkStages = 6, kBulkLoads = 3;
 
-// The copy unit brings a tile of every input; several of them are under way.
-inline constexpr int kReduceStages = 6, kReduceLoads = 3;
-inline constexpr size_t kReduceStage = size_t{32} << 10;
-
 // Beside Params: `bytes` is Call::count in bytes, `output_bytes` those of the whole output. Of
-// reductions `part` is what a rank makes of the whole, `input` the tensor that is in the region, and
-// `output` where this rank's own part goes where it has it to itself alone.
+// reductions `part` is what a rank makes of the whole, `input` the tensor that is in the region,
+// and `output` where this rank's own part goes where it has it to itself alone.
 struct RegionParams : Params {
   char* memory[kMaxRanks];
   Place place;   // of what is in memory[rank]
@@ -72,9 +68,9 @@ struct RegionKernel {
   size_t shared_bytes = 0;
 };
 RegionKernel find_push(Carrier carrier);
-// Null where there is none. The copy unit has those alone that programs use most.
-RegionKernel find_region_reduction_of_floats(Cell cell, Carrier carrier, int ranks);
-RegionKernel find_region_reduction_of_small_floats(Cell cell, Carrier carrier, int ranks);
-RegionKernel find_region_reduction_of_integers(Cell cell, Carrier carrier, int ranks);
+// Null where there is none. They have no shared memory, whatever the carrier.
+const void* find_region_reduction_of_floats(Cell cell, int ranks);
+const void* find_region_reduction_of_small_floats(Cell cell, int ranks);
+const void* find_region_reduction_of_integers(Cell cell, int ranks);
 
 }  // namespace torch::comms::ctran::kernels

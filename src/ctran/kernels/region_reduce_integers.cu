@@ -2,8 +2,8 @@
 
 namespace torch::comms::ctran::kernels {
 
-RegionKernel find_region_reduction_of_integers(Cell cell, Carrier carrier, int ranks) {
-  return visit_integers<RegionKernel>(cell, FindRegionReduction{carrier, ranks});
+const void* find_region_reduction_of_integers(Cell cell, int ranks) {
+  return visit_integers<const void*>(cell, FindRegionReduction{ranks});
 }
 
 }  // namespace torch::comms::ctran::kernels

@@ -2,8 +2,8 @@
 
 namespace torch::comms::ctran::kernels {
 
-RegionKernel find_region_reduction_of_small_floats(Cell cell, Carrier carrier, int ranks) {
-  return visit_small_floats<RegionKernel>(cell, FindRegionReduction{carrier, ranks});
+const void* find_region_reduction_of_small_floats(Cell cell, int ranks) {
+  return visit_small_floats<const void*>(cell, FindRegionReduction{ranks});
 }
 
 }  // namespace torch::comms::ctran::kernels

@@ -12,8 +12,8 @@
 // they have given it alike.
 namespace torch::comms::ctran::kernels {
 
-// How bytes are carried to a peer, and those of operands from one. Ranks need not agree on it, but
-// for kCopies.
+// How bytes are carried to a peer. Ranks need not agree on it, but for kCopies. Reductions are by
+// the threads of blocks, whatever it is.
 enum class Carrier : uint8_t {
   kAutomatic,
   kStores,  // by the threads of a block, 16 bytes each
@@ -38,7 +38,8 @@ enum class Carrier : uint8_t {
 // is undefined. It is two launches with copies between, three where a broadcast is forwarded, each
 // with the limit.
 struct RegionCall {
-  Call call;  // algorithm: kAutomatic; blocks: of those that push or reduce, 0: as the library thinks best
+  Call call;  // algorithm: kAutomatic; blocks: of those that push or reduce, 0: as the library
+              // thinks best
   Carrier carrier;
   uint32_t region;
   void* memory[kMaxRanks];  // by rank, as this process maps it; null where that has none

@@ -37,8 +37,8 @@ Batch::Batch(const World& world, std::vector<Case> cases, std::mt19937_64& rando
       };
       const size_t in = most(input_count) * element, out = most(output_count) * element;
       Place place;
-      const size_t by_rank = c.shift_by_rank * element,
-                   own = by_rank * static_cast<size_t>(r), all = by_rank * static_cast<size_t>(n);
+      const size_t by_rank = c.shift_by_rank * element, own = by_rank * static_cast<size_t>(r),
+                   all = by_rank * static_cast<size_t>(n);
       const bool shifts_input = kernels::is_reduction(c.collective);
       const size_t begin = end + shift + (shifts_input ? own : 0),
                    behind = after(end + shift, in + (shifts_input ? all : 0));

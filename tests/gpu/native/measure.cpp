@@ -155,10 +155,11 @@ class Bench {
     if (has_regions()) {
       add_region(kernels::Carrier::kAutomatic, 0);
       if (!kernels::is_reduction(collective_)) add_region(kernels::Carrier::kCopies, 0);
-      if (measuring_.all_algorithms) add_region(kernels::Carrier::kStores, 0);
+      const bool has_stores = measuring_.all_algorithms && !kernels::is_reduction(collective_);
+      if (has_stores) add_region(kernels::Carrier::kStores, 0);
       for (const int blocks : measuring_.blocks) {
         add_region(kernels::Carrier::kAutomatic, blocks);
-        if (measuring_.all_algorithms) add_region(kernels::Carrier::kStores, blocks);
+        if (has_stores) add_region(kernels::Carrier::kStores, blocks);
       }
     }
     if (nccl_) {
@@ -184,8 +185,8 @@ class Bench {
   }
   // Whether its input is the output, which every launch changes.
   bool is_in_place(const Variant& v) const {
-    return v.carrier && (collective_ == Collective::kAllReduce ||
-                         collective_ == Collective::kReduce);
+    return v.carrier &&
+           (collective_ == Collective::kAllReduce || collective_ == Collective::kReduce);
   }
   bool exchanges() const { return collective_ == Collective::kExchange; }
   size_t input_bytes() const { return collective_ == Collective::kAllGather ? count_ * 2 : bytes_; }
