@@ -2,7 +2,7 @@
 
 import datetime
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 _INT32_END = 2**31  # what is outside of a rank's type is refused here, the rest natively
@@ -32,26 +32,41 @@ def require_limit(function: str, limit: Any) -> datetime.timedelta | float:  # n
     return limit
 
 
-def require_ranks(function: str, argument: str, ranks: Any, size: int) -> list[int]:  # noqa: ANN401
-    """A list of indices, each as an int. Raises TypeError naming what is none."""
+def require_ranks(
+    function: str,
+    argument: str,
+    ranks: Any,  # noqa: ANN401
+    size: Callable[[], int],
+) -> list[int]:
+    """A list of indices, each as an int. Raises TypeError naming what is none.
+
+    `size` is asked only then: a communicator that has ended says so of the function itself.
+    """
+
+    def allowed(what: str) -> str:
+        return f"{what} from 0 to {size() - 1}"
+
     if isinstance(ranks, str) or not isinstance(ranks, Iterable):
-        allowed = f"list[int] of ranks from 0 to {size - 1}"
-        raise wrong_type(function, argument, allowed, ranks)
+        raise wrong_type(function, argument, allowed("list[int] of ranks"), ranks)
     found: list[int] = []
     for rank in ranks:
         place = f"{argument}[{len(found)}]"
-        allowed = f"int from 0 to {size - 1}"
         try:
             index = operator.index(rank)
         except TypeError:
-            raise wrong_type(function, place, allowed, rank) from None
+            raise wrong_type(function, place, allowed("int"), rank) from None
         if abs(index) >= _INT32_END:
-            raise wrong_type(function, place, allowed, index)
+            raise wrong_type(function, place, allowed("int"), index)
         found.append(index)
     return found
 
 
-def require_groups(function: str, argument: str, groups: Any, size: int) -> list[list[int]]:  # noqa: ANN401
+def require_groups(
+    function: str,
+    argument: str,
+    groups: Any,  # noqa: ANN401
+    size: Callable[[], int],
+) -> list[list[int]]:
     """A list of such lists. Raises TypeError naming what is none."""
     if isinstance(groups, str) or not isinstance(groups, Iterable):
         raise wrong_type(function, argument, "list[list[int]]", groups)

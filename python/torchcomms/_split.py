@@ -19,7 +19,7 @@ _counters: "WeakKeyDictionary[TorchComm, itertools.count[int]]" = WeakKeyDiction
 
 def _own_group(comm: TorchComm, groups: Sequence[Sequence[int]]) -> list[int]:
     """The group that holds this rank; empty if none does."""
-    lists = require_groups("split", "rank_groups", groups, comm.get_size())
+    lists = require_groups("split", "rank_groups", groups, comm.get_size)
     own = [group for group in lists if comm.get_rank() in group]
     if len(own) > 1:
         raise InvalidArgument(
@@ -61,7 +61,7 @@ def split(
         ranks = _own_group(self, rank_groups)
     if name is not None and not isinstance(name, str):
         raise wrong_type("split", "name", "str or None", name)
-    own = require_ranks("split", "ranks", ranks, self.get_size())
+    own = require_ranks("split", "ranks", ranks, self.get_size)
     if hints is not None:
         require_hints("split", hints)
     if timeout is not None:

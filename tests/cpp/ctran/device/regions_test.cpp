@@ -248,9 +248,11 @@ TEST_F(RegionsTest, AWindowSaysWhatIsInIt) {
     EXPECT_NE(member.windows[0]->on_region({}).region, member.windows[1]->on_region({}).region);
     EXPECT_TRUE(member.team->takes_on_region(
         member.call(Collective::kAllGather, 5, nullptr, member.own(0))));
-    EXPECT_FALSE(member.team->takes_on_region(
-        member.call(Collective::kAllReduce, 5, nullptr, member.own(0))));
-    EXPECT_THROW(member.team->launch(window.on_region({}), member.stream), CommError);
+    EXPECT_TRUE(member.team->takes_on_region(
+        member.call(Collective::kAllReduce, 5, member.own(0), member.own(0))));
+    auto other = member.call(Collective::kGather, 5, nullptr, member.own(0));
+    EXPECT_FALSE(member.team->takes_on_region(other));
+    EXPECT_THROW(member.team->launch(window.on_region(other), member.stream), CommError);
     exchange("");
   });
 }
