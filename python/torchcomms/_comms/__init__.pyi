@@ -2550,6 +2550,7 @@ class TorchComm:
             Raises:
                 InvalidArgument: a rank out of range or twice, or this rank missing from a non-empty list;
                     nothing was created.
+                TypeError: an argument of another type; nothing was created.
             Cost: one connection set-up among the group.
 
         """
