@@ -40,8 +40,7 @@ class Stores {
   // For all threads of a block. False if the launch has to stop.
   __device__ __forceinline__ bool carry(const Run& run) {
     for (uint64_t i = run.first; i < run.end; i += kTiles) {
-      if ((i - run.first) % kLookEvery == kLookEvery - kTiles &&
-          __syncthreads_or(threadIdx.x == 0 && must_stop(p_, s_, -1)) != 0)
+      if ((i - run.first) % kLookEvery == kLookEvery - kTiles && block_must_stop(p_, s_))
         return false;
       carry_some(run, i);
     }

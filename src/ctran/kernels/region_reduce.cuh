@@ -79,8 +79,7 @@ __device__ __forceinline__ bool reduce_rest(const RegionParams& p, const Session
 #pragma unroll 1
   for (size_t base = operands.vectors() + size_t{blockIdx.x} * kRegionThreads; base < groups;
        base += stride) {
-    if (++turn % kLookEvery == 0 && __syncthreads_or(threadIdx.x == 0 && must_stop(p, s, -1)) != 0)
-      return false;
+    if (++turn % kLookEvery == 0 && block_must_stop(p, s)) return false;
     const size_t at = (base + threadIdx.x) * 16;
     if (at >= bytes) continue;
     const auto length = static_cast<uint32_t>(bytes - at < 16 ? bytes - at : 16);
@@ -109,9 +108,7 @@ class Vectors {
 #pragma unroll 1
     for (size_t base = size_t{blockIdx.x} * kRegionThreads; base < vectors;
          base += stride * kAtOnce) {
-      if (++turn % kLookEvery == 0 &&
-          __syncthreads_or(threadIdx.x == 0 && must_stop(p_, s_, -1)) != 0)
-        return false;
+      if (++turn % kLookEvery == 0 && block_must_stop(p_, s_)) return false;
       some(operands, base + threadIdx.x, stride, vectors);
     }
     return true;

@@ -87,6 +87,11 @@ static __device__ __noinline__ bool must_leave(const Membership& p, const Sessio
   return __any_sync(~0u, over);
 }
 
+// The same for all threads of a block at once, which wait for nobody.
+__device__ __forceinline__ bool block_must_stop(const Membership& p, const Session& s) {
+  return __syncthreads_or(threadIdx.x == 0 && must_stop(p, s, -1)) != 0;
+}
+
 // Counts failed looks at memory, and asks about stopping now and then.
 class Patience {
  public:
