@@ -1,5 +1,9 @@
 #include "core/device.hpp"
 
+#include <optional>
+#include <utility>
+
+#include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torchcomms/base/error.hpp>
 
@@ -21,10 +25,20 @@ Device::~Device() {
   if (own_ != nullptr) runtime_->destroy_stream(own_);
 }
 
+bool Device::is_in(const void* context) const {
+  if (runtime_->device() != device_.index()) return false;
+  context_.store(context, std::memory_order_relaxed);
+  return true;
+}
+
 gpu::NativeStream Device::current_stream() const {
   if (device_.is_cpu()) return gpu::cpu_current_stream();
   const c10::impl::VirtualGuardImpl torch(device_.type());
-  return torch.getStream(device_).native_handle();
+  const auto current = torch.getStream(device_);
+  // A stream keeps its handle, and torch asks the runtime for the device before it says it.
+  thread_local std::optional<std::pair<c10::Stream, gpu::NativeStream>> last;
+  if (!last || last->first != current) last.emplace(current, current.native_handle());
+  return last->second;
 }
 
 at::Device resolve_device(const gpu::Runtime& runtime, at::Device wanted, std::optional<int> rank,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,7 +42,7 @@ class TC_API Device {
   class TC_API Current {
    public:
     explicit Current(const Device& device) {
-      if (!device.device_.is_cpu()) guard_.emplace(*device.runtime_, device.device_.index());
+      if (!device.is_current()) guard_.emplace(*device.runtime_, device.device_.index());
     }
 
    private:
@@ -58,7 +59,17 @@ class TC_API Device {
   };
 
  private:
+  // False also where it is not known.
+  bool is_current() const {
+    if (device_.is_cpu()) return true;
+    const auto* const context = runtime_->context();
+    if (context == nullptr) return false;
+    return context == context_.load(std::memory_order_relaxed) || is_in(context);
+  }
+  bool is_in(const void* context) const;
+
   const at::Device device_;
+  mutable std::atomic<const void*> context_{nullptr};  // in which the device was seen current
   const std::shared_ptr<const gpu::Runtime> runtime_;
   std::shared_ptr<gpu::EventPool> events_;
   gpu::NativeStream own_ = nullptr;

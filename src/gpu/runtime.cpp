@@ -53,7 +53,7 @@ std::string symbol_name(const RuntimeRow& row, std::string_view name) {
 
 }  // namespace
 
-const RuntimeRow kCuda{"cuda", "cuda", "libcudart.so", kCudaSonames, kAsListed};
+const RuntimeRow kCuda{"cuda", "cuda", "libcudart.so", kCudaSonames, kAsListed, cuda_shortcuts};
 const RuntimeRow kHip{"hip", "hip", "libamdhip64.so", kHipSonames, kHipSpellings};
 
 Runtime Runtime::load(const RuntimeRow& row) {
@@ -74,7 +74,7 @@ Runtime Runtime::load(const RuntimeRow& row) {
 #define TC_GPU_BIND(name, ...) table.name = reinterpret_cast<Table::name##Function*>(bind(#name));
   TC_GPU_SYMBOLS(TC_GPU_BIND)
 #undef TC_GPU_BIND
-  return {row.name, opened.path, table};
+  return {row.name, opened.path, table, row.shortcuts ? row.shortcuts() : Shortcuts{}};
 }
 
 std::shared_ptr<const Runtime> Runtime::of(const RuntimeRow& row) {
@@ -137,11 +137,17 @@ void Runtime::synchronize(NativeStream stream) const {
 }
 
 void Runtime::wait(NativeStream stream, NativeEvent event) const {
+  if (shortcuts_.StreamWaitEvent != nullptr &&
+      shortcuts_.StreamWaitEvent(stream, event, 0) == kSuccess)
+    return;
   check(table_.StreamWaitEvent(stream, event, 0), "StreamWaitEvent");
 }
 
 CaptureId Runtime::capture_of(NativeStream stream) const {
   int status = 0;
+  if (shortcuts_.StreamIsCapturing != nullptr &&
+      shortcuts_.StreamIsCapturing(stream, &status) == kSuccess && status == 0)
+    return 0;
   CaptureId id = 0;
   check(table_.StreamGetCaptureInfo(stream, &status, &id, nullptr, nullptr, nullptr, nullptr),
         "StreamGetCaptureInfo");
@@ -174,10 +180,16 @@ NativeEvent Runtime::create_event() const {
 }
 
 void Runtime::record(NativeEvent event, NativeStream stream) const {
+  if (shortcuts_.EventRecord != nullptr && shortcuts_.EventRecord(event, stream) == kSuccess)
+    return;
   check(table_.EventRecord(event, stream), "EventRecord");
 }
 
 bool Runtime::is_done(NativeEvent event) const {
+  if (shortcuts_.EventQuery != nullptr) {
+    const int code = shortcuts_.EventQuery(event);
+    if (code == kSuccess || code == kNotReady) return code == kSuccess;
+  }
   const int code = table_.EventQuery(event);
   if (code == kNotReady) {
     table_.GetLastError();

@@ -8,6 +8,7 @@
 
 #include <torchcomms/base/export.hpp>
 
+#include "gpu/shortcuts.hpp"
 #include "gpu/symbols.hpp"
 
 namespace torch::comms::gpu {
@@ -19,6 +20,7 @@ struct RuntimeRow {
   std::string_view stem;         // what its file names begin with: "libcudart.so"
   const char* const* sonames;    // tried in turn where no such library is loaded; ends with null
   const char* const* spellings;  // pairs of a name in the list and what it is called here
+  Shortcuts (*shortcuts)() = nullptr;  // null: there are none
 };
 TC_API extern const RuntimeRow kCuda, kHip;
 
@@ -35,6 +37,10 @@ class TC_API Runtime {
   // Host memory, and streams that are threads of this process. See cpu.hpp.
   static const Runtime& cpu();
   static std::shared_ptr<const Runtime> of_host() { return {std::shared_ptr<void>(), &cpu()}; }
+  // For tests: with functions of their own.
+  Runtime(std::string_view name, std::string path, const Table& table,
+          const Shortcuts& shortcuts = {})
+      : name_(name), path_(std::move(path)), table_(table), shortcuts_(shortcuts) {}
 
   std::string_view name() const noexcept { return name_; }
   const std::string& path() const noexcept { return path_; }  // of the library; "" for cpu
@@ -43,6 +49,14 @@ class TC_API Runtime {
   // 0 without a driver; `why` then gets the runtime's own words.
   int device_count(std::string* why = nullptr) const noexcept;
   int device() const;
+  // What stands for the device that is current: the same for another one only after a reset of
+  // devices. Null where that is not known.
+  const void* context() const noexcept {
+    void* context = nullptr;
+    if (shortcuts_.CtxGetCurrent == nullptr || shortcuts_.CtxGetCurrent(&context) != kSuccess)
+      return nullptr;
+    return context;
+  }
   void set_device(int index) const;
 
   NativeStream create_stream(bool high_priority) const;
@@ -74,14 +88,13 @@ class TC_API Runtime {
 
  private:
   friend class CaptureModeGuard;
-  Runtime(std::string_view name, std::string path, const Table& table)
-      : name_(name), path_(std::move(path)), table_(table) {}
   void check(int code, const char* call) const;
   void log_failure(int code, const char* call) const noexcept;
 
   std::string_view name_;
   std::string path_;
   Table table_;
+  Shortcuts shortcuts_;
 };
 
 // While it lives, runtime calls of this thread neither end nor fail because of captures that other

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <future>
 #include <iterator>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
+#include "base/kept_threads.hpp"
 #include "base/log.hpp"
 
 namespace torch::comms::nccl {
@@ -29,6 +32,29 @@ constexpr int kRegisterSince = 21900;
 Context context_of(const Wait& wait) { return wait.context ? wait.context() : Context{}; }
 CommError too_late(const Wait& wait) {
   return {Errc::kTimeout, wait.limit_text(), context_of(wait)};
+}
+
+// Programs make communicators by the dozen, and then none for hours.
+constexpr std::chrono::seconds kKeepIdle{60};
+
+// `body` on a thread that has prepared for the library; it is left behind there if need be. Throws
+// std::system_error.
+std::future<abi::Result> call_apart(Communicator::Prepare prepare,
+                                    std::function<abi::Result()> body) {
+  static auto& threads = *new base::KeptThreads(kKeepIdle);
+  const auto promise = std::make_shared<std::promise<abi::Result>>();
+  auto result = promise->get_future();
+  threads.run([prepare = std::move(prepare), body = std::move(body), promise]() mutable {
+    try {
+      if (prepare) prepare();
+      const auto done = body();
+      body = nullptr;  // the caller, if he is still there, is to be the last owner of what it has
+      promise->set_value(done);
+    } catch (...) {
+      promise->set_exception(std::current_exception());
+    }
+  });
+  return result;
 }
 
 }  // namespace
@@ -190,20 +216,14 @@ Communicator::Lock Communicator::enter() {
 void Communicator::run(Lock& lock, Body body, const Wait& wait) {
   const auto made = [&wait]() -> const Wait& { return wait; };
   if (!blocks_) return settle(lock, body(), made);
-  std::promise<abi::Result> promise;
-  auto result = promise.get_future();
-  std::thread([self = shared_from_this(), body = std::move(body),
-               promise = std::move(promise)]() mutable {
-    try {
-      if (self->prepare_) self->prepare_();
-      const auto done = body();
-      body = nullptr;
-      self.reset();  // the caller, if he is still there, is to be its last owner
-      promise.set_value(done);
-    } catch (...) {
-      promise.set_exception(std::current_exception());
-    }
-  }).detach();
+  std::future<abi::Result> result;
+  try {
+    result = call_apart(prepare_,
+                        [self = shared_from_this(), body = std::move(body)] { return body(); });
+  } catch (const std::system_error& e) {
+    throw CommError(Errc::kResourceExhausted,
+                    std::string("no thread could be started: ") + e.what(), context_of(wait));
+  }
   while (result.wait_until(std::min(wait.deadline, Clock::now() + kTick)) !=
          std::future_status::ready) {
     failure_.check();
@@ -278,17 +298,8 @@ bool Communicator::abort(const CommError& why) noexcept {
   auto* const comm = std::exchange(comm_, nullptr);
   try {
     // It may be left behind: the library waits for graphs that hold operations of it.
-    std::promise<abi::Result> promise;
-    auto result = promise.get_future();
-    std::thread([library = library_, prepare = prepare_, comm,
-                 promise = std::move(promise)]() mutable {
-      try {
-        if (prepare) prepare();
-        promise.set_value(library->CommAbort(comm));
-      } catch (...) {
-        promise.set_exception(std::current_exception());
-      }
-    }).detach();
+    auto result =
+        call_apart(prepare_, [library = library_, comm] { return library->CommAbort(comm); });
     if (result.wait_until(until) != std::future_status::ready)
       base::log(base::LogLevel::kWarning,
                 "the library has not ended an aborted communicator yet: it waits for graphs with "

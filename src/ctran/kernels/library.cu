@@ -1,6 +1,5 @@
 #include "ctran/kernels/library.hpp"
 
-#include <atomic>
 #include <mutex>
 
 #include <cuda_runtime.h>
@@ -8,6 +7,7 @@
 #include "ctran/kernels/choice.hpp"
 #include "ctran/kernels/counted.hpp"
 #include "ctran/kernels/find.hpp"
+#include "ctran/kernels/launcher.hpp"
 #include "ctran/kernels/messages.hpp"
 #include "ctran/kernels/one_sided.hpp"
 #include "ctran/kernels/plan.hpp"
@@ -58,37 +58,6 @@ Algorithm choice(int32_t ranks, const Call& call, int32_t* blocks) {
   if (blocks != nullptr && choice.algorithm != Algorithm::kAutomatic)
     *blocks = plan_of(ranks, call, choice.algorithm, choice.blocks).blocks;
   return choice.algorithm;
-}
-
-constexpr int kMostDevices = 64;
-
-struct Device {
-  // Whether a kernel may be set up before the one before it is over, and processors have a copy
-  // unit: since Hopper.
-  std::atomic<bool> is_hopper{false};
-  std::atomic<bool> refuses{false};  // it is of another architecture
-  std::atomic<int> processors{1};
-};
-Device devices[kMostDevices + 1];  // the last one is any other
-const Device& this_device() {
-  int device = 0;
-  const bool is_known = cudaGetDevice(&device) == cudaSuccess && device < kMostDevices;
-  return devices[is_known ? device : kMostDevices];
-}
-
-int enqueue(const void* kernel, void* params, int blocks, int threads, void* stream,
-            size_t shared_bytes = 0) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &attribute;
-  config.numAttrs = this_device().is_hopper.load(std::memory_order_relaxed) ? 1 : 0;
-  return cudaLaunchKernelExC(&config, kernel, &params);
 }
 
 // How a call is run. No kernel: it is not; then `error`.
@@ -232,8 +201,8 @@ void load_all(int device) {
   int major = 0, processors = 1;
   (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   (void)cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-  devices[device].is_hopper = major >= 9;
-  devices[device].processors = processors;
+  device_of(device).is_hopper = major >= 9;
+  device_of(device).processors = processors;
   constexpr Shape kShapes[] = {{WireKind::kLL, false},      {WireKind::kLine, false},
                                {WireKind::kLine, true},     {WireKind::kLongLine, false},
                                {WireKind::kLongLine, true}, {WireKind::kWideLine, false},
@@ -272,7 +241,7 @@ void load_all(int device) {
   for (const Carrier carrier : {Carrier::kStores, Carrier::kBulk}) load_push(find_push(carrier));
   for (const int ranks : {2, 4, 8})
     for_cells([&](Cell cell) { load(find_region_reduction(cell, ranks)); });
-  devices[device].refuses = !runs_here;
+  device_of(device).refuses = !runs_here;
 }
 
 constexpr RegionLibrary kRegionLibrary = {kRegionVersion, is_for_regions, launch_on_region};
@@ -304,7 +273,7 @@ torchcomms_kernels() {
     (void)cudaGetLastError();  // without a device there is nothing to load
   else if (device < kMostDevices)
     std::call_once(loaded[device], load_all, device);
-  return device < kMostDevices && devices[device].refuses ? nullptr : &kLibrary;
+  return device < kMostDevices && device_of(device).refuses ? nullptr : &kLibrary;
 }
 
 extern "C" __attribute__((visibility("default"))) const torch::comms::ctran::kernels::RegionLibrary*

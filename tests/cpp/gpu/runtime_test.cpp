@@ -1,13 +1,16 @@
 #include "gpu/runtime.hpp"
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <torchcomms/base/error.hpp>
 
+#include "gpu/cuda_library.hpp"
 #include "gpu/event_pool.hpp"
 #include "gpu/pinned_pool.hpp"
+#include "gpu/shortcuts.hpp"
 
 namespace torch::comms::gpu {
 namespace {
@@ -55,6 +58,93 @@ TEST(GpuRuntime, WithoutADriverThereAreNoDevicesAndAReason) {
     EXPECT_EQ(e.code(), Errc::kBackendUnavailable);
     GTEST_SKIP() << e.what();
   }
+}
+
+// A driver whose functions say what `driver_says`, and count how often they are asked.
+int driver_says = kSuccess, driver_asked = 0, runtime_asked = 0;
+int of_driver() {
+  ++driver_asked;
+  return driver_says;
+}
+int of_runtime() {
+  ++runtime_asked;
+  return kSuccess;
+}
+
+class GpuShortcuts : public ::testing::Test {
+ protected:
+  void SetUp() override { driver_says = kSuccess, driver_asked = runtime_asked = 0; }
+
+  static Runtime runtime() {
+    Table table = Runtime::cpu().table();
+    table.EventRecord = [](NativeEvent, NativeStream) { return of_runtime(); };
+    table.EventQuery = [](NativeEvent) { return of_runtime(); };
+    table.StreamWaitEvent = [](NativeStream, NativeEvent, unsigned) { return of_runtime(); };
+    table.StreamGetCaptureInfo = [](NativeStream, int* status, CaptureId* id, void*, void*, void*,
+                                    void*) {
+      *status = 1;
+      *id = 7;
+      return of_runtime();
+    };
+    Shortcuts shortcuts;
+    shortcuts.EventRecord = [](NativeEvent, NativeStream) { return of_driver(); };
+    shortcuts.EventQuery = [](NativeEvent) { return of_driver(); };
+    shortcuts.StreamWaitEvent = [](NativeStream, NativeEvent, unsigned) { return of_driver(); };
+    shortcuts.StreamIsCapturing = [](NativeStream stream, int* status) {
+      *status = stream == nullptr ? 0 : 1;
+      return of_driver();
+    };
+    shortcuts.CtxGetCurrent = [](void** context) {
+      *context = &driver_says;
+      return of_driver();
+    };
+    return {"fake", "", table, shortcuts};
+  }
+  // All four questions of an operation.
+  static void ask(const Runtime& runtime) {
+    runtime.record(nullptr, nullptr);
+    runtime.wait(nullptr, nullptr);
+    EXPECT_TRUE(runtime.is_done(nullptr));
+    runtime.capture_of(nullptr);
+  }
+};
+
+TEST_F(GpuShortcuts, WhatTheDriverDoesTheRuntimeIsNotAsked) {
+  ask(runtime());
+  EXPECT_EQ(driver_asked, 4);
+  EXPECT_EQ(runtime_asked, 0);
+  EXPECT_EQ(runtime().context(), &driver_says);
+}
+
+TEST_F(GpuShortcuts, WhatTheDriverRefusesTheRuntimeDecides) {
+  constexpr int kNoContext = 201;
+  driver_says = kNoContext;
+  ask(runtime());
+  EXPECT_EQ(driver_asked, 4);
+  EXPECT_EQ(runtime_asked, 4);
+  EXPECT_EQ(runtime().context(), nullptr);
+}
+
+TEST_F(GpuShortcuts, AnEventThatIsNotDoneIsNoFailure) {
+  driver_says = kNotReady;
+  EXPECT_FALSE(runtime().is_done(nullptr));
+  EXPECT_EQ(runtime_asked, 0);
+}
+
+TEST_F(GpuShortcuts, WhichCaptureItIsOnlyTheRuntimeSays) {
+  EXPECT_EQ(runtime().capture_of(nullptr), 0u);
+  EXPECT_EQ(runtime().capture_of(&driver_says), 7u);
+  EXPECT_EQ(runtime_asked, 1);
+}
+
+TEST(GpuRuntime, WithoutADriverThereAreNoShortcuts) {
+  if (Runtime::cpu().context() != nullptr) FAIL() << "host memory has no contexts";
+  const auto shortcuts = cuda_shortcuts();
+  std::string why;
+  if (cuda_driver_function("EventRecord", why) != nullptr)
+    EXPECT_NE(shortcuts.EventRecord, nullptr);
+  else
+    EXPECT_EQ(shortcuts.EventRecord, nullptr);
 }
 
 TEST(EventPool, AnEventIsUsedAgain) {

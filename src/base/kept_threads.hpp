@@ -1,0 +1,35 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+
+#include <torchcomms/base/export.hpp>
+
+namespace torch::comms::base {
+
+// Threads for calls that may last, of which each has one to itself. Who is through waits a while
+// for another, which finds a thread whose memory has been touched: a library that reads its machine
+// anew for every communicator takes twice as long in a new one.
+//
+// To be made once and never destroyed: its threads outlive static destruction. Any thread; in a
+// forked child it begins anew, without the parent's threads.
+class TC_API KeptThreads {
+ public:
+  explicit KeptThreads(std::chrono::milliseconds keep_idle) : keep_idle_(keep_idle) {}
+  KeptThreads(const KeptThreads&) = delete;
+  KeptThreads& operator=(const KeptThreads&) = delete;
+
+  // `body` begins at once, must not throw, and is destroyed before its thread waits. Throws
+  // std::system_error where no thread is to be had; then nothing has begun.
+  void run(std::function<void()> body);
+
+ private:
+  struct State;
+  State& state();
+
+  const std::chrono::milliseconds keep_idle_;
+  std::atomic<State*> state_{nullptr};
+};
+
+}  // namespace torch::comms::base

@@ -1,0 +1,25 @@
+#include "gpu/shortcuts.hpp"
+
+#include <string>
+#include <type_traits>
+
+#include "gpu/cuda_library.hpp"
+
+namespace torch::comms::gpu {
+
+Shortcuts cuda_shortcuts() {
+  Shortcuts shortcuts;
+  const auto bind = [](auto& function, const char* name) {
+    std::string why;
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(
+        cuda_driver_function(name, why));
+  };
+  bind(shortcuts.EventRecord, "EventRecord");
+  bind(shortcuts.EventQuery, "EventQuery");
+  bind(shortcuts.StreamWaitEvent, "StreamWaitEvent");
+  bind(shortcuts.StreamIsCapturing, "StreamIsCapturing");
+  bind(shortcuts.CtxGetCurrent, "CtxGetCurrent");
+  return shortcuts;
+}
+
+}  // namespace torch::comms::gpu

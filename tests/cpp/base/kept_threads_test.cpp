@@ -1,0 +1,77 @@
+#include "base/kept_threads.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <future>
+#include <latch>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace torch::comms::base {
+namespace {
+
+using namespace std::chrono_literals;
+
+KeptThreads& threads() {
+  static auto& made = *new KeptThreads(10min);
+  return made;
+}
+
+// On which thread `threads` run a body.
+std::thread::id where(KeptThreads& threads) {
+  const auto promise = std::make_shared<std::promise<std::thread::id>>();
+  auto found = promise->get_future();
+  threads.run([promise] { promise->set_value(std::this_thread::get_id()); });
+  return found.get();
+}
+
+TEST(KeptThreads, WhoeverIsThroughIsUsedAgain) {
+  // The first may not be back yet when the next one comes, but it does come back.
+  const auto first = where(threads());
+  int tries = 0;
+  while (where(threads()) != first) ASSERT_LT(++tries, 100'000);
+}
+
+TEST(KeptThreads, EachBodyHasAThreadOfItsOwn) {
+  // None of them ends before the last one has begun.
+  constexpr int kBodies = 8;
+  const auto begun = std::make_shared<std::latch>(kBodies);
+  std::vector<std::future<void>> ended;
+  for (int i = 0; i < kBodies; ++i) {
+    const auto end = std::make_shared<std::promise<void>>();
+    ended.push_back(end->get_future());
+    threads().run([begun, end] {
+      begun->arrive_and_wait();
+      end->set_value();
+    });
+  }
+  for (auto& end : ended) end.get();
+}
+
+TEST(KeptThreads, ABodyIsGoneBeforeItsThreadWaits) {
+  auto owned = std::make_shared<std::promise<void>>();
+  auto gone = owned->get_future();
+  threads().run([owned = std::move(owned)] {});
+  EXPECT_THROW(gone.get(), std::future_error);  // broken by the end of its last owner
+}
+
+TEST(KeptThreads, AForkedChildHasItsOwn) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "it lets no child of a process with threads start threads";
+#endif
+  where(threads());
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(where(threads()) == std::thread::id() ? 1 : 0);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+}  // namespace
+}  // namespace torch::comms::base
