@@ -67,11 +67,30 @@ def test_parts_share_the_gpus_and_none_measures_beside_another(tmp_path):
     assert [result.outcome for result in runner.results.values()] == ["passed"] * 4
 
 
+def test_where_parts_may_share_a_gpu_they_run_beside_each_other_there(tmp_path):
+    runner = Runner(Machine(2, parts_a_gpu=2), tmp_path, 600, lambda _: None)
+    # The first one waits for the second.
+    fifo = str(tmp_path / "fifo")
+    os.mkfifo(fifo)
+    codes = {"reads": f"open({fifo!r}).read()", "writes": f"open({fifo!r}, 'w').write('x')"}
+    runner.run(
+        [Part(name, "", (sys.executable, "-c", code), 1.0, gpus=2) for name, code in codes.items()]
+    )
+    assert [result.outcome for result in runner.results.values()] == ["passed"] * 2
+
+
 def test_a_part_that_is_done_is_not_run_again(tmp_path):
     part = program(f"open({str(tmp_path / 'ran')!r}, 'a').write('x')")
     for _ in range(2):
         Runner(Machine(0), tmp_path, 600, lambda _: None).run([part])
     assert (tmp_path / "ran").read_text() == "x"
+
+
+def test_soaks_and_the_kernels_own_tests_are_parts_where_they_can_run():
+    names = {part.name for part in parts(Machine(2), Path("build"), Path("out"), soak_minutes=3)}
+    assert {"kernels", "memcheck", "soak-1", "soak-2", "soak-3"} <= names
+    dry = {part.name for part in parts(Machine(0, Path("s")), Path("build"), Path("out"))}
+    assert not {"kernels", "memcheck", "soak-1"} & dry
 
 
 def test_where_no_time_is_left_a_part_says_so(tmp_path):

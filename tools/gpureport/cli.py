@@ -12,7 +12,7 @@ from types import FrameType
 
 from .parts import ROOT, Machine, Part, parts
 from .run import Result, Runner, say_on_stderr
-from .write import write
+from .write import described_commit, write
 
 REPORT_S = 10.0  # for pictures, at the end
 
@@ -38,6 +38,17 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--list", action="store_true", help="names of the parts, and end")
     parser.add_argument("--gpus", type=int, help="how many to use (default: all)")
+    parser.add_argument(
+        "--parts-a-gpu", type=int, default=1, metavar="N",
+        help="so many parts may share a GPU, but for those that measure (default 1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--soak-minutes", type=float, default=0.0, metavar="M",
+        help="also random operations of the seeds 1, 2 and 3, each for so long (default: none)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--commit", help="what is reported on, where git does not know (default: git describe)"
+    )
     parser.add_argument(
         "--build-dir", type=Path, default=ROOT / "build/dev", help="where the C++ tests are"
     )
@@ -82,8 +93,9 @@ def main(argv: list[str] | None = None) -> int:
             return 2
         gpus = min(gpus, given.gpus or gpus)
     build, work = given.build_dir.absolute(), given.work.absolute()
-    machine = Machine(gpus, build / "stand_in" if given.dry_run else None)
-    wanted = chosen(list(parts(machine, build, work)), given.parts)
+    stand_ins = build / "stand_in" if given.dry_run else None
+    machine = Machine(gpus, stand_ins, max(1, given.parts_a_gpu))
+    wanted = chosen(list(parts(machine, build, work, given.soak_minutes)), given.parts)
     if given.list:
         print("\n".join(f"{part.name:24} {part.title}" for part in wanted))
         return 0
@@ -95,7 +107,10 @@ def main(argv: list[str] | None = None) -> int:
         return [runner.results[part.name] for part in wanted if part.name in runner.results]
 
     def report(draws: bool = False) -> Path:
-        return write(machine, results(), out=work, where=given.out, command=command, draws=draws)
+        return write(
+            machine, results(), out=work, where=given.out, command=command, draws=draws,
+            commit=given.commit or described_commit(),
+        )  # fmt: skip
 
     runner = Runner(
         machine, work, given.budget_seconds - REPORT_S, say_on_stderr(time.monotonic()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,13 @@ BUILD = """
 """
 POINTS = ("points.jsonl", "bench.jsonl")  # what the two benchmarks measured
 FEW_OF_SPEC = ("tests/spec/test_vendors.py", "tests/spec/test_barrier.py")  # of a dry run
+SOAKS = ((1, "ctran"), (2, "ncclx"), (3, "ctran"))  # a seed, and who has it
+# The kernels' own tests, and few of them where each access to memory is looked at.
+NATIVE = """
+library=$("$0" -c 'import os, torchcomms; print(os.path.dirname(torchcomms.__file__))')
+exec "$@" --library "$library/libtorchcomms_kernels_cuda.so" check
+"""
+SANITIZED = ("shapes", "exchange", "regions", "device_alltoallv")
 KERNEL_OPERATIONS = ("all_reduce", "all_gather_single", "reduce_scatter_single")
 
 
@@ -48,6 +56,7 @@ class Machine:
 
     gpus: int
     stand_ins: Path | None = None
+    parts_a_gpu: int = 1  # that may share one
 
     @property
     def is_dry(self) -> bool:
@@ -99,10 +108,14 @@ class Part:
     needs: Path | None = None
 
 
-def parts(machine: Machine, build: Path, out: Path) -> Iterator[Part]:
+def parts(machine: Machine, build: Path, out: Path, soak_minutes: float = 0.0) -> Iterator[Part]:
     """In order of importance: what comes first is sure to be reached."""
     yield Part("build", "the package is there", ("sh", "-c", BUILD, sys.executable), 0.5)
     yield from benchmarks(machine, out)
+    if not machine.is_dry:
+        yield from kernels(machine, build)
+    if soak_minutes > 0:
+        yield from soaks(machine, soak_minutes)
     for room in ("gpu", "nccl", "backends_nccl", "ctran_device"):
         program = build / f"test_{room}"
         yield Part(f"cpp-{room}", f"C++ tests of {room}", (str(program),), 0.1, needs=program)
@@ -124,6 +137,30 @@ def parts(machine: Machine, build: Path, out: Path) -> Iterator[Part]:
             argv = (*pytest, *(FEW_OF_SPEC if machine.is_dry and name == "spec" else paths))
             gpus = 0 if machine.is_dry else size
             yield Part(f"{name}-{world}", f"{title}: {world}", argv, share, gpus, world=world)
+
+
+def kernels(machine: Machine, build: Path) -> Iterator[Part]:
+    program = build / "torchcomms_kernels_test"
+    sanitizer = Path(shutil.which("compute-sanitizer") or "compute-sanitizer")
+    for name, title, needs, argv, share in (
+        ("kernels", "the kernels' own tests", program, (), 0.2),
+        ("memcheck", f"{', '.join(SANITIZED)} of them under compute-sanitizer's memcheck",
+         sanitizer, (str(sanitizer), "--error-exitcode", "1"), 0.3),
+    ):  # fmt: skip
+        suites = SANITIZED if argv else ()
+        command = ("sh", "-c", NATIVE, sys.executable, *argv, str(program), *suites, "--quick")
+        yield Part(name, title, command, share, machine.gpus, needs=needs)
+
+
+def soaks(machine: Machine, minutes: float) -> Iterator[Part]:
+    for seed, backend in SOAKS:
+        yield Part(
+            f"soak-{seed}", f"random operations on {backend} for {minutes:g} minutes, seed {seed}",
+            (sys.executable, "-m", "torchcomms", "soak", "--backend", backend, "--device",
+             machine.device, "--ranks", str(machine.ranks), "--minutes", str(minutes), "--seed",
+             str(seed)),
+            0.9, 0 if machine.is_dry else machine.gpus,
+        )  # fmt: skip
 
 
 def benchmarks(machine: Machine, out: Path) -> Iterator[Part]:

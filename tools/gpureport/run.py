@@ -31,7 +31,8 @@ class Result:
 
 
 class Runner:
-    """`say` gets a line of progress; `noted` is called whenever a part has a result."""
+    """`say` gets a line of progress; `noted` is called whenever a part has a result. So many parts
+    share a GPU as the machine says, but for those that measure."""
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class Runner:
         self._restarts: dict[str, int] = {}
         self._end = time.monotonic() + seconds
         self._whole_s = seconds
-        self._free = list(range(machine.gpus))
+        self._free = dict.fromkeys(range(machine.gpus), machine.parts_a_gpu)
         self._running: list[tuple[Part, Command, list[int]]] = []
         self.results: dict[str, Result] = {}
         state = out / STATE
@@ -82,7 +83,8 @@ class Runner:
         elif self._is_blocked(part):
             return False
         else:
-            self._start(part, min(left, part.share * self._whole_s))
+            side_by_side = 1 if part.alone else self._machine.parts_a_gpu
+            self._start(part, min(left, part.share * self._whole_s * side_by_side))
         return True
 
     def _is_blocked(self, part: Part) -> bool:
@@ -91,10 +93,15 @@ class Runner:
             return bool(self._running)
         if any(running.name == "build" for running, _, _ in self._running):
             return True
-        return part.gpus > len(self._free) or (part.gpus == 0 and len(self._running) > 1)
+        if part.gpus == 0:
+            return len(self._running) > self._machine.parts_a_gpu
+        return part.gpus > sum(left > 0 for left in self._free.values())
 
     def _start(self, part: Part, limit_s: float) -> None:
-        gpus = [self._free.pop(0) for _ in range(part.gpus)]
+        # Those with the least to do.
+        gpus = sorted(sorted(self._free, key=self._free.__getitem__, reverse=True)[: part.gpus])
+        for gpu in gpus:
+            self._free[gpu] -= 1
         environment = dict(self._machine.environment)
         paths = [str(ROOT / "tools"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(paths)
@@ -115,7 +122,8 @@ class Runner:
         for part, command, gpus in self._running:
             if command.is_over():
                 ended.append((part, command))
-                self._free = sorted(self._free + gpus)
+                for gpu in gpus:
+                    self._free[gpu] += 1
             else:
                 still.append((part, command, gpus))
         self._running = still

@@ -29,7 +29,8 @@ def counted(tests: Sequence[dict[str, Any]]) -> str:
     return ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
 
 
-def commit() -> str:
+@cache
+def described_commit() -> str:
     found = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
         cwd=ROOT,
@@ -135,6 +136,7 @@ def write(
     out: Path,
     where: Path,
     command: str,
+    commit: str,
     draws: bool = True,
 ) -> Path:
     """Returns the Markdown file. Pictures take seconds: those of before stay where it does not draw
@@ -145,13 +147,13 @@ def write(
     about = facts(machine)
     drawn = pictures(out, where, stem) if draws else sorted(where.glob(f"{stem}-*.svg"))
     rows = {
-        "machine": about, "commit": commit(), "date": date,
+        "machine": about, "commit": commit, "date": date,
         "parts": [
             {**vars(result), "tests": tests_of(result, out)} for result in results
         ],
     }  # fmt: skip
     (where / f"{stem}.json").write_text(json.dumps(rows, indent=1) + "\n")
     page = where / f"{stem}.md"
-    title = f"`{command}`, commit {commit()}, {date}."
+    title = f"`{command}`, commit {commit}, {date}."
     page.write_text(markdown(about, results, out, drawn, title))
     return page
