@@ -33,7 +33,7 @@ foreach(name IN LISTS rooms_with_objects)
   add_test(NAME ${test} COMMAND ${test})
   # A test that hangs is a failed test; the sanitizers slow everything by 2 to 15 times.
   set_tests_properties(${test} PROPERTIES TIMEOUT 600
-    ENVIRONMENT "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/cpp/lsan.supp;TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/cpp/tsan.supp")
+    ENVIRONMENT "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/cpp/lsan.supp;TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/cpp/tsan.supp:die_after_fork=0")
 endforeach()
 
 include(cmake/StandIn.cmake)

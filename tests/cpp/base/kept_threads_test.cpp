@@ -62,9 +62,6 @@ TEST(KeptThreads, ABodyIsGoneBeforeItsThreadWaits) {
 }
 
 TEST(KeptThreads, AForkedChildHasItsOwn) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "it lets no child of a process with threads start threads";
-#endif
   where(threads());
   const pid_t child = ::fork();
   if (child == 0) ::_exit(where(threads()) == std::thread::id() ? 1 : 0);
