@@ -53,10 +53,12 @@ class Threads {
       const bool more = more_.wait_for(lock, kKeepIdle, [this] { return !waiting_.empty(); });
       --idle_;
       if (!more) return;
-      const auto body = std::move(waiting_.front());
-      waiting_.pop_front();
-      lock.unlock();
-      run_logged(body);
+      {
+        const auto body = std::move(waiting_.front());
+        waiting_.pop_front();
+        lock.unlock();
+        run_logged(body);
+      }  // What it holds goes before the lock is taken: its end may wait for Python's lock.
       lock.lock();
     }
   }
