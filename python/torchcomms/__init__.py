@@ -34,8 +34,10 @@ from torchcomms._comms import (  # noqa: E402
     register_backend,
 )
 from torchcomms._hook_types import PostHookArgs, PreHookArgs  # noqa: E402
+from torchcomms._methods import install as _install  # noqa: E402
 from torchcomms._new_comm import new_comm  # noqa: E402
-from torchcomms._split import _install as _install_split  # noqa: E402
+from torchcomms._reconfigure import reconfigure as _reconfigure  # noqa: E402
+from torchcomms._split import split as _split  # noqa: E402
 from torchcomms._timeout import Timeout  # noqa: E402
 
 __all__ = [  # noqa: RUF022 (the contract's order)
@@ -61,7 +63,8 @@ del _name
 # The package: what has that name so far is the native module, which came with all native names.
 import torchcomms.hooks as hooks  # type: ignore[no-redef]  # noqa: E402, PLR0402
 
-_install_split()
+_install(TorchComm, _split)
+_install(TorchComm, _reconfigure)
 functional._install_when_asked()
 _register_in_c10d()
 events._install_exit_printer()

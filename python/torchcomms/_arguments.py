@@ -3,9 +3,11 @@
 import datetime
 import operator
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from typing import Any
 
-_INT32_END = 2**31  # what is outside of a rank's type is refused here, the rest natively
+# What is outside of a number's type is refused here, the rest natively.
+_INT32_END, _INT64_END = 2**31, 2**63
 LIMIT = "datetime.timedelta, float seconds or None"
 
 
@@ -30,6 +32,38 @@ def require_limit(function: str, limit: Any) -> datetime.timedelta | float:  # n
     if not isinstance(limit, datetime.timedelta | float):
         raise wrong_type(function, "timeout", LIMIT, limit)
     return limit
+
+
+def require_int64(function: str, argument: str, value: Any) -> int:  # noqa: ANN401
+    """A whole number. Raises TypeError."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise wrong_type(function, argument, "int", value) from None
+    if not -_INT64_END <= number < _INT64_END:
+        raise wrong_type(function, argument, "int of 64 bits", number)
+    return number
+
+
+def require_texts(
+    function: str,
+    argument: str,
+    texts: Any,  # noqa: ANN401
+) -> list[str] | set[str]:
+    """Texts in an order, or a set of them. Raises TypeError naming what is none."""
+    allowed = "list[str] or set[str]"
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise wrong_type(function, argument, allowed, texts)
+    if isinstance(texts, AbstractSet):
+        for text in texts:
+            if not isinstance(text, str):
+                raise wrong_type(function, argument, allowed, text)
+        return set(texts)
+    found = list(texts)
+    for place, text in enumerate(found):
+        if not isinstance(text, str):
+            raise wrong_type(function, f"{argument}[{place}]", "str", text)
+    return found
 
 
 def require_ranks(

@@ -73,9 +73,3 @@ def split(
     child = self._split(own, name, hints, timeout)  # type: ignore[arg-type]
     # In no group: this rank took its part in the split all the same.
     return None if rank_groups is not None and not own else child
-
-
-def _install() -> None:
-    """Makes split a method: the native class leaves its two older forms to Python."""
-    split.__qualname__ = "TorchComm.split"
-    TorchComm.split = split  # type: ignore[method-assign]

@@ -202,7 +202,7 @@ void bind_fault_tolerance(py::class_<TorchComm, std::shared_ptr<TorchComm>>& com
            "Text that identifies this member in reconfigure(); the same until the next one. Raises "
            "Unsupported where the backend cannot.")
       .def(
-          "reconfigure",
+          "_reconfigure",
           [](TorchComm& self, int64_t uuid, decltype(ReconfigureOptions::handles) init_handles,
              const OptionalTimeout& timeout, const OptionalHints& hints) {
             ReconfigureOptions options{uuid, std::move(init_handles), timeout,
@@ -211,12 +211,7 @@ void bind_fault_tolerance(py::class_<TorchComm, std::shared_ptr<TorchComm>>& com
             return self.reconfigure(options);
           },
           py::arg("uuid"), py::arg("init_handles"), py::arg("timeout") = py::none(),
-          py::arg("hints") = py::none(),
-          "Connects exactly the members with these handles, in the order of a list. All of them "
-          "call it, with one uuid that none has used before. Blocks; what went wrong is raised by "
-          "the work's wait(), and the communicator has no members then. Raises InvalidArgument, "
-          "and changes nothing, for a wrong call; Unsupported without enable_reconfigure=True, and "
-          "where the backend cannot.")
+          py::arg("hints") = py::none(), "reconfigure() with arguments of the right types.")
       .def("abort", &TorchComm::abort, Released(),
            "Stops in-flight work; every later operation raises. Raises Unsupported where the "
            "backend cannot. Any thread.")

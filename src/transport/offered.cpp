@@ -2,18 +2,13 @@
 #include <array>
 
 #include "transport/messages.hpp"
+#include "transport/sizes.hpp"
 
 // Messages that their receiver copies out of the sender's memory.
 namespace torch::comms::transport {
 namespace {
 
 constexpr uint64_t kAtOnce = 1u << 20;  // of one peer, before others get their turn
-// Larger messages that go one way move through the channel, whose two ends copy at the same time,
-// each on its core. Measured with two ranks on two cores, as speeds relative to Open MPI's: a
-// broadcast of 16 MB is at 0.91 where that is offered, at 1.50 where it is not. Where both sides
-// have something to receive, both cores copy anyway, and one copy is less than two: of 8 MB each
-// way, 0.9 ms against 1.3 ms.
-constexpr uint64_t kMostOffered = 4u << 20;
 // Several ranks that copy one rank's memory, as in a broadcast, are in each other's way page by
 // page where they begin at the same one: two copies of 1 MB at once took 170 us, one alone 68. So
 // each begins elsewhere. Measured with four ranks on two cores: a broadcast of 1 MB takes 194 us

@@ -62,8 +62,8 @@ def test_an_output_that_nobody_has_written_is_said_to_be_so():
 
 @pytest.mark.parametrize("backend", ["ctran", "gloo"])
 def test_a_missing_call_is_reported_as_such(backend):
-    """The others meet their limit, or are told what the victim calls instead; the library's records say
-    who has called less.
+    """The others meet their limit, or are told what the victim calls instead; the library's
+    records say who has called less.
     """
     request, found = failure(sabotage.forgetful, backend=backend, ranks=3, limit_s=2.0)
     assert found.kind == "error"

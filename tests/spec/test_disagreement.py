@@ -1,6 +1,7 @@
 """Ranks that call different things, on backends whose library does not compare them.
 
-They are told by the side channel: while the library waits, or with check_calls before anything begins.
+They are told by the side channel: while the library waits, or with check_calls before anything
+begins.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ ENVIRONMENT = {
 
 DISAGREE = """
     import os, time, torch, torchcomms
-    from torchcomms import ReduceOp
+    from tests.harness.odd_calls import calls
 
     backend = os.environ["BACKEND"]
     comm = torchcomms.new_comm(backend, torch.device("cpu"), "disagree",
@@ -27,18 +28,7 @@ DISAGREE = """
     rank, size = comm.get_rank(), comm.get_size()
     comm.barrier(False)
     began = time.monotonic()
-    values = torch.ones(96)
-    many = lambda: comm.all_reduce(values, ReduceOp.SUM, False)
-    one = {
-        "count": lambda: comm.all_reduce(values[:64], ReduceOp.SUM, False),
-        "dtype": lambda: comm.all_reduce(values.double(), ReduceOp.SUM, False),
-        "operation": lambda: comm.all_gather_single(torch.ones(size), torch.ones(1), False),
-        "asynchronous": lambda: comm.barrier(True),
-        "root": lambda: comm.broadcast(values, 1, False),
-        "reduction": lambda: comm.all_reduce(values, ReduceOp.MAX, False),
-    }[os.environ["ODD"]]
-    if os.environ["ODD"] == "root":
-        many = lambda: comm.broadcast(values, 0, False)
+    many, one = calls(comm, os.environ["ODD"])
     try:
         work = one() if rank == size - 1 else many()
         if work is not None:

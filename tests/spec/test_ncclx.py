@@ -510,25 +510,13 @@ def test_the_death_of_a_process_ends_a_kernel_that_waits_for_it(free_port):
 
 DISAGREE = """
     import os, time, torch, torchcomms
-    from torchcomms import ReduceOp
+    from tests.harness.odd_calls import calls
 
     comm = torchcomms.new_comm("ncclx", torch.device("cpu"), "disagree",
                                abort_process_on_timeout_or_error=False)
     rank, size = comm.get_rank(), comm.get_size()
     began = time.monotonic()
-    values = torch.ones(96)
-    many = lambda: comm.all_reduce(values, ReduceOp.SUM, False)
-    one = {
-        "count": lambda: comm.all_reduce(values[:64], ReduceOp.SUM, False),
-        "dtype": lambda: comm.all_reduce(values.int(), ReduceOp.SUM, False),
-        "operation": lambda: comm.all_gather_single(torch.ones(96 * size), values, False),
-        "barrier": lambda: comm.barrier(False),
-        "root": lambda: comm.broadcast(values, 1, False),
-        "reduction": lambda: comm.all_reduce(values, ReduceOp.MAX, False),
-        "left out": lambda: None,
-    }[os.environ["ODD"]]
-    if os.environ["ODD"] == "root":
-        many = lambda: comm.broadcast(values, 0, False)
+    many, one = calls(comm, os.environ["ODD"])
     try:
         comm.barrier(False)  # whoever is still in it may hear of what the others have called since
         one() if rank == size - 1 else many()

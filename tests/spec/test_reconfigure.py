@@ -182,8 +182,23 @@ def wrong_calls(context):
             comm.reconfigure(uuid, given)
     with failures.case("timeout"), refused(wrong, "timeout"):
         comm.reconfigure(2, handles, timeout=timedelta(0))
-    with failures.case("type"), refused(TypeError):
-        comm.reconfigure(2, "text")
+    text = "'init_handles' must be list[str] or set[str], not"
+    for name, given, options, words in [
+        ("text", handles[0], {}, f"{text} str"),
+        ("bytes", handles[0].encode(), {}, f"{text} bytes"),
+        ("a number", 5, {}, f"{text} int 5"),
+        ("none", None, {}, f"{text} NoneType"),
+        ("one of a list", [5, *handles], {}, "'init_handles[0]' must be str, not int 5"),
+        ("one of a set", {*handles, b"x"}, {}, f"{text} bytes"),
+        ("limit", handles, {"timeout": 3}, "'timeout' must be datetime.timedelta, float seconds"),
+        ("hints", handles, {"hints": "text"}, "'hints' must be dict[str, str] or None, not str"),
+        ("one hint", handles, {"hints": {"key": 1}}, "'hints['key']' must be str"),
+    ]:
+        with failures.case(name), refused(TypeError, "reconfigure(): argument", words):
+            comm.reconfigure(2, given, **options)
+    for uuid, words in [("2", "int, not str"), (2.0, "int, not float"), (1 << 63, "64 bits")]:
+        with failures.case(uuid), refused(TypeError, "reconfigure(): argument 'uuid'", words):
+            comm.reconfigure(uuid, handles)
     with failures.case("nothing has changed"):
         party.works(ranks)
         assert comm.get_init_handle() == own

@@ -1884,6 +1884,16 @@ class TorchComm:
     def __copy__(self) -> typing.Any: ...
     def __deepcopy__(self, memo: dict) -> typing.Any: ...
     def __repr__(self) -> str: ...
+    def _reconfigure(
+        self,
+        uuid: typing.SupportsInt | typing.SupportsIndex,
+        init_handles: collections.abc.Set[str] | collections.abc.Sequence[str],
+        timeout: datetime.timedelta | None = None,
+        hints: collections.abc.Mapping[str, str] | None = None,
+    ) -> TorchWork:
+        """
+        reconfigure() with arguments of the right types.
+        """
     def _split(
         self,
         ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
@@ -2299,13 +2309,28 @@ class TorchComm:
         """
     def reconfigure(
         self,
-        uuid: typing.SupportsInt | typing.SupportsIndex,
-        init_handles: collections.abc.Set[str] | collections.abc.Sequence[str],
-        timeout: datetime.timedelta | None = None,
-        hints: collections.abc.Mapping[str, str] | None = None,
+        uuid: int,
+        init_handles: collections.abc.Sequence[str] | collections.abc.Set[str],
+        timeout: datetime.timedelta | float | None = None,
+        hints: dict[str, str] | None = None,
     ) -> TorchWork:
         """
-        Connects exactly the members with these handles, in the order of a list. All of them call it, with one uuid that none has used before. Blocks; what went wrong is raised by the work's wait(), and the communicator has no members then. Raises InvalidArgument, and changes nothing, for a wrong call; Unsupported without enable_reconfigure=True, and where the backend cannot.
+        Connects exactly the members with these handles. All of them call it. Blocks.
+
+            Args:
+                uuid: a number that none of them has used before, the same for all.
+                init_handles: what get_init_handle() gave them: a list in the order of the new ranks, or a
+                    set, which all order alike.
+                timeout: limit of the call; None: the communicator's own.
+                hints: dict[str, str].
+            Returns:
+                TorchWork. What went wrong is raised by its wait(), and the communicator has no members
+                then.
+            Raises:
+                InvalidArgument: a wrong call; nothing has changed.
+                TypeError: an argument of another type; nothing has changed.
+                Unsupported: without enable_reconfigure=True, and where the backend cannot.
+
         """
     def recv(
         self,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "transport/sizes.hpp"
+
 namespace torch::comms::ctran {
 namespace {
 
@@ -27,7 +29,8 @@ bool hands_on(const Algorithm& algorithm) {
 // On one host, larger messages are copied by their receivers, out of the sender's memory. Very
 // large ones that go one way are written and read at the same time instead, so that who sends has
 // its share. The link exempts those that are reduced as they arrive, too; this model does not.
-constexpr double kCopiedByReceiver = 8 << 10, kCopiedByBoth = 4 << 20;  // bytes, over which
+constexpr double kCopiedByReceiver = transport::kMostEagerOnHost;  // over which
+constexpr double kCopiedByBoth = transport::kMostOffered;
 
 bool goes_one_way(Operation operation) {
   return operation == Operation::kBroadcast || operation == Operation::kScatter ||

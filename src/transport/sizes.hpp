@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+
+// Where links change their ways by the size of a message, in bytes. The choice of algorithms
+// reckons with it.
+namespace torch::comms::transport {
+
+// Between processes of a host, unless the options say other: up to this size a message leaves
+// before its receive is there. Larger ones are copied by their receiver, out of the sender's
+// memory.
+inline constexpr uint64_t kMostEagerOnHost = 8u << 10;
+
+// Larger messages that go one way move through the channel, whose two ends copy at the same time,
+// each on its core. Measured with two ranks on two cores, as speeds relative to Open MPI's: a
+// broadcast of 16 MB is at 0.91 where that is offered, at 1.50 where it is not. Where both sides
+// have something to receive, both cores copy anyway, and one copy is less than two: of 8 MB each
+// way, 0.9 ms against 1.3 ms.
+inline constexpr uint64_t kMostOffered = 4u << 20;
+
+}  // namespace torch::comms::transport
