@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <exception>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -26,11 +27,16 @@ void run_logged(const std::function<void()>& body) noexcept {
 
 void run_callback(std::function<void()> body) {
   static auto& threads = *new base::KeptThreads(kKeepIdle);
-  const auto logged = [body = std::move(body)] { run_logged(body); };
+  // What it holds goes on its thread, not here, where somebody may wait who has Python's lock.
+  const auto kept = std::make_shared<std::function<void()>>(std::move(body));
+  const auto run = [kept] {
+    run_logged(*kept);
+    *kept = nullptr;
+  };
   try {
-    threads.run(logged);
+    threads.run(run);
   } catch (const std::system_error&) {
-    logged();  // no thread to be had: then here
+    run();  // no thread to be had: then here
   }
 }
 
