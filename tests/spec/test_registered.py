@@ -119,7 +119,7 @@ def reductions(context, said):
     hints = hints_of(context, said)
     for extra in (0, 1, 1001):
         part = part_of_large(context, extra)
-        memory = Memory(context, size * part)
+        memory = Memory(context, size * part, is_one_place=said == "copies")
         for (kind, op), async_op in itertools.product(REDUCTIONS, (False, True)):
             tensor = memory.tensor.view(kind)
             wanted = summed(context, kind, size * part, op)
@@ -205,19 +205,27 @@ def test_many_in_a_row_keep_their_order(world, said):
     check_context(world, many, said)
 
 
-def different_places(context):
+def different_places(context, op):
     """Copies need one place on all ranks: where the last rank has another one, all are told."""
     failures, last = Failures(), context.size - 1
     comm = context.new_comm("places", abort_process_on_timeout_or_error=False)
     part = part_of_large(context)
     everything = comm.window_allocate(4 * (part * context.size + BESIDE)).get_tensor()
     begin = 1 if context.rank == last else 0
-    output = everything.view(torch.float32)[begin : begin + part * context.size]
-    source = sample(context, context.rank, part)
-    with failures.case("all_gather_single"), refused(torchcomms.Mismatch, "registered", "place"):
-        comm.all_gather_single(
-            output, source, False, hints=hints_of(context, "copies")
-        ).wait_blocking()
+    tensor = everything.view(torch.float32)[begin : begin + part * context.size]
+    small = sample(context, context.rank, part)
+    hints = hints_of(context, "copies")
+    total = torchcomms.ReduceOp.SUM
+    calls = {
+        "all_gather_single": lambda: comm.all_gather_single(tensor, small, False, hints=hints),
+        "all_reduce": lambda: comm.all_reduce(tensor, total, False, hints=hints),
+        "reduce": lambda: comm.reduce(tensor, 0, total, False, hints=hints),
+        "reduce_scatter_single": lambda: comm.reduce_scatter_single(
+            small, tensor, total, False, hints=hints
+        ),
+    }
+    with failures.case(op), refused(torchcomms.Mismatch, "registered", "place"):
+        calls[op]().wait_blocking()
         comm.barrier(False).wait_blocking()
     with failures.case("it is over"):
         assert comm.is_aborted()
@@ -225,8 +233,11 @@ def different_places(context):
     return failures.texts
 
 
-def test_copies_to_different_places_are_told(world):
-    check_context(world, different_places)
+@pytest.mark.parametrize(
+    "op", ["all_gather_single", "all_reduce", "reduce", "reduce_scatter_single"]
+)
+def test_copies_of_different_places_are_told(world, op):
+    check_context(world, different_places, op)
 
 
 def broken_promise(context):

@@ -172,6 +172,9 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   // What is offered, where the peers are to write its output themselves.
   std::optional<ctran::kernels::RegionCall> on_region(const Offer& offer,
                                                       const OperationOptions& options) const;
+  // Launches it there.
+  WorkPtr run_on_region(const nccl::Call& now, const OperationOptions& options, const Offer& offer,
+                        ctran::kernels::RegionCall there);
   // Launches it by kernels; null where the library is to run it.
   WorkPtr offer(const Offer& offer, bool async_op, const OperationOptions& options);
   // Throws kInvalidArgument.

@@ -36,7 +36,7 @@ std::optional<CommError> TeamKernels::stopped(const Context& context) const {
         "the tensor of rank " + std::to_string(stopped->waited_for) +
             " is in another window, or has another size; hint registered promises "
             "that outputs, and inputs of reductions, are in the same one on all ranks, "
-            "and registered=copies that outputs are at the same place of it" +
+            "and registered=copies that they are at the same place of it" +
             which,
         where);
   if (stopped->reason == ctran::kernels::Stop::kMismatch)

@@ -66,7 +66,7 @@ bool DeviceWindow::has(const void* at, size_t size_bytes) const noexcept {
 
 kernels::RegionCall DeviceWindow::on_region(const kernels::Call& call,
                                             kernels::Carrier carrier) const noexcept {
-  kernels::RegionCall made{call, carrier, region_, {}, {}};
+  kernels::RegionCall made{call, carrier, region_, {}, {}, nullptr, 0};
   for (int rank = 0; rank < team_->size(); ++rank) {
     made.memory[rank] = part(rank).at;
     made.bytes[rank] = part(rank).size_bytes;

@@ -48,7 +48,8 @@ class DeviceWindow {
   const Part& part(int rank) const noexcept { return parts_[static_cast<size_t>(rank)]; }
   // Whether those bytes of this rank's memory are in it.
   bool has(const void* at, size_t size_bytes) const noexcept;
-  // It as a region, for `call`, whose output is in it; see kernels::RegionCall.
+  // It as a region, for `call`, whose output or input is in it, without scratch; see
+  // kernels::RegionCall.
   kernels::RegionCall on_region(
       const kernels::Call& call,
       kernels::Carrier carrier = kernels::Carrier::kAutomatic) const noexcept;

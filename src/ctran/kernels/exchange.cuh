@@ -16,12 +16,7 @@ __device__ __forceinline__ const Route& route_of(const Postal& p) {
 
 // For one thread: reads the number of the launch, and whether there is to be one.
 __device__ __forceinline__ void begin_exchange(const Postal& p, Session& s) {
-  const Header& own = header_of(p, p.rank);
-  s.launch = load_relaxed(&own.exchanges) + 1;
-  s.begun = 0;
-  s.start_ns = now_ns();
-  s.stopped =
-      load_relaxed(&own.stop) != 0 || (load_relaxed(&own.reported) != 0 && must_stop(p, s, -1));
+  begin_beside(p, s, load_relaxed(&header_of(p, p.rank).exchanges) + 1);
 }
 // For one thread of each block, when all of the block know the number, which may be counted up once
 // all blocks do. Nobody waits for this.
