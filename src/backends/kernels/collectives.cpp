@@ -105,10 +105,17 @@ void TorchCommKernels::connected() {
   if (kernels_) lane()->use(kernels_);
 }
 
+ctran::Registered TorchCommKernels::registered_of(const OperationOptions& options) const {
+  return options.hints.empty() ? registered_ : ctran::registered_wish(options.hints, registered_);
+}
+
+void TorchCommKernels::about_to_launch(const OperationOptions& options) {
+  if (kernels_) kernels_->write_straight(registered_of(options) == ctran::Registered::kYes);
+}
+
 std::optional<ctran::kernels::RegionCall> TorchCommKernels::on_region(
     const Offer& offer, const OperationOptions& options) const {
-  const auto& hints = options.hints;
-  const auto wish = hints.empty() ? registered_ : ctran::registered_wish(hints, registered_);
+  const auto wish = registered_of(options);
   if (wish == ctran::Registered::kNo || !kernels_ || offer.bytes < ctran::kLeastRegistered)
     return std::nullopt;
   const auto& call = offer.calls.front();

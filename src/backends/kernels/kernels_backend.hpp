@@ -142,6 +142,10 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   bool is_capturing() const;
   const ctran::TeamKernels* kernels() const noexcept { return kernels_.get(); }
   void connected() override;
+  void about_to_launch(const OperationOptions& options) override;
+  // What hint `registered` says of an operation. Throws CommError(kInvalidArgument) without
+  // context.
+  ctran::Registered registered_of(const OperationOptions& options) const;
   // Enqueues kernels as one operation of this communicator. They get the limit, which ends them.
   using Enqueue = std::function<void(ctran::TeamKernels&, gpu::NativeStream, uint64_t limit_ns)>;
   WorkPtr run_kernels(nccl::Call now, const OperationOptions& options, const Operands& tensors,

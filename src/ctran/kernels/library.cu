@@ -133,7 +133,7 @@ int most_exchange_blocks() {
 int exchange(const Team& team, const Exchange& exchange, void* stream) {
   if (!is_sound(team, exchange)) return cudaErrorInvalidValue;
   ExchangeParams params = params_of(team, exchange, most_exchange_blocks());
-  return enqueue(find_exchange(), &params, params.blocks, kExchangeThreads, stream);
+  return enqueue(find_exchange(params.straight), &params, params.blocks, kExchangeThreads, stream);
 }
 
 int one_sided(const Team& team, const OneSided& step, void* stream) {
@@ -147,8 +147,8 @@ int one_sided(const Team& team, const OneSided& step, void* stream) {
 int exchange_counted(const Team& team, const CountedExchange& exchange, void* stream) {
   if (!is_sound(team, exchange)) return cudaErrorInvalidValue;
   CountedParams params = params_of(team, exchange, most_exchange_blocks());
-  return enqueue(find_exchange_counted(), &params, params.blocks + params.copying_blocks,
-                 kExchangeThreads, stream);
+  return enqueue(find_exchange_counted(params.straight), &params,
+                 params.blocks + params.copying_blocks, kExchangeThreads, stream);
 }
 
 int reduce_scatter_quantized(const Team& team, const QuantizedReduceScatter& call, void* stream) {
@@ -263,10 +263,12 @@ void load_all(int device) {
       }
   using Kind = OneSided::Kind;
   for (const auto kind : {Kind::kSignal, Kind::kWaitSignal, Kind::kPut}) load(find_one_sided(kind));
-  load(find_exchange_counted());
+  for (const bool straight : {false, true})
+    for (const void* kernel : {find_exchange(straight), find_exchange_counted(straight)})
+      load(kernel);
   for (const WireKind wire : {WireKind::kLL, WireKind::kLine, WireKind::kLongLine})
     for (const int ranks : {2, 4, 8}) load(find_reduce_scatter_quantized(wire, ranks));
-  for (const void* kernel : {find_exchange(), find_post(), find_await(), find_seal()}) load(kernel);
+  for (const void* kernel : {find_post(), find_await(), find_seal()}) load(kernel);
   const auto load_push = [&load, major](const RegionKernel& one) {
     load(one.kernel);
     if (major >= 9 && one.shared_bytes != 0 &&

@@ -10,6 +10,8 @@
 // reductions inputs that they read where they lie; "region_copies" is by copy engines, of
 // reductions with blocks of --blocks that add; with --all, "region_stores" by threads alone.
 //
+// Of messages the column "straight" is written to its place by the sender.
+//
 // --first-launch: 1048526 and 268435406 come by the ends of what flags have of a launch.
 //
 // Ranks are in one process; with fewer GPUs than ranks, several share one.

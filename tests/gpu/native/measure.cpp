@@ -72,6 +72,7 @@ struct Variant {
   std::string name;
   bool is_nccl = false, symmetric = false;
   std::optional<kernels::Carrier> carrier = std::nullopt;  // of ours whose outputs are a region
+  bool straight = false;                                   // of messages
   Algorithm algorithm = Algorithm::kAutomatic;
   int blocks = 0;
   std::vector<cudaGraphExec_t> graphs;     // by rank
@@ -135,9 +136,15 @@ class Bench {
       variants.push_back(variant);
     };
     add(Algorithm::kAutomatic, 0);
-    if (exchanges())
+    if (exchanges()) {
       for (const int blocks : measuring_.blocks) add(Algorithm::kAutomatic, blocks);
-    else if (measuring_.all_algorithms)
+      for (size_t i = 0, usual = variants.size(); i < usual; ++i) {
+        auto variant = variants[i];
+        variant.name.replace(0, variant.name.find('/'), "straight");
+        variant.straight = true;
+        variants.push_back(variant);
+      }
+    } else if (measuring_.all_algorithms)
       for (const Algorithm algorithm :
            {Algorithm::kOneShotLL, Algorithm::kOneShotLine, Algorithm::kTwoShotLine}) {
         add(algorithm, 0);
@@ -222,7 +229,11 @@ class Bench {
   void enqueue(const Variant& v, int rank, size_t slot) {
     constexpr uint64_t kLimit_ns = 4'000'000'000;
     if (exchanges()) {
-      const auto messages = traffic_.messages(rank, input(v, rank, slot), output(v, rank, slot));
+      auto messages = traffic_.messages(rank, input(v, rank, slot), output(v, rank, slot));
+      for (auto& message : messages) {
+        message.asks = v.straight;
+        if (v.straight) message.place = message.data;  // of receives, which all map there
+      }
       if (v.is_nccl)
         nccl_->exchange(rank, messages);
       else

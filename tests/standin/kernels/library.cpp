@@ -192,6 +192,11 @@ __attribute__((visibility("default"))) int torchcomms_standin_kernels_plan(const
   return torch::comms::standin::set_plan(text) ? 0 : 1;
 }
 
+// How many messages this process has written straight to their places.
+__attribute__((visibility("default"))) int64_t torchcomms_standin_kernels_straight() {
+  return torch::comms::standin::written_straight();
+}
+
 // How many were launched in this process.
 __attribute__((visibility("default"))) int64_t torchcomms_standin_kernels_launches() {
   return torch::comms::standin::launches;
