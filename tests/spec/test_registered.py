@@ -14,35 +14,14 @@ import torch
 import torchcomms
 
 from tests.harness.cases import Failures, assert_alive, check_context, finish, refused
+from tests.harness.registered import BESIDE, LEAST_BYTES, Memory, hints_of
 
 pytestmark = pytest.mark.worlds(backends=("ctran", "ncclx"), needs=("registered",), sizes=(2, 3))
-LEAST_BYTES = 8 << 20  # of the largest tensor
-BESIDE = 64  # elements before and after a tensor
-
-
-def hints_of(context, said="true"):
-    return {f"{context.backend}::registered": said}
 
 
 def part_of_large(context, extra=0):
     """Elements of a rank's part of a float32 tensor that is just large enough."""
     return -(-LEAST_BYTES // 4 // context.size) + extra
-
-
-class Memory:
-    """A window, and tensors in it at places of this rank's own, or at one that all ranks have."""
-
-    def __init__(self, context, numel, is_one_place=False):
-        self.window = context.comm.window_allocate(4 * (numel + 2 * BESIDE))
-        self.all = self.window.get_tensor().view(torch.float32)
-        self.begin = BESIDE - 1 - (0 if is_one_place else 5 * context.rank)
-        self.tensor = self.all[self.begin : self.begin + numel]
-        self.all.fill_(-1)
-
-    def check(self, wanted):
-        assert torch.equal(self.tensor, wanted)
-        assert (self.all[: self.begin] == -1).all()
-        assert (self.all[self.begin + len(wanted) :] == -1).all()
 
 
 def sample(context, rank, numel):

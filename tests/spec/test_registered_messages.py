@@ -16,14 +16,9 @@ import torch
 import torchcomms
 
 from tests.harness.cases import Failures, assert_alive, check_context, finish, refused
+from tests.harness.registered import BESIDE, LEAST_BYTES, Memory, hints_of
 
 pytestmark = pytest.mark.worlds(backends=("ctran", "ncclx"), needs=("registered",), sizes=(2, 3))
-LEAST_BYTES = 8 << 20  # of a message
-BESIDE = 64  # elements before and after a tensor
-
-
-def hints_of(context, wished=True):
-    return {f"{context.backend}::registered": "true"} if wished else {}
 
 
 def sample(context, sender, receiver, numel):
@@ -44,13 +39,10 @@ def straight_so_far():
 
 
 class Expected:
-    """That so many messages of a block are written straight by this rank, where that is counted.
+    """That this rank writes so many messages straight in a block, where that is counted."""
 
-    Backend ncclx has NCCL's messages, which know no such thing.
-    """
-
-    def __init__(self, context, count):
-        self.count = count if context.backend == "ctran" else 0
+    def __init__(self, count):
+        self.count = count
 
     def __enter__(self):
         self.before = straight_so_far()
@@ -60,20 +52,9 @@ class Expected:
             assert straight_so_far() - self.before == self.count
 
 
-class Memory:
-    """A window, and a tensor in it at a place of this rank's own."""
-
-    def __init__(self, context, numel):
-        self.window = context.comm.window_allocate(4 * (numel + 2 * BESIDE))
-        self.all = self.window.get_tensor().view(torch.float32)
-        self.begin = BESIDE - 1 - 5 * context.rank
-        self.tensor = self.all[self.begin : self.begin + numel]
-        self.all.fill_(-1)
-
-    def check(self, wanted):
-        assert torch.equal(self.tensor, wanted)
-        assert (self.all[: self.begin] == -1).all()
-        assert (self.all[self.begin + len(wanted) :] == -1).all()
+def expected(context, count):
+    """Of operations made of messages. Those of backend ncclx are NCCL's, which knows no windows."""
+    return Expected(count if context.backend == "ctran" else 0)
 
 
 def messages(context):
@@ -86,15 +67,19 @@ def messages(context):
         for sends, receives, is_there, async_op in itertools.product((False, True), repeat=4):
             case = (extra, sends, receives, is_there, async_op)
             straight = sends and receives and is_there and extra >= 0
-            with failures.case(*case), Expected(context, straight and context.rank == 0):
+            with failures.case(*case), expected(context, straight and context.rank == 0):
                 target = memory.tensor if is_there else elsewhere
                 target.fill_(-2)
                 comm.barrier(False)
                 if context.rank == 0:
-                    work = comm.send(wanted, last, async_op, hints=hints_of(context, sends))
+                    work = comm.send(
+                        wanted, last, async_op, hints=hints_of(context) if sends else {}
+                    )
                     finish(work, async_op)
                 if context.rank == last:
-                    work = comm.recv(target, 0, async_op, hints=hints_of(context, receives))
+                    work = comm.recv(
+                        target, 0, async_op, hints=hints_of(context) if receives else {}
+                    )
                     finish(work, async_op)
                     assert torch.equal(target, wanted)
                     if is_there:
@@ -124,7 +109,7 @@ def batches(context):
             for size, target in zip(sizes, memory[peer], strict=True):
                 batch.recv(target.tensor, peer)
                 batch.send(sample(context, rank, peer, size) + turn, peer)
-        with failures.case(async_op), Expected(context, 2 * len(others)):
+        with failures.case(async_op), expected(context, 2 * len(others)):
             finish(batch.issue(async_op, options), async_op)
             for peer in others:
                 for size, target in zip(sizes, memory[peer], strict=True):
@@ -158,7 +143,7 @@ def uneven(context):
     long_ones = sum(sent[r] >= least for r in range(size) if r != rank)
     for async_op in (False, True):
         memory.tensor.fill_(-2)
-        with failures.case("all_to_all_v_single", async_op), Expected(context, long_ones):
+        with failures.case("all_to_all_v_single", async_op), expected(context, long_ones):
             work = comm.all_to_all_v_single(
                 memory.tensor,
                 torch.cat(source),
@@ -171,11 +156,11 @@ def uneven(context):
             memory.check(torch.cat(wanted))
             comm.barrier(False).wait_blocking()
         memory.tensor.fill_(-2)
-        with failures.case("all_to_all", async_op), Expected(context, long_ones):
+        with failures.case("all_to_all", async_op), expected(context, long_ones):
             finish(comm.all_to_all(parts, source, async_op, hints=hints_of(context)), async_op)
             memory.check(torch.cat(wanted))
             comm.barrier(False).wait_blocking()
-        with failures.case("without the hint", async_op), Expected(context, 0):
+        with failures.case("without the hint", async_op), expected(context, 0):
             memory.tensor.fill_(-2)
             finish(comm.all_to_all(parts, source, async_op), async_op)
             memory.check(torch.cat(wanted))
@@ -198,10 +183,10 @@ def of_the_communicator(context):
     everything = window.get_tensor().view(torch.float32)
     parts = list(everything.split(numel))
     own = sample(context, rank, 0, numel)
-    never = {f"{context.backend}::registered": "false"}
+    never = hints_of(context, "false")
     for hints, straight in ((None, size - 1), (never, 0)):
         everything.fill_(-2)
-        with failures.case("all_gather", hints), Expected(context, straight):
+        with failures.case("all_gather", hints), expected(context, straight):
             comm.barrier(False)
             comm.all_gather(parts, own, False, hints=hints or {})
             for source, part in enumerate(parts):
@@ -220,7 +205,7 @@ def wrong_value(context):
     failures, comm = Failures(), context.comm
     if context.backend == "ncclx":
         return []  # whose messages are not asked
-    hints = {f"{context.backend}::registered": "maybe"}
+    hints = hints_of(context, "maybe")
     peer = (context.rank + 1) % context.size
     with failures.case("send"), refused(torchcomms.InvalidArgument, "registered", "maybe"):
         comm.send(torch.zeros(1, device=context.device), peer, False, hints=hints)
@@ -247,12 +232,12 @@ def by_counts(context):
         received = torch.tensor(counts, device=context.device)
         source = torch.cat([sample(context, rank, r, counts[rank]) for r in range(size)])
         output.fill_(-1)
-        with failures.case(take):
+        with failures.case(take), Expected(size - 1 if take == numel else 0):
             comm.get_backend_impl().device_alltoallv_single(output, source, received, sent, False)
             wanted = torch.cat([sample(context, r, rank, counts[r]) for r in range(size)])
             assert torch.equal(output[: len(wanted)], wanted)
             assert (output[len(wanted) :] == -1).all()
-        comm.barrier(False).wait_blocking()
+            comm.barrier(False).wait_blocking()
     window.tensor_deregister()
     comm.finalize()
     return failures.texts
