@@ -286,6 +286,7 @@ NCCLX = replace(
             "reduce_ops",
             "reduce_scatter_single",
             "registered",
+            "registered_messages",
             "shapes",
             "tuning",
             "unsupported",
@@ -308,7 +309,8 @@ CTRAN_KERNELS = replace(
     lacks=_VENDOR_LACKS - {"bitwise", "all_dtypes", "narrow_reductions", "split_among_listed"}
     | {"one_engine"},
     modules=(NCCL.modules or frozenset()) - {"vendors"}
-    | {"device_windows", "finalize", "properties", "registered", "split", "tuning", "work"},
+    | {"device_windows", "finalize", "properties", "registered", "registered_messages"}
+    | {"split", "tuning", "work"},
 )
 # The same on several hosts: kernels inside, links between, and some operations staged.
 CTRAN_HOSTS = replace(

@@ -14,35 +14,14 @@ import torch
 import torchcomms
 
 from tests.harness.cases import Failures, assert_alive, check_context, finish, refused
+from tests.harness.registered import BESIDE, LEAST_BYTES, Memory, hints_of
 
 pytestmark = pytest.mark.worlds(backends=("ctran", "ncclx"), needs=("registered",), sizes=(2, 3))
-LEAST_BYTES = 8 << 20  # of the largest tensor
-BESIDE = 64  # elements before and after a tensor
-
-
-def hints_of(context, said="true"):
-    return {f"{context.backend}::registered": said}
 
 
 def part_of_large(context, extra=0):
     """Elements of a rank's part of a float32 tensor that is just large enough."""
     return -(-LEAST_BYTES // 4 // context.size) + extra
-
-
-class Memory:
-    """A window, and tensors in it at places of this rank's own, or at one that all ranks have."""
-
-    def __init__(self, context, numel, is_one_place=False):
-        self.window = context.comm.window_allocate(4 * (numel + 2 * BESIDE))
-        self.all = self.window.get_tensor().view(torch.float32)
-        self.begin = BESIDE - 1 - (0 if is_one_place else 5 * context.rank)
-        self.tensor = self.all[self.begin : self.begin + numel]
-        self.all.fill_(-1)
-
-    def check(self, wanted):
-        assert torch.equal(self.tensor, wanted)
-        assert (self.all[: self.begin] == -1).all()
-        assert (self.all[self.begin + len(wanted) :] == -1).all()
 
 
 def sample(context, rank, numel):
@@ -119,7 +98,7 @@ def reductions(context, said):
     hints = hints_of(context, said)
     for extra in (0, 1, 1001):
         part = part_of_large(context, extra)
-        memory = Memory(context, size * part)
+        memory = Memory(context, size * part, is_one_place=said == "copies")
         for (kind, op), async_op in itertools.product(REDUCTIONS, (False, True)):
             tensor = memory.tensor.view(kind)
             wanted = summed(context, kind, size * part, op)
@@ -205,19 +184,27 @@ def test_many_in_a_row_keep_their_order(world, said):
     check_context(world, many, said)
 
 
-def different_places(context):
+def different_places(context, op):
     """Copies need one place on all ranks: where the last rank has another one, all are told."""
     failures, last = Failures(), context.size - 1
     comm = context.new_comm("places", abort_process_on_timeout_or_error=False)
     part = part_of_large(context)
     everything = comm.window_allocate(4 * (part * context.size + BESIDE)).get_tensor()
     begin = 1 if context.rank == last else 0
-    output = everything.view(torch.float32)[begin : begin + part * context.size]
-    source = sample(context, context.rank, part)
-    with failures.case("all_gather_single"), refused(torchcomms.Mismatch, "registered", "place"):
-        comm.all_gather_single(
-            output, source, False, hints=hints_of(context, "copies")
-        ).wait_blocking()
+    tensor = everything.view(torch.float32)[begin : begin + part * context.size]
+    small = sample(context, context.rank, part)
+    hints = hints_of(context, "copies")
+    total = torchcomms.ReduceOp.SUM
+    calls = {
+        "all_gather_single": lambda: comm.all_gather_single(tensor, small, False, hints=hints),
+        "all_reduce": lambda: comm.all_reduce(tensor, total, False, hints=hints),
+        "reduce": lambda: comm.reduce(tensor, 0, total, False, hints=hints),
+        "reduce_scatter_single": lambda: comm.reduce_scatter_single(
+            small, tensor, total, False, hints=hints
+        ),
+    }
+    with failures.case(op), refused(torchcomms.Mismatch, "registered", "place"):
+        calls[op]().wait_blocking()
         comm.barrier(False).wait_blocking()
     with failures.case("it is over"):
         assert comm.is_aborted()
@@ -225,8 +212,11 @@ def different_places(context):
     return failures.texts
 
 
-def test_copies_to_different_places_are_told(world):
-    check_context(world, different_places)
+@pytest.mark.parametrize(
+    "op", ["all_gather_single", "all_reduce", "reduce", "reduce_scatter_single"]
+)
+def test_copies_of_different_places_are_told(world, op):
+    check_context(world, different_places, op)
 
 
 def broken_promise(context):

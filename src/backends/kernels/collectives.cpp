@@ -1,11 +1,14 @@
 #include <algorithm>
 
+#include <ATen/ops/empty.h>
+
 #include "backends/kernels/kernels_backend.hpp"
 #include "backends/kernels/offers.hpp"
 #include "backends/kernels/regions.hpp"
 #include "backends/kernels/team_kernels.hpp"
 #include "backends/nccl/run.hpp"
 #include "core/explain.hpp"
+#include "core/operands.hpp"
 
 // Collectives that kernels may run. All others are the library's, as is what they do not take.
 namespace torch::comms {
@@ -102,10 +105,17 @@ void TorchCommKernels::connected() {
   if (kernels_) lane()->use(kernels_);
 }
 
+ctran::Registered TorchCommKernels::registered_of(const OperationOptions& options) const {
+  return options.hints.empty() ? registered_ : ctran::registered_wish(options.hints, registered_);
+}
+
+void TorchCommKernels::about_to_launch(const OperationOptions& options) {
+  if (kernels_) kernels_->write_straight(registered_of(options) == ctran::Registered::kYes);
+}
+
 std::optional<ctran::kernels::RegionCall> TorchCommKernels::on_region(
     const Offer& offer, const OperationOptions& options) const {
-  const auto& hints = options.hints;
-  const auto wish = hints.empty() ? registered_ : ctran::registered_wish(hints, registered_);
+  const auto wish = registered_of(options);
   if (wish == ctran::Registered::kNo || !kernels_ || offer.bytes < ctran::kLeastRegistered)
     return std::nullopt;
   const auto& call = offer.calls.front();
@@ -113,7 +123,25 @@ std::optional<ctran::kernels::RegionCall> TorchCommKernels::on_region(
   const auto shared = ctran::shared_tensor(call, getSize());
   const auto* const window = kernels_->region_of(shared.at, shared.bytes);
   if (window == nullptr) return std::nullopt;
-  return window->on_region(call, ctran::carrier_of(wish, call.collective));
+  return window->on_region(call, ctran::carrier_of(wish));
+}
+
+WorkPtr TorchCommKernels::run_on_region(const nccl::Call& now, const OperationOptions& options,
+                                        const Offer& offer, ctran::kernels::RegionCall there) {
+  // The memory is torch's, which gives it to others once the operation is over.
+  Tensors scratch;
+  if (const auto bytes = ctran::scratch_bytes_of(there, getRank(), getSize()); bytes != 0) {
+    const PlainOperators plain;
+    scratch.push_back(at::empty({static_cast<int64_t>(bytes)},
+                                at::TensorOptions().dtype(at::kByte).device(getDevice())));
+    there.scratch = scratch.front().mutable_data_ptr();
+    there.scratch_bytes = bytes;
+  }
+  return run_kernels(now, options, {offer.tensors, {&scratch}},
+                     [&there](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
+                       there.call.limit_ns = limit_ns;
+                       kernels.launch(there, stream);
+                     });
 }
 
 WorkPtr TorchCommKernels::offer(const Offer& offer, bool async_op,
@@ -122,11 +150,7 @@ WorkPtr TorchCommKernels::offer(const Offer& offer, bool async_op,
   before_collective();
   if (auto there =
           with_context([&] { return now.context(); }, [&] { return on_region(offer, options); }))
-    return run_kernels(now, options, {offer.tensors, offer.lists},
-                       [&there](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
-                         there->call.limit_ns = limit_ns;
-                         kernels.launch(*there, stream);
-                       });
+    return run_on_region(now, options, offer, *there);
   const bool are_taken = with_context(
       [&] { return now.context(); },
       [&] {

@@ -142,6 +142,10 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   bool is_capturing() const;
   const ctran::TeamKernels* kernels() const noexcept { return kernels_.get(); }
   void connected() override;
+  void about_to_launch(const OperationOptions& options) override;
+  // What hint `registered` says of an operation. Throws CommError(kInvalidArgument) without
+  // context.
+  ctran::Registered registered_of(const OperationOptions& options) const;
   // Enqueues kernels as one operation of this communicator. They get the limit, which ends them.
   using Enqueue = std::function<void(ctran::TeamKernels&, gpu::NativeStream, uint64_t limit_ns)>;
   WorkPtr run_kernels(nccl::Call now, const OperationOptions& options, const Operands& tensors,
@@ -172,6 +176,9 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   // What is offered, where the peers are to write its output themselves.
   std::optional<ctran::kernels::RegionCall> on_region(const Offer& offer,
                                                       const OperationOptions& options) const;
+  // Launches it there.
+  WorkPtr run_on_region(const nccl::Call& now, const OperationOptions& options, const Offer& offer,
+                        ctran::kernels::RegionCall there);
   // Launches it by kernels; null where the library is to run it.
   WorkPtr offer(const Offer& offer, bool async_op, const OperationOptions& options);
   // Throws kInvalidArgument.

@@ -23,10 +23,14 @@ Registered registered_wish(const Hints& hints, Registered otherwise) {
   return otherwise;
 }
 
-kernels::Carrier carrier_of(Registered wish, kernels::Collective collective) {
-  // Copy engines do not add.
-  const bool copies = wish == Registered::kCopies && !kernels::is_reduction(collective);
-  return copies ? kernels::Carrier::kCopies : kernels::Carrier::kAutomatic;
+kernels::Carrier carrier_of(Registered wish) {
+  return wish == Registered::kCopies ? kernels::Carrier::kCopies : kernels::Carrier::kAutomatic;
+}
+
+size_t scratch_bytes_of(const kernels::RegionCall& call, int rank, int ranks) {
+  const bool brings =
+      call.carrier == kernels::Carrier::kCopies && kernels::is_reduction(call.call.collective);
+  return brings ? kernels::scratch_bytes(rank, ranks, call.call) : 0;
 }
 
 SharedTensor shared_tensor(const kernels::Call& call, int ranks) {

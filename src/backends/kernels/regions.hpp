@@ -19,7 +19,7 @@ inline constexpr const char* kRegistered = "ctran::registered";
 enum class Registered : uint8_t {
   kNo,      // as of those that are not
   kYes,     // the peers' kernels
-  kCopies,  // the peers' copy engines; of reductions their kernels
+  kCopies,  // copy engines; of reductions they bring what a few blocks of a kernel reduce
 };
 
 // Hint `ctran::registered` or `ncclx::registered`, of a communicator or of one call: false, true or
@@ -28,7 +28,10 @@ enum class Registered : uint8_t {
 // is so on all, in the same one, with copies at the same place of it, else wherever. Throws
 // CommError(kInvalidArgument) without context.
 Registered registered_wish(const Hints& hints, Registered otherwise = Registered::kNo);
-kernels::Carrier carrier_of(Registered wish, kernels::Collective collective);
+kernels::Carrier carrier_of(Registered wish);
+// Of memory of this rank's device that the call needs beside its tensors while it is under way:
+// kernels::kMostScratch at most.
+size_t scratch_bytes_of(const kernels::RegionCall& call, int rank, int ranks);
 
 // Bytes of a call's largest buffer from which this is faster: below, the ranks would wait longer
 // for each other's places than it takes to copy. By the model of hops and bytes, not measured.

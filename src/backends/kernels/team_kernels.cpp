@@ -13,6 +13,18 @@ const DeviceWindow* TeamKernels::region_of(const void* at, size_t size_bytes) co
   return found == regions_.end() ? nullptr : found->get();
 }
 
+void* TeamKernels::place_of(int peer, const void* at, size_t size_bytes) const noexcept {
+  const auto* const window = region_of(at, size_bytes);
+  return window == nullptr ? nullptr : window->mapped_by(peer, at);
+}
+
+void TeamKernels::write_straight(bool wished) {
+  if (!wished) return team_->write_straight({});
+  team_->write_straight([this](int peer, const void* at, size_t size_bytes) {
+    return place_of(peer, at, size_bytes);
+  });
+}
+
 std::optional<CommError> TeamKernels::stopped(const Context& context) const {
   const auto stopped = team_->stopped();
   if (!stopped) return std::nullopt;
@@ -36,7 +48,7 @@ std::optional<CommError> TeamKernels::stopped(const Context& context) const {
         "the tensor of rank " + std::to_string(stopped->waited_for) +
             " is in another window, or has another size; hint registered promises "
             "that outputs, and inputs of reductions, are in the same one on all ranks, "
-            "and registered=copies that outputs are at the same place of it" +
+            "and registered=copies that they are at the same place of it" +
             which,
         where);
   if (stopped->reason == ctran::kernels::Stop::kMismatch)

@@ -21,6 +21,7 @@ class TeamKernels final : public nccl::OwnKernels {
   using Lost = std::function<std::optional<CommError>(const Context&)>;
   explicit TeamKernels(std::shared_ptr<Team> team, Lost lost = {})
       : team_(std::move(team)), lost_(std::move(lost)) {}
+  ~TeamKernels() override { team_->write_straight({}); }
 
   const Team& team() const noexcept { return *team_; }
   const std::shared_ptr<Team>& shared_team() const noexcept { return team_; }
@@ -37,6 +38,10 @@ class TeamKernels final : public nccl::OwnKernels {
     std::erase(regions_, window);
   }
   const DeviceWindow* region_of(const void* at, size_t size_bytes) const noexcept;
+  // This rank's memory `at` as `peer` maps it, where it is in one of them; else null.
+  void* place_of(int peer, const void* at, size_t size_bytes) const noexcept;
+  // Of the team's messages from now on: whether they are written to windows straight.
+  void write_straight(bool wished);
   // Of the thread that calls operations.
   void launch(const kernels::Call& call, gpu::NativeStream stream) {
     team_->launch(call, stream);

@@ -55,6 +55,7 @@ WorkPtr TorchCommVendor::launch(nccl::Lane& lane, const nccl::Call& call,
   try {
     const bool on_current =
         !call.async_op || nccl::wants_current_stream(options.hints, wishes_->on_current_stream);
+    about_to_launch(options);
     nccl::Lane::Slot slot(lane, call, on_current);
     const auto calls = [&](const nccl::Table& library, nccl::abi::Comm comm) {
       return nccl::abi::Result(body(nccl::Launch{library, comm, slot.stream()}));

@@ -195,6 +195,8 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   virtual void connected() {}
   // An operation has been called, and nothing of it been done. Of the thread that calls it.
   virtual void before_operation(const nccl::Call&) {}
+  // An operation is enqueued next, by the same thread. May throw CommError without context.
+  virtual void about_to_launch(const OperationOptions&) {}
   // In the place of init(), of members who have met already. `connect` makes the communicator on
   // the device, which is current; null leaves this one as it was.
   struct Membership {

@@ -115,6 +115,11 @@ WorkPtr TorchCommNCCLX::device_alltoallv_single(at::Tensor& output, const at::Te
   exchange.element_bytes = static_cast<size_t>(source.element_size());
   exchange.input_counts = input_counts.const_data_ptr<int64_t>();
   exchange.output_counts = output_counts.const_data_ptr<int64_t>();
+  if (registered_of({}) == ctran::Registered::kYes) {
+    exchange.asks = true;
+    for (int peer = 0; peer < getSize(); ++peer)
+      exchange.places[peer] = kernels()->place_of(peer, exchange.output, output.nbytes());
+  }
   return run_kernels(now, {}, {{&output, &source, &output_counts, &input_counts}, {}},
                      [&](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
                        exchange.limit_ns = limit_ns;

@@ -28,6 +28,21 @@ DeviceWindow::Part part_of(const std::string& words) {
   return part;
 }
 
+// By rank: where this process maps its memory.
+std::string addresses_of(const std::vector<DeviceWindow::Part>& parts) {
+  std::string words;
+  for (const auto& part : parts)
+    words += std::to_string(reinterpret_cast<uintptr_t>(part.at)) + " ";
+  return words;
+}
+uintptr_t address_in(const std::string& words, int rank) {
+  const char* at = words.data();
+  const char* const end = at + words.size();
+  uintptr_t address = 0;
+  for (int i = 0; i <= rank && at < end; ++i) at = std::from_chars(at, end, address).ptr + 1;
+  return address;
+}
+
 }  // namespace
 
 DeviceWindow::Outcome DeviceWindow::open(const std::shared_ptr<Team>& team, const Part& own,
@@ -49,12 +64,20 @@ DeviceWindow::Outcome DeviceWindow::open(const std::shared_ptr<Team>& team, cons
     part.at = static_cast<std::byte*>(made->memory_->at(rank));
     part.size_bytes = made->memory_->size_bytes(rank);
   }
+  for (const auto& words : exchange(addresses_of(made->parts_)))
+    made->views_.push_back(address_in(words, seat.rank));
   auto words = transport::nvl::SymmetricMemory::make(
       seat, {sizeof(MemoryForKernels) + WindowWords::bytes(most_slots), "words of a window", ""},
       exchange);
   if (!words.memory) return {nullptr, std::move(words.why_not)};
   made->words_ = std::move(words.memory);
   return {std::move(made), {}};
+}
+
+void* DeviceWindow::mapped_by(int rank, const void* at) const noexcept {
+  const auto begin = reinterpret_cast<uintptr_t>(part(team_->rank()).at);
+  return reinterpret_cast<void*>(views_[static_cast<size_t>(rank)] +
+                                 (reinterpret_cast<uintptr_t>(at) - begin));
 }
 
 bool DeviceWindow::has(const void* at, size_t size_bytes) const noexcept {
@@ -66,7 +89,7 @@ bool DeviceWindow::has(const void* at, size_t size_bytes) const noexcept {
 
 kernels::RegionCall DeviceWindow::on_region(const kernels::Call& call,
                                             kernels::Carrier carrier) const noexcept {
-  kernels::RegionCall made{call, carrier, region_, {}, {}};
+  kernels::RegionCall made{call, carrier, region_, {}, {}, nullptr, 0};
   for (int rank = 0; rank < team_->size(); ++rank) {
     made.memory[rank] = part(rank).at;
     made.bytes[rank] = part(rank).size_bytes;

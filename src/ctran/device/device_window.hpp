@@ -46,9 +46,12 @@ class DeviceWindow {
                       const transport::nvl::Exchange& exchange);
 
   const Part& part(int rank) const noexcept { return parts_[static_cast<size_t>(rank)]; }
+  // This rank's memory `at`, which is in it, as `rank` maps it.
+  void* mapped_by(int rank, const void* at) const noexcept;
   // Whether those bytes of this rank's memory are in it.
   bool has(const void* at, size_t size_bytes) const noexcept;
-  // It as a region, for `call`, whose output is in it; see kernels::RegionCall.
+  // It as a region, for `call`, whose output or input is in it, without scratch; see
+  // kernels::RegionCall.
   kernels::RegionCall on_region(
       const kernels::Call& call,
       kernels::Carrier carrier = kernels::Carrier::kAutomatic) const noexcept;
@@ -85,7 +88,8 @@ class DeviceWindow {
 
   const std::shared_ptr<Team> team_;
   const uint32_t region_;
-  std::vector<Part> parts_;  // by rank
+  std::vector<Part> parts_;       // by rank
+  std::vector<uintptr_t> views_;  // by rank: where that maps this rank's memory
   std::unique_ptr<transport::nvl::PeerMemory> memory_;
   std::unique_ptr<transport::nvl::SymmetricMemory> words_;
 };

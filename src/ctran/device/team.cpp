@@ -109,6 +109,8 @@ void Team::exchange(std::span<const kernels::Message> messages, uint64_t limit_n
         team_, {some.data(), static_cast<int32_t>(some.size()), 0, limit_ns}, stream));
   };
   if (messages.empty()) return;
+  std::vector<kernels::Message> all;
+  if (place_) messages = all = marked(messages);
   if (is_one_round(team_.size, messages)) return launch(messages);
   const auto rounds = rounds_of(team_.size, messages);
   size_t begin = 0;
@@ -116,6 +118,18 @@ void Team::exchange(std::span<const kernels::Message> messages, uint64_t limit_n
     launch(std::span(rounds.messages).subspan(begin, end - begin));
     begin = end;
   }
+}
+
+std::vector<kernels::Message> Team::marked(std::span<const kernels::Message> messages) const {
+  std::vector<kernels::Message> all(messages.begin(), messages.end());
+  for (auto& message : all) {
+    if (message.bytes < kLeastStraight) continue;
+    if (message.receives != 0)
+      message.place = place_(message.peer, message.data, message.bytes);
+    else
+      message.asks = true;
+  }
+  return all;
 }
 
 void Team::step(const kernels::OneSided& step, gpu::NativeStream stream) {

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "ctran/device/kernel_library.hpp"
 #include "ctran/kernels/layout.hpp"
@@ -84,6 +87,13 @@ class Team {
   void exchange(std::span<const kernels::Message> messages, uint64_t limit_ns,
                 gpu::NativeStream stream);
 
+  // From now on messages of so many bytes are written straight to where they are wanted, if the
+  // other side likes it, too: sends ask, and a receive has the place that `place` says, which is
+  // the same memory as the peer maps it, or null. Empty: neither. Ranks need not agree.
+  using Place = std::function<void*(int peer, const void* at, size_t size_bytes)>;
+  static constexpr size_t kLeastStraight = size_t{8} << 20;
+  void write_straight(Place place) noexcept { place_ = std::move(place); }
+
   // Enqueues one step beside a window, also into a capture. Throws CommError(kVendor).
   void step(const kernels::OneSided& step, gpu::NativeStream stream);
   // Enqueue them, also into a capture, as launch() does. Throw CommError(kVendor).
@@ -97,6 +107,8 @@ class Team {
 
  private:
   void check(int code) const;
+  // With what write_straight() asks for.
+  std::vector<kernels::Message> marked(std::span<const kernels::Message> messages) const;
   Team(KernelLibrary library, transport::nvl::Seat seat,
        std::unique_ptr<transport::nvl::SymmetricMemory> memory);
 
@@ -106,6 +118,7 @@ class Team {
   kernels::Control* const control_;  // pinned: the device has it at the same address
   kernels::Team team_{};
   uint32_t regions_ = 0;
+  Place place_;
 };
 
 }  // namespace torch::comms::ctran

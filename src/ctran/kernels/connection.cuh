@@ -18,6 +18,7 @@ struct Standing {
   // many each of their warps has moved.
   uint32_t granted;
   uint32_t moved[kChannelWarps];
+  char* place;  // of the message, where its sender writes it; null: nowhere
 
   // For the courier, while no mover is at work.
   __device__ __forceinline__ void grant_nothing() {
@@ -52,10 +53,12 @@ struct Connection {
     if (!receives) recall(known.taken, here.taken_by_peer, kChannelWarps * kWarp / 2);
     if (is_courier()) known.grant_nothing();
   }
-  __device__ __forceinline__ void note(int block, int blocks) const {
+  // There were so many messages.
+  __device__ __forceinline__ void note(int block, int blocks, int messages) const {
     Progress& to = receives ? here.taken : here.sent;
     const int i = static_cast<int>(threadIdx.x);
-    if (i == 0 && block == 0) store_relaxed(&to.messages, known.own.messages);
+    if (i == 0 && block == 0)
+      store_relaxed(&to.messages, known.own.messages + static_cast<uint64_t>(messages));
     if (i < kChunkChannels && i % blocks == block)
       store_relaxed(&to.chunks[i], known.own.chunks[i]);
     const int channel = i / kChannelWarps, warp = i % kChannelWarps;
@@ -73,11 +76,26 @@ struct Connection {
     return true;
   }
 
-  // For the courier: a channel of a message begins. With the first one its size goes to the peer,
-  // or is held against the peer's. False if the launch has to stop.
-  __device__ __forceinline__ bool tell_head(const Parcel& parcel, int channel) const {
+  // For the courier: a channel of a message begins, before which there are so many in the launch.
+  // With the first one its size goes to the peer, or is held against the peer's, and a peer that
+  // asks is answered. False if the launch has to stop.
+  __device__ __forceinline__ bool tell_head(const Parcel& parcel, int before, int channel) const {
     if (channel != 0) return true;
-    return receives ? check_head(parcel.bytes) : send_head(parcel.bytes);
+    return receives ? check_head(parcel, number(before)) : send_head(parcel, number(before));
+  }
+  // The same where this side likes it written straight to its place: finds out whether it is.
+  __device__ __forceinline__ bool agree(const Parcel& parcel, int before, int channel) const {
+    if (!tell_head(parcel, before, channel)) return false;
+    const uint64_t message = number(before);
+    const Head& told =
+        receives ? here.heads[message % kHeadSlots] : here.answers[message % kHeadRing];
+    uint64_t value = 0;
+    if (!await(told, message, value)) return false;
+    if (lane_of_warp() == 0)
+      known.place = !receives              ? reinterpret_cast<char*>(value)
+                    : (value & kAsks) != 0 ? parcel.place
+                                           : nullptr;
+    return true;
   }
 
  private:
@@ -93,35 +111,48 @@ struct Connection {
       reinterpret_cast<uint64_t*>(&to)[i] =
           load_relaxed(reinterpret_cast<const uint64_t*>(&from) + i);
   }
-  __device__ __forceinline__ bool send_head(size_t bytes) const {
-    const uint64_t before = known.own.messages;
+  // Of a message, among all that there ever were.
+  __device__ __forceinline__ uint64_t number(int before) const {
+    return known.own.messages + static_cast<uint64_t>(before);
+  }
+  __device__ __forceinline__ static void put(Head& to, uint64_t value, uint64_t message) {
+    const uint32_t number = head_number(message);
+    store_volatile(
+        reinterpret_cast<char*>(&to),
+        Vector16{static_cast<uint32_t>(value), number, static_cast<uint32_t>(value >> 32), number});
+  }
+  // For a warp: what the peer tells of the message. False if the launch has to stop.
+  __device__ __forceinline__ bool await(const Head& from, uint64_t message, uint64_t& value) const {
+    const uint32_t number = head_number(message);
+    const auto look = [&] { return load_volatile(reinterpret_cast<const char*>(&from)); };
+    Vector16 head = look();
+    for (Patience patience; !__all_sync(~0u, head.y == number && head.w == number);) {
+      if (patience.is_over(p, s, peer)) return false;
+      head = look();
+    }
+    value = uint64_t{head.z} << 32 | head.x;
+    return true;
+  }
+  __device__ __forceinline__ bool send_head(const Parcel& parcel, uint64_t message) const {
     uint64_t taken = known.taken.messages;
-    if (!wait_for_room(here.taken_by_peer.messages, before, taken, kHeadRing)) return false;
+    if (!wait_for_room(here.taken_by_peer.messages, message, taken, kHeadRing)) return false;
     if (lane_of_warp() == 0) {
-      const uint32_t number = head_number(before);
-      store_volatile(reinterpret_cast<char*>(&there.heads[before % kHeadRing]),
-                     Vector16{static_cast<uint32_t>(bytes), number,
-                              static_cast<uint32_t>(bytes >> 32), number});
-      known.own.messages = before + 1;
+      put(there.heads[message % kHeadSlots], head_value(parcel.bytes, parcel.asks), message);
       known.taken.messages = taken;
     }
     __syncwarp();
     return true;
   }
-  __device__ __forceinline__ bool check_head(size_t bytes) const {
-    const uint64_t before = known.own.messages;
-    const uint32_t number = head_number(before);
-    const char* from = reinterpret_cast<const char*>(&here.heads[before % kHeadRing]);
-    Vector16 head = load_volatile(from);
-    for (Patience patience; !__all_sync(~0u, head.y == number && head.w == number);) {
-      if (patience.is_over(p, s, peer)) return false;
-      head = load_volatile(from);
-    }
-    const bool is_right = (uint64_t{head.z} << 32 | head.x) == bytes;
+  __device__ __forceinline__ bool check_head(const Parcel& parcel, uint64_t message) const {
+    uint64_t value = 0;
+    if (!await(here.heads[message % kHeadSlots], message, value)) return false;
+    const bool is_right = (value & ~kAsks) == parcel.bytes;
     if (lane_of_warp() == 0) {
       if (is_right) {
-        known.own.messages = before + 1;
-        store_relaxed(&there.taken_by_peer.messages, before + 1);
+        if ((value & kAsks) != 0)
+          put(there.answers[message % kHeadRing], reinterpret_cast<uint64_t>(parcel.place),
+              message);
+        store_relaxed(&there.taken_by_peer.messages, message + 1);
       } else {
         stop(p, s, Stop::kMismatch, peer);
         report(p, Stop::kMismatch, peer);

@@ -12,6 +12,11 @@ CountedParams params_of(const Team& team, const CountedExchange& exchange, int m
   p.output = {static_cast<char*>(exchange.output), exchange.output_counts,
               exchange.output_elements};
   p.element_bytes = exchange.element_bytes;
+  p.asks = exchange.asks;
+  std::transform(exchange.places, exchange.places + team.size, p.places,
+                 [](void* at) { return static_cast<char*>(at); });
+  p.straight = p.asks || std::any_of(p.places, p.places + team.size,
+                                     [](const char* at) { return at != nullptr; });
   const auto channels_of = [&](const Counted& tensor) {  // at most, of any part of it
     return static_cast<uint8_t>(manner_of(tensor.elements * exchange.element_bytes).channels);
   };

@@ -25,6 +25,7 @@ __device__ __forceinline__ void copy(char* to, const char* from, size_t bytes, s
   }
 }
 
+template <bool kStraight>
 __global__ void __launch_bounds__(kExchangeThreads, 1)
     ExchangeCounted(const __grid_constant__ CountedParams p) {
   follow_previous();
@@ -52,19 +53,24 @@ __global__ void __launch_bounds__(kExchangeThreads, 1)
   } else if (done) {
     const Counted& tensor = route.receives ? p.output : p.input;
     const CountedPart part = part_of(tensor, p.size, route.peer);
-    done =
-        carry(connection,
-              parcel_of(tensor.data + part.begin * p.element_bytes, part.count * p.element_bytes),
-              block, route.blocks);
+    const size_t at = part.begin * p.element_bytes;
+    char* const place = p.places[route.peer];
+    done = carry<kStraight>(connection,
+                            parcel_of(tensor.data + at, part.count * p.element_bytes,
+                                      place != nullptr ? place + at : nullptr, p.asks),
+                            0, block, route.blocks);
   }
 
   __syncthreads();
-  if (done && !copies) connection.note(block, route.blocks);
+  if (done && !copies) connection.note(block, route.blocks, 1);
   if (threadIdx.x == 0) end_exchange(p, s, ticket);
 }
 
 }  // namespace
 
-const void* find_exchange_counted() { return reinterpret_cast<const void*>(&ExchangeCounted); }
+const void* find_exchange_counted(bool straight) {
+  return straight ? reinterpret_cast<const void*>(&ExchangeCounted<true>)
+                  : reinterpret_cast<const void*>(&ExchangeCounted<false>);
+}
 
 }  // namespace torch::comms::ctran::kernels

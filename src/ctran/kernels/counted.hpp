@@ -40,6 +40,8 @@ struct CountedParams : Postal {
   Counted input, output;
   size_t element_bytes;
   int32_t copying_blocks;
+  bool asks;
+  char* places[kMaxRanks];
 };
 
 // Whether the call makes sense on this rank, but for its counts.

@@ -3,8 +3,9 @@
 #include "ctran/kernels/message_chunks.cuh"
 #include "ctran/kernels/message_tiles.cuh"
 
-// What kernels of messages have in common. Every block goes through its work in the order of
-// messages, and of channels within each; so does the other side, on however many blocks. Of all
+// What kernels of messages have in common. `kStraight`: some of their messages have places, or ask;
+// others have no code for it, which costs registers. Every block goes through its work in the order
+// of messages, and of channels within each; so does the other side, on however many blocks. Of all
 // that is not done, the first has both its sides at work: nothing waits for ever.
 namespace torch::comms::ctran::kernels {
 
@@ -16,12 +17,7 @@ __device__ __forceinline__ const Route& route_of(const Postal& p) {
 
 // For one thread: reads the number of the launch, and whether there is to be one.
 __device__ __forceinline__ void begin_exchange(const Postal& p, Session& s) {
-  const Header& own = header_of(p, p.rank);
-  s.launch = load_relaxed(&own.exchanges) + 1;
-  s.begun = 0;
-  s.start_ns = now_ns();
-  s.stopped =
-      load_relaxed(&own.stop) != 0 || (load_relaxed(&own.reported) != 0 && must_stop(p, s, -1));
+  begin_beside(p, s, load_relaxed(&header_of(p, p.rank).exchanges) + 1);
 }
 // For one thread of each block, when all of the block know the number, which may be counted up once
 // all blocks do. Nobody waits for this.
@@ -32,14 +28,15 @@ __device__ __forceinline__ void end_exchange(const Postal& p, const Session& s, 
   if (ticket == gridDim.x - 1) header_of(p, p.rank).exchanges = s.launch;
 }
 
-// For all threads of a block, which is one of so many of the route: its channels of a message.
-// False if the launch has to stop.
-__device__ __forceinline__ bool carry(const Connection& connection, const Parcel& parcel, int block,
-                                      int blocks) {
+// For all threads of a block, which is one of so many of the route: its channels of a message, of
+// which there are `before` in the launch before it. False if the launch has to stop.
+template <bool kStraight>
+__device__ __forceinline__ bool carry(const Connection& connection, const Parcel& parcel,
+                                      int before, int block, int blocks) {
   bool done = true;
   for (int channel = block; done && channel < parcel.channels; channel += blocks)
-    done = parcel.lines ? MessageTiles(connection).carry(parcel, channel)
-                        : MessageChunks(connection).carry(parcel, channel);
+    done = parcel.lines ? MessageTiles(connection).carry(parcel, before, channel)
+                        : MessageChunks<kStraight>(connection).carry(parcel, before, channel);
   return done;
 }
 

@@ -24,10 +24,11 @@ const void* find_reduce_of_floats(Cell cell, Shape shape, int ranks);
 const void* find_reduce_of_small_floats(Cell cell, Shape shape, int ranks);
 const void* find_reduce_of_integers(Cell cell, Shape shape, int ranks);
 const void* find_move(Collective collective, Shape shape, int ranks);
-const void* find_exchange();
+// Of those that have places or ask, or of others.
+const void* find_exchange(bool straight);
 // Of a put, of a wait, or of what gives words.
 const void* find_one_sided(OneSided::Kind kind);
-const void* find_exchange_counted();
+const void* find_exchange_counted(bool straight);
 const void* find_reduce_scatter_quantized(WireKind wire, int ranks);
 // Of a HostCall.
 const void* find_post();

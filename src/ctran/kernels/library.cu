@@ -12,7 +12,7 @@
 #include "ctran/kernels/one_sided.hpp"
 #include "ctran/kernels/plan.hpp"
 #include "ctran/kernels/quantized.hpp"
-#include "ctran/kernels/region_plan.hpp"
+#include "ctran/kernels/region_copies.hpp"
 #include "ctran/kernels/remembered.hpp"
 
 namespace torch::comms::ctran::kernels {
@@ -102,7 +102,7 @@ int most_exchange_blocks() {
 int exchange(const Team& team, const Exchange& exchange, void* stream) {
   if (!is_sound(team, exchange)) return cudaErrorInvalidValue;
   ExchangeParams params = params_of(team, exchange, most_exchange_blocks());
-  return enqueue(find_exchange(), &params, params.blocks, kExchangeThreads, stream);
+  return enqueue(find_exchange(params.straight), &params, params.blocks, kExchangeThreads, stream);
 }
 
 int one_sided(const Team& team, const OneSided& step, void* stream) {
@@ -116,8 +116,8 @@ int one_sided(const Team& team, const OneSided& step, void* stream) {
 int exchange_counted(const Team& team, const CountedExchange& exchange, void* stream) {
   if (!is_sound(team, exchange)) return cudaErrorInvalidValue;
   CountedParams params = params_of(team, exchange, most_exchange_blocks());
-  return enqueue(find_exchange_counted(), &params, params.blocks + params.copying_blocks,
-                 kExchangeThreads, stream);
+  return enqueue(find_exchange_counted(params.straight), &params,
+                 params.blocks + params.copying_blocks, kExchangeThreads, stream);
 }
 
 int reduce_scatter_quantized(const Team& team, const QuantizedReduceScatter& call, void* stream) {
@@ -139,18 +139,6 @@ int seal(const HostCall& call, void* stream) {
   return enqueue(find_seal(), &params, 1, kMostThreads, stream);
 }
 
-int launch_by_copies(const Team& team, const RegionCall& call, void* stream) {
-  const auto meet = [&]() -> int {
-    RegionParams params = params_of(team, call);
-    return enqueue(find_push(Carrier::kStores).kernel, &params, params.blocks, kWarp, stream);
-  };
-  const auto copy = [stream](const Copy& one) -> int {
-    return cudaMemcpyAsync(one.to, one.from, one.bytes, cudaMemcpyDeviceToDevice,
-                           static_cast<cudaStream_t>(stream));
-  };
-  return launch_by_copies(team, call, meet, copy);
-}
-
 const void* find_region_reduction(Cell cell, int ranks) {
   for (auto* const find : {find_region_reduction_of_floats, find_region_reduction_of_small_floats,
                            find_region_reduction_of_integers})
@@ -163,9 +151,25 @@ RegionKernel region_kernel_of(int ranks, const Call& call, Carrier carrier) {
   return {find_region_reduction(cell_of(call.dtype, call.op), ranks), 0};
 }
 
+// `reduction`: the kernel of one.
+int launch_by_copies(const Team& team, const RegionCall& call, const void* reduction,
+                     void* stream) {
+  const auto meet = [&]() -> int {
+    RegionParams params = params_of(team, call);
+    return enqueue(find_push(Carrier::kStores).kernel, &params, params.blocks, kWarp, stream);
+  };
+  const auto copy = [stream](const Copy& one) -> int {
+    return cudaMemcpyAsync(one.to, one.from, one.bytes, cudaMemcpyDeviceToDevice,
+                           static_cast<cudaStream_t>(stream));
+  };
+  const auto reduce = [=](RegionParams params) -> int {
+    return enqueue(reduction, &params, params.blocks, kRegionThreads, stream);
+  };
+  return launch_by_copies(team, call, meet, copy, reduce);
+}
+
 int launch_on_region(const Team& team, const RegionCall& call, void* stream) {
   if (!is_sound(team, call)) return cudaErrorInvalidValue;
-  if (call.carrier == Carrier::kCopies) return launch_by_copies(team, call, stream);
   const bool can_bulk = this_device().is_hopper.load(std::memory_order_relaxed);
   if (call.carrier == Carrier::kBulk && !can_bulk) return cudaErrorNotSupported;
   const auto carrier = call.carrier != Carrier::kAutomatic ? call.carrier
@@ -173,6 +177,7 @@ int launch_on_region(const Team& team, const RegionCall& call, void* stream) {
                                                            : Carrier::kStores;
   const auto how = region_kernel_of(team.size, call.call, carrier);
   if (how.kernel == nullptr) return cudaErrorInvalidDeviceFunction;
+  if (carrier == Carrier::kCopies) return launch_by_copies(team, call, how.kernel, stream);
   RegionParams params = params_of(team, call);
   return enqueue(how.kernel, &params, params.blocks + params.copying_blocks, kRegionThreads, stream,
                  how.shared_bytes);
@@ -227,10 +232,12 @@ void load_all(int device) {
       }
   using Kind = OneSided::Kind;
   for (const auto kind : {Kind::kSignal, Kind::kWaitSignal, Kind::kPut}) load(find_one_sided(kind));
-  load(find_exchange_counted());
+  for (const bool straight : {false, true})
+    for (const void* kernel : {find_exchange(straight), find_exchange_counted(straight)})
+      load(kernel);
   for (const WireKind wire : {WireKind::kLL, WireKind::kLine, WireKind::kLongLine})
     for (const int ranks : {2, 4, 8}) load(find_reduce_scatter_quantized(wire, ranks));
-  for (const void* kernel : {find_exchange(), find_post(), find_await(), find_seal()}) load(kernel);
+  for (const void* kernel : {find_post(), find_await(), find_seal()}) load(kernel);
   const auto load_push = [&load, major](const RegionKernel& one) {
     load(one.kernel);
     if (major >= 9 && one.shared_bytes != 0 &&

@@ -19,7 +19,7 @@
 // ranks alone that have any.
 namespace torch::comms::ctran::kernels {
 
-inline constexpr uint32_t kAbi = 5;
+inline constexpr uint32_t kAbi = 6;
 inline constexpr int kMaxRanks = 8;
 
 enum class Collective : uint8_t {
@@ -102,11 +102,20 @@ struct Call {
 
 // One side of a message. Between two ranks, the messages of one direction match in the order of the
 // launches, and within a launch in the order of the list. Both sides have the same size.
+//
+// A message may be written by its sender straight to where it is wanted, where both sides like it:
+// a sender that asks says so ahead of the data, and waits until the receive has begun, which
+// answers with its place or with none. With one the sender writes there, with none it sends as it
+// always does. So neither side has to know what the other likes, and all kinds of messages may
+// follow each other. Small ones are sent as always. After a stop of the receive its sender may
+// still write to the place, which it has from the launch of the receive on.
 struct Message {
-  void* data;        // of this rank's device; any alignment; null where bytes == 0
-  size_t bytes;      // 0 is legal, and takes part
-  int32_t peer;      // not this rank
-  int32_t receives;  // 0: a send
+  void* data;             // of this rank's device; any alignment; null where bytes == 0
+  size_t bytes;           // 0 is legal, and takes part
+  int32_t peer;           // not this rank
+  int32_t receives;       // 0: a send
+  void* place = nullptr;  // of a receive: `data` as `peer` maps it; null: it is not to write there
+  bool asks = false;      // of a send
 };
 inline constexpr int kMaxMessages = 96;  // of one launch
 
@@ -176,6 +185,9 @@ struct CountedExchange {
   const int64_t* output_counts;
   int32_t blocks;     // as Exchange's
   uint64_t limit_ns;  // as Call's
+  // As of messages, of each part to and from another rank.
+  void* places[kMaxRanks] = {};  // by rank: the output as that maps it, or null
+  bool asks = false;
 };
 
 // A reduce-scatter of float32 whose parts travel as bfloat16, each element rounded up or down by

@@ -2,18 +2,30 @@
 
 #include "ctran/kernels/bytes.cuh"
 #include "ctran/kernels/connection.cuh"
+#include "ctran/kernels/stores.cuh"
 
-// Large messages: chunks of plain data, and a counter that follows them after a fence.
+// Large messages: chunks of plain data, and a counter that follows them after a fence. Or the
+// sender writes them straight to their place, and the counter follows all of a channel.
 namespace torch::comms::ctran::kernels {
 
+template <bool kStraight>
 class MessageChunks {
  public:
   __device__ explicit MessageChunks(const Connection& connection) : c_(connection) {}
 
-  // For all threads of a block: what a channel carries of a message. False if the launch has to
-  // stop.
-  __device__ __forceinline__ bool carry(const Parcel& parcel, int channel) const {
-    return c_.receives ? receive(parcel, channel) : send(parcel, channel);
+  // For all threads of a block: what a channel carries of a message, before which there are so
+  // many in the launch. False if the launch has to stop.
+  __device__ __forceinline__ bool carry(const Parcel& parcel, int before, int channel) const {
+    const bool likes_place = kStraight && (c_.receives ? parcel.place != nullptr : parcel.asks);
+    if (likes_place) {
+      const bool agreed = !is_courier() || c_.agree(parcel, before, channel);
+      if (__syncthreads_or(!agreed) != 0) return false;
+      if (c_.known.place != nullptr)
+        return c_.receives ? await_all(parcel, channel) : write_all(parcel, channel);
+    }
+    // What is left to the courier: to tell the head.
+    const auto begin = [&] { return likes_place || c_.tell_head(parcel, before, channel); };
+    return c_.receives ? receive(parcel, channel, begin) : send(parcel, channel, begin);
   }
 
  private:
@@ -90,11 +102,54 @@ class MessageChunks {
     }
     return __syncthreads_or(!done) == 0;
   }
+  // All of a channel at once, straight to its place.
+  __device__ __forceinline__ bool write_all(const Parcel& parcel, int channel) const {
+    static_assert(kStoringThreads == kChannelWarps * kWarp);
+    const Run run{c_.known.place,
+                  parcel.data,
+                  parcel.bytes,
+                  channel,
+                  parcel.channels,
+                  0,
+                  tiles_of_block(parcel.bytes, parcel.channels, channel)};
+    const bool done = store(run, c_.p, c_.s, !is_courier());
+    __syncthreads();
+    if (is_courier() && lane_of_warp() == 0) {
+      uint64_t& sent = c_.known.own.chunks[channel];
+      sent += chunks_of(parcel, channel);
+      if (done) {
+        fence_release();
+        store_relaxed(&c_.there.chunks[channel].value, sent);
+      }
+    }
+    __syncthreads();
+    return done;
+  }
+  __device__ __forceinline__ bool await_all(const Parcel& parcel, int channel) const {
+    bool done = true;
+    if (is_courier()) {
+      uint64_t& taken = c_.known.own.chunks[channel];
+      const uint64_t wanted = taken + chunks_of(parcel, channel);
+      const auto sent = [&] {
+        return __shfl_sync(~0u, load_acquire(&c_.here.chunks[channel].value), 0);
+      };
+      for (Patience patience; done && !has_come(sent(), wanted);)
+        done = !patience.is_over(c_.p, c_.s, c_.peer);
+      __syncwarp();
+      if (lane_of_warp() == 0) {
+        taken = wanted;
+        if (done) store_relaxed(&c_.there.taken_by_peer.chunks[channel], wanted);
+      }
+    }
+    return __syncthreads_or(!done) == 0;
+  }
   __device__ __forceinline__ static uint32_t least(uint64_t chunks, uint32_t count) {
     return chunks < count ? static_cast<uint32_t>(chunks) : count;
   }
 
-  __device__ __forceinline__ bool send(const Parcel& parcel, int channel) const {
+  // `begin`: for the courier, false if the launch has to stop.
+  template <class Begin>
+  __device__ __forceinline__ bool send(const Parcel& parcel, int channel, Begin begin) const {
     const uint32_t count = chunks_of(parcel, channel);
     const uint64_t before = c_.known.own.chunks[channel];
     bool done = true;
@@ -107,9 +162,10 @@ class MessageChunks {
             has_room(before + count - 1, taken, ring) || has_room(before + told, taken, ring / 2);
         if (!suffices)
           taken = __shfl_sync(~0u, load_acquire(&c_.here.taken_by_peer.chunks[channel]), 0);
-        return least(taken + ring - before, count);
+        // What was written straight to its place may be further ahead than the ring is long.
+        return has_come(taken + ring, before) ? least(taken + ring - before, count) : 0;
       };
-      done = c_.tell_head(parcel, channel) && oversee(count, granted, [&](uint32_t moved) {
+      done = begin() && oversee(count, granted, [&](uint32_t moved) {
                fence_release();
                store_relaxed(&c_.there.chunks[channel].value, before + moved);
              });
@@ -131,7 +187,8 @@ class MessageChunks {
     }
     return finish(done, channel, before + count);
   }
-  __device__ __forceinline__ bool receive(const Parcel& parcel, int channel) const {
+  template <class Begin>
+  __device__ __forceinline__ bool receive(const Parcel& parcel, int channel, Begin begin) const {
     const uint32_t count = chunks_of(parcel, channel);
     const uint64_t before = c_.known.own.chunks[channel];
     bool done = true;
@@ -140,7 +197,7 @@ class MessageChunks {
         const uint64_t sent = load_acquire(&c_.here.chunks[channel].value);
         return least(__shfl_sync(~0u, sent, 0) - before, count);
       };
-      done = c_.tell_head(parcel, channel) && oversee(count, granted, [&](uint32_t moved) {
+      done = begin() && oversee(count, granted, [&](uint32_t moved) {
                store_relaxed(&c_.there.taken_by_peer.chunks[channel], before + moved);
              });
     } else {

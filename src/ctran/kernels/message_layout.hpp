@@ -13,12 +13,20 @@
 // Small messages go by lines, each warp of a channel with a ring of its own, where a tile's flag is
 // how many tiles there have been; large ones by chunks, and a counter follows their data. A
 // message's size goes ahead of it, in a ring of heads.
+//
+// What a sender writes straight to where it is wanted is counted as if it had gone through the
+// rings, once all of a channel is there. Its head asks for the place, and each channel waits for
+// the answer.
 namespace torch::comms::ctran::kernels {
 
 inline constexpr int kLineChannels = 4, kChunkChannels = 16;
 inline constexpr int kChannelWarps = 16;  // that move data
 inline constexpr int kTileRing = 4;       // tiles of a warp
-inline constexpr int kHeadRing = 128;     // heads of a pair and direction
+// Heads of a pair and direction that may be on their way. A block may be at the first message of a
+// launch when another one of its rank has taken the last: the slots are as many more. Answers are
+// looked at within the sender's launch, and given to what that has sent.
+inline constexpr int kHeadRing = 128, kHeadSlots = 256;
+static_assert(kMaxMessages <= kHeadRing && kHeadSlots >= kHeadRing + kMaxMessages);
 inline constexpr size_t kTileSlot = size_t{kLineVectors} * 512;
 inline constexpr size_t kChunk = size_t{32} << 10;
 // Chunks of a channel. A power of two.
@@ -36,23 +44,27 @@ struct Progress {
   uint64_t tiles[kLineChannels][kChannelWarps];
 };
 
-// A message's size, in two words of 8 bytes that are whole each: half of the size beside the number
-// of the message, from 1.
+// What one side tells the other of a message, in two words of 8 bytes that are whole each: half of
+// the value beside the number of the message, from 1. Of a head the value is the size, and whether
+// it asks; of an answer the place, or 0.
 struct alignas(16) Head {
-  uint32_t low_bytes, number, high_bytes, number_again;
+  uint32_t low, number, high, number_again;
 };
 constexpr uint32_t head_number(uint64_t messages_before) {
   return static_cast<uint32_t>(messages_before + 1);
 }
+inline constexpr uint64_t kAsks = uint64_t{1} << 63;
+constexpr uint64_t head_value(size_t bytes, bool asks) { return bytes | (asks ? kAsks : 0); }
 
 // What a rank keeps for a peer.
 struct alignas(128) Mailbox {
   struct alignas(128) Counter {
     uint64_t value;
   };
-  // Written by the peer: what it sends, how many chunks of it are there, and how much the peer has
-  // taken of what this rank sends.
-  Head heads[kHeadRing];
+  // Written by the peer: what it sends, where it wants what this rank sends, how many chunks of the
+  // former are there, and how much of the latter it has taken.
+  Head heads[kHeadSlots];
+  Head answers[kHeadRing];
   Counter chunks[kChunkChannels];
   alignas(128) Progress taken_by_peer;
   // This rank's own, from launch to launch.

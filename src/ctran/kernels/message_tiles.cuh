@@ -10,10 +10,10 @@ class MessageTiles {
  public:
   __device__ explicit MessageTiles(const Connection& connection) : c_(connection) {}
 
-  // For all threads of a block: what a channel carries of a message. False if the launch has to
-  // stop.
-  __device__ __forceinline__ bool carry(const Parcel& parcel, int channel) const {
-    const bool done = is_courier()  ? c_.tell_head(parcel, channel)
+  // For all threads of a block: what a channel carries of a message, before which there are so
+  // many in the launch. False if the launch has to stop.
+  __device__ __forceinline__ bool carry(const Parcel& parcel, int before, int channel) const {
+    const bool done = is_courier()  ? c_.tell_head(parcel, before, channel)
                       : c_.receives ? receive(parcel, channel)
                                     : send(parcel, channel);
     return __syncthreads_or(!done) == 0;

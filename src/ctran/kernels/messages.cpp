@@ -52,7 +52,9 @@ ExchangeParams params_of(const Team& team, const Exchange& exchange, int most_bl
     for (const Message* message = begin; message != end; ++message) {
       if (index_of(*message) != index) continue;
       const Parcel& parcel = p.parcels[filled++] =
-          parcel_of(static_cast<char*>(message->data), message->bytes);
+          parcel_of(static_cast<char*>(message->data), message->bytes,
+                    static_cast<char*>(message->place), message->asks);
+      p.straight = p.straight || parcel.place != nullptr || parcel.asks;
       route.blocks = std::max(route.blocks, static_cast<uint8_t>(parcel.channels));
     }
     route.end = static_cast<uint8_t>(filled);

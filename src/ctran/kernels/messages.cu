@@ -5,6 +5,7 @@
 namespace torch::comms::ctran::kernels {
 namespace {
 
+template <bool kStraight>
 __global__ void __launch_bounds__(kExchangeThreads, 1)
     ExchangeMessages(const __grid_constant__ ExchangeParams p) {
   follow_previous();
@@ -20,15 +21,18 @@ __global__ void __launch_bounds__(kExchangeThreads, 1)
 
   bool done = !s.stopped;
   for (int i = route.first; done && i < route.end; ++i)
-    done = carry(connection, p.parcels[i], block, route.blocks);
+    done = carry<kStraight>(connection, p.parcels[i], i - route.first, block, route.blocks);
 
   __syncthreads();
-  if (done) connection.note(block, route.blocks);
+  if (done) connection.note(block, route.blocks, route.end - route.first);
   if (threadIdx.x == 0) end_exchange(p, s, ticket);
 }
 
 }  // namespace
 
-const void* find_exchange() { return reinterpret_cast<const void*>(&ExchangeMessages); }
+const void* find_exchange(bool straight) {
+  return straight ? reinterpret_cast<const void*>(&ExchangeMessages<true>)
+                  : reinterpret_cast<const void*>(&ExchangeMessages<false>);
+}
 
 }  // namespace torch::comms::ctran::kernels

@@ -76,14 +76,21 @@ constexpr uint64_t pieces_of(uint64_t pieces, int workers, int worker) {
 // that work for it.
 struct Parcel {
   char* data;
+  char* place;  // as Message has it; null for lines
   size_t bytes;
   uint32_t piece;
   uint16_t channels;
-  bool lines;
+  bool lines, asks;
 };
-constexpr Parcel parcel_of(char* data, size_t bytes) {
+constexpr Parcel parcel_of(char* data, size_t bytes, char* place, bool asks) {
   const Manner manner = manner_of(bytes);
-  return {data, bytes, manner.piece, static_cast<uint16_t>(manner.channels), manner.lines};
+  return {data,
+          manner.lines ? nullptr : place,
+          bytes,
+          manner.piece,
+          static_cast<uint16_t>(manner.channels),
+          manner.lines,
+          asks && !manner.lines};
 }
 struct Route {
   int16_t peer;
@@ -101,6 +108,7 @@ inline constexpr int kExchangeThreads = (kChannelWarps + 1) * kWarp;
 struct Postal : Membership {
   size_t mailboxes, tiles, chunks;
   int32_t routes_count, blocks;
+  bool straight;  // whether some message has a place, or asks
   Route routes[kMaxRoutes];
 };
 

@@ -46,35 +46,16 @@ bool has_memory(int rank, const RegionCall& region) {
 
 bool is_sound(const Team& team, const RegionCall& call) {
   if (!is_for_regions(team.size, call.call) || call.carrier > Carrier::kCopies) return false;
-  if (is_reduction(call.call.collective) && call.carrier == Carrier::kCopies) return false;
-  return call.call.count == 0 || has_memory(team.rank, call);
+  if (call.call.count == 0) return true;
+  const bool needs_scratch = is_reduction(call.call.collective) && call.carrier == Carrier::kCopies;
+  if (needs_scratch && (call.scratch == nullptr || call.scratch_bytes < least_scratch(team.size)))
+    return false;
+  return has_memory(team.rank, call);
 }
 
-int stages_of(const Team& team, const RegionCall& call) {
-  return call.call.collective == Collective::kBroadcast && team.size > 2 ? 2 : 1;
-}
-
-Copies copies_of(const Team& team, const RegionCall& call, int stage) {
-  auto pushing = call;
-  pushing.carrier = Carrier::kStores;
-  const RegionParams p = params_of(team, pushing);
-  Copies made;
-  const auto add = [&made](char* to, const char* from, size_t bytes) {
-    if (bytes != 0) made.all[made.count++] = {to, from, bytes};
-  };
-  // Those to peers first: they take longer, and come from each rank in another order.
-  for (int i = 1; i < p.size; ++i) {
-    const int peer = (p.rank + i) % p.size;
-    if ((p.push_to >> peer & 1) == 0) continue;
-    const Push what = push_of(p.collective, p.root, p.bytes, p.forwarded, p.rank, peer);
-    const size_t into = p.place.offset + what.into;
-    // Where a rank has broken the promise, which the launch before finds out.
-    const bool is_inside = into <= call.bytes[peer] && what.bytes <= call.bytes[peer] - into;
-    if (what.forwards == (stage == 1) && is_inside)
-      add(p.memory[peer] + into, (what.forwards ? p.output : p.input) + what.from, what.bytes);
-  }
-  if (stage == 0 && p.own_to != nullptr) add(p.own_to, p.own, p.bytes);
-  return made;
+int region_blocks(size_t bytes, int wanted, int usual) {
+  const auto most = static_cast<size_t>(std::min(wanted == 0 ? usual : wanted, kMostRegionBlocks));
+  return static_cast<int>(std::clamp<size_t>(quotient_up(bytes, kRegionTile), 1, most));
 }
 
 RegionParams params_of(const Team& team, const RegionCall& call) {
@@ -95,15 +76,14 @@ RegionParams params_of(const Team& team, const RegionCall& call) {
   p.place.region = call.region;
   p.words = RegionLayout(team.size).words;
   p.forwarded = forwarded_part(p.bytes, team.size);
+  p.made = reduces ? made_by(p.collective, p.bytes, p.part, p.rank) : Range{};
+  p.meets = true;
 
   const bool forwards = p.collective == Collective::kBroadcast && team.size > 2;
   const size_t longest = p.collective == Collective::kBroadcast                  ? p.forwarded
                          : reduces && p.collective != Collective::kReduceScatter ? p.part
                                                                                  : p.bytes;
-  const auto most = call.call.blocks == 0 ? usual_blocks(longest) : call.call.blocks;
-  const auto tiles = std::max<size_t>(quotient_up(longest, kRegionTile), 1);
-  p.blocks = static_cast<int32_t>(
-      std::min<size_t>(tiles, static_cast<size_t>(std::min(most, kMostRegionBlocks))));
+  p.blocks = region_blocks(longest, call.call.blocks, usual_blocks(longest));
   if (reduces) p.own_to = nullptr;  // it makes it where it lies
   p.copying_blocks = p.own_to != nullptr && p.bytes != 0 ? p.blocks : 0;
   p.rounds = rounds_of_pushes(longest, p.blocks, forwards);

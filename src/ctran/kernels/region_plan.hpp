@@ -13,18 +13,20 @@ inline constexpr int kRegionThreads = 512;
 inline constexpr int kBulkStages = 6, kBulkLoads = 3;
 
 // Beside Params: `bytes` is Call::count in bytes, `output_bytes` those of the whole output. Of
-// reductions `part` is what a rank makes of the whole, `input` the tensor that is in the region,
-// and `output` where this rank's own part goes where it has it to itself alone.
+// reductions `input` is the tensor that is in the region, and `output` where this rank's own part
+// goes where it has it to itself alone.
 struct RegionParams : Params {
   char* memory[kMaxRanks];
   Place place;   // of what is in memory[rank]
   size_t words;  // in the workspaces
   size_t forwarded;
+  Range made;  // of reductions: the bytes of all tensors that this rank reduces
   Rounds rounds;
   uint32_t push_to, pushed_from;   // bits by rank: who is told, and hears of, what is done
   uint32_t write_to;               // of reductions: in whose tensors the part is written
   int32_t blocks, copying_blocks;  // the latter have what this rank has for itself
-  bool is_one_place;               // outputs have the same offset on all ranks
+  bool is_one_place;               // tensors have the same offset on all ranks
+  bool meets;                      // else the tensors are at `memory`, and nobody is waited for
 };
 
 // Whether it is for regions, and makes sense on this rank.
@@ -34,33 +36,8 @@ bool is_sound(const Team& team, const RegionCall& call);
 // Of kCopies: of a launch that moves nothing, in which the ranks tell their places, and hear that
 // the others have come as far.
 RegionParams params_of(const Team& team, const RegionCall& call);
-
-// Of kCopies: what this rank has copied in a stage, between two such launches.
-struct Copy {
-  char* to;
-  const char* from;
-  size_t bytes;
-};
-struct Copies {
-  Copy all[kMaxRanks];
-  int count = 0;
-};
-int stages_of(const Team& team, const RegionCall& call);
-Copies copies_of(const Team& team, const RegionCall& call, int stage);
-
-// Of kCopies: all that a library enqueues, in this order. `meet()` is such a launch, `copy(Copy)`
-// one of the copies; both give 0, or an error, which ends it and is the result.
-template <class Meet, class CopyOne>
-int launch_by_copies(const Team& team, const RegionCall& call, const Meet& meet,
-                     const CopyOne& copy) {
-  int error = meet();
-  for (int stage = 0; stage < stages_of(team, call) && error == 0; ++stage) {
-    const Copies copies = copies_of(team, call, stage);
-    for (int i = 0; i < copies.count && error == 0; ++i) error = copy(copies.all[i]);
-    if (error == 0) error = meet();
-  }
-  return error;
-}
+// How many blocks for so many bytes; `wanted`: as Call::blocks, `usual`: where that is 0.
+int region_blocks(size_t bytes, int wanted, int usual);
 
 // A kernel, and the shared memory that each of its blocks is given; `carrier`: not kAutomatic.
 struct RegionKernel {

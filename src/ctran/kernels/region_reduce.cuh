@@ -5,14 +5,15 @@
 #include "ctran/kernels/visit.hpp"
 
 // Reductions over tensors that all ranks map: every rank makes a part of the result, from all
-// tensors where they lie, and writes it to where it is wanted.
+// tensors where they lie, and writes it to where it is wanted. Of what copy engines have brought,
+// between two launches in which the ranks meet, it is a kernel of this rank alone.
 namespace torch::comms::ctran::kernels {
 
 // The bytes that this rank reduces, and where the result goes. After the places have been found.
 class Operands {
  public:
   __device__ Operands(const RegionParams& p, const Common& common)
-      : p_(p), c_(common), range_(made_by(p.collective, p.bytes, p.part, p.rank)) {
+      : p_(p), c_(common), range_(p.made) {
     uint64_t places = 0;
     for (int r = 0; r < p.size; ++r) places |= reinterpret_cast<uint64_t>(of(r));
     if (p.write_to == 0) places |= reinterpret_cast<uint64_t>(p.output);
@@ -31,7 +32,7 @@ class Operands {
   // Gives into(char*) of each place for the result.
   template <class Into>
   __device__ __forceinline__ void for_results(Into into) const {
-    if (p_.collective == Collective::kReduceScatter) return into(p_.output);
+    if (p_.write_to == 0) return into(p_.output);
 #pragma unroll 1
     for (int i = 0; i < p_.size; ++i) {
       const int rank = p_.rank + i < p_.size ? p_.rank + i : p_.rank + i - p_.size;
@@ -164,16 +165,25 @@ __global__ void __launch_bounds__(kRegionThreads, 1)
   __shared__ Common common;
   uint32_t ticket = 0;
   const Meeting meeting(p, common);
+  const auto reduce = [&] {
+    const Operands operands(p, common);
+    return Vectors<F, N>(p, common.s).reduce(operands) && reduce_rest<F>(p, common.s, operands);
+  };
   const auto run = [&] {
     if (threadIdx.x == 0) common.tensors[p.rank] = const_cast<char*>(p.input);
     meeting.tell_place(true);
-    if (!meeting.find_places(true)) return false;
-    const Operands operands(p, common);
-    if (!Vectors<F, N>(p, common.s).reduce(operands) || !reduce_rest<F>(p, common.s, operands))
-      return false;
+    if (!meeting.find_places(true) || !reduce()) return false;
     meeting.tell(1);
     return meeting.hear(p.pushed_from, 1);
   };
+  if (!p.meets) {
+    if (threadIdx.x < p.size) common.tensors[threadIdx.x] = p.memory[threadIdx.x];
+    if (threadIdx.x == kWarp)
+      begin_beside(p, common.s, load_relaxed(&header_of(p, p.rank).launches));
+    __syncthreads();
+    if (!common.s.stopped) (void)reduce();
+    return;
+  }
   bool done = begin(p, common.s, false, ticket);
   if (done) done = run();
   end(p, common.s, done, ticket);

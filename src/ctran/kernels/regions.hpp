@@ -13,7 +13,7 @@
 namespace torch::comms::ctran::kernels {
 
 // How bytes are carried to a peer. Ranks need not agree on it, but for kCopies. Reductions are by
-// the threads of blocks, whatever it is.
+// the threads of blocks, which with kCopies read what copy engines have brought.
 enum class Carrier : uint8_t {
   kAutomatic,
   kStores,  // by the threads of a block, 16 bytes each
@@ -26,17 +26,22 @@ enum class Carrier : uint8_t {
 //
 // All-reduce, reduce and reduce-scatter have their inputs there; the first two are in place, on the
 // root of a reduce alone. A rank makes a part of the result from all inputs, in the order of ranks,
-// and writes it to the ranks that want it. No factors, for those are their ranks' own; no kCopies.
+// and writes it to the ranks that want it. No factors, for those are their ranks' own.
 //
 // A launch is one of the team's collectives, with their order, numbers, limit and stops. It may
 // write an output as soon as that rank has begun the launch. If the ranks do not agree on region or
 // bytes the launch stops with kOtherRegion. After a stop outputs are undefined, and those peers who
 // have not stopped yet may still write to them.
 //
-// Of kCopies all ranks have their outputs at one offset, for the copies are given their places
-// before the ranks have met; if one has not, the launch stops as above, and what is in the regions
-// is undefined. It is two launches with copies between, three where a broadcast is forwarded, each
-// with the limit.
+// Of kCopies all ranks have their outputs, or inputs of reductions, at one offset, for the copies
+// are given their places before the ranks have met; if one has not, the launch stops as above, and
+// what is in the regions is undefined. It is two launches with copies between, three where a
+// broadcast is forwarded, each with the limit.
+//
+// A reduction has `scratch` then, of a size of its rank's own. Copy engines bring a chunk of all
+// peers' tensors there, a few blocks reduce it with this rank's own, in the same order of ranks,
+// and copy engines take the result to the others that want it; then comes the next chunk. The
+// kernels between the two launches count as none, but stop as they do.
 struct RegionCall {
   Call call;  // algorithm: kAutomatic; blocks: of those that push or reduce, 0: as the library
               // thinks best
@@ -44,7 +49,18 @@ struct RegionCall {
   uint32_t region;
   void* memory[kMaxRanks];  // by rank, as this process maps it; null where that has none
   size_t bytes[kMaxRanks];  // of that memory; for kCopies
+  // Of this rank's device, at a multiple of 16, from the launch until it is over; null where it
+  // needs none.
+  void* scratch;
+  size_t scratch_bytes;
 };
+
+// The scratch without which there is no such launch, and how much of it is of use to a rank:
+// kMostScratch at most.
+inline constexpr size_t kScratchAlign = 256;
+inline constexpr size_t kMostScratch = size_t{32} << 20;
+constexpr size_t least_scratch(int ranks) { return static_cast<size_t>(ranks - 1) * kScratchAlign; }
+size_t scratch_bytes(int rank, int ranks, const Call& call);
 
 // One more reason of a stop: what is in the region here and at waited_for is in different ones, or
 // has different sizes.
@@ -57,7 +73,7 @@ struct RegionLibrary {
   // Enqueues it, as Library::launch.
   int (*launch)(const Team& team, const RegionCall& call, void* stream);
 };
-inline constexpr uint32_t kRegionVersion = 3;
+inline constexpr uint32_t kRegionVersion = 4;
 
 // A library without this symbol has none of it. To be asked for once kSymbol's has been called.
 inline constexpr const char* kRegionSymbol = "torchcomms_kernels_regions";

@@ -105,6 +105,17 @@ class Patience {
   uint32_t looks_ = 0;
 };
 
+// Of what is no collective, which this rank counts as `launch` of its kind. For one thread: reads
+// whether there is to be one.
+__device__ __forceinline__ void begin_beside(const Membership& p, Session& s, uint64_t launch) {
+  const Header& own = header_of(p, p.rank);
+  s.launch = launch;
+  s.begun = 0;
+  s.start_ns = now_ns();
+  s.stopped =
+      load_relaxed(&own.stop) != 0 || (load_relaxed(&own.reported) != 0 && must_stop(p, s, -1));
+}
+
 // Gives the flags of what others write for the next launch a value that is past. For a warp.
 static __device__ __noinline__ void clear_ll(const Params& p, uint64_t launch) {
   const Layout layout(p.size);

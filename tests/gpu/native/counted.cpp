@@ -64,6 +64,7 @@ class Parts {
       counts_.emplace_back(world, r, 2 * sizeof(int64_t) * kernels::kMaxRanks);
     }
     inputs_.resize(static_cast<size_t>(world.size()), std::vector<uint8_t>(bytes));
+    likes_.resize(inputs_.size());
   }
 
   // Other data, and what each rank says that it sends and receives.
@@ -71,6 +72,7 @@ class Parts {
     const std::vector<uint8_t> pattern(whole(), kUntouched);
     for (int r = 0; r < world_.size(); ++r) {
       const auto row = static_cast<size_t>(r);
+      likes_[row] = static_cast<int>(random() % 4);
       for (size_t i = 0; i + 8 <= whole(); i += 8) {
         const uint64_t bits = random();
         std::memcpy(inputs_[row].data() + i, &bits, 8);
@@ -86,15 +88,19 @@ class Parts {
   void launch(int rank, int blocks, uint64_t limit_ns = kLimit_ns) const {
     const auto row = static_cast<size_t>(rank);
     const auto* counts = reinterpret_cast<const int64_t*>(counts_[row].get());
-    const kernels::CountedExchange exchange{input_[row].get() + shift_,
-                                            output_[row].get() + shift_,
-                                            elements_,
-                                            elements_,
-                                            element_,
-                                            counts,
-                                            counts + kernels::kMaxRanks,
-                                            blocks,
-                                            limit_ns};
+    kernels::CountedExchange exchange{input_[row].get() + shift_,
+                                      output_[row].get() + shift_,
+                                      elements_,
+                                      elements_,
+                                      element_,
+                                      counts,
+                                      counts + kernels::kMaxRanks,
+                                      blocks,
+                                      limit_ns};
+    exchange.asks = likes_[row] % 2 != 0;
+    // In one process all map it at one address.
+    for (int peer = 0; peer < world_.size() && likes_[row] >= 2; ++peer)
+      exchange.places[peer] = exchange.output;
     world_.exchange(rank, exchange);
   }
   std::vector<uint8_t> output(int rank) const {
@@ -138,6 +144,7 @@ class Parts {
   const size_t element_, elements_, shift_;
   std::vector<DeviceMemory> input_, output_, counts_;
   std::vector<std::vector<uint8_t>> inputs_;
+  std::vector<int> likes_;  // of what is written straight: 1: the rank asks; 2: it has places
 };
 
 void launch_all(const World& world, const Parts& parts, std::mt19937_64& random) {

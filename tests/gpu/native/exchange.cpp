@@ -49,7 +49,9 @@ Post::Launch some_letters(int n, std::mt19937_64& random, size_t most_bytes) {
       if (from == to || random() % 4 == 0) continue;
       for (uint64_t count = random() % std::min<size_t>(most + 1, 5); count > 0; --count) {
         const auto shift = [&] { return random() % 2 == 0 ? 0 : random() % 16; };
-        letters.push_back({from, to, some_bytes(random, most_bytes), shift(), shift()});
+        const auto likes = [&] { return random() % 2 == 0; };
+        letters.push_back(
+            {from, to, some_bytes(random, most_bytes), shift(), shift(), likes(), likes()});
       }
     }
   std::ranges::shuffle(letters, random);
@@ -90,14 +92,19 @@ void check_random(const World& world, const Settings& settings, std::mt19937_64&
 }
 
 // Rings come round many times within a launch, and are not at their beginning in the next.
-void check_long(const World& world, const Settings& settings, std::mt19937_64& random) {
+void check_long(const World& world, const Settings& settings, bool straight,
+                std::mt19937_64& random) {
   const size_t bytes = (settings.quick ? size_t{5} << 20 : size_t{48} << 20) + 7;
   const int n = world.size();
   Post::Launch ring;
-  for (int r = 0; r < n; ++r) ring.push_back({r, (r + 1) % n, bytes, 0, r % 2 == 0 ? 0u : 3u});
-  const Post post(world, {ring, ring}, random);
   for (int r = 0; r < n; ++r)
-    for (const size_t i : {0, 1})
+    ring.push_back({r, (r + 1) % n, bytes, 0, r % 2 == 0 ? 0u : 3u, straight, straight});
+  // Behind what was written straight, rings are where they would have been.
+  Post::Launch usual = ring;
+  for (auto& letter : usual) letter.asks = false;
+  const Post post(world, {ring, usual, ring}, random);
+  for (int r = 0; r < n; ++r)
+    for (const size_t i : {0, 1, 2})
       post.launch(r, i, world.shares_gpus() ? std::min(most_blocks(world), 8) : 0);
   world.synchronize();
   post.check();
@@ -106,7 +113,8 @@ void check_long(const World& world, const Settings& settings, std::mt19937_64& r
 // One side's launch is the other's many, and the rings fill up before they are taken.
 void check_order(const World& world, std::mt19937_64& random) {
   Post::Launch letters;
-  for (int i = 0; i < 90; ++i) letters.push_back({0, 1, some_bytes(random, 400000)});
+  for (int i = 0; i < 90; ++i)
+    letters.push_back({0, 1, some_bytes(random, 400000), 0, 0, i % 2 == 0, i % 3 == 0});
   const Post post(world, {letters, letters}, random);
   for (const size_t i : {0, 1}) {
     post.launch(0, i, 2);
@@ -161,10 +169,14 @@ void expect_stop(const World& world, int rank, Stop why, int waited_for) {
 }
 
 // Rank 1 never comes.
-void check_missing(const kernels::Library& library, size_t bytes, bool aborts,
+void check_missing(const kernels::Library& library, size_t bytes, bool aborts, bool straight,
                    std::mt19937_64& random) {
   const World world(library, 2);
-  const Post post(world, {{{0, 1, 1000}}, {{0, 1, bytes}, {1, 0, bytes}}}, random);
+  const Post post(
+      world,
+      {{{0, 1, 1000}},
+       {{0, 1, bytes, 0, 0, straight, straight}, {1, 0, bytes, 0, 0, straight, straight}}},
+      random);
   for (int r = 0; r < 2; ++r) post.launch(r, 0, 1);
   world.synchronize();
   world.check_alive();
@@ -180,16 +192,16 @@ void check_missing(const kernels::Library& library, size_t bytes, bool aborts,
   require(world[0].control->launch == 2, "the launch is given");
   post.launch(0, 1, 2, 0);  // later ones leave at once
   must(cudaStreamSynchronize(world[0].stream), "cudaStreamSynchronize");
-  std::printf("exchange: %zu bytes, %s: left %.3f ms after\n", bytes,
+  std::printf("exchange: %zu bytes%s, %s: left %.3f ms after\n", bytes, straight ? " straight" : "",
               aborts ? "abort" : "limit of 20 ms", ms);
 }
 
 // Rank 1 waits for a message of another size; rank 0 also for one that never comes.
-void check_mismatch(const kernels::Library& library, size_t sent, size_t received,
+void check_mismatch(const kernels::Library& library, size_t sent, size_t received, bool straight,
                     std::mt19937_64& random) {
   const World world(library, 2);
-  const Post sends(world, {{{0, 1, sent}, {1, 0, 10}}}, random);
-  const Post receives(world, {{{0, 1, received}}}, random);
+  const Post sends(world, {{{0, 1, sent, 0, 0, straight, straight}, {1, 0, 10}}}, random);
+  const Post receives(world, {{{0, 1, received, 0, 0, straight, straight}}}, random);
   sends.launch(0, 0, 2, 0);
   receives.launch(1, 0, 2, 0);
   world.synchronize();
@@ -228,16 +240,19 @@ void check_exchange(const kernels::Library& library, const Settings& settings) {
   for (int n = settings.least_ranks; n <= settings.most_ranks; ++n) {
     const World world(library, n, settings.first_launch);
     check_random(world, settings, random);
-    check_long(world, settings, random);
+    for (const bool straight : {false, true}) check_long(world, settings, straight, random);
     check_order(world, random);
     check_replays(world, settings, random);
   }
   for (const bool aborts : {false, true})
     for (const size_t bytes : {size_t{1000}, size_t{100'000'000}})
-      check_missing(library, bytes, aborts, random);
+      for (const bool straight : {false, true})
+        check_missing(library, bytes, aborts, straight, random);
   constexpr size_t kPairs[][2] = {
       {100, 99}, {0, 1}, {1, 0}, {600000, 10}, {10, 600000}, {5000000, 4000000}, {300000, 6000000}};
-  for (const auto& [sent, received] : kPairs) check_mismatch(library, sent, received, random);
+  for (const auto& [sent, received] : kPairs)
+    for (const bool straight : {false, true})
+      check_mismatch(library, sent, received, straight, random);
   check_late_mismatch(library, random);
   std::printf("exchange: stops right\n");
   std::fflush(stdout);

@@ -72,6 +72,7 @@ struct Variant {
   std::string name;
   bool is_nccl = false, symmetric = false;
   std::optional<kernels::Carrier> carrier = std::nullopt;  // of ours whose outputs are a region
+  bool straight = false;                                   // of messages
   Algorithm algorithm = Algorithm::kAutomatic;
   int blocks = 0;
   std::vector<cudaGraphExec_t> graphs;     // by rank
@@ -86,6 +87,7 @@ class Bench {
     for (int r = 0; r < world_.size(); ++r) {
       plain_in_.emplace_back(world_, r, kPool);
       plain_out_.emplace_back(world_, r, kPool);
+      scratch_.emplace_back(world_, r, kernels::kMostScratch);
     }
     if (nccl_) window_ = nccl_->symmetric_memory(2 * kPool);
     std::printf("# NCCL %d, windows %s\n", nccl_ ? nccl_->version() : 0,
@@ -134,9 +136,15 @@ class Bench {
       variants.push_back(variant);
     };
     add(Algorithm::kAutomatic, 0);
-    if (exchanges())
+    if (exchanges()) {
       for (const int blocks : measuring_.blocks) add(Algorithm::kAutomatic, blocks);
-    else if (measuring_.all_algorithms)
+      for (size_t i = 0, usual = variants.size(); i < usual; ++i) {
+        auto variant = variants[i];
+        variant.name.replace(0, variant.name.find('/'), "straight");
+        variant.straight = true;
+        variants.push_back(variant);
+      }
+    } else if (measuring_.all_algorithms)
       for (const Algorithm algorithm :
            {Algorithm::kOneShotLL, Algorithm::kOneShotLine, Algorithm::kTwoShotLine}) {
         add(algorithm, 0);
@@ -154,11 +162,12 @@ class Bench {
     };
     if (has_regions()) {
       add_region(kernels::Carrier::kAutomatic, 0);
-      if (!kernels::is_reduction(collective_)) add_region(kernels::Carrier::kCopies, 0);
+      add_region(kernels::Carrier::kCopies, 0);
       const bool has_stores = measuring_.all_algorithms && !kernels::is_reduction(collective_);
       if (has_stores) add_region(kernels::Carrier::kStores, 0);
       for (const int blocks : measuring_.blocks) {
         add_region(kernels::Carrier::kAutomatic, blocks);
+        if (kernels::is_reduction(collective_)) add_region(kernels::Carrier::kCopies, blocks);
         if (has_stores) add_region(kernels::Carrier::kStores, blocks);
       }
     }
@@ -220,7 +229,11 @@ class Bench {
   void enqueue(const Variant& v, int rank, size_t slot) {
     constexpr uint64_t kLimit_ns = 4'000'000'000;
     if (exchanges()) {
-      const auto messages = traffic_.messages(rank, input(v, rank, slot), output(v, rank, slot));
+      auto messages = traffic_.messages(rank, input(v, rank, slot), output(v, rank, slot));
+      for (auto& message : messages) {
+        message.asks = v.straight;
+        if (v.straight) message.place = message.data;  // of receives, which all map there
+      }
       if (v.is_nccl)
         nccl_->exchange(rank, messages);
       else
@@ -239,15 +252,18 @@ class Bench {
     if (v.is_nccl)
       nccl_->enqueue(rank, call);
     else if (v.carrier)
-      world_.launch(rank, on_region(call, *v.carrier));
+      world_.launch(rank, on_region(rank, call, *v.carrier));
     else
       world_.launch(rank, call);
   }
 
-  kernels::RegionCall on_region(const kernels::Call& call, kernels::Carrier carrier) const {
+  kernels::RegionCall on_region(int rank, const kernels::Call& call,
+                                kernels::Carrier carrier) const {
     kernels::RegionCall made{};
     made.call = call;
     made.carrier = carrier;
+    made.scratch = scratch_[static_cast<size_t>(rank)].get();
+    made.scratch_bytes = kernels::scratch_bytes(rank, world_.size(), call);
     const auto& memory = collective_ == Collective::kReduceScatter ? plain_in_ : plain_out_;
     for (size_t r = 0; r < memory.size(); ++r) {
       made.memory[r] = memory[r].get();
@@ -395,7 +411,7 @@ class Bench {
   const Measuring& measuring_;
   World world_;
   std::unique_ptr<Nccl> nccl_;
-  std::vector<DeviceMemory> plain_in_, plain_out_;
+  std::vector<DeviceMemory> plain_in_, plain_out_, scratch_;
   std::vector<char*> window_;
   std::FILE* json_ = nullptr;
   Collective collective_{};

@@ -82,8 +82,12 @@ std::vector<kernels::Message> Post::messages(int rank, size_t i) const {
   for (size_t l = 0; l < launches_[i].size(); ++l) {
     const auto& letter = launches_[i][l];
     if (letter.from == rank)
-      all.push_back({memory + places_[i][l].from, letter.bytes, letter.to, 0});
-    if (letter.to == rank) all.push_back({memory + places_[i][l].to, letter.bytes, letter.from, 1});
+      all.push_back(
+          {memory + places_[i][l].from, letter.bytes, letter.to, 0, nullptr, letter.asks});
+    if (letter.to != rank) continue;
+    // In one process all map it at one address.
+    char* const to = memory + places_[i][l].to;
+    all.push_back({to, letter.bytes, letter.from, 1, letter.has_place ? to : nullptr, false});
   }
   return all;
 }

@@ -13,6 +13,8 @@ struct Letter {
   int from, to;
   size_t bytes;
   size_t shift_from = 0, shift_to = 0;  // off an alignment of 16 bytes
+  // Whether it is written straight to its place, where both like it.
+  bool asks = false, has_place = false;
 };
 
 // Messages in launches that are enqueued one after the other, without waiting.

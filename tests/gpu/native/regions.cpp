@@ -26,13 +26,17 @@ void require(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error("not so: " + what);
 }
 
+// Reductions are the same with those.
+bool is_of_pushes(Carrier carrier) {
+  return carrier == Carrier::kStores || carrier == Carrier::kBulk;
+}
+
 // What reductions need, and cannot have.
 void settle(Case& one) {
   if (!kernels::is_reduction(one.collective)) {
     one.dtype = Dtype::kUInt8;
     return;
   }
-  if (one.carrier == Carrier::kCopies) one.carrier = Carrier::kBulk;
   if (one.collective != Collective::kReduceScatter) one.in_place = true;
 }
 
@@ -87,7 +91,7 @@ void check_large_values(const kernels::Library& library, const Settings& setting
   for (const Collective collective : kCollectives)
     for (const Carrier carrier : kCarriers)
       for (const size_t shift : {0, 8}) {
-        if (kernels::is_reduction(collective) && carrier != Carrier::kAutomatic) continue;
+        if (kernels::is_reduction(collective) && is_of_pushes(carrier)) continue;
         Case one = random_case(runner, (settings.quick ? 8 << 20 : 24 << 20) + 13);
         one.collective = collective;
         one.carrier = carrier;
@@ -145,8 +149,9 @@ void check_replays(const kernels::Library& library, const Settings& settings, in
 struct Outputs {
   Outputs(const World& world, size_t bytes) {
     for (int r = 0; r < world.size(); ++r)
-      memory.emplace_back(world, r, bytes * static_cast<size_t>(world.size() + 1));
+      memory.emplace_back(world, r, bytes * static_cast<size_t>(world.size() + 1) + kScratch);
   }
+  static constexpr size_t kScratch = size_t{1} << 20;
   kernels::RegionCall call(Collective collective, Carrier carrier, int rank, size_t bytes) const {
     const auto size = memory.size();
     kernels::RegionCall made{};
@@ -168,6 +173,8 @@ struct Outputs {
       made.memory[r] = memory[r].get();
       made.bytes[r] = bytes * size;
     }
+    made.scratch = own + bytes * (size + 1);
+    made.scratch_bytes = kScratch;
     return made;
   }
   std::vector<DeviceMemory> memory;
@@ -225,6 +232,14 @@ void check_stop(const kernels::Library& library, int n, Carrier carrier, Collect
   std::fflush(stdout);
 }
 
+// What is in the region lies elsewhere.
+void shift(kernels::Call& call) {
+  const bool is_in_place = call.output == call.input;
+  if (kernels::is_reduction(call.collective)) call.input = static_cast<const char*>(call.input) + 1;
+  if (!kernels::is_reduction(call.collective) || is_in_place)
+    call.output = static_cast<char*>(call.output) + 1;
+}
+
 // One rank has another region, another size, or another place where all have to have the same.
 enum class Other { kRegion, kSize, kPlace };
 void check_mismatch(const kernels::Library& library, int n, Collective collective, Carrier carrier,
@@ -238,8 +253,7 @@ void check_mismatch(const kernels::Library& library, int n, Collective collectiv
     call.call.limit_ns = 4'000'000'000;
     if (r == n - 1 && other == Other::kRegion) call.region = 1;
     if (r == n - 1 && other == Other::kSize) call.call.count -= 1;
-    if (r == n - 1 && other == Other::kPlace)
-      call.call.output = static_cast<char*>(call.call.output) + 1;
+    if (r == n - 1 && other == Other::kPlace) shift(call.call);
     world.select(r);
     world.launch(r, call);
   }
@@ -262,14 +276,13 @@ void check_regions(const kernels::Library& library, const Settings& settings) {
   for (const Carrier carrier : {Carrier::kStores, Carrier::kBulk, Carrier::kCopies})
     for (const Collective collective : kCollectives)
       for (const bool aborts : {false, true}) {
-        if (kernels::is_reduction(collective) && carrier != Carrier::kStores) continue;
+        if (kernels::is_reduction(collective) && carrier == Carrier::kBulk) continue;
         check_stop(library, 2, carrier, collective, aborts);
         if (most > 2) check_stop(library, most, carrier, collective, aborts);
       }
   for (const Collective collective : kCollectives) {
     for (const Other other : {Other::kRegion, Other::kSize})
       check_mismatch(library, 2, collective, Carrier::kAutomatic, other);
-    if (kernels::is_reduction(collective)) continue;
     for (const Other other : {Other::kRegion, Other::kSize, Other::kPlace})
       check_mismatch(library, 2, collective, Carrier::kCopies, other);
   }

@@ -42,6 +42,7 @@ namespace {
 std::vector<kernels::Mailbox> mailboxes_after(int ranks, uint64_t count) {
   kernels::Mailbox mailbox{};
   std::memset(mailbox.heads, 0x5e, sizeof mailbox.heads);
+  std::memset(mailbox.answers, 0x5e, sizeof mailbox.answers);
   for (auto& counter : mailbox.chunks) counter.value = count;
   kernels::Progress progress{};
   progress.messages = count;

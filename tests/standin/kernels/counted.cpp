@@ -20,9 +20,15 @@ void run(Launch& launch, const kernels::CountedExchange& exchange) {
   };
   const auto place = [&](const Counted& tensor, int rank) {
     const auto found = part(tensor, rank);
-    return kernels::Message{
-        found.count == 0 ? nullptr : tensor.data + found.begin * exchange.element_bytes,
-        found.count * exchange.element_bytes, rank, &tensor == &output ? 1 : 0};
+    const size_t at = found.begin * exchange.element_bytes;
+    auto* const there = static_cast<char*>(exchange.places[rank]);
+    const bool receives = &tensor == &output;
+    return kernels::Message{found.count == 0 ? nullptr : tensor.data + at,
+                            found.count * exchange.element_bytes,
+                            rank,
+                            receives ? 1 : 0,
+                            receives && there != nullptr ? there + at : nullptr,
+                            exchange.asks};
   };
   const auto from = place(input, launch.rank()), to = place(output, launch.rank());
   if (!part(input, 0).fits || !part(output, 0).fits || from.bytes != to.bytes)

@@ -21,6 +21,8 @@ inline constexpr size_t kChunkBytes = size_t{256} << 10;
 struct Inbox {
   std::atomic<uint64_t> sent, taken;
   size_t whole_bytes;  // of the message that the chunk is part of
+  bool asks;           // it is no chunk, but asks for the place of the message
+  char* place;         // the answer
   uint64_t begun;      // of a collective: what its sender tells of the launch
   alignas(64) std::byte data[kChunkBytes];
 };

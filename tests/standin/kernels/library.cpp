@@ -12,7 +12,7 @@
 #include "ctran/kernels/messages.hpp"
 #include "ctran/kernels/one_sided.hpp"
 #include "ctran/kernels/print.hpp"
-#include "ctran/kernels/region_plan.hpp"
+#include "ctran/kernels/region_copies.hpp"
 #include "gpu/cpu.hpp"
 #include "standin/kernels/collectives.hpp"
 #include "standin/kernels/counted.hpp"
@@ -118,10 +118,17 @@ int launch_on_region(const kernels::Team& team, const kernels::RegionCall& call,
                    LimitedRegionCall{call, call.call.limit_ns}, stream, kernels::print_of(call));
   };
   if (call.carrier != kernels::Carrier::kCopies) return launch();
-  return kernels::launch_by_copies(team, call, launch, [stream](const kernels::Copy& one) {
+  const auto copy = [stream](const kernels::Copy& one) {
     gpu::cpu_launch(stream, [one] { std::memcpy(one.to, one.from, one.bytes); });
     return 0;
-  });
+  };
+  const auto reduction = [stream, op = call.call.op](const kernels::RegionParams& params) {
+    if (next_fate("Kernel").fails) return kRefused;
+    ++launches;
+    gpu::cpu_launch(stream, [params, op] { reduce(params, op); });
+    return 0;
+  };
+  return kernels::launch_by_copies(team, call, launch, copy, reduction);
 }
 
 // One of the calls of a ring of commands, when its stream gets there.
@@ -183,6 +190,11 @@ torchcomms_kernels_regions() {
 // See tests/standin/plan.hpp; the call is "Kernel".
 __attribute__((visibility("default"))) int torchcomms_standin_kernels_plan(const char* text) {
   return torch::comms::standin::set_plan(text) ? 0 : 1;
+}
+
+// How many messages this process has written straight to their places.
+__attribute__((visibility("default"))) int64_t torchcomms_standin_kernels_straight() {
+  return torch::comms::standin::written_straight();
 }
 
 // How many were launched in this process.

@@ -1,12 +1,17 @@
 #include "standin/kernels/messages.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <vector>
 
+#include "ctran/kernels/messages.hpp"
+
 namespace torch::comms::standin {
 namespace {
+
+std::atomic<int64_t> straight{0};
 
 // The messages of one rank and direction, of which one is under way.
 class Route {
@@ -25,35 +30,72 @@ class Route {
   void add(const kernels::Message& message) { messages_.push_back(message); }
   bool is_done() const { return next_ == messages_.size(); }
 
-  // Moves one chunk, if it is there or there is room for it. False if nothing could be done.
+  // Moves one chunk, if it is there or there is room for it, or what goes before. False if nothing
+  // could be done.
   bool move() {
     if (is_done() || inbox_.sent.load() != inbox_.taken.load() + (receives_ ? 1 : 0)) return false;
     const auto& message = messages_[next_];
-    const size_t bytes = std::min(kChunkBytes, message.bytes - at_);
-    auto* const place = static_cast<std::byte*>(message.data) + at_;
-    if (receives_ && inbox_.whole_bytes != message.bytes) {
-      launch_.mismatch(peer_);
-      return false;
-    }
-    if (!receives_) inbox_.whole_bytes = message.bytes;
-    if (bytes > 0)
-      std::memcpy(receives_ ? place : inbox_.data, receives_ ? inbox_.data : place, bytes);
-    ++(receives_ ? inbox_.taken : inbox_.sent);
-    at_ += bytes;
-    if (at_ == message.bytes) ++next_, at_ = 0;
-    return true;
+    const auto parcel = kernels::parcel_of(static_cast<char*>(message.data), message.bytes,
+                                           static_cast<char*>(message.place), message.asks);
+    return receives_ ? take(parcel) : give(parcel);
   }
 
  private:
+  bool give(const kernels::Parcel& parcel) {
+    inbox_.whole_bytes = parcel.bytes;
+    inbox_.asks = parcel.asks && !agreed_;
+    if (inbox_.asks) {
+      agreed_ = true;
+      ++inbox_.sent;
+      return true;
+    }
+    const bool is_straight = parcel.asks && inbox_.place != nullptr;
+    const size_t bytes = is_straight ? parcel.bytes : std::min(kChunkBytes, parcel.bytes - at_);
+    if (is_straight) ++straight;
+    if (bytes > 0)
+      std::memcpy(is_straight ? static_cast<void*>(inbox_.place) : inbox_.data, parcel.data + at_,
+                  bytes);
+    ++inbox_.sent;
+    moved(parcel, bytes);
+    return true;
+  }
+  bool take(const kernels::Parcel& parcel) {
+    if (inbox_.whole_bytes != parcel.bytes) {
+      launch_.mismatch(peer_);
+      return false;
+    }
+    if (inbox_.asks) {
+      inbox_.place = parcel.place;
+      agreed_ = parcel.place != nullptr;
+      ++inbox_.taken;
+      return true;
+    }
+    const size_t bytes = agreed_ ? parcel.bytes : std::min(kChunkBytes, parcel.bytes - at_);
+    if (bytes > 0 && !agreed_) std::memcpy(parcel.data + at_, inbox_.data, bytes);
+    ++inbox_.taken;
+    moved(parcel, bytes);
+    return true;
+  }
+  void moved(const kernels::Parcel& parcel, size_t bytes) {
+    at_ += bytes;
+    if (at_ < parcel.bytes) return;
+    ++next_;
+    at_ = 0;
+    agreed_ = false;
+  }
+
   Launch& launch_;
   const int peer_;
   const bool receives_;
   Inbox& inbox_;
   std::vector<kernels::Message> messages_;
   size_t next_ = 0, at_ = 0;
+  bool agreed_ = false;  // a send: it has asked; a receive: its peer writes it
 };
 
 }  // namespace
+
+int64_t written_straight() noexcept { return straight; }
 
 void run(Launch& launch, std::span<const kernels::Message> messages) {
   std::deque<Route> routes;

@@ -138,7 +138,7 @@ class Pushes {
 bool reduce(Launch& launch, const RegionParams& p, const kernels::Call& call) {
   Meeting meeting(launch, p);
   if (!meeting.meet()) return false;
-  const auto part = kernels::made_by(p.collective, p.bytes, p.part, p.rank);
+  const auto part = p.made;
   const ctran::Reduction reduction(call.dtype, call.op);
   std::vector<std::byte> made(kChunkBytes);
   for (size_t at = part.begin; at < part.end; at += kChunkBytes) {
@@ -163,10 +163,18 @@ bool reduce(Launch& launch, const RegionParams& p, const kernels::Call& call) {
 
 }  // namespace
 
+void reduce(const RegionParams& p, ctran::ReduceOp op) {
+  if (std::atomic_ref(p.control->stop).load() != 0) return;
+  const std::vector<const void*> operands(p.memory, p.memory + p.size);
+  ctran::Reduction(p.dtype, op)
+      .combine_all(p.output, operands, p.made.end / ctran::size_of(p.dtype),
+                   static_cast<uint32_t>(p.size));
+}
+
 void run(Launch& launch, const kernels::RegionCall& call) {
   const auto params = kernels::params_of(launch.team(), call);
   if (!launch.goes_on()) return;
-  if (kernels::is_reduction(params.collective))
+  if (kernels::is_reduction(params.collective) && call.carrier != kernels::Carrier::kCopies)
     reduce(launch, params, call.call);
   else
     Pushes(launch, params).run();

@@ -166,6 +166,43 @@ TEST_F(RegionsTest, ManyInARowAndInGraphsKeepTheirOrder) {
   });
 }
 
+// All reductions of whole numbers, by chunks of a scratch that is too small for all at once.
+TEST_F(RegionsTest, CopyEnginesBringWhatIsReduced) {
+  on_threads(3, [](int rank, const Exchange& exchange) {
+    Member member(rank, 3, exchange);
+    std::vector<std::byte> scratch(4096);
+    constexpr size_t kCount = 30001;
+    auto* const numbers = reinterpret_cast<int32_t*>(member.own(0)) + 5;
+    std::vector<int32_t> output(kCount);
+    for (const auto collective :
+         {Collective::kAllReduce, Collective::kReduce, Collective::kReduceScatter}) {
+      const bool has_parts = collective == Collective::kReduceScatter;
+      const size_t all = has_parts ? 3 * kCount : kCount;
+      for (size_t i = 0; i < all; ++i) numbers[i] = static_cast<int32_t>(i) * (rank + 1);
+      auto* const into = reinterpret_cast<std::byte*>(has_parts ? output.data() : numbers);
+      auto call = member.call(collective, kCount, numbers, into);
+      call.dtype = Dtype::kInt32;
+      call.op = ReduceOp::kSum;
+      const bool is_root = rank == call.root;
+      if (collective == Collective::kReduce && !is_root) call.output = nullptr;
+      auto there = member.windows[0]->on_region(call, Carrier::kCopies);
+      there.scratch = scratch.data();
+      there.scratch_bytes = scratch.size();
+      member.team->launch(there, member.stream);
+      member.finish();
+      require(!member.team->stopped(), "nothing stopped");
+      const bool has_result = collective != Collective::kReduce || is_root;
+      for (size_t i = 0; i < kCount && has_result; ++i) {
+        const size_t at = has_parts ? static_cast<size_t>(rank) * kCount + i : i;
+        ASSERT_EQ(has_parts ? output[i] : numbers[i], static_cast<int32_t>(at) * 6) << i;
+      }
+      for (size_t i = 0; i < all && (has_parts || !has_result); ++i)
+        ASSERT_EQ(numbers[i], static_cast<int32_t>(i) * (rank + 1)) << "the input stays";
+      exchange("");
+    }
+  });
+}
+
 TEST_F(RegionsTest, OtherSizesOrRegionsStopBothRanks) {
   for (const bool other_region : {false, true})
     on_threads(2, [&](int rank, const Exchange& exchange) {

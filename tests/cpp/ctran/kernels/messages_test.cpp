@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "ctran/kernels/region_layout.hpp"
 #include "ctran/kernels/vector.hpp"
 
 namespace torch::comms::ctran::kernels {
@@ -99,6 +100,39 @@ TEST(MessageLayoutTest, CountersKeepASlotUntilItIsTaken) {
 TEST(MessageLayoutTest, HeadsOfTheSamePlaceHaveOtherNumbers) {
   EXPECT_EQ(head_number(0), 1u);  // nothing is there yet
   EXPECT_NE(head_number(uint64_t{1} << 32), head_number((uint64_t{1} << 32) + kHeadRing));
+}
+
+TEST(MessageLayoutTest, AHeadHasASizeAndWhetherItAsks) {
+  for (const size_t bytes : kSizes)
+    for (const bool asks : {false, true}) {
+      EXPECT_EQ(head_value(bytes, asks) & ~kAsks, bytes);
+      EXPECT_EQ((head_value(bytes, asks) & kAsks) != 0, asks);
+    }
+}
+
+// What is written straight to its place is counted by chunks, and written by tiles: every channel
+// that has some of either has some of both.
+TEST(MannerTest, GivesEveryChannelOfChunksSomething) {
+  for (const size_t bytes : kSizes) {
+    const Manner manner = manner_of(bytes);
+    if (manner.lines) continue;
+    for (const int channel : {0, manner.channels - 1}) {
+      EXPECT_GT(pieces_of(quotient_up(bytes, manner.piece), manner.channels, channel), 0u) << bytes;
+      EXPECT_GT(tiles_of_block(bytes, manner.channels, channel), 0u) << bytes;
+    }
+  }
+}
+
+TEST(MannerTest, SmallMessagesHaveNoPlaceAndDoNotAsk) {
+  char memory = 0;
+  for (const size_t bytes : kSizes) {
+    const Parcel parcel = parcel_of(&memory, bytes, &memory, true);
+    EXPECT_EQ(parcel.asks, !parcel.lines) << bytes;
+    EXPECT_EQ(parcel.place != nullptr, !parcel.lines) << bytes;
+    const Parcel usual = parcel_of(&memory, bytes, nullptr, false);
+    EXPECT_FALSE(usual.asks);
+    EXPECT_EQ(usual.place, nullptr);
+  }
 }
 
 TEST(MannerTest, FitsItsChannels) {

@@ -1,4 +1,4 @@
-#include "ctran/kernels/region_plan.hpp"
+#include "ctran/kernels/region_copies.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -289,7 +289,17 @@ TEST(RegionPlanTest, ReductionsThatCannotReadWhereOperandsLieAreRefused) {
     change(other);
     return !is_sound(team, other);
   };
-  EXPECT_TRUE(refuses([](auto& c) { c.carrier = Carrier::kCopies; }));
+  EXPECT_TRUE(refuses([](auto& c) { c.carrier = Carrier::kCopies; })) << "no scratch";
+  EXPECT_TRUE(refuses([&](auto& c) {
+    c.carrier = Carrier::kCopies;
+    c.scratch = memory;
+    c.scratch_bytes = least_scratch(2) - 1;
+  }));
+  EXPECT_FALSE(refuses([&](auto& c) {
+    c.carrier = Carrier::kCopies;
+    c.scratch = memory;  // which is not looked at
+    c.scratch_bytes = least_scratch(2);
+  }));
   EXPECT_TRUE(refuses([](auto& c) { c.call.op = ReduceOp::kPremulSum; })) << "whose factor?";
   EXPECT_TRUE(refuses([](auto& c) { c.call.op = ReduceOp::kBitAnd; })) << "of floats";
   EXPECT_TRUE(refuses([&](auto& c) { c.call.output = memory + 16; })) << "not in place";
@@ -303,6 +313,187 @@ TEST(RegionPlanTest, ReductionsThatCannotReadWhereOperandsLieAreRefused) {
   EXPECT_FALSE(is_sound(team, call));
   call.call.output = memory + 32;
   EXPECT_TRUE(is_sound(team, call)) << "anywhere";
+}
+
+// Ranks that reduce bytes by copies of chunks, all of a rank's at once, as the order among ranks
+// does not matter.
+class Sums {
+ public:
+  static constexpr size_t kBeside = 3;  // bytes before and after every tensor
+
+  Sums(Collective collective, int ranks, int root, size_t bytes, size_t scratch)
+      : collective_(collective), bytes_(bytes) {
+    const auto n = static_cast<size_t>(ranks);
+    const size_t tensor = collective == Collective::kReduceScatter ? n * bytes : bytes;
+    for (size_t r = 0; r < n; ++r) {
+      memory_.emplace_back(tensor + 2 * kBeside, static_cast<unsigned char>(200));
+      for (size_t i = 0; i < tensor; ++i)
+        memory_[r][kBeside + i] = static_cast<unsigned char>(i * 7 + r * 31);
+      outputs_.emplace_back(bytes, 0);
+      // Each rank has scratch of another size.
+      scratch_.emplace_back(scratch + r * kScratchAlign);
+    }
+    before_ = memory_;
+    for (size_t r = 0; r < n; ++r) {
+      auto& [team, call] = calls_.emplace_back();
+      team.rank = static_cast<int>(r);
+      team.size = ranks;
+      call.call.collective = collective;
+      call.call.dtype = Dtype::kUInt8;
+      call.call.root = root;
+      call.call.count = bytes;
+      call.call.input = memory_[r].data() + kBeside;
+      call.call.output = collective == Collective::kReduceScatter ? outputs_[r].data()
+                         : collective == Collective::kReduce && team.rank != root
+                             ? nullptr
+                             : memory_[r].data() + kBeside;
+      call.carrier = Carrier::kCopies;
+      call.scratch = scratch_[r].data();
+      call.scratch_bytes = scratch_[r].size();
+      for (size_t peer = 0; peer < n; ++peer) {
+        call.memory[peer] = memory_[peer].data();
+        call.bytes[peer] = memory_[peer].size();
+      }
+      EXPECT_TRUE(is_sound(team, call));
+    }
+  }
+
+  void run() {
+    for (const auto& [team, call] : calls_) {
+      int meetings = 0;
+      const auto meet = [&] { return ++meetings, 0; };
+      const auto copy = [&](const Copy& one) {
+        EXPECT_EQ(meetings, 1) << "between the two";
+        EXPECT_GT(one.bytes, 0u);
+        std::copy_n(one.from, one.bytes, one.to);
+        return 0;
+      };
+      const auto reduce = [&, size = team.size](const RegionParams& p) {
+        EXPECT_EQ(meetings, 1);
+        EXPECT_FALSE(p.meets);
+        EXPECT_EQ(p.write_to, 0u);
+        EXPECT_EQ(p.made.begin, 0u);
+        EXPECT_LE(p.blocks, kSumBlocks);
+        for (size_t i = 0; i < p.made.end; ++i) {
+          unsigned char sum = 0;
+          for (int r = 0; r < size; ++r) sum = static_cast<unsigned char>(sum * 3 + p.memory[r][i]);
+          p.output[i] = static_cast<char>(sum);
+        }
+        return 0;
+      };
+      EXPECT_EQ(launch_by_copies(team, call, meet, copy, reduce), 0);
+      EXPECT_EQ(meetings, 2);
+    }
+  }
+
+  void check() const {
+    for (size_t r = 0; r < memory_.size(); ++r) {
+      const auto& [team, call] = calls_[r];
+      auto wanted = before_[r];
+      if (collective_ == Collective::kReduceScatter)
+        EXPECT_EQ(outputs_[r], result(r * bytes_)) << "rank " << r;
+      else if (call.call.output != nullptr)
+        std::ranges::copy(result(0), wanted.begin() + kBeside);
+      EXPECT_EQ(memory_[r], wanted) << "rank " << r;
+    }
+  }
+
+ private:
+  // In the order of ranks, which matters.
+  std::vector<unsigned char> result(size_t begin) const {
+    std::vector<unsigned char> made(bytes_);
+    for (size_t i = 0; i < bytes_; ++i)
+      for (const auto& one : before_)
+        made[i] = static_cast<unsigned char>(made[i] * 3 + one[kBeside + begin + i]);
+    return made;
+  }
+
+  const Collective collective_;
+  const size_t bytes_;
+  std::vector<std::vector<unsigned char>> memory_, before_, outputs_, scratch_;
+  std::vector<std::pair<Team, RegionCall>> calls_;
+};
+
+TEST(RegionPlanTest, ReductionsByCopiesMakeEveryByteInTheOrderOfRanks) {
+  for (const auto collective :
+       {Collective::kAllReduce, Collective::kReduce, Collective::kReduceScatter})
+    for (const int ranks : {2, 3, 8})
+      for (const int root : {0, ranks - 1})
+        for (const size_t bytes : {size_t{0}, size_t{1}, size_t{255}, size_t{256}, size_t{5003}})
+          for (const size_t chunks : {size_t{1}, size_t{64}}) {
+            SCOPED_TRACE(std::to_string(static_cast<int>(collective)) + " ranks " +
+                         std::to_string(ranks) + " root " + std::to_string(root) + " bytes " +
+                         std::to_string(bytes) + " scratch for " + std::to_string(chunks));
+            Sums sums(collective, ranks, root, bytes, chunks * least_scratch(ranks));
+            sums.run();
+            sums.check();
+            if (HasFailure()) return;
+          }
+}
+
+TEST(RegionPlanTest, AnErrorEndsAReductionByCopies) {
+  std::vector<char> memory(4096), scratch(least_scratch(2));
+  Team team{};
+  team.size = 2;
+  RegionCall call{};
+  call.call.collective = Collective::kAllReduce;
+  call.call.dtype = Dtype::kUInt8;
+  call.call.count = memory.size();
+  call.call.input = call.call.output = call.memory[0] = call.memory[1] = memory.data();
+  call.bytes[0] = call.bytes[1] = memory.size();
+  call.carrier = Carrier::kCopies;
+  call.scratch = scratch.data();
+  call.scratch_bytes = scratch.size();
+  EXPECT_EQ(chunks_of(team, call), 8u);
+  for (int wrong = 0; wrong < 8 * 3 + 2; ++wrong) {
+    int count = 0;
+    const auto step = [&] { return count++ == wrong ? 7 : 0; };
+    EXPECT_EQ(launch_by_copies(
+                  team, call, step, [&](const Copy&) { return step(); },
+                  [&](const RegionParams&) { return step(); }),
+              7);
+    EXPECT_EQ(count, wrong + 1);
+  }
+}
+
+TEST(RegionPlanTest, ReductionsByCopiesStayInTheMemoryOfThePeerWhateverThatHas) {
+  std::vector<char> memory(1000), scratch(4096);
+  Team team{};
+  team.size = 2;
+  RegionCall call{};
+  call.call.collective = Collective::kAllReduce;
+  call.call.dtype = Dtype::kUInt8;
+  call.call.count = memory.size();
+  call.call.input = call.call.output = call.memory[0] = call.memory[1] = memory.data();
+  call.bytes[0] = call.bytes[1] = memory.size();
+  call.carrier = Carrier::kCopies;
+  call.scratch = scratch.data();
+  call.scratch_bytes = scratch.size();
+  EXPECT_EQ(chunk_of(team, call, 0).in.count, 1);
+  EXPECT_EQ(chunk_of(team, call, 0).out.count, 1);
+  call.bytes[1] = 511;
+  EXPECT_EQ(chunk_of(team, call, 0).in.count, 0);
+  EXPECT_EQ(chunk_of(team, call, 0).out.count, 0);
+  const auto meeting = params_of(team, call);
+  EXPECT_EQ(meeting.place.bytes, 1000u);
+  EXPECT_TRUE(meeting.meets);
+  EXPECT_TRUE(meeting.is_one_place);
+  EXPECT_EQ(meeting.bytes, 0u);
+}
+
+TEST(RegionPlanTest, ScratchIsOfUseForWhatARankMakesAndBounded) {
+  Call call{};
+  call.dtype = Dtype::kUInt8;
+  call.collective = Collective::kAllReduce;
+  call.count = 0;
+  EXPECT_EQ(scratch_bytes(0, 4, call), least_scratch(4));
+  call.count = 4000;
+  EXPECT_EQ(scratch_bytes(0, 4, call), 3u * 1024);
+  call.collective = Collective::kReduceScatter;
+  EXPECT_EQ(scratch_bytes(3, 4, call), 3u * 4096);
+  call.count = size_t{1} << 34;
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks)
+    EXPECT_EQ(scratch_bytes(0, ranks, call), kMostScratch);
 }
 
 TEST(RegionPlanTest, LongTransfersHaveMoreBlocksUnlessTheCallSaysHowMany) {

@@ -1,0 +1,62 @@
+#pragma once
+
+#include "ctran/kernels/region_plan.hpp"
+
+// A call on a region by copy engines: all that is enqueued for it, as pure functions of it.
+namespace torch::comms::ctran::kernels {
+
+struct Copy {
+  char* to;
+  const char* from;
+  size_t bytes;
+};
+struct Copies {
+  Copy all[kMaxRanks];
+  int count = 0;
+};
+
+// Of what is moved: the copies of a stage. After each stage the ranks meet.
+int stages_of(const Team& team, const RegionCall& call);
+Copies copies_of(const Team& team, const RegionCall& call, int stage);
+
+// Of reductions: what this rank makes of the result, in chunks of which all peers' operands are in
+// its scratch at once.
+struct Chunk {
+  Copies in;
+  RegionParams sum;  // of the kernel that reduces it, which does not meet
+  Copies out;        // of its result
+};
+size_t chunks_of(const Team& team, const RegionCall& call);
+Chunk chunk_of(const Team& team, const RegionCall& call, size_t number);
+
+// Blocks of the kernel that reduces, where the call does not say.
+inline constexpr int kSumBlocks = 16;
+
+// All that a library enqueues, in this order. `meet()` is a launch of params_of(), `copy(Copy)` one
+// of the copies, `reduce(RegionParams)` the kernel of a chunk; they give 0, or an error, which ends
+// it and is the result.
+template <class Meet, class CopyOne, class Reduce>
+int launch_by_copies(const Team& team, const RegionCall& call, const Meet& meet,
+                     const CopyOne& copy, const Reduce& reduce) {
+  int error = meet();
+  const auto copy_all = [&](const Copies& copies) {
+    for (int i = 0; i < copies.count && error == 0; ++i) error = copy(copies.all[i]);
+  };
+  if (is_reduction(call.call.collective)) {
+    const size_t chunks = chunks_of(team, call);
+    for (size_t i = 0; i < chunks && error == 0; ++i) {
+      const Chunk chunk = chunk_of(team, call, i);
+      copy_all(chunk.in);
+      if (error == 0) error = reduce(chunk.sum);
+      copy_all(chunk.out);
+    }
+    return error == 0 ? meet() : error;
+  }
+  for (int stage = 0; stage < stages_of(team, call) && error == 0; ++stage) {
+    copy_all(copies_of(team, call, stage));
+    if (error == 0) error = meet();
+  }
+  return error;
+}
+
+}  // namespace torch::comms::ctran::kernels

@@ -1,0 +1,92 @@
+#pragma once
+
+#include "ctran/kernels/bytes.cuh"
+#include "ctran/kernels/region_layout.hpp"
+#include "ctran/kernels/session.cuh"
+
+// A block's tiles of a transfer, by stores of its threads to a peer's memory, or to this rank's
+// own.
+namespace torch::comms::ctran::kernels {
+
+inline constexpr int kStoringThreads = 512;
+
+// A run of tiles of one block: number i of them is tile block + i * blocks of the transfer.
+struct Run {
+  char* to;
+  const char* from;
+  size_t bytes;  // of the transfer
+  int block, blocks;
+  uint64_t first, end;
+
+  __device__ __forceinline__ size_t at(uint64_t i) const {
+    return (static_cast<uint64_t>(block) + i * static_cast<uint64_t>(blocks)) * kRegionTile;
+  }
+  __device__ __forceinline__ uint32_t length(uint64_t i) const {
+    const size_t left = bytes - at(i);
+    return left < kRegionTile ? static_cast<uint32_t>(left) : static_cast<uint32_t>(kRegionTile);
+  }
+};
+
+// The few bytes of a tile that are in no vector. For threads 0 to 15.
+__device__ __forceinline__ void carry_ends(char* to, const char* from, const Ends& ends) {
+  const auto thread = threadIdx.x % kWarp;
+  const auto byte = [&](size_t at) { to[at] = *const_cast<const volatile char*>(from + at); };
+  if (thread < ends.head) byte(thread);
+  if (thread < ends.tail) byte(ends.head + ends.middle + thread);
+}
+
+// Tiles that are under way at once.
+inline constexpr int kStoredTiles = 2;
+
+// Never what a cache had before a peer wrote it.
+__device__ __forceinline__ Vector16 load_anywhere(const char* from, uint32_t off) {
+  if (off == 0) return load_volatile(from);
+  return shifted(load_volatile(from - off), load_volatile(from - off + 16), off);
+}
+// For threads 0 to kStoringThreads - 1.
+__device__ __forceinline__ void store_tiles(const Run& run, uint64_t first) {
+  constexpr int kTiles = kStoredTiles,
+                kVectors = static_cast<int>(kRegionTile / 16) / kStoringThreads;
+  const auto index = [](int k) { return static_cast<uint32_t>(k) * kStoringThreads + threadIdx.x; };
+  Vector16 v[kTiles][kVectors];
+  Ends ends[kTiles];
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) {
+    ends[t] = {};
+    if (first + t >= run.end) continue;
+    const size_t at = run.at(first + t);
+    ends[t] = ends_of(reinterpret_cast<uint64_t>(run.to + at), run.length(first + t));
+    const char* const from = run.from + at + ends[t].head;
+    const uint32_t off = misaligned(from);
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k)
+      if (index(k) * 16 < ends[t].middle) v[t][k] = load_anywhere(from + index(k) * 16, off);
+  }
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) {
+    if (first + t >= run.end) continue;
+    char* const to = run.to + run.at(first + t);
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k)
+      if (index(k) * 16 < ends[t].middle)
+        *reinterpret_cast<Vector16*>(to + ends[t].head + index(k) * 16) = v[t][k];
+    if (threadIdx.x < kWarp) carry_ends(to, run.from + run.at(first + t), ends[t]);
+  }
+}
+
+// For all threads of a block, of which those that store are the first. False if the launch has to
+// stop. What was stored has arrived once another block of threads sees what is told after this and
+// a fence.
+__device__ __forceinline__ bool store(const Run& run, const Membership& p, const Session& s,
+                                      bool stores) {
+  constexpr uint64_t kLookEvery = 128;
+  static_assert(kLookEvery % kStoredTiles == 0);
+  for (uint64_t i = run.first; i < run.end; i += kStoredTiles) {
+    if ((i - run.first) % kLookEvery == kLookEvery - kStoredTiles && block_must_stop(p, s))
+      return false;
+    if (stores) store_tiles(run, i);
+  }
+  return true;
+}
+
+}  // namespace torch::comms::ctran::kernels
