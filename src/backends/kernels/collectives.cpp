@@ -47,6 +47,7 @@ void TorchCommKernels::set_kernels(std::shared_ptr<ctran::TeamKernels> kernels,
                                    ctran::MeasuredRows measured) {
   kernels_ = std::move(kernels);
   transport_.reset();
+  scratch_.reset();
   measured_ = std::move(measured);
   forget_choices();
 }
@@ -126,18 +127,25 @@ std::optional<ctran::kernels::RegionCall> TorchCommKernels::on_region(
   return window->on_region(call, ctran::carrier_of(wish));
 }
 
+// Kept as long as the kernels: the allocator knows nothing of their streams, and graphs have its
+// address.
+void* TorchCommKernels::scratch() {
+  if (!scratch_.defined()) {
+    const PlainOperators plain;
+    scratch_ = at::empty({static_cast<int64_t>(ctran::kScratchBytes)},
+                         at::TensorOptions().dtype(at::kByte).device(getDevice()));
+    kernels_->keep(std::make_shared<const c10::Storage>(scratch_.storage()));
+  }
+  return scratch_.mutable_data_ptr();
+}
+
 WorkPtr TorchCommKernels::run_on_region(const nccl::Call& now, const OperationOptions& options,
                                         const Offer& offer, ctran::kernels::RegionCall there) {
-  // The memory is torch's, which gives it to others once the operation is over.
-  Tensors scratch;
-  if (const auto bytes = ctran::scratch_bytes_of(there, getRank(), getSize()); bytes != 0) {
-    const PlainOperators plain;
-    scratch.push_back(at::empty({static_cast<int64_t>(bytes)},
-                                at::TensorOptions().dtype(at::kByte).device(getDevice())));
-    there.scratch = scratch.front().mutable_data_ptr();
-    there.scratch_bytes = bytes;
+  if (ctran::needs_scratch(there)) {
+    there.scratch = scratch();
+    there.scratch_bytes = ctran::kScratchBytes;
   }
-  return run_kernels(now, options, {offer.tensors, {&scratch}},
+  return run_kernels(now, options, {offer.tensors, offer.lists},
                      [&there](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
                        there.call.limit_ns = limit_ns;
                        kernels.launch(there, stream);

@@ -176,6 +176,8 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   // What is offered, where the peers are to write its output themselves.
   std::optional<ctran::kernels::RegionCall> on_region(const Offer& offer,
                                                       const OperationOptions& options) const;
+  // For all calls that need it, which are one after the other.
+  void* scratch();
   // Launches it there.
   WorkPtr run_on_region(const nccl::Call& now, const OperationOptions& options, const Offer& offer,
                         ctran::kernels::RegionCall there);
@@ -197,6 +199,7 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   ctran::kernels::Remembered<Chosen> chosen_;
   ctran::Registered registered_{};
   std::shared_ptr<const ctran::DeviceTransport> transport_;  // of kernels_
+  at::Tensor scratch_;                                       // of kernels_, once it is needed
 };
 
 }  // namespace torch::comms

@@ -27,10 +27,8 @@ kernels::Carrier carrier_of(Registered wish) {
   return wish == Registered::kCopies ? kernels::Carrier::kCopies : kernels::Carrier::kAutomatic;
 }
 
-size_t scratch_bytes_of(const kernels::RegionCall& call, int rank, int ranks) {
-  const bool brings =
-      call.carrier == kernels::Carrier::kCopies && kernels::is_reduction(call.call.collective);
-  return brings ? kernels::scratch_bytes(rank, ranks, call.call) : 0;
+bool needs_scratch(const kernels::RegionCall& call) {
+  return call.carrier == kernels::Carrier::kCopies && kernels::is_reduction(call.call.collective);
 }
 
 SharedTensor shared_tensor(const kernels::Call& call, int ranks) {

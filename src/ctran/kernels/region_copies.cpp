@@ -53,14 +53,6 @@ Copies copies_of(const Team& team, const RegionCall& call, int stage) {
   return made;
 }
 
-size_t scratch_bytes(int rank, int ranks, const Call& call) {
-  const size_t bytes = call.count * size_of(call.dtype);
-  const Range made = made_by(call.collective, bytes, part_bytes(bytes, ranks), rank);
-  const size_t all = quotient_up(made.end - made.begin, kScratchAlign) * kScratchAlign *
-                     static_cast<size_t>(ranks - 1);
-  return std::clamp(all, least_scratch(ranks), kMostScratch);
-}
-
 size_t chunks_of(const Team& team, const RegionCall& call) {
   if (call.call.count == 0) return 0;
   const Range made = pushes_of(team, call).made;

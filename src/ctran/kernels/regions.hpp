@@ -55,12 +55,10 @@ struct RegionCall {
   size_t scratch_bytes;
 };
 
-// The scratch without which there is no such launch, and how much of it is of use to a rank:
-// kMostScratch at most.
+// The scratch without which there is no such launch. More makes for fewer and longer copies; the
+// launches of a team may share it.
 inline constexpr size_t kScratchAlign = 256;
-inline constexpr size_t kMostScratch = size_t{32} << 20;
 constexpr size_t least_scratch(int ranks) { return static_cast<size_t>(ranks - 1) * kScratchAlign; }
-size_t scratch_bytes(int rank, int ranks, const Call& call);
 
 // One more reason of a stop: what is in the region here and at waited_for is in different ones, or
 // has different sizes.

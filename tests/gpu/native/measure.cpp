@@ -20,7 +20,7 @@ namespace {
 using kernels::Algorithm;
 using kernels::Collective;
 
-constexpr size_t kPool = size_t{512} << 20;
+constexpr size_t kPool = size_t{512} << 20, kScratch = size_t{32} << 20;
 constexpr const char* kAlgorithmNames[] = {"ours", "ll", "line", "two_line"};
 struct Measured {
   Collective collective;
@@ -87,7 +87,7 @@ class Bench {
     for (int r = 0; r < world_.size(); ++r) {
       plain_in_.emplace_back(world_, r, kPool);
       plain_out_.emplace_back(world_, r, kPool);
-      scratch_.emplace_back(world_, r, kernels::kMostScratch);
+      scratch_.emplace_back(world_, r, kScratch);
     }
     if (nccl_) window_ = nccl_->symmetric_memory(2 * kPool);
     std::printf("# NCCL %d, windows %s\n", nccl_ ? nccl_->version() : 0,
@@ -263,7 +263,7 @@ class Bench {
     made.call = call;
     made.carrier = carrier;
     made.scratch = scratch_[static_cast<size_t>(rank)].get();
-    made.scratch_bytes = kernels::scratch_bytes(rank, world_.size(), call);
+    made.scratch_bytes = kScratch;
     const auto& memory = collective_ == Collective::kReduceScatter ? plain_in_ : plain_out_;
     for (size_t r = 0; r < memory.size(); ++r) {
       made.memory[r] = memory[r].get();

@@ -481,21 +481,6 @@ TEST(RegionPlanTest, ReductionsByCopiesStayInTheMemoryOfThePeerWhateverThatHas) 
   EXPECT_EQ(meeting.bytes, 0u);
 }
 
-TEST(RegionPlanTest, ScratchIsOfUseForWhatARankMakesAndBounded) {
-  Call call{};
-  call.dtype = Dtype::kUInt8;
-  call.collective = Collective::kAllReduce;
-  call.count = 0;
-  EXPECT_EQ(scratch_bytes(0, 4, call), least_scratch(4));
-  call.count = 4000;
-  EXPECT_EQ(scratch_bytes(0, 4, call), 3u * 1024);
-  call.collective = Collective::kReduceScatter;
-  EXPECT_EQ(scratch_bytes(3, 4, call), 3u * 4096);
-  call.count = size_t{1} << 34;
-  for (int ranks = 2; ranks <= kMaxRanks; ++ranks)
-    EXPECT_EQ(scratch_bytes(0, ranks, call), kMostScratch);
-}
-
 TEST(RegionPlanTest, LongTransfersHaveMoreBlocksUnlessTheCallSaysHowMany) {
   std::vector<char> memory(1);
   Team team{};
