@@ -14,6 +14,7 @@
 #include "core/checked_window.hpp"
 #include "core/device_of.hpp"
 #include "core/explain.hpp"
+#include "core/hint.hpp"
 #include "core/hook_list.hpp"
 #include "core/insight.hpp"
 #include "core/issue.hpp"
@@ -69,6 +70,11 @@ struct AtEnd : base::Recycled<AtEnd> {
   TorchWork* const work;
   const std::shared_ptr<Unmet> unmet;
 };
+
+// Of one call. A backend from elsewhere may read what nobody here knows of.
+void tell_of_unread(TorchCommBackend& backend, const Hints& hints) {
+  if (!hints.empty() && dynamic_cast<Insight*>(&backend) != nullptr) tell_of_unknown(hints);
+}
 
 }  // namespace
 
@@ -247,6 +253,7 @@ WorkPtr TorchComm::run(const Op& op) {
   const Presence::Here here(*presence_);
   requireUsable(Op::kName);
   validate(op, facts());
+  tell_of_unread(*backend_, op.options.hints);
 
   const size_t op_id = next_op_id.fetch_add(1, std::memory_order_relaxed);
   const auto hooks = hooks_.get();

@@ -1,10 +1,13 @@
 #include "core/hint.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -12,55 +15,13 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/log.hpp"
+#include "core/hint_table.hpp"
 
 namespace torch::comms {
 namespace {
 
-constexpr const char* kCheckCalls = "check_calls";
-
-// Every hint without a prefix that some backend has, and what programs for others have of them.
-constexpr std::string_view kKnown[] = {"batch_invariant",
-                                       "blocking",
-                                       "cga_cluster_size",
-                                       "cgaClusterSize",
-                                       "check_calls",
-                                       "collnet_enable",
-                                       "collnetEnable",
-                                       "comm_name",
-                                       "commName",
-                                       "cta_policy",
-                                       "CTAPolicy",
-                                       "enable_cuda_graph_support",
-                                       "fastInitMode",
-                                       "garbage_collect_interval_ms",
-                                       "graph_timeout_check_interval_ms",
-                                       "hostname",
-                                       "interface",
-                                       "is_high_priority_stream",
-                                       "lazy",
-                                       "lazySetupChannels",
-                                       "max_ctas",
-                                       "max_event_pool_size",
-                                       "maxCTAs",
-                                       "min_ctas",
-                                       "minCTAs",
-                                       "n_channels_per_net_peer",
-                                       "nChannelsPerNetPeer",
-                                       "net_name",
-                                       "netName",
-                                       "nvlink_centric_sched",
-                                       "nvlinkCentricSched",
-                                       "nvls_ctas",
-                                       "nvlsCTAs",
-                                       "persistent_store",
-                                       "shrink_share",
-                                       "shrinkShare",
-                                       "side_channel",
-                                       "side_channel_interface",
-                                       "split_share",
-                                       "splitShare",
-                                       "traffic_class",
-                                       "trafficClass"};
+constexpr std::string_view kColons = "::";
+constexpr std::string_view kForwarding = "ncclx::";  // before any hint without a prefix
 // Those that torch writes of a process group's options, and nobody reads.
 constexpr std::string_view kTorchs[] = {"backend",
                                         "config",
@@ -89,15 +50,67 @@ size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// What may have been meant, or what there is.
-std::string instead_of(std::string_view key) {
+// With its colons; "" where there is none.
+std::string_view prefix_of(std::string_view key) {
+  const auto colons = key.rfind(kColons);
+  return colons == std::string_view::npos ? "" : key.substr(0, colons + kColons.size());
+}
+
+template <class Visit>
+void for_each_name(const Visit& visit) {
+  for (const auto& row : hint::kAll)
+    for (const std::string_view name : {row.name, row.other})
+      if (!name.empty()) visit(name);
+}
+
+// In the table, or torch's.
+bool is_known(std::string_view key) {
+  static const auto& known = []() -> auto& {
+    auto* const names =  // never destroyed: communicators may outlive static destruction
+        new std::unordered_set<std::string_view>(std::begin(kTorchs), std::end(kTorchs));
+    for_each_name([names](std::string_view name) { names->insert(name); });
+    return *names;
+  }();
+  return known.contains(key) ||
+         (key.starts_with(kForwarding) && known.contains(key.substr(kForwarding.size())));
+}
+
+// The table's names with this prefix, in the order of a dictionary.
+std::vector<std::string_view> names_with(std::string_view prefix) {
+  std::vector<std::string_view> names;
+  for_each_name([&](std::string_view name) {
+    if (prefix_of(name) == prefix) names.push_back(name);
+  });
+  std::ranges::sort(names, [](std::string_view a, std::string_view b) {
+    return std::ranges::lexicographical_compare(
+        a, b, {}, [](unsigned char c) { return std::tolower(c); },
+        [](unsigned char c) { return std::tolower(c); });
+  });
+  return names;
+}
+
+// What may have been meant, or what there is. Nothing for a prefix that is nobody's here.
+std::optional<std::string> instead_of(std::string_view key) {
+  const auto prefix = prefix_of(key);
+  const auto names = names_with(prefix);
+  if (names.empty()) return std::nullopt;
   const auto near = std::ranges::min_element(
-      kKnown, {}, [key](std::string_view known) { return distance(key, known); });
-  if (distance(key, *near) <= std::max<size_t>(1, near->size() / 3))
+      names, {}, [key](std::string_view name) { return distance(key, name); });
+  if (prefix.empty() && distance(key, *near) <= std::max<size_t>(1, near->size() / 3))
     return "; did you mean " + std::string(*near) + "?";
-  std::string known;
-  for (const auto word : kKnown) known.append(known.empty() ? "" : ", ").append(word);
-  return "; without a prefix there are " + known;
+  std::string list;
+  for (const auto name : names) list.append(list.empty() ? "" : ", ").append(name);
+  if (prefix.empty()) return "; without a prefix there are " + list;
+  const auto backend = prefix.substr(0, prefix.size() - kColons.size());
+  return "; backend '" + std::string(backend) + "' has " + list;
+}
+
+// Whether the key is to be told, which it is once.
+bool is_news(const std::string& key) {
+  static std::mutex mutex;  // guards told
+  static std::set<std::string> told;
+  const std::lock_guard lock(mutex);
+  return told.size() < kMostTold && told.insert(key).second;
 }
 
 bool checks_otherwise() { return env_to_value<bool>("TORCHCOMM_CHECK_CALLS", false); }
@@ -116,34 +129,24 @@ bool flag_of(const Hints& hints, const std::string& key, bool otherwise) {
 
 void tell_of_unknown(const Hints& hints) {
   for (const auto& [key, value] : hints) {
-    if (key.empty() || key.find("::") != std::string::npos) continue;
-    if (std::ranges::find(kKnown, key) != std::end(kKnown)) continue;
-    if (std::ranges::find(kTorchs, key) != std::end(kTorchs)) continue;
-    tell_of_unknown(key, instead_of(key));
+    if (key.empty() || is_known(key)) continue;
+    if (const auto instead = instead_of(key); instead && is_news(key))
+      base::log(base::LogLevel::kWarning,
+                "hint " + key + " is unknown and has no effect" + *instead);
   }
-}
-
-void tell_of_unknown(const std::string& key, const std::string& instead) {
-  static std::mutex mutex;  // guards told
-  static std::set<std::string> told;
-  {
-    const std::lock_guard lock(mutex);
-    if (told.size() == kMostTold || !told.insert(key).second) return;
-  }
-  base::log(base::LogLevel::kWarning, "hint " + key + " is unknown and has no effect" + instead);
 }
 
 bool is_batch_invariant(const Hints& hints, bool otherwise) {
-  return flag_of(hints, kBatchInvariant, otherwise);
+  return flag_of(hints, hint::kBatchInvariant.name, otherwise);
 }
 
 bool checks_calls(const CommOptions& options) {
-  return flag_of(options.hints, kCheckCalls, checks_otherwise());
+  return flag_of(options.hints, hint::kCheckCalls.name, checks_otherwise());
 }
 
 CommOptions with_checks_of(bool parent_checks, CommOptions options) {
   if (parent_checks != checks_otherwise())
-    options.hints.try_emplace(kCheckCalls, parent_checks ? "true" : "false");
+    options.hints.try_emplace(hint::kCheckCalls.name, parent_checks ? "true" : "false");
   return options;
 }
 

@@ -14,6 +14,7 @@
 #include "base/log.hpp"
 #include "bootstrap/checkin.hpp"
 #include "core/bounded.hpp"
+#include "core/hint_table.hpp"
 #include "core/master_store.hpp"
 #include "core/private_store.hpp"
 #include "core/store_adapter.hpp"
@@ -74,7 +75,7 @@ class Start {
     // A variable of its own gives a part a clock of its own; else all share the timeout.
     if (is_set(kStoreVariable) || is_set(kInitVariable)) deadline_ = Deadline(init_limit_.duration);
     const auto keys = phase("arrive", init_limit_, [this] { return arrive(); });
-    if (options_.store && options_.getHint<bool>("persistent_store", false))
+    if (options_.store && options_.getHint<bool>(hint::kPersistentStore.name, false))
       return ready(keep_store(keys + "store", connection_, options_.store));
     if (launch_.size == 1) return ready(c10::make_intrusive<c10d::HashStore>());
     auto own = phase("private store", init_limit_, [&] { return private_store(keys + "private"); });

@@ -8,6 +8,7 @@
 #include "bootstrap/exchange/meeting.hpp"
 #include "core/bounded.hpp"
 #include "core/hint.hpp"
+#include "core/hint_table.hpp"
 #include "core/rendezvous.hpp"
 #include "core/store_adapter.hpp"
 
@@ -35,9 +36,10 @@ constexpr std::chrono::milliseconds kTick{20};
 Wishes wishes_of(const CommOptions& options) {
   Wishes wishes;
   wishes.side_channel = options.getHint<bool>(
-      "side_channel", env_to_value<bool>("TORCHCOMM_SIDE_CHANNEL", wishes.side_channel));
+      hint::kSideChannel.name, env_to_value<bool>("TORCHCOMM_SIDE_CHANNEL", wishes.side_channel));
   wishes.interface = options.getHint<std::string>(
-      "side_channel_interface", env_to_value<std::string>("TORCHCOMM_SIDE_CHANNEL_INTERFACE", ""));
+      hint::kSideChannelInterface.name,
+      env_to_value<std::string>("TORCHCOMM_SIDE_CHANNEL_INTERFACE", ""));
   wishes.check_calls = checks_calls(options);
   return wishes;
 }

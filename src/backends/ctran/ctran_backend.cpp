@@ -16,6 +16,7 @@
 #include "core/bounded.hpp"
 #include "core/cpu_backend.hpp"
 #include "core/hint.hpp"
+#include "core/hint_table.hpp"
 #include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
 #include "core/retire.hpp"
@@ -243,7 +244,8 @@ std::shared_ptr<TorchCommBackend> TorchCommCtran::split(const std::vector<int>& 
                with_checks_of(checks_calls_, options));
   now.limit = child->options_.timeout;
   const auto links = ctran::links_wished(options.hints);
-  if (options.hints.contains("ctran::transport") && links != session_->connected.known->links)
+  if (options.hints.contains(hint::kCtranTransport.name) &&
+      links != session_->connected.known->links)
     throw CommError(Errc::kInvalidArgument,
                     "hint ctran::transport differs from the parent's, whose links a split uses",
                     {.op = "split", .comm = name_, .rank = rank_});

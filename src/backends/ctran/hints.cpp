@@ -1,7 +1,6 @@
 #include "backends/ctran/hints.hpp"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <optional>
 #include <string_view>
@@ -12,23 +11,24 @@
 #include "backends/kernels/regions.hpp"
 #include "base/env.hpp"
 #include "core/hint.hpp"
+#include "core/hint_table.hpp"
 
 namespace torch::comms::ctran {
 namespace {
 
 using schedule::Operation;
 
-constexpr const char* kTransport = "ctran::transport";
-constexpr const char* kInterface = "ctran::interface";
-constexpr const char* kHost = "ctran::host_id";
-constexpr const char* kAlgorithm = "ctran::algorithm";
-constexpr const char* kChunkBytes = "ctran::chunk_bytes";
-constexpr const char* kTuningFile = "ctran::tuning_file";
-constexpr const char* kKernelAlgorithm = "ctran::kernel_algorithm";
+constexpr const char* kTransport = hint::kCtranTransport.name;
+constexpr const char* kInterface = hint::kCtranInterface.name;
+constexpr const char* kHost = hint::kCtranHostId.name;
+constexpr const char* kAlgorithm = hint::kCtranAlgorithm.name;
+constexpr const char* kChunkBytes = hint::kCtranChunkBytes.name;
+constexpr const char* kTuningFile = hint::kCtranTuningFile.name;
+constexpr const char* kKernelAlgorithm = hint::kCtranKernelAlgorithm.name;
 constexpr const char* kKernelVariable = "TORCHCOMM_CTRAN_KERNEL_ALGORITHM";
-constexpr const char* kSingleCopy = "ctran::single_copy";
+constexpr const char* kSingleCopy = hint::kCtranSingleCopy.name;
 
-std::optional<std::string_view> hint(const Hints& hints, const char* key) {
+std::optional<std::string_view> given(const Hints& hints, const char* key) {
   const auto found = hints.find(key);
   if (found == hints.end() || found->second.empty() || found->second == "None") return std::nullopt;
   return found->second;
@@ -98,23 +98,9 @@ void add_plain(Wishes& wishes, std::string_view word, std::optional<Operation> o
                 : "an algorithm: " + algorithms(only));
 }
 
-// A mistyped key would go unnoticed: unknown ones are no errors.
-void tell_of_mistyped(const Hints& hints) {
-  tell_of_unknown(hints);
-  constexpr std::array kKnown{kTransport,  kInterface,       kHost,       kAlgorithm, kChunkBytes,
-                              kTuningFile, kKernelAlgorithm, kSingleCopy, kRegistered};
-  for (const auto& [key, value] : hints) {
-    if (!key.starts_with("ctran::") || std::ranges::find(kKnown, key) != kKnown.end()) continue;
-    std::string known;
-    for (const std::string word : kKnown) known += (known.empty() ? "" : ", ") + word;
-    tell_of_unknown(key, "; backend 'ctran' has " + known);
-  }
-}
-
 Wishes read(const Hints& hints, const Wishes& fallback, std::optional<Operation> only) {
-  tell_of_mistyped(hints);
   Wishes wishes = fallback;
-  if (auto rest = hint(hints, kAlgorithm)) {
+  if (auto rest = given(hints, kAlgorithm)) {
     while (true) {
       const auto part = rest->substr(0, rest->find(','));
       const auto colon = part.find(':');
@@ -126,7 +112,7 @@ Wishes read(const Hints& hints, const Wishes& fallback, std::optional<Operation>
       rest->remove_prefix(part.size() + 1);
     }
   }
-  if (const auto text = hint(hints, kChunkBytes)) {
+  if (const auto text = given(hints, kChunkBytes)) {
     const auto *begin = text->data(), *end = begin + text->size();
     const auto [stop, code] = std::from_chars(begin, end, wishes.chunk_bytes);
     if (code != std::errc{} || stop != end || wishes.chunk_bytes < 0)
@@ -139,7 +125,7 @@ Wishes read(const Hints& hints, const Wishes& fallback, std::optional<Operation>
 }  // namespace
 
 Links links_wished(const Hints& hints) {
-  const auto text = hint(hints, kTransport);
+  const auto text = given(hints, kTransport);
   if (!text || *text == "auto") return Links::kAuto;
   if (*text == "shm") return Links::kShm;
   if (*text == "tcp") return Links::kTcp;
@@ -147,23 +133,23 @@ Links links_wished(const Hints& hints) {
 }
 
 std::string interface_wished(const Hints& hints) {
-  return std::string(hint(hints, kInterface).value_or(""));
+  return std::string(given(hints, kInterface).value_or(""));
 }
 
 std::string host_wished(const Hints& hints) {
   constexpr size_t kMost = 128;
-  auto name = std::string(hint(hints, kHost).value_or(""));
+  auto name = std::string(given(hints, kHost).value_or(""));
   if (name.empty()) name = base::env_text("TORCHCOMM_CTRAN_HOST_ID").value_or("");
   if (name.size() > kMost) refuse(kHost, name, "a name of at most 128 characters");
   return name;
 }
 
 TuningFile tuning_file_wished(const Hints& hints) {
-  return tuning_file(kTuningFile, hint(hints, kTuningFile).value_or(""));
+  return tuning_file(kTuningFile, given(hints, kTuningFile).value_or(""));
 }
 
 KernelWish kernel_wish_of_call(const Hints& hints, const KernelWish& otherwise) {
-  const auto text = hint(hints, kKernelAlgorithm);
+  const auto text = given(hints, kKernelAlgorithm);
   if (!text) return otherwise;
   std::string knob = "hint ";
   knob += kKernelAlgorithm;
@@ -189,6 +175,7 @@ Wishes require_right(const Hints& hints) {
 }
 
 Wishes wishes_of(const Hints& hints, const Wishes& fallback) {
+  tell_of_unknown(hints);
   return read(hints, fallback, std::nullopt);
 }
 

@@ -6,6 +6,7 @@
 #include <torchcomms/factory.hpp>
 
 #include "core/hint.hpp"
+#include "core/hint_table.hpp"
 
 namespace torch::comms {
 namespace {
@@ -21,8 +22,8 @@ int64_t total(const Tensors& tensors) {
 }  // namespace
 
 void TorchCommFake::init(at::Device device, const std::string& name, const CommOptions& options) {
-  size_ = static_cast<int>(options.getHint<size_t>("fake::size", 1));
-  rank_ = static_cast<int>(options.getHint<size_t>("fake::rank", 0));
+  size_ = static_cast<int>(options.getHint<size_t>(hint::kFakeSize.name, 1));
+  rank_ = static_cast<int>(options.getHint<size_t>(hint::kFakeRank.name, 0));
   if (size_ < 1 || rank_ >= size_)
     throw CommError(Errc::kInvalidArgument,
                     "hints fake::rank=" + std::to_string(rank_) + " and fake::size=" +

@@ -12,6 +12,7 @@
 #include "backends/gloo/torch_compat.hpp"
 #include "base/env.hpp"
 #include "base/host.hpp"
+#include "core/hint_table.hpp"
 #include "core/reach.hpp"
 #include "core/rendezvous.hpp"
 #include "core/store_adapter.hpp"
@@ -38,7 +39,7 @@ struct Setting {
   std::string source;
 };
 
-std::optional<Setting> hint(const CommOptions& options, const char* key) {
+std::optional<Setting> given(const CommOptions& options, const char* key) {
   auto text = options.getHint<std::string>(key, "");
   if (text.empty() || text == "None") return std::nullopt;
   return Setting{std::move(text), std::string("hint ") + key};
@@ -89,8 +90,8 @@ struct Choice {
 
 // What says where to listen; nothing where that is up to this backend.
 std::optional<Choice> choice_of(const CommOptions& options) {
-  if (const auto name = hint(options, "hostname")) return Choice{*name, false};
-  if (const auto names = hint(options, "interface")) return Choice{*names, true};
+  if (const auto name = given(options, hint::kHostname.name)) return Choice{*name, false};
+  if (const auto names = given(options, hint::kInterface.name)) return Choice{*names, true};
   if (const auto name = variable("TORCHCOMM_GLOO_HOSTNAME")) return Choice{*name, false};
   if (const auto names = variable("TORCHCOMM_GLOO_INTERFACE")) return Choice{*names, true};
   if (const auto names = variable("GLOO_SOCKET_IFNAME")) return Choice{*names, true};
@@ -121,10 +122,10 @@ std::string host_to_reach(const Rendezvous& met) {
 }  // namespace
 
 bool connects_lazily(const CommOptions& options) {
-  const auto found = options.hints.find("lazy");
+  const auto found = options.hints.find(hint::kLazy.name);
   if (found == options.hints.end()) return c10d::getDefaultGlooLazyInit();
   // The contract asks for the key alone; a text that says no still means no.
-  return found->second.empty() || options.getHint<bool>("lazy", true);
+  return found->second.empty() || options.getHint<bool>(hint::kLazy.name, true);
 }
 
 Devices devices_of_choice(const CommOptions& options) {

@@ -16,6 +16,7 @@
 #include "core/cpu_backend.hpp"
 #include "core/explain.hpp"
 #include "core/hint.hpp"
+#include "core/hint_table.hpp"
 #include "core/member_handle.hpp"
 #include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
@@ -184,7 +185,7 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
   auto child = std::make_shared<TorchCommGloo>();
   child->device_ = device_;
   child->start(name, with_checks_of(wishes_->check_calls, options));
-  child->options_.hints["persistent_store"] = "true";
+  child->options_.hints[hint::kPersistentStore.name] = "true";
   // The members alone decide the prefix, so splits that others make meanwhile cannot get in the
   // way; how often these members have split is counted on the store.
   child->options_.store =

@@ -3,13 +3,14 @@
 #include <torchcomms/base/env.hpp>
 #include <torchcomms/base/error.hpp>
 
+#include "core/hint_table.hpp"
 #include "ctran/kernels/cells.hpp"
 #include "ctran/kernels/rows.hpp"
 
 namespace torch::comms::ctran {
 
 Registered registered_wish(const Hints& hints, Registered otherwise) {
-  for (const char* const name : {kRegistered, "ncclx::registered"}) {
+  for (const char* const name : {hint::kRegistered.name, hint::kRegistered.other}) {
     const auto found = hints.find(name);
     if (found == hints.end()) continue;
     if (found->second == "copies") return Registered::kCopies;

@@ -13,8 +13,6 @@
 // each rank finds out for itself.
 namespace torch::comms::ctran {
 
-inline constexpr const char* kRegistered = "ctran::registered";
-
 // Who writes outputs that are in windows, and reads operands there.
 enum class Registered : uint8_t {
   kNo,      // as of those that are not

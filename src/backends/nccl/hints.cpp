@@ -5,43 +5,45 @@
 #include <torchcomms/base/env.hpp>
 #include <torchcomms/base/error.hpp>
 
+#include "core/hint_table.hpp"
+
 namespace torch::comms::nccl {
 namespace {
 
 constexpr const char* kWatchReplays = "TORCHCOMM_NCCLX_GRAPH_TIMEOUT_MONITORING";
-constexpr const char* kUseCurrentStream = "nccl::use_current_stream";
 
 struct Number {
-  const char *name, *other_name;
+  hint::Hint names;
   int abi::Config::* field;
 };
 constexpr Number kNumbers[] = {
-    {"blocking", "blocking", &abi::Config::blocking},
-    {"cgaClusterSize", "cga_cluster_size", &abi::Config::cga_cluster_size},
-    {"minCTAs", "min_ctas", &abi::Config::min_ctas},
-    {"maxCTAs", "max_ctas", &abi::Config::max_ctas},
-    {"splitShare", "split_share", &abi::Config::split_share},
-    {"trafficClass", "traffic_class", &abi::Config::traffic_class},
-    {"collnetEnable", "collnet_enable", &abi::Config::collnet_enable},
-    {"CTAPolicy", "cta_policy", &abi::Config::cta_policy},
-    {"shrinkShare", "shrink_share", &abi::Config::shrink_share},
-    {"nvlsCTAs", "nvls_ctas", &abi::Config::nvls_ctas},
-    {"nChannelsPerNetPeer", "n_channels_per_net_peer", &abi::Config::channels_per_net_peer},
-    {"nvlinkCentricSched", "nvlink_centric_sched", &abi::Config::nvlink_centric_sched},
+    {hint::kBlocking, &abi::Config::blocking},
+    {hint::kCgaClusterSize, &abi::Config::cga_cluster_size},
+    {hint::kMinCtas, &abi::Config::min_ctas},
+    {hint::kMaxCtas, &abi::Config::max_ctas},
+    {hint::kSplitShare, &abi::Config::split_share},
+    {hint::kTrafficClass, &abi::Config::traffic_class},
+    {hint::kCollnetEnable, &abi::Config::collnet_enable},
+    {hint::kCtaPolicy, &abi::Config::cta_policy},
+    {hint::kShrinkShare, &abi::Config::shrink_share},
+    {hint::kNvlsCtas, &abi::Config::nvls_ctas},
+    {hint::kChannelsPerNetPeer, &abi::Config::channels_per_net_peer},
+    {hint::kNvlinkCentricSched, &abi::Config::nvlink_centric_sched},
 };
 struct Text {
-  const char *name, *other_name;
+  hint::Hint names;
   const char* abi::Config::* field;
 };
 constexpr Text kTexts[] = {
-    {"netName", "net_name", &abi::Config::net_name},
-    {"commName", "comm_name", &abi::Config::comm_name},
+    {hint::kNetName, &abi::Config::net_name},
+    {hint::kCommName, &abi::Config::comm_name},
 };
 
-const std::string* find(const Hints& hints, const char* name, const char* other_name) {
-  for (const auto* key : {name, other_name})
+// In whichever spelling; null where it is unset.
+const std::string* find(const Hints& hints, const hint::Hint& wanted) {
+  for (const auto* key : {wanted.name, wanted.other})
     if (const auto found = hints.find(key);
-        found != hints.end() && !found->second.empty() && found->second != "None")
+        found != hints.end() && *key != '\0' && !found->second.empty() && found->second != "None")
       return &found->second;
   return nullptr;
 }
@@ -61,12 +63,13 @@ int number(const char* name, const std::string& text) {
 Wishes wishes_of(const CommOptions& options) {
   Wishes wishes;
   wishes.high_priority_stream = options.getHint<bool>(
-      "is_high_priority_stream", options.is_high_priority_stream.value_or(false));
-  wishes.most_events = options.getHint<size_t>("max_event_pool_size", wishes.most_events);
-  wishes.watch_replays = env_to_value<bool>(kWatchReplays, true) &&
-                         options.getHint<bool>("enable_cuda_graph_support", wishes.watch_replays);
+      hint::kHighPriorityStream.name, options.is_high_priority_stream.value_or(false));
+  wishes.most_events = options.getHint<size_t>(hint::kMaxEventPoolSize.name, wishes.most_events);
+  wishes.watch_replays =
+      env_to_value<bool>(kWatchReplays, true) &&
+      options.getHint<bool>(hint::kEnableCudaGraphSupport.name, wishes.watch_replays);
   wishes.replays_period = std::chrono::milliseconds(options.getHint<size_t>(
-      "graph_timeout_check_interval_ms", static_cast<size_t>(wishes.replays_period.count())));
+      hint::kGraphTimeoutCheckIntervalMs.name, static_cast<size_t>(wishes.replays_period.count())));
   wishes.beside = beside::wishes_of(options);
   wishes.on_current_stream = wants_current_stream(options.hints, false);
   return wishes;
@@ -74,7 +77,7 @@ Wishes wishes_of(const CommOptions& options) {
 
 bool wants_current_stream(const Hints& hints, bool fallback) {
   if (hints.empty()) return fallback;
-  const auto* text = find(hints, kUseCurrentStream, kUseCurrentStream);
+  const auto* text = find(hints, hint::kUseCurrentStream);
   return text == nullptr ? fallback : string_to_bool(*text);
 }
 
@@ -84,10 +87,10 @@ abi::Config config_of(const Hints& hints, const std::string& name) {
   config.blocking = 1;
   if (!name.empty()) config.comm_name = name.c_str();
   for (const auto& row : kNumbers)
-    if (const auto* text = find(hints, row.name, row.other_name))
-      config.*row.field = number(row.name, *text);
+    if (const auto* text = find(hints, row.names))
+      config.*row.field = number(row.names.name, *text);
   for (const auto& row : kTexts)
-    if (const auto* text = find(hints, row.name, row.other_name)) config.*row.field = text->c_str();
+    if (const auto* text = find(hints, row.names)) config.*row.field = text->c_str();
   return config;
 }
 

@@ -17,6 +17,7 @@
 
 #include "backends/nccl/run.hpp"
 #include "core/dtype_name.hpp"
+#include "core/hint_table.hpp"
 #include "core/operands.hpp"
 #include "core/validate.hpp"
 #include "gpu/cpu.hpp"
@@ -276,7 +277,7 @@ WorkPtr TorchCommRCCLX::relay(const Kind& kind, const ReduceOp* op, const Tensor
   if (!device.torch_device().is_cpu() && async_op) {
     // Torch's arithmetic is on the stream that it works on. A capture must not fork.
     if (device.runtime().capture_of(device.current_stream()) == 0) apart.emplace(branch());
-    options.hints["nccl::use_current_stream"] = "true";
+    options.hints[hint::kUseCurrentStream.name] = "true";
   }
   const auto all = std::make_shared<Loads>();
   Tensors memory;

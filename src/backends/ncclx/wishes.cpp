@@ -5,7 +5,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/env.hpp"
-#include "core/hint.hpp"
+#include "core/hint_table.hpp"
 
 namespace torch::comms::ncclx {
 namespace {
@@ -13,11 +13,11 @@ namespace {
 using ctran::kernels::Collective;
 
 constexpr std::string_view kPrefix = "ncclx::";
-constexpr const char* kAlgorithm = "ncclx::algorithm";
-constexpr const char* kTuningFile = "ncclx::tuning_file";
+constexpr const char* kAlgorithm = hint::kNcclxAlgorithm.name;
+constexpr const char* kTuningFile = hint::kNcclxTuningFile.name;
 constexpr const char* kVariable = "TORCHCOMM_NCCLX_ALGORITHM";
-constexpr const char* kPriority = "is_high_priority_stream";
-constexpr const char* kOlderPriority = "torchcomm::ncclx::high_priority_stream";
+constexpr const char* kPriority = hint::kHighPriorityStream.name;
+constexpr const char* kOlderPriority = hint::kOlderHighPriorityStream.name;
 // What the library itself says of a split.
 constexpr const char* kReserved[] = {"ncclx::commDesc", "ncclx::splitGroupRanks"};
 
@@ -72,7 +72,7 @@ void keep_to_kernels(Wishes& wishes) {
     if (!adds(key.collective)) continue;
     if (wish.who == ctran::KernelWish::Who::kVendor)
       throw CommError(Errc::kInvalidArgument,
-                      std::string("hint ") + kBatchInvariant +
+                      std::string("hint ") + hint::kBatchInvariant.name +
                           " needs kernels, and the library alone was asked for: leave out one");
     wish.who = ctran::KernelWish::Who::kKernels;
   }

@@ -1,0 +1,77 @@
+#pragma once
+
+// TC_HINTS(ROW) lists every hint that a backend of this library reads, or that programs for others
+// give and that is accepted: ROW(constant, name, other spelling or ""). By who reads them.
+// Those with a prefix are one backend's; other prefixes are for backends from elsewhere.
+// docs/reference/hints.md is held against this list by a test.
+#define TC_HINTS(ROW)                                                         \
+  /* several backends */                                                      \
+  ROW(kBatchInvariant, "batch_invariant", "")                                 \
+  ROW(kCheckCalls, "check_calls", "")                                         \
+  ROW(kPersistentStore, "persistent_store", "")                               \
+  ROW(kSideChannel, "side_channel", "")                                       \
+  ROW(kSideChannelInterface, "side_channel_interface", "")                    \
+  /* gloo */                                                                  \
+  ROW(kHostname, "hostname", "")                                              \
+  ROW(kInterface, "interface", "")                                            \
+  ROW(kLazy, "lazy", "")                                                      \
+  /* ctran */                                                                 \
+  ROW(kCtranTransport, "ctran::transport", "")                                \
+  ROW(kCtranInterface, "ctran::interface", "")                                \
+  ROW(kCtranHostId, "ctran::host_id", "")                                     \
+  ROW(kCtranAlgorithm, "ctran::algorithm", "")                                \
+  ROW(kCtranChunkBytes, "ctran::chunk_bytes", "")                             \
+  ROW(kCtranTuningFile, "ctran::tuning_file", "")                             \
+  ROW(kCtranKernelAlgorithm, "ctran::kernel_algorithm", "")                   \
+  ROW(kCtranSingleCopy, "ctran::single_copy", "")                             \
+  ROW(kRegistered, "ctran::registered", "ncclx::registered")                  \
+  /* backends over vendors' libraries */                                      \
+  ROW(kHighPriorityStream, "is_high_priority_stream", "")                     \
+  ROW(kMaxEventPoolSize, "max_event_pool_size", "")                           \
+  ROW(kEnableCudaGraphSupport, "enable_cuda_graph_support", "")               \
+  ROW(kGraphTimeoutCheckIntervalMs, "graph_timeout_check_interval_ms", "")    \
+  ROW(kUseCurrentStream, "nccl::use_current_stream", "")                      \
+  /* the libraries' configuration */                                          \
+  ROW(kBlocking, "blocking", "")                                              \
+  ROW(kCgaClusterSize, "cgaClusterSize", "cga_cluster_size")                  \
+  ROW(kMinCtas, "minCTAs", "min_ctas")                                        \
+  ROW(kMaxCtas, "maxCTAs", "max_ctas")                                        \
+  ROW(kSplitShare, "splitShare", "split_share")                               \
+  ROW(kTrafficClass, "trafficClass", "traffic_class")                         \
+  ROW(kCollnetEnable, "collnetEnable", "collnet_enable")                      \
+  ROW(kCtaPolicy, "CTAPolicy", "cta_policy")                                  \
+  ROW(kShrinkShare, "shrinkShare", "shrink_share")                            \
+  ROW(kNvlsCtas, "nvlsCTAs", "nvls_ctas")                                     \
+  ROW(kChannelsPerNetPeer, "nChannelsPerNetPeer", "n_channels_per_net_peer")  \
+  ROW(kNvlinkCentricSched, "nvlinkCentricSched", "nvlink_centric_sched")      \
+  ROW(kNetName, "netName", "net_name")                                        \
+  ROW(kCommName, "commName", "comm_name")                                     \
+  /* ncclx, where any of the above also stands behind ncclx:: */              \
+  ROW(kNcclxAlgorithm, "ncclx::algorithm", "")                                \
+  ROW(kNcclxTuningFile, "ncclx::tuning_file", "")                             \
+  ROW(kOlderHighPriorityStream, "torchcomm::ncclx::high_priority_stream", "") \
+  /* accepted, and read by nobody */                                          \
+  ROW(kFastInitMode, "fastInitMode", "")                                      \
+  ROW(kGarbageCollectIntervalMs, "garbage_collect_interval_ms", "")           \
+  ROW(kLazySetupChannels, "lazySetupChannels", "")                            \
+  /* fake */                                                                  \
+  ROW(kFakeRank, "fake::rank", "")                                            \
+  ROW(kFakeSize, "fake::size", "")
+
+// The names, for whoever reads a hint: no other place spells one.
+namespace torch::comms::hint {
+
+struct Hint {
+  const char* name;
+  const char* other;  // another spelling, or ""
+};
+
+#define TC_ROW(constant, name, other) inline constexpr Hint constant{name, other};
+TC_HINTS(TC_ROW)
+#undef TC_ROW
+
+#define TC_ROW(constant, name, other) constant,
+inline constexpr Hint kAll[] = {TC_HINTS(TC_ROW)};
+#undef TC_ROW
+
+}  // namespace torch::comms::hint
