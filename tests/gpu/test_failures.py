@@ -178,9 +178,9 @@ KILLED = """
     torch.cuda.synchronize()
     if rank == size - 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    comm.all_reduce(tensor, ReduceOp.SUM, False, timeout={limit})
-    torch.cuda.synchronize()
-    try:
+    try:  # the first one, too, if the end is known by then
+        comm.all_reduce(tensor, ReduceOp.SUM, False, timeout={limit})
+        torch.cuda.synchronize()
         comm.barrier(False)
     except (torchcomms.CommTimeout, torchcomms.PeerFailed) as error:
         print(type(error).__name__, error)

@@ -91,7 +91,9 @@ int enqueue(const void* kernel, void* params, int blocks, int threads, void* str
     config.hStream = static_cast<CUstream>(stream);
     config.attrs = &attribute;
     config.numAttrs = is_hopper ? 1 : 0;
-    return driver().launch(&config, function, &params, nullptr);
+    const CUresult result = driver().launch(&config, function, &params, nullptr);
+    // So of a stream of another device, on which the runtime launches the kernel there.
+    if (result != CUDA_ERROR_INVALID_HANDLE && result != CUDA_ERROR_INVALID_CONTEXT) return result;
   }
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;

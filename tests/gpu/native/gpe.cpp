@@ -79,6 +79,8 @@ struct Member {
     const std::vector<float> ones(count, value);
     must(cudaMemcpy(tensor.get(), ones.data(), count * sizeof(float), cudaMemcpyHostToDevice),
          "cudaMemcpy");
+    // It may return before the tensor has them, and the streams here wait for no other.
+    must(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
 
   const int rank;

@@ -166,13 +166,15 @@ void World::synchronize() const {
 }
 
 void World::check_alive() const {
+  std::string stopped;
   for (const auto& rank : ranks_)
     if (rank.control->stop != 0)
-      throw std::runtime_error("rank " + std::to_string(rank.team.rank) + " stopped (" +
-                               std::to_string(rank.control->stop) + ") in collective " +
-                               std::to_string(rank.control->collective) + ", launch " +
-                               std::to_string(rank.control->launch) + ", waiting for rank " +
-                               std::to_string(rank.control->waited_for));
+      stopped += "rank " + std::to_string(rank.team.rank) + " stopped (" +
+                 std::to_string(rank.control->stop) + ") in collective " +
+                 std::to_string(rank.control->collective) + ", launch " +
+                 std::to_string(rank.control->launch) + ", waiting for rank " +
+                 std::to_string(rank.control->waited_for) + "; ";
+  if (!stopped.empty()) throw std::runtime_error(stopped);
 }
 
 DeviceMemory::DeviceMemory(const World& world, int rank, size_t bytes) {
