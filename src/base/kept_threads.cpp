@@ -1,5 +1,7 @@
 #include "base/kept_threads.hpp"
 
+#include <pthread.h>
+
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -9,6 +11,12 @@
 #include "base/fork.hpp"
 
 namespace torch::comms::base {
+namespace {
+
+// What debuggers, top and /proc show: whether a thread is kept, or in somebody's call.
+void show_as(const char* name) noexcept { ::pthread_setname_np(::pthread_self(), name); }
+
+}  // namespace
 
 struct KeptThreads::State {
   const uint64_t generation = fork_generation();
@@ -21,9 +29,12 @@ struct KeptThreads::State {
     std::unique_lock lock(mutex);
     for (;;) {
       ++idle;
+      const bool waits = waiting.empty();
+      if (waits) show_as(kIdleName);
       const bool has_more = more.wait_for(lock, keep_idle, [this] { return !waiting.empty(); });
       --idle;
       if (!has_more) return;
+      if (waits) show_as("tc-call");
       auto body = std::move(waiting.front());
       waiting.pop_front();
       lock.unlock();

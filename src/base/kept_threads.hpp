@@ -16,6 +16,9 @@ namespace torch::comms::base {
 // forked child it begins anew, without the parent's threads.
 class TC_API KeptThreads {
  public:
+  // The name of threads that have nothing to do.
+  static constexpr const char* kIdleName = "tc-idle";
+
   explicit KeptThreads(std::chrono::milliseconds keep_idle) : keep_idle_(keep_idle) {}
   KeptThreads(const KeptThreads&) = delete;
   KeptThreads& operator=(const KeptThreads&) = delete;

@@ -18,6 +18,8 @@ from torchcomms.drill.side import Side, open_side
 
 # Threads and sockets are given back in the background; not later than this.
 CLEAN_S = 3.0
+# Of threads that are kept for the next call, and are in none: src/base/kept_threads.hpp.
+IDLE_THREAD = "tc-idle"
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Possessions:
         return extra + [
             f"thread {number} ({name})"
             for number, name in self.threads.items()
-            if number not in before.threads
+            if number not in before.threads and name != IDLE_THREAD
         ]
 
 

@@ -16,10 +16,8 @@
 namespace torch::comms::base {
 namespace {
 
-using namespace std::chrono_literals;
-
 KeptThreads& threads() {
-  static auto& made = *new KeptThreads(10min);
+  static auto& made = *new KeptThreads(std::chrono::minutes(10));
   return made;
 }
 
