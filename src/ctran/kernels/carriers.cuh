@@ -15,7 +15,7 @@ class Stores {
   __device__ Stores(const RegionParams& p, const Session& s) : p_(p), s_(s) {}
 
   // For all threads of a block. False if the launch has to stop.
-  __device__ __forceinline__ bool carry(const Run& run) { return store(run, p_, s_, true); }
+  __device__ __forceinline__ bool carry(const Run& run) { return store(run, p_, s_); }
   // What was carried has arrived once another block of threads sees what is told after this and a
   // fence.
   __device__ __forceinline__ void finish() {}

@@ -2,7 +2,6 @@
 
 #include "ctran/kernels/bytes.cuh"
 #include "ctran/kernels/connection.cuh"
-#include "ctran/kernels/stores.cuh"
 
 // Large messages: chunks of plain data, and a counter that follows them after a fence. Or the
 // sender writes them straight to their place, and the counter follows all of a channel.
@@ -20,12 +19,12 @@ class MessageChunks {
     if (likes_place) {
       const bool agreed = !is_courier() || c_.agree(parcel, before, channel);
       if (__syncthreads_or(!agreed) != 0) return false;
-      if (c_.known.place != nullptr)
-        return c_.receives ? await_all(parcel, channel) : write_all(parcel, channel);
+      if (c_.receives && c_.known.place != nullptr) return await_all(parcel, channel);
     }
     // What is left to the courier: to tell the head.
     const auto begin = [&] { return likes_place || c_.tell_head(parcel, before, channel); };
-    return c_.receives ? receive(parcel, channel, begin) : send(parcel, channel, begin);
+    if (c_.receives) return receive(parcel, channel, begin);
+    return send(parcel, channel, likes_place ? c_.known.place : nullptr, begin);
   }
 
  private:
@@ -102,29 +101,6 @@ class MessageChunks {
     }
     return __syncthreads_or(!done) == 0;
   }
-  // All of a channel at once, straight to its place.
-  __device__ __forceinline__ bool write_all(const Parcel& parcel, int channel) const {
-    static_assert(kStoringThreads == kChannelWarps * kWarp);
-    const Run run{c_.known.place,
-                  parcel.data,
-                  parcel.bytes,
-                  channel,
-                  parcel.channels,
-                  0,
-                  tiles_of_block(parcel.bytes, parcel.channels, channel)};
-    const bool done = store(run, c_.p, c_.s, !is_courier());
-    __syncthreads();
-    if (is_courier() && lane_of_warp() == 0) {
-      uint64_t& sent = c_.known.own.chunks[channel];
-      sent += chunks_of(parcel, channel);
-      if (done) {
-        fence_release();
-        store_relaxed(&c_.there.chunks[channel].value, sent);
-      }
-    }
-    __syncthreads();
-    return done;
-  }
   __device__ __forceinline__ bool await_all(const Parcel& parcel, int channel) const {
     bool done = true;
     if (is_courier()) {
@@ -147,16 +123,33 @@ class MessageChunks {
     return chunks < count ? static_cast<uint32_t>(chunks) : count;
   }
 
-  // `begin`: for the courier, false if the launch has to stop.
+  // To the peer: so many chunks, of all that there ever were, are there. For one thread.
+  __device__ __forceinline__ void tell_chunks(int channel, uint64_t chunks) const {
+    fence_release();
+    store_relaxed(&c_.there.chunks[channel].value, chunks);
+  }
+
+  // `place`: where the peer has the message; null: it is for the ring. `begin`: for the courier,
+  // false if the launch has to stop.
   template <class Begin>
-  __device__ __forceinline__ bool send(const Parcel& parcel, int channel, Begin begin) const {
-    const uint32_t count = chunks_of(parcel, channel);
-    const uint64_t before = c_.known.own.chunks[channel];
+  __device__ __forceinline__ bool send(const Parcel& parcel, int channel, char* place,
+                                       Begin begin) const {
+    const bool is_straight = kStraight && place != nullptr;
+    // The bytes before the first aligned vector of the place, which are few of the message.
+    const uint32_t head = is_straight ? -misaligned(place) % 16 : 0;
+    Parcel rest = parcel;
+    rest.data += head;
+    rest.bytes -= head;
+    const uint32_t count = chunks_of(rest, channel);
+    // The peer knows nothing of what is cut off.
+    const uint64_t before = c_.known.own.chunks[channel],
+                   after = before + chunks_of(parcel, channel);
     bool done = true;
     if (is_courier()) {
       const auto ring = static_cast<uint64_t>(chunk_ring(c_.p.size));
       uint64_t taken = c_.known.taken.chunks[channel];
       const auto granted = [&](uint32_t told) {
+        if (is_straight) return count;
         // Seldom, while there is enough.
         const bool suffices =
             has_room(before + count - 1, taken, ring) || has_room(before + told, taken, ring / 2);
@@ -166,26 +159,29 @@ class MessageChunks {
         return has_come(taken + ring, before) ? least(taken + ring - before, count) : 0;
       };
       done = begin() && oversee(count, granted, [&](uint32_t moved) {
-               fence_release();
-               store_relaxed(&c_.there.chunks[channel].value, before + moved);
+               if (!is_straight) tell_chunks(channel, before + moved);
              });
+      if (is_straight && done && lane_of_warp() == 0) tell_chunks(channel, after);
       if (lane_of_warp() == 0) c_.known.taken.chunks[channel] = taken;
     } else {
+      if constexpr (kStraight)
+        if (channel == 0 && threadIdx.x < head) place[threadIdx.x] = parcel.data[threadIdx.x];
       Mover mover;
       const auto load = [&](uint32_t i) {
-        const Piece piece = piece_of(parcel, channel, i);
-        mover.load(parcel.data + piece.at, piece.bytes);
+        const Piece piece = piece_of(rest, channel, i);
+        mover.load(rest.data + piece.at, piece.bytes);
       };
       if (count > 0) load(0);
       for (uint32_t i = 0; done && i < count; ++i) {
         done = may_move(i);
         if (!done) break;
-        mover.put(chunk(c_.peer, c_.p.rank, channel, before + i));
-        has_moved(i + 1);
+        mover.put(is_straight ? place + head + piece_of(rest, channel, i).at
+                              : chunk(c_.peer, c_.p.rank, channel, before + i));
+        if (!is_straight || i + 1 == count) has_moved(i + 1);
         if (i + 1 < count) load(i + 1);
       }
     }
-    return finish(done, channel, before + count);
+    return finish(done, channel, after);
   }
   template <class Begin>
   __device__ __forceinline__ bool receive(const Parcel& parcel, int channel, Begin begin) const {

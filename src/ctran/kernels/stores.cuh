@@ -74,17 +74,15 @@ __device__ __forceinline__ void store_tiles(const Run& run, uint64_t first) {
   }
 }
 
-// For all threads of a block, of which those that store are the first. False if the launch has to
-// stop. What was stored has arrived once another block of threads sees what is told after this and
-// a fence.
-__device__ __forceinline__ bool store(const Run& run, const Membership& p, const Session& s,
-                                      bool stores) {
+// For all threads of a block. False if the launch has to stop. What was stored has arrived once
+// another block of threads sees what is told after this and a fence.
+__device__ __forceinline__ bool store(const Run& run, const Membership& p, const Session& s) {
   constexpr uint64_t kLookEvery = 128;
   static_assert(kLookEvery % kStoredTiles == 0);
   for (uint64_t i = run.first; i < run.end; i += kStoredTiles) {
     if ((i - run.first) % kLookEvery == kLookEvery - kStoredTiles && block_must_stop(p, s))
       return false;
-    if (stores) store_tiles(run, i);
+    store_tiles(run, i);
   }
   return true;
 }
