@@ -1,14 +1,12 @@
 #include <algorithm>
 
-#include <ATen/ops/empty.h>
-
 #include "backends/kernels/kernels_backend.hpp"
 #include "backends/kernels/offers.hpp"
 #include "backends/kernels/regions.hpp"
 #include "backends/kernels/team_kernels.hpp"
 #include "backends/nccl/run.hpp"
+#include "base/log.hpp"
 #include "core/explain.hpp"
-#include "core/operands.hpp"
 
 // Collectives that kernels may run. All others are the library's, as is what they do not take.
 namespace torch::comms {
@@ -47,7 +45,7 @@ void TorchCommKernels::set_kernels(std::shared_ptr<ctran::TeamKernels> kernels,
                                    ctran::MeasuredRows measured) {
   kernels_ = std::move(kernels);
   transport_.reset();
-  scratch_.reset();
+  can_have_scratch_ = true;
   measured_ = std::move(measured);
   forget_choices();
 }
@@ -115,7 +113,7 @@ void TorchCommKernels::about_to_launch(const OperationOptions& options) {
 }
 
 std::optional<ctran::kernels::RegionCall> TorchCommKernels::on_region(
-    const Offer& offer, const OperationOptions& options) const {
+    const Offer& offer, const OperationOptions& options) {
   const auto wish = registered_of(options);
   if (wish == ctran::Registered::kNo || !kernels_ || offer.bytes < ctran::kLeastRegistered)
     return std::nullopt;
@@ -124,27 +122,57 @@ std::optional<ctran::kernels::RegionCall> TorchCommKernels::on_region(
   const auto shared = ctran::shared_tensor(call, getSize());
   const auto* const window = kernels_->region_of(shared.at, shared.bytes);
   if (window == nullptr) return std::nullopt;
-  return window->on_region(call, ctran::carrier_of(wish));
+  auto carrier = ctran::carrier_of(wish);
+  if (carrier == ctran::kernels::Carrier::kCopies && !window->has_queues_apart()) {
+    carrier = ctran::kernels::Carrier::kAutomatic;
+    say_not_copied("ranks of one process share a device, and their copies a queue");
+  }
+  return window->on_region(call, carrier);
 }
 
-// Kept as long as the kernels: the allocator knows nothing of their streams, and graphs have its
-// address.
-void* TorchCommKernels::scratch() {
-  if (!scratch_.defined()) {
-    const PlainOperators plain;
-    scratch_ = at::empty({static_cast<int64_t>(ctran::kScratchBytes)},
-                         at::TensorOptions().dtype(at::kByte).device(getDevice()));
-    kernels_->keep(std::make_shared<const c10::Storage>(scratch_.storage()));
+void TorchCommKernels::say_not_copied(std::string why) {
+  if (why == why_not_copied_) return;
+  why_not_copied_ = std::move(why);
+  if (getRank() == 0)
+    base::log(base::LogLevel::kWarning,
+              "communicator '" + std::string(getCommName()) +
+                  "': kernels do what registered=copies asks for: " + why_not_copied_);
+}
+
+void TorchCommKernels::make_scratch() {
+  if (!can_have_scratch_) return;
+  const auto& device = lane()->device();
+  const nccl::Device::Scope scope(device);
+  const gpu::CaptureModeGuard mode(device.runtime());
+  auto why = kernels_->shared_team()->make_scratch(
+      [this](const std::string& words) { return tell_all(words); });
+  can_have_scratch_ = why.empty();
+  if (!can_have_scratch_) say_not_copied("there is no scratch for reductions: " + why);
+}
+
+bool TorchCommKernels::has_scratch(const nccl::Call& now) {
+  const auto& team = kernels_->team();
+  if (team.has_scratch()) return true;
+  if (is_capturing()) {
+    say_not_copied(
+        "a graph is captured before there is scratch for reductions, which the communicator's own "
+        "hint, or a call before, would have made");
+    return false;
   }
-  return scratch_.mutable_data_ptr();
+  try {
+    make_scratch();
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  } catch (const CommError& e) {
+    throw nccl::with_context(explained(e), now);
+  }
+  return team.has_scratch();
 }
 
 WorkPtr TorchCommKernels::run_on_region(const nccl::Call& now, const OperationOptions& options,
                                         const Offer& offer, ctran::kernels::RegionCall there) {
-  if (ctran::needs_scratch(there)) {
-    there.scratch = scratch();
-    there.scratch_bytes = ctran::kScratchBytes;
-  }
+  if (needs_scratch(there) && !has_scratch(now))
+    there.carrier = ctran::kernels::Carrier::kAutomatic;
   return run_kernels(now, options, {offer.tensors, offer.lists},
                      [&there](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
                        there.call.limit_ns = limit_ns;

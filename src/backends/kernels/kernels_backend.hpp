@@ -175,9 +175,14 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   ctran::kernels::Mode mode_of(const ctran::kernels::Call& call) const;
   // What is offered, where the peers are to write its output themselves.
   std::optional<ctran::kernels::RegionCall> on_region(const Offer& offer,
-                                                      const OperationOptions& options) const;
-  // For all calls that need it, which are one after the other.
-  void* scratch();
+                                                      const OperationOptions& options);
+  // Whether there is what reductions by copy engines need. Alike on all ranks, which make it where
+  // there is none and no stream is captured.
+  bool has_scratch(const nccl::Call& now);
+  // Collective; at most once. Throws CommError without context.
+  void make_scratch();
+  // Kernels move what copy engines were asked for; said once.
+  void say_not_copied(std::string why);
   // Launches it there.
   WorkPtr run_on_region(const nccl::Call& now, const OperationOptions& options, const Offer& offer,
                         ctran::kernels::RegionCall there);
@@ -199,7 +204,8 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   ctran::kernels::Remembered<Chosen> chosen_;
   ctran::Registered registered_{};
   std::shared_ptr<const ctran::DeviceTransport> transport_;  // of kernels_
-  at::Tensor scratch_;                                       // of kernels_, once it is needed
+  bool can_have_scratch_ = true;                             // of kernels_
+  std::string why_not_copied_;
 };
 
 }  // namespace torch::comms

@@ -28,10 +28,6 @@ kernels::Carrier carrier_of(Registered wish) {
   return wish == Registered::kCopies ? kernels::Carrier::kCopies : kernels::Carrier::kAutomatic;
 }
 
-bool needs_scratch(const kernels::RegionCall& call) {
-  return call.carrier == kernels::Carrier::kCopies && kernels::is_reduction(call.call.collective);
-}
-
 SharedTensor shared_tensor(const kernels::Call& call, int ranks) {
   const size_t bytes = call.count * size_of(call.dtype);
   if (!kernels::is_reduction(call.collective))

@@ -27,10 +27,6 @@ enum class Registered : uint8_t {
 // CommError(kInvalidArgument) without context.
 Registered registered_wish(const Hints& hints, Registered otherwise = Registered::kNo);
 kernels::Carrier carrier_of(Registered wish);
-// Whether it needs memory of this rank's device beside its tensors; and how much a communicator has
-// for all such calls, from the first one on.
-bool needs_scratch(const kernels::RegionCall& call);
-inline constexpr size_t kScratchBytes = size_t{32} << 20;
 
 // Bytes of a call's largest buffer from which this is faster: below, the ranks would wait longer
 // for each other's places than it takes to copy. By the model of hops and bytes, not measured.

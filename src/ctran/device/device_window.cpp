@@ -1,7 +1,10 @@
 #include "ctran/device/device_window.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
+#include <set>
 #include <utility>
 
 #include <torchcomms/base/error.hpp>
@@ -15,16 +18,29 @@ constexpr size_t kMostByKernel = size_t{4} << 20;
 using kernels::OneSided;
 using kernels::WindowWords;
 
-// "SLOTS:NOTE"
-std::string to_words(const DeviceWindow::Part& part) {
-  return std::to_string(part.slots) + ":" + part.note.substr(0, DeviceWindow::kMostNoteBytes);
+// The process and device whose queue this rank's copies are in; "" where that is the stream's own.
+std::string queue_of(const transport::nvl::Seat& seat) {
+  if (seat.driver->name() == "cpu") return {};
+  std::string words = std::to_string(::getpid());
+  for (const auto byte : seat.driver->uuid_of(seat.device).bytes)
+    words += " " + std::to_string(static_cast<unsigned char>(byte));
+  return words;
 }
 
-DeviceWindow::Part part_of(const std::string& words) {
+// "SLOTS:QUEUE:NOTE"
+std::string to_words(const DeviceWindow::Part& part, const std::string& queue) {
+  return std::to_string(part.slots) + ":" + queue + ":" +
+         part.note.substr(0, DeviceWindow::kMostNoteBytes);
+}
+
+DeviceWindow::Part part_of(const std::string& words, std::string& queue) {
   DeviceWindow::Part part;
   const auto end = std::min(words.find(':'), words.size());
   (void)std::from_chars(words.data(), words.data() + end, part.slots);
-  if (end < words.size()) part.note = words.substr(end + 1);
+  const auto note = end < words.size() ? words.find(':', end + 1) : std::string::npos;
+  if (note == std::string::npos) return part;
+  queue = words.substr(end + 1, note - end - 1);
+  part.note = words.substr(note + 1);
   return part;
 }
 
@@ -51,9 +67,12 @@ DeviceWindow::Outcome DeviceWindow::open(const std::shared_ptr<Team>& team, cons
   const auto& seat = team->seat();
   std::unique_ptr<DeviceWindow> made(new DeviceWindow(team));
   uint64_t most_slots = 0;
-  for (const auto& words : exchange(to_words(own))) {
-    made->parts_.push_back(part_of(words));
+  std::set<std::string> queues;
+  for (const auto& words : exchange(to_words(own, queue_of(seat)))) {
+    std::string queue;
+    made->parts_.push_back(part_of(words, queue));
     most_slots = std::max(most_slots, made->parts_.back().slots);
+    if (!queue.empty() && !queues.insert(std::move(queue)).second) made->has_queues_apart_ = false;
   }
   auto memory = transport::nvl::PeerMemory::open(seat, {own.at, own.size_bytes},
                                                  std::move(unwilling), exchange);
@@ -89,7 +108,7 @@ bool DeviceWindow::has(const void* at, size_t size_bytes) const noexcept {
 
 kernels::RegionCall DeviceWindow::on_region(const kernels::Call& call,
                                             kernels::Carrier carrier) const noexcept {
-  kernels::RegionCall made{call, carrier, region_, {}, {}, nullptr, 0};
+  kernels::RegionCall made{call, carrier, region_, {}, {}, {}, 0};
   for (int rank = 0; rank < team_->size(); ++rank) {
     made.memory[rank] = part(rank).at;
     made.bytes[rank] = part(rank).size_bytes;

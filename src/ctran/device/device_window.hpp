@@ -50,6 +50,9 @@ class DeviceWindow {
   void* mapped_by(int rank, const void* at) const noexcept;
   // Whether those bytes of this rank's memory are in it.
   bool has(const void* at, size_t size_bytes) const noexcept;
+  // Whether no two ranks of one process have the same device. What those copy may be in one queue,
+  // and wait there for what waits for it. Alike on all ranks.
+  bool has_queues_apart() const noexcept { return has_queues_apart_; }
   // It as a region, for `call`, whose output or input is in it, without scratch; see
   // kernels::RegionCall.
   kernels::RegionCall on_region(
@@ -90,6 +93,7 @@ class DeviceWindow {
   const uint32_t region_;
   std::vector<Part> parts_;       // by rank
   std::vector<uintptr_t> views_;  // by rank: where that maps this rank's memory
+  bool has_queues_apart_ = true;
   std::unique_ptr<transport::nvl::PeerMemory> memory_;
   std::unique_ptr<transport::nvl::SymmetricMemory> words_;
 };

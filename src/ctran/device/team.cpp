@@ -96,7 +96,20 @@ bool Team::takes_on_region(const kernels::Call& call) const noexcept {
   return library_.regions != nullptr && library_.regions->takes(team_.size, call);
 }
 
-void Team::launch(const kernels::RegionCall& call, gpu::NativeStream stream) {
+std::string Team::make_scratch(const transport::nvl::Exchange& exchange, size_t size_bytes) {
+  if (has_scratch()) return {};
+  auto made = transport::nvl::SymmetricMemory::make(
+      seat_, {size_bytes, "scratch of reductions", ""}, exchange);
+  scratch_ = std::move(made.memory);
+  scratch_bytes_ = size_bytes;
+  return std::move(made.why_not);
+}
+
+void Team::launch(kernels::RegionCall call, gpu::NativeStream stream) {
+  if (has_scratch()) {
+    for (int rank = 0; rank < team_.size; ++rank) call.scratch[rank] = scratch_->at(rank);
+    call.scratch_bytes = scratch_bytes_;
+  }
   check(library_.regions->launch(team_, call, stream));
 }
 

@@ -46,7 +46,9 @@ uint64_t print_of(const QuantizedReduceScatter& call, uint64_t how) noexcept {
 uint64_t print_of(const RegionCall& call) noexcept {
   const auto& one = call.call;
   const auto family = call.carrier == Carrier::kCopies ? Family::kCopies : Family::kRegion;
-  return mixed({kind_of(family, one.collective, one.dtype, one.op, one.root)});
+  const uint64_t kind = kind_of(family, one.collective, one.dtype, one.op, one.root);
+  // The chunks are as long as the scratch allows, and so many are the launches.
+  return needs_scratch(call) ? mixed({kind, call.scratch_bytes}) : mixed({kind});
 }
 
 }  // namespace torch::comms::ctran::kernels

@@ -27,9 +27,28 @@ void for_peers(const RegionParams& p, Of of) {
   for (int i = 1; i < p.size; ++i) of((p.rank + i) % p.size);
 }
 
-size_t chunk_bytes(const Team& team, const RegionCall& call) {
-  return call.scratch_bytes / static_cast<size_t>(team.size - 1) / kScratchAlign * kScratchAlign;
-}
+// Of a chunk, what one rank makes of the result, and where its operands are in a half of scratch.
+class Halves {
+ public:
+  Halves(const Team& team, const RegionCall& call)
+      : call_(call),
+        peers_(static_cast<size_t>(team.size - 1)),
+        each_(call.scratch_bytes / (2 * peers_) / kScratchAlign * kScratchAlign) {}
+
+  size_t chunk_bytes() const { return each_; }
+  char* operand(int owner, int source, size_t number) const {
+    return static_cast<char*>(call_.scratch[owner]) + number % 2 * peers_ * each_ +
+           static_cast<size_t>(place_of(owner, source)) * each_;
+  }
+  Range chunk(Range made, size_t number) const {
+    const size_t begin = std::min(made.begin + number * each_, made.end);
+    return {begin, std::min(begin + each_, made.end)};
+  }
+
+ private:
+  const RegionCall& call_;
+  const size_t peers_, each_;
+};
 
 }  // namespace
 
@@ -55,30 +74,34 @@ Copies copies_of(const Team& team, const RegionCall& call, int stage) {
 
 size_t chunks_of(const Team& team, const RegionCall& call) {
   if (call.call.count == 0) return 0;
-  const Range made = pushes_of(team, call).made;
-  return quotient_up(made.end - made.begin, chunk_bytes(team, call));
+  const RegionParams p = pushes_of(team, call);
+  // Part 0 is as long as any.
+  const Range longest = made_by(p.collective, p.bytes, p.part, 0);
+  return quotient_up(longest.end - longest.begin, Halves(team, call).chunk_bytes());
 }
 
 Chunk chunk_of(const Team& team, const RegionCall& call, size_t number) {
-  Chunk chunk{{}, pushes_of(team, call), {}};
-  RegionParams& p = chunk.sum;
-  const size_t each = chunk_bytes(team, call), begin = p.made.begin + number * each,
-               bytes = std::min(each, p.made.end - begin), at = p.place.offset + begin;
-  const RegionParams all = p;
-
-  auto* const scratch = static_cast<char*>(call.scratch);
-  p.memory[p.rank] = const_cast<char*>(p.input) + begin;
+  const Halves halves(team, call);
+  const RegionParams all = pushes_of(team, call);
+  Chunk chunk{{}, all, {}, false};
   for_peers(all, [&](int peer) {
-    p.memory[peer] = scratch + each * static_cast<size_t>(place_of(p.rank, peer));
-    if (is_inside(call, peer, at, bytes))
-      add(chunk.in, p.memory[peer], all.memory[peer] + at, bytes);
+    const Range what = halves.chunk(made_by(all.collective, all.bytes, all.part, peer), number);
+    add(chunk.in, halves.operand(peer, all.rank, number), all.input + what.begin,
+        what.end - what.begin);
   });
 
+  const Range what = halves.chunk(all.made, number);
+  const size_t bytes = what.end - what.begin, at = all.place.offset + what.begin;
+  if (bytes == 0) return chunk;
+  chunk.has_sum = true;
+  RegionParams& p = chunk.sum;
+  p.memory[p.rank] = const_cast<char*>(p.input) + what.begin;
+  for_peers(all, [&](int peer) { p.memory[peer] = halves.operand(p.rank, peer, number); });
   const bool has_output = p.write_to == 0 || (p.write_to >> p.rank & 1) != 0;
   if (!has_output)
-    p.output = scratch;  // in the place of an operand
+    p.output = p.memory[(p.rank + 1) % p.size];  // in the place of an operand
   else
-    p.output += p.write_to == 0 ? begin - all.made.begin : begin;
+    p.output += p.write_to == 0 ? what.begin - all.made.begin : what.begin;
   for_peers(all, [&](int peer) {
     if ((all.write_to >> peer & 1) != 0 && is_inside(call, peer, at, bytes))
       add(chunk.out, all.memory[peer] + at, p.output, bytes);

@@ -19,13 +19,23 @@ struct Copies {
 int stages_of(const Team& team, const RegionCall& call);
 Copies copies_of(const Team& team, const RegionCall& call, int stage);
 
-// Of reductions: what this rank makes of the result, in chunks of which all peers' operands are in
-// its scratch at once.
+// Of reductions: each rank makes its part of the result in chunks, of which all peers' operands are
+// in its scratch at once, in one half of it or the other in turn. The ranks meet when they have
+// pushed the operands of a chunk, and again at the end.
+//
+// Why a half may be written anew: chunk i + 2 is pushed after the meeting of chunk i + 1, to which
+// its owner has come after it had reduced chunk i and copied the result away. The first chunks of a
+// launch are pushed after the last meeting of the one before, to which that holds as well.
+//
+// Why a result may be written: it is pushed after the meeting of its chunk, to which its receiver
+// has come with its own operands of the chunk pushed.
 struct Chunk {
-  Copies in;
-  RegionParams sum;  // of the kernel that reduces it, which does not meet
+  Copies in;         // this rank's operands, to those who make something of them
+  RegionParams sum;  // of the kernel that reduces, which does not meet
   Copies out;        // of its result
+  bool has_sum;      // else this rank makes nothing of the chunk
 };
+// As many on all ranks.
 size_t chunks_of(const Team& team, const RegionCall& call);
 Chunk chunk_of(const Team& team, const RegionCall& call, size_t number);
 
@@ -38,7 +48,7 @@ inline constexpr int kSumBlocks = 16;
 template <class Meet, class CopyOne, class Reduce>
 int launch_by_copies(const Team& team, const RegionCall& call, const Meet& meet,
                      const CopyOne& copy, const Reduce& reduce) {
-  int error = meet();
+  int error = 0;
   const auto copy_all = [&](const Copies& copies) {
     for (int i = 0; i < copies.count && error == 0; ++i) error = copy(copies.all[i]);
   };
@@ -47,11 +57,13 @@ int launch_by_copies(const Team& team, const RegionCall& call, const Meet& meet,
     for (size_t i = 0; i < chunks && error == 0; ++i) {
       const Chunk chunk = chunk_of(team, call, i);
       copy_all(chunk.in);
-      if (error == 0) error = reduce(chunk.sum);
+      if (error == 0) error = meet();
+      if (error == 0 && chunk.has_sum) error = reduce(chunk.sum);
       copy_all(chunk.out);
     }
     return error == 0 ? meet() : error;
   }
+  error = meet();
   for (int stage = 0; stage < stages_of(team, call) && error == 0; ++stage) {
     copy_all(copies_of(team, call, stage));
     if (error == 0) error = meet();

@@ -27,6 +27,12 @@ bool is_for_regions(int ranks, const Call& call) {
 
 namespace {
 
+bool has_scratch_of_all(const Team& team, const RegionCall& call) {
+  return call.scratch_bytes >= least_scratch(team.size) &&
+         std::none_of(call.scratch, call.scratch + team.size,
+                      [](const void* at) { return at == nullptr; });
+}
+
 // Whether a rank that has elements has all the memory that the call needs.
 bool has_memory(int rank, const RegionCall& region) {
   const Call& call = region.call;
@@ -47,9 +53,7 @@ bool has_memory(int rank, const RegionCall& region) {
 bool is_sound(const Team& team, const RegionCall& call) {
   if (!is_for_regions(team.size, call.call) || call.carrier > Carrier::kCopies) return false;
   if (call.call.count == 0) return true;
-  const bool needs_scratch = is_reduction(call.call.collective) && call.carrier == Carrier::kCopies;
-  if (needs_scratch && (call.scratch == nullptr || call.scratch_bytes < least_scratch(team.size)))
-    return false;
+  if (needs_scratch(call) && !has_scratch_of_all(team, call)) return false;
   return has_memory(team.rank, call);
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "ctran/kernels/cells.hpp"
 #include "ctran/kernels/library.hpp"
 
 // Collectives whose outputs the peers write themselves, or whose operands they read where these
@@ -36,12 +37,15 @@ enum class Carrier : uint8_t {
 // Of kCopies all ranks have their outputs, or inputs of reductions, at one offset, for the copies
 // are given their places before the ranks have met; if one has not, the launch stops as above, and
 // what is in the regions is undefined. It is two launches with copies between, three where a
-// broadcast is forwarded, each with the limit.
+// broadcast is forwarded, each with the limit. All copies are from this rank's own memory: pushes.
+// Where one process has several ranks, what a rank pulls would be in the queue of its peer's copy
+// engines, before what that has to copy first.
 //
-// A reduction has `scratch` then, of a size of its rank's own. Copy engines bring a chunk of all
-// peers' tensors there, a few blocks reduce it with this rank's own, in the same order of ranks,
-// and copy engines take the result to the others that want it; then comes the next chunk. The
-// kernels between the two launches count as none, but stop as they do.
+// A reduction has `scratch` then. Copy engines take a chunk of this rank's tensor to each rank that
+// reduces it; the ranks meet; a few blocks reduce what has come and this rank's own, in the same
+// order of ranks, and copy engines take the result to the others that want it. So do the next
+// chunks, of which there are as many on all ranks, and once more the ranks meet: one launch more
+// than there are chunks. The kernels that reduce count as none, but stop as launches do.
 struct RegionCall {
   Call call;  // algorithm: kAutomatic; blocks: of those that push or reduce, 0: as the library
               // thinks best
@@ -49,16 +53,21 @@ struct RegionCall {
   uint32_t region;
   void* memory[kMaxRanks];  // by rank, as this process maps it; null where that has none
   size_t bytes[kMaxRanks];  // of that memory; for kCopies
-  // Of this rank's device, at a multiple of 16, from the launch until it is over; null where it
-  // needs none.
-  void* scratch;
+  // By rank: of its device, as this process maps it, at a multiple of 16, from the launch until
+  // that is over on all ranks; null where it needs none. All have as much.
+  void* scratch[kMaxRanks];
   size_t scratch_bytes;
 };
 
+constexpr bool needs_scratch(const RegionCall& call) {
+  return call.carrier == Carrier::kCopies && is_reduction(call.call.collective);
+}
 // The scratch without which there is no such launch. More makes for fewer and longer copies; the
-// launches of a team may share it.
+// launches of a team may share it. One half takes a chunk while the other one's is reduced.
 inline constexpr size_t kScratchAlign = 256;
-constexpr size_t least_scratch(int ranks) { return static_cast<size_t>(ranks - 1) * kScratchAlign; }
+constexpr size_t least_scratch(int ranks) {
+  return 2 * static_cast<size_t>(ranks - 1) * kScratchAlign;
+}
 
 // One more reason of a stop: what is in the region here and at waited_for is in different ones, or
 // has different sizes.
@@ -71,7 +80,7 @@ struct RegionLibrary {
   // Enqueues it, as Library::launch.
   int (*launch)(const Team& team, const RegionCall& call, void* stream);
 };
-inline constexpr uint32_t kRegionVersion = 4;
+inline constexpr uint32_t kRegionVersion = 5;
 
 // A library without this symbol has none of it. To be asked for once kSymbol's has been called.
 inline constexpr const char* kRegionSymbol = "torchcomms_kernels_regions";

@@ -19,8 +19,7 @@ class Batch {
   void upload() const;
   void launch(int rank) const;
   kernels::Call call(size_t i, int rank) const;
-  // The memory of all cases is a region. Scratch is small, and another one on each rank, so that
-  // copies come in chunks.
+  // The memory of all cases is a region. Scratch is small, so that copies come in chunks.
   kernels::RegionCall region_call(size_t i, int rank) const;
   // After the ranks have finished. Throws for the first wrong element, or byte beyond a tensor;
   // a rank that has stopped says so first.

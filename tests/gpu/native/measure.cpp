@@ -252,22 +252,21 @@ class Bench {
     if (v.is_nccl)
       nccl_->enqueue(rank, call);
     else if (v.carrier)
-      world_.launch(rank, on_region(rank, call, *v.carrier));
+      world_.launch(rank, on_region(call, *v.carrier));
     else
       world_.launch(rank, call);
   }
 
-  kernels::RegionCall on_region(int rank, const kernels::Call& call,
-                                kernels::Carrier carrier) const {
+  kernels::RegionCall on_region(const kernels::Call& call, kernels::Carrier carrier) const {
     kernels::RegionCall made{};
     made.call = call;
     made.carrier = carrier;
-    made.scratch = scratch_[static_cast<size_t>(rank)].get();
     made.scratch_bytes = kScratch;
     const auto& memory = collective_ == Collective::kReduceScatter ? plain_in_ : plain_out_;
     for (size_t r = 0; r < memory.size(); ++r) {
       made.memory[r] = memory[r].get();
       made.bytes[r] = kPool;
+      made.scratch[r] = scratch_[r].get();
     }
     return made;
   }

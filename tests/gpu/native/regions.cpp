@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <string>
 
+#include "ctran/kernels/region_copies.hpp"
 #include "runner.hpp"
 
 // Collectives whose outputs peers write themselves, and reductions that read inputs where they lie.
@@ -172,17 +173,20 @@ struct Outputs {
     for (size_t r = 0; r < size; ++r) {
       made.memory[r] = memory[r].get();
       made.bytes[r] = bytes * size;
+      made.scratch[r] = memory[r].get() + bytes * (size + 1);
     }
-    made.scratch = own + bytes * (size + 1);
     made.scratch_bytes = kScratch;
     return made;
   }
   std::vector<DeviceMemory> memory;
 };
 
-uint64_t launches_of(Carrier carrier, Collective collective, int n) {
-  if (carrier != Carrier::kCopies) return 1;
-  return collective == Collective::kBroadcast && n > 2 ? 3 : 2;
+uint64_t launches_of(const kernels::Team& team, const kernels::RegionCall& call) {
+  if (call.carrier != Carrier::kCopies) return 1;
+  const bool reduces = kernels::is_reduction(call.call.collective);
+  return (reduces ? kernels::chunks_of(team, call)
+                  : static_cast<uint64_t>(kernels::stages_of(team, call))) +
+         1;
 }
 
 // The last rank never comes; those that wait for it stop.
@@ -219,7 +223,8 @@ void check_stop(const kernels::Library& library, int n, Carrier carrier, Collect
     require(control.waited_for >= 0 && control.waited_for < n && control.waited_for != r,
             "the rank waited for is given");
     require(n > 2 || control.waited_for == n - 1, "it is the one that did not come");
-    require(control.launch == launches_of(carrier, collective, n) + 1, "the launch is given");
+    const auto call = outputs.call(collective, carrier, r, kBytes);
+    require(control.launch == launches_of(world[r].team, call) + 1, "the launch is given");
     require(control.collective == static_cast<uint32_t>(collective), "the collective is given");
   }
   // Later launches leave at once.

@@ -117,7 +117,7 @@ int launch_on_region(const kernels::Team& team, const kernels::RegionCall& call,
     return enqueue(team, call.call.collective, kernels::is_sound(team, call),
                    LimitedRegionCall{call, call.call.limit_ns}, stream, kernels::print_of(call));
   };
-  if (call.carrier != kernels::Carrier::kCopies) return launch();
+  if (call.carrier != kernels::Carrier::kCopies || !kernels::is_sound(team, call)) return launch();
   const auto copy = [stream](const kernels::Copy& one) {
     gpu::cpu_launch(stream, [one] { std::memcpy(one.to, one.from, one.bytes); });
     return 0;

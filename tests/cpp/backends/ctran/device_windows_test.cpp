@@ -1,11 +1,14 @@
 // Windows of backend ctran where kernels carry out what is on the device: the stand-in's, for host
 // memory.
+#include <dlfcn.h>
+
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <torchcomms/device/transport.hpp>
 #include <torchcomms/device/window.hpp>
 
+#include <barrier>
 #include <vector>
 
 #include "backends/ctran/stand_in_kernels.hpp"
@@ -227,6 +230,49 @@ TEST_F(CtranDeviceWindows, MemoryOfTheAllocatorIsTheirs) {
     self.synchronize();
     self.comm->finalize();
   });
+}
+
+// Of all ranks so far.
+int64_t launches() {
+  void* const library = ::dlopen(std::getenv(kKernels), RTLD_NOW | RTLD_NOLOAD);
+  return reinterpret_cast<int64_t (*)()>(::dlsym(library, "torchcomms_standin_kernels_launches"))();
+}
+
+TEST_F(CtranDeviceWindows, ReductionsByCopiesHaveScratchFromWindowsOnOrFromACallThatIsNotCaptured) {
+  constexpr int kRanks = 2, kByKernels = 1, kByCopies = 3;  // launches
+  for (const bool of_communicator : {true, false}) {
+    const Hints said{{"ctran::registered", "copies"}};
+    std::barrier together(kRanks);
+    const auto body = [&](Program& self) {
+      const auto window = self.comm->window_allocate(size_t{8} << 20);
+      auto tensor = window->get_tensor()->view(at::kFloat);
+      AllReduceOptions options;
+      if (!of_communicator) options.hints = said;
+      const auto launched_by = [&](bool captures) {
+        tensor.fill_(static_cast<float>(self.rank + 1));
+        together.arrive_and_wait();
+        const auto before = launches();
+        together.arrive_and_wait();
+        if (captures) gpu::cpu_begin_capture(self.stream);
+        self.comm->all_reduce(tensor, ReduceOp::SUM, false, options);
+        const auto graph = captures ? gpu::cpu_end_capture(self.stream) : nullptr;
+        together.arrive_and_wait();
+        const auto made = launches() - before;
+        if (captures) gpu::cpu_launch_graph(graph, self.stream);
+        self.synchronize();
+        EXPECT_TRUE(tensor.eq(3).all().item<bool>());
+        together.arrive_and_wait();
+        return made;
+      };
+      EXPECT_EQ(launched_by(true), kRanks * (of_communicator ? kByCopies : kByKernels));
+      EXPECT_EQ(launched_by(false), kRanks * kByCopies);
+      EXPECT_EQ(launched_by(true), kRanks * kByCopies);
+      window->tensor_deregister();
+      self.comm->finalize();
+    };
+    on_ranks(kRanks, body, std::chrono::seconds(60),
+             [&](int) { return of_communicator ? said : Hints(); });
+  }
 }
 
 }  // namespace

@@ -170,7 +170,12 @@ TEST_F(RegionsTest, ManyInARowAndInGraphsKeepTheirOrder) {
 TEST_F(RegionsTest, CopyEnginesBringWhatIsReduced) {
   on_threads(3, [](int rank, const Exchange& exchange) {
     Member member(rank, 3, exchange);
-    std::vector<std::byte> scratch(4096);
+    EXPECT_FALSE(member.team->has_scratch());
+    EXPECT_THROW(member.launch(member.call(Collective::kAllReduce, 1, member.own(0), member.own(0)),
+                               0, Carrier::kCopies),
+                 CommError);
+    EXPECT_EQ(member.team->make_scratch(exchange, 8192), "");
+    EXPECT_EQ(member.team->make_scratch(exchange), "") << "it is there";
     constexpr size_t kCount = 30001;
     auto* const numbers = reinterpret_cast<int32_t*>(member.own(0)) + 5;
     std::vector<int32_t> output(kCount);
@@ -185,10 +190,7 @@ TEST_F(RegionsTest, CopyEnginesBringWhatIsReduced) {
       call.op = ReduceOp::kSum;
       const bool is_root = rank == call.root;
       if (collective == Collective::kReduce && !is_root) call.output = nullptr;
-      auto there = member.windows[0]->on_region(call, Carrier::kCopies);
-      there.scratch = scratch.data();
-      there.scratch_bytes = scratch.size();
-      member.team->launch(there, member.stream);
+      member.launch(call, 0, Carrier::kCopies);
       member.finish();
       require(!member.team->stopped(), "nothing stopped");
       const bool has_result = collective != Collective::kReduce || is_root;

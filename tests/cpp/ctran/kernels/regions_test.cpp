@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <random>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "ctran/kernels/plan.hpp"
+#include "ctran/kernels/print.hpp"
 
 namespace torch::comms::ctran::kernels {
 namespace {
@@ -292,12 +294,17 @@ TEST(RegionPlanTest, ReductionsThatCannotReadWhereOperandsLieAreRefused) {
   EXPECT_TRUE(refuses([](auto& c) { c.carrier = Carrier::kCopies; })) << "no scratch";
   EXPECT_TRUE(refuses([&](auto& c) {
     c.carrier = Carrier::kCopies;
-    c.scratch = memory;
+    c.scratch[0] = c.scratch[1] = memory;
     c.scratch_bytes = least_scratch(2) - 1;
   }));
+  EXPECT_TRUE(refuses([&](auto& c) {
+    c.carrier = Carrier::kCopies;
+    c.scratch[0] = memory;
+    c.scratch_bytes = least_scratch(2);
+  })) << "the peer has none";
   EXPECT_FALSE(refuses([&](auto& c) {
     c.carrier = Carrier::kCopies;
-    c.scratch = memory;  // which is not looked at
+    c.scratch[0] = c.scratch[1] = memory;  // which is not looked at
     c.scratch_bytes = least_scratch(2);
   }));
   EXPECT_TRUE(refuses([](auto& c) { c.call.op = ReduceOp::kPremulSum; })) << "whose factor?";
@@ -315,8 +322,8 @@ TEST(RegionPlanTest, ReductionsThatCannotReadWhereOperandsLieAreRefused) {
   EXPECT_TRUE(is_sound(team, call)) << "anywhere";
 }
 
-// Ranks that reduce bytes by copies of chunks, all of a rank's at once, as the order among ranks
-// does not matter.
+// Ranks that reduce bytes by copies of chunks, in two launches after each other. What each has on
+// its stream goes on whenever it can: only meetings wait.
 class Sums {
  public:
   static constexpr size_t kBeside = 3;  // bytes before and after every tensor
@@ -330,8 +337,7 @@ class Sums {
       for (size_t i = 0; i < tensor; ++i)
         memory_[r][kBeside + i] = static_cast<unsigned char>(i * 7 + r * 31);
       outputs_.emplace_back(bytes, 0);
-      // Each rank has scratch of another size.
-      scratch_.emplace_back(scratch + r * kScratchAlign);
+      scratch_.emplace_back(scratch);
     }
     before_ = memory_;
     for (size_t r = 0; r < n; ++r) {
@@ -348,69 +354,117 @@ class Sums {
                              ? nullptr
                              : memory_[r].data() + kBeside;
       call.carrier = Carrier::kCopies;
-      call.scratch = scratch_[r].data();
-      call.scratch_bytes = scratch_[r].size();
+      call.scratch_bytes = scratch;
       for (size_t peer = 0; peer < n; ++peer) {
         call.memory[peer] = memory_[peer].data();
         call.bytes[peer] = memory_[peer].size();
+        call.scratch[peer] = scratch_[peer].data();
       }
       EXPECT_TRUE(is_sound(team, call));
     }
   }
 
-  void run() {
+  void run(uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::vector<Stream> streams;
     for (const auto& [team, call] : calls_) {
-      int meetings = 0;
-      const auto meet = [&] { return ++meetings, 0; };
-      const auto copy = [&](const Copy& one) {
-        EXPECT_EQ(meetings, 1) << "between the two";
-        EXPECT_GT(one.bytes, 0u);
-        std::copy_n(one.from, one.bytes, one.to);
-        return 0;
-      };
-      const auto reduce = [&, size = team.size](const RegionParams& p) {
-        EXPECT_EQ(meetings, 1);
-        EXPECT_FALSE(p.meets);
-        EXPECT_EQ(p.write_to, 0u);
-        EXPECT_EQ(p.made.begin, 0u);
-        EXPECT_LE(p.blocks, kSumBlocks);
-        for (size_t i = 0; i < p.made.end; ++i) {
-          unsigned char sum = 0;
-          for (int r = 0; r < size; ++r) sum = static_cast<unsigned char>(sum * 3 + p.memory[r][i]);
-          p.output[i] = static_cast<char>(sum);
-        }
-        return 0;
-      };
-      EXPECT_EQ(launch_by_copies(team, call, meet, copy, reduce), 0);
-      EXPECT_EQ(meetings, 2);
+      auto& stream = streams.emplace_back();
+      for (int i = 0; i < kLaunches; ++i) enqueue(team, call, stream);
+      EXPECT_EQ(stream.meetings(), streams[0].meetings()) << "on all ranks";
+      EXPECT_EQ(stream.meetings(), kLaunches * (chunks_of(team, call) + 1));
+    }
+    const auto all_have_come = [&](size_t meeting) {
+      return std::ranges::all_of(streams, [=](const Stream& s) { return s.come >= meeting; });
+    };
+    for (size_t over = 0; over < streams.size();) {
+      auto& stream = streams[random() % streams.size()];
+      if (stream.next == stream.steps.size()) continue;
+      const auto& step = stream.steps[stream.next];
+      if (step) {
+        step();
+      } else {
+        if (!stream.waits) stream.waits = true, ++stream.come;
+        if (!all_have_come(stream.come)) continue;
+        stream.waits = false;
+      }
+      if (++stream.next == stream.steps.size()) ++over;
     }
   }
 
   void check() const {
-    for (size_t r = 0; r < memory_.size(); ++r) {
-      const auto& [team, call] = calls_[r];
-      auto wanted = before_[r];
-      if (collective_ == Collective::kReduceScatter)
-        EXPECT_EQ(outputs_[r], result(r * bytes_)) << "rank " << r;
-      else if (call.call.output != nullptr)
-        std::ranges::copy(result(0), wanted.begin() + kBeside);
-      EXPECT_EQ(memory_[r], wanted) << "rank " << r;
-    }
+    auto wanted = before_;
+    auto outputs = outputs_;
+    for (int i = 0; i < kLaunches; ++i)
+      for (auto now = wanted; const auto& [team, call] : calls_) {
+        const auto r = static_cast<size_t>(team.rank);
+        if (collective_ == Collective::kReduceScatter)
+          outputs[r] = result(now, r * bytes_);
+        else if (call.call.output != nullptr)
+          std::ranges::copy(result(now, 0), wanted[r].begin() + kBeside);
+      }
+    EXPECT_EQ(outputs_, outputs);
+    EXPECT_EQ(memory_, wanted);
   }
 
  private:
+  static constexpr int kLaunches = 2;
+  using Bytes = std::vector<unsigned char>;
+  struct Stream {
+    std::vector<std::function<void()>> steps;  // empty: a meeting
+    size_t next = 0, come = 0;                 // come: to so many meetings
+    bool waits = false;
+
+    size_t meetings() const {
+      return static_cast<size_t>(
+          std::ranges::count_if(steps, [](const auto& step) { return !step; }));
+    }
+  };
+
+  static void enqueue(const Team& team, const RegionCall& call, Stream& stream) {
+    const auto meet = [&] { return stream.steps.emplace_back(), 0; };
+    const auto copy = [&, own = call.memory[team.rank], bytes = call.bytes[team.rank],
+                       scratch = static_cast<char*>(call.scratch[team.rank])](const Copy& one) {
+      const auto is_in = [&](const void* at, size_t size) {
+        return one.from >= at && one.from + one.bytes <= static_cast<const char*>(at) + size;
+      };
+      const auto* const output = call.call.output;
+      EXPECT_TRUE(is_in(own, bytes) || is_in(scratch, call.scratch_bytes) ||
+                  is_in(output, call.call.count))
+          << "a push";
+      EXPECT_GT(one.bytes, 0u);
+      stream.steps.emplace_back([one] { std::copy_n(one.from, one.bytes, one.to); });
+      return 0;
+    };
+    const auto reduce = [&, size = team.size](const RegionParams& p) {
+      EXPECT_FALSE(p.meets);
+      EXPECT_EQ(p.write_to, 0u);
+      EXPECT_EQ(p.made.begin, 0u);
+      EXPECT_GT(p.made.end, 0u);
+      EXPECT_LE(p.blocks, kSumBlocks);
+      stream.steps.emplace_back([p, size] {
+        for (size_t i = 0; i < p.made.end; ++i) {
+          unsigned char sum = 0;
+          for (int r = 0; r < size; ++r)
+            sum = static_cast<unsigned char>(sum * 3 + static_cast<unsigned char>(p.memory[r][i]));
+          p.output[i] = static_cast<char>(sum);
+        }
+      });
+      return 0;
+    };
+    EXPECT_EQ(launch_by_copies(team, call, meet, copy, reduce), 0);
+  }
   // In the order of ranks, which matters.
-  std::vector<unsigned char> result(size_t begin) const {
-    std::vector<unsigned char> made(bytes_);
+  Bytes result(const std::vector<Bytes>& inputs, size_t begin) const {
+    Bytes made(bytes_);
     for (size_t i = 0; i < bytes_; ++i)
-      for (const auto& one : before_)
+      for (const auto& one : inputs)
         made[i] = static_cast<unsigned char>(made[i] * 3 + one[kBeside + begin + i]);
     return made;
   }
 
   const Collective collective_;
   const size_t bytes_;
-  std::vector<std::vector<unsigned char>> memory_, before_, outputs_, scratch_;
+  std::vector<Bytes> memory_, before_, outputs_, scratch_;
   std::vector<std::pair<Team, RegionCall>> calls_;
 };
 
@@ -425,7 +479,7 @@ TEST(RegionPlanTest, ReductionsByCopiesMakeEveryByteInTheOrderOfRanks) {
                          std::to_string(ranks) + " root " + std::to_string(root) + " bytes " +
                          std::to_string(bytes) + " scratch for " + std::to_string(chunks));
             Sums sums(collective, ranks, root, bytes, chunks * least_scratch(ranks));
-            sums.run();
+            sums.run(bytes + chunks);
             sums.check();
             if (HasFailure()) return;
           }
@@ -442,10 +496,10 @@ TEST(RegionPlanTest, AnErrorEndsAReductionByCopies) {
   call.call.input = call.call.output = call.memory[0] = call.memory[1] = memory.data();
   call.bytes[0] = call.bytes[1] = memory.size();
   call.carrier = Carrier::kCopies;
-  call.scratch = scratch.data();
+  call.scratch[0] = call.scratch[1] = scratch.data();
   call.scratch_bytes = scratch.size();
   EXPECT_EQ(chunks_of(team, call), 8u);
-  for (int wrong = 0; wrong < 8 * 3 + 2; ++wrong) {
+  for (int wrong = 0; wrong < 8 * 4 + 1; ++wrong) {
     int count = 0;
     const auto step = [&] { return count++ == wrong ? 7 : 0; };
     EXPECT_EQ(launch_by_copies(
@@ -454,6 +508,18 @@ TEST(RegionPlanTest, AnErrorEndsAReductionByCopies) {
               7);
     EXPECT_EQ(count, wrong + 1);
   }
+}
+
+TEST(RegionPlanTest, RanksWithAnotherScratchCallSomethingElse) {
+  RegionCall call{};
+  call.call.collective = Collective::kAllReduce;
+  call.carrier = Carrier::kCopies;
+  call.scratch_bytes = 4096;
+  auto other = call;
+  other.scratch_bytes = 8192;
+  EXPECT_NE(print_of(call), print_of(other));
+  for (auto* const one : {&call, &other}) one->call.collective = Collective::kAllGather;
+  EXPECT_EQ(print_of(call), print_of(other)) << "which needs none";
 }
 
 TEST(RegionPlanTest, ReductionsByCopiesStayInTheMemoryOfThePeerWhateverThatHas) {
@@ -467,12 +533,12 @@ TEST(RegionPlanTest, ReductionsByCopiesStayInTheMemoryOfThePeerWhateverThatHas) 
   call.call.input = call.call.output = call.memory[0] = call.memory[1] = memory.data();
   call.bytes[0] = call.bytes[1] = memory.size();
   call.carrier = Carrier::kCopies;
-  call.scratch = scratch.data();
+  call.scratch[0] = call.scratch[1] = scratch.data();
   call.scratch_bytes = scratch.size();
   EXPECT_EQ(chunk_of(team, call, 0).in.count, 1);
   EXPECT_EQ(chunk_of(team, call, 0).out.count, 1);
   call.bytes[1] = 511;
-  EXPECT_EQ(chunk_of(team, call, 0).in.count, 0);
+  EXPECT_EQ(chunk_of(team, call, 0).in.count, 1) << "to its scratch";
   EXPECT_EQ(chunk_of(team, call, 0).out.count, 0);
   const auto meeting = params_of(team, call);
   EXPECT_EQ(meeting.place.bytes, 1000u);
