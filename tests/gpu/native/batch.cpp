@@ -103,13 +103,22 @@ kernels::Call Batch::call(size_t i, int rank) const {
   return call;
 }
 
-void Batch::launch(int rank) const {
+void Batch::launch(size_t i, int rank) const {
   world_.select(rank);
-  for (size_t i = 0; i < cases_.size(); ++i)
-    if (cases_[i].carrier)
-      world_.launch(rank, region_call(i, rank));
-    else
-      world_.launch(rank, call(i, rank));
+  if (cases_[i].carrier)
+    world_.launch(rank, region_call(i, rank));
+  else
+    world_.launch(rank, call(i, rank));
+}
+
+void Batch::launch(int rank) const {
+  for (size_t i = 0; i < cases_.size(); ++i) launch(i, rank);
+}
+
+bool Batch::goes_by_case() const {
+  return world_.shares_gpus() && std::ranges::any_of(cases_, [](const Case& one) {
+           return one.carrier == kernels::Carrier::kCopies;
+         });
 }
 
 kernels::RegionCall Batch::region_call(size_t i, int rank) const {

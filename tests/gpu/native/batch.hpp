@@ -18,6 +18,11 @@ class Batch {
   const Case& operator[](size_t i) const { return cases_[i]; }
   void upload() const;
   void launch(int rank) const;
+  void launch(size_t i, int rank) const;
+  // Whether each case has to be launched on all ranks before the next one is on any. The copies of
+  // ranks that share a GPU in one process may be in one queue: those of a case wait for its other
+  // ranks, which must not have copies of an earlier one behind them. See World::may_copy().
+  bool goes_by_case() const;
   kernels::Call call(size_t i, int rank) const;
   // The memory of all cases is a region. Scratch is small, so that copies come in chunks.
   kernels::RegionCall region_call(size_t i, int rank) const;

@@ -162,12 +162,14 @@ class Bench {
     };
     if (has_regions()) {
       add_region(kernels::Carrier::kAutomatic, 0);
-      add_region(kernels::Carrier::kCopies, 0);
+      const bool may_copy = !world_.shares_gpus();  // see Batch::goes_by_case()
+      if (may_copy) add_region(kernels::Carrier::kCopies, 0);
       const bool has_stores = measuring_.all_algorithms && !kernels::is_reduction(collective_);
       if (has_stores) add_region(kernels::Carrier::kStores, 0);
       for (const int blocks : measuring_.blocks) {
         add_region(kernels::Carrier::kAutomatic, blocks);
-        if (kernels::is_reduction(collective_)) add_region(kernels::Carrier::kCopies, blocks);
+        if (may_copy && kernels::is_reduction(collective_))
+          add_region(kernels::Carrier::kCopies, blocks);
         if (has_stores) add_region(kernels::Carrier::kStores, blocks);
       }
     }

@@ -20,6 +20,7 @@ constexpr Collective kCollectives[] = {Collective::kAllGather, Collective::kAllT
                                        Collective::kReduce,    Collective::kReduceScatter};
 constexpr Carrier kCarriers[] = {Carrier::kAutomatic, Carrier::kStores, Carrier::kBulk,
                                  Carrier::kCopies};
+constexpr size_t kOfKernels = 3;  // the first ones
 // The most ranks: as many are on the GPUs at once, however few those are.
 constexpr int kMostRanks = 4;
 
@@ -46,6 +47,7 @@ Case random_case(Runner& runner, size_t count) {
   Case one;
   one.collective = kCollectives[random() % std::size(kCollectives)];
   one.carrier = kCarriers[random() % std::size(kCarriers)];
+  if (!runner.world().may_copy(one.collective)) one.carrier = kCarriers[random() % kOfKernels];
   do {
     // Half of them what most programs reduce.
     one.dtype =
@@ -93,6 +95,7 @@ void check_large_values(const kernels::Library& library, const Settings& setting
     for (const Carrier carrier : kCarriers)
       for (const size_t shift : {0, 8}) {
         if (kernels::is_reduction(collective) && is_of_pushes(carrier)) continue;
+        if (carrier == Carrier::kCopies && !runner.world().may_copy(collective)) continue;
         Case one = random_case(runner, (settings.quick ? 8 << 20 : 24 << 20) + 13);
         one.collective = collective;
         one.carrier = carrier;
@@ -125,24 +128,32 @@ void check_replays(const kernels::Library& library, const Settings& settings, in
     if (world.shares_gpus()) cases.back().blocks = 4;
   }
   const Batch batch(world, cases, runner.random());
-  std::vector<cudaGraphExec_t> executables(static_cast<size_t>(n));
-  for (int r = 0; r < n; ++r) {
-    world.select(r);
-    cudaGraph_t graph = nullptr;
-    must(cudaStreamBeginCapture(world[r].stream, cudaStreamCaptureModeThreadLocal), "capture");
-    batch.launch(r);
-    must(cudaStreamEndCapture(world[r].stream, &graph), "capture");
-    must(cudaGraphInstantiate(&executables[static_cast<size_t>(r)], graph, 0), "instantiate");
-    must(cudaGraphDestroy(graph), "cudaGraphDestroy");
-  }
-  for (int i = 0; i < replays; ++i)
+  // A graph of all cases for each rank; or one of each, where all ranks have to have one case
+  // before any has the next, in replays as well.
+  std::vector<std::vector<cudaGraphExec_t>> turns;  // by turn, rank
+  const size_t each = batch.goes_by_case() ? 1 : batch.size();
+  for (size_t first = 0; first < batch.size(); first += each) {
+    auto& executables = turns.emplace_back(static_cast<size_t>(n));
     for (int r = 0; r < n; ++r) {
       world.select(r);
-      must(cudaGraphLaunch(executables[static_cast<size_t>(r)], world[r].stream), "replay");
+      cudaGraph_t graph = nullptr;
+      must(cudaStreamBeginCapture(world[r].stream, cudaStreamCaptureModeThreadLocal), "capture");
+      for (size_t i = first; i < first + each; ++i) batch.launch(i, r);
+      must(cudaStreamEndCapture(world[r].stream, &graph), "capture");
+      must(cudaGraphInstantiate(&executables[static_cast<size_t>(r)], graph, 0), "instantiate");
+      must(cudaGraphDestroy(graph), "cudaGraphDestroy");
     }
+  }
+  for (int i = 0; i < replays; ++i)
+    for (const auto& executables : turns)
+      for (int r = 0; r < n; ++r) {
+        world.select(r);
+        must(cudaGraphLaunch(executables[static_cast<size_t>(r)], world[r].stream), "replay");
+      }
   world.synchronize();
   batch.check();
-  for (const auto executable : executables) must(cudaGraphExecDestroy(executable), "destroy");
+  for (const auto& executables : turns)
+    for (const auto executable : executables) must(cudaGraphExecDestroy(executable), "destroy");
   std::printf("regions: %d ranks, %d replays of %zu launches right\n", n, replays, batch.size());
   std::fflush(stdout);
 }
@@ -194,6 +205,7 @@ void check_stop(const kernels::Library& library, int n, Carrier carrier, Collect
                 bool aborts) {
   constexpr size_t kBytes = 3 << 20;
   const World world(library, n);
+  if (carrier == Carrier::kCopies && !world.may_copy(collective)) return;
   const Outputs outputs(world, kBytes);
   const auto launch = [&](int rank, uint64_t limit_ns) {
     auto call = outputs.call(collective, carrier, rank, kBytes);
@@ -251,6 +263,7 @@ void check_mismatch(const kernels::Library& library, int n, Collective collectiv
                     Other other) {
   constexpr size_t kBytes = 1 << 20;
   const World world(library, n);
+  if (carrier == Carrier::kCopies && !world.may_copy(collective)) return;
   const Outputs outputs(world, kBytes);
   for (int r = 0; r < n; ++r) {
     auto call = outputs.call(collective, carrier, r, kBytes);

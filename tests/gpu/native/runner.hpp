@@ -50,13 +50,14 @@ class Runner {
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
     std::ranges::shuffle(order, random_);
     const bool straggles = random_() % 8 == 0;
-    for (const int rank : order) {
-      if (straggles && rank == order.back()) {
-        const auto start = std::chrono::steady_clock::now();
-        while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(3)) {
-        }
+    if (batch.goes_by_case()) {
+      for (size_t i = 0; i < batch.size(); ++i)
+        for (const int rank : order) batch.launch(i, rank);
+    } else {
+      for (const int rank : order) {
+        if (straggles && rank == order.back()) wait_a_little();
+        batch.launch(rank);
       }
-      batch.launch(rank);
     }
     world_.synchronize();
     batch.check();
@@ -64,6 +65,12 @@ class Runner {
   }
 
  private:
+  static void wait_a_little() {
+    const auto start = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(3)) {
+    }
+  }
+
   World world_;
   std::mt19937_64 random_;
   size_t most_;

@@ -121,6 +121,11 @@ World::~World() {
   }
 }
 
+bool World::may_copy(kernels::Collective collective) const {
+  return !shares_ || collective == kernels::Collective::kAllGather ||
+         collective == kernels::Collective::kAllToAll;
+}
+
 int World::ranks_of_gpu() const {
   int most = 0;
   for (const auto& one : ranks_)

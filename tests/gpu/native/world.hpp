@@ -46,6 +46,10 @@ class World {
   const Rank& operator[](int rank) const { return ranks_[static_cast<size_t>(rank)]; }
   const kernels::Library& library() const { return library_; }
   bool shares_gpus() const { return shares_; }
+  // Whether copy engines can carry it on all ranks. Where ranks share a GPU, in this one process,
+  // those whose copies are in stages, with a meeting between, cannot: of the ranks of a GPU the
+  // first may have its second stage queued before the first stage of another, for which it waits.
+  bool may_copy(kernels::Collective collective) const;
   // The most ranks that are on one GPU.
   int ranks_of_gpu() const;
 
