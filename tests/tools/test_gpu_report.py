@@ -93,6 +93,17 @@ def test_soaks_and_the_kernels_own_tests_are_parts_where_they_can_run():
     assert not {"kernels", "memcheck", "soak-1"} & dry
 
 
+def test_what_nothing_may_run_beside_is_a_part_of_its_own_where_parts_share_gpus():
+    shared = Machine(2, parts_a_gpu=4)
+    found = {part.name: part for part in parts(shared, Path("build"), Path("out"))}
+    alone = found["serial-nccl-cuda-2"]
+    assert alone.alone
+    assert "serial" in alone.argv
+    assert "not serial" in found["graph-nccl-cuda-2"].argv
+    usual = {part.name for part in parts(Machine(2), Path("build"), Path("out"))}
+    assert "serial-nccl-cuda-2" not in usual
+
+
 def test_where_no_time_is_left_a_part_says_so(tmp_path):
     runner = Runner(Machine(2), tmp_path, 0, lambda _: None)
     runner.run([program("1"), Part("big", "", ("true",), 1.0, gpus=8)])

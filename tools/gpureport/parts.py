@@ -23,6 +23,10 @@ library=$("$0" -c 'import os, torchcomms; print(os.path.dirname(torchcomms.__fil
 exec "$@" --library "$library/libtorchcomms_kernels_cuda.so" check
 """
 SANITIZED = ("shapes", "exchange", "regions", "device_alltoallv")
+PYTEST = (
+    sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider",
+    "-p", "gpureport.each_test",
+)  # fmt: skip
 KERNEL_OPERATIONS = ("all_reduce", "all_gather_single", "reduce_scatter_single")
 
 
@@ -112,6 +116,8 @@ def parts(machine: Machine, build: Path, out: Path, soak_minutes: float = 0.0) -
     """In order of importance: what comes first is sure to be reached."""
     yield Part("build", "the package is there", ("sh", "-c", BUILD, sys.executable), 0.5)
     yield from benchmarks(machine, out)
+    if machine.parts_a_gpu > 1:
+        yield from serial(machine)
     if not machine.is_dry:
         yield from kernels(machine, build)
     if soak_minutes > 0:
@@ -119,10 +125,6 @@ def parts(machine: Machine, build: Path, out: Path, soak_minutes: float = 0.0) -
     for room in ("gpu", "nccl", "backends_nccl", "ctran_device"):
         program = build / f"test_{room}"
         yield Part(f"cpp-{room}", f"C++ tests of {room}", (str(program),), 0.1, needs=program)
-    pytest = (
-        sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider",
-        "-p", "gpureport.each_test",
-    )  # fmt: skip
     # The suites that find most come first, of all backends, and the long one last.
     for name, title, paths, share in (
         ("failures", "failures", ("tests/gpu/test_failures.py",), 0.12),
@@ -134,9 +136,20 @@ def parts(machine: Machine, build: Path, out: Path, soak_minutes: float = 0.0) -
     ):  # fmt: skip
         for suite, size in machine.suites:
             world = f"{suite.label}-{size}"
-            argv = (*pytest, *(FEW_OF_SPEC if machine.is_dry and name == "spec" else paths))
+            argv = (*PYTEST, *(FEW_OF_SPEC if machine.is_dry and name == "spec" else paths))
             gpus = 0 if machine.is_dry else size
+            if machine.parts_a_gpu > 1:
+                argv = (*argv, "-m", "not serial")
             yield Part(f"{name}-{world}", f"{title}: {world}", argv, share, gpus, world=world)
+
+
+def serial(machine: Machine) -> Iterator[Part]:
+    """The tests beside which nothing may run, where other tests run side by side."""
+    for suite, size in machine.suites:
+        world = f"{suite.label}-{size}"
+        argv = (*PYTEST, "tests/gpu", "-m", "serial")
+        title = f"what nothing may run beside: {world}"
+        yield Part(f"serial-{world}", title, argv, 0.1, size, alone=True, world=world)
 
 
 def kernels(machine: Machine, build: Path) -> Iterator[Part]:
