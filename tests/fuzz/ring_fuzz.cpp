@@ -23,7 +23,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     auto& cell = memory.cells[number % shape.cells];
     cell.frame = input.take<torch::comms::transport::Frame>();
     const auto stamp = input.take<uint8_t>();
-    cell.stamp = stamp < 200 ? number + 1 : input.take<uint64_t>();
+    const uint64_t rewinds = stamp % 8 == 0 ? shm::Cell::kRewinds : 0;
+    cell.stamp = stamp < 200 ? (number + 1) | rewinds : input.take<uint64_t>();
     const auto bulk = input.take(size_t{stamp} % 32);
     if (!bulk.empty()) std::memcpy(memory.bulk + stamp % 64, bulk.data(), bulk.size());
     torch::comms::transport::Frame frame;

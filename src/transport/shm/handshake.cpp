@@ -15,7 +15,8 @@ Arrival read_hello(int socket, Hello& hello, base::FileDescriptor& descriptor) n
   const auto arrival =
       read_packet(socket, std::as_writable_bytes(std::span(&hello, 1)), descriptor);
   if (arrival != Arrival::kPacket) return arrival;
-  return hello.magic == Hello::kMagic && hello.version == 1 ? arrival : Arrival::kWrong;
+  return hello.magic == Hello::kMagic && hello.version == Hello::kVersion ? arrival
+                                                                          : Arrival::kWrong;
 }
 
 base::FileDescriptor watch_process(int pid) noexcept {

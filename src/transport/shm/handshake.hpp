@@ -12,7 +12,7 @@ namespace torch::comms::transport::shm {
 // The one packet that a connecting rank sends, with the segment's descriptor.
 struct Hello {
   uint32_t magic = kMagic;
-  uint16_t version = 1;
+  uint16_t version = kVersion;
   uint16_t spare = 0;
   int32_t from = -1, to = -1;
   uint64_t instance = 0;  // of the transport it means
@@ -20,6 +20,7 @@ struct Hello {
   RingShape shape = {};
 
   static constexpr uint32_t kMagic = 0x4d485354;  // "TSHM"
+  static constexpr uint16_t kVersion = 2;         // of the ring, too
 };
 
 // False, and errno.

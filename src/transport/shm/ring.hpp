@@ -14,7 +14,8 @@ namespace torch::comms::transport::shm {
 // and a ring of bytes for the payloads that do not fit into a cell. A cell is its own flag, so a
 // small frame moves with one cache line [FastForward: Giacomoni et al., PPoPP 2008]; the consumer
 // tells how far it is now and then only [Lamport 1983; lazy indices as in B-Queue, Wang et al.,
-// IJPP 2013].
+// IJPP 2013]. Where it has kept up, the producer goes back to the beginning of the bytes: those
+// are in the caches.
 struct RingShape {
   uint32_t cells = 256;              // a power of two
   uint32_t bulk_bytes = 512 * 1024;  // a power of two
@@ -30,7 +31,10 @@ struct RingShape {
 inline constexpr size_t kInlineBytes = 24;
 
 struct alignas(64) Cell {
-  std::atomic<uint64_t> stamp;  // 1 + the frame's number, once it is whole
+  // 1 + the frame's number, once it is whole; and whether its payload is at the beginning, though
+  // there would be room behind the last one.
+  std::atomic<uint64_t> stamp;
+  static constexpr uint64_t kRewinds = uint64_t{1} << 63;
   Frame frame;
   std::byte payload[kInlineBytes];
 };
@@ -63,10 +67,12 @@ class RingProducer {
 
  private:
   void look_for_room() noexcept;
-  std::byte* reserve(uint32_t bytes) noexcept;
+  bool may_rewind() noexcept;
+  std::byte* reserve(uint32_t bytes, bool& rewinds) noexcept;
   RingMemory ring_;
   uint64_t next_ = 0, bulk_next_ = 0;          // written so far
   uint64_t cells_freed_ = 0, bulk_freed_ = 0;  // as last seen
+  uint64_t rewound_ = 0;                       // where bulk_next_ was put: all before is free
 };
 
 class RingConsumer {

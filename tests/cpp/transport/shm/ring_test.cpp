@@ -40,13 +40,13 @@ bool push(RingProducer& producer, uint32_t number, size_t size) {
   return producer.push(frame, pieces);
 }
 
-size_t size_of(uint32_t number) { return number % 7 == 0 ? number * 37 % 513 : number % 60; }
-
-TEST(Ring, HandsOverEveryFrameInOrderBetweenTwoThreads) {
-  Ring ring({.cells = 16, .bulk_bytes = 2048, .chunk_bytes = 512});
-  constexpr uint32_t kFrames = 60'000;
+void hands_over_every_frame(const RingShape& shape, uint32_t frames) {
+  Ring ring(shape);
+  const auto size_of = [&](uint32_t number) {
+    return size_t{number % 7 == 0 ? number * 37 % (shape.chunk_bytes + 1) : number % 60};
+  };
   std::thread writer([&] {
-    for (uint32_t i = 0; i < kFrames;)
+    for (uint32_t i = 0; i < frames;)
       if (push(ring.producer, i, size_of(i)))
         ++i;
       else
@@ -54,19 +54,61 @@ TEST(Ring, HandsOverEveryFrameInOrderBetweenTwoThreads) {
   });
   Frame frame;
   ConstBytes payload;
-  for (uint32_t i = 0; i < kFrames;) {
+  for (uint32_t i = 0; i < frames;) {
     if (ring.consumer.front(frame, payload) == RingConsumer::Front::kEmpty) {
       std::this_thread::yield();
       continue;
     }
     ASSERT_EQ(frame.sequence, i);
     ASSERT_EQ(payload.size(), size_of(i));
-    for (const auto byte : payload) ASSERT_EQ(byte, static_cast<std::byte>(i));
+    const std::vector<std::byte> wanted(payload.size(), static_cast<std::byte>(i));
+    ASSERT_EQ(std::memcmp(payload.data(), wanted.data(), wanted.size()), 0);
     ring.consumer.pop();
     ring.consumer.publish();
     ++i;
   }
   writer.join();
+}
+
+TEST(Ring, HandsOverEveryFrameInOrderBetweenTwoThreads) {
+  hands_over_every_frame({.cells = 16, .bulk_bytes = 2048, .chunk_bytes = 512}, 60'000);
+}
+
+TEST(Ring, HandsOverEveryFrameWhereItGoesBackToTheBeginning) {
+  hands_over_every_frame({.cells = 64, .bulk_bytes = 128 << 10, .chunk_bytes = 16 << 10}, 60'000);
+}
+
+constexpr RingShape kLarge{.cells = 64, .bulk_bytes = 128 << 10, .chunk_bytes = 16 << 10};
+
+// Pops the frame in front; where its payload was, from the beginning of the bytes.
+ptrdiff_t pop(Ring& ring) {
+  Frame frame;
+  ConstBytes payload;
+  EXPECT_EQ(ring.consumer.front(frame, payload), RingConsumer::Front::kFrame);
+  const auto at = payload.data() - ring.memory.bulk;
+  ring.consumer.pop();
+  ring.consumer.publish();
+  return at;
+}
+
+TEST(Ring, GoesBackToTheBeginningWhereItsConsumerHasKeptUp) {
+  Ring ring(kLarge);
+  for (uint32_t i = 0; i < 40; ++i) {
+    ASSERT_TRUE(push(ring.producer, i, 16 << 10));
+    EXPECT_EQ(pop(ring), i % 2 * (16 << 10));
+  }
+}
+
+TEST(Ring, UsesAllOfItWhereItsConsumerIsBehind) {
+  Ring ring(kLarge);
+  ASSERT_TRUE(push(ring.producer, 0, 16 << 10));
+  ASSERT_TRUE(push(ring.producer, 1, 16 << 10));
+  pop(ring), pop(ring);
+  for (uint32_t i = 0; i < 8; ++i) EXPECT_TRUE(push(ring.producer, i, 16 << 10));  // all of it
+  EXPECT_FALSE(push(ring.producer, 8, 25));
+  for (ptrdiff_t i = 0; i < 8; ++i) EXPECT_EQ(pop(ring), i * (16 << 10));
+  ASSERT_TRUE(push(ring.producer, 8, 16 << 10));
+  EXPECT_EQ(pop(ring), 0);
 }
 
 TEST(Ring, RefusesWhatHasNoRoomAndTakesItOnceThereIs) {
