@@ -51,6 +51,8 @@ void note_crowd(Clock::time_point now) noexcept {
   crowded.store((now + next).time_since_epoch().count(), std::memory_order_relaxed);
 }
 
+Gaps gaps;  // of the process
+
 void yield(Clock::time_point now, int slices) noexcept {
   ::sched_yield();
   const auto back = Clock::now();
@@ -83,6 +85,19 @@ WaitPolicy WaitPolicy::for_ranks(int ranks, int cores) noexcept {
   return {.slices = 4};
 }
 
+void Gaps::add(std::chrono::nanoseconds gap) noexcept {
+  const int64_t usual = usual_ns_.load(std::memory_order_relaxed), now = gap.count();
+  const int64_t next = gap > kLongest ? usual / 2 : std::max(now, usual - usual / 16);
+  if (next != usual) usual_ns_.store(next, std::memory_order_relaxed);
+}
+
+std::chrono::nanoseconds Gaps::awake(std::chrono::nanoseconds least) const noexcept {
+  const std::chrono::nanoseconds usual(usual_ns_.load(std::memory_order_relaxed));
+  return std::max(least, usual + usual / 2);
+}
+
+void Pace::end_gap() const noexcept { gaps.add(Clock::now() - idle_since_); }
+
 bool Pace::rest() noexcept {
   if (++idle_ <= policy_.spins) {
     relax();
@@ -90,7 +105,7 @@ bool Pace::rest() noexcept {
   }
   const auto now = Clock::now();
   if (idle_ == policy_.spins + 1) idle_since_ = now;
-  if (now - idle_since_ >= policy_.awake || now < crowded_until()) return true;
+  if (now - idle_since_ >= gaps.awake(policy_.awake) || now < crowded_until()) return true;
   yield(now, policy_.slices);
   return false;
 }

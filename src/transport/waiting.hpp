@@ -38,7 +38,7 @@ class TC_API AbortSignal {
 // 1 us, a spinning reader sees a store after 0.1-0.3 us.
 struct WaitPolicy {
   int spins = 0;                         // polls before the first yield
-  std::chrono::microseconds awake{100};  // with nothing moving, before it sleeps
+  std::chrono::microseconds awake{100};  // with nothing moving, before it sleeps: see Gaps
   int slices = 1;  // lost in a row to whom it yields, before it sleeps at once for a while
   // For `ranks` that share so many cores: where each has a core, spinning is free; where they
   // share, whoever spins keeps the others from answering.
@@ -49,18 +49,38 @@ struct WaitPolicy {
   }
 };
 
+// How long nothing moved in waits of before, and so how long it is worth to stay awake: where gaps
+// end within a millisecond, as of a peer that copies some megabytes, a sleeper would be woken for
+// each. Gaps that were longer, for which it was awake in vain, are forgotten after a few.
+//
+// Threads: any. Two at once may lose one's gap: it is only advice.
+class TC_API Gaps {
+ public:
+  static constexpr std::chrono::microseconds kLongest{1000};
+  void add(std::chrono::nanoseconds gap) noexcept;
+  std::chrono::nanoseconds awake(std::chrono::nanoseconds least) const noexcept;
+
+ private:
+  std::atomic<int64_t> usual_ns_{0};
+};
+
 // Where a wait is in its policy: asked after each look at the condition that found nothing.
 class TC_API Pace {
  public:
   explicit Pace(const WaitPolicy& policy) noexcept : policy_(policy) {}
 
-  void moved() noexcept { idle_ = 0; }
+  void moved() noexcept {
+    if (!spins()) end_gap();
+    idle_ = 0;
+  }
   // Passes a little time awake; true when it is time to sleep instead.
   bool rest() noexcept;
   // So far it has only spun: the clock has not been looked at.
   bool spins() const noexcept { return idle_ <= policy_.spins; }
 
  private:
+  void end_gap() const noexcept;
+
   WaitPolicy policy_;
   int idle_ = 0;  // rests since something moved
   std::chrono::steady_clock::time_point idle_since_{};

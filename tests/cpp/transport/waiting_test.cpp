@@ -30,6 +30,20 @@ TEST(WaitPolicy, SpinsWhereEachRankHasACoreOfItsAffinityMask) {
   ASSERT_EQ(::sched_setaffinity(0, sizeof before, &before), 0);
 }
 
+TEST(Gaps, AreWaitedForAwakeWhereTheyEndSoon) {
+  using std::chrono::microseconds;
+  Gaps gaps;
+  EXPECT_EQ(gaps.awake(microseconds(100)), microseconds(100));
+  gaps.add(microseconds(400));
+  EXPECT_EQ(gaps.awake(microseconds(100)), microseconds(600));
+  gaps.add(microseconds(10));  // between others it is as before
+  EXPECT_GT(gaps.awake(microseconds(100)), microseconds(500));
+  gaps.add(Gaps::kLongest);
+  EXPECT_EQ(gaps.awake(microseconds(100)), microseconds(1500));
+  for (int i = 0; i < 5; ++i) gaps.add(microseconds(20'000));
+  EXPECT_EQ(gaps.awake(microseconds(100)), microseconds(100));
+}
+
 // Tells when its owner is about to sleep.
 class SleepSpy final : public Channel {
  public:
