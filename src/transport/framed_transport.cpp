@@ -17,8 +17,11 @@ uint64_t total(std::span<const Piece> pieces) noexcept {
   return sum;
 }
 
-// Of 65,536: of any few ranks in a row each is far from the others (Knuth, TAOCP 3, 6.4).
-uint32_t spread(int rank) noexcept { return (static_cast<uint32_t>(rank) * 40'503u) & 0xffffu; }
+// Of 65,536: of any few ranks in a row each is far from the others (Knuth, TAOCP 3, 6.4). A rank
+// that is the only one to copy begins at the beginning, which takes 0.96 of the time.
+uint32_t spread(int rank, int ranks) noexcept {
+  return ranks > 2 ? (static_cast<uint32_t>(rank) * 40'503u) & 0xffffu : 0;
+}
 
 // Of an operation that was refused directly.
 Errc code_of(const Peer& peer) noexcept {
@@ -82,7 +85,7 @@ Peer& FramedTransport::peer_of(int peer) {
         MessageLimits{.eager_bytes = options_.eager_bytes,
                       .at_once_bytes = std::max(options_.eager_bytes, options_.at_once_bytes),
                       .eager_credit = options_.eager_credit,
-                      .copies_from = spread(options_.rank)},
+                      .copies_from = spread(options_.rank, options_.size)},
         closed_);
     active_.push_back(made.get());
   }

@@ -275,9 +275,10 @@ const char* Messages::start(Receives& in, Request& request, uint64_t length, uin
   if (!request.granted_ && !offer.empty() && may_fetch(request)) {
     const auto read = Offer::read(offer, length);
     if (!read) return "an offer of another length than its message";
-    if (request.consumer_ == nullptr || !out_.view(*read, 0, 1).empty()) {
+    const bool views = !out_.view(*read, 0, 1).empty();
+    if (request.consumer_ == nullptr || views) {
       request.size_ = length;
-      fetches_.push_back({&request, *read});
+      fetches_.push_back({.request = &request, .offer = *read, .views = views});
       return nullptr;
     }
   }
@@ -368,6 +369,7 @@ const char* Messages::on_data(const Frame& frame, ConstBytes payload) {
     scatter(request->into_, frame.value, payload);
   request->moved_ += frame.bytes;
   if (request->started_ && request->moved_ == request->size_) {
+    end_time(*request, CopyChoice::Way::kChannel);
     request->finish();
     in.remove(frame.sequence);
   }

@@ -7,9 +7,11 @@
 
 #include "base/secret.hpp"
 #include "transport/closed_streams.hpp"
+#include "transport/copy_choice.hpp"
 #include "transport/outbox.hpp"
 #include "transport/regions.hpp"
 #include "transport/request.hpp"
+#include "transport/sizes.hpp"
 
 namespace torch::comms::transport {
 
@@ -28,11 +30,11 @@ struct MessageLimits {
 // receive for a large message grants at once, so the grant is usually there before the send.
 // The frames of all streams share a channel without blocking each other: whatever is sent has
 // memory waiting for it.
-// Where the channel fetches, kStart carries an Offer unless the message is very large and goes one
-// way, nothing is granted before it comes, and the receiver copies the message itself and answers
-// kTaken; or kGrant, for as much as it could not. Receives with a consumer grant as everywhere,
-// unless memory of the peer is mapped: then they, too, wait for what is offered, and read it where
-// it lies.
+// Where the channel fetches, kStart carries an Offer, nothing is granted before it comes, and the
+// receiver copies the message itself and answers kTaken; or kGrant, for as much as it could not, or
+// of a large message that goes one way, if both ends copy it in less time. Receives with a consumer
+// grant as everywhere, unless memory of the peer is mapped: then they, too, wait for what is
+// offered, and read it where it lies.
 //
 // Every on_...() takes a frame that came; it returns nullptr, or why the peer cannot have meant it.
 class Messages {
@@ -91,6 +93,8 @@ class Messages {
   struct Fetch {
     Request* request = nullptr;
     Offer offer = {};
+    bool begun = false;
+    bool views = false;  // it is read where it lies
   };
   struct Sends {
     uint32_t next = 0;
@@ -119,9 +123,11 @@ class Messages {
   bool offer(Request& request, Offer& offer) noexcept;
   uint32_t mappable(const Request& send) const noexcept;
   bool may_fetch(const Request& receive) const noexcept;
-  bool expects_large(uint32_t stream);
+  bool sends_large(uint32_t stream);
   void grant(Request& request, ConstBytes payload = {});
-  bool is_worth_offering(const Request& send);
+  static bool can_be_offered(const Request& send) noexcept;
+  bool begin(Fetch& fetch);
+  void end_time(const Request& request, CopyChoice::Way way) noexcept;
   uint64_t fetched_from(const Request& request) const noexcept;
   Channel::Fetched fetch_some(const Fetch& fetch);
   Channel::Fetched consume_some(const Fetch& fetch);
@@ -148,6 +154,7 @@ class Messages {
   // Where small early messages were, for the next ones: a peer that is a step ahead is usual.
   std::vector<EarlyNode> spare_;
   std::vector<Fetch> fetches_;  // the first one is at work
+  CopyChoice choice_{kLeastChosen, kMostFetched};
   std::unordered_map<uint32_t, Sends> sends_;
   std::unordered_map<uint32_t, Receives> receives_;
   std::pair<uint32_t, Sends*> last_sends_{};  // the stream used last: most have one at a time

@@ -72,26 +72,38 @@ bool Messages::may_fetch(const Request& receive) const noexcept {
   return out_.fetches() && (receive.consumer_ == nullptr || out_.maps());
 }
 
-// Whether it makes sense to offer it, once the channel fetches.
-bool Messages::is_worth_offering(const Request& send) {
-  if (send.size_ == 0 || send.from_.size() > Offer::kMostPieces) return false;
-  return send.size_ <= kMostOffered || expects_large(send.stream_) || mappable(send) != 0;
+bool Messages::can_be_offered(const Request& send) noexcept {
+  return send.size_ > 0 && send.from_.size() <= Offer::kMostPieces;
 }
 
-// A message of the peer's is waited for that its receive, the last one posted, will copy itself.
-bool Messages::expects_large(uint32_t stream) {
-  const auto* in = receives(stream);
-  if (in == nullptr || in->posted.empty()) return false;
-  const auto* next = in->posted.back();
-  return next != nullptr && next->size_ > limits_.eager_bytes && may_fetch(*next);
+// The peer has something to copy, too.
+bool Messages::sends_large(uint32_t stream) {
+  const auto* out = sends(stream);
+  return out != nullptr && std::ranges::any_of(out->open, [&](const auto& entry) {
+           return entry.second->size_ > limits_.eager_bytes;
+         });
+}
+
+// False: it goes through the channel instead.
+bool Messages::begin(Fetch& fetch) {
+  auto& request = *fetch.request;
+  fetch.begun = true;
+  if (fetch.views || request.size_ < choice_.least() || sends_large(request.stream_)) return true;
+  request.began_ = std::chrono::steady_clock::now();
+  return choice_.next(request.size_) == CopyChoice::Way::kFetch;
+}
+
+// It has arrived.
+void Messages::end_time(const Request& request, CopyChoice::Way way) noexcept {
+  if (request.is_timed())
+    choice_.took(way, request.size_, std::chrono::steady_clock::now() - request.began_);
 }
 
 bool Messages::announce(Request& request) {
   auto frame = frame_of(FrameKind::kStart, request);
   frame.value = request.size_;
   Offer offered;
-  if (!out_.fetches() || request.granted_ || !is_worth_offering(request) ||
-      !offer(request, offered)) {
+  if (!out_.fetches() || request.granted_ || !can_be_offered(request) || !offer(request, offered)) {
     request.started_ = out_.try_send(frame, {}, &request.borrowed_);
     return request.started_;
   }
@@ -139,6 +151,11 @@ bool Messages::fetch() {
   if (fetches_.empty()) return false;
   for (uint64_t done = 0; !fetches_.empty() && done < kAtOnce;) {
     auto& request = *fetches_.front().request;
+    if (!fetches_.front().begun && !begin(fetches_.front())) {
+      fetches_.erase(fetches_.begin());
+      grant(request);
+      continue;
+    }
     const uint64_t before = request.moved_;
     const auto end = fetch_some(fetches_.front());
     done += request.moved_ - before;
@@ -147,10 +164,12 @@ bool Messages::fetch() {
     if (end == Channel::Fetched::kGone) continue;  // the receive waits for what is said of it
     if (end == Channel::Fetched::kRefused) {
       if (fetched_from(request) > 0) request.moved_ = 0;  // its beginning is missing
+      request.began_ = {};
       const GrantFrame rest{request.moved_};
       grant(request, request.moved_ > 0 ? std::as_bytes(std::span(&rest, 1)) : ConstBytes{});
       continue;
     }
+    end_time(request, CopyChoice::Way::kFetch);
     out_.post(frame_of(FrameKind::kTaken, request));
     auto& in = *receives(request.stream_);
     request.finish();

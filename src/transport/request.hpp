@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -73,6 +74,7 @@ class Request {
   void finish() noexcept;
   void finish(Errc error) noexcept;
   bool is_offered() const noexcept { return words_ != nullptr; }
+  bool is_timed() const noexcept { return began_ != std::chrono::steady_clock::time_point{}; }
   void end_offer(bool taken = false) noexcept;
 
   bool pending_ = false, failed_ = false;
@@ -88,6 +90,7 @@ class Request {
   OfferWords* words_ = nullptr;    // while its receiver may copy the message
   uint64_t size_ = 0, moved_ = 0;  // of a receive: capacity until its length is known
   uint64_t offset_ = 0;            // of one-sided operations, in the remote region
+  std::chrono::steady_clock::time_point began_{};  // of a receive whose way is timed; else zero
   Consumer* consumer_ = nullptr;
   std::span<const ConstBytes> from_;  // pieces; one of the two below where there is one piece
   std::span<const Bytes> into_;
@@ -104,6 +107,7 @@ inline void Request::start(Kind kind, int peer) noexcept {
   peer_ = peer;
   borrowed_ = 0;
   size_ = moved_ = offset_ = 0;
+  began_ = {};
   consumer_ = nullptr;
   from_ = {};
   into_ = {};

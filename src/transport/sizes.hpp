@@ -12,10 +12,12 @@ namespace torch::comms::transport {
 inline constexpr uint64_t kMostEagerOnHost = 8u << 10;
 
 // Larger messages that go one way move through the channel, whose two ends copy at the same time,
-// each on its core. Measured with two ranks on two cores, as speeds relative to Open MPI's: a
-// broadcast of 16 MB is at 0.91 where that is offered, at 1.50 where it is not. Where both sides
-// have something to receive, both cores copy anyway, and one copy is less than two: of 8 MB each
-// way, 0.9 ms against 1.3 ms.
-inline constexpr uint64_t kMostOffered = 4u << 20;
+// each on its core, unless that is known to take longer here: CopyChoice. Measured with two ranks
+// on two cores, as speeds relative to Open MPI's: a broadcast of 16 MB is at 0.91 where its
+// receiver copies it, at 1.50 where both do. Where both sides have something to receive, both cores
+// copy anyway, and one copy is less than two: of 8 MB each way, 0.9 ms against 1.3 ms.
+inline constexpr uint64_t kMostFetched = 4u << 20;
+// From here on CopyChoice chooses.
+inline constexpr uint64_t kLeastChosen = 1u << 20;
 
 }  // namespace torch::comms::transport

@@ -30,7 +30,7 @@ bool hands_on(const Algorithm& algorithm) {
 // large ones that go one way are written and read at the same time instead, so that who sends has
 // its share. The link exempts those that are reduced as they arrive, too; this model does not.
 constexpr double kCopiedByReceiver = transport::kMostEagerOnHost;  // over which
-constexpr double kCopiedByBoth = transport::kMostOffered;
+constexpr double kCopiedByBoth = transport::kMostFetched;
 
 bool goes_one_way(Operation operation) {
   return operation == Operation::kBroadcast || operation == Operation::kScatter ||

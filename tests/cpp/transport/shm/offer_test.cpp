@@ -16,6 +16,7 @@
 #include "transport/processes.hpp"
 #include "transport/shm/direct.hpp"
 #include "transport/shm/shm_transport.hpp"
+#include "transport/sizes.hpp"
 
 // Messages that their receiver copies out of the sender's memory.
 namespace torch::comms::transport::test {
@@ -325,17 +326,32 @@ TEST(Offer, IsNotTakenForAConsumerWhichReadsTheChannelsMemory) {
     }
 }
 
-TEST(Offer, OfAVeryLargeMessageIsMadeWhereTheSenderReceivesToo) {
+void send_one_way(Rank& self, size_t size) {
+  Letter letter(self.rank == 0 ? pattern(0, 1, size, size) : std::vector<std::byte>(size));
+  self.barrier();
+  if (self.rank == 0)
+    self.link.send(letter.request, 1, 1, letter.bytes);
+  else
+    self.link.receive(letter.request, 0, 1, letter.bytes);
+  self.wait(letter.request);
+  EXPECT_TRUE(letter.bytes == pattern(0, 1, size, size));
+  self.barrier();
+}
+
+TEST(Offer, OfAVeryLargeMessageIsTakenWhereBothSidesCopy) {
   if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
-  constexpr size_t kMost = 4u << 20;
   for (const bool late : {false, true}) {
-    Copies larger, largest;
-    run_counted(largest, [&](Rank& self) { exchange(self, kMost, false, late); });
-    // Rank 1 begins in the middle, so that one of its copies ends early.
-    EXPECT_EQ(largest.done, 4 + 5) << (late ? "late" : "");
-    run_counted(larger, [&](Rank& self) { exchange(self, kMost + 1, false, late); });
-    EXPECT_EQ(larger.asked, late ? 0 : 2 * 5) << (late ? "late" : "");
+    Copies both;
+    run_counted(both, [&](Rank& self) { exchange(self, kMostFetched, false, late); });
+    EXPECT_EQ(both.done, 4 + 4) << (late ? "late" : "");
+    // Whoever comes late to it may be the only one that still copies.
+    run_counted(both, [&](Rank& self) { exchange(self, kMostFetched + 1, false, late); });
   }
+  Copies fetched, through;
+  run_counted(fetched, [&](Rank& self) { send_one_way(self, kMostFetched); });
+  EXPECT_EQ(fetched.done, 4);
+  run_counted(through, [&](Rank& self) { send_one_way(self, 2 * kMostFetched); });
+  EXPECT_EQ(through.asked, 0);
 }
 
 // Each sends from memory that the other has mapped; once it is closed, the same addresses are read

@@ -1,0 +1,69 @@
+#include "transport/copy_choice.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace torch::comms::transport {
+namespace {
+
+using Way = CopyChoice::Way;
+
+constexpr double kNewest = 0.25;               // its weight
+constexpr double kMostTimes = 4;               // of what was known: who was interrupted says little
+constexpr double kClearly = 1.1, kSlow = 1.5;  // times as long
+
+Way other(Way way) noexcept { return way == Way::kFetch ? Way::kChannel : Way::kFetch; }
+
+}  // namespace
+
+CopyChoice::CopyChoice(uint64_t least, uint64_t most_fetched) noexcept : least_(least) {
+  for (auto& known : classes_) {
+    known.usual = least > most_fetched ? Way::kChannel : Way::kFetch;
+    least *= 2;
+  }
+}
+
+CopyChoice::SizeClass& CopyChoice::class_of(uint64_t bytes) noexcept {
+  const auto powers = static_cast<size_t>(std::bit_width(std::max(bytes, least_) / least_) - 1);
+  return classes_[std::min(powers, classes_.size() - 1)];
+}
+
+Way CopyChoice::next(uint64_t bytes) noexcept {
+  auto& known = class_of(bytes);
+  if (known.until_try > 0) {
+    --known.until_try;
+    return known.usual;
+  }
+  return other(known.usual);
+}
+
+void CopyChoice::took(Way way, uint64_t bytes, std::chrono::nanoseconds time) noexcept {
+  auto& known = class_of(bytes);
+  const double now = std::max(1.0, static_cast<double>(time.count())) / static_cast<double>(bytes);
+  if (way != known.usual) {
+    known.tried = known.tries++ == 0 ? now : std::min(known.tried, now);
+    if (known.tries == kTries) judge(known);
+    return;
+  }
+  auto& rate = known.ns_a_byte;
+  rate = rate == 0 ? now : rate + (std::min(now, kMostTimes * rate) - rate) * kNewest;
+  known.least = known.least == 0 ? rate : std::min(known.least, rate);
+  if (rate < kSlow * known.least) return;
+  known.least = rate;
+  known.interval = kFirstTry;
+  known.until_try = std::min(known.until_try, kFirstTry);
+}
+
+// The other way has been tried.
+void CopyChoice::judge(SizeClass& known) noexcept {
+  const bool is_better = known.ns_a_byte > kClearly * known.tried;
+  if (is_better) {
+    known.usual = other(known.usual);
+    known.ns_a_byte = known.least = known.tried;
+  }
+  known.interval = is_better ? kFirstTry : std::min(2 * known.interval, kLastTry);
+  known.until_try = known.interval;
+  known.tries = 0;
+}
+
+}  // namespace torch::comms::transport

@@ -1,0 +1,70 @@
+#include "transport/copy_choice.hpp"
+
+#include <gtest/gtest.h>
+
+namespace torch::comms::transport {
+namespace {
+
+using Way = CopyChoice::Way;
+using std::chrono::microseconds;
+
+constexpr uint64_t kBytes = 16u << 20, kLeast = 1u << 20, kMostFetched = 4u << 20;
+
+CopyChoice make() { return {kLeast, kMostFetched}; }
+
+// So many messages that take so long, by way; returns how many of them were fetched.
+int move(CopyChoice& choice, int messages, microseconds fetched, microseconds through,
+         uint64_t bytes = kBytes) {
+  int fetches = 0;
+  for (int i = 0; i < messages; ++i) {
+    const Way way = choice.next(bytes);
+    fetches += way == Way::kFetch ? 1 : 0;
+    choice.took(way, bytes, way == Way::kFetch ? fetched : through);
+  }
+  return fetches;
+}
+
+TEST(CopyChoice, BeginsWithWhatWasFasterWhereItWasMeasured) {
+  auto choice = make();
+  EXPECT_EQ(choice.next(4u << 20), Way::kFetch);
+  EXPECT_EQ(choice.next(8u << 20), Way::kChannel);
+}
+
+TEST(CopyChoice, ChangesWhereTheOtherWayIsFaster) {
+  auto choice = make();
+  EXPECT_GE(move(choice, 100, microseconds(3000), microseconds(6000)), 75);
+  auto small = make();
+  EXPECT_LE(move(small, 100, microseconds(200), microseconds(100), 2u << 20), 25);
+}
+
+TEST(CopyChoice, TriesTheSlowerWayMoreAndMoreSeldom) {
+  auto choice = make();
+  const int early = move(choice, 100, microseconds(6000), microseconds(3000));
+  EXPECT_GT(early, 0);
+  move(choice, 3000, microseconds(6000), microseconds(3000));
+  EXPECT_LE(move(choice, 1000, microseconds(6000), microseconds(3000)), 3);
+}
+
+TEST(CopyChoice, LooksAgainSoonWhenTheUsualWayHasBecomeSlow) {
+  auto choice = make();
+  move(choice, 5000, microseconds(6000), microseconds(3000));
+  EXPECT_GE(move(choice, 100, microseconds(3000), microseconds(9000)), 75);
+}
+
+TEST(CopyChoice, AnInterruptionChangesNothing) {
+  auto choice = make();
+  move(choice, 5000, microseconds(6000), microseconds(3000));
+  choice.took(Way::kChannel, kBytes, microseconds(1'000'000));
+  EXPECT_LE(move(choice, 100, microseconds(6000), microseconds(3000)), 12);  // three looks
+  EXPECT_EQ(choice.next(kBytes), Way::kChannel);
+}
+
+TEST(CopyChoice, KnowsSizesApart) {
+  auto choice = make();
+  move(choice, 100, microseconds(3000), microseconds(6000));
+  EXPECT_EQ(choice.next(64u << 20), Way::kChannel);
+  EXPECT_EQ(choice.next(uint64_t{1} << 40), Way::kChannel);
+}
+
+}  // namespace
+}  // namespace torch::comms::transport
