@@ -29,7 +29,8 @@ Registered registered_wish(const Hints& hints, Registered otherwise = Registered
 kernels::Carrier carrier_of(Registered wish);
 
 // Bytes of a call's largest buffer from which this is faster: below, the ranks would wait longer
-// for each other's places than it takes to copy. By the model of hops and bytes, not measured.
+// for each other's places than it takes to copy. Measured with two H100: at 16 MB the two are alike,
+// at 4 MB this is slower, except for messages both ways.
 inline constexpr size_t kLeastRegistered = size_t{8} << 20;
 
 // Of a call that is for regions: what has to be in one, all of its output, or of its input.
