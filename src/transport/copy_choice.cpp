@@ -9,8 +9,9 @@ namespace {
 using Way = CopyChoice::Way;
 
 constexpr double kNewest = 0.25;               // its weight
-constexpr double kMostTimes = 4;               // of what was known: who was interrupted says little
+constexpr double kMostTimes = 2.5;             // of what was known: who was interrupted says little
 constexpr double kClearly = 1.1, kSlow = 1.5;  // times as long
+static_assert(1 + (kMostTimes - 1) * kNewest < kSlow, "one interruption does not make a way slow");
 
 Way other(Way way) noexcept { return way == Way::kFetch ? Way::kChannel : Way::kFetch; }
 
@@ -24,7 +25,7 @@ CopyChoice::CopyChoice(uint64_t least, uint64_t most_fetched) noexcept : least_(
 }
 
 CopyChoice::SizeClass& CopyChoice::class_of(uint64_t bytes) noexcept {
-  const auto powers = static_cast<size_t>(std::bit_width(std::max(bytes, least_) / least_) - 1);
+  const auto powers = static_cast<size_t>(std::bit_width((std::max(bytes, least_) - 1) / least_));
   return classes_[std::min(powers, classes_.size() - 1)];
 }
 

@@ -27,14 +27,16 @@ class TC_API CopyChoice {
   uint64_t least() const noexcept { return least_; }
 
   Way next(uint64_t bytes) noexcept;
-  // What such a message took that has arrived.
+  // The way of one that is not timed.
+  Way usual(uint64_t bytes) noexcept { return class_of(bytes).usual; }
+  // What a message took that next() was asked for; a time without end if it could not go that way.
   void took(Way way, uint64_t bytes, std::chrono::nanoseconds time) noexcept;
 
  private:
   // The other way is tried after so many messages, and more seldom the longer it is not better;
   // soon again where the usual one has become slow.
   static constexpr uint32_t kFirstTry = 8, kLastTry = 1024, kTries = 3;
-  struct SizeClass {  // by powers of two
+  struct SizeClass {  // up to and with twice as many bytes as the one before; the first: least_
     Way usual = Way::kFetch;
     double ns_a_byte = 0, least = 0;  // of the usual way: now, and since it has been that
     double tried = 0;                 // of the other one, the least of these tries

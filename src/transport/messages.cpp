@@ -370,6 +370,7 @@ const char* Messages::on_data(const Frame& frame, ConstBytes payload) {
   request->moved_ += frame.bytes;
   if (request->started_ && request->moved_ == request->size_) {
     end_time(*request, CopyChoice::Way::kChannel);
+    leave_channel(*request);
     request->finish();
     in.remove(frame.sequence);
   }
@@ -408,6 +409,7 @@ void Messages::close(uint32_t first, uint32_t last, Errc error) {
     if (!inside(entry)) return false;
     for (auto* request : entry.second.posted) {
       if (request == nullptr) continue;
+      leave_channel(*request);
       for (const auto& piece : request->into_) out_.withdraw(piece);
       std::erase_if(fetches_, [&](const Fetch& fetch) { return fetch.request == request; });
       request->finish(error);
@@ -426,6 +428,7 @@ void Messages::close(uint32_t first, uint32_t last, Errc error) {
 
 void Messages::fail(Errc error) noexcept {
   fetches_.clear();
+  through_channel_ = 0;
   for (auto& [stream, out] : sends_) {
     for (auto& [sequence, request] : out.open) request->finish(error);
     out.open.clear();

@@ -127,7 +127,8 @@ class Messages {
   void grant(Request& request, ConstBytes payload = {});
   static bool can_be_offered(const Request& send) noexcept;
   bool begin(Fetch& fetch);
-  void end_time(const Request& request, CopyChoice::Way way) noexcept;
+  void end_time(Request& request, CopyChoice::Way way, bool refused = false) noexcept;
+  void leave_channel(Request& request) noexcept;
   uint64_t fetched_from(const Request& request) const noexcept;
   Channel::Fetched fetch_some(const Fetch& fetch);
   Channel::Fetched consume_some(const Fetch& fetch);
@@ -155,6 +156,7 @@ class Messages {
   std::vector<EarlyNode> spare_;
   std::vector<Fetch> fetches_;  // the first one is at work
   CopyChoice choice_{kLeastChosen, kMostFetched};
+  uint32_t through_channel_ = 0;  // messages that it has sent that way, not there yet
   std::unordered_map<uint32_t, Sends> sends_;
   std::unordered_map<uint32_t, Receives> receives_;
   std::pair<uint32_t, Sends*> last_sends_{};  // the stream used last: most have one at a time

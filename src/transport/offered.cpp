@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "transport/messages.hpp"
 #include "transport/sizes.hpp"
@@ -89,14 +90,28 @@ bool Messages::begin(Fetch& fetch) {
   auto& request = *fetch.request;
   fetch.begun = true;
   if (fetch.views || request.size_ < choice_.least() || sends_large(request.stream_)) return true;
-  request.began_ = std::chrono::steady_clock::now();
-  return choice_.next(request.size_) == CopyChoice::Way::kFetch;
+  // Behind others that are on their way through the channel, its time would not be its own.
+  const bool is_timed = through_channel_ == 0;
+  if (is_timed) request.began_ = std::chrono::steady_clock::now();
+  const auto way = is_timed ? choice_.next(request.size_) : choice_.usual(request.size_);
+  if (way == CopyChoice::Way::kFetch) return true;
+  request.through_channel_ = true;
+  ++through_channel_;
+  return false;
 }
 
-// It has arrived.
-void Messages::end_time(const Request& request, CopyChoice::Way way) noexcept {
-  if (request.is_timed())
-    choice_.took(way, request.size_, std::chrono::steady_clock::now() - request.began_);
+// It has arrived; or it could not be fetched, `refused`.
+void Messages::end_time(Request& request, CopyChoice::Way way, bool refused) noexcept {
+  const auto began = std::exchange(request.began_, {});
+  if (began == std::chrono::steady_clock::time_point{}) return;
+  choice_.took(
+      way, request.size_,
+      refused ? std::chrono::nanoseconds::max() : std::chrono::steady_clock::now() - began);
+}
+
+// It is on its way through the channel no more, if begin() sent it there.
+void Messages::leave_channel(Request& request) noexcept {
+  if (std::exchange(request.through_channel_, false)) --through_channel_;
 }
 
 bool Messages::announce(Request& request) {
@@ -164,7 +179,7 @@ bool Messages::fetch() {
     if (end == Channel::Fetched::kGone) continue;  // the receive waits for what is said of it
     if (end == Channel::Fetched::kRefused) {
       if (fetched_from(request) > 0) request.moved_ = 0;  // its beginning is missing
-      request.began_ = {};
+      end_time(request, CopyChoice::Way::kFetch, true);
       const GrantFrame rest{request.moved_};
       grant(request, request.moved_ > 0 ? std::as_bytes(std::span(&rest, 1)) : ConstBytes{});
       continue;

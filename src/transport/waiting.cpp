@@ -105,7 +105,8 @@ bool Pace::rest() noexcept {
   }
   const auto now = Clock::now();
   if (idle_ == policy_.spins + 1) idle_since_ = now;
-  if (now - idle_since_ >= gaps.awake(policy_.awake) || now < crowded_until()) return true;
+  const auto awake = std::min<std::chrono::nanoseconds>(gaps.awake(policy_.awake), policy_.longest);
+  if (now - idle_since_ >= awake || now < crowded_until()) return true;
   yield(now, policy_.slices);
   return false;
 }

@@ -37,8 +37,9 @@ class TC_API AbortSignal {
 // peer or a socket wakes it. Waking a sleeper costs 30-50 us on the other core, yielding about
 // 1 us, a spinning reader sees a store after 0.1-0.3 us.
 struct WaitPolicy {
-  int spins = 0;                         // polls before the first yield
-  std::chrono::microseconds awake{100};  // with nothing moving, before it sleeps: see Gaps
+  int spins = 0;                            // polls before the first yield
+  std::chrono::microseconds awake{100};     // with nothing moving, before it sleeps
+  std::chrono::microseconds longest{1500};  // the same where that is worth it: Gaps
   int slices = 1;  // lost in a row to whom it yields, before it sleeps at once for a while
   // For `ranks` that share so many cores: where each has a core, spinning is free; where they
   // share, whoever spins keeps the others from answering.

@@ -152,7 +152,7 @@ void TorchCommKernels::make_scratch() {
 
 bool TorchCommKernels::has_scratch(const nccl::Call& now) {
   const auto& team = kernels_->team();
-  if (team.has_scratch()) return true;
+  if (team.has_scratch() || !can_have_scratch_) return team.has_scratch();
   if (is_capturing()) {
     say_not_copied(
         "a graph is captured before there is scratch for reductions, which the communicator's own "

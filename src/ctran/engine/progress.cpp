@@ -297,7 +297,7 @@ template <class Done>
 void Progress::drive_until(const Done& done) {
   auto policy = policy_;
   policy.spins = 0;
-  policy.awake = kThreadAwake;
+  policy.awake = policy.longest = kThreadAwake;
   Pace pace(policy);
   while (!done()) {
     thread_polls_.store(true, std::memory_order_seq_cst);

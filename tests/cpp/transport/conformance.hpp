@@ -452,10 +452,9 @@ TEST_P(Conformance, SleepersAreWokenByMessagesRoomAndCounters) {
   run(GetParam(), [](Rank& self) {
     Windows windows(self, 1024, true);
     Transport* links[] = {&self.link};
-    const WaitPolicy sleepy{.spins = 0, .awake = std::chrono::microseconds(0)};
     const auto wait = [&](const auto& condition) {
       const auto deadline = in(kLong);
-      if (wait_until(links, self.link.abort_signal(), deadline, sleepy, condition) !=
+      if (wait_until(links, self.link.abort_signal(), deadline, kSleepy, condition) !=
               Waited::kDone ||
           std::chrono::steady_clock::now() >= deadline)
         throw std::runtime_error("a sleeper was not woken");

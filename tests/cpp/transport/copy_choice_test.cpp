@@ -26,8 +26,8 @@ int move(CopyChoice& choice, int messages, microseconds fetched, microseconds th
 
 TEST(CopyChoice, BeginsWithWhatWasFasterWhereItWasMeasured) {
   auto choice = make();
-  EXPECT_EQ(choice.next(4u << 20), Way::kFetch);
-  EXPECT_EQ(choice.next(8u << 20), Way::kChannel);
+  EXPECT_EQ(choice.usual(kMostFetched), Way::kFetch);
+  EXPECT_EQ(choice.usual(kMostFetched + 1), Way::kChannel);
 }
 
 TEST(CopyChoice, ChangesWhereTheOtherWayIsFaster) {
@@ -55,8 +55,20 @@ TEST(CopyChoice, AnInterruptionChangesNothing) {
   auto choice = make();
   move(choice, 5000, microseconds(6000), microseconds(3000));
   choice.took(Way::kChannel, kBytes, microseconds(1'000'000));
-  EXPECT_LE(move(choice, 100, microseconds(6000), microseconds(3000)), 12);  // three looks
+  EXPECT_LE(move(choice, 100, microseconds(6000), microseconds(3000)), 3);
   EXPECT_EQ(choice.next(kBytes), Way::kChannel);
+}
+
+TEST(CopyChoice, AWayThatIsRefusedIsTriedLessAndLess) {
+  auto choice = make();
+  int refused = 0;
+  for (int i = 0; i < 5000; ++i) {
+    const Way way = choice.next(kBytes);
+    refused += way == Way::kFetch ? 1 : 0;
+    choice.took(way, kBytes,
+                way == Way::kFetch ? std::chrono::nanoseconds::max() : microseconds(3000));
+  }
+  EXPECT_LE(refused, 40);
 }
 
 TEST(CopyChoice, KnowsSizesApart) {

@@ -72,8 +72,7 @@ TEST(Waiter, IsWokenFromItsSleepByAnAbort) {
   link->connect(0, link->endpoint());
   std::thread waiter([&] {
     Transport* links[] = {link.get()};
-    Waiter wait(links, link->abort_signal(), in(kLong),
-                {.spins = 0, .awake = std::chrono::microseconds(0)});
+    Waiter wait(links, link->abort_signal(), in(kLong), kSleepy);
     Waited end = Waited::kDone;
     while (end == Waited::kDone && link->state(0) == PeerState::kReady) end = wait.step();
     EXPECT_EQ(link->state(0), PeerState::kFailed);
@@ -88,8 +87,7 @@ TEST(Waiter, SleepsUntilItsDeadlineAndNoLonger) {
   auto link = self_link();
   Transport* links[] = {link.get()};
   const auto start = std::chrono::steady_clock::now();
-  Waiter wait(links, link->abort_signal(), start + milliseconds(5),
-              {.spins = 0, .awake = std::chrono::microseconds(0)});
+  Waiter wait(links, link->abort_signal(), start + milliseconds(5), kSleepy);
   while (wait.step() == Waited::kDone) {
   }
   EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(5));
@@ -105,8 +103,7 @@ TEST(Waiter, NeverSleepsWhileSomethingMoves) {
   link->send(out, 0, 1, ConstBytes(from));
   link->receive(back, 0, 1, Bytes(into));
   Transport* links[] = {link.get()};
-  Waiter wait(links, link->abort_signal(), in(kLong),
-              {.spins = 0, .awake = std::chrono::microseconds(0)});
+  Waiter wait(links, link->abort_signal(), in(kLong), kSleepy);
   while (!back.done()) ASSERT_EQ(wait.step(), Waited::kDone);
   EXPECT_EQ(wait.sleeps(), 0);
 }
@@ -124,10 +121,9 @@ TEST(Waiter, LooksAtTheConditionBetweenAnnouncingAndSleeping) {
   Transport* links[] = {link.get()};
   const auto deadline = in(kLong);
   // True from the announcement on, and nobody rings.
-  EXPECT_EQ(wait_until(links, link->abort_signal(), deadline,
-                       {.spins = 0, .awake = std::chrono::microseconds(0)},
-                       [&] { return announced.load(); }),
-            Waited::kDone);
+  EXPECT_EQ(
+      wait_until(links, link->abort_signal(), deadline, kSleepy, [&] { return announced.load(); }),
+      Waited::kDone);
   EXPECT_LT(std::chrono::steady_clock::now(), deadline);
 }
 

@@ -24,6 +24,8 @@ inline Deadline in(std::chrono::steady_clock::duration time) {
   return std::chrono::steady_clock::now() + time;
 }
 constexpr seconds kLong{20};  // for what takes milliseconds
+// Sleeps at once, and never waits for longer.
+constexpr WaitPolicy kSleepy{.spins = 0, .awake = {}, .longest = {}};
 
 // Sanitizers slow everything by 2 to 15 times: what is done often is done less often then.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
