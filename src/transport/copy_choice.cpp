@@ -17,15 +17,17 @@ Way other(Way way) noexcept { return way == Way::kFetch ? Way::kChannel : Way::k
 
 }  // namespace
 
-CopyChoice::CopyChoice(uint64_t least, uint64_t most_fetched) noexcept : least_(least) {
+CopyChoice::CopyChoice() noexcept {
+  uint64_t most = kLeastChosen;
   for (auto& known : classes_) {
-    known.usual = least > most_fetched ? Way::kChannel : Way::kFetch;
-    least *= 2;
+    known.usual = most > kMostFetched ? Way::kChannel : Way::kFetch;
+    most *= 2;
   }
 }
 
 CopyChoice::SizeClass& CopyChoice::class_of(uint64_t bytes) noexcept {
-  const auto powers = static_cast<size_t>(std::bit_width((std::max(bytes, least_) - 1) / least_));
+  const auto powers =
+      static_cast<size_t>(std::bit_width((std::max(bytes, kLeastChosen) - 1) / kLeastChosen));
   return classes_[std::min(powers, classes_.size() - 1)];
 }
 

@@ -6,6 +6,8 @@
 
 #include <torchcomms/base/export.hpp>
 
+#include "transport/sizes.hpp"
+
 namespace torch::comms::transport {
 
 // How large messages between processes of a host move: copied by their receiver out of the sender's
@@ -22,10 +24,8 @@ class TC_API CopyChoice {
  public:
   enum class Way : uint8_t { kFetch, kChannel };
 
-  // For messages of at least `least` bytes; over `most_fetched` it begins with the channel.
-  CopyChoice(uint64_t least, uint64_t most_fetched) noexcept;
-  uint64_t least() const noexcept { return least_; }
-
+  // Of messages of at least kLeastChosen bytes. Over kMostFetched it begins with the channel.
+  CopyChoice() noexcept;
   Way next(uint64_t bytes) noexcept;
   // The way of one that is not timed.
   Way usual(uint64_t bytes) noexcept { return class_of(bytes).usual; }
@@ -36,7 +36,7 @@ class TC_API CopyChoice {
   // The other way is tried after so many messages, and more seldom the longer it is not better;
   // soon again where the usual one has become slow.
   static constexpr uint32_t kFirstTry = 8, kLastTry = 1024, kTries = 3;
-  struct SizeClass {  // up to and with twice as many bytes as the one before; the first: least_
+  struct SizeClass {  // up to twice as many bytes as the one before; the first: kLeastChosen
     Way usual = Way::kFetch;
     double ns_a_byte = 0, least = 0;  // of the usual way: now, and since it has been that
     double tried = 0;                 // of the other one, the least of these tries
@@ -45,7 +45,6 @@ class TC_API CopyChoice {
   static void judge(SizeClass& known) noexcept;
   SizeClass& class_of(uint64_t bytes) noexcept;
 
-  uint64_t least_;
   std::array<SizeClass, 12> classes_;
 };
 

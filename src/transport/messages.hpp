@@ -11,7 +11,6 @@
 #include "transport/outbox.hpp"
 #include "transport/regions.hpp"
 #include "transport/request.hpp"
-#include "transport/sizes.hpp"
 
 namespace torch::comms::transport {
 
@@ -155,7 +154,7 @@ class Messages {
   // Where small early messages were, for the next ones: a peer that is a step ahead is usual.
   std::vector<EarlyNode> spare_;
   std::vector<Fetch> fetches_;  // the first one is at work
-  CopyChoice choice_{kLeastChosen, kMostFetched};
+  CopyChoice choice_;
   uint32_t through_channel_ = 0;  // messages that it has sent that way, not there yet
   std::unordered_map<uint32_t, Sends> sends_;
   std::unordered_map<uint32_t, Receives> receives_;

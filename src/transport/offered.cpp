@@ -89,7 +89,7 @@ bool Messages::sends_large(uint32_t stream) {
 bool Messages::begin(Fetch& fetch) {
   auto& request = *fetch.request;
   fetch.begun = true;
-  if (fetch.views || request.size_ < choice_.least() || sends_large(request.stream_)) return true;
+  if (fetch.views || request.size_ < kLeastChosen || sends_large(request.stream_)) return true;
   // Behind others that are on their way through the channel, its time would not be its own.
   const bool is_timed = through_channel_ == 0;
   if (is_timed) request.began_ = std::chrono::steady_clock::now();
