@@ -2,11 +2,12 @@
 //
 //     mpirun -n 4 --oversubscribe build/dev/bench_versus_mpi [--op all_reduce] [--bytes
 //     8,1024,65536]
-//         [--seconds 0.3] [--links auto|shm|tcp] [--memory own|window]
+//         [--seconds 0.3] [--links auto|shm|tcp] [--memory own|window|shared]
 //         [--threads single|multiple] [--algorithm NAME] [--chunk BYTES] [--json FILE]
 //
-// Both sides use the same memory: the process's own, or with --memory window that of a window,
-// which ranks of one host read where it lies.
+// Both sides use the same memory: the process's own; with --memory window that of a window; or with
+// --memory shared where share_cpu_tensors() has tensors lie. Ranks of one host read the latter two
+// where they are.
 //
 // The engine may be called by any thread. An MPI library may be so only where its MPI_Init_thread
 // was asked for MPI_THREAD_MULTIPLE: --threads multiple does. Without, it need not lock anything.
@@ -45,6 +46,7 @@
 #include "ctran/engine/group.hpp"
 #include "ctran/select/select.hpp"
 #include "ctran/window/window.hpp"
+#include "transport/shm/arena.hpp"
 
 namespace {
 
@@ -59,7 +61,7 @@ struct Settings {
   std::vector<size_t> sizes{8, 1u << 10, 64u << 10, 1u << 20, 16u << 20};  // bytes
   double seconds = 0.3;                                                    // a point and side
   Links links = Links::kAuto;
-  bool window = false;
+  std::string memory = "own";
   bool threads = false;   // MPI_THREAD_MULTIPLE: calls from any thread, as the engine always allows
   std::string algorithm;  // of the operations that have it; empty: the chooser's
   int64_t chunk_bytes = -1;
@@ -91,6 +93,12 @@ struct World {
                   MPI_COMM_WORLD);
   }
 };
+
+Bytes shared_memory(size_t bytes) {
+  void* const at = transport::shm::Arena::open().allocate(bytes);
+  if (at == nullptr) throw std::bad_alloc();
+  return {static_cast<std::byte*>(at), bytes};
+}
 
 // In a file of its own, so that it can be a window's.
 Bytes map_memory(size_t bytes) {
@@ -331,7 +339,7 @@ void measure(const Settings& settings, World& w, const Operation& operation, siz
   sides.push_back({"ctran", [&] { w.group.run(call); }});
   sides.push_back(
       {mpi_name() + (settings.threads ? ", threads" : ""), [&] { operation.mpi(w, count); }});
-  if (operation.copies && !settings.window)
+  if (operation.copies && settings.memory == "own")
     sides.push_back({"copies", [&] { operation.copies(w, count); }});
   for (auto& side : sides) side.turn = turn_of(settings, side.once);
   for (size_t round = 0; round < kRounds; ++round)
@@ -365,10 +373,9 @@ void measure(const Settings& settings, World& w, const Operation& operation, siz
   if (!json.is_open()) return;
   for (size_t i = 0; i < sides.size(); ++i)
     json << "{\"op\": \"" << op << "\", \"backend\": \"" << sides[i].name
-         << "\", \"algorithm\": \"default\", \"mode\": \"eager\", \"memory\": \""
-         << (settings.window ? "window" : "own") << "\", \"bytes\": " << bytes
-         << ", \"dtype\": \"float32\", \"ranks\": " << w.size << ", \"p50_us\": " << points[i].p50
-         << ", \"p99_us\": " << points[i].p99 << "}\n";
+         << "\", \"algorithm\": \"default\", \"mode\": \"eager\", \"memory\": \"" << settings.memory
+         << "\", \"bytes\": " << bytes << ", \"dtype\": \"float32\", \"ranks\": " << w.size
+         << ", \"p50_us\": " << points[i].p50 << ", \"p99_us\": " << points[i].p99 << "}\n";
 }
 
 std::vector<size_t> sizes_of(const std::string& list) {
@@ -389,8 +396,8 @@ Settings settings_of(int argc, char** argv) {
       settings.sizes = sizes_of(value);
     else if (name == "--seconds")
       settings.seconds = std::stod(value);
-    else if (name == "--memory" && (value == "own" || value == "window"))
-      settings.window = value == "window";
+    else if (name == "--memory" && (value == "own" || value == "window" || value == "shared"))
+      settings.memory = value;
     else if (name == "--threads" && (value == "single" || value == "multiple"))
       settings.threads = value == "multiple";
     else if (name == "--algorithm")
@@ -436,6 +443,7 @@ void run(const Settings& settings) {
   MPI_Bcast(job.data(), as_int(job.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
   FamilyOptions options;
   options.links = settings.links;
+  if (settings.memory == "shared") transport::shm::Arena::open();  // before there are links
   // As backend `ctran` chooses without a tuning file.
   const auto facts = std::make_shared<Facts>();
   facts->wire = settings.links == Links::kTcp ? Wire::kTcp : Wire::kShm;
@@ -457,10 +465,14 @@ void run(const Settings& settings) {
   }
   const auto group = Group::world(family, "benchmark");
   const size_t bytes = 2 * std::max<size_t>(std::ranges::max(settings.sizes), 4096);
-  std::vector<std::byte> own(settings.window ? 0 : bytes);
-  World world{rank, size, *group, settings.window ? map_memory(bytes) : Bytes(own), {}, {}, {}};
+  const bool in_window = settings.memory == "window";
+  std::vector<std::byte> own(settings.memory == "own" ? bytes : 0);
+  const Bytes memory = in_window                     ? map_memory(bytes)
+                       : settings.memory == "shared" ? shared_memory(bytes)
+                                                     : Bytes(own);
+  World world{rank, size, *group, memory, {}, {}, {}};
   std::unique_ptr<Window> window;
-  if (settings.window) window = Window::open(*group, {.memory = world.memory}, "benchmark");
+  if (in_window) window = Window::open(*group, {.memory = world.memory}, "benchmark");
   std::ofstream json;
   if (rank == 0 && !settings.json.empty()) json.open(settings.json, std::ios::app);
   for (const auto& operation : operations()) {

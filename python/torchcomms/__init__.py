@@ -37,6 +37,8 @@ from torchcomms._hook_types import PostHookArgs, PreHookArgs  # noqa: E402
 from torchcomms._methods import install as _install  # noqa: E402
 from torchcomms._new_comm import new_comm  # noqa: E402
 from torchcomms._reconfigure import reconfigure as _reconfigure  # noqa: E402
+from torchcomms._shared_tensors import share_cpu_tensors  # noqa: E402
+from torchcomms._shared_tensors import share_when_asked as _share_when_asked  # noqa: E402
 from torchcomms._split import split as _split  # noqa: E402
 from torchcomms._timeout import Timeout  # noqa: E402
 
@@ -56,7 +58,7 @@ __all__ = [  # noqa: RUF022 (the contract's order)
 ]
 
 # Where a name is written is not where it lives: users see one package.
-for _name in __all__:
+for _name in (*__all__, "share_cpu_tensors"):
     globals()[_name].__module__ = "torchcomms"
 del _name
 
@@ -68,3 +70,4 @@ _install(TorchComm, _reconfigure)
 functional._install_when_asked()
 _register_in_c10d()
 events._install_exit_printer()
+_share_when_asked()

@@ -9,6 +9,7 @@ from torchcomms import _comms
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+    from types import ModuleType
 
 GROUP = "torchcomms.backends"
 
@@ -41,7 +42,7 @@ def _load_all() -> None:
             _load_backend(backend)
 
 
-def _load_backend(backend: str) -> None:
+def _load_backend(backend: str) -> "ModuleType":
     """Imports the module of an installed backend, which registers it.
 
     Raises:
@@ -53,7 +54,7 @@ def _load_backend(backend: str) -> None:
             f"failed to find backend '{backend}'; installed are: {', '.join(built_backends())}"
         )
     try:
-        importlib.import_module(entry.module)
+        return importlib.import_module(entry.module)
     except ImportError as error:
         raise _comms.BackendUnavailable(
             f"failed to load backend '{backend}' from {entry.module}: {error}"

@@ -30,6 +30,9 @@
   ROW("TORCHCOMM_CTRAN_HOST_ID", "text", "",                                                       \
       "What this process calls its host, for backend ctran: ranks of one machine that say "        \
       "different names are treated as on different hosts; the hint wins.")                         \
+  ROW("TORCHCOMM_SHARE_CPU_TENSORS", "bool", "false",                                              \
+      "As share_cpu_tensors() when the package is imported: large CPU tensors lie in memory that " \
+      "ranks of backend ctran on the same host map.")                                              \
   ROW("TORCHCOMM_<BACKEND>_LIBRARY", "path", "",                                                   \
       "Shared library that the backend nccl, ncclx, rccl, rcclx or xccl (upper case) uses; the "   \
       "one that torch has loaded, else the one the loader finds, where unset.")                    \

@@ -7,10 +7,12 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "core/explain.hpp"
+
 namespace torch::comms::bindings {
 namespace {
 
-constexpr double kMostSeconds = 1e9;  // as of TORCHCOMM_TIMEOUT_SECONDS
+constexpr auto kMostSeconds = static_cast<double>(kLongestLimit.count());
 
 // A list or tuple view of any sequence; text is no sequence of tensors or numbers.
 py::object fast_sequence(const Place& place, const char* expected, PyObject* object) {

@@ -539,8 +539,8 @@ bool TorchComm::isAbortSupported() const { return backend_->isAbortSupported(); 
 bool TorchComm::isAborted() const { return backend_->isAborted(); }
 void TorchComm::setTimeout(std::chrono::milliseconds timeout) {
   settle();
-  require_no_negative(timeout,
-                      {.op = "set_timeout", .comm = std::string(getCommName()), .rank = getRank()});
+  require_limit(timeout,
+                {.op = "set_timeout", .comm = std::string(getCommName()), .rank = getRank()});
   backend_->setTimeout(timeout);
 }
 void TorchComm::setHints(const Hints& hints) {

@@ -11,11 +11,12 @@ std::string limit_words(std::chrono::milliseconds limit, bool is_own) {
                    "timeout= of new_comm or TORCHCOMM_TIMEOUT_SECONDS)");
 }
 
-void require_no_negative(std::chrono::milliseconds timeout, const Context& context) {
-  if (timeout < std::chrono::milliseconds::zero())
+void require_limit(std::chrono::milliseconds timeout, const Context& context) {
+  if (timeout < std::chrono::milliseconds::zero() || timeout > kLongestLimit)
     throw CommError(
         Errc::kInvalidArgument,
-        "timeout is " + std::to_string(timeout.count()) + " ms; it must not be negative", context);
+        "timeout is " + std::to_string(timeout.count()) + " ms; allowed is from 0 to 1e9 seconds",
+        context);
 }
 
 }  // namespace torch::comms

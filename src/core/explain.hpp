@@ -13,8 +13,12 @@ namespace torch::comms {
 // and how to raise it.
 TC_API std::string limit_words(std::chrono::milliseconds limit, bool is_own);
 
-// Throws CommError(kInvalidArgument) where a communicator's timeout is negative.
-TC_API void require_no_negative(std::chrono::milliseconds timeout, const Context& context);
+// The longest limit: as of TORCHCOMM_TIMEOUT_SECONDS, 31 years. Now and it are still a time of a
+// clock that counts ns.
+inline constexpr std::chrono::seconds kLongestLimit{1'000'000'000};
+
+// Throws CommError(kInvalidArgument) where a communicator's timeout is negative or above that.
+TC_API void require_limit(std::chrono::milliseconds timeout, const Context& context);
 
 // Runs `body`; a CommError without context gets `context`, or what it returns.
 template <class MakeContext, class Body>

@@ -90,7 +90,7 @@ std::shared_ptr<TorchCommBackend> TorchCommFactory::create_backend(const std::st
                                                                    at::Device device,
                                                                    const std::string& comm_name,
                                                                    const CommOptions& options) {
-  require_no_negative(options.timeout, {.op = "new_comm", .comm = comm_name});
+  require_limit(options.timeout, {.op = "new_comm", .comm = comm_name});
   base::require_log_level();
   auto backend = instantiate(name);
   if (options.enable_reconfigure && !backend->supportsReconfigure())

@@ -96,7 +96,7 @@ std::optional<std::string> instead_of(std::string_view key) {
   if (names.empty()) return std::nullopt;
   const auto near = std::ranges::min_element(
       names, {}, [key](std::string_view name) { return distance(key, name); });
-  if (prefix.empty() && distance(key, *near) <= std::max<size_t>(1, near->size() / 3))
+  if (distance(key, *near) <= std::max<size_t>(1, (near->size() - prefix.size()) / 3))
     return "; did you mean " + std::string(*near) + "?";
   std::string list;
   for (const auto name : names) list.append(list.empty() ? "" : ", ").append(name);

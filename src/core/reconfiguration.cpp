@@ -13,6 +13,7 @@
 #include "core/bounded.hpp"
 #include "core/claims.hpp"
 #include "core/cpu_backend.hpp"
+#include "core/explain.hpp"
 #include "core/making.hpp"
 #include "core/master_store.hpp"
 #include "core/store_adapter.hpp"
@@ -118,9 +119,9 @@ Members Reconfiguration::members(const ReconfigureOptions& options, milliseconds
   const auto refuse = [&](const std::string& why) {
     return CommError(Errc::kInvalidArgument, why, {.op = "reconfigure", .comm = name_});
   };
-  if (options.timeout && options.timeout->count() <= 0)
+  if (options.timeout && (options.timeout->count() <= 0 || *options.timeout > kLongestLimit))
     throw refuse("timeout is " + std::to_string(options.timeout->count()) +
-                 " ms; it must be positive");
+                 " ms; it must be positive, and up to 1e9 seconds");
   if (used_.contains(options.uuid))
     throw refuse("uuid " + std::to_string(options.uuid) +
                  " was used before on this communicator; every reconfigure() needs another one, "

@@ -8,6 +8,7 @@
 
 #include "core/alternatives.hpp"
 #include "core/dtype_name.hpp"
+#include "core/explain.hpp"
 
 namespace torch::comms {
 namespace {
@@ -56,9 +57,9 @@ class Checker {
   }
 
   void limit(std::chrono::milliseconds timeout) const {
-    if (timeout < kNoTimeout)
+    if (timeout < kNoTimeout || timeout > kLongestLimit)
       refuse("timeout is " + std::to_string(timeout.count()) +
-             " ms, allowed is a positive time, or 0 for the communicator's own");
+             " ms, allowed is up to 1e9 seconds, or 0 for the communicator's own");
   }
 
   void rank_in_range(Name what, int value) const {

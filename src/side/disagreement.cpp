@@ -15,7 +15,7 @@ constexpr size_t kMostCalls = 4;  // told apart
 }  // namespace
 
 Disagreement disagreement(const std::unordered_map<int, Fingerprint>& prints,
-                          std::span<const int> silent) {
+                          std::span<const int> silent, const std::string& met) {
   Disagreement found;
   std::map<std::string, std::vector<int>> callers;
   // Only where it tells ranks apart.
@@ -34,7 +34,8 @@ Disagreement disagreement(const std::unordered_map<int, Fingerprint>& prints,
   for (size_t i = 0; i < sorted.size() && i < kMostCalls; ++i)
     found.why += (i == 0 ? ": " : "; ") + ranks_text(sorted[i].second) +
                  (sorted[i].second.size() == 1 ? " calls " : " call ") + sorted[i].first;
-  if (sorted.size() == 1) found.why += "; a message of an earlier collective was still there";
+  if (sorted.size() == 1)
+    found.why += "; " + (met.empty() ? "a message of an earlier collective was still there" : met);
   if (mixed) found.why += "; check_calls is not the same on all ranks";
   if (!silent.empty()) found.why += "; " + ranks_text(silent) + " did not answer";
   if (sorted.size() > 1 && sorted[0].second.size() == 1 && sorted[1].second.size() > 1)

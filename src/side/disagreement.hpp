@@ -15,8 +15,9 @@ struct Disagreement {
 };
 
 // `prints`: what each rank called, by rank, of those that are known. `silent`: those that were
-// asked in vain, ascending.
+// asked in vain, ascending. `met`: what some rank met, where what was called is not all that can
+// differ; "": nobody said.
 Disagreement disagreement(const std::unordered_map<int, Fingerprint>& prints,
-                          std::span<const int> silent);
+                          std::span<const int> silent, const std::string& met = {});
 
 }  // namespace torch::comms::side

@@ -36,7 +36,7 @@ std::string Fingerprint::words() const {
     const auto known = static_cast<ctran::Dtype>(dtype);
     text += size_of(known) != 0 ? std::string(name_of(known)) : "dtype " + std::to_string(dtype);
     text += count >= 0 ? ", " + std::to_string(count) + " elements" : ", counts of its own";
-    if (counts != 0) text += " in blocks " + std::to_string(counts % 100'000);
+    if (counts != 0) text += " in blocks whose sizes hash to " + std::to_string(counts % 100'000);
     if (reduce_op != 0xff)
       text += ", " + std::string(name_of(static_cast<ctran::ReduceOp>(reduce_op)));
     if (root >= 0) text += ", root " + std::to_string(root);

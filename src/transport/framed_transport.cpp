@@ -110,6 +110,7 @@ void FramedTransport::connect(int peer, const Endpoint& endpoint) {
                     {.rank = options_.rank, .peer = peer});
   const auto state = peer_of(peer).state();
   if (state == PeerState::kConnecting && !abort_->raised()) start_connection(peer, endpoint);
+  if (peer_of(peer).failure() == nullptr) learned(peer, endpoint);
 }
 
 void FramedTransport::open(int peer, std::unique_ptr<Channel> channel) {

@@ -60,6 +60,11 @@ class FramedTransport : public Transport {
 
   // Begins to make a channel to `peer`, unless it has one; open() follows when it is there.
   virtual void start_connection(int peer, const Endpoint& endpoint) = 0;
+  // After start_connection(), or where the peer was first to connect: what its endpoint says
+  // beside.
+  virtual void learned(int peer, const Endpoint& endpoint) noexcept {
+    static_cast<void>(peer), static_cast<void>(endpoint);
+  }
   // True if anything moved.
   virtual bool progress_connections() noexcept { return false; }
 

@@ -18,7 +18,7 @@ PROGRAM = """
     from torchcomms import ReduceOp
     comm = torchcomms.new_comm("ctran", torch.device("cpu"), "mistyped", hints={
         "ctran::algo": "ring", "ctran::transport": "shm", "elsewhere::algo": "ring",
-        "ctran::registered": "false",
+        "ctran::registered": "false", "ctran::single_cpy": "true",
     })
     for _ in range(3):
         comm.all_reduce(torch.ones(4), ReduceOp.SUM, False, hints={"ctran::chunk": "8"})
@@ -32,7 +32,10 @@ def test_each_unknown_key_of_the_backend_is_told_once_with_those_there_are():
     finished = forked(PROGRAM, TORCHCOMM_RANK="0", TORCHCOMM_SIZE="1")
     finished.expect_success()
     warnings = [line for line in finished.err.splitlines() if "hint" in line]
-    assert len(warnings) == 2
+    assert len(warnings) == 3
+    near = [line for line in warnings if "hint ctran::single_cpy " in line]
+    assert near[0].endswith("; did you mean ctran::single_copy?")
+    warnings.remove(near[0])
     for line, key in zip(warnings, ("ctran::algo", "ctran::chunk"), strict=True):
         assert f"hint {key} is unknown and has no effect; backend 'ctran' has " in line
         assert "ctran::algorithm, ctran::chunk_bytes" in line

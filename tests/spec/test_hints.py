@@ -125,6 +125,18 @@ def bind_address(context):
     return failures.texts
 
 
+def no_such_interface(context):
+    failures = Failures()
+    with failures.case("alone too"), refused(ValueError, "nosuchif0"):
+        context.new_comm(hints={"ctran::interface": "nosuchif0"}, timeout=timedelta(seconds=20))
+    return failures.texts
+
+
+@pytest.mark.worlds(backends=("ctran",))
+def test_an_interface_that_is_not_there_is_refused_whether_needed_or_not(world):
+    check_context(world, no_such_interface)
+
+
 @pytest.mark.worlds(backends=("gloo",))
 def test_gloo_binds_where_hint_or_variable_say_and_the_hint_wins(world):
     check_context(world, bind_address)

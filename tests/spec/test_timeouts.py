@@ -280,17 +280,21 @@ def test_ints_and_text_are_type_errors(world):
 
 def refused_values(context):
     comm, failures = context.comm, Failures()
-    for limit in (-1.0, timedelta(seconds=-2)):
+    for limit in (-1.0, timedelta(seconds=-2), timedelta(seconds=1e9 + 1), timedelta.max):
         for name in operations_for(context):
             with failures.case(name, limit), refused(ValueError, name, "timeout", "ms"):
                 call(comm, name, False, timeout=limit)
         with failures.case("split", limit), refused(ValueError, "split", "timeout"):
-            comm.split(list(range(context.size)), "negative", timeout=limit)
+            comm.split(list(range(context.size)), "limited", timeout=limit)
+        with failures.case("set_timeout", limit), refused(ValueError, "set_timeout", "timeout"):
+            comm.set_timeout(limit if isinstance(limit, timedelta) else timedelta(seconds=limit))
+        with failures.case("new_comm", limit), refused(ValueError, "new_comm", "timeout"):
+            context.new_comm(timeout=limit)
     assert_alive(comm)
     return failures.texts
 
 
-def test_a_negative_limit_is_refused_before_anything_is_sent(world):
+def test_limits_below_zero_and_beyond_decades_are_refused_before_anything_is_sent(world):
     check_context(world, refused_values)
 
 

@@ -56,6 +56,15 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   TorchCommCtran();
   ~TorchCommCtran() override;
 
+  // From here on torch's CPU tensors of 64 KiB and more lie in memory that the other ranks of the
+  // host map, so that they read them where they are; not `wanted`: as before. Tensors that are
+  // there stay where they are, and communicators that are there map nothing. A forked child has
+  // tensors of its own; transport::shm::Arena says which. Any thread. Throws
+  // CommError(kResourceExhausted, kSystem), without context.
+  static void share_cpu_tensors(bool wanted);
+  // As TORCHCOMM_SHARE_CPU_TENSORS says. Throws CommError(kInvalidArgument), too.
+  static void share_cpu_tensors_where_asked();
+
   void init(at::Device device, const std::string& name, const CommOptions& options) override;
   // The same where rank and size are known without a launcher, so that ranks may be threads.
   void init(const bootstrap::Launch& launch, const std::string& name, const CommOptions& options);

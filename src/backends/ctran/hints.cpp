@@ -10,6 +10,7 @@
 #include "backends/ctran/operations.hpp"
 #include "backends/kernels/regions.hpp"
 #include "base/env.hpp"
+#include "base/interfaces.hpp"
 #include "core/hint.hpp"
 #include "core/hint_table.hpp"
 
@@ -133,7 +134,11 @@ Links links_wished(const Hints& hints) {
 }
 
 std::string interface_wished(const Hints& hints) {
-  return std::string(given(hints, kInterface).value_or(""));
+  const std::string wished(given(hints, kInterface).value_or(""));
+  // Also where nobody will be connected over it.
+  if (!wished.empty())
+    static_cast<void>(base::choose_addresses(base::interface_addresses(), wished));
+  return wished;
 }
 
 std::string host_wished(const Hints& hints) {

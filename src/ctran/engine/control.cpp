@@ -14,10 +14,8 @@ std::string Notice::serialize() const {
   writer.add(kind).add(code).add(base).add(about).add(sequence).add(sent).add(received);
   if (kind == Kind::kAsks || kind == Kind::kDisagrees) writer.add(print);
   if (kind == Kind::kHere) writer.add(who).add(place);
-  if (kind == Kind::kFailed)
-    writer.add(place)
-        .add(static_cast<uint8_t>(reported))
-        .text(std::string_view(why).substr(0, kMostText));
+  if (kind == Kind::kFailed) writer.add(place).add(static_cast<uint8_t>(reported));
+  if (has_text()) writer.text(std::string_view(why).substr(0, kMostText));
   return writer.take();
 }
 
@@ -42,8 +40,8 @@ Notice Notice::parse(std::string_view text) {
   if (notice.kind == Kind::kFailed) {
     notice.place = reader.number<Whereabouts>();
     notice.reported = reader.number<uint8_t>() != 0;
-    notice.why = reader.text();
   }
+  if (notice.has_text()) notice.why = reader.text();
   reader.require(reader.at_end(), "it goes on after its end");
   return notice;
 }

@@ -28,11 +28,13 @@ struct Notice {
   uint64_t sequence = 0;            // kAsks, kDisagrees: where; kDeparts: of the last collective
   uint64_t sent = 0, received = 0;  // kDeparts: messages with the rank that is told
   Fingerprint print = {};           // kAsks, kDisagrees: what the sender called
-  std::string why = {};             // kFailed
-  int32_t who = -1;                 // kHere: the rank of the family that is there
-  Whereabouts place = {};           // kHere, kFailed: where that rank, or the sender, is
-  bool reported = false;            // kFailed: `why` says where the ranks were
+  // kFailed. kDisagrees: what the sender met that no fingerprint shows, or "".
+  std::string why = {};
+  int32_t who = -1;        // kHere: the rank of the family that is there
+  Whereabouts place = {};  // kHere, kFailed: where that rank, or the sender, is
+  bool reported = false;   // kFailed: `why` says where the ranks were
 
+  bool has_text() const noexcept { return kind == Kind::kFailed || kind == Kind::kDisagrees; }
   std::string serialize() const;
   // Throws CommError(kMismatch).
   static Notice parse(std::string_view text);

@@ -123,7 +123,7 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void bury() noexcept;
   void on_peer_failed(int family_rank, Errc code, const std::string& why) noexcept;
   void ask(Membership& group, const Fingerprint& print) noexcept;
-  void disagree(Membership& group, uint64_t sequence) noexcept;
+  void disagree(Membership& group, uint64_t sequence, const std::string& met = {}) noexcept;
   void answer(Membership& group) noexcept;
   void note_print(Membership& group, int rank, uint64_t sequence,
                   const Fingerprint& print) noexcept;

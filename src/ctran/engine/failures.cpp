@@ -23,7 +23,8 @@ std::string without_rank(const std::string& why) {
 void Engine::on_failure(Task* task) noexcept {
   auto& group = *task->group;
   const auto failed = task->failed;
-  if (failed.code == Errc::kMismatch && task->queued) return disagree(group, task->sequence);
+  if (failed.code == Errc::kMismatch && task->queued)
+    return disagree(group, task->sequence, failed.why);
   if (failed.code == Errc::kMismatch)
     return inquire(group, failed.code, failed.why, failed.peer, 0);
   // The peer may have said before its end that it goes, or whose fault it was.
@@ -161,7 +162,7 @@ void Engine::on_notice(int from, const Notice& notice) noexcept {
         return;
       [[fallthrough]];
     case Notice::Kind::kDisagrees:
-      disagree(group, notice.sequence);
+      disagree(group, notice.sequence, notice.why);
       return note_print(group, rank, notice.sequence, notice.print);
     case Notice::Kind::kDeparts:
       return on_departure(group, rank, notice);
@@ -209,14 +210,16 @@ void Engine::ask(Membership& group, const Fingerprint& print) noexcept {
 
 // Everybody tells everybody what it called, and waits a moment for what the others did. The
 // earliest collective counts: a rank that was done with it meets its messages in a later one.
-void Engine::disagree(Membership& group, uint64_t sequence) noexcept {
+void Engine::disagree(Membership& group, uint64_t sequence, const std::string& met) noexcept {
   if (group.inquiry || group.failure() != nullptr) return;
   auto& now = group.disagreement;
+  if (now && now->sequence == sequence && now->met.empty()) now->met = met;
   if (now && now->sequence <= sequence) return;
   const auto until = now ? now->until : std::chrono::steady_clock::now() + hearing_;
   now = std::make_unique<Membership::Disagreement>();
   now->sequence = sequence;
   now->until = until;
+  now->met = met;
   watch(until);
   answer(group);
 }
@@ -230,7 +233,8 @@ void Engine::answer(Membership& group) noexcept {
   tell(group, {.kind = Notice::Kind::kDisagrees,
                .base = group.base,
                .sequence = disagreement.sequence,
-               .print = own});
+               .print = own,
+               .why = disagreement.met});
   note_print(group, group.place.rank, disagreement.sequence, own);
 }
 
@@ -245,7 +249,8 @@ void Engine::settle_disagreement(Membership& group) noexcept {
   std::vector<int> silent;
   for (int rank = 0; rank < group.size(); ++rank)
     if (!group.disagreement->prints.contains(rank)) silent.push_back(rank);
-  const auto found = side::disagreement(group.disagreement->prints, silent);
+  const auto found =
+      side::disagreement(group.disagreement->prints, silent, group.disagreement->met);
   if (silent.empty()) return fail(group, Errc::kMismatch, found.why, found.peer);
   const uint64_t number = group.disagreement->sequence;
   group.disagreement.reset();

@@ -108,6 +108,7 @@ class Membership {
     Deadline until;
     bool answered = false;  // this rank has come to it, and said what it called
     std::unordered_map<int, Fingerprint> prints;  // by rank
+    std::string met = {};                         // by the first rank that said so
   };
   std::unique_ptr<Disagreement> disagreement;
   // The group is about to fail: its ranks are asked where they are, for the error's text.

@@ -25,6 +25,7 @@ struct Wire {
   bool copies = false;  // we may copy from and to its memory: asked once, at the start
   std::string ended;    // why; empty while it has not
   std::vector<MappedMemory> mapped;
+  std::shared_ptr<const base::Mapping> arena = {};  // the peer's, among those that are mapped
 };
 
 // Frames through a shared segment. What the peer wrote before its end is still handed over.

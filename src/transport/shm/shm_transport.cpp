@@ -16,6 +16,7 @@
 #include "base/log.hpp"
 #include "base/system_error.hpp"
 #include "transport/framed_transport.hpp"
+#include "transport/shm/arena.hpp"
 #include "transport/shm/channel.hpp"
 #include "transport/shm/direct.hpp"
 #include "transport/shm/fence.hpp"
@@ -75,6 +76,11 @@ class ShmTransport final : public FramedTransport {
         epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
     if (!epoll_) throw base::system_error("epoll");
     watch(listener_.get());
+    if (const auto* arena = Arena::find()) {
+      arena_ = std::make_unique<RegisteredMemory>(regions_, options_.rank, arena->bytes(),
+                                                  base::Mapping{}, arena->place());
+      endpoint_.addresses.push_back(serialize(arena_->handle()));
+    }
   }
   ~ShmTransport() override { close_peers(); }
 
@@ -89,7 +95,7 @@ class ShmTransport final : public FramedTransport {
             .single_copy = copies,
             .eager_bytes = options_.eager_bytes,
             .chunk_bytes = ring_.chunk_bytes,
-            .reason = copies         ? ""
+            .reason = copies         ? (arena_ ? "peers map the tensors of this process" : "")
                       : single_copy_ ? "copies from and to the process of rank " +
                                            std::to_string(forbidden->first) + " are not allowed"
                       : single_copy_wanted_ ? "copies between processes are not allowed here"
@@ -105,6 +111,7 @@ class ShmTransport final : public FramedTransport {
 
  private:
   void start_connection(int peer, const Endpoint& endpoint) override;
+  void learned(int peer, const Endpoint& endpoint) noexcept override;
   bool progress_connections() noexcept override;
   Direct put_directly(const RemoteMemory& to, uint64_t offset, ConstBytes from) noexcept override;
   Direct get_directly(const RemoteMemory& from, uint64_t offset, Bytes into) noexcept override;
@@ -117,17 +124,20 @@ class ShmTransport final : public FramedTransport {
   bool watch_peer(int peer, int process);
   bool try_connect(int peer, const Endpoint& endpoint);
   void admit(int peer, base::FileDescriptor socket, Segment segment, int side);
+  bool map(const MemoryHandle& handle, RemoteMemory& memory);
   bool accept_guests();
   bool greet(int socket);
   bool look_at(int descriptor, uint32_t events);
   Direct copied(const RemoteMemory& memory, Copied result) noexcept;
   int process_of(int peer) const noexcept;
+  std::string path_of(const MemoryHandle& handle) const;
   bool copies_with(int peer) const noexcept;
   void forbid_copies(int peer) noexcept;
 
   RingShape ring_;
   const bool single_copy_, single_copy_wanted_;  // the system has it at all; the user wants it
   base::FileDescriptor listener_, epoll_;
+  std::unique_ptr<RegisteredMemory> arena_;       // this process's, if it has one
   std::unordered_map<int, Wire> wires_;           // by peer
   std::unordered_map<int, int> peer_of_socket_;   // and of process descriptors
   std::unordered_map<int, int> processes_;        // by peer, from their endpoints
@@ -149,7 +159,8 @@ void ShmTransport::start_connection(int peer, const Endpoint& endpoint) {
   if (endpoint.host != endpoint_.host)
     throw CommError(Errc::kInvalidArgument, "the peer is on another host, or in another container",
                     {.rank = options_.rank, .peer = peer});
-  const int process = endpoint.addresses.size() == 2 ? process_id(endpoint.addresses[1]) : 0;
+  const auto words = endpoint.addresses.size();
+  const int process = words == 2 || words == 3 ? process_id(endpoint.addresses[1]) : 0;
   if (process <= 0)
     throw CommError(Errc::kInvalidArgument, "not an endpoint of the shm link",
                     {.rank = options_.rank, .peer = peer});
@@ -356,24 +367,50 @@ std::unique_ptr<RemoteMemory> ShmTransport::import(const MemoryHandle& handle) {
       copied(*memory, probe(process_of(handle.rank), handle.key_address, handle.key));
     return memory;
   }
-  const auto path = "/proc/" + std::to_string(process_of(handle.rank)) + "/fd/" +
-                    std::to_string(handle.descriptor);
-  const base::FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!map(handle, *memory))
+    base::log(base::LogLevel::kInfo, "shm link: memory of rank " + std::to_string(handle.rank) +
+                                         " cannot be mapped (" + path_of(handle) +
+                                         "): its owner copies");
+  return memory;
+}
+
+std::string ShmTransport::path_of(const MemoryHandle& handle) const {
+  return "/proc/" + std::to_string(process_of(handle.rank)) + "/fd/" +
+         std::to_string(handle.descriptor);
+}
+
+// Also for messages out of it, as long as the mapping lives. False where it cannot be.
+bool ShmTransport::map(const MemoryHandle& handle, RemoteMemory& memory) {
+  const base::FileDescriptor file(::open(path_of(handle).c_str(), O_RDWR | O_CLOEXEC));
   struct stat found{};
   const bool right = file && ::fstat(file.get(), &found) == 0 && found.st_ino == handle.file;
   const auto there = right ? static_cast<uint64_t>(found.st_size) : 0;
-  if (handle.file_offset <= there && handle.size <= there - handle.file_offset) {
-    memory->skip = handle.file_offset % static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-    memory->mapping = std::make_shared<const base::Mapping>(
-        map_memory(file, handle.size + memory->skip, handle.file_offset - memory->skip));
-    auto& known = wires_[handle.rank].mapped;
-    std::erase_if(known, [](const auto& one) { return one.mapping.expired(); });
-    known.push_back({handle, memory->skip, memory->mapping});
-  } else {
-    base::log(base::LogLevel::kInfo, "shm link: memory of rank " + std::to_string(handle.rank) +
-                                         " cannot be mapped (" + path + "): its owner copies");
+  if (handle.file_offset > there || handle.size > there - handle.file_offset) return false;
+  memory.skip = handle.file_offset % static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  memory.mapping = std::make_shared<const base::Mapping>(
+      map_memory(file, handle.size + memory.skip, handle.file_offset - memory.skip));
+  auto& known = wires_[handle.rank].mapped;
+  std::erase_if(known, [](const auto& one) { return one.mapping.expired(); });
+  known.push_back({handle, memory.skip, memory.mapping});
+  return true;
+}
+
+// Messages out of an arena that is not mapped are copied by the system.
+void ShmTransport::learned(int peer, const Endpoint& endpoint) noexcept {
+  auto& wire = wires_[peer];
+  if (endpoint.addresses.size() != 3 || !wire.copies || wire.arena) return;
+  std::string why = "its file is not to be opened";
+  try {
+    auto handle = parse_memory_handle(endpoint.addresses[2]);
+    handle.rank = peer;
+    RemoteMemory memory;
+    if (map(handle, memory)) wire.arena = memory.mapping;
+  } catch (const std::exception& error) {
+    why = error.what();
   }
-  return memory;
+  if (!wire.arena)
+    base::log(base::LogLevel::kInfo, "shm link: tensors of rank " + std::to_string(peer) +
+                                         " cannot be mapped (" + why + ")");
 }
 
 FramedTransport::Direct ShmTransport::copied(const RemoteMemory& memory, Copied result) noexcept {

@@ -20,6 +20,8 @@ struct ShmOptions : TransportOptions {
 // without a name, made by the smaller rank and passed over a Unix socket; that socket wakes
 // sleepers, and its end is how a peer's death is seen at once. Nothing survives the processes.
 //
+// A process with an Arena before its link is made has the memory in it mapped by its peers.
+//
 // A sleeper waits on the sockets and not on a futex: waking costs the same, and one poll() also
 // sees deaths, aborts and other links.
 //

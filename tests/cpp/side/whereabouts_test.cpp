@@ -119,6 +119,12 @@ TEST(Disagreement, WhoComparesFirstIsSaidWhereItTellsRanksApart) {
       "the same on all ranks");
 }
 
+TEST(Disagreement, WhereAllCalledTheSameItIsWhatSomeRankMet) {
+  const std::unordered_map<int, Fingerprint> prints{{0, print(4)}, {1, print(4)}};
+  expect_text(disagreement(prints, {}).why, {"ranks 0, 1 call ", "; a message of an earlier"});
+  EXPECT_TRUE(disagreement(prints, {}, "rank 1 met it").why.ends_with("; rank 1 met it"));
+}
+
 TEST(Disagreement, ABarrierHasNoData) {
   auto barrier = print(1, "barrier");
   barrier.dtype = kNoData;

@@ -1,0 +1,206 @@
+#include "transport/shm/arena.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <random>
+
+#include "transport/processes.hpp"
+#include "transport/shm/direct.hpp"
+#include "transport/shm/shm_transport.hpp"
+
+// Memory of a process that its peers map as a whole. A process has it for good, so each test does
+// in a child what opens it.
+namespace torch::comms::transport::test {
+namespace {
+
+using shm::Arena;
+using shm::PageBlocks;
+
+constexpr uint64_t kPage = PageBlocks::kPage;
+
+// Throws in the child what is wrong there.
+void expect_in_child(const std::function<void()>& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    try {
+      body();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "child: %s\n", error.what());
+      ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+void require(bool right, const char* what) {
+  if (!right) throw std::runtime_error(what);
+}
+
+TEST(PageBlocks, AreApartAndFreeOnesAreUsedAgain) {
+  constexpr uint64_t kCapacity = 1000 * kPage;
+  PageBlocks blocks(kCapacity + 1);
+  std::map<uint64_t, uint64_t> used;  // bytes by beginning
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 20'000; ++i) {
+    if (random() % 2 == 0 && !used.empty()) {
+      auto one = used.begin();
+      std::advance(one, static_cast<int64_t>(random() % used.size()));
+      blocks.give(one->first);
+      used.erase(one);
+      continue;
+    }
+    const uint64_t bytes = random() % (40 * kPage);
+    const auto begin = blocks.take(bytes);
+    if (!begin) continue;
+    ASSERT_EQ(*begin % kPage, 0u);
+    const auto size = blocks.size_of(*begin);
+    ASSERT_GE(size, std::max<uint64_t>(bytes, 1));
+    ASSERT_LE(*begin + size, kCapacity);
+    const auto after = used.upper_bound(*begin);
+    ASSERT_TRUE(after == used.end() || *begin + size <= after->first);
+    ASSERT_TRUE(after == used.begin() ||
+                std::prev(after)->first + std::prev(after)->second <= *begin);
+    used.emplace(*begin, size);
+  }
+  uint64_t in_use = 0;
+  for (const auto& [begin, bytes] : used) in_use += bytes;
+  EXPECT_EQ(blocks.in_use(), in_use);
+  for (const auto& [begin, bytes] : used) blocks.give(begin);
+  int free = 0;
+  blocks.each_free([&](uint64_t begin, uint64_t bytes) {
+    ++free;
+    EXPECT_EQ(begin, 0u);
+    EXPECT_EQ(bytes, blocks.top());
+  });
+  EXPECT_EQ(free, 1);  // all neighbours are one
+  EXPECT_EQ(blocks.take(blocks.top()), 0u);
+}
+
+TEST(PageBlocks, WithoutRoomThereIsNone) {
+  PageBlocks blocks(10 * kPage);
+  EXPECT_EQ(blocks.take(6 * kPage), 0u);
+  EXPECT_EQ(blocks.take(5 * kPage), std::nullopt);
+  EXPECT_EQ(blocks.take(uint64_t{1} << 60), std::nullopt);
+  EXPECT_EQ(blocks.take(4 * kPage), 6 * kPage);
+  EXPECT_EQ(blocks.take(0), std::nullopt);
+  blocks.give(0);
+  EXPECT_EQ(blocks.take(0), 0u);
+}
+
+TEST(Arena, GivesBackToTheSystemWhatIsFreeAndTooMuch) {
+  expect_in_child([] {
+    require(Arena::find() == nullptr, "there is one before open()");
+    auto& arena = Arena::open();
+    require(Arena::find() == &arena, "it is not found");
+    constexpr size_t kSize = 200u << 20;
+    const auto on_system = [&] {
+      struct stat found{};
+      ::fstat(arena.place().file.get(), &found);
+      return static_cast<uint64_t>(found.st_blocks) * 512;
+    };
+    std::vector<void*> both;
+    for (int i = 0; i < 2; ++i) {
+      both.push_back(arena.allocate(kSize));
+      require(both.back() != nullptr && arena.has(both.back()), "there is no memory");
+      std::memset(both.back(), 1, kSize);
+    }
+    require(on_system() >= 2 * kSize, "it is not in the file");
+    arena.release(both[0]);
+    require(on_system() >= 2 * kSize, "what is soon used again was given back");
+    require(arena.allocate(kSize) == both[0], "a free block is not used again");
+    arena.release(both[0]);
+    arena.release(both[1]);
+    require(on_system() < kSize, "nothing was given back");
+    require(arena.in_use() == 0, "something is still in use");
+    require(arena.allocate(size_t{1} << 60) == nullptr, "there cannot be so much");
+  });
+}
+
+TEST(Arena, IsAForkedChildsOwn) {
+  expect_in_child([] {
+    auto& arena = Arena::open();
+    auto* const at = static_cast<char*>(arena.allocate(2 * kPage));
+    at[0] = at[kPage] = 'p';
+    expect_in_child([&] {
+      require(at[0] == 'p', "the child does not find what was there");
+      at[0] = 'c';
+      require(at[0] == 'c', "the child cannot write");
+      require(Arena::find() == nullptr && arena.allocate(1) == nullptr, "the child has some");
+      arena.release(at);
+    });
+    require(at[0] == 'p', "the child's write is seen");
+    require(arena.in_use() == 2 * kPage, "the child has given it back");
+  });
+}
+
+// Where the memory is mapped, it is seen in larger parts than the link's chunks.
+struct Watcher final : Consumer {
+  std::vector<std::byte> bytes;
+  size_t largest = 0;
+  void consume(uint64_t offset, ConstBytes chunk) noexcept override {
+    std::memcpy(bytes.data() + offset, chunk.data(), chunk.size());
+    largest = std::max(largest, chunk.size());
+  }
+};
+
+void exchange(Rank& self, bool from_arena) {
+  constexpr size_t kSize = 3'000'001;
+  auto* const arena = Arena::find();
+  for (const int peer : self.peers())
+    for (const bool consumed : {false, true}) {
+      const auto sent = pattern(self.rank, peer, 1, kSize);
+      std::vector<std::byte> own(from_arena ? 0 : kSize), into(kSize);
+      Bytes from(own);
+      if (from_arena) from = {static_cast<std::byte*>(arena->allocate(kSize)), kSize};
+      std::ranges::copy(sent, from.begin());
+      Request out, back;
+      Watcher watcher;
+      watcher.bytes.resize(kSize);
+      if (consumed)
+        self.link.receive(back, peer, 1, kSize, watcher);
+      else
+        self.link.receive(back, peer, 1, into);
+      self.link.send(out, peer, 1, from);
+      self.wait(out);
+      self.wait(back);
+      require((consumed ? watcher.bytes : into) == pattern(peer, self.rank, 1, kSize),
+              "wrong data");
+      if (consumed && from_arena) require(watcher.largest >= 1u << 20, "it was not mapped");
+      if (consumed && !from_arena) require(watcher.largest < 1u << 20, "what was mapped?");
+      if (from_arena) arena->release(from.data());
+    }
+  self.barrier();
+}
+
+TEST(Arena, MessagesOutOfItAreReadWhereTheyLie) {
+  if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
+  const Link link{"shm", 3, [](const TransportOptions& options) {
+                    Arena::open();
+                    return shm::make_shm_transport({options});
+                  }};
+  const auto body = [](Rank& self) {
+    require(self.link.capabilities().reason == "peers map the tensors of this process",
+            "it is not said");
+    for (const bool from_arena : {true, false}) exchange(self, from_arena);
+  };
+  for (const int status : run_processes(link, body)) EXPECT_EQ(status, 0);
+}
+
+// Its peers have none, or are ready to.
+TEST(Arena, ARankWithoutOneMeetsThoseWithOne) {
+  const Link link{"shm", 2, [](const TransportOptions& options) {
+                    if (options.rank == 0) Arena::open();
+                    return shm::make_shm_transport({options});
+                  }};
+  for (const int status : run_processes(link, [](Rank& self) { exchange(self, self.rank == -1); }))
+    EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace torch::comms::transport::test
