@@ -17,18 +17,17 @@ Way other(Way way) noexcept { return way == Way::kFetch ? Way::kChannel : Way::k
 
 }  // namespace
 
-CopyChoice::CopyChoice() noexcept {
-  uint64_t most = kLeastChosen;
+CopyChoice::CopyChoice(uint64_t first, uint64_t most_fetched) noexcept : first_(first) {
+  uint64_t most = first;
   for (auto& known : classes_) {
-    known.usual = most > kMostFetched ? Way::kChannel : Way::kFetch;
+    known.usual = most > most_fetched ? Way::kChannel : Way::kFetch;
     most *= 2;
   }
 }
 
-CopyChoice::SizeClass& CopyChoice::class_of(uint64_t bytes) noexcept {
-  const auto powers =
-      static_cast<size_t>(std::bit_width((std::max(bytes, kLeastChosen) - 1) / kLeastChosen));
-  return classes_[std::min(powers, classes_.size() - 1)];
+size_t CopyChoice::class_number(uint64_t bytes) const noexcept {
+  const auto powers = static_cast<size_t>(std::bit_width((std::max(bytes, first_) - 1) / first_));
+  return std::min(powers, classes_.size() - 1);
 }
 
 Way CopyChoice::next(uint64_t bytes) noexcept {

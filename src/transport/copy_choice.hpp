@@ -2,6 +2,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 
 #include <torchcomms/base/export.hpp>
@@ -24,28 +25,31 @@ class TC_API CopyChoice {
  public:
   enum class Way : uint8_t { kFetch, kChannel };
 
-  // Of messages of at least kLeastChosen bytes. Over kMostFetched it begins with the channel.
-  CopyChoice() noexcept;
+  // Messages of `first` bytes and less are one class, of up to twice as many the next one, and so
+  // on. Those of over `most_fetched` begin with the channel.
+  explicit CopyChoice(uint64_t first, uint64_t most_fetched = UINT64_MAX) noexcept;
   Way next(uint64_t bytes) noexcept;
   // The way of one that is not timed.
   Way usual(uint64_t bytes) noexcept { return class_of(bytes).usual; }
   // What a message took that next() was asked for; a time without end if it could not go that way.
   void took(Way way, uint64_t bytes, std::chrono::nanoseconds time) noexcept;
+  size_t class_number(uint64_t bytes) const noexcept;
 
  private:
   // The other way is tried after so many messages, and more seldom the longer it is not better;
   // soon again where the usual one has become slow.
   static constexpr uint32_t kFirstTry = 8, kLastTry = 1024, kTries = 3;
-  struct SizeClass {  // up to twice as many bytes as the one before; the first: kLeastChosen
+  struct SizeClass {
     Way usual = Way::kFetch;
     double ns_a_byte = 0, least = 0;  // of the usual way: now, and since it has been that
     double tried = 0;                 // of the other one, the least of these tries
     uint32_t interval = kFirstTry, until_try = kFirstTry, tries = 0;
   };
   static void judge(SizeClass& known) noexcept;
-  SizeClass& class_of(uint64_t bytes) noexcept;
+  SizeClass& class_of(uint64_t bytes) noexcept { return classes_[class_number(bytes)]; }
 
-  std::array<SizeClass, 12> classes_;
+  uint64_t first_;
+  std::array<SizeClass, 16> classes_;
 };
 
 }  // namespace torch::comms::transport

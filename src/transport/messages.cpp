@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace torch::comms::transport {
 namespace {
 
 // Grants, announcements and the like that may wait for their partner, of one peer.
 constexpr uint64_t kMaxEarly = 1u << 16;
-constexpr size_t kMostSpare = 64, kSpareBytes = 4096;
+constexpr size_t kMostSpare = 64, kMostSpareBytes = 256u << 10;
 
 }  // namespace
 
@@ -77,6 +78,14 @@ bool Messages::try_eager(Request& request) {
   return true;
 }
 
+// As it is larger, how long that takes is looked at.
+bool Messages::try_timed(Request& request) {
+  const auto began = std::exchange(request.began_, {});
+  if (!try_eager(request)) return false;
+  at_once_.left(request.size_, std::chrono::steady_clock::now() - began);
+  return true;
+}
+
 bool Messages::push_eager(Frame frame, uint64_t size, std::span<const ConstBytes> pieces,
                           uint32_t* borrowed) {
   frame.bytes = static_cast<uint32_t>(size);
@@ -113,7 +122,9 @@ void Messages::send(Request& request) {
     }
   }
   // It may overtake what waits: messages are matched by their numbers.
-  if (has_credit(request.size_, limits_.eager_bytes, request.from_.size()) && try_eager(request)) {
+  if ((has_credit(request.size_, limits_.eager_bytes, request.from_.size()) &&
+       try_eager(request)) ||
+      (leaves_at_once(request) && try_timed(request))) {
     out_.finish_when_free(request);
     return;
   }
@@ -182,10 +193,12 @@ Messages::EarlyNode Messages::take_early(Receives& in, EarlyPlace place) {
   return in.early.extract(place);
 }
 
-// Where small early messages were, for the next ones.
+// Where early messages were, for the next ones.
 void Messages::keep_spare(EarlyNode node) {
-  if (spare_.size() < kMostSpare && node.mapped().data.capacity() <= kSpareBytes)
-    spare_.push_back(std::move(node));
+  const auto bytes = node.mapped().data.capacity();
+  if (spare_.size() == kMostSpare || bytes > kMostSpareBytes - spare_bytes_) return;
+  spare_bytes_ += bytes;
+  spare_.push_back(std::move(node));
 }
 
 const Messages::Early* Messages::next_early(uint32_t stream) const noexcept {
@@ -225,6 +238,7 @@ bool Messages::keep_early(Receives& in, const Frame& frame, ConstBytes payload) 
   }
   EarlyNode node = std::move(spare_.back());
   spare_.pop_back();
+  spare_bytes_ -= node.mapped().data.capacity();
   node.key() = frame.sequence;
   auto& early = node.mapped();
   early.length = payload.size();
@@ -328,6 +342,7 @@ const char* Messages::on_grant(const Frame& frame, ConstBytes payload) {
     Outbox::skip(request, grant.from);
   }
   request.end_offer();
+  if (is_timed(std::exchange(request.began_, {}))) at_once_.was_refused(request.size_);
   heed(request, {frame.value, frame.key});
   if (!request.started_) return nullptr;  // it is still in `ready`
   out_.ready.push_back(&request);

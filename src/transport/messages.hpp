@@ -1,11 +1,14 @@
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <unordered_map>
 #include <vector>
 
 #include "base/secret.hpp"
+#include "transport/at_once_choice.hpp"
 #include "transport/closed_streams.hpp"
 #include "transport/copy_choice.hpp"
 #include "transport/outbox.hpp"
@@ -18,20 +21,22 @@ struct MessageLimits {
   uint64_t eager_bytes = 0;    // larger messages wait for their receive
   uint64_t at_once_bytes = 0;  // the same, of those without a request
   uint64_t eager_credit = 0;  // bytes of messages without one, kept by the receiver; equal on ranks
+  bool takes_turns = false;   // ranks share cores: who waits for an answer waits for a turn, too
   uint32_t copies_from = 0;   // where in large messages of peers' memory a copy begins, of 65,536
 };
 
 // Two-sided messages with one peer, matched by (stream, number in the stream), and then compared by
 // their tags.
 //
-// A small message is one kEager frame, as long as the receiver's credit lasts. Any other announces
+// A small message is one kEager frame, as long as the receiver's credit lasts, and one that is not
+// much larger if that takes less time. Any other announces
 // its length with kStart and moves in kData frames once kGrant says that its receive is there; a
 // receive for a large message grants at once, so the grant is usually there before the send.
 // The frames of all streams share a channel without blocking each other: whatever is sent has
 // memory waiting for it.
 // Where the channel fetches, kStart carries an Offer, nothing is granted before it comes, and the
 // receiver copies the message itself and answers kTaken; or kGrant, for as much as it could not, or
-// of a large message that goes one way, if both ends copy it in less time. Receives with a consumer
+// if both ends copy it in less time. Receives with a consumer
 // grant as everywhere, unless memory of the peer is mapped: then they, too, wait for what is
 // offered, and read it where it lies.
 //
@@ -40,9 +45,18 @@ class Messages {
  public:
   Messages(Outbox& out, const Regions& regions, const MessageLimits& limits,
            const ClosedStreams& closed)
-      : out_(out), regions_(regions), limits_(limits), closed_(closed) {}
+      : out_(out),
+        regions_(regions),
+        limits_(limits),
+        closed_(closed),
+        at_once_(limits.takes_turns) {}
 
   uint64_t at_once_bytes() const noexcept { return limits_.at_once_bytes; }
+  // After a message that is not small, others wait: its receiver may have a receive for the next
+  // one in a moment, which is then not kept for it, but goes where it belongs.
+  bool ends_turn(const Frame& frame) const noexcept {
+    return frame.kind == FrameKind::kEager && frame.bytes > limits_.eager_bytes;
+  }
   void send(Request& request);
   void receive(Request& request);
   // As Transport::try_send().
@@ -116,6 +130,10 @@ class Messages {
   static Frame frame_of(FrameKind kind, const Request& request) noexcept;
   static bool is_granted(const Sends& out, uint64_t bytes, uint32_t tag);
   bool try_eager(Request& request);
+  bool try_timed(Request& request);
+  static bool is_timed(std::chrono::steady_clock::time_point began) noexcept {
+    return began != std::chrono::steady_clock::time_point{};
+  }
   bool push_eager(Frame frame, uint64_t size, std::span<const ConstBytes> pieces,
                   uint32_t* borrowed);
   bool announce(Request& request);
@@ -123,9 +141,18 @@ class Messages {
   uint32_t mappable(const Request& send) const noexcept;
   bool may_fetch(const Request& receive) const noexcept;
   bool sends_large(uint32_t stream);
+  bool receives_large(uint32_t stream);
+  // Larger ones that go one way move in parts, which both ends copy at the same time.
+  uint64_t most_at_once(bool both_ways) const noexcept {
+    return both_ways ? limits_.at_once_bytes : limits_.at_once_bytes / 2;
+  }
   void grant(Request& request, ConstBytes payload = {});
   static bool can_be_offered(const Request& send) noexcept;
   bool begin(Fetch& fetch);
+  bool leaves_at_once(Request& request) noexcept;
+  CopyChoice& choice_of(const Request& receive) noexcept {
+    return choices_[receive.both_ways_ ? 1 : 0];
+  }
   void end_time(Request& request, CopyChoice::Way way, bool refused = false) noexcept;
   void leave_channel(Request& request) noexcept;
   uint64_t fetched_from(const Request& request) const noexcept;
@@ -151,10 +178,14 @@ class Messages {
   uint64_t taken_ = 0;        // of ours, not yet given back
   uint64_t early_bytes_ = 0;  // kept for later
   uint64_t open_early_ = 0;   // entries that came before their partner, in all streams
-  // Where small early messages were, for the next ones: a peer that is a step ahead is usual.
+  // Where early messages were, for the next ones: a peer that is a step ahead is usual.
   std::vector<EarlyNode> spare_;
+  size_t spare_bytes_ = 0;
   std::vector<Fetch> fetches_;  // the first one is at work
-  CopyChoice choice_;
+  AtOnceChoice at_once_;
+  std::array<CopyChoice, 2> choices_{
+      // of messages that go one way, and both
+      CopyChoice(2 * kMostAtOnceOnHost, kMostFetched), CopyChoice(2 * kMostAtOnceOnHost)};
   uint32_t through_channel_ = 0;  // messages that it has sent that way, not there yet
   std::unordered_map<uint32_t, Sends> sends_;
   std::unordered_map<uint32_t, Receives> receives_;

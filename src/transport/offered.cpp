@@ -85,15 +85,39 @@ bool Messages::sends_large(uint32_t stream) {
          });
 }
 
+// A message that is not small leaves before its receive is there. The clock runs from here on.
+bool Messages::leaves_at_once(Request& request) noexcept {
+  if (request.size_ <= limits_.eager_bytes || request.size_ > most_at_once(true)) return false;
+  if (request.size_ > most_at_once(receives_large(request.stream_))) return false;
+  // Half of the credit is for small ones. What the peer maps it reads where it lies.
+  const bool can = request.from_.size() <= Channel::kMaxPieces &&
+                   eager_out_ + cost(request.size_) <= limits_.eager_credit / 2 &&
+                   !request.granted_ && out_.fetches() && mappable(request) == 0;
+  if (!can) return false;
+  request.began_ = std::chrono::steady_clock::now();
+  return at_once_.next(request.size_);
+}
+
+bool Messages::receives_large(uint32_t stream) {
+  const auto* in = receives(stream);
+  return in != nullptr && std::ranges::any_of(in->posted, [&](const auto* request) {
+           return request != nullptr && request->size_ > limits_.eager_bytes;
+         });
+}
+
 // False: it goes through the channel instead.
 bool Messages::begin(Fetch& fetch) {
   auto& request = *fetch.request;
   fetch.begun = true;
-  if (fetch.views || request.size_ < kLeastChosen || sends_large(request.stream_)) return true;
+  if (fetch.views) return true;
+  request.both_ways_ = sends_large(request.stream_);
+  const bool is_large = request.size_ > most_at_once(request.both_ways_);
   // Behind others that are on their way through the channel, its time would not be its own.
-  const bool is_timed = through_channel_ == 0;
-  if (is_timed) request.began_ = std::chrono::steady_clock::now();
-  const auto way = is_timed ? choice_.next(request.size_) : choice_.usual(request.size_);
+  const bool timed = !is_large || through_channel_ == 0;
+  if (timed) request.began_ = std::chrono::steady_clock::now();
+  if (!is_large) return true;
+  auto& choice = choice_of(request);
+  const auto way = timed ? choice.next(request.size_) : choice.usual(request.size_);
   if (way == CopyChoice::Way::kFetch) return true;
   request.through_channel_ = true;
   ++through_channel_;
@@ -103,10 +127,13 @@ bool Messages::begin(Fetch& fetch) {
 // It has arrived; or it could not be fetched, `refused`.
 void Messages::end_time(Request& request, CopyChoice::Way way, bool refused) noexcept {
   const auto began = std::exchange(request.began_, {});
-  if (began == std::chrono::steady_clock::time_point{}) return;
-  choice_.took(
-      way, request.size_,
-      refused ? std::chrono::nanoseconds::max() : std::chrono::steady_clock::now() - began);
+  if (!is_timed(began)) return;
+  const auto time =
+      refused ? std::chrono::nanoseconds::max() : std::chrono::steady_clock::now() - began;
+  if (request.size_ > most_at_once(request.both_ways_))
+    choice_of(request).took(way, request.size_, time);
+  else if (!refused)
+    at_once_.fetched(request.size_, time);
 }
 
 // It is on its way through the channel no more, if begin() sent it there.
@@ -202,6 +229,8 @@ const char* Messages::on_taken(const Frame& frame) {
   auto& request = *open->second;
   stream->open.erase(open);
   request.moved_ = request.size_;
+  if (const auto began = std::exchange(request.began_, {}); is_timed(began))
+    at_once_.was_taken(request.size_, std::chrono::steady_clock::now() - began);
   request.end_offer(/*taken=*/true);
   request.finish();
   return nullptr;

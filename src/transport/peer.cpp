@@ -119,7 +119,7 @@ bool Peer::deliver(const Frame& frame, ConstBytes payload) noexcept {
   } catch (const std::bad_alloc&) {
     violation_ = "no memory left for its message";
   }
-  return violation_.empty();
+  return violation_.empty() && !messages.ends_turn(frame);
 }
 
 const char* Peer::accept(const Frame& frame, ConstBytes payload) {

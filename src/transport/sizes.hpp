@@ -10,14 +10,16 @@ namespace torch::comms::transport {
 // before its receive is there. Larger ones are copied by their receiver, out of the sender's
 // memory.
 inline constexpr uint64_t kMostEagerOnHost = 8u << 10;
+// Up to this size, and half of it where they go one way, they leave at once, too, where that takes
+// less time here: AtOnceChoice.
+inline constexpr uint64_t kMostAtOnceOnHost = 128u << 10;
 
-// Larger messages that go one way move through the channel, whose two ends copy at the same time,
-// each on its core, unless that is known to take longer here: CopyChoice. Measured with two ranks
-// on two cores, as speeds relative to Open MPI's: a broadcast of 16 MB is at 0.91 where its
-// receiver copies it, at 1.50 where both do. Where both sides have something to receive, both cores
-// copy anyway, and one copy is less than two: of 8 MB each way, 0.9 ms against 1.3 ms.
+// Beyond that they are copied by their receiver, or move through the channel, whose two ends copy
+// at the same time, each on its core: whatever takes less here, CopyChoice. It begins with the
+// channel for what is larger than this and goes one way. Measured with two ranks on two cores, as
+// speeds relative to Open MPI's: a broadcast of 16 MB is at 0.91 where its receiver copies it, at
+// 1.50 where both do. Where both sides have something to receive, both cores copy anyway, and one
+// copy is less than two: of 8 MB each way, 0.9 ms against 1.3 ms.
 inline constexpr uint64_t kMostFetched = 4u << 20;
-// From here on CopyChoice chooses.
-inline constexpr uint64_t kLeastChosen = 1u << 20;
 
 }  // namespace torch::comms::transport

@@ -41,7 +41,7 @@ ShmOptions with_defaults(ShmOptions options) {
     options.ring.chunk_bytes = std::min<uint32_t>(128 * 1024, options.ring.bulk_bytes / 4);
   options.ring.require_valid();
   if (options.eager_bytes == 0) options.eager_bytes = kMostEagerOnHost;
-  if (options.at_once_bytes == 0) options.at_once_bytes = 64u << 10;
+  if (options.at_once_bytes == 0) options.at_once_bytes = kMostAtOnceOnHost;
   options.eager_bytes = std::min<uint64_t>(options.eager_bytes, options.ring.chunk_bytes);
   options.at_once_bytes = std::min<uint64_t>(options.at_once_bytes, options.ring.chunk_bytes);
   return options;

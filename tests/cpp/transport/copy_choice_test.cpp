@@ -2,13 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include "transport/sizes.hpp"
+
 namespace torch::comms::transport {
 namespace {
 
 using Way = CopyChoice::Way;
 using std::chrono::microseconds;
 
-constexpr uint64_t kBytes = 16u << 20;
+constexpr uint64_t kBytes = 16u << 20, kFirst = 1u << 20;
 
 // So many messages that take so long, by way; returns how many of them were fetched.
 int move(CopyChoice& choice, int messages, microseconds fetched, microseconds through,
@@ -23,20 +25,20 @@ int move(CopyChoice& choice, int messages, microseconds fetched, microseconds th
 }
 
 TEST(CopyChoice, BeginsWithWhatWasFasterWhereItWasMeasured) {
-  CopyChoice choice;
+  CopyChoice choice(kFirst, kMostFetched);
   EXPECT_EQ(choice.usual(kMostFetched), Way::kFetch);
   EXPECT_EQ(choice.usual(kMostFetched + 1), Way::kChannel);
 }
 
 TEST(CopyChoice, ChangesWhereTheOtherWayIsFaster) {
-  CopyChoice choice;
+  CopyChoice choice(kFirst, kMostFetched);
   EXPECT_GE(move(choice, 100, microseconds(3000), microseconds(6000)), 75);
-  CopyChoice small;
+  CopyChoice small(kFirst, kMostFetched);
   EXPECT_LE(move(small, 100, microseconds(200), microseconds(100), 2u << 20), 25);
 }
 
 TEST(CopyChoice, TriesTheSlowerWayMoreAndMoreSeldom) {
-  CopyChoice choice;
+  CopyChoice choice(kFirst, kMostFetched);
   const int early = move(choice, 100, microseconds(6000), microseconds(3000));
   EXPECT_GT(early, 0);
   move(choice, 3000, microseconds(6000), microseconds(3000));
@@ -44,13 +46,13 @@ TEST(CopyChoice, TriesTheSlowerWayMoreAndMoreSeldom) {
 }
 
 TEST(CopyChoice, LooksAgainSoonWhenTheUsualWayHasBecomeSlow) {
-  CopyChoice choice;
+  CopyChoice choice(kFirst, kMostFetched);
   move(choice, 5000, microseconds(6000), microseconds(3000));
   EXPECT_GE(move(choice, 100, microseconds(3000), microseconds(9000)), 75);
 }
 
 TEST(CopyChoice, AnInterruptionChangesNothing) {
-  CopyChoice choice;
+  CopyChoice choice(kFirst, kMostFetched);
   move(choice, 5000, microseconds(6000), microseconds(3000));
   choice.took(Way::kChannel, kBytes, microseconds(1'000'000));
   EXPECT_LE(move(choice, 100, microseconds(6000), microseconds(3000)), 3);
@@ -58,7 +60,7 @@ TEST(CopyChoice, AnInterruptionChangesNothing) {
 }
 
 TEST(CopyChoice, AWayThatIsRefusedIsTriedLessAndLess) {
-  CopyChoice choice;
+  CopyChoice choice(kFirst, kMostFetched);
   int refused = 0;
   for (int i = 0; i < 5000; ++i) {
     const Way way = choice.next(kBytes);
@@ -70,7 +72,7 @@ TEST(CopyChoice, AWayThatIsRefusedIsTriedLessAndLess) {
 }
 
 TEST(CopyChoice, KnowsSizesApart) {
-  CopyChoice choice;
+  CopyChoice choice(kFirst, kMostFetched);
   move(choice, 100, microseconds(3000), microseconds(6000));
   EXPECT_EQ(choice.next(64u << 20), Way::kChannel);
   EXPECT_EQ(choice.next(uint64_t{1} << 40), Way::kChannel);
