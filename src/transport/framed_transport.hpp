@@ -54,6 +54,7 @@ class FramedTransport : public Transport {
   void finish_sleep() noexcept final;
   AbortSignal& abort_signal() noexcept final { return *abort_; }
   const WaitPolicy& wait_policy() const noexcept final { return policy_; }
+  void wait_as(const WaitPolicy& policy) noexcept final { policy_ = policy; }
 
  protected:
   explicit FramedTransport(TransportOptions options, Endpoint endpoint);

@@ -82,7 +82,7 @@ bool Messages::try_eager(Request& request) {
 bool Messages::try_timed(Request& request) {
   const auto began = std::exchange(request.began_, {});
   if (!try_eager(request)) return false;
-  at_once_.left(request.size_, std::chrono::steady_clock::now() - began);
+  at_once_.left(request.size_, Clock::now() - began);
   return true;
 }
 
@@ -115,6 +115,7 @@ void Messages::send(Request& request) {
   if (stream == nullptr) return request.finish(Errc::kFinalized);
   auto& out = *stream;
   request.sequence_ = out.next++;
+  if (request.size_ > limits_.eager_bytes) ++large_sends_;
   if (!out.grants.empty()) {
     if (const auto early = out.grants.extract(request.sequence_)) {
       heed(request, early.mapped());
@@ -167,6 +168,8 @@ void Messages::receive(Request& request) {
   if (stream == nullptr) return request.finish(Errc::kFinalized);
   auto& in = *stream;
   request.sequence_ = in.next++;
+  request.sends_before_ = large_sends_;
+  if (request.size_ > limits_.eager_bytes) ++large_receives_;
   if (in.posted.empty()) in.first = request.sequence_;
   in.posted.push_back(&request);
   if (!in.early.empty()) {
@@ -183,7 +186,8 @@ void Messages::receive(Request& request) {
       return;
     }
   }
-  if (request.size_ > limits_.eager_bytes && !may_fetch(request)) grant(request);
+  if (request.size_ > limits_.eager_bytes && (!may_fetch(request) || goes_through_channel(request)))
+    grant(request);
 }
 
 // What came before its receive, which is there now.
@@ -216,6 +220,7 @@ bool Messages::is_here(uint32_t stream) const noexcept {
 // The end of an eager message.
 void Messages::take(Request& request, uint32_t tag, ConstBytes whole) {
   return_credit(cost(whole.size()));
+  leave_channel(request);
   if (whole.size() > request.size_ || tag != request.key_) {
     request.moved_ = whole.size();
     request.finish(Errc::kMismatch);
@@ -281,11 +286,13 @@ const char* Messages::start(Receives& in, Request& request, uint64_t length, uin
       frame.value = request.size_;
       out_.post(frame);
     }
+    leave_channel(request);
     request.moved_ = length;
     request.finish(Errc::kMismatch);
     in.remove(request.sequence_);
     return nullptr;
   }
+  if (request.through_channel_ && request.is_timed_) request.began_ = Clock::now();
   if (!request.granted_ && !offer.empty() && may_fetch(request)) {
     const auto read = Offer::read(offer, length);
     if (!read) return "an offer of another length than its message";
@@ -378,10 +385,12 @@ const char* Messages::on_data(const Frame& frame, ConstBytes payload) {
   if (frame.value > request->size_ || frame.bytes > request->size_ - frame.value ||
       request->moved_ + frame.bytes > request->size_)
     return "data outside of its message";
+  const Stopwatch watch(*request);
   if (request->consumer_ != nullptr)
     request->consumer_->consume(frame.value, payload);
   else if (contiguous(request->into_, frame.value, frame.bytes).data() != payload.data())
     scatter(request->into_, frame.value, payload);
+  watch.stop();
   request->moved_ += frame.bytes;
   if (request->started_ && request->moved_ == request->size_) {
     end_time(*request, CopyChoice::Way::kChannel);

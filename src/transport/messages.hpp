@@ -91,6 +91,7 @@ class Messages {
   const char* on_credit(const Frame& frame);
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Early {  // came before its receive
     uint64_t length = 0;
     uint32_t tag = 0;
@@ -99,6 +100,20 @@ class Messages {
   };
   using EarlyNode = std::unordered_map<uint32_t, Early>::node_type;
   using EarlyPlace = std::unordered_map<uint32_t, Early>::const_iterator;
+  // Of the copies of a receive that is timed.
+  class Stopwatch {
+   public:
+    explicit Stopwatch(Request& receive) noexcept
+        : receive_(receive),
+          begin_(is_timed(receive.began_) ? Clock::now() : Clock::time_point{}) {}
+    void stop() const noexcept {
+      if (is_timed(begin_)) receive_.copied_ += Clock::now() - begin_;
+    }
+
+   private:
+    Request& receive_;
+    Clock::time_point begin_;
+  };
   struct Grant {
     uint64_t capacity = 0;
     uint32_t tag = 0;
@@ -131,28 +146,30 @@ class Messages {
   static bool is_granted(const Sends& out, uint64_t bytes, uint32_t tag);
   bool try_eager(Request& request);
   bool try_timed(Request& request);
-  static bool is_timed(std::chrono::steady_clock::time_point began) noexcept {
-    return began != std::chrono::steady_clock::time_point{};
-  }
+  static bool is_timed(Clock::time_point began) noexcept { return began != Clock::time_point{}; }
   bool push_eager(Frame frame, uint64_t size, std::span<const ConstBytes> pieces,
                   uint32_t* borrowed);
   bool announce(Request& request);
   bool offer(Request& request, Offer& offer) noexcept;
   uint32_t mappable(const Request& send) const noexcept;
   bool may_fetch(const Request& receive) const noexcept;
-  bool sends_large(uint32_t stream);
-  bool receives_large(uint32_t stream);
+  // Something was sent to its peer, too.
+  bool is_answered(const Request& receive) const noexcept {
+    return receive.sends_before_ != large_sends_;
+  }
   // Larger ones that go one way move in parts, which both ends copy at the same time.
   uint64_t most_at_once(bool both_ways) const noexcept {
     return both_ways ? limits_.at_once_bytes : limits_.at_once_bytes / 2;
   }
   void grant(Request& request, ConstBytes payload = {});
   static bool can_be_offered(const Request& send) noexcept;
-  bool begin(Fetch& fetch);
-  bool leaves_at_once(Request& request) noexcept;
   CopyChoice& choice_of(const Request& receive) noexcept {
     return choices_[receive.both_ways_ ? 1 : 0];
   }
+  CopyChoice::Way choose(Request& receive) noexcept;
+  bool goes_through_channel(Request& receive) noexcept;
+  bool begin(Fetch& fetch);
+  bool leaves_at_once(Request& request) noexcept;
   void end_time(Request& request, CopyChoice::Way way, bool refused = false) noexcept;
   void leave_channel(Request& request) noexcept;
   uint64_t fetched_from(const Request& request) const noexcept;
@@ -186,6 +203,8 @@ class Messages {
   std::array<CopyChoice, 2> choices_{
       // of messages that go one way, and both
       CopyChoice(2 * kMostAtOnceOnHost, kMostFetched), CopyChoice(2 * kMostAtOnceOnHost)};
+  uint64_t large_sends_ = 0, large_receives_ = 0;  // over eager_bytes, so far
+  uint64_t receives_before_ = 0;                   // when the last such message was sent
   uint32_t through_channel_ = 0;  // messages that it has sent that way, not there yet
   std::unordered_map<uint32_t, Sends> sends_;
   std::unordered_map<uint32_t, Receives> receives_;

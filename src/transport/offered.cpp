@@ -77,32 +77,40 @@ bool Messages::can_be_offered(const Request& send) noexcept {
   return send.size_ > 0 && send.from_.size() <= Offer::kMostPieces;
 }
 
-// The peer has something to copy, too.
-bool Messages::sends_large(uint32_t stream) {
-  const auto* out = sends(stream);
-  return out != nullptr && std::ranges::any_of(out->open, [&](const auto& entry) {
-           return entry.second->size_ > limits_.eager_bytes;
-         });
-}
-
 // A message that is not small leaves before its receive is there. The clock runs from here on.
 bool Messages::leaves_at_once(Request& request) noexcept {
-  if (request.size_ <= limits_.eager_bytes || request.size_ > most_at_once(true)) return false;
-  if (request.size_ > most_at_once(receives_large(request.stream_))) return false;
+  if (request.size_ <= limits_.eager_bytes) return false;
+  const bool both_ways = std::exchange(receives_before_, large_receives_) != large_receives_;
+  if (request.size_ > most_at_once(both_ways)) return false;
   // Half of the credit is for small ones. What the peer maps it reads where it lies.
   const bool can = request.from_.size() <= Channel::kMaxPieces &&
                    eager_out_ + cost(request.size_) <= limits_.eager_credit / 2 &&
                    !request.granted_ && out_.fetches() && mappable(request) == 0;
   if (!can) return false;
-  request.began_ = std::chrono::steady_clock::now();
+  request.began_ = Clock::now();
   return at_once_.next(request.size_);
 }
 
-bool Messages::receives_large(uint32_t stream) {
-  const auto* in = receives(stream);
-  return in != nullptr && std::ranges::any_of(in->posted, [&](const auto* request) {
-           return request != nullptr && request->size_ > limits_.eager_bytes;
-         });
+// Behind others that are on their way through the channel, its time would not be its own.
+CopyChoice::Way Messages::choose(Request& receive) noexcept {
+  receive.is_chosen_ = true;
+  receive.is_timed_ = through_channel_ == 0;
+  receive.both_ways_ = is_answered(receive);
+  auto& choice = choice_of(receive);
+  const auto way = receive.is_timed_ ? choice.next(receive.size_) : choice.usual(receive.size_);
+  if (way == CopyChoice::Way::kFetch) return way;
+  receive.through_channel_ = true;
+  ++through_channel_;
+  return way;
+}
+
+// Known before it is announced: where ranks take turns that saves the sender one.
+bool Messages::goes_through_channel(Request& receive) noexcept {
+  // What is mapped is read where it lies.
+  if (!limits_.takes_turns || receive.size_ <= most_at_once(true) || receive.consumer_ != nullptr ||
+      out_.maps())
+    return false;
+  return choose(receive) == CopyChoice::Way::kChannel;
 }
 
 // False: it goes through the channel instead.
@@ -110,27 +118,24 @@ bool Messages::begin(Fetch& fetch) {
   auto& request = *fetch.request;
   fetch.begun = true;
   if (fetch.views) return true;
-  request.both_ways_ = sends_large(request.stream_);
-  const bool is_large = request.size_ > most_at_once(request.both_ways_);
-  // Behind others that are on their way through the channel, its time would not be its own.
-  const bool timed = !is_large || through_channel_ == 0;
-  if (timed) request.began_ = std::chrono::steady_clock::now();
-  if (!is_large) return true;
-  auto& choice = choice_of(request);
-  const auto way = timed ? choice.next(request.size_) : choice.usual(request.size_);
-  if (way == CopyChoice::Way::kFetch) return true;
-  request.through_channel_ = true;
-  ++through_channel_;
-  return false;
+  const bool is_large = request.is_chosen_ || request.size_ > most_at_once(is_answered(request));
+  const bool was_chosen = request.is_chosen_;
+  const auto way = is_large && !was_chosen ? choose(request) : CopyChoice::Way::kFetch;
+  if (!is_large || request.is_timed_) request.began_ = Clock::now();
+  return way == CopyChoice::Way::kFetch;
 }
 
 // It has arrived; or it could not be fetched, `refused`.
 void Messages::end_time(Request& request, CopyChoice::Way way, bool refused) noexcept {
   const auto began = std::exchange(request.began_, {});
   if (!is_timed(began)) return;
-  const auto time =
-      refused ? std::chrono::nanoseconds::max() : std::chrono::steady_clock::now() - began;
-  if (request.size_ > most_at_once(request.both_ways_))
+  // Who waits for turns leaves its core to others: what a way costs there is the time of its
+  // copies.
+  const int copies = way == CopyChoice::Way::kFetch ? 1 : 2;
+  const auto time = refused               ? std::chrono::nanoseconds::max()
+                    : limits_.takes_turns ? copies * request.copied_
+                                          : Clock::now() - began;
+  if (request.is_chosen_)
     choice_of(request).took(way, request.size_, time);
   else if (!refused)
     at_once_.fetched(request.size_, time);
@@ -170,7 +175,9 @@ Channel::Fetched Messages::fetch_some(const Fetch& fetch) {
   const uint64_t at = (fetched_from(request) + request.moved_) % request.size_;
   const uint64_t most = std::min({left, kAtOnce, request.size_ - at});
   const auto target = target_of(request.into_, at, most);
+  const Stopwatch watch(request);
   const auto end = out_.fetch(fetch.offer, at, {target.pieces.data(), target.count});
+  watch.stop();
   if (end == Channel::Fetched::kDone) request.moved_ += target.bytes;
   return end;
 }
@@ -230,7 +237,7 @@ const char* Messages::on_taken(const Frame& frame) {
   stream->open.erase(open);
   request.moved_ = request.size_;
   if (const auto began = std::exchange(request.began_, {}); is_timed(began))
-    at_once_.was_taken(request.size_, std::chrono::steady_clock::now() - began);
+    at_once_.was_taken(request.size_, Clock::now() - began);
   request.end_offer(/*taken=*/true);
   request.finish();
   return nullptr;

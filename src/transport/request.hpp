@@ -81,7 +81,9 @@ class Request {
   bool granted_ = false;          // the receiver has memory for all of it
   bool misfits_ = false;          // of a send: the receive is too small, or has another tag
   bool through_channel_ = false;  // of a receive: not fetched, though it might have been
-  bool both_ways_ = false;        // of a receive that is timed: its peer receives, too
+  bool is_chosen_ = false;        // of a receive: it is known whether it will be fetched
+  bool both_ways_ = false;        // of such a receive: its peer receives something, too
+  bool is_timed_ = false;         // of one that will be: how long that takes is looked at
   Kind kind_ = Kind::kSend;
   Errc error_ = Errc::kInternal;
   int peer_ = -1;
@@ -91,7 +93,9 @@ class Request {
   OfferWords* words_ = nullptr;    // while its receiver may copy the message
   uint64_t size_ = 0, moved_ = 0;  // of a receive: capacity until its length is known
   uint64_t offset_ = 0;            // of one-sided operations, in the remote region
+  uint64_t sends_before_ = 0;      // of a receive: those to its peer that were not small
   std::chrono::steady_clock::time_point began_{};  // of one that is timed; else zero
+  std::chrono::nanoseconds copied_{};              // of such a receive: in copies, so far
   Consumer* consumer_ = nullptr;
   std::span<const ConstBytes> from_;  // pieces; one of the two below where there is one piece
   std::span<const Bytes> into_;
@@ -103,12 +107,14 @@ class Request {
 inline void Request::start(Kind kind, int peer) noexcept {
   TC_CHECK(!pending_);
   pending_ = true;
-  failed_ = started_ = granted_ = misfits_ = through_channel_ = both_ways_ = false;
+  failed_ = started_ = granted_ = misfits_ = through_channel_ = is_chosen_ = both_ways_ =
+      is_timed_ = false;
   kind_ = kind;
   peer_ = peer;
   borrowed_ = 0;
   size_ = moved_ = offset_ = 0;
   began_ = {};
+  copied_ = {};
   consumer_ = nullptr;
   from_ = {};
   into_ = {};

@@ -157,6 +157,9 @@ class TC_API Transport {
   virtual int event_fd() const noexcept = 0;
   virtual AbortSignal& abort_signal() noexcept = 0;
   virtual const WaitPolicy& wait_policy() const noexcept = 0;
+  // Where it is known better who shares this rank's cores than by local_ranks. Before any
+  // connect().
+  virtual void wait_as(const WaitPolicy& policy) noexcept { static_cast<void>(policy); }
 
   // Progresses this link alone until the request is done: ok(), or failed with its error. kTimeout
   // leaves it in flight; only an abort ends it then.

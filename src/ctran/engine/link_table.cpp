@@ -137,6 +137,7 @@ void LinkTable::learn_cores(const std::vector<transport::Cores>& cores) {
   for (const auto& [first, crowd] : of_hosts)
     if (crowd.denser_than(densest_)) densest_ = crowd;
   policy_ = transport::WaitPolicy::for_ranks(sharing_.ranks, sharing_.cores.count());
+  for (auto* link : active_) link->wait_as(policy_);
 }
 
 bool LinkTable::same_host(int a, int b) const noexcept {

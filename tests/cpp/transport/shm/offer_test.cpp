@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <random>
 
 #include "base/handles.hpp"
 #include "transport/channel.hpp"
@@ -352,6 +353,72 @@ TEST(Offer, OfAVeryLargeMessageIsTakenWhereBothSidesCopy) {
   EXPECT_EQ(fetched.done, 4);
   run_counted(through, [&](Rank& self) { send_one_way(self, 2 * kMostFetched); });
   EXPECT_EQ(through.asked, 0);
+}
+
+// Messages of all sizes that go one way or both, before and after their receives, some of which
+// have more room: whatever way each takes, as they learn what is fast, all arrive.
+void exchange_at_random(Rank& self, uint64_t seed) {
+  constexpr size_t kSizes[] = {20'000, 65'536, 65'537, 131'072, 131'073, 300'000, 1'500'000};
+  const int peer = 1 - self.rank;
+  std::mt19937_64 random(seed);
+  for (uint64_t i = 0; i < 150; ++i) {
+    const size_t size = kSizes[random() % std::size(kSizes)], room = size + random() % 2 * 100'000;
+    const bool both = random() % 2 == 0, late = random() % 2 == 0;
+    const bool sends = both || self.rank == 0, receives = both || self.rank == 1;
+    Letter out(sends ? pattern(self.rank, peer, i, size) : std::vector<std::byte>()), back(room);
+    Letter word(8), answer(8);
+    if (receives && !late) self.link.receive(back.request, peer, 1, back.bytes);
+    if (sends) self.link.send(out.request, peer, 1, out.bytes);
+    self.link.receive(answer.request, peer, 2, answer.bytes);
+    self.link.send(word.request, peer, 2, word.bytes);
+    self.wait(answer.request);
+    if (receives && late) self.link.receive(back.request, peer, 1, back.bytes);
+    if (sends) self.wait(out.request);
+    self.wait(word.request);
+    if (!receives) continue;
+    self.wait(back.request);
+    ASSERT_EQ(back.request.bytes(), size);
+    back.bytes.resize(size);
+    ASSERT_TRUE(back.bytes == pattern(peer, self.rank, i, size)) << i << ", " << size;
+  }
+  self.barrier();
+}
+
+TEST(Offer, MessagesArriveWhateverWayTheyTake) {
+  for (const bool take_turns : {false, true})
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      const auto as_asked = [&](TransportOptions& options) {
+        options.local_ranks = take_turns ? 1000 : 1;
+      };
+      run(shm(2), [&](Rank& self) { exchange_at_random(self, seed); }, as_asked);
+    }
+}
+
+// A receive that has asked for the channel before it was known that it has too little room.
+TEST(Offer, ThatFitsNowhereFailsOnBothSidesWhereRanksTakeTurns) {
+  const auto in_turns = [](TransportOptions& options) { options.local_ranks = 1000; };
+  const auto body = [](Rank& self) {
+    constexpr size_t kSize = 300'000;
+    const int peer = 1 - self.rank;
+    for (uint64_t i = 0; i < 60; ++i) {
+      const bool fits = i % 4 != 3;
+      Letter out(pattern(self.rank, peer, i, kSize)), back(fits ? kSize : kSize - 1);
+      self.link.receive(back.request, peer, 1, back.bytes);
+      self.link.send(out.request, peer, 1, out.bytes);
+      if (fits) {
+        self.wait(out.request);
+        self.wait(back.request);
+        ASSERT_TRUE(back.bytes == pattern(peer, self.rank, i, kSize));
+        continue;
+      }
+      for (auto* request : {&out.request, &back.request}) {
+        ASSERT_EQ(self.link.wait(*request, in(kLong)), Waited::kDone);
+        ASSERT_EQ(request->error(), Errc::kMismatch);
+      }
+    }
+    self.barrier();
+  };
+  run(shm(2), body, in_turns);
 }
 
 // Each sends from memory that the other has mapped; once it is closed, the same addresses are read
