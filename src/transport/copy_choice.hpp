@@ -38,7 +38,7 @@ class TC_API CopyChoice {
  private:
   // The other way is tried after so many messages, and more seldom the longer it is not better;
   // soon again where the usual one has become slow.
-  static constexpr uint32_t kFirstTry = 8, kLastTry = 1024, kTries = 3;
+  static constexpr uint32_t kFirstTry = 8, kLastTry = 256, kTries = 3;
   struct SizeClass {
     Way usual = Way::kFetch;
     double ns_a_byte = 0, least = 0;  // of the usual way: now, and since it has been that

@@ -74,7 +74,7 @@ TEST(AtOnceChoice, WhatIsNeverCopiedByItsReceiverIsNotAnnouncedLong) {
     ++announced;
     choice.was_refused(kBytes);
   }
-  EXPECT_LE(announced, 50);
+  EXPECT_LE(announced, 90);
 }
 
 }  // namespace
