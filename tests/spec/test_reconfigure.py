@@ -262,6 +262,7 @@ def in_flight(context):
     child = party.comm.split(ranks, "child")
     total = torch.ones(1)
     child.all_reduce(total, ReduceOp.SUM, False)
+    assert total.item() == context.size  # on a GPU it is done only then
     party.form(ranks)
     failures = Failures()
     with failures.case("work in flight"), refused((torchcomms.Aborted, torchcomms.PeerFailed)):
