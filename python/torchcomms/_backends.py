@@ -42,8 +42,17 @@ def _load_all() -> None:
             _load_backend(backend)
 
 
-def _load_backend(backend: str) -> "ModuleType":
+def _load_backend(backend: str) -> None:
     """Imports the module of an installed backend, which registers it.
+
+    Raises:
+        BackendUnavailable (a ModuleNotFoundError): no such backend, or its module does not load.
+    """
+    backend_module(backend)
+
+
+def backend_module(backend: str) -> "ModuleType":
+    """The same; returns the module.
 
     Raises:
         BackendUnavailable (a ModuleNotFoundError): no such backend, or its module does not load.

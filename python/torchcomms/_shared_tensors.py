@@ -2,7 +2,7 @@
 
 import os
 
-from torchcomms._backends import _load_backend
+from torchcomms._backends import backend_module
 
 
 def share_cpu_tensors(wanted: bool = True) -> None:
@@ -18,8 +18,9 @@ def share_cpu_tensors(wanted: bool = True) -> None:
     not, each for its own tensors.
 
     A forked child, such as a worker of a DataLoader, may read and write the tensors it inherits; no
-    other process sees what it writes. What the parent writes later to memory that the child has not
-    written to, the child may see, which without this it would not.
+    other process sees what it writes. Pages that the child has not written to are the parent's: it
+    may see what the parent writes there later, also after the parent has freed the tensor. A child
+    that is to keep what it inherits takes a ``clone()`` first. Core dumps have none of this memory.
 
     Args:
         wanted: False has new tensors lie in memory of the process again.
@@ -29,10 +30,10 @@ def share_cpu_tensors(wanted: bool = True) -> None:
     """
     if not isinstance(wanted, bool):
         raise TypeError(f"share_cpu_tensors(): wanted is {wanted!r}, expected a bool")
-    _load_backend("ctran").share_cpu_tensors(wanted)
+    backend_module("ctran").share_cpu_tensors(wanted)
 
 
 def share_when_asked() -> None:
     """The same where the environment says so."""
     if os.environ.get("TORCHCOMM_SHARE_CPU_TENSORS", "").strip():
-        _load_backend("ctran").share_cpu_tensors_where_asked()
+        backend_module("ctran").share_cpu_tensors_where_asked()

@@ -20,7 +20,8 @@ class FrameSink {
   // until it is whole.
   virtual Bytes place(const Frame& frame) noexcept = 0;
   // The frame is whole. `payload` is in the memory that place() gave, or in the channel's, where it
-  // is valid during the call. Returns false when nothing more is wanted: the connection is over.
+  // is valid during the call. Returns false when nothing more is wanted now: the connection is
+  // over, or, where the channel fetches, the receiver is to have a moment.
   virtual bool deliver(const Frame& frame, ConstBytes payload) noexcept = 0;
 };
 

@@ -306,6 +306,7 @@ const char* Messages::start(Receives& in, Request& request, uint64_t length, uin
   if (!request.granted_) grant(request);
   request.size_ = length;
   if (request.moved_ == length) {
+    leave_channel(request);
     request.finish();
     in.remove(request.sequence_);
   }

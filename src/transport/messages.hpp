@@ -19,7 +19,7 @@ namespace torch::comms::transport {
 
 struct MessageLimits {
   uint64_t eager_bytes = 0;    // larger messages wait for their receive
-  uint64_t at_once_bytes = 0;  // the same, of those without a request
+  uint64_t at_once_bytes = 0;  // the same, of those without a request; and where that is faster
   uint64_t eager_credit = 0;  // bytes of messages without one, kept by the receiver; equal on ranks
   bool takes_turns = false;   // ranks share cores: who waits for an answer waits for a turn, too
   uint32_t copies_from = 0;   // where in large messages of peers' memory a copy begins, of 65,536
@@ -55,7 +55,7 @@ class Messages {
   // After a message that is not small, others wait: its receiver may have a receive for the next
   // one in a moment, which is then not kept for it, but goes where it belongs.
   bool ends_turn(const Frame& frame) const noexcept {
-    return frame.kind == FrameKind::kEager && frame.bytes > limits_.eager_bytes;
+    return frame.kind == FrameKind::kEager && frame.bytes > limits_.eager_bytes && out_.fetches();
   }
   void send(Request& request);
   void receive(Request& request);

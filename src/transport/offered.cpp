@@ -95,7 +95,9 @@ bool Messages::leaves_at_once(Request& request) noexcept {
 CopyChoice::Way Messages::choose(Request& receive) noexcept {
   receive.is_chosen_ = true;
   receive.is_timed_ = through_channel_ == 0;
-  receive.both_ways_ = is_answered(receive);
+  receive.asked_ = receive.size_;
+  // Where ranks take turns the copies count alone, which are the same whatever goes the other way.
+  receive.both_ways_ = !limits_.takes_turns && is_answered(receive);
   auto& choice = choice_of(receive);
   const auto way = receive.is_timed_ ? choice.next(receive.size_) : choice.usual(receive.size_);
   if (way == CopyChoice::Way::kFetch) return way;
@@ -136,12 +138,12 @@ void Messages::end_time(Request& request, CopyChoice::Way way, bool refused) noe
                     : limits_.takes_turns ? copies * request.copied_
                                           : Clock::now() - began;
   if (request.is_chosen_)
-    choice_of(request).took(way, request.size_, time);
+    choice_of(request).took(way, request.asked_, time);
   else if (!refused)
     at_once_.fetched(request.size_, time);
 }
 
-// It is on its way through the channel no more, if begin() sent it there.
+// It is on its way through the channel no more, if choose() sent it there.
 void Messages::leave_channel(Request& request) noexcept {
   if (std::exchange(request.through_channel_, false)) --through_channel_;
 }

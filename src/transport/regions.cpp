@@ -31,12 +31,14 @@ uint32_t Regions::mappable(ConstBytes bytes) const noexcept {
   if (in_files_ == 0) return 0;
   const auto* const begin = bytes.data();
   const auto* const end = begin + bytes.size();
-  const auto found = std::find_if(regions_.begin(), regions_.end(), [&](const auto& one) {
-    const auto& region = one.second;
-    return region.in_file && begin >= region.bytes.data() &&
-           end <= region.bytes.data() + region.bytes.size();
-  });
-  return found == regions_.end() ? 0 : found->second.key;
+  const Region* largest = nullptr;  // which most peers have mapped: a window may be a part of it
+  for (const auto& [id, region] : regions_) {
+    const bool holds = region.in_file && begin >= region.bytes.data() &&
+                       end <= region.bytes.data() + region.bytes.size();
+    if (holds && (largest == nullptr || region.bytes.size() > largest->bytes.size()))
+      largest = &region;
+  }
+  return largest == nullptr ? 0 : largest->key;
 }
 
 std::byte* Regions::find(uint32_t id, uint32_t key, uint64_t offset, uint64_t size) const noexcept {

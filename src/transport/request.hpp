@@ -93,6 +93,7 @@ class Request {
   OfferWords* words_ = nullptr;    // while its receiver may copy the message
   uint64_t size_ = 0, moved_ = 0;  // of a receive: capacity until its length is known
   uint64_t offset_ = 0;            // of one-sided operations, in the remote region
+  uint64_t asked_ = 0;             // of one that is chosen: the size that was asked for
   uint64_t sends_before_ = 0;      // of a receive: those to its peer that were not small
   std::chrono::steady_clock::time_point began_{};  // of one that is timed; else zero
   std::chrono::nanoseconds copied_{};              // of such a receive: in copies, so far

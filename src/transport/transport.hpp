@@ -176,7 +176,7 @@ struct TransportOptions {
   Secret job = {};
   std::shared_ptr<AbortSignal> abort = nullptr;  // nothing: one of its own
   uint64_t eager_bytes = 0;                      // 0: what suits the link
-  uint64_t at_once_bytes = 0;                    // the same, of try_send()
+  uint64_t at_once_bytes = 0;  // the same, of try_send(); of others where that is faster
   // Bytes of small messages that a peer keeps before their receives are there. Equal on all ranks.
   uint64_t eager_credit = 1u << 20;
   // Around each new channel, e.g. to inject faults (fault.hpp). None: the channel as it is.

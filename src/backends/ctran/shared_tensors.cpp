@@ -14,7 +14,7 @@ namespace {
 
 using transport::shm::Arena;
 
-constexpr size_t kLeast = 64u << 10;  // bytes; messages below leave at once anyway
+constexpr size_t kLeast = 64u << 10;  // bytes; whole pages of less would be half empty
 // torch's own allocators have less.
 constexpr uint8_t kPriority = std::numeric_limits<uint8_t>::max();
 
@@ -25,17 +25,16 @@ class SharedAllocator final : public c10::Allocator {
   SharedAllocator(Arena& arena, c10::Allocator& otherwise) : arena_(arena), otherwise_(otherwise) {}
 
   c10::DataPtr allocate(size_t bytes) override {
-    if (bytes < kLeast || !is_wanted.load(std::memory_order_relaxed))
-      return otherwise_.allocate(bytes);
-    void* const at = arena_.allocate(bytes);
-    if (at == nullptr) return otherwise_.allocate(bytes);  // no room, or a forked child
+    const bool shared = bytes >= kLeast && is_wanted.load(std::memory_order_relaxed);
+    void* const at = shared ? arena_.allocate(bytes) : nullptr;
+    if (at == nullptr) return of_other(bytes);  // or there is no room, or this is a forked child
     c10::profiledCPUMemoryReporter().New(at, bytes);
     return {at, at, &release, c10::Device(c10::DeviceType::CPU)};
   }
   void copy_data(void* into, const void* from, size_t bytes) const override {
     default_copy_data(into, from, bytes);
   }
-  c10::DeleterFnPtr raw_deleter() const override { return &release_any; }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
 
   static void install() {
     // Never destroyed: tensors may outlive everything.
@@ -45,13 +44,18 @@ class SharedAllocator final : public c10::Allocator {
   }
 
  private:
+  // With the deleter of this one, as torch has it of an allocator that tells its own.
+  c10::DataPtr of_other(size_t bytes) {
+    auto data = otherwise_.allocate(bytes);
+    if (otherwise_.raw_deleter() == nullptr || data.get_deleter() != otherwise_.raw_deleter())
+      return data;
+    void* const at = data.release_context();
+    return {at, at, &release, data.device()};
+  }
   static void release(void* at) {
+    if (!the_one->arena_.has(at)) return the_one->otherwise_.raw_deleter()(at);
     c10::profiledCPUMemoryReporter().Delete(at);
     the_one->arena_.release(at);
-  }
-  static void release_any(void* at) {
-    if (the_one->arena_.has(at)) return release(at);
-    the_one->otherwise_.raw_deleter()(at);
   }
   static inline SharedAllocator* the_one = nullptr;
 

@@ -212,6 +212,10 @@ bool CollectiveTask::check(size_t index) {
     failed.why = "rank " + std::to_string(group->place.rank) + " expects " +
                  std::to_string(message.bytes) + " bytes of rank " + std::to_string(failed.peer) +
                  ", which sends " + std::to_string(request.bytes());
+  else if (index >= receives && failed.code == Errc::kMismatch)
+    failed.why = "rank " + std::to_string(group->place.rank) + " sends " +
+                 std::to_string(message.bytes) + " bytes to rank " + std::to_string(failed.peer) +
+                 ", which expects fewer";
   return false;
 }
 

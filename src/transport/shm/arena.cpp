@@ -8,6 +8,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
+#include <span>
+#include <string_view>
+#include <utility>
 
 #include "base/fork.hpp"
 #include "base/system_error.hpp"
@@ -17,11 +21,12 @@ namespace torch::comms::transport::shm {
 namespace {
 
 std::atomic<Arena*> the_arena{nullptr};
+bool is_private = false;  // in a forked child, and its children
 
-uint64_t memory_of_machine() noexcept {
+uint64_t capacity() noexcept {
   constexpr uint64_t kLeast = 1u << 30;
   const auto pages = std::max(0L, ::sysconf(_SC_PHYS_PAGES));
-  return std::max(kLeast, static_cast<uint64_t>(pages) * PageBlocks::kPage);
+  return std::clamp(static_cast<uint64_t>(pages) * PageBlocks::kPage, kLeast, Arena::kMost);
 }
 
 }  // namespace
@@ -38,36 +43,54 @@ Arena& Arena::open() {
 
 Arena* Arena::find() noexcept {
   auto* const arena = the_arena.load(std::memory_order_acquire);
-  return arena != nullptr && arena->fork_generation_ == base::fork_generation() ? arena : nullptr;
+  return arena != nullptr && !arena->is_of_parent() ? arena : nullptr;
 }
 
 Arena::Arena()
-    : file_(create_memory("torchcomms-tensors", memory_of_machine())),
-      mapping_(map_memory(file_, memory_of_machine())),
+    : file_(create_memory("torchcomms-tensors", capacity())),
+      mapping_(map_memory(file_, capacity())),
       fork_generation_(base::fork_generation()),
       blocks_(mapping_.bytes().size()) {
   struct stat found{};
   if (::fstat(file_.get(), &found) != 0) throw base::system_error("fstat");
   inode_ = found.st_ino;
+  ::madvise(mapping_.bytes().data(), mapping_.bytes().size(), MADV_DONTDUMP);
 }
 
-// Nothing else runs in the child yet, and mmap() may be called there.
+// Nothing else runs in the child yet, and mmap() may be called there. What was never in use is only
+// kept free of other memory: the system need not promise pages for it.
 void Arena::become_private() noexcept {
+  if (std::exchange(is_private, true)) return;  // its pages are its parent's copies
   const auto& arena = *the_arena.load(std::memory_order_relaxed);
   const auto bytes = arena.mapping_.bytes();
-  const auto* const at = ::mmap(bytes.data(), bytes.size(), PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, arena.file_.get(), 0);
-  // Writes would reach the parent.
-  if (at == MAP_FAILED) ::_exit(127);
+  const auto used = arena.top_.load(std::memory_order_relaxed);
+  const auto covers = [](std::span<std::byte> part, int rights, int kind, int file) {
+    return part.empty() ||
+           ::mmap(part.data(), part.size(), rights, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE | kind,
+                  file, 0) != MAP_FAILED;
+  };
+  const bool done = covers(bytes.first(used), PROT_READ | PROT_WRITE, 0, arena.file_.get()) &&
+                    covers(bytes.subspan(used), PROT_NONE, MAP_ANONYMOUS, -1);
+  ::madvise(bytes.data(), used, MADV_DONTDUMP);
+  if (done) return;
+  // Its writes would reach the parent.
+  constexpr std::string_view kWhy =
+      "torchcomms: a forked child ends: the system has no room for its copy of the tensors that "
+      "share_cpu_tensors() has made\n";
+  [[maybe_unused]] const auto told = ::write(STDERR_FILENO, kWhy.data(), kWhy.size());
+  ::_exit(127);
 }
 
+bool Arena::is_of_parent() const noexcept { return fork_generation_ != base::fork_generation(); }
+
 void* Arena::allocate(size_t bytes) noexcept {
-  if (fork_generation_ != base::fork_generation()) return nullptr;
+  if (is_of_parent()) return nullptr;
   try {
     const std::lock_guard lock(mutex_);
     const auto top = blocks_.top();
     const auto begin = blocks_.take(bytes);
     if (!begin) return nullptr;
+    top_.store(blocks_.top(), std::memory_order_relaxed);
     if (top == blocks_.top()) freed_ -= std::min(freed_, blocks_.size_of(*begin));
     return mapping_.bytes().data() + *begin;
   } catch (const std::bad_alloc&) {
@@ -76,11 +99,15 @@ void* Arena::allocate(size_t bytes) noexcept {
 }
 
 void Arena::release(void* at) noexcept {
-  if (fork_generation_ != base::fork_generation()) return;
+  if (is_of_parent()) return;
   const auto begin = static_cast<uint64_t>(static_cast<std::byte*>(at) - mapping_.bytes().data());
   const std::lock_guard lock(mutex_);
-  freed_ += blocks_.size_of(begin);
-  blocks_.give(begin);
+  try {
+    freed_ += blocks_.size_of(begin);
+    blocks_.give(begin);
+  } catch (const std::bad_alloc&) {
+    return;  // it is lost
+  }
   if (freed_ <= kKept) return;
   // Pages that the system does not take stay with the file, and are used again.
   blocks_.each_free([this](uint64_t first, uint64_t bytes) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -11,15 +12,17 @@
 namespace torch::comms::transport::shm {
 
 // Memory of this process that the ranks of its host map as a whole, so that they take messages out
-// of it, or reduce them, where they lie. One file without a name, as large as the machine's memory,
-// of which a page is taken when it is first written.
+// of it, or reduce them, where they lie. One file without a name, as large as the machine's memory
+// but at most kMost, of which a page is taken when it is first written. No core dump has it.
 //
 // Threads: any. One a process, for good: what it has handed out may be in use to the end.
 // Forked children have what they find there as memory of their own: what they write, nobody else
-// sees. They get none and give none back; to pages that they have not written, what the parent
-// writes later is seen.
+// but children of theirs sees. They get none and give none back. Pages that they have not written
+// are the parent's: they see what it writes there later, also after it has freed them.
 class TC_API Arena {
  public:
+  static constexpr uint64_t kMost = 256ull << 30;  // of address space, once for each peer, too
+
   // Made by the first call. Throws CommError(kResourceExhausted, kSystem).
   static Arena& open();
   // nullptr before open(), and in a forked child.
@@ -43,13 +46,15 @@ class TC_API Arena {
 
   Arena();
   static void become_private() noexcept;  // in a forked child
+  bool is_of_parent() const noexcept;
 
   base::FileDescriptor file_;
   base::Mapping mapping_;
   uint64_t inode_ = 0, fork_generation_;
   mutable std::mutex mutex_;  // guards all below
   PageBlocks blocks_;
-  uint64_t freed_ = 0;  // bytes of free blocks that may have pages
+  uint64_t freed_ = 0;            // bytes of free blocks that may have pages
+  std::atomic<uint64_t> top_{0};  // of blocks_, for who has no lock
 };
 
 }  // namespace torch::comms::transport::shm

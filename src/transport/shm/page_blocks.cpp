@@ -9,10 +9,16 @@ std::optional<uint64_t> PageBlocks::take(uint64_t bytes) {
   const uint64_t whole = std::max<uint64_t>(1, (bytes + kPage - 1) / kPage) * kPage;
   const auto fit = by_size_.lower_bound({whole, 0});
   if (fit == by_size_.end()) {
-    if (whole > capacity_ - top_) return std::nullopt;
-    used_.emplace(top_, whole);
+    // A free block at the end goes on in what never was in use.
+    const auto last = free_.empty() ? free_.end() : std::prev(free_.end());
+    const bool goes_on = last != free_.end() && last->first + last->second == top_;
+    const uint64_t begin = goes_on ? last->first : top_;
+    if (whole > capacity_ - begin) return std::nullopt;
+    used_.emplace(begin, whole);
+    if (goes_on) remove_free(last);
     in_use_ += whole;
-    return std::exchange(top_, top_ + whole);
+    top_ = begin + whole;
+    return begin;
   }
   const auto [size, begin] = *fit;
   used_.emplace(begin, whole);
@@ -22,7 +28,7 @@ std::optional<uint64_t> PageBlocks::take(uint64_t bytes) {
   return begin;
 }
 
-void PageBlocks::give(uint64_t begin) noexcept {
+void PageBlocks::give(uint64_t begin) {
   const auto found = used_.find(begin);
   if (found == used_.end()) return;
   uint64_t first = begin, bytes = found->second;

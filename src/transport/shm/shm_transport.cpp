@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -11,7 +12,10 @@
 #include <charconv>
 #include <cstring>
 #include <deque>
+#include <mutex>
+#include <new>
 #include <unordered_map>
+#include <vector>
 
 #include "base/log.hpp"
 #include "base/system_error.hpp"
@@ -124,6 +128,7 @@ class ShmTransport final : public FramedTransport {
   bool watch_peer(int peer, int process);
   bool try_connect(int peer, const Endpoint& endpoint);
   void admit(int peer, base::FileDescriptor socket, Segment segment, int side);
+  base::FileDescriptor open_file(const MemoryHandle& handle) const;
   bool map(const MemoryHandle& handle, RemoteMemory& memory);
   bool accept_guests();
   bool greet(int socket);
@@ -379,13 +384,20 @@ std::string ShmTransport::path_of(const MemoryHandle& handle) const {
          std::to_string(handle.descriptor);
 }
 
-// Also for messages out of it, as long as the mapping lives. False where it cannot be.
-bool ShmTransport::map(const MemoryHandle& handle, RemoteMemory& memory) {
-  const base::FileDescriptor file(::open(path_of(handle).c_str(), O_RDWR | O_CLOEXEC));
+// Nothing where it is not the file that the handle says.
+base::FileDescriptor ShmTransport::open_file(const MemoryHandle& handle) const {
+  base::FileDescriptor file(::open(path_of(handle).c_str(), O_RDWR | O_CLOEXEC));
   struct stat found{};
   const bool right = file && ::fstat(file.get(), &found) == 0 && found.st_ino == handle.file;
   const auto there = right ? static_cast<uint64_t>(found.st_size) : 0;
-  if (handle.file_offset > there || handle.size > there - handle.file_offset) return false;
+  const bool whole = handle.file_offset <= there && handle.size <= there - handle.file_offset;
+  return right && whole ? std::move(file) : base::FileDescriptor();
+}
+
+// Also for messages out of it, as long as the mapping lives. False where it cannot be.
+bool ShmTransport::map(const MemoryHandle& handle, RemoteMemory& memory) {
+  const auto file = open_file(handle);
+  if (!file) return false;
   memory.skip = handle.file_offset % static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   memory.mapping = std::make_shared<const base::Mapping>(
       map_memory(file, handle.size + memory.skip, handle.file_offset - memory.skip));
@@ -395,22 +407,48 @@ bool ShmTransport::map(const MemoryHandle& handle, RemoteMemory& memory) {
   return true;
 }
 
+// Of all links of this process to that one, one mapping.
+std::shared_ptr<const base::Mapping> arena_of(int process, const MemoryHandle& handle,
+                                              const base::FileDescriptor& file) {
+  struct Known {
+    int process;
+    uint64_t file, address;
+    std::weak_ptr<const base::Mapping> mapping;
+  };
+  static std::mutex mutex;                       // guards known
+  static auto& known = *new std::vector<Known>;  // never destroyed: links may outlive statics
+  const std::lock_guard lock(mutex);
+  std::erase_if(known, [](const auto& one) { return one.mapping.expired(); });
+  for (const auto& one : known)
+    if (one.process == process && one.file == handle.file && one.address == handle.address)
+      if (auto mapping = one.mapping.lock()) return mapping;
+  auto made = std::make_shared<const base::Mapping>(map_memory(file, handle.size));
+  ::madvise(made->bytes().data(), made->bytes().size(), MADV_DONTDUMP);
+  known.push_back({process, handle.file, handle.address, made});
+  return made;
+}
+
 // Messages out of an arena that is not mapped are copied by the system.
 void ShmTransport::learned(int peer, const Endpoint& endpoint) noexcept {
-  auto& wire = wires_[peer];
-  if (endpoint.addresses.size() != 3 || !wire.copies || wire.arena) return;
-  std::string why = "its file is not to be opened";
   try {
-    auto handle = parse_memory_handle(endpoint.addresses[2]);
-    handle.rank = peer;
-    RemoteMemory memory;
-    if (map(handle, memory)) wire.arena = memory.mapping;
-  } catch (const std::exception& error) {
-    why = error.what();
+    auto& wire = wires_[peer];
+    if (endpoint.addresses.size() != 3 || !wire.copies || wire.arena) return;
+    std::string why = "its file is not to be opened";
+    try {
+      auto handle = parse_memory_handle(endpoint.addresses[2]);
+      handle.rank = peer;
+      if (const auto file = open_file(handle); file && handle.file_offset == 0) {
+        wire.arena = arena_of(wire.pid, handle, file);
+        wire.mapped.push_back({handle, 0, wire.arena});
+      }
+    } catch (const CommError& error) {
+      why = error.what();
+    }
+    if (!wire.arena)
+      base::log(base::LogLevel::kInfo, "shm link: tensors of rank " + std::to_string(peer) +
+                                           " cannot be mapped (" + why + ")");
+  } catch (const std::bad_alloc&) {  // then it is not mapped
   }
-  if (!wire.arena)
-    base::log(base::LogLevel::kInfo, "shm link: tensors of rank " + std::to_string(peer) +
-                                         " cannot be mapped (" + why + ")");
 }
 
 FramedTransport::Direct ShmTransport::copied(const RemoteMemory& memory, Copied result) noexcept {

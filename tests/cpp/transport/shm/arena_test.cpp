@@ -93,6 +93,15 @@ TEST(PageBlocks, WithoutRoomThereIsNone) {
   EXPECT_EQ(blocks.take(0), 0u);
 }
 
+TEST(PageBlocks, AFreeOneAtTheEndGoesOnInWhatWasNeverInUse) {
+  PageBlocks blocks(10 * kPage);
+  EXPECT_EQ(blocks.take(4 * kPage), 0u);
+  EXPECT_EQ(blocks.take(4 * kPage), 4 * kPage);
+  blocks.give(4 * kPage);
+  EXPECT_EQ(blocks.take(6 * kPage), 4 * kPage);
+  EXPECT_EQ(blocks.top(), 10 * kPage);
+}
+
 TEST(Arena, GivesBackToTheSystemWhatIsFreeAndTooMuch) {
   expect_in_child([] {
     require(Arena::find() == nullptr, "there is one before open()");
@@ -131,6 +140,11 @@ TEST(Arena, IsAForkedChildsOwn) {
       require(at[0] == 'p', "the child does not find what was there");
       at[0] = 'c';
       require(at[0] == 'c', "the child cannot write");
+      expect_in_child([&] {
+        require(at[0] == 'c' && at[kPage] == 'p', "the child's child does not find what was there");
+        at[0] = 'g';
+      });
+      require(at[0] == 'c', "its child's write is seen");
       require(Arena::find() == nullptr && arena.allocate(1) == nullptr, "the child has some");
       arena.release(at);
     });
@@ -149,9 +163,11 @@ struct Watcher final : Consumer {
   }
 };
 
-void exchange(Rank& self, bool from_arena) {
+// `shares`: which ranks send out of an arena.
+void exchange(Rank& self, const std::function<bool(int rank)>& shares) {
   constexpr size_t kSize = 3'000'001;
   auto* const arena = Arena::find();
+  const bool from_arena = shares(self.rank);
   for (const int peer : self.peers())
     for (const bool consumed : {false, true}) {
       const auto sent = pattern(self.rank, peer, 1, kSize);
@@ -171,8 +187,8 @@ void exchange(Rank& self, bool from_arena) {
       self.wait(back);
       require((consumed ? watcher.bytes : into) == pattern(peer, self.rank, 1, kSize),
               "wrong data");
-      if (consumed && from_arena) require(watcher.largest >= 1u << 20, "it was not mapped");
-      if (consumed && !from_arena) require(watcher.largest < 1u << 20, "what was mapped?");
+      if (consumed && shares(peer)) require(watcher.largest >= 1u << 20, "it was not mapped");
+      if (consumed && !shares(peer)) require(watcher.largest < 1u << 20, "what was mapped?");
       if (from_arena) arena->release(from.data());
     }
   self.barrier();
@@ -187,19 +203,19 @@ TEST(Arena, MessagesOutOfItAreReadWhereTheyLie) {
   const auto body = [](Rank& self) {
     require(self.link.capabilities().reason == "peers map the tensors of this process",
             "it is not said");
-    for (const bool from_arena : {true, false}) exchange(self, from_arena);
+    for (const bool shares : {true, false}) exchange(self, [shares](int) { return shares; });
   };
   for (const int status : run_processes(link, body)) EXPECT_EQ(status, 0);
 }
 
-// Its peers have none, or are ready to.
-TEST(Arena, ARankWithoutOneMeetsThoseWithOne) {
+TEST(Arena, ARankWithoutOneMeetsOneWithIt) {
+  if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
   const Link link{"shm", 2, [](const TransportOptions& options) {
                     if (options.rank == 0) Arena::open();
                     return shm::make_shm_transport({options});
                   }};
-  for (const int status : run_processes(link, [](Rank& self) { exchange(self, self.rank == -1); }))
-    EXPECT_EQ(status, 0);
+  const auto body = [](Rank& self) { exchange(self, [](int rank) { return rank == 0; }); };
+  for (const int status : run_processes(link, body)) EXPECT_EQ(status, 0);
 }
 
 }  // namespace
