@@ -38,7 +38,7 @@ class TC_API AtOnceChoice {
 
  private:
   static constexpr uint64_t kFirst = 2 * kMostEagerOnHost;  // bytes of the first class at most
-  static constexpr Time kAnnounced{1000};                   // what goes to and fro beside the copy
+  static constexpr Time kAnnounced{1000};  // what goes back and forth beside the copy
 
   // What is measured of one message is that it was interrupted, or not: of so many, which all went
   // the usual way, the fastest counts.

@@ -416,7 +416,7 @@ std::shared_ptr<const base::Mapping> arena_of(int process, const MemoryHandle& h
     std::weak_ptr<const base::Mapping> mapping;
   };
   static std::mutex mutex;                       // guards known
-  static auto& known = *new std::vector<Known>;  // never destroyed: links may outlive statics
+  static auto& known = *new std::vector<Known>;  // never destroyed: links may live longer
   const std::lock_guard lock(mutex);
   std::erase_if(known, [](const auto& one) { return one.mapping.expired(); });
   for (const auto& one : known)
