@@ -107,7 +107,7 @@ TEST(Arena, GivesBackToTheSystemWhatIsFreeAndTooMuch) {
     require(Arena::find() == nullptr, "there is one before open()");
     auto& arena = Arena::open();
     require(Arena::find() == &arena, "it is not found");
-    constexpr size_t kSize = 200u << 20;
+    constexpr size_t kSize = 140u << 20;
     const auto on_system = [&] {
       struct stat found{};
       ::fstat(arena.place().file.get(), &found);
