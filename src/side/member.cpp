@@ -81,7 +81,7 @@ void Member::spread(const Question& question, int parent, milliseconds patience,
                     Post& out) {
   drop_wave();
   took_part_ = now;
-  auto& wave = wave_.emplace();
+  auto& wave = wave_.emplace(Wave{});
   wave.question = question;
   wave.parent = parent;
   wave.until = now + patience;

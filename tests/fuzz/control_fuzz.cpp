@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto notice = ctran::Notice::parse(text);
     require(ctran::Notice::parse(notice.serialize()).serialize() == notice.serialize());
     require(!notice.print.words().empty());
-    ctran::Sighting seen{.size = 4, .number = notice.sequence};
+    torch::comms::side::Sighting seen{.size = 4, .number = notice.sequence};
     seen.places[1] = notice.place;
     require(seen.words().size() < 4096 && seen.culprit() < 4);
   } catch (const torch::comms::CommError&) {  // says what is wrong
