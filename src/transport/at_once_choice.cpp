@@ -3,11 +3,6 @@
 #include <algorithm>
 
 namespace torch::comms::transport {
-namespace {
-
-constexpr double kNewest = 0.25, kMostTimes = 2.5;  // as in CopyChoice
-
-}  // namespace
 
 AtOnceChoice::SizeClass& AtOnceChoice::class_of(uint64_t bytes) noexcept {
   return classes_[std::min(choice_.class_number(bytes), classes_.size() - 1)];
@@ -37,8 +32,7 @@ void AtOnceChoice::was_refused(uint64_t bytes) noexcept {
 
 void AtOnceChoice::fetched(uint64_t bytes, Time copy) noexcept {
   auto& known = class_of(bytes).fetch_ns;
-  const auto now = static_cast<double>(std::max(copy, Time(1)).count());
-  known = known == 0 ? now : known + (std::min(now, kMostTimes * known) - known) * kNewest;
+  known = CopyChoice::averaged(known, static_cast<double>(std::max(copy, Time(1)).count()));
 }
 
 }  // namespace torch::comms::transport

@@ -30,6 +30,10 @@ size_t CopyChoice::class_number(uint64_t bytes) const noexcept {
   return std::min(powers, classes_.size() - 1);
 }
 
+double CopyChoice::averaged(double known, double now) noexcept {
+  return known == 0 ? now : known + (std::min(now, kMostTimes * known) - known) * kNewest;
+}
+
 Way CopyChoice::next(uint64_t bytes) noexcept {
   auto& known = class_of(bytes);
   if (known.until_try > 0) {
@@ -48,7 +52,7 @@ void CopyChoice::took(Way way, uint64_t bytes, std::chrono::nanoseconds time) no
     return;
   }
   auto& rate = known.ns_a_byte;
-  rate = rate == 0 ? now : rate + (std::min(now, kMostTimes * rate) - rate) * kNewest;
+  rate = averaged(rate, now);
   known.least = known.least == 0 ? rate : std::min(known.least, rate);
   if (rate < kSlow * known.least) return;
   known.least = rate;

@@ -34,6 +34,8 @@ class TC_API CopyChoice {
   // What a message took that next() was asked for; a time without end if it could not go that way.
   void took(Way way, uint64_t bytes, std::chrono::nanoseconds time) noexcept;
   size_t class_number(uint64_t bytes) const noexcept;
+  // What is known of a time, 0 if nothing, with one more: an interruption says little.
+  static double averaged(double known, double now) noexcept;
 
  private:
   // The other way is tried after so many messages, and more seldom the longer it is not better;

@@ -29,16 +29,16 @@ struct MessageLimits {
 // their tags.
 //
 // A small message is one kEager frame, as long as the receiver's credit lasts, and one that is not
-// much larger if that takes less time. Any other announces
-// its length with kStart and moves in kData frames once kGrant says that its receive is there; a
-// receive for a large message grants at once, so the grant is usually there before the send.
-// The frames of all streams share a channel without blocking each other: whatever is sent has
-// memory waiting for it.
+// much larger if that takes less time. Any other announces its length with kStart and moves in
+// kData frames once kGrant says that its receive is there; a receive for a large message grants at
+// once, so the grant is usually there before the send. The frames of all streams share a channel
+// without blocking each other: whatever is sent has memory waiting for it.
+//
 // Where the channel fetches, kStart carries an Offer, nothing is granted before it comes, and the
 // receiver copies the message itself and answers kTaken; or kGrant, for as much as it could not, or
-// if both ends copy it in less time. Receives with a consumer
-// grant as everywhere, unless memory of the peer is mapped: then they, too, wait for what is
-// offered, and read it where it lies.
+// if both ends copy it in less time; which, where ranks take turns, it says before the offer comes.
+// Receives with a consumer grant as everywhere, unless memory of the peer is mapped: then they,
+// too, wait for what is offered, and read it where it lies.
 //
 // Every on_...() takes a frame that came; it returns nullptr, or why the peer cannot have meant it.
 class Messages {
@@ -166,7 +166,7 @@ class Messages {
   CopyChoice& choice_of(const Request& receive) noexcept {
     return choices_[receive.both_ways_ ? 1 : 0];
   }
-  CopyChoice::Way choose(Request& receive) noexcept;
+  void choose(Request& receive) noexcept;
   bool goes_through_channel(Request& receive) noexcept;
   bool begin(Fetch& fetch);
   bool leaves_at_once(Request& request) noexcept;

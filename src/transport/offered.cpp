@@ -91,8 +91,8 @@ bool Messages::leaves_at_once(Request& request) noexcept {
   return at_once_.next(request.size_);
 }
 
-// Behind others that are on their way through the channel, its time would not be its own.
-CopyChoice::Way Messages::choose(Request& receive) noexcept {
+// Whether it goes through the channel. Behind others that do, its time would not be its own.
+void Messages::choose(Request& receive) noexcept {
   receive.is_chosen_ = true;
   receive.is_timed_ = through_channel_ == 0;
   receive.asked_ = receive.size_;
@@ -100,10 +100,8 @@ CopyChoice::Way Messages::choose(Request& receive) noexcept {
   receive.both_ways_ = !limits_.takes_turns && is_answered(receive);
   auto& choice = choice_of(receive);
   const auto way = receive.is_timed_ ? choice.next(receive.size_) : choice.usual(receive.size_);
-  if (way == CopyChoice::Way::kFetch) return way;
-  receive.through_channel_ = true;
-  ++through_channel_;
-  return way;
+  receive.through_channel_ = way == CopyChoice::Way::kChannel;
+  if (receive.through_channel_) ++through_channel_;
 }
 
 // Known before it is announced: where ranks take turns that saves the sender one.
@@ -112,7 +110,8 @@ bool Messages::goes_through_channel(Request& receive) noexcept {
   if (!limits_.takes_turns || receive.size_ <= most_at_once(true) || receive.consumer_ != nullptr ||
       out_.maps())
     return false;
-  return choose(receive) == CopyChoice::Way::kChannel;
+  choose(receive);
+  return receive.through_channel_;
 }
 
 // False: it goes through the channel instead.
@@ -120,11 +119,9 @@ bool Messages::begin(Fetch& fetch) {
   auto& request = *fetch.request;
   fetch.begun = true;
   if (fetch.views) return true;
-  const bool is_large = request.is_chosen_ || request.size_ > most_at_once(is_answered(request));
-  const bool was_chosen = request.is_chosen_;
-  const auto way = is_large && !was_chosen ? choose(request) : CopyChoice::Way::kFetch;
-  if (!is_large || request.is_timed_) request.began_ = Clock::now();
-  return way == CopyChoice::Way::kFetch;
+  if (!request.is_chosen_ && request.size_ > most_at_once(is_answered(request))) choose(request);
+  if (!request.is_chosen_ || request.is_timed_) request.began_ = Clock::now();
+  return !request.through_channel_;
 }
 
 // It has arrived; or it could not be fetched, `refused`.

@@ -73,8 +73,9 @@ Connected connect(const Rendezvous& met, const CommOptions& options, const std::
   auto known = std::make_shared<Known>();
   known->links = links_wished(options.hints);
   known->host = host_wished(options.hints);
+  const auto interface = interface_wished(options.hints);
   FamilyOptions family{.links = known->links,
-                       .interface = interface_wished(options.hints),
+                       .interface = interface,
                        .host = known->host,
                        .single_copy = single_copy_wished(options.hints),
                        .choose = [known](const Question& q) { return answer(*known, q); },
@@ -92,7 +93,7 @@ Connected connect(const Rendezvous& met, const CommOptions& options, const std::
                                             .limit = met.limit,
                                             .deadline = met.deadline,
                                             .secret = job.secret,
-                                            .interface = interface_wished(options.hints),
+                                            .interface = interface,
                                             .interrupt = check_interrupt});
     try {
       known->told = read_told(job.tuning);

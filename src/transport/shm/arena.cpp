@@ -12,6 +12,7 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/fork.hpp"
 #include "base/system_error.hpp"
@@ -76,7 +77,8 @@ void Arena::become_private() noexcept {
   // Its writes would reach the parent.
   constexpr std::string_view kWhy =
       "torchcomms: a forked child ends: the system has no room for its copy of the tensors that "
-      "share_cpu_tensors() has made\n";
+      "share_cpu_tensors() has made; allow overcommitted memory (vm.overcommit_memory), or fork "
+      "before it is called\n";
   [[maybe_unused]] const auto told = ::write(STDERR_FILENO, kWhy.data(), kWhy.size());
   ::_exit(127);
 }
@@ -131,6 +133,26 @@ FilePlace Arena::place() const {
   base::FileDescriptor own(::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0));
   if (!own) throw base::system_error("dup");
   return {std::move(own), inode_, 0};
+}
+
+std::shared_ptr<const base::Mapping> map_arena(int process, const MemoryHandle& handle,
+                                               const base::FileDescriptor& file) {
+  struct Known {
+    int process;
+    uint64_t file, address;
+    std::weak_ptr<const base::Mapping> mapping;
+  };
+  static std::mutex mutex;                       // guards known
+  static auto& known = *new std::vector<Known>;  // never destroyed: links may live longer
+  const std::lock_guard lock(mutex);
+  std::erase_if(known, [](const auto& one) { return one.mapping.expired(); });
+  for (const auto& one : known)
+    if (one.process == process && one.file == handle.file && one.address == handle.address)
+      if (auto mapping = one.mapping.lock()) return mapping;
+  auto made = std::make_shared<const base::Mapping>(map_memory(file, handle.size));
+  ::madvise(made->bytes().data(), made->bytes().size(), MADV_DONTDUMP);
+  known.push_back({process, handle.file, handle.address, made});
+  return made;
 }
 
 }  // namespace torch::comms::transport::shm

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 
 #include "base/handles.hpp"
@@ -56,5 +57,10 @@ class TC_API Arena {
   uint64_t freed_ = 0;            // bytes of free blocks that may have pages
   std::atomic<uint64_t> top_{0};  // of blocks_, for who has no lock
 };
+
+// A peer's arena, as its handle says: one mapping for all links of this process to that one.
+// `file` is the handle's. Any thread. Throws CommError(kResourceExhausted, kSystem).
+std::shared_ptr<const base::Mapping> map_arena(int process, const MemoryHandle& handle,
+                                               const base::FileDescriptor& file);
 
 }  // namespace torch::comms::transport::shm

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -12,10 +11,8 @@
 #include <charconv>
 #include <cstring>
 #include <deque>
-#include <mutex>
 #include <new>
 #include <unordered_map>
-#include <vector>
 
 #include "base/log.hpp"
 #include "base/system_error.hpp"
@@ -407,27 +404,6 @@ bool ShmTransport::map(const MemoryHandle& handle, RemoteMemory& memory) {
   return true;
 }
 
-// Of all links of this process to that one, one mapping.
-std::shared_ptr<const base::Mapping> arena_of(int process, const MemoryHandle& handle,
-                                              const base::FileDescriptor& file) {
-  struct Known {
-    int process;
-    uint64_t file, address;
-    std::weak_ptr<const base::Mapping> mapping;
-  };
-  static std::mutex mutex;                       // guards known
-  static auto& known = *new std::vector<Known>;  // never destroyed: links may live longer
-  const std::lock_guard lock(mutex);
-  std::erase_if(known, [](const auto& one) { return one.mapping.expired(); });
-  for (const auto& one : known)
-    if (one.process == process && one.file == handle.file && one.address == handle.address)
-      if (auto mapping = one.mapping.lock()) return mapping;
-  auto made = std::make_shared<const base::Mapping>(map_memory(file, handle.size));
-  ::madvise(made->bytes().data(), made->bytes().size(), MADV_DONTDUMP);
-  known.push_back({process, handle.file, handle.address, made});
-  return made;
-}
-
 // Messages out of an arena that is not mapped are copied by the system.
 void ShmTransport::learned(int peer, const Endpoint& endpoint) noexcept {
   try {
@@ -438,7 +414,7 @@ void ShmTransport::learned(int peer, const Endpoint& endpoint) noexcept {
       auto handle = parse_memory_handle(endpoint.addresses[2]);
       handle.rank = peer;
       if (const auto file = open_file(handle); file && handle.file_offset == 0) {
-        wire.arena = arena_of(wire.pid, handle, file);
+        wire.arena = map_arena(wire.pid, handle, file);
         wire.mapped.push_back({handle, 0, wire.arena});
       }
     } catch (const CommError& error) {
