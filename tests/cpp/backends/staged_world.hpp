@@ -2,26 +2,25 @@
 
 #include <gtest/gtest.h>
 
-#include <exception>
 #include <functional>
 #include <future>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
-#include <torchcomms/base/error.hpp>
 
+#include "backends/ranks.hpp"
 #include "core/issue.hpp"
-#include "core/rendezvous.hpp"
 #include "core/staging.hpp"
 #include "gpu/cpu.hpp"
 
 // Ranks as threads, whose tensors are staged for a backend: "the device" is host memory, with
 // streams that are threads.
 namespace torch::comms::staged_test {
+
+using backends_test::error_of;
 
 // A rank with a current stream of its own, as a program on a GPU has.
 struct Program {
@@ -59,21 +58,15 @@ inline std::shared_ptr<Device> host_device() {
 template <class Backend>
 void on_ranks(int size, const std::function<void(Program&)>& body,
               std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        CommOptions options;
-        options.store = store;
-        options.timeout = timeout;
-        options.hints["persistent_store"] = "true";
-        bootstrap::Launch launch;
-        launch.rank = rank;
-        launch.size = size;
-        launch.source = "the test";
+  const auto options = backends_test::options_with(c10::make_intrusive<c10d::HashStore>(), timeout);
+  backends_test::on_started_threads(
+      size,
+      [&](int rank) {
         auto backend = std::make_shared<Backend>();
-        backend->init(launch, "world", options);
+        backend->init(backends_test::launch(rank, size), "world", options);
+        return backend;
+      },
+      [&](int rank, const std::shared_ptr<Backend>& backend) {
         Program program{rank, size, backend, std::make_unique<Staging>(backend, host_device()),
                         gpu::Runtime::cpu().create_stream(false)};
         {
@@ -84,25 +77,11 @@ void on_ranks(int size, const std::function<void(Program&)>& body,
         backend->finalize();
         program.synchronize();
         gpu::Runtime::cpu().destroy_stream(program.stream);
-      } catch (const std::exception& e) {
-        ADD_FAILURE() << "rank " << rank << " threw: " << e.what();
-      }
-    });
-  for (auto& thread : threads) thread.join();
+      });
 }
 
 inline at::Tensor number(double value, int64_t count = 4) { return at::full({count}, value); }
 inline float first(const at::Tensor& tensor) { return tensor.data_ptr<float>()[0]; }
-
-// The CommError that `body` throws.
-inline CommError error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const CommError& e) {
-    return e;
-  }
-  throw std::logic_error("nothing was thrown");
-}
 
 // Calls every operation through `call(op)`, which returns its work, and returns what they have
 // written, or left, once `done` says that it is there.

@@ -2,10 +2,8 @@
 // see.
 #include <gtest/gtest.h>
 
-#include <exception>
 #include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -14,36 +12,25 @@
 #include <torchcomms/comm.hpp>
 
 #include "backends/ctran/ctran_backend.hpp"
-#include "core/rendezvous.hpp"
+#include "backends/ranks.hpp"
 
 namespace torch::comms {
 namespace {
 
 void on_ranks(int size, const std::function<void(TorchComm&, int rank)>& body) {
-  auto store = c10::make_intrusive<c10d::HashStore>();
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        CommOptions options;
-        options.store = store;
-        options.timeout = std::chrono::seconds(60);
-        options.hints["persistent_store"] = "true";
-        bootstrap::Launch launch;
-        launch.rank = rank;
-        launch.size = size;
-        launch.source = "the test";
+  const auto options = backends_test::options_with(c10::make_intrusive<c10d::HashStore>());
+  backends_test::on_started_threads(
+      size,
+      [&](int rank) {
         auto backend = std::make_shared<TorchCommCtran>();
-        backend->init(launch, "world", options);
-        const auto comm = TorchComm::wrap(std::move(backend), "ctran");
+        backend->init(backends_test::launch(rank, size), "world", options);
+        return TorchComm::wrap(std::move(backend), "ctran");
+      },
+      [&](int rank, const std::shared_ptr<TorchComm>& comm) {
         body(*comm, rank);
         comm->barrier(false);
         comm->finalize();
-      } catch (const std::exception& e) {
-        ADD_FAILURE() << "rank " << rank << " threw: " << e.what();
-      }
-    });
-  for (auto& thread : threads) thread.join();
+      });
 }
 
 at::Tensor number(int value, int64_t count) { return at::full({count}, value, at::kInt); }

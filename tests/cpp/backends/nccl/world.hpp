@@ -2,20 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include <exception>
 #include <functional>
 #include <future>
+#include <latch>
 #include <memory>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
-#include <torchcomms/base/error.hpp>
 #include <torchcomms/comm.hpp>
 
 #include "backends/nccl/vendors.hpp"
-#include "core/rendezvous.hpp"
+#include "backends/ranks.hpp"
 #include "gpu/cpu.hpp"
 #include "gpu/runtime.hpp"
 #include "nccl/stand_in.hpp"
@@ -23,16 +20,8 @@
 // Ranks as threads of this process, over the stand-in library.
 namespace torch::comms::nccl {
 
-inline CommOptions options_with(c10::intrusive_ptr<c10d::Store> store,
-                                std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
-  CommOptions options;
-  options.store = std::move(store);
-  options.timeout = timeout;
-  options.abort_process_on_timeout_or_error = false;
-  // The memory of this process is meeting place enough: no TCPStore has to be opened.
-  options.hints["persistent_store"] = "true";
-  return options;
-}
+using backends_test::error_of;
+using backends_test::options_with;
 
 // A rank with a current stream of its own, as a program on a GPU has.
 struct Program {
@@ -55,14 +44,10 @@ template <class Make>
 void run_ranks_of(const Make& make, int size, const std::function<void(Program&)>& body,
                   const CommOptions& shared, const std::string& backend,
                   const std::function<Hints(int)>& hints_of = {}) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        bootstrap::Launch launch;
-        launch.rank = rank;
-        launch.size = size;
-        launch.source = "the test";
+  backends_test::on_started_threads(
+      size,
+      [&](int rank) {
+        const auto launch = backends_test::launch(rank, size);
         auto made = make();
         auto options = shared;
         if (hints_of) options.hints.merge(hints_of(rank));
@@ -70,19 +55,17 @@ void run_ranks_of(const Make& make, int size, const std::function<void(Program&)
           made->init(at::kCPU, launch, "world", options);
         else
           made->init(launch, "world", options);
-        Program program{rank, TorchComm::wrap(std::move(made), backend),
-                        gpu::Runtime::cpu().create_stream(false)};
+        return TorchComm::wrap(std::move(made), backend);
+      },
+      [&](int rank, std::shared_ptr<TorchComm>& comm) {
+        Program program{rank, std::move(comm), gpu::Runtime::cpu().create_stream(false)};
         {
           const gpu::CpuStreamGuard current(program.stream);
           body(program);
         }
         program.synchronize();
         gpu::Runtime::cpu().destroy_stream(program.stream);
-      } catch (const std::exception& e) {
-        ADD_FAILURE() << "rank " << rank << " threw: " << e.what();
-      }
-    });
-  for (auto& thread : threads) thread.join();
+      });
 }
 
 // For two ranks: the first runs `body`, while the other one stays away, and aborts afterwards.
@@ -121,15 +104,5 @@ class VendorTest : public StandInTest {
     run_ranks_of([&] { return make_backend(backend); }, size, body, options, backend);
   }
 };
-
-// The CommError that `body` throws.
-inline CommError error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const CommError& e) {
-    return e;
-  }
-  throw std::logic_error("nothing was thrown");
-}
 
 }  // namespace torch::comms::nccl
