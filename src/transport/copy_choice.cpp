@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace torch::comms::transport {
 namespace {
@@ -34,13 +35,19 @@ double CopyChoice::averaged(double known, double now) noexcept {
   return known == 0 ? now : known + (std::min(now, kMostTimes * known) - known) * kNewest;
 }
 
+Way CopyChoice::upcoming(const SizeClass& known) noexcept {
+  return known.until_try > 0 ? known.usual : other(known.usual);
+}
+
+Way CopyChoice::upcoming(uint64_t bytes) const noexcept {
+  return upcoming(classes_[class_number(bytes)]);
+}
+
 Way CopyChoice::next(uint64_t bytes) noexcept {
   auto& known = class_of(bytes);
-  if (known.until_try > 0) {
-    --known.until_try;
-    return known.usual;
-  }
-  return other(known.usual);
+  const Way way = upcoming(known);
+  if (known.until_try > 0) --known.until_try;
+  return way;
 }
 
 void CopyChoice::took(Way way, uint64_t bytes, std::chrono::nanoseconds time) noexcept {
@@ -56,20 +63,29 @@ void CopyChoice::took(Way way, uint64_t bytes, std::chrono::nanoseconds time) no
   known.least = known.least == 0 ? rate : std::min(known.least, rate);
   if (rate < kSlow * known.least) return;
   known.least = rate;
-  known.interval = kFirstTry;
-  known.until_try = std::min(known.until_try, kFirstTry);
+  known.interval = soonest(known);
+  known.until_try = std::min(known.until_try, known.interval);
+}
+
+// After so many messages tries cost as little as they may.
+uint32_t CopyChoice::soonest(const SizeClass& known) noexcept {
+  if (known.tried <= known.ns_a_byte) return kFirstTry;
+  const double lost = kTries * (known.tried / known.ns_a_byte - 1);
+  return static_cast<uint32_t>(std::clamp<double>(lost / kMostLost, kFirstTry, kLastTry));
 }
 
 // The other way has been tried.
 void CopyChoice::judge(SizeClass& known) noexcept {
-  const bool is_better = known.ns_a_byte > kClearly * known.tried;
-  if (is_better) {
-    known.usual = other(known.usual);
-    known.ns_a_byte = known.least = known.tried;
-  }
-  known.interval = is_better ? kFirstTry : std::min(2 * known.interval, kLastTry);
-  known.until_try = known.interval;
   known.tries = 0;
+  if (known.ns_a_byte > kClearly * known.tried) {
+    known.usual = other(known.usual);
+    std::swap(known.ns_a_byte, known.tried);
+    known.least = known.ns_a_byte;
+    known.interval = kFirstTry;
+  } else {
+    known.interval = std::clamp(2 * known.interval, soonest(known), kLastTry);
+  }
+  known.until_try = known.interval;
 }
 
 }  // namespace torch::comms::transport

@@ -29,6 +29,8 @@ class TC_API CopyChoice {
   // on. Those of over `most_fetched` begin with the channel.
   explicit CopyChoice(uint64_t first, uint64_t most_fetched = UINT64_MAX) noexcept;
   Way next(uint64_t bytes) noexcept;
+  // What that will say.
+  Way upcoming(uint64_t bytes) const noexcept;
   // The way of one that is not timed.
   Way usual(uint64_t bytes) noexcept { return class_of(bytes).usual; }
   // What a message took that next() was asked for; a time without end if it could not go that way.
@@ -39,16 +41,20 @@ class TC_API CopyChoice {
 
  private:
   // The other way is tried after so many messages, and more seldom the longer it is not better;
-  // soon again where the usual one has become slow.
+  // soon again where the usual one has become slow. Unless that is still less than the other one
+  // took, its tries cost no more than a part of the time.
   static constexpr uint32_t kFirstTry = 8, kLastTry = 256, kTries = 3;
+  static constexpr double kMostLost = 0.03;
   struct SizeClass {
     Way usual = Way::kFetch;
     double ns_a_byte = 0, least = 0;  // of the usual way: now, and since it has been that
-    double tried = 0;                 // of the other one, the least of these tries
+    double tried = 0;                 // of the other one, the least of the last tries
     uint32_t interval = kFirstTry, until_try = kFirstTry, tries = 0;
   };
   static void judge(SizeClass& known) noexcept;
+  static uint32_t soonest(const SizeClass& known) noexcept;
   SizeClass& class_of(uint64_t bytes) noexcept { return classes_[class_number(bytes)]; }
+  static Way upcoming(const SizeClass& known) noexcept;
 
   uint64_t first_;
   std::array<SizeClass, 16> classes_;

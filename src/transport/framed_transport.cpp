@@ -86,6 +86,7 @@ Peer& FramedTransport::peer_of(int peer) {
                       .at_once_bytes = std::max(options_.eager_bytes, options_.at_once_bytes),
                       .eager_credit = options_.eager_credit,
                       .takes_turns = policy_.spins == 0,
+                      .leads = options_.rank < peer,
                       .copies_from = spread(options_.rank, options_.size)},
         closed_);
     active_.push_back(made.get());

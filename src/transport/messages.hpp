@@ -22,6 +22,7 @@ struct MessageLimits {
   uint64_t at_once_bytes = 0;  // the same, of those without a request; and where that is faster
   uint64_t eager_credit = 0;  // bytes of messages without one, kept by the receiver; equal on ranks
   bool takes_turns = false;   // ranks share cores: who waits for an answer waits for a turn, too
+  bool leads = false;         // where messages go both ways: says how both move
   uint32_t copies_from = 0;   // where in large messages of peers' memory a copy begins, of 65,536
 };
 
@@ -37,6 +38,8 @@ struct MessageLimits {
 // Where the channel fetches, kStart carries an Offer, nothing is granted before it comes, and the
 // receiver copies the message itself and answers kTaken; or kGrant, for as much as it could not, or
 // if both ends copy it in less time; which, where ranks take turns, it says before the offer comes.
+// Where messages go both ways at the same time, one side decides that for both, and measures it:
+// what one costs depends on what becomes of the other.
 // Receives with a consumer grant as everywhere, unless memory of the peer is mapped: then they,
 // too, wait for what is offered, and read it where it lies.
 //
@@ -164,9 +167,9 @@ class Messages {
   void grant(Request& request, ConstBytes payload = {});
   static bool can_be_offered(const Request& send) noexcept;
   CopyChoice& choice_of(const Request& receive) noexcept {
-    return choices_[receive.both_ways_ ? 1 : 0];
+    return receive.both_ways_ ? both_ways_ : one_way_;
   }
-  void choose(Request& receive) noexcept;
+  void choose(Request& receive, const Offer* offer) noexcept;
   bool goes_through_channel(Request& receive) noexcept;
   bool begin(Fetch& fetch);
   bool leaves_at_once(Request& request) noexcept;
@@ -200,9 +203,7 @@ class Messages {
   size_t spare_bytes_ = 0;
   std::vector<Fetch> fetches_;  // the first one is at work
   AtOnceChoice at_once_;
-  std::array<CopyChoice, 2> choices_{
-      // of messages that go one way, and both
-      CopyChoice(2 * kMostAtOnceOnHost, kMostFetched), CopyChoice(2 * kMostAtOnceOnHost)};
+  CopyChoice one_way_{2 * kMostAtOnceOnHost, kMostFetched}, both_ways_{2 * kMostAtOnceOnHost};
   uint64_t large_sends_ = 0, large_receives_ = 0;  // over eager_bytes, so far
   uint64_t receives_before_ = 0;                   // when the last such message was sent
   uint32_t through_channel_ = 0;  // messages that it has sent that way, not there yet

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "transport/copy_choice.hpp"
 #include "transport/request.hpp"
 
 namespace torch::comms::transport {
@@ -22,6 +23,8 @@ struct Offer {
   uint32_t region =
       0;  // the key of the sender's region that holds all of it; 0: none that is mapped
   uint64_t word = 0;
+  // How its sender would have a message of that size move that comes back at the same time.
+  CopyChoice::Way way = CopyChoice::Way::kFetch;
   std::array<Piece, kMostPieces> pieces = {};
   size_t count = 0;
 
@@ -37,7 +40,8 @@ struct Offer {
     size_t count_ = 2;
   };
   static bool can_have(size_t payload_bytes) noexcept;
-  // Of a message of `length` bytes; nothing where its pieces do not make that, or no slot is meant.
+  // Of a message of `length` bytes; nothing where its pieces do not make that, or no slot or way is
+  // meant.
   static std::optional<Offer> read(ConstBytes payload, uint64_t length) noexcept;
 
   // Calls `take(address, bytes)` for each part of [offset, offset + bytes), which is inside.

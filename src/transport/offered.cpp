@@ -60,6 +60,7 @@ bool Messages::offer(Request& request, Offer& offer) noexcept {
   offer.slot = lent->slot;
   offer.word = lent->word;
   offer.region = mappable(request);
+  offer.way = both_ways_.upcoming(request.size_);
   for (const auto& piece : request.from_)
     offer.pieces[offer.count++] = {reinterpret_cast<uint64_t>(piece.data()), piece.size()};
   return true;
@@ -92,14 +93,18 @@ bool Messages::leaves_at_once(Request& request) noexcept {
 }
 
 // Whether it goes through the channel. Behind others that do, its time would not be its own.
-void Messages::choose(Request& receive) noexcept {
+// `offer`: nullptr before it has come.
+void Messages::choose(Request& receive, const Offer* offer) noexcept {
   receive.is_chosen_ = true;
-  receive.is_timed_ = through_channel_ == 0;
   receive.asked_ = receive.size_;
   // Where ranks take turns the copies count alone, which are the same whatever goes the other way.
   receive.both_ways_ = !limits_.takes_turns && is_answered(receive);
+  const bool follows = receive.both_ways_ && !limits_.leads && offer != nullptr;
+  receive.is_timed_ = !follows && through_channel_ == 0;
   auto& choice = choice_of(receive);
-  const auto way = receive.is_timed_ ? choice.next(receive.size_) : choice.usual(receive.size_);
+  const auto way = follows             ? offer->way
+                   : receive.is_timed_ ? choice.next(receive.size_)
+                                       : choice.usual(receive.size_);
   receive.through_channel_ = way == CopyChoice::Way::kChannel;
   if (receive.through_channel_) ++through_channel_;
 }
@@ -110,7 +115,7 @@ bool Messages::goes_through_channel(Request& receive) noexcept {
   if (!limits_.takes_turns || receive.size_ <= most_at_once(true) || receive.consumer_ != nullptr ||
       out_.maps())
     return false;
-  choose(receive);
+  choose(receive, nullptr);
   return receive.through_channel_;
 }
 
@@ -119,7 +124,8 @@ bool Messages::begin(Fetch& fetch) {
   auto& request = *fetch.request;
   fetch.begun = true;
   if (fetch.views) return true;
-  if (!request.is_chosen_ && request.size_ > most_at_once(is_answered(request))) choose(request);
+  if (!request.is_chosen_ && request.size_ > most_at_once(is_answered(request)))
+    choose(request, &fetch.offer);
   if (!request.is_chosen_ || request.is_timed_) request.began_ = Clock::now();
   return !request.through_channel_;
 }

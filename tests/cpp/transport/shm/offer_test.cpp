@@ -28,6 +28,8 @@ Link shm(int ranks) {
           [](const TransportOptions& options) { return shm::make_shm_transport({options}); }};
 }
 
+using Way = CopyChoice::Way;
+
 struct Letter {
   explicit Letter(size_t size) : bytes(size) {}
   explicit Letter(std::vector<std::byte> data) : bytes(std::move(data)) {}
@@ -48,7 +50,7 @@ bool can_copy(const Transport& link) { return link.capabilities().single_copy; }
 
 TEST(Offer, TravelsAsItIsAndALengthThatDoesNotFitIsRefused) {
   for (size_t count = 1; count <= Offer::kMostPieces; ++count) {
-    Offer offer{.slot = 63, .region = 7, .word = 9, .count = count};
+    Offer offer{.slot = 63, .region = 7, .word = 9, .way = Way::kChannel, .count = count};
     uint64_t length = 0;
     for (size_t i = 0; i < count; ++i) {
       offer.pieces[i] = {100 + i, 10 * (i + 1)};
@@ -61,6 +63,7 @@ TEST(Offer, TravelsAsItIsAndALengthThatDoesNotFitIsRefused) {
     EXPECT_EQ(back->slot, 63u);
     EXPECT_EQ(back->region, 7u);
     EXPECT_EQ(back->word, 9u);
+    EXPECT_EQ(back->way, Way::kChannel);
     ASSERT_EQ(back->count, count);
     for (size_t i = 0; i < count; ++i) {
       EXPECT_EQ(back->pieces[i].address, offer.pieces[i].address);
@@ -70,8 +73,12 @@ TEST(Offer, TravelsAsItIsAndALengthThatDoesNotFitIsRefused) {
       EXPECT_FALSE(Offer::read(payload.bytes(), 9));
     }
     EXPECT_FALSE(Offer::read(payload.bytes().first(16), length));
-    offer.slot = OfferWords::kSlots;
-    EXPECT_FALSE(Offer::read(Offer::Payload(offer).bytes(), length));
+    auto odd = offer;
+    odd.slot = OfferWords::kSlots;
+    EXPECT_FALSE(Offer::read(Offer::Payload(odd).bytes(), length));
+    odd = offer;
+    odd.way = static_cast<Way>(2);
+    EXPECT_FALSE(Offer::read(Offer::Payload(odd).bytes(), length));
   }
 }
 
