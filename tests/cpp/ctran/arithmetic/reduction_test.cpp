@@ -203,6 +203,20 @@ TEST(Copy, IsACopyOfAnySizeAndAlignment) {
   }
 }
 
+TEST(Copy, IsStreamedWhereARanksPartOfTheCacheDoesNotHoldIt) {
+  constexpr size_t kMany = size_t{1} << 30;
+  EXPECT_TRUE(ctran::is_copy_streamed(kMany));
+  size_t alone = kMany;
+  while (ctran::is_copy_streamed(alone / 2)) alone /= 2;
+  EXPECT_EQ(ctran::is_streamed(2 * alone), ctran::is_copy_streamed(alone)) << "a rank is alone";
+  constexpr int kCores = 1024;  // more than a cache has
+  ctran::share_last_cache(8 * kCores, kCores);
+  EXPECT_TRUE(ctran::is_copy_streamed(alone / 8));
+  EXPECT_FALSE(ctran::is_streamed(2 * (alone / 8)));
+  ctran::share_last_cache(1, kCores);
+  EXPECT_FALSE(ctran::is_copy_streamed(alone / 2));
+}
+
 float combined(ReduceOp op, float left, float right) {
   float result = 0;
   Reduction(Dtype::kFloat32, op).combine(&result, &left, &right, 1);

@@ -1,0 +1,75 @@
+#include "base/last_cache.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <bit>
+#include <cctype>
+#include <charconv>
+#include <cstdint>
+#include <exception>
+#include <fstream>
+
+namespace torch::comms::base {
+namespace {
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// "32768K"
+size_t bytes_of(const std::string& text) {
+  size_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{}) return 0;
+  switch (*end) {
+    case 'K':
+      return number << 10;
+    case 'M':
+      return number << 20;
+    default:
+      return number;
+  }
+}
+
+// "ff,000000ff"
+int cores_of(const std::string& map) {
+  int count = 0;
+  for (const char c : map) {
+    uint32_t digit = 0;
+    if (std::from_chars(&c, &c + 1, digit, 16).ec == std::errc{}) count += std::popcount(digit);
+  }
+  return std::max(1, count);
+}
+
+}  // namespace
+
+LastCache read_last_cache(const std::string& folder) {
+  LastCache last;
+  int last_level = 0;
+  for (int index = 0;; ++index) {
+    const std::string here = folder + "/index" + std::to_string(index) + "/";
+    const auto level = static_cast<int>(bytes_of(first_line(here + "level")));
+    if (level == 0) return last;
+    if (level < last_level || first_line(here + "type") == "Instruction") continue;
+    last_level = level;
+    last = {bytes_of(first_line(here + "size")), cores_of(first_line(here + "shared_cpu_map"))};
+  }
+}
+
+const LastCache& last_cache() noexcept {
+  static const LastCache found = []() noexcept {
+    try {
+      const int core = std::max(0, ::sched_getcpu());
+      return read_last_cache("/sys/devices/system/cpu/cpu" + std::to_string(core) + "/cache");
+    } catch (const std::exception&) {  // no memory for a name
+      return LastCache{};
+    }
+  }();
+  return found;
+}
+
+}  // namespace torch::comms::base

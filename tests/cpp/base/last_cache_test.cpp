@@ -1,0 +1,52 @@
+#include "base/last_cache.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace torch::comms::base {
+namespace {
+
+class LastCacheFolder : public testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directories(folder()); }
+  void TearDown() override { std::filesystem::remove_all(folder()); }
+  static std::string folder() {
+    return testing::TempDir() + "last_cache." + std::to_string(::getpid());
+  }
+  static void add(int index, const std::string& level, const std::string& type,
+                  const std::string& size, const std::string& map) {
+    const auto here = folder() + "/index" + std::to_string(index) + "/";
+    std::filesystem::create_directories(here);
+    std::ofstream(here + "level") << level << "\n";
+    std::ofstream(here + "type") << type << "\n";
+    std::ofstream(here + "size") << size << "\n";
+    std::ofstream(here + "shared_cpu_map") << map << "\n";
+  }
+};
+
+TEST_F(LastCacheFolder, IsTheOneOfTheHighestLevelWithAllCoresThatHaveIt) {
+  add(0, "1", "Data", "32K", "00000000,00000001");
+  add(1, "1", "Instruction", "64K", "00000000,00000001");
+  add(2, "2", "Unified", "512K", "00000000,00000001");
+  add(3, "3", "Unified", "32768K", "000000ff,000000ff");
+  const auto found = read_last_cache(folder());
+  EXPECT_EQ(found.bytes, size_t{32} << 20);
+  EXPECT_EQ(found.cores, 16);
+}
+
+TEST_F(LastCacheFolder, IsUnknownWhereTheKernelSaysNothing) {
+  EXPECT_EQ(read_last_cache(folder()).bytes, 0u);
+  EXPECT_EQ(read_last_cache("/nonexistent").bytes, 0u);
+  add(0, "what", "Data", "32K", "1");
+  EXPECT_EQ(read_last_cache(folder()).bytes, 0u);
+}
+
+TEST(LastCache, IsTheSameEachTime) {
+  EXPECT_EQ(&last_cache(), &last_cache());
+  EXPECT_GE(last_cache().cores, 1);
+}
+
+}  // namespace
+}  // namespace torch::comms::base
