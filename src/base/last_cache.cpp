@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cctype>
 #include <charconv>
@@ -12,6 +13,8 @@
 
 namespace torch::comms::base {
 namespace {
+
+std::atomic<size_t> g_sharers{1};
 
 std::string first_line(const std::string& path) {
   std::ifstream file(path);
@@ -58,6 +61,24 @@ LastCache read_last_cache(const std::string& folder) {
     last_level = level;
     last = {bytes_of(first_line(here + "size")), cores_of(first_line(here + "shared_cpu_map"))};
   }
+}
+
+bool exceeds_last_cache(size_t bytes) noexcept {
+  static const size_t from = []() noexcept {
+    constexpr size_t kMost = size_t{64} << 20;
+    const size_t has = last_cache().bytes;
+    return has > 0 ? std::min(kMost, has) : kMost;
+  }();
+  return bytes >= from;
+}
+
+void share_last_cache(int ranks, int cores) noexcept {
+  const int64_t sharers = int64_t{ranks} * last_cache().cores / std::max(1, cores);
+  g_sharers.store(static_cast<size_t>(std::max<int64_t>(1, sharers)), std::memory_order_relaxed);
+}
+
+bool exceeds_own_part(size_t bytes) noexcept {
+  return exceeds_last_cache(bytes * g_sharers.load(std::memory_order_relaxed));
 }
 
 const LastCache& last_cache() noexcept {

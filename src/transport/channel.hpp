@@ -66,9 +66,11 @@ class Channel {
   virtual std::shared_ptr<OfferWords> offer_words() noexcept { return nullptr; }
   // Copies what follows byte `offset` of an offered message to `into`, at most kMaxPieces pieces.
   // kDone: all of it, and it was still the message. kRefused: the rest must be sent. kGone: it is
-  // no message any more, and whoever took it back says why by other means.
+  // no message any more, and whoever took it back says why by other means. `past_caches`: as
+  // Request::pass_caches().
   enum class Fetched : uint8_t { kDone, kRefused, kGone };
-  virtual Fetched fetch(const Offer&, uint64_t, std::span<const Bytes>) noexcept {
+  virtual Fetched fetch(const Offer&, uint64_t, std::span<const Bytes>, bool past_caches) noexcept {
+    static_cast<void>(past_caches);
     return Fetched::kRefused;
   }
 

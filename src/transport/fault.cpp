@@ -71,9 +71,9 @@ class FaultChannel final : public Channel {
   }
   bool fetches() const noexcept override { return inner_->fetches(); }
   std::shared_ptr<OfferWords> offer_words() noexcept override { return inner_->offer_words(); }
-  Fetched fetch(const Offer& offer, uint64_t offset,
-                std::span<const Bytes> into) noexcept override {
-    return inner_->fetch(offer, offset, into);
+  Fetched fetch(const Offer& offer, uint64_t offset, std::span<const Bytes> into,
+                bool past_caches) noexcept override {
+    return inner_->fetch(offer, offset, into, past_caches);
   }
   void withdraw(ConstBytes range) noexcept override { inner_->withdraw(range); }
   bool has_arrived() const noexcept override { return inner_->has_arrived(); }

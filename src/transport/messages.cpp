@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/copy.hpp"
+
 namespace torch::comms::transport {
 namespace {
 
@@ -13,7 +15,8 @@ constexpr size_t kMostSpare = 64, kMostSpareBytes = 256u << 10;
 
 }  // namespace
 
-void scatter(std::span<const Bytes> pieces, uint64_t offset, ConstBytes chunk) noexcept {
+void scatter(std::span<const Bytes> pieces, uint64_t offset, ConstBytes chunk,
+             bool past_caches) noexcept {
   for (const auto& piece : pieces) {
     if (chunk.empty()) return;
     if (offset >= piece.size()) {
@@ -21,7 +24,7 @@ void scatter(std::span<const Bytes> pieces, uint64_t offset, ConstBytes chunk) n
       continue;
     }
     const auto part = chunk.first(std::min<size_t>(piece.size() - offset, chunk.size()));
-    std::memcpy(piece.data() + offset, part.data(), part.size());
+    base::copy(piece.data() + offset, part.data(), part.size(), past_caches);
     chunk = chunk.subspan(part.size());
     offset = 0;
   }
@@ -390,7 +393,7 @@ const char* Messages::on_data(const Frame& frame, ConstBytes payload) {
   if (request->consumer_ != nullptr)
     request->consumer_->consume(frame.value, payload);
   else if (contiguous(request->into_, frame.value, frame.bytes).data() != payload.data())
-    scatter(request->into_, frame.value, payload);
+    scatter(request->into_, frame.value, payload, request->passes_caches_);
   watch.stop();
   request->moved_ += frame.bytes;
   if (request->started_ && request->moved_ == request->size_) {

@@ -213,9 +213,10 @@ class Messages {
   std::pair<uint32_t, Receives*> last_receives_{};
 };
 
-// Copies `chunk` to where it belongs in the request's pieces, or hands it to its consumer. Not for
-// chunks that are in place already.
-void scatter(std::span<const Bytes> pieces, uint64_t offset, ConstBytes chunk) noexcept;
+// Copies `chunk` to where it belongs in the request's pieces. Not for chunks that are in place
+// already.
+void scatter(std::span<const Bytes> pieces, uint64_t offset, ConstBytes chunk,
+             bool past_caches = false) noexcept;
 // The one contiguous part of `pieces` that holds [offset, offset + size), else empty.
 Bytes contiguous(std::span<const Bytes> pieces, uint64_t offset, uint64_t size) noexcept;
 

@@ -181,7 +181,8 @@ Channel::Fetched Messages::fetch_some(const Fetch& fetch) {
   const uint64_t most = std::min({left, kAtOnce, request.size_ - at});
   const auto target = target_of(request.into_, at, most);
   const Stopwatch watch(request);
-  const auto end = out_.fetch(fetch.offer, at, {target.pieces.data(), target.count});
+  const auto end =
+      out_.fetch(fetch.offer, at, {target.pieces.data(), target.count}, request.passes_caches_);
   watch.stop();
   if (end == Channel::Fetched::kDone) request.moved_ += target.bytes;
   return end;

@@ -51,9 +51,9 @@ class Outbox {
   // As Channel's; a channel that is not there yet fetches nothing.
   bool fetches() const noexcept { return channel_ != nullptr && channel_->fetches(); }
   OfferWords* offer_words() const noexcept { return offer_words_.get(); }  // where it fetches
-  Channel::Fetched fetch(const Offer& offer, uint64_t offset,
-                         std::span<const Bytes> into) noexcept {
-    return channel_->fetch(offer, offset, into);
+  Channel::Fetched fetch(const Offer& offer, uint64_t offset, std::span<const Bytes> into,
+                         bool past_caches = false) noexcept {
+    return channel_->fetch(offer, offset, into, past_caches);
   }
   bool maps() const noexcept { return channel_ != nullptr && channel_->maps(); }
   ConstBytes view(const Offer& offer, uint64_t offset, uint64_t most) noexcept {

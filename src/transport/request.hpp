@@ -58,6 +58,9 @@ class Request {
   // Of a request that is done and not ok. The words are in Transport::failure(peer()).
   Errc error() const noexcept { return error_; }
   int peer() const noexcept { return peer_; }
+  // Of receives from now on: what they write is not read soon, and goes past the caches where this
+  // process copies it (base/copy.hpp).
+  void pass_caches(bool pass) noexcept { passes_caches_ = pass; }
   // Moved so far; of a finished receive, the length of the message.
   uint64_t bytes() const noexcept { return moved_; }
 
@@ -83,6 +86,7 @@ class Request {
   bool through_channel_ = false;  // of a receive: not fetched, though it might have been
   bool is_chosen_ = false;        // of a receive: it is known whether it will be fetched
   bool both_ways_ = false;        // of such a receive: its peer receives something, too
+  bool passes_caches_ = false;    // see above
   bool is_timed_ = false;         // of one that will be: how long that takes is looked at
   Kind kind_ = Kind::kSend;
   Errc error_ = Errc::kInternal;

@@ -5,7 +5,8 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "ctran/arithmetic/copy.hpp"
+#include "base/copy.hpp"
+#include "base/last_cache.hpp"
 #include "ctran/arithmetic/kernel.hpp"
 
 namespace torch::comms::ctran {
@@ -196,10 +197,9 @@ void Reduction::scale(void* into, const void* from, size_t count, const Factor& 
 }
 
 void Reduction::widen(void* into, const void* from, size_t count) const {
-  if (widen_ == nullptr)
-    copy_bytes(into, from, count * size_of(dtype_));
-  else
-    convert(widen_, into, from, count, wide_part_bytes_, {});
+  if (widen_ != nullptr) return convert(widen_, into, from, count, wide_part_bytes_, {});
+  const size_t bytes = count * size_of(dtype_);
+  base::copy(into, from, bytes, base::exceeds_last_cache(2 * bytes));
 }
 
 void Reduction::widen_scaled(void* into, const void* from, size_t count,

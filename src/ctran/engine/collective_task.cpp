@@ -3,7 +3,7 @@
 #include <cstring>
 #include <string>
 
-#include "ctran/arithmetic/copy.hpp"
+#include "base/copy.hpp"
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/express.hpp"
 #include "ctran/engine/membership.hpp"
@@ -175,6 +175,7 @@ void CollectiveTask::post_receives() {
     const int peer = group->ranks[static_cast<size_t>(member(message.peer))];
     auto& link = engine.reach(peer);
     auto& request = requests_[i];
+    request.pass_caches(message.passes_caches);
     if (message.reduces) {
       auto& sink = sinks_[i];
       sink.aim(*this, message);
@@ -252,13 +253,13 @@ void CollectiveTask::run_locals() const {
   const std::span<const Part> operands(step_->operands);
   for (const auto& local : step_->locals) {
     if (local.count == 1)
-      copy(local.into, operands[local.first]);
+      copy(local.into, operands[local.first], local.passes_caches);
     else
       reduce(local.into, operands.subspan(local.first, local.count));
   }
 }
 
-void CollectiveTask::copy(const Part& into, const Part& from) const {
+void CollectiveTask::copy(const Part& into, const Part& from, bool past_caches) const {
   const auto& target = place(into.buffer);
   const auto& source = place(from.buffer);
   walk(
@@ -268,9 +269,8 @@ void CollectiveTask::copy(const Part& into, const Part& from) const {
                         source.from(from.begin + done).size());
       },
       [&](uint64_t done, uint64_t bytes) {
-        auto* to = target.from(into.begin + done).data();
-        const auto* at = source.from(from.begin + done).data();
-        if (to != at) copy_bytes(to, at, bytes);
+        base::copy(target.from(into.begin + done).data(), source.from(from.begin + done).data(),
+                   bytes, past_caches);
       });
 }
 
@@ -309,7 +309,7 @@ void CollectiveTask::absorb(const Arrival& arrival, uint64_t offset, ConstBytes 
       [&](uint64_t done, uint64_t bytes) {
         const uint64_t at = offset + done;
         auto* into = target.from(arrival.into.begin + at).data();
-        if (!arrival.reduces) return copy_bytes(into, chunk.data() + done, bytes);
+        if (!arrival.reduces) return void(std::memcpy(into, chunk.data() + done, bytes));
         const void* mine = own.from(arrival.own.begin + at).data();
         const void* operands[] = {mine, chunk.data() + done};
         if (arrival.first == schedule::First::kIncoming) std::swap(operands[0], operands[1]);

@@ -70,7 +70,7 @@ class CollectiveTask final : public Task {
   void post_send(size_t index, std::span<const ConstBytes> pieces);
   void gather_pieces();
   void run_locals() const;
-  void copy(const Part& into, const Part& from) const;
+  void copy(const Part& into, const Part& from, bool past_caches) const;
   void reduce(const Part& into, std::span<const Part> operands) const;
   void absorb(const Arrival& arrival, uint64_t offset, ConstBytes chunk) const;
   void settle() const;

@@ -1,8 +1,8 @@
 #include "ctran/engine/express.hpp"
 
 #include <algorithm>
+#include <cstring>
 
-#include "ctran/arithmetic/copy.hpp"
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/membership.hpp"
 
@@ -180,7 +180,7 @@ void Express::run_locals(const StepPlan& step) const {
     if (local.count > 1)
       plan_->add(into, {operands.data(), local.count}, local.into.bytes);
     else if (into != operands[0])
-      copy_bytes(into, operands[0], local.into.bytes);
+      std::memcpy(into, operands[0], local.into.bytes);
   }
 }
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "ctran/arithmetic/copy.hpp"
+#include "base/last_cache.hpp"
 #include "transport/self.hpp"
 #include "transport/shm/shm_transport.hpp"
 #include "transport/tcp/tcp_transport.hpp"
@@ -140,7 +140,7 @@ void LinkTable::learn_cores(const std::vector<transport::Cores>& cores) {
   policy_ = transport::WaitPolicy::for_ranks(sharing_.ranks, sharing_.cores.count());
   for (auto* link : active_) link->wait_as(policy_);
   const auto& here = of_hosts[host_[static_cast<size_t>(rank_)]];
-  share_last_cache(here.ranks, here.cores.count());
+  base::share_last_cache(here.ranks, here.cores.count());
 }
 
 bool LinkTable::same_host(int a, int b) const noexcept {

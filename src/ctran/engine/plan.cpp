@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/last_cache.hpp"
+
 namespace torch::comms::ctran {
 namespace {
 
@@ -66,6 +68,10 @@ PlannedMessage& message_to(int peer, std::vector<PlannedMessage>& messages, size
 
 bool is_send(const Action& action) {
   return action.verb == Verb::kSend || action.verb == Verb::kSignal;
+}
+
+bool apart(const Part& a, const Part& b) noexcept {
+  return a.buffer != b.buffer || a.begin >= b.begin + b.bytes || b.begin >= a.begin + a.bytes;
 }
 
 void lay_out(std::vector<PlannedMessage>& messages) {
@@ -132,7 +138,42 @@ Plan::Plan(const Call& call, const Place& place, const Choose& choose_by) : key_
       algorithm_->step(problem_, t, step);
       write(step, kept_[static_cast<size_t>(t)]);
     }
+    pass_caches();
   }
+}
+
+// Results that nothing of the plan reads again are written past the caches, where those would not
+// hold them until the caller does.
+void Plan::pass_caches() {
+  if (addition_.wide || addition_.divides_last ||  // all of them are read once more
+      !base::exceeds_own_part(input_bytes_ + output_bytes_))
+    return;
+  for (size_t t = 0; t < kept_.size(); ++t) {
+    auto& step = kept_[t];
+    for (auto& message : step.receives) {
+      const auto arrivals = std::span(step.arrivals).subspan(message.first, message.count);
+      message.passes_caches =
+          !message.reduces && std::ranges::all_of(arrivals, [&](const Arrival& arrival) {
+            return is_result(arrival.into, t);
+          });
+    }
+    for (auto& local : step.locals)
+      local.passes_caches = local.count == 1 && is_result(local.into, t);
+  }
+}
+
+// Whether what a step writes is a result, and not read in it or after it.
+bool Plan::is_result(const Part& written, size_t step) const noexcept {
+  const auto apart_from = [&](const Part& read) { return apart(written, read); };
+  return written.buffer == schedule::Buffer::kOutput &&
+         std::all_of(kept_.begin() + static_cast<ptrdiff_t>(step), kept_.end(),
+                     [&](const StepPlan& later) {
+                       return std::ranges::all_of(later.sent, apart_from) &&
+                              std::ranges::all_of(later.operands, apart_from) &&
+                              std::ranges::all_of(later.arrivals, [&](const Arrival& arrival) {
+                                return !arrival.reduces || apart_from(arrival.own);
+                              });
+                     });
 }
 
 void Plan::choose(const Call& call, const Place& place, const Choose& choose_by) {
@@ -227,9 +268,6 @@ void Plan::write(const schedule::Step& step, StepPlan& out) const {
 // they are copies onto themselves.
 bool Plan::locals_stand_alone(const StepPlan& out) noexcept {
   using schedule::Buffer;
-  const auto apart = [](const Part& a, const Part& b) {
-    return a.buffer != b.buffer || a.begin >= b.begin + b.bytes || b.begin >= a.begin + a.bytes;
-  };
   return std::all_of(out.locals.begin(), out.locals.end(), [&](const LocalAction& local) {
     return local.count == 1 && local.into.buffer == Buffer::kOutput &&
            out.operands[local.first].buffer == Buffer::kInput &&

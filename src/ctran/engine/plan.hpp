@@ -30,12 +30,14 @@ struct PlannedMessage {
   int peer = -1;
   uint32_t first = 0, count = 0;  // of StepPlan::sent or ::arrivals
   uint64_t bytes = 0;
-  bool reduces = false;  // some of its arrivals do
+  bool reduces = false;        // some of its arrivals do
+  bool passes_caches = false;  // of one that is received: Plan::pass_caches()
 };
 
 struct LocalAction {
   Part into;
   uint32_t first = 0, count = 0;  // operands, of StepPlan::operands; one: a copy
+  bool passes_caches = false;     // of a copy
 };
 
 // One step, resolved: one message a peer and direction, reductions of several operands at once.
@@ -105,6 +107,8 @@ class Plan {
   void write(const schedule::Step& step, StepPlan& out) const;
   void write_transfers(std::span<const schedule::Action> transfers, StepPlan& out) const;
   void write_locals(std::span<const schedule::Action> locals, StepPlan& out) const;
+  void pass_caches();
+  bool is_result(const Part& written, size_t step) const noexcept;
   void reduce_on_arrival(StepPlan& out) const;
   static bool locals_stand_alone(const StepPlan& out) noexcept;
   Part part(const schedule::Range& range) const noexcept;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/copy.hpp"
 #include "base/fork.hpp"
 #include "base/log.hpp"
 #include "transport/shm/direct.hpp"
@@ -80,10 +81,11 @@ Channel::Received ShmChannel::receive(FrameSink& sink) noexcept {
   return ended ? Received::kBroken : Received::kNothing;
 }
 
-Channel::Fetched ShmChannel::fetch(const Offer& offer, uint64_t offset,
-                                   std::span<const Bytes> into) noexcept {
+Channel::Fetched ShmChannel::fetch(const Offer& offer, uint64_t offset, std::span<const Bytes> into,
+                                   bool past_caches) noexcept {
   if (!wire_.copies) return Fetched::kRefused;
-  if (copy_viewed(offer, offset, into)) return stands(offer) ? Fetched::kDone : Fetched::kGone;
+  if (copy_viewed(offer, offset, into, past_caches))
+    return stands(offer) ? Fetched::kDone : Fetched::kGone;
   const auto copied = copy_offered(wire_.pid, offer, offset, into);
   if (copied == Copied::kDone) return stands(offer) ? Fetched::kDone : Fetched::kGone;
   if (copied == Copied::kUnreadable) return stands(offer) ? Fetched::kRefused : Fetched::kGone;
@@ -100,13 +102,13 @@ bool ShmChannel::stands(const Offer& offer) const noexcept {
 }
 
 // False where some of it is not mapped.
-bool ShmChannel::copy_viewed(const Offer& offer, uint64_t offset,
-                             std::span<const Bytes> into) noexcept {
+bool ShmChannel::copy_viewed(const Offer& offer, uint64_t offset, std::span<const Bytes> into,
+                             bool past_caches) noexcept {
   for (auto rest : into)
     while (!rest.empty()) {
       const auto part = view(offer, offset, rest.size());
       if (part.empty()) return false;
-      std::memcpy(rest.data(), part.data(), part.size());
+      base::copy(rest.data(), part.data(), part.size(), past_caches);
       offset += part.size();
       rest = rest.subspan(part.size());
     }

@@ -54,7 +54,8 @@ class ShmChannel final : public Channel {
   }
   bool fetches() const noexcept override { return wire_.copies; }
   std::shared_ptr<OfferWords> offer_words() noexcept override { return offer_words_; }
-  Fetched fetch(const Offer& offer, uint64_t offset, std::span<const Bytes> into) noexcept override;
+  Fetched fetch(const Offer& offer, uint64_t offset, std::span<const Bytes> into,
+                bool past_caches) noexcept override;
   bool maps() const noexcept override { return wire_.copies && !wire_.mapped.empty(); }
   ConstBytes view(const Offer& offer, uint64_t offset, uint64_t most) noexcept override;
   bool prepare_sleep(bool wants_room) noexcept override;
@@ -63,7 +64,8 @@ class ShmChannel final : public Channel {
 
  private:
   bool stands(const Offer& offer) const noexcept;
-  bool copy_viewed(const Offer& offer, uint64_t offset, std::span<const Bytes> into) noexcept;
+  bool copy_viewed(const Offer& offer, uint64_t offset, std::span<const Bytes> into,
+                   bool past_caches) noexcept;
 
   Segment segment_;
   int side_;

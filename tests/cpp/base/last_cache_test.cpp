@@ -48,5 +48,20 @@ TEST(LastCache, IsTheSameEachTime) {
   EXPECT_GE(last_cache().cores, 1);
 }
 
+TEST(LastCache, IsSharedAmongTheRanksOfItsCores) {
+  constexpr size_t kMany = size_t{1} << 30;
+  ASSERT_TRUE(exceeds_own_part(kMany));
+  size_t least = kMany;  // that exceeds it, by halves
+  while (exceeds_last_cache(least / 2)) least /= 2;
+  EXPECT_TRUE(exceeds_own_part(least));
+  EXPECT_FALSE(exceeds_own_part(least / 2)) << "a rank is alone at first";
+  constexpr int kCores = 1024;  // more than a cache has
+  share_last_cache(8 * kCores, kCores);
+  EXPECT_TRUE(exceeds_own_part(least / 8));
+  EXPECT_FALSE(exceeds_last_cache(least / 8));
+  share_last_cache(1, kCores);
+  EXPECT_FALSE(exceeds_own_part(least / 2));
+}
+
 }  // namespace
 }  // namespace torch::comms::base

@@ -6,7 +6,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "ctran/arithmetic/copy.hpp"
+#include "base/last_cache.hpp"
 #include "ctran/arithmetic/reference.hpp"
 
 namespace torch::comms::ctran_test {
@@ -169,8 +169,8 @@ TEST(Reduction, GivesTheSameBitsForLargeCounts) {
     const auto left = sample(dtype, count, 1), right = sample(dtype, count, 2);
     std::vector<const void*> operands(Reduction::kMostOperands, left.data());
     operands.back() = right.data();
-    ASSERT_TRUE(ctran::is_streamed(count * bytes * (operands.size() + 1)));
-    ASSERT_FALSE(ctran::is_streamed(piece * bytes * (operands.size() + 1)));
+    ASSERT_TRUE(base::exceeds_last_cache(count * bytes * (operands.size() + 1)));
+    ASSERT_FALSE(base::exceeds_last_cache(piece * bytes * (operands.size() + 1)));
     for (const auto level : ctran::levels()) {
       const Reduction reduction(dtype, ReduceOp::kProduct, level);
       Memory want(left.size());
@@ -188,33 +188,6 @@ TEST(Reduction, GivesTheSameBitsForLargeCounts) {
       }
     }
   }
-}
-
-TEST(Copy, IsACopyOfAnySizeAndAlignment) {
-  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{4097}, (size_t{32} << 20) + 5}) {
-    Memory from(bytes + 3);
-    for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i % 251);
-    Shifted into(bytes, 7);
-    ctran::copy_bytes(into.data(), from.data() + 3, bytes);
-    EXPECT_TRUE(std::equal(from.begin() + 3, from.end(), into.data())) << bytes;
-    EXPECT_TRUE(into.is_intact(bytes));
-    ctran::copy_bytes(into.data(), into.data(), bytes);
-    EXPECT_TRUE(std::equal(from.begin() + 3, from.end(), into.data())) << "onto itself";
-  }
-}
-
-TEST(Copy, IsStreamedWhereARanksPartOfTheCacheDoesNotHoldIt) {
-  constexpr size_t kMany = size_t{1} << 30;
-  EXPECT_TRUE(ctran::is_copy_streamed(kMany));
-  size_t alone = kMany;
-  while (ctran::is_copy_streamed(alone / 2)) alone /= 2;
-  EXPECT_EQ(ctran::is_streamed(2 * alone), ctran::is_copy_streamed(alone)) << "a rank is alone";
-  constexpr int kCores = 1024;  // more than a cache has
-  ctran::share_last_cache(8 * kCores, kCores);
-  EXPECT_TRUE(ctran::is_copy_streamed(alone / 8));
-  EXPECT_FALSE(ctran::is_streamed(2 * (alone / 8)));
-  ctran::share_last_cache(1, kCores);
-  EXPECT_FALSE(ctran::is_copy_streamed(alone / 2));
 }
 
 float combined(ReduceOp op, float left, float right) {

@@ -235,11 +235,11 @@ class CountedChannel final : public Channel {
   const std::string& broken() const noexcept override { return inner_->broken(); }
   bool fetches() const noexcept override { return true; }
   std::shared_ptr<OfferWords> offer_words() noexcept override { return inner_->offer_words(); }
-  Fetched fetch(const Offer& offer, uint64_t offset,
-                std::span<const Bytes> into) noexcept override {
+  Fetched fetch(const Offer& offer, uint64_t offset, std::span<const Bytes> into,
+                bool past_caches) noexcept override {
     ++copies_.asked;
     if (allowed_-- <= 0) return Fetched::kRefused;
-    const auto end = inner_->fetch(offer, offset, into);
+    const auto end = inner_->fetch(offer, offset, into, past_caches);
     if (end == Fetched::kDone) ++copies_.done;
     return end;
   }
