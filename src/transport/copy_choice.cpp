@@ -9,8 +9,8 @@ namespace {
 
 using Way = CopyChoice::Way;
 
-constexpr double kNewest = 0.25;               // its weight
-constexpr double kMostTimes = 2.5;             // of what was known: who was interrupted says little
+constexpr double kNewest = 0.25;    // its weight
+constexpr double kMostTimes = 2.5;  // of what was known: who was interrupted says little
 constexpr double kClearly = 1.05, kSlow = 1.5;  // times as long
 static_assert(1 + (kMostTimes - 1) * kNewest < kSlow, "one interruption does not make a way slow");
 

@@ -52,7 +52,8 @@ class Messages {
         regions_(regions),
         limits_(limits),
         closed_(closed),
-        at_once_(limits.takes_turns) {}
+        at_once_(limits.takes_turns),
+        one_way_(2 * kMostAtOnceOnHost, limits.takes_turns ? 0 : kMostFetched) {}
 
   uint64_t at_once_bytes() const noexcept { return limits_.at_once_bytes; }
   // After a message that is not small, others wait: its receiver may have a receive for the next
@@ -203,7 +204,7 @@ class Messages {
   size_t spare_bytes_ = 0;
   std::vector<Fetch> fetches_;  // the first one is at work
   AtOnceChoice at_once_;
-  CopyChoice one_way_{2 * kMostAtOnceOnHost, kMostFetched}, both_ways_{2 * kMostAtOnceOnHost};
+  CopyChoice one_way_, both_ways_{2 * kMostAtOnceOnHost};
   uint64_t large_sends_ = 0, large_receives_ = 0;  // over eager_bytes, so far
   uint64_t receives_before_ = 0;                   // when the last such message was sent
   uint32_t through_channel_ = 0;  // messages that it has sent that way, not there yet
