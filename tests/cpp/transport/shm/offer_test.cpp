@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <deque>
@@ -320,6 +321,37 @@ void exchange(Rank& self, size_t size, bool consumed, bool late) {
   EXPECT_TRUE((consumed ? gatherer.bytes : back.bytes) == pattern(peer, self.rank, size, size));
   EXPECT_EQ(gatherer.taken, consumed ? size : 0);
   self.barrier();
+}
+
+// Whoever leads says how, tries the other way, and is followed.
+TEST(Offer, MovesAsTheOneThatIsExchangedForIt) {
+  if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
+  constexpr int kExchanges = 40;
+  std::array<std::array<std::atomic<int>, kExchanges>, 2> fetched{};
+  std::array<Copies, 2> copies;
+  run(
+      shm(2),
+      [&](Rank& self) {
+        const auto me = static_cast<size_t>(self.rank);
+        for (int i = 0; i < kExchanges; ++i) {
+          const int before = copies[me].done;
+          exchange(self, 400'000, false, false);
+          fetched[me][static_cast<size_t>(i)] = copies[me].done - before;
+        }
+      },
+      [&](TransportOptions& options) {
+        auto& own = copies[static_cast<size_t>(options.rank)];
+        options.local_ranks = 1;  // a core each: ranks that take turns decide alone
+        options.wrap = [&own](int, std::unique_ptr<Channel> inner) {
+          return std::make_unique<CountedChannel>(std::move(inner), own);
+        };
+      });
+  int tried = 0;
+  for (size_t i = 0; i < kExchanges; ++i) {
+    EXPECT_EQ(fetched[0][i], fetched[1][i]) << "exchange " << i;
+    tried += i > 0 && fetched[0][i] != fetched[0][i - 1] ? 1 : 0;
+  }
+  EXPECT_GT(tried, 0);
 }
 
 TEST(Offer, IsNotTakenForAConsumerWhichReadsTheChannelsMemory) {

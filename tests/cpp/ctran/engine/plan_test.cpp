@@ -1,0 +1,76 @@
+#include "ctran/engine/plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include "base/last_cache.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+using schedule::Operation;
+
+constexpr int kRanks = 4;
+constexpr int64_t kLarge = 64 << 20, kSmall = 1 << 10;  // bytes of a rank's part
+
+struct Recipe {
+  Operation operation;
+  std::string_view algorithm;
+  int64_t bytes;
+  int rank = 1;
+  ReduceOp op = ReduceOp::kSum;
+};
+
+// Of float32.
+Plan plan_of(const Recipe& recipe) {
+  Call call{.name = "the test",
+            .operation = recipe.operation,
+            .dtype = static_cast<uint8_t>(Dtype::kFloat32),
+            .element_bytes = 4,
+            .op = recipe.op,
+            .algorithm = schedule::find_algorithm(recipe.operation, recipe.algorithm),
+            .chunk = 0};
+  call.blocks = schedule::Blocks::even(kRanks * recipe.bytes / 4, kRanks);
+  return Plan(call, {.rank = recipe.rank, .size = kRanks}, choose_by_size);
+}
+
+struct Passing {
+  int received = 0, copied = 0;  // messages, local copies
+  bool operator==(const Passing&) const = default;
+};
+
+Passing passing_of(const Plan& plan) {
+  Passing passing;
+  StepPlan own;
+  schedule::Step memory;
+  for (int64_t t = 0; t < plan.steps(); ++t) {
+    const auto& step = plan.step(t, own, memory);
+    for (const auto& message : step.receives) passing.received += message.passes_caches ? 1 : 0;
+    for (const auto& local : step.locals) passing.copied += local.passes_caches ? 1 : 0;
+  }
+  return passing;
+}
+
+TEST(Plan, WritesResultsThatNoCacheHoldsPastThem) {
+  EXPECT_EQ(passing_of(plan_of({Operation::kAllGather, "direct", kLarge})), (Passing{3, 1}));
+  EXPECT_EQ(passing_of(plan_of({Operation::kAllGather, "direct", kSmall})), Passing{});
+  EXPECT_EQ(passing_of(plan_of({Operation::kBroadcast, "direct", kLarge})), (Passing{1, 0}));
+}
+
+TEST(Plan, KeepsInTheCachesWhatItReadsAgain) {
+  // Parts go around: only the last one is not handed on. The own one is sent out of the input.
+  EXPECT_EQ(passing_of(plan_of({Operation::kAllGather, "ring", kLarge})), (Passing{1, 1}));
+  // Rank 2 of the tree hands on to rank 3, which is a leaf.
+  EXPECT_EQ(passing_of(plan_of({Operation::kBroadcast, "tree", kLarge, 2})), Passing{});
+  EXPECT_EQ(passing_of(plan_of({Operation::kBroadcast, "tree", kLarge, 3})), (Passing{1, 0}));
+  // The own sum is sent to the others; theirs are results.
+  EXPECT_EQ(passing_of(plan_of({Operation::kAllReduce, "two_shot", kLarge})), (Passing{3, 0}));
+}
+
+TEST(Plan, KeepsInTheCachesWhatIsDividedAtTheEnd) {
+  EXPECT_EQ(
+      passing_of(plan_of({Operation::kAllReduce, "ring", kLarge, 1, ReduceOp::kAverage})).received,
+      0);
+}
+
+}  // namespace
+}  // namespace torch::comms::ctran
