@@ -1,6 +1,7 @@
 #include "base/last_cache.hpp"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,7 +15,7 @@
 namespace torch::comms::base {
 namespace {
 
-std::atomic<size_t> g_sharers{1};
+std::atomic<int> g_sharers{1};
 
 std::string first_line(const std::string& path) {
   std::ifstream file(path);
@@ -63,29 +64,41 @@ LastCache read_last_cache(const std::string& folder) {
   }
 }
 
-bool exceeds_last_cache(size_t bytes) noexcept {
-  static const size_t from = []() noexcept {
-    constexpr size_t kMost = size_t{64} << 20;
-    const size_t has = last_cache().bytes;
-    return has > 0 ? std::min(kMost, has) : kMost;
-  }();
-  return bytes >= from;
-}
+bool exceeds_last_cache(size_t bytes) noexcept { return exceeds_part_of(last_cache(), 1, bytes); }
 
 void share_last_cache(int ranks, int cores) noexcept {
-  const int64_t sharers = int64_t{ranks} * last_cache().cores / std::max(1, cores);
-  g_sharers.store(static_cast<size_t>(std::max<int64_t>(1, sharers)), std::memory_order_relaxed);
+  const int sharers = sharers_of(last_cache(), ranks, cores);
+  int most = g_sharers.load(std::memory_order_relaxed);
+  while (most < sharers &&
+         !g_sharers.compare_exchange_weak(most, sharers, std::memory_order_relaxed)) {
+  }
 }
 
 bool exceeds_own_part(size_t bytes) noexcept {
-  return exceeds_last_cache(bytes * g_sharers.load(std::memory_order_relaxed));
+  return exceeds_part_of(last_cache(), g_sharers.load(std::memory_order_relaxed), bytes);
+}
+
+int sharers_of(const LastCache& cache, int ranks, int cores) noexcept {
+  const int64_t sharers = int64_t{ranks} * cache.cores / std::max(1, cores);
+  return static_cast<int>(std::clamp<int64_t>(sharers, 1, std::max(1, ranks)));
+}
+
+bool exceeds_part_of(const LastCache& cache, int sharers, size_t bytes) noexcept {
+  constexpr size_t kMost = size_t{64} << 20;
+  const size_t has = cache.bytes > 0 ? cache.bytes : kMost;
+  return bytes >= std::min(kMost, has / static_cast<size_t>(sharers));
 }
 
 const LastCache& last_cache() noexcept {
   static const LastCache found = []() noexcept {
     try {
       const int core = std::max(0, ::sched_getcpu());
-      return read_last_cache("/sys/devices/system/cpu/cpu" + std::to_string(core) + "/cache");
+      auto told = read_last_cache("/sys/devices/system/cpu/cpu" + std::to_string(core) + "/cache");
+#ifdef _SC_LEVEL3_CACHE_SIZE
+      if (told.bytes == 0)
+        told.bytes = static_cast<size_t>(std::max(0L, ::sysconf(_SC_LEVEL3_CACHE_SIZE)));
+#endif
+      return told;
     } catch (const std::exception&) {  // no memory for a name
       return LastCache{};
     }

@@ -24,11 +24,17 @@ TC_API const LastCache& last_cache() noexcept;
 TC_API bool exceeds_last_cache(size_t bytes) noexcept;
 
 // The same of the part that this rank has of it, where all ranks of the host are about the same at
-// the same time. So many of them share so many cores: whoever tells last is heard, at first a rank
-// is alone. (Measured with two ranks whose cores share 32 MiB: an all_gather of 16 MB takes 2.15 ms
-// with results past the caches, and 2.85 ms without; one of 8 MB 0.75 ms, and 0.6 ms.)
+// the same time. So many of them share so many cores: what is most of all that was told counts, at
+// first a rank is alone. (Measured with two ranks whose cores share 32 MiB: an all_gather of 16 MB
+// takes 2.15 ms with results past the caches, and 2.85 ms without; one of 8 MB 0.75 ms, and 0.6
+// ms.)
 TC_API void share_last_cache(int ranks, int cores) noexcept;
 TC_API bool exceeds_own_part(size_t bytes) noexcept;
+
+// How many of the ranks share one such cache: at most all of them.
+TC_API int sharers_of(const LastCache& cache, int ranks, int cores) noexcept;
+// Whether `bytes` are more than one of so many has of it.
+TC_API bool exceeds_part_of(const LastCache& cache, int sharers, size_t bytes) noexcept;
 
 // As the kernel tells in the folder "/sys/devices/system/cpu/cpu0/cache". What a C library says may
 // be the sum of all that a machine has.

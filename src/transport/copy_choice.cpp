@@ -63,7 +63,7 @@ void CopyChoice::took(Way way, uint64_t bytes, std::chrono::nanoseconds time) no
   known.least = known.least == 0 ? rate : std::min(known.least, rate);
   if (rate < kSlow * known.least) return;
   known.least = rate;
-  known.interval = soonest(known);
+  known.interval = std::min(known.interval, soonest(known));
   known.until_try = std::min(known.until_try, known.interval);
 }
 
@@ -83,7 +83,8 @@ void CopyChoice::judge(SizeClass& known) noexcept {
     known.least = known.ns_a_byte;
     known.interval = kFirstTry;
   } else {
-    known.interval = std::clamp(2 * known.interval, soonest(known), kLastTry);
+    const uint32_t bounded = std::min(soonest(known), kMostGrowth * known.interval);
+    known.interval = std::min(std::max(2 * known.interval, bounded), kLastTry);
   }
   known.until_try = known.interval;
 }

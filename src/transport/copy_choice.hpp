@@ -32,7 +32,9 @@ class TC_API CopyChoice {
   // What that will say.
   Way upcoming(uint64_t bytes) const noexcept;
   // The way of one that is not timed.
-  Way usual(uint64_t bytes) noexcept { return class_of(bytes).usual; }
+  Way usual(uint64_t bytes) const noexcept { return classes_[class_number(bytes)].usual; }
+  // Whether that was ever timed.
+  bool knows(uint64_t bytes) const noexcept { return classes_[class_number(bytes)].ns_a_byte > 0; }
   // What a message took that next() was asked for; a time without end if it could not go that way.
   void took(Way way, uint64_t bytes, std::chrono::nanoseconds time) noexcept;
   size_t class_number(uint64_t bytes) const noexcept;
@@ -41,9 +43,11 @@ class TC_API CopyChoice {
 
  private:
   // The other way is tried after so many messages, and more seldom the longer it is not better;
-  // soon again where the usual one has become slow. Unless that is still less than the other one
-  // took, its tries cost no more than a part of the time.
+  // soon again where the usual one has become slow. Where it is known to be worse, and not by a few
+  // messages alone, its tries take no more than a part of the time, as far as the last interval
+  // allows.
   static constexpr uint32_t kFirstTry = 8, kLastTry = 256, kTries = 3;
+  static constexpr uint32_t kMostGrowth = 4;  // of an interval, at a time
   static constexpr double kMostLost = 0.03;
   struct SizeClass {
     Way usual = Way::kFetch;

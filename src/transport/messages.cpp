@@ -298,7 +298,7 @@ const char* Messages::start(Receives& in, Request& request, uint64_t length, uin
   if (request.through_channel_ && request.is_timed_) request.began_ = Clock::now();
   if (!request.granted_ && !offer.empty() && may_fetch(request)) {
     const auto read = Offer::read(offer, length);
-    if (!read) return "an offer of another length than its message";
+    if (!read) return "an offer that is not of its message";
     const bool views = !out_.view(*read, 0, 1).empty();
     if (request.consumer_ == nullptr || views) {
       request.size_ = length;

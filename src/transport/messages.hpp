@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -38,8 +39,8 @@ struct MessageLimits {
 // Where the channel fetches, kStart carries an Offer, nothing is granted before it comes, and the
 // receiver copies the message itself and answers kTaken; or kGrant, for as much as it could not, or
 // if both ends copy it in less time; which, where ranks take turns, it says before the offer comes.
-// Where messages go both ways at the same time, one side decides that for both, and measures it:
-// what one costs depends on what becomes of the other.
+// Where messages of one size go both ways at the same time, one side decides that for both, and
+// measures it, for what one costs depends on what becomes of the other.
 // Receives with a consumer grant as everywhere, unless memory of the peer is mapped: then they,
 // too, wait for what is offered, and read it where it lies.
 //
@@ -156,6 +157,7 @@ class Messages {
   bool announce(Request& request);
   bool offer(Request& request, Offer& offer) noexcept;
   uint32_t mappable(const Request& send) const noexcept;
+  std::optional<CopyChoice::Way> way_to_tell(const Request& send) noexcept;
   bool may_fetch(const Request& receive) const noexcept;
   // Something was sent to its peer, too.
   bool is_answered(const Request& receive) const noexcept {
@@ -207,6 +209,8 @@ class Messages {
   CopyChoice one_way_, both_ways_{2 * kMostAtOnceOnHost};
   uint64_t large_sends_ = 0, large_receives_ = 0;  // over eager_bytes, so far
   uint64_t receives_before_ = 0;                   // when the last such message was sent
+  bool has_told_ = false;                          // how the next message that comes back will move
+  bool was_refused_ = false;                       // what the leader fetches cannot be fetched here
   uint32_t through_channel_ = 0;  // messages that it has sent that way, not there yet
   std::unordered_map<uint32_t, Sends> sends_;
   std::unordered_map<uint32_t, Receives> receives_;

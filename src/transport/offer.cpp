@@ -10,12 +10,15 @@ namespace {
 constexpr size_t kWord = sizeof(uint64_t);
 constexpr int kWayAt = 16, kRegionAt = 32;  // bits of the first word, which begins with the slot
 
+uint64_t number_of(std::optional<CopyChoice::Way> way) noexcept {
+  return way ? 1 + static_cast<uint64_t>(*way) : 0;
+}
+
 }  // namespace
 
 Offer::Payload::Payload(const Offer& offer) noexcept {
   TC_CHECK(offer.count >= 1 && offer.count <= kMostPieces);
-  words_[0] =
-      uint64_t{offer.region} << kRegionAt | static_cast<uint64_t>(offer.way) << kWayAt | offer.slot;
+  words_[0] = uint64_t{offer.region} << kRegionAt | number_of(offer.way) << kWayAt | offer.slot;
   words_[1] = offer.word;
   for (size_t i = 0; i < offer.count; ++i) {
     if (i > 0) words_[count_++] = offer.pieces[i - 1].bytes;
@@ -37,10 +40,11 @@ std::optional<Offer> Offer::read(ConstBytes payload, uint64_t length) noexcept {
   };
   Offer offer;
   offer.slot = static_cast<uint16_t>(word(0));
-  offer.way = static_cast<CopyChoice::Way>(static_cast<uint16_t>(word(0) >> kWayAt));
+  const auto way = static_cast<uint16_t>(word(0) >> kWayAt);
   offer.region = static_cast<uint32_t>(word(0) >> kRegionAt);
-  if (offer.slot >= OfferWords::kSlots || offer.way > CopyChoice::Way::kChannel)
+  if (offer.slot >= OfferWords::kSlots || way > number_of(CopyChoice::Way::kChannel))
     return std::nullopt;
+  if (way > 0) offer.way = static_cast<CopyChoice::Way>(way - 1);
   offer.word = word(1);
   offer.count = (payload.size() / kWord - 1) / 2;
   uint64_t left = length;

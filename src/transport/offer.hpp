@@ -23,8 +23,9 @@ struct Offer {
   uint32_t region =
       0;  // the key of the sender's region that holds all of it; 0: none that is mapped
   uint64_t word = 0;
-  // How its sender would have a message of that size move that comes back at the same time.
-  CopyChoice::Way way = CopyChoice::Way::kFetch;
+  // How its sender will have the message move that comes back at the same time; nothing: it does
+  // not know.
+  std::optional<CopyChoice::Way> way = std::nullopt;
   std::array<Piece, kMostPieces> pieces = {};
   size_t count = 0;
 

@@ -50,6 +50,14 @@ uint32_t Messages::mappable(const Request& send) const noexcept {
              : 0;
 }
 
+// Nothing where no receive is there for what comes back, or none like it was timed. Of several that
+// are under way one is tried.
+std::optional<CopyChoice::Way> Messages::way_to_tell(const Request& send) noexcept {
+  if (!limits_.leads || !send.both_ways_ || !both_ways_.knows(send.size_)) return std::nullopt;
+  return std::exchange(has_told_, true) ? both_ways_.usual(send.size_)
+                                        : both_ways_.upcoming(send.size_);
+}
+
 // False: as many offers stand as there can be.
 bool Messages::offer(Request& request, Offer& offer) noexcept {
   auto& words = *out_.offer_words();
@@ -60,7 +68,7 @@ bool Messages::offer(Request& request, Offer& offer) noexcept {
   offer.slot = lent->slot;
   offer.word = lent->word;
   offer.region = mappable(request);
-  offer.way = both_ways_.upcoming(request.size_);
+  offer.way = way_to_tell(request);
   for (const auto& piece : request.from_)
     offer.pieces[offer.count++] = {reinterpret_cast<uint64_t>(piece.data()), piece.size()};
   return true;
@@ -81,8 +89,8 @@ bool Messages::can_be_offered(const Request& send) noexcept {
 // A message that is not small leaves before its receive is there. The clock runs from here on.
 bool Messages::leaves_at_once(Request& request) noexcept {
   if (request.size_ <= limits_.eager_bytes) return false;
-  const bool both_ways = std::exchange(receives_before_, large_receives_) != large_receives_;
-  if (request.size_ > most_at_once(both_ways)) return false;
+  request.both_ways_ = std::exchange(receives_before_, large_receives_) != large_receives_;
+  if (request.size_ > most_at_once(request.both_ways_)) return false;
   // Half of the credit is for small ones. What the peer maps it reads where it lies.
   const bool can = request.from_.size() <= Channel::kMaxPieces &&
                    eager_out_ + cost(request.size_) <= limits_.eager_credit / 2 &&
@@ -99,12 +107,14 @@ void Messages::choose(Request& receive, const Offer* offer) noexcept {
   receive.asked_ = receive.size_;
   // Where ranks take turns the copies count alone, which are the same whatever goes the other way.
   receive.both_ways_ = !limits_.takes_turns && is_answered(receive);
-  const bool follows = receive.both_ways_ && !limits_.leads && offer != nullptr;
+  const bool follows = receive.both_ways_ && !limits_.leads && !was_refused_ && offer != nullptr &&
+                       offer->way.has_value();
   receive.is_timed_ = !follows && through_channel_ == 0;
   auto& choice = choice_of(receive);
-  const auto way = follows             ? offer->way
+  const auto way = follows             ? *offer->way
                    : receive.is_timed_ ? choice.next(receive.size_)
                                        : choice.usual(receive.size_);
+  if (receive.both_ways_ && receive.is_timed_) has_told_ = false;
   receive.through_channel_ = way == CopyChoice::Way::kChannel;
   if (receive.through_channel_) ++through_channel_;
 }
@@ -220,6 +230,7 @@ bool Messages::fetch() {
     if (end == Channel::Fetched::kRefused) {
       if (fetched_from(request) > 0) request.moved_ = 0;  // its beginning is missing
       end_time(request, CopyChoice::Way::kFetch, true);
+      was_refused_ = true;
       const GrantFrame rest{request.moved_};
       grant(request, request.moved_ > 0 ? std::as_bytes(std::span(&rest, 1)) : ConstBytes{});
       continue;

@@ -85,7 +85,8 @@ class Request {
   bool misfits_ = false;          // of a send: the receive is too small, or has another tag
   bool through_channel_ = false;  // of a receive: not fetched, though it might have been
   bool is_chosen_ = false;        // of a receive: it is known whether it will be fetched
-  bool both_ways_ = false;        // of such a receive: its peer receives something, too
+  bool both_ways_ = false;        // of such a receive: its peer receives something, too; of a send
+                                  // that is not small: a receive was there before it
   bool passes_caches_ = false;    // see above
   bool is_timed_ = false;         // of one that will be: how long that takes is looked at
   Kind kind_ = Kind::kSend;

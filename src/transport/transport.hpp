@@ -23,7 +23,8 @@ class Channel;
 struct Capabilities {
   bool maps_memory = false;      // memory from allocate() can be loaded and stored by peers
   bool one_sided_alone = false;  // put and get need no progress() of the other side
-  bool single_copy = false;      // large messages, put and get of registered memory copy once
+  bool single_copy = false;      // put and get of registered memory copy once, and large messages
+                                 // where that takes less
   uint64_t eager_bytes = 0;      // up to this size a message leaves before its receive is there
   uint32_t chunk_bytes = 0;      // larger ones move in chunks of this size
   std::string reason = {};       // of what is missing or was chosen, in words

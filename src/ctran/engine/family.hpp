@@ -35,7 +35,8 @@ struct FamilyOptions {
   // Ranks of one machine that say different names are treated as on different hosts; "": the
   // machine is the host.
   std::string host = {};
-  // Large messages between processes of this host are copied once, where the system allows it.
+  // Large messages between processes of this host are copied once, where the system allows it and
+  // that takes less.
   bool single_copy = true;
   // Up to so many ranks, all connect at once: then the death of any is seen while idle, too. In
   // larger families a peer is connected on first use.

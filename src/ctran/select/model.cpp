@@ -28,7 +28,8 @@ bool hands_on(const Algorithm& algorithm) {
 
 // On one host, larger messages are copied by their receivers, out of the sender's memory. Very
 // large ones that go one way are written and read at the same time instead, so that who sends has
-// its share. The link exempts those that are reduced as they arrive, too; this model does not.
+// its share. The link exempts those that are reduced as they arrive, too, and chooses by what it
+// measures; this model does not.
 constexpr double kCopiedByReceiver = transport::kMostEagerOnHost;  // over which
 constexpr double kCopiedByBoth = transport::kMostFetched;
 

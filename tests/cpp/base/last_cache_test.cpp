@@ -48,19 +48,35 @@ TEST(LastCache, IsTheSameEachTime) {
   EXPECT_GE(last_cache().cores, 1);
 }
 
-TEST(LastCache, IsSharedAmongTheRanksOfItsCores) {
+TEST(LastCache, IsSharedByTheRanksOfItsCores) {
+  const LastCache cache{.bytes = size_t{32} << 20, .cores = 8};
+  EXPECT_EQ(sharers_of(cache, 8, 64), 1) << "a cache each";
+  EXPECT_EQ(sharers_of(cache, 64, 64), 8);
+  EXPECT_EQ(sharers_of(cache, 128, 64), 16);
+  EXPECT_EQ(sharers_of(cache, 2, 2), 2) << "other cores of it are not theirs";
+  EXPECT_EQ(sharers_of(cache, 1, 1), 1);
+}
+
+TEST(LastCache, HoldsAPartForEach) {
+  const LastCache usual{.bytes = size_t{32} << 20, .cores = 8},
+      huge{.bytes = size_t{480} << 20, .cores = 96}, unknown{};
+  EXPECT_TRUE(exceeds_part_of(usual, 1, size_t{32} << 20));
+  EXPECT_FALSE(exceeds_part_of(usual, 1, size_t{31} << 20));
+  EXPECT_TRUE(exceeds_part_of(usual, 4, size_t{8} << 20));
+  EXPECT_TRUE(exceeds_part_of(huge, 1, size_t{64} << 20));
+  EXPECT_FALSE(exceeds_part_of(huge, 96, size_t{4} << 20));
+  EXPECT_TRUE(exceeds_part_of(unknown, 1, size_t{64} << 20));
+}
+
+TEST(LastCache, IsSharedByAsManyAsWereEverTold) {
   constexpr size_t kMany = size_t{1} << 30;
-  ASSERT_TRUE(exceeds_own_part(kMany));
   size_t least = kMany;  // that exceeds it, by halves
   while (exceeds_last_cache(least / 2)) least /= 2;
-  EXPECT_TRUE(exceeds_own_part(least));
-  EXPECT_FALSE(exceeds_own_part(least / 2)) << "a rank is alone at first";
-  constexpr int kCores = 1024;  // more than a cache has
-  share_last_cache(8 * kCores, kCores);
-  EXPECT_TRUE(exceeds_own_part(least / 8));
-  EXPECT_FALSE(exceeds_last_cache(least / 8));
-  share_last_cache(1, kCores);
-  EXPECT_FALSE(exceeds_own_part(least / 2));
+  share_last_cache(1, 1);
+  EXPECT_EQ(exceeds_own_part(least / 2), exceeds_last_cache(least / 2));
+  share_last_cache(8 * last_cache().cores, 1);
+  share_last_cache(1, 1);
+  EXPECT_TRUE(exceeds_own_part(least / 2));
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <future>
-#include <latch>
 #include <memory>
 #include <string>
 
