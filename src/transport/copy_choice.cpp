@@ -39,9 +39,7 @@ Way CopyChoice::upcoming(const SizeClass& known) noexcept {
   return known.until_try > 0 ? known.usual : other(known.usual);
 }
 
-Way CopyChoice::upcoming(uint64_t bytes) const noexcept {
-  return upcoming(classes_[class_number(bytes)]);
-}
+Way CopyChoice::upcoming(uint64_t bytes) const noexcept { return upcoming(class_of(bytes)); }
 
 Way CopyChoice::next(uint64_t bytes) noexcept {
   auto& known = class_of(bytes);

@@ -32,9 +32,9 @@ class TC_API CopyChoice {
   // What that will say.
   Way upcoming(uint64_t bytes) const noexcept;
   // The way of one that is not timed.
-  Way usual(uint64_t bytes) const noexcept { return classes_[class_number(bytes)].usual; }
+  Way usual(uint64_t bytes) const noexcept { return class_of(bytes).usual; }
   // Whether that was ever timed.
-  bool knows(uint64_t bytes) const noexcept { return classes_[class_number(bytes)].ns_a_byte > 0; }
+  bool knows(uint64_t bytes) const noexcept { return class_of(bytes).ns_a_byte > 0; }
   // What a message took that next() was asked for; a time without end if it could not go that way.
   void took(Way way, uint64_t bytes, std::chrono::nanoseconds time) noexcept;
   size_t class_number(uint64_t bytes) const noexcept;
@@ -58,6 +58,7 @@ class TC_API CopyChoice {
   static void judge(SizeClass& known) noexcept;
   static uint32_t soonest(const SizeClass& known) noexcept;
   SizeClass& class_of(uint64_t bytes) noexcept { return classes_[class_number(bytes)]; }
+  const SizeClass& class_of(uint64_t bytes) const noexcept { return classes_[class_number(bytes)]; }
   static Way upcoming(const SizeClass& known) noexcept;
 
   uint64_t first_;

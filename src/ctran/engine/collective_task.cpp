@@ -309,7 +309,7 @@ void CollectiveTask::absorb(const Arrival& arrival, uint64_t offset, ConstBytes 
       [&](uint64_t done, uint64_t bytes) {
         const uint64_t at = offset + done;
         auto* into = target.from(arrival.into.begin + at).data();
-        if (!arrival.reduces) return void(std::memcpy(into, chunk.data() + done, bytes));
+        if (!arrival.reduces) return base::copy(into, chunk.data() + done, bytes, false);
         const void* mine = own.from(arrival.own.begin + at).data();
         const void* operands[] = {mine, chunk.data() + done};
         if (arrival.first == schedule::First::kIncoming) std::swap(operands[0], operands[1]);

@@ -1,6 +1,7 @@
 #include "base/last_cache.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
