@@ -30,6 +30,10 @@
   ROW("TORCHCOMM_CTRAN_HOST_ID", "text", "",                                                       \
       "What this process calls its host, for backend ctran: ranks of one machine that say "        \
       "different names are treated as on different hosts; the hint wins.")                         \
+  ROW("TORCHCOMM_CTRAN_MOVE_THREADS", "bool", "true",                                              \
+      "false: a rank of backend ctran that waits stays on the core that the system has put it "    \
+      "on, "                                                                                       \
+      "also where other ranks wait there, and another core has fewer.")                            \
   ROW("TORCHCOMM_SHARE_CPU_TENSORS", "bool", "false",                                              \
       "As share_cpu_tensors() when the package is imported: large CPU tensors lie in memory that " \
       "ranks of backend ctran on the same host map.")                                              \

@@ -11,4 +11,11 @@ Cores Cores::of_this_thread() noexcept {
   return cores;
 }
 
+std::vector<int> Cores::list() const {
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &set_)) cores.push_back(core);
+  return cores;
+}
+
 }  // namespace torch::comms::transport

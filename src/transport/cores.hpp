@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <cstdint>
+#include <vector>
 
 #include <torchcomms/base/export.hpp>
 
@@ -17,6 +18,7 @@ class Cores {
   static TC_API Cores of_this_thread() noexcept;
 
   int count() const noexcept { return CPU_COUNT(&set_); }
+  TC_API std::vector<int> list() const;
   bool meet(const Cores& other) const noexcept {
     cpu_set_t both;
     CPU_AND(&both, &set_, &other.set_);

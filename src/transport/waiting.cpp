@@ -11,6 +11,7 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "transport/seating.hpp"
 #include "transport/transport.hpp"
 
 namespace torch::comms::transport {
@@ -107,6 +108,7 @@ bool Pace::rest() noexcept {
   if (idle_ == policy_.spins + 1) idle_since_ = now;
   const auto awake = std::min<std::chrono::nanoseconds>(gaps.awake(policy_.awake), policy_.longest);
   if (now - idle_since_ >= awake || now < crowded_until()) return true;
+  if (policy_.seating != nullptr) policy_.seating->look(now);
   yield(now, policy_.slices);
   return false;
 }

@@ -13,6 +13,7 @@
 
 namespace torch::comms::transport {
 
+class Seating;
 class Transport;
 
 using Deadline = std::chrono::steady_clock::time_point;
@@ -41,6 +42,8 @@ struct WaitPolicy {
   std::chrono::microseconds awake{100};     // with nothing moving, before it sleeps
   std::chrono::microseconds longest{1500};  // the same where that is worth it: Gaps
   int slices = 1;  // lost in a row to whom it yields, before it sleeps at once for a while
+  Seating* seating =
+      nullptr;  // looked at before each yield; where there is one, it outlives the policy
   // For `ranks` that share so many cores: where each has a core, spinning is free; where they
   // share, whoever spins keeps the others from answering.
   static TC_API WaitPolicy for_ranks(int ranks, int cores) noexcept;

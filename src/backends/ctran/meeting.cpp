@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include <torchcomms/base/env.hpp>
 #include <torchcomms/base/error.hpp>
 
 #include "backends/ctran/hints.hpp"
@@ -78,6 +79,7 @@ Connected connect(const Rendezvous& met, const CommOptions& options, const std::
                        .interface = interface,
                        .host = known->host,
                        .single_copy = single_copy_wished(options.hints),
+                       .move_threads = env_to_value("TORCHCOMM_CTRAN_MOVE_THREADS", true),
                        .choose = [known](const Question& q) { return answer(*known, q); },
                        .interrupt = check_interrupt};
 

@@ -71,7 +71,9 @@ bool Engine::look_until_done(const Membership& group, int often, const Look& loo
   for (int looks = 1; looks <= policy.spins * often && goes_on(); ++looks)
     if (look(false) || (looks % often == 0 && move_links() && look(true))) return true;
   // Where they share cores, it is there when this one comes back.
-  transport::Pace pace({.spins = 0, .awake = policy.awake});
+  auto later = policy;
+  later.spins = 0;
+  transport::Pace pace(later);
   while (goes_on() && !pace.rest()) {
     if (look(false)) return true;
     if (!move_links()) continue;

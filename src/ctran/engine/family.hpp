@@ -38,6 +38,8 @@ struct FamilyOptions {
   // Large messages between processes of this host are copied once, where the system allows it and
   // that takes less.
   bool single_copy = true;
+  // Ranks that wait move to cores with fewer of them: transport::Seating.
+  bool move_threads = true;
   // Up to so many ranks, all connect at once: then the death of any is seen while idle, too. In
   // larger families a peer is connected on first use.
   int eager_ranks = 16;

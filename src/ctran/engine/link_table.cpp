@@ -138,6 +138,9 @@ void LinkTable::learn_cores(const std::vector<transport::Cores>& cores) {
   for (const auto& [first, crowd] : of_hosts)
     if (crowd.denser_than(densest_)) densest_ = crowd;
   policy_ = transport::WaitPolicy::for_ranks(sharing_.ranks, sharing_.cores.count());
+  if (options_.move_threads && sharing_.ranks > 1 && own.count() > 1)
+    seating_ = std::make_unique<transport::Seating>(rank_, own);
+  policy_.seating = seating_.get();
   for (auto* link : active_) link->wait_as(policy_);
   const auto& here = of_hosts[host_[static_cast<size_t>(rank_)]];
   base::share_last_cache(here.ranks, here.cores.count());
@@ -166,7 +169,8 @@ std::string LinkTable::carriers() const {
 
 std::string LinkTable::waits() const {
   return std::string(policy_.spins > 0 ? "spin" : "yield") + " first (" +
-         counted(sharing_.ranks, "rank") + " on " + counted(sharing_.cores.count(), "core") + ")";
+         counted(sharing_.ranks, "rank") + " on " + counted(sharing_.cores.count(), "core") +
+         (seating_ ? "; moves to cores with fewer)" : ")");
 }
 
 const transport::PeerFailure* LinkTable::failure(int peer) const noexcept {

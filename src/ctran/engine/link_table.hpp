@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ctran/engine/family.hpp"
+#include "transport/seating.hpp"
 #include "transport/transport.hpp"
 
 namespace torch::comms::ctran {
@@ -58,6 +59,7 @@ class LinkTable {
   int rank_, size_;
   transport::Secret job_;
   FamilyOptions options_;
+  std::unique_ptr<transport::Seating> seating_;  // outlives the links
   std::array<std::unique_ptr<transport::Transport>, 3> links_;
   std::vector<transport::Endpoint> endpoints_;  // by rank, of the link that reaches it
   std::vector<Which> which_;                    // by rank

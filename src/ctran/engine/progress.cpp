@@ -298,6 +298,7 @@ void Progress::drive_until(const Done& done) {
   auto policy = policy_;
   policy.spins = 0;
   policy.awake = policy.longest = kThreadAwake;
+  policy.seating = nullptr;  // it says where the callers are
   Pace pace(policy);
   while (!done()) {
     thread_polls_.store(true, std::memory_order_seq_cst);

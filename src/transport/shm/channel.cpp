@@ -21,7 +21,7 @@ constexpr uint64_t kBytesAtOnce = 1u << 20;
 
 }  // namespace
 
-ShmChannel::ShmChannel(Segment segment, int side, Wire& wire)
+ShmChannel::ShmChannel(Segment segment, int side, Wire& wire, int peer, Seating* seating)
     : segment_(std::move(segment)),
       side_(side),
       wire_(wire),
@@ -29,12 +29,17 @@ ShmChannel::ShmChannel(Segment segment, int side, Wire& wire)
       chunk_bytes_(segment_.ring(side).shape.chunk_bytes),
       producer_(segment_.ring(side)),
       consumer_(segment_.ring(1 - side)),
+      peer_(peer),
+      seating_(seating),
       fork_generation_(base::fork_generation()) {
   if (can_fence_peers()) segment_.rest(side_).fetch_or(Rest::kFences, std::memory_order_release);
+  if (seating_ != nullptr) seating_->meet(peer_, segment_.seat(side_), segment_.seat(1 - side_));
 }
 
 ShmChannel::~ShmChannel() {
-  if (fork_generation_ == base::fork_generation()) ::shutdown(wire_.socket.get(), SHUT_RDWR);
+  if (fork_generation_ != base::fork_generation()) return;
+  if (seating_ != nullptr) seating_->forget(peer_);
+  ::shutdown(wire_.socket.get(), SHUT_RDWR);
 }
 
 bool ShmChannel::try_send(const Frame& frame, std::span<const ConstBytes> payload,

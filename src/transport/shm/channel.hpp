@@ -32,8 +32,9 @@ struct Wire {
 class ShmChannel final : public Channel {
  public:
   // `side` writes to ring(side). `wire` outlives the channel, which takes back `copies` where the
-  // system changes its mind.
-  ShmChannel(Segment segment, int side, Wire& wire);
+  // system changes its mind; so does `seating`, if there is one, to which it introduces rank
+  // `peer`.
+  ShmChannel(Segment segment, int side, Wire& wire, int peer = 0, Seating* seating = nullptr);
   // The peer sees the end of the socket, unless this is a forked child's copy.
   ~ShmChannel() override;
 
@@ -74,6 +75,8 @@ class ShmChannel final : public Channel {
   uint32_t chunk_bytes_;
   RingProducer producer_;
   RingConsumer consumer_;
+  int peer_;
+  Seating* seating_;
   uint64_t fork_generation_;
   std::string damaged_;
 };

@@ -17,6 +17,7 @@ namespace {
 
 struct alignas(128) RestWord {
   std::atomic<uint32_t> bits;
+  Seating::Seat seat;
 };
 
 struct alignas(128) SideWords {
@@ -85,6 +86,10 @@ RingMemory Segment::ring(int writer) const noexcept {
 
 std::atomic<uint32_t>& Segment::rest(int side) const noexcept {
   return head_of(*mapping_).rest[static_cast<size_t>(side)].bits;
+}
+
+Seating::Seat& Segment::seat(int side) const noexcept {
+  return head_of(*mapping_).rest[static_cast<size_t>(side)].seat;
 }
 
 OfferWords::Words& Segment::words(int side) const noexcept {

@@ -6,6 +6,7 @@
 
 #include "base/handles.hpp"
 #include "transport/offer_words.hpp"
+#include "transport/seating.hpp"
 #include "transport/shm/ring.hpp"
 
 namespace torch::comms::transport::shm {
@@ -32,6 +33,8 @@ class Segment {
   RingMemory ring(int writer) const noexcept;
   // What a side says of its sleep: bits of Rest.
   std::atomic<uint32_t>& rest(int side) const noexcept;
+  // Where a side waits: Seating.
+  Seating::Seat& seat(int side) const noexcept;
   // Of the offers of a side.
   OfferWords::Words& words(int side) const noexcept;
   // All of the above lies in it.

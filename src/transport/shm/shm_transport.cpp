@@ -227,7 +227,8 @@ void ShmTransport::admit(int peer, base::FileDescriptor socket, Segment segment,
   peer_of_socket_[wire.socket.get()] = peer;
   if (side == 0) watch(wire.socket.get());  // the other side did so when it was a guest
   segment.close_file();
-  open(peer, std::make_unique<ShmChannel>(std::move(segment), side, wire));
+  open(peer,
+       std::make_unique<ShmChannel>(std::move(segment), side, wire, peer, wait_policy().seating));
 }
 
 bool ShmTransport::accept_guests() {

@@ -58,5 +58,22 @@ TEST(Cores, RanksOfAnotherHostShareNone) {
   EXPECT_EQ(waits_of({core, core}, {"a", "b"}), "spin first (1 rank on 1 core)");
 }
 
+std::string waits_of_three(bool move_threads) {
+  std::string first;
+  run({.size = 3, .move_threads = move_threads}, [&](Rank& self) {
+    for (int i = 0; i < 100; ++i) self.group->run(barrier(self.size()));
+    if (self.rank() == 0) first = self.group->family()->waits();
+  });
+  return first;
+}
+
+TEST(Cores, RanksThatMayUseSeveralMoveBetweenThem) {
+  if (own_cores().size() < 2) GTEST_SKIP() << "needs two cores";
+  const auto moving = waits_of_three(true), staying = waits_of_three(false);
+  EXPECT_TRUE(moving.ends_with("; moves to cores with fewer)")) << moving;
+  EXPECT_TRUE(staying.ends_with("s)")) << staying;
+  EXPECT_EQ(moving.find("; "), staying.size() - 1);
+}
+
 }  // namespace
 }  // namespace torch::comms::ctran::test

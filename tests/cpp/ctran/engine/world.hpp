@@ -63,6 +63,7 @@ struct World {
   milliseconds hearing = kLong;  // a loaded machine must not end it
   std::optional<transport::FaultPlan> faults = std::nullopt;
   std::vector<std::string> hosts = {};             // by rank; see FamilyOptions
+  bool move_threads = true;                        // see FamilyOptions
   std::function<void(int rank)> before = nullptr;  // on a rank's thread, first of all
 };
 
@@ -81,6 +82,7 @@ inline void run(const World& world, const std::function<void(Rank&)>& body) {
       options.interface = "127.0.0.1";
       options.eager_ranks = world.eager_ranks;
       options.hearing = world.hearing;
+      options.move_threads = world.move_threads;
       if (!world.hosts.empty()) options.host = world.hosts[static_cast<size_t>(rank)];
       if (world.faults) options.wrap = transport::inject_faults(*world.faults, rank);
       Rank self{nullptr, all};

@@ -2,6 +2,7 @@
 
 #include "transport/conformance_streams.hpp"
 #include "transport/conformance_windows.hpp"
+#include "transport/seating.hpp"
 #include "transport/shm/segment.hpp"
 #include "transport/shm/shared_file.hpp"
 #include "transport/shm/shm_transport.hpp"
@@ -23,6 +24,42 @@ INSTANTIATE_TEST_SUITE_P(Shm, Conformance,
                                          shm("tiny_rings", {8, 4096, 1024}, false),
                                          shm("tiny_rings_single_copy", {8, 4096, 1024}, true)),
                          [](const auto& info) { return info.param.name; });
+
+// Two ranks of this thread: each sees the other where it is itself, and another core that has none.
+TEST(ShmTransport, RanksSeeOnWhichCoreTheOthersAre) {
+  const auto cores = Cores::of_this_thread();
+  if (cores.count() < 2) GTEST_SKIP() << "needs two cores";
+  const auto link = shm("two", {256, 0, 0}, true);
+  const Secret job = random_secret();
+  std::array<Seating, 2> seatings{Seating(0, cores), Seating(1, cores)};
+  std::array<std::unique_ptr<Transport>, 2> ends;
+  for (int rank = 0; rank < 2; ++rank) {
+    TransportOptions options;
+    options.rank = rank;
+    options.size = options.local_ranks = 2;
+    options.job = job;
+    auto& end = ends[static_cast<size_t>(rank)] = link.make(options);
+    end->wait_as({.seating = &seatings[static_cast<size_t>(rank)]});
+  }
+  for (int rank = 0; rank < 2; ++rank)
+    ends[static_cast<size_t>(rank)]->connect(1 - rank,
+                                             ends[static_cast<size_t>(1 - rank)]->endpoint());
+  const auto deadline = in(kLong);
+  while ((ends[0]->state(1) != PeerState::kReady || ends[1]->state(0) != PeerState::kReady) &&
+         std::chrono::steady_clock::now() < deadline)
+    ends[0]->progress(), ends[1]->progress();
+  const auto one_moves = [&] {
+    for (int looks = 0; looks < 10'000; ++looks)
+      for (auto& seating : seatings)
+        if (seating.look(std::chrono::steady_clock::now())) return true;
+    return false;
+  };
+  EXPECT_TRUE(one_moves());
+  ends[0].reset();
+  while (ends[1]->state(0) == PeerState::kReady && std::chrono::steady_clock::now() < deadline)
+    ends[1]->progress();
+  EXPECT_FALSE(one_moves()) << "the other one is gone";
+}
 
 // Eight cells hold eight grants; the others wait in this rank, though no request of it says so.
 TEST(ShmTransport, WhatTheRingHasNoRoomForIsUnsent) {
