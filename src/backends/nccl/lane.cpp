@@ -353,7 +353,7 @@ bool Lane::end_all(const CommError& why, const Work* timed_out) {
   const auto reason = communicator_->failure().error();
   for (const auto& work : all)
     work->setStatus(work.get() == timed_out ? WorkStatus::TIMEDOUT : WorkStatus::ERROR, reason);
-  alarms_.failure();
+  alarms_.failure(*this, why);
   // The library may take its time, and the watchdog has others to look after.
   std::thread([communicator = communicator_, why] { communicator->abort(why); }).detach();
   return true;

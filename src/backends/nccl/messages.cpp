@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "backends/nccl/run.hpp"
@@ -10,6 +11,23 @@ namespace torch::comms {
 
 using nccl::Bytes;
 using nccl::Launch;
+
+namespace {
+
+// Looks whether another rank has failed, which a wait of the store's does not.
+void await_key(StoreKeyValue& store, const std::string& key, const nccl::Wait& wait) {
+  constexpr std::chrono::milliseconds kLongestPause{20};
+  std::chrono::milliseconds pause{1};
+  while (!store.has({key})) {
+    if (nccl::Clock::now() >= wait.deadline)
+      throw CommError(Errc::kTimeout, wait.limit_text(), wait.context());
+    wait.check();
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, kLongestPause);
+  }
+}
+
+}  // namespace
 
 WorkPtr TorchCommVendor::message(const nccl::Call& now, const OperationOptions& options,
                                  const P2POp& op) {
@@ -57,25 +75,45 @@ nccl::Lane& TorchCommVendor::lane_to(int peer, const nccl::Call& now) {
                         "' connects each pair of ranks at its first message, and needs the "
                         "communicator to be made with store= for that",
                     now.context(peer));
-  const int low = std::min(rank_, peer), high = std::max(rank_, peer);
-  const auto key = "pair/" + std::to_string(low) + "/" + std::to_string(high);
-  const bootstrap::Deadline deadline(now.limit);
-  StoreKeyValue store(pair_store_, deadline, now.context(peer));
   try {
-    std::string id;
-    if (rank_ == low)
-      store.set(key, id = nccl::Communicator::make_id(*library_, now.context(peer)));
-    else
-      id = store.get(key, now.limit);
-    auto device = nccl::Device::open(*library_, device_, rank_, wishes_->high_priority_stream,
-                                     wishes_->most_events);
-    auto pair = nccl::Communicator::connect(library_, 2, rank_ == low ? 0 : 1, id,
-                                            nccl::config_of(options_.hints, name_),
-                                            nccl::Device::enter(device), nccl::launch_wait(now));
-    return *(pairs_[peer] = make_lane(std::move(pair), std::move(device)));
+    return add_pair(peer, connect_pair(peer, now));
   } catch (const Interrupted& e) {
+    lane_->fail({Errc::kAborted, "the call was interrupted", now.context(peer)}, /*blocks=*/false);
     e.rethrow_cause();
+  } catch (const CommError& e) {
+    failed(e, now, *lane_);  // the ranks are at different places
   }
+}
+
+std::shared_ptr<nccl::Lane> TorchCommVendor::connect_pair(int peer, const nccl::Call& now) {
+  auto wait = nccl::launch_wait(now);
+  wait.limit_text = [&] {
+    const auto peer_text = "not connected with rank " + std::to_string(peer);
+    return nccl::limit_text(now, (peer_text + " for the first message between the two").c_str());
+  };
+  wait.context = [&] { return now.context(peer); };
+  wait.check = [&] {
+    check_interrupt();
+    lane_->end_if_told([&] { return now.context(); });
+    raise_failure(*lane_);
+  };
+  const bool leads = rank_ < peer;
+  const auto key =
+      "pair/" + std::to_string(std::min(rank_, peer)) + "/" + std::to_string(std::max(rank_, peer));
+  StoreKeyValue store(pair_store_, bootstrap::Deadline(now.limit), now.context(peer));
+  std::string id;
+  if (leads) {
+    store.set(key, id = nccl::Communicator::make_id(*library_, now.context(peer)));
+  } else {
+    await_key(store, key, wait);
+    id = store.get(key, now.limit);
+  }
+  auto device = nccl::Device::open(*library_, device_, rank_, wishes_->high_priority_stream,
+                                   wishes_->most_events);
+  auto pair = nccl::Communicator::connect(library_, 2, leads ? 0 : 1, id,
+                                          nccl::config_of(options_.hints, name_),
+                                          nccl::Device::enter(device), wait);
+  return make_lane(std::move(pair), std::move(device));
 }
 
 }  // namespace torch::comms

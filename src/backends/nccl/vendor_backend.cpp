@@ -101,8 +101,8 @@ TorchCommVendor::~TorchCommVendor() {
 
 TorchCommVendor::Lanes TorchCommVendor::detach() {
   Lanes lanes;
-  for (auto& [peer, lane] : std::exchange(pairs_, {})) lanes.push_back(std::move(lane));
   const std::lock_guard lock(mutex_);
+  for (auto& [peer, lane] : std::exchange(pairs_, {})) lanes.push_back(std::move(lane));
   if (!lane_) return lanes;
   if (const auto failed = lane_->communicator().failure().reason()) failure_ = failed;
   lanes.push_back(std::exchange(lane_, nullptr));
@@ -270,7 +270,9 @@ std::shared_ptr<nccl::Lane> TorchCommVendor::make_lane(std::shared_ptr<Communica
   };
   return std::make_shared<nccl::Lane>(
       name_, std::move(communicator), std::move(device), std::move(replays),
-      nccl::Lane::Alarms{[=] { with_this([](auto& self) { self.announceAbort(); }); },
+      nccl::Lane::Alarms{[=](const nccl::Lane& lane, const CommError& why) {
+                           with_this([&](auto& self) { self.lane_failed(lane, why); });
+                         },
                          [=](TorchWork& work) {
                            with_this([&](auto& self) {
                              if (self.on_unseen_failure_) self.on_unseen_failure_(work);
@@ -279,17 +281,39 @@ std::shared_ptr<nccl::Lane> TorchCommVendor::make_lane(std::shared_ptr<Communica
       std::make_unique<beside::Others>(circle_, std::move(neighbours)));
 }
 
+TorchCommVendor::Lanes TorchCommVendor::lanes() const {
+  const std::lock_guard lock(mutex_);
+  Lanes all;
+  if (lane_) all.push_back(lane_);
+  for (const auto& [peer, lane] : pairs_) all.push_back(lane);
+  return all;
+}
+
+// One that was taken away before says nothing of those that are here.
+void TorchCommVendor::lane_failed(const nccl::Lane& lane, const CommError& why) {
+  announceAbort();
+  const auto all = lanes();
+  if (std::ranges::none_of(all, [&](const auto& one) { return one.get() == &lane; })) return;
+  for (const auto& one : all) one->fail(why, /*blocks=*/false);
+}
+
 void TorchCommVendor::recorded_as(uint32_t comm) {
   if (record_) record_->is(comm);
 }
 
 nccl::Lane& TorchCommVendor::lane_of_waits() {
-  auto& lane = pairs_[kWaits];
-  if (!lane)
-    lane = make_lane(lane_->shared_communicator(),
-                     nccl::Device::open(*library_, device_, rank_, wishes_->high_priority_stream,
-                                        wishes_->most_events));
-  return *lane;
+  if (auto* const found = lane_of_waits_if_any()) return *found;
+  return add_pair(
+      kWaits, make_lane(lane_->shared_communicator(),
+                        nccl::Device::open(*library_, device_, rank_, wishes_->high_priority_stream,
+                                           wishes_->most_events)));
+}
+
+nccl::Lane& TorchCommVendor::add_pair(int peer, std::shared_ptr<nccl::Lane> lane) {
+  auto& added = *lane;
+  const std::lock_guard lock(mutex_);
+  pairs_[peer] = std::move(lane);
+  return added;
 }
 
 nccl::Lane* TorchCommVendor::lane_of_waits_if_any() const {
@@ -356,7 +380,9 @@ void TorchCommVendor::close(nccl::Lane& lane, const Call& call) {
   // What it shares with the operations goes with them.
   if (&lane != lane_.get() && lane_ && &lane.communicator() == &lane_->communicator()) return;
   if (!lane.communicator().failure()) return part_from_library(lane, call);
-  if (!lane.is_failure_met()) lane.communicator().failure().check();
+  const auto all = lanes();
+  if (std::ranges::none_of(all, [](const auto& one) { return one->is_failure_met(); }))
+    lane.communicator().failure().check();
 }
 
 // The library keeps a communicator for as long as graphs have its operations.
@@ -549,18 +575,17 @@ void TorchCommVendor::abort() {
 }
 
 bool TorchCommVendor::isAborted() const {
+  const auto has_failed = [](const auto& lane) { return bool(lane->communicator().failure()); };
+  if (std::ranges::any_of(lanes(), has_failed)) return true;
   const std::lock_guard lock(mutex_);
-  return failure_ || (lane_ && lane_->communicator().failure());
+  return failure_.has_value();
 }
 
 std::optional<CommError> TorchCommVendor::failure() const {
-  std::shared_ptr<nccl::Lane> lane;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!lane_) return failure_;
-    lane = lane_;
-  }
-  return lane->failure({.comm = name_, .rank = rank_});
+  for (const auto& lane : lanes())
+    if (auto why = lane->failure({.comm = name_, .rank = rank_})) return why;
+  const std::lock_guard lock(mutex_);
+  return lane_ ? std::nullopt : failure_;
 }
 
 int64_t TorchCommVendor::communicator_address() const {

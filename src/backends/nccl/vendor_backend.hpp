@@ -264,6 +264,9 @@ class TC_API TorchCommVendor : public TorchCommBackend,
                   const at::Tensor& input, int root);
   WorkPtr message(const nccl::Call& call, const OperationOptions& options, const P2POp& op);
   nccl::Lane& lane_to(int peer, const nccl::Call& call);
+  // A communicator with `peer` alone. Throws CommError, also where some rank fails meanwhile.
+  std::shared_ptr<nccl::Lane> connect_pair(int peer, const nccl::Call& call);
+  nccl::Lane& add_pair(int peer, std::shared_ptr<nccl::Lane> lane);
   nccl::Persistent& persistent(AllGatherPHandle handle, const char* op) const;
   std::shared_ptr<nccl::VendorWindow> make_window(const char* method);
   template <class Body>
@@ -294,6 +297,10 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // In good order: the other ranks are told that nothing is wrong here.
   void close_circle() noexcept;
   using Lanes = std::vector<std::shared_ptr<nccl::Lane>>;
+  // All that are connected. Any thread.
+  Lanes lanes() const;
+  // When one fails, all do. Any thread.
+  void lane_failed(const nccl::Lane& lane, const CommError& why);
   // Takes everything that is connected away from here.
   Lanes detach();
   // Lets go of it. Waits for nothing.
@@ -312,9 +319,9 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   uint64_t library_bytes_ = 0;  // of device memory, that making the communicator took
   std::string version_;
   std::shared_ptr<const nccl::Table> library_;
-  mutable std::mutex mutex_;          // guards failure_, and lane_ where other threads look
-  std::shared_ptr<nccl::Lane> lane_;  // null before init() and after finalize()
-  static constexpr int kWaits = -1;   // instead of a peer: lane_of_waits()
+  mutable std::mutex mutex_;  // guards failure_, and lane_ and pairs_ where other threads look
+  std::shared_ptr<nccl::Lane> lane_;                  // null before init() and after finalize()
+  static constexpr int kWaits = -1;                   // instead of a peer: lane_of_waits()
   std::map<int, std::shared_ptr<nccl::Lane>> pairs_;  // by peer
   std::unique_ptr<Reconfiguration> reconfiguration_;  // null without enable_reconfigure
   c10::intrusive_ptr<c10d::Store> pair_store_;        // null where none was given

@@ -41,6 +41,55 @@ TEST_F(VendorFailures, AnOperationThatTakesTooLongEndsTheCommunicatorWithOneErro
       milliseconds(2000));
 }
 
+// Pairs of nccl-lazy have communicators of their own, and one end.
+class PairFailures : public VendorFailures {
+ protected:
+  // Rank 0 waits for a message that rank 1 does not send, and `body` ends that.
+  void with_a_pair(const std::function<void(Program&, const WorkPtr&)>& body, milliseconds limit) {
+    std::promise<void> over;
+    on_ranks(
+        2,
+        [&, is_over = over.get_future().share()](Program& self) {
+          auto tensor = ones();
+          if (self.rank == 1) {
+            self.comm->send(tensor, 0, false);
+            is_over.wait();
+            return self.comm->abort();
+          }
+          const std::shared_ptr<void> at_end(nullptr, [&over](void*) { over.set_value(); });
+          self.comm->recv(tensor, 1, false);
+          RecvOptions options;
+          options.timeout = limit;
+          body(self, self.comm->recv(tensor, 1, true, options));
+        },
+        std::chrono::seconds(60), "nccl-lazy");
+  }
+};
+
+TEST_F(PairFailures, AMessageThatTakesTooLongEndsTheCommunicator) {
+  with_a_pair(
+      [&](Program& self, const WorkPtr& work) {
+        const auto error = error_of([&] { work->wait(), work->hostSynchronize(); });
+        EXPECT_EQ(error.code(), Errc::kTimeout);
+        EXPECT_TRUE(self.comm->getBackendImpl()->isAborted());
+        auto tensor = ones();
+        EXPECT_EQ(error_of([&] { self.comm->all_reduce(tensor, ReduceOp::SUM, false); }).why(),
+                  error.why());
+        self.comm->finalize();  // it has been met
+      },
+      milliseconds(50));
+}
+
+TEST_F(PairFailures, AnAbortEndsMessages) {
+  with_a_pair(
+      [&](Program& self, const WorkPtr& work) {
+        self.comm->abort();
+        EXPECT_EQ(error_of([&] { work->hostSynchronize(); }).code(), Errc::kAborted);
+        self.comm->finalize();
+      },
+      std::chrono::seconds(60));
+}
+
 TEST_F(VendorFailures, ATimeoutOfTheCallIsNamedAsSuch) {
   plan("hang=Broadcast:1");
   on_ranks(1, [&](Program& self) {
