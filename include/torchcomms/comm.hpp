@@ -164,6 +164,9 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   std::shared_ptr<TorchCommWindow> makeWindow(bool registered, const Make& make);
   void requireUsable(OpName op) const { requireUsable(opToString(op)); }
   void requireUsable(std::string_view op) const;
+  bool isForked() const;
+  // Throws CommError(kForked).
+  void requireOwnProcess(std::string_view op) const;
   CommFacts facts() const;
   template <class Op>
   ProfiledOperation shown(const Op& op, const base::OpRecord& record) const;

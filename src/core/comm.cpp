@@ -116,7 +116,7 @@ TorchComm::TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string back
 }
 
 TorchComm::~TorchComm() {
-  if (fork_generation_ != base::fork_generation()) {
+  if (isForked()) {
     // A forked child has neither the backend's threads nor a right to the parent's connections: let
     // go of the object without running its destructor.
     static_cast<void>(new std::shared_ptr<TorchCommBackend>(std::move(backend_)));
@@ -172,12 +172,20 @@ void TorchComm::number(base::OpRecord& record, size_t op_id) {
   }
 }
 
+bool TorchComm::isForked() const { return fork_generation_ != base::fork_generation(); }
+
+void TorchComm::requireOwnProcess(std::string_view op) const {
+  if (!isForked()) return;
+  throw CommError(Errc::kForked,
+                  "this communicator was made before fork(); make a new one in the child",
+                  {.op = std::string(op), .comm = name_, .rank = rank_});
+}
+
 void TorchComm::requireUsable(std::string_view op) const {
+  requireOwnProcess(op);
   const auto refuse = [&](Errc code, const std::string& why) {
     throw CommError(code, why, {.op = std::string(op), .comm = name_, .rank = rank_});
   };
-  if (fork_generation_ != base::fork_generation())
-    refuse(Errc::kForked, "this communicator was made before fork(); make a new one in the child");
   if (finalized_ && capabilities_.final_finalize)
     refuse(Errc::kFinalized, "the communicator is not initialized: finalize() was called");
   if (size_ < 0)
@@ -186,7 +194,7 @@ void TorchComm::requireUsable(std::string_view op) const {
 }
 
 std::string TorchComm::standing() const {
-  if (fork_generation_ != base::fork_generation()) return "made before fork()";
+  if (isForked()) return "made before fork()";
   if (finalized_ && capabilities_.final_finalize) return "finalized";
   if (size_ < 0) return "not connected";
   const auto place = "rank " + std::to_string(rank_) + " of " + std::to_string(size_);
@@ -291,7 +299,7 @@ WorkPtr TorchComm::run(const Op& op) {
 }
 
 void TorchComm::finalize() {
-  if (fork_generation_ != base::fork_generation()) return;
+  if (isForked()) return;
   if (finalized_ && capabilities_.final_finalize)
     throw CommError(Errc::kFinalized, "the communicator is already finalized",
                     {.op = "finalize", .comm = name_, .rank = rank_});
@@ -495,22 +503,34 @@ WorkPtr TorchComm::all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& 
     });
   return work;
 }
-void TorchComm::all_gather_p_free(AllGatherPHandle handle) { backend_->all_gather_p_free(handle); }
+void TorchComm::all_gather_p_free(AllGatherPHandle handle) {
+  requireOwnProcess("all_gather_p_free");
+  backend_->all_gather_p_free(handle);
+}
 
 std::shared_ptr<c10::Allocator> TorchComm::getMemAllocator() const {
   return get_mem_allocator(backend_name_);
 }
-void TorchComm::tensor_register(const at::Tensor& tensor) { backend_->tensor_register(tensor); }
-void TorchComm::tensor_deregister(const at::Tensor& tensor) { backend_->tensor_deregister(tensor); }
-int64_t TorchComm::get_device_transport() { return backend_->get_device_transport(); }
+void TorchComm::tensor_register(const at::Tensor& tensor) {
+  requireOwnProcess("tensor_register");
+  backend_->tensor_register(tensor);
+}
+void TorchComm::tensor_deregister(const at::Tensor& tensor) {
+  requireOwnProcess("tensor_deregister");
+  backend_->tensor_deregister(tensor);
+}
+int64_t TorchComm::get_device_transport() {
+  requireOwnProcess("get_device_transport");
+  return backend_->get_device_transport();
+}
 
-InitHandle TorchComm::getInitHandle() const { return backend_->getInitHandle(); }
+InitHandle TorchComm::getInitHandle() const {
+  requireOwnProcess("get_init_handle");
+  return backend_->getInitHandle();
+}
 WorkPtr TorchComm::reconfigure(const ReconfigureOptions& options) {
   const Context context{.op = "reconfigure", .comm = name_, .rank = rank_};
-  if (fork_generation_ != base::fork_generation())
-    throw CommError(Errc::kForked,
-                    "this communicator was made before fork(); make a new one in the child",
-                    context);
+  requireOwnProcess(context.op);
   if (finalized_ && capabilities_.final_finalize)
     throw CommError(Errc::kFinalized, "finalize() was called", context);
   settle();
@@ -532,18 +552,21 @@ WorkPtr TorchComm::reconfigure(const ReconfigureOptions& options) {
   return work;
 }
 void TorchComm::abort() {
+  if (isForked()) return;  // nothing of it is this process's
   if (unmet_) unmet_->met();
   backend_->abort();
 }
 bool TorchComm::isAbortSupported() const { return backend_->isAbortSupported(); }
 bool TorchComm::isAborted() const { return backend_->isAborted(); }
 void TorchComm::setTimeout(std::chrono::milliseconds timeout) {
+  requireOwnProcess("set_timeout");
   settle();
   require_limit(timeout,
                 {.op = "set_timeout", .comm = std::string(getCommName()), .rank = getRank()});
   backend_->setTimeout(timeout);
 }
 void TorchComm::setHints(const Hints& hints) {
+  requireOwnProcess("set_hints");
   settle();
   backend_->setHints(hints);
 }

@@ -437,6 +437,10 @@ Call TorchCommVendor::call(OpName op, bool async_op, const OperationOptions& opt
                            std::string_view name) {
   const bool own = options.timeout.count() > 0;
   Call call{op, name_, rank_, own ? options.timeout : options_.timeout, own, async_op, false, name};
+  // For those that are called on the backend itself.
+  if (fork_generation_ != base::fork_generation())
+    throw CommError(Errc::kForked, "this communicator belongs to the parent process",
+                    call.context());
   if (!lane_)
     throw CommError(Errc::kFinalized, "the communicator is not initialized", call.context());
   if (reconfiguration_ && reconfiguration_->is_left_out())
