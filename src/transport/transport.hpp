@@ -156,6 +156,9 @@ class TC_API Transport {
   virtual bool prepare_sleep() noexcept = 0;
   virtual void finish_sleep() noexcept = 0;
   virtual int event_fd() const noexcept = 0;
+  // The next progress() looks at everything, also at what it looks at now and then alone, such as
+  // whether a peer is still there.
+  virtual void look_now() noexcept {}
   virtual AbortSignal& abort_signal() noexcept = 0;
   virtual const WaitPolicy& wait_policy() const noexcept = 0;
   // Where it is known better who shares this rank's cores than by local_ranks. Before any

@@ -20,6 +20,12 @@ PROGRAM = """
     comm = torchcomms.new_comm("ctran", torch.device("cpu"), "mortal", hints={hints})
     rank, tensor = comm.get_rank(), torch.ones({numel})
     window = comm.new_window(torch.ones({numel}))
+
+    def compute():
+        end = time.monotonic() + 0.02
+        while time.monotonic() < end:
+            pass
+
     comm.all_reduce(tensor, ReduceOp.SUM, False)
 """
 # What follows either program: rank 1 dies, and the others are told in `call`.
@@ -45,6 +51,8 @@ CALLS = {
     "recv": "comm.recv(tensor, 1, False)",
     "wait_signal": "window.wait_signal(1, False)",
     "put": "window.put(tensor, 1, 0, False); window.wait_signal(1, False)",
+    # Nothing here waits for anybody, or takes long enough to look around.
+    "rare": "[(window.put(tensor[:8], 1, 0, False), compute()) for _ in range(150)]",
 }
 
 
@@ -58,6 +66,7 @@ CALLS = {
         ("wait_signal", "shm"),
         ("put", "tcp"),
         ("put", "shm"),
+        ("rare", "shm"),
     ],
 )
 def test_survivors_are_told_who_died(call, transport):

@@ -55,6 +55,7 @@ void Progress::wait(const std::atomic<bool>& done, Deadline limit, bool entered)
 template <class Done>
 void Progress::drive(const Done& done, Deadline limit, Pace& pace) {
   if (armed_) disarm();
+  look_if_due();
   int turns = 0;
   while (true) {
     const bool moved = job_.turn();
@@ -204,6 +205,7 @@ void Progress::glance(bool news) {
   if (try_lock()) {
     note_visit();
     if (armed_) disarm();
+    look_if_due();
     job_.turn();
     const bool endings = job_.has_endings();
     unlock();
@@ -227,12 +229,14 @@ void Progress::enter() noexcept {
   while (!try_lock()) ::sched_yield();
   entering_.fetch_sub(1, std::memory_order_relaxed);
   if (armed_) disarm();
+  look_if_due();
 }
 
 bool Progress::try_enter() noexcept {
   if (polling_.load(std::memory_order_seq_cst) || !try_lock()) return false;
   note_visit();
   if (armed_) disarm();
+  look_if_due();
   return true;
 }
 
@@ -241,6 +245,12 @@ void Progress::leave() noexcept {
   unlock();
   if (endings) job_.tell_endings();
   hand_over();
+}
+
+void Progress::look() noexcept {
+  look_due_.store(false, std::memory_order_relaxed);
+  for (auto* link : job_.links()) link->look_now();
+  job_.turn();
 }
 
 void Progress::arm() noexcept {
@@ -288,6 +298,8 @@ void Progress::run_thread() {
       drive_until([&] {
         return stops() || waiting_.load(std::memory_order_seq_cst) > 0 || visits() != seen;
       });
+    else
+      look_due_.store(true, std::memory_order_relaxed);
     hand_over();
   }
 }

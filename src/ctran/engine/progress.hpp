@@ -29,7 +29,8 @@ inline Deadline deadline_after(std::chrono::milliseconds limit) {
 // Nobody holds it asleep: at most one thread sleeps in poll() on the links, the others on a
 // condition variable, and an own thread steps in where something is to be done and nobody waits.
 // Where nobody came by for a while, that thread sleeps on the links, too: what peers ask of a rank
-// that is in no call is answered all the same.
+// that is in no call is answered all the same. Where somebody comes by, but each time for less than
+// it takes to look at everything, he is told to.
 class Progress {
  public:
   // What is moved. All with the lock held, but for after_turn().
@@ -103,6 +104,11 @@ class Progress {
   void note_visit() noexcept {
     visits_.store(visits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
+  // With the lock.
+  void look_if_due() noexcept {
+    if (look_due_.load(std::memory_order_relaxed)) look();
+  }
+  void look() noexcept;
 
   Job& job_;
   transport::WaitPolicy policy_;
@@ -116,6 +122,7 @@ class Progress {
   std::atomic<uint32_t> visits_{0};      // of threads but the own one
   bool armed_ = false, quiet_ = false;   // with the lock: the links wake us; and had nothing to do
   std::atomic<bool> thread_polls_{false};
+  std::atomic<bool> look_due_{false};  // nobody was seen to look at everything for a while
 
   std::mutex mutex_;  // of the two conditions; guards nothing else
   std::condition_variable changed_, thread_needed_;

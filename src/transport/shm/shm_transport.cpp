@@ -103,6 +103,7 @@ class ShmTransport final : public FramedTransport {
                                             : "single_copy is switched off"};
   }
   int event_fd() const noexcept override { return epoll_.get(); }
+  void look_now() noexcept override { look_in_ = 0; }
 
   std::unique_ptr<Memory> register_memory(Bytes bytes) override;
   std::unique_ptr<Memory> allocate(uint64_t size) override;
@@ -119,7 +120,7 @@ class ShmTransport final : public FramedTransport {
   Direct signal_directly(const RemoteMemory& to, uint64_t offset, uint64_t amount,
                          SignalOp op) noexcept override;
   void fence_peers() noexcept override { shm::fence_peers(); }
-  void woke() noexcept override { look_in_ = 0; }
+  void woke() noexcept override { look_now(); }
 
   void watch(int descriptor);
   bool watch_peer(int peer, int process);

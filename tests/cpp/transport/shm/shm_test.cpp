@@ -61,6 +61,23 @@ TEST(ShmTransport, RanksSeeOnWhichCoreTheOthersAre) {
   EXPECT_FALSE(one_moves()) << "the other one is gone";
 }
 
+// The sockets are looked at now and then, or when that is asked for.
+TEST(ShmTransport, APeersEndIsSeenByTheNextProgressWhereThatIsToLook) {
+  auto links = make_links(shm("two", {256, 0, 0}, true));
+  auto& survivor = *links[1];
+  const auto deadline = in(kLong);
+  while ((links[0]->state(1) != PeerState::kReady || survivor.state(0) != PeerState::kReady) &&
+         std::chrono::steady_clock::now() < deadline)
+    links[0]->progress(), survivor.progress();
+  for (int i = 0; i < 3; ++i) survivor.progress();
+  links[0].reset();
+  survivor.progress();
+  EXPECT_EQ(survivor.state(0), PeerState::kReady);
+  survivor.look_now();
+  survivor.progress();
+  EXPECT_EQ(survivor.state(0), PeerState::kFailed);
+}
+
 // Eight cells hold eight grants; the others wait in this rank, though no request of it says so.
 TEST(ShmTransport, WhatTheRingHasNoRoomForIsUnsent) {
   std::list<Mail> mail;  // outlives the links, which end its requests
