@@ -26,6 +26,13 @@ constexpr std::chrono::milliseconds kPatience{100};
 constexpr int kCloseParts = 200'000;
 constexpr std::chrono::seconds kLongLimit{10};
 
+// What stands for operations that nobody has a work of.
+class Unseen final : public TorchWork {
+ public:
+  explicit Unseen(std::exception_ptr error) { setStatus(WorkStatus::TIMEDOUT, std::move(error)); }
+  void wait() override { rethrowIfFailed(); }
+};
+
 }  // namespace
 
 Lane::Lane(std::string name, std::shared_ptr<Communicator> communicator,
@@ -136,6 +143,7 @@ c10::intrusive_ptr<Work> Lane::Slot::end(Kept keep) {
 // It runs whenever the graph does, which owns its memory; as a work it is through.
 c10::intrusive_ptr<Work> Lane::Slot::captured(c10::intrusive_ptr<Work> work) {
   lane_.replays_->end(begun_, stream_);
+  if (call_.ends_itself) lane_.kernels_in_graphs_ = true;
   work->end_.spoil();
   work->setStatus(WorkStatus::COMPLETED);
   work->keep_.clear();
@@ -210,7 +218,7 @@ void Lane::look(Clock::time_point now) noexcept {
     c10::intrusive_ptr<Work> begun, late, oldest;
     std::optional<Replays::Late> late_replay;
     auto slow = slow_launch(now);
-    bool ask = false, waits = launching_.until.load() != Clock::time_point{};
+    bool ask = false, ask_kernels = false, waits = launching_.until.load() != Clock::time_point{};
     const bool alarmed = others_->is_alarmed();
     const auto replayed = replays_->look(now);
     {
@@ -232,8 +240,11 @@ void Lane::look(Clock::time_point now) noexcept {
       if (replayed.late) late_replay_ = replayed.late;
       late_replay = late_replay_;
       waits = waits || !under_way_.empty() || replayed.running;
-      ask = (!under_way_.empty() || replayed.running) && now >= next_question_;
-      if (ask) next_question_ = now + kBetweenQuestions;
+      if (now >= next_question_) {
+        ask = !under_way_.empty() || replayed.running;
+        ask_kernels = watches_kernels();
+        if (ask || ask_kernels) next_question_ = now + kBetweenQuestions;
+      }
       if ((ask || alarmed) && !under_way_.empty()) oldest = under_way_.front();
     }
     if (begun) begun->setStatus(WorkStatus::INPROGRESS);
@@ -247,7 +258,10 @@ void Lane::look(Clock::time_point now) noexcept {
       return Context{.comm = name_, .rank = communicator_->rank()};
     };
     // Before anything counts as done: what went wrong lets the device go on, too.
-    if (ask || !ended.empty()) end_if_wrong(context);
+    if (ask || !ended.empty())
+      end_if_wrong(context);
+    else if (ask_kernels && end_if_kernels_stopped(context))
+      alarms_.unseen(*c10::make_intrusive<Unseen>(communicator_->failure().error()));
     for (const auto& work : ended) {
       settle(*work);
       work->keep_.clear();
@@ -278,15 +292,19 @@ void Lane::look(Clock::time_point now) noexcept {
   }
 }
 
-void Lane::end_if_kernels_stopped(const std::function<Context()>& context) {
+bool Lane::watches_kernels() const noexcept {
+  return kernels_in_graphs_ && !replays_->is_stopped() && !communicator_->failure();
+}
+
+bool Lane::end_if_kernels_stopped(const std::function<Context()>& context) {
   const auto* const kernels = kernels_.load();
-  if (kernels == nullptr) return;
+  if (kernels == nullptr) return false;
   auto why = kernels->stopped(context());
-  if (!why || communicator_->failure()) return;
+  if (!why || communicator_->failure()) return false;
   // Comparing them all names those who are few, and reaches the ranks that wait for nothing.
   if (kernels->disagree())
     if (const auto found = others_->disagreement(why->context())) why = found;
-  end_all(*why, nullptr);
+  return end_all(*why, nullptr);
 }
 
 void Lane::end_if_wrong(const std::function<Context()>& context) {
@@ -336,7 +354,7 @@ bool Lane::is_watched() noexcept {
   watched_ = false;
   if (launching_.until.load() == Clock::time_point{}) {
     const std::lock_guard lock(mutex_);
-    if (under_way_.empty() && !replays_->is_watching()) return false;
+    if (under_way_.empty() && !replays_->is_watching() && !watches_kernels()) return false;
   }
   watched_ = true;
   return true;
@@ -358,17 +376,6 @@ bool Lane::end_all(const CommError& why, const Work* timed_out) {
   std::thread([communicator = communicator_, why] { communicator->abort(why); }).detach();
   return true;
 }
-
-namespace {
-
-// What stands for operations that nobody has a work of.
-class Unseen final : public TorchWork {
- public:
-  explicit Unseen(std::exception_ptr error) { setStatus(WorkStatus::TIMEDOUT, std::move(error)); }
-  void wait() override { rethrowIfFailed(); }
-};
-
-}  // namespace
 
 bool Lane::end_late(const Call& call, const std::string& text, const Work* timed_out) {
   const auto where = others_->whereabouts();

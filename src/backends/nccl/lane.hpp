@@ -143,7 +143,10 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   // The limit of `call` has passed, once it is known where the other ranks are: false before.
   bool end_late(const Call& call, const std::string& text, const Work* timed_out);
   void end_all_for(const Replays::Late& late);
-  void end_if_kernels_stopped(const std::function<Context()>& context);
+  // True if it was that which ended them.
+  bool end_if_kernels_stopped(const std::function<Context()>& context);
+  // Replays may run kernels at any time, which have no work.
+  bool watches_kernels() const noexcept;
   // Asks the library whether something went wrong behind its calls.
   void end_if_wrong(const std::function<Context()>& context);
   // Why a rank that is seen will never answer; nothing while all may. `ask`: takes its time.
@@ -156,6 +159,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   const std::shared_ptr<Device> device_;
   std::shared_ptr<OwnKernels> own_kernels_;
   std::atomic<OwnKernels*> kernels_{nullptr};  // the same, for other threads
+  std::atomic<bool> kernels_in_graphs_{false};
   const std::shared_ptr<Flight> flight_ = std::make_shared<Flight>();
   const std::unique_ptr<Replays> replays_;
   const Alarms alarms_;

@@ -55,6 +55,7 @@ class Replays {
   // Whether graphs are there to look at; false for good after stop().
   bool is_watching() const noexcept { return graphs_.load() > 0 && !stopped_.load(); }
   void stop() noexcept { stopped_.store(true); }
+  bool is_stopped() const noexcept { return stopped_.load(); }
   // Why nothing is watched; "" where graphs are.
   const std::string& why_not() const noexcept { return why_not_; }
 

@@ -58,6 +58,24 @@ TEST_F(NcclxFailures, AReplayWhosePeerDoesNotComeEndsAtItsLimitAndNamesIt) {
   });
 }
 
+TEST_F(NcclxFailures, AReplayThatFailsIsSeenThoughNothingElseIsCalled) {
+  on_ranks(2, alone([](Program& self) {
+             auto tensor = ones();
+             AllReduceOptions options;
+             options.timeout = milliseconds(100);
+             std::promise<void> aborted;
+             const auto hook = self.comm->registerAbortHook([&] { aborted.set_value(); });
+             gpu::cpu_begin_capture(self.stream);
+             self.comm->all_reduce(tensor, ReduceOp::SUM, false, options);
+             const auto graph = gpu::cpu_end_capture(self.stream);
+             gpu::cpu_launch_graph(graph, self.stream);
+             self.synchronize();
+             EXPECT_EQ(aborted.get_future().wait_for(std::chrono::seconds(20)),
+                       std::future_status::ready);
+             EXPECT_TRUE(self.comm->getBackendImpl()->isAborted());
+           }));
+}
+
 TEST_F(NcclxFailures, ReplaysOfDifferentCapturesAreADisagreement) {
   on_ranks(2, [](Program& self) {
     auto tensor = ones();
