@@ -32,6 +32,8 @@ enum class DataType : int {
   kFloat32 = 7,
   kFloat64 = 8,
   kBfloat16 = 9,
+  kFloat8e4m3 = 10,
+  kFloat8e5m2 = 11,
 };
 
 // Numbers above kAvg are operations that a communicator made.

@@ -104,6 +104,11 @@ class Table {
     return function;
   }
 
+  // The same for what is no function.
+  void require_version(const char* feature, int since) const {
+    if (version_ < since) lacks(feature, since);
+  }
+
   // `id` has vendor().unique_id_bytes bytes.
   abi::Result get_unique_id(std::span<char> id) const;
   // `config` is left out where the vendor has another, or the library is too old for it.

@@ -1,6 +1,8 @@
 #include "standin/arithmetic.hpp"
 
 #include <c10/util/BFloat16.h>
+#include <c10/util/Float8_e4m3fn.h>
+#include <c10/util/Float8_e5m2.h>
 #include <c10/util/Half.h>
 
 #include <cstdint>
@@ -29,6 +31,10 @@ auto with_type(DataType dtype, const Body& body) {
       return body(c10::Half{});
     case DataType::kBfloat16:
       return body(c10::BFloat16{});
+    case DataType::kFloat8e4m3:
+      return body(c10::Float8_e4m3fn{});
+    case DataType::kFloat8e5m2:
+      return body(c10::Float8_e5m2{});
     case DataType::kFloat64:
       return body(double{});
     case DataType::kFloat32:

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include <c10/util/BFloat16.h>
+#include <c10/util/Float8_e4m3fn.h>
+#include <c10/util/Float8_e5m2.h>
 #include <c10/util/Half.h>
 #include <torchcomms/base/error.hpp>
 
@@ -15,7 +17,7 @@
 namespace torch::comms::nccl {
 namespace {
 
-constexpr int kPremulSumSince = 21100;
+constexpr int kPremulSumSince = 21100, kFloat8Since = 22403;
 
 // Truth values are bytes that are 0 or 1.
 std::optional<abi::DataType> reducible(at::ScalarType dtype) {
@@ -44,6 +46,13 @@ std::optional<abi::DataType> reducible(at::ScalarType dtype) {
     default:
       return std::nullopt;
   }
+}
+
+// What some libraries alone have, and on some devices.
+std::optional<abi::DataType> float8(at::ScalarType dtype) {
+  if (dtype == at::kFloat8_e4m3fn) return abi::DataType::kFloat8e4m3;
+  if (dtype == at::kFloat8_e5m2) return abi::DataType::kFloat8e5m2;
+  return std::nullopt;
 }
 
 abi::RedOp operation(RedOpType type, at::ScalarType dtype) {
@@ -83,6 +92,10 @@ Scalar scalar_of(double factor, at::ScalarType dtype) {
       return scalar(c10::Half(static_cast<float>(factor)));
     case at::kBFloat16:
       return scalar(c10::BFloat16(static_cast<float>(factor)));
+    case at::kFloat8_e4m3fn:
+      return scalar(c10::Float8_e4m3fn(static_cast<float>(factor)));
+    case at::kFloat8_e5m2:
+      return scalar(c10::Float8_e5m2(static_cast<float>(factor)));
     case at::kFloat:
       return scalar(static_cast<float>(factor));
     case at::kDouble:
@@ -137,13 +150,19 @@ at::Tensor factor_element(const at::Tensor& factor, at::ScalarType dtype,
 
 Reduction::Reduction(Communicator& communicator, const ReduceOp& op, at::ScalarType dtype)
     : communicator_(communicator), op_(operation(op.type(), dtype)) {
-  const auto native = reducible(dtype);
+  const auto& library = communicator.library();
+  auto native = reducible(dtype);
+  if (const auto small = float8(dtype); small && library.vendor().has_config) {
+    library.require_version(dtype_name(dtype).c_str(), kFloat8Since);
+    native = small;
+  }
   if (!native)
-    throw CommError(Errc::kUnsupported,
-                    std::string(communicator.library().vendor().library) +
-                        " does not reduce dtype " + dtype_name(dtype) +
-                        "; it has float16, bfloat16, float32, float64, int8, uint8, int32, uint32, "
-                        "int64, uint64 and bool");
+    throw CommError(
+        Errc::kUnsupported,
+        std::string(library.vendor().library) + " does not reduce dtype " + dtype_name(dtype) +
+            "; it has float16, bfloat16, float32, float64, int8, uint8, int32, uint32, "
+            "int64, uint64 and bool; and, from 2.24 on, NCCL and RCCL float8_e4m3fn and "
+            "float8_e5m2");
   dtype_ = *native;
 }
 

@@ -21,7 +21,7 @@ bool overlap(const at::Tensor& a, const at::Tensor& b);
 // one is part number `rank` of the larger.
 at::Tensor in_place_or_apart(const at::Tensor& input, const at::Tensor& output, int rank);
 
-// Whether the library has reductions of it.
+// Whether every library has reductions of it, on every device.
 bool is_reducible(at::ScalarType dtype) noexcept;
 
 // The factor of PREMUL_SUM, if it can be one: an element of the dtype, on the CPU or on `device`.

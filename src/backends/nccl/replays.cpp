@@ -42,8 +42,7 @@ struct Replays::Graph {
   struct Run {
     uint32_t* word;
     std::vector<Late> operations;
-    std::chrono::milliseconds shortest;  // of their limits
-    Clock::time_point since = {};        // of a word that was seen
+    Clock::time_point since = {};  // of a word that was seen
   };
   explicit Graph(gpu::CaptureId id) : id(id) {}
   const gpu::CaptureId id;
@@ -107,13 +106,10 @@ Replays::Begun Replays::begin(const Call& call, gpu::NativeStream stream,
       run.operations.push_back(facts);
       bool goes_on = false;
       marks_->change(stream, graph->last, value_of(run.operations.size()), &goes_on);
-      if (goes_on) {
-        run.shortest = std::min(run.shortest, call.limit);
-        return graph;
-      }
+      if (goes_on) return graph;
       run.operations.pop_back();
     }
-    graph->runs.push_back({take_word(*graph), {facts}, call.limit});
+    graph->runs.push_back({take_word(*graph), {facts}});
     const int code =
         marks_->add(stream, nullptr, graph->runs.back().word, value_of(1), &graph->last);
     if (code == gpu::kSuccess) return graph;
@@ -148,6 +144,11 @@ void Replays::give_up(Begun& begun) noexcept {
   begun.reset();
 }
 
+std::chrono::milliseconds Replays::limit_of(const Late& operation) const noexcept {
+  const auto now = default_.load();
+  return operation.limit_is_own || now.count() == 0 ? operation.limit : now;
+}
+
 Replays::Seen Replays::look(Clock::time_point now) noexcept {
   Seen seen;
   if (!is_watching()) return seen;
@@ -158,7 +159,8 @@ Replays::Seen Replays::look(Clock::time_point now) noexcept {
   auto period = period_;
   for (const auto& graph : all_)
     for (auto& run : graph->runs) {
-      period = std::min(period, run.shortest / kLooksPerLimit);
+      for (const auto& operation : run.operations)
+        period = std::min(period, limit_of(operation) / kLooksPerLimit);
       const std::atomic_ref word(*run.word);
       auto value = word.load();
       if (value == kIdle || number_of(value) > run.operations.size()) continue;
@@ -167,7 +169,8 @@ Replays::Seen Replays::look(Clock::time_point now) noexcept {
         continue;
       }
       seen.running = true;
-      const auto& operation = run.operations[number_of(value) - 1];
+      auto operation = run.operations[number_of(value) - 1];
+      operation.limit = limit_of(operation);
       if (now - run.since > operation.limit && !seen.late) seen.late = operation;
     }
   next_look_ = now + period;

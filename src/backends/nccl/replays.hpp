@@ -56,18 +56,23 @@ class Replays {
   bool is_watching() const noexcept { return graphs_.load() > 0 && !stopped_.load(); }
   void stop() noexcept { stopped_.store(true); }
   bool is_stopped() const noexcept { return stopped_.load(); }
+  // From now on the limit of operations, also of those captured before, that have none of their
+  // own.
+  void set_default_limit(std::chrono::milliseconds limit) noexcept { default_.store(limit); }
   // Why nothing is watched; "" where graphs are.
   const std::string& why_not() const noexcept { return why_not_; }
 
  private:
   std::shared_ptr<Graph> graph_of(gpu::NativeStream stream, gpu::CaptureId capture);
   uint32_t* take_word(Graph& graph);
+  std::chrono::milliseconds limit_of(const Late& operation) const noexcept;
 
   const std::shared_ptr<Device> device_;
   const std::chrono::milliseconds period_;
   std::string why_not_;
   const gpu::GraphMarks* marks_ = nullptr;
   std::atomic<bool> stopped_{false};
+  std::atomic<std::chrono::milliseconds> default_{std::chrono::milliseconds(0)};  // 0: not set
   std::atomic<size_t> graphs_{0};
 
   std::mutex mutex_;  // guards all below, and what graphs have

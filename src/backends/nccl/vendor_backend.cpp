@@ -483,6 +483,7 @@ Call TorchCommVendor::call_of_teardown() const {
 
 void TorchCommVendor::setTimeout(std::chrono::milliseconds timeout) {
   options_.timeout = usable_timeout(timeout);
+  for (const auto& lane : lanes()) lane->replays().set_default_limit(options_.timeout);
 }
 
 // While the library waits for other ranks outside of an operation, where no watchdog looks.

@@ -37,6 +37,10 @@ Dtype dtype_of(abi::DataType dtype) {
       return Dtype::kFloat64;
     case abi::DataType::kBfloat16:
       return Dtype::kBFloat16;
+    case abi::DataType::kFloat8e4m3:
+      return Dtype::kFloat8E4m3fn;
+    case abi::DataType::kFloat8e5m2:
+      return Dtype::kFloat8E5m2;
   }
   TC_CHECK(false);
 }

@@ -103,6 +103,8 @@ TC_VALUE(abi::DataType::kFloat16, ncclFloat16);
 TC_VALUE(abi::DataType::kFloat32, ncclFloat32);
 TC_VALUE(abi::DataType::kFloat64, ncclFloat64);
 TC_VALUE(abi::DataType::kBfloat16, ncclBfloat16);
+TC_VALUE(abi::DataType::kFloat8e4m3, ncclFloat8e4m3);
+TC_VALUE(abi::DataType::kFloat8e5m2, ncclFloat8e5m2);
 TC_VALUE(abi::RedOp::kSum, ncclSum);
 TC_VALUE(abi::RedOp::kProd, ncclProd);
 TC_VALUE(abi::RedOp::kMax, ncclMax);

@@ -37,5 +37,35 @@ TEST_F(VendorAlone, WhatMultipliesReachesTheLastElement) {
   });
 }
 
+class Float8 : public VendorTest, public testing::WithParamInterface<at::ScalarType> {};
+
+TEST_P(Float8, IsAddedUpByLibrariesThatHaveIt) {
+  on_ranks(2, [](Program& self) {
+    const auto reduced = [&](const ReduceOp& op) {
+      auto tensor = at::full({5}, 2.0 + self.rank, at::kFloat).to(GetParam());
+      self.comm->all_reduce(tensor, op, false);
+      self.synchronize();
+      return tensor.to(at::kFloat);
+    };
+    EXPECT_TRUE(reduced(ReduceOp::SUM).eq(5).all().item<bool>());
+    EXPECT_TRUE(reduced(ReduceOp::MAX).eq(3).all().item<bool>());
+    EXPECT_TRUE(reduced(ReduceOp::make_nccl_premul_sum(0.5)).eq(2.5).all().item<bool>());
+  });
+}
+
+TEST_P(Float8, IsRefusedByOlderOnes) {
+  ::setenv(kNccl.variable, stand_in("libstand_in_nccl_old.so").c_str(), 1);
+  on_ranks(1, [](Program& self) {
+    auto tensor = at::ones({5}).to(GetParam());
+    const auto error = error_of([&] { self.comm->all_reduce(tensor, ReduceOp::SUM, false); });
+    EXPECT_EQ(error.code(), Errc::kUnsupported);
+    EXPECT_NE(error.why().find("needs NCCL 2.24.3"), std::string::npos) << error.why();
+    EXPECT_FALSE(self.comm->getBackendImpl()->isAborted());
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, Float8, testing::Values(at::kFloat8_e4m3fn, at::kFloat8_e5m2),
+                         [](const auto& info) { return std::string(toString(info.param)); });
+
 }  // namespace
 }  // namespace torch::comms::nccl

@@ -28,7 +28,7 @@ class ReplaysOfAGraph : public testing::Test {
     return gpu::cpu_end_capture(stream);
   }
   Replays::Begun begin(OpName op, milliseconds limit) {
-    const Call call{op, name, 0, limit, true, false};
+    const Call call{op, name, 0, limit, limit_is_own, false};
     auto begun = replays->begin(call, stream, gpu::Runtime::cpu().capture_of(stream));
     EXPECT_NE(begun, nullptr);
     return begun;
@@ -62,6 +62,7 @@ class ReplaysOfAGraph : public testing::Test {
     return open;
   }
   const std::string name = "replayed";
+  bool limit_is_own = true;
   std::shared_ptr<Device> device;
   std::optional<Replays> replays;
   gpu::NativeStream stream;
@@ -87,6 +88,26 @@ TEST_F(ReplaysOfAGraph, AnOperationThatStaysLongerThanItsLimitIsLate) {
   gate->set_value();
   gpu::Runtime::cpu().synchronize(stream);
   EXPECT_FALSE(tick().late);
+}
+
+TEST_F(ReplaysOfAGraph, ADefaultLimitMayBeSetBetweenReplays) {
+  limit_is_own = false;
+  const auto graph = capture(1, milliseconds(400));
+  Clock::time_point now{};
+  const auto is_late_after = [&](milliseconds time) {
+    const auto gate = begin_replay(graph);
+    while (!replays->look(now += std::chrono::seconds(1)).running) {
+    }
+    const auto seen = replays->look(now += time);
+    gate->set_value();
+    gpu::Runtime::cpu().synchronize(stream);
+    replays->look(now += std::chrono::seconds(1));
+    return seen.late.has_value();
+  };
+  EXPECT_TRUE(is_late_after(std::chrono::seconds(2)));
+  replays->set_default_limit(std::chrono::seconds(60));
+  EXPECT_FALSE(is_late_after(std::chrono::seconds(2)));
+  EXPECT_TRUE(is_late_after(std::chrono::seconds(61)));
 }
 
 TEST_F(ReplaysOfAGraph, AThousandLimitsOfReplaysInTimeAreFine) {
