@@ -7,6 +7,8 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "core/own_check.hpp"
+
 namespace torch::comms {
 namespace {
 
@@ -18,11 +20,27 @@ std::function<void()>& interrupt_check() {
   return check;
 }
 
+// By a check of ours: those who hear that this one left learn why.
+class Ended final : public Interrupted {
+ public:
+  explicit Ended(const CommError& error)
+      : Interrupted(std::make_exception_ptr(error)), why_(error.why()) {}
+  const char* what() const noexcept override { return why_.c_str(); }
+
+ private:
+  std::string why_;
+};
+
 }  // namespace
 
 void set_interrupt_check(std::function<void()> check) { interrupt_check() = std::move(check); }
 
 void check_interrupt() {
+  try {
+    OwnCheck::run();
+  } catch (const CommError& error) {
+    throw Ended(error);
+  }
   if (!interrupt_check()) return;
   try {
     interrupt_check()();

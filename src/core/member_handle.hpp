@@ -43,6 +43,7 @@ struct Members {
   std::vector<MemberHandle> handles;  // by rank
   int rank = -1;                      // of this one
   bootstrap::Limit limit = {};
+  uint64_t aborts = 0;  // how many abort() calls there were before this reconfigure()
 
   int size() const noexcept { return static_cast<int>(handles.size()); }
 };

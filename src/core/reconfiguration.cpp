@@ -16,6 +16,7 @@
 #include "core/explain.hpp"
 #include "core/making.hpp"
 #include "core/master_store.hpp"
+#include "core/own_check.hpp"
 #include "core/store_adapter.hpp"
 #include "core/tcp_store.hpp"
 
@@ -127,6 +128,7 @@ Members Reconfiguration::members(const ReconfigureOptions& options, milliseconds
                  " was used before on this communicator; every reconfigure() needs another one, "
                  "the same for all members");
   Members members;
+  members.aborts = aborts_.load();
   members.uuid = options.uuid;
   const auto* list = std::get_if<std::vector<InitHandle>>(&options.handles);
   const auto* set = std::get_if<std::unordered_set<InitHandle>>(&options.handles);
@@ -191,16 +193,28 @@ WorkPtr Reconfiguration::run(const Members& members,
   const Making making(name_, self_.backend, members.rank, members.size(), members.uuid);
   WorkPtr work;
   try {
-    connect(meet(members));
-    connected(members);
-    work = completedWork();
-  } catch (const Interrupted& e) {
-    e.rethrow_cause();
+    try {
+      {
+        const OwnCheck check([&] { require_not_aborted(members); });
+        connect(meet(members));
+      }
+      require_not_aborted(members);
+      connected(members);
+      work = completedWork();
+    } catch (const Interrupted& e) {
+      e.rethrow_cause();
+    }
   } catch (const CommError& e) {
     work = c10::make_intrusive<FailedWork>(e);
   }
   met_.reset();
   return work;
+}
+
+void Reconfiguration::require_not_aborted(const Members& members) const {
+  if (aborts_.load() == members.aborts) return;
+  throw CommError(Errc::kAborted, "abort() was called",
+                  {.op = "reconfigure", .comm = name_, .rank = members.rank});
 }
 
 Rendezvous Reconfiguration::meet(const Members& members) {

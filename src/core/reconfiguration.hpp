@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -32,7 +33,7 @@ namespace torch::comms {
 // something else raises kMismatch, as do all that wait with it. So do members that use one uuid for
 // different lists.
 //
-// Threads: one at a time.
+// Threads: one at a time, but abort(): any.
 class TC_API Reconfiguration {
  public:
   // Reaches no other rank. Throws CommError: kInvalidArgument naming what to set, kTimeout,
@@ -58,6 +59,10 @@ class TC_API Reconfiguration {
   // what ends a wait.
   WorkPtr run(const Members& members, const std::function<void(const Rendezvous& met)>& connect);
 
+  // The run() of members that were asked for before gives a work that has failed with kAborted,
+  // within half a second; what it has connected meanwhile is the caller's to undo.
+  void abort() noexcept { aborts_.fetch_add(1); }
+
   // kStaleGeneration once the other members have connected without this one, as far as the store
   // tells within half a second. Throws what ends a wait.
   std::optional<CommError> left_out(const Context& context);
@@ -68,6 +73,7 @@ class TC_API Reconfiguration {
   c10::intrusive_ptr<c10d::Store> reach(const MemberHandle& leader, bootstrap::Deadline deadline,
                                         const Context& context) const;
   Rendezvous meet(const Members& members);
+  void require_not_aborted(const Members& members) const;
   void connected(const Members& members);
   bootstrap::Arrival arrive(const Members& members, bootstrap::Deadline deadline);
   void tell_left_out(const Members& before, const Members& members);
@@ -77,6 +83,7 @@ class TC_API Reconfiguration {
   c10::intrusive_ptr<c10d::Store> store_;
   MemberHandle self_;
   std::set<int64_t> used_;
+  std::atomic<uint64_t> aborts_{0};
   Members last_;                         // those that were connected last
   c10::intrusive_ptr<c10d::Store> met_;  // where members are meeting just now
   std::optional<std::string> stale_;     // why this member is

@@ -214,6 +214,8 @@ void TorchCommCtran::setHints(const Hints& hints) {
 }
 
 void TorchCommCtran::abort() {
+  // First: one that has connected by then has its session in place.
+  if (reconfiguration_) reconfiguration_->abort();
   std::shared_ptr<ctran::Session> session;
   {
     std::lock_guard lock(mutex_);

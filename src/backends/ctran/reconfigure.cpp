@@ -53,6 +53,8 @@ WorkPtr TorchCommCtran::reconfigure(const ReconfigureOptions& options) {
   if (work->isCompleted()) {
     was_aborted_.store(false);
     hooks_ran_.store(false);
+  } else {
+    part();  // an abort() may have come when it was connected
   }
   return work;
 }

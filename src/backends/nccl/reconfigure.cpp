@@ -83,11 +83,14 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
   });
   options_ = std::move(wished);
 
-  close_circle();
-  auto before = detach();
-  rank_ = size_ = -1;
-  ranks_.clear();
-  pair_store_.reset();
+  const auto part = [&] {
+    close_circle();
+    rank_ = size_ = -1;
+    ranks_.clear();
+    pair_store_.reset();
+    return detach();
+  };
+  auto before = part();
   // Whoever asked for this needs no news of it.
   const bool news = hooks_ran_.exchange(true);
   const auto end = [&](bool patient) {
@@ -114,6 +117,8 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
       failure_.reset();
     }
     hooks_ran_.store(false);
+  } else {
+    release(part(), /*may_block=*/false);  // an abort() may have come when it was connected
   }
   return work;
 }

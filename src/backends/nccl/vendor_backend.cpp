@@ -561,10 +561,14 @@ void TorchCommVendor::failed(const CommError& error, const Call& call, nccl::Lan
 }
 
 void TorchCommVendor::abort() {
+  // First: one that has connected by then has its lane in place.
+  if (reconfiguration_) reconfiguration_->abort();
   std::shared_ptr<nccl::Lane> lane;
   {
     const std::lock_guard lock(mutex_);
     lane = lane_;
+    if (!lane && reconfiguration_)
+      failure_ = CommError(Errc::kAborted, "abort() was called", {.op = "abort", .comm = name_});
   }
   if (!lane) return;
   if (library_->CommAbort == nullptr)

@@ -6,7 +6,9 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "core/claims.hpp"
 #include "core/rendezvous_ranks.hpp"
+#include "core/store_adapter.hpp"
 
 namespace torch::comms {
 namespace {
@@ -45,6 +47,14 @@ class Party {
     }
     result.took = std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
     return result;
+  }
+  // Returns when this member waits for the others.
+  void await_claim(int member, int64_t uuid) {
+    const auto key = member_key("claim", parse_member_handle((*this)[member].handle(), "gloo"));
+    StoreKeyValue store(store_, bootstrap::Deadline(seconds(30)), {});
+    while (!store.has({key}) ||
+           store.get(key, seconds(30)).find(" " + std::to_string(uuid) + " ") == std::string::npos)
+      std::this_thread::yield();
   }
   std::vector<Result> together(const std::vector<std::function<Result()>>& calls) {
     std::vector<Result> results(calls.size());
@@ -130,6 +140,40 @@ TEST(Reconfigure, OneAloneNeedsNobody) {
   const auto result = party.call(0, 1, party.handles({0}));
   EXPECT_FALSE(result.error);
   EXPECT_EQ(result.rank, 0);
+}
+
+TEST(Reconfigure, AnAbortEndsWhatIsInProgressAndNothingLater) {
+  Party party(3, seconds(60));
+  const auto all = party.handles({0, 1, 2});
+  party[0].abort();
+  EXPECT_FALSE(party.call(0, 1, party.handles({0})).error) << "it came before";
+  // The last one never comes.
+  const auto results =
+      party.together({[&] { return party.call(0, 2, all); }, [&] { return party.call(1, 2, all); },
+                      [&] {
+                        party.await_claim(0, 2);
+                        party.await_claim(1, 2);
+                        party[0].abort();
+                        return Party::Result{};
+                      }});
+  ASSERT_TRUE(results[0].error);
+  EXPECT_EQ(results[0].error->code(), Errc::kAborted) << results[0].error->what();
+  EXPECT_EQ(results[0].error->context().op, "reconfigure");
+  EXPECT_LT(results[0].took, seconds(20));
+  ASSERT_TRUE(results[1].error) << "the others hear of it";
+  EXPECT_EQ(results[1].error->code(), Errc::kPeerFailed) << results[1].error->what();
+  EXPECT_EQ(results[1].error->context().peer, 0);
+  EXPECT_LT(results[1].took, seconds(20));
+}
+
+TEST(Reconfigure, AnAbortBetweenConnectingAndItsEndCounts) {
+  Party party(1);
+  const Handles own = party.handles({0});
+  const auto members =
+      party[0].members({.uuid = 1, .handles = own, .timeout = {}, .hints = {}}, seconds(30));
+  const auto work = party[0].run(members, [&](const Rendezvous&) { party[0].abort(); });
+  EXPECT_EQ(work->status(), WorkStatus::ERROR);
+  EXPECT_EQ(party[0].handle(), own.front()) << "it has not joined";
 }
 
 TEST(Reconfigure, AUuidIsUsedOnceAlsoByOneThatFailed) {

@@ -1,0 +1,21 @@
+#include "core/own_check.hpp"
+
+#include <utility>
+
+namespace torch::comms {
+namespace {
+
+thread_local const OwnCheck* innermost = nullptr;
+
+}  // namespace
+
+OwnCheck::OwnCheck(std::function<void()> check)
+    : check_(std::move(check)), before_(std::exchange(innermost, this)) {}
+
+OwnCheck::~OwnCheck() { innermost = before_; }
+
+void OwnCheck::run() {
+  if (innermost != nullptr) innermost->check_();
+}
+
+}  // namespace torch::comms
