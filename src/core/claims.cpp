@@ -53,6 +53,11 @@ Claims::Claims(bootstrap::KeyValue& store, const Members& members)
   store.set(member_key("claim", members.handles[static_cast<size_t>(members.rank)]), own_.text());
 }
 
+void Claims::claim_alone(bootstrap::KeyValue& store, const Members& members) {
+  const Claim claim{.number = 0, .uuid = members.uuid, .list = hash_of(members.handles)};
+  store.set(member_key("claim", members.handles.front()), claim.text());
+}
+
 std::optional<std::string> Claims::doubt() {
   for (int i = 0; i < std::min(kLookedAt, members_.size() - 1); ++i) {
     next_ = (next_ + 1) % members_.size();

@@ -21,6 +21,10 @@ class Claims {
   // Puts this member's own there. Both outlive it. Throws as KeyValue does.
   Claims(bootstrap::KeyValue& store, const Members& members);
 
+  // The claim of a member that names itself alone: it tells those that use this uuid for another
+  // list. It ends no call of another uuid that waits for this member, which may still come to that.
+  static void claim_alone(bootstrap::KeyValue& store, const Members& members);
+
   // Why these members will not meet: one of the next few that it looks at has called something
   // else since, or uses this uuid for another list. Throws as KeyValue does.
   std::optional<std::string> doubt();

@@ -247,9 +247,13 @@ Rendezvous Reconfiguration::meet(const Members& members) {
     result.phases.push_back({name, took.count()});
   };
   if (members.size() == 1) {
-    // Alone it needs no store; those it leaves may be told, if there is one.
+    // Alone it needs no store; those it leaves, and those that wait for it, may be told, if there
+    // is one.
     try {
-      met_ = reach(self_, Deadline(std::min(kPatience, deadline.left())), context);
+      const Deadline patience(std::min(kPatience, deadline.left()));
+      met_ = reach(self_, patience, context);
+      StoreKeyValue store(met_, patience, context);
+      Claims::claim_alone(store, members);
     } catch (const CommError& e) {
       base::log(base::LogLevel::kInfo, e.what());
     }

@@ -142,6 +142,26 @@ TEST(Reconfigure, OneAloneNeedsNobody) {
   EXPECT_EQ(result.rank, 0);
 }
 
+TEST(Reconfigure, WhoWaitsForOneThatNamesItselfAloneLearnsIt) {
+  Party party(2, seconds(60));
+  EXPECT_FALSE(party.call(1, 14, party.handles({1})).error);
+  const auto result = party.call(0, 14, party.handles({0, 1}));
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->code(), Errc::kMismatch) << result.error->what();
+  EXPECT_LT(result.took, seconds(2));
+}
+
+TEST(Reconfigure, OneThatWasAloneMeanwhileMayStillCome) {
+  Party party(2, seconds(60));
+  const auto both = party.handles({0, 1});
+  const auto results = party.together({[&] { return party.call(0, 2, both); },
+                                       [&] {
+                                         EXPECT_FALSE(party.call(1, 1, party.handles({1})).error);
+                                         return party.call(1, 2, both);
+                                       }});
+  for (const auto& result : results) EXPECT_FALSE(result.error) << result.error->what();
+}
+
 TEST(Reconfigure, AnAbortEndsWhatIsInProgressAndNothingLater) {
   Party party(3, seconds(60));
   const auto all = party.handles({0, 1, 2});
