@@ -1,10 +1,11 @@
 # Fuzz targets: tests/fuzz/<name>_fuzz.cpp becomes fuzz_<name>, over a room and what it reaches, with
 # libFuzzer, which clang alone has. Each is a test of 1,000,000 executions that begins with
 # tests/fuzz/corpus/<name>; what it learns stays in the build folder. A parser of what others may
-# write gets a row here.
+# write gets a row here; a third word names the one file of the room that is built, over room base,
+# for a room with torch.
 set(fuzz_targets
   "control ctran/engine" "endpoint transport/tcp" "exchange bootstrap/exchange" "frames transport"
-  "ring transport/shm" "tuning ctran/select")
+  "member_handle core member_handle" "ring transport/shm" "tuning ctran/select")
 
 if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   message(FATAL_ERROR "TORCHCOMMS_FUZZ needs clang: -DCMAKE_CXX_COMPILER=clang++")
@@ -26,6 +27,13 @@ foreach(row IN LISTS fuzz_targets)
   target_include_directories(${target} PRIVATE $<TARGET_PROPERTY:${id},INCLUDE_DIRECTORIES>)
   target_compile_options(${target} PRIVATE ${fuzz_flags})
   target_link_options(${target} PRIVATE ${fuzz_flags})
+  list(LENGTH row words)
+  if(words EQUAL 3)
+    list(GET row 2 file)
+    set(rooms base)
+    target_sources(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src/${room}/${file}.cpp")
+    target_link_libraries(${target} PRIVATE ${id}_api)
+  endif()
   tc_link_rooms(${target} ${rooms})
   set(learnt "${PROJECT_BINARY_DIR}/corpus/${name}")
   file(MAKE_DIRECTORY "${learnt}")
