@@ -134,8 +134,8 @@ def new_comm(
     Args:
         backend: an installed or registered name, see ``built_backends()``: "gloo", "fake", ...
         device: torch.device of the tensors. Without index: chosen by rank on accelerators.
-        name: str, the communicator's name, the same on all ranks; left out: a name by order of
-            creation.
+        name: str, the communicator's name, the same on all ranks, up to 1024 bytes; left out: a
+            name by order of creation.
         abort_process_on_timeout_or_error: may a failure that nobody looks at end the process;
             None: TORCHCOMM_ABORT_ON_ERROR.
         timeout: timedelta or float seconds, per operation and for the start-up; None:

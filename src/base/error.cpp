@@ -29,10 +29,19 @@ constexpr ErrcRow kRows[] = {
     {Errc::kInternal, "CommError", "A bug in torchcomms; please report it with the message."},
 };
 
+// A name may be as long as a page.
+std::string quoted(const std::string& name) {
+  constexpr size_t kMost = 120;
+  if (name.size() <= kMost) return "'" + name + "'";
+  size_t head = kMost - 20;
+  while (head > 0 && (name[head] & 0xc0) == 0x80) --head;  // inside of a character
+  return "'" + name.substr(0, head) + "...'";
+}
+
 std::string format(Errc code, const std::string& why, const Context& context,
                    const std::source_location& at) {
   std::string where = context.op;
-  if (!context.comm.empty()) where += (where.empty() ? "on '" : " on '") + context.comm + "'";
+  if (!context.comm.empty()) where += (where.empty() ? "on " : " on ") + quoted(context.comm);
   std::string who;
   const auto add = [&who](const char* label, const std::string& value) {
     who += (who.empty() ? "" : ", ") + std::string(label) + value;

@@ -8,6 +8,7 @@
 #include "base/log.hpp"
 #include "core/alternatives.hpp"
 #include "core/backend_library.hpp"
+#include "core/comm_name.hpp"
 #include "core/explain.hpp"
 
 namespace torch::comms {
@@ -90,6 +91,7 @@ std::shared_ptr<TorchCommBackend> TorchCommFactory::create_backend(const std::st
                                                                    at::Device device,
                                                                    const std::string& comm_name,
                                                                    const CommOptions& options) {
+  require_name(comm_name, {.op = "new_comm", .comm = comm_name});
   require_limit(options.timeout, {.op = "new_comm", .comm = comm_name});
   base::require_log_level();
   auto backend = instantiate(name);

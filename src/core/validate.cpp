@@ -7,6 +7,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "core/alternatives.hpp"
+#include "core/comm_name.hpp"
 #include "core/dtype_name.hpp"
 #include "core/explain.hpp"
 
@@ -368,6 +369,7 @@ void validate(const Split& op, const CommFacts& comm) {
   const Checker check(op, comm);
   if (op.options.enable_reconfigure)
     check.refuse("enable_reconfigure is for new_comm alone: the members of a split are for good");
+  require_name(op.name, {.op = "split", .comm = comm.name, .rank = comm.rank});
   for (const int rank : op.ranks) check.rank_in_range("a rank of the list", rank);
   std::vector<bool> seen(static_cast<size_t>(comm.size), false);
   for (const int rank : op.ranks) {

@@ -160,6 +160,33 @@ def test_names_are_any_text(world):
     check_context(world, odd_names)
 
 
+def too_long(context):
+    """Refused before anything is sent: one rank alone learns it at once."""
+    failures = Failures()
+    longest = "n" * 1024
+    if context.rank == 0:
+        for name in (longest + "n", "\u00fc" * 513, "n" * 100_000):
+            size = len(name.encode())
+            with (
+                failures.case(size),
+                refused(torchcomms.InvalidArgument, "new_comm", f"{size} bytes", "1024"),
+            ):
+                torchcomms.new_comm(
+                    context.backend, context.device, name, store=context.store("too_long")
+                )
+    comm = context.new_comm(longest)
+    if context.row.moves_data:
+        assert_alive(comm)
+    with refused(torchcomms.InvalidArgument, "split", "1025 bytes", "1024"):
+        comm.split([comm.get_rank()], longest + "n")
+    comm.finalize()
+    return failures.texts
+
+
+def test_a_name_that_is_too_long_is_refused_before_anything_is_sent(world):
+    check_context(world, too_long)
+
+
 def unnamed(context):
     """The counter is the process's: ranks that create in the same order agree."""
     names = []

@@ -19,6 +19,17 @@ TEST(CommError, WritesOnlyWhatIsKnown) {
                "send on 'train' (rank 0, peer 3, operation 17): gone");
 }
 
+TEST(CommError, ShowsTheBeginningOfALongName) {
+  const std::string name(1000, 'n');
+  const CommError error(Errc::kTimeout, "too late", {.comm = name});
+  EXPECT_EQ(error.what(), "on '" + std::string(100, 'n') + "...': too late");
+  EXPECT_EQ(error.context().comm, name);
+  std::string umlauts = "n";
+  for (int i = 0; i < 100; ++i) umlauts += "\u00fc";
+  const std::string said = CommError(Errc::kTimeout, "too late", {.comm = umlauts}).what();
+  EXPECT_TRUE(said.starts_with("on '" + umlauts.substr(0, 99) + "...'")) << said;
+}
+
 TEST(CommError, KeepsItsParts) {
   const CommError error(Errc::kMismatch, "why",
                         {.op = "op", .comm = "c", .rank = 1, .peer = 2, .seq = 3});

@@ -1,0 +1,13 @@
+#include "core/comm_name.hpp"
+
+namespace torch::comms {
+
+void require_name(const std::string& name, const Context& context) {
+  if (name.size() > kLongestName)
+    throw CommError(Errc::kInvalidArgument,
+                    "the name has " + std::to_string(name.size()) + " bytes; the most are " +
+                        std::to_string(kLongestName),
+                    context);
+}
+
+}  // namespace torch::comms
