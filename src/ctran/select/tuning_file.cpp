@@ -1,3 +1,4 @@
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,13 +29,22 @@ std::string processor() {
   return word_of(model) + "-" + std::to_string(std::thread::hardware_concurrency());
 }
 
-[[noreturn]] void refuse(const TuningFile& from, int error) {
+[[noreturn]] void refuse(const TuningFile& from, const std::string& reason) {
   auto why = "the tuning file " + from.path + " cannot be read";
-  if (error != 0) why += ": " + std::generic_category().message(error);
+  if (!reason.empty()) why += ": " + reason;
   if (from.named_by.empty()) throw CommError(Errc::kSystem, why);
   throw CommError(Errc::kInvalidArgument, from.named_by + ": " + why +
                                               "; `torchcomms tune --output " + from.path +
                                               "` writes one, and /dev/null is none");
+}
+
+// To open a FIFO waits for whoever writes to it, and a terminal for whoever types.
+bool may_block(const std::string& path) {
+  struct stat it{}, null{};
+  if (::stat(path.c_str(), &it) != 0 || S_ISREG(it.st_mode) || S_ISDIR(it.st_mode)) return false;
+  const bool is_null =
+      S_ISCHR(it.st_mode) && ::stat("/dev/null", &null) == 0 && it.st_rdev == null.st_rdev;
+  return !is_null;
 }
 
 }  // namespace
@@ -51,11 +61,13 @@ std::string read_tuning_file(const TuningFile& from) {
   const auto& path = from.path;
   if (path.empty()) return {};
   if (from.named_by.empty() && ::access(path.c_str(), F_OK) != 0) return {};
+  if (may_block(path)) refuse(from, "it is no regular file");
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text(kMaxTuningBytes + 1, '\0');
   if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad() || (file.fail() && !file.eof())) refuse(from, errno);
+  if (!file.is_open() || file.bad() || (file.fail() && !file.eof()))
+    refuse(from, errno != 0 ? std::generic_category().message(errno) : "");
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxTuningBytes)
     throw CommError(Errc::kTooLarge, path + ": more than " + std::to_string(kMaxTuningBytes) +

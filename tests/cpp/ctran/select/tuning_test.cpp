@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -248,6 +249,20 @@ TEST(TuningFile, IsTheOneThatTheVariableNames) {
 TEST(TuningFile, ADirectoryIsNoFile) {
   const Named named(std::filesystem::temp_directory_path());
   EXPECT_EQ(error_of(tuning_file()).code(), Errc::kInvalidArgument);
+}
+
+TEST(TuningFile, WhoseOpeningWouldWaitIsNoFile) {
+  const auto path =
+      std::filesystem::temp_directory_path() / ("tuning-fifo-" + std::to_string(::getpid()));
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  {
+    const Named named(path);
+    const auto error = error_of(tuning_file());
+    EXPECT_EQ(error.code(), Errc::kInvalidArgument);
+    EXPECT_NE(error.why().find("is no regular file"), std::string::npos) << error.why();
+  }
+  std::filesystem::remove(path);
+  EXPECT_EQ(read_tuning_file({.path = "/dev/null", .named_by = "a test"}), "");
 }
 
 TEST(TuningFile, OfAHintGoesFirst) {
