@@ -139,7 +139,9 @@ def _print_costs(operation: str, ranks: int, wire: str, rows: list[Row], points:
     headers = ("", "algorithm", "chunk", "steps", "messages", "sent", "reduced", "scratch", "us")
     for point in points:
         lines = [_cost_line(cost, point["chosen"]["algorithm"]) for cost in point["costs"]]
-        print(f"\n{human_bytes(point['bytes'])} bytes (taken by the {point['chosen']['why']})")
+        why = point["chosen"]["why"]
+        taken = why if why == "the only one" else f"taken by the {why}"
+        print(f"\n{human_bytes(point['bytes'])} bytes ({taken})")
         print(table(headers, lines, right=range(2, len(headers))))
 
 

@@ -100,6 +100,12 @@ def test_the_command_marks_what_is_taken():
     assert "Patarasuk" in done.stdout
 
 
+def test_the_command_says_where_there_is_no_choice():
+    done = run("--operation", "send", "--bytes", "8")
+    assert done.exit_code == 0, done.output
+    assert "8 bytes (the only one)" in done.stdout
+
+
 def test_the_command_prints_json():
     done = run("--operation", "broadcast", "--bytes", "1K", "--json")
     (point,) = json.loads(done.stdout)["costs"]
