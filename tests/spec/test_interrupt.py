@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import threading
-import time
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -81,31 +79,6 @@ def waiting_reconfigure(context):
 @pytest.mark.worlds(backends=("gloo", "ctran"), sizes=(2,))
 def test_a_waiting_reconfigure_is_interrupted_and_may_be_called_again(world):
     check_context(world, waiting_reconfigure)
-
-
-def aborted_reconfigure(context):
-    party = Party(context)
-    party.form([0, 1])
-    handles = party.handles()
-    if context.rank == 0:
-        threading.Timer(SOON_S, party.comm.abort).start()
-        begin = time.monotonic()
-        work = party.reconfigure(handles, 20, timeout=LONG)
-        assert time.monotonic() - begin < SOON_S + 1
-        with refused(torchcomms.Aborted, "reconfigure", "abort() was called"):
-            work.wait()
-        assert party.comm.is_aborted()
-        assert (party.comm.get_rank(), party.comm.get_size()) == (-1, -1)
-    context.meet("reconfigure aborted")
-    party.uuid = 30
-    party.form([0, 1])
-    party.comm.finalize()
-    return []
-
-
-@pytest.mark.worlds(backends=("ctran", "nccl"), sizes=(2,))
-def test_an_abort_ends_a_waiting_reconfigure_which_may_be_called_again(world):
-    check_context(world, aborted_reconfigure)
 
 
 def waiting_collective(context):

@@ -109,6 +109,32 @@ def test_who_does_not_come_is_named_and_a_later_one_recovers(world):
     check_context(world, absent)
 
 
+def aborted(context):
+    party = Party(context)
+    handles = party.handles()
+    if context.rank == 0:  # the others never come
+        ends = threading.Thread(target=_abort_when_called, args=(party, handles[0]))
+        ends.start()
+        fails(party, handles, 20, MINUTE, torchcomms.Aborted, "abort() was called")
+        ends.join()
+        assert party.comm.is_aborted()
+    party.meet("aborted")
+    party.uuid = 20
+    party.form(everybody(context))
+    party.comm.finalize()
+    return []
+
+
+def _abort_when_called(party, handle):
+    _once_called(party, handle)
+    party.comm.abort()
+
+
+@pytest.mark.worlds(backends=("ctran", "nccl"), sizes=(2, 3))
+def test_an_abort_ends_a_reconfigure_that_waits_and_a_later_one_recovers(world):
+    check_context(world, aborted)
+
+
 def left_out(context):
     party, n = Party(context), context.size
     party.form(everybody(context))

@@ -48,13 +48,11 @@ class Party {
     result.took = std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
     return result;
   }
-  // Returns when this member waits for the others.
-  void await_claim(int member, int64_t uuid) {
-    const auto key = member_key("claim", parse_member_handle((*this)[member].handle(), "gloo"));
-    StoreKeyValue store(store_, bootstrap::Deadline(seconds(30)), {});
-    while (!store.has({key}) ||
-           store.get(key, seconds(30)).find(" " + std::to_string(uuid) + " ") == std::string::npos)
-      std::this_thread::yield();
+  // Returns when this rank of a membership has begun to wait for the others.
+  void await_arrival(int rank) {
+    std::string key = kMembersScope;
+    key.append("/seen/").append(std::to_string(rank));
+    StoreKeyValue(store_, bootstrap::Deadline(seconds(30)), {}).get(key, seconds(30));
   }
   std::vector<Result> together(const std::vector<std::function<Result()>>& calls) {
     std::vector<Result> results(calls.size());
@@ -171,8 +169,8 @@ TEST(Reconfigure, AnAbortEndsWhatIsInProgressAndNothingLater) {
   const auto results =
       party.together({[&] { return party.call(0, 2, all); }, [&] { return party.call(1, 2, all); },
                       [&] {
-                        party.await_claim(0, 2);
-                        party.await_claim(1, 2);
+                        party.await_arrival(0);
+                        party.await_arrival(1);
                         party[0].abort();
                         return Party::Result{};
                       }});
