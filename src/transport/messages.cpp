@@ -226,6 +226,7 @@ void Messages::take(Request& request, uint32_t tag, ConstBytes whole) {
   leave_channel(request);
   if (whole.size() > request.size_ || tag != request.key_) {
     request.moved_ = whole.size();
+    request.key_ = tag;
     request.finish(Errc::kMismatch);
     return;
   }
@@ -291,6 +292,7 @@ const char* Messages::start(Receives& in, Request& request, uint64_t length, uin
     }
     leave_channel(request);
     request.moved_ = length;
+    request.key_ = tag;
     request.finish(Errc::kMismatch);
     in.remove(request.sequence_);
     return nullptr;

@@ -63,6 +63,8 @@ class Request {
   void pass_caches(bool pass) noexcept { passes_caches_ = pass; }
   // Moved so far; of a finished receive, the length of the message.
   uint64_t bytes() const noexcept { return moved_; }
+  // The tag it was given; of a receive that failed with kMismatch, that of the message it met.
+  uint32_t tag() const noexcept { return key_; }
 
  private:
   friend class Peer;

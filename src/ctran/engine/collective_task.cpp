@@ -207,9 +207,12 @@ bool CollectiveTask::check(size_t index) {
   const auto& message = index < receives ? step_->receives[index] : step_->sends[index - receives];
   if (request.ok() && (index >= receives || request.bytes() == message.bytes)) return true;
   failed = {member(message.peer), request.ok() ? Errc::kMismatch : request.error()};
+  const bool comes = index < receives && failed.code == Errc::kMismatch;
+  if (comes && queued && request.tag() != tag_) failed.why = group->left_over(request.tag());
+  if (!failed.why.empty()) return false;
   if (!queued)
     failed.why = "members call it with other ranks";
-  else if (index < receives && failed.code == Errc::kMismatch && request.bytes() != message.bytes)
+  else if (comes && request.bytes() != message.bytes)
     failed.why = "rank " + std::to_string(group->place.rank) + " expects " +
                  std::to_string(message.bytes) + " bytes of rank " + std::to_string(failed.peer) +
                  ", which sends " + std::to_string(request.bytes());

@@ -118,6 +118,23 @@ const Fingerprint& Membership::fingerprint(uint64_t number) const noexcept {
                                   : prints_[sequence.load(std::memory_order_relaxed) % kPrints];
 }
 
+std::string Membership::left_over(uint32_t tag) const {
+  const std::string self = "rank " + std::to_string(place.rank);
+  for (const auto& print : prints_) {
+    if (print.sequence == 0) continue;
+    auto theirs = print;
+    const auto fits = [&] { return tag_of(theirs.what(), print.sequence, base) == tag; };
+    if (fits()) return self + " met a message of " + theirs.words() + ", which had ended there";
+    for (int root = 0; print.root >= 0 && root < size(); ++root) {
+      theirs.root = root;
+      if (fits())
+        return self + " met a message of " + theirs.words() + ", which it called with root " +
+               std::to_string(print.root);
+    }
+  }
+  return {};
+}
+
 Whereabouts Membership::whereabouts() const noexcept {
   const uint64_t called = sequence.load(std::memory_order_relaxed);
   return {.called = called,

@@ -63,6 +63,9 @@ class Membership {
   std::unique_ptr<CommError> error_for(const Task& task) const;
   // Of a collective that this rank called lately; its newest for others.
   const Fingerprint& fingerprint(uint64_t number) const noexcept;
+  // Where this rank meets a message with this tag now, of one of those: which that was, in words.
+  // "": of none, or not to be known any more.
+  std::string left_over(uint32_t tag) const;
   void remember(const Fingerprint& print, uint64_t number) noexcept {
     auto& kept = prints_[number % kPrints];
     kept = print;

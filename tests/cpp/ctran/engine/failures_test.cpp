@@ -105,6 +105,25 @@ TEST_P(Failures, RootsThatWaitForEachOtherAreFoundOutByAsking) {
   });
 }
 
+// Each sends as the root, and is done: what nobody received is met by a call that is right.
+TEST_P(Failures, AMessageOfAnEarlierCollectiveIsNamedWithItsRoot) {
+  for (const size_t count : {size_t{10}, size_t{20}})
+    run(2, [&](Rank& self) {
+      self.group->run(barrier(2));
+      std::vector<float> values(10, 1), sums(count, 1);
+      Message broadcast(Operation::kBroadcast, self.rank(), values, 2);
+      self.group->run(broadcast.call);
+      AllReduce reduce(sums, 2);
+      const auto error = error_of([&] { self.group->run(reduce.call); });
+      EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
+      expect_text(error,
+                  {"ranks 0, 1 call all_reduce(float32, " + std::to_string(count) + " elements",
+                   "met a message of", "broadcast(float32, 10 elements, root ",
+                   "as number 2, which it called with root "});
+      self.meet();
+    });
+}
+
 TEST_P(Failures, ARankThatSkipsAnOperationIsNamed) {
   run(3, [](Rank& self) {
     std::vector<float> values(10, 1);
