@@ -6,9 +6,7 @@ namespace torch::comms {
 
 std::string limit_words(std::chrono::milliseconds limit, bool is_own) {
   return bootstrap::to_text(limit) + ", " +
-         (is_own ? "timeout= of this call"
-                 : "the communicator's timeout (raise it for this call with timeout=, for all with "
-                   "timeout= of new_comm or TORCHCOMM_TIMEOUT_SECONDS)");
+         std::string(is_own ? std::string_view("timeout= of this call") : kLimitOfComm);
 }
 
 void require_limit(std::chrono::milliseconds timeout, const Context& context) {

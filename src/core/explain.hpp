@@ -2,12 +2,18 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/base/export.hpp>
 
 // What the errors of all backends say alike.
 namespace torch::comms {
+
+// What the limit is called of a call without its own.
+inline constexpr std::string_view kLimitOfComm =
+    "the communicator's timeout (raise it for this call with timeout=, for all with timeout= of "
+    "new_comm or TORCHCOMM_TIMEOUT_SECONDS)";
 
 // The limit of an operation, and whose it is: "5 s, timeout= of this call", or the communicator's
 // and how to raise it.

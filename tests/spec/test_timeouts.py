@@ -86,6 +86,31 @@ def test_recv_from_a_silent_peer_times_out_and_others_answer_or_fail_with_it(wor
     check_context(world, silent_peer)
 
 
+def whose_limit_it_was(context):
+    comm, failures = context.new_comm(), Failures()
+    comm.barrier(False)
+    if context.rank == 0:
+        comm.set_timeout(20.0)
+        with failures.case("recv"):
+            times_out(lambda: comm.recv(torch.zeros(3), 1, False, timeout=SHORT_S), "recv")
+    context.meet("whose_limit/passed")
+    for name, limit in (("its default", {}), ("its own", {"timeout": 7.0})):
+        with failures.case(name), pytest.raises(torchcomms.CommTimeout) as caught:
+            comm.all_reduce(torch.zeros(3), ReduceOp.SUM, False, **limit)
+        text = str(caught.value)
+        with failures.case(name, "text"):
+            limit = "was not done within its limit of 300 ms, timeout= of that call; "
+            assert f"recv of 12 bytes from rank 1 {limit}" in text, text
+            assert not re.search(r"\b(20|7) s|communicator's timeout|this call", text), text
+    end(context, comm)
+    return failures.texts
+
+
+@pytest.mark.worlds(backends=("ctran",), sizes=(2, 3), device="cpu")
+def test_later_calls_name_the_limit_that_passed_and_whose_it_was(world):
+    check_context(world, whose_limit_it_was)
+
+
 def silent_collective(context, name):
     """Rank 0 alone takes part, as one that depends on rank 1."""
     comm, failures, fired = context.new_comm(), Failures(), []

@@ -258,7 +258,7 @@ std::shared_ptr<TorchCommBackend> TorchCommCtran::split(const std::vector<int>& 
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const CommError& e) {
-    throw failed(e, now);
+    throw failed(e);
   }
   std::vector<int> global_ranks;
   global_ranks.reserve(ranks.size());

@@ -187,7 +187,7 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   WorkPtr post(const ctran::Issue& issue, bool async_op, const std::vector<P2POp>& ops, int tag);
   // What a synchronous operation threw, to be thrown on; runs the abort hooks for a failure that
   // ends the communicator.
-  CommError failed(const CommError& error, const ctran::Issue& issue);
+  CommError failed(const CommError& error);
   void choose(ctran::Call& call, const Hints& hints) const;
   // Whether all ranks are about to make this call: returns when they are, or at once for an
   // asynchronous one, which then waits for that. What it took is taken off the call's limit.

@@ -97,7 +97,7 @@ void CtranWindow::open(std::string_view method, const at::Tensor& tensor, bool o
         } catch (const Interrupted& e) {
           e.rethrow_cause();
         } catch (const CommError& e) {
-          throw comm_->failed(e, now);
+          throw comm_->failed(e);
         }
       });
   session_ = comm_->session_;
@@ -137,7 +137,7 @@ void CtranWindow::tensor_deregister() {
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const CommError& e) {
-    throw comm_->failed(e, now);
+    throw comm_->failed(e);
   }
 }
 
@@ -174,7 +174,7 @@ WorkPtr CtranWindow::run(const Issue& now, OneSided operation, bool async_op,
     session.leave(std::move(memory));
     e.rethrow_cause();
   } catch (const CommError& e) {
-    throw comm_->failed(e, now);
+    throw comm_->failed(e);
   }
   return completedWork();
 }

@@ -25,7 +25,7 @@ void CtranWork::on_end(const CommError* error) noexcept {
   std::exception_ptr kept;
   if (error != nullptr) {
     status = error->code() == Errc::kTimeout ? WorkStatus::TIMEDOUT : WorkStatus::ERROR;
-    kept = std::make_exception_ptr(explained(*error, issue_));
+    kept = std::make_exception_ptr(*error);
   }
   memory_.clear();
   ticket_.land();

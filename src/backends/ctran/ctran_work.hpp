@@ -35,7 +35,7 @@ class CtranWork final : public TorchWork, private Listener {
 
   void wait() override;
   void waitBlocking() override { wait(); }
-  std::chrono::milliseconds getTimeout() const override { return issue_.limit; }
+  std::chrono::milliseconds getTimeout() const override { return issue_.limit.duration; }
   int source() const noexcept override { return native_.source(); }
 
  protected:

@@ -70,7 +70,7 @@ WorkPtr TorchCommCtran::post(const ctran::Issue& now, bool async_op, const std::
       session_->leave(keep());
       e.rethrow_cause();
     } catch (const CommError& e) {
-      throw failed(e, now);
+      throw failed(e);
     }
     return completedWork();
   });

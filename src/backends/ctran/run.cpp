@@ -28,20 +28,19 @@ ctran::Issue TorchCommCtran::issue(std::string_view op, const OperationOptions& 
       announceAbort();
       throw CommError(*stale);
     }
-  const bool own = options.timeout.count() > 0;
-  return {op, own ? options.timeout : options_.timeout, own};
+  return {op, ctran::limit_of(options.timeout, options_.timeout)};
 }
 
 ctran::Issue TorchCommCtran::issue(OpName op, const OperationOptions& options) {
   return issue(opToString(op), options);
 }
 
-CommError TorchCommCtran::failed(const CommError& error, const ctran::Issue& issue) {
+CommError TorchCommCtran::failed(const CommError& error) {
   const bool ended = session_->group->failure().has_value();
   if (ended) announceAbort();
   if (ended && reconfiguration_ && error.code() != Errc::kAborted)
     if (const auto stale = reconfiguration_->left_out(error.context())) return *stale;
-  return ctran::explained(error, issue);
+  return error;
 }
 
 void TorchCommCtran::choose(ctran::Call& call, const Hints& hints) const {
@@ -77,8 +76,8 @@ void TorchCommCtran::compare(ctran::Call& call, bool async_op) {
   group.run(about);
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - begin);
-  if (call.limit != ctran::kNoLimit)
-    call.limit = std::max(call.limit - took, std::chrono::milliseconds(1));
+  auto& left = call.limit.duration;
+  if (left != ctran::kNoLimit) left = std::max(left - took, std::chrono::milliseconds(1));
 }
 
 WorkPtr TorchCommCtran::run(const ctran::Issue& issue, const OperationOptions& options,
@@ -102,7 +101,7 @@ WorkPtr TorchCommCtran::run(const ctran::Issue& issue, const OperationOptions& o
     session_->leave(operands.keep());
     e.rethrow_cause();
   } catch (const CommError& e) {
-    throw failed(e, issue);
+    throw failed(e);
   }
   return completedWork();
 }

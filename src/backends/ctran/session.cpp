@@ -30,11 +30,10 @@ void end(std::shared_ptr<Session> session, bool may_block) {
   retire(std::move(flight), std::move(leave), may_block);
 }
 
-CommError explained(const CommError& error, const Issue& issue) {
-  if (error.code() != Errc::kTimeout) return error;
-  return {error.code(),
-          error.why() + ". The limit is " + limit_words(issue.limit, issue.limit_is_own),
-          error.context()};
+Limit limit_of(std::chrono::milliseconds own, std::chrono::milliseconds otherwise) {
+  // Later calls raise it, too: to them it is that call.
+  if (own.count() > 0) return {own, "timeout= of that call"};
+  return {otherwise, kLimitOfComm};
 }
 
 }  // namespace torch::comms::ctran

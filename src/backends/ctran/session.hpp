@@ -52,14 +52,13 @@ void end_with_device(Session& session) noexcept;
 // Ends it when what is in flight has ended: see core/retire.hpp.
 void end(std::shared_ptr<Session> session, bool may_block);
 
-// One operation as it was called: how long it may take, and what its limit is called.
+// One operation as it was called.
 struct Issue {
   std::string_view op;  // the public name; lives forever
-  std::chrono::milliseconds limit;
-  bool limit_is_own;  // timeout= of the call, not the communicator's default
+  Limit limit = kNoLimit;
 };
 
-// The engine's error of an operation; a kTimeout says which limit passed and how to raise it.
-CommError explained(const CommError& error, const Issue& issue);
+// `own`, if it is one, else the communicator's.
+Limit limit_of(std::chrono::milliseconds own, std::chrono::milliseconds otherwise);
 
 }  // namespace torch::comms::ctran

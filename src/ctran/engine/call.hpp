@@ -24,6 +24,17 @@ inline constexpr int kAnybody = -1;
 
 inline constexpr std::chrono::milliseconds kNoLimit = std::chrono::milliseconds::max();
 
+// How long a call may take from now on, and what its user calls that, for the error of whoever
+// meets its end: "timeout= of that call". Lives forever; "": not said.
+struct Limit {
+  template <class Rep, class Period>
+  constexpr Limit(std::chrono::duration<Rep, Period> how_long, std::string_view called = {})
+      : duration(how_long), knob(called) {}
+
+  std::chrono::milliseconds duration;
+  std::string_view knob;
+};
+
 // One operation as plain data. Counts are elements, as the table at schedule::Problem says.
 //
 // Buffers are lists of pieces that follow each other (a list of tensors is one piece a tensor); no
@@ -44,7 +55,7 @@ struct Call {
   schedule::Blocks arriving = {};  // all_to_all
   std::span<const ConstBytes> input = {};
   std::span<const Bytes> output = {};
-  std::chrono::milliseconds limit = kNoLimit;  // from now until it must have ended
+  Limit limit = kNoLimit;
   // From hints, equal on all ranks. Nothing: the family's chooser decides. A choice that cannot do
   // this problem: kUnsupported, naming what is missing.
   const schedule::Algorithm* algorithm = nullptr;

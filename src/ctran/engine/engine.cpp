@@ -298,9 +298,11 @@ bool Engine::check_deadlines() noexcept {
   const auto check = [&](Task* task) {
     if (task->group->failure() != nullptr || task->group->inquiry) return;
     if (now < task->deadline) return watch(task->deadline);
+    const std::string knob(task->limit.knob);
     inquire(*task->group, Errc::kTimeout,
             task->words() + " was not done within its limit of " +
-                std::to_string(task->limit.count()) + " ms; " + task->waits_for(),
+                std::to_string(task->limit.duration.count()) + " ms" +
+                (knob.empty() ? "" : ", " + knob) + "; " + task->waits_for(),
             -1, task->sequence);
   };
   for (auto* task : active_) {

@@ -69,8 +69,7 @@ class TC_API Group {
   // where the names have to be alike and differ, with nothing changed, or the lists; otherwise as
   // an operation. A failed split fails this group, too.
   std::unique_ptr<Group> split(std::span<const int> ranks, std::string name,
-                               std::chrono::milliseconds limit = kNoLimit,
-                               Names names = Names::kAlike);
+                               const Limit& limit = kNoLimit, Names names = Names::kAlike);
 
   // Ends all calls of this group with kAborted, within a moment, and all later ones. `why` is for
   // the text. Any thread, at any time; the first failure counts.

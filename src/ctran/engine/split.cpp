@@ -42,7 +42,7 @@ using Numbers = std::vector<int64_t>;
 // The largest of the members' values, each place alone. All call this with the same list and as
 // many values.
 Numbers largest(const std::shared_ptr<Membership>& parent, std::span<const int> members,
-                const Numbers& values, std::chrono::milliseconds limit) {
+                const Numbers& values, const Limit& limit) {
   using schedule::Operation;
   const auto self = std::find(members.begin(), members.end(), parent->place.rank);
   const Plan::Place place{.rank = static_cast<int>(self - members.begin()),
@@ -67,7 +67,7 @@ Numbers largest(const std::shared_ptr<Membership>& parent, std::span<const int> 
   task->group = parent;
   task->name = call.name;
   task->limit = limit;
-  task->deadline = deadline_after(limit);
+  task->deadline = deadline_after(limit.duration);
   task->prepare(call, std::move(plan), {members.begin(), members.end()}, Membership::kSplits);
   engine.submit(task);
   try {
@@ -101,7 +101,7 @@ std::string shortened(const std::string& name) {
 
 // Every member has found that the names differ: who has which.
 CommError other_names(const std::shared_ptr<Membership>& parent, std::span<const int> members,
-                      const std::string& whole_name, std::chrono::milliseconds limit) {
+                      const std::string& whole_name, const Limit& limit) {
   const auto name = shortened(whole_name);
   Numbers told(members.size() * kNameWords, std::numeric_limits<int64_t>::min());
   std::array<int64_t, kNameWords> words{};
@@ -127,7 +127,7 @@ CommError other_names(const std::shared_ptr<Membership>& parent, std::span<const
 }  // namespace
 
 std::unique_ptr<Group> Group::split(std::span<const int> ranks, std::string name,
-                                    std::chrono::milliseconds limit, Names names) {
+                                    const Limit& limit, Names names) {
   auto& engine = membership_->engine;
   engine->require_own_process("split");
   if (ranks.empty()) return nullptr;

@@ -48,7 +48,7 @@ class Task {
   std::string_view name;
   Listener* listener = nullptr;
   Deadline deadline = Deadline::max();
-  std::chrono::milliseconds limit = kNoLimit;
+  Limit limit = kNoLimit;
   bool collective = true;                 // which kind of task it is
   bool pooled = true;                     // false: it ends with its last reference
   bool queued = true;                     // it takes its turn among the group's collectives

@@ -33,7 +33,7 @@ struct OneSided {
   ConstBytes from = {};
   uint64_t slot = 0, value = 0;
   Comparison comparison = Comparison::kEqual;
-  std::chrono::milliseconds limit = kNoLimit;  // from now until it must have ended
+  Limit limit = kNoLimit;
 };
 
 }  // namespace torch::comms::ctran

@@ -38,12 +38,13 @@ void run_collective(Group& group, const Call& call) {
 }
 
 Opening::Opening(Group& group, const Membership& membership, std::string_view name,
-                 std::chrono::milliseconds limit)
+                 const Limit& limit)
     : group_(group),
       membership_(membership),
       engine_(*membership.engine),
       name_(name),
-      deadline_(deadline_after(limit)),
+      deadline_(deadline_after(limit.duration)),
+      knob_(limit.knob),
       registrations_(membership.engine) {
   reach_->rank = group.rank();
   reach_->members.resize(static_cast<size_t>(group.size()));
@@ -58,11 +59,11 @@ CommError Opening::error(Errc code, const std::string& why, int peer) const {
           {.op = std::string(name_), .comm = group_.name(), .rank = group_.rank(), .peer = peer}};
 }
 
-std::chrono::milliseconds Opening::left() const {
-  if (deadline_ == Deadline::max()) return kNoLimit;
+Limit Opening::left() const {
+  if (deadline_ == Deadline::max()) return {kNoLimit, knob_};
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(deadline_ - std::chrono::steady_clock::now());
-  return std::max(left, std::chrono::milliseconds(1));
+  return {std::max(left, std::chrono::milliseconds(1)), knob_};
 }
 
 void Opening::meet(Bytes own, uint64_t slots, const std::string& note) {

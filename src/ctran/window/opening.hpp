@@ -17,8 +17,7 @@ class Membership;
 // it can of theirs, and tells whom it needs to take its part.
 class Opening {
  public:
-  Opening(Group& group, const Membership& membership, std::string_view name,
-          std::chrono::milliseconds limit);
+  Opening(Group& group, const Membership& membership, std::string_view name, const Limit& limit);
 
   // Collective. Throws CommError, on all members where one could not.
   void meet(Bytes own, uint64_t slots, const std::string& note);
@@ -34,7 +33,7 @@ class Opening {
   void map();
   void gather(std::string_view mine, std::string& all);
   void exchange(ConstBytes mine, Bytes theirs);
-  std::chrono::milliseconds left() const;
+  Limit left() const;
   CommError error(Errc code, const std::string& why, int peer) const;
 
   Group& group_;
@@ -42,6 +41,7 @@ class Opening {
   Engine& engine_;
   std::string_view name_;
   transport::Deadline deadline_;
+  std::string_view knob_;  // of the limit
   std::shared_ptr<Reach> reach_ = std::make_shared<Reach>();
   Registrations registrations_;
   struct Handles {

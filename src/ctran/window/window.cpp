@@ -8,7 +8,7 @@
 namespace torch::comms::ctran {
 
 std::unique_ptr<Window> Window::open(Group& group, const Offer& offer, std::string_view name,
-                                     std::chrono::milliseconds limit) {
+                                     const Limit& limit) {
   const auto& membership = group.membership_;
   membership->engine->require_own_process(name);
   TC_CHECK(offer.note.size() <= kMostNoteBytes);
@@ -40,7 +40,7 @@ void Window::release() noexcept {
   engine.progress().glance(false);
 }
 
-void Window::close(Group& group, std::string_view name, std::chrono::milliseconds limit) {
+void Window::close(Group& group, std::string_view name, const Limit& limit) {
   TC_CHECK(group.membership_ == group_);
   try {
     run({.kind = OneSided::Kind::kSettle, .name = name, .limit = limit});

@@ -42,10 +42,10 @@ class TC_API Window {
   // Collective. `name` is for errors and lives forever. Throws CommError: what an operation throws;
   // kResourceExhausted, kSystem on all members where one has not the means.
   static std::unique_ptr<Window> open(Group& group, const Offer& offer, std::string_view name,
-                                      std::chrono::milliseconds limit = kNoLimit);
+                                      const Limit& limit = kNoLimit);
   // Collective: returns when nobody writes to this member's memory any more. `group` is the one
   // that opened it. Throws as an operation; the window is then closed all the same.
-  void close(Group& group, std::string_view name, std::chrono::milliseconds limit = kNoLimit);
+  void close(Group& group, std::string_view name, const Limit& limit = kNoLimit);
   // Local: what others still write fails there, or goes into memory that they have mapped.
   ~Window();
   Window(const Window&) = delete;

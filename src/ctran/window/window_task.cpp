@@ -14,7 +14,7 @@ WindowTask::WindowTask(std::shared_ptr<const Reach> reach, const OneSided& opera
   collective = queued = pooled = false;
   name = operation.name;
   limit = operation.limit;
-  deadline = deadline_after(operation.limit);
+  deadline = deadline_after(operation.limit.duration);
   references_.store(2, std::memory_order_relaxed);
 }
 

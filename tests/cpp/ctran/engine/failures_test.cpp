@@ -232,19 +232,22 @@ TEST_P(Failures, ACallPastItsLimitSaysWhoHasNotDelivered) {
     if (self.rank() == 1) return self.meet();
     std::vector<float> values(10, 1);
     AllReduce reduce(values, 3);
-    reduce.call.limit = milliseconds(100);
+    reduce.call.limit = {milliseconds(100), "timeout= of that call"};
     auto behind = barrier(3);
+    behind.limit = {kLong, "the default"};
     auto work = self.group->start(reduce.call);
     auto queued = self.group->start(behind);
     const auto begin = Clock::now();
     const auto error = error_of([&] { work.wait(); });
     EXPECT_LT(Clock::now() - begin, kSoon);
     EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
-    expect_text(error, {"all_reduce(float32, 10 elements", "100 ms", "1",
+    expect_text(error, {"all_reduce(float32, 10 elements", "100 ms, timeout= of that call; ", "1",
                         "rank 1 is 1 collective behind, since number 1",
                         "rank 1: before the first collective"});
     EXPECT_EQ(error.context().peer, 1) << error.what();
-    EXPECT_EQ(error_of([&] { queued.wait(); }).code(), Errc::kTimeout);
+    const auto next = error_of([&] { queued.wait(); });
+    EXPECT_EQ(next.why(), error.why());  // not with its own limit
+    EXPECT_EQ(next.code(), Errc::kTimeout);
     expect_sticky(*self.group, Errc::kTimeout);
     std::fill(values.begin(), values.end(), -5.0f);  // it is ours again
     self.meet();
