@@ -44,7 +44,8 @@ def split(
         ranks: ranks of the group, in the order of the new ranks; [] takes no part.
         name: name of the child; None: this one's name and a counter.
         hints: dict[str, str] of the child; nothing is inherited.
-        timeout: limit of the child's operations; None: TORCHCOMM_TIMEOUT_SECONDS.
+        timeout: limit of the split and of the child's operations; None: of these
+            TORCHCOMM_TIMEOUT_SECONDS, of the split this one's limit.
         rank_groups: older form instead of `ranks`: disjoint groups, of which the one that holds
             this rank counts.
     Returns:

@@ -28,4 +28,8 @@ std::chrono::milliseconds usable_timeout(std::chrono::milliseconds timeout) {
   return timeout.count() > 0 ? timeout : kDefaultTimeout;
 }
 
+std::chrono::milliseconds limit_of_split(const CommOptions& options) {
+  return options.timeout == CommOptions().timeout ? kNoTimeout : options.timeout;
+}
+
 }  // namespace torch::comms

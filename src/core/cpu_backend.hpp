@@ -4,6 +4,7 @@
 
 #include <torchcomms/base/export.hpp>
 #include <torchcomms/capabilities.hpp>
+#include <torchcomms/options.hpp>
 
 // What the backends for CPU tensors have in common.
 namespace torch::comms {
@@ -16,5 +17,8 @@ TC_API Capabilities staged_capabilities();
 
 // `timeout`, or the library's default where none was given.
 TC_API std::chrono::milliseconds usable_timeout(std::chrono::milliseconds timeout);
+// How long a split with these options waits for its members; kNoTimeout where their timeout is only
+// the environment's, as it is unless one was given: then the parent's limit holds.
+TC_API std::chrono::milliseconds limit_of_split(const CommOptions& options);
 
 }  // namespace torch::comms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from datetime import timedelta
 
 import pytest
@@ -299,6 +300,27 @@ def missing_member(context):
 @several
 def test_a_member_that_never_splits_is_an_error_within_the_limit(world):
     check_context(world, missing_member)
+
+
+def by_the_parents_limit(context):
+    """Rank 0 alone splits a communicator whose limit is short, and says no limit itself."""
+    comm, failures = context.new_comm(), Failures()
+    context.meet("made")
+    if context.rank == 0:
+        comm.set_timeout(0.3)
+        began = time.monotonic()
+        with failures.case("limit"), refused(torchcomms.CommTimeout, "timeout"):
+            comm.split(list(range(context.size)), "late")
+        with failures.case("soon"):
+            assert time.monotonic() - began < 20
+    context.meet("timed out")
+    comm.finalize()
+    return failures.texts
+
+
+@pytest.mark.worlds(backends=("ctran", "gloo", "nccl"), sizes=(2, 3), device="cpu")
+def test_without_a_limit_of_its_own_a_split_waits_as_long_as_its_parent(world):
+    check_context(world, by_the_parents_limit)
 
 
 def many_children(context):

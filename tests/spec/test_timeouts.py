@@ -111,6 +111,24 @@ def test_later_calls_name_the_limit_that_passed_and_whose_it_was(world):
     check_context(world, whose_limit_it_was)
 
 
+def silent_split(context):
+    comm, failures = context.new_comm(), Failures()
+    comm.barrier(False)
+    if context.rank == 0:
+        everyone = list(range(context.size))
+        with failures.case("text"), refused(
+            torchcomms.CommTimeout, "split", "limit of 300 ms, timeout= of that call"
+        ):
+            comm.split(everyone, "late", timeout=SHORT_S)
+    end(context, comm)
+    return failures.texts
+
+
+@pytest.mark.worlds(backends=("ctran",), sizes=(2, 3), device="cpu")
+def test_a_split_past_its_own_limit_says_that_it_was_its_own(world):
+    check_context(world, silent_split)
+
+
 def silent_collective(context, name):
     """Rank 0 alone takes part, as one that depends on rank 1."""
     comm, failures, fired = context.new_comm(), Failures(), []

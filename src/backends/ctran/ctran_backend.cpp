@@ -239,12 +239,11 @@ std::shared_ptr<TorchCommBackend> TorchCommCtran::split(const std::vector<int>& 
                                                         const std::string& name,
                                                         const CommOptions& options) {
   if (ranks.empty()) return nullptr;
-  auto now = issue(OpName::split, {});
+  const auto now = issue(OpName::split, {{}, limit_of_split(options)});
   auto child = std::make_shared<TorchCommCtran>();
   child->device_ = device_;
   child->start(name + "_" + std::to_string(*std::min_element(ranks.begin(), ranks.end())),
                with_checks_of(checks_calls_, options));
-  now.limit = child->options_.timeout;
   const auto links = ctran::links_wished(options.hints);
   if (options.hints.contains(hint::kCtranTransport.name) &&
       links != session_->connected.known->links)

@@ -201,6 +201,8 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
   launch.size = static_cast<int>(ranks.size());
   launch.source = "split of '" + member_->name + "'";
   launch.evidence = "ranks " + joined_with_commas(ranks);
+  auto meeting = child->options_;
+  if (limit_of_split(options) == kNoTimeout) meeting.timeout = options_.timeout;
   // A member that has failed does not come.
   const auto doubt = [&, waited = milliseconds(1)]() mutable -> std::optional<std::string> {
     check_interrupt();
@@ -210,8 +212,8 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
     return std::nullopt;
   };
   try {
-    const auto met = group_->circle ? rendezvous(launch, child_name, child->options_, {}, doubt)
-                                    : rendezvous(launch, child_name, child->options_);
+    const auto met = group_->circle ? rendezvous(launch, child_name, meeting, {}, doubt)
+                                    : rendezvous(launch, child_name, meeting);
     child->join(met, {group_.get(), ranks}, child_name, std::move(global_ranks));
   } catch (const CommError& e) {
     // Others' errors say who left first because of that.

@@ -499,7 +499,7 @@ nccl::Wait TorchCommVendor::wait_of(const Call& now) const {
 std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>& ranks,
                                                          const std::string& name,
                                                          const CommOptions& options) {
-  const auto now = call(OpName::split, false, OperationOptions{{}, options.timeout});
+  const auto now = call(OpName::split, false, OperationOptions{{}, limit_of_split(options)});
   const auto own = std::find(ranks.begin(), ranks.end(), rank_);
   if (!ranks.empty() && own == ranks.end())
     throw CommError(Errc::kInvalidArgument, "this rank is missing from the list", now.context());
