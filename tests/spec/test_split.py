@@ -323,6 +323,18 @@ def test_without_a_limit_of_its_own_a_split_waits_as_long_as_its_parent(world):
     check_context(world, by_the_parents_limit)
 
 
+def wrong_hint(context):
+    comm, failures = context.comm, Failures()
+    with failures.case("named"), refused(RuntimeError, f"split on '{comm.get_name()}'", "maybe"):
+        comm.split(list(range(context.size)), "hinted", hints={"check_calls": "maybe"})
+    assert_alive(comm)
+    return failures.texts
+
+
+def test_a_wrong_hint_of_a_split_is_one_of_the_communicator_that_is_split(world):
+    check_context(world, wrong_hint)
+
+
 def many_children(context):
     children = [context.comm.split(list(range(context.size)), f"child_{i}") for i in range(20)]
     results = [total(child, i) for i, child in enumerate(children)]

@@ -72,24 +72,24 @@ TorchCommCtran::~TorchCommCtran() {
 void TorchCommCtran::init(at::Device device, const std::string& name, const CommOptions& options) {
   require_stageable(device, "ctran", name);
   device_ = device;
-  start(name, options);
+  start(name, options, {.op = "new_comm", .comm = name});
   if (!reconfiguration_) join(rendezvous(name, options_, getBackendName()));
 }
 
 void TorchCommCtran::init(const bootstrap::Launch& launch, const std::string& name,
                           const CommOptions& options) {
-  start(name, options);
+  start(name, options, {.op = "new_comm", .comm = name});
   if (!reconfiguration_) join(rendezvous(launch, name, options_, getBackendName()));
 }
 
-void TorchCommCtran::start(const std::string& name, const CommOptions& options) {
-  const Context context{.op = "new_comm", .comm = name};
+void TorchCommCtran::start(const std::string& name, const CommOptions& options,
+                           const Context& context) {
   await_retired();
   name_ = name;
   options_ = options;
   options_.timeout = usable_timeout(options.timeout);
   // First, so that a rank whose hints cannot be says so itself, whatever the others do.
-  ctran::with_context([&] { return Context(context); },
+  ctran::with_context([&] { return context; },
                       [&] {
                         *wishes_ = ctran::require_right(options.hints);
                         checks_calls_ = checks_calls(options);
@@ -243,7 +243,8 @@ std::shared_ptr<TorchCommBackend> TorchCommCtran::split(const std::vector<int>& 
   auto child = std::make_shared<TorchCommCtran>();
   child->device_ = device_;
   child->start(name + "_" + std::to_string(*std::min_element(ranks.begin(), ranks.end())),
-               with_checks_of(checks_calls_, options));
+               with_checks_of(checks_calls_, options),
+               {.op = "split", .comm = name_, .rank = rank_});
   const auto links = ctran::links_wished(options.hints);
   if (options.hints.contains(hint::kCtranTransport.name) &&
       links != session_->connected.known->links)

@@ -193,8 +193,8 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   // asynchronous one, which then waits for that. What it took is taken off the call's limit.
   void compare(ctran::Call& call, bool async_op);
 
-  // Takes the options over, before anything is connected.
-  void start(const std::string& name, const CommOptions& options);
+  // Takes the options over, before anything is connected. `context` is for errors.
+  void start(const std::string& name, const CommOptions& options, const Context& context);
   void join(const Rendezvous& met);
   // Ends the links of the members that there are.
   void part();

@@ -58,24 +58,25 @@ TorchCommGloo::~TorchCommGloo() {
 void TorchCommGloo::init(at::Device device, const std::string& name, const CommOptions& options) {
   require_stageable(device, "gloo", name);
   device_ = device;
-  start(name, options);
+  start(name, options, {.op = "new_comm", .comm = name});
   if (!reconfiguration_) join(rendezvous(name, options_, getBackendName()), {}, name, {});
 }
 
 void TorchCommGloo::init(const bootstrap::Launch& launch, const std::string& name,
                          const CommOptions& options) {
-  start(name, options);
+  start(name, options, {.op = "new_comm", .comm = name});
   if (!reconfiguration_) join(rendezvous(launch, name, options_, getBackendName()), {}, name, {});
 }
 
-void TorchCommGloo::start(const std::string& name, const CommOptions& options) {
+void TorchCommGloo::start(const std::string& name, const CommOptions& options,
+                          const Context& where) {
   await_retired();
   name_ = name;
   options_ = options;
   options_.timeout = usable_timeout(options.timeout);
   tell_of_unknown(options.hints);
-  wishes_ = std::make_unique<beside::Wishes>(with_context(
-      Context{.op = "new_comm", .comm = name}, [&options] { return beside::wishes_of(options); }));
+  wishes_ = std::make_unique<beside::Wishes>(
+      with_context(where, [&options] { return beside::wishes_of(options); }));
   if (!options.enable_reconfigure) return;
   reconfiguration_ = std::make_unique<Reconfiguration>("gloo", name, options_);
   options_.store.reset();
@@ -184,7 +185,7 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
 
   auto child = std::make_shared<TorchCommGloo>();
   child->device_ = device_;
-  child->start(name, with_checks_of(wishes_->check_calls, options));
+  child->start(name, with_checks_of(wishes_->check_calls, options), context(now));
   child->options_.hints[hint::kPersistentStore.name] = "true";
   // The members alone decide the prefix, so splits that others make meanwhile cannot get in the
   // way; how often these members have split is counted on the store.

@@ -152,8 +152,8 @@ class TC_API TorchCommGloo : public TorchCommBackend, public Insight {
                           const ReduceOp& op, bool equal_slots);
   WorkPtr post(const gloo::Call& call, const std::vector<P2POp>& ops, int tag);
 
-  // Takes the options over, before anything is connected.
-  void start(const std::string& name, const CommOptions& options);
+  // Takes the options over, before anything is connected. `where` is for errors.
+  void start(const std::string& name, const CommOptions& options, const Context& where);
   // Connects this rank with those it met. `ranks`: see ranks_.
   void join(const Rendezvous& met, const gloo::Origin& origin, const std::string& name,
             std::vector<int> ranks);

@@ -119,22 +119,22 @@ void TorchCommVendor::release(Lanes lanes, bool may_block) {
 }
 
 void TorchCommVendor::init(at::Device device, const std::string& name, const CommOptions& options) {
-  start(name, options);
+  start(name, options, {.op = "new_comm", .comm = name});
   if (reconfiguration_) return await_members(device);
   join(device, rendezvous(name, options_, getBackendName()));
 }
 
 void TorchCommVendor::init(at::Device device, const bootstrap::Launch& launch,
                            const std::string& name, const CommOptions& options) {
-  start(name, options);
+  start(name, options, {.op = "new_comm", .comm = name});
   if (reconfiguration_) return await_members(device);
   join(device, rendezvous(launch, name, options_, getBackendName()));
 }
 
 nccl::Table TorchCommVendor::load() const { return nccl::Table::load(vendor_); }
 
-void TorchCommVendor::start(const std::string& name, const CommOptions& options) {
-  const Context context{.op = "new_comm", .comm = name};
+void TorchCommVendor::start(const std::string& name, const CommOptions& options,
+                            const Context& context) {
   await_retired();
   name_ = name;
   options_ = options;
@@ -222,7 +222,7 @@ void TorchCommVendor::check_beside(const Context& context) const {
 bool TorchCommVendor::init_as(const Membership& membership, at::Device device,
                               const std::string& name, const CommOptions& options,
                               const Connect& connect) {
-  start(name, options);
+  start(name, options, {.op = "new_comm", .comm = name});
   connecting_since_ns_ = tracing::now_ns();
   const auto context = [&]() -> Context {
     return {.op = "new_comm", .comm = name_, .rank = membership.rank};
@@ -507,7 +507,7 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
   if (!ranks.empty()) {
     made = child();
     made->library_ = library_;
-    made->start(name, with_checks_of(wishes_->beside.check_calls, options));
+    made->start(name, with_checks_of(wishes_->beside.check_calls, options), now.context());
   }
   const int place = static_cast<int>(own - ranks.begin());
   ++splits_;

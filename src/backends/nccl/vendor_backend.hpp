@@ -274,8 +274,8 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // Why the lane's communicator has failed, if it has.
   void raise_failure(nccl::Lane& lane);
   [[noreturn]] void failed(const CommError& error, const nccl::Call& call, nccl::Lane& lane);
-  // Takes the options over, and loads the library: before anybody is met.
-  void start(const std::string& name, const CommOptions& options);
+  // Takes the options over, and loads the library: before anybody is met. `context` is for errors.
+  void start(const std::string& name, const CommOptions& options, const Context& context);
   // What a communicator needs that meets its members later.
   void await_members(at::Device device);
   // With hint check_calls: returns when all ranks have called the same. Throws CommError.
