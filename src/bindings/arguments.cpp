@@ -34,11 +34,18 @@ long long to_integer(const Place& place, const char* expected, PyObject* object)
 
 }  // namespace
 
+std::string seen_as(PyObject* object) {
+  std::string seen = Py_TYPE(object)->tp_name;
+  if (!PyLong_Check(object) && !PyFloat_Check(object)) return seen;
+  const auto digits = py::reinterpret_steal<py::object>(PyObject_Repr(object));
+  if (digits) return seen + " " + std::string(py::str(digits));
+  PyErr_Clear();  // Python writes out no more than some thousands of digits
+  return seen + " of too many digits";
+}
+
 void wrong_type(const Place& place, const char* expected, PyObject* got) {
-  std::string seen = Py_TYPE(got)->tp_name;
-  if (PyLong_Check(got)) seen += " " + std::string(py::repr(got));
   throw py::type_error(std::string(place.function) + "(): argument '" + place.argument +
-                       "' must be " + expected + ", not " + seen);
+                       "' must be " + expected + ", not " + seen_as(got));
 }
 
 void Argument<Tensors>::load(const Place& place, PyObject* object) {

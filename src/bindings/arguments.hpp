@@ -18,6 +18,9 @@ struct Place {
   const char* argument;
 };
 
+// A value for messages: "int 5", "str". Needs the GIL.
+std::string seen_as(PyObject* object);
+
 [[noreturn]] void wrong_type(const Place& place, const char* expected, PyObject* got);
 
 // The C++ object inside an instance of the bound class T. The exact class is recognised without a

@@ -5,6 +5,7 @@
 #include <torchcomms/comm.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/number.hpp"
 #include "bindings/py_hooks.hpp"
 #include "bindings/repr.hpp"
 #include "core/dtype_name.hpp"
@@ -239,11 +240,21 @@ void bind_memory(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
       .def("new_window", &TorchComm::new_window, Released(), py::arg("tensor") = py::none(),
            "A window for one-sided access; with a tensor collective, as its tensor_register() is. "
            "Raises Unsupported where the backend has none.")
-      .def("window_allocate", &TorchComm::window_allocate, Released(), py::arg("window_size"),
-           py::arg("cpu_buf") = false, py::arg("signal_size") = py::none(),
-           "Older form of new_window, collective: allocates `window_size` bytes (with `cpu_buf` "
-           "host memory, whatever the device) and `signal_size` slots, or 256. Raises Unsupported "
-           "where the backend has no windows.");
+      .def(
+          "window_allocate",
+          [](TorchComm& self, const Number& size, bool cpu_buf,
+             const std::optional<Number>& slots) {
+            constexpr const char* kMethod = "window_allocate";
+            std::optional<size_t> signal_size;
+            if (slots) signal_size = slots->as<size_t>({kMethod, "signal_size"});
+            return self.window_allocate(size.as<size_t>({kMethod, "window_size"}), cpu_buf,
+                                        signal_size);
+          },
+          Released(), py::arg("window_size"), py::arg("cpu_buf") = false,
+          py::arg("signal_size") = py::none(),
+          "Older form of new_window, collective: allocates `window_size` bytes (with `cpu_buf` "
+          "host memory, whatever the device) and `signal_size` slots, or 256. Raises Unsupported "
+          "where the backend has no windows.");
 }
 
 void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {

@@ -4,6 +4,7 @@
 #include <torchcomms/window.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/number.hpp"
 #include "bindings/repr.hpp"
 
 namespace torch::comms::bindings {
@@ -27,12 +28,11 @@ py::arg_v no_timeout() { return py::arg("timeout") = py::none(); }
 
 // The same method under each of the names that its last parameter has had.
 void bind_put(WindowClass& window) {
-  const auto put = [](TorchCommWindow& self, const at::Tensor& tensor, int dst_rank, int64_t offset,
-                      bool async_op, OptionalHints hints, const OptionalTimeout& timeout) {
-    if (offset < 0)
-      throw py::type_error("put(): argument 'target_offset_nelems' must be int >= 0, not int " +
-                           std::to_string(offset));
-    return self.put(tensor, dst_rank, static_cast<size_t>(offset), async_op,
+  const auto put = [](TorchCommWindow& self, const at::Tensor& tensor, const Number& dst_rank,
+                      const Number& offset, bool async_op, OptionalHints hints,
+                      const OptionalTimeout& timeout) {
+    return self.put(tensor, dst_rank.as<int>({"put", "dst_rank"}),
+                    offset.as<size_t>({"put", "target_offset_nelems"}), async_op,
                     options_of<PutOptions>(std::move(hints), timeout));
   };
   constexpr const char* kDoc =
@@ -53,9 +53,10 @@ Raises:
 }
 
 void bind_signals(WindowClass& window) {
-  const auto signal = [](TorchCommWindow& self, int peer_rank, bool async_op, OptionalHints hints,
-                         const OptionalTimeout& timeout) {
-    return self.signal(peer_rank, async_op, options_of<SignalOptions>(std::move(hints), timeout));
+  const auto signal = [](TorchCommWindow& self, const Number& peer_rank, bool async_op,
+                         OptionalHints hints, const OptionalTimeout& timeout) {
+    return self.signal(peer_rank.as<int>({"signal", "peer_rank"}), async_op,
+                       options_of<SignalOptions>(std::move(hints), timeout));
   };
   for (const char* rank : {"peer_rank", "dst_rank"})
     window.def("signal", signal, Released(), py::arg(rank), py::arg("async_op"), no_hints(),
@@ -65,9 +66,12 @@ void bind_signals(WindowClass& window) {
 When it sees the signal, it sees all that this rank put to it before.)");
   window.def(
       "signal",
-      [](TorchCommWindow& self, size_t signal_disp, uint64_t signal_val, int dst_rank,
-         bool async_op, OptionalHints hints, const OptionalTimeout& timeout) {
-        return self.signal_slot(signal_disp, signal_val, dst_rank, async_op,
+      [](TorchCommWindow& self, const Number& signal_disp, const Number& signal_val,
+         const Number& dst_rank, bool async_op, OptionalHints hints,
+         const OptionalTimeout& timeout) {
+        return self.signal_slot(signal_disp.as<size_t>({"signal", "signal_disp"}),
+                                signal_val.as<uint64_t>({"signal", "signal_val"}),
+                                dst_rank.as<int>({"signal", "dst_rank"}), async_op,
                                 options_of<SignalOptions>(std::move(hints), timeout));
       },
       Released(), py::arg("signal_disp"), py::arg("signal_val"), py::arg("dst_rank"),
@@ -77,9 +81,9 @@ When it sees the signal, it sees all that this rank put to it before.)");
 When it sees the value, it sees all that this rank put to it before.)");
   window.def(
       "wait_signal",
-      [](TorchCommWindow& self, int peer_rank, bool async_op, OptionalHints hints,
+      [](TorchCommWindow& self, const Number& peer_rank, bool async_op, OptionalHints hints,
          const OptionalTimeout& timeout) {
-        return self.wait_signal(peer_rank, async_op,
+        return self.wait_signal(peer_rank.as<int>({"wait_signal", "peer_rank"}), async_op,
                                 options_of<WaitSignalOptions>(std::move(hints), timeout));
       },
       Released(), py::arg("peer_rank"), py::arg("async_op"), no_hints(), no_timeout(),
@@ -90,9 +94,11 @@ Raises:
     PeerFailed: that rank is gone, or has closed the communicator.)");
   window.def(
       "wait_signal",
-      [](TorchCommWindow& self, size_t signal_disp, uint64_t signal_val, SignalCmpOp cmp_op,
-         bool async_op, OptionalHints hints, const OptionalTimeout& timeout) {
-        return self.wait_slot(signal_disp, signal_val, cmp_op, async_op,
+      [](TorchCommWindow& self, const Number& signal_disp, const Number& signal_val,
+         const CmpOp& cmp_op, bool async_op, OptionalHints hints, const OptionalTimeout& timeout) {
+        return self.wait_slot(signal_disp.as<size_t>({"wait_signal", "signal_disp"}),
+                              signal_val.as<uint64_t>({"wait_signal", "signal_val"}),
+                              cmp_op.as({"wait_signal", "cmp_op"}), async_op,
                               options_of<WaitSignalOptions>(std::move(hints), timeout));
       },
       Released(), py::arg("signal_disp"), py::arg("signal_val"), py::arg("cmp_op"),
@@ -105,7 +111,11 @@ The slot's value stands on the left of the comparison, and stays as it is.)");
 void bind_views(WindowClass& window) {
   window
       .def(
-          "map_remote_tensor", &TorchCommWindow::map_remote_tensor, Released(), py::arg("rank"),
+          "map_remote_tensor",
+          [](TorchCommWindow& self, const Number& rank) {
+            return self.map_remote_tensor(rank.as<int>({"map_remote_tensor", "rank"}));
+          },
+          Released(), py::arg("rank"),
           R"(The registered tensor of `rank` itself: reading and writing it is reading and writing there.
 
 With the dtype and shape that it has there; of the own rank the registered tensor. What was there before a signal of
@@ -118,17 +128,27 @@ Raises:
           "The registered tensor; None if there is none, or it is not kept (owning=False).")
       .def(
           "get_tensor",
-          [](TorchCommWindow& self, int rank, const std::vector<int64_t>& sizes,
-             at::ScalarType dtype,
-             int64_t offset) { return self.get_remote_tensor(rank, sizes, dtype, offset); },
+          [](TorchCommWindow& self, const Number& rank, const std::vector<Number>& sizes,
+             at::ScalarType dtype, const Number& offset) {
+            std::vector<int64_t> lengths;
+            for (const auto& size : sizes)
+              lengths.push_back(size.as<int64_t>({"get_tensor", "sizes"}));
+            return self.get_remote_tensor(rank.as<int>({"get_tensor", "rank"}), lengths, dtype,
+                                          offset.as<int64_t>({"get_tensor", "offset"}));
+          },
           Released(), py::arg("rank"), py::arg("sizes"), py::arg("dtype"), py::arg("offset"),
           R"(Older form: a view of the memory of `rank`, `offset` elements of `dtype` after its begin.
 
 Raises:
     OutOfRange: it does not fit.
     Unsupported: get_attr(rank) says SEPARATE.)")
-      .def("get_attr", &TorchCommWindow::get_attr, Released(), py::arg("peer_rank"),
-           "How the window of `peer_rank` is reached from here: a TorchCommWindowAttr.")
+      .def(
+          "get_attr",
+          [](TorchCommWindow& self, const Number& peer_rank) {
+            return self.get_attr(peer_rank.as<int>({"get_attr", "peer_rank"}));
+          },
+          Released(), py::arg("peer_rank"),
+          "How the window of `peer_rank` is reached from here: a TorchCommWindowAttr.")
       .def("get_size", &TorchCommWindow::get_size, "Bytes registered here; 0 if nothing is.")
       .def("get_device", &TorchCommWindow::getDevice, "The torch.device of the memory.")
       .def_property_readonly("dtype", &TorchCommWindow::getDtype,
@@ -141,10 +161,18 @@ Raises:
 
 void bind_device(WindowClass& window) {
   window
-      .def("get_device_window", &TorchCommWindow::get_device_window, Released(),
-           py::arg("signal_count") = -1, py::arg("counter_count") = -1,
-           py::arg("barrier_count") = 1,
-           R"(Address of a handle for kernels, in this rank's device memory. Made by the first call.
+      .def(
+          "get_device_window",
+          [](TorchCommWindow& self, const Number& signals, const Number& counters,
+             const Number& barriers) {
+            constexpr const char* kMethod = "get_device_window";
+            return self.get_device_window(signals.as<int>({kMethod, "signal_count"}),
+                                          counters.as<int>({kMethod, "counter_count"}),
+                                          barriers.as<int>({kMethod, "barrier_count"}));
+          },
+          Released(), py::arg("signal_count") = -1, py::arg("counter_count") = -1,
+          py::arg("barrier_count") = 1,
+          R"(Address of a handle for kernels, in this rank's device memory. Made by the first call.
 
 What it points to is torchcomms::device::TorchCommDeviceWindow of torchcomms/device/window.hpp, until
 tensor_deregister(). Not collective.
@@ -163,18 +191,32 @@ Raises:
     InvalidArgument: get_device_window() was not called, or the tensor is on another device.
     ResourceExhausted: there are 512.
     Unsupported: as get_device_window().)")
-      .def("deregister_local_buffer", &TorchCommWindow::deregister_local_buffer, Released(),
-           py::arg("handle"),
-           "Takes register_local_buffer() back. Raises InvalidArgument for any other number.")
       .def(
-          "get_nvlink_address", &TorchCommWindow::get_nvlink_address, Released(), py::arg("peer"),
-          py::arg("offset") = 0,
+          "deregister_local_buffer",
+          [](TorchCommWindow& self, const Number& handle) {
+            self.deregister_local_buffer(handle.as<int64_t>({"deregister_local_buffer", "handle"}));
+          },
+          Released(), py::arg("handle"),
+          "Takes register_local_buffer() back. Raises InvalidArgument for any other number.")
+      .def(
+          "get_nvlink_address",
+          [](TorchCommWindow& self, const Number& peer, const Number& offset) {
+            constexpr const char* kMethod = "get_nvlink_address";
+            return self.get_nvlink_address(peer.as<int>({kMethod, "peer"}),
+                                           offset.as<uint64_t>({kMethod, "offset"}));
+          },
+          Released(), py::arg("peer"), py::arg("offset") = 0,
           R"(Where kernels of this device have the memory of `peer`, `offset` bytes after its begin.
 
 0 where they do not reach it. Raises OutOfRange beyond the window, Unsupported as get_device_window().)")
-      .def("get_multimem_address", &TorchCommWindow::get_multimem_address, Released(),
-           py::arg("offset") = 0,
-           "Where kernels have the memory of all ranks at once; 0: windows have no multicast.");
+      .def(
+          "get_multimem_address",
+          [](TorchCommWindow& self, const Number& offset) {
+            return self.get_multimem_address(
+                offset.as<uint64_t>({"get_multimem_address", "offset"}));
+          },
+          Released(), py::arg("offset") = 0,
+          "Where kernels have the memory of all ranks at once; 0: windows have no multicast.");
 }
 
 void bind_copies(WindowClass& window) {

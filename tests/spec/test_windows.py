@@ -316,6 +316,30 @@ def test_sizes_differ_and_properties_tell(world):
     check_context(world, sizes_and_properties)
 
 
+def numbers_out_of_range():
+    """Calls that no window can mean: method, arguments, and what is said of the wrong one."""
+    far, data, GE = 2**64, torch.zeros(3), SignalCmpOp.GE
+    for wrong, words in ((-1, "int >= 0, not int -1"), (far, f"int of 64 bits, not int {far}")):
+        yield "signal", (wrong, 5, 0, False), f"'signal_disp' must be {words}"
+        yield "signal", (0, wrong, 0, False), f"'signal_val' must be {words}"
+        yield "wait_signal", (wrong, 5, GE, False), f"'signal_disp' must be {words}"
+        yield "wait_signal", (0, wrong, GE, False), f"'signal_val' must be {words}"
+        yield "get_multimem_address", (wrong,), f"'offset' must be {words}"
+    for wrong in (2**31, -far, 10**5000):
+        words = "must be int of 32 bits, not int"
+        yield "put", (data, wrong, 0, False), f"'dst_rank' {words}"
+        yield "signal", (wrong, False), f"'peer_rank' {words}"
+        yield "wait_signal", (wrong, False), f"'peer_rank' {words}"
+        yield "map_remote_tensor", (wrong,), f"'rank' {words}"
+        yield "get_attr", (wrong,), f"'peer_rank' {words}"
+        yield "get_device_window", (wrong,), f"'signal_count' {words}"
+    yield "get_tensor", (0, [-far], torch.float32, 0), "'sizes' must be int of 64 bits"
+    yield "get_tensor", (0, [1], torch.float32, 0.5), "'offset' must be int, not float 0.5"
+    for wrong, words in ((7, "not int 7"), ("GE", "not str"), (None, "not NoneType")):
+        words = f"torchcomms.SignalCmpOp, such as torchcomms.SignalCmpOp.GE, {words}"
+        yield "wait_signal", (0, 5, wrong, False), f"'cmp_op' must be {words}"
+
+
 def misuse(context):
     comm, failures, size = context.comm, Failures(), context.size
     invalid, data = torchcomms.InvalidArgument, torch.zeros(3)
@@ -335,8 +359,14 @@ def misuse(context):
             window.tensor_register(torch.zeros(3, device="meta"))
         with refused(invalid, "new_window", "contiguous"):
             comm.new_window(torch.zeros(3, 3).t())
-        with refused(TypeError):
-            comm.window_allocate(-1)
+        for size_bytes, slots, words in (
+            (-1, None, "'window_size' must be int >= 0, not int -1"),
+            (2**64, None, f"'window_size' must be int of 64 bits, not int {2**64}"),
+            (8.0, None, "'window_size' must be int, not float 8.0"),
+            (8, -1, "'signal_size' must be int >= 0, not int -1"),
+        ):
+            with refused(TypeError, "window_allocate()", words):
+                comm.window_allocate(size_bytes, False, slots)
         with refused(torchcomms.TooLarge, "window_allocate"):
             comm.window_allocate(2**63)
     window = comm.new_window(zeros_for_window(comm, 8))
@@ -349,6 +379,15 @@ def misuse(context):
                 window.put(tensor, last, offset, False)
         with refused(TypeError, "put", "'target_offset_nelems' must be int >= 0, not int -1"):
             window.put(data, 0, -1, False)
+        wrong = {2**64: f"int of 64 bits, not int {2**64}", 1.0: "int, not float 1.0"}
+        for offset, words in wrong.items():
+            with refused(TypeError, "put()", f"'target_offset_nelems' must be {words}"):
+                window.put(data, 0, offset, False)
+        with refused(torchcomms.OutOfRange, "put", 2**63):
+            window.put(data, 0, 2**63, False)
+    for method, arguments, words in numbers_out_of_range():
+        with failures.case(method, words), refused(TypeError, f"{method}()", words):
+            getattr(window, method)(*arguments)
     with failures.case("ranks"):
         for rank in (-1, size):
             for method, arguments in {

@@ -1129,11 +1129,11 @@ class TorchCommWindow:
     def __copy__(self) -> typing.Any: ...
     def __deepcopy__(self, memo: dict) -> typing.Any: ...
     def __repr__(self) -> str: ...
-    def deregister_local_buffer(self, handle: typing.SupportsInt | typing.SupportsIndex) -> None:
+    def deregister_local_buffer(self, handle: typing.SupportsIndex) -> None:
         """
         Takes register_local_buffer() back. Raises InvalidArgument for any other number.
         """
-    def get_attr(self, peer_rank: typing.SupportsInt | typing.SupportsIndex) -> TorchCommWindowAttr:
+    def get_attr(self, peer_rank: typing.SupportsIndex) -> TorchCommWindowAttr:
         """
         How the window of `peer_rank` is reached from here: a TorchCommWindowAttr.
         """
@@ -1143,9 +1143,9 @@ class TorchCommWindow:
         """
     def get_device_window(
         self,
-        signal_count: typing.SupportsInt | typing.SupportsIndex = -1,
-        counter_count: typing.SupportsInt | typing.SupportsIndex = -1,
-        barrier_count: typing.SupportsInt | typing.SupportsIndex = 1,
+        signal_count: typing.SupportsIndex = -1,
+        counter_count: typing.SupportsIndex = -1,
+        barrier_count: typing.SupportsIndex = 1,
     ) -> int:
         """
         Address of a handle for kernels, in this rank's device memory. Made by the first call.
@@ -1160,14 +1160,12 @@ class TorchCommWindow:
             OutOfRange: more than a window has.
             Unsupported: the window is not in the memory of a device, or nothing reaches it there.
         """
-    def get_multimem_address(self, offset: typing.SupportsInt | typing.SupportsIndex = 0) -> int:
+    def get_multimem_address(self, offset: typing.SupportsIndex = 0) -> int:
         """
         Where kernels have the memory of all ranks at once; 0: windows have no multicast.
         """
     def get_nvlink_address(
-        self,
-        peer: typing.SupportsInt | typing.SupportsIndex,
-        offset: typing.SupportsInt | typing.SupportsIndex = 0,
+        self, peer: typing.SupportsIndex, offset: typing.SupportsIndex = 0
     ) -> int:
         """
         Where kernels of this device have the memory of `peer`, `offset` bytes after its begin.
@@ -1186,10 +1184,10 @@ class TorchCommWindow:
     @typing.overload
     def get_tensor(
         self,
-        rank: typing.SupportsInt | typing.SupportsIndex,
-        sizes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        rank: typing.SupportsIndex,
+        sizes: collections.abc.Sequence[typing.SupportsIndex],
         dtype: torch.dtype,
-        offset: typing.SupportsInt | typing.SupportsIndex,
+        offset: typing.SupportsIndex,
     ) -> torch.Tensor:
         """
         Older form: a view of the memory of `rank`, `offset` elements of `dtype` after its begin.
@@ -1198,7 +1196,7 @@ class TorchCommWindow:
             OutOfRange: it does not fit.
             Unsupported: get_attr(rank) says SEPARATE.
         """
-    def map_remote_tensor(self, rank: typing.SupportsInt | typing.SupportsIndex) -> torch.Tensor:
+    def map_remote_tensor(self, rank: typing.SupportsIndex) -> torch.Tensor:
         """
         The registered tensor of `rank` itself: reading and writing it is reading and writing there.
 
@@ -1212,8 +1210,8 @@ class TorchCommWindow:
     def put(
         self,
         tensor: torch.Tensor,
-        dst_rank: typing.SupportsInt | typing.SupportsIndex,
-        target_offset_nelems: typing.SupportsInt | typing.SupportsIndex,
+        dst_rank: typing.SupportsIndex,
+        target_offset_nelems: typing.SupportsIndex,
         async_op: bool,
         hints: collections.abc.Mapping[str, str] | None = None,
         timeout: datetime.timedelta | None = None,
@@ -1235,8 +1233,8 @@ class TorchCommWindow:
     def put(
         self,
         tensor: torch.Tensor,
-        dst_rank: typing.SupportsInt | typing.SupportsIndex,
-        offset: typing.SupportsInt | typing.SupportsIndex,
+        dst_rank: typing.SupportsIndex,
+        offset: typing.SupportsIndex,
         async_op: bool,
         hints: collections.abc.Mapping[str, str] | None = None,
         timeout: datetime.timedelta | None = None,
@@ -1258,8 +1256,8 @@ class TorchCommWindow:
     def put(
         self,
         tensor: torch.Tensor,
-        dst_rank: typing.SupportsInt | typing.SupportsIndex,
-        target_disp: typing.SupportsInt | typing.SupportsIndex,
+        dst_rank: typing.SupportsIndex,
+        target_disp: typing.SupportsIndex,
         async_op: bool,
         hints: collections.abc.Mapping[str, str] | None = None,
         timeout: datetime.timedelta | None = None,
@@ -1289,7 +1287,7 @@ class TorchCommWindow:
     @typing.overload
     def signal(
         self,
-        peer_rank: typing.SupportsInt | typing.SupportsIndex,
+        peer_rank: typing.SupportsIndex,
         async_op: bool,
         hints: collections.abc.Mapping[str, str] | None = None,
         timeout: datetime.timedelta | None = None,
@@ -1302,7 +1300,7 @@ class TorchCommWindow:
     @typing.overload
     def signal(
         self,
-        dst_rank: typing.SupportsInt | typing.SupportsIndex,
+        dst_rank: typing.SupportsIndex,
         async_op: bool,
         hints: collections.abc.Mapping[str, str] | None = None,
         timeout: datetime.timedelta | None = None,
@@ -1315,9 +1313,9 @@ class TorchCommWindow:
     @typing.overload
     def signal(
         self,
-        signal_disp: typing.SupportsInt | typing.SupportsIndex,
-        signal_val: typing.SupportsInt | typing.SupportsIndex,
-        dst_rank: typing.SupportsInt | typing.SupportsIndex,
+        signal_disp: typing.SupportsIndex,
+        signal_val: typing.SupportsIndex,
+        dst_rank: typing.SupportsIndex,
         async_op: bool,
         hints: collections.abc.Mapping[str, str] | None = None,
         timeout: datetime.timedelta | None = None,
@@ -1344,7 +1342,7 @@ class TorchCommWindow:
     @typing.overload
     def wait_signal(
         self,
-        peer_rank: typing.SupportsInt | typing.SupportsIndex,
+        peer_rank: typing.SupportsIndex,
         async_op: bool,
         hints: collections.abc.Mapping[str, str] | None = None,
         timeout: datetime.timedelta | None = None,
@@ -1359,8 +1357,8 @@ class TorchCommWindow:
     @typing.overload
     def wait_signal(
         self,
-        signal_disp: typing.SupportsInt | typing.SupportsIndex,
-        signal_val: typing.SupportsInt | typing.SupportsIndex,
+        signal_disp: typing.SupportsIndex,
+        signal_val: typing.SupportsIndex,
         cmp_op: SignalCmpOp,
         async_op: bool,
         hints: collections.abc.Mapping[str, str] | None = None,
@@ -2594,9 +2592,9 @@ class TorchComm:
         """
     def window_allocate(
         self,
-        window_size: typing.SupportsInt | typing.SupportsIndex,
+        window_size: typing.SupportsIndex,
         cpu_buf: bool = False,
-        signal_size: typing.SupportsInt | typing.SupportsIndex | None = None,
+        signal_size: typing.SupportsIndex | None = None,
     ) -> TorchCommWindow:
         """
         Older form of new_window, collective: allocates `window_size` bytes (with `cpu_buf` host memory, whatever the device) and `signal_size` slots, or 256. Raises Unsupported where the backend has no windows.
