@@ -91,7 +91,8 @@ When it sees the value, it sees all that this rank put to it before.)");
 
 Raises:
     CommTimeout: none came in time; the communicator has ended.
-    PeerFailed: that rank is gone, or has closed the communicator.)");
+    PeerFailed: that rank is gone, or has closed the communicator.
+    InvalidArgument: on `ctran` for CPU tensors: the window was closed meanwhile; the communicator goes on.)");
   window.def(
       "wait_signal",
       [](TorchCommWindow& self, const Number& signal_disp, const Number& signal_val,

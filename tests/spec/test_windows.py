@@ -651,6 +651,59 @@ def test_without_a_time_of_its_own_a_wait_takes_the_communicators(world):
     check_context(world, default_limit)
 
 
+def closed_with_waits(context):
+    comm, failures = context.comm, Failures()
+    following, before = around(comm)
+    window, _ = window_of(comm, "plain", 4)
+    met, vain = (window.wait_signal(following, True, timeout=60.0) for _ in range(2))
+    slot = window.wait_signal(1, 7, SignalCmpOp.EQ, True, timeout=60.0)
+    window.signal(before, False)
+    began = time.monotonic()
+    window.tensor_deregister()
+    finish(met, True)
+    for name, work in (("signal", vain), ("slot", slot)):
+        with failures.case(name), refused(
+            torchcomms.InvalidArgument, "wait_signal", "the window was closed while this waited"
+        ):
+            work.wait()
+    with failures.case("soon"):
+        assert time.monotonic() - began < 30
+    with failures.case("the communicator goes on"):
+        assert not comm.is_aborted()
+        assert_alive(comm)
+    return failures.texts
+
+
+@pytest.mark.worlds(backends=("ctran",), device="cpu")
+def test_closing_a_window_ends_waits_that_are_in_vain(world):
+    check_context(world, closed_with_waits)
+
+
+def finalized_with_waits(context):
+    comm, failures = context.new_comm(), Failures()
+    following, before = around(comm)
+    window, _ = window_of(comm, "plain", 4)
+    met, vain = (window.wait_signal(following, True, timeout=60.0) for _ in range(2))
+    window.signal(before, False)
+    context.comm.barrier(False)  # before that, who leaves ends others' calls
+    comm.finalize()
+    finish(met, True)
+    began = time.monotonic()
+    with (
+        failures.case("typed"),
+        refused(torchcomms.PeerFailed, "wait_signal", "has closed the communicator"),
+    ):
+        vain.wait()
+    with failures.case("soon"):
+        assert time.monotonic() - began < 30
+    return failures.texts
+
+
+@pytest.mark.worlds(backends=("ctran",), sizes=(2, 3, 4), device="cpu")
+def test_waits_for_ranks_that_have_finalized_too_end(world):
+    check_context(world, finalized_with_waits)
+
+
 def aborted(context):
     comm = context.new_comm()
     window = comm.new_window(torch.zeros(4))

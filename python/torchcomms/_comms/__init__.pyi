@@ -1353,6 +1353,7 @@ class TorchCommWindow:
         Raises:
             CommTimeout: none came in time; the communicator has ended.
             PeerFailed: that rank is gone, or has closed the communicator.
+            InvalidArgument: on `ctran` for CPU tensors: the window was closed meanwhile; the communicator goes on.
         """
     @typing.overload
     def wait_signal(

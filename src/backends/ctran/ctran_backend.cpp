@@ -141,6 +141,7 @@ void TorchCommCtran::finalize() {
     if (session && session->group->failure()) was_aborted_.store(true);
   }
   const auto end = [&] {
+    if (session) session->group->depart();
     ctran::end(std::move(session), /*may_block=*/true);
     if (reconfiguration_) reconfiguration_->close();
   };

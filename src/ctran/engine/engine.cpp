@@ -17,6 +17,15 @@ constexpr unsigned kTurnsPerClock = 16;
 constexpr size_t kMostClaimed = 1024;  // streams of groups that are remembered one by one
 constexpr std::chrono::milliseconds kAskAfter{200};
 
+std::unique_ptr<CommError> error_of(const Task& task) {
+  const auto& group = *task.group;
+  return std::make_unique<CommError>(task.failed.code, task.failed.why,
+                                     Context{.op = std::string(task.name),
+                                             .comm = group.name,
+                                             .rank = group.place.rank,
+                                             .peer = task.failed.peer});
+}
+
 }  // namespace
 
 Engine::Engine(LinkTable links, const FamilyOptions& options)
@@ -154,12 +163,13 @@ void Engine::start_next(Membership& group) noexcept {
   }
 }
 
-// True: well. A failure ends its group, and the task with it.
+// True: well, or alone. Any other failure ends its group, and the task with it.
 bool Engine::has_ended(Task* task, Step step) noexcept {
   auto& group = *task->group;
   const int self = group.place.rank;
   try {
     const auto outcome = step == Step::kBegin ? task->begin() : task->advance();
+    if (outcome == Task::Outcome::kFailed && task->fails_alone) return true;
     if (outcome == Task::Outcome::kFailed) on_failure(task);
     return outcome == Task::Outcome::kDone;
   } catch (const CommError& error) {
@@ -191,6 +201,7 @@ bool Engine::advance_all() noexcept {
 }
 
 void Engine::end(Task* task, std::unique_ptr<CommError> error) noexcept {
+  if (!error && task->fails_alone) error = error_of(*task);
   if (!error && task->queued) task->group->finished = task->sequence;
   if (!error && !task->queued) task->group->note_ended();
   task->close();
@@ -200,10 +211,12 @@ void Engine::end(Task* task, std::unique_ptr<CommError> error) noexcept {
     endings_.push_back(task);
     untold_.store(true, std::memory_order_release);
   }
+  const auto group = task->group->leaving ? task->group : nullptr;
   task->finish(std::move(error));
   progress_.remove_call();
   progress_.ended();
   if (told) task->release();
+  if (group) depart_if_idle(*group);
 }
 
 void Engine::tell_endings() noexcept {
@@ -359,14 +372,35 @@ void Engine::add(const std::shared_ptr<Membership>& group) {
   progress_.leave();
 }
 
+void Engine::depart(Membership& group) noexcept {
+  progress_.enter();
+  take_inbox();
+  group.leaving = true;
+  depart_if_idle(group);
+  progress_.leave();
+  progress_.glance(true);
+}
+
+// Waits of two ranks that leave may be for each other.
+void Engine::depart_if_idle(Membership& group) noexcept {
+  const bool busy = std::any_of(active_.begin(), active_.end(), [&](const Task* task) {
+    return task->group.get() == &group && !task->only_waits;
+  });
+  if (busy || !group.queue.empty() || group.left || group.failure() != nullptr) return;
+  group.left = true;
+  tell_departure(group);
+}
+
+void Engine::tell_departure(Membership& group) noexcept {
+  tell(group, {.kind = Notice::Kind::kDeparts,
+               .base = group.base,
+               .sequence = group.sequence.load(std::memory_order_relaxed)});
+}
+
 void Engine::remove(const std::shared_ptr<Membership>& group) noexcept {
   progress_.enter();
   take_inbox();
-  const bool healthy = group->failure() == nullptr;
-  if (healthy)
-    tell(*group, {.kind = Notice::Kind::kDeparts,
-                  .base = group->base,
-                  .sequence = group->sequence.load(std::memory_order_relaxed)});
+  if (group->failure() == nullptr && !group->left) tell_departure(*group);
   if (group->set_failure(Errc::kFinalized, "the communicator was closed", -1))
     dying_.push_back(group.get());
   bury();

@@ -50,6 +50,8 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void add(const std::shared_ptr<Membership>& group);
   // Ends what is in flight, tells the members, and forgets it.
   void remove(const std::shared_ptr<Membership>& group) noexcept;
+  // Nothing is called any more: tells the members when nothing but waits for them is in flight.
+  void depart(Membership& group) noexcept;
   void attend_to_aborts() noexcept;
   // Throws CommError(kForked) in a forked child.
   void require_own_process(std::string_view op) const;
@@ -111,6 +113,8 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void start_next(Membership& group) noexcept;
   void end(Task* task, std::unique_ptr<CommError> error) noexcept;
   void on_failure(Task* task) noexcept;
+  void depart_if_idle(Membership& group) noexcept;
+  void tell_departure(Membership& group) noexcept;
   void watch(Deadline deadline) noexcept { next_deadline_ = std::min(next_deadline_, deadline); }
   bool listen() noexcept;
   bool welcome_guests() noexcept;

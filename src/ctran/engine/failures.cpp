@@ -176,6 +176,9 @@ void Engine::on_notice(int from, const Notice& notice) noexcept {
 // Whoever had no call in flight has not asked where the others are; it is worth it here.
 void Engine::on_failed_there(Membership& group, int rank, const Notice& notice) noexcept {
   const int peer = group.rank_of(notice.about);
+  // What this rank has ended by leaving was that one.
+  if (group.left && peer == group.place.rank)
+    return fail(group, notice.code, "rank " + std::to_string(rank) + ": " + notice.why, rank);
   const bool asks = notice.code == Errc::kPeerFailed && !notice.reported && has_calls(group);
   if (!asks) return fail(group, notice.code, notice.why, peer);
   inquire(group, notice.code, notice.why, peer, group.running());

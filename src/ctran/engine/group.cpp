@@ -116,6 +116,10 @@ Work Group::start(std::span<const Call> batch, Listener* listener) {
   return work;
 }
 
+void Group::depart() noexcept {
+  if (!membership_->engine->forked()) membership_->engine->depart(*membership_);
+}
+
 void Group::abort(const std::string& why) noexcept {
   abort(CommError(Errc::kAborted, "abort() was called" + (why.empty() ? "" : ": " + why)));
 }

@@ -71,6 +71,10 @@ class TC_API Group {
   std::unique_ptr<Group> split(std::span<const int> ranks, std::string name,
                                const Limit& limit = kNoLimit, Names names = Names::kAlike);
 
+  // This rank calls nothing any more. Others learn of it once what it has in flight is over, but
+  // for waits of windows; one for a member that has left, too, ends with kPeerFailed. Local.
+  void depart() noexcept;
+
   // Ends all calls of this group with kAborted, within a moment, and all later ones. `why` is for
   // the text. Any thread, at any time; the first failure counts.
   void abort(const std::string& why = {}) noexcept;

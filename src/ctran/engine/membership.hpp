@@ -104,6 +104,8 @@ class Membership {
     Counts messages = {};
   };
   std::unordered_map<int, Departure> departed;
+  bool leaving = false;  // this rank calls nothing any more
+  bool left = false;     // and has told the others, who need nothing more of it
 
   // Ranks have found out that they disagree, and collect what each has called.
   struct Disagreement {

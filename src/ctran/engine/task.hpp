@@ -52,17 +52,20 @@ class Task {
   bool collective = true;                 // which kind of task it is
   bool pooled = true;                     // false: it ends with its last reference
   bool queued = true;                     // it takes its turn among the group's collectives
+  bool only_waits = false;                // for what others do: it moves nothing
+  bool fails_alone = false;               // of kFailed: its group goes on
   bool asked = false;                     // the others what they are doing
   Deadline idle_since = Deadline::max();  // it was waiting when everybody went to sleep
   uint64_t sequence = 0;
   int source = kAnybody;  // see Work::source(); written before `done`
   Task* next = nullptr;   // in the inbox
 
-  // After kFailed: the request that failed, with this member, or that was not as it should be.
+  // After kFailed: the request that failed, with this member, or that was not as it should be. Of
+  // one that fails alone: its error.
   struct Failure {
     int peer = -1;
     Errc code = Errc::kInternal;
-    std::string why = {};  // of kMismatch between two members
+    std::string why = {};  // of kMismatch between two members, and of one that fails alone
   } failed;
 
  protected:

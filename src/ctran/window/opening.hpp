@@ -22,7 +22,7 @@ class Opening {
   // Collective. Throws CommError, on all members where one could not.
   void meet(Bytes own, uint64_t slots, const std::string& note);
 
-  std::shared_ptr<const Reach> take_reach() { return std::move(reach_); }
+  std::shared_ptr<Reach> take_reach() { return std::move(reach_); }
   Registrations take_registrations() { return std::move(registrations_); }
   // Some member cannot reach this one's memory without this one's turns.
   bool is_served() const noexcept { return is_served_; }

@@ -12,7 +12,7 @@
 namespace torch::comms::ctran {
 
 // What one member knows of a window: where the memory of all is, and the words that they signal.
-// Operations in flight keep it. Constant once the window is open, but for the words.
+// Operations in flight keep it. Constant once the window is open, but for the words and `closed`.
 struct Reach {
   struct Member {
     uint64_t bytes = 0, slots = 0;
@@ -39,6 +39,7 @@ struct Reach {
   bool own_is_shared = false;          // it lies where peers of this host can map it
   std::shared_ptr<SharedBlock> words;  // of this rank
   std::vector<Member> members;         // by rank
+  std::atomic<bool> closed{false};     // by all members: nobody signals any more
 
   // One counter a member, each in a cache line of its own, which only that member raises; then the
   // slots, whose values are the users'. Offsets in bytes.

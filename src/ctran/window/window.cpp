@@ -50,6 +50,8 @@ void Window::close(Group& group, std::string_view name, const Limit& limit) {
     release();
     throw;
   }
+  reach_->closed.store(true);
+  group_->engine->progress().glance(true);
   release();
 }
 

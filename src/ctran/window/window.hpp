@@ -44,7 +44,8 @@ class TC_API Window {
   static std::unique_ptr<Window> open(Group& group, const Offer& offer, std::string_view name,
                                       const Limit& limit = kNoLimit);
   // Collective: returns when nobody writes to this member's memory any more. `group` is the one
-  // that opened it. Throws as an operation; the window is then closed all the same.
+  // that opened it. Throws as an operation; the window is then closed all the same. Waits that are
+  // still in flight, and will be in vain, end with kInvalidArgument, and the group goes on.
   void close(Group& group, std::string_view name, const Limit& limit = kNoLimit);
   // Local: what others still write fails there, or goes into memory that they have mapped.
   ~Window();
@@ -67,7 +68,7 @@ class TC_API Window {
   void release() noexcept;
 
   std::shared_ptr<Membership> group_;
-  std::shared_ptr<const Reach> reach_;
+  std::shared_ptr<Reach> reach_;
   Registrations registrations_;
   std::vector<std::atomic<uint64_t>> awaited_;  // signals, by rank
   bool is_served_;                              // the family's thread is there for peers

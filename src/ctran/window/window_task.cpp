@@ -12,6 +12,7 @@ WindowTask::WindowTask(std::shared_ptr<const Reach> reach, const OneSided& opera
                        uint64_t count)
     : reach_(std::move(reach)), operation_(operation), count_(count) {
   collective = queued = pooled = false;
+  only_waits = waits();
   name = operation.name;
   limit = operation.limit;
   deadline = deadline_after(operation.limit.duration);
@@ -85,16 +86,33 @@ Task::Outcome WindowTask::advance() {
 
 Task::Outcome WindowTask::look() {
   const bool slot = operation_.kind == Kind::kWaitSlot;
+  const bool closed = reach_->closed.load();  // what came before that counts
   const uint64_t seen =
       reach_->read(slot ? reach_->slot_at(operation_.slot) : Reach::counter_at(operation_.rank));
   if (slot ? holds(operation_.comparison, seen, operation_.value) : seen >= count_)
     return Outcome::kDone;
+  if (closed)
+    return give_up(Errc::kInvalidArgument, operation_.rank,
+                   "the window was closed while this waited; " + waits_for());
   const auto& departed = group->departed;
-  if (departed.empty()) return Outcome::kMore;
+  if (departed.empty() && !group->left) return Outcome::kMore;
   // Nobody is left who could.
   const bool alone = static_cast<int>(departed.size()) == group->size() - 1;
+  const bool is_own = slot ? departed.empty() : operation_.rank == reach_->rank;
+  if (is_own && group->left && (alone || !slot))
+    return give_up(Errc::kFinalized, reach_->rank, "the communicator was closed while this waited");
   if (slot ? !alone : !departed.contains(operation_.rank)) return Outcome::kMore;
-  failed = {slot ? departed.begin()->first : operation_.rank, Errc::kPeerFailed};
+  const int peer = slot ? departed.begin()->first : operation_.rank;
+  if (group->left)
+    return give_up(Errc::kPeerFailed, peer,
+                   "rank " + std::to_string(peer) + " has closed the communicator");
+  failed = {peer, Errc::kPeerFailed};
+  return Outcome::kFailed;
+}
+
+Task::Outcome WindowTask::give_up(Errc code, int peer, std::string why) {
+  fails_alone = true;
+  failed = {peer, code, std::move(why)};
   return Outcome::kFailed;
 }
 

@@ -34,6 +34,7 @@ class WindowTask final : public Task {
   void change(uint64_t offset, uint64_t amount, transport::SignalOp op);
   void flush(int rank);
   Outcome look();
+  Outcome give_up(Errc code, int peer, std::string why);
 
   // A transfer to a member, until it is where it was to go.
   struct Transfer {

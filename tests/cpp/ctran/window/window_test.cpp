@@ -225,6 +225,57 @@ TEST_P(Windows, AWaitEndsWithItsLimitItsPeerOrAnAbort) {
   });
 }
 
+OneSided wait_slot() {
+  return {.kind = OneSided::Kind::kWaitSlot,
+          .name = "wait_signal",
+          .slot = 1,
+          .value = 7,
+          .limit = kLong};
+}
+
+TEST_P(Windows, ClosingOneEndsWaitsThatAreInVainAndTheGroupGoesOn) {
+  for (const int size : {1, 3})
+    run(size, [&](Rank& self) {
+      Opened opened(self, 100, GetParam().shared);
+      const int next = (self.rank() + 1) % size;
+      auto met = opened.window->start(wait_signal(next)),
+           vain = opened.window->start(wait_signal(next));
+      auto slot = opened.window->start(wait_slot());
+      opened.window->run(signal((self.rank() + size - 1) % size));
+      opened.close(self);
+      met.wait();
+      for (auto* work : {&vain, &slot}) {
+        const auto error = error_of([&] { work->wait(); });
+        EXPECT_EQ(error.code(), Errc::kInvalidArgument) << error.what();
+        EXPECT_NE(error.why().find("the window was closed while this waited"), std::string::npos);
+      }
+      EXPECT_FALSE(self.group->failure());
+      self.group->run({.name = "barrier", .blocks = Blocks::even(0, size), .limit = kLong});
+      self.meet();
+    });
+}
+
+TEST_P(Windows, MembersThatAllLeaveEndTheirWaitsForEachOther) {
+  for (const int size : {1, 2})
+    run(size, [&](Rank& self) {
+      Opened opened(self, 100, GetParam().shared);
+      const int other = size - 1 - self.rank();
+      auto met = opened.window->start(wait_signal(other)),
+           vain = opened.window->start(wait_signal(other));
+      auto slot = opened.window->start(wait_slot());
+      opened.window->run(signal(other));
+      self.meet();  // who leaves before that ends what others still call
+      self.group->depart();
+      met.wait();
+      for (auto* work : {&vain, &slot}) {
+        const auto error = error_of([&] { work->wait(); });
+        EXPECT_EQ(error.code(), size == 1 ? Errc::kFinalized : Errc::kPeerFailed) << error.what();
+        EXPECT_EQ(error.context().peer, other);
+      }
+      self.meet();
+    });
+}
+
 TEST_P(Windows, AWindowThatIsDroppedIsWrittenToNoMore) {
   run(2, [&](Rank& self) {
     Opened opened(self, 4096, GetParam().shared);
