@@ -111,6 +111,7 @@ def aborted_from_outside(context):
     torch.cuda.synchronize()
     if context.rank == 0:
         comm.all_reduce(torch.ones(1 << 16), ReduceOp.SUM, False)  # nobody else comes
+        context.meet("called")
         stuck = threading.Event()
 
         def end():
@@ -132,6 +133,7 @@ def aborted_from_outside(context):
         ):
             comm.barrier(False)
     else:
+        context.meet("called")
         comm.abort()
     context.meet("aborted")
     comm.finalize()
