@@ -194,7 +194,7 @@ KILLED = """
 """
 
 
-@pytest.mark.parametrize("backend", ["nccl", "nccl-lazy", "ncclx"])
+@pytest.mark.parametrize("backend", ["nccl", "nccl-lazy", "ncclx", "ctran"])
 def test_a_killed_rank_takes_nobody_along(backend):
     size = min(torch.cuda.device_count(), 4)
     if size < 2:

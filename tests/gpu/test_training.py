@@ -53,7 +53,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Re
 
 @pytest.mark.parametrize("way", [way.__name__ for way in train_every_way.WAYS])
 @pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("backend", ["nccl", "nccl-lazy", "ncclx"])
+@pytest.mark.parametrize("backend", ["nccl", "nccl-lazy", "ncclx", "ctran"])
 def test_it_gives_what_torch_alone_gives(backend, size, way, results):
     if torch.cuda.device_count() < size or not torchcomms.is_backend_built(backend):
         pytest.skip(f"needs backend {backend} and {size} CUDA devices")
