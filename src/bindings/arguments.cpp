@@ -44,8 +44,12 @@ std::string seen_as(PyObject* object) {
 }
 
 void wrong_type(const Place& place, const char* expected, PyObject* got) {
+  wrong_type(place, std::string(expected), seen_as(got));
+}
+
+void wrong_type(const Place& place, const std::string& expected, const std::string& seen) {
   throw py::type_error(std::string(place.function) + "(): argument '" + place.argument +
-                       "' must be " + expected + ", not " + seen_as(got));
+                       "' must be " + expected + ", not " + seen);
 }
 
 void Argument<Tensors>::load(const Place& place, PyObject* object) {

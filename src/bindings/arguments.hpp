@@ -22,6 +22,9 @@ struct Place {
 std::string seen_as(PyObject* object);
 
 [[noreturn]] void wrong_type(const Place& place, const char* expected, PyObject* got);
+// The same for what is no object any more: as seen_as() saw it. Any thread.
+[[noreturn]] void wrong_type(const Place& place, const std::string& expected,
+                             const std::string& seen);
 
 // The C++ object inside an instance of the bound class T. The exact class is recognised without a
 // registry look-up; subclasses go the long way.

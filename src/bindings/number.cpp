@@ -1,17 +1,11 @@
 #include "bindings/number.hpp"
 
 namespace torch::comms::bindings {
-namespace {
-
-[[noreturn]] void wrong(const Place& place, const std::string& expected, const std::string& seen) {
-  throw py::type_error(std::string(place.function) + "(): argument '" + place.argument +
-                       "' must be " + expected + ", not " + seen);
-}
-
-}  // namespace
 
 void Number::load(PyObject* object) {
-  seen_ = seen_as(object);
+  // What an int says of itself is written out where it is wrong.
+  is_int_ = PyLong_CheckExact(object);
+  if (!is_int_) seen_ = seen_as(object);
   if (!PyIndex_Check(object) || THPVariable_Check(object)) return;
   const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(object));
   if (!number) throw py::error_already_set();
@@ -19,7 +13,10 @@ void Number::load(PyObject* object) {
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
   is_negative_ = overflow == 0 ? value < 0 : overflow < 0;
-  if (overflow == 0) low_ = value;
+  if (overflow == 0)
+    low_ = value;
+  else if (is_int_)
+    seen_ = seen_as(object);
   if (overflow <= 0) return;
   const unsigned long long more = PyLong_AsUnsignedLongLong(number.ptr());
   if (PyErr_Occurred() == nullptr) high_ = more;
@@ -27,9 +24,10 @@ void Number::load(PyObject* object) {
 }
 
 void Number::refuse(const Place& place, bool is_signed, size_t bytes) const {
-  if (!is_whole_) wrong(place, "int", seen_);
-  if (!is_signed && is_negative_) wrong(place, "int >= 0", seen_);
-  wrong(place, "int of " + std::to_string(8 * bytes) + " bits", seen_);
+  const auto seen = is_int_ && low_ ? "int " + std::to_string(*low_) : seen_;
+  if (!is_whole_) wrong_type(place, "int", seen);
+  if (!is_signed && is_negative_) wrong_type(place, "int >= 0", seen);
+  wrong_type(place, "int of " + std::to_string(8 * bytes) + " bits", seen);
 }
 
 void CmpOp::load(PyObject* object) {
@@ -40,7 +38,7 @@ void CmpOp::load(PyObject* object) {
 }
 
 SignalCmpOp CmpOp::as(const Place& place) const {
-  if (!op_) wrong(place, "torchcomms.SignalCmpOp, such as torchcomms.SignalCmpOp.GE", seen_);
+  if (!op_) wrong_type(place, "torchcomms.SignalCmpOp, such as torchcomms.SignalCmpOp.GE", seen_);
   return *op_;
 }
 

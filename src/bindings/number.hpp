@@ -16,7 +16,7 @@ namespace torch::comms::bindings {
 
 class Number {
  public:
-  // With the GIL; never throws for what it is given.
+  // With the GIL. Throws what the object's own __index__ does, nothing else.
   void load(PyObject* object);
   // As a T, one of int, int64_t and uint64_t. Any thread. Throws py::type_error naming `place`,
   // the value and what is allowed.
@@ -30,10 +30,10 @@ class Number {
  private:
   [[noreturn]] void refuse(const Place& place, bool is_signed, size_t bytes) const;
 
-  bool is_whole_ = false, is_negative_ = false;
+  bool is_int_ = false, is_whole_ = false, is_negative_ = false;
   std::optional<int64_t> low_;
   std::optional<uint64_t> high_;  // where the above cannot hold it
-  std::string seen_;
+  std::string seen_;              // of all but an int that low_ holds
 };
 
 // How a slot is compared.
