@@ -25,12 +25,16 @@ struct Watchdog {
     std::unique_lock lock(mutex);
     while (true) {
       changed.wait(lock, [this] { return !watched.empty(); });
-      const auto now = watched;
+      auto now = watched;
       lock.unlock();
       for (const auto& one : now) one->look(std::chrono::steady_clock::now());
       lock.lock();
       // Under the lock: whoever calls watch() after this answer finds it gone, and adds it.
       std::erase_if(watched, [](const auto& one) { return !one->is_watched(); });
+      // Not under it: what ends here may have something else watched.
+      lock.unlock();
+      now.clear();
+      lock.lock();
       changed.wait_for(lock, kPeriod, [] { return false; });
     }
   }

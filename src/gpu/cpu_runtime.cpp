@@ -91,10 +91,11 @@ int wait_event(NativeStream stream, NativeEvent event, unsigned) {
   ++calls.waits;
   const auto record = event_of(event)->record();
   const auto capture = captured_by(stream);
-  if (record.graph) {
-    if (stream == nullptr || (capture && capture != record.graph)) return kCaptureIsolation;
-    record.graph->join(stream_of(stream), record.clock);
-    stream_of(stream)->set_capture(record.graph);
+  if (record.is_captured) {
+    const auto graph = record.graph.lock();
+    if (stream == nullptr || !graph || (capture && capture != graph)) return kCaptureIsolation;
+    graph->join(stream_of(stream), record.clock);
+    stream_of(stream)->set_capture(graph);
     return kSuccess;
   }
   if (!record.mark) return kSuccess;
@@ -132,22 +133,22 @@ int record_event(NativeEvent event, NativeStream stream) {
     return kSuccess;
   }
   if (const auto graph = stream_of(stream)->capture()) {
-    event_of(event)->set({nullptr, graph, graph->clock(stream_of(stream))});
+    event_of(event)->set({nullptr, true, graph, graph->clock(stream_of(stream))});
     return kSuccess;
   }
   auto mark = std::make_shared<CpuMark>();
-  event_of(event)->set({mark, nullptr, {}});
+  event_of(event)->set({mark});
   cpu_launch(stream, [mark] { mark->reach(); });
   return kSuccess;
 }
 int query_event(NativeEvent event) {
   const auto record = event_of(event)->record();
-  if (record.graph) return kCapturedEvent;
+  if (record.is_captured) return kCapturedEvent;
   return !record.mark || record.mark->reached() ? kSuccess : kNotReady;
 }
 int synchronize_event(NativeEvent event) {
   const auto record = event_of(event)->record();
-  if (record.graph) return kCapturedEvent;
+  if (record.is_captured) return kCapturedEvent;
   if (record.mark) record.mark->wait();
   return kSuccess;
 }
@@ -190,6 +191,21 @@ int change_mark(NativeStream stream, const GraphMark& mark, uint32_t value, bool
   if (*done) *static_cast<uint32_t*>(mark.node) = value;
   return kSuccess;
 }
+int wait_in_graph(NativeStream stream, NativeEvent event) {
+  const auto graph = captured_by(stream);
+  if (!graph) return kInvalidValue;
+  ++calls.marks;
+  graph->add_wait(stream_of(stream), event_of(event));
+  return kSuccess;
+}
+int record_in_graph(NativeStream stream, NativeEvent event, GraphMark* mark) {
+  const auto graph = captured_by(stream);
+  if (!graph) return kInvalidValue;
+  ++calls.marks;
+  graph->move_record(event_of(event), &mark->node);
+  mark->place = place_in(*graph, stream);
+  return kSuccess;
+}
 int keep_with_graph(NativeStream stream, void (*release)(void*), void* argument) {
   const auto graph = captured_by(stream);
   if (!graph) return kInvalidValue;
@@ -210,7 +226,8 @@ int memory_info(size_t* free_bytes, size_t* total_bytes) {
 }  // namespace
 
 const GraphMarks* cpu_graph_marks() noexcept {
-  static constexpr GraphMarks kMarks{add_mark, change_mark, keep_with_graph};
+  static constexpr GraphMarks kMarks{add_mark, change_mark, wait_in_graph, record_in_graph,
+                                     keep_with_graph};
   return &kMarks;
 }
 
@@ -274,7 +291,7 @@ std::shared_ptr<CpuGraph> cpu_end_capture(NativeStream stream) {
 }
 
 void cpu_launch_graph(const std::shared_ptr<CpuGraph>& graph, NativeStream stream) {
-  cpu_launch(stream, [graph] { graph->run(); });
+  cpu_launch(stream, graph->launch(graph));
 }
 
 }  // namespace torch::comms::gpu

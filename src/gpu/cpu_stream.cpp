@@ -54,13 +54,26 @@ void CpuStream::set_capture(std::shared_ptr<CpuGraph> graph) {
 
 void CpuGraph::add(CpuStream* stream, CpuTask task) {
   std::lock_guard lock(mutex_);
-  tasks_.push_back(std::move(task));
+  steps_.push_back(std::make_unique<Step>(Step{std::move(task)}));
   ++members_[stream][stream];
 }
 
 void CpuGraph::add_aside(CpuTask task) {
   std::lock_guard lock(mutex_);
-  tasks_.push_back(std::move(task));
+  steps_.push_back(std::make_unique<Step>(Step{std::move(task)}));
+}
+
+void CpuGraph::add_wait(CpuStream* stream, CpuEvent* event) {
+  std::lock_guard lock(mutex_);
+  steps_.push_back(std::make_unique<Step>(Step{{}, event}));
+  ++members_[stream][stream];
+}
+
+void CpuGraph::move_record(CpuEvent* event, void** mark) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(steps_, [&](const auto& step) { return step.get() == *mark; });
+  steps_.push_back(std::make_unique<Step>(Step{{}, nullptr, event}));
+  *mark = steps_.back().get();
 }
 
 void CpuGraph::keep(std::shared_ptr<void> what) {
@@ -90,8 +103,23 @@ bool CpuGraph::end(CpuStream* origin) {
   return joined;
 }
 
-void CpuGraph::run() const {
-  for (const auto& task : tasks_) task();
+CpuTask CpuGraph::launch(std::shared_ptr<CpuGraph> self) {
+  std::vector<CpuTask> tasks;
+  for (const auto& step : steps_) {
+    if (step->recorded != nullptr) {
+      auto mark = std::make_shared<CpuMark>();
+      step->recorded->set({mark});
+      tasks.emplace_back([mark] { mark->reach(); });
+    } else if (step->waited_for != nullptr) {
+      if (auto mark = step->waited_for->record().mark)
+        tasks.emplace_back([mark = std::move(mark)] { mark->wait(); });
+    } else {
+      tasks.push_back(step->task);
+    }
+  }
+  return [self = std::move(self), tasks = std::move(tasks)] {
+    for (const auto& task : tasks) task();
+  };
 }
 
 }  // namespace torch::comms::gpu

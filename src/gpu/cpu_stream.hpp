@@ -39,6 +39,7 @@ class CpuMark {
 
 using CpuTask = std::function<void()>;
 
+class CpuEvent;
 class CpuStream;
 
 // What a capture has collected. Tasks stand in the order in which they were launched, which every
@@ -54,17 +55,28 @@ class CpuGraph {
   void add(CpuStream* stream, CpuTask task);
   // The same, with nothing that comes after it.
   void add_aside(CpuTask task);
+  // Every launch waits here for the newest record of `event` before it.
+  void add_wait(CpuStream* stream, CpuEvent* event);
+  // Every launch records `event` here, which `*mark`, of the same, no longer does.
+  void move_record(CpuEvent* event, void** mark);
   // Lives as long as the graph.
   void keep(std::shared_ptr<void> what);
   Clock clock(CpuStream* stream);
   void join(CpuStream* stream, const Clock& after);
   // True if `origin` comes after everything; no stream captures any more then.
   bool end(CpuStream* origin);
-  void run() const;
+  // What one launch does. To be asked for when it is launched: events stand for what they do then.
+  CpuTask launch(std::shared_ptr<CpuGraph> self);
 
  private:
+  // A task, or what a launch does with an event.
+  struct Step {
+    CpuTask task;
+    CpuEvent* waited_for = nullptr;
+    CpuEvent* recorded = nullptr;
+  };
   std::mutex mutex_;  // guards all below
-  std::vector<CpuTask> tasks_;
+  std::vector<std::unique_ptr<Step>> steps_;
   std::vector<std::shared_ptr<void>> kept_;
   std::map<CpuStream*, Clock> members_;
 };
@@ -98,9 +110,10 @@ class CpuStream {
 class CpuEvent {
  public:
   struct Record {
-    std::shared_ptr<CpuMark> mark;    // null: done
-    std::shared_ptr<CpuGraph> graph;  // of a record in a capture
-    CpuGraph::Clock clock = {};       // what it comes after there
+    std::shared_ptr<CpuMark> mark;  // null: done
+    bool is_captured = false;
+    std::weak_ptr<CpuGraph> graph = {};  // of a record in a capture
+    CpuGraph::Clock clock = {};          // what it comes after there
   };
   Record record() {
     std::lock_guard lock(mutex_);

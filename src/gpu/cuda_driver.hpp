@@ -8,17 +8,23 @@
 namespace torch::comms::gpu::cuda {
 
 // SYMBOL(name, type): the name is the driver's without "cu".
-#define TC_CUDA_DRIVER_SYMBOLS(SYMBOL)                                                       \
-  SYMBOL(CtxGetCurrent, int(void** context))                                                 \
-  SYMBOL(StreamGetCaptureInfo_v2, int(void* stream, int* status, uint64_t* id, void** graph, \
-                                      void* const** dependencies, size_t* count))            \
-  SYMBOL(GraphAddBatchMemOpNode, int(void** node, void* graph, void* const* dependencies,    \
-                                     size_t count, const BatchMemOpNode* parameters))        \
-  SYMBOL(GraphBatchMemOpNodeSetParams, int(void* node, const BatchMemOpNode* parameters))    \
-  SYMBOL(UserObjectCreate, int(void** object, void* argument, void (*destroy)(void*),        \
-                               unsigned references, unsigned flags))                         \
-  SYMBOL(UserObjectRelease, int(void* object, unsigned count))                               \
-  SYMBOL(GraphRetainUserObject, int(void* graph, void* object, unsigned count, unsigned flags))
+#define TC_CUDA_DRIVER_SYMBOLS(SYMBOL)                                                             \
+  SYMBOL(CtxGetCurrent, int(void** context))                                                       \
+  SYMBOL(StreamGetCaptureInfo_v2, int(void* stream, int* status, uint64_t* id, void** graph,       \
+                                      void* const** dependencies, size_t* count))                  \
+  SYMBOL(GraphAddBatchMemOpNode, int(void** node, void* graph, void* const* dependencies,          \
+                                     size_t count, const BatchMemOpNode* parameters))              \
+  SYMBOL(GraphBatchMemOpNodeSetParams, int(void* node, const BatchMemOpNode* parameters))          \
+  SYMBOL(UserObjectCreate, int(void** object, void* argument, void (*destroy)(void*),              \
+                               unsigned references, unsigned flags))                               \
+  SYMBOL(UserObjectRelease, int(void* object, unsigned count))                                     \
+  SYMBOL(GraphRetainUserObject, int(void* graph, void* object, unsigned count, unsigned flags))    \
+  SYMBOL(StreamWaitEvent, int(void* stream, void* event, unsigned flags))                          \
+  SYMBOL(GraphAddEventRecordNode,                                                                  \
+         int(void** node, void* graph, void* const* dependencies, size_t count, void* event))      \
+  SYMBOL(GraphAddDependencies, int(void* graph, void* const* from, void* const* to, size_t count)) \
+  SYMBOL(GraphRemoveDependencies,                                                                  \
+         int(void* graph, void* const* from, void* const* to, size_t count))
 
 // A write of 32 bits, as one of the union of memory operations.
 struct WriteValue {
@@ -37,6 +43,7 @@ struct BatchMemOpNode {
 };
 
 inline constexpr int kCaptureActive = 1;
+inline constexpr unsigned kWaitExternal = 1;
 inline constexpr unsigned kNoDestructorSync = 1;
 inline constexpr unsigned kMoveReferences = 1;
 

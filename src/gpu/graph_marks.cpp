@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include <torchcomms/base/error.hpp>
+
 #include "gpu/cuda_driver.hpp"
 #include "gpu/cuda_library.hpp"
 
@@ -94,7 +96,36 @@ int change(NativeStream stream, const GraphMark& mark, uint32_t value, bool* don
   return code;
 }
 
-int keep(NativeStream stream, void (*release)(void*), void* argument) {
+int wait(NativeStream stream, NativeEvent event) {
+  return driver().StreamWaitEvent(stream, event, kWaitExternal);
+}
+
+int record(NativeStream stream, NativeEvent event, GraphMark* mark) {
+  void* graph = nullptr;
+  std::vector<void*> now;
+  if (const int code = capture_at(stream, graph, now)) return code;
+  GraphMark made{mark->node, nullptr, {}};
+  for (auto* const node : now) made.place.emplace_back(node, 0);
+  if (mark->node == nullptr) {
+    if (const int code =
+            driver().GraphAddEventRecordNode(&made.node, graph, now.data(), now.size(), event))
+      return code;
+  } else {
+    // A capture forgets none of its nodes: this one comes behind others instead.
+    std::vector<void*> before;
+    for (const auto& [node, part] : mark->place) before.push_back(node);
+    const std::vector<void*> to(std::max(before.size(), now.size()), mark->node);
+    if (const int code =
+            driver().GraphRemoveDependencies(graph, before.data(), to.data(), before.size()))
+      return code;
+    if (const int code = driver().GraphAddDependencies(graph, now.data(), to.data(), now.size()))
+      return code;
+  }
+  *mark = std::move(made);
+  return kSuccess;
+}
+
+int keep_by_graph(NativeStream stream, void (*release)(void*), void* argument) {
   void *graph = nullptr, *object = nullptr;
   std::vector<void*> before;
   if (const int code = capture_at(stream, graph, before)) return code;
@@ -123,9 +154,21 @@ int keep(NativeStream stream, void (*release)(void*), void* argument) {
 }  // namespace
 
 const GraphMarks* cuda_graph_marks(std::string& why) {
-  static constexpr GraphMarks kMarks{add, change, keep};
+  static constexpr GraphMarks kMarks{add, change, wait, record, keep_by_graph};
   why = driver().missing;
   return why.empty() ? &kMarks : nullptr;
+}
+
+void keep(const GraphMarks& marks, NativeStream stream, std::shared_ptr<GraphLife> life) {
+  auto shared = std::make_unique<std::shared_ptr<GraphLife>>(std::move(life));
+  const auto release = [](void* argument) {
+    const std::unique_ptr<std::shared_ptr<GraphLife>> it(
+        static_cast<std::shared_ptr<GraphLife>*>(argument));
+    (*it)->is_over.store(true);
+  };
+  if (const int code = marks.keep(stream, release, shared.get()))
+    throw CommError(Errc::kVendor, "a graph keeps nothing: error " + std::to_string(code));
+  static_cast<void>(shared.release());  // the graph has it
 }
 
 const GraphMarks* graph_marks_of(const Runtime& runtime, std::string* why) {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,7 +12,8 @@
 
 namespace torch::comms::gpu {
 
-// A node of a graph that writes a word when the graph's work has come to its place.
+// A node of a graph that says when the graph's work has come to its place: writes a word, or
+// records an event.
 struct GraphMark {
   void* node = nullptr;  // null: none. Whoever made the mark knows what it is
   uint32_t* word = nullptr;
@@ -18,8 +21,9 @@ struct GraphMark {
   std::vector<std::pair<void*, size_t>> place;
 };
 
-// What tells the host how far a graph's replays have come. Functions return 0, or an error of the
-// runtime; an error leaves the capture as it was.
+// What a graph gets beside the work that its stream captures: what tells how far its replays have
+// come, and what they wait for. Functions return 0, or an error of the runtime; an error leaves the
+// capture as it was.
 //
 // Threads: those of one capture from one at a time.
 struct GraphMarks {
@@ -31,10 +35,25 @@ struct GraphMarks {
   // Has `mark`, of the same capture, write `value` instead if what `stream` captures next has the
   // same place; `*done` says whether.
   int (*change)(NativeStream stream, const GraphMark& mark, uint32_t value, bool* done);
+  // Has every launch of the graph wait, where `stream` is in it now, for the newest record of
+  // `event` before that launch, by whomever.
+  int (*wait)(NativeStream stream, NativeEvent event);
+  // Has every launch record `event` when all that the stream has there by now is done; `*mark`, of
+  // the same event and capture, moves here, or has no node yet. Nothing of the stream waits for it.
+  int (*record)(NativeStream stream, NativeEvent event, GraphMark* mark);
   // `release(argument)` runs once the graph that `stream` is capturing, and all that was made of
   // it, are gone: on whatever thread; it must not call the runtime. After an error it does not run.
   int (*keep)(NativeStream stream, void (*release)(void*), void* argument);
 };
+
+// What lives with a graph, and learns when it and all that was made of it are gone. It may end on
+// any thread, where it must not call the runtime.
+struct GraphLife {
+  virtual ~GraphLife() = default;
+  std::atomic<bool> is_over{false};
+};
+// The graph that `stream` is capturing has `life` from now on. Throws CommError(kVendor).
+TC_API void keep(const GraphMarks& marks, NativeStream stream, std::shared_ptr<GraphLife> life);
 
 // Null where the runtime, or its driver, cannot do that; `why` then says what is missing.
 TC_API const GraphMarks* graph_marks_of(const Runtime& runtime, std::string* why = nullptr);

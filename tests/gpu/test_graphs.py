@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import time
 
 import pytest
 import torch
@@ -202,6 +203,125 @@ def several(context):
 
 def test_several_graphs_streams_and_communicators(world):
     check_context(world, several)
+
+
+def beside_each_other(context):
+    """Two graphs of one communicator and its calls, on a stream each, launched without waiting for
+    anything; on each rank another stream is late."""
+    failures, rank, size = Failures(), context.rank, context.size
+    comm = context.new_comm()
+    one, two, eager = torch.zeros(NUMEL), torch.zeros(100), torch.zeros(7)
+    graphs = [
+        captured(lambda: comm.all_reduce(one, ReduceOp.SUM, False)),
+        captured(lambda: comm.all_reduce(two, ReduceOp.MAX, False)),
+    ]
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    for turn in range(20):
+        for tensor in (one, two, eager):
+            tensor.fill_(rank + 1.0)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(streams[(rank + turn) % 3]):
+            torch.cuda._sleep(10_000_000)
+        for graph, stream in zip(graphs, streams, strict=False):
+            with torch.cuda.stream(stream):
+                graph.replay()
+        with torch.cuda.stream(streams[2]):
+            comm.all_reduce(eager, ReduceOp.SUM, turn % 2 == 0).wait()
+        with torch.cuda.stream(streams[1]):
+            graphs[0].replay()
+        torch.cuda.synchronize()
+        with failures.case("turn", turn):
+            assert one.min().item() == one.max().item() == size * total(size)
+            assert two.min().item() == two.max().item() == size
+            assert eager.tolist() == [total(size)] * 7
+    assert_alive(comm)
+    del graphs
+    comm.finalize()
+    return failures.texts
+
+
+def test_graphs_on_several_streams_and_calls_run_in_the_order_of_their_launches(world):
+    check_context(world, beside_each_other)
+
+
+def with_graphs(context):
+    """Free memory, MiB, after each communicator that was finalized before its graph went."""
+    free, tensor = [], torch.zeros(NUMEL)
+    for cycle in range(5):
+        comm = context.new_comm()
+        graph = captured(lambda comm=comm: comm.all_reduce(tensor, ReduceOp.SUM, False))
+        graph.replay()
+        torch.cuda.synchronize()
+        comm.finalize()
+        del graph, comm
+        gc.collect()
+        context.meet(f"after cycle {cycle}")
+        deadline = time.monotonic() + 10
+        while True:
+            now = torch.cuda.mem_get_info()[0] >> 20
+            if not free or now >= free[0] or time.monotonic() > deadline:
+                break
+        free.append(now)
+    return free
+
+
+@pytest.mark.serial  # what else runs on the device takes memory, too
+@pytest.mark.worlds(backends=("ncclx", "ctran"))
+def test_memory_of_kernels_comes_back_with_the_last_graph(world):
+    for free in world.run_context(with_graphs):
+        assert free[0] - free[-1] < 64, f"MiB after each: {free}"
+
+
+KERNEL, MEMCPY, WAITS, RECORDS = 0, 1, 6, 7  # kinds of nodes, by CUDA's driver
+
+
+def kinds_of_nodes(body):
+    """The kinds of the nodes of a graph of what `body` does, and the names of its kernels."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        body()
+    count, handle = ctypes.c_size_t(), ctypes.c_void_p(graph.raw_cuda_graph())
+    assert driver.cuGraphGetNodes(handle, None, ctypes.byref(count)) == 0
+    nodes = (ctypes.c_void_p * count.value)()
+    assert driver.cuGraphGetNodes(handle, nodes, ctypes.byref(count)) == 0
+    kinds, names = [], []
+    for node in nodes:
+        kind, name = ctypes.c_int(), ctypes.c_char_p()
+        assert driver.cuGraphNodeGetType(ctypes.c_void_p(node), ctypes.byref(kind)) == 0
+        kinds.append(kind.value)
+        if kind.value != KERNEL:
+            continue
+        parameters = (ctypes.c_void_p * 16)()  # begins with the function
+        assert driver.cuGraphKernelNodeGetParams_v2(ctypes.c_void_p(node), parameters) == 0
+        function = ctypes.c_void_p(parameters[0])
+        assert driver.cuFuncGetName(ctypes.byref(name), function) == 0
+        names.append(name.value.decode())
+    return kinds, names
+
+
+def nodes_of_kernels(comm):
+    """Of two operations that kernels of ours run."""
+    size = comm.get_size()
+    tensor, gathered = torch.zeros(NUMEL), torch.zeros(size * NUMEL)
+
+    def body():
+        comm.all_reduce(tensor, ReduceOp.SUM, False)
+        comm.all_gather_single(gathered, tensor, True)
+
+    captured(body)
+    return kinds_of_nodes(body)
+
+
+@pytest.mark.worlds(backends=("ncclx", "ctran"), needs=("all_in_captures",))
+def test_an_operation_of_kernels_is_one_node(world):
+    for kinds, names in world.run(nodes_of_kernels):
+        assert len(names) == 2, names
+        assert "AllReduce" in names[0], names
+        assert "AllGather" in names[1], names
+        assert MEMCPY not in kinds
+        assert kinds.count(WAITS) == kinds.count(RECORDS) == 1
 
 
 def beside_a_capture(context):

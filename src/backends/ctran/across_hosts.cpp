@@ -111,7 +111,7 @@ TorchCommCtranAcrossHosts::Outcome TorchCommCtranAcrossHosts::make(
   return {is_there ? made : nullptr, std::move(why_not)};
 }
 
-void TorchCommCtranAcrossHosts::connected() { lane()->use(kernels_); }
+void TorchCommCtranAcrossHosts::connected() { lane()->use(kernels_, /*apart=*/true); }
 
 void TorchCommCtranAcrossHosts::finalize() {
   kernels_.reset();  // the lane has them until all is done

@@ -101,7 +101,7 @@ std::optional<TorchCommKernels::Choice> TorchCommKernels::choose_as_measured(
 
 void TorchCommKernels::connected() {
   registered_ = ctran::registered_wish(getOptions().hints);
-  if (kernels_) lane()->use(kernels_);
+  if (kernels_) lane()->use(kernels_, /*apart=*/true);
 }
 
 ctran::Registered TorchCommKernels::registered_of(const OperationOptions& options) const {

@@ -132,7 +132,7 @@ WorkPtr TorchCommKernels::run_step(
   const at::Tensor none;
   auto kept = keep(now, {{tensor != nullptr ? tensor : &none}, {}});
   if (kind == Step::kGives) return launch(*lane(), now, options, std::move(kept), enqueue);
-  if (lane_of_waits_if_any() == nullptr) lane_of_waits().use(kernels_);
+  if (lane_of_waits_if_any() == nullptr) lane_of_waits().use(kernels_, /*apart=*/false);
   return launch(lane_of_waits(), now, options, std::move(kept), enqueue);
 }
 

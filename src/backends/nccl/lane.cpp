@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backends/beside/others.hpp"
+#include "backends/nccl/after_graphs.hpp"
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/own_kernels.hpp"
 #include "backends/nccl/work.hpp"
@@ -42,17 +43,19 @@ Lane::Lane(std::string name, std::shared_ptr<Communicator> communicator,
       communicator_(std::move(communicator)),
       device_(std::move(device)),
       replays_(std::move(replays)),
+      graphs_(std::make_unique<LaneGraphs>(device_)),
       alarms_(std::move(alarms)),
       others_(std::move(others)) {}
 
 Lane::~Lane() {
-  if (!own_kernels_ || !was_captured()) return;
-  // Graphs may run them at any time, and nobody tells of their end.
+  if (!own_kernels_ || !is_in_graphs()) return;
+  // Graphs may run them at any time.
   own_kernels_->leave();
-  static_cast<void>(new std::shared_ptr<OwnKernels>(std::move(own_kernels_)));
+  keep_for(std::move(graphs_), std::move(own_kernels_));
 }
 
-void Lane::use(std::shared_ptr<OwnKernels> kernels) {
+void Lane::use(std::shared_ptr<OwnKernels> kernels, bool apart) {
+  if (apart) graphs_->keep_apart();
   own_kernels_ = std::move(kernels);
   kernels_ = own_kernels_.get();
 }
@@ -79,9 +82,10 @@ Lane::Slot::Slot(Lane& lane, const Call& call, bool on_current_stream)
   // A capture must not fork: nobody might join it again.
   const bool on_current = !host_runs && (on_current_stream || capture_ != 0);
   stream_ = on_current ? current_ : device.own_stream();
-  const auto& before = capture_ == 0 ? lane_.last_ : lane_.last_captured_;
-  if (before.end && before.stream != stream_ && before.capture == capture_)
-    runtime.wait(stream_, before.end.get());
+  if (capture_ != 0) graph_ = lane_.graphs_->graph_of(stream_, capture_, lane_.last_);
+  const auto& before = graph_ ? graph_->last : lane_.last_;
+  if (before.end && before.stream != stream_) runtime.wait(stream_, before.end.get());
+  if (!graph_) lane_.graphs_->begin_call(stream_);
   const auto gap = now - (capture_ == 0 ? std::exchange(lane_.last_launch_, now) : now);
   if (!host_runs && !on_current) {
     // When this and the operation before are done it begins.
@@ -111,7 +115,11 @@ c10::intrusive_ptr<Work> Lane::Slot::end(Kept keep) {
   const auto& runtime = device.runtime();
   auto end = device.events().take();
   runtime.record(end.get(), stream_);
-  (capture_ == 0 ? lane_.last_ : lane_.last_captured_) = {stream_, capture_, end};
+  (graph_ ? graph_->last : lane_.last_) = {stream_, end};
+  if (graph_)
+    lane_.graphs_->end(*graph_, stream_);
+  else
+    lane_.graphs_->end_call(stream_);
   auto work = c10::make_intrusive<Work>(*this, std::move(end), std::move(keep));
   if (capture_ != 0) return captured(std::move(work));
   {

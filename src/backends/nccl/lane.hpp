@@ -14,6 +14,7 @@
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/device.hpp"
 #include "backends/nccl/kept.hpp"
+#include "backends/nccl/lane_graphs.hpp"
 #include "backends/nccl/open_window.hpp"
 #include "backends/nccl/registrations.hpp"
 #include "backends/nccl/replays.hpp"
@@ -65,8 +66,9 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   OpenWindows& windows() noexcept { return windows_; }
   Replays& replays() const noexcept { return *replays_; }
   // Has kernels that run some operations, which end with the others. They go with this lane, or
-  // stay with the graphs that have them. Of the same thread; once.
-  void use(std::shared_ptr<OwnKernels> kernels);
+  // with the last of the graphs that have them. `apart`: none may run beside another one, see
+  // LaneGraphs. Of the same thread; once.
+  void use(std::shared_ptr<OwnKernels> kernels, bool apart);
 
   // The stream for an operation, ready for it: behind the operation before, and behind what the
   // current stream has where it is another. While it lives, the launch has the call's limit, too:
@@ -94,7 +96,9 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
     gpu::NativeStream stream_ = nullptr;
     gpu::CaptureId capture_ = 0;
     gpu::EventPool::Lease started_;  // none in a capture, or close behind another operation
-    Replays::Begun begun_;           // in a capture
+    // In a capture:
+    std::shared_ptr<LaneGraphs::Graph> graph_;
+    Replays::Begun begun_;
   };
 
   // Ends this communicator here, with all its operations: `why` is their error. `blocks`: returns
@@ -109,8 +113,8 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   void failure_was_met() noexcept { met_.store(true); }
   bool is_failure_met() const noexcept { return met_.load(); }
 
-  // Graphs may hold operations of it.
-  bool was_captured() const noexcept { return static_cast<bool>(last_captured_.end); }
+  // Graphs that may still be launched hold operations of it.
+  bool is_in_graphs() noexcept { return graphs_->any(); }
 
   // False if something is still under way after `limit`.
   bool wait_idle(std::chrono::milliseconds limit);
@@ -125,12 +129,6 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
 
  private:
   using Works = std::vector<c10::intrusive_ptr<Work>>;
-  // An operation of the past: where it is, and the event of its end.
-  struct Mark {
-    gpu::NativeStream stream = nullptr;
-    gpu::CaptureId capture = 0;
-    gpu::EventPool::Lease end;
-  };
   bool has_ended(const Work& work) noexcept;
   void settle(Work& work) noexcept;
   size_t count_ended() noexcept;
@@ -162,6 +160,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   std::atomic<bool> kernels_in_graphs_{false};
   const std::shared_ptr<Flight> flight_ = std::make_shared<Flight>();
   const std::unique_ptr<Replays> replays_;
+  std::unique_ptr<LaneGraphs> graphs_;
   const Alarms alarms_;
   std::atomic<bool> met_{false};
   std::atomic<bool> watched_{false};  // false: the watchdog may have let go of it
@@ -181,8 +180,8 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   Works under_way_;
   Clock::time_point next_question_{};  // to the library, whether all is well
   std::optional<Replays::Late> late_replay_;
-  // The operations before, outside of captures and in one. Of the calling thread alone.
-  Mark last_, last_captured_;
+  // The operation before, outside of captures. Of the calling thread alone.
+  Mark last_;
   Clock::time_point last_launch_{};
 };
 

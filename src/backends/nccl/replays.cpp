@@ -38,7 +38,7 @@ std::shared_ptr<gpu::PinnedPool> pool_of(const std::shared_ptr<const gpu::Runtim
 }  // namespace
 
 // Owned by the graph, too.
-struct Replays::Graph {
+struct Replays::Graph : gpu::GraphLife {
   struct Run {
     uint32_t* word;
     std::vector<Late> operations;
@@ -46,7 +46,6 @@ struct Replays::Graph {
   };
   explicit Graph(gpu::CaptureId id) : id(id) {}
   const gpu::CaptureId id;
-  std::atomic<bool> is_gone{false};
   std::vector<std::shared_ptr<void>> chunks;
   size_t words = 0;  // taken of them
   std::vector<Run> runs;
@@ -68,15 +67,7 @@ std::shared_ptr<Replays::Graph> Replays::graph_of(gpu::NativeStream stream,
   const auto found = std::ranges::find(all_, capture, [](const auto& graph) { return graph->id; });
   if (found != all_.end()) return *found;
   auto graph = std::make_shared<Graph>(capture);
-  auto shared = std::make_unique<std::shared_ptr<Graph>>(graph);
-  const auto release = [](void* argument) {
-    const std::unique_ptr<std::shared_ptr<Graph>> it(
-        static_cast<std::shared_ptr<Graph>*>(argument));
-    (*it)->is_gone.store(true);
-  };
-  if (const int code = marks_->keep(stream, release, shared.get()))
-    throw CommError(Errc::kVendor, "a graph keeps nothing: error " + std::to_string(code));
-  static_cast<void>(shared.release());  // the graph has it
+  gpu::keep(*marks_, stream, graph);
   all_.push_back(graph);
   graphs_.store(all_.size());
   return graph;
@@ -154,7 +145,7 @@ Replays::Seen Replays::look(Clock::time_point now) noexcept {
   if (!is_watching()) return seen;
   const std::lock_guard lock(mutex_);
   if (now < next_look_) return seen;
-  std::erase_if(all_, [](const auto& graph) { return graph->is_gone.load(); });
+  std::erase_if(all_, [](const auto& graph) { return graph->is_over.load(); });
   graphs_.store(all_.size());
   auto period = period_;
   for (const auto& graph : all_)

@@ -388,13 +388,13 @@ void TorchCommVendor::close(nccl::Lane& lane, const Call& call) {
 // The library keeps a communicator for as long as graphs have its operations.
 void TorchCommVendor::part_from_library(nccl::Lane& lane, const Call& call) {
   auto wait = nccl::launch_wait(call);
-  if (lane.was_captured()) wait.deadline = std::min(wait.deadline, Clock::now() + kGraphsMayGo);
+  if (lane.is_in_graphs()) wait.deadline = std::min(wait.deadline, Clock::now() + kGraphsMayGo);
   try {
     lane.registrations().clear(lane.communicator(), wait);
     lane.windows().clear(lane.communicator(), wait);
     lane.communicator().close(wait);
   } catch (const CommError& e) {
-    if (e.code() != Errc::kTimeout || !lane.was_captured()) throw;
+    if (e.code() != Errc::kTimeout || !lane.is_in_graphs()) throw;
     base::log(base::LogLevel::kInfo,
               "communicator '" + name_ +
                   "' is finalized; its memory stays with the graphs that have its operations");

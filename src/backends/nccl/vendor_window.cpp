@@ -194,10 +194,10 @@ void VendorWindow::tensor_deregister() {
   try {
     // What all ranks have given, and waited for on their streams, is over once all have been here.
     comm_->barrier(/*async_op=*/true, {})->hostSynchronize();
-    bool done = !lane->was_captured();
+    bool done = !lane->is_in_graphs();
     if (auto* const waits = comm_->lane_of_waits_if_any(); waits != nullptr) {
       waits->look(Clock::now());
-      done = done && !waits->was_captured() && waits->is_idle();
+      done = done && !waits->is_in_graphs() && waits->is_idle();
     }
     const auto all = gather(static_cast<uint8_t>(done));
     if (std::find(all.begin(), all.end(), 0) == all.end())

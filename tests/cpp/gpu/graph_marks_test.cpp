@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
+#include <vector>
+
 #include "gpu/cpu.hpp"
 
 // Marks in graphs of host memory, which are what those of GPUs are.
@@ -73,6 +76,35 @@ TEST_F(Marks, AStreamThatWaitsForAnotherOneIsAtAPlaceOfItsOwn) {
   EXPECT_FALSE(change(stream, mark, 9)) << "it waits for more now";
   replay(cpu_end_capture(stream));
   EXPECT_EQ(word, 8u);
+  runtime.destroy_event(event);
+}
+
+TEST_F(Marks, ALaunchWaitsForTheNewestRecordBeforeIt) {
+  const auto& runtime = Runtime::cpu();
+  auto* const event = runtime.create_event();
+  std::vector<int> order;
+  const auto graph_of = [&](int number) {
+    GraphMark end;
+    EXPECT_EQ(marks->wait(stream, event), kSuccess);
+    cpu_launch(stream, [&order, number] { order.push_back(number); });
+    EXPECT_EQ(marks->record(stream, event, &end), kSuccess);
+    cpu_launch(stream, [&order, number] { order.push_back(10 * number); });
+    EXPECT_EQ(marks->record(stream, event, &end), kSuccess);  // where it is to be in the end
+    return cpu_end_capture(stream);
+  };
+  const auto first = graph_of(1);
+  cpu_begin_capture(stream);
+  const auto second = graph_of(2);
+  for (int round = 0; round < 50; ++round) {
+    order.clear();
+    std::promise<void> open;
+    cpu_launch(stream, [gate = open.get_future().share()] { gate.wait(); });
+    cpu_launch_graph(first, stream);
+    cpu_launch_graph(second, other);
+    open.set_value();
+    runtime.synchronize_event(event);
+    EXPECT_EQ(order, (std::vector<int>{1, 10, 2, 20})) << round;
+  }
   runtime.destroy_event(event);
 }
 

@@ -15,6 +15,11 @@
 // The header keeps the name to itself.
 extern "C" CUresult cuStreamGetCaptureInfo_v2(CUstream, CUstreamCaptureStatus*, cuuint64_t*,
                                               CUgraph*, const CUgraphNode**, size_t*);
+#undef cuGraphAddDependencies
+#undef cuGraphRemoveDependencies
+extern "C" CUresult cuGraphAddDependencies(CUgraph, const CUgraphNode*, const CUgraphNode*, size_t);
+extern "C" CUresult cuGraphRemoveDependencies(CUgraph, const CUgraphNode*, const CUgraphNode*,
+                                              size_t);
 // The same call as oneCCL's, by NCCL's name.
 static constexpr auto& ncclAllToAll = ::ncclAlltoAll;
 
@@ -88,6 +93,7 @@ static_assert(WriteValue{}.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32);
 static_assert(sizeof(BatchMemOpNode) == sizeof(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1));
 static_assert(offsetof(BatchMemOpNode, operations) ==
               offsetof(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1, paramArray));
+static_assert(kWaitExternal == CU_EVENT_WAIT_EXTERNAL);
 static_assert(kCaptureActive == CU_STREAM_CAPTURE_STATUS_ACTIVE &&
               kNoDestructorSync == CU_USER_OBJECT_NO_DESTRUCTOR_SYNC &&
               kMoveReferences == CU_GRAPH_USER_OBJECT_MOVE);
