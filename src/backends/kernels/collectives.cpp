@@ -22,12 +22,23 @@ namespace {
 // out first. Of a graph's launches there is nobody else.
 constexpr std::chrono::milliseconds kGrace{500};
 
+uint64_t kernel_limit_ns(std::chrono::milliseconds limit) {
+  return static_cast<uint64_t>(std::chrono::nanoseconds(limit + kGrace).count());
+}
+
 }  // namespace
 
 uint64_t TorchCommKernels::limit_ns_of(const nccl::Call& call) {
-  using std::chrono::nanoseconds;
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<nanoseconds>(call.limit + kGrace).count());
+  return call.limit_is_own ? kernel_limit_ns(call.limit) : ctran::kernels::kControlLimit;
+}
+
+void TorchCommKernels::tell_limit() noexcept {
+  if (kernels_) kernels_->set_limit(kernel_limit_ns(getOptions().timeout));
+}
+
+void TorchCommKernels::setTimeout(std::chrono::milliseconds timeout) {
+  TorchCommVendor::setTimeout(timeout);
+  tell_limit();
 }
 
 Capabilities TorchCommKernels::capabilities() const {
@@ -102,6 +113,7 @@ std::optional<TorchCommKernels::Choice> TorchCommKernels::choose_as_measured(
 void TorchCommKernels::connected() {
   registered_ = ctran::registered_wish(getOptions().hints);
   if (kernels_) lane()->use(kernels_, /*apart=*/true);
+  tell_limit();
 }
 
 ctran::Registered TorchCommKernels::registered_of(const OperationOptions& options) const {

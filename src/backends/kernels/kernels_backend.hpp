@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -34,6 +35,7 @@ struct OfferedFactor;
 class TC_API TorchCommKernels : public TorchCommVendor {
  public:
   void finalize() override;
+  void setTimeout(std::chrono::milliseconds timeout) override;
 
   WorkPtr broadcast(at::Tensor& tensor, int root, bool async_op,
                     const BroadcastOptions& options) override;
@@ -155,8 +157,10 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   ctran::TeamWindow::Home home();
   // Throws CommError(kUnsupported) without context.
   void require_kernels();
-  // What a kernel is given for its limit: more than the operation's.
+  // What a kernel is given for its limit: more than the operation's. Where that is the
+  // communicator's, kernels look it up.
   static uint64_t limit_ns_of(const nccl::Call& call);
+  void tell_limit() noexcept;
   // Collectives that are one operation, the bytes of the largest buffer of each on a rank, and the
   // tensors that it keeps.
   struct Offer {

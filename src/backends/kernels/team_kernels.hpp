@@ -59,6 +59,8 @@ class TeamKernels final : public nccl::OwnKernels {
     team_->reduce_scatter(call, stream);
     count();
   }
+  // Of launches that have none of their own. Any thread.
+  void set_limit(uint64_t limit_ns) noexcept { team_->set_limit(limit_ns); }
   uint64_t launches() const noexcept { return launches_.load(std::memory_order_relaxed); }
 
   std::optional<CommError> stopped(const Context& context) const override;

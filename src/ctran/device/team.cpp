@@ -172,6 +172,10 @@ std::optional<Stopped> Team::stopped() const noexcept {
                  control_->launch};
 }
 
+void Team::set_limit(uint64_t limit_ns) noexcept {
+  std::atomic_ref(control_->limit_ns).store(limit_ns, std::memory_order_relaxed);
+}
+
 void Team::abort() noexcept { word(control_->abort).store(1, std::memory_order_release); }
 
 }  // namespace torch::comms::ctran

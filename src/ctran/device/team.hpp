@@ -29,7 +29,7 @@ std::string words_of_other_call(int rank);
 // The ranks of one communicator whose devices run collectives and messages by kernels of ours, over
 // memory that all of them map. A rank alone has one for what is beside collectives and messages.
 //
-// Threads: launch(), exchange() one at a time; abort(), stopped(): any.
+// Threads: launch(), exchange() one at a time; abort(), set_limit(), stopped(): any.
 class Team {
  public:
   // Either all ranks have one, or none.
@@ -106,6 +106,8 @@ class Team {
   void exchange(const kernels::CountedExchange& exchange, gpu::NativeStream stream);
   void reduce_scatter(const kernels::QuantizedReduceScatter& call, gpu::NativeStream stream);
 
+  // What kControlLimit stands for from now on, in what runs and in replays, too. 0: no limit.
+  void set_limit(uint64_t limit_ns) noexcept;
   // Nothing while all is well. Looks at host memory alone.
   std::optional<Stopped> stopped() const noexcept;
   // Ends what runs, and what is launched later, on this rank.

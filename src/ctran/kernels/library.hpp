@@ -19,7 +19,7 @@
 // ranks alone that have any.
 namespace torch::comms::ctran::kernels {
 
-inline constexpr uint32_t kAbi = 6;
+inline constexpr uint32_t kAbi = 7;
 inline constexpr int kMaxRanks = 8;
 
 enum class Collective : uint8_t {
@@ -69,8 +69,11 @@ struct Control {
   // How many launches the team had seen on this rank, this one included: of exchanges, if it is
   // one, else of collectives.
   uint64_t launch;
-  uint64_t reserved[5];  // zero
+  uint64_t limit_ns;     // what kControlLimit stands for; the host sets it at any time
+  uint64_t reserved[4];  // zero
 };
+// A limit that launches look up in Control while they wait, replays as well.
+inline constexpr uint64_t kControlLimit = ~uint64_t{0};
 
 struct Team {
   int32_t rank;
@@ -97,7 +100,7 @@ struct Call {
   // factor_value holds.
   const void* factor;
   double factor_value;
-  uint64_t limit_ns;  // from when the kernel begins; 0: none
+  uint64_t limit_ns;  // from when the kernel begins; 0: none; or kControlLimit
 };
 
 // One side of a message. Between two ranks, the messages of one direction match in the order of the

@@ -48,6 +48,11 @@ static __device__ __noinline__ void stop_all(const Membership& p, const Session&
     if (rank != p.rank) report(p, Stop::kOtherCall, rank);
 }
 
+// `passed_ns` may be a little below 0.
+__device__ __forceinline__ bool is_over(uint64_t limit_ns, uint64_t passed_ns) {
+  return limit_ns != 0 && static_cast<int64_t>(passed_ns - limit_ns) > 0;
+}
+
 // Whether they have to. For one thread, and seldom: it is slow. `waited_for`: the rank that this
 // one cannot go on without.
 static __device__ __noinline__ bool must_stop(const Membership& p, const Session& s,
@@ -60,14 +65,18 @@ static __device__ __noinline__ bool must_stop(const Membership& p, const Session
   if (const uint64_t report = load_relaxed(&own.reported)) {
     why = reason_of(report);
     waited_for = reporter_of(report);
-  } else if (p.limit_ns != 0 && static_cast<int64_t>(now - s.start_ns - p.limit_ns) > 0) {
+  } else if (p.limit_ns != kControlLimit && is_over(p.limit_ns, now - s.start_ns)) {
     why = Stop::kLimit;
   } else {
     auto* looked = reinterpret_cast<unsigned long long*>(&own.looked_ns);
     const unsigned long long last = load_relaxed(&own.looked_ns);
-    if (now - last >= kLookEvery_ns && atomicCAS(looked, last, now) == last &&
-        load_relaxed(&p.control->abort) != 0)
-      why = Stop::kAborted;
+    if (now - last >= kLookEvery_ns && atomicCAS(looked, last, now) == last) {
+      if (load_relaxed(&p.control->abort) != 0)
+        why = Stop::kAborted;
+      else if (p.limit_ns == kControlLimit &&
+               is_over(load_relaxed(&p.control->limit_ns), now - s.start_ns))
+        why = Stop::kLimit;
+    }
   }
   if (why == Stop::kNone) return false;
   stop(p, s, why, waited_for);

@@ -7,7 +7,7 @@ namespace torch::comms::standin {
 
 Launch::Launch(const kernels::Team& team, kernels::Collective collective, uint64_t print,
                uint64_t limit_ns)
-    : team_(team), collective_(collective), limit_(limit_ns) {
+    : team_(team), collective_(collective), limit_ns_(limit_ns) {
   auto& own = workspace(team.rank);
   const bool exchanges = collective == kernels::Collective::kExchange ||
                          collective == kernels::Collective::kCountedExchange;
@@ -57,7 +57,10 @@ bool Launch::goes_on(int waited_for) noexcept {
 
 bool Launch::waits(int waited_for) noexcept {
   if (!goes_on(waited_for)) return false;
-  if (limit_.count() > 0 && std::chrono::steady_clock::now() - begin_ > limit_) {
+  const std::chrono::nanoseconds limit(
+      limit_ns_ == kernels::kControlLimit ? std::atomic_ref(team_.control->limit_ns).load()
+                                          : limit_ns_);
+  if (limit.count() > 0 && std::chrono::steady_clock::now() - begin_ > limit) {
     stop(kernels::Stop::kLimit, waited_for);
     return false;
   }

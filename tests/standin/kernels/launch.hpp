@@ -88,7 +88,7 @@ class Launch {
 
   const kernels::Team team_;
   const kernels::Collective collective_;
-  const std::chrono::nanoseconds limit_;
+  const uint64_t limit_ns_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   uint64_t launch_ = 0;
   uint64_t begun_ = 0, before_ = 0;  // this rank's word of this launch, and of the one before

@@ -58,6 +58,30 @@ TEST_F(NcclxFailures, AReplayWhosePeerDoesNotComeEndsAtItsLimitAndNamesIt) {
   });
 }
 
+TEST_F(NcclxFailures, ALimitThatIsTheCommunicatorsMayChangeBetweenReplays) {
+  std::promise<void> over;
+  on_ranks(2, [&, wait = over.get_future().share()](Program& self) {
+    auto tensor = ones();
+    gpu::cpu_begin_capture(self.stream);
+    self.comm->all_reduce(tensor, ReduceOp::SUM, false);
+    const auto graph = gpu::cpu_end_capture(self.stream);
+    gpu::cpu_launch_graph(graph, self.stream);
+    self.synchronize();
+    EXPECT_EQ(first(tensor), 2);
+    if (self.rank == 1) {
+      wait.wait();
+      return self.comm->abort();
+    }
+    self.comm->setTimeout(milliseconds(100));
+    gpu::cpu_launch_graph(graph, self.stream);
+    self.synchronize();
+    const auto error = error_of([&] { self.comm->barrier(false); });
+    EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
+    EXPECT_EQ(error.context().peer, 1);
+    over.set_value();
+  });
+}
+
 TEST_F(NcclxFailures, AReplayThatFailsIsSeenThoughNothingElseIsCalled) {
   on_ranks(2, alone([](Program& self) {
              auto tensor = ones();
