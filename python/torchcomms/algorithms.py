@@ -71,8 +71,10 @@ def measured_kernels(tuning: str | None = None) -> list[Row]:
     Each is a dict with `operation`, the model of `gpu` ("nvidia-h200"), and the inclusive ranges
     `ranks` and `bytes`, of the largest buffer of a rank; the `kind` of elements, "any", "float" or
     "integer"; `mode`, "any", "eager" or "graph"; the `algorithm`, "kernels" for what these think
-    best or "nccl" for the library; and the thread `blocks` that it has at most, 0 for as many as
-    the kernels think best. The first row that fits counts.
+    best, "nccl" for the library, or "region" where peers write registered tensors themselves; the
+    thread `blocks` that it has at most, 0 for as many as the kernels think best; `tensors`, "any",
+    "plain" or "registered"; and `within`, of operations that may have so many blocks at most, 0 of
+    all. The first row that fits counts.
     """
     return _comms._kernel_rows(_comms._tuning_text() if tuning is None else tuning)
 

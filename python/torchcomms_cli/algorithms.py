@@ -121,9 +121,10 @@ def _print_measured(rows: list[Row]) -> None:
         blocks = row["blocks"] or ""
         lines.append(
             (row["operation"], row["gpu"], ranks, f"{human_bytes(first)} {most}", row["kind"],
-             row["mode"], row["algorithm"], blocks)
+             row["mode"], row["tensors"], row["within"] or "any", row["algorithm"], blocks)
         )  # fmt: skip
-    headers = ("operation", "gpu", "ranks", "bytes", "kind", "mode", "algorithm", "blocks")
+    headers = ("operation", "gpu", "ranks", "bytes", "kind", "mode", "tensors", "within blocks",
+               "algorithm", "blocks")  # fmt: skip
     print(table(headers, lines))
 
 

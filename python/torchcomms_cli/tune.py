@@ -47,6 +47,13 @@ def tune(
     blocks: Annotated[
         str, typer.Option(help="On cuda: thread blocks at most, a comma list.")
     ] = "64,128",
+    tensors: Annotated[
+        str, typer.Option(help="On cuda: plain, registered (in windows) or both.")
+    ] = "plain",
+    within: Annotated[
+        str,
+        typer.Option(help="On cuda: also of operations that may have so few blocks, a comma list."),
+    ] = "",
     seconds: Annotated[
         float | None, typer.Option(help="For each algorithm at each size: 0.1; on cuda 0.05.")
     ] = None,
@@ -90,8 +97,10 @@ def tune(
                 backend,
                 _split(dtype),
                 _split(mode),
-                [int(each) if each.isdecimal() else 0 for each in _split(blocks)],
+                _numbers(blocks),
                 seconds or 0.05,
+                _split(tensors),
+                _numbers(within),
             )
             text, new = _of_kernels(effort, old)
         if dry_run:
@@ -142,6 +151,11 @@ def _with_progress(steps: int, measure: Callable[[Report, Report], T]) -> T:
 
 def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _numbers(text: str) -> list[int]:
+    """0 for what is none."""
+    return [int(each) if each.isdecimal() else 0 for each in _split(text)]
 
 
 def _gpus(device: str) -> int:

@@ -131,6 +131,8 @@ py::dict dict_of(const std::string& gpu, const ctran::kernels::Row& measured) {
   row["ranks"] = py::make_tuple(measured.ranks.first, measured.ranks.last);
   row["bytes"] = py::make_tuple(measured.bytes.first, measured.bytes.last);
   row["kind"] = std::string(name_of(measured.kind));
+  row["tensors"] = std::string(name_of(measured.memory));
+  row["within"] = measured.within;
   row["mode"] = std::string(name_of(measured.mode));
   row["algorithm"] = std::string(ctran::algorithm_word(measured));
   row["blocks"] = measured.blocks;

@@ -82,6 +82,27 @@ def test_modes_that_agree_have_one_line():
     assert lines(effort(), both[:1]) == [f"kernel all_reduce {place} eager {LL.words}"]
 
 
+def test_lines_of_registered_tensors_and_of_few_blocks_come_before_the_others():
+    tried = effort(tensors=["plain", "registered"], within=[16, 8], blocks=[12, 64])
+    assert [place.words for place in tried.places()] == [
+        " tensors registered within 8", " tensors registered within 16", " tensors registered",
+        " within 8", " within 16", "",
+    ]  # fmt: skip
+    few, many = tried.places()[3], tried.places()[5]
+    assert tried.blocks_of(few) == [8]
+    assert tried.blocks_of(many) == [12, 64]
+    sides = tried.sides("all_gather_single", tried.places()[1], {0: "/a/file"})
+    assert list(sides) == [
+        "ncclx@algorithm=auto/16@registered=true",
+        "ncclx@algorithm=nccl@registered=true",
+        *(f"ncclx@algorithm={word}/{blocks}@registered=true"
+          for word in ("one_shot_ll", "one_shot_line") for blocks in (12, 16)),
+        "ncclx@tuning_file=/a/file@registered=true",
+    ]  # fmt: skip
+    won = Winners("all_reduce", "float", "eager", ((0, LAST, LL.words),), few)
+    assert lines(tried, [won])[0].endswith(f"{LL.words} within 8")
+
+
 def test_other_lines_stay_and_the_machine_is_named():
     def line(operation, gpu, ranks, algorithm):
         return (
@@ -112,6 +133,8 @@ def test_other_lines_stay_and_the_machine_is_named():
         ({"backend": "gloo"}, "unknown backend 'gloo'; allowed: ncclx, ctran"),
         ({"dtypes": ["bfloat16", "float32"]}, "not two of a kind"),
         ({"blocks": [0]}, "blocks: whole numbers from 1 to 1024"),
+        ({"within": [2000]}, "within: whole numbers of thread blocks from 1 to 1024"),
+        ({"tensors": ["mine"]}, "unknown kind of tensors 'mine'; allowed: plain, registered"),
         ({"modes": ["graph"]}, "mode graph needs device cuda"),
         ({"device": "cuda", "modes": ["graph"], "ranks": 8}, "torch sees"),
     ],
@@ -151,3 +174,13 @@ def test_the_command_writes_rows_that_decide(row, tmp_path, monkeypatch):
     }
     shown = CliRunner().invoke(app, ["algorithms"])
     assert "host-memory" in shown.output
+    done = CliRunner().invoke(
+        app,
+        ["tune", "all_gather_single", "--device", "host", "--backend", row.name, "--ranks", "2",
+         "--mode", "eager", "--dtype", "float32", "--blocks", "8", "--bytes", "8K",
+         "--tensors", "plain,registered", "--within", "4", "--seconds", "0.005", "--dry-run"],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    ends = [line.rpartition(" blocks ")[2].partition(" ")[2] for line in done.output.splitlines()
+            if line.startswith("kernel all_gather_single")]  # fmt: skip
+    assert ends == ["tensors registered within 4", "tensors registered", "within 4", ""]

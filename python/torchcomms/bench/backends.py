@@ -13,6 +13,7 @@ import torch.distributed.config
 import torchcomms
 from torchcomms.bench.exchange import Call, Exchange
 from torchcomms.bench.group import Group
+from torchcomms.bench.memory import AnyMemory
 from torchcomms.bench.plan import BASELINE, RAW, SYMMETRIC, knobs
 from torchcomms.bench.raw import Raw
 from torchcomms.bench.symmetric import Symmetric
@@ -24,6 +25,13 @@ class Backend(Protocol):
 
     name: str
     moves_data: bool
+
+    def room(self, numel: int, dtype: torch.dtype) -> torch.Tensor | None:
+        """Zeroes in memory of the backend's, for a tensor of an exchange, until the next clear();
+        None where any memory will do. Collective."""
+
+    def clear(self) -> None:
+        """No exchange is used any more. Collective."""
 
     def call(self, exchange: Exchange, async_op: bool) -> Call | None:
         """One sample of the timed loop, or None if this backend has no such operation.
@@ -49,6 +57,22 @@ class Communicator:
             backend, device, name=f"bench_{name}", timeout=LIMIT, store=store, hints=hints
         )
         self._ranges: dict[str, list[dict[str, Any]]] = self._comm.describe()["algorithms"]
+        self._is_registered = hints.get(f"{backend}::registered", "false") != "false"
+        self._windows: list[torchcomms.TorchCommWindow] = []
+
+    def room(self, numel: int, dtype: torch.dtype) -> torch.Tensor | None:
+        if not self._is_registered:
+            return None
+        window = self._comm.window_allocate(max(numel * dtype.itemsize, 1))
+        self._windows.append(window)
+        memory = window.get_tensor()
+        assert memory is not None
+        return memory.view(torch.uint8)[: numel * dtype.itemsize].view(dtype).zero_()
+
+    def clear(self) -> None:
+        for window in self._windows:
+            window.tensor_deregister()
+        self._windows.clear()
 
     def call(self, exchange: Exchange, async_op: bool) -> Call | None:
         return exchange.call(self._comm, async_op)
@@ -64,7 +88,7 @@ class Communicator:
         self._comm.finalize()
 
 
-class Baseline:
+class Baseline(AnyMemory):
     """A process group of torch.distributed, used through its public functions."""
 
     moves_data = True

@@ -26,6 +26,8 @@ class Case:
     numel: int
     dtype: torch.dtype
     device: torch.device
+    # Zeroes in memory that a backend wants tensors in; None where any will do.
+    room: Callable[[int, torch.dtype], torch.Tensor | None] | None = None
 
     @property
     def chunk(self) -> int:
@@ -44,7 +46,8 @@ class Case:
         tensor.fill_(-1)
 
     def empty(self, numel: int) -> torch.Tensor:
-        return torch.zeros(numel, dtype=self.dtype, device=self.device)
+        made = self.room(numel, self.dtype) if self.room else None
+        return torch.zeros(numel, dtype=self.dtype, device=self.device) if made is None else made
 
     def sample(self, rank: int, numel: int, start: int = 0) -> torch.Tensor:
         """Elements [start, start + numel) of what `rank` contributes: whole numbers 0..4, which

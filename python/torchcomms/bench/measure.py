@@ -105,7 +105,8 @@ class _Loop:
         sides = []
         for backend in backends:
             try:
-                sides.append(self._side(operation(op)(self._case(numel)), mode, backend))
+                exchange = operation(op)(self._case(numel, backend))
+                sides.append(self._side(exchange, mode, backend))
             except NotMeasured as reason:
                 self._tell(str(reason))
         for side in sides:  # first of all, so that nothing wrong is worth a time
@@ -115,16 +116,20 @@ class _Loop:
             self._sample_beside(self._beside, sides)
         for side in sides:
             self._check(side)
-        return [self._point(side, mode) for side in sides]
+        made = [self._point(side, mode) for side in sides]
+        sides.clear()
+        for backend in backends:
+            backend.clear()
+        return made
 
     def _tell(self, what: str) -> None:
         """Of what is the same on all ranks."""
         if self._world.rank == 0:
             self._note(what)
 
-    def _case(self, numel: int) -> Case:
+    def _case(self, numel: int, backend: Backend) -> Case:
         dtype = DTYPES[self._plan.dtype]
-        return Case(self._world.rank, self._world.size, numel, dtype, self.device)
+        return Case(self._world.rank, self._world.size, numel, dtype, self.device, backend.room)
 
     def _side(self, exchange: Exchange, mode: str, backend: Backend) -> _Side:
         missing = NotMeasured(f"{backend.name} has no {exchange.name}: not measured")

@@ -10,13 +10,14 @@ from torchcomms import _vendor
 from torchcomms._dtype import dtype_name
 from torchcomms.bench.errors import BenchError
 from torchcomms.bench.exchange import Call, Exchange
+from torchcomms.bench.memory import AnyMemory
 from torchcomms.bench.plan import RAW
 from torchcomms.bench.world import World
 
 _ID = "raw_id"
 
 
-class Raw:
+class Raw(AnyMemory):
     """One communicator of the library. Asynchronous calls are the same as others: all enqueue."""
 
     moves_data = True

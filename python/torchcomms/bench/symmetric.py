@@ -14,6 +14,7 @@ import torch
 from torchcomms.bench.errors import BenchError, NotMeasured
 from torchcomms.bench.exchange import Call, Exchange
 from torchcomms.bench.group import Group
+from torchcomms.bench.memory import AnyMemory
 from torchcomms.bench.operations import AllGatherSingle, AllReduce, ReduceScatterSingle
 from torchcomms.bench.plan import SYMMETRIC
 from torchcomms.bench.world import World
@@ -25,7 +26,7 @@ _NO_MULTICAST = "TORCH_SYMM_MEM_DISABLE_MULTICAST"
 _LEAST_BYTES = 32 << 20  # so that growing sizes rarely need a new mapping
 
 
-class Symmetric:
+class Symmetric(AnyMemory):
     """`symm_mem:one_shot` and `symm_mem:two_shot`: two ways of an all_reduce. A gather or a scatter
     is the same on both, torch's low-contention one. NVLink's multicast is left out, unless the
     environment says otherwise.

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
@@ -24,7 +27,6 @@ from torchcomms.bench.result import Point, machine
 from torchcomms.bench.tune import CLEARLY, LARGEST, finished
 
 Report = Callable[[str], None]
-Run = tuple[str, str, str]  # operation, dtype, mode
 
 OPERATIONS = {  # whether it adds
     "all_reduce": True,
@@ -39,10 +41,38 @@ OPERATIONS = {  # whether it adds
 BACKENDS = {"ncclx": ("algorithm", True), "ctran": ("kernel_algorithm", False)}
 _ONE_HOP, _TWO_HOPS = ("one_shot_ll", "one_shot_line"), ("two_shot_line",)
 _HAVE_TWO_HOPS = ("all_reduce", "broadcast", "reduce")
+_ON_REGIONS = tuple(each for each in OPERATIONS if each != "gather_single")
 # Where tensors are, and on which device that is: host memory stands for a GPU where the library of
 # kernels is one for it.
 DEVICES = {"cuda": "cuda", "host": "cpu"}
 MODES = {"eager": "sync", "graph": "graph"}
+TENSORS = ("plain", "registered")  # those that are in windows, by hint
+ON_REGION = "region"
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a line may be about besides: which tensors, and how many thread blocks there may be."""
+
+    tensors: str = "plain"
+    within: int = 0  # 0: any number
+
+    @property
+    def words(self) -> str:
+        """At the end of a line; "" where it is about all that no other line is about."""
+        return (" tensors registered" if self.tensors == "registered" else "") + (
+            f" within {self.within}" if self.within else ""
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is measured at once."""
+
+    operation: str
+    dtype: str
+    mode: str
+    place: Place
 
 
 @dataclass(frozen=True)
@@ -58,6 +88,8 @@ class Effort:
     modes: Sequence[str] = ("eager", "graph")
     blocks: Sequence[int] = (64, 128)
     seconds: float = 0.05
+    tensors: Sequence[str] = ("plain",)
+    within: Sequence[int] = ()
 
     def check(self) -> None:
         """Raises BenchError for the first thing that cannot work, naming what is allowed."""
@@ -67,6 +99,7 @@ class Effort:
             ("device", [self.device], DEVICES),
             ("dtype", self.dtypes, DTYPES),
             ("mode", self.modes, MODES),
+            ("kind of tensors", self.tensors, TENSORS),
         ):
             for word in words:
                 if word not in known:
@@ -80,6 +113,8 @@ class Effort:
             raise BenchError("dtypes: one of floats and one of integers, not two of a kind")
         if not all(1 <= each <= 1024 for each in self.blocks) or not self.blocks:
             raise BenchError("blocks: whole numbers from 1 to 1024")
+        if not all(1 <= each <= 1024 for each in self.within):
+            raise BenchError("within: whole numbers of thread blocks from 1 to 1024")
         if self.device == "host" and "graph" in self.modes:
             raise BenchError("mode graph needs device cuda, not host")
         if self.device == "cuda" and torch.cuda.device_count() < self.ranks:
@@ -89,22 +124,43 @@ class Effort:
         """The model of GPU, as tuning files have it."""
         return gpu_word(torch.device(DEVICES[self.device], 0))
 
-    def sides(self, operation: str) -> dict[str, Candidate]:
-        """By side of the harness; the first is the built-in choice."""
+    def sides(self, operation: str, place: Place, regions: Mapping[int, str]) -> Sides:
+        """By side of the harness; the first is the built-in choice. `regions`: by blocks, a tuning
+        file that has all registered tensors written by the peers."""
         hint, has_library = BACKENDS[self.backend]
         words = _ONE_HOP + (_TWO_HOPS if operation in _HAVE_TWO_HOPS else ())
-        found = {f"{self.backend}@{hint}=auto": Candidate("kernels", 0)}
+        most = f"/{place.within}" if place.within else ""
+        found = {f"{self.backend}@{hint}=auto{most}": Candidate("kernels", 0)}
         if has_library:
             found[f"{self.backend}@{hint}=nccl"] = Candidate("nccl", 0)
-        for word, blocks in itertools.product(words, self.blocks):
+        for word, blocks in itertools.product(words, self.blocks_of(place)):
             found[f"{self.backend}@{hint}={word}/{blocks}"] = Candidate(word, blocks)
+        if place.tensors == "plain":
+            return found
+        found = {f"{side}@registered=true": each for side, each in found.items()}
+        for blocks, path in regions.items():
+            side = f"{self.backend}@tuning_file={path}@registered=true"
+            found[side] = Candidate(ON_REGION, blocks)
         return found
+
+    def blocks_of(self, place: Place) -> list[int]:
+        """What algorithms are measured with."""
+        if not place.within:
+            return list(self.blocks)
+        return sorted({min(each, place.within) for each in self.blocks})
+
+    def places(self) -> list[Place]:
+        """In the order of their lines, of which the first that fits counts."""
+        withins = [*sorted(set(self.within)), 0]
+        tensors = [each for each in reversed(TENSORS) if each in self.tensors]
+        return [Place(*each) for each in itertools.product(tensors, withins)]
 
     def runs(self) -> Iterator[Run]:
         """What only moves does so in one dtype."""
-        for operation in self.operations:
+        for operation, place in itertools.product(self.operations, self.places()):
             dtypes = self.dtypes if OPERATIONS[operation] else self.dtypes[:1]
-            yield from itertools.product([operation], dtypes, self.modes)
+            for dtype, mode in itertools.product(dtypes, self.modes):
+                yield Run(operation, dtype, mode, place)
 
 
 @dataclass(frozen=True)
@@ -136,6 +192,10 @@ class Winners:
     kind: str
     mode: str
     ranges: tuple[tuple[int, int, str], ...]
+    place: Place = Place()
+
+
+Sides = dict[str, Candidate]
 
 
 def kind_of(dtype: str) -> str:
@@ -151,24 +211,41 @@ def measure(effort: Effort, progress: Report, note: Report) -> list[Winners]:
 
 
 def _winners(effort: Effort, run: Run, progress: Report, note: Report) -> Winners:
-    operation, dtype, mode = run
-    sides = effort.sides(operation)
-    plan = Plan(
-        ops=[operation],
-        backends=list(sides),
-        sizes=effort.sizes,
-        dtype=dtype,
-        modes=[MODES[mode]],
-        device=DEVICES[effort.device],
-        seconds=effort.seconds,
-        rounds=5,
-    )
     timings = []
-    for point in launch(plan, effort.ranks, progress, note):
-        timing = timing_of(sides[point.backend], point)
-        timings += [timing] if timing is not None else []
-    kind = kind_of(dtype) if OPERATIONS[operation] else "any"
-    return Winners(operation, kind, mode, ranges(timings))
+    with _regions(effort, run) as regions:
+        sides = effort.sides(run.operation, run.place, regions)
+        plan = Plan(
+            ops=[run.operation],
+            backends=list(sides),
+            sizes=effort.sizes,
+            dtype=run.dtype,
+            modes=[MODES[run.mode]],
+            device=DEVICES[effort.device],
+            seconds=effort.seconds,
+            rounds=5,
+        )
+        for point in launch(plan, effort.ranks, progress, note):
+            timing = timing_of(sides[point.backend], point)
+            timings += [timing] if timing is not None else []
+    kind = kind_of(run.dtype) if OPERATIONS[run.operation] else "any"
+    return Winners(run.operation, kind, run.mode, ranges(timings), run.place)
+
+
+@contextmanager
+def _regions(effort: Effort, run: Run) -> Iterator[dict[int, str]]:
+    """By blocks, a tuning file that asks for regions at any size."""
+    if run.place.tensors == "plain" or run.operation not in _ON_REGIONS:
+        yield {}
+        return
+    with TemporaryDirectory() as folder:
+        made = {}
+        for blocks in (run.place.within, *effort.blocks_of(run.place)):
+            path = Path(folder) / f"{blocks}.txt"
+            always = ((0, LARGEST, Candidate(ON_REGION, blocks).words),)
+            winner = Winners(run.operation, "any", "any", always, Place("registered"))
+            path.write_text("\n".join(["torchcomms tuning 1", *lines(effort, [winner]), ""]))
+            made[blocks] = str(path)
+        yield made
 
 
 def timing_of(asked: Candidate, point: Point) -> Timing | None:
@@ -179,7 +256,7 @@ def timing_of(asked: Candidate, point: Point) -> Timing | None:
         )
     if asked.algorithm == "kernels":  # the built-in choice, whoever that is
         asked = Candidate("nccl", 0) if point.algorithm == "nccl" else asked
-    elif asked.algorithm != point.algorithm:
+    elif asked.algorithm not in (point.algorithm, ON_REGION):  # what is on regions says nothing
         return None
     return Timing(point.bytes, asked, point.p50_us)
 
@@ -211,14 +288,15 @@ def lines(effort: Effort, winners: Sequence[Winners]) -> list[str]:
     made = []
     place = f"gpu {effort.gpu()} ranks {effort.ranks}..{effort.ranks}"
     for run in winners:
-        same = [w for w in winners if (w.operation, w.kind) == (run.operation, run.kind)]
+        facts = (run.operation, run.kind, run.place)
+        same = [w for w in winners if (w.operation, w.kind, w.place) == facts]
         is_any = len(same) == len(MODES) and len({w.ranges for w in same}) == 1
         if is_any and run is not same[0]:
             continue
         mode = "any" if is_any else run.mode
         made += [
             f"kernel {run.operation} {place} bytes {first}..{last} kind {run.kind} mode {mode} "
-            f"{words}"
+            f"{words}{run.place.words}"
             for first, last, words in run.ranges
         ]
     return made

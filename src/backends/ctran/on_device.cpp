@@ -97,12 +97,11 @@ Capabilities TorchCommCtranOnDevice::capabilities() const {
 
 TorchCommKernels::Choice TorchCommCtranOnDevice::choose(ctran::kernels::Call& call,
                                                         const Asked& asked) const {
-  const auto& hints = asked.options.hints;
-  const auto wish = hints.empty() ? wish_ : ctran::kernel_wish_of_call(hints, wish_);
+  const auto wish = wish_for(asked.options);
   const auto& team = kernels()->team();
+  call.blocks = wish.blocks;
   if (wish.who == ctran::KernelWish::Who::kKernels) {
     call.algorithm = wish.algorithm;
-    call.blocks = wish.blocks;
     if (team.takes(call)) return {true};
     call.algorithm = ctran::kernels::Algorithm::kAutomatic;
     call.blocks = 0;
@@ -114,6 +113,16 @@ TorchCommKernels::Choice TorchCommCtranOnDevice::choose(ctran::kernels::Call& ca
                                           " of " + std::to_string(asked.bytes) + " bytes, " +
                                           std::string(name_of(call.op)) + " of " +
                                           std::string(name_of(call.dtype)));
+}
+
+ctran::KernelWish TorchCommCtranOnDevice::wish_for(const OperationOptions& options) const {
+  return options.hints.empty() ? wish_ : ctran::kernel_wish_of_call(options.hints, wish_);
+}
+
+int TorchCommCtranOnDevice::most_blocks(ctran::kernels::Collective,
+                                        const OperationOptions& options) const {
+  const auto wish = wish_for(options);
+  return wish.who == ctran::KernelWish::Who::kAutomatic ? wish.blocks : 0;
 }
 
 TorchCommKernels::Else TorchCommCtranOnDevice::otherwise(ctran::kernels::Collective) const {

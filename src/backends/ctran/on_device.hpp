@@ -55,7 +55,10 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
   TorchCommCtranOnDevice(const Links& links, const CommOptions& options);
   std::shared_ptr<TorchCommVendor> child() const override;
   Choice choose(ctran::kernels::Call& call, const Asked& asked) const override;
+  int most_blocks(ctran::kernels::Collective collective,
+                  const OperationOptions& options) const override;
   Else otherwise(ctran::kernels::Collective collective) const override;
+  ctran::KernelWish wish_for(const OperationOptions& options) const;
   std::vector<std::string> tell_all(const std::string& words) override { return exchange_(words); }
   std::string why_no_kernels() const override { return "they are gone"; }
   CommError explained(const CommError& error) override { return explain_(error); }

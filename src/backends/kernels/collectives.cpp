@@ -65,7 +65,8 @@ bool TorchCommKernels::is_for_kernels(Call& call, const Asked& asked) {
   const bool is_list = asked.op == OpName::reduce_scatter || asked.op == OpName::reduce_scatter_v;
   if (is_list || !asked.options.hints.empty()) return choose(call, asked).by_kernels;
   const auto key =
-      key_of(call, static_cast<uint64_t>(asked.op) << 8 | static_cast<uint64_t>(asked.mode));
+      key_of(call, static_cast<uint64_t>(asked.op) << 8 | static_cast<uint64_t>(asked.memory) << 4 |
+                       static_cast<uint64_t>(asked.mode));
   const auto* known = chosen_.find(key);
   if (known == nullptr) {
     Chosen made{.by_kernels = choose(call, asked).by_kernels};
@@ -95,16 +96,19 @@ ctran::kernels::Mode TorchCommKernels::mode_of(const Call& call) const {
 std::optional<TorchCommKernels::Choice> TorchCommKernels::choose_as_measured(
     Call& call, const Asked& asked, bool library_may) const {
   if (measured_.empty()) return std::nullopt;
-  const auto as = [&call](const ctran::kernels::Row& row) {
+  const int within = call.blocks;
+  const auto as = [&call, within](const ctran::kernels::Row& row) {
     auto made = call;
     made.algorithm = row.algorithm;
-    made.blocks = row.blocks;
+    made.blocks = ctran::kernels::blocks_within(row.blocks, within);
     return made;
   };
   const auto& team = kernels_->team();
   const auto* const row = measured_.find(
-      {call.collective, team.size(), asked.bytes, kind_of(call), asked.mode},
-      [&](const auto& each) { return each.by_library ? library_may : team.takes(as(each)); });
+      {call.collective, team.size(), asked.bytes, kind_of(call), asked.mode, asked.memory, within},
+      [&](const auto& each) {
+        return each.by_library ? library_may : !each.on_region && team.takes(as(each));
+      });
   if (row == nullptr) return std::nullopt;
   if (!row->by_library) call = as(*row);
   return Choice{.by_kernels = !row->by_library, .is_measured = true};
@@ -124,22 +128,34 @@ void TorchCommKernels::about_to_launch(const OperationOptions& options) {
   if (kernels_) kernels_->write_straight(registered_of(options) == ctran::Registered::kYes);
 }
 
-std::optional<ctran::kernels::RegionCall> TorchCommKernels::on_region(
-    const Offer& offer, const OperationOptions& options) {
-  const auto wish = registered_of(options);
-  if (wish == ctran::Registered::kNo || !kernels_ || offer.bytes < ctran::kLeastRegistered)
-    return std::nullopt;
+const ctran::DeviceWindow* TorchCommKernels::window_of(const Offer& offer,
+                                                       const OperationOptions& options) const {
+  if (registered_of(options) == ctran::Registered::kNo || !kernels_) return nullptr;
+  if (offer.bytes < ctran::kLeastRegistered && !measured_.has_registered()) return nullptr;
   const auto& call = offer.calls.front();
-  if (offer.calls.size() != 1 || !kernels_->team().takes_on_region(call)) return std::nullopt;
+  if (offer.calls.size() != 1 || !kernels_->team().takes_on_region(call)) return nullptr;
   const auto shared = ctran::shared_tensor(call, getSize());
-  const auto* const window = kernels_->region_of(shared.at, shared.bytes);
-  if (window == nullptr) return std::nullopt;
-  auto carrier = ctran::carrier_of(wish);
-  if (carrier == ctran::kernels::Carrier::kCopies && !window->has_queues_apart()) {
+  return kernels_->region_of(shared.at, shared.bytes);
+}
+
+std::optional<ctran::kernels::RegionCall> TorchCommKernels::on_region(
+    const Offer& offer, const ctran::DeviceWindow& window, const OperationOptions& options) {
+  using ctran::kernels::Memory;
+  auto call = offer.calls.front();
+  const int within = most_blocks(call.collective, options);
+  call.blocks = within;
+  const auto* const row =
+      measured_.find({call.collective, getSize(), offer.bytes, kind_of(call), mode_of(call),
+                      Memory::kRegistered, within},
+                     [](const auto& each) { return each.memory == Memory::kRegistered; });
+  if (row == nullptr ? offer.bytes < ctran::kLeastRegistered : !row->on_region) return std::nullopt;
+  if (row != nullptr) call.blocks = ctran::kernels::blocks_within(row->blocks, within);
+  auto carrier = ctran::carrier_of(registered_of(options));
+  if (carrier == ctran::kernels::Carrier::kCopies && !window.has_queues_apart()) {
     carrier = ctran::kernels::Carrier::kAutomatic;
     say_not_copied("ranks of one process share a device, and their copies a queue");
   }
-  return window->on_region(call, carrier);
+  return window.on_region(call, carrier);
 }
 
 void TorchCommKernels::say_not_copied(std::string why) {
@@ -196,19 +212,23 @@ WorkPtr TorchCommKernels::offer(const Offer& offer, bool async_op,
                                 const OperationOptions& options) {
   const auto now = call(offer.op, async_op, options);
   before_collective();
-  if (auto there =
-          with_context([&] { return now.context(); }, [&] { return on_region(offer, options); }))
-    return run_on_region(now, options, offer, *there);
-  const bool are_taken = with_context(
-      [&] { return now.context(); },
-      [&] {
-        const Asked asked{offer.op, offer.bytes, mode_of(offer.calls.front()), options};
-        const auto takes = [&](auto& one) { return is_for_kernels(one, asked); };
-        if (kernels_ && std::ranges::all_of(offer.calls, takes)) return true;
-        allow_library(offer.calls.front().collective, options);
-        return false;
-      });
+  using ctran::kernels::Memory;
+  std::optional<ctran::kernels::RegionCall> there;
+  const bool are_taken =
+      with_context([&] { return now.context(); },
+                   [&] {
+                     const auto* const window = window_of(offer, options);
+                     if (window != nullptr) there = on_region(offer, *window, options);
+                     if (there) return true;
+                     const Asked asked{offer.op, offer.bytes, mode_of(offer.calls.front()), options,
+                                       window == nullptr ? Memory::kPlain : Memory::kRegistered};
+                     const auto takes = [&](auto& one) { return is_for_kernels(one, asked); };
+                     if (kernels_ && std::ranges::all_of(offer.calls, takes)) return true;
+                     allow_library(offer.calls.front().collective, options);
+                     return false;
+                   });
   if (!are_taken) return nullptr;
+  if (there) return run_on_region(now, options, offer, *there);
   return run_kernels(now, options, {offer.tensors, offer.lists},
                      [&offer](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
                        for (auto& one : offer.calls) {

@@ -114,6 +114,7 @@ class TC_API TorchCommKernels : public TorchCommVendor {
     size_t bytes;  // of the largest buffer of a rank
     ctran::kernels::Mode mode;
     const OperationOptions& options;
+    ctran::kernels::Memory memory = ctran::kernels::Memory::kPlain;
   };
   // Who runs `call`, which is what was asked or a part of it. Of kernels it sets algorithm and
   // blocks, or leaves them to the library of kernels. Throws CommError without context. Of equal
@@ -123,6 +124,9 @@ class TC_API TorchCommKernels : public TorchCommVendor {
     bool is_measured = false;  // on such a GPU: by a row of the tuning file
   };
   virtual Choice choose(ctran::kernels::Call& call, const Asked& asked) const = 0;
+  // The blocks that a collective may have while its algorithm is left open; 0: any number. Throws
+  // CommError without context.
+  virtual int most_blocks(ctran::kernels::Collective, const OperationOptions&) const { return 0; }
   // What calls without hints ask for has changed.
   void forget_choices() noexcept { chosen_.forget(); }
   // What was measured of `call`: sets what it says. `library_may`: rows that prefer the library
@@ -177,8 +181,12 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   bool is_for_kernels(ctran::kernels::Call& call, const Asked& asked);
   // What matters of it to the measured rows.
   ctran::kernels::Mode mode_of(const ctran::kernels::Call& call) const;
-  // What is offered, where the peers are to write its output themselves.
+  // The window that has the tensor of it which has to be in one, as hint `registered` says that it
+  // is on all ranks; else null.
+  const ctran::DeviceWindow* window_of(const Offer& offer, const OperationOptions& options) const;
+  // What is offered, where the peers are to write its output in `window` themselves.
   std::optional<ctran::kernels::RegionCall> on_region(const Offer& offer,
+                                                      const ctran::DeviceWindow& window,
                                                       const OperationOptions& options);
   // Whether there is what reductions by copy engines need. Alike on all ranks, which make it where
   // there is none and no stream is captured.

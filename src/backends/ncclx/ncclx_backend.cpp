@@ -185,6 +185,11 @@ TorchCommNCCLX::Choice TorchCommNCCLX::choose(Call& call, const Asked& asked) co
   return {team.takes(call)};
 }
 
+int TorchCommNCCLX::most_blocks(Collective collective, const OperationOptions& options) const {
+  const auto wish = wish_for(collective, options);
+  return wish.algorithm == Algorithm::kAutomatic ? wish.blocks : 0;
+}
+
 void TorchCommNCCLX::allow_library(Collective collective, const OperationOptions& options) const {
   if (!ncclx::adds(collective) || getSize() == 1) return;
   if (!is_batch_invariant(options.hints, batch_invariant_)) return;

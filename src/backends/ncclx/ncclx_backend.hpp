@@ -79,6 +79,8 @@ class TC_API TorchCommNCCLX final
   // Whether comm_dump_all() of any thread tells of it: while nothing of what that reads changes.
   void be_known(bool known) const;
   Choice choose(ctran::kernels::Call& call, const Asked& asked) const override;
+  int most_blocks(ctran::kernels::Collective collective,
+                  const OperationOptions& options) const override;
   void allow_library(ctran::kernels::Collective collective,
                      const OperationOptions& options) const override;
   Else otherwise(ctran::kernels::Collective collective) const override;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include <torchcomms/base/error.hpp>
@@ -53,7 +54,10 @@ bool prefers(Collective collective, int32_t ranks, size_t bytes) noexcept {
   return kernels::find(kUsualRows, question, [](const Row&) { return true; }) != nullptr;
 }
 
-MeasuredRows::MeasuredRows(std::vector<Row> rows) : rows_(std::move(rows)) {}
+MeasuredRows::MeasuredRows(std::vector<Row> rows)
+    : rows_(std::move(rows)), has_registered_(std::ranges::any_of(rows_, [](const Row& row) {
+        return row.memory == kernels::Memory::kRegistered;
+      })) {}
 
 bool MeasuredRows::has_modes(Collective collective) const noexcept {
   return std::ranges::any_of(rows_, [&](const Row& row) {
@@ -62,26 +66,33 @@ bool MeasuredRows::has_modes(Collective collective) const noexcept {
 }
 
 KernelWish parse_wish(std::string_view knob, std::string_view text, bool has_library) {
-  if (text == "auto") return {};
-  if (has_library && text == "nccl") return {KernelWish::Who::kVendor, Algorithm::kAutomatic};
-  if (has_library && text == "kernels") return {KernelWish::Who::kKernels, Algorithm::kAutomatic};
+  using Who = KernelWish::Who;
   const auto slash = text.find('/');
-  std::string allowed = has_library ? "auto, nccl, kernels" : "auto";
-  for (int i = 1; i < kernels::kAlgorithms; ++i) {
-    const auto algorithm = static_cast<Algorithm>(i);
-    allowed += (i + 1 < kernels::kAlgorithms ? ", " : " or ") + std::string(name_of(algorithm));
-    if (text.substr(0, slash) != name_of(algorithm)) continue;
-    KernelWish wish{KernelWish::Who::kKernels, algorithm};
-    if (slash == std::string_view::npos) return wish;
+  const auto name = text.substr(0, slash);
+  const auto wish_named = [&]() -> std::optional<KernelWish> {
+    if (name == "auto") return KernelWish{};
+    if (has_library && text == "nccl") return KernelWish{Who::kVendor};
+    if (has_library && name == "kernels") return KernelWish{Who::kKernels};
+    for (int i = 1; i < kernels::kAlgorithms; ++i)
+      if (name == name_of(static_cast<Algorithm>(i)))
+        return KernelWish{Who::kKernels, static_cast<Algorithm>(i)};
+    return std::nullopt;
+  };
+  std::string allowed;
+  if (auto wish = wish_named()) {
+    if (slash == std::string_view::npos) return *wish;
     const auto number = text.substr(slash + 1);
-    const auto [end, code] =
-        std::from_chars(number.data(), number.data() + number.size(), wish.blocks);
-    if (code == std::errc{} && end == number.data() + number.size() && wish.blocks >= 1 &&
-        wish.blocks <= kMostBlocksWished)
-      return wish;
-    allowed =
-        std::string(name_of(algorithm)) + "/<blocks>, 1 to " + std::to_string(kMostBlocksWished);
-    break;
+    const auto* const end = number.data() + number.size();
+    const auto [last, code] = std::from_chars(number.data(), end, wish->blocks);
+    if (code == std::errc{} && last == end && wish->blocks >= 1 &&
+        wish->blocks <= kMostBlocksWished)
+      return *wish;
+    allowed = std::string(name) + "/<blocks>, 1 to " + std::to_string(kMostBlocksWished);
+  } else {
+    allowed = has_library ? "auto, nccl, kernels" : "auto";
+    for (int i = 1; i < kernels::kAlgorithms; ++i)
+      allowed += (i + 1 < kernels::kAlgorithms ? ", " : " or ") +
+                 std::string(name_of(static_cast<Algorithm>(i)));
   }
   throw CommError(Errc::kInvalidArgument, std::string(knob) + "='" + std::string(text) +
                                               "' is not allowed: expected " + allowed);

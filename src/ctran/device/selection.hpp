@@ -25,6 +25,8 @@ class MeasuredRows {
 
   // Whether it matters to some row of the collective that an operation is captured.
   bool has_modes(kernels::Collective collective) const noexcept;
+  // Whether some row is about registered tensors alone.
+  bool has_registered() const noexcept { return has_registered_; }
   // See kernels::find().
   template <class Accepts>
   const kernels::Row* find(const kernels::Question& question, const Accepts& accepts) const {
@@ -34,6 +36,7 @@ class MeasuredRows {
 
  private:
   std::vector<kernels::Row> rows_;
+  bool has_registered_ = false;
 };
 
 // What a user asks for.
@@ -45,11 +48,12 @@ struct KernelWish {
   };
   Who who = Who::kAutomatic;
   kernels::Algorithm algorithm = kernels::Algorithm::kAutomatic;  // of kKernels
-  int blocks = 0;  // of an algorithm, at most; 0: as the library of kernels thinks best
+  int blocks = 0;  // at most; 0: as the library of kernels thinks best
 
   bool operator==(const KernelWish&) const = default;
 };
-// "auto", "nccl", "kernels", or an algorithm's name, perhaps with its blocks: "one_shot_ll/64".
+// "auto", "nccl", "kernels", or an algorithm's name, all but "nccl" perhaps with the blocks that
+// kernels may have: "one_shot_ll/64", "auto/16".
 // `has_library`: else "nccl" and "kernels" mean nothing. Throws CommError(kInvalidArgument) naming
 // `knob`, the text and what is allowed.
 KernelWish parse_wish(std::string_view knob, std::string_view text, bool has_library = true);

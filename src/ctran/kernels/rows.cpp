@@ -25,6 +25,7 @@ constexpr std::string_view kCollectiveNames[] = {"all_reduce",
                                                  "reduce_scatter_quantized"};
 constexpr std::string_view kKindNames[kKinds] = {"any", "float", "integer"};
 constexpr std::string_view kModeNames[kModes] = {"any", "eager", "graph"};
+constexpr std::string_view kMemoryNames[kMemories] = {"any", "plain", "registered"};
 
 template <class T, size_t n>
 std::string_view name_in(const std::string_view (&names)[n], T value) noexcept {
@@ -60,5 +61,6 @@ std::string_view name_of(Collective collective) noexcept {
 }
 std::string_view name_of(Kind kind) noexcept { return name_in(kKindNames, kind); }
 std::string_view name_of(Mode mode) noexcept { return name_in(kModeNames, mode); }
+std::string_view name_of(Memory memory) noexcept { return name_in(kMemoryNames, memory); }
 
 }  // namespace torch::comms::ctran::kernels

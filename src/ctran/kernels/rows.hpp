@@ -17,6 +17,9 @@ enum class Kind : uint8_t { kAny, kFloat, kInteger };
 // Whether an operation is captured.
 enum class Mode : uint8_t { kAny, kEager, kGraph };
 
+// Whether its tensors are in windows, and hint registered says so of all ranks.
+enum class Memory : uint8_t { kAny, kPlain, kRegistered };
+
 template <class T>
 struct Range {  // inclusive
   T first, last;
@@ -34,6 +37,9 @@ struct Row {
   Kind kind = Kind::kAny;
   Mode mode = Mode::kAny;
   bool by_library = false;  // of a vendor, where there is one: then the row has no algorithm
+  bool on_region = false;   // as regions.hpp has it, of kRegistered: the same
+  Memory memory = Memory::kAny;
+  int within = 0;  // of operations that may have so many blocks at most; 0: of all
 
   bool operator==(const Row&) const = default;
 };
@@ -45,12 +51,20 @@ struct Question {
   size_t bytes;
   Kind kind;
   Mode mode;
+  Memory memory = Memory::kAny;
+  int within = 0;  // blocks that it may have; 0: any number
 };
 
 constexpr bool fits(const Row& row, const Question& question) noexcept {
   return row.collective == question.collective && row.ranks.has(question.ranks) &&
          row.bytes.has(question.bytes) && (row.kind == Kind::kAny || row.kind == question.kind) &&
-         (row.mode == Mode::kAny || row.mode == question.mode);
+         (row.mode == Mode::kAny || row.mode == question.mode) &&
+         (row.memory == Memory::kAny || row.memory == question.memory) &&
+         (row.within == 0 || (question.within > 0 && question.within <= row.within));
+}
+// Blocks of a row, 0 for as many as the kernels think best, where no more than `within` may be had.
+constexpr int blocks_within(int blocks, int within) noexcept {
+  return within == 0 ? blocks : blocks == 0 ? within : std::min(blocks, within);
 }
 
 // The first that fits and that `accepts(row)` says yes to; null: none.
@@ -75,11 +89,13 @@ constexpr size_t parts_of(Collective collective, int ranks) noexcept {
 Kind kind_of(const Call& call) noexcept;
 
 // As tables that users read and write have them: "one_shot_ll", or "automatic"; torch's word,
-// "all_gather_single"; "any", "float" or "integer"; "any", "eager" or "graph".
+// "all_gather_single"; "any", "float" or "integer"; "any", "eager" or "graph"; "any", "plain" or
+// "registered".
 std::string_view name_of(Algorithm algorithm) noexcept;
 std::string_view name_of(Collective collective) noexcept;
 std::string_view name_of(Kind kind) noexcept;
 std::string_view name_of(Mode mode) noexcept;
-inline constexpr int kKinds = 3, kModes = 3;
+std::string_view name_of(Memory memory) noexcept;
+inline constexpr int kKinds = 3, kModes = 3, kMemories = 3;
 
 }  // namespace torch::comms::ctran::kernels

@@ -1,5 +1,6 @@
 #include "ctran/select/fields.hpp"
 
+#include <algorithm>
 #include <charconv>
 
 #include <torchcomms/base/error.hpp>
@@ -45,6 +46,15 @@ std::string_view Fields::word(std::string_view field, std::string_view allowed) 
 void Fields::literal(std::string_view expected) {
   const auto found = word("word", expected);
   if (found != expected) refuse("word", found, expected);
+}
+
+bool Fields::skip(std::string_view wanted) noexcept {
+  auto rest = rest_;
+  rest.remove_prefix(std::min(rest.find_first_not_of(kBlank), rest.size()));
+  if (rest.substr(0, rest.find_first_of(kBlank)) != wanted) return false;
+  rest.remove_prefix(wanted.size());
+  rest_ = rest;
+  return true;
 }
 
 double Fields::number(std::string_view field, double most) {

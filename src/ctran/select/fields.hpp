@@ -18,6 +18,8 @@ class Fields {
   std::string_view word(std::string_view field, std::string_view allowed);
   // The next word is `expected`.
   void literal(std::string_view expected);
+  // Whether the next word is `wanted`, which is read then.
+  bool skip(std::string_view wanted) noexcept;
   // A number in [0, most].
   double number(std::string_view field, double most);
   int64_t integer(std::string_view field, int64_t most);

@@ -14,7 +14,7 @@ using kernels::Collective;
 constexpr size_t kMostOfWord = 64;
 constexpr int64_t kMostBytes = int64_t{1} << 62;
 constexpr int64_t kMostBlocks = 1024;
-constexpr std::string_view kByLibrary = "nccl", kByKernels = "kernels";
+constexpr std::string_view kByLibrary = "nccl", kByKernels = "kernels", kOnRegion = "region";
 
 // The value from `first` on, below `end`, that is called so.
 template <class T>
@@ -29,13 +29,15 @@ T named(Fields& fields, std::string_view field, T first, int end) {
 }
 
 void read_algorithm(Fields& fields, kernels::Row& row) {
-  std::string allowed = std::string(kByLibrary) + ", " + std::string(kByKernels);
+  std::string allowed =
+      std::string(kByLibrary) + ", " + std::string(kByKernels) + ", " + std::string(kOnRegion);
   for (int i = 1; i < kernels::kAlgorithms; ++i)
     allowed += ", " + std::string(name_of(static_cast<Algorithm>(i)));
   const auto word = fields.word("algorithm", allowed);
   row.algorithm = Algorithm::kAutomatic;
   row.by_library = word == kByLibrary;
-  if (row.by_library || word == kByKernels) return;
+  row.on_region = word == kOnRegion;
+  if (row.by_library || row.on_region || word == kByKernels) return;
   for (int i = 1; i < kernels::kAlgorithms; ++i)
     if (word == name_of(static_cast<Algorithm>(i))) row.algorithm = static_cast<Algorithm>(i);
   if (row.algorithm == Algorithm::kAutomatic) fields.refuse("algorithm", word, allowed);
@@ -86,13 +88,19 @@ KernelRow read_kernel_line(Fields& fields) {
   fields.literal("algorithm");
   read_algorithm(fields, row);
   fields.literal("blocks");
-  row.blocks = static_cast<int>(
-      fields.integer("blocks", row.algorithm == Algorithm::kAutomatic ? 0 : kMostBlocks));
+  const bool has_blocks = row.algorithm != Algorithm::kAutomatic || row.on_region;
+  row.blocks = static_cast<int>(fields.integer("blocks", has_blocks ? kMostBlocks : 0));
+  if (fields.skip("tensors"))
+    row.memory = named(fields, "tensors", kernels::Memory::kAny, kernels::kMemories);
+  if (row.on_region && row.memory != kernels::Memory::kRegistered)
+    fields.refuse("tensors", name_of(row.memory), "registered, where algorithm is region");
+  if (fields.skip("within")) row.within = static_cast<int>(fields.integer("within", kMostBlocks));
   return made;
 }
 
 std::string_view algorithm_word(const kernels::Row& row) noexcept {
   if (row.by_library) return kByLibrary;
+  if (row.on_region) return kOnRegion;
   return row.algorithm == Algorithm::kAutomatic ? kByKernels : name_of(row.algorithm);
 }
 
@@ -101,7 +109,11 @@ std::string to_text(const KernelRow& made) {
   return "kernel " + std::string(name_of(row.collective)) + " gpu " + made.gpu + " ranks " +
          text_of(row.ranks) + " bytes " + text_of(row.bytes) + " kind " +
          std::string(name_of(row.kind)) + " mode " + std::string(name_of(row.mode)) +
-         " algorithm " + std::string(algorithm_word(row)) + " blocks " + std::to_string(row.blocks);
+         " algorithm " + std::string(algorithm_word(row)) + " blocks " +
+         std::to_string(row.blocks) +
+         (row.memory == kernels::Memory::kAny ? ""
+                                              : " tensors " + std::string(name_of(row.memory))) +
+         (row.within == 0 ? "" : " within " + std::to_string(row.within));
 }
 
 std::vector<kernels::Row> rows_for(const std::vector<KernelRow>& rows, std::string_view gpu,

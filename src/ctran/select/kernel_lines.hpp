@@ -14,7 +14,9 @@
 //
 // `kind`: any, float or integer, which only what adds may tell apart; `mode`: any, eager or graph;
 // `algorithm`: of the kernels, `kernels` for what they think best, `nccl` where a vendor's library
-// is faster; `blocks`: at most so many, 0 where the kernels decide.
+// is faster; `blocks`: at most so many, 0 where the kernels decide. At the end of a line there may
+// be `tensors plain` or `tensors registered`, of those whose tensors are in windows, which alone
+// have algorithm `region`; and `within <blocks>`, of operations that may have so many at most.
 namespace torch::comms::ctran {
 
 struct KernelRow {

@@ -57,9 +57,9 @@ bool Launch::goes_on(int waited_for) noexcept {
 
 bool Launch::waits(int waited_for) noexcept {
   if (!goes_on(waited_for)) return false;
-  const std::chrono::nanoseconds limit(
-      limit_ns_ == kernels::kControlLimit ? std::atomic_ref(team_.control->limit_ns).load()
-                                          : limit_ns_);
+  const std::chrono::nanoseconds limit(limit_ns_ == kernels::kControlLimit
+                                           ? std::atomic_ref(team_.control->limit_ns).load()
+                                           : limit_ns_);
   if (limit.count() > 0 && std::chrono::steady_clock::now() - begin_ > limit) {
     stop(kernels::Stop::kLimit, waited_for);
     return false;

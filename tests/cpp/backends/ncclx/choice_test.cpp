@@ -165,6 +165,38 @@ TEST_F(NcclxChoice, ATuningFileOfThisGpuGoesBeforeTheTable) {
            {{"ncclx::tuning_file", file.path()}});
 }
 
+// Who writes outputs that are in windows shows where these are not in the same one.
+TEST_F(NcclxChoice, ATuningFileSaysWhichRegisteredTensorsPeersWriteThemselves) {
+  const auto run = [this](const std::string& tuning, bool is_on_region) {
+    const nccl::TemporaryFile file("torchcomms tuning 1\n" + tuning);
+    on_ranks(2,
+             [is_on_region](Program& self) {
+               const auto one = self.comm->window_allocate(2 * kSmall * sizeof(float));
+               const auto other = self.comm->window_allocate(2 * kSmall * sizeof(float));
+               const auto& window = self.rank == 0 ? one : other;
+               auto output = window->get_tensor()->view(at::kFloat);
+               const auto input = ones(kSmall);
+               const auto gather = [&] {
+                 self.comm->all_gather_single(output, input, true)->hostSynchronize();
+               };
+               if (is_on_region) {
+                 EXPECT_NE(error_of(gather).why().find("is in another window"), std::string::npos);
+                 return self.comm->abort();
+               }
+               gather();
+               EXPECT_TRUE(at::equal(output, ones(2 * kSmall)));
+               self.comm->finalize();
+             },
+             {{"ncclx::tuning_file", file.path()}, {"ncclx::registered", "true"}});
+  };
+  const std::string line =
+      "kernel all_gather_single gpu host-memory ranks 2..2 bytes 0..1000000 kind any mode any ";
+  run("", false);
+  run(line + "algorithm region blocks 4 tensors registered\n", true);
+  run(line + "algorithm one_shot_line blocks 4 tensors registered\n", false);
+  run(line + "algorithm region blocks 4 tensors registered within 8\n", false);
+}
+
 TEST_F(NcclxChoice, ATuningFileOfAnotherGpuIsNotForThisOne) {
   std::string other = kTuned;
   while (other.find("host-memory") != std::string::npos)

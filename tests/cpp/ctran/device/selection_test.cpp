@@ -38,6 +38,13 @@ TEST(Selection, ReadsWishesByName) {
   const auto limited = parse_wish("hint", "two_shot_line/32");
   EXPECT_EQ(limited.algorithm, Algorithm::kTwoShotLine);
   EXPECT_EQ(limited.blocks, 32);
+  const auto open = parse_wish("hint", "auto/16", /*has_library=*/false);
+  EXPECT_EQ(open.who, KernelWish::Who::kAutomatic);
+  EXPECT_EQ(open.blocks, 16);
+  const auto kernels = parse_wish("hint", "kernels/8");
+  EXPECT_EQ(kernels.who, KernelWish::Who::kKernels);
+  EXPECT_EQ(kernels.algorithm, Algorithm::kAutomatic);
+  EXPECT_EQ(kernels.blocks, 8);
 }
 
 TEST(Selection, AWishThatCannotBeIsRefusedWithWhatCan) {
@@ -56,6 +63,8 @@ TEST(Selection, AWishThatCannotBeIsRefusedWithWhatCan) {
   EXPECT_EQ(why("nccl", false),
             "knob='nccl' is not allowed: expected auto, one_shot_ll, one_shot_line or "
             "two_shot_line");
+  EXPECT_NE(why("nccl/4", true).find("expected auto, nccl"), std::string::npos);
+  EXPECT_NE(why("auto/0", true).find("expected auto/<blocks>, 1 to 1024"), std::string::npos);
   for (const auto* text : {"one_shot_ll/", "one_shot_ll/0", "one_shot_ll/1025", "one_shot_ll/4x"})
     EXPECT_NE(why(text, true).find("expected one_shot_ll/<blocks>, 1 to 1024"), std::string::npos);
 }
@@ -84,6 +93,33 @@ TEST(Selection, OfMeasuredRowsTheFirstThatFitsAndIsAcceptedCounts) {
   EXPECT_EQ(blocks(100, Kind::kFloat, Mode::kEager, 2, 3), 4);
   EXPECT_EQ(blocks(201, Kind::kFloat, Mode::kEager, 2, 0), 0);
   EXPECT_EQ(blocks(100, Kind::kFloat, Mode::kEager, 5, 0), 0);
+  EXPECT_FALSE(rows.has_registered());
+}
+
+TEST(Selection, RowsMayBeForFewBlocksOrForRegisteredTensorsAlone) {
+  using kernels::Memory;
+  const auto row = [](Memory memory, int within, int blocks) {
+    kernels::Row made{Collective::kAllReduce, {2, 2}, {0, 9}, Algorithm::kOneShotLine, blocks};
+    made.memory = memory;
+    made.within = within;
+    return made;
+  };
+  const MeasuredRows rows({row(Memory::kAny, 8, 5), row(Memory::kRegistered, 16, 10),
+                           row(Memory::kPlain, 0, 48), row(Memory::kAny, 0, 64)});
+  EXPECT_TRUE(rows.has_registered());
+  const auto blocks = [&](Memory memory, int within) {
+    const auto* const found = rows.find({Collective::kAllReduce, 2, 1, kernels::Kind::kFloat,
+                                         kernels::Mode::kEager, memory, within},
+                                        [](const kernels::Row&) { return true; });
+    return kernels::blocks_within(found->blocks, within);
+  };
+  EXPECT_EQ(blocks(Memory::kPlain, 0), 48);
+  EXPECT_EQ(blocks(Memory::kPlain, 8), 5);
+  EXPECT_EQ(blocks(Memory::kPlain, 4), 4) << "never more than there are";
+  EXPECT_EQ(blocks(Memory::kPlain, 32), 32) << "that of eight is for no more";
+  EXPECT_EQ(blocks(Memory::kRegistered, 16), 10);
+  EXPECT_EQ(blocks(Memory::kRegistered, 0), 64);
+  EXPECT_EQ(kernels::blocks_within(0, 7), 7);
 }
 
 }  // namespace

@@ -84,6 +84,27 @@ TEST(Tuning, RowsOfKernelsAreForOneGpuAndSomeRanks) {
   EXPECT_EQ(word_of(" -?"), "");
 }
 
+TEST(Tuning, LinesOfKernelsMaySayOfWhichTensorsTheyAreAndWithinHowManyBlocks) {
+  const std::string begin =
+      "kernel all_gather_single gpu h200 ranks 2..2 bytes 0..9 kind any mode any ";
+  const auto line = begin + "algorithm region blocks 16 tensors registered within 24";
+  const auto made = parse_tuning(kHeader + line, "here").kernels.at(0);
+  EXPECT_TRUE(made.row.on_region);
+  EXPECT_EQ(made.row.blocks, 16);
+  EXPECT_EQ(made.row.memory, kernels::Memory::kRegistered);
+  EXPECT_EQ(made.row.within, 24);
+  EXPECT_EQ(to_text(made), line);
+  const auto few = parse_tuning(kHeader + begin + "algorithm kernels blocks 0 within 8", "here");
+  EXPECT_EQ(few.kernels.at(0).row.memory, kernels::Memory::kAny);
+  EXPECT_EQ(few.kernels.at(0).row.within, 8);
+  EXPECT_EQ(error_of(kHeader + begin + "algorithm region blocks 0"),
+            "here, line 2, tensors: 'any'; allowed: registered, where algorithm is region");
+  EXPECT_EQ(error_of(kHeader + begin + "algorithm kernels blocks 0 tensors mine"),
+            "here, line 2, tensors: 'mine'; allowed: any, plain, registered");
+  EXPECT_EQ(error_of(kHeader + begin + "algorithm kernels blocks 0 within 8 tensors plain"),
+            "here, line 2, end of line: 'tensors plain'; allowed: nothing more");
+}
+
 TEST(Tuning, WhatRankZeroTellsIsReadAlike) {
   const auto told = read_told(tell_tuning({}, "some-gpu"));
   EXPECT_EQ(told.gpu, "some-gpu");
