@@ -15,7 +15,7 @@ OwnCheck::OwnCheck(std::function<void()> check)
 OwnCheck::~OwnCheck() { innermost = before_; }
 
 void OwnCheck::run() {
-  if (innermost != nullptr) innermost->check_();
+  for (const auto* each = innermost; each != nullptr; each = each->before_) each->check_();
 }
 
 }  // namespace torch::comms

@@ -7,7 +7,7 @@
 namespace torch::comms {
 
 // While it lives, check_interrupt() on this thread runs `check` first, so that what it throws ends
-// any wait of this thread. One inside another takes its place.
+// any wait of this thread. It calls no check_interrupt() itself. Of one inside another both run.
 class TC_API OwnCheck {
  public:
   explicit OwnCheck(std::function<void()> check);
@@ -15,7 +15,7 @@ class TC_API OwnCheck {
   OwnCheck(const OwnCheck&) = delete;
   OwnCheck& operator=(const OwnCheck&) = delete;
 
-  // This thread's, if it has one.
+  // This thread's, the innermost first.
   static void run();
 
  private:

@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "base/system_error.hpp"
+#include "core/own_check.hpp"
 #include "core/reach.hpp"
 #include "core/tcp_store.hpp"
 
@@ -212,6 +213,23 @@ std::string StoreKeyValue::get(const std::string& key, milliseconds limit) {
     store.wait({key}, limit);
     return store.get_to_str(key);
   });
+}
+
+std::string StoreKeyValue::get(const std::string& key, milliseconds limit,
+                               const std::function<void()>& look) {
+  const OwnCheck check(look);
+  try {
+    return get(key, limit);
+  } catch (const Interrupted& e) {
+    try {
+      e.rethrow_cause();
+    } catch (const CommError&) {
+      throw;
+    } catch (...) {
+      // The host language's: it stays what it is.
+    }
+    throw;
+  }
 }
 
 void StoreKeyValue::poll(const std::string& key, bootstrap::Deadline end) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -45,6 +46,9 @@ class TC_API StoreKeyValue final : public bootstrap::KeyValue {
 
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, std::chrono::milliseconds limit) override;
+  // The same; `look`, which runs 20 times a second meanwhile, may throw CommError to end the wait.
+  std::string get(const std::string& key, std::chrono::milliseconds limit,
+                  const std::function<void()>& look);
   bool has(const std::vector<std::string>& keys) override;
   int64_t add(const std::string& key, int64_t amount) override;
   void remove(const std::string& key) override;

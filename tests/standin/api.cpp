@@ -221,6 +221,7 @@ EXPORT const char* API(GetErrorString)(abi::Result result) {
 }
 
 EXPORT abi::Result API(GetUniqueId)(abi::UniqueId<kIdBytes>* id) {
+  if (next_fate("GetUniqueId").fails) return kSystemError;
   std::random_device random;
   std::snprintf(id->internal, kIdBytes, "/torchcomms_standin_%d_%08x%08x", ::getpid(), random(),
                 random());

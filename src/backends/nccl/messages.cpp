@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "backends/nccl/run.hpp"
@@ -11,23 +10,6 @@ namespace torch::comms {
 
 using nccl::Bytes;
 using nccl::Launch;
-
-namespace {
-
-// Looks whether another rank has failed, which a wait of the store's does not.
-void await_key(StoreKeyValue& store, const std::string& key, const nccl::Wait& wait) {
-  constexpr std::chrono::milliseconds kLongestPause{20};
-  std::chrono::milliseconds pause{1};
-  while (!store.has({key})) {
-    if (nccl::Clock::now() >= wait.deadline)
-      throw CommError(Errc::kTimeout, wait.limit_text(), wait.context());
-    wait.check();
-    std::this_thread::sleep_for(pause);
-    pause = std::min(2 * pause, kLongestPause);
-  }
-}
-
-}  // namespace
 
 WorkPtr TorchCommVendor::message(const nccl::Call& now, const OperationOptions& options,
                                  const P2POp& op) {
@@ -92,10 +74,13 @@ std::shared_ptr<nccl::Lane> TorchCommVendor::connect_pair(int peer, const nccl::
     return nccl::limit_text(now, (peer_text + " for the first message between the two").c_str());
   };
   wait.context = [&] { return now.context(peer); };
-  wait.check = [&] {
-    check_interrupt();
+  const auto look = [&] {
     lane_->end_if_told([&] { return now.context(); });
     raise_failure(*lane_);
+  };
+  wait.check = [&] {
+    check_interrupt();
+    look();
   };
   const bool leads = rank_ < peer;
   const auto key =
@@ -105,8 +90,12 @@ std::shared_ptr<nccl::Lane> TorchCommVendor::connect_pair(int peer, const nccl::
   if (leads) {
     store.set(key, id = nccl::Communicator::make_id(*library_, now.context(peer)));
   } else {
-    await_key(store, key, wait);
-    id = store.get(key, now.limit);
+    try {
+      id = store.get(key, now.limit, look);
+    } catch (const CommError& e) {
+      if (e.code() != Errc::kTimeout || nccl::Clock::now() < wait.deadline) throw;
+      throw CommError(Errc::kTimeout, wait.limit_text(), wait.context());
+    }
   }
   auto device = nccl::Device::open(*library_, device_, rank_, wishes_->high_priority_stream,
                                    wishes_->most_events);

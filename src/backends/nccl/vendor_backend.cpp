@@ -41,16 +41,16 @@ constexpr std::chrono::seconds kGraphsMayGo{2};
 // How often a blocked thread looks whether the user wants out (Ctrl-C).
 constexpr std::chrono::milliseconds kTick{50};
 
-// The id that rank 0 of a group makes, by way of the store.
-std::string exchange_id(const nccl::Table& library, bool makes, const Rendezvous& met,
-                        const std::string& key, const Context& context) {
-  if (makes) {
+// The id that rank 0 makes, by way of the store. `look`: see StoreKeyValue::get().
+std::string exchange_id(const nccl::Table& library, const Rendezvous& met, const Context& context,
+                        const std::function<void()>& look) {
+  if (met.rank == 0) {
     auto id = Communicator::make_id(library, context);
-    if (met.store) StoreKeyValue(met.store, met.deadline, context, met.address).set(key, id);
+    if (met.store) StoreKeyValue(met.store, met.deadline, context, met.address).set(kIdKey, id);
     return id;
   }
-  auto id =
-      StoreKeyValue(met.store, met.deadline, context, met.address).get(key, met.deadline.left());
+  auto id = StoreKeyValue(met.store, met.deadline, context, met.address)
+                .get(kIdKey, met.deadline.left(), look);
   if (id.size() != library.vendor().unique_id_bytes)
     throw CommError(Errc::kMismatch,
                     "rank 0 published a unique id of " + std::to_string(id.size()) +
@@ -185,7 +185,7 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
     }
     const auto connecting = Clock::now();
     const size_t free_bytes = opened->runtime().free_bytes();
-    const auto id = exchange_id(*library_, met.rank == 0, met, kIdKey, context);
+    const auto id = exchange_id(*library_, met, context, [&] { raise_failure_beside(context); });
     const auto limit_text = [&met] {
       return "start-up phase 'connect': the library did not connect all ranks within the limit "
              "of " +
@@ -194,7 +194,10 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
     };
     const nccl::Wait wait{Clock::now() + met.deadline.left(), limit_text,
                           [&context]() -> const Context& { return context; },
-                          [&] { check_beside(context); }};
+                          [&] {
+                            check_interrupt();
+                            raise_failure_beside(context);
+                          }};
     auto communicator = Communicator::connect(library_, met.size, met.rank, id,
                                               nccl::config_of(options_.hints, name_),
                                               nccl::Device::enter(opened), wait);
@@ -210,9 +213,8 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
   connected();
 }
 
-// While the library waits for other ranks.
-void TorchCommVendor::check_beside(const Context& context) const {
-  check_interrupt();
+// While this rank waits for others before it has a lane.
+void TorchCommVendor::raise_failure_beside(const Context& context) const {
   if (!circle_) return;
   auto where = context;
   if (const auto failure = circle_->failure())

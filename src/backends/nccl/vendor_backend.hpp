@@ -280,8 +280,8 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   void await_members(at::Device device);
   // With hint check_calls: returns when all ranks have called the same. Throws CommError.
   void check(const nccl::Call& call);
-  // Throws Interrupted, or CommError where another rank has failed.
-  void check_beside(const Context& context) const;
+  // Throws CommError where the side channel knows that another rank has failed.
+  void raise_failure_beside(const Context& context) const;
   nccl::Wait wait_of(const nccl::Call& now) const;
   void join(at::Device device, const Rendezvous& met);
   // `free_bytes`: what the device had before any rank connected.

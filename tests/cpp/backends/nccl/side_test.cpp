@@ -200,6 +200,26 @@ TEST_F(VendorSide, ARankThatDropsItsCommunicatorIsNamed) {
   });
 }
 
+TEST_F(VendorSide, ARankThatEndsBeforeItGivesItsIdIsNamedAtOnce) {
+  plan("fail=GetUniqueId:1");
+  std::atomic<int> named = 0;
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  backends_test::on_threads(3, [&](int rank) {
+    const auto made = make_backend("nccl");
+    const auto began = Clock::now();
+    const auto error = error_of([&] {
+      made->init(at::kCPU, backends_test::launch(rank, 3), "world", options_with(store));
+    });
+    EXPECT_LT(Clock::now() - began, seconds(20));  // of the limit of a minute
+    if (rank == 0) {
+      EXPECT_EQ(error.code(), Errc::kVendor) << error.what();
+    } else if (error.code() == Errc::kPeerFailed && error.context().peer == 0) {
+      ++named;
+    }
+  });
+  EXPECT_EQ(named.load(), 2);
+}
+
 TEST_F(VendorSide, WithoutItNothingIsConnectedAndNotesSaySo) {
   for (const char* wanted : {"true", "false"})
     on_ranks(2,
