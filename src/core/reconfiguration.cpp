@@ -159,6 +159,27 @@ Members Reconfiguration::members(const ReconfigureOptions& options, milliseconds
   return members;
 }
 
+Reconfiguration::Fewer Reconfiguration::fewer(const Members& members) const {
+  const auto not_because = [](const std::string& why) { return Fewer{{}, {}, why}; };
+  if (last_.size() < 2) return not_because("this member was connected with no others");
+  const auto& first = last_.handles.front();
+  Fewer fewer{.of = std::to_string(last_.uuid) + "/" + std::to_string(first.identity),
+              .gone = {},
+              .why_not = {}};
+  int at = 0;
+  for (const auto& member : members.handles) {
+    const auto is_it = [&] {
+      return last_.handles[static_cast<size_t>(at)].identity == member.identity;
+    };
+    while (at < last_.size() && !is_it()) fewer.gone.push_back(at++);
+    if (at++ == last_.size())
+      return not_because(member.text() + " was none of the members before, or has another place");
+  }
+  while (at < last_.size()) fewer.gone.push_back(at++);
+  if (fewer.gone.empty()) return not_because("nobody leaves");
+  return fewer;
+}
+
 StorePtr Reconfiguration::reach(const MemberHandle& leader, Deadline deadline,
                                 const Context& context) const {
   if (leader.host.empty() != self_.host.empty())

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torchcomms/base/error.hpp>
@@ -52,6 +53,14 @@ class TC_API Reconfiguration {
   // twice, a list without this member. Changes nothing. `timeout`: the limit where options has
   // none.
   Members members(const ReconfigureOptions& options, std::chrono::milliseconds timeout) const;
+
+  // How `members` are those that were connected last without some of them.
+  struct Fewer {
+    std::string of;         // equal for all that were connected together, and for no others
+    std::vector<int> gone;  // ranks there, in rising order
+    std::string why_not;    // not empty: they are not, or were connected with nobody
+  };
+  Fewer fewer(const Members& members) const;
 
   // Meets them all, and has them connected by `connect`; then this handle says so, and those that
   // are no members any more are told. Uses the uuid up. The work is a failed one for a CommError of

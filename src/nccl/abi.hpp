@@ -119,6 +119,9 @@ using CommWindowDeregister = Result(Comm, Window);
 using MemAlloc = Result(void**, size_t);
 using MemFree = Result(void*);
 using CommSplit = Result(Comm, int color, int key, Comm*, Config*);
+// Without `count` ranks of the one before, `gone`; only of the others.
+using CommShrink = Result(Comm, int* gone, int count, Comm*, Config*, int flags);
+inline constexpr int kShrinkAbort = 1;  // ends what is under way on the one before
 using RedOpCreatePreMulSum = Result(RedOp*, void*, DataType, ScalarResidence, Comm);
 using RedOpDestroy = Result(RedOp, Comm);
 using GroupStart = Result();

@@ -28,6 +28,7 @@ constexpr std::chrono::milliseconds kTick{50};
 constexpr int kFinalizeSince = 21400;
 constexpr int kSplitSince = 21800;
 constexpr int kRegisterSince = 21900;
+constexpr int kShrinkSince = 22700;
 
 Context context_of(const Wait& wait) { return wait.context ? wait.context() : Context{}; }
 CommError too_late(const Wait& wait) {
@@ -123,18 +124,43 @@ std::shared_ptr<Communicator> Communicator::split(int color, int key, int rank, 
     made.reset(new Communicator(library_, size, rank, blocks, prepare_));
     made->own(config);
   }
+  derive(
+      made,
+      [this, ask, color, key, made, config]() mutable {
+        abi::Comm nobody = nullptr;
+        auto* with = library_->vendor().has_config ? &config : nullptr;
+        return ask(comm_, color, key, made ? &made->comm_ : &nobody, with);
+      },
+      wait, "the split");
+  return made;
+}
+
+std::shared_ptr<Communicator> Communicator::shrink(const std::vector<int>& gone, abi::Config config,
+                                                   Prepare prepare, const Wait& wait) {
+  auto* const ask = library_->require(library_->CommShrink, "shrinking", kShrinkSince);
+  const auto before = std::ranges::count_if(gone, [this](int rank) { return rank < rank_; });
+  const bool blocks = config.blocking != 0 || !library_->can_be_nonblocking();
+  const std::shared_ptr<Communicator> made(
+      new Communicator(library_, size_ - static_cast<int>(gone.size()),
+                       rank_ - static_cast<int>(before), blocks, std::move(prepare)));
+  made->own(config);
+  derive(
+      made,
+      [this, ask, list = std::vector(gone), made, config]() mutable {
+        return ask(comm_, list.data(), static_cast<int>(list.size()), &made->comm_,
+                   library_->vendor().has_config ? &config : nullptr, abi::kShrinkAbort);
+      },
+      wait, "the shrinking");
+  return made;
+}
+
+void Communicator::derive(const std::shared_ptr<Communicator>& made, Body body, const Wait& wait,
+                          const char* what) {
   try {
     auto lock = enter();
-    run(
-        lock,
-        [this, ask, color, key, made, config]() mutable {
-          abi::Comm nobody = nullptr;
-          auto* with = library_->vendor().has_config ? &config : nullptr;
-          return ask(comm_, color, key, made ? &made->comm_ : &nobody, with);
-        },
-        wait);
+    run(lock, std::move(body), wait);
     lock.unlock();
-    if (!made) return nullptr;
+    if (!made) return;
     Lock own(made->mutex_);
     // The child goes on by itself.
     if (!made->blocks_) made->settle_slowly(own, library_->vendor().in_progress, wait);
@@ -143,10 +169,9 @@ std::shared_ptr<Communicator> Communicator::split(int color, int key, int rank, 
     abort(e);
     throw;
   } catch (...) {
-    abort({Errc::kAborted, "the split was interrupted", context_of(wait)});
+    abort({Errc::kAborted, std::string(what) + " was interrupted", context_of(wait)});
     throw;
   }
-  return made;
 }
 
 void Communicator::own(abi::Config& config) {

@@ -58,12 +58,20 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const Table& library() const noexcept { return *library_; }
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
+  // Calls return when they are done.
+  bool blocks() const noexcept { return blocks_; }
   abi::Comm handle() const noexcept { return comm_; }
 
   // Collective over all ranks; `color` kNoColor gives null. `key` orders the ranks with the same
   // color; this one will be `rank` of `size`. An error ends this communicator, too.
   std::shared_ptr<Communicator> split(int color, int key, int rank, int size, abi::Config config,
                                       const Wait& wait);
+
+  // Of its ranks but `gone`, in rising order, collective over the others: each is as many places
+  // further ahead as there were such before it. Ends what is under way on this one, which is of no
+  // use afterwards. `prepare`: of the one that is made.
+  std::shared_ptr<Communicator> shrink(const std::vector<int>& gone, abi::Config config,
+                                       Prepare prepare, const Wait& wait);
 
   // One or several calls of the library, as one group: `body` returns the first result that is no
   // success. `wait` gives the Wait for the library's end of them, if it did not come back with it.
@@ -129,6 +137,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // A call that waits for other ranks: `body` must own what it works on.
   using Body = std::function<abi::Result()>;
   void run(Lock& lock, Body body, const Wait& wait);
+  // Runs `body`, which has the library make `made` of this one; null: others alone get one.
+  void derive(const std::shared_ptr<Communicator>& made, Body body, const Wait& wait,
+              const char* what);
   CommError error_of(abi::Result result, const Context& context) const;
 
   const std::shared_ptr<const Table> library_;

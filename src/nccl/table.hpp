@@ -37,6 +37,7 @@ namespace torch::comms::nccl {
   OPTIONAL(GetLastError, 21300)                                     \
   OPTIONAL(CommFinalize, 21400)                                     \
   OPTIONAL(CommSplit, 21800)                                        \
+  OPTIONAL(CommShrink, 22700)                                       \
   OPTIONAL(CommRegister, 21900)                                     \
   OPTIONAL(CommDeregister, 21900)                                   \
   OPTIONAL(MemAlloc, 21900)                                         \

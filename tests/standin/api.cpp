@@ -9,9 +9,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "gpu/cpu.hpp"
@@ -245,6 +247,28 @@ EXPORT abi::Result API(CommInitRankConfig)(abi::Comm* comm, int size, abi::Uniqu
   const auto result = made->connect();
   if (result != abi::kSuccess && result != abi::kInProgress) take_back(*comm);
   return told(result);
+}
+#endif
+
+#if !defined(TC_STANDIN_OLD) && !defined(TC_STANDIN_ONECCL)
+EXPORT abi::Result API(CommShrink)(abi::Comm comm, int* gone, int count, abi::Comm* into,
+                                   abi::Config* config, int flags) {
+  const auto parent = find(comm);
+  if (!parent || count < 1 || count >= parent->size()) return kInvalidArgument;
+  const std::set<int> leaving(gone, gone + count);
+  if (leaving.size() != static_cast<size_t>(count) || *leaving.begin() < 0 ||
+      *leaving.rbegin() >= parent->size() || leaving.contains(parent->rank()))
+    return kInvalidArgument;
+  if (next_fate("CommShrink").fails) return kSystemError;
+  if ((flags & abi::kShrinkAbort) != 0) parent->abort();
+  parent->drain();
+  auto name = parent->name() + "_without";
+  for (const int rank : leaving) name += "_" + std::to_string(rank);
+  const auto before = std::distance(leaving.begin(), leaving.lower_bound(parent->rank()));
+  const auto made =
+      make(name, parent->rank() - static_cast<int>(before), parent->size() - count, config);
+  *into = hand_out(made);
+  return told(made->connect());
 }
 #endif
 

@@ -279,7 +279,7 @@ void Lane::look(Clock::time_point now) noexcept {
       const std::lock_guard lock(mutex_);  // or a waiter between his look and his sleep misses it
       idle_.notify_all();
     }
-    if (communicator_->failure()) return;
+    if (communicator_->failure() || handed_over_) return;
     if (slow) others_->compare(*slow);
     std::optional<CommError> lost;
     if (ask || (waits && alarmed)) lost = lost_rank(context(), ask);
@@ -369,19 +369,37 @@ bool Lane::is_watched() noexcept {
 }
 
 bool Lane::end_all(const CommError& why, const Work* timed_out) {
-  if (!communicator_->give_up(why)) return false;
+  {
+    const std::lock_guard lock(ending_);
+    if (handed_over_ || !communicator_->give_up(why)) return false;
+  }
+  if (auto* const kernels = kernels_.load()) kernels->abort();
+  end_works(communicator_->failure().error(), timed_out);
+  alarms_.failure(*this, why);
+  // The library may take its time, and the watchdog has others to look after.
+  std::thread([communicator = communicator_, why] { communicator->abort(why); }).detach();
+  return true;
+}
+
+void Lane::end_works(const std::exception_ptr& why, const Work* timed_out) {
   Works all;
   {
     const std::lock_guard lock(mutex_);
     all.assign(under_way_.begin(), under_way_.end());
   }
-  if (auto* const kernels = kernels_.load()) kernels->abort();
-  const auto reason = communicator_->failure().error();
   for (const auto& work : all)
-    work->setStatus(work.get() == timed_out ? WorkStatus::TIMEDOUT : WorkStatus::ERROR, reason);
-  alarms_.failure(*this, why);
-  // The library may take its time, and the watchdog has others to look after.
-  std::thread([communicator = communicator_, why] { communicator->abort(why); }).detach();
+    work->setStatus(work.get() == timed_out ? WorkStatus::TIMEDOUT : WorkStatus::ERROR, why);
+}
+
+bool Lane::hand_over(const CommError& why) {
+  {
+    const std::lock_guard lock(ending_);
+    if (communicator_->failure()) return false;
+    handed_over_ = true;
+  }
+  if (is_idle()) return true;
+  if (auto* const kernels = kernels_.load()) kernels->abort();
+  end_works(std::make_exception_ptr(why), nullptr);
   return true;
 }
 

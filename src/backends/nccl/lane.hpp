@@ -104,6 +104,9 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   // Ends this communicator here, with all its operations: `why` is their error. `blocks`: returns
   // when the library is through, else soon.
   void fail(const CommError& why, bool blocks);
+  // The library is about to make another communicator of this one, which ends its operations:
+  // `why` is their error, and nobody else but fail() ends this one any more. False: it has failed.
+  bool hand_over(const CommError& why);
   // Ends it where the other ranks are known to have failed, or to disagree. One load else.
   void end_if_told(const std::function<Context()>& context);
   Others& others() const noexcept { return *others_; }
@@ -138,6 +141,8 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   std::optional<Clock::time_point> slow_launch(Clock::time_point now) const noexcept;
   // True if it was this reason that ended them.
   bool end_all(const CommError& why, const Work* timed_out);
+  // Those who wait for operations that are under way are told.
+  void end_works(const std::exception_ptr& why, const Work* timed_out);
   // The limit of `call` has passed, once it is known where the other ranks are: false before.
   bool end_late(const Call& call, const std::string& text, const Work* timed_out);
   void end_all_for(const Replays::Late& late);
@@ -174,6 +179,9 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   } launching_;
 
   const std::unique_ptr<Others> others_;
+
+  std::mutex ending_;  // held by whoever decides to end it, or not to any more
+  std::atomic<bool> handed_over_{false};
 
   std::mutex mutex_;  // guards all below, and what works say that it does; partner of idle_
   std::condition_variable idle_;

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <string>
 #include <utility>
 
 #include <torchcomms/base/error.hpp>
@@ -14,6 +16,7 @@
 #include "core/explain.hpp"
 #include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
+#include "core/store_adapter.hpp"
 
 // Members that come and go.
 namespace torch::comms {
@@ -26,22 +29,56 @@ using nccl::Lane;
 constexpr std::chrono::seconds kPatience{1};
 constexpr std::chrono::milliseconds kTick{20};
 
-// What is under way ends: by itself, where nobody holds a work that would tell of an abort, else
-// now. Throws Interrupted.
-void quiesce(Lane& lane, const Context& context, bool patient) {
-  const auto end = Clock::now() + kPatience;
+// What is under way may end by itself, where nobody holds a work that would tell of an abort.
+// Throws Interrupted.
+void give_time(Lane& lane, std::chrono::milliseconds patience) {
+  const auto end = Clock::now() + patience;
   lane.look(Clock::now());
-  while (patient && lane.is_owed() && !lane.communicator().failure() && Clock::now() < end) {
+  while (lane.is_owed() && !lane.communicator().failure() && Clock::now() < end) {
     check_interrupt();
     lane.wait_idle(kTick);
   }
-  if (lane.is_idle() && !lane.communicator().failure()) return;
   if (lane.is_owed() && !lane.communicator().failure())
     base::log(base::LogLevel::kWarning,
               "communicator '" + lane.name() +
                   "': reconfigure() ends a synchronous operation that did not end by itself; its "
                   "output is undefined");
-  lane.fail({Errc::kAborted, "reconfigure() was called", context}, /*blocks=*/true);
+}
+
+CommError called(const Context& context) {
+  return {Errc::kAborted, "reconfigure() was called", context};
+}
+
+// What is under way ends now.
+void stop(Lane& lane, const Context& context) {
+  if (!lane.is_idle() || lane.communicator().failure()) lane.fail(called(context), /*blocks=*/true);
+}
+
+// Whether all members say the same `word`, which is empty where `why_not` says why this one has
+// none: alike on all, which are told why it is not so. `look`: see StoreKeyValue::get().
+bool do_all_say(const std::string& word, const std::string& why_not, const Rendezvous& met,
+                std::string& verdict, const Context& context, const std::function<void()>& look) {
+  StoreKeyValue store(met.store, met.deadline, context, met.address);
+  const std::string scope = "shrink/", all = "all of them";
+  const auto of_word = scope + "say/" + word;
+  if (word.empty())
+    store.set(scope + "why", "rank " + std::to_string(met.rank) + ": " + why_not);
+  else
+    store.add(of_word, 1);
+  // The last one finds what all have said.
+  if (store.add(scope + "spoken", 1) == met.size) {
+    const bool same = !word.empty() && store.add(of_word, 0) == met.size;
+    if (same)
+      verdict = all;
+    else if (store.has({scope + "why"}))
+      verdict = store.get(scope + "why", met.deadline.left());
+    else
+      verdict = "the members come of different communicators";
+    store.set(scope + "verdict", verdict);
+  } else {
+    verdict = store.get(scope + "verdict", met.deadline.left(), look);
+  }
+  return verdict == all;
 }
 
 }  // namespace
@@ -83,6 +120,7 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
   });
   options_ = std::move(wished);
 
+  auto* const parent = lane_.get();  // `before` has it
   const auto part = [&] {
     close_circle();
     rank_ = size_ = -1;
@@ -93,8 +131,11 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
   auto before = part();
   // Whoever asked for this needs no news of it.
   const bool news = hooks_ran_.exchange(true);
-  const auto end = [&](bool patient) {
-    for (const auto& lane : before) quiesce(*lane, context, patient);
+  const auto give_all_time = [&](std::chrono::milliseconds patience) {
+    for (const auto& lane : before) give_time(*lane, patience);
+  };
+  const auto stop_all = [&] {
+    for (const auto& lane : before) stop(*lane, context);
     hooks_ran_.store(news);
   };
   WorkPtr work;
@@ -102,10 +143,15 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
     work = reconfiguration.run(members, [&](const Rendezvous& met) {
       // All that come have left their last operation, and need no more of this one's memory when
       // they have connected anew.
-      end(/*patient=*/true);
-      join(device_, met);
+      give_all_time(kPatience);
+      join(device_, met, [&](const nccl::Wait& wait, const auto& device) {
+        auto made = shrink(parent, members, met, wait, device);
+        stop_all();
+        return made;
+      });
     });
-    end(/*patient=*/false);
+    give_all_time({});
+    stop_all();
   } catch (...) {
     release(std::move(before), /*may_block=*/false);
     throw;
@@ -118,9 +164,41 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
     }
     hooks_ran_.store(false);
   } else {
-    release(part(), /*may_block=*/false);  // an abort() may have come when it was connected
+    // The others hear that this one is not with them, unless it was and an abort() came then.
+    if (!lane_) circle_.reset();
+    release(part(), /*may_block=*/false);
   }
   return work;
+}
+
+std::shared_ptr<nccl::Communicator> TorchCommVendor::shrink(
+    Lane* before, const Members& members, const Rendezvous& met, const nccl::Wait& wait,
+    const std::shared_ptr<nccl::Device>& device) {
+  made_how_.clear();
+  if (met.size < 2) return nullptr;
+  const auto context = wait.context();
+  const auto fewer = reconfiguration_->fewer(members);
+  const auto why_not = [&]() -> std::string {
+    if (before == nullptr) return "its communicator is gone";
+    if (!fewer.why_not.empty()) return fewer.why_not;
+    if (library_->CommShrink == nullptr)
+      return library_->path() + ", version " + library_->version_text() + ", cannot shrink one";
+    // What they wait for may end with an error where operations are ended.
+    if (!before->communicator().blocks()) return "its calls do not block, as hint blocking asks";
+    if (!before->hand_over(called(context))) return "its communicator has failed";
+    return {};
+  }();
+  std::string verdict;
+  const bool can = do_all_say(why_not.empty() ? fewer.of : "", why_not, met, verdict, context,
+                              [&] { raise_failure_beside(context); });
+  made_how_ =
+      can ? "of the one before, without " + std::to_string(fewer.gone.size()) + " of its ranks"
+          : "anew: " + verdict;
+  base::log(base::LogLevel::kDebug,
+            "communicator '" + name_ + "': reconfigure() makes the library's " + made_how_);
+  if (!can) return nullptr;
+  return before->communicator().shrink(fewer.gone, nccl::config_of(options_.hints, name_),
+                                       nccl::Device::enter(device), wait);
 }
 
 }  // namespace torch::comms

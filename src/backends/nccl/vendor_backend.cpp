@@ -160,53 +160,66 @@ void TorchCommVendor::start(const std::string& name, const CommOptions& options,
   options_.store.reset();
 }
 
-void TorchCommVendor::join(at::Device device, const Rendezvous& met) {
+void TorchCommVendor::join(at::Device device, const Rendezvous& met, const Shrink& of_before) {
   const Context context{.op = met.op, .comm = name_, .rank = met.rank};
   phases_ = met.phases;
   connecting_since_ns_ = tracing::now_ns();
+  // `body` says whether there was something to do.
+  const auto phase = [this](const char* name, const auto& body) {
+    const auto begin = Clock::now();
+    if (!body()) return;
+    const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
+    phases_.push_back({name, took.count()});
+  };
   try {
     const auto opened = with_context(context, [&] {
       return nccl::Device::open(*library_, device, met.rank, wishes_->high_priority_stream,
                                 wishes_->most_events);
     });
-    if (wishes_->beside.side_channel && met.size > 1) {
-      const auto opening = Clock::now();
+    phase("side channel", [&] {
+      if (!wishes_->beside.side_channel || met.size < 2) return false;
       record_ = std::make_shared<beside::Record>(met.size);
       circle_ = with_context(context, [&] {
         return beside::open_side_channel(met, name_, wishes_->beside.interface, record_);
       });
-      const std::chrono::duration<double, std::milli> took = Clock::now() - opening;
-      phases_.push_back({"side channel", took.count()});
-    }
-    const auto begin = Clock::now();
-    if (prepare(met, *opened)) {
-      const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
-      phases_.push_back({"kernels", took.count()});
-    }
-    const auto connecting = Clock::now();
-    const size_t free_bytes = opened->runtime().free_bytes();
-    const auto id = exchange_id(*library_, met, context, [&] { raise_failure_beside(context); });
+      return true;
+    });
     const auto limit_text = [&met] {
       return "start-up phase 'connect': the library did not connect all ranks within the limit "
              "of " +
              bootstrap::to_text(met.limit.duration) + "; if it only needs longer, raise " +
              met.limit.knob;
     };
+    const auto look = [&] { raise_failure_beside(context); };
     const nccl::Wait wait{Clock::now() + met.deadline.left(), limit_text,
                           [&context]() -> const Context& { return context; },
                           [&] {
                             check_interrupt();
-                            raise_failure_beside(context);
+                            look();
                           }};
-    auto communicator = Communicator::connect(library_, met.size, met.rank, id,
-                                              nccl::config_of(options_.hints, name_),
-                                              nccl::Device::enter(opened), wait);
+    std::shared_ptr<Communicator> communicator;
+    const auto& runtime = opened->runtime();
+    const size_t had_bytes = runtime.free_bytes();
+    phase("shrink", [&] {
+      if (of_before) communicator = of_before(wait, opened);
+      return communicator != nullptr;
+    });
+    const size_t left_bytes = runtime.free_bytes();
+    phase("kernels", [&] { return prepare(met, *opened); });
+    const size_t taken_bytes = std::max(had_bytes, left_bytes) - left_bytes;
+    const size_t free_bytes = runtime.free_bytes() + taken_bytes;
+    phase("connect", [&] {
+      if (communicator) return false;
+      const auto id = exchange_id(*library_, met, context, look);
+      communicator = Communicator::connect(library_, met.size, met.rank, id,
+                                           nccl::config_of(options_.hints, name_),
+                                           nccl::Device::enter(opened), wait);
+      return true;
+    });
     ranks_.resize(static_cast<size_t>(met.size));
     std::iota(ranks_.begin(), ranks_.end(), 0);
     if (has_pairs() && (options_.store || reconfiguration_)) pair_store_ = met.store;
     enter(std::move(communicator), opened, free_bytes);
-    const std::chrono::duration<double, std::milli> took = Clock::now() - connecting;
-    phases_.push_back({"connect", took.count()});
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   }
@@ -335,6 +348,7 @@ std::map<std::string, std::string> TorchCommVendor::notes() const {
   const auto& why_not = lane_->replays().why_not();
   notes["replays of graphs"] =
       why_not.empty() ? "operations in them have their limits" : "not watched: " + why_not;
+  if (!made_how_.empty()) notes["reconfigure"] = "the library's communicator is made " + made_how_;
   if (circle_)
     notes["side channel"] = beside::note_of(wishes_->beside);
   else if (size_ > 1)

@@ -24,6 +24,7 @@
 namespace torch::comms {
 
 class Reconfiguration;
+struct Members;
 struct Rendezvous;
 
 namespace bootstrap {
@@ -283,7 +284,15 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // Throws CommError where the side channel knows that another rank has failed.
   void raise_failure_beside(const Context& context) const;
   nccl::Wait wait_of(const nccl::Call& now) const;
-  void join(at::Device device, const Rendezvous& met);
+  // The communicator of these members, made of the one before; null: there is none to be had so.
+  using Shrink = std::function<std::shared_ptr<nccl::Communicator>(
+      const nccl::Wait&, const std::shared_ptr<nccl::Device>&)>;
+  void join(at::Device device, const Rendezvous& met, const Shrink& of_before = {});
+  // The same of members that have met: where all of them can make it of `before`, and are some of
+  // its ranks. Collective.
+  std::shared_ptr<nccl::Communicator> shrink(nccl::Lane* before, const Members& members,
+                                             const Rendezvous& met, const nccl::Wait& wait,
+                                             const std::shared_ptr<nccl::Device>& device);
   // `free_bytes`: what the device had before any rank connected.
   void enter(std::shared_ptr<nccl::Communicator> communicator, std::shared_ptr<nccl::Device> device,
              size_t free_bytes);
@@ -328,6 +337,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   at::Tensor token_;                                  // what barrier() reduces
   std::shared_ptr<beside::Record> record_;            // of these members
   std::shared_ptr<side::Circle> circle_;              // null: no side channel
+  std::string made_how_;                              // by reconfigure(); "": as ever
   uint64_t connecting_since_ns_ = 0;                  // no rank was connected before
   uint64_t splits_ = 0;                               // of these members, so far
   std::map<AllGatherPHandle, std::unique_ptr<nccl::Persistent>> persistent_;

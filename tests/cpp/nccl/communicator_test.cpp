@@ -63,6 +63,17 @@ TEST_P(LibraryCommunicator, SplitsByColorInTheOrderOfKeys) {
   });
 }
 
+TEST_P(LibraryCommunicator, ShrinksToTheRanksThatStayInTheirOrder) {
+  ranks(4, [&](Rank& self) {
+    if (self.rank() == 0 || self.rank() == 2) return self.comm->close(within());
+    Rank fewer{self.comm->shrink({0, 2}, config(), {}, within()), self.stream};
+    EXPECT_EQ(fewer.size(), 2);
+    EXPECT_EQ(fewer.rank(), self.rank() / 2);
+    EXPECT_EQ(sum_of_ones(fewer), 2);
+    fewer.comm->close(within());
+  });
+}
+
 TEST_P(LibraryCommunicator, ACallThatFailsThrowsWithTheLibrarysWords) {
   ranks(1, [](Rank& self) {
     plan("fail=AllReduce:1");

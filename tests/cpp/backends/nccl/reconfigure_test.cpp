@@ -2,6 +2,10 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <string_view>
+
 #include "backends/nccl/world.hpp"
 
 namespace torch::comms::nccl {
@@ -144,6 +148,106 @@ TEST_F(VendorMembers, PairsOfNcclLazyAreMadeAnew) {
         self.comm->finalize();
       },
       std::chrono::seconds(60), "nccl-lazy");
+}
+
+// Of those that were members before, some stay.
+class VendorSurvivors : public VendorMembers {
+ protected:
+  static bool has_phase(const Program& self, std::string_view name) {
+    const auto& backend = dynamic_cast<TorchCommVendor&>(*self.comm->getBackendImpl());
+    return std::ranges::any_of(backend.initPhases(),
+                               [&](const auto& phase) { return phase.name == name; });
+  }
+  static void expect_shrunk(Program& self, bool is_shrunk) {
+    EXPECT_EQ(has_phase(self, "shrink"), is_shrunk);
+    EXPECT_EQ(has_phase(self, "connect"), !is_shrunk);
+  }
+  // Of three connected ranks the second leaves; the others run `body`, and are `ranks` then, whose
+  // notes say `how`.
+  void without_one(const std::vector<int>& ranks, bool is_shrunk, const std::string& how,
+                   const std::function<void(Program&)>& body = {}) {
+    on_members(3, [&](Program& self) {
+      form(self, 1, {0, 1, 2})->wait();
+      expect_sum(self, 3);
+      if (self.rank == 1) return self.comm->finalize();
+      if (body) body(self);
+      form(self, 2, ranks)->wait();
+      expect_shrunk(self, is_shrunk);
+      EXPECT_EQ(self.comm->getSize(), 2);
+      EXPECT_EQ(ranks[static_cast<size_t>(self.comm->getRank())], self.rank);
+      EXPECT_FALSE(self.comm->isAborted());
+      const auto& insight = dynamic_cast<const Insight&>(*self.comm->getBackendImpl());
+      const auto note = insight.notes().at("reconfigure");
+      EXPECT_NE(note.find("is made " + how), std::string::npos) << note;
+      expect_sum(self, 2);
+      self.comm->finalize();
+    });
+  }
+};
+
+TEST_F(VendorSurvivors, TheyShrinkTheirCommunicator) {
+  without_one({0, 2}, true, "of the one before, without 1 of its ranks");
+}
+
+TEST_F(VendorSurvivors, TheyMayDoSoAgainAndAgain) {
+  on_members(4, [&](Program& self) {
+    std::vector<int> ranks{0, 1, 2, 3};
+    for (int turn = 1; ranks.size() > 1; ++turn, ranks.erase(ranks.begin())) {
+      if (self.rank < ranks.front()) break;
+      form(self, turn, ranks)->wait();
+      expect_shrunk(self, turn > 1);
+      expect_sum(self, static_cast<float>(ranks.size()));
+    }
+    self.comm->finalize();
+  });
+}
+
+TEST_F(VendorSurvivors, WhatIsUnderWayIsAbortedByIt) {
+  on_members(3, [&](Program& self) {
+    form(self, 1, {0, 1, 2})->wait();
+    if (self.rank == 1) return self.comm->finalize();
+    auto tensor = ones();
+    const auto work = self.comm->recv(tensor, 1, true);  // which sends nothing
+    form(self, 2, {0, 2})->wait();
+    expect_shrunk(self, true);
+    const auto error = error_of([&] { work->hostSynchronize(); });
+    EXPECT_EQ(error.code(), Errc::kAborted) << error.what();
+    EXPECT_NE(std::string(error.what()).find("reconfigure()"), std::string::npos);
+    expect_sum(self, 2);
+    self.comm->finalize();
+  });
+}
+
+TEST_F(VendorSurvivors, AnOlderLibraryConnectsThemAnew) {
+  ::setenv(kNccl.variable, stand_in("libstand_in_nccl_old.so").c_str(), 1);
+  without_one({0, 2}, false, "anew: rank");
+}
+
+TEST_F(VendorSurvivors, InAnotherOrderTheyConnectAnew) { without_one({2, 0}, false, "anew: rank"); }
+
+TEST_F(VendorSurvivors, OneWhoseCommunicatorHasFailedHasAllConnectAnew) {
+  without_one({0, 2}, false, "anew: rank 1: its communicator has failed", [](Program& self) {
+    if (self.rank == 2) self.comm->abort();
+  });
+}
+
+TEST_F(VendorSurvivors, OneThatTheLibraryFailsHasTheOthersKnowAndTheNextTimeTheyConnect) {
+  plan("fail=CommShrink:1");
+  std::atomic<int> failed = 0, told = 0;
+  on_members(3, [&](Program& self) {
+    form(self, 1, {0, 1, 2})->wait();
+    if (self.rank == 2) return self.comm->finalize();
+    const auto work = form(self, 2, {0, 1});
+    const auto error = error_of([&] { work->wait(); });
+    ++(error.code() == Errc::kVendor ? failed : told);
+    EXPECT_TRUE(error.code() == Errc::kVendor || error.code() == Errc::kPeerFailed) << error.what();
+    form(self, 3, {0, 1})->wait();
+    expect_shrunk(self, false);
+    expect_sum(self, 2);
+    self.comm->finalize();
+  });
+  EXPECT_EQ(failed.load(), 1);
+  EXPECT_EQ(told.load(), 1);
 }
 
 class WithoutAbort final : public OfVendor<WithoutAbort, kOneCcl> {
