@@ -12,31 +12,34 @@ namespace {
 
 constexpr const char* kWatchReplays = "TORCHCOMM_NCCLX_GRAPH_TIMEOUT_MONITORING";
 
+// `since`: the version of NCCL that brought the field.
 struct Number {
   hint::Hint names;
   int abi::Config::* field;
+  int since;
 };
 constexpr Number kNumbers[] = {
-    {hint::kBlocking, &abi::Config::blocking},
-    {hint::kCgaClusterSize, &abi::Config::cga_cluster_size},
-    {hint::kMinCtas, &abi::Config::min_ctas},
-    {hint::kMaxCtas, &abi::Config::max_ctas},
-    {hint::kSplitShare, &abi::Config::split_share},
-    {hint::kTrafficClass, &abi::Config::traffic_class},
-    {hint::kCollnetEnable, &abi::Config::collnet_enable},
-    {hint::kCtaPolicy, &abi::Config::cta_policy},
-    {hint::kShrinkShare, &abi::Config::shrink_share},
-    {hint::kNvlsCtas, &abi::Config::nvls_ctas},
-    {hint::kChannelsPerNetPeer, &abi::Config::channels_per_net_peer},
-    {hint::kNvlinkCentricSched, &abi::Config::nvlink_centric_sched},
+    {hint::kBlocking, &abi::Config::blocking, 21400},
+    {hint::kCgaClusterSize, &abi::Config::cga_cluster_size, 21700},
+    {hint::kMinCtas, &abi::Config::min_ctas, 21700},
+    {hint::kMaxCtas, &abi::Config::max_ctas, 21700},
+    {hint::kSplitShare, &abi::Config::split_share, 21800},
+    {hint::kTrafficClass, &abi::Config::traffic_class, 22600},
+    {hint::kCollnetEnable, &abi::Config::collnet_enable, 22700},
+    {hint::kCtaPolicy, &abi::Config::cta_policy, 22700},
+    {hint::kShrinkShare, &abi::Config::shrink_share, 22700},
+    {hint::kNvlsCtas, &abi::Config::nvls_ctas, 22700},
+    {hint::kChannelsPerNetPeer, &abi::Config::channels_per_net_peer, 22800},
+    {hint::kNvlinkCentricSched, &abi::Config::nvlink_centric_sched, 22800},
 };
 struct Text {
   hint::Hint names;
   const char* abi::Config::* field;
+  int since;
 };
 constexpr Text kTexts[] = {
-    {hint::kNetName, &abi::Config::net_name},
-    {hint::kCommName, &abi::Config::comm_name},
+    {hint::kNetName, &abi::Config::net_name, 21700},
+    {hint::kCommName, &abi::Config::comm_name, 22703},
 };
 
 // In whichever spelling; null where it is unset.
@@ -92,6 +95,20 @@ abi::Config config_of(const Hints& hints, const std::string& name) {
   for (const auto& row : kTexts)
     if (const auto* text = find(hints, row.names)) config.*row.field = text->c_str();
   return config;
+}
+
+void require_known(const Table& library, const Hints& hints) {
+  // Our own code has them all, and reads none.
+  if (!library.vendor().has_config || library.vendor().find != nullptr) return;
+  const auto require = [&](const hint::Hint& names, int since) {
+    library.require_version((std::string("hint ") + names.name).c_str(), since);
+  };
+  for (const auto& row : kNumbers)
+    if (const auto* text = find(hints, row.names);
+        text != nullptr && number(row.names.name, *text) != abi::kUndefined)
+      require(row.names, row.since);
+  for (const auto& row : kTexts)
+    if (find(hints, row.names) != nullptr) require(row.names, row.since);
 }
 
 }  // namespace torch::comms::nccl

@@ -6,7 +6,7 @@
 #include <torchcomms/options.hpp>
 
 #include "backends/beside/others.hpp"
-#include "nccl/abi.hpp"
+#include "nccl/table.hpp"
 
 // The hints that the backends over vendors' libraries read. Throws CommError(kInvalidArgument),
 // without context, naming hint, value and what is allowed.
@@ -26,5 +26,8 @@ bool wants_current_stream(const Hints& hints, bool fallback);
 // The library's configuration with what the hints say; where they name no communicator it is called
 // `name`, unless that is empty. It refers to the text in both.
 abi::Config config_of(const Hints& hints, const std::string& name = {});
+// Throws CommError(kUnsupported), without context, where hints are for fields that came with later
+// versions than this library's, which would leave them unread.
+void require_known(const Table& library, const Hints& hints);
 
 }  // namespace torch::comms::nccl

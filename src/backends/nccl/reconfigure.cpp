@@ -116,6 +116,7 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
   with_context(context, [&] {
     read(wished);
     nccl::config_of(wished.hints);
+    nccl::require_known(*library_, wished.hints);
     *wishes_ = nccl::wishes_of(wished);
   });
   options_ = std::move(wished);

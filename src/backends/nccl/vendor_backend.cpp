@@ -147,6 +147,7 @@ void TorchCommVendor::start(const std::string& name, const CommOptions& options,
     nccl::config_of(options_.hints);
     if (!library_) library_ = std::make_shared<const nccl::Table>(load());
     version_ = library_->version_text();
+    nccl::require_known(*library_, options_.hints);
   });
   if (!options.enable_reconfigure) return;
   // A communicator that cannot be aborted could not be left, either.

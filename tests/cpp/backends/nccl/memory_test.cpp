@@ -118,6 +118,32 @@ TEST_F(VendorMemory, TheLibraryKnowsCommunicatorsByTheirNames) {
   });
 }
 
+TEST_F(VendorMemory, FieldsThatAnOldLibraryWouldNotReadAreRefused) {
+  const auto make = [](const Hints& hints) {
+    auto options = options_with(c10::make_intrusive<c10d::HashStore>());
+    for (const auto& [key, value] : hints) options.hints[key] = value;
+    const auto made = make_backend("nccl");
+    made->init(at::kCPU, backends_test::launch(0, 1), "world", options);
+    made->finalize();
+  };
+  const Hints unset{{"minCTAs", "-2147483648"}, {"netName", "None"}, {"trafficClass", ""}};
+  make({{"cga_cluster_size", "2"}, {"nvlinkCentricSched", "1"}, {"commName", "mine"}});
+  make(unset);
+  ::setenv(kNccl.variable, stand_in("libstand_in_nccl_old.so").c_str(), 1);
+  make(unset);
+  const std::pair<const char*, const char*> rows[] = {
+      {"blocking", "2.14.0"},     {"minCTAs", "2.17.0"},  {"netName", "2.17.0"},
+      {"trafficClass", "2.26.0"}, {"commName", "2.27.3"}, {"nvlinkCentricSched", "2.28.0"}};
+  for (const auto& [field, since] : rows) {
+    const auto error = error_of([&] { make({{field, "1"}}); });
+    EXPECT_EQ(error.code(), Errc::kUnsupported);
+    EXPECT_EQ(error.context().op, "new_comm");
+    const auto needs = std::string("hint ") + field + " needs NCCL " + since;
+    for (const auto& words : {needs, std::string("is 2.10.3")})
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+  }
+}
+
 TEST_F(VendorMemory, OfTheDeviceIsCountedAroundTheMakingAndWhatIsRegisteredBesides) {
   on_ranks(1, [](Program& self) {
     auto& backend = dynamic_cast<TorchCommNCCL&>(*self.comm->getBackendImpl());
