@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import warnings
+
 import pytest
 import torch
 import torchcomms
@@ -302,6 +305,44 @@ def wrong_calls(context):
 
 def test_what_only_kernels_do_is_refused_with_wrong_tensors(world):
     check_context(world, wrong_calls)
+
+
+def forked_calls(context):
+    failures, size = Failures(), context.size
+    impl, counts = context.comm.get_backend_impl(), torch.tensor([1] * context.size)
+    calls = {
+        "device_alltoallv_single": (torch.zeros(size), torch.ones(size), counts, counts),
+        "reduce_scatter_quantized": (torch.zeros(1), torch.ones(size), ReduceOp.SUM, counts[:1]),
+    }
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of fork() where there are threads
+        child = os.fork()
+    if child == 0:
+        try:
+            for name, arguments in calls.items():
+                try:
+                    getattr(impl, name)(*arguments, False)
+                except torchcomms.ForkedProcess as error:
+                    os.write(write, f"{error}\n".encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as told:
+        lines = told.read().splitlines()
+    os.waitpid(child, 0)
+    with failures.case("lines"):
+        assert len(lines) == len(calls), lines
+    for name, line in zip(calls, lines, strict=False):
+        with failures.case(name):
+            assert line.startswith(name), line
+    assert_alive(context.comm)
+    return failures.texts
+
+
+@pytest.mark.worlds(device="cpu")
+def test_what_only_kernels_do_is_named_in_a_forked_child(world):
+    check_context(world, forked_calls)
 
 
 def impossible(context):

@@ -93,9 +93,8 @@ WorkPtr TorchCommNCCLX::already_there(const nccl::Call& now, const at::Tensor& o
 WorkPtr TorchCommNCCLX::device_alltoallv_single(at::Tensor& output, const at::Tensor& input,
                                                 const at::Tensor& output_counts,
                                                 const at::Tensor& input_counts, bool async_op) {
-  const auto now = call(OpName::all_to_all_v_single, async_op, {});
-  auto context = now.context();
-  context.op = "device_alltoallv_single";
+  const auto now = call(OpName::all_to_all_v_single, async_op, {}, "device_alltoallv_single");
+  const auto context = now.context();
   const Checker check(context, getDevice());
   check.plain("output", output);
   check.plain("input", input);
@@ -130,9 +129,8 @@ WorkPtr TorchCommNCCLX::device_alltoallv_single(at::Tensor& output, const at::Te
 WorkPtr TorchCommNCCLX::reduce_scatter_quantized(at::Tensor& output, const at::Tensor& input,
                                                  const ReduceOp& op, const at::Tensor& seed,
                                                  bool async_op) {
-  const auto now = call(OpName::reduce_scatter_single, async_op, {});
-  auto context = now.context();
-  context.op = "reduce_scatter_quantized";
+  const auto now = call(OpName::reduce_scatter_single, async_op, {}, "reduce_scatter_quantized");
+  const auto context = now.context();
   const Checker check(context, getDevice());
   check.require(op.type() == RedOpType::SUM || op.type() == RedOpType::AVG,
                 "op is " + std::string(toString(op.type())) + ", expected SUM or AVG");
