@@ -63,7 +63,7 @@ using PostHookArgs = std::variant<CollectivePostHookArgs, SplitPostHookArgs, New
 using PreHook = std::function<void(size_t op_id, const PreHookArgs& args)>;
 using PostHook = std::function<void(size_t op_id, const PostHookArgs& args)>;
 using AbortHook = std::function<void()>;
-// `event` is "S" or "E"; `index` counts the operations of the graph.
+// `event`: "S", "E". `index` and `replay_id` begin at 0. By looks: see docs/concepts/timeouts.md.
 using GraphReplayHook = std::function<void(uint64_t graph_id, uint64_t replay_id, uint64_t stream,
                                            uint64_t index, std::string_view event)>;
 

@@ -229,6 +229,7 @@ void Lane::look(Clock::time_point now) noexcept {
     bool ask = false, ask_kernels = false, waits = launching_.until.load() != Clock::time_point{};
     const bool alarmed = others_->is_alarmed();
     const auto replayed = replays_->look(now);
+    if (replayed.has_events) replays_->tell(alarms_.replayed);
     {
       const std::lock_guard lock(mutex_);
       const auto open = under_way_.begin() + static_cast<std::ptrdiff_t>(count_ended());

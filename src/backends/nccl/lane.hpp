@@ -45,6 +45,8 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
     std::function<void(const Lane&, const CommError&)> failure;
     // The same for one of operations that nobody has a work of: gets one that has failed with it.
     std::function<void(TorchWork&)> unseen;
+    // Runs for each that a look finds, on the thread that looks.
+    std::function<void(const Replays::Event&)> replayed;
   };
   // `others` tell of ranks that have ended or called something else while operations are under way,
   // and of those that a late one waits for.

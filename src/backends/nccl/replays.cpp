@@ -11,7 +11,7 @@ namespace torch::comms::nccl {
 namespace {
 
 // What a word says: kIdle, or twice the number of an operation of its run, from 1 on. A look adds
-// kSeen.
+// kSeen, also to kIdle.
 constexpr uint32_t kIdle = 0, kSeen = 1;
 constexpr uint32_t value_of(size_t number) { return static_cast<uint32_t>(2 * number); }
 constexpr size_t number_of(uint32_t value) { return value / 2; }
@@ -37,18 +37,24 @@ std::shared_ptr<gpu::PinnedPool> pool_of(const std::shared_ptr<const gpu::Runtim
 
 }  // namespace
 
+struct Replays::Run {
+  uint32_t* word;
+  std::vector<Late> operations;
+  gpu::NativeStream stream;
+  uint64_t first;                // of its operations, in the graph
+  Clock::time_point since = {};  // of a word that was seen
+  size_t under_way = 0;          // the operation, at the last look; 0: none
+  uint64_t replays = 0;          // of the graph, when this one was seen to begin
+};
+
 // Owned by the graph, too.
 struct Replays::Graph : gpu::GraphLife {
-  struct Run {
-    uint32_t* word;
-    std::vector<Late> operations;
-    Clock::time_point since = {};  // of a word that was seen
-  };
   explicit Graph(gpu::CaptureId id) : id(id) {}
   const gpu::CaptureId id;
   std::vector<std::shared_ptr<void>> chunks;
   size_t words = 0;  // taken of them
   std::vector<Run> runs;
+  uint64_t replays = 0;    // that were seen to begin
   gpu::GraphMark last;     // of the last run
   bool may_go_on = false;  // the last run: its last operation has ended
 };
@@ -78,7 +84,7 @@ uint32_t* Replays::take_word(Graph& graph) {
   if (place == 0) {
     const Device::Scope scope(*device_);
     graph.chunks.push_back(pool_of(device_->shared_runtime())->take(kChunkBytes));
-    std::fill_n(static_cast<uint32_t*>(graph.chunks.back().get()), kChunkWords, kIdle);
+    std::fill_n(static_cast<uint32_t*>(graph.chunks.back().get()), kChunkWords, kIdle | kSeen);
   }
   return static_cast<uint32_t*>(graph.chunks.back().get()) + place;
 }
@@ -100,7 +106,9 @@ Replays::Begun Replays::begin(const Call& call, gpu::NativeStream stream,
       if (goes_on) return graph;
       run.operations.pop_back();
     }
-    graph->runs.push_back({take_word(*graph), {facts}});
+    const auto first =
+        graph->runs.empty() ? 0 : graph->runs.back().first + graph->runs.back().operations.size();
+    graph->runs.push_back({take_word(*graph), {facts}, stream, first});
     const int code =
         marks_->add(stream, nullptr, graph->runs.back().word, value_of(1), &graph->last);
     if (code == gpu::kSuccess) return graph;
@@ -140,6 +148,45 @@ std::chrono::milliseconds Replays::limit_of(const Late& operation) const noexcep
   return operation.limit_is_own || now.count() == 0 ? operation.limit : now;
 }
 
+// The word has changed since the last look, to that of operation `number`; 0: of none.
+void Replays::follow(Graph& graph, Run& run, size_t number) {
+  const auto before = std::exchange(run.under_way, number);
+  const auto tell = [&](size_t operation, bool begins) {
+    if (collects_)
+      events_.push_back(
+          {graph.id, graph.replays - 1, run.stream, run.first + operation - 1, begins});
+  };
+  const auto pass = [&](size_t from, size_t to) {
+    for (auto operation = from; operation < to; ++operation) {
+      tell(operation, true);
+      tell(operation, false);
+    }
+  };
+  const auto all = run.operations.size() + 1;
+  const bool goes_on = before != 0 && (number == 0 || number > before);
+  if (before != 0) tell(before, false);
+  if (before != 0 && !goes_on) pass(before + 1, all);
+  if (!goes_on) {
+    // A run that was in this replay is in the next one.
+    if (run.replays == graph.replays) ++graph.replays;
+    run.replays = graph.replays;
+  }
+  pass(goes_on ? before + 1 : 1, number == 0 ? all : number);
+  if (number != 0) tell(number, true);
+}
+
+void Replays::tell(const std::function<void(const Event&)>& told) {
+  std::unique_lock lock(mutex_);
+  if (std::exchange(telling_, true)) return;
+  while (!events_.empty()) {
+    const auto events = std::exchange(events_, {});
+    lock.unlock();
+    for (const auto& event : events) told(event);
+    lock.lock();
+  }
+  telling_ = false;
+}
+
 Replays::Seen Replays::look(Clock::time_point now) noexcept {
   Seen seen;
   if (!is_watching()) return seen;
@@ -154,16 +201,20 @@ Replays::Seen Replays::look(Clock::time_point now) noexcept {
         period = std::min(period, limit_of(operation) / kLooksPerLimit);
       const std::atomic_ref word(*run.word);
       auto value = word.load();
-      if (value == kIdle || number_of(value) > run.operations.size()) continue;
+      if (number_of(value) > run.operations.size()) continue;
       if ((value & kSeen) == 0) {
-        if (word.compare_exchange_strong(value, value | kSeen)) run.since = now;
+        if (!word.compare_exchange_strong(value, value | kSeen)) continue;
+        run.since = now;
+        follow(*graph, run, number_of(value));
         continue;
       }
+      if (number_of(value) == 0) continue;
       seen.running = true;
       auto operation = run.operations[number_of(value) - 1];
       operation.limit = limit_of(operation);
       if (now - run.since > operation.limit && !seen.late) seen.late = operation;
     }
+  seen.has_events = !events_.empty();
   next_look_ = now + period;
   return seen;
 }

@@ -281,6 +281,7 @@ std::shared_ptr<nccl::Lane> TorchCommVendor::make_lane(std::shared_ptr<Communica
     neighbours = std::make_unique<tracing::Neighbours>(name_, rank_, size_, connecting_since_ns_);
   auto replays =
       std::make_unique<nccl::Replays>(device, wishes_->watch_replays, wishes_->replays_period);
+  if (tells_replays_) replays->collect_events();
   const auto with_this = [weak = weak_from_this()](const auto& body) {
     if (const auto self = weak.lock()) body(*self);
   };
@@ -292,6 +293,13 @@ std::shared_ptr<nccl::Lane> TorchCommVendor::make_lane(std::shared_ptr<Communica
                          [=](TorchWork& work) {
                            with_this([&](auto& self) {
                              if (self.on_unseen_failure_) self.on_unseen_failure_(work);
+                           });
+                         },
+                         [=](const nccl::Replays::Event& event) {
+                           with_this([&](auto& self) {
+                             self.fireGraphReplayHook(event.graph, event.replay,
+                                                      reinterpret_cast<uintptr_t>(event.stream),
+                                                      event.index, event.begins ? "S" : "E");
                            });
                          }},
       std::make_unique<beside::Others>(circle_, std::move(neighbours)));
@@ -315,6 +323,12 @@ void TorchCommVendor::lane_failed(const nccl::Lane& lane, const CommError& why) 
 
 void TorchCommVendor::recorded_as(uint32_t comm) {
   if (record_) record_->is(comm);
+}
+
+void TorchCommVendor::registerGraphReplayHook(int64_t id, GraphReplayHook hook) {
+  TorchCommBackend::registerGraphReplayHook(id, std::move(hook));
+  tells_replays_ = true;
+  for (const auto& lane : lanes()) lane->replays().collect_events();
 }
 
 nccl::Lane& TorchCommVendor::lane_of_waits() {

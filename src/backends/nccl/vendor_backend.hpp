@@ -173,6 +173,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
     on_unseen_failure_ = std::move(met);
   }
   void recorded_as(uint32_t comm) override;
+  void registerGraphReplayHook(int64_t id, GraphReplayHook hook) override;
 
   // The library's communicator, as a number.
   int64_t communicator_address() const;
@@ -343,6 +344,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   std::map<AllGatherPHandle, std::unique_ptr<nccl::Persistent>> persistent_;
   std::optional<CommError> failure_;  // of a lane that is gone
   std::atomic<bool> hooks_ran_{false};
+  std::atomic<bool> tells_replays_{false};  // there were hooks for them
   std::function<void(TorchWork&)> on_unseen_failure_;
   bool is_finalized_ = false;
   uint64_t fork_generation_;

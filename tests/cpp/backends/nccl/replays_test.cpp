@@ -255,6 +255,43 @@ TEST_F(ReplaysOfAGraph, OneWhoseLaunchFailedIsNotWatchedAndTheNextIs) {
   gpu::Runtime::cpu().synchronize(stream);
 }
 
+TEST_F(ReplaysOfAGraph, LooksTellWhatHasBegunAndEnded) {
+  // Two in a row, and one that is not of it.
+  const auto graph = captured([&] {
+    for (int i = 0; i < 3; ++i) {
+      if (i == 2) gpu::cpu_launch(stream, [] {});
+      operation(OpName::all_reduce, milliseconds(400), [this] { gate.load()->wait(); });
+    }
+  });
+  replays->collect_events();
+  Clock::time_point now{};
+  const auto look = [&] {
+    const auto running = replays->look(now += milliseconds(101)).running;
+    std::string told;
+    replays->tell([&](const Replays::Event& event) {
+      EXPECT_EQ(event.stream, stream);
+      EXPECT_NE(event.graph, 0u);
+      told += std::to_string(event.replay) + "/" + std::to_string(event.index) +
+              (event.begins ? "S " : "E ");
+    });
+    return std::pair(running, told);
+  };
+  EXPECT_EQ(look().second, "") << "it was never launched";
+  const auto open = begin_replay(graph);
+  std::string told;
+  while (told.empty()) told = look().second;
+  EXPECT_EQ(told, "0/0S ");
+  EXPECT_EQ(look(), std::pair(true, std::string()));
+  open->set_value();
+  gpu::Runtime::cpu().synchronize(stream);
+  EXPECT_EQ(look().second, "0/0E 0/1S 0/1E 0/2S 0/2E ");
+  EXPECT_EQ(look().second, "");
+  for (int replay = 0; replay < 2; ++replay) gpu::cpu_launch_graph(graph, stream);
+  gpu::Runtime::cpu().synchronize(stream);
+  EXPECT_EQ(look().second, "1/0S 1/0E 1/1S 1/1E 1/2S 1/2E ") << "two that went by are one";
+  EXPECT_EQ(look().second, "");
+}
+
 class VendorReplays : public VendorTest {};
 
 TEST_F(VendorReplays, OperationsInARowShareTheirMarksHoweverTheyAreCalled) {
@@ -342,6 +379,39 @@ TEST_F(VendorReplays, AFailureThatNobodyMeetsIsRaisedByFinalize) {
              over.set_value();
            },
            std::chrono::seconds(60), "nccl", {{"graph_timeout_check_interval_ms", "20"}});
+}
+
+TEST_F(VendorReplays, HooksAreToldOfThem) {
+  on_ranks(
+      1,
+      [&](Program& self) {
+        auto tensor = at::ones({4});
+        std::promise<void> over;
+        std::string told;
+        const auto thrower =
+            self.comm->registerGraphReplayHook([](auto...) { throw std::runtime_error("no"); });
+        const auto hook =
+            self.comm->registerGraphReplayHook([&](uint64_t graph, uint64_t replay, uint64_t stream,
+                                                   uint64_t index, std::string_view event) {
+              EXPECT_NE(graph, 0u);
+              EXPECT_EQ(stream, reinterpret_cast<uintptr_t>(self.stream));
+              told += std::to_string(replay) + "/" + std::to_string(index);
+              told += event;
+              if (told.ends_with("0/1E")) over.set_value();
+            });
+        gpu::cpu_begin_capture(self.stream);
+        for (int i = 0; i < 2; ++i) self.comm->all_reduce(tensor, ReduceOp::SUM, false);
+        const auto graph = gpu::cpu_end_capture(self.stream);
+        gpu::cpu_launch_graph(graph, self.stream);
+        over.get_future().wait();
+        EXPECT_EQ(told, "0/0S0/0E0/1S0/1E");
+        for (const auto& each : {hook.get(), thrower.get()}) each->remove();
+        gpu::cpu_launch_graph(graph, self.stream);
+        self.synchronize();
+        self.comm->finalize();
+        EXPECT_EQ(told, "0/0S0/0E0/1S0/1E");
+      },
+      std::chrono::seconds(60), "nccl", {{"graph_timeout_check_interval_ms", "20"}});
 }
 
 TEST_F(VendorReplays, AHintOrTheEnvironmentTurnsItOffAndNotesSaySo) {
