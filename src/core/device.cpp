@@ -16,13 +16,23 @@ Device::Device(std::shared_ptr<const gpu::Runtime> runtime, at::Device at,
                bool high_priority_stream, size_t most_events)
     : device_(at),
       runtime_(std::move(runtime)),
-      events_(gpu::EventPool::make(*runtime_, most_events)) {
+      events_(gpu::EventPool::make(*runtime_, most_events)),
+      high_priority_(high_priority_stream) {
   const Scope scope(*this);
   own_ = runtime_->create_stream(high_priority_stream);
 }
 
 Device::~Device() {
-  if (own_ != nullptr) runtime_->destroy_stream(own_);
+  for (auto* const stream : {own_, second_})
+    if (stream != nullptr) runtime_->destroy_stream(stream);
+}
+
+gpu::NativeStream Device::second_stream() {
+  if (second_ == nullptr) {
+    const Scope scope(*this);
+    second_ = runtime_->create_stream(!high_priority_);
+  }
+  return second_;
 }
 
 bool Device::is_in(const void* context) const {

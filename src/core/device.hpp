@@ -31,7 +31,11 @@ class TC_API Device {
   const gpu::Runtime& runtime() const noexcept { return *runtime_; }
   gpu::EventPool& events() const noexcept { return *events_; }
 
-  gpu::NativeStream own_stream() const noexcept { return own_; }
+  // The communicator's own; with another priority than it was made with a second one, which is made
+  // at its first use. Of one thread at a time. Throws CommError(kVendor).
+  gpu::NativeStream own_stream(std::optional<bool> high_priority = {}) {
+    return high_priority.value_or(high_priority_) == high_priority_ ? own_ : second_stream();
+  }
   // What torch works on in this thread.
   gpu::NativeStream current_stream() const;
   // True where that is the calling thread itself: then results are there when a call returns.
@@ -67,12 +71,15 @@ class TC_API Device {
     return context == context_.load(std::memory_order_relaxed) || is_in(context);
   }
   bool is_in(const void* context) const;
+  gpu::NativeStream second_stream();
 
   const at::Device device_;
   mutable std::atomic<const void*> context_{nullptr};  // in which the device was seen current
   const std::shared_ptr<const gpu::Runtime> runtime_;
   std::shared_ptr<gpu::EventPool> events_;
-  gpu::NativeStream own_ = nullptr;
+  const bool high_priority_;
+  gpu::NativeStream own_ = nullptr;     // of that priority
+  gpu::NativeStream second_ = nullptr;  // of the other; null before its first use
 };
 
 // `wanted` with an index: without one it is chosen by `rank`, so that the ranks of a host share its

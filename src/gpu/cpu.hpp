@@ -45,6 +45,7 @@ struct CpuCalls {
   size_t devices = 0;  // asked for, or set
   size_t pinned = 0;   // blocks of memory made
   size_t marks = 0;    // of graphs
+  size_t urgent = 0;   // streams of high priority, which is none here
 };
 TC_API CpuCalls& cpu_calls() noexcept;
 

@@ -68,11 +68,13 @@ int set_device(int index) {
   return index == 0 ? kSuccess : kInvalidValue;
 }
 int priorities(int* least, int* greatest) {
-  *least = *greatest = 0;
+  *least = 0;
+  *greatest = -1;
   return kSuccess;
 }
 
-int create_stream(NativeStream* stream, unsigned, int) {
+int create_stream(NativeStream* stream, unsigned, int priority) {
+  if (priority < 0) ++calls.urgent;
   *stream = new CpuStream();
   return kSuccess;
 }

@@ -164,6 +164,9 @@ def hinted(context):
         context.new_comm("forwarded", hints={"ncclx::minCTAs": "many"})
     with failures.case("older spelling"), pytest.raises(RuntimeError, match="perhaps"):
         context.new_comm("older", hints={"torchcomm::ncclx::high_priority_stream": "perhaps"})
+    older = {"torchcomm::ncclx::high_priority_stream": "perhaps"}
+    with failures.case("of a call"), pytest.raises(ValueError, match="high_priority_stream: 'perh"):
+        context.comm.all_reduce(tensor(context, 5), ReduceOp.SUM, True, hints=older)
     comm = context.new_comm(
         "hinted",
         hints={

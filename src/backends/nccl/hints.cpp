@@ -61,6 +61,14 @@ int number(const char* name, const std::string& text) {
   return value;
 }
 
+bool flag(const hint::Hint& names, const std::string& text) {
+  try {
+    return string_to_bool(text);
+  } catch (const CommError& e) {
+    throw CommError(e.code(), std::string("hint ") + names.name + ": " + e.why());
+  }
+}
+
 }  // namespace
 
 Wishes wishes_of(const CommOptions& options) {
@@ -81,7 +89,16 @@ Wishes wishes_of(const CommOptions& options) {
 bool wants_current_stream(const Hints& hints, bool fallback) {
   if (hints.empty()) return fallback;
   const auto* text = find(hints, hint::kUseCurrentStream);
-  return text == nullptr ? fallback : string_to_bool(*text);
+  return text == nullptr ? fallback : flag(hint::kUseCurrentStream, *text);
+}
+
+std::optional<bool> wants_high_priority(const Hints& hints, bool knows_older) {
+  if (hints.empty()) return std::nullopt;
+  if (const auto* text = find(hints, hint::kHighPriorityStream))
+    return flag(hint::kHighPriorityStream, *text);
+  if (const auto* text = knows_older ? find(hints, hint::kOlderHighPriorityStream) : nullptr)
+    return flag(hint::kOlderHighPriorityStream, *text);
+  return std::nullopt;
 }
 
 abi::Config config_of(const Hints& hints, const std::string& name) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 #include <torchcomms/options.hpp>
@@ -15,13 +16,16 @@ namespace torch::comms::nccl {
 struct Wishes {
   bool high_priority_stream = false;  // `is_high_priority_stream`, else the option of that name
   size_t most_events = 1000;          // `max_event_pool_size`
-  bool on_current_stream = false;     // `<backend>::use_current_stream`, also of one call
+  bool on_current_stream = false;     // `nccl::use_current_stream`
   bool watch_replays = true;          // `enable_cuda_graph_support`
   std::chrono::milliseconds replays_period{1000};  // `graph_timeout_check_interval_ms`
   beside::Wishes beside = {};
 };
 Wishes wishes_of(const CommOptions& options);
+// Of one call; the second is nothing where its hint is not set, of which ncclx has an older
+// spelling.
 bool wants_current_stream(const Hints& hints, bool fallback);
+std::optional<bool> wants_high_priority(const Hints& hints, bool knows_older);
 
 // The library's configuration with what the hints say; where they name no communicator it is called
 // `name`, unless that is empty. It refers to the text in both.

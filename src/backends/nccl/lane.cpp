@@ -60,7 +60,7 @@ void Lane::use(std::shared_ptr<OwnKernels> kernels, bool apart) {
   kernels_ = own_kernels_.get();
 }
 
-Lane::Slot::Slot(Lane& lane, const Call& call, bool on_current_stream)
+Lane::Slot::Slot(Lane& lane, const Call& call, const Where& where)
     : lane_(lane),
       alone_(lane.launching_alone_),
       call_(call),
@@ -80,8 +80,8 @@ Lane::Slot::Slot(Lane& lane, const Call& call, bool on_current_stream)
   const bool host_runs = device.host_runs(current_);
   capture_ = host_runs ? 0 : runtime.capture_of(current_);
   // A capture must not fork: nobody might join it again.
-  const bool on_current = !host_runs && (on_current_stream || capture_ != 0);
-  stream_ = on_current ? current_ : device.own_stream();
+  const bool on_current = !host_runs && (where.on_current_stream || capture_ != 0);
+  stream_ = on_current ? current_ : device.own_stream(where.high_priority);
   if (capture_ != 0) graph_ = lane_.graphs_->graph_of(stream_, capture_, lane_.last_);
   const auto& before = graph_ ? graph_->last : lane_.last_;
   if (before.end && before.stream != stream_) runtime.wait(stream_, before.end.get());

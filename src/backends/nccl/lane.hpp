@@ -77,7 +77,12 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   // the library may wait for other ranks in it.
   class Slot {
    public:
-    Slot(Lane& lane, const Call& call, bool on_current_stream);
+    struct Where {
+      bool on_current_stream;
+      std::optional<bool> high_priority =
+          {};  // of the own stream; nothing: as the communicator has
+    };
+    Slot(Lane& lane, const Call& call, const Where& where);
     ~Slot();
     Slot(const Slot&) = delete;
     Slot& operator=(const Slot&) = delete;

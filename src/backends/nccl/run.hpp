@@ -53,10 +53,11 @@ WorkPtr TorchCommVendor::launch(nccl::Lane& lane, const nccl::Call& call,
                                 const OperationOptions& options, nccl::Kept kept,
                                 const Body& body) {
   try {
-    const bool on_current =
-        !call.async_op || nccl::wants_current_stream(options.hints, wishes_->on_current_stream);
+    const nccl::Lane::Slot::Where where{
+        !call.async_op || nccl::wants_current_stream(options.hints, wishes_->on_current_stream),
+        nccl::wants_high_priority(options.hints, knows_older_hints())};
     about_to_launch(options);
-    nccl::Lane::Slot slot(lane, call, on_current);
+    nccl::Lane::Slot slot(lane, call, where);
     const auto calls = [&](const nccl::Table& library, nccl::abi::Comm comm) {
       return nccl::abi::Result(body(nccl::Launch{library, comm, slot.stream()}));
     };

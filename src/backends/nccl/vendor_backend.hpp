@@ -184,6 +184,8 @@ class TC_API TorchCommVendor : public TorchCommBackend,
 
   // Whether messages of a single call have communicators of pairs of ranks to themselves.
   virtual bool has_pairs() const { return false; }
+  // Whether calls may have hints in older spellings.
+  virtual bool knows_older_hints() const { return false; }
   // Of the same vendor, not connected; with the name a split's has.
   virtual std::shared_ptr<TorchCommVendor> child() const = 0;
   // The library, bound. Throws CommError without context.

@@ -73,6 +73,7 @@ class TC_API TorchCommNCCLX final
 
  private:
   void read(CommOptions& options) override;
+  bool knows_older_hints() const override { return true; }
   bool prepare(const Rendezvous& met, const nccl::Device& device) override;
   void before_collective() override;
   void connected() override;

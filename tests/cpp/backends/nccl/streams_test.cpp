@@ -89,6 +89,44 @@ TEST_F(VendorStreams, AHintPutsAsynchronousOperationsOnTheCurrentStream) {
            std::chrono::seconds(60), "nccl", {{"nccl::use_current_stream", "true"}});
 }
 
+TEST_F(VendorStreams, AHintOfACallHasAStreamOfThatPriorityInTheOrderOfTheCalls) {
+  for (const char* made_with : {"false", "true"}) {
+    plan("slow=AllReduce:5000");
+    const bool is_made_so = made_with == std::string("true");
+    on_ranks(
+        2,
+        [&](Program& self) {
+          auto tensor = number(1);
+          const auto reduce = [&](const Hints& hints) {
+            AllReduceOptions options;
+            options.hints = hints;
+            gpu::cpu_calls() = {};
+            return self.comm->all_reduce(tensor, ReduceOp::SUM, true, options);
+          };
+          std::vector<WorkPtr> works;
+          works.push_back(reduce({}));
+          for (const char* wanted : {"true", "false", "true"}) {
+            works.push_back(reduce({{"is_high_priority_stream", wanted}}));
+            const bool is_first = works.size() == 2 && !is_made_so;
+            EXPECT_EQ(gpu::cpu_calls().urgent, is_first ? 1u : 0u);
+          }
+          // Behind the current stream, and the operation before on another one.
+          EXPECT_EQ(gpu::cpu_calls().waits, 2u);
+          works.push_back(reduce({{"is_high_priority_stream", "true"}}));
+          EXPECT_EQ(gpu::cpu_calls().waits, 1u);
+          const auto error = error_of([&] { reduce({{"is_high_priority_stream", "perhaps"}}); });
+          EXPECT_EQ(error.code(), Errc::kInvalidArgument);
+          EXPECT_NE(error.why().find("hint is_high_priority_stream: 'perhaps'"), std::string::npos)
+              << error.why();
+          for (const auto& work : works) work->wait();
+          self.synchronize();
+          EXPECT_EQ(first(tensor), 32);
+          self.comm->finalize();
+        },
+        std::chrono::seconds(60), "nccl", {{"is_high_priority_stream", made_with}});
+  }
+}
+
 TEST_F(VendorStreams, TensorsLiveUntilTheOperationIsDoneThoughAllIsDropped) {
   on_ranks(2, [](Program& self) {
     auto output = at::zeros({2 * 1024});
