@@ -244,6 +244,29 @@ NCCL = Backend(
         ]
     ),
 )
+# What says little about how data move.
+_LIVES = frozenset(
+    [
+        "bad_input",
+        "finalize",
+        "hints",
+        "multi_comm",
+        "new_comm",
+        "object_collectives",
+        "properties",
+        "split",
+        "work",
+    ]
+)
+NCCL_OF_TWO = replace(NCCL, sizes=(2,), modules=_LIVES | {"timeouts"})
+# Messages of single calls have communicators of two ranks.
+NCCL_LAZY = replace(
+    NCCL,
+    name="nccl-lazy",
+    lacks=_VENDOR_LACKS - {"unordered_messages"},
+    # A first message of two ranks connects them, which a receive waits for: not those of "async".
+    modules=frozenset({"batch", "reconfigure", "send_recv", "split", "work"}),
+)
 RCCL = replace(
     NCCL,
     name="rccl",
@@ -389,17 +412,7 @@ ONECCL = replace(
         "reconfigure_observed",
         "unsupported",
     }
-    | {
-        "bad_input",
-        "finalize",
-        "hints",
-        "multi_comm",
-        "new_comm",
-        "object_collectives",
-        "properties",
-        "split",
-        "work",
-    },
+    | _LIVES,
 )
 # What may depend on the number of ranks.
 ONECCL_OF_THREE = replace(
@@ -428,18 +441,7 @@ _ON_GPUS = replace(
     library=None,
     # Of ranks that all send first, outside of a batch, each may wait for the other to receive.
     lacks=_LACKS_ON_GPUS | {"different_orders"},
-    modules=(NCCL.modules or frozenset())
-    | {
-        "bad_input",
-        "finalize",
-        "hints",
-        "multi_comm",
-        "new_comm",
-        "object_collectives",
-        "properties",
-        "split",
-        "work",
-    },
+    modules=(NCCL.modules or frozenset()) | _LIVES,
 )
 ON_GPUS = (
     _ON_GPUS,
@@ -477,6 +479,8 @@ BACKENDS = (
     CTRAN,
     replace(CTRAN, sizes=(3,), hints=(("ctran::transport", "tcp"),), variant="-tcp"),
     NCCL,
+    NCCL_OF_TWO,
+    NCCL_LAZY,
     NCCLX,
     CTRAN_KERNELS,
     CTRAN_HOSTS,

@@ -64,7 +64,8 @@ def silent_peer(context):
         store.wait(["met"])
     if context.row.fails_as_a_whole:
         with failures.case("everything fails"), refused(torchcomms.CommTimeout, "rank 0"):
-            comm.barrier(False, timeout=30.0)
+            # Of a library whose ranks hear nothing of it, when their own limit passes.
+            comm.barrier(False, timeout=3.0 if context.row.vendor else 30.0)
     elif last > 1 and rank in (0, last):  # with all other peers it keeps working
         with failures.case("other peer"):
             tensor = torch.full((2,), float(rank))
@@ -171,8 +172,8 @@ def silent_async(context):
                     with refused(torchcomms.CommTimeout, name):
                         work.wait()
                     assert time.monotonic() - began < SHORT_S
-            with failures.case(name, "no abort hook"):
-                assert fired == []
+            with failures.case(name, "abort hook"):  # where it ends the communicator at once
+                assert fired == ([1] if context.row.vendor else [])
         end(context, comm)
     return failures.texts
 

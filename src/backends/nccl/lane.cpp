@@ -375,8 +375,9 @@ bool Lane::end_all(const CommError& why, const Work* timed_out) {
     if (handed_over_ || !communicator_->give_up(why)) return false;
   }
   if (auto* const kernels = kernels_.load()) kernels->abort();
-  end_works(communicator_->failure().error(), timed_out);
+  // First: whoever is told finds that all has ended, and that the hooks have run.
   alarms_.failure(*this, why);
+  end_works(communicator_->failure().error(), timed_out);
   // The library may take its time, and the watchdog has others to look after.
   std::thread([communicator = communicator_, why] { communicator->abort(why); }).detach();
   return true;

@@ -40,8 +40,8 @@ class Work;
 class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
  public:
   struct Alarms {
-    // Runs once, on the thread that finds a failure, before the library's operations end. Gets the
-    // lane, and why.
+    // Runs once, on the thread that finds a failure, before works say so and the library's
+    // operations end. Gets the lane, and why.
     std::function<void(const Lane&, const CommError&)> failure;
     // The same for one of operations that nobody has a work of: gets one that has failed with it.
     std::function<void(TorchWork&)> unseen;
