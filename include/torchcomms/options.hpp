@@ -55,7 +55,8 @@ struct TC_API CommOptions {
   CommOptions();
 
   bool abort_process_on_timeout_or_error;
-  std::chrono::milliseconds timeout;            // per operation, and for the start-up
+  std::chrono::milliseconds timeout;  // per operation, and for the start-up
+  bool timeout_is_given = false;  // of a split: `timeout` is its own, also where it is the default
   std::optional<bool> is_high_priority_stream;  // the hint of the same name wins
   c10::intrusive_ptr<c10d::Store> store;        // null: rank discovery finds one
   bool enable_reconfigure = false;

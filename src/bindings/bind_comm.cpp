@@ -105,7 +105,7 @@ py::dict describe(const TorchComm& comm) {
 CommOptions child_options(const OptionalHints& hints, const OptionalTimeout& timeout) {
   CommOptions options;
   if (hints) options.hints = *hints;
-  if (timeout) options.timeout = *timeout;
+  if (timeout) options.timeout = *timeout, options.timeout_is_given = true;
   return options;
 }
 

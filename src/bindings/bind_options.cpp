@@ -32,8 +32,13 @@ InvalidArgument naming a bad value.)");
       .def_readwrite("abort_process_on_timeout_or_error",
                      &CommOptions::abort_process_on_timeout_or_error,
                      "bool: may a failure nobody looks at end the process.")
-      .def_readwrite("timeout", &CommOptions::timeout,
-                     "timedelta: per operation, and for start-up.")
+      .def_property(
+          "timeout", [](const CommOptions& self) { return self.timeout; },
+          [](CommOptions& self, std::chrono::milliseconds timeout) {
+            self.timeout = timeout;
+            self.timeout_is_given = true;
+          },
+          "timedelta: per operation, and for start-up.")
       .def_readwrite("store", &CommOptions::store,
                      "Rendezvous store; None: found by rank discovery.")
       .def_readwrite("enable_reconfigure", &CommOptions::enable_reconfigure,

@@ -29,7 +29,8 @@ std::chrono::milliseconds usable_timeout(std::chrono::milliseconds timeout) {
 }
 
 std::chrono::milliseconds limit_of_split(const CommOptions& options) {
-  return options.timeout == CommOptions().timeout ? kNoTimeout : options.timeout;
+  const bool is_own = options.timeout_is_given || options.timeout != CommOptions().timeout;
+  return is_own ? options.timeout : kNoTimeout;
 }
 
 }  // namespace torch::comms

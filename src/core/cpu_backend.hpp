@@ -17,8 +17,8 @@ TC_API Capabilities staged_capabilities();
 
 // `timeout`, or the library's default where none was given.
 TC_API std::chrono::milliseconds usable_timeout(std::chrono::milliseconds timeout);
-// How long a split with these options waits for its members; kNoTimeout where their timeout is only
-// the environment's, as it is unless one was given: then the parent's limit holds.
+// How long a split with these options waits for its members; kNoTimeout where no timeout was given,
+// so that theirs is the environment's: then the parent's limit holds.
 TC_API std::chrono::milliseconds limit_of_split(const CommOptions& options);
 
 }  // namespace torch::comms

@@ -130,6 +130,22 @@ def test_a_split_past_its_own_limit_says_that_it_was_its_own(world):
     check_context(world, silent_split)
 
 
+def silent_split_with_the_default(context):
+    comm, failures = own_comm(context, timeout=SOON_S), Failures()
+    comm.barrier(False)
+    if context.rank == 0:
+        everyone = list(range(context.size))
+        with environment(TORCHCOMM_TIMEOUT_SECONDS=str(SHORT_S)), failures.case("split"):
+            times_out(lambda: comm.split(everyone, "late", timeout=SHORT_S), "split")
+    end(context, comm)
+    return failures.texts
+
+
+@pytest.mark.worlds(backends=("ctran",), sizes=(2,), device="cpu")
+def test_a_splits_own_limit_is_its_own_though_it_is_the_default(world):
+    check_context(world, silent_split_with_the_default)
+
+
 def silent_collective(context, name):
     """Rank 0 alone takes part, as one that depends on rank 1."""
     comm, failures, fired = context.new_comm(), Failures(), []
