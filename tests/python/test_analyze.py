@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 
 import pytest
 import torch
 from torchcomms import ReduceOp
-from torchcomms.analyze import AnalyzeError, analyze, read, to_text
+from torchcomms.analyze import AnalyzeError, Process, analyze, read, to_text
 from torchcomms.analyze.dump import parse
 from torchcomms.hooks import FlightRecorderHook
 from torchcomms_cli.app import app
@@ -149,6 +150,60 @@ def test_a_message_without_its_partner():
     assert not [
         f for f in verdict_of(waiting, dump(1, answer, size=2)).findings if f.kind == "message"
     ]
+
+
+def job_of(*states, **failed):
+    """Ranks that finished the same, and how their processes ended."""
+    dumps = []
+    for rank, state in enumerate(states):
+        raw = dump(rank, entry(), entry("barrier", 2, failed=rank in failed.get("failed", ())))
+        process = Process(100 + rank, "node1", "job", "python train.py", 1, state)
+        dumps.append(dataclasses.replace(parse(raw, f"rank {rank}"), process=process))
+    return analyze(dumps)
+
+
+@pytest.mark.parametrize(
+    ("states", "told", "culprits"),
+    [
+        (("running", "killed", "running", "running"), "rank 1 was killed or has crashed", (1,)),
+        (("killed", "killed", "running", "ended"), "ranks 0-1 were killed or have crashed", (0, 1)),
+        (("running", "running", "ended", "running"), "rank 2 has ended", (2,)),
+    ],
+)
+def test_who_is_gone_and_was_in_nothing_is_a_finding(states, told, culprits):
+    verdict = job_of(*states)
+    assert verdict.summary == f"{told} without finalize()"
+    assert verdict.decisive.kind == "gone"
+    assert set(culprits) <= set(verdict.culprits)
+    assert f"look at: rank {culprits[0]} (process" in to_text(verdict)
+
+
+@pytest.mark.parametrize("state", ["running", "ended", "finalized", "unknown"])
+def test_who_runs_or_has_ended_with_the_others_is_no_finding(state):
+    assert job_of(state, state, state, state).ok
+
+
+def test_who_was_killed_is_why_others_failed_and_not_the_other_way():
+    verdict = job_of("running", "killed", "ended", "killed", failed=(0, 2, 3))
+    assert [(f.kind, f.ranks) for f in verdict.findings if f.kind == "gone"] == [("gone", (1,))]
+    assert verdict.culprits == (1,)
+    assert {f.kind for f in verdict.findings} == {"gone", "failed"}
+
+
+def test_what_a_hook_refused_was_not_met_by_the_others():
+    """Rank 1's third was refused; once it is called again it has the same number."""
+    refused = entry(seq=3, state="scheduled", failed=True, refused=True)
+    before = (entry(seq=1), entry(seq=2))
+    verdict = verdict_of(
+        dump(0, *before, entry(seq=3, state="started"), size=2), dump(1, *before, refused, size=2)
+    )
+    assert "rank 1 has not entered all_reduce 3" in verdict.summary
+    again = entry(seq=3, state="started")
+    verdict = verdict_of(dump(0, *before, again, size=2), dump(1, *before, refused, again, size=2))
+    assert verdict.findings[0].kind == "stuck"
+    assert verdict_of(dump(0, *before, size=2), dump(1, *before, refused, size=2)).summary == (
+        "all_reduce 3 of 'world' failed on rank 1"
+    )
 
 
 def test_a_rank_without_a_dump_is_named():

@@ -52,6 +52,8 @@ PROGRAM = """
     add()
     if odd and case in ("sleeps", "makes none", "splits not"):
         threading.Event().wait()
+    if case == "is killed":
+        threading.Event().wait()
     if case == "makes none":
         torchcomms.new_comm(backend, torch.device("cpu"), name="second")
     if case == "splits not":
@@ -169,6 +171,16 @@ def test_a_hang_is_explained_while_it_lasts_and_after_a_kill(backend, case, size
     process = "" if case == "stays away" else " (process "
     assert f"verdict: {verdict.summary}\nlook at: rank 1{process}" in told.stdout
     assert "its process was killed or has crashed" in told.stdout or case != "sleeps"
+
+
+def test_a_rank_that_was_killed_while_it_was_in_nothing_is_named(job):
+    killed = job("ctran", "is killed", 2)
+    killed.until("nothing is wrong in these records")
+    killed.processes[1].kill()
+    killed.until("rank 1 was killed or has crashed without finalize()")
+    told = run(killed.folder)
+    assert told.exit_code == 1
+    assert f"look at: rank 1 (process {killed.processes[1].pid}" in told.stdout
 
 
 def test_a_clean_exit_leaves_no_file_and_another_folder_can_be_chosen(tmp_path):

@@ -119,6 +119,7 @@ def _operation(entry: dict[str, Any]) -> Operation:
         sequence=entry["collective_seq_id"],
         state=entry["state"],
         failed=entry.get("failed", False),
+        refused=entry.get("refused", False),
         input_sizes=tuple(tuple(sizes) for sizes in entry["input_sizes"]),
         output_sizes=tuple(tuple(sizes) for sizes in entry["output_sizes"]),
         dtypes=tuple(sorted(map(of_recorder, {*entry["input_dtypes"], *entry["output_dtypes"]}))),

@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["mismatch", "behind", "stuck", "message", "failed"]
+Kind = Literal["mismatch", "behind", "stuck", "message", "gone", "failed"]
 
 
 @dataclass(frozen=True)
 class Finding:
     """Something wrong. `ranks` are the global ranks it is about, `waiting` those that wait, since
-    `since_ns` of the wall clock (0: nobody says)."""
+    `since_ns` of the wall clock (0: nobody says). Of processes that are gone, `comm` and
+    `operation` are empty, and `sequence` is 0."""
 
     kind: Kind
     comm: str

@@ -9,9 +9,10 @@ from typing import Literal
 FIRST_BATCH = 1 << 59
 FIRST_MESSAGE = 1 << 60
 
-# "ended": it went through its exit, with communicators that were not finalized. "unknown": the
-# file is a copy, or of another machine.
-State = Literal["running", "ended", "killed", "unknown"]
+# "ended": it went through its exit, with communicators that were not finalized. "killed": it did
+# not. "finalized": it did not, and nothing of it was open any more. "unknown": the file is a copy,
+# or of another machine.
+State = Literal["running", "ended", "killed", "finalized", "unknown"]
 
 
 class AnalyzeError(Exception):
@@ -40,6 +41,7 @@ class Operation:
     entered_ns: int = 0
     ended_ns: int = 0
     error: str | None = None  # the type of what it failed with
+    refused: bool = False  # by a hook, before anything was sent; others have not met it
     async_op: bool = False
     bytes: int | None = None
     thread: int = 0
@@ -55,6 +57,11 @@ class Operation:
     @property
     def done(self) -> bool:
         return self.state == "completed"
+
+    @property
+    def pending(self) -> bool:
+        """Sent, and not done: also where it failed."""
+        return not self.done and not self.refused
 
     def __str__(self) -> str:
         if self.is_message:

@@ -124,7 +124,8 @@ def read_ring(path: Path) -> Ring:
     )
     events = _events(data[first_slot:end], again[first_slot:end])
     known = header["inode"] == inode and _text(header["boot"]) == _boot_identity()
-    ran_out: State = "ended" if header["ended_ns"] else "killed"
+    cut_off: State = "killed" if header["open"] > 0 else "finalized"
+    ran_out: State = "ended" if header["ended_ns"] else cut_off
     times = [header["began_ns"], header["ended_ns"], *(row.time_ns for row in rows)]
     return Ring(
         path=path,

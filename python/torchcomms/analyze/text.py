@@ -14,6 +14,7 @@ _STATES = {
     "running": "its process runs",
     "killed": "its process was killed or has crashed",
     "ended": "its process has ended, without finalize()",
+    "finalized": "its process was killed or has crashed, after finalize()",
     "unknown": "of its process nothing is known",
 }
 

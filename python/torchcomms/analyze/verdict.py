@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from torchcomms.analyze import making
+from torchcomms.analyze import gone, making
 from torchcomms.analyze.finding import Finding, Kind, have, ranks_text
 from torchcomms.analyze.record import Dump, Operation, Process
 
@@ -65,6 +65,8 @@ def analyze(dumps: list[Dump]) -> Verdict:
     missing = sorted(awaited.union(*(members for _, members in groups)) - {-1, *ranks})
     for (name, members), present in sorted(groups.items()):
         findings += _Group(name, members, present).findings()
+    if all(finding.kind == "failed" for finding in findings):
+        findings += gone.findings(dumps)
     findings.sort(key=lambda finding: _ORDER.index(finding.kind))
     verdict = Verdict(
         ranks=ranks,
@@ -82,7 +84,7 @@ def analyze(dumps: list[Dump]) -> Verdict:
     return replace(verdict, summary=told + absent)
 
 
-_ORDER: list[Kind] = ["mismatch", "behind", "message", "stuck", "failed"]
+_ORDER: list[Kind] = ["mismatch", "behind", "message", "stuck", "gone", "failed"]
 
 
 def _culprits(findings: list[Finding], dumps: list[Dump]) -> tuple[int, ...]:
@@ -93,7 +95,8 @@ def _culprits(findings: list[Finding], dumps: list[Dump]) -> tuple[int, ...]:
     if not behind:  # whom everybody waits for may have gone, and left nothing
         known = {dump.rank for dump in dumps}
         behind = {r for f in findings if f.kind == "stuck" for r in f.ranks if r not in known}
-    inside = {d.rank for d in dumps if d.makings or any(not op.done for op in d.operations)}
+        behind |= {r for f in findings if f.kind == "gone" for r in f.ranks}
+    inside = {d.rank for d in dumps if d.makings or any(op.pending for op in d.operations)}
     # Where all that are behind are inside something, they wait for each other.
     return tuple(sorted(behind - inside or behind))
 
@@ -111,7 +114,7 @@ def _last(dump: Dump) -> str:
         return f"in {dump.makings[0].call} of '{dump.makings[0].name}'"
     if not dump.operations:
         return "nothing recorded"
-    unfinished = [op for op in dump.operations if not op.done]
+    unfinished = [op for op in dump.operations if op.pending]
     op = unfinished[0] if unfinished else dump.operations[-1]
     state = "failed in" if op.failed else "in" if not op.done else "finished"
     return f"{state} {op} of '{op.group}'" + (f" with {op.error}" if op.error else "")
@@ -127,7 +130,9 @@ class _Group:
     def __init__(self, name: str, members: tuple[int, ...], dumps: list[Dump]) -> None:
         self.name = name
         self.members = members
-        self.own = {d.rank: [op for op in d.operations if op.group == name] for d in dumps}
+        everything = {d.rank: [op for op in d.operations if op.group == name] for d in dumps}
+        self.own = {r: [op for op in ops if not op.refused] for r, ops in everything.items()}
+        self.refused = {r: [op for op in ops if op.refused] for r, ops in everything.items()}
         self.entered = {d.rank: d.entered.get(name, 0) for d in dumps}
         self.collectives = {
             rank: {op.sequence: op for op in ops if op.is_collective}
@@ -272,7 +277,7 @@ class _Group:
     def _failed(self) -> list[Finding]:
         failed: dict[Operation, list[int]] = {}
         for rank, ops in self.own.items():
-            for op in ops:
+            for op in ops + self.refused[rank]:
                 if op.failed:
                     failed.setdefault(op, []).append(rank)
         return [
