@@ -412,6 +412,11 @@ def refuses_wrong_calls(comm):
         module.recv_object_list(comm, [1], -1)
     with refused(invalid, "max_bytes=0"):
         module.broadcast_object_list(comm, [1], 0, max_bytes=0)
+    for wrong in ({"timeout": 3}, {"timeout": "soon"}, {"max_bytes": "many"}):
+        with refused(TypeError, "all_gather_object", next(iter(wrong))):
+            module.all_gather_object(comm, [None] * size, 1, **wrong)
+    with refused(TypeError, "root", "int"):
+        module.broadcast_object_list(comm, [1], "first")
     with pytest.raises(invalid) as raised:
         module.all_gather_object(comm, [], 1)
     about = (raised.value.op, raised.value.comm, raised.value.rank)
@@ -420,8 +425,77 @@ def refuses_wrong_calls(comm):
 
 
 @pytest.mark.worlds(sizes=(1, 2))
-def test_wrong_calls_raise_before_anything_is_sent(world):
+def test_wrong_calls_raise_and_the_communicator_goes_on(world):
     world.run(refuses_wrong_calls)
+
+
+def hears_of_another_ranks_wrong_argument(comm):
+    """Rank 1 calls each wrongly, and the others must not wait for what it does not send."""
+    import torchcomms
+
+    module, size, rank = objcol(), comm.get_size(), comm.get_rank()
+    wrong = rank == 1
+    slots = [None] * (size + wrong)
+    at_root = [None] * size if rank == 1 else None
+    calls = [
+        (lambda: module.all_gather_object(comm, slots, rank), "object_list"),
+        (lambda: module.all_gather_object(comm, [None] * size, 1, max_bytes=-wrong or 900), "-1"),
+        (lambda: module.gather_object(comm, rank, 1), "object_gather_list"),
+        (lambda: module.gather_object(comm, rank, -1 if wrong else 0, slots[:size]), "root=-1"),
+        (lambda: module.broadcast_object_list(comm, [] if wrong else [1], 0), "object_list"),
+        (lambda: module.scatter_object_list(comm, 0, () if wrong else [None], at_root or slots),
+         "scatter_object_output_list"),
+    ]  # fmt: skip
+    for call, named in calls:
+        if wrong:
+            with refused(torchcomms.InvalidArgument, named):
+                call()
+            continue
+        with pytest.raises(torchcomms.Mismatch, match="wrong argument") as raised:
+            call()
+        assert raised.value.peer == 1
+    assert_alive(comm)
+
+
+@pytest.mark.worlds(sizes=(3,))
+def test_a_wrong_argument_is_told_to_those_who_would_wait(world):
+    world.run(hears_of_another_ranks_wrong_argument)
+
+
+def hears_of_a_senders_wrong_argument(comm):
+    import torchcomms
+
+    if comm.get_rank() == 0:
+        for objects, kind in (([], torchcomms.InvalidArgument), ((1,), TypeError)):
+            with refused(kind, "object_list"):
+                objcol().send_object_list(comm, objects, 1)
+    else:
+        for _ in range(2):
+            with pytest.raises(torchcomms.Mismatch, match="wrong argument") as raised:
+                objcol().recv_object_list(comm, [None], 0)
+            assert raised.value.peer == 0
+    assert_alive(comm)
+
+
+@pytest.mark.worlds(sizes=(2,), needs=("messages",))
+def test_a_receiver_hears_of_its_senders_wrong_argument(world):
+    world.run(hears_of_a_senders_wrong_argument)
+
+
+def names_the_argument_where_nobody_else_comes(context):
+    import torchcomms
+
+    comm = context.new_comm()
+    if context.rank == 0:
+        with pytest.raises(torchcomms.InvalidArgument, match="object_list") as raised:
+            objcol().all_gather_object(comm, [], 1, timeout=0.2)
+        assert isinstance(raised.value.__cause__, torchcomms.CommTimeout)
+    context.meet("after the call")
+
+
+@pytest.mark.worlds(sizes=(2,))
+def test_a_wrong_argument_is_raised_where_nobody_else_makes_the_call(world):
+    world.run_context(names_the_argument_where_nobody_else_comes)
 
 
 def notices_lists_of_different_lengths(comm):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from torchcomms._comms import InvalidArgument, TorchComm, UnsafeObject
@@ -21,6 +22,7 @@ DEFAULT_MAX_BYTES = 1 << 30
 
 __all__ = [
     "DEFAULT_MAX_BYTES",
+    "MissingList",
     "all_gather_object",
     "broadcast_object_list",
     "gather_object",
@@ -33,7 +35,7 @@ __all__ = [
 _Timeout = timedelta | float | None
 
 
-class _MissingList(InvalidArgument, AssertionError):
+class MissingList(InvalidArgument, AssertionError):
     """The list that the root must bring. By contract an AssertionError."""
 
 
@@ -69,20 +71,10 @@ def register_type(
 
 
 def _call(
-    comm: TorchComm,
-    op: str,
-    max_bytes: int | None,
-    weights_only: bool,
-    timeout: _Timeout,
-    **roots: int,
+    comm: TorchComm, op: str, max_bytes: int | None, weights_only: bool, timeout: _Timeout
 ) -> Call:
     limit = DEFAULT_MAX_BYTES if max_bytes is None else max_bytes
-    call = Call(comm, op, limit, bool(weights_only), timeout)
-    if not 0 < limit < 1 << 62:
-        raise call.error(InvalidArgument, f"max_bytes={limit} must be in (0, 2**62)")
-    for name, rank in roots.items():
-        call.check_rank(name, rank)
-    return call
+    return Call(comm, op, limit, bool(weights_only), timeout)
 
 
 def _check_list(call: Call, name: str, value: object, length: int | None) -> None:
@@ -113,6 +105,8 @@ def all_gather_object(
             code here.
         max_bytes: cap of one object; None: DEFAULT_MAX_BYTES. The smallest of all ranks counts.
     Raises:
+        InvalidArgument, TypeError: a wrong argument. The other ranks raise Mismatch, which names
+            this one.
         UnsafeObject: an object is not data (on all ranks), or its bytes are damaged (on those
             that read them). `object_list` is as before, and the communicator goes on.
         TooLarge: an object is over the cap, on all ranks.
@@ -121,7 +115,9 @@ def all_gather_object(
     """
     call = _call(comm, "all_gather_object", max_bytes, weights_only, timeout)
     size = comm.get_size()
-    _check_list(call, "object_list", object_list, size)
+    with _exchange.checked(call, _exchange.tell_all):
+        call.check()
+        _check_list(call, "object_list", object_list, size)
     mine = _exchange.pack(call, obj)
     _exchange.agree(call, [mine])
     wires, states = [_exchange.to_wire(call, mine.raw)], [mine.state]
@@ -159,12 +155,14 @@ def gather_object(  # noqa: PLR0917 (the contract's order)
         UnsafeObject, TooLarge, ...: see all_gather_object; damaged bytes only on root.
     Cost: three operations; root receives every rank's bytes.
     """
-    call = _call(comm, "gather_object", max_bytes, weights_only, timeout, root=root)
+    call = _call(comm, "gather_object", max_bytes, weights_only, timeout)
     size, rank = comm.get_size(), comm.get_rank()
-    if rank == root:
-        if object_gather_list is None:
-            raise call.error(_MissingList, "object_gather_list must be given on root")
-        _check_list(call, "object_gather_list", object_gather_list, size)
+    with _exchange.checked(call, _exchange.tell_all):
+        call.check(root=root)
+        if rank == root:
+            if object_gather_list is None:
+                raise call.error(MissingList, "object_gather_list must be given on root")
+            _check_list(call, "object_gather_list", object_gather_list, size)
     mine = _exchange.pack(call, obj)
     _exchange.agree(call, [mine])
     own = _exchange.to_wire(call, mine.raw)
@@ -205,12 +203,15 @@ def send_object_list(
         object_list: at least one object.
         dst: rank that receives them.
     Raises:
-        InvalidArgument: dst out of range, an empty list.
+        InvalidArgument: dst out of range, an empty list; of the latter the receiver hears by a
+            Mismatch.
         TooLarge: the list is over `max_bytes`; the receiver raises the same.
     Cost: one message, and one for each 16 MiB.
     """
-    call = _call(comm, "send_object_list", max_bytes, False, timeout, dst=dst)
-    _check_list(call, "object_list", object_list, None)
+    call = _call(comm, "send_object_list", max_bytes, False, timeout)
+    call.check(dst=dst)
+    with _exchange.checked(call, partial(_exchange.send, count=0, dst=dst)):
+        _check_list(call, "object_list", object_list, None)
     _exchange.send(call, _exchange.pack(call, object_list), len(object_list), dst)
 
 
@@ -236,7 +237,8 @@ def recv_object_list(
             message is received as if nothing had been.
     Cost: one message, and one for each 16 MiB.
     """
-    call = _call(comm, "recv_object_list", max_bytes, weights_only, timeout, src=src)
+    call = _call(comm, "recv_object_list", max_bytes, weights_only, timeout)
+    call.check(src=src)
     _check_list(call, "object_list", object_list, None)
     found = _exchange.receive(call, len(object_list), src)
     _replace(call, object_list, found, src)
@@ -271,8 +273,10 @@ def broadcast_object_list(
         UnsafeObject, TooLarge, ...: see all_gather_object.
     Cost: three operations; receives root's bytes.
     """
-    call = _call(comm, "broadcast_object_list", max_bytes, weights_only, timeout, root=root)
-    _check_list(call, "object_list", object_list, None)
+    call = _call(comm, "broadcast_object_list", max_bytes, weights_only, timeout)
+    with _exchange.checked(call, _exchange.tell_all):
+        call.check(root=root)
+        _check_list(call, "object_list", object_list, None)
     at_root = comm.get_rank() == root
     mine = _exchange.pack(call, object_list) if at_root else Message(_exchange.NOTHING)
     _exchange.agree(call, [mine], len(object_list))
@@ -310,17 +314,20 @@ def scatter_object_list(  # noqa: PLR0917 (the contract's order)
         UnsafeObject, TooLarge, ...: see all_gather_object; damaged bytes only where they are read.
     Cost: three operations; receives the own object's bytes.
     """
-    call = _call(comm, "scatter_object_list", max_bytes, weights_only, timeout, root=root)
+    call = _call(comm, "scatter_object_list", max_bytes, weights_only, timeout)
     size, rank = comm.get_size(), comm.get_rank()
-    output = scatter_object_output_list
-    if not isinstance(output, list) or not output:
-        raise call.error(InvalidArgument, "scatter_object_output_list must be a non-empty list")
-    messages: list[Message] = []
-    if rank == root:
-        if scatter_object_input_list is None:
+    output, values = scatter_object_output_list, scatter_object_input_list
+    with _exchange.checked(call, _exchange.tell_all):
+        call.check(root=root)
+        if not isinstance(output, list) or not output:
+            raise call.error(InvalidArgument, "scatter_object_output_list must be a non-empty list")
+        if rank != root:
+            values = []
+        elif values is None:
             raise call.error(InvalidArgument, "scatter_object_input_list must be given on root")
-        _check_list(call, "scatter_object_input_list", scatter_object_input_list, size)
-        messages = [_exchange.pack(call, value) for value in scatter_object_input_list]
+        else:
+            _check_list(call, "scatter_object_input_list", values, size)
+    messages = [_exchange.pack(call, value) for value in values or ()]
     _exchange.agree(call, messages)
     head = _exchange.numbers(call, [0, 0])
     heads = [_exchange.numbers(call, [m.state, len(m.raw)]) for m in messages]

@@ -1,19 +1,22 @@
 """How bytes move: first all ranks agree that nothing stands against it, then the bytes go.
 
-A rank that cannot send, or will not read, says so in the first step. So all ranks raise the same,
-nobody waits for a message that never comes, and the communicator stays in step.
+A rank that cannot send, will not read, or was called with a wrong argument says so in the first
+step. So all ranks raise, nobody waits for a message that never comes, and the communicator stays in
+step.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 import torch
 
+from torchcomms import _arguments
 from torchcomms._comms import (
     CommError,
     InvalidArgument,
@@ -27,8 +30,9 @@ from torchcomms.objcol import _decode, _encode
 from torchcomms.objcol._format import Over, Refused
 
 # What a message is; the later, the worse. From UNSAFE on there are no bytes.
-NOTHING, DATA, PICKLE, UNSAFE, OVER, ERROR = range(6)
+NOTHING, DATA, PICKLE, UNSAFE, OVER, ERROR, WRONG = range(7)
 _RANK_BITS = 32
+_MAX_BYTES_END = 1 << 62
 _PIECE_BYTES = 16 << 20  # of a message between two ranks, so that a refused one needs no memory
 _ADVICE = (
     "register the class with torchcomms.objcol.register_type, or pass weights_only=False at this"
@@ -60,10 +64,23 @@ class Call:
             setattr(made, attribute, value)
         return made
 
-    def check_rank(self, argument: str, rank: int) -> None:
+    def check(self, **ranks: int) -> None:
+        """What all calls have, and arguments that are ranks. Raises InvalidArgument, TypeError."""
+        if self.timeout is not None:
+            _arguments.require_limit(self.op, self.timeout)
+        limit = _arguments.require_int64(self.op, "max_bytes", self.max_bytes)
+        if not 0 < limit < _MAX_BYTES_END:
+            raise self.error(InvalidArgument, f"max_bytes={limit} must be in (0, 2**62)")
         size = self.comm.get_size()
-        if not 0 <= rank < size:
-            raise self.error(InvalidArgument, f"{argument}={rank} is outside [0, {size})")
+        for argument, value in ranks.items():
+            rank = _arguments.require_int64(self.op, argument, value)
+            if not 0 <= rank < size:
+                raise self.error(InvalidArgument, f"{argument}={rank} is outside [0, {size})")
+
+    def with_defaults(self) -> Call:
+        """The same, of which nothing stands against a small operation."""
+        usable = self.timeout if isinstance(self.timeout, timedelta | float) else None
+        return replace(self, max_bytes=_MAX_BYTES_END - 1, timeout=usable)
 
 
 @dataclass(frozen=True)
@@ -73,6 +90,27 @@ class Message:
     state: int
     raw: bytes = b""
     error: BaseException | None = None
+
+
+@contextmanager
+def checked(call: Call, tell: Callable[[Call, Message], object]) -> Iterator[None]:
+    """What is raised inside, of a wrong argument, leaves here after `tell` has told the others.
+
+    They may not be in such a call, or not hear of it: that changes nothing here.
+    """
+    wrong: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        wrong = error
+    if wrong is None:
+        return
+    try:
+        tell(call.with_defaults(), Message(WRONG, error=wrong))
+    except CommError as unheard:
+        if unheard is not wrong:
+            raise wrong from unheard
+    raise wrong
 
 
 def pack(call: Call, value: object) -> Message:
@@ -117,6 +155,11 @@ def unpack(call: Call, raw: torch.Tensor, state: int, peer: int) -> Any:  # noqa
         raise call.error(UnsafeObject, f"the object was refused: {refused}", peer) from refused
 
 
+def tell_all(call: Call, message: Message) -> None:
+    """Those who call `agree`."""
+    agree(call, [message])
+
+
 def agree(call: Call, messages: Iterable[Message], count: int = 0) -> int:
     """One all-reduce: the worst state of all ranks; raises, on all of them, if it cannot go on.
 
@@ -139,6 +182,8 @@ def agree(call: Call, messages: Iterable[Message], count: int = 0) -> int:
     worst, peer = divmod(numbers[0], 1 << _RANK_BITS)
     if own.error is not None:
         raise own.error
+    if worst == WRONG:
+        _raise_if_hopeless(call, worst, peer)
     if worst == OVER or numbers[1] > -numbers[2]:
         why = f"an object is over a rank's max_bytes, the smallest of which is {-numbers[2]}"
         raise call.error(TooLarge, why)
@@ -158,6 +203,9 @@ def _raise_if_hopeless(call: Call, state: int, peer: int) -> None:
         raise call.error(UnsafeObject, why, peer)
     if state == OVER:
         raise call.error(TooLarge, "the peer's object is over its own max_bytes", peer)
+    if state == WRONG:
+        why = "the peer's call has a wrong argument; its own error names it"
+        raise call.error(Mismatch, why, peer)
     if state > OVER or state < NOTHING:
         raise call.error(CommError, "the peer could not make its object into bytes", peer)
 
