@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 import torch
 import torch.distributed as torch_dist
@@ -392,6 +394,29 @@ def makes_groups_of_torch(dist, rank, size):
 @pytest.mark.worlds(backends=("gloo",), sizes=(3,))
 def test_new_group_without_communicators(world):
     world.run_context(run_program, makes_groups_of_torch, False)
+
+
+def starts_again(context, use_torchcomms):
+    """On one store, as a launcher's is: what an earlier start left there is not this one's."""
+    store = context.store(f"starts again {use_torchcomms}")
+    for nth in range(4):
+        distwrap.init_process_group(
+            "gloo", store=store, rank=context.rank, world_size=context.size,
+            use_torchcomms=use_torchcomms, timeout=timedelta(seconds=20),
+        )  # fmt: skip
+        t = torch.ones(1)
+        distwrap.all_reduce(t)
+        assert t.item() == context.size
+        half = distwrap.split_group(split_ranks=[[0, 1]])
+        distwrap.barrier(half)
+        context.meet(f"connected {use_torchcomms} {nth}")
+        distwrap.destroy_process_group()
+
+
+@pytest.mark.worlds(backends=("gloo",), sizes=(2,))
+@pytest.mark.parametrize("use_torchcomms", [True, False])
+def test_a_program_may_start_again_on_the_same_store(world, use_torchcomms):
+    world.run_context(starts_again, use_torchcomms)
 
 
 def test_a_program_started_by_a_launcher(free_port):

@@ -109,11 +109,14 @@ def init_process_group(  # noqa: PLR0917 (the contract's order)
     rank, world_size = utils.get_rank_and_world_size(rank, world_size)
     if store is None:
         store = _shared_store(init_method, rank, world_size, timeout)
+    # What an earlier start left under its keys would be taken for this one's.
+    starts = f"distwrap/starts/{rank}"
+    part = dist.PrefixStore(f"distwrap/{store.add(starts, 0)}", store)
     shown = utils.shown_to_torch(device_backends)
     utils.set_eager_init_enabled(device_id is not None and not use_torchcomms)
     dist.init_process_group(
         utils.format_backend_string(shown),
-        store=dist.PrefixStore("distwrap/torch", store),
+        store=dist.PrefixStore("torch", part),
         rank=rank,
         world_size=world_size,
         timeout=timeout,
@@ -121,13 +124,14 @@ def init_process_group(  # noqa: PLR0917 (the contract's order)
         pg_options=None if use_torchcomms else pg_options,
         device_id=device_id if utils.eager_init_is_enabled() else None,
     )
+    store.add(starts, 1)
     world = utils.get_group()
     pginfo.pg_info_create(world, list(range(world_size)), group_name)
     pginfo.pg_info_set_data(world, pginfo.DEVICE_BACKENDS, device_backends)
     if not use_torchcomms:
         return
     try:
-        _connect(world, device_backends, store, timeout, group_name, _hints(pg_options))
+        _connect(world, device_backends, part, timeout, group_name, _hints(pg_options))
     except BaseException:
         destroy_process_group()
         raise
@@ -154,7 +158,7 @@ def _connect(  # noqa: PLR0917
                 torch.device(device),
                 name or f"default_torchcomm_{backend}",
                 timeout=timeout,
-                store=dist.PrefixStore(f"distwrap/{device}", store),
+                store=dist.PrefixStore(device, store),
                 hints=hints,
             )
 
