@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchcomms._comms import InvalidArgument, _BackendWrapper
+from torchcomms._arguments import wrong_type
+from torchcomms._comms import InvalidArgument, TorchComm, _BackendWrapper
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
     from torch.distributed._mesh_layout import _MeshLayout
     from torch.distributed.device_mesh import DeviceMesh
-
-    from torchcomms._comms import TorchComm
 
 __all__ = ["init_device_mesh"]
 
@@ -42,7 +41,10 @@ def init_device_mesh(
         _global_comm: a communicator of all ranks; needed for two dimensions and more.
 
     Raises:
-        InvalidArgument: no dimension, other numbers of names, ranks that do not fit the mesh.
+        TypeError: what is no communicator or no name.
+        InvalidArgument: no dimension, other numbers of names, a name twice or of another group,
+            communicators of different devices or that are not connected, ranks that do not fit the
+            mesh.
         RuntimeError: several dimensions without `_global_comm`.
 
     Local: nothing is sent.
@@ -50,6 +52,7 @@ def init_device_mesh(
     import torch.distributed as dist
     from torch.distributed.device_mesh import DeviceMesh
 
+    _require_kinds(mesh_dim_comms, mesh_dim_names, _global_comm)
     if not mesh_dim_comms or len(mesh_dim_comms) != len(mesh_dim_names):
         raise InvalidArgument(
             f"init_device_mesh: {len(mesh_dim_comms)} communicators and {len(mesh_dim_names)}"
@@ -60,6 +63,8 @@ def init_device_mesh(
             f"init_device_mesh: {len(mesh_dim_comms)} dimensions need _global_comm=, a"
             " communicator of all ranks"
         )
+    _require_new(mesh_dim_names)
+    _require_alike([*mesh_dim_comms, *([] if _global_comm is None else [_global_comm])])
     shape = [comm.get_size() for comm in mesh_dim_comms]
     coordinate = [comm.get_rank() for comm in mesh_dim_comms]
     mesh = torch.arange(math.prod(shape), dtype=torch.int).reshape(shape)
@@ -92,6 +97,58 @@ def init_device_mesh(
         mesh if len(groups) > 1 else mesh.flatten(),
         mesh_dim_names=mesh_dim_names,
     )
+
+
+def _require_kinds(comms: object, names: object, world: object) -> None:
+    """Raises TypeError: torch's own function of this name takes a device and a shape."""
+    function = "init_device_mesh"
+    if not isinstance(comms, Sequence) or isinstance(comms, str):
+        raise wrong_type(
+            function, "mesh_dim_comms", "tuple[TorchComm, ...], a communicator a dimension", comms
+        )
+    for dim, comm in enumerate(comms):
+        if not isinstance(comm, TorchComm):
+            raise wrong_type(function, f"mesh_dim_comms[{dim}]", "TorchComm", comm)
+    if not isinstance(names, Sequence) or isinstance(names, str):
+        raise wrong_type(
+            function, "mesh_dim_names", "tuple[str, ...], a name a dimension: ('dp',)", names
+        )
+    for dim, name in enumerate(names):
+        if not isinstance(name, str):
+            raise wrong_type(function, f"mesh_dim_names[{dim}]", "str", name)
+    if world is not None and not isinstance(world, TorchComm):
+        raise wrong_type(function, "_global_comm", "TorchComm or None", world)
+
+
+def _require_new(names: Sequence[str]) -> None:
+    """A name is a process group's, and torch has one of each."""
+    from torch.distributed.distributed_c10d import _world
+
+    taken = set(_world.pg_names.values())
+    for dim, name in enumerate(names):
+        if name in names[:dim]:
+            raise InvalidArgument(f"init_device_mesh: two dimensions have the name '{name}'")
+        if name in taken:
+            raise InvalidArgument(
+                f"init_device_mesh: there is a process group with the name '{name}' already;"
+                " destroy it, or take another name"
+            )
+
+
+def _require_alike(comms: Sequence[TorchComm]) -> None:
+    """A mesh is of one kind of device."""
+    devices = {comm.get_name(): comm.get_device().type for comm in comms}
+    if len(set(devices.values())) > 1:
+        seen = ", ".join(f"'{name}' on {device}" for name, device in devices.items())
+        raise InvalidArgument(
+            f"init_device_mesh: communicators of one kind of device are due, not {seen}"
+        )
+    for comm in comms:
+        if comm.get_size() < 1:
+            raise InvalidArgument(
+                f"init_device_mesh: communicator '{comm.get_name()}' is not connected: call"
+                " reconfigure() first"
+            )
 
 
 def _create_torchcomm_process_group(

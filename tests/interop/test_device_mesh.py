@@ -8,6 +8,8 @@ import torch.distributed as dist
 import torchcomms
 from torchcomms.device_mesh import init_device_mesh
 
+from tests.harness.cases import refused
+from tests.harness.environment import environment
 from tests.harness.ports import free_port
 from tests.harness.programs import ranks
 
@@ -98,5 +100,37 @@ def test_what_does_not_fit_is_refused():
         init_device_mesh((), ())
     with pytest.raises(RuntimeError, match="_global_comm"):
         init_device_mesh((comm, comm), ("a", "b"))
-    comm.finalize()
+    for comms, names, said in (
+        (comm, ("a",), ("mesh_dim_comms", "tuple[TorchComm, ...]", "TorchComm")),
+        ("cpu", (2,), ("mesh_dim_comms", "tuple[TorchComm, ...]", "str")),
+        (("cpu",), ("a",), ("mesh_dim_comms[0]", "TorchComm", "str")),
+        ((comm,), None, ("mesh_dim_names", "tuple[str, ...]", "NoneType")),
+        ((comm,), "a", ("mesh_dim_names", "tuple[str, ...]", "str")),
+        ((comm,), (0,), ("mesh_dim_names[0]", "str", "int")),
+    ):
+        with refused(TypeError, "init_device_mesh", *said):
+            init_device_mesh(comms, names)
+    with refused(TypeError, "_global_comm", "TorchComm"):
+        init_device_mesh((comm,), ("a",), _global_comm="world")
+    with refused(torchcomms.InvalidArgument, "two dimensions", "'a'"):
+        init_device_mesh((comm, comm), ("a", "a"), _global_comm=comm)
+    other = torchcomms.new_comm("fake", torch.device("meta"), "elsewhere")
+    with refused(torchcomms.InvalidArgument, "one kind of device", "'elsewhere' on meta"):
+        init_device_mesh((comm, other), ("a", "b"), _global_comm=comm)
+    with environment(TORCHCOMM_RANK="0", TORCHCOMM_SIZE="1"):
+        apart = torchcomms.new_comm("gloo", torch.device("cpu"), "apart", enable_reconfigure=True)
+    with refused(torchcomms.InvalidArgument, "'apart' is not connected", "reconfigure()"):
+        init_device_mesh((apart,), ("a",))
+    for each in (comm, other):
+        each.finalize()
     assert not dist.is_initialized()
+
+
+def test_a_name_that_a_group_has_is_refused():
+    comm = torchcomms.new_comm("fake", torch.device("cpu"), "named")
+    init_device_mesh((comm,), ("taken",))
+    try:
+        with refused(torchcomms.InvalidArgument, "'taken'", "another name"):
+            init_device_mesh((comm,), ("taken",))
+    finally:
+        dist.destroy_process_group()
