@@ -59,8 +59,13 @@ def backend_module(backend: str) -> "ModuleType":
     """
     entry = _entry_points().get(backend)
     if entry is None:
+        import difflib  # not at every start
+
+        near = difflib.get_close_matches(backend.lower(), built_backends(), n=1)
+        meant = f" (is '{near[0]}' meant?)" if near else ""
         raise _comms.BackendUnavailable(
-            f"failed to find backend '{backend}'; installed are: {', '.join(built_backends())}"
+            f"failed to find backend '{backend}'{meant}; installed are:"
+            f" {', '.join(built_backends())}"
         )
     try:
         return importlib.import_module(entry.module)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 
 import pytest
+import torch
 import torchcomms
 from torchcomms import _comms
 
@@ -47,6 +48,14 @@ def test_loading_an_unknown_backend_is_a_module_not_found_error(name):
     with pytest.raises(ModuleNotFoundError, match="failed to find backend"):
         torchcomms._load_backend(name)
     assert _comms._is_backend_registered(name) is False
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("glo", "gloo"), ("GLOO", "gloo"), ("ctarn", "ctran")]
+)
+def test_a_name_that_is_nearly_one_is_told_which(typed, meant):
+    with pytest.raises(torchcomms.BackendUnavailable, match=f"'{typed}'.*is '{meant}' meant"):
+        torchcomms.new_comm(typed, torch.device("cpu"), "x")
 
 
 def test_a_backend_is_not_loaded_before_it_is_needed():
