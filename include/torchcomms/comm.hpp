@@ -142,6 +142,7 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
 
   std::unique_ptr<RemovableHandle> registerPreHook(PreHook hook);
   std::unique_ptr<RemovableHandle> registerPostHook(PostHook hook);
+  std::unique_ptr<RemovableHandle> registerUnpostedHook(UnpostedHook hook);
   std::unique_ptr<RemovableHandle> registerAbortHook(AbortHook hook);
   std::unique_ptr<RemovableHandle> registerGraphReplayHook(GraphReplayHook hook);
 

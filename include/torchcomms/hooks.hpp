@@ -62,6 +62,14 @@ using PostHookArgs = std::variant<CollectivePostHookArgs, SplitPostHookArgs, New
 
 using PreHook = std::function<void(size_t op_id, const PreHookArgs& args)>;
 using PostHook = std::function<void(size_t op_id, const PostHookArgs& args)>;
+// Why an operation whose pre-hooks were called has no post-hooks.
+enum class Unposted : uint8_t {
+  kRefused,  // a pre-hook raised, and nothing was sent
+  kRaised,   // what came after the pre-hooks did
+  kLeft,     // a split that this rank is in no group of
+};
+// Must not throw. May hear of operations whose own pre-hook was not called: one before it refused.
+using UnpostedHook = std::function<void(size_t op_id, Unposted why)>;
 using AbortHook = std::function<void()>;
 // `event`: "S", "E". `index` and `replay_id` begin at 0. By looks: see docs/concepts/timeouts.md.
 using GraphReplayHook = std::function<void(uint64_t graph_id, uint64_t replay_id, uint64_t stream,

@@ -21,14 +21,27 @@ class OpOrder {
   uint64_t batch() noexcept { return kFirstBatch + ++batches_; }
   // Of a message from `src` to `dst`, ranks of a communicator of `size`.
   uint64_t message(int src, int dst, int size) {
-    constexpr int kCountBits = 20;  // of the count between two ranks; it wraps
     const uint64_t pair = static_cast<uint64_t>(src) * static_cast<uint64_t>(std::max(size, 1)) +
                           static_cast<uint64_t>(dst);
-    const uint64_t count = messages_[pair]++ & ((uint64_t{1} << kCountBits) - 1);
+    const uint64_t count = messages_[pair]++ & kCounts;
     return kFirstMessage + (pair << kCountBits) + count;
   }
 
+  // The operation that got `number`, a batch's or message's, is not issued after all: the next one
+  // gets it, unless others came between.
+  void take_back(uint64_t number) {
+    if (number < kFirstMessage) {
+      if (number == kFirstBatch + batches_) --batches_;
+      return;
+    }
+    const auto row = messages_.find((number - kFirstMessage) >> kCountBits);
+    if (row != messages_.end() && ((row->second - 1 - number) & kCounts) == 0) --row->second;
+  }
+
  private:
+  static constexpr int kCountBits = 20;  // of the count between two ranks; it wraps
+  static constexpr uint64_t kCounts = (uint64_t{1} << kCountBits) - 1;
+
   uint64_t collectives_ = 0, batches_ = 0;
   std::unordered_map<uint64_t, uint64_t> messages_;  // by pair
 };

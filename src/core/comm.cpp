@@ -79,8 +79,39 @@ void tell_of_unread(TorchCommBackend& backend, const Hints& hints) {
 }  // namespace
 
 struct TorchComm::Hooks {
+  // Those around one operation: whoever sees its beginning sees its end, whatever that is.
+  class Around;
+
   HookList<PreHook> pre;
   HookList<PostHook> post;
+  HookList<UnpostedHook> unposted;
+};
+
+class TorchComm::Hooks::Around {
+ public:
+  Around(const Hooks& hooks, size_t op_id) : hooks_(hooks), op_id_(op_id) {}
+  Around(const Around&) = delete;
+  Around& operator=(const Around&) = delete;
+  ~Around() {
+    if (unposted_ && !hooks_.unposted.empty()) hooks_.unposted.call(op_id_, *unposted_);
+  }
+
+  template <class Op>
+  void pre(const Op& op) {
+    if (!hooks_.pre.empty()) hooks_.pre.call(op_id_, PreHookArgs(op));
+    unposted_ = Unposted::kRaised;
+  }
+  template <class MakeArgs>
+  void post(const MakeArgs& make_args) {
+    if (!hooks_.post.empty()) hooks_.post.call(op_id_, PostHookArgs(make_args()));
+    unposted_.reset();
+  }
+  void left() { unposted_ = Unposted::kLeft; }
+
+ private:
+  const Hooks& hooks_;
+  const size_t op_id_;
+  std::optional<Unposted> unposted_ = Unposted::kRefused;
 };
 
 void resetGlobalOpIdGenerator() { next_op_id.store(0); }
@@ -264,8 +295,8 @@ WorkPtr TorchComm::run(const Op& op) {
   tell_of_unread(*backend_, op.options.hints);
 
   const size_t op_id = next_op_id.fetch_add(1, std::memory_order_relaxed);
-  const auto hooks = hooks_.get();
-  if (!hooks->pre.empty()) hooks->pre.call(op_id, PreHookArgs(op));
+  Hooks::Around hooks(*hooks_, op_id);
+  hooks.pre(op);
 
   base::OpRecord record = make_record(op);
   number(record, op_id);
@@ -288,13 +319,13 @@ WorkPtr TorchComm::run(const Op& op) {
     work->registerWorkEndHook(AtEnd(record, work.get(), unmet_));
   }
 
-  if (!hooks->post.empty()) {
+  hooks.post([&] {
     // A hook may attach itself to the work, so it must not be the one that all calls share.
     if (work.get() == completedWork().get()) work = c10::make_intrusive<TorchWorkCompleted>();
     using Args = std::conditional_t<std::is_same_v<Op, BatchOpIssue>, BatchOpIssuePostHookArgs,
                                     CollectivePostHookArgs>;
-    hooks->post.call(op_id, PostHookArgs(Args{c10::weak_intrusive_ptr<TorchWork>(work)}));
-  }
+    return Args{c10::weak_intrusive_ptr<TorchWork>(work)};
+  });
   return work;
 }
 
@@ -414,7 +445,8 @@ WorkPtr TorchComm::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
 template <class Op, class Make, class Post>
 auto TorchComm::make(const Op& op, const Make& make, const Post& post) {
   const size_t op_id = next_op_id.fetch_add(1, std::memory_order_relaxed);
-  if (!hooks_->pre.empty()) hooks_->pre.call(op_id, PreHookArgs(op));
+  Hooks::Around hooks(*hooks_, op_id);
+  hooks.pre(op);
 
   base::OpRecord record = make_record(op);
   number(record, op_id);
@@ -428,7 +460,10 @@ auto TorchComm::make(const Op& op, const Make& make, const Post& post) {
     throw;
   }
   record_end(record);
-  if (made && !hooks_->post.empty()) hooks_->post.call(op_id, PostHookArgs(post(made)));
+  if (made)
+    hooks.post([&] { return post(made); });
+  else
+    hooks.left();
   return made;
 }
 
@@ -581,6 +616,12 @@ std::unique_ptr<RemovableHandle> TorchComm::registerPostHook(PostHook hook) {
   const auto id = hooks_->post.add(std::move(hook));
   return RemovableHandle::create([weak = std::weak_ptr<Hooks>(hooks_), id] {
     if (const auto hooks = weak.lock()) hooks->post.remove(id);
+  });
+}
+std::unique_ptr<RemovableHandle> TorchComm::registerUnpostedHook(UnpostedHook hook) {
+  const auto id = hooks_->unposted.add(std::move(hook));
+  return RemovableHandle::create([weak = std::weak_ptr<Hooks>(hooks_), id] {
+    if (const auto hooks = weak.lock()) hooks->unposted.remove(id);
   });
 }
 std::unique_ptr<RemovableHandle> TorchComm::registerAbortHook(AbortHook hook) {

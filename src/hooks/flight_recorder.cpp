@@ -108,9 +108,19 @@ void FlightRecorder::ended(uint64_t id, bool ok) noexcept {
   entry->group->last_completed = std::max(entry->group->last_completed, entry->sequence);
 }
 
-void FlightRecorder::set_failed(uint64_t id, bool failed) noexcept {
+void FlightRecorder::set_failed(uint64_t id) noexcept {
   std::lock_guard lock(mutex_);
-  if (Entry* entry = find(id)) entry->failed = failed;
+  if (Entry* entry = find(id)) entry->failed = true;
+}
+
+void FlightRecorder::set_refused(uint64_t id) noexcept {
+  std::lock_guard lock(mutex_);
+  Entry* entry = find(id);
+  if (entry == nullptr) return;
+  entry->failed = entry->refused = true;
+  // Unless operations inside of it were numbered since.
+  Group& group = *entry->group;
+  if (group.collectives == entry->sequence) group.last_enqueued = --group.collectives;
 }
 
 void FlightRecorder::reset() noexcept {

@@ -98,6 +98,7 @@ void write_entry(DocumentWriter& out, const Entry& entry, uint64_t record_id) {
   // Beyond PyTorch's layout, for our own analyzer.
   text("operation", opToString(entry.op));
   flag("failed", entry.failed);
+  if (entry.refused) flag("refused", true);
   if (entry.reduce_op) text("reduce_op", toString(*entry.reduce_op));
   if (entry.root >= 0) number("root", entry.root);
   if (entry.peer >= 0) number("peer", entry.peer);

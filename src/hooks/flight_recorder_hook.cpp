@@ -42,6 +42,8 @@ struct FlightRecorderHook::State : std::enable_shared_from_this<State> {
         [recording](size_t op_id, const PreHookArgs& args) { recording->pre(op_id, args); }));
     handles.push_back(comm->registerPostHook(
         [recording](size_t op_id, const PostHookArgs& args) { recording->post(op_id, args); }));
+    handles.push_back(comm->registerUnpostedHook(
+        [recording](size_t op_id, Unposted why) { recording->unposted(op_id, why); }));
     handles.push_back(comm->registerAbortHook(note_abort));
     registrations.add(comm, std::move(handles));
   }

@@ -14,9 +14,6 @@
 namespace torch::comms::fr {
 namespace {
 
-// Pre-hooks whose operation raised leave these behind until others come.
-constexpr size_t kMostOpen = 8;
-
 // The word that PyTorch's reader has for an operation: it refuses the ones that it does not know.
 std::string_view reader_word(OpName op) {
   switch (op) {
@@ -102,18 +99,18 @@ Entry Recording::describe(size_t op_id, const Op& op) {
   return entry;
 }
 
-void Recording::begin(size_t op_id, Entry entry, bool leaves) {
-  // An earlier operation that is still open raised, unless it is the one around this one; then its
-  // post-hook sets that right.
-  for (const auto& earlier : open_) {
-    if (earlier.leaves)
-      recorder_->ended(earlier.entry, true);
-    else
-      recorder_->set_failed(earlier.entry, true);
-  }
-  std::erase_if(open_, [](const Open& earlier) { return earlier.leaves; });
-  if (open_.size() >= kMostOpen) open_.erase(open_.begin());
-  open_.push_back({op_id, recorder_->record(std::move(entry)), leaves});
+void Recording::begin(size_t op_id, Entry entry) {
+  const uint64_t sequence = entry.sequence;
+  open_.push_back({op_id, recorder_->record(std::move(entry)), sequence});
+}
+
+std::optional<Recording::Open> Recording::take(size_t op_id) {
+  const auto at =
+      std::ranges::find_if(open_, [&](const Open& open) { return open.op_id == op_id; });
+  if (at == open_.end()) return std::nullopt;
+  const Open taken = *at;
+  open_.erase(at);
+  return taken;
 }
 
 void Recording::pre(size_t op_id, const PreHookArgs& args) noexcept {
@@ -122,22 +119,16 @@ void Recording::pre(size_t op_id, const PreHookArgs& args) noexcept {
     std::visit(
         [&](const auto& op) {
           using Op = std::remove_cvref_t<decltype(op)>;
-          if constexpr (Op::kName == OpName::split)
-            begin(op_id, describe(op_id, op), op.ranks.empty());
-          else if constexpr (Op::kName != OpName::finalize)
-            begin(op_id, describe(op_id, op), false);
+          if constexpr (Op::kName != OpName::finalize) begin(op_id, describe(op_id, op));
         },
         args);
   });
 }
 
 void Recording::end(size_t op_id, const PostHookArgs& args) {
-  const auto at =
-      std::ranges::find_if(open_, [&](const Open& open) { return open.op_id == op_id; });
-  if (at == open_.end()) return;
-  const uint64_t entry = at->entry;
-  open_.erase(at);
-  recorder_->set_failed(entry, false);
+  const auto open = take(op_id);
+  if (!open) return;
+  const uint64_t entry = open->entry;
 
   const auto watch = [&](const c10::weak_intrusive_ptr<TorchWork>& weak) {
     const auto work = weak.lock();
@@ -162,6 +153,22 @@ void Recording::end(size_t op_id, const PostHookArgs& args) {
 
 void Recording::post(size_t op_id, const PostHookArgs& args) noexcept {
   guarded("the flight recorder", logged_, [&] { end(op_id, args); });
+}
+
+void Recording::unposted(size_t op_id, Unposted why) noexcept {
+  guarded("the flight recorder", logged_, [&] {
+    const auto open = take(op_id);
+    if (!open) return;
+    switch (why) {
+      case Unposted::kRefused:
+        recorder_->set_refused(open->entry);
+        return order_.take_back(open->sequence);
+      case Unposted::kRaised:
+        return recorder_->set_failed(open->entry);
+      case Unposted::kLeft:
+        return recorder_->ended(open->entry, true);
+    }
+  });
 }
 
 }  // namespace torch::comms::fr

@@ -12,8 +12,8 @@
 
 namespace torch::comms::fr {
 
-// What one communicator's hooks do for a recorder. pre() and post() belong to the thread that calls
-// the communicator; neither throws.
+// What one communicator's hooks do for a recorder. They belong to the thread that calls the
+// communicator; none of pre(), post() and unposted() throws.
 class Recording {
  public:
   // `on_split` is told of every child.
@@ -22,13 +22,14 @@ class Recording {
 
   void pre(size_t op_id, const PreHookArgs& args) noexcept;
   void post(size_t op_id, const PostHookArgs& args) noexcept;
+  void unposted(size_t op_id, Unposted why) noexcept;
 
  private:
   // An operation between its pre-hook and its post-hook.
   struct Open {
     size_t op_id;
     uint64_t entry;
-    bool leaves;  // a split that this rank is in no group of: it has no post-hook
+    uint64_t sequence;  // of a message or a batch
   };
 
   // Whoever joins by reconfigure() has counted nothing before, so every membership is a group of
@@ -36,7 +37,8 @@ class Recording {
   void look_at_members();
   template <class Op>
   Entry describe(size_t op_id, const Op& op);
-  void begin(size_t op_id, Entry entry, bool leaves);
+  void begin(size_t op_id, Entry entry);
+  std::optional<Open> take(size_t op_id);
   void end(size_t op_id, const PostHookArgs& args);
 
   std::shared_ptr<FlightRecorder> recorder_;

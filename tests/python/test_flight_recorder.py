@@ -199,12 +199,38 @@ def test_a_call_that_raises_is_shown_as_failed(comm):
     handle = comm.register_pre_hook(refuse)
     with pytest.raises(KeyError):
         comm.all_reduce(torch.ones(1), ReduceOp.SUM, False)
+    (raised,) = entries(hook)  # at once, not when another one comes
+    assert (raised["state"], raised["retired"], raised["failed"]) == ("scheduled", False, True)
+    assert raised["refused"] is True
+    assert "duration_ms" not in raised
     handle.remove()
     comm.barrier(False)
-    raised, good = entries(hook)
-    assert (raised["state"], raised["retired"], raised["failed"]) == ("scheduled", False, True)
-    assert "duration_ms" not in raised
-    assert (good["state"], good["failed"]) == ("completed", False)
+    _, good = entries(hook)
+    assert (good["state"], good["failed"], "refused" in good) == ("completed", False, False)
+    # Nobody else has met what was refused.
+    assert good["collective_seq_id"] == raised["collective_seq_id"]
+
+
+def test_messages_and_batches_that_are_refused_give_their_numbers_back(comm):
+    def refuse(*_):
+        raise KeyError("no")
+
+    def batch():
+        made = comm.batch_op_create()
+        made.send(torch.ones(1), 0)
+        return made.issue(False)
+
+    hook = recorder_of(comm)
+    for call in (lambda: comm.send(torch.ones(1), 0, False), batch):
+        call()
+        handle = comm.register_pre_hook(refuse)
+        with pytest.raises(KeyError):
+            call()
+        handle.remove()
+        call()
+        before, refused, after = (entry["collective_seq_id"] for entry in entries(hook))
+        assert (refused, after) == (before + 1, before + 1)
+        hook.reset()
 
 
 def test_a_file_holds_a_pickle_that_names_no_class(comm, tmp_path, monkeypatch):

@@ -48,6 +48,7 @@ struct Entry {
   EntryState state = EntryState::kScheduled;
   bool retired = false;  // the call returned and the operation completed
   bool failed = false;   // the call raised, or the operation ended in an error
+  bool refused = false;  // failed before anything was sent
   int64_t created_ns = 0, started_ns = 0, completed_ns = 0;  // wall clock; 0: not known
 };
 
@@ -72,8 +73,11 @@ class TC_API FlightRecorder {
   uint64_t record(Entry entry);
   void started(uint64_t id) noexcept;
   void ended(uint64_t id, bool ok) noexcept;
-  // The call raised, or (false) did not after all.
-  void set_failed(uint64_t id, bool failed) noexcept;
+  // The call raised.
+  void set_failed(uint64_t id) noexcept;
+  // A hook raised before anything was sent. Its number is the next operation's, as it is on ranks
+  // where nobody refused.
+  void set_refused(uint64_t id) noexcept;
 
   // Everything that is recorded, or what has not retired alone, as JSON or as a pickle of plain
   // Python values. Without entries, only the communicators are left.
