@@ -69,8 +69,10 @@ Sighting Answers::sighting(int size, uint64_t number, std::chrono::milliseconds 
       seen.places[rank] = answer.place;
     else
       seen.gone[rank] = words(answer.state);
+    if (answer.state == Answer::State::kClosed) seen.closed.push_back(rank);
   });
   for (const auto& [rank, place] : seen.places) seen.gone.erase(rank);
+  std::erase_if(seen.closed, [&](int rank) { return !seen.gone.contains(rank); });
   return seen;
 }
 

@@ -121,7 +121,8 @@ std::string Sighting::words() const {
 }
 
 int Sighting::culprit() const {
-  const auto ranks = silent();
+  auto ranks = silent();
+  ranks.insert(ranks.end(), closed.begin(), closed.end());
   if (ranks.size() > 1) return -1;
   int found = ranks.empty() ? -1 : ranks[0];
   for (const auto& [rank, place] : places) {

@@ -43,6 +43,7 @@ struct Sighting {
   std::chrono::milliseconds waited{0};
   std::unordered_map<int, Whereabouts> places = {};  // by rank; of those that answered
   std::unordered_map<int, const char*> gone = {};    // by rank: why they could not be asked
+  std::vector<int> closed = {};                      // of those that are gone: in good order
 
   // Who is behind and since when, who did not answer, and where everybody is: ranks in one place
   // are one entry, so that thousands of them stay readable. At most about 2,000 characters.

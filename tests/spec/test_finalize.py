@@ -148,6 +148,28 @@ def test_finalize_is_local(world):
     world.run_context(local)
 
 
+def left_too_early(context):
+    """Rank 1 finalizes, and the others call a collective that it would have to be in."""
+    comm, store = context.new_comm(), context.store("left_too_early")
+    comm.barrier(False)
+    if context.rank == 1:
+        comm.finalize()
+        store.set("gone", "yes")
+    else:
+        store.wait(["gone"])
+        with pytest.raises(torchcomms.PeerFailed, match="rank 1: it has closed") as raised:
+            comm.all_reduce(torch.ones(3), ReduceOp.SUM, False)
+        assert raised.value.peer == 1
+        with pytest.raises(torchcomms.CommError):
+            comm.barrier(False)
+    context.meet("all have seen it")
+
+
+@pytest.mark.worlds(sizes=(2,), backends=("gloo",))
+def test_who_finalizes_before_the_others_are_done_is_named(world):
+    world.run_context(left_too_early)
+
+
 def again_under_the_same_name(context):
     """A name is free again after finalize(), also on the very same store."""
     store, totals = context.store("same_name"), []

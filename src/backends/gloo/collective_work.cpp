@@ -26,17 +26,20 @@ milliseconds until(Clock::time_point when) {
 CommError failure(const std::exception_ptr& error, const Call& call, Peers& peers,
                   beside::Others& others) {
   auto translated = translate(error, call);
+  beside::Others::Where where;
   if (translated.code() == Errc::kTimeout) {
     // Where there are several, the first one asks.
     const bool first = peers.close(translated.context().op);
-    const auto where =
-        first ? others.await_whereabouts() : others.whereabouts().value_or(beside::Others::Where{});
-    auto context = translated.context();
-    context.peer = where.peer;
-    return CommError(Errc::kTimeout, translated.why() + where.text, context);
+    where = first ? others.await_whereabouts() : others.whereabouts().value_or(where);
+  } else {
+    if (const auto why = others.await_failure(context(call), kNaming)) return *why;
+    if (translated.code() != Errc::kPeerFailed) return translated;
+    // Whose connection is gone may have called finalize(), which is no failure.
+    where = others.await_whereabouts();
   }
-  if (const auto why = others.await_failure(context(call), kNaming)) return *why;
-  return translated;
+  auto about = translated.context();
+  about.peer = where.peer;
+  return CommError(translated.code(), translated.why() + where.text, about);
 }
 
 }  // namespace

@@ -197,8 +197,10 @@ TEST(Member, WhoClosesInGoodOrderIsNotLost) {
   for (const int rank : {0, 2, 3, 4}) EXPECT_EQ(world.member(rank).lost(), -1);
   ask(world, 4);
   world.run(seconds(1));
-  const auto& where = world.member(4).report()->where;
-  EXPECT_NE(where.find("rank 1: it has closed the communicator"), std::string::npos) << where;
+  const auto& report = world.member(4).report();
+  EXPECT_NE(report->where.find("rank 1: it has closed the communicator"), std::string::npos)
+      << report->where;
+  EXPECT_EQ(report->peer, 1);
 }
 
 TEST(Member, AQuestionFindsWhoIsBehind) {

@@ -72,6 +72,12 @@ TEST(Whereabouts, TheOneWhoIsBehindIsTheCulprit) {
   expect_text(seen.words(), {"rank 4 did not answer within 500 ms"});
   seen.places[3] = at(7, 6);
   EXPECT_EQ(seen.culprit(), 4);
+  seen.gone[4] = "it has closed the communicator";
+  EXPECT_EQ(seen.culprit(), -1);  // the others are told why it has gone
+  seen.closed = {4};
+  EXPECT_EQ(seen.culprit(), 4);
+  seen.places[3] = at(5, 5);
+  EXPECT_EQ(seen.culprit(), -1);
 }
 
 TEST(Whereabouts, ThousandsOfRanksStayReadable) {
