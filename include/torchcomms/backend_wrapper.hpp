@@ -39,6 +39,10 @@ class TC_API WorkWrapper final : public c10d::Work {
   // CPU: completed when the operation has ended, by a thread of its own kind, so that a callback
   // may block and wait for other futures. GPU: at once, ordered on the current stream.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  // What futures fail with, made of the work's error; by default that itself. For whoever knows
+  // Python: torch hands on to it what it knows, and anything else as a RuntimeError. Once.
+  using FutureError = std::exception_ptr (*)(const std::exception_ptr& error);
+  static void setFutureError(FutureError make) noexcept;
   // max() where the backend does not say.
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
   std::chrono::milliseconds getTimeout() const override;

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 #include <torch/csrc/Exceptions.h>
+#include <torchcomms/backend_wrapper.hpp>
 #include <torchcomms/base/error.hpp>
 
 #include "bindings/bindings.hpp"
@@ -41,16 +42,55 @@ PyObject* make_type(const std::string& name, const char* doc, const py::tuple& b
   return type;
 }
 
+py::object type_of(const CommError& error) {
+  return py::reinterpret_borrow<py::object>(error_types().at(error.code()));
+}
+
+py::dict attributes_of(const CommError& error) {
+  const auto& context = error.context();
+  return py::dict(py::arg("op") = context.op, py::arg("comm") = context.comm,
+                  py::arg("rank") = context.rank, py::arg("peer") = context.peer,
+                  py::arg("seq") = context.seq, py::arg("why") = error.why());
+}
+
 void raise(const CommError& error) {
-  const py::object type = py::reinterpret_borrow<py::object>(error_types().at(error.code()));
+  const py::object type = type_of(error);
   const py::object exception = type(error.what());
-  exception.attr("op") = error.context().op;
-  exception.attr("comm") = error.context().comm;
-  exception.attr("rank") = error.context().rank;
-  exception.attr("peer") = error.context().peer;
-  exception.attr("seq") = error.context().seq;
-  exception.attr("why") = error.why();
+  for (const auto& [name, value] : attributes_of(error)) py::setattr(exception, name, value);
   PyErr_SetObject(type.ptr(), exception.ptr());
+}
+
+// The same as torch's own code can raise it, which has a type and a text for an error: autograd
+// does so with what DDP waits for.
+class KnownToTorch : public torch::PyTorchError {
+ public:
+  explicit KnownToTorch(const CommError& error) : PyTorchError(error.what()), error_(error) {}
+  const CommError& error() const noexcept { return error_; }
+  // Torch has the GIL here, and makes the error at once. The attributes are those of the type,
+  // which is this error's alone.
+  PyObject* python_type() override {
+    const py::object type = type_of(error_);
+    py::dict body = attributes_of(error_);
+    body["__module__"] = type.attr("__module__");
+    body["__doc__"] = type.attr("__doc__");
+    static auto* const last = new py::object;
+    *last = py::module_::import("builtins")
+                .attr("type")(type.attr("__name__"), py::make_tuple(type), body);
+    return last->ptr();
+  }
+
+ private:
+  CommError error_;
+};
+
+std::exception_ptr known_to_torch(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const CommError& typed) {
+    return std::make_exception_ptr(KnownToTorch(typed));
+  } catch (...) {
+    return error;
+  }
 }
 
 // pybind11 gives the signature.  NOLINTNEXTLINE(performance-unnecessary-value-param)
@@ -59,6 +99,8 @@ void translate(std::exception_ptr pointer) {
     if (pointer) std::rethrow_exception(pointer);
   } catch (const CommError& error) {
     raise(error);
+  } catch (const KnownToTorch& error) {
+    raise(error.error());
   } catch (const c10::Error&) {
     torch::translate_exception_to_python(pointer);
   }
@@ -94,6 +136,7 @@ void bind_errors(py::module_& module) {
     module.attr(row.name) = py::handle(type);
   }
   py::register_exception_translator(&translate);
+  WorkWrapper::setFutureError(&known_to_torch);
 }
 
 }  // namespace torch::comms::bindings

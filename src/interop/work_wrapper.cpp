@@ -47,10 +47,13 @@ void wait_for_its_hook(TorchWork& work) {
   }
 }
 
+std::atomic<WorkWrapper::FutureError> future_error{nullptr};
+
 void complete(const c10::intrusive_ptr<Future>& future, const std::vector<at::Tensor>& outputs,
               const std::exception_ptr& error) {
+  const auto make = future_error.load();
   if (error)
-    future->setError(error);
+    future->setError(make != nullptr ? make(error) : error);
   else
     future->markCompleted(c10::IValue(outputs));
 }
@@ -120,6 +123,8 @@ bool WorkWrapper::wait(std::chrono::milliseconds timeout) {
   if (first) std::rethrow_exception(first);
   return true;
 }
+
+void WorkWrapper::setFutureError(FutureError make) noexcept { future_error.store(make); }
 
 c10::intrusive_ptr<c10::ivalue::Future> WorkWrapper::getFuture() {
   std::lock_guard lock(future_mutex_);

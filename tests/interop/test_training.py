@@ -49,3 +49,31 @@ def test_ddp_trains_to_the_same_weights(backend, size):
     program = PROGRAM.format(backend=backend, port=free_port(), programs=str(PROGRAMS))
     for finished in ranks(program, size, free_port()):
         assert finished.expect_success().out.strip().endswith("equal")
+
+
+LOST = """
+    import os, torch, torchcomms
+    from torchcomms.device_mesh import init_device_mesh
+
+    comm = torchcomms.new_comm("{backend}", torch.device("cpu"), "train", timeout=30.0)
+    mesh = init_device_mesh((comm,), ("dp",))
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2), device_mesh=mesh)
+    loss = model(torch.randn(8, 4)).sum()
+    if comm.get_rank() == 1:
+        os._exit(0)
+    try:
+        loss.backward()
+    except torchcomms.PeerFailed as error:
+        assert (error.op, error.comm, error.rank, error.peer) == ("all_reduce", "train", 0, 1)
+        assert error.why in str(error)
+        print("typed", flush=True)
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ctran"])
+def test_what_ddps_backward_raises_has_its_type(backend):
+    if not torchcomms.is_backend_built(backend):
+        pytest.skip(f"needs backend {backend}")
+    first, _ = ranks(LOST.format(backend=backend), 2, free_port())
+    assert first.expect_success().out.strip().endswith("typed")
