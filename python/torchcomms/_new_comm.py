@@ -7,11 +7,10 @@ from typing import Any
 import torch
 
 from torchcomms import _comms, _stacks, functional
-from torchcomms._arguments import LIMIT, require_hints, wrong_type
+from torchcomms._arguments import LIMIT, require_hints, require_limit, wrong_type
 from torchcomms._backends import _load_backend, is_backend_built
 
 _OMITTED = "<omitted>"
-_MOST_SECONDS = 1e9
 _unnamed = itertools.count()
 
 # Third and following positional arguments, older order: name and store changed places.
@@ -72,11 +71,8 @@ def _comm_options(arguments: dict[str, Any]) -> _comms.CommOptions:
         options.enable_reconfigure = given.enable_reconfigure
         options.store = given.store
         options.hints = given.hints
-    if isinstance(seconds := arguments.get("timeout"), float) and not abs(seconds) <= _MOST_SECONDS:
-        raise _comms.InvalidArgument(
-            f"new_comm(): timeout is {seconds} s; allowed are seconds from 0 (which is"
-            f" TORCHCOMM_TIMEOUT_SECONDS) to {_MOST_SECONDS:g}"
-        )
+    if (limit := arguments.get("timeout")) is not None:
+        require_limit("new_comm", limit)
     for name, expected in _OPTIONS.items():
         value = arguments.get(name)
         if value is not None:

@@ -42,5 +42,4 @@ def reconfigure(
         require_limit("reconfigure", timeout)
     if hints is not None:
         require_hints("reconfigure", hints)
-    # The stub knows timedelta alone.
-    return self._reconfigure(number, handles, timeout, hints)  # type: ignore[arg-type]
+    return self._reconfigure(number, handles, timeout, hints)

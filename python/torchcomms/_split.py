@@ -70,7 +70,6 @@ def split(
     if name is None:
         counter = _counters.setdefault(self, itertools.count())
         name = f"{self.get_name()}_split{next(counter)}"
-    # The stub knows timedelta alone.
-    child = self._split(own, name, hints, timeout)  # type: ignore[arg-type]
+    child = self._split(own, name, hints, timeout)
     # In no group: this rank took its part in the split all the same.
     return None if rank_groups is not None and not own else child

@@ -1,18 +1,11 @@
 #include "bindings/arguments.hpp"
 
-#include <pybind11/chrono.h>
-
-#include <cmath>
 #include <limits>
 
-#include <torchcomms/base/error.hpp>
-
-#include "core/explain.hpp"
+#include "bindings/limit.hpp"
 
 namespace torch::comms::bindings {
 namespace {
-
-constexpr auto kMostSeconds = static_cast<double>(kLongestLimit.count());
 
 // A list or tuple view of any sequence; text is no sequence of tensors or numbers.
 py::object fast_sequence(const Place& place, const char* expected, PyObject* object) {
@@ -48,8 +41,9 @@ void wrong_type(const Place& place, const char* expected, PyObject* got) {
 }
 
 void wrong_type(const Place& place, const std::string& expected, const std::string& seen) {
-  throw py::type_error(std::string(place.function) + "(): argument '" + place.argument +
-                       "' must be " + expected + ", not " + seen);
+  std::string subject(place.function);
+  if (place.argument != nullptr) subject += std::string("(): argument '") + place.argument + "'";
+  throw py::type_error(subject + " must be " + expected + ", not " + seen);
 }
 
 void Argument<Tensors>::load(const Place& place, PyObject* object) {
@@ -98,15 +92,9 @@ void load_options(const char* function, PyObject* hints, PyObject* timeout,
     }
   }
   if (timeout != nullptr && timeout != Py_None) {
-    if (PyFloat_Check(timeout) && !(std::abs(PyFloat_AS_DOUBLE(timeout)) <= kMostSeconds))
-      throw CommError(Errc::kInvalidArgument,
-                      "timeout is " + std::string(py::repr(timeout)) +
-                          "; allowed are seconds from 0 (the communicator's own) to 1e9",
-                      {.op = function});
-    py::detail::make_caster<std::chrono::milliseconds> caster;
-    if (!caster.load(timeout, /*convert=*/true))
-      wrong_type({function, "timeout"}, "datetime.timedelta, float seconds or None", timeout);
-    options.timeout = py::detail::cast_op<std::chrono::milliseconds&>(caster);
+    Limit limit;
+    limit.load(timeout);
+    options.timeout = limit.as({function, "timeout"});
   }
 }
 

@@ -14,8 +14,8 @@ namespace py = pybind11;
 
 // Where an argument stands, for messages.
 struct Place {
-  const char* function;
-  const char* argument;
+  const char* function;  // or "Class.attribute", of a value that is assigned
+  const char* argument;  // null of such
 };
 
 // A value for messages: "int 5", "str". Needs the GIL.

@@ -5,6 +5,7 @@
 #include "bindings/bindings.hpp"
 #include "bindings/py_backend.hpp"
 #include "bindings/repr.hpp"
+#include "bindings/wanted.hpp"
 
 namespace torch::comms::bindings {
 
@@ -25,16 +26,22 @@ An operation returns None when it is done, or an object with wait(). See docs/ex
 
   module.def(
       "register_backend",
-      [](const std::string& name, py::object backend_class) {
+      [](const Wanted<std::string>& name, py::object backend_class) {
+        constexpr const char* kFunction = "register_backend";
+        const auto known_as = name.as({kFunction, "name"}, "str");
+        if (PyCallable_Check(backend_class.ptr()) == 0)
+          wrong_type({kFunction, "backend_class"}, "class derived from torchcomms.TorchCommBackend",
+                     backend_class.ptr());
         // Lives as long as the process: the registry has no removal.
         auto* type = new py::object(std::move(backend_class));
         TorchCommFactory::get().register_backend(
-            name, [type] { return PyBackend::create(*type); }, /*native=*/false);
+            known_as, [type] { return PyBackend::create(*type); }, /*native=*/false);
       },
       py::arg("name"), py::arg("backend_class"),
       R"(Makes `backend_class` available to new_comm under `name`.
 
-A new instance is made for each communicator. The first registration of a name wins; the class is not checked before it is used.)");
+A new instance is made for each communicator. The first registration of a name wins. Raises TypeError for what cannot be
+called; whether that makes a backend is checked when it is used.)");
   module.def(
       "_is_backend_registered",
       [](const std::string& name) { return TorchCommFactory::get().is_backend_registered(name); },

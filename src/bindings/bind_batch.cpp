@@ -3,7 +3,9 @@
 #include <torchcomms/batch.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/number.hpp"
 #include "bindings/repr.hpp"
+#include "bindings/wanted.hpp"
 
 namespace torch::comms::bindings {
 
@@ -12,20 +14,38 @@ void bind_batch(py::module_& module) {
                                   R"(Sends and receives issued as one group.
 
 From TorchComm.batch_op_create(). Several operations to one peer match in order; mixed orders cannot deadlock.)");
+  // As long as the process, as its default is.
+  static const auto* const missing =
+      new py::object(py::module_::import("builtins").attr("object")());
   batch
-      .def("send", &BatchSendRecv::send, py::arg("tensor"), py::arg("dst"),
-           "Appends a send. Nothing is checked or sent before issue().")
-      .def("recv", &BatchSendRecv::recv, py::arg("tensor"), py::arg("src"),
-           "Appends a receive. Nothing is checked or sent before issue().")
+      .def(
+          "send",
+          [](BatchSendRecv& self, const Wanted<at::Tensor>& tensor, const Number& dst) {
+            self.send(tensor.as({"send", "tensor"}, "torch.Tensor"), dst.as<int>({"send", "dst"}));
+          },
+          py::arg("tensor"), py::arg("dst"),
+          "Appends a send. Nothing but types is checked, and nothing sent, before issue().")
+      .def(
+          "recv",
+          [](BatchSendRecv& self, const Wanted<at::Tensor>& tensor, const Number& src) {
+            self.recv(tensor.as({"recv", "tensor"}, "torch.Tensor"), src.as<int>({"recv", "src"}));
+          },
+          py::arg("tensor"), py::arg("src"),
+          "Appends a receive. Nothing but types is checked, and nothing sent, before issue().")
       .def(
           "issue",
-          [](BatchSendRecv& self, const py::object& async_op, const BatchP2POptions& options) {
+          [](BatchSendRecv& self, const py::object& async_op,
+             const Wanted<BatchP2POptions>& wanted) {
+            if (async_op.is(*missing))
+              throw py::type_error("issue() missing required argument 'async_op'");
+            const auto options = wanted.as({"issue", "options"}, "torchcomms.BatchP2POptions");
             const int truth = PyObject_IsTrue(async_op.ptr());
             if (truth < 0) throw py::error_already_set();
             py::gil_scoped_release released;
             return self.issue(truth == 1, options);
           },
-          py::arg("async_op"), py::arg_v("options", BatchP2POptions(), "BatchP2POptions()"),
+          py::arg_v("async_op", *missing, "..."),
+          py::arg_v("options", BatchP2POptions(), "BatchP2POptions()"),
           R"(Runs all entries as one group; the list stays, so issuing again repeats it.
 
 Raises InvalidArgument for an empty batch, a peer out of range or an unusable tensor, before anything is sent.)")

@@ -1,13 +1,14 @@
-#include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/comm.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/limit.hpp"
 #include "bindings/number.hpp"
 #include "bindings/py_hooks.hpp"
 #include "bindings/repr.hpp"
+#include "bindings/wanted.hpp"
 #include "core/dtype_name.hpp"
 #include "core/insight.hpp"
 
@@ -15,7 +16,6 @@ namespace torch::comms::bindings {
 namespace {
 
 using OptionalHints = std::optional<Hints>;
-using OptionalTimeout = std::optional<std::chrono::milliseconds>;
 using Released = py::call_guard<py::gil_scoped_release>;
 
 py::dict describe_options(const CommOptions& options) {
@@ -102,11 +102,14 @@ py::dict describe(const TorchComm& comm) {
   return row;
 }
 
-CommOptions child_options(const OptionalHints& hints, const OptionalTimeout& timeout) {
-  CommOptions options;
+// Where they are given; else `options` stay as they are.
+template <class Options>
+void take(Options& options, const char* method, const OptionalHints& hints,
+          const OptionalLimit& timeout) {
   if (hints) options.hints = *hints;
-  if (timeout) options.timeout = *timeout, options.timeout_is_given = true;
-  return options;
+  if (!timeout) return;
+  options.timeout = timeout->as({method, "timeout"});
+  if constexpr (requires { options.timeout_is_given; }) options.timeout_is_given = true;
 }
 
 void bind_life(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
@@ -164,8 +167,9 @@ void bind_groups(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
       .def(
           "_split",
           [](TorchComm& self, const std::vector<int>& ranks, const std::string& name,
-             const OptionalHints& hints, const OptionalTimeout& timeout) {
-            const CommOptions options = child_options(hints, timeout);
+             const OptionalHints& hints, const OptionalLimit& timeout) {
+            CommOptions options;
+            take(options, "split", hints, timeout);
             py::gil_scoped_release released;
             return self.split(ranks, name, options);
           },
@@ -173,26 +177,30 @@ void bind_groups(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
           py::arg("timeout") = py::none(), "split() with all its arguments decided.");
 }
 
+py::function callable(const char* method, const Wanted<py::function>& callback) {
+  return callback.as({method, "callback"}, "callable");
+}
+
 void bind_hooks_of(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
   comm.def(
           "register_pre_hook",
-          [](TorchComm& self, py::function callback) {
-            return self.registerPreHook(to_pre_hook(std::move(callback)));
+          [](TorchComm& self, const Wanted<py::function>& callback) {
+            return self.registerPreHook(to_pre_hook(callable("register_pre_hook", callback)));
           },
           py::arg("callback"),
           "Calls `callback(name: OpName, op_id: int, args)` before each operation, in order of "
           "registration.")
       .def(
           "register_post_hook",
-          [](TorchComm& self, py::function callback) {
-            return self.registerPostHook(to_post_hook(std::move(callback)));
+          [](TorchComm& self, const Wanted<py::function>& callback) {
+            return self.registerPostHook(to_post_hook(callable("register_post_hook", callback)));
           },
           py::arg("callback"),
           "Calls `callback(op_id: int, args)` right after each operation was issued.")
       .def(
           "register_abort_hook",
-          [](TorchComm& self, py::function callback) {
-            return self.registerAbortHook(to_abort_hook(std::move(callback)));
+          [](TorchComm& self, const Wanted<py::function>& callback) {
+            return self.registerAbortHook(to_abort_hook(callable("register_abort_hook", callback)));
           },
           py::arg("callback"),
           "Calls `callback()` before the communicator is aborted for a timeout or an error.");
@@ -205,8 +213,9 @@ void bind_fault_tolerance(py::class_<TorchComm, std::shared_ptr<TorchComm>>& com
       .def(
           "_reconfigure",
           [](TorchComm& self, int64_t uuid, decltype(ReconfigureOptions::handles) init_handles,
-             const OptionalTimeout& timeout, const OptionalHints& hints) {
-            ReconfigureOptions options{uuid, std::move(init_handles), timeout,
+             const OptionalLimit& timeout, const OptionalHints& hints) {
+            ReconfigureOptions options{uuid, std::move(init_handles),
+                                       as_optional(timeout, {"reconfigure", "timeout"}),
                                        hints.value_or(Hints{})};
             py::gil_scoped_release released;
             return self.reconfigure(options);
@@ -218,8 +227,13 @@ void bind_fault_tolerance(py::class_<TorchComm, std::shared_ptr<TorchComm>>& com
            "backend cannot. Any thread.")
       .def("is_abort_supported", &TorchComm::isAbortSupported, "True if abort() works here.")
       .def("is_aborted", &TorchComm::isAborted, "True after abort, timeout or error. Any thread.")
-      .def("set_timeout", &TorchComm::setTimeout, Released(), py::arg("timeout"),
-           "Default limit of later operations. Raises Unsupported where the backend cannot.")
+      .def(
+          "set_timeout",
+          [](TorchComm& self, const Limit& timeout) {
+            self.setTimeout(timeout.as({"set_timeout", "timeout"}));
+          },
+          Released(), py::arg("timeout"),
+          "Default limit of later operations. Raises Unsupported where the backend cannot.")
       .def("set_hints", &TorchComm::setHints, Released(), py::arg("hints"),
            "Fallback hints of later operations. Raises Unsupported where the backend cannot.");
 }
@@ -268,8 +282,9 @@ void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<
   comm.def(
           "all_gather_p_init",
           [](TorchComm& self, at::Tensor output, const OptionalHints& hints,
-             const OptionalTimeout& timeout) {
-            AllGatherPInitOptions options{{hints.value_or(Hints{}), timeout.value_or(kNoTimeout)}};
+             const OptionalLimit& timeout) {
+            AllGatherPInitOptions options;
+            take(options, "all_gather_p_init", hints, timeout);
             return py::capsule(self.all_gather_p_init(output, options), kCapsule);
           },
           py::arg("output"), py::arg("hints") = py::none(), py::arg("timeout") = py::none(),
@@ -278,8 +293,9 @@ void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<
       .def(
           "all_gather_p_exec",
           [unpack](TorchComm& self, const py::capsule& handle, const at::Tensor& input,
-                   bool async_op, const OptionalHints& hints, const OptionalTimeout& timeout) {
-            AllGatherPExecOptions options{{hints.value_or(Hints{}), timeout.value_or(kNoTimeout)}};
+                   bool async_op, const OptionalHints& hints, const OptionalLimit& timeout) {
+            AllGatherPExecOptions options;
+            take(options, "all_gather_p_exec", hints, timeout);
             void* pointer = unpack(handle);
             py::gil_scoped_release released;
             return self.all_gather_p_exec(pointer, input, async_op, options);

@@ -6,6 +6,7 @@
 
 #include "bindings/bindings.hpp"
 #include "bindings/repr.hpp"
+#include "bindings/wanted.hpp"
 
 namespace torch::comms::bindings {
 namespace {
@@ -14,6 +15,14 @@ using Released = py::call_guard<py::gil_scoped_release>;
 
 constexpr const char* kRegister =
     "Observes `comm` from now on, and its splits, also when this object is gone.";
+// register_with_comm() of any of them.
+template <class Hook>
+void observe(Hook& hook, const Wanted<std::shared_ptr<TorchComm>>& wanted) {
+  const auto comm = wanted.as({"register_with_comm", "comm"}, "torchcomms.TorchComm");
+  const py::gil_scoped_release released;
+  hook.registerWithComm(comm);
+}
+
 constexpr const char* kUnregister = "Ends that for all communicators. Idempotent.";
 
 void bind_flight_recorder(const py::module_& module) {
@@ -25,8 +34,7 @@ void bind_flight_recorder(const py::module_& module) {
 With isolated=True the ring is the object's own, of `max_entries`, and the next operation id becomes 0.
 Otherwise all objects share one of TORCHCOMM_FR_BUFFER_SIZE entries. Never fails an operation.)");
   recorder.def(py::init<size_t, bool>(), py::arg("max_entries") = 2048, py::arg("isolated") = false)
-      .def("register_with_comm", &FlightRecorderHook::registerWithComm, Released(), py::arg("comm"),
-           kRegister)
+      .def("register_with_comm", &observe<FlightRecorderHook>, py::arg("comm"), kRegister)
       .def("unregister", &FlightRecorderHook::unregister, Released(), kUnregister)
       .def("dump_json", &FlightRecorderHook::dump_json, Released(),
            py::arg("include_completed") = true,
@@ -53,8 +61,7 @@ Raises CommError where the file cannot be opened.)")
       .def(py::init<const std::string&, const std::vector<std::string>&,
                     const std::vector<std::string>&>(),
            py::arg("output"), py::arg("events"), py::arg("verbose") = std::vector<std::string>())
-      .def("register_with_comm", &ClogHook::registerWithComm, Released(), py::arg("comm"),
-           kRegister)
+      .def("register_with_comm", &observe<ClogHook>, py::arg("comm"), kRegister)
       .def("unregister", &ClogHook::unregister, Released(), kUnregister);
 }
 
@@ -63,7 +70,7 @@ void bind_nan_check(const py::module_& module) {
 
 Raises InvalidArgument naming operation, communicator and input or output, before anything is sent.)")
       .def(py::init<bool, bool>(), py::arg("check_inputs") = true, py::arg("check_outputs") = false)
-      .def("register_with_comm", &NanCheckHook::registerWithComm, Released(), py::arg("comm"),
+      .def("register_with_comm", &observe<NanCheckHook>, py::arg("comm"),
            "Checks the operations of `comm` from now on, also when this object is gone.")
       .def("unregister", &NanCheckHook::unregister, Released(), kUnregister)
       .def("is_enabled", &NanCheckHook::isEnabled, "Whether a communicator was registered.");

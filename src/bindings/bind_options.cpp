@@ -4,6 +4,7 @@
 #include <torchcomms/options.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/limit.hpp"
 #include "bindings/repr.hpp"
 
 namespace torch::comms::bindings {
@@ -13,7 +14,12 @@ template <class Options>
 py::class_<Options> bind_operation_options(py::module_& module, const char* name, const char* doc) {
   py::class_<Options> bound(module, name, doc);
   bound.def(py::init<>())
-      .def_readwrite("timeout", &Options::timeout, "timedelta; zero: the communicator's default.")
+      .def_property(
+          "timeout", [](const Options& self) { return self.timeout; },
+          [place = std::string(name) + ".timeout"](Options& self, const Limit& limit) {
+            self.timeout = limit.as({place.c_str(), nullptr});
+          },
+          "timedelta; zero: the communicator's default.")
       .def_readwrite("hints", &Options::hints, "dict[str, str]; unknown keys are ignored.");
   def_repr(bound, [name = std::string(name)](const Options& self) {
     return bracketed(name, text_of(self.timeout, self.hints));
@@ -34,8 +40,8 @@ InvalidArgument naming a bad value.)");
                      "bool: may a failure nobody looks at end the process.")
       .def_property(
           "timeout", [](const CommOptions& self) { return self.timeout; },
-          [](CommOptions& self, std::chrono::milliseconds timeout) {
-            self.timeout = timeout;
+          [](CommOptions& self, const Limit& limit) {
+            self.timeout = limit.as({"CommOptions.timeout", nullptr});
             self.timeout_is_given = true;
           },
           "timedelta: per operation, and for start-up.")
@@ -87,12 +93,11 @@ InvalidArgument naming a bad value.)");
                                          "Who takes part after a reconfigure().");
   members.def(py::init<>())
       .def(py::init([](int64_t uuid, decltype(ReconfigureOptions::handles) handles,
-                       std::optional<std::chrono::milliseconds> timeout,
-                       std::optional<Hints> hints) {
+                       const OptionalLimit& timeout, std::optional<Hints> hints) {
              ReconfigureOptions options;
              options.uuid = uuid;
              options.handles = std::move(handles);
-             options.timeout = timeout;
+             options.timeout = as_optional(timeout, {"ReconfigureOptions", "timeout"});
              if (hints) options.hints = std::move(*hints);
              return options;
            }),
@@ -101,7 +106,12 @@ InvalidArgument naming a bad value.)");
       .def_readwrite("uuid", &ReconfigureOptions::uuid, "Not used before on this communicator.")
       .def_readwrite("init_handles", &ReconfigureOptions::handles,
                      "list: in rank order; set: the backend chooses the order.")
-      .def_readwrite("timeout", &ReconfigureOptions::timeout, "timedelta or None.")
+      .def_property(
+          "timeout", [](const ReconfigureOptions& self) { return self.timeout; },
+          [](ReconfigureOptions& self, const OptionalLimit& limit) {
+            self.timeout = as_optional(limit, {"ReconfigureOptions.timeout", nullptr});
+          },
+          "timedelta or None.")
       .def_readwrite("hints", &ReconfigureOptions::hints, "dict[str, str].");
   def_repr(members);
 }

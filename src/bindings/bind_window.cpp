@@ -1,9 +1,9 @@
-#include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 
 #include <torchcomms/window.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/limit.hpp"
 #include "bindings/number.hpp"
 #include "bindings/repr.hpp"
 
@@ -11,15 +11,14 @@ namespace torch::comms::bindings {
 namespace {
 
 using OptionalHints = std::optional<Hints>;
-using OptionalTimeout = std::optional<std::chrono::milliseconds>;
 using Released = py::call_guard<py::gil_scoped_release>;
 using WindowClass = py::class_<TorchCommWindow, std::shared_ptr<TorchCommWindow>>;
 
 template <class Options>
-Options options_of(OptionalHints&& hints, const OptionalTimeout& timeout) {
+Options options_of(const char* method, OptionalHints&& hints, const OptionalLimit& timeout) {
   Options options;
   if (hints) options.hints = std::move(*hints);
-  if (timeout) options.timeout = *timeout;
+  if (timeout) options.timeout = timeout->as({method, "timeout"});
   return options;
 }
 
@@ -30,10 +29,10 @@ py::arg_v no_timeout() { return py::arg("timeout") = py::none(); }
 void bind_put(WindowClass& window) {
   const auto put = [](TorchCommWindow& self, const at::Tensor& tensor, const Number& dst_rank,
                       const Number& offset, bool async_op, OptionalHints hints,
-                      const OptionalTimeout& timeout) {
+                      const OptionalLimit& timeout) {
     return self.put(tensor, dst_rank.as<int>({"put", "dst_rank"}),
                     offset.as<size_t>({"put", "target_offset_nelems"}), async_op,
-                    options_of<PutOptions>(std::move(hints), timeout));
+                    options_of<PutOptions>("put", std::move(hints), timeout));
   };
   constexpr const char* kDoc =
       R"(Copies `tensor` into the window of `dst_rank`, without its doing.
@@ -54,9 +53,9 @@ Raises:
 
 void bind_signals(WindowClass& window) {
   const auto signal = [](TorchCommWindow& self, const Number& peer_rank, bool async_op,
-                         OptionalHints hints, const OptionalTimeout& timeout) {
+                         OptionalHints hints, const OptionalLimit& timeout) {
     return self.signal(peer_rank.as<int>({"signal", "peer_rank"}), async_op,
-                       options_of<SignalOptions>(std::move(hints), timeout));
+                       options_of<SignalOptions>("signal", std::move(hints), timeout));
   };
   for (const char* rank : {"peer_rank", "dst_rank"})
     window.def("signal", signal, Released(), py::arg(rank), py::arg("async_op"), no_hints(),
@@ -67,12 +66,11 @@ When it sees the signal, it sees all that this rank put to it before.)");
   window.def(
       "signal",
       [](TorchCommWindow& self, const Number& signal_disp, const Number& signal_val,
-         const Number& dst_rank, bool async_op, OptionalHints hints,
-         const OptionalTimeout& timeout) {
+         const Number& dst_rank, bool async_op, OptionalHints hints, const OptionalLimit& timeout) {
         return self.signal_slot(signal_disp.as<size_t>({"signal", "signal_disp"}),
                                 signal_val.as<uint64_t>({"signal", "signal_val"}),
                                 dst_rank.as<int>({"signal", "dst_rank"}), async_op,
-                                options_of<SignalOptions>(std::move(hints), timeout));
+                                options_of<SignalOptions>("signal", std::move(hints), timeout));
       },
       Released(), py::arg("signal_disp"), py::arg("signal_val"), py::arg("dst_rank"),
       py::arg("async_op"), no_hints(), no_timeout(),
@@ -82,9 +80,10 @@ When it sees the value, it sees all that this rank put to it before.)");
   window.def(
       "wait_signal",
       [](TorchCommWindow& self, const Number& peer_rank, bool async_op, OptionalHints hints,
-         const OptionalTimeout& timeout) {
-        return self.wait_signal(peer_rank.as<int>({"wait_signal", "peer_rank"}), async_op,
-                                options_of<WaitSignalOptions>(std::move(hints), timeout));
+         const OptionalLimit& timeout) {
+        return self.wait_signal(
+            peer_rank.as<int>({"wait_signal", "peer_rank"}), async_op,
+            options_of<WaitSignalOptions>("wait_signal", std::move(hints), timeout));
       },
       Released(), py::arg("peer_rank"), py::arg("async_op"), no_hints(), no_timeout(),
       R"(Takes one signal of `peer_rank`: returns, or its work ends, when there is one.
@@ -96,11 +95,12 @@ Raises:
   window.def(
       "wait_signal",
       [](TorchCommWindow& self, const Number& signal_disp, const Number& signal_val,
-         const CmpOp& cmp_op, bool async_op, OptionalHints hints, const OptionalTimeout& timeout) {
-        return self.wait_slot(signal_disp.as<size_t>({"wait_signal", "signal_disp"}),
-                              signal_val.as<uint64_t>({"wait_signal", "signal_val"}),
-                              cmp_op.as({"wait_signal", "cmp_op"}), async_op,
-                              options_of<WaitSignalOptions>(std::move(hints), timeout));
+         const CmpOp& cmp_op, bool async_op, OptionalHints hints, const OptionalLimit& timeout) {
+        return self.wait_slot(
+            signal_disp.as<size_t>({"wait_signal", "signal_disp"}),
+            signal_val.as<uint64_t>({"wait_signal", "signal_val"}),
+            cmp_op.as({"wait_signal", "cmp_op"}), async_op,
+            options_of<WaitSignalOptions>("wait_signal", std::move(hints), timeout));
       },
       Released(), py::arg("signal_disp"), py::arg("signal_val"), py::arg("cmp_op"),
       py::arg("async_op"), no_hints(), no_timeout(),

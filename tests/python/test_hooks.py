@@ -12,6 +12,7 @@ import pytest
 import torch
 import torchcomms
 from torchcomms import OpName, RemovableHandle
+from torchcomms.hooks import FlightRecorderHook, NanCheckHook, clog
 
 from tests.harness.cases import Failures, assert_alive, check_context, refused
 from tests.harness.operations import COLLECTIVES, OPERATIONS, arguments, call, operations_for
@@ -250,8 +251,15 @@ def test_a_hook_may_remove_itself_and_add_others_while_it_runs(comm):
 )
 @pytest.mark.parametrize("callback", [None, 5, "text", [print]], ids=repr)
 def test_what_cannot_be_called_is_a_type_error_at_registration(comm, register, callback):
-    with pytest.raises(TypeError):
+    with refused(TypeError, register, "callback", "callable", type(callback).__name__):
         getattr(comm, register)(callback)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "world"], ids=repr)
+def test_observers_say_that_they_need_a_communicator(wrong, tmp_path):
+    for hook in (FlightRecorderHook(), NanCheckHook(), clog(str(tmp_path / "log"), events=[])):
+        with refused(TypeError, "register_with_comm", "comm", "torchcomms.TorchComm"):
+            hook.register_with_comm(wrong)
 
 
 def test_a_wrong_number_of_parameters_is_a_type_error_of_the_operation(comm):

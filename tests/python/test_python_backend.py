@@ -19,6 +19,7 @@ from torchcomms import (
     register_backend,
 )
 
+from tests.harness.cases import refused
 from tests.harness.operations import OPERATIONS, arguments, call
 
 _names = itertools.count()
@@ -108,6 +109,16 @@ def test_registering_makes_the_name_known_and_the_first_one_stays():
     comm = torchcomms.new_comm(name, torch.device("cpu"), "first")
     assert type(comm.get_backend_impl()) is Recorder
     register_backend(name=f"{name}_by_keyword", backend_class=Recorder)
+
+
+@pytest.mark.parametrize("wrong", [3, None, "Recorder", []], ids=repr)
+def test_what_makes_no_instance_is_a_type_error_at_registration(wrong):
+    name = f"python_backend_{next(_names)}"
+    with refused(TypeError, "register_backend", "backend_class", "TorchCommBackend"):
+        register_backend(name, wrong)
+    assert not _comms._is_backend_registered(name)
+    with refused(TypeError, "register_backend", "name", "str"):
+        register_backend(wrong if wrong != "Recorder" else 7, Recorder)
 
 
 def test_a_class_that_is_no_backend_is_refused_when_it_is_used():
@@ -337,13 +348,13 @@ def test_what_python_backends_never_have_is_a_runtime_error():
     comm, _ = make(Minimal)
     batch = comm.batch_op_create()
     batch.send(torch.ones(1), 0)
-    for refused in (lambda: batch.issue(False), lambda: comm.abort(),
-                    lambda: comm.get_backend_version(), lambda: comm.set_hints({}),
-                    lambda: comm.reconfigure(1, []), lambda: comm.get_init_handle(),
-                    lambda: comm.new_window(), lambda: comm.split([0], "n"),
-                    lambda: comm.set_timeout(1.0)):  # fmt: skip
+    for unmet in (lambda: batch.issue(False), lambda: comm.abort(),
+                  lambda: comm.get_backend_version(), lambda: comm.set_hints({}),
+                  lambda: comm.reconfigure(1, []), lambda: comm.get_init_handle(),
+                  lambda: comm.new_window(), lambda: comm.split([0], "n"),
+                  lambda: comm.set_timeout(1.0)):  # fmt: skip
         with pytest.raises(RuntimeError):
-            refused()
+            unmet()
     assert comm.is_aborted() is False
     assert comm.is_abort_supported() is False
 

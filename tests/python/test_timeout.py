@@ -10,6 +10,9 @@ import torch
 import torchcomms
 from torchcomms import BatchP2POptions, CommOptions, Timeout
 
+from tests.harness.cases import refused
+from tests.harness.environment import environment
+
 
 def test_timeout_is_a_timedelta_with_its_constructor():
     assert issubclass(Timeout, timedelta)
@@ -35,11 +38,53 @@ def test_options_keep_limits_in_milliseconds(options):
         assert isinstance(made.timeout, timedelta)
 
 
+OPTIONS = (CommOptions, BatchP2POptions, torchcomms.AllReduceOptions, torchcomms.ReconfigureOptions)
+
+
 @pytest.mark.parametrize("limit", [5, "5", None, b"5", [5.0]], ids=repr)
 def test_options_refuse_what_is_no_limit(limit):
-    for options in (CommOptions(), BatchP2POptions(), torchcomms.AllReduceOptions()):
-        with pytest.raises(TypeError):
-            options.timeout = limit
+    for options in OPTIONS:
+        if options is torchcomms.ReconfigureOptions and limit is None:
+            continue
+        with refused(
+            TypeError, f"{options.__name__}.timeout", "datetime.timedelta", type(limit).__name__
+        ):
+            options().timeout = limit
+
+
+@pytest.mark.parametrize("limit", [timedelta.max, timedelta.min, 1e300, float("nan")], ids=repr)
+def test_options_refuse_what_no_clock_counts_to(limit):
+    for options in OPTIONS:
+        with refused(
+            torchcomms.InvalidArgument, f"{options.__name__}.timeout", repr(limit), "1e9 seconds"
+        ):
+            options().timeout = limit
+
+
+def test_windows_refuse_what_is_no_limit():
+    with environment(TORCHCOMM_RANK="0", TORCHCOMM_SIZE="1"):
+        comm = torchcomms.new_comm("ctran", torch.device("cpu"), "windowed", timeout=9.0)
+    window = comm.new_window(torch.zeros(4))
+
+    def waits(limit):
+        window.wait_signal(0, False, timeout=limit)
+
+    def signals(limit):
+        window.signal(0, False, timeout=limit)
+
+    def puts(limit):
+        window.put(torch.zeros(1), 0, 0, False, timeout=limit)
+
+    for limit, error, said in (
+        (1, TypeError, "datetime.timedelta"),
+        ("soon", TypeError, "datetime.timedelta"),
+        (timedelta.max, ValueError, "1e9 seconds"),
+        (timedelta(seconds=-1), ValueError, "1e9 seconds"),
+    ):
+        for name, call in (("wait_signal", waits), ("signal", signals), ("put", puts)):
+            with refused(error, name, "timeout", said):
+                call(limit)
+    comm.finalize()
 
 
 def test_new_comm_takes_every_kind_of_limit():

@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 import torch
-from torchcomms import BatchP2POptions, P2POp, P2POpType
+from torchcomms import BatchP2POptions, P2POp, P2POpType, SendOptions
 
-from tests.harness.cases import MODES, check, every_move, every_shape, finish, large_moves
+from tests.harness.cases import MODES, check, every_move, every_shape, finish, large_moves, refused
 from tests.harness.guarded import Guarded
 from tests.harness.values import sample
 
@@ -148,8 +148,14 @@ def test_a_batch_keeps_its_communicator_alive(world):
 def issue_empty(comm):
     with pytest.raises(RuntimeError, match=r"(?i)batch.*empty"):
         comm.batch_op_create().issue(False)
-    with pytest.raises(TypeError):
+    with refused(TypeError, "issue()", "missing", "'async_op'"):
         comm.batch_op_create().issue()
+    with refused(TypeError, "issue", "options", "BatchP2POptions", "SendOptions"):
+        comm.batch_op_create().issue(False, SendOptions())
+    with refused(TypeError, "send", "tensor", "torch.Tensor", "list"):
+        comm.batch_op_create().send([1.0], 0)
+    with refused(TypeError, "recv", "src", "int", "str"):
+        comm.batch_op_create().recv(torch.ones(1), "0")
 
 
 def test_an_empty_batch_is_refused_and_async_op_has_no_default(world):

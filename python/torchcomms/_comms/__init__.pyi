@@ -544,7 +544,7 @@ class CommOptions:
         timedelta: per operation, and for start-up.
         """
     @timeout.setter
-    def timeout(self, arg0: datetime.timedelta) -> None: ...
+    def timeout(self, arg1: datetime.timedelta | float) -> None: ...
 
 class SendOptions:
     """
@@ -572,7 +572,7 @@ class SendOptions:
         timedelta; zero: the communicator's default.
         """
     @timeout.setter
-    def timeout(self, arg0: datetime.timedelta) -> None: ...
+    def timeout(self, arg1: datetime.timedelta | float) -> None: ...
 
 class RecvOptions:
     """
@@ -600,7 +600,7 @@ class RecvOptions:
         timedelta; zero: the communicator's default.
         """
     @timeout.setter
-    def timeout(self, arg0: datetime.timedelta) -> None: ...
+    def timeout(self, arg1: datetime.timedelta | float) -> None: ...
 
 class BroadcastOptions:
     """
@@ -621,7 +621,7 @@ class BroadcastOptions:
         timedelta; zero: the communicator's default.
         """
     @timeout.setter
-    def timeout(self, arg0: datetime.timedelta) -> None: ...
+    def timeout(self, arg1: datetime.timedelta | float) -> None: ...
 
 class AllReduceOptions:
     """
@@ -642,7 +642,7 @@ class AllReduceOptions:
         timedelta; zero: the communicator's default.
         """
     @timeout.setter
-    def timeout(self, arg0: datetime.timedelta) -> None: ...
+    def timeout(self, arg1: datetime.timedelta | float) -> None: ...
 
 class ReduceOptions:
     """
@@ -663,7 +663,7 @@ class ReduceOptions:
         timedelta; zero: the communicator's default.
         """
     @timeout.setter
-    def timeout(self, arg0: datetime.timedelta) -> None: ...
+    def timeout(self, arg1: datetime.timedelta | float) -> None: ...
 
 class AllGatherOptions:
     """
@@ -684,7 +684,7 @@ class AllGatherOptions:
         timedelta; zero: the communicator's default.
         """
     @timeout.setter
-    def timeout(self, arg0: datetime.timedelta) -> None: ...
+    def timeout(self, arg1: datetime.timedelta | float) -> None: ...
 
 class AllGatherSingleOptions:
     """
@@ -705,7 +705,7 @@ class AllGatherSingleOptions:
         timedelta; zero: the communicator's default.
         """
     @timeout.setter
-    def timeout(self, arg0: datetime.timedelta) -> None: ...
+    def timeout(self, arg1: datetime.timedelta | float) -> None: ...
 
 class ReduceScatterOptions:
     """
@@ -726,7 +726,7 @@ class ReduceScatterOptions:
         timedelta; zero: the communicator's default.
         """
     @timeout.setter
-    def timeout(self, arg0: datetime.timedelta) -> None: ...
+    def timeout(self, arg1: datetime.timedelta | float) -> None: ...
 
 class ReduceScatterSingleOptions:
     """
@@ -747,7 +747,7 @@ class ReduceScatterSingleOptions:
         timedelta; zero: the communicator's default.
         """
     @timeout.setter
-    def timeout(self, arg0: datetime.timedelta) -> None: ...
+    def timeout(self, arg1: datetime.timedelta | float) -> None: ...
 
 class AllToAllOptions:
     """
@@ -768,7 +768,7 @@ class AllToAllOptions:
         timedelta; zero: the communicator's default.
         """
     @timeout.setter
-    def timeout(self, arg0: datetime.timedelta) -> None: ...
+    def timeout(self, arg1: datetime.timedelta | float) -> None: ...
 
 class AllToAllSingleOptions:
     """
@@ -789,7 +789,7 @@ class AllToAllSingleOptions:
         timedelta; zero: the communicator's default.
         """
     @timeout.setter
-    def timeout(self, arg0: datetime.timedelta) -> None: ...
+    def timeout(self, arg1: datetime.timedelta | float) -> None: ...
 
 class AllToAllvSingleOptions:
     """
@@ -810,7 +810,7 @@ class AllToAllvSingleOptions:
         timedelta; zero: the communicator's default.
         """
     @timeout.setter
-    def timeout(self, arg0: datetime.timedelta) -> None: ...
+    def timeout(self, arg1: datetime.timedelta | float) -> None: ...
 
 class BarrierOptions:
     """
@@ -831,7 +831,7 @@ class BarrierOptions:
         timedelta; zero: the communicator's default.
         """
     @timeout.setter
-    def timeout(self, arg0: datetime.timedelta) -> None: ...
+    def timeout(self, arg1: datetime.timedelta | float) -> None: ...
 
 class ScatterOptions:
     """
@@ -852,7 +852,7 @@ class ScatterOptions:
         timedelta; zero: the communicator's default.
         """
     @timeout.setter
-    def timeout(self, arg0: datetime.timedelta) -> None: ...
+    def timeout(self, arg1: datetime.timedelta | float) -> None: ...
 
 class GatherOptions:
     """
@@ -873,7 +873,7 @@ class GatherOptions:
         timedelta; zero: the communicator's default.
         """
     @timeout.setter
-    def timeout(self, arg0: datetime.timedelta) -> None: ...
+    def timeout(self, arg1: datetime.timedelta | float) -> None: ...
 
 class GatherSingleOptions:
     """
@@ -894,7 +894,7 @@ class GatherSingleOptions:
         timedelta; zero: the communicator's default.
         """
     @timeout.setter
-    def timeout(self, arg0: datetime.timedelta) -> None: ...
+    def timeout(self, arg1: datetime.timedelta | float) -> None: ...
 
 class BatchP2POptions:
     """
@@ -915,7 +915,7 @@ class BatchP2POptions:
         timedelta; zero: the communicator's default.
         """
     @timeout.setter
-    def timeout(self, arg0: datetime.timedelta) -> None: ...
+    def timeout(self, arg1: datetime.timedelta | float) -> None: ...
 
 class AllGatherPInitOptions:
     """
@@ -936,7 +936,7 @@ class AllGatherPInitOptions:
         timedelta; zero: the communicator's default.
         """
     @timeout.setter
-    def timeout(self, arg0: datetime.timedelta) -> None: ...
+    def timeout(self, arg1: datetime.timedelta | float) -> None: ...
 
 class AllGatherPExecOptions:
     """
@@ -957,7 +957,7 @@ class AllGatherPExecOptions:
         timedelta; zero: the communicator's default.
         """
     @timeout.setter
-    def timeout(self, arg0: datetime.timedelta) -> None: ...
+    def timeout(self, arg1: datetime.timedelta | float) -> None: ...
 
 class ReconfigureOptions:
     """
@@ -970,7 +970,7 @@ class ReconfigureOptions:
         self,
         uuid: typing.SupportsInt | typing.SupportsIndex,
         init_handles: collections.abc.Set[str] | collections.abc.Sequence[str],
-        timeout: datetime.timedelta | None = None,
+        timeout: datetime.timedelta | float | None = None,
         hints: collections.abc.Mapping[str, str] | None = None,
     ) -> None: ...
     def __repr__(self) -> str: ...
@@ -996,7 +996,7 @@ class ReconfigureOptions:
         timedelta or None.
         """
     @timeout.setter
-    def timeout(self, arg0: datetime.timedelta | None) -> None: ...
+    def timeout(self, arg1: datetime.timedelta | float | None) -> None: ...
     @property
     def uuid(self) -> int:
         """
@@ -1214,7 +1214,7 @@ class TorchCommWindow:
         target_offset_nelems: typing.SupportsIndex,
         async_op: bool,
         hints: collections.abc.Mapping[str, str] | None = None,
-        timeout: datetime.timedelta | None = None,
+        timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
         Copies `tensor` into the window of `dst_rank`, without its doing.
@@ -1237,7 +1237,7 @@ class TorchCommWindow:
         offset: typing.SupportsIndex,
         async_op: bool,
         hints: collections.abc.Mapping[str, str] | None = None,
-        timeout: datetime.timedelta | None = None,
+        timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
         Copies `tensor` into the window of `dst_rank`, without its doing.
@@ -1260,7 +1260,7 @@ class TorchCommWindow:
         target_disp: typing.SupportsIndex,
         async_op: bool,
         hints: collections.abc.Mapping[str, str] | None = None,
-        timeout: datetime.timedelta | None = None,
+        timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
         Copies `tensor` into the window of `dst_rank`, without its doing.
@@ -1290,7 +1290,7 @@ class TorchCommWindow:
         peer_rank: typing.SupportsIndex,
         async_op: bool,
         hints: collections.abc.Mapping[str, str] | None = None,
-        timeout: datetime.timedelta | None = None,
+        timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
         Gives `peer_rank` one more signal of this rank, for its wait_signal().
@@ -1303,7 +1303,7 @@ class TorchCommWindow:
         dst_rank: typing.SupportsIndex,
         async_op: bool,
         hints: collections.abc.Mapping[str, str] | None = None,
-        timeout: datetime.timedelta | None = None,
+        timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
         Gives `peer_rank` one more signal of this rank, for its wait_signal().
@@ -1318,7 +1318,7 @@ class TorchCommWindow:
         dst_rank: typing.SupportsIndex,
         async_op: bool,
         hints: collections.abc.Mapping[str, str] | None = None,
-        timeout: datetime.timedelta | None = None,
+        timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
         Older form: stores `signal_val` in slot `signal_disp` of `dst_rank`.
@@ -1345,7 +1345,7 @@ class TorchCommWindow:
         peer_rank: typing.SupportsIndex,
         async_op: bool,
         hints: collections.abc.Mapping[str, str] | None = None,
-        timeout: datetime.timedelta | None = None,
+        timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
         Takes one signal of `peer_rank`: returns, or its work ends, when there is one.
@@ -1363,7 +1363,7 @@ class TorchCommWindow:
         cmp_op: SignalCmpOp,
         async_op: bool,
         hints: collections.abc.Mapping[str, str] | None = None,
-        timeout: datetime.timedelta | None = None,
+        timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
         Older form: until slot `signal_disp` of this rank compares true with `signal_val`.
@@ -1850,19 +1850,19 @@ class BatchSendRecv:
     From TorchComm.batch_op_create(). Several operations to one peer match in order; mixed orders cannot deadlock.
     """
     def __repr__(self) -> str: ...
-    def issue(self, async_op: typing.Any, options: BatchP2POptions = ...) -> TorchWork:
+    def issue(self, async_op: typing.Any = ..., options: BatchP2POptions = ...) -> TorchWork:
         """
         Runs all entries as one group; the list stays, so issuing again repeats it.
 
         Raises InvalidArgument for an empty batch, a peer out of range or an unusable tensor, before anything is sent.
         """
-    def recv(self, tensor: torch.Tensor, src: typing.SupportsInt | typing.SupportsIndex) -> None:
+    def recv(self, tensor: torch.Tensor, src: typing.SupportsIndex) -> None:
         """
-        Appends a receive. Nothing is checked or sent before issue().
+        Appends a receive. Nothing but types is checked, and nothing sent, before issue().
         """
-    def send(self, tensor: torch.Tensor, dst: typing.SupportsInt | typing.SupportsIndex) -> None:
+    def send(self, tensor: torch.Tensor, dst: typing.SupportsIndex) -> None:
         """
-        Appends a send. Nothing is checked or sent before issue().
+        Appends a send. Nothing but types is checked, and nothing sent, before issue().
         """
     @property
     def ops(self) -> list[P2POp]:
@@ -1887,7 +1887,7 @@ class TorchComm:
         self,
         uuid: typing.SupportsInt | typing.SupportsIndex,
         init_handles: collections.abc.Set[str] | collections.abc.Sequence[str],
-        timeout: datetime.timedelta | None = None,
+        timeout: datetime.timedelta | float | None = None,
         hints: collections.abc.Mapping[str, str] | None = None,
     ) -> TorchWork:
         """
@@ -1898,7 +1898,7 @@ class TorchComm:
         ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
         name: str,
         hints: collections.abc.Mapping[str, str] | None = None,
-        timeout: datetime.timedelta | None = None,
+        timeout: datetime.timedelta | float | None = None,
     ) -> TorchComm:
         """
         split() with all its arguments decided.
@@ -1940,7 +1940,7 @@ class TorchComm:
         input: torch.Tensor,
         async_op: bool,
         hints: collections.abc.Mapping[str, str] | None = None,
-        timeout: datetime.timedelta | None = None,
+        timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
         Runs a prepared all_gather.
@@ -1953,7 +1953,7 @@ class TorchComm:
         self,
         output: torch.Tensor,
         hints: collections.abc.Mapping[str, str] | None = None,
-        timeout: datetime.timedelta | None = None,
+        timeout: datetime.timedelta | float | None = None,
     ) -> typing_extensions.CapsuleType:
         """
         Prepares a repeated all_gather into `output`. Raises Unsupported where the backend has none.
@@ -2546,7 +2546,7 @@ class TorchComm:
         """
         Fallback hints of later operations. Raises Unsupported where the backend cannot.
         """
-    def set_timeout(self, timeout: datetime.timedelta) -> None:
+    def set_timeout(self, timeout: datetime.timedelta | float) -> None:
         """
         Default limit of later operations. Raises Unsupported where the backend cannot.
         """
@@ -2826,7 +2826,8 @@ def register_backend(name: str, backend_class: typing.Any) -> None:
     """
     Makes `backend_class` available to new_comm under `name`.
 
-    A new instance is made for each communicator. The first registration of a name wins; the class is not checked before it is used.
+    A new instance is made for each communicator. The first registration of a name wins. Raises TypeError for what cannot be
+    called; whether that makes a backend is checked when it is used.
     """
 
 SendPostHookArgs = CollectivePostHookArgs

@@ -1,0 +1,53 @@
+#include "bindings/limit.hpp"
+
+#include <datetime.h>
+
+#include <cmath>
+
+#include <torchcomms/base/error.hpp>
+
+#include "core/explain.hpp"
+
+namespace torch::comms::bindings {
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::milliseconds;
+
+// Python's capsule of that module.
+bool is_timedelta(PyObject* object) {
+  if (PyDateTimeAPI == nullptr) PyDateTime_IMPORT;
+  if (PyDateTimeAPI == nullptr) throw py::error_already_set();
+  return PyDelta_Check(object);
+}
+
+}  // namespace
+
+void Limit::load(PyObject* object) {
+  constexpr auto kMost = static_cast<double>(kLongestLimit.count());
+  if (PyFloat_Check(object)) {
+    is_limit_ = true;
+    const double seconds = PyFloat_AS_DOUBLE(object);
+    if (std::abs(seconds) <= kMost)  // not so for a NaN
+      limit_ = duration_cast<milliseconds>(std::chrono::duration<double>(seconds));
+  } else if (is_timedelta(object)) {
+    is_limit_ = true;
+    const auto days = std::chrono::hours(24) * PyDateTime_DELTA_GET_DAYS(object);
+    const auto whole = std::chrono::seconds(PyDateTime_DELTA_GET_SECONDS(object)) + days;
+    const std::chrono::microseconds part(PyDateTime_DELTA_GET_MICROSECONDS(object));
+    // Microseconds of more would not fit. The rest of a second is for whoever takes the limit.
+    if (std::chrono::abs(whole) <= kLongestLimit)
+      limit_ = duration_cast<milliseconds>(whole + part);
+  }
+  if (limit_) return;
+  seen_ = is_limit_ ? std::string(py::repr(object)) : seen_as(object);
+}
+
+milliseconds Limit::as(const Place& place) const {
+  if (limit_) return *limit_;
+  if (!is_limit_) wrong_type(place, "datetime.timedelta or float seconds", seen_);
+  throw CommError(Errc::kInvalidArgument, "timeout is " + seen_ + "; allowed are 0 to 1e9 seconds",
+                  {.op = std::string(place.function)});
+}
+
+}  // namespace torch::comms::bindings

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include <torch/csrc/utils/pybind.h>
+
+#include "bindings/arguments.hpp"
+
+namespace torch::comms::bindings {
+
+// A limit of time, as Python has it: a datetime.timedelta, or seconds as a float. Takes whatever
+// comes, as Number does, and its user says what is wrong.
+class Limit {
+ public:
+  // With the GIL. Throws what Python does where the object's repr() is asked for and raises.
+  void load(PyObject* object);
+  // Any thread. Throws py::type_error for what is no limit, CommError(kInvalidArgument) for what is
+  // further from zero than kLongestLimit: both name `place`, the value and what is allowed.
+  std::chrono::milliseconds as(const Place& place) const;
+
+ private:
+  std::optional<std::chrono::milliseconds> limit_;
+  bool is_limit_ = false;
+  std::string seen_;  // where there is no limit_
+};
+
+using OptionalLimit = std::optional<Limit>;
+
+inline std::optional<std::chrono::milliseconds> as_optional(const OptionalLimit& limit,
+                                                            const Place& place) {
+  return limit ? std::optional(limit->as(place)) : std::nullopt;
+}
+
+}  // namespace torch::comms::bindings
+
+namespace pybind11::detail {
+
+template <>
+struct type_caster<torch::comms::bindings::Limit> {
+  PYBIND11_TYPE_CASTER(torch::comms::bindings::Limit, const_name("datetime.timedelta | float"));
+  bool load(handle from, bool) {
+    value.load(from.ptr());
+    return true;
+  }
+};
+
+}  // namespace pybind11::detail
