@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 import torch
 import torchcomms
@@ -9,6 +11,7 @@ from torchcomms import ReduceOp
 
 from tests.harness.backends import NCCL
 from tests.harness.cases import Failures, assert_alive, check_context, refused
+from tests.harness.environment import environment
 from tests.harness.operations import call, operations_for
 from tests.harness.programs import forked, python, ranks
 
@@ -126,6 +129,93 @@ def gathered_again(context):
 @vendors
 def test_a_prepared_all_gather_runs_any_number_of_times(world):
     check_context(world, gathered_again)
+
+
+def wrong_factors(context):
+    """Refused on every rank before anything is sent."""
+    failures, comm = Failures(), context.comm
+    for data, factor in (
+        (torch.bfloat16, torch.float32),
+        (torch.float32, torch.float64),
+        (torch.int64, torch.int32),
+    ):
+        op = ReduceOp.PREMUL_SUM(torch.ones(1, dtype=factor))
+        with failures.case(data, factor), refused(ValueError, "PREMUL_SUM", "dtype"):
+            comm.all_reduce(torch.ones(4, dtype=data), op, False)
+    assert_alive(comm)
+    return failures.texts
+
+
+@vendors
+def test_a_factor_has_the_dtype_of_the_data(world):
+    check_context(world, wrong_factors)
+
+
+def exchanged(context):
+    """One way there is for the library's unique id, under two names."""
+    failures = Failures()
+    variable = f"TORCHCOMM_{context.backend.upper()}_BOOTSTRAP_UNIQUEID_EXCHANGE_METHOD"
+    for method in ("auto", "tcpstore"):
+        with failures.case(method), environment(**{variable: method}):
+            comm = context.new_comm()
+            assert_alive(comm)
+            comm.finalize()
+    with (
+        failures.case("another one"),
+        environment(**{variable: "carrier pigeon"}),
+        refused(RuntimeError, f"{variable}='carrier pigeon'", "auto or tcpstore"),
+    ):
+        context.new_comm()
+    return failures.texts
+
+
+@vendors
+def test_the_unique_id_goes_by_the_store_and_by_nothing_else(world):
+    check_context(world, exchanged)
+
+
+NUMBERS = (
+    "blocking", "cgaClusterSize", "cga_cluster_size", "minCTAs", "min_ctas", "maxCTAs", "max_ctas",
+    "splitShare", "split_share", "trafficClass", "traffic_class", "collnetEnable",
+    "collnet_enable", "CTAPolicy", "cta_policy", "shrinkShare", "shrink_share", "nvlsCTAs",
+    "nvls_ctas", "nChannelsPerNetPeer", "n_channels_per_net_peer", "nvlinkCentricSched",
+    "nvlink_centric_sched",
+)  # fmt: skip
+TEXTS = ("netName", "net_name", "commName", "comm_name")
+
+
+def configured(context):
+    failures = Failures()
+    for key in NUMBERS:
+        for text in ("many", "1.5", "1 "):
+            with failures.case(key, text), refused(ValueError, f"='{text}'", "whole number"):
+                context.new_comm(hints={key: text})
+    with failures.case("unset"):
+        comm = context.new_comm(hints=dict.fromkeys(NUMBERS + TEXTS, "None"))
+        assert_alive(comm)
+        comm.finalize()
+    return failures.texts
+
+
+@vendors
+def test_numbers_of_the_librarys_configuration_are_whole_in_either_spelling(world):
+    check_context(world, configured)
+
+
+def asked_at_the_end(context):
+    failures, comm = Failures(), context.new_comm()
+    with failures.case("before"):
+        assert (comm.get_rank(), comm.get_size()) == (context.rank, context.size)
+    comm.finalize()
+    for ask in (comm.get_rank, comm.get_size):
+        with failures.case(ask.__name__), refused(torchcomms.CommFinalized, "not initialized"):
+            ask()
+    return failures.texts
+
+
+@vendors
+def test_rank_and_size_are_not_told_after_finalize(world):
+    check_context(world, asked_at_the_end)
 
 
 def aborted(context):
@@ -282,6 +372,26 @@ def test_the_death_of_a_process_is_seen_at_once(free_port, seen_by):
     for rank, program in enumerate(ranks(DIES, 3, free_port, **NCCL.environment, **seen_by)):
         if rank != 1:
             program.expect_success()
+
+
+UNSEEN = """
+    import threading, torch, torchcomms
+
+    comm = torchcomms.new_comm("nccl", torch.device("cpu"), "unseen")
+    comm.register_abort_hook(lambda: print("last words", flush=True))
+    work = comm.all_reduce(torch.ones(3), torchcomms.ReduceOp.SUM, True, timeout=0.2)
+    threading.Event().wait()
+"""
+
+
+@needs_nccl
+def test_a_timeout_that_nobody_notices_ends_the_process(free_port):
+    variables = {"TORCHCOMM_ABORT_GRACE_SECONDS": "0.05", "TORCHCOMMS_STAND_IN": "hang=AllReduce:1"}
+    (ended,) = ranks(UNSEEN, 1, free_port, **variables, **NCCL.environment)
+    assert ended.code == -signal.SIGABRT, ended.err
+    assert "Aborting process due to timeout" in ended.err
+    assert "communicator 'unseen'" in ended.err
+    assert "last words" in ended.out
 
 
 @pytest.mark.parametrize("backend", VENDORS)
