@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from datetime import timedelta
 
 import pytest
@@ -46,12 +48,19 @@ def collectives(comm):
         assert work.is_completed()
         assert work.is_success()
         assert work.result()[0] is tensor or work.result()[0].equal(tensor)
-    for op, want in (("MAX", size - 1), ("AVG", total / size), ("PRODUCT", 0)):
+    for op, want in (("MIN", 0), ("MAX", size - 1), ("AVG", total / size), ("PRODUCT", 0)):
         with failures.case("allreduce", op):
             tensor = mine.clone()
             kind = opts(dist.AllreduceOptions, reduceOp=getattr(dist.ReduceOp, op))
             group.allreduce([tensor], kind).wait()
             assert tensor.tolist() == [want] * 3
+    for op, by_two in (("BAND", operator.and_), ("BOR", operator.or_), ("BXOR", operator.xor)):
+        with failures.case("allreduce", op):
+            tensor = torch.tensor([rank + 4, 3 * rank])
+            kind = opts(dist.AllreduceOptions, reduceOp=getattr(dist.ReduceOp, op))
+            group.allreduce([tensor], kind).wait()
+            wants = ([r + 4 for r in ranks], [3 * r for r in ranks])
+            assert tensor.tolist() == [functools.reduce(by_two, each) for each in wants]
     with failures.case("premultiplied sum"):
         tensor = mine.clone()
         scaled = opts(dist.AllreduceOptions, reduceOp=dist._make_nccl_premul_sum(2.0))

@@ -70,6 +70,16 @@ class TestBackendTexts:
         assert "hccl" not in str(caught.value)
 
 
+class TestSwitches:
+    @pytest.mark.parametrize("switch", ["torchcomms", "eager_init"])
+    def test_each_is_off_until_it_is_set(self, switch):
+        is_enabled = getattr(utils, f"{switch}_is_enabled")
+        assert is_enabled() is False
+        for wanted in (True, False):
+            getattr(utils, f"set_{switch}_enabled")(wanted)
+            assert is_enabled() is wanted
+
+
 class TestRankDiscovery:
     def test_the_first_launcher_that_set_both_counts(self):
         with environment(**{**LAUNCHERS, "RANK": "1", "WORLD_SIZE": "3", "PMI_RANK": "2",
@@ -342,6 +352,9 @@ def knows_its_communicators(dist, rank, size):
     assert (comm.get_rank(), comm.get_size()) == (rank, size)
     assert utils.get_torchcomms_instance(dist.group.WORLD, tensor=torch.ones(1)) is comm
     assert utils.get_backend_for_device(dist.group.WORLD, "cpu") == comm.get_backend()
+    assert utils.get_group_rank(dist.group.WORLD, rank) == rank
+    with refused(ValueError, f"rank {size} is not in the group"):
+        utils.get_group_rank(dist.group.WORLD, size)
     with refused(ValueError, "cuda"):
         utils.get_torchcomms_instance(dist.group.WORLD, "cuda")
     with refused(ValueError, "meta"):

@@ -151,6 +151,20 @@ def test_a_factor_has_the_dtype_of_the_data(world):
     check_context(world, wrong_factors)
 
 
+def bitwise(context):
+    failures, comm = Failures(), context.comm
+    for op in (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR):
+        with failures.case(op), refused(torchcomms.Unsupported, "reduction", op.type.name):
+            comm.all_reduce(torch.ones(4, dtype=torch.int64), op, False)
+    assert_alive(comm)
+    return failures.texts
+
+
+@vendors
+def test_bitwise_reductions_are_refused(world):
+    check_context(world, bitwise)
+
+
 def exchanged(context):
     """One way there is for the library's unique id, under two names."""
     failures = Failures()
