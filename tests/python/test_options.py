@@ -132,6 +132,8 @@ def test_explicit_arguments_win_over_the_environment():
 
 
 def test_high_priority_is_accepted_as_keyword_and_as_hint():
-    for value in (True, False, None):
-        shown(is_high_priority_stream=value)
-    shown(hints={"is_high_priority_stream": "true"})
+    key = "is_high_priority_stream"
+    for value in (True, False):
+        assert shown(is_high_priority_stream=value).hints[key] == str(value)
+    assert key not in shown(is_high_priority_stream=None).hints
+    assert shown(is_high_priority_stream=False, hints={key: "true"}).hints[key] == "true"
