@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import pytest
 from torchcomms.drill import CELLS, OURS
 
-# What every kind of fault does, without waiting for limits: a second or less each.
+# What every kind of fault does, few of them waiting for limits: a second or less each.
 QUICK = {
     "F01/idle", "F01/all_reduce", "F01/split", "F01/finalize", "F02/stopped", "F03/exit",
-    "F04/peer", "F08/after", "F10", "F12", "F14", "F14/checked", "F15/same", "F15/two-async",
+    "F04/peer", "F06/inside", "F07/deaf-idle", "F08/after", "F10", "F12", "F14", "F14/checked",
+    "F15/same", "F15/two-async",
     "F16/kinds", "F17/double", "F17/thread", "F18/dropped", "F20/fork", "F22/start-3", "F23/full",
     "F27/work", "F28/duplicate", "F40/small", "F43/wait", "F44/blocks",
 }  # fmt: skip

@@ -18,6 +18,7 @@ from torchcomms.drill import (
     Skip,
     chosen,
     drill,
+    hosts,
     markdown,
     results_table,
     strays,
@@ -139,6 +140,14 @@ def no_such_thing():
     return "no such thing"
 
 
+def enters_nothing(scene):
+    raise Skip("nowhere to live")
+
+
+def only_rank_0_watches(scene):
+    scene.check(bool(scene.open) is (scene.rank == 0), "the bystander is another's")
+
+
 PLANTED = {
     "hang": (cell(hangs, hang_s=1.0), "hang", "rank 1 hangs: "),
     "wrong result": (cell(wrong), "wrong result", "at element 7"),
@@ -160,6 +169,7 @@ PLANTED = {
     "bystander": (cell(breaks_the_bystander), "fail", "unrelated communicator failed"),
     "exception": (cell(has_an_error), "fail", "KeyError: 'planted' at test_runner.py:"),
     "skip": (cell(cannot_run), "skipped", "the planted reason"),
+    "no place": (cell(good, enter=enters_nothing), "skipped", "nowhere to live"),
     "not on this machine": (cell(good, missing=no_such_thing), "skipped", "no such thing"),
 }  # fmt: skip
 
@@ -177,6 +187,20 @@ def test_a_planted_fault_is_told(name, verdict):
 def test_a_cell_in_which_nothing_happens_passes(verdict):
     result = verdict(cell(good), BACKEND)
     assert (result.verdict, result.findings) == ("pass", [])
+
+
+def test_ranks_that_a_fault_takes_are_not_watched(verdict):
+    result = verdict(cell(only_rank_0_watches, apart=(1,)), BACKEND)
+    assert (result.verdict, result.findings) == ("pass", [])
+
+
+def test_hosts_need_programs_that_are_named(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    hosts.missing.cache_clear()
+    try:
+        assert hosts.missing() == "no program 'unshare'"
+    finally:
+        hosts.missing.cache_clear()
 
 
 def test_what_is_documented_is_no_reason_to_fail(verdict):

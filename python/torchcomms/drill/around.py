@@ -71,20 +71,20 @@ class Surroundings:
         if scene.cell.serves:  # libuv keeps a pipe, from the first server of a process on
             TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._before = Possessions.now()
-        if scene.cell.bystander and scene.rank in scene.survivors:
+        self._watching = [r for r in scene.survivors if r not in scene.cell.apart]
+        if scene.cell.bystander and scene.rank in self._watching:
             self._bystander = self._watch()
             scene.works(self._bystander)
 
     def _watch(self) -> Side:
         scene = self._scene
-        who = scene.survivors
-        return scene.comm(f"{scene.role.run}_bystander", ranks=who, limit_s=30.0)
+        return scene.comm(f"{scene.role.run}_bystander", ranks=self._watching, limit_s=30.0)
 
     def check(self) -> None:
         """After the program. Finalizes everything that it has left open."""
         scene = self._scene
         if self._bystander is not None:
-            scene.meet("bystander", scene.survivors)
+            scene.meet("bystander", self._watching)
             try:
                 scene.works(self._bystander)
             except Exception as error:

@@ -58,6 +58,10 @@ class Cell:
     # Ranks are interpreters of their own, with this environment besides; else forked copies of one
     # that has imported torch. Gets a folder for what it needs; raises Skip.
     fresh: Callable[[Path], dict[str, str]] | None = None
+    # On every rank before anything else: where it lives. May raise Skip.
+    enter: Callable[[Scene], None] | None = None
+    # Ranks that the fault takes from the others: their part of an unrelated communicator, too.
+    apart: Sequence[int] = ()
     # Why this machine cannot run it, or None.
     missing: Callable[[], str | None] = nothing_missing
     keeps: bool = False  # leaves things open on purpose: not looked at

@@ -48,9 +48,11 @@ def log_path(role: Role) -> Path:
 def run(connection: Connection, role: Role) -> None:
     """The whole life of a process. Says ("done", Report) or ("skip", why) before it returns."""
     settle(role)
-    torch.set_num_threads(1)
     scene = Scene(role, connection)
     try:
+        if role.is_rank and role.cell.enter is not None:
+            role.cell.enter(scene)
+        torch.set_num_threads(1)
         if not role.is_rank:
             role.cell.helpers[role.index - role.cell.ranks](scene)
         elif scene.rank in role.cell.victims:

@@ -10,6 +10,7 @@ from torchcomms.drill.cells import (
     lifetime,
     membership,
     memory,
+    network,
     processes,
     silence,
     sizes,
@@ -20,9 +21,10 @@ from torchcomms.drill.cells import (
 
 CELLS = sorted(
     (
-        *death.CELLS, *silence.CELLS, *store.CELLS, *disagreement.CELLS, *lifetime.CELLS,
-        *threads.CELLS, *processes.CELLS, *descriptors.CELLS, *memory.CELLS, *strangers.CELLS,
-        *sizes.CELLS, *clock.CELLS, *interrupts.CELLS, *hooks.CELLS, *membership.CELLS,
+        *death.CELLS, *silence.CELLS, *network.CELLS, *store.CELLS, *disagreement.CELLS,
+        *lifetime.CELLS, *threads.CELLS, *processes.CELLS, *descriptors.CELLS, *memory.CELLS,
+        *strangers.CELLS, *sizes.CELLS, *clock.CELLS, *interrupts.CELLS, *hooks.CELLS,
+        *membership.CELLS,
     ),
     key=lambda cell: cell.id.partition("/")[0],
 )  # fmt: skip

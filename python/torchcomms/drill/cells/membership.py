@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from torch.distributed import PrefixStore
+from torch.distributed import PrefixStore, Store
 
 import torchcomms
 from torchcomms.drill.around import Possessions
@@ -22,9 +22,9 @@ KINDS = "Mismatch|CommTimeout|PeerFailed"
 class Member:
     """A communicator whose members change, and the handles of all ranks of the cell."""
 
-    def __init__(self, scene: Scene, port: int | None = None) -> None:
+    def __init__(self, scene: Scene, store: Store | None = None) -> None:
         self.scene = scene
-        self._store = scene.tcp_store(port)
+        self._store = scene.tcp_store() if store is None else store
         self._turn = 0
         try:
             self.side = scene.comm(
@@ -160,7 +160,7 @@ def without_store(scene: Scene) -> None:
     """The store's server dies: reconfigure fails typed."""
     everybody = [*range(scene.size + 1)]
     scene.meet("served", everybody)
-    member = Member(scene, scene.role.free_port)
+    member = Member(scene, scene.tcp_store(scene.role.free_port))
     ranks = list(range(scene.size))
     member.join(1, ranks)
     handles = member.handles(ranks)

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import os
 from pathlib import Path
 
 from torchcomms.drill.buffers import Shape
-from torchcomms.drill.cell import OWN, Cell, Skip
+from torchcomms.drill.cell import OWN, Cell
+from torchcomms.drill.namespaces import MOUNTS, leave, libc, must
 from torchcomms.drill.scene import Scene
 
-_NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000
 _PRIVATE, _RECURSIVE, _READ_ONLY = 1 << 18, 1 << 14, 1
 _SHARED = b"/dev/shm"
 
 
 def own_shared_memory(read_only: bool) -> None:
     """From here on this process has a /dev/shm of 64 KiB of its own. Raises Skip."""
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def must(result: int, what: str) -> None:
-        if result != 0:
-            raise Skip(f"{what}: {os.strerror(ctypes.get_errno())}")
-
-    flags = _NEW_MOUNTS | (0 if os.geteuid() == 0 else _NEW_USER)
-    must(libc.unshare(flags), "no private mount namespace")
+    leave(MOUNTS, "no private mount namespace")
     must(libc.mount(b"none", b"/", None, _PRIVATE | _RECURSIVE, None), "mounts stay shared")
     options = _READ_ONLY if read_only else 0
     must(libc.mount(b"tmpfs", _SHARED, b"tmpfs", options, b"size=64k"), "no tmpfs")

@@ -1,0 +1,124 @@
+"""F06 and F07: the network between hosts loses packets, or is slow. Every rank is a host."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from torch.distributed import PrefixStore
+
+from torchcomms.drill.buffers import Shape
+from torchcomms.drill.cell import OWN, Cell, Program
+from torchcomms.drill.cells.membership import Member
+from torchcomms.drill.hosts import Hub, missing, own_host
+from torchcomms.drill.scene import Scene
+from torchcomms.drill.side import Side
+
+APART = 1
+_OTHERS = (0, 2)
+_ROUNDS = 20  # that work before the fault strikes inside of one
+_SLOW = "1mbit"
+_DELAY_S = 0.2
+
+
+def faulty(scene: Scene, strike: Callable[[Hub], None]) -> None:
+    """The hub: the fault strikes when rank 0 says so."""
+    hub = Hub(scene)
+    scene.meet("strike", [0, scene.rank])
+    scene.note_fault()
+    strike(hub)
+    scene.meet("struck", [*range(scene.size + 1)])
+    for rank in range(scene.size):  # without this process there is no network
+        scene.await_end(rank)
+
+
+def partition(scene: Scene, inside: bool) -> None:
+    """All raise in time, and the majority goes on by itself."""
+    member: Member | None = None
+    if scene.ours:
+        member = Member(scene, PrefixStore("members", scene.store()))
+        member.join(1, range(scene.size))
+        side = member.side
+    else:
+        side = scene.comm()
+    apart = scene.rank == APART
+    everybody = [*range(scene.size + 1)]
+    if not inside:
+        scene.works(side)
+        if scene.rank == 0:
+            scene.meet("strike", [0, scene.size])
+        scene.meet("struck", everybody)
+    strikes_at = _ROUNDS if inside and scene.rank == 0 else None
+    scene.raises(
+        functools.partial(_until_it_fails, scene, side, strikes_at), "CommTimeout|PeerFailed",
+        naming=_OTHERS if apart else [APART], within_s=scene.limit_s + 1, what="all_reduce",
+    )  # fmt: skip
+    if inside:
+        scene.meet("struck", everybody)
+    if member is not None and not apart:
+        member.join(2, _OTHERS)
+    scene.meet("over")
+
+
+def _until_it_fails(scene: Scene, side: Side, strikes_at: int | None) -> None:
+    """A rank that still hears the others may have all that it needs of one more operation."""
+    for number in itertools.count():
+        if number == strikes_at:
+            scene.meet("strike", [0, scene.size])
+        scene.right(side.start("all_reduce", Shape(1 << 16)))
+
+
+def slow(scene: Scene) -> None:
+    """What is slow is no error."""
+    side = scene.comm(limit_s=30.0)
+    scene.works(side)
+    if scene.rank == 0:
+        scene.meet("strike", [0, scene.size])
+    scene.meet("struck", [*range(scene.size + 1)])
+    for op in ("all_reduce", "all_gather_single", "broadcast", "barrier"):
+        scene.right(side.start(op, Shape(1 << 13), async_op=False))
+
+
+def _striking(method: Callable[..., None], **how: Any) -> Program:  # noqa: ANN401
+    """A hub that does this to rank 1's host."""
+    strike = functools.partial(method, rank=APART, **how)
+    return functools.partial(faulty, strike=strike)
+
+
+_CUTS = {
+    "F06": ("rank 1 is cut off from the others", True, True),
+    "F07/mute": ("what rank 1 sends is lost", True, False),
+    "F07/deaf": ("what is sent to rank 1 is lost", False, True),
+}
+_WHEN = {"idle": False, "inside": True}
+_HOSTS: dict[str, Any] = {
+    "backends": (*OWN, "c10d:gloo"), "enter": own_host, "missing": missing,
+}  # fmt: skip
+
+CELLS = (
+    *(
+        Cell(
+            f"{name}/{when}" if name == "F06" else f"{name}-{when}",
+            f"{what}, {'inside all_reduce' if inside else 'while all are idle'}",
+            "all raise within limit + 1 s, naming those beyond; the majority reconfigures",
+            functools.partial(partition, inside=inside),
+            helpers=(_striking(Hub.cut, sends=sends, hears=hears),),
+            apart=(APART,),
+            **_HOSTS,
+        )
+        for name, (what, sends, hears) in _CUTS.items()
+        for when, inside in _WHEN.items()
+    ),
+    Cell(
+        "F07/slow", "the way to rank 1 carries 1 Mbit/s", "operations are right", slow,
+        helpers=(_striking(Hub.slow, rate=_SLOW),),
+        **_HOSTS,
+    ),
+    Cell(
+        "F07/delay", "what rank 1 sends comes 200 ms later", "operations are right", slow,
+        helpers=(_striking(Hub.delay, seconds=_DELAY_S),),
+        **_HOSTS,
+    ),
+)  # fmt: skip
