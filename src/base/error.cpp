@@ -56,13 +56,35 @@ std::string format(Errc code, const std::string& why, const Context& context,
   return text;
 }
 
+// A wrong call is the caller's own fault.
+bool is_wrong_call(Errc code) noexcept {
+  return code == Errc::kInvalidArgument || code == Errc::kOutOfRange || code == Errc::kUnsupported;
+}
+
+Context completed(Errc code, Context context) {
+  const auto& culprits = context.culprits;
+  if (context.peer < 0 &&
+      (culprits.size() == 1 || (code == Errc::kPeerFailed && !culprits.empty())))
+    context.peer = culprits[0];
+  if (context.peer >= 0 && context.culprits.empty() && !is_wrong_call(code))
+    context.culprits = {context.peer};
+  return context;
+}
+
 }  // namespace
 
+Context Context::blaming(const Context& there) const {
+  Context made = *this;
+  made.peer = there.peer;
+  made.culprits = there.culprits;
+  return made;
+}
+
 CommError::CommError(Errc code, std::string why, Context context, std::source_location at)
-    : std::runtime_error(format(code, why, context, at)),
+    : std::runtime_error(format(code, why, completed(code, context), at)),
       code_(code),
       why_(std::move(why)),
-      context_(std::move(context)) {}
+      context_(completed(code, std::move(context))) {}
 
 const ErrcRow* errc_rows(size_t* count) noexcept {
   *count = std::size(kRows);

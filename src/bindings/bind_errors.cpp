@@ -50,7 +50,10 @@ py::dict attributes_of(const CommError& error) {
   const auto& context = error.context();
   return py::dict(py::arg("op") = context.op, py::arg("comm") = context.comm,
                   py::arg("rank") = context.rank, py::arg("peer") = context.peer,
-                  py::arg("seq") = context.seq, py::arg("why") = error.why());
+                  py::arg("seq") = context.seq,
+                  py::arg("limit") = std::chrono::duration<double>(context.limit).count(),
+                  py::arg("culprits") = py::tuple(py::cast(context.culprits)),
+                  py::arg("why") = error.why());
 }
 
 void raise(const CommError& error) {
@@ -112,7 +115,10 @@ void bind_errors(py::module_& module) {
   constexpr const char* kBaseDoc =
       "Base of all errors of torchcomms.\n\n"
       "Attributes: op (operation), comm (communicator), rank, peer (-1: none), seq (number of the\n"
-      "operation in its communicator, 0: none), why (the reason alone).";
+      "operation in its communicator, 0: none), limit (what the operation had, in seconds; 0.0: "
+      "none\n"
+      "or not known), culprits (tuple of the ranks at fault, as far as they are known), why (the\n"
+      "reason alone).";
   PyObject* base = make_type("CommError", kBaseDoc, py::make_tuple(py::handle(PyExc_RuntimeError)));
   module.attr("CommError") = py::handle(base);
 

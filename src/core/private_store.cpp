@@ -123,9 +123,7 @@ void await_all(bootstrap::KeyValue& own, int size, const bootstrap::Limit& limit
         " did not connect to the communicator's own store in rank 0's process within " +
         bootstrap::to_text(limit.duration);
     tell_why(own, why);
-    throw CommError(
-        Errc::kTimeout, why,
-        {.op = "", .comm = "", .rank = -1, .peer = absent.size() == 1 ? absent[0] : -1});
+    throw CommError(Errc::kTimeout, why, {.culprits = absent});
   }
 }
 

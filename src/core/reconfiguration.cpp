@@ -260,8 +260,8 @@ Rendezvous Reconfiguration::meet(const Members& members) {
       if (e.code() == Errc::kTimeout && why.find(members.limit.knob) == std::string::npos)
         why += ". The limit is " + bootstrap::to_text(members.limit.duration) +
                "; if it only needs longer, raise " + members.limit.knob;
-      auto where = context;
-      where.peer = e.context().peer;
+      auto where = context.blaming(e.context());
+      where.limit = members.limit.duration;
       throw CommError(e.code(), why, where);
     }
     const std::chrono::duration<double, std::milli> took = Clock::now() - begin;

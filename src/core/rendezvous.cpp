@@ -119,8 +119,8 @@ class Start {
       why += "; Slurm also sets them in a job's shell, where srun must start the program";
     if (e.code() == Errc::kTimeout && launch_.rank == 0 && master_)
       if (const auto doubt = doubt_about(*master_); !doubt.empty()) why += ". " + doubt;
-    Context context = context_;
-    context.peer = e.context().peer;
+    auto context = context_.blaming(e.context());
+    context.limit = limit.duration;
     throw CommError(e.code(), why, context);
   }
 

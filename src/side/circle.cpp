@@ -49,14 +49,14 @@ std::optional<Circle::Failure> Circle::failure() const {
   if (!is_alarmed()) return std::nullopt;
   const std::lock_guard lock(family_->mutex_);
   if (const auto& mismatch = member_.mismatch())
-    return Failure{Errc::kMismatch, mismatch->why, mismatch->peer};
+    return Failure{Errc::kMismatch, mismatch->why, mismatch->culprits};
   const int lost = member_.lost();
   if (lost < 0) return std::nullopt;
   const auto& place = family_->places_[static_cast<size_t>(ranks_[static_cast<size_t>(lost)])];
   return Failure{Errc::kPeerFailed,
                  "rank " + std::to_string(lost) + " has failed: its process (" + place.who +
                      ") has ended, has closed the communicator, or cannot be reached",
-                 lost};
+                 {lost}};
 }
 
 void Circle::compare(Moment began) {

@@ -12,6 +12,20 @@ namespace {
 
 constexpr size_t kMostCalls = 4;  // told apart
 
+using Callers = std::vector<std::pair<std::string, std::vector<int>>>;
+
+// `sorted`: the few first.
+std::vector<int> minority(const Callers& sorted) {
+  std::vector<int> others;
+  for (size_t i = 0; i + 1 < sorted.size(); ++i)
+    others.insert(others.end(), sorted[i].second.begin(), sorted[i].second.end());
+  if (sorted.empty() || others.size() < sorted.back().second.size()) {
+    std::ranges::sort(others);
+    return others;
+  }
+  return sorted[0].second.size() < sorted[1].second.size() ? sorted[0].second : std::vector<int>();
+}
+
 }  // namespace
 
 Disagreement disagreement(const std::unordered_map<int, Fingerprint>& prints,
@@ -27,7 +41,7 @@ Disagreement disagreement(const std::unordered_map<int, Fingerprint>& prints,
     callers[print.words()].push_back(rank);
   }
   for (auto& [call, ranks] : callers) std::ranges::sort(ranks);
-  std::vector<std::pair<std::string, std::vector<int>>> sorted(callers.begin(), callers.end());
+  Callers sorted(callers.begin(), callers.end());
   std::sort(sorted.begin(), sorted.end(),
             [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   found.why = "ranks disagree";
@@ -38,8 +52,7 @@ Disagreement disagreement(const std::unordered_map<int, Fingerprint>& prints,
     found.why += "; " + (met.empty() ? "a message of an earlier collective was still there" : met);
   if (mixed) found.why += "; check_calls is not the same on all ranks";
   if (!silent.empty()) found.why += "; " + ranks_text(silent) + " did not answer";
-  if (sorted.size() > 1 && sorted[0].second.size() == 1 && sorted[1].second.size() > 1)
-    found.peer = sorted[0].second[0];
+  found.ranks = minority(sorted);
   return found;
 }
 

@@ -3,6 +3,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "side/fingerprint.hpp"
 
@@ -11,7 +12,8 @@ namespace torch::comms::side {
 // How ranks that called different things as the same collective are told so.
 struct Disagreement {
   std::string why;  // who calls what, the few first: most likely it is their mistake
-  int peer = -1;    // the rank that alone calls something else; -1: none or several
+  // The minority: what is not called by most, else by the fewest; empty where neither is one call.
+  std::vector<int> ranks = {};
 };
 
 // `prints`: what each rank called, by rank, of those that are known. `silent`: those that were

@@ -163,6 +163,7 @@ void Family::hand(Circle& circle, int from, const Note& note, Moment at) {
   const auto near = circle.near_.find(from);
   const auto size = static_cast<int>(circle.ranks_.size());
   if (near == circle.near_.end() || note.about >= size || note.question.asker >= size) return;
+  if (std::ranges::any_of(note.culprits, [size](int rank) { return rank >= size; })) return;
   Member::Post out;
   circle.member_.on_note(near->second, note, at, out);
   post(circle, out);

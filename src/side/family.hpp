@@ -57,7 +57,7 @@ class TC_API Circle {
   struct Failure {
     Errc code;
     std::string why;
-    int peer;  // -1: none or several
+    std::vector<int> culprits;
   };
   std::optional<Failure> failure() const;
   // See Member.

@@ -130,7 +130,7 @@ void Member::end_wave(Moment now, Post& out) {
   const auto seen = wave.answers.sighting(size_, wave.question.number, pace_.hearing);
   auto found = note(Note::Kind::kFound);
   found.question = wave.question;
-  found.about = seen.culprit();
+  found.culprits = seen.culprits();
   found.why = seen.words();
   publish(found, now, out);
 }
@@ -151,7 +151,7 @@ bool Member::disagrees(const Answers& answers, const Question& question, Moment 
   auto found = note(Note::Kind::kFound);
   found.question = question;
   found.number = at;
-  found.about = what.peer;
+  found.culprits = what.ranks;
   found.mismatch = true;
   found.why = what.why;
   publish(found, now, out);
@@ -167,10 +167,10 @@ void Member::keep(const Note& found, Moment now) {
   last_found_ = found.question;
   asked_until_ = kNever;
   if (found.mismatch) {
-    if (!mismatch_) mismatch_ = {found.number, found.why, found.about};
+    if (!mismatch_) mismatch_ = {found.number, found.why, found.culprits};
     return;
   }
-  report_ = {found.why, found.about, now};
+  report_ = {found.why, found.culprits, now};
 }
 
 void Member::on_found(int from, const Note& found, Moment now, Post& out) {
@@ -269,7 +269,7 @@ void Member::on_time(Moment now, Post& out) {
   answers.add(rank_, diary_.about(number));
   for (const auto& [rank, how] : gone_) answers.add(rank, {.state = how});
   const auto seen = answers.sighting(size_, number, pace_.hearing);
-  report_ = {seen.words(), seen.culprit(), now};
+  report_ = {seen.words(), seen.culprits(), now};
   asked_until_ = kNever;
 }
 

@@ -82,14 +82,14 @@ class Member {
   struct Mismatch {
     uint64_t number;
     std::string why;
-    int peer;
+    std::vector<int> culprits;
   };
   const std::optional<Mismatch>& mismatch() const noexcept { return mismatch_; }
   // What came of the last ask(), or of another rank's at about that time: where the ranks were, and
   // whose fault that seems to be.
   struct Report {
     std::string where;
-    int peer = -1;
+    std::vector<int> culprits = {};
     Moment since{};
   };
   const std::optional<Report>& report() const noexcept { return report_; }

@@ -11,7 +11,9 @@ std::string Note::serialize() const {
   transport::Writer writer;
   writer.add(kind).add(group).add(number).add(about).add(question).add(patience_ms);
   if (kind == Kind::kFound)
-    writer.add(static_cast<uint8_t>(mismatch)).text(std::string_view(why).substr(0, kMostText));
+    writer.add(static_cast<uint8_t>(mismatch))
+        .text(std::string_view(why).substr(0, kMostText))
+        .list(culprits, kMostCulprits);
   if (kind == Kind::kTell || kind == Kind::kCheck) answers.write(writer);
   return writer.take();
 }
@@ -31,6 +33,9 @@ Note Note::parse(std::string_view text, int size) {
   if (note.kind == Kind::kFound) {
     note.mismatch = reader.number<uint8_t>() != 0;
     note.why = reader.text();
+    note.culprits = reader.list<int32_t>();
+    for (const int rank : note.culprits)
+      reader.require(rank >= 0 && rank < size, "a rank at fault that cannot be");
   }
   if (note.kind == Kind::kTell || note.kind == Kind::kCheck)
     note.answers = Answers::read(reader, size);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "side/answers.hpp"
 
@@ -41,13 +42,15 @@ struct Note {
   Kind kind = Kind::kLost;
   uint64_t group = 0;
   uint64_t number = 0;       // kFound, kCheck, kGo
-  int32_t about = -1;        // kLost; kFound: the rank at fault, -1: none or several
+  int32_t about = -1;        // kLost
   Question question = {};    // kAsk, kTell, kFound
   uint32_t patience_ms = 0;  // kAsk: how long the sender waits for the answer
   bool mismatch = false;  // kFound: ranks disagree about `number`; else `why` says where all were
   std::string why = {};   // kFound
-  Answers answers = {};   // kTell, kCheck
+  std::vector<int32_t> culprits = {};  // kFound: the ranks at fault, kMostCulprits at most
+  Answers answers = {};                // kTell, kCheck
 
+  static constexpr size_t kMostCulprits = 256;
   static constexpr size_t kMostBytes = size_t{4} << 20;
   std::string serialize() const;
   // For a reader of groups of `size` ranks at most. Throws CommError(kMismatch).

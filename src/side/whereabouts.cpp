@@ -120,16 +120,12 @@ std::string Sighting::words() const {
   return text;
 }
 
-int Sighting::culprit() const {
-  auto ranks = silent();
-  ranks.insert(ranks.end(), closed.begin(), closed.end());
-  if (ranks.size() > 1) return -1;
-  int found = ranks.empty() ? -1 : ranks[0];
-  for (const auto& [rank, place] : places) {
-    if (place.is_member != 0 && place.called >= number) continue;
-    if (found >= 0) return -1;
-    found = rank;
-  }
+std::vector<int> Sighting::culprits() const {
+  auto found = silent();
+  found.insert(found.end(), closed.begin(), closed.end());
+  for (const auto& [rank, place] : places)
+    if (place.is_member == 0 || place.called < number) found.push_back(rank);
+  std::ranges::sort(found);
   return found;
 }
 

@@ -48,8 +48,8 @@ struct Sighting {
   // Who is behind and since when, who did not answer, and where everybody is: ranks in one place
   // are one entry, so that thousands of them stay readable. At most about 2,000 characters.
   std::string words() const;
-  // The one rank that all others wait for, by this; -1: none or several.
-  int culprit() const;
+  // The ranks that the others wait for, by this: those that are behind or silent; ascending.
+  std::vector<int> culprits() const;
   // Those that neither answered nor are gone, ascending.
   std::vector<int> silent() const;
 };

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include <torchcomms/base/error.hpp>
 
@@ -30,6 +31,14 @@ class Writer {
     bytes_.append(value);
     return *this;
   }
+  // Of `most` at most: the first ones.
+  template <class T>
+  Writer& list(const std::vector<T>& values, size_t most) {
+    const size_t count = std::min(values.size(), most);
+    add(static_cast<uint16_t>(count));
+    for (size_t i = 0; i < count; ++i) add(values[i]);
+    return *this;
+  }
   std::string take() { return std::move(bytes_); }
 
  private:
@@ -49,6 +58,14 @@ class Reader {
     return std::bit_cast<T>(raw);
   }
   std::string text() { return std::string(cut(number<uint16_t>())); }
+  template <class T>
+  std::vector<T> list() {
+    const size_t count = number<uint16_t>();
+    require(count * sizeof(T) <= bytes_.size(), "a list that is cut short");
+    std::vector<T> values(count);
+    for (auto& value : values) value = number<T>();
+    return values;
+  }
   bool at_end() const noexcept { return bytes_.empty(); }
   void require(bool right, const char* else_what) const {
     if (!right) throw CommError(Errc::kMismatch, std::string(what_) + ": " + else_what);

@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     require(!notice.print.words().empty());
     torch::comms::side::Sighting seen{.size = 4, .number = notice.sequence};
     seen.places[1] = notice.place;
-    require(seen.words().size() < 4096 && seen.culprit() < 4);
+    require(seen.words().size() < 4096 && seen.culprits().size() <= 4);
   } catch (const torch::comms::CommError&) {  // says what is wrong
   }
   return 0;

@@ -39,6 +39,7 @@ DISAGREE = """
         assert took < 10, took  # the limit is 10 minutes; on an idle machine it is 0.2 s
         assert f"rank {size - 1} calls " in str(error), error
         assert error.peer == (size - 1 if size > 2 else -1), error
+        assert error.culprits == ((size - 1,) if size > 2 else ()), error
     else:
         raise AssertionError("nobody found that the ranks disagree")
     assert comm.is_aborted() == (backend != "gloo")

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <source_location>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <torchcomms/base/export.hpp>
 
@@ -37,8 +39,15 @@ struct Context {
   std::string op = {};    // "all_reduce"
   std::string comm = {};  // name of the communicator
   int rank = -1;
-  int peer = -1;
+  int peer = -1;     // the one other rank that it is about
   uint64_t seq = 0;  // sequence number of the operation in its communicator; 0: none
+  // Ranks at fault, as far as they are known, ascending; of kPeerFailed the first one to be missed
+  // comes first. Of a failure's CommError `peer` is that one, or the only one, and both are there.
+  std::vector<int> culprits = {};
+  std::chrono::milliseconds limit{0};  // what the operation had; 0: none, or not known
+
+  // This place, with those who are at fault there.
+  TC_API Context blaming(const Context& there) const;
 };
 
 // The one C++ exception of the library. `what()` is "<op> on '<comm>' (rank R, peer P, seq S):

@@ -120,7 +120,9 @@ class CommError(RuntimeError):
     Base of all errors of torchcomms.
 
     Attributes: op (operation), comm (communicator), rank, peer (-1: none), seq (number of the
-    operation in its communicator, 0: none), why (the reason alone).
+    operation in its communicator, 0: none), limit (what the operation had, in seconds; 0.0: none
+    or not known), culprits (tuple of the ranks at fault, as far as they are known), why (the
+    reason alone).
     """
 
 class InvalidArgument(CommError, ValueError):

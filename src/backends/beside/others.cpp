@@ -17,7 +17,7 @@ namespace {
 
 CommError error_of(const side::Circle::Failure& failure, const Context& context) {
   auto where = context;
-  where.peer = failure.peer;
+  where.culprits = failure.culprits;
   return CommError(failure.code, failure.why, where);
 }
 
@@ -104,7 +104,7 @@ std::optional<Others::Where> Others::whereabouts() {
   if (circle_) {
     const auto report = circle_->ask();
     if (!report) return std::nullopt;
-    return Where{report->where.empty() ? "" : "; " + report->where, report->peer};
+    return Where{report->where.empty() ? "" : "; " + report->where, report->culprits};
   }
   const std::lock_guard lock(mutex_);
   const auto text = neighbours_ ? neighbours_->words() : "";

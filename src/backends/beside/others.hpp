@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/options.hpp>
@@ -71,8 +72,8 @@ class Others {
   // it.
   std::optional<CommError> disagreement(const Context& context);
   struct Where {
-    std::string text;  // ". ..."; "" where nothing is known
-    int peer = -1;     // the rank that all wait for
+    std::string text;                // ". ..."; "" where nothing is known
+    std::vector<int> culprits = {};  // the ranks that all wait for
   };
   // Where the others are, for the text of a limit that has passed; nothing while they are asked.
   std::optional<Where> whereabouts();

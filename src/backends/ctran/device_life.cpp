@@ -61,9 +61,7 @@ void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& sessi
     if (!session) return std::nullopt;
     const auto failure = session->group->failure_heard();
     if (!failure) return std::nullopt;
-    auto where = context;
-    where.peer = failure->context().peer;
-    return CommError(failure->code(), failure->why(), where);
+    return CommError(failure->code(), failure->why(), context.blaming(failure->context()));
   };
   const auto explain = [weak = weak_from_this()](const CommError& error) {
     const auto self = weak.lock();

@@ -50,7 +50,7 @@ std::string native_text(const std::exception& error) {
 CommError translate_text(const std::string& text, const Call& call, int peer) {
   for (const auto& row : kWordings) {
     if (text.find(row.words) == std::string::npos) continue;
-    if (row.code == Errc::kTimeout) return timeout_error(call, peer, "Gloo: " + text);
+    if (row.code == Errc::kTimeout) return timeout_error(call, ranks_of(peer), "Gloo: " + text);
     return {row.code, std::string(row.why) + ". Gloo: " + text, context(call, peer)};
   }
   return {Errc::kVendor, "Gloo: " + text, context(call, peer)};
@@ -58,21 +58,26 @@ CommError translate_text(const std::string& text, const Call& call, int peer) {
 
 }  // namespace
 
+std::vector<int> ranks_of(int peer) { return peer < 0 ? std::vector<int>() : std::vector{peer}; }
+
 Context context(const Call& call, int peer) {
   return {.op = std::string(opToString(call.op)),
           .comm = call.member->name,
           .rank = call.member->rank,
-          .peer = peer};
+          .peer = peer,
+          .limit = call.limit};
 }
 
-CommError timeout_error(const Call& call, int peer, const std::string& detail,
+CommError timeout_error(const Call& call, std::vector<int> culprits, const std::string& detail,
                         const std::string& where) {
   std::string why = "not finished within the limit of " +
                     limit_words(call.limit, call.limit_is_own) +
                     ". Not every rank took part in time, or one is too slow";
   if (!detail.empty()) why += ". " + detail;
   why += where;
-  return {Errc::kTimeout, why, context(call, peer)};
+  auto place = context(call);
+  place.culprits = std::move(culprits);
+  return {Errc::kTimeout, why, place};
 }
 
 CommError translate(const std::exception_ptr& error, const Call& call, int peer) {

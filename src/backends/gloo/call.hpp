@@ -4,6 +4,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/types.hpp>
@@ -33,9 +34,12 @@ struct Call {
 
 Context context(const Call& call, int peer = -1);
 
-// kTimeout, naming the limit and what to raise. `detail` says what is known besides, e.g. Gloo's
-// own text; `where` where the ranks are.
-CommError timeout_error(const Call& call, int peer, const std::string& detail,
+// None for -1.
+std::vector<int> ranks_of(int peer);
+
+// kTimeout, naming the limit and what to raise, with the ranks at fault. `detail` says what is
+// known besides, e.g. Gloo's own text; `where` where the ranks are.
+CommError timeout_error(const Call& call, std::vector<int> culprits, const std::string& detail,
                         const std::string& where = "");
 
 // What Gloo, c10d or the system threw, as the one error type: kTimeout, kPeerFailed, kMismatch,

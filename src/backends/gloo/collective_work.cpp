@@ -38,7 +38,7 @@ CommError failure(const std::exception_ptr& error, const Call& call, Peers& peer
     where = others.await_whereabouts();
   }
   auto about = translated.context();
-  about.peer = where.peer;
+  about.culprits = where.culprits;
   return CommError(translated.code(), translated.why() + where.text, about);
 }
 
@@ -127,7 +127,7 @@ void CollectiveWork::wait() {
         setStatus(
             WorkStatus::TIMEDOUT,
             std::make_exception_ptr(timeout_error(
-                call_, where.peer,
+                call_, where.culprits,
                 "Gloo began it late, behind earlier operations of this communicator", where.text)));
       }
       check_interrupt();

@@ -156,7 +156,7 @@ void TorchCommGloo::check(const gloo::Call& call) {
     const auto where = group_->others->await_all(number, call.deadline(), look);
     if (!where) return;
     group_->peers->close(std::string(opToString(call.op)));
-    throw gloo::timeout_error(call, where->peer, "", where->text);
+    throw gloo::timeout_error(call, where->culprits, "", where->text);
   } catch (const Interrupted& e) {
     group_->peers->close("interrupted " + std::string(opToString(call.op)));
     e.rethrow_cause();

@@ -113,7 +113,8 @@ std::exception_ptr MessageWork::time_out(Alarm& alarm) {
     const auto& message = messages_[next_.load()];
     try {
       if (look_at_next(alarm, last_moment)) continue;
-      if (!error) error = timeout_error(call_, message.peer, "", others_->await_whereabouts().text);
+      if (!error)
+        error = timeout_error(call_, ranks_of(message.peer), "", others_->await_whereabouts().text);
       // Of one from anybody Gloo would give any rank's next message to it.
       const bool anybody = message.peer == kAnySource;
       for (int peer = 0; peer < call_.member->size; ++peer)

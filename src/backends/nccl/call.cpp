@@ -1,5 +1,6 @@
 #include "backends/nccl/call.hpp"
 
+#include "bootstrap/limit.hpp"
 #include "core/bounded.hpp"
 #include "core/explain.hpp"
 

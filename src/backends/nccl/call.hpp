@@ -3,6 +3,8 @@
 #include <chrono>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/types.hpp>
@@ -26,7 +28,13 @@ struct Call {
     return {.op = std::string(name.empty() ? opToString(op) : name),
             .comm = comm,
             .rank = rank,
-            .peer = peer};
+            .peer = peer,
+            .limit = limit};
+  }
+  Context context(std::vector<int> culprits) const {
+    auto made = context();
+    made.culprits = std::move(culprits);
+    return made;
   }
 };
 

@@ -408,7 +408,7 @@ bool Lane::hand_over(const CommError& why) {
 bool Lane::end_late(const Call& call, const std::string& text, const Work* timed_out) {
   const auto where = others_->whereabouts();
   if (!where) return false;
-  return end_all({Errc::kTimeout, text + where->text, call.context(where->peer)}, timed_out);
+  return end_all({Errc::kTimeout, text + where->text, call.context(where->culprits)}, timed_out);
 }
 
 void Lane::end_all_for(const Replays::Late& late) {

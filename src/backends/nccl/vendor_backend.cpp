@@ -232,7 +232,7 @@ void TorchCommVendor::raise_failure_beside(const Context& context) const {
   if (!circle_) return;
   auto where = context;
   if (const auto failure = circle_->failure())
-    throw CommError(failure->code, failure->why, (where.peer = failure->peer, where));
+    throw CommError(failure->code, failure->why, (where.culprits = failure->culprits, where));
 }
 
 bool TorchCommVendor::init_as(const Membership& membership, at::Device device,
@@ -499,7 +499,7 @@ void TorchCommVendor::check(const Call& call) {
     if (!where) return;
     lane_->fail({Errc::kTimeout,
                  nccl::limit_text(call, "not begun: not every rank has called it") + where->text,
-                 call.context(where->peer)},
+                 call.context(where->culprits)},
                 /*blocks=*/false);
     raise_failure(*lane_);
   } catch (const Interrupted& e) {

@@ -148,7 +148,7 @@ bool Engine::run_express(const std::shared_ptr<Membership>& membership, const Ca
     }
     return go_on(membership, call, *express, rest);
   } catch (const std::bad_alloc&) {
-    fail(group, Errc::kResourceExhausted, "no memory left", group.place.rank);
+    fail(group, Errc::kResourceExhausted, "no memory left", {group.place.rank});
     progress_.leave();
     throw CommError(Errc::kResourceExhausted, "no memory left",
                     {.op = std::string(call.name), .comm = group.name, .seq = number});

@@ -5,7 +5,7 @@
 namespace torch::comms::ctran {
 namespace {
 
-constexpr size_t kMostText = 3500;
+constexpr size_t kMostText = 3400;
 
 }  // namespace
 
@@ -14,7 +14,8 @@ std::string Notice::serialize() const {
   writer.add(kind).add(code).add(base).add(about).add(sequence).add(sent).add(received);
   if (kind == Kind::kAsks || kind == Kind::kDisagrees) writer.add(print);
   if (kind == Kind::kHere) writer.add(who).add(place);
-  if (kind == Kind::kFailed) writer.add(place).add(static_cast<uint8_t>(reported));
+  if (kind == Kind::kFailed)
+    writer.add(place).add(static_cast<uint8_t>(reported)).list(culprits, kMostCulprits);
   if (has_text()) writer.text(std::string_view(why).substr(0, kMostText));
   return writer.take();
 }
@@ -40,6 +41,7 @@ Notice Notice::parse(std::string_view text) {
   if (notice.kind == Kind::kFailed) {
     notice.place = reader.number<Whereabouts>();
     notice.reported = reader.number<uint8_t>() != 0;
+    notice.culprits = reader.list<int32_t>();
   }
   if (notice.has_text()) notice.why = reader.text();
   reader.require(reader.at_end(), "it goes on after its end");

@@ -22,19 +22,21 @@ struct Notice {
   Kind kind = Kind::kFailed;
   Errc code = Errc::kInternal;  // kFailed: what the group's error is to be
   uint32_t base = 0;            // the group's streams
-  // A rank of the family. kFailed: to blame, or -1; kWhere, kHere: who wants to know. kTagged: a
-  // tag, whose messages from the sender come on stream `sequence`.
+  // A rank of the family. kWhere, kHere: who wants to know. kTagged: a tag, whose messages from the
+  // sender come on stream `sequence`.
   int32_t about = -1;
   uint64_t sequence = 0;            // kAsks, kDisagrees: where; kDeparts: of the last collective
   uint64_t sent = 0, received = 0;  // kDeparts: messages with the rank that is told
   Fingerprint print = {};           // kAsks, kDisagrees: what the sender called
   // kFailed. kDisagrees: what the sender met that no fingerprint shows, or "".
   std::string why = {};
-  int32_t who = -1;        // kHere: the rank of the family that is there
-  Whereabouts place = {};  // kHere, kFailed: where that rank, or the sender, is
-  bool reported = false;   // kFailed: `why` says where the ranks were
+  int32_t who = -1;                    // kHere: the rank of the family that is there
+  Whereabouts place = {};              // kHere, kFailed: where that rank, or the sender, is
+  bool reported = false;               // kFailed: `why` says where the ranks were
+  std::vector<int32_t> culprits = {};  // kFailed: ranks of the family, kMostCulprits at most
 
   bool has_text() const noexcept { return kind == Kind::kFailed || kind == Kind::kDisagrees; }
+  static constexpr size_t kMostCulprits = 32;
   std::string serialize() const;
   // Throws CommError(kMismatch).
   static Notice parse(std::string_view text);

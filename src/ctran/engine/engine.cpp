@@ -23,7 +23,8 @@ std::unique_ptr<CommError> error_of(const Task& task) {
                                      Context{.op = std::string(task.name),
                                              .comm = group.name,
                                              .rank = group.place.rank,
-                                             .peer = task.failed.peer});
+                                             .peer = task.failed.peer,
+                                             .limit = task.limit.duration});
 }
 
 }  // namespace
@@ -173,9 +174,9 @@ bool Engine::has_ended(Task* task, Step step) noexcept {
     if (outcome == Task::Outcome::kFailed) on_failure(task);
     return outcome == Task::Outcome::kDone;
   } catch (const CommError& error) {
-    fail(group, error.code(), error.why(), self);
+    fail(group, error.code(), error.why(), {self});
   } catch (const std::bad_alloc&) {
-    fail(group, Errc::kResourceExhausted, "no memory left", self);
+    fail(group, Errc::kResourceExhausted, "no memory left", {self});
   }
   return false;
 }
@@ -202,8 +203,8 @@ bool Engine::advance_all() noexcept {
 
 void Engine::end(Task* task, std::unique_ptr<CommError> error) noexcept {
   if (!error && task->fails_alone) error = error_of(*task);
-  if (!error && task->queued) task->group->finished = task->sequence;
   if (!error && !task->queued) task->group->note_ended();
+  if (!error && task->queued) task->group->finished = task->sequence;
   task->close();
   const bool told = task->listener == nullptr;
   if (!told) {
@@ -316,7 +317,7 @@ bool Engine::check_deadlines() noexcept {
             task->words() + " was not done within its limit of " +
                 std::to_string(task->limit.duration.count()) + " ms" +
                 (knob.empty() ? "" : ", " + knob) + "; " + task->waits_for(),
-            -1, task->sequence);
+            {}, task->sequence);
   };
   for (auto* task : active_) {
     check(task);
@@ -352,7 +353,7 @@ bool Engine::check_aborts() noexcept {
   if (!aborts_.exchange(false, std::memory_order_seq_cst)) return false;
   for (auto& [base, group] : groups_)
     if (const auto why = group->requested_abort())
-      fail(*group, why->code(), why->why(), why->context().peer);
+      fail(*group, why->code(), why->why(), why->context().culprits);
   return true;
 }
 
@@ -401,7 +402,7 @@ void Engine::remove(const std::shared_ptr<Membership>& group) noexcept {
   progress_.enter();
   take_inbox();
   if (group->failure() == nullptr && !group->left) tell_departure(*group);
-  if (group->set_failure(Errc::kFinalized, "the communicator was closed", -1))
+  if (group->set_failure(Errc::kFinalized, "the communicator was closed", {}))
     dying_.push_back(group.get());
   bury();
   groups_.erase(group->base);
@@ -429,7 +430,7 @@ void Engine::shut_down() noexcept {
   take_inbox();
   check_aborts();  // their reason comes first
   for (auto& [base, group] : groups_)
-    if (group->set_failure(Errc::kFinalized, "the links were closed", -1))
+    if (group->set_failure(Errc::kFinalized, "the links were closed", {}))
       dying_.push_back(group.get());
   bury();
   closed_ = true;

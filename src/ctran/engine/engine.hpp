@@ -122,7 +122,8 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   bool check_aborts() noexcept;
 
   // Failures (failures.cpp).
-  void fail(Membership& group, Errc code, const std::string& why, int peer) noexcept;
+  void fail(Membership& group, Errc code, const std::string& why,
+            std::vector<int> culprits) noexcept;
   void fail_for_departed(Membership& group) noexcept;
   void bury() noexcept;
   void on_peer_failed(int family_rank, Errc code, const std::string& why) noexcept;
@@ -147,10 +148,12 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   // Where every rank is (inquiry.cpp).
   static constexpr const char* kClosed = "it has closed the communicator";
   static constexpr const char* kEnded = "its process or its link has ended";
-  void inquire(Membership& group, Errc code, std::string why, int peer, uint64_t number) noexcept;
+  void inquire(Membership& group, Errc code, std::string why, std::vector<int> culprits,
+               uint64_t number) noexcept;
   void note_gone(Membership& group, int rank, const char* why) noexcept;
   void note_place(Membership& group, int rank, const Whereabouts& place) noexcept;
   void conclude_if_complete(Membership& group) noexcept;
+  static void add_ended(const side::Sighting& seen, std::vector<int>& culprits);
   void conclude(Membership& group) noexcept;
   void ask_all(Membership& group) noexcept;
   void end_hearing(Membership& group) noexcept;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,10 @@ std::string without_rank(const std::string& why) {
   return why.starts_with("rank ") && colon != std::string::npos ? why.substr(colon + 2) : why;
 }
 
+std::vector<int> ranks_of(int member) {
+  return member < 0 ? std::vector<int>() : std::vector{member};
+}
+
 }  // namespace
 
 void Engine::on_failure(Task* task) noexcept {
@@ -26,22 +31,23 @@ void Engine::on_failure(Task* task) noexcept {
   if (failed.code == Errc::kMismatch && task->queued)
     return disagree(group, task->sequence, failed.why);
   if (failed.code == Errc::kMismatch)
-    return inquire(group, failed.code, failed.why, failed.peer, 0);
+    return inquire(group, failed.code, failed.why, ranks_of(failed.peer), 0);
   // The peer may have said before its end that it goes, or whose fault it was.
   listen();
   if (group.departed.contains(failed.peer))
     return fail(group, Errc::kPeerFailed,
                 "rank " + std::to_string(failed.peer) + " has closed the communicator",
-                failed.peer);
+                {failed.peer});
   const int peer = group.ranks[static_cast<size_t>(failed.peer)];
   if (const auto* failure = links_.failure(peer)) on_peer_failed(peer, failure->code, failure->why);
   if (group.inquiry) return;
-  fail(group, failed.code, "the link has ended", failed.peer);
+  fail(group, failed.code, "the link has ended", {failed.peer});
 }
 
 // The first error counts. Its calls end in bury(): the caller may be looking at them.
-void Engine::fail(Membership& group, Errc code, const std::string& why, int peer) noexcept {
-  if (!group.set_failure(code, why, peer)) return;
+void Engine::fail(Membership& group, Errc code, const std::string& why,
+                  std::vector<int> culprits) noexcept {
+  if (!group.set_failure(code, why, culprits)) return;
   dying_.push_back(&group);
   const std::string self = "rank " + std::to_string(group.place.rank);
   Notice notice{.kind = Notice::Kind::kFailed,
@@ -50,10 +56,10 @@ void Engine::fail(Membership& group, Errc code, const std::string& why, int peer
                 .why = why,
                 .place = group.whereabouts(),
                 .reported = group.inquiry != nullptr};
-  if (peer >= 0) notice.about = group.ranks[static_cast<size_t>(peer)];
+  for (const int rank : culprits) notice.culprits.push_back(group.ranks[static_cast<size_t>(rank)]);
   if (code == Errc::kAborted || code == Errc::kResourceExhausted) {
     notice.code = Errc::kPeerFailed;
-    notice.about = links_.rank();
+    notice.culprits = {links_.rank()};
     notice.why = self + (code == Errc::kAborted ? " aborted the communicator: " : ": ") + why;
   } else if (code == Errc::kTimeout && !why.starts_with("rank ")) {
     notice.why = self + ": " + why;
@@ -92,9 +98,9 @@ void Engine::on_peer_failed(int family_rank, Errc code, const std::string& why) 
     }
     auto text = "rank " + std::to_string(rank) + " has failed: " + without_rank(why);
     if (has_calls(*group))
-      inquire(*group, code, std::move(text), rank, group->running());
+      inquire(*group, code, std::move(text), {rank}, group->running());
     else
-      fail(*group, code, text, rank);
+      fail(*group, code, text, {rank});
   }
 }
 
@@ -175,13 +181,15 @@ void Engine::on_notice(int from, const Notice& notice) noexcept {
 
 // Whoever had no call in flight has not asked where the others are; it is worth it here.
 void Engine::on_failed_there(Membership& group, int rank, const Notice& notice) noexcept {
-  const int peer = group.rank_of(notice.about);
+  std::vector<int> culprits;
+  for (const int member : notice.culprits)
+    if (const int one = group.rank_of(member); one >= 0) culprits.push_back(one);
   // What this rank has ended by leaving was that one.
-  if (group.left && peer == group.place.rank)
-    return fail(group, notice.code, "rank " + std::to_string(rank) + ": " + notice.why, rank);
+  if (group.left && std::ranges::count(culprits, group.place.rank))
+    return fail(group, notice.code, "rank " + std::to_string(rank) + ": " + notice.why, {rank});
   const bool asks = notice.code == Errc::kPeerFailed && !notice.reported && has_calls(group);
-  if (!asks) return fail(group, notice.code, notice.why, peer);
-  inquire(group, notice.code, notice.why, peer, group.running());
+  if (!asks) return fail(group, notice.code, notice.why, std::move(culprits));
+  inquire(group, notice.code, notice.why, std::move(culprits), group.running());
   note_place(group, rank, notice.place);
 }
 
@@ -201,7 +209,7 @@ void Engine::fail_for_departed(Membership& group) noexcept {
                   "rank " + std::to_string(rank) +
                       " has closed the communicator, after its collective number " +
                       std::to_string(departure.sequence),
-                  rank);
+                  {rank});
 }
 
 void Engine::ask(Membership& group, const Fingerprint& print) noexcept {
@@ -254,10 +262,10 @@ void Engine::settle_disagreement(Membership& group) noexcept {
     if (!group.disagreement->prints.contains(rank)) silent.push_back(rank);
   const auto found =
       side::disagreement(group.disagreement->prints, silent, group.disagreement->met);
-  if (silent.empty()) return fail(group, Errc::kMismatch, found.why, found.peer);
+  if (silent.empty()) return fail(group, Errc::kMismatch, found.why, found.ranks);
   const uint64_t number = group.disagreement->sequence;
   group.disagreement.reset();
-  inquire(group, Errc::kMismatch, found.why, found.peer, number);
+  inquire(group, Errc::kMismatch, found.why, found.ranks, number);
 }
 
 }  // namespace torch::comms::ctran

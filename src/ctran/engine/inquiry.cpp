@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 
 #include "base/log.hpp"
@@ -9,14 +10,14 @@
 namespace torch::comms::ctran {
 
 // The group stands still from here on, and fails when all have answered, or `hearing_` has passed.
-void Engine::inquire(Membership& group, Errc code, std::string why, int peer,
+void Engine::inquire(Membership& group, Errc code, std::string why, std::vector<int> culprits,
                      uint64_t number) noexcept {
   if (group.inquiry || group.failure() != nullptr) return;
   group.inquiry = std::make_unique<Membership::Inquiry>();
   auto& inquiry = *group.inquiry;
   inquiry.code = code;
   inquiry.why = std::move(why);
-  inquiry.peer = peer;
+  inquiry.culprits = std::move(culprits);
   auto& seen = inquiry.seen;
   seen.size = group.size();
   seen.number = number;
@@ -62,11 +63,19 @@ void Engine::conclude_if_complete(Membership& group) noexcept {
   if (seen.places.size() + seen.gone.size() == group.ranks.size()) conclude(group);
 }
 
+// Others may have ended since the first one did.
+void Engine::add_ended(const Sighting& seen, std::vector<int>& culprits) {
+  for (int rank = 0; rank < seen.size; ++rank)
+    if (const auto gone = seen.gone.find(rank); gone != seen.gone.end() && gone->second == kEnded)
+      if (!std::ranges::count(culprits, rank)) culprits.push_back(rank);
+}
+
 void Engine::conclude(Membership& group) noexcept {
   if (group.failure() != nullptr) return;
   const auto& inquiry = *group.inquiry;
-  const int peer = inquiry.peer >= 0 ? inquiry.peer : inquiry.seen.culprit();
-  fail(group, inquiry.code, inquiry.why + "; " + inquiry.seen.words(), peer);
+  auto culprits = inquiry.culprits.empty() ? inquiry.seen.culprits() : inquiry.culprits;
+  if (inquiry.code == Errc::kPeerFailed) add_ended(inquiry.seen, culprits);
+  fail(group, inquiry.code, inquiry.why + "; " + inquiry.seen.words(), std::move(culprits));
   base::log(base::LogLevel::kWarning, "communicator '" + group.name + "', rank " +
                                           std::to_string(group.place.rank) +
                                           ", has ended: " + group.failure()->why());

@@ -45,7 +45,7 @@ void Membership::require_usable(std::string_view op) const {
   if (const auto* error = failure())
     throw CommError(
         error->code(), error->why(),
-        {.op = std::string(op), .comm = name, .rank = place.rank, .peer = error->context().peer});
+        Context{.op = std::string(op), .comm = name, .rank = place.rank}.blaming(error->context()));
 }
 
 void Membership::request_abort(const CommError& why) noexcept {
@@ -94,22 +94,24 @@ Express* Membership::express(const Call& call) {
   return express_[last_express_].express.get();
 }
 
-bool Membership::set_failure(Errc code, std::string why, int peer) noexcept {
+bool Membership::set_failure(Errc code, std::string why, std::vector<int> culprits) noexcept {
   if (failure() != nullptr) return false;
   failure_owner_ = std::make_unique<const CommError>(
-      code, std::move(why), Context{.comm = name, .rank = place.rank, .peer = peer});
+      code, std::move(why),
+      Context{.comm = name, .rank = place.rank, .culprits = std::move(culprits)});
   failure_.store(failure_owner_.get(), std::memory_order_release);
   return true;
 }
 
 std::unique_ptr<CommError> Membership::error_for(const Task& task) const {
   const auto& error = *failure();
+  const Context place_of_task{.op = std::string(task.name),
+                              .comm = name,
+                              .rank = place.rank,
+                              .seq = task.sequence,
+                              .limit = task.limit.duration};
   return std::make_unique<CommError>(error.code(), error.why(),
-                                     Context{.op = std::string(task.name),
-                                             .comm = name,
-                                             .rank = place.rank,
-                                             .peer = error.context().peer,
-                                             .seq = task.sequence});
+                                     place_of_task.blaming(error.context()));
 }
 
 const Fingerprint& Membership::fingerprint(uint64_t number) const noexcept {

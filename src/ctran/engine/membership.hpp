@@ -58,7 +58,7 @@ class Membership {
 
   // ---- with the lock
   // True for the first one. The text says whose, the code what kind.
-  bool set_failure(Errc code, std::string why, int peer) noexcept;
+  bool set_failure(Errc code, std::string why, std::vector<int> culprits) noexcept;
   // The group's error, as it concerns one call.
   std::unique_ptr<CommError> error_for(const Task& task) const;
   // Of a collective that this rank called lately; its newest for others.
@@ -120,7 +120,7 @@ class Membership {
   struct Inquiry {
     Errc code = Errc::kInternal;
     std::string why;
-    int peer = -1;
+    std::vector<int> culprits;  // empty: who is behind, or silent
     Deadline until;
     bool asked = false;  // not while somebody else's question may bring the end
     Sighting seen;

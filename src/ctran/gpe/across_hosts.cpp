@@ -285,9 +285,8 @@ void AcrossHosts::reduce_scatter(void* output, const void* input, size_t count, 
 
 std::optional<CommError> AcrossHosts::stopped(const Context& context) const {
   const auto within = [&](const CommError& error) {
-    auto where = context;
-    where.op = error.context().op.empty() ? context.op : error.context().op;
-    where.peer = error.context().peer;
+    auto where = context.blaming(error.context());
+    if (!error.context().op.empty()) where.op = error.context().op;
     return CommError(error.code(), error.why(), where);
   };
   if (const auto failure = gpe_->failure()) return within(*failure);

@@ -209,6 +209,7 @@ void Gpe::carry_out(const Command& command) {
     auto where = error->context();
     if (where.peer >= 0 && static_cast<size_t>(where.peer) < ranks)
       where.peer = options_.ranks[static_cast<size_t>(where.peer)];
+    for (int& rank : where.culprits) rank = options_.ranks[static_cast<size_t>(rank)];
     where.rank = options_.ranks[static_cast<size_t>(options_.rail->rank())];
     throw CommError(error->code(),
                     "between hosts, among the ranks " + text_of(options_.ranks) +

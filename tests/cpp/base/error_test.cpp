@@ -43,6 +43,33 @@ TEST(CommError, KeepsItsParts) {
   EXPECT_NE(dynamic_cast<const std::runtime_error*>(&error), nullptr);
 }
 
+TEST(CommError, KnowsThoseAtFaultAndTheLimit) {
+  using std::chrono::milliseconds;
+  const CommError several(Errc::kTimeout, "late", {.culprits = {1, 3}, .limit = milliseconds(300)});
+  EXPECT_EQ(several.context().culprits, (std::vector{1, 3}));
+  EXPECT_EQ(several.context().peer, -1);
+  EXPECT_EQ(several.context().limit, milliseconds(300));
+  const CommError one(Errc::kTimeout, "late", {.rank = 0, .culprits = {2}});
+  EXPECT_EQ(one.context().peer, 2);
+  EXPECT_STREQ(one.what(), "(rank 0, peer 2): late");
+  EXPECT_EQ(CommError(Errc::kPeerFailed, "gone", {.peer = 3}).context().culprits, std::vector{3});
+  const CommError gone(Errc::kPeerFailed, "gone", {.culprits = {3, 1}});
+  EXPECT_EQ(gone.context().peer, 3);  // the first one
+  // Whoever calls wrongly is at fault, not the rank that the call is about.
+  const CommError wrong(Errc::kInvalidArgument, "to itself", {.peer = 3});
+  EXPECT_TRUE(wrong.context().culprits.empty());
+  EXPECT_EQ(wrong.context().peer, 3);
+}
+
+TEST(CommError, ThoseAtFaultAreTakenFromAnotherPlace) {
+  const Context here{.op = "split", .rank = 1};
+  const auto made = here.blaming({.op = "all_reduce", .rank = 0, .peer = 2, .culprits = {2}});
+  EXPECT_EQ(made.op, "split");
+  EXPECT_EQ(made.rank, 1);
+  EXPECT_EQ(made.peer, 2);
+  EXPECT_EQ(made.culprits, std::vector{2});
+}
+
 TEST(CommError, OnlyInternalErrorsNameASourceLine) {
   EXPECT_NE(std::string(CommError(Errc::kInternal, "bug").what()).find("error_test.cpp:"),
             std::string::npos);

@@ -93,7 +93,7 @@ TEST(Family, AnEndIsToldToAllAtOnce) {
     } else {
       const auto failure = self.failure();
       EXPECT_EQ(failure.code, Errc::kPeerFailed);
-      EXPECT_EQ(failure.peer, 4);
+      EXPECT_EQ(failure.culprits, std::vector{4});
       EXPECT_NE(failure.why.find("rank 4 has failed: its process (" + std::to_string(::getpid())),
                 std::string::npos)
           << failure.why;
@@ -113,7 +113,7 @@ TEST(Family, GroupsOfAFamilyFailApart) {
     if (self.rank == 3) half.reset();
     if (self.rank == 1) {
       while (!half->is_alarmed()) half->checked(UINT64_MAX, milliseconds(5));
-      EXPECT_EQ(half->failure()->peer, 0);  // by rank of the group
+      EXPECT_EQ(half->failure()->culprits, std::vector{0});  // by rank of the group
     }
     self.meet();
     if (half) {
@@ -136,7 +136,7 @@ TEST(Family, ACheckWaitsForAllAndFindsADifference) {
     self.circle->check(2);
     const auto failure = self.failure();
     EXPECT_EQ(failure.code, Errc::kMismatch);
-    EXPECT_EQ(failure.peer, 1);
+    EXPECT_EQ(failure.culprits, std::vector{1});
     EXPECT_FALSE(self.circle->checked(2, milliseconds(0)));
     self.meet();
     self.circle->close();
@@ -158,11 +158,11 @@ TEST(Family, WhoeverKnowsOfADisagreementLearnsWhoseItIsAndAllAreTold) {
       // The question before may be under way still.
       std::optional<Circle::Failure> found;
       while (!found) found = self.circle->disagreement(milliseconds(0), milliseconds(100));
-      EXPECT_EQ(found->peer, 2);
+      EXPECT_EQ(found->culprits, std::vector{2});
     }
     const auto failure = self.failure();
     EXPECT_EQ(failure.code, Errc::kMismatch);
-    EXPECT_EQ(failure.peer, 2);
+    EXPECT_EQ(failure.culprits, std::vector{2});
     self.meet();
     self.circle->close();
   });

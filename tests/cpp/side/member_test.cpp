@@ -215,7 +215,7 @@ TEST(Member, AQuestionFindsWhoIsBehind) {
     world.run(milliseconds(10));
     for (int rank = 0; rank < size; ++rank) {  // who did not ask is told, too
       ASSERT_TRUE(world.member(rank).report()) << rank << " of " << size;
-      EXPECT_EQ(world.member(rank).report()->peer, late);
+      EXPECT_EQ(world.member(rank).report()->culprits, std::vector{late});
       const auto text = "rank " + std::to_string(late) + " is 1 collective behind, since number 2";
       EXPECT_TRUE(world.member(rank).report()->where.starts_with(text))
           << world.member(rank).report()->where;
@@ -243,7 +243,7 @@ TEST(Member, WhoDoesNotAnswerIsNamedAndTheOthersCount) {
     world.run(world.pace().hearing + milliseconds(50));
     ASSERT_TRUE(world.member(asker).report());
     const auto& report = *world.member(asker).report();
-    EXPECT_EQ(report.peer, silent) << report.where;
+    EXPECT_EQ(report.culprits, std::vector{silent}) << report.where;
     EXPECT_TRUE(report.where.starts_with("rank " + std::to_string(silent) +
                                          " did not answer within 500 ms"))
         << report.where;
@@ -270,7 +270,7 @@ TEST(Member, ADifferentCallIsFoundWhileAllWait) {
     world.run(milliseconds(10));
     for (int rank = 0; rank < size; ++rank) {
       ASSERT_TRUE(world.member(rank).mismatch()) << rank << " of " << size;
-      EXPECT_EQ(world.member(rank).mismatch()->peer, odd);
+      EXPECT_EQ(world.member(rank).mismatch()->culprits, std::vector{odd});
       EXPECT_EQ(world.member(rank).mismatch()->number, 1u);
     }
   }
@@ -390,7 +390,7 @@ TEST(Member, AHundredThousandRanksAreAskedAndHearOfADeath) {
   ask(world, 0);
   world.run(milliseconds(100));
   ASSERT_TRUE(world.member(0).report());
-  EXPECT_EQ(world.member(0).report()->peer, 77'777);
+  EXPECT_EQ(world.member(0).report()->culprits, std::vector{77'777});
   EXPECT_TRUE(world.member(99'999).report());
   EXPECT_LT(world.notes(), size_t{kSize} * 5 * 3);
   const size_t before = world.notes();

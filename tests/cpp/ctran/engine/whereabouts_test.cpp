@@ -37,6 +37,41 @@ TEST(Whereabouts, ARankOutsideOfCallsAnswers) {
     expect_report({.size = 4, .links = links}, nullptr);
 }
 
+// Those who are outside, and those who have ended, are all at fault.
+TEST(Whereabouts, SeveralAtFaultAreAllNamed) {
+  run({.size = 5}, [](Rank& self) {
+    self.group->run(barrier(5));
+    self.meet();
+    if (self.rank() == 1 || self.rank() == 4) return self.meet();
+    auto late = barrier(5);
+    late.limit = milliseconds(50);
+    const auto error = error_of([&] { self.group->run(late); });
+    EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
+    EXPECT_EQ(error.context().culprits, (std::vector{1, 4})) << error.what();
+    EXPECT_EQ(error.context().peer, -1);
+    EXPECT_EQ(error.context().limit, milliseconds(50));
+    EXPECT_EQ(error.context().seq, 2u);
+    const auto later = error_of([&] { self.group->run(barrier(5)); });
+    EXPECT_EQ(later.context().culprits, (std::vector{1, 4})) << later.what();
+    self.meet();
+  });
+}
+
+// Rank 2 alone has a limit that passes: the others hear from it whose fault it was.
+TEST(Whereabouts, ThoseAtFaultAreToldToWhoeverHearsOfIt) {
+  run({.size = 5, .links = Links::kTcp}, [](Rank& self) {
+    self.group->run(barrier(5));
+    self.meet();
+    if (self.rank() == 1 || self.rank() == 4) return self.meet();
+    auto late = barrier(5);
+    if (self.rank() == 2) late.limit = milliseconds(50);
+    const auto error = error_of([&] { self.group->run(late); });
+    EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
+    EXPECT_EQ(error.context().culprits, (std::vector{1, 4})) << error.what();
+    self.meet();
+  });
+}
+
 // Connected on first use, each rank with its neighbours: the question is passed on.
 TEST(Whereabouts, RanksThatAreNotLinkedAreAskedByOthers) {
   for (const auto links : {Links::kShm, Links::kTcp})
@@ -75,6 +110,27 @@ TEST(Whereabouts, APeersEndIsToldWithWhereTheOthersAre) {
       expect_text(error.what(), {"rank 2: its process or its link has ended",
                                  "rank 0: in barrier() as number 2, after number 1",
                                  "rank 1: in no collective, after barrier() as number 1"});
+    }
+    self.meet();
+  });
+}
+
+// All that are gone when it is told are culprits, and the first one is the peer.
+TEST(Whereabouts, SeveralPeersThatEndAreAllCulprits) {
+  run({.size = 4}, [](Rank& self) {
+    self.group->run(barrier(4));
+    Work work;
+    if (self.rank() == 0) work = self.group->start(barrier(4));
+    self.meet();
+    if (self.rank() == 2) self.group->family()->break_off();
+    if (self.rank() == 1) self.group->family()->break_off();
+    if (self.rank() == 0) {
+      const auto error = error_of([&] { work.wait(); });
+      EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+      auto culprits = error.context().culprits;
+      EXPECT_EQ(error.context().peer, culprits.empty() ? -1 : culprits[0]);
+      std::ranges::sort(culprits);
+      EXPECT_EQ(culprits, (std::vector{1, 2})) << error.what();
     }
     self.meet();
   });
