@@ -59,10 +59,11 @@ std::string ranks_text(std::span<const int> ranks) {
 
 std::string Aside::words() const {
   std::string text(name, ::strnlen(name, sizeof name));
-  if (messages == 0) return text;
-  if (messages == 1 && peer >= 0)
-    return text + " of " + counted(bytes, "byte") + (sends > 0 ? " to rank " : " from rank ") +
-           std::to_string(peer);
+  if (messages == 0 && peer < 0) return text;
+  if (messages == 1) text += " of " + counted(bytes, "byte");
+  if (messages <= 1 && peer >= 0)
+    return text + (sends > 0 ? " to rank " : " from rank ") + std::to_string(peer);
+  if (messages == 1) return text;
   return text + " of " + counted(messages, "message") + ", " + counted(bytes, "byte");
 }
 

@@ -11,15 +11,16 @@
 
 namespace torch::comms::side {
 
-// What runs beside a group's collectives: a send, a receive, a batch of them, a split.
+// What runs beside a group's collectives: a send, a receive, a batch of them, a split, a call on a
+// window.
 struct Aside {
   char name[24] = {};
   uint64_t bytes = 0;
   uint64_t messages = 0;  // 0: no messages at all
-  int32_t peer = -1;      // of a single message
-  uint32_t sends = 0;     // of the messages
+  int32_t peer = -1;      // of a single message, or a signal
+  uint32_t sends = 0;     // of the messages; 1: what it does goes to `peer`
 
-  // "recv of 12 bytes from rank 1", "batch_op_issue of 3 messages, 36 bytes".
+  // "recv of 12 bytes from rank 1", "batch_op_issue of 3 messages, 36 bytes", "signal to rank 2".
   std::string words() const;
 };
 

@@ -202,8 +202,8 @@ bool Engine::advance_all() noexcept {
 }
 
 void Engine::end(Task* task, std::unique_ptr<CommError> error) noexcept {
+  if (!error && !task->queued) task->group->note_ended();  // also alone
   if (!error && task->fails_alone) error = error_of(*task);
-  if (!error && !task->queued) task->group->note_ended();
   if (!error && task->queued) task->group->finished = task->sequence;
   task->close();
   const bool told = task->listener == nullptr;

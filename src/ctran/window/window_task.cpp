@@ -8,6 +8,23 @@ namespace torch::comms::ctran {
 
 using transport::SignalOp;
 
+namespace {
+
+// As the other ranks are told of it.
+Aside aside_of(const OneSided& operation) noexcept {
+  using Kind = OneSided::Kind;
+  Aside aside;
+  operation.name.copy(aside.name, sizeof aside.name - 1);
+  if (operation.kind == Kind::kSettle || operation.kind == Kind::kWaitSlot) return aside;
+  aside.peer = operation.rank;
+  aside.sends = operation.kind == Kind::kWaitSignal ? 0 : 1;
+  aside.messages = operation.kind == Kind::kPut ? 1 : 0;
+  aside.bytes = operation.from.size();
+  return aside;
+}
+
+}  // namespace
+
 WindowTask::WindowTask(std::shared_ptr<const Reach> reach, const OneSided& operation,
                        uint64_t count)
     : reach_(std::move(reach)), operation_(operation), count_(count) {
@@ -26,6 +43,7 @@ transport::Request& WindowTask::transfer(int rank) {
 }
 
 Task::Outcome WindowTask::begin() {
+  group->note_begun(aside_of(operation_));
   switch (operation_.kind) {
     case Kind::kPut: {
       const auto& to = member();

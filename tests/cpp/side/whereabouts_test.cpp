@@ -53,6 +53,13 @@ TEST(Whereabouts, SayWhatWasEnteredAndWhatWasFinished) {
   receiving.asides_finished = 2;
   receiving.aside = {.name = "recv", .bytes = 12, .messages = 1, .peer = 5};
   EXPECT_EQ(receiving.words(false), "before the first collective; in recv of 12 bytes from rank 5");
+  for (const auto& [aside, words] : std::vector<std::pair<Aside, std::string>>{
+           {{.name = "put", .bytes = 12, .messages = 1, .peer = 2, .sends = 1},
+            "put of 12 bytes to rank 2"},
+           {{.name = "signal", .peer = 2, .sends = 1}, "signal to rank 2"},
+           {{.name = "wait_signal", .peer = 2}, "wait_signal from rank 2"},
+           {{.name = "wait_signal"}, "wait_signal"}})
+    EXPECT_EQ(aside.words(), words);
   receiving.asides_finished = 3;
   EXPECT_EQ(receiving.words(false), "before the first collective");
   EXPECT_EQ(receiving.words(true),

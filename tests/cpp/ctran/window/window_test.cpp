@@ -276,6 +276,34 @@ TEST_P(Windows, MembersThatAllLeaveEndTheirWaitsForEachOther) {
     });
 }
 
+// A limit that passes tells what every rank did on windows last, and what it is in.
+TEST_P(Windows, CallsAreToldWhereALimitPasses) {
+  run(3, [&](Rank& self) {
+    Opened opened(self, 100, GetParam().shared);
+    Work waiting;
+    if (self.rank() == 1) waiting = opened.window->start(wait_signal(2));
+    if (self.rank() == 2) {
+      opened.window->run(put(0, 0, pattern(0, 0, 12)));
+      opened.window->run(signal(0));
+    }
+    self.meet();
+    if (self.rank() == 0) {
+      opened.window->run(wait_signal(2));
+      const auto error = error_of([&] { opened.window->run(wait_signal(1, milliseconds(50))); });
+      EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
+      for (const auto* part : {"; in wait_signal from rank 1", "; in wait_signal from rank 2",
+                               "; after signal to rank 0"})
+        EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+            << "'" << part << "' is not in: " << error.what();
+    }
+    self.meet();
+    if (self.rank() == 1) {
+      EXPECT_EQ(error_of([&] { waiting.wait(); }).code(), Errc::kTimeout);
+    }
+    self.meet();
+  });
+}
+
 TEST_P(Windows, AWindowThatIsDroppedIsWrittenToNoMore) {
   run(2, [&](Rank& self) {
     Opened opened(self, 4096, GetParam().shared);
