@@ -12,6 +12,9 @@
       "Limit for reaching the rendezvous store; the communicator's timeout where unset.")          \
   ROW("TORCHCOMM_INIT_TIMEOUT_SECONDS", "seconds", "",                                             \
       "Limit for all ranks to arrive and connect; the communicator's timeout where unset.")        \
+  ROW("TORCHCOMM_TEARDOWN_TIMEOUT_SECONDS", "seconds", "",                                         \
+      "Limit of finalize() where a vendor's library waits for the other ranks there; the "         \
+      "communicator's timeout where unset.")                                                       \
   ROW("TORCHCOMM_RANK", "int", "", "Rank of this process; looked at before any launcher's.")       \
   ROW("TORCHCOMM_SIZE", "int", "", "Number of ranks; looked at before any launcher's.")            \
   ROW("TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD", "text", "auto",                                 \

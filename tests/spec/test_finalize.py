@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 
 import pytest
 import torch
 import torchcomms
 from torchcomms import ReduceOp
 
+from tests.harness.backends import NCCL
 from tests.harness.cases import Failures, check_context, refused
 from tests.harness.operations import call, operations_for
+from tests.harness.programs import ranks
 
 anywhere = pytest.mark.worlds(data=False)
+SOON_S = 10.0  # far below the default limit; on an idle machine it is less than one
 
 
 def use_after(context):
@@ -168,6 +172,60 @@ def left_too_early(context):
 @pytest.mark.worlds(sizes=(2,), backends=("gloo",))
 def test_who_finalizes_before_the_others_are_done_is_named(world):
     world.run_context(left_too_early)
+
+
+def left_alone(context):
+    """Rank 0 leaves while an operation of its waits for ranks that never come to either."""
+    comm, failures = context.new_comm(), Failures()
+    comm.barrier(False)
+    context.meet("left_alone/made")
+    if context.rank == 0:
+        work = comm.all_reduce(torch.ones(3), ReduceOp.SUM, True)
+        began = time.monotonic()
+        with failures.case("finalize"):
+            comm.finalize()
+        del work, comm
+        gc.collect()
+        with failures.case("soon"):
+            assert time.monotonic() - began < SOON_S
+    context.meet("left_alone/over")
+    return failures.texts
+
+
+@pytest.mark.worlds(backends=("ctran", "gloo"), sizes=(2, 3), needs=("local_finalize",))
+def test_finalize_and_the_end_wait_for_nobody(world):
+    check_context(world, left_alone)
+
+
+# The library has its ranks leave together, and waits there for one that does not come.
+LEAVE = """
+    import os, time, torch, torchcomms
+
+    comm = torchcomms.new_comm("nccl", torch.device("cpu"), "leave")
+    comm.barrier(False)
+    began = time.monotonic()
+    try:
+        comm.finalize()
+    except torchcomms.CommTimeout as error:
+        assert "finalize" in str(error), error
+        assert "0.3 s, TORCHCOMM_TEARDOWN_TIMEOUT_SECONDS" in str(error), error
+        assert error.limit == 0.3, error.limit
+    else:
+        raise AssertionError("the library did not wait")
+    took = time.monotonic() - began
+    assert 0.28 <= took < 10, took  # the communicator's limit is 10 minutes
+"""
+
+
+@pytest.mark.skipif(NCCL.missing() is not None, reason=str(NCCL.missing()))
+def test_where_the_library_waits_the_teardown_has_its_own_limit(free_port):
+    variables = {
+        **NCCL.environment,
+        "TORCHCOMM_TEARDOWN_TIMEOUT_SECONDS": "0.3",
+        "TORCHCOMMS_STAND_IN": "hang=CommFinalize:1",
+    }
+    for rank in ranks(LEAVE, 2, free_port, **variables):
+        rank.expect_success()
 
 
 def again_under_the_same_name(context):

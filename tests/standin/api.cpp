@@ -301,8 +301,12 @@ EXPORT const char* API(GetLastError)(abi::Comm) { return "the stand-in keeps no 
 EXPORT abi::Result API(CommFinalize)(abi::Comm comm) {
   const auto found = find(comm);
   if (!found) return kInvalidArgument;
-  if (next_fate("CommFinalize").fails) return kSystemError;
-  return told(found->begin([] { return abi::kSuccess; }));
+  const auto fate = next_fate("CommFinalize");
+  if (fate.fails) return kSystemError;
+  return told(found->begin([found = found.get(), fate] {
+    if (fate.hangs) found->await_abort();
+    return abi::kSuccess;
+  }));
 }
 
 EXPORT abi::Result API(CommSplit)(abi::Comm comm, int color, int key, abi::Comm* into,

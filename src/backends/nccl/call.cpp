@@ -7,8 +7,10 @@
 namespace torch::comms::nccl {
 
 std::string limit_text(const Call& call, const char* while_doing) {
-  return std::string(while_doing) + " within the limit of " +
-         limit_words(call.limit, call.limit_is_own) +
+  const auto words = call.knob.empty()
+                         ? limit_words(call.limit, call.limit_is_own)
+                         : bootstrap::to_text(call.limit) + ", " + std::string(call.knob);
+  return std::string(while_doing) + " within the limit of " + words +
          ". Not every rank took part in time, or one is too slow";
 }
 

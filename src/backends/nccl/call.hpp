@@ -24,6 +24,8 @@ struct Call {
   bool ends_itself = false;    // at its limit, in replays of a graph, too
   std::string_view name = {};  // of what is no operation of the communicator; lives forever
 
+  std::string_view knob = {};  // what raises the limit; "": timeout= of the call or communicator
+
   Context context(int peer = -1) const {
     return {.op = std::string(name.empty() ? opToString(op) : name),
             .comm = comm,

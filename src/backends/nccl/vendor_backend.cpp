@@ -36,6 +36,7 @@ using nccl::Clock;
 using nccl::Communicator;
 
 constexpr const char* kIdKey = "unique_id";
+constexpr const char* kTeardownVariable = "TORCHCOMM_TEARDOWN_TIMEOUT_SECONDS";
 // How long finalize() waits for the graphs of a communicator that was captured.
 constexpr std::chrono::seconds kGraphsMayGo{2};
 // How often a blocked thread looks whether the user wants out (Ctrl-C).
@@ -372,7 +373,11 @@ std::map<std::string, std::string> TorchCommVendor::notes() const {
 }
 
 void TorchCommVendor::finalize() {
-  const auto now = call_of_teardown();
+  auto now = call_of_teardown();
+  if (const auto seconds = base::env_seconds(kTeardownVariable)) {
+    now.limit = std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1000.0));
+    now.knob = kTeardownVariable;
+  }
   try {
     for (const auto& [peer, lane] : pairs_) close(*lane, now);
     if (lane_) close(*lane_, now);
