@@ -42,6 +42,8 @@ struct BatchMemOpNode {
   unsigned flags = 0;
 };
 
+// While a process ends, of driver and runtime.
+inline constexpr int kShuttingDown = 4;
 inline constexpr int kCaptureActive = 1;
 inline constexpr unsigned kWaitExternal = 1;
 inline constexpr unsigned kNoDestructorSync = 1;

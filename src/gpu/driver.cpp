@@ -8,6 +8,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/log.hpp"
+#include "gpu/cuda_driver.hpp"
 #include "gpu/cpu_driver.hpp"
 #include "gpu/cuda_library.hpp"
 
@@ -77,7 +78,9 @@ void Driver::check(int code, const char* call) const {
 }
 
 void Driver::log_failure(int code, const char* call) const noexcept {
-  if (code != kSuccess) base::log(base::LogLevel::kWarning, text_of(code, call));
+  if (code == kSuccess) return;
+  base::log(code == cuda::kShuttingDown ? base::LogLevel::kDebug : base::LogLevel::kWarning,
+            text_of(code, call));
 }
 
 std::string Driver::model_of(int device) const {

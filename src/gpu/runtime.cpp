@@ -9,6 +9,7 @@
 
 #include "base/loaded_library.hpp"
 #include "base/log.hpp"
+#include "gpu/cuda_driver.hpp"
 #include "gpu/cpu.hpp"
 
 namespace torch::comms::gpu {
@@ -101,7 +102,7 @@ void Runtime::check(int code, const char* call) const {
 void Runtime::log_failure(int code, const char* call) const noexcept {
   if (code == kSuccess) return;
   table_.GetLastError();
-  base::log(base::LogLevel::kWarning,
+  base::log(code == cuda::kShuttingDown ? base::LogLevel::kDebug : base::LogLevel::kWarning,
             std::string(name_) + call + ": " + table_.GetErrorString(code));
 }
 

@@ -94,7 +94,7 @@ def test_lines_of_registered_tensors_and_of_few_blocks_come_before_the_others():
     sides = tried.sides("all_gather_single", tried.places()[1], {0: "/a/file"})
     assert list(sides) == [
         "ncclx@algorithm=auto/16@registered=true",
-        "ncclx@algorithm=nccl@registered=true",
+        "ncclx@algorithm=nccl",
         *(f"ncclx@algorithm={word}/{blocks}@registered=true"
           for word in ("one_shot_ll", "one_shot_line") for blocks in (12, 16)),
         "ncclx@tuning_file=/a/file@registered=true",

@@ -137,7 +137,11 @@ class Effort:
             found[f"{self.backend}@{hint}={word}/{blocks}"] = Candidate(word, blocks)
         if place.tensors == "plain":
             return found
-        found = {f"{side}@registered=true": each for side, each in found.items()}
+        # The library alone has no windows, and takes tensors there as all others.
+        found = {
+            side if each.algorithm == "nccl" else f"{side}@registered=true": each
+            for side, each in found.items()
+        }
         for blocks, path in regions.items():
             side = f"{self.backend}@tuning_file={path}@registered=true"
             found[side] = Candidate(ON_REGION, blocks)

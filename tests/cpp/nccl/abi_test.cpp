@@ -93,6 +93,7 @@ static_assert(WriteValue{}.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32);
 static_assert(sizeof(BatchMemOpNode) == sizeof(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1));
 static_assert(offsetof(BatchMemOpNode, operations) ==
               offsetof(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1, paramArray));
+static_assert(kShuttingDown == CUDA_ERROR_DEINITIALIZED);
 static_assert(kWaitExternal == CU_EVENT_WAIT_EXTERNAL);
 static_assert(kCaptureActive == CU_STREAM_CAPTURE_STATUS_ACTIVE &&
               kNoDestructorSync == CU_USER_OBJECT_NO_DESTRUCTOR_SYNC &&

@@ -200,7 +200,7 @@ TEST(Member, WhoClosesInGoodOrderIsNotLost) {
   const auto& report = world.member(4).report();
   EXPECT_NE(report->where.find("rank 1: it has closed the communicator"), std::string::npos)
       << report->where;
-  EXPECT_EQ(report->peer, 1);
+  EXPECT_EQ(report->culprits, std::vector{1});
 }
 
 TEST(Member, AQuestionFindsWhoIsBehind) {
