@@ -263,9 +263,9 @@ NCCL_OF_TWO = replace(NCCL, sizes=(2,), modules=_LIVES | {"timeouts"})
 NCCL_LAZY = replace(
     NCCL,
     name="nccl-lazy",
-    lacks=_VENDOR_LACKS - {"unordered_messages"},
-    # A first message of two ranks connects them, which a receive waits for: not those of "async".
-    modules=frozenset({"batch", "reconfigure", "send_recv", "split", "work"}),
+    # A first message of two ranks connects them, and waits for both: rings of messages, as in
+    # "send_recv", are for batches.
+    modules=frozenset({"batch", "reconfigure", "split"}),
 )
 RCCL = replace(
     NCCL,
