@@ -48,12 +48,11 @@ py::object type_of(const CommError& error) {
 
 py::dict attributes_of(const CommError& error) {
   const auto& context = error.context();
-  return py::dict(py::arg("op") = context.op, py::arg("comm") = context.comm,
-                  py::arg("rank") = context.rank, py::arg("peer") = context.peer,
-                  py::arg("seq") = context.seq,
-                  py::arg("limit") = std::chrono::duration<double>(context.limit).count(),
-                  py::arg("culprits") = py::tuple(py::cast(context.culprits)),
-                  py::arg("why") = error.why());
+  return py::dict(
+      py::arg("op") = context.op, py::arg("comm") = context.comm, py::arg("rank") = context.rank,
+      py::arg("peer") = context.peer, py::arg("seq") = context.seq,
+      py::arg("limit") = std::chrono::duration<double>(context.limit).count(),
+      py::arg("culprits") = py::tuple(py::cast(context.culprits)), py::arg("why") = error.why());
 }
 
 void raise(const CommError& error) {

@@ -8,8 +8,8 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/log.hpp"
-#include "gpu/cuda_driver.hpp"
 #include "gpu/cpu_driver.hpp"
+#include "gpu/cuda_driver.hpp"
 #include "gpu/cuda_library.hpp"
 
 namespace torch::comms::gpu {

@@ -9,8 +9,8 @@
 
 #include "base/loaded_library.hpp"
 #include "base/log.hpp"
-#include "gpu/cuda_driver.hpp"
 #include "gpu/cpu.hpp"
+#include "gpu/cuda_driver.hpp"
 
 namespace torch::comms::gpu {
 namespace {
