@@ -276,7 +276,11 @@ class StoreProcess {
     signal(SIGKILL);
     ::waitpid(pid_, nullptr, 0);
   }
-  void signal(int number) const { ::kill(pid_, number); }
+  // Of SIGSTOP it returns when it has stopped: until then it may answer.
+  void signal(int number) const {
+    ::kill(pid_, number);
+    if (number == SIGSTOP) ::waitpid(pid_, nullptr, WUNTRACED);
+  }
   uint16_t port() const { return port_; }
 
  private:
