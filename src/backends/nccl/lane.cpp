@@ -311,8 +311,12 @@ bool Lane::end_if_kernels_stopped(const std::function<Context()>& context) {
   auto why = kernels->stopped(context());
   if (!why || communicator_->failure()) return false;
   // Comparing them all names those who are few, and reaches the ranks that wait for nothing.
-  if (kernels->disagree())
-    if (const auto found = others_->disagreement(why->context())) why = found;
+  if (kernels->disagree()) {
+    auto where = why->context();
+    where.peer = -1;  // whom the kernels waited for may be right
+    where.culprits.clear();
+    if (const auto found = others_->disagreement(where)) why = found;
+  }
   return end_all(*why, nullptr);
 }
 
