@@ -15,12 +15,6 @@
 namespace torch::comms::beside {
 namespace {
 
-CommError error_of(const side::Circle::Failure& failure, const Context& context) {
-  auto where = context;
-  where.culprits = failure.culprits;
-  return CommError(failure.code, failure.why, where);
-}
-
 // How long ranks that disagree wait for those that are behind, and for what they say.
 constexpr std::chrono::milliseconds kSkew{50}, kHearing{2000};
 // Until a question where everybody is has its answer, and between looks for it.
@@ -32,6 +26,12 @@ constexpr std::chrono::milliseconds kAgain{1000};
 constexpr std::chrono::milliseconds kTick{20};
 
 }  // namespace
+
+CommError error_of(const side::Circle::Failure& failure, const Context& context) {
+  auto where = context;
+  where.culprits = failure.culprits;
+  return CommError(failure.code, failure.why, where);
+}
 
 Wishes wishes_of(const CommOptions& options) {
   Wishes wishes;

@@ -93,6 +93,9 @@ class Others {
   Clock::time_point told_{}, awaited_{};
 };
 
+// What the side channel has found, as an operation's error.
+CommError error_of(const side::Circle::Failure& failure, const Context& context);
+
 // The side channel of all ranks that met. Collective. Throws CommError, without context;
 // Interrupted.
 std::shared_ptr<side::Circle> open_side_channel(const Rendezvous& met, const std::string& name,

@@ -231,9 +231,7 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met, const Shrin
 // While this rank waits for others before it has a lane.
 void TorchCommVendor::raise_failure_beside(const Context& context) const {
   if (!circle_) return;
-  auto where = context;
-  if (const auto failure = circle_->failure())
-    throw CommError(failure->code, failure->why, (where.culprits = failure->culprits, where));
+  if (const auto failure = circle_->failure()) throw beside::error_of(*failure, context);
 }
 
 bool TorchCommVendor::init_as(const Membership& membership, at::Device device,
