@@ -49,12 +49,14 @@ FramedTransport::FramedTransport(TransportOptions options, Endpoint endpoint)
 
 FramedTransport::~FramedTransport() { close_peers(); }
 
-// What the last messages of a rank need to arrive, when it closes its link at once.
+// What the last messages of a rank need to arrive, when it closes its link at once: also those for
+// a peer that has connected here, or is about to, and was not let in yet.
 void FramedTransport::linger() noexcept {
   constexpr std::chrono::milliseconds kPatience{200};
   const auto end = std::chrono::steady_clock::now() + kPatience;
   const auto waits = [](Peer* peer) {
-    return peer->channel() != nullptr && !peer->channel()->has_arrived();
+    return peer->failure() == nullptr &&
+           (peer->waiting() || (peer->channel() != nullptr && !peer->channel()->has_arrived()));
   };
   while (std::any_of(active_.begin(), active_.end(), waits) && !abort_->raised() &&
          std::chrono::steady_clock::now() < end) {

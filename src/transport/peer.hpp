@@ -40,6 +40,8 @@ class Peer final : public FrameSink {
   // Nothing reads or writes `range` any more when this returns.
   void withdraw(ConstBytes range);
   bool prepare_sleep() noexcept;
+  // Something was asked for and has not left, for want of a channel, room or credit.
+  bool waiting() const noexcept { return out_.waiting(); }
   bool unsent() const noexcept {
     return out_.holds_back() || (channel_ && channel_->holds_back() && channel_->broken().empty());
   }

@@ -528,6 +528,24 @@ TEST_P(Conformance, APeerThatLeavesIsNamedAndTheOthersGoOn) {
   for (auto& thread : threads) thread.join();
 }
 
+// It closes its link before it has looked who has connected.
+TEST_P(Conformance, TheLastWordOfARankArrivesThoughItsPeerWasNotLetInYet) {
+  if (!GetParam().has_peers()) GTEST_SKIP() << "it has no peers";
+  for (const int leaves : {1, 0}) {
+    auto links = make_links(GetParam());
+    const int stays = 1 - leaves;
+    auto& link = *links[static_cast<size_t>(stays)];
+    Mail word(pattern(leaves, stays, 1, 40)), heard(40);
+    link.receive(heard.request, leaves, 1, heard.bytes);
+    std::thread other([&] { link.wait(heard.request, in(kLong)); });
+    links[static_cast<size_t>(leaves)]->send(word.request, stays, 1, word.bytes);
+    links[static_cast<size_t>(leaves)].reset();
+    other.join();
+    ASSERT_TRUE(heard.request.ok()) << "rank " << leaves << " has left";
+    EXPECT_EQ(heard.bytes, word.bytes);
+  }
+}
+
 TEST_P(Conformance, AForkedChildTouchesNothingOfItsParents) {
   run(GetParam(), [](Rank& self) {
     const int peer = self.next(), source = self.previous();
