@@ -16,8 +16,9 @@ from .shell import Failure, Steps, exclusive, run_visibly, say
 from .system import ensure_clang
 
 NO_TESTS_COLLECTED = 5  # pytest's exit status
-# What the C++ stress tests do in `./dev check`, instead of a few seconds' worth.
-LONG = {"TC_TEST_ROUNDS": "600"}
+# What the C++ tests do in `./dev check`, instead of a few seconds' worth: of stress, and of links
+# with faults over TCP.
+LONG = {"TC_TEST_ROUNDS": "600", "TC_TEST_FAULT_PLANS": "1000"}
 
 
 def setup(workspace: Workspace, _rest: list[str]) -> int:

@@ -1,7 +1,7 @@
 #include <atomic>
-#include <cstdlib>
 #include <random>
 
+#include "base/setting.hpp"
 #include "ctran/engine/reference.hpp"
 
 // Everything at once, by dice: operations, splits, drops, aborts and timeouts, in several families
@@ -10,10 +10,7 @@
 namespace torch::comms::ctran::test {
 namespace {
 
-uint64_t setting(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
+using torch::comms::test::setting;
 
 // One rank of one family. All ranks of it roll the same dice, so that they agree on what is next.
 class Player {

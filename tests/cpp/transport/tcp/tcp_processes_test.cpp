@@ -1,3 +1,4 @@
+#include "base/setting.hpp"
 #include "transport/fault_plans.hpp"
 #include "transport/processes.hpp"
 #include "transport/tcp/tcp_transport.hpp"
@@ -21,7 +22,7 @@ TEST(TcpProcesses, ExchangeMessagesAndPuts) {
 TEST(TcpProcesses, AKilledRankIsSeenWithinASecondAndTheOthersGoOn) { expect_survival(tcp(3)); }
 
 TEST(TcpFaults, RandomPlansEndRightOrWithATypedError) {
-  run_fault_plans(tcp(3, 2048), 200, 3000, true);
+  run_fault_plans(tcp(3, 2048), comms::test::setting("TC_TEST_FAULT_PLANS", 200), 3000, true);
 }
 
 }  // namespace
