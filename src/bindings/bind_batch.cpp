@@ -4,6 +4,7 @@
 
 #include "bindings/bindings.hpp"
 #include "bindings/number.hpp"
+#include "bindings/refusals.hpp"
 #include "bindings/repr.hpp"
 #include "bindings/wanted.hpp"
 
@@ -14,6 +15,7 @@ void bind_batch(py::module_& module) {
                                   R"(Sends and receives issued as one group.
 
 From TorchComm.batch_op_create(). Several operations to one peer match in order; mixed orders cannot deadlock.)");
+  def_no_constructor(batch, "TorchComm.batch_op_create() makes one");
   // As long as the process, as its default is.
   static const auto* const missing =
       new py::object(py::module_::import("builtins").attr("object")());

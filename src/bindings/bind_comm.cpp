@@ -7,6 +7,7 @@
 #include "bindings/limit.hpp"
 #include "bindings/number.hpp"
 #include "bindings/py_hooks.hpp"
+#include "bindings/refusals.hpp"
 #include "bindings/repr.hpp"
 #include "bindings/wanted.hpp"
 #include "core/dtype_name.hpp"
@@ -326,6 +327,7 @@ void bind_comm(py::module_& module) {
 Tensors must be contiguous, of one dtype, and on a device of the backend; element counts decide, shapes
 are not compared. Every operation returns a TorchWork, synchronous ones a finished one. The caller
 serialises calls on one communicator; abort() and is_aborted() may come from any thread.)");
+  def_no_constructor(comm, "torchcomms.new_comm(backend, device, name) makes one");
   bind_life(comm);
   bind_operations(module, comm);
   bind_groups(comm);

@@ -5,6 +5,7 @@
 #include "bindings/bindings.hpp"
 #include "bindings/limit.hpp"
 #include "bindings/number.hpp"
+#include "bindings/refusals.hpp"
 #include "bindings/repr.hpp"
 
 namespace torch::comms::bindings {
@@ -270,6 +271,7 @@ void bind_window(py::module_& module) {
 From TorchComm.new_window(), with memory from tensor_register(), or from TorchComm.window_allocate(). Keeps the
 communicator alive. Operations have no hooks. Like those of a communicator they end it where they fail, and take its
 timeout where they have none of their own.)");
+  def_no_constructor(window, "TorchComm.new_window() and TorchComm.window_allocate() make one");
   window
       .def(
           "tensor_register", &TorchCommWindow::tensor_register, Released(), py::arg("tensor"),

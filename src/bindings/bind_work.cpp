@@ -3,6 +3,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/refusals.hpp"
 #include "bindings/repr.hpp"
 
 namespace torch::comms::bindings {
@@ -61,16 +62,21 @@ void bind_work(py::module_& module) {
                                                             R"(One issued operation.
 
 May be dropped before completion; the operation finishes all the same.)");
-  work.def(
-          "wait", &TorchWork::wait, py::call_guard<py::gil_scoped_release>(),
-          R"(CPU: blocks until the operation ended. GPU: the current stream waits, the host goes on.
+  def_no_constructor(work, "operations of a communicator return one");
+  const std::string limits =
+      "a limit is the argument 'timeout' of the operation itself, datetime.timedelta or float "
+      "seconds";
+  def_without_arguments(
+      work, "wait", &TorchWork::wait, limits,
+      R"(CPU: blocks until the operation ended. GPU: the current stream waits, the host goes on.
 
-Raises the operation's error, every time. Repeated calls are harmless.)")
-      .def("is_completed", &TorchWork::isCompleted, py::call_guard<py::gil_scoped_release>(),
+Raises the operation's error, every time. Repeated calls are harmless.)");
+  def_without_arguments(
+      work, "wait_blocking", &TorchWork::waitBlocking, limits,
+      "Blocks the host until the operation ended. Raises Unsupported where the work has no "
+      "such wait.");
+  work.def("is_completed", &TorchWork::isCompleted, py::call_guard<py::gil_scoped_release>(),
            "True once the operation succeeded; False while it runs, and for a failed one.")
-      .def("wait_blocking", &TorchWork::waitBlocking, py::call_guard<py::gil_scoped_release>(),
-           "Blocks the host until the operation ended. Raises Unsupported where the work has no "
-           "such wait.")
       .def(
           "_set_status",
           [](TorchWork& self, WorkStatus status) {

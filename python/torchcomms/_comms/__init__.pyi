@@ -1013,6 +1013,10 @@ class TorchWork:
 
     May be dropped before completion; the operation finishes all the same.
     """
+    def __init__(self, *args: typing.Any, **kwargs: typing.Any) -> None:
+        """
+        Raises TypeError: operations of a communicator return one.
+        """
     def __repr__(self) -> str: ...
     def _set_status(self, status: WorkStatus) -> None:
         """
@@ -1130,6 +1134,10 @@ class TorchCommWindow:
     """
     def __copy__(self) -> typing.Any: ...
     def __deepcopy__(self, memo: dict) -> typing.Any: ...
+    def __init__(self, *args: typing.Any, **kwargs: typing.Any) -> None:
+        """
+        Raises TypeError: TorchComm.new_window() and TorchComm.window_allocate() make one.
+        """
     def __repr__(self) -> str: ...
     def deregister_local_buffer(self, handle: typing.SupportsIndex) -> None:
         """
@@ -1851,6 +1859,10 @@ class BatchSendRecv:
 
     From TorchComm.batch_op_create(). Several operations to one peer match in order; mixed orders cannot deadlock.
     """
+    def __init__(self, *args: typing.Any, **kwargs: typing.Any) -> None:
+        """
+        Raises TypeError: TorchComm.batch_op_create() makes one.
+        """
     def __repr__(self) -> str: ...
     def issue(self, async_op: typing.Any = ..., options: BatchP2POptions = ...) -> TorchWork:
         """
@@ -1884,6 +1896,10 @@ class TorchComm:
     """
     def __copy__(self) -> typing.Any: ...
     def __deepcopy__(self, memo: dict) -> typing.Any: ...
+    def __init__(self, *args: typing.Any, **kwargs: typing.Any) -> None:
+        """
+        Raises TypeError: torchcomms.new_comm(backend, device, name) makes one.
+        """
     def __repr__(self) -> str: ...
     def _reconfigure(
         self,
