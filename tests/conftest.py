@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.harness import ports
-from tests.harness.backends import BACKENDS, CROWD, LACKS, Backend
+from tests.harness.backends import BACKENDS, LACKS, USUAL_RANKS, Backend
 from tests.harness.environment import drop_foreign
 from tests.harness.world import World, Worlds
 
@@ -28,9 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "fixture; data=False adds the backends that move no data; needs: what a backend must not "
         "lack",
     )
-    config.addinivalue_line(
-        "markers", "crowd: the `world` fixture has 16 ranks, too, as slow tests"
-    )
+    config.addinivalue_line("markers", "crowd: worlds of many ranks are no slow tests of it")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -42,15 +40,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     module = metafunc.module.__name__.rpartition(".")[2].removeprefix("test_")
     chosen = _choose(module, **narrowed)
     needs = narrowed.get("needs", ())
+    crowd = metafunc.definition.get_closest_marker("crowd") is not None
     cases = [
-        pytest.param(one, id=f"{one[0].label}-{one[1]}", marks=_skips(one[0], needs))
-        for one in chosen
-    ]
-    if metafunc.definition.get_closest_marker("crowd"):
-        size = CROWD.sizes[0]
-        cases.append(
-            pytest.param((CROWD, size), id=f"{CROWD.label}-{size}", marks=pytest.mark.slow)
+        pytest.param(
+            (row, size),
+            id=f"{row.label}-{size}",
+            marks=[*_skips(row, needs), *_slow(row, size, crowd)],
         )
+        for row, size in chosen
+    ]
     metafunc.parametrize("world", cases, indirect=True)
 
 
@@ -69,7 +67,13 @@ def _choose(
     all_modules = device not in (None, "cpu")
     rows = [b for b in rows if all_modules or b.modules is None or module in b.modules]
     rows = [b for b in rows if b.tells_lacks or not b.lacks.intersection(needs)]
-    return [(b, size) for b in rows for size in b.sizes if sizes is None or size in sizes]
+    every = [(b, size) for b in rows for size in b.sizes + b.slow_sizes]
+    return [(b, size) for b, size in every if sizes is None or size in sizes]
+
+
+def _slow(backend: Backend, size: int, crowd: bool) -> list[pytest.MarkDecorator]:
+    quick = size not in backend.slow_sizes or (crowd and size > USUAL_RANKS)
+    return [] if quick else [pytest.mark.slow]
 
 
 def _skips(backend: Backend, needs: tuple[str, ...]) -> list[pytest.MarkDecorator]:

@@ -22,6 +22,8 @@ LACKS = {
     "all_in_captures": "it copies some operations through host memory, which no graph can do",
 }
 
+# As many as most tests have at most; what is measured for them is stretched for more.
+USUAL_RANKS = 4
 # Set: several ranks may have one GPU, whose time they then share; their times say nothing.
 SHARES_GPUS = "TEST_SHARE_GPUS" in os.environ
 
@@ -33,6 +35,8 @@ class Backend:
     name: str
     device: str = "cpu"
     sizes: tuple[int, ...] = (1, 2, 3, 4)
+    # More sizes, in `./dev check` only.
+    slow_sizes: tuple[int, ...] = ()
     # False: operations complete without moving data (`fake`), so only calls and errors are tested.
     moves_data: bool = True
     # False: send or recv with oneself is refused, in and outside of a batch.
@@ -151,6 +155,7 @@ class Backend:
 CTRAN = Backend(
     "ctran",
     sizes=(1, 2, 4),
+    slow_sizes=(16,),  # many more ranks than cores
     self_messages=True,
     host_waits_for_async=True,
     fails_as_a_whole=True,
@@ -340,6 +345,7 @@ CTRAN_HOSTS = replace(
     CTRAN,
     variant="-kernels-hosts",
     sizes=(4,),
+    slow_sizes=(),
     library=("TORCHCOMM_KERNELS_LIBRARY", "libstand_in_kernels.so"),
     kernels=True,
     hosts=("a", "a", "b", "b"),
@@ -472,12 +478,16 @@ ON_GPUS = (
         lacks=CTRAN_HOSTS.lacks | {"all_in_captures"},
     ),
 )
-# Many more ranks than cores, for the tests marked `crowd`.
-CROWD = replace(CTRAN, sizes=(16,))
 BACKENDS = (
     Backend("gloo", optional=frozenset({"get_init_handle", "reconfigure", "set_timeout"})),
     CTRAN,
-    replace(CTRAN, sizes=(3,), hints=(("ctran::transport", "tcp"),), variant="-tcp"),
+    replace(
+        CTRAN,
+        sizes=(3,),
+        slow_sizes=(1, 2, 4),
+        hints=(("ctran::transport", "tcp"),),
+        variant="-tcp",
+    ),
     NCCL,
     NCCL_OF_TWO,
     NCCL_LAZY,

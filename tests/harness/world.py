@@ -20,10 +20,11 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from .backends import Backend
+from .backends import USUAL_RANKS, Backend
 from .worker import Call, RankSpec, Reply, main
 
-# A call that takes longer than this hangs: the slowest honest one takes a few seconds.
+# A call that takes longer than this hangs: the slowest honest one of so many ranks takes a few
+# seconds. More ranks have as much time each.
 CALL_DEADLINE_S = float(os.environ.get("TEST_CALL_DEADLINE_S", "90"))
 # Ranks still busy this long after another rank raised are stuck waiting for it.
 GRACE_AFTER_ERROR_S = 3.0
@@ -59,23 +60,25 @@ class World:
         self.backend = backend
         self.size = size
         self.alive = True
+        self.deadline_s = CALL_DEADLINE_S * max(1.0, size / USUAL_RANKS)
         self._ranks = [self._start(rank, store_port, folder) for rank in range(size)]
 
     def run(
-        self, function: Callable[..., Any], *args: Any, deadline: float = CALL_DEADLINE_S
+        self, function: Callable[..., Any], *args: Any, deadline: float | None = None
     ) -> list[Any]:
         """Calls function(comm, *args) on every rank; the results, in rank order.
 
         `function` is module-level (it travels by name); arguments and results are pickled.
-        Raises RanksFailed when a rank raised, died or took longer than `deadline` seconds.
+        Raises RanksFailed when a rank raised, died or took longer than `deadline` seconds
+        (default: `deadline_s` of this world).
         """
-        return self._call(Call("comm", function, args), deadline)
+        return self._call(Call("comm", function, args), deadline or self.deadline_s)
 
     def run_context(
-        self, function: Callable[..., Any], *args: Any, deadline: float = CALL_DEADLINE_S
+        self, function: Callable[..., Any], *args: Any, deadline: float | None = None
     ) -> list[Any]:
         """As `run`, but function receives the rank's Context instead of the communicator."""
-        return self._call(Call("context", function, args), deadline)
+        return self._call(Call("context", function, args), deadline or self.deadline_s)
 
     def close(self) -> None:
         """Ends the ranks in order and raises RanksFailed when one did not end cleanly."""
@@ -84,7 +87,7 @@ class World:
         for rank in self._ranks:
             with contextlib.suppress(OSError):
                 rank.connection.send_bytes(b"")
-        limit = time.monotonic() + CALL_DEADLINE_S
+        limit = time.monotonic() + self.deadline_s
         for rank in self._ranks:
             rank.process.join(max(0.0, limit - time.monotonic()))
         late = [r for r in self._ranks if r.process.exitcode is None]

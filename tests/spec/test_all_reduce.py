@@ -42,7 +42,8 @@ def test_shapes_do_not_matter(world):
 def reduced_bits(comm, dtype):
     """Reduces numbers of very different magnitude, where the order of additions shows."""
     rank = comm.get_rank()
-    data = torch.randn(4099, generator=generator(rank), dtype=torch.float64) * 10 ** (rank * 2)
+    magnitude = 10.0 ** (rank % 4 * 2)
+    data = torch.randn(4099, generator=generator(rank), dtype=torch.float64) * magnitude
     results = []
     for _ in range(3):
         tensor = data.to(dtype)

@@ -17,7 +17,7 @@ from tests.harness.cases import (
 from tests.harness.guarded import Guarded
 from tests.harness.values import assert_same_bits, sample
 
-pytestmark = pytest.mark.worlds(sizes=(2, 3, 4), needs=("messages",))
+pytestmark = pytest.mark.worlds(sizes=(2, 3, 4, 16), needs=("messages",))
 
 
 def passes_round_the_ring(comm, dtype, shape, async_op):
