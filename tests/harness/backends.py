@@ -263,7 +263,7 @@ _LIVES = frozenset(
         "work",
     ]
 )
-NCCL_OF_TWO = replace(NCCL, sizes=(2,), modules=_LIVES | {"timeouts"})
+NCCL_OF_TWO = replace(NCCL, sizes=(2,), modules=_LIVES | {"limits", "timeouts"})
 # Messages of single calls have communicators of two ranks.
 NCCL_LAZY = replace(
     NCCL,

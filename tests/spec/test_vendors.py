@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-
 import pytest
 import torch
 import torchcomms
@@ -13,11 +11,8 @@ from tests.harness.backends import NCCL
 from tests.harness.cases import Failures, assert_alive, check_context, refused
 from tests.harness.environment import environment
 from tests.harness.operations import call, operations_for
-from tests.harness.programs import forked, python, ranks
+from tests.harness.programs import forked
 
-needs_nccl = pytest.mark.skipif(NCCL.missing() is not None, reason=str(NCCL.missing()))
-VENDORS = ("nccl", "ncclx", "rccl", "rcclx", "xccl")
-vendors = pytest.mark.worlds(backends=VENDORS)
 CLASSES = {
     "nccl": "TorchCommNCCL",
     "ncclx": "TorchCommNCCLX",
@@ -25,6 +20,7 @@ CLASSES = {
     "rcclx": "TorchCommRCCLX",
     "xccl": "TorchCommXCCL",
 }
+vendors = pytest.mark.worlds(backends=tuple(CLASSES))
 
 
 def good_calls(context):
@@ -290,171 +286,3 @@ def test_the_allocator_of_a_library_for_gpus_is_one_that_torchs_pools_take():
         assert isinstance(allocator, torch._C._cuda_CUDAAllocator), allocator
         assert torchcomms.get_mem_allocator("nccl") is allocator
     """).expect_success()
-
-
-SKIPS = """
-    import os, torch, torchcomms
-    from torch.distributed import TCPStore
-
-    rank = int(os.environ["RANK"])
-    store = TCPStore(
-        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 3, rank == 0,
-        wait_for_workers=False,
-    )
-    comm = torchcomms.new_comm("nccl", torch.device("cpu"), "skips", store=store,
-                               abort_process_on_timeout_or_error=False)
-    comm.barrier(False)
-    if rank == 1:
-        store.get("told")
-    else:
-        try:
-            comm.all_reduce(torch.ones(10), torchcomms.ReduceOp.SUM, False, timeout=1.0)
-        except torchcomms.CommTimeout as error:
-            if os.environ["TORCHCOMM_SIDE_CHANNEL"] == "1":
-                assert error.peer == 1, error
-                for words in (
-                    "rank 1 is 1 collective behind, since number 2",
-                    "rank 1: in no collective, after barrier() as number 1",
-                    "ranks 0, 2: in all_reduce(float32, 10 elements, SUM) as number 2",
-                ):
-                    assert words in str(error), error
-            else:
-                words = "rank 1 has not called collective number 2, its last was 1"
-                assert words in str(error), error
-                assert f"called by rank {2 - rank} and this one" in str(error), error
-        else:
-            raise AssertionError("it did not wait for rank 1")
-        if store.add("late", 1) == 2:
-            store.set("told", "")
-    if rank != 0:
-        store.add("done", 1)
-    else:
-        store.get("told")
-        while store.add("done", 0) < 2:
-            pass
-"""
-
-
-# Ranks that keep no records see nothing of each other's, as ranks of other hosts: what they learn
-# they learn by the side channel. Without that those of one host have each other's records.
-OTHER_HOSTS = {"TORCHCOMM_RECORDER_DIR": "off", "TORCHCOMM_SIDE_CHANNEL": "1"}
-RECORDS_ALONE = {"TORCHCOMM_SIDE_CHANNEL": "0"}
-seen_by = pytest.mark.parametrize(
-    "seen_by",
-    [
-        pytest.param({"TORCHCOMM_SIDE_CHANNEL": "1"}, id="one-host"),
-        pytest.param(OTHER_HOSTS, id="other-hosts"),
-        pytest.param(RECORDS_ALONE, id="records-alone"),
-    ],
-)
-
-
-@needs_nccl
-@seen_by
-def test_a_timeout_names_who_has_not_called(free_port, seen_by):
-    for rank in ranks(SKIPS, 3, free_port, **NCCL.environment, **seen_by):
-        rank.expect_success()
-
-
-DIES = """
-    import os, signal, time, torch, torchcomms
-
-    comm = torchcomms.new_comm("nccl", torch.device("cpu"), "dies",
-                               abort_process_on_timeout_or_error=False)
-    comm.barrier(False)
-    if comm.get_rank() == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    began = time.monotonic()
-    try:
-        comm.all_reduce(torch.ones(10), torchcomms.ReduceOp.SUM, False)
-    except torchcomms.PeerFailed as error:
-        took = time.monotonic() - began
-        assert error.peer == 1, error
-        assert "rank 1 has failed: its process" in str(error), error
-        assert took < 10, took  # the limit is 10 minutes; on an idle machine it is 0.1 s
-        assert (" on " in error.why) == (os.environ["TORCHCOMM_SIDE_CHANNEL"] == "1"), error
-    else:
-        raise AssertionError("it did not wait for rank 1")
-    assert comm.is_aborted()
-    comm.finalize()
-"""
-
-
-@needs_nccl
-@seen_by
-def test_the_death_of_a_process_is_seen_at_once(free_port, seen_by):
-    for rank, program in enumerate(ranks(DIES, 3, free_port, **NCCL.environment, **seen_by)):
-        if rank != 1:
-            program.expect_success()
-
-
-UNSEEN = """
-    import threading, torch, torchcomms
-
-    comm = torchcomms.new_comm("nccl", torch.device("cpu"), "unseen")
-    comm.register_abort_hook(lambda: print("last words", flush=True))
-    work = comm.all_reduce(torch.ones(3), torchcomms.ReduceOp.SUM, True, timeout=0.2)
-    threading.Event().wait()
-"""
-
-
-@needs_nccl
-def test_a_timeout_that_nobody_notices_ends_the_process(free_port):
-    variables = {"TORCHCOMM_ABORT_GRACE_SECONDS": "0.05", "TORCHCOMMS_STAND_IN": "hang=AllReduce:1"}
-    (ended,) = ranks(UNSEEN, 1, free_port, **variables, **NCCL.environment)
-    assert ended.code == -signal.SIGABRT, ended.err
-    assert "Aborting process due to timeout" in ended.err
-    assert "communicator 'unseen'" in ended.err
-    assert "last words" in ended.out
-
-
-@pytest.mark.parametrize("backend", VENDORS)
-def test_importing_needs_no_library_and_no_driver(backend):
-    if not torchcomms.is_backend_built(backend):
-        pytest.skip(f"backend {backend} is not part of this build")
-    python(f"""
-        import torchcomms
-        torchcomms._load_backend("{backend}")
-        assert torchcomms._comms._is_backend_registered("{backend}")
-    """).expect_success()
-
-
-def one_error(device: str, library: str) -> str:
-    return f"""
-        import os, torch, torchcomms
-        os.environ.update(RANK="0", WORLD_SIZE="1", TORCHCOMM_NCCL_LIBRARY={library!r})
-        try:
-            torchcomms.new_comm("nccl", torch.device("{device}"), "c")
-        except torchcomms.BackendUnavailable as error:
-            assert "nccl" in str(error) and "\\n" not in str(error), error
-            print(error)
-        except torchcomms.Unsupported as error:
-            print(error)
-    """
-
-
-def test_a_library_that_is_not_there_is_one_error_that_names_it():
-    if not torchcomms.is_backend_built("nccl"):
-        pytest.skip("backend nccl is not part of this build")
-    run = python(one_error("cuda", "no_such_library.so"))
-    run.expect_success()
-    assert "no_such_library.so" in run.out
-    assert "TORCHCOMM_NCCL_LIBRARY" in run.out
-
-
-def test_a_device_that_the_library_does_not_work_on_is_refused():
-    if reason := NCCL.missing():
-        pytest.skip(reason)
-    (library,) = NCCL.environment.values()
-    run = python(one_error("cuda", library))
-    run.expect_success()
-    assert "works on device cpu" in run.out
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_without_a_gpu_new_comm_is_one_error():
-    if not torchcomms.is_backend_built("nccl"):
-        pytest.skip("backend nccl is not part of this build")
-    run = python(one_error("cuda", ""))
-    run.expect_success()
-    assert "nccl" in run.out
