@@ -5,9 +5,10 @@
 # parts of a toolkit that CMake looks for.
 
 set(TORCHCOMMS_CUDA_ARCHITECTURES "" CACHE STRING
-  "what to compile GPU kernels for, as in CMAKE_CUDA_ARCHITECTURES; empty: this machine's GPUs")
+  "what to compile GPU kernels for, as in CMAKE_CUDA_ARCHITECTURES; empty: as TORCH_CUDA_ARCH_LIST, else for this machine's GPUs")
 set(TORCHCOMMS_GPU_KERNELS AUTO CACHE STRING
   "AUTO: GPU kernels are built where there is an nvcc and it is known what for; ON: else for 80-real;90-real;100; OFF: never")
+include("${CMAKE_CURRENT_LIST_DIR}/CudaArchitectures.cmake")
 # Builds them where they can be built, and nothing elsewhere.
 add_custom_target(gpu_kernels)
 
@@ -25,41 +26,10 @@ function(tc_find_cudart out first)
   set(${out} "${TC_CUDART}" PARENT_SCOPE)
 endfunction()
 
-# The architectures as CMake writes them; none where it is not known what for.
-function(tc_cuda_architectures out)
-  set(wanted "${TORCHCOMMS_CUDA_ARCHITECTURES}")
-  if(NOT wanted)
-    execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
-      OUTPUT_VARIABLE native ERROR_QUIET RESULT_VARIABLE status)
-    if(status EQUAL 0 AND native MATCHES "^[0-9]+\\.[0-9]")
-      string(REGEX REPLACE "[\r\n]+" ";" native "${native}")
-      string(REPLACE "." "" native "${native}")
-      list(TRANSFORM native STRIP)
-      list(REMOVE_ITEM native "")
-      list(REMOVE_DUPLICATES native)
-      list(TRANSFORM native APPEND "-real")
-      set(wanted "${native}")
-    elseif(NOT TORCHCOMMS_GPU_KERNELS STREQUAL "AUTO")
-      set(wanted 80-real 90-real 100)
-    endif()
-  endif()
-  execute_process(COMMAND "${TC_NVCC}" --list-gpu-code OUTPUT_VARIABLE known ERROR_QUIET)
-  set(result "")
-  foreach(architecture IN LISTS wanted)
-    string(REGEX MATCH "^[0-9]+[a-z]?" number "${architecture}")
-    if(known AND NOT known MATCHES "sm_${number}\n")
-      message(STATUS "GPU kernels: ${TC_NVCC} does not know sm_${number}, left out")
-    else()
-      list(APPEND result "${architecture}")
-    endif()
-  endforeach()
-  set(${out} "${result}" PARENT_SCOPE)
-endfunction()
-
 function(tc_add_kernels cudart include)
   tc_cuda_architectures(architectures)
   if(NOT architectures)
-    message(STATUS "GPU kernels: not built, no GPU is here; -DTORCHCOMMS_CUDA_ARCHITECTURES=90-real says what for")
+    message(STATUS "GPU kernels: not built, no GPU is here; TORCH_CUDA_ARCH_LIST or -DTORCHCOMMS_CUDA_ARCHITECTURES=90-real say what for")
     return()
   endif()
   set(flags -std=c++20 -O3 --expt-relaxed-constexpr
