@@ -11,7 +11,7 @@ import torchcomms
 from torchcomms import ReduceOp, SignalCmpOp
 
 from tests.gpu.test_failures import LIMIT_S, SOON_S, gpu_lives, own_comm
-from tests.gpu.test_graphs import captured
+from tests.gpu.test_graphs import captured, kinds_of_nodes
 from tests.harness.cases import Failures, assert_alive, check, check_context, refused
 
 pytestmark = pytest.mark.worlds(
@@ -99,6 +99,22 @@ def in_graphs(comm):
 
 def test_replays_put_what_is_there_then(world):
     check(world, in_graphs)
+
+
+def names_of_a_signal(comm):
+    following, before = around(comm)
+    window = comm.new_window(torch.zeros(NUMEL))
+    window.signal(following, False)
+    window.wait_signal(before, False)
+    _, names = kinds_of_nodes(lambda: window.signal(following, False))  # never replayed
+    window.tensor_deregister()
+    return names
+
+
+@pytest.mark.worlds(needs=("all_in_captures",))
+def test_a_signal_in_a_graph_is_one_kernel_that_is_named_so(world):
+    for names in world.run(names_of_a_signal):
+        assert len([name for name in names if "ncclKernelSignal" in name]) == 1, names
 
 
 def slots(comm):

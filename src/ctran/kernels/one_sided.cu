@@ -7,7 +7,9 @@
 namespace torch::comms::ctran::kernels {
 namespace {
 
-__global__ void __launch_bounds__(kWarp) SignalPeer(const __grid_constant__ OneSidedParams p) {
+// By this name programs look for signals in profiles and graphs.
+__global__ void __launch_bounds__(kWarp)
+    ncclKernelSignal(const __grid_constant__ OneSidedParams p) {
   follow_previous();
   if (threadIdx.x != 0 || load_relaxed(&header_of(p, p.rank).stop) != 0) return;
   const OneSided& step = p.step;
@@ -67,7 +69,7 @@ __global__ void __launch_bounds__(kPutThreads) PutBytes(const __grid_constant__ 
 const void* find_one_sided(OneSided::Kind kind) {
   if (kind == OneSided::Kind::kPut) return reinterpret_cast<const void*>(&PutBytes);
   return waits(kind) ? reinterpret_cast<const void*>(&AwaitSignal)
-                     : reinterpret_cast<const void*>(&SignalPeer);
+                     : reinterpret_cast<const void*>(&ncclKernelSignal);
 }
 
 }  // namespace torch::comms::ctran::kernels
