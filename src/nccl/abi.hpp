@@ -111,6 +111,7 @@ using CommInitRankConfig = Result(Comm*, typename RankCount<kBytes>::Type, Uniqu
 using CommFinalize = Result(Comm);
 using CommDestroy = Result(Comm);
 using CommAbort = Result(Comm);
+using CommCount = Result(Comm, int*);
 using CommGetAsyncError = Result(Comm, Result*);
 using CommRegister = Result(Comm, void*, size_t, void** handle);
 using CommDeregister = Result(Comm, void* handle);

@@ -154,6 +154,14 @@ std::shared_ptr<Communicator> Communicator::shrink(const std::vector<int>& gone,
   return made;
 }
 
+int Communicator::count() {
+  int count = size_;
+  if (library_->CommCount != nullptr)
+    call([&count](const Table& table, abi::Comm comm) { return table.CommCount(comm, &count); },
+         [] { return Wait{}; });
+  return count;
+}
+
 void Communicator::derive(const std::shared_ptr<Communicator>& made, Body body, const Wait& wait,
                           const char* what) {
   try {

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kNcclId = 128, kOneCclId = 4096;
 constexpr const char* kAllUsable[] = {nullptr};
-constexpr const char* kOneCclUnusable[] = {"CommAbort", "CommGetAsyncError", nullptr};
+constexpr const char* kOneCclUnusable[] = {"CommAbort", "CommGetAsyncError", "CommCount", nullptr};
 constexpr int kNonblockingSince = 21400;
 constexpr int kOneSidedSince = 22900;
 

@@ -30,6 +30,7 @@ namespace torch::comms::nccl {
   REQUIRED(Send)                                                    \
   REQUIRED(Recv)                                                    \
   OPTIONAL(AllToAll, 22800) /* NCCL's, of 2.28, has another name */ \
+  OPTIONAL(CommCount, 20000)                                        \
   OPTIONAL(CommAbort, 20400)                                        \
   OPTIONAL(CommGetAsyncError, 20400)                                \
   OPTIONAL(RedOpCreatePreMulSum, 21100)                             \

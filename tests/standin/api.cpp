@@ -280,6 +280,13 @@ EXPORT abi::Result API(CommDestroy)(abi::Comm comm) {
 }
 
 #ifndef TC_STANDIN_ONECCL
+EXPORT abi::Result API(CommCount)(abi::Comm comm, int* size) {
+  const auto found = find(comm);
+  if (!found) return kInvalidArgument;
+  *size = found->size();
+  return abi::kSuccess;
+}
+
 EXPORT abi::Result API(CommAbort)(abi::Comm comm) {
   const auto gone = take_back(comm);
   if (!gone) return kInvalidArgument;

@@ -530,48 +530,6 @@ nccl::Wait TorchCommVendor::wait_of(const Call& now) const {
   return wait;
 }
 
-std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>& ranks,
-                                                         const std::string& name,
-                                                         const CommOptions& options) {
-  const auto now = call(OpName::split, false, OperationOptions{{}, limit_of_split(options)});
-  const auto own = std::find(ranks.begin(), ranks.end(), rank_);
-  if (!ranks.empty() && own == ranks.end())
-    throw CommError(Errc::kInvalidArgument, "this rank is missing from the list", now.context());
-  std::shared_ptr<TorchCommVendor> made;
-  if (!ranks.empty()) {
-    made = child();
-    made->library_ = library_;
-    made->start(name, with_checks_of(wishes_->beside.check_calls, options), now.context());
-  }
-  const int place = static_cast<int>(own - ranks.begin());
-  ++splits_;
-  if (made) made->connecting_since_ns_ = tracing::now_ns();
-  // Lists that have no rank in common have no smallest one in common.
-  const int color = made ? *std::min_element(ranks.begin(), ranks.end()) : nccl::abi::kNoColor;
-  try {
-    const size_t free_bytes = lane_->device().runtime().free_bytes();
-    auto communicator = lane_->communicator().split(
-        color, made ? place : 0, place, static_cast<int>(ranks.size()),
-        made ? nccl::config_of(made->options_.hints, name) : nccl::config_of(options_.hints),
-        wait_of(now));
-    if (!made) return nullptr;
-    for (const int rank : ranks) made->ranks_.push_back(ranks_[static_cast<size_t>(rank)]);
-    if (circle_ && ranks.size() > 1) {
-      made->record_ = std::make_shared<beside::Record>(static_cast<int>(ranks.size()));
-      made->circle_ = circle_->split(ranks, splits_, made->record_);
-    }
-    made->enter(std::move(communicator),
-                nccl::Device::open(*library_, device_, rank_, made->wishes_->high_priority_stream,
-                                   made->wishes_->most_events),
-                free_bytes);
-  } catch (const Interrupted& e) {
-    e.rethrow_cause();
-  } catch (const CommError& e) {
-    failed(e, now, *lane_);
-  }
-  return made;
-}
-
 void TorchCommVendor::raise_failure(nccl::Lane& lane) {
   const auto& failure = lane.communicator().failure();
   if (!failure) return;

@@ -233,8 +233,8 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   };
   nccl::Kept keep(const nccl::Call& call, const Operands& tensors) const;
   // Every member's `own`, as many bytes on all, one after the other in host memory. Collective;
-  // returns when all have called it.
-  at::Tensor gather_bytes(std::span<const std::byte> own);
+  // returns when all have called it. Of `options` the limit counts.
+  at::Tensor gather_bytes(std::span<const std::byte> own, const OperationOptions& options = {});
 
   // Launches `body(library, communicator, stream)` as one group on `lane`.
   // `kept`: the memory of an asynchronous operation.
@@ -287,6 +287,10 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // Throws CommError where the side channel knows that another rank has failed.
   void raise_failure_beside(const Context& context) const;
   nccl::Wait wait_of(const nccl::Call& now) const;
+  // kMismatch: the library has put `count` ranks together, in `made`, of whom `ranks` names another
+  // number.
+  CommError other_members(const std::vector<int>& ranks, int count, const nccl::Call& now,
+                          TorchCommVendor& made) const;
   // The communicator of these members, made of the one before; null: there is none to be had so.
   using Shrink = std::function<std::shared_ptr<nccl::Communicator>(
       const nccl::Wait&, const std::shared_ptr<nccl::Device>&)>;

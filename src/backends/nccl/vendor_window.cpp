@@ -387,13 +387,15 @@ std::shared_ptr<TorchCommWindow> TorchCommVendor::window_allocate(size_t size_by
   return window;
 }
 
-at::Tensor TorchCommVendor::gather_bytes(std::span<const std::byte> own) {
+at::Tensor TorchCommVendor::gather_bytes(std::span<const std::byte> own,
+                                         const OperationOptions& options) {
   const PlainOperators plain;
   const auto input = at::from_blob(const_cast<std::byte*>(own.data()),
                                    {static_cast<int64_t>(own.size())}, at::kByte)
                          .to(device_, at::kByte, /*non_blocking=*/false, /*copy=*/true);
   auto output = at::empty({input.numel() * size_}, input.options());
-  TorchCommVendor::all_gather_single(output, input, /*async_op=*/true, {})->hostSynchronize();
+  TorchCommVendor::all_gather_single(output, input, /*async_op=*/true, {options})
+      ->hostSynchronize();
   return output.to(at::kCPU);
 }
 

@@ -187,6 +187,11 @@ Result init_rank(abi::Comm* comm, size_t size, Id id, int rank) {
   return connect(*library.load(), comm, size, id, rank);
 }
 
+Result count(abi::Comm comm, int* size) {
+  *size = member_of(comm)->size();
+  return abi::kSuccess;
+}
+
 Result destroy(abi::Comm comm) {
   auto* const handle = reinterpret_cast<Handle*>(comm);
   const auto member = *handle;
@@ -253,6 +258,7 @@ void* find(std::string_view name) {
   if (name == "GetLastError") return address_of<abi::GetLastError>(get_last_error);
   if (name == "GetUniqueId") return address_of<abi::GetUniqueId<kIdBytes>>(get_unique_id);
   if (name == "CommInitRank") return address_of<abi::CommInitRank<kIdBytes>>(init_rank);
+  if (name == "CommCount") return address_of<abi::CommCount>(count);
   if (name == "CommDestroy") return address_of<abi::CommDestroy>(destroy);
   if (name == "CommGetAsyncError") return address_of<abi::CommGetAsyncError>(get_async_error);
   if (name == "CommSplit") return address_of<abi::CommSplit>(split);

@@ -225,6 +225,45 @@ TEST_F(VendorFailures, AnOldLibraryNamesTheVersionThatASplitNeeds) {
   });
 }
 
+// The library makes a communicator of those who came, and says nothing.
+TEST_F(VendorFailures, ARankThatOthersNameInASplitWhileItGivesNoListIsNamed) {
+  on_ranks(4, [&](Program& self) {
+    const auto list = self.rank == 2 ? std::vector<int>{} : std::vector{3, 2, 1, 0};
+    if (self.rank == 2) {
+      EXPECT_EQ(self.comm->split(list, "child", CommOptions()), nullptr);
+    } else {
+      const auto error = error_of([&] { self.comm->split(list, "child", CommOptions()); });
+      EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
+      EXPECT_EQ(error.context().culprits, std::vector{2}) << error.what();
+      expect_words(error, {"split on 'world'", "rank 2 is in the list of 4 ranks", "gave []"});
+    }
+    // Nothing has changed.
+    const auto child = self.comm->split({0, 1, 2, 3}, "child", CommOptions());
+    auto tensor = ones();
+    child->all_reduce(tensor, ReduceOp::SUM, false);
+    self.synchronize();
+    EXPECT_EQ(tensor[0].item<float>(), 4);
+    child->finalize();
+    self.comm->finalize();
+  });
+}
+
+TEST_F(VendorFailures, RanksOfASplitThatGiveDifferentListsAreTold) {
+  on_ranks(3, [&](Program& self) {
+    const auto list = self.rank == 1 ? std::vector{1, 2} : std::vector{0, 1, 2};
+    const auto error = error_of([&] {
+      if (self.rank == 2) return self.comm->split({1, 2, 0}, "child", CommOptions());
+      return self.comm->split(list, "child", CommOptions());
+    });
+    EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
+    const auto culprits = self.rank == 1 ? std::vector{2} : std::vector{1};
+    EXPECT_EQ(error.context().culprits, culprits) << error.what();
+    self.comm->barrier(false);
+    self.synchronize();
+    self.comm->finalize();
+  });
+}
+
 TEST_F(VendorFailures, ACommunicatorThatIsDroppedEndsByItself) {
   plan("slow=AllReduce:20000");
   on_ranks(2, [&](Program& self) {
