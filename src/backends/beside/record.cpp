@@ -82,6 +82,7 @@ struct Calls {
   std::set<uint64_t> open;                           // numbers of collectives
   uint64_t called = 0, finished = 0;
   std::optional<OpRecord> aside;  // the last one
+  int64_t aside_ns = 0;           // when it began
   uint64_t asides_called = 0, asides_finished = 0;
 
   Calls(uint32_t comm, int size) {
@@ -95,7 +96,7 @@ struct Calls {
       const bool begins = event.phase == Phase::kBegin;
       if (!is_collective(op)) {
         ++(begins ? asides_called : asides_finished);
-        if (begins) aside = op;
+        if (begins) aside = op, aside_ns = event.time_ns;
       } else if (begins) {
         prints[op.order] = fingerprint_of(op, size);
         open.insert(op.order);
@@ -122,11 +123,32 @@ uint64_t Record::called() const noexcept {
   return tracing::process_ring().progress(static_cast<uint32_t>(comm)).entered;
 }
 
+void Record::begin(const side::Aside& aside) noexcept {
+  const std::lock_guard lock(mutex_);
+  last_ = aside;
+  began_ns_ = tracing::now_ns();
+  ++begun_;
+}
+
+void Record::end() noexcept {
+  const std::lock_guard lock(mutex_);
+  ++ended_;
+}
+
 uint64_t Record::open() const {
   const uint64_t comm = comm_.load(std::memory_order_acquire);
   if (comm == kUnknown) return 0;
   const Calls calls(static_cast<uint32_t>(comm), size_);
   return calls.called > calls.finished ? calls.finished + 1 : 0;
+}
+
+// `is_open`: some aside of the ring is, whose last one began at `began_ns`.
+void Record::add_unrecorded(side::Whereabouts& place, bool is_open, int64_t began_ns) const {
+  const std::lock_guard lock(mutex_);
+  const bool own_is_open = begun_ > ended_;
+  if (own_is_open != is_open ? own_is_open : began_ns_ > began_ns) place.aside = last_;
+  place.asides_called += begun_;
+  place.asides_finished += ended_;
 }
 
 side::Answer Record::about(uint64_t number) const {
@@ -141,6 +163,7 @@ side::Answer Record::about(uint64_t number) const {
   place.asides_called = calls.asides_called;
   place.asides_finished = calls.asides_finished;
   if (calls.aside) place.aside = aside_of(*calls.aside);
+  add_unrecorded(place, calls.asides_called > calls.asides_finished, calls.aside_ns);
   for (size_t i = 0; i < answer.prints.size() && i < number; ++i)
     answer.prints.at(i) = calls.print(number - i);
   return answer;

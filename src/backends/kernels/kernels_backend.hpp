@@ -83,11 +83,8 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   // Collective: nobody uses its memory any more then, but who has mapped it.
   void close_window(std::string_view method, std::shared_ptr<const ctran::DeviceWindow> window);
   // One step of a window, with the limit and the work of an operation: those that give have the
-  // order of the operations, those that wait one of their own. `tensor`: what it reads; null for
-  // nothing. `body` enqueues it.
-  enum class Step : uint8_t { kGives, kWaits };
-  WorkPtr run_step(Step kind, std::string_view method, bool async_op,
-                   const OperationOptions& options, const at::Tensor* tensor,
+  // order of the operations, those that wait one of their own. `body` enqueues it.
+  WorkPtr run_step(const OnWindow& step, bool async_op, const OperationOptions& options,
                    const std::function<void(gpu::NativeStream stream, uint64_t limit_ns)>& body);
   // Zeros in memory that peers can map. It lives on its own.
   at::Tensor mappable_tensor(at::IntArrayRef sizes, at::ScalarType dtype);

@@ -113,7 +113,7 @@ WorkPtr TeamWindow::put(const at::Tensor& tensor, int dst_rank, size_t target_of
                                                       ", the window on " + device_.str());
         return place_of_put(tensor, target_offset_nelems, dst_rank, part(dst_rank).size_bytes);
       });
-  return comm->run_step(TorchCommKernels::Step::kGives, kMethod, async_op, options, &tensor,
+  return comm->run_step({kMethod, true, dst_rank, &tensor}, async_op, options,
                         [&](gpu::NativeStream stream, uint64_t) {
                           window_->put(dst_rank, offset, tensor.const_data_ptr(), tensor.nbytes(),
                                        stream);
@@ -122,13 +122,13 @@ WorkPtr TeamWindow::put(const at::Tensor& tensor, int dst_rank, size_t target_of
 
 WorkPtr TeamWindow::signal(int peer_rank, bool async_op, const SignalOptions& options) {
   return now("signal")->run_step(
-      TorchCommKernels::Step::kGives, "signal", async_op, options, nullptr,
+      {"signal", true, peer_rank}, async_op, options,
       [&](gpu::NativeStream stream, uint64_t) { window_->signal(peer_rank, stream); });
 }
 
 WorkPtr TeamWindow::wait_signal(int peer_rank, bool async_op, const WaitSignalOptions& options) {
   return now("wait_signal")
-      ->run_step(TorchCommKernels::Step::kWaits, "wait_signal", async_op, options, nullptr,
+      ->run_step({"wait_signal", false, peer_rank}, async_op, options,
                  [&](gpu::NativeStream stream, uint64_t limit_ns) {
                    window_->wait_signal(peer_rank, limit_ns, stream);
                  });
@@ -140,7 +140,7 @@ WorkPtr TeamWindow::signal_slot(size_t slot, uint64_t value, int dst_rank, bool 
   with_context([&] { return comm->window_context("signal"); },
                [&] { require_slot(slot, dst_rank, part(dst_rank).slots); });
   return comm->run_step(
-      TorchCommKernels::Step::kGives, "signal", async_op, options, nullptr,
+      {"signal", true, dst_rank}, async_op, options,
       [&](gpu::NativeStream stream, uint64_t) { window_->store(dst_rank, slot, value, stream); });
 }
 
@@ -152,7 +152,7 @@ WorkPtr TeamWindow::wait_slot(size_t slot, uint64_t value, SignalCmpOp compare, 
   const auto comm = now("wait_signal");
   with_context([&] { return comm->window_context("wait_signal"); },
                [&] { require_slot(slot, comm->getRank(), part(comm->getRank()).slots); });
-  return comm->run_step(TorchCommKernels::Step::kWaits, "wait_signal", async_op, options, nullptr,
+  return comm->run_step({"wait_signal", false, -1}, async_op, options,
                         [&](gpu::NativeStream stream, uint64_t limit_ns) {
                           window_->wait_slot(slot, value, static_cast<kernels::Comparison>(compare),
                                              limit_ns, stream);

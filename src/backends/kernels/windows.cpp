@@ -120,20 +120,21 @@ void TorchCommKernels::close_window(std::string_view method,
 }
 
 WorkPtr TorchCommKernels::run_step(
-    Step kind, std::string_view method, bool async_op, const OperationOptions& options,
-    const at::Tensor* tensor,
+    const OnWindow& step, bool async_op, const OperationOptions& options,
     const std::function<void(gpu::NativeStream stream, uint64_t limit_ns)>& body) {
-  auto now = call(OpName::new_window, async_op, options, method);
+  auto now = call(OpName::new_window, async_op, options, step.name);
   now.ends_itself = true;
   const auto enqueue = [&](const nccl::Launch& go) {
     body(go.stream, limit_ns_of(now));
     return nccl::abi::Result(nccl::abi::kSuccess);
   };
   const at::Tensor none;
-  auto kept = keep(now, {{tensor != nullptr ? tensor : &none}, {}});
-  if (kind == Step::kGives) return launch(*lane(), now, options, std::move(kept), enqueue);
-  if (lane_of_waits_if_any() == nullptr) lane_of_waits().use(kernels_, /*apart=*/false);
-  return launch(lane_of_waits(), now, options, std::move(kept), enqueue);
+  auto kept = keep(now, {{step.tensor != nullptr ? step.tensor : &none}, {}});
+  return told(step, [&] {
+    if (step.gives) return launch(*lane(), now, options, std::move(kept), enqueue);
+    if (lane_of_waits_if_any() == nullptr) lane_of_waits().use(kernels_, /*apart=*/false);
+    return launch(lane_of_waits(), now, options, std::move(kept), enqueue);
+  });
 }
 
 }  // namespace torch::comms

@@ -236,6 +236,17 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // returns when all have called it. Of `options` the limit counts.
   at::Tensor gather_bytes(std::span<const std::byte> own, const OperationOptions& options = {});
 
+  // Of a call on a window, which is under way from now until the work ends that `body` gives: for
+  // what other ranks are told. `peer`: whom it gives something, or has it from; -1: nobody's.
+  // `tensor`: what it puts; null: nothing.
+  struct OnWindow {
+    std::string_view name;
+    bool gives;
+    int peer;
+    const at::Tensor* tensor = nullptr;
+  };
+  WorkPtr told(const OnWindow& what, const std::function<WorkPtr()>& body);
+
   // Launches `body(library, communicator, stream)` as one group on `lane`.
   // `kept`: the memory of an asynchronous operation.
   template <class Body>

@@ -10,6 +10,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include "backends/beside/record.hpp"
 #include "backends/nccl/allocator.hpp"
 #include "backends/nccl/open_window.hpp"
 #include "backends/nccl/run.hpp"
@@ -252,47 +253,51 @@ WorkPtr VendorWindow::put(const at::Tensor& tensor, int dst_rank, size_t target_
   const auto into = part.offset_bytes + offset;
   const auto* const data = static_cast<const char*>(tensor.const_data_ptr());
   const size_t bytes = tensor.nbytes();
-  if (bytes == 0) return give_nothing(now, options);
-  const auto& runtime = comm_->lane_->device().runtime();
-  if (dst_rank == comm_->rank_)
-    return give(now, options, &tensor, [&](const Launch& go) {
-      runtime.copy_on_device(window_->begin + into, data, bytes, go.stream);
-      return abi::Result(abi::kSuccess);
-    });
-  const auto put_signal = [&](const Launch& go, const char* from, size_t done, size_t count) {
-    return go.library.PutSignal(from, count, abi::DataType::kUint8, dst_rank, window_->handle,
-                                into + done, 0, 0, 0, go.comm, go.stream);
-  };
-  if (windows.know(data, bytes))
-    return give(now, options, &tensor,
-                [&](const Launch& go) { return put_signal(go, data, 0, bytes); });
-  WorkPtr last;
-  for (size_t done = 0; done < bytes; done += kStagingBytes) {
-    const size_t count = std::min(kStagingBytes, bytes - done);
-    auto* const staging = windows.staging->begin;
-    last = give(now, options, &tensor, [&](const Launch& go) {
-      runtime.copy_on_device(staging, data + done, count, go.stream);
-      return put_signal(go, staging, done, count);
-    });
-  }
-  return last;
+  return comm_->told({kMethod, true, dst_rank, &tensor}, [&]() -> WorkPtr {
+    if (bytes == 0) return give_nothing(now, options);
+    const auto& runtime = comm_->lane_->device().runtime();
+    if (dst_rank == comm_->rank_)
+      return give(now, options, &tensor, [&](const Launch& go) {
+        runtime.copy_on_device(window_->begin + into, data, bytes, go.stream);
+        return abi::Result(abi::kSuccess);
+      });
+    const auto put_signal = [&](const Launch& go, const char* from, size_t done, size_t count) {
+      return go.library.PutSignal(from, count, abi::DataType::kUint8, dst_rank, window_->handle,
+                                  into + done, 0, 0, 0, go.comm, go.stream);
+    };
+    if (windows.know(data, bytes))
+      return give(now, options, &tensor,
+                  [&](const Launch& go) { return put_signal(go, data, 0, bytes); });
+    WorkPtr last;
+    for (size_t done = 0; done < bytes; done += kStagingBytes) {
+      const size_t count = std::min(kStagingBytes, bytes - done);
+      auto* const staging = windows.staging->begin;
+      last = give(now, options, &tensor, [&](const Launch& go) {
+        runtime.copy_on_device(staging, data + done, count, go.stream);
+        return put_signal(go, staging, done, count);
+      });
+    }
+    return last;
+  });
 }
 
 WorkPtr VendorWindow::signal(int peer_rank, bool async_op, const SignalOptions& options) {
   constexpr std::string_view kMethod = "signal";
   lane(kMethod);
   const auto now = comm_->call(OpName::new_window, async_op, options, kMethod);
-  if (peer_rank == comm_->rank_) {
-    ++window_->own_signals;
-    return give_nothing(now, options);
-  }
-  auto& way =
-      *window_->ways[static_cast<size_t>(signal_way(comm_->rank_, peer_rank, comm_->size_))];
-  return give(now, options, nullptr, [&](const Launch& go) {
-    way.call([&](const Table& library,
-                 abi::Comm comm) { return library.Signal(peer_rank, 0, 0, 0, comm, go.stream); },
-             [&now] { return launch_wait(now); });
-    return abi::Result(abi::kSuccess);
+  return comm_->told({kMethod, true, peer_rank}, [&]() -> WorkPtr {
+    if (peer_rank == comm_->rank_) {
+      ++window_->own_signals;
+      return give_nothing(now, options);
+    }
+    auto& way =
+        *window_->ways[static_cast<size_t>(signal_way(comm_->rank_, peer_rank, comm_->size_))];
+    return give(now, options, nullptr, [&](const Launch& go) {
+      way.call([&](const Table& library,
+                   abi::Comm comm) { return library.Signal(peer_rank, 0, 0, 0, comm, go.stream); },
+               [&now] { return launch_wait(now); });
+      return abi::Result(abi::kSuccess);
+    });
   });
 }
 
@@ -300,23 +305,25 @@ WorkPtr VendorWindow::wait_signal(int peer_rank, bool async_op, const WaitSignal
   constexpr std::string_view kMethod = "wait_signal";
   lane(kMethod);
   const auto now = comm_->call(OpName::new_window, async_op, options, kMethod);
-  if (peer_rank == comm_->rank_) {
-    if (window_->own_signals == 0)
-      throw CommError(Errc::kUnsupported,
-                      "this rank waits for a signal of its own that it has not sent; with " +
-                          std::string(comm_->vendor_.library) + " it has to be sent before",
-                      now.context(peer_rank));
-    --window_->own_signals;
-    return give_nothing(now, options);
-  }
-  auto& way =
-      *window_->ways[static_cast<size_t>(signal_way(peer_rank, comm_->rank_, comm_->size_))];
-  return comm_->launch(comm_->lane_of_waits(), now, options, {}, [&](const Launch& go) {
-    abi::AwaitedSignals one{.count = 1, .peer = peer_rank, .index = 0, .context = 0};
-    way.call([&](const Table& library,
-                 abi::Comm comm) { return library.WaitSignal(1, &one, comm, go.stream); },
-             [&now] { return launch_wait(now); });
-    return abi::Result(abi::kSuccess);
+  return comm_->told({kMethod, false, peer_rank}, [&]() -> WorkPtr {
+    if (peer_rank == comm_->rank_) {
+      if (window_->own_signals == 0)
+        throw CommError(Errc::kUnsupported,
+                        "this rank waits for a signal of its own that it has not sent; with " +
+                            std::string(comm_->vendor_.library) + " it has to be sent before",
+                        now.context(peer_rank));
+      --window_->own_signals;
+      return give_nothing(now, options);
+    }
+    auto& way =
+        *window_->ways[static_cast<size_t>(signal_way(peer_rank, comm_->rank_, comm_->size_))];
+    return comm_->launch(comm_->lane_of_waits(), now, options, {}, [&](const Launch& go) {
+      abi::AwaitedSignals one{.count = 1, .peer = peer_rank, .index = 0, .context = 0};
+      way.call([&](const Table& library,
+                   abi::Comm comm) { return library.WaitSignal(1, &one, comm, go.stream); },
+               [&now] { return launch_wait(now); });
+      return abi::Result(abi::kSuccess);
+    });
   });
 }
 
@@ -397,6 +404,26 @@ at::Tensor TorchCommVendor::gather_bytes(std::span<const std::byte> own,
   TorchCommVendor::all_gather_single(output, input, /*async_op=*/true, {options})
       ->hostSynchronize();
   return output.to(at::kCPU);
+}
+
+WorkPtr TorchCommVendor::told(const OnWindow& what, const std::function<WorkPtr()>& body) {
+  if (!record_) return body();
+  side::Aside aside;
+  what.name.copy(aside.name, sizeof aside.name - 1);
+  aside.peer = what.peer;
+  aside.sends = what.gives ? 1 : 0;
+  aside.messages = what.tensor != nullptr ? 1 : 0;
+  aside.bytes = what.tensor != nullptr ? what.tensor->nbytes() : 0;
+  record_->begin(aside);
+  WorkPtr work;
+  try {
+    work = body();
+  } catch (...) {
+    record_->end();
+    throw;
+  }
+  work->registerWorkEndHook([record = record_] { record->end(); });
+  return work;
 }
 
 }  // namespace torch::comms

@@ -100,6 +100,28 @@ TEST_F(VendorWindows, AWaitThatTimesOutEndsTheCommunicatorAndTheWaysOfItsSignals
   });
 }
 
+TEST_F(VendorWindows, AReportTellsOfTheCallsOnWindowsThatRanksAreInOrWereIn) {
+  std::promise<void> over, has_put;
+  on_ranks(2, [&, is_over = over.get_future().share(),
+               put = has_put.get_future().share()](Program& self) {
+    const auto window = self.comm->window_allocate(4 * sizeof(float));
+    if (self.rank == 1) {
+      window->put(at::full({3}, 1.0F), 0, 0, /*async_op=*/true)->hostSynchronize();
+      has_put.set_value();
+      is_over.wait();
+      return self.comm->abort();
+    }
+    const std::shared_ptr<void> at_end(nullptr, [&over](void*) { over.set_value(); });
+    put.wait();
+    WaitSignalOptions options;
+    options.timeout = std::chrono::milliseconds(300);
+    const auto work = window->wait_signal(1, /*async_op=*/true, options);
+    const std::string text = error_of([&] { work->hostSynchronize(); }).what();
+    EXPECT_NE(text.find("; in wait_signal from rank 1"), std::string::npos) << text;
+    EXPECT_NE(text.find("; after put of 12 bytes to rank 0"), std::string::npos) << text;
+  });
+}
+
 TEST_F(VendorWindows, ARegistrationThatTheLibraryRefusesEndsTheCommunicator) {
   on_ranks(1, [](Program& self) {
     plan("fail=CommWindowRegister:1");
