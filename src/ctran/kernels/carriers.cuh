@@ -15,7 +15,7 @@ class Stores {
   __device__ Stores(const RegionParams& p, const Session& s) : p_(p), s_(s) {}
 
   // For all threads of a block. False if the launch has to stop.
-  __device__ __forceinline__ bool carry(const Run& run) { return store(run, p_, s_); }
+  __device__ __forceinline__ bool carry(const Runs& runs) { return store(runs, p_, s_); }
   // What was carried has arrived once another block of threads sees what is told after this and a
   // fence.
   __device__ __forceinline__ void finish() {}
@@ -37,14 +37,16 @@ class Bulk {
     bulk::fence_unit();
   }
 
-  __device__ __forceinline__ bool carry(const Run& run) {
-    if (((reinterpret_cast<uint64_t>(run.to) ^ reinterpret_cast<uint64_t>(run.from)) & 15) != 0)
-      return stores_.carry(run);
+  __device__ __forceinline__ bool carry(const Runs& runs) {
+    for (int r = 0; r < runs.count; ++r)
+      if (!runs.run[r].is_alike()) return stores_.carry(runs);
     bool stopped = false;
-    if (threadIdx.x == 0) stopped = !feed(run);
+    if (threadIdx.x == 0) stopped = !feed(runs);
     if (threadIdx.x / kWarp == 1)
-      for (uint64_t i = run.first; i < run.end; ++i)
-        carry_ends(run.to + run.at(i), run.from + run.at(i), ends(run, i));
+      for (Turn turn(runs); !turn.is_over(); turn.go_on()) {
+        const size_t at = turn.run().at(turn.tile());
+        carry_ends(turn.run().to + at, turn.run().from + at, ends(turn.run(), turn.tile()));
+      }
     return __syncthreads_or(stopped) == 0;
   }
   __device__ __forceinline__ void finish() {
@@ -66,37 +68,49 @@ class Bulk {
     return ends_of(reinterpret_cast<uint64_t>(run.to + run.at(i)), run.length(i));
   }
 
+  // What the copy unit has of a tile. The last one of a transfer may be too short for a vector.
+  __device__ __forceinline__ static bool has_middle(const Turn& turn) {
+    return ends(turn.run(), turn.tile()).middle != 0;
+  }
   // `number`: of the tile, among all that this block has loaded.
-  __device__ __forceinline__ static void load(const Run& run, uint64_t i, uint64_t number) {
-    const Ends cut = ends(run, i);
-    bulk::load(stage(number), run.from + run.at(i) + cut.head, static_cast<uint32_t>(cut.middle),
-               barriers()[number % kBulkStages]);
+  __device__ __forceinline__ static void load(const Turn& turn, uint64_t number) {
+    const Run& run = turn.run();
+    const Ends cut = ends(run, turn.tile());
+    bulk::load(stage(number), run.from + run.at(turn.tile()) + cut.head,
+               static_cast<uint32_t>(cut.middle), barriers()[number % kBulkStages]);
+  }
+  __device__ __forceinline__ static void store(const Turn& turn, uint64_t number) {
+    const Run& run = turn.run();
+    const Ends cut = ends(run, turn.tile());
+    bulk::store(run.to + run.at(turn.tile()) + cut.head, stage(number),
+                static_cast<uint32_t>(cut.middle));
   }
   __device__ __forceinline__ static void wait(uint64_t number) {
     bulk::wait_for_load(barriers()[number % kBulkStages],
                         static_cast<uint32_t>(number / kBulkStages) & 1);
   }
 
-  __device__ __forceinline__ bool feed(const Run& run) {
-    uint64_t count = run.end > run.first ? run.end - run.first : 0;
-    // The last tile of a transfer may be too short for a vector.
-    if (count != 0 && ends(run, run.end - 1).middle == 0) --count;
+  __device__ __forceinline__ bool feed(const Runs& runs) {
+    Turn loads(runs), stores(runs);
     bulk::fence_unit();
     uint64_t loaded = 0, stored = 0;
-    for (; loaded < count && loaded < kBulkLoads; ++loaded)
-      load(run, run.first + loaded, tiles_ + loaded);
+    const auto load_one = [&] {
+      while (!loads.is_over() && !has_middle(loads)) loads.go_on();
+      if (loads.is_over()) return;
+      load(loads, tiles_ + loaded++);
+      loads.go_on();
+    };
+    for (int i = 0; i < kBulkLoads; ++i) load_one();
     bool goes_on = true;
-    for (; stored < count && goes_on; ++stored) {
+    for (; stored < loaded && goes_on; ++stored) {
       wait(tiles_ + stored);
-      const uint64_t i = run.first + stored;
-      const Ends cut = ends(run, i);
-      bulk::store(run.to + run.at(i) + cut.head, stage(tiles_ + stored),
-                  static_cast<uint32_t>(cut.middle));
-      if (loaded < count) {
+      while (!has_middle(stores)) stores.go_on();
+      store(stores, tiles_ + stored);
+      stores.go_on();
+      if (!loads.is_over()) {
         // The stage's store before.
         bulk::wait_for_reads<kBulkStages - kBulkLoads>();
-        load(run, run.first + loaded, tiles_ + loaded);
-        ++loaded;
+        load_one();
       }
       if (stored % kLookEvery == kLookEvery - 1) goes_on = !must_stop(p_, s_, -1);
     }

@@ -25,7 +25,8 @@ namespace torch::comms::ctran::kernels {
 // How data are told from what was there before. LL: 4 bytes of flag beside each 4. Line: 8 beside
 // each 120. Wide lines are lines of which the threads with the flag hold no data, for elements of
 // 16 bytes that have to be in one place.
-// Long lines are more of them to a tile: they move more at once, and are later to begin.
+// Long lines are more of them to a tile: they move more at once, and are later to begin. Two ranks
+// alone have them.
 enum class WireKind : uint8_t { kLL, kLine, kLongLine, kWideLine };
 
 inline constexpr int kWarp = 32;
@@ -33,10 +34,11 @@ inline constexpr int kMostThreads = 512;
 inline constexpr int kMostBlocks = 128;
 inline constexpr int kRing = 4;  // slots of a worker for a peer in one generation
 
-// A slot and the data that it takes. Lines of all kinds share their slots.
+// A slot and the data that it takes.
 inline constexpr size_t kLLTile = 512, kLLSlot = 1024;
 inline constexpr int kLineVectors = 2, kLongLineVectors = 4;
-inline constexpr size_t kLineSlot = size_t{kLongLineVectors} * 512;
+inline constexpr size_t kLineSlot = size_t{kLineVectors} * 512;
+inline constexpr size_t kLongLineSlot = size_t{kLongLineVectors} * 512;
 inline constexpr size_t kLineTile = size_t{kLineVectors} * 480;
 inline constexpr size_t kLongLineTile = size_t{kLongLineVectors} * 480;
 inline constexpr size_t kWideLineTile = size_t{kLineVectors} * 448;
@@ -44,6 +46,7 @@ inline constexpr size_t kWideLineTile = size_t{kLineVectors} * 448;
 // Workers are warps.
 inline constexpr int kLLWorkers = 256;
 constexpr int line_workers(int ranks) { return ranks == 2 ? 2048 : ranks <= 4 ? 1024 : 512; }
+constexpr bool has_long_lines(int ranks) { return ranks == 2; }
 
 // Stop and the rank that says so, in a word that is 0 before.
 constexpr uint64_t report_of(Stop why, int rank) {
@@ -72,6 +75,22 @@ struct Header {
 };
 static_assert(offsetof(Header, ticket) == 128);
 
+// The slots of a worker for each peer in a generation: of LL one, of lines a ring.
+constexpr int ring_of(WireKind wire) { return wire == WireKind::kLL ? 1 : kRing; }
+constexpr size_t slot_bytes(WireKind wire) {
+  return wire == WireKind::kLL ? kLLSlot : wire == WireKind::kLongLine ? kLongLineSlot : kLineSlot;
+}
+constexpr int most_workers(WireKind wire, int ranks) {
+  return wire == WireKind::kLL ? kLLWorkers : line_workers(ranks);
+}
+// Those of all workers for one peer. Lines of all kinds share theirs.
+constexpr size_t generation_bytes(WireKind wire, int ranks) {
+  const size_t slot = wire == WireKind::kLL   ? kLLSlot
+                      : has_long_lines(ranks) ? kLongLineSlot
+                                              : kLineSlot;
+  return static_cast<size_t>(most_workers(wire, ranks) * ring_of(wire)) * slot;
+}
+
 struct Layout {
   int ranks;
   size_t acks, ll, line, bytes;  // offsets, and of all of it
@@ -80,34 +99,25 @@ struct Layout {
     const auto peers = static_cast<size_t>(n - 1);
     acks = 4096;
     ll = round_up(acks + sizeof(uint64_t) * kMaxRanks * static_cast<size_t>(line_workers(n)));
-    line = ll + size_t{kLLWorkers} * 2 * peers * kLLSlot;
-    bytes = line + static_cast<size_t>(line_workers(n)) * 2 * kRing * peers * kLineSlot;
+    line = ll + 2 * peers * generation_bytes(WireKind::kLL, n);
+    bytes = line + 2 * peers * generation_bytes(WireKind::kLine, n);
   }
 
   constexpr size_t region(WireKind wire) const { return wire == WireKind::kLL ? ll : line; }
-  // The LL slots of one worker lie by generation.
-  constexpr size_t ll_generation_bytes() const { return static_cast<size_t>(ranks - 1) * kLLSlot; }
-  // And those of lines.
-  constexpr size_t line_generation_bytes() const {
-    return static_cast<size_t>(kRing * (ranks - 1)) * kLineSlot;
-  }
 
  private:
   static constexpr size_t round_up(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 };
 
-// The slots of a worker for each peer: of LL, one a generation; of lines, a ring a generation.
-constexpr int slots_of(WireKind wire) { return wire == WireKind::kLL ? 2 : 2 * kRing; }
-constexpr size_t slot_bytes(WireKind wire) { return wire == WireKind::kLL ? kLLSlot : kLineSlot; }
-
 // Where, in a region, `receiver` finds what `source` sent, and `source` puts it. A rank has no
-// slots for itself.
+// slots for itself. What a source writes in a step lies together: 4 ranks whose slots lay by worker
+// and then by source had 235 GB/s instead of 340 of a GPU's stores.
 constexpr int place_of(int owner, int peer) { return peer < owner ? peer : peer - 1; }
-constexpr size_t slot_offset(WireKind wire, int ranks, int worker, int slot, int receiver,
-                             int source) {
-  return static_cast<size_t>((worker * slots_of(wire) + slot) * (ranks - 1) +
-                             place_of(receiver, source)) *
-         slot_bytes(wire);
+constexpr size_t slot_offset(WireKind wire, int ranks, int worker, int generation, int index,
+                             int receiver, int source) {
+  const auto run = static_cast<size_t>(place_of(receiver, source) * 2 + generation);
+  const int slot = index * most_workers(wire, ranks) + worker;
+  return run * generation_bytes(wire, ranks) + static_cast<size_t>(slot) * slot_bytes(wire);
 }
 // Where, after Layout::acks, a sender sees how many steps `receiver` has finished.
 constexpr size_t ack_offset(int worker, int receiver) {

@@ -64,6 +64,7 @@ Algorithm choice(int32_t ranks, const Call& call, int32_t* blocks) {
 struct Prepared {
   Plan plan{};
   const void* kernel = nullptr;
+  const void* lean = nullptr;  // of those calls that may have it
   int error = cudaErrorInvalidValue;
 };
 
@@ -74,6 +75,9 @@ Prepared prepare(int ranks, const Call& call) {
   made.plan = plan_of(ranks, call, choice.algorithm, choice.blocks);
   made.kernel = kernel_of(ranks, call, made.plan.shape);
   if (made.kernel == nullptr) made.error = cudaErrorInvalidDeviceFunction;
+  Shape lean = made.plan.shape;
+  lean.is_lean = true;
+  made.lean = kernel_of(ranks, call, lean);
   return made;
 }
 
@@ -90,7 +94,8 @@ int launch(const Team& team, const Call& call, void* stream) {
   const Prepared& how = prepared(team.size, call);
   if (how.kernel == nullptr) return how.error;
   Params params = params_of(team, call, how.plan);
-  return enqueue(how.kernel, &params, how.plan.blocks, how.plan.threads, stream);
+  const void* const kernel = how.lean != nullptr && is_lean(params) ? how.lean : how.kernel;
+  return enqueue(kernel, &params, how.plan.blocks, how.plan.threads, stream);
 }
 
 // The blocks that messages may have: a few processors are left for what else runs.
@@ -173,7 +178,7 @@ int launch_on_region(const Team& team, const RegionCall& call, void* stream) {
   const bool can_bulk = this_device().is_hopper.load(std::memory_order_relaxed);
   if (call.carrier == Carrier::kBulk && !can_bulk) return cudaErrorNotSupported;
   const auto carrier = call.carrier != Carrier::kAutomatic ? call.carrier
-                       : can_bulk                          ? Carrier::kBulk
+                       : can_bulk                          ? usual_carrier(team.size, call.call)
                                                            : Carrier::kStores;
   const auto how = region_kernel_of(team.size, call.call, carrier);
   if (how.kernel == nullptr) return cudaErrorInvalidDeviceFunction;
@@ -208,10 +213,12 @@ void load_all(int device) {
   (void)cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   device_of(device).is_hopper = major >= 9;
   device_of(device).processors = processors;
-  constexpr Shape kShapes[] = {{WireKind::kLL, false},      {WireKind::kLine, false},
-                               {WireKind::kLine, true},     {WireKind::kLongLine, false},
-                               {WireKind::kLongLine, true}, {WireKind::kWideLine, false},
-                               {WireKind::kWideLine, true}};
+  constexpr Shape kShapes[] = {{WireKind::kLL, false},       {WireKind::kLL, false, true},
+                               {WireKind::kLine, false},     {WireKind::kLine, false, true},
+                               {WireKind::kLine, true},      {WireKind::kLine, true, true},
+                               {WireKind::kLongLine, false}, {WireKind::kLongLine, false, true},
+                               {WireKind::kLongLine, true},  {WireKind::kLongLine, true, true},
+                               {WireKind::kWideLine, false}, {WireKind::kWideLine, true}};
   bool runs_here = true;
   const auto load = [&runs_here](const void* kernel) {
     cudaFuncAttributes attributes;

@@ -26,19 +26,20 @@ struct Nothing {
 __global__ void BarrierAll(const __grid_constant__ Params p) { run<Nothing, true>(p); }
 
 template <template <class, class, int> class Of>
-const void* find(WireKind wire, int ranks) {
-  switch (wire) {
-    case WireKind::kLine:
-      return for_ranks<Of, LineWire, Move>(ranks);
-    case WireKind::kLongLine:
-      return for_ranks<Of, LongLineWire, Move>(ranks);
-    default:
-      return nullptr;
-  }
+const void* find(Shape shape, int ranks) {
+  if (shape.wire == WireKind::kLine)
+    return shape.is_lean ? for_ranks<Of, Lean<LineWire>, Move>(ranks)
+                         : for_ranks<Of, LineWire, Move>(ranks);
+  if (shape.wire != WireKind::kLongLine) return nullptr;
+  // Of two ranks alone.
+  return shape.is_lean ? Of<Lean<LongLineWire>, Move, 2>::kernel()
+                       : Of<LongLineWire, Move, 2>::kernel();
 }
 template <template <class, class, int> class Of>
-const void* find_one_shot(WireKind wire, int ranks) {
-  return wire == WireKind::kLL ? for_ranks<Of, LLWire, Move>(ranks) : find<Of>(wire, ranks);
+const void* find_one_shot(Shape shape, int ranks) {
+  if (shape.wire != WireKind::kLL) return find<Of>(shape, ranks);
+  return shape.is_lean ? for_ranks<Of, Lean<LLWire>, Move>(ranks)
+                       : for_ranks<Of, LLWire, Move>(ranks);
 }
 
 }  // namespace
@@ -46,19 +47,18 @@ const void* find_one_shot(WireKind wire, int ranks) {
 const void* find_move(Collective collective, Shape shape, int ranks) {
   if (collective == Collective::kBarrier) return reinterpret_cast<const void*>(&BarrierAll);
   if (shape.two_hops)
-    return collective == Collective::kBroadcast ? find<BroadcastTwoShotOf>(shape.wire, ranks)
-                                                : nullptr;
+    return collective == Collective::kBroadcast ? find<BroadcastTwoShotOf>(shape, ranks) : nullptr;
   switch (collective) {
     case Collective::kAllGather:
-      return find_one_shot<AllGatherOneShotOf>(shape.wire, ranks);
+      return find_one_shot<AllGatherOneShotOf>(shape, ranks);
     case Collective::kAllToAll:
-      return find_one_shot<AllToAllOneShotOf>(shape.wire, ranks);
+      return find_one_shot<AllToAllOneShotOf>(shape, ranks);
     case Collective::kBroadcast:
-      return find_one_shot<BroadcastOneShotOf>(shape.wire, ranks);
+      return find_one_shot<BroadcastOneShotOf>(shape, ranks);
     case Collective::kGather:
-      return find_one_shot<GatherOneShotOf>(shape.wire, ranks);
+      return find_one_shot<GatherOneShotOf>(shape, ranks);
     case Collective::kScatter:
-      return find_one_shot<ScatterOneShotOf>(shape.wire, ranks);
+      return find_one_shot<ScatterOneShotOf>(shape, ranks);
     default:
       return nullptr;
   }

@@ -10,31 +10,81 @@ class OneShot {
  public:
   __device__ OneShot(const Params& p, const Session& s) : p_(p), s_(s), wire_(p, s) {}
 
-  __device__ __forceinline__ bool run() {
-    if (p_.steps == 0 || !send(0)) return p_.steps == 0;
+  static constexpr bool kMayScale = !F::kMoves && !Wire::kLean;
+
+  // What this thread sends first, read while the launch begins. Of LL a vector for each peer, from
+  // the next rank on, unless all of them have the same one.
+  struct Ahead {
+    static constexpr int kMost = Wire::kVectors > 1 ? Wire::kVectors : N - 1;
+    Vector16 v[kMost];
+    bool is_read;
+  };
+  __device__ __forceinline__ static Ahead look_ahead(const Params& p) {
+    Ahead ahead;
+    const size_t at = Wire::worker() * Wire::kTile, first = at + Wire::offset(0),
+                 last = at + Wire::offset(Wire::kVectors - 1);
+    const bool has_room = p.send_stride == 0 || Wire::kVectors == 1,
+               is_whole = Wire::kLean || (p.aligned && last + Wire::width() <= p.bytes);
+    ahead.is_read = has_room && is_whole && last < p.bytes && p.send_to != 0;
+    if (!ahead.is_read) return ahead;
+#pragma unroll
+    for (int i = 0; i < Ahead::kMost; ++i) {
+      if (Wire::kVectors == 1 && i != 0 && (p.send_stride == 0 || i + 1 >= p.size)) break;
+      const char* const from = Wire::kVectors > 1
+                                   ? p.input + at + Wire::offset(i)
+                                   : p.input + next(p, i + 1) * p.send_stride + first;
+      ahead.v[i] = load_whole(from, Wire::width());
+    }
+    return ahead;
+  }
+
+  __device__ __forceinline__ bool run(const Ahead& ahead) {
+    if constexpr (Wire::kLean && Wire::kOneStep) {
+      send_ahead(ahead);
+      return receive(0);
+    } else {
+      if (p_.steps == 0 || !send(0, ahead)) return p_.steps == 0;
 #pragma unroll 1
-    for (uint64_t step = 0; step < p_.steps; ++step)
-      if ((step + 1 < p_.steps && !send(step + 1)) || !receive(step)) return false;
-    return true;
+      for (uint64_t step = 0; step < p_.steps; ++step)
+        if ((step + 1 < p_.steps && !send(step + 1, ahead)) || !receive(step)) return false;
+      return true;
+    }
   }
 
  private:
+  // The rank that is so many after this one.
+  __device__ __forceinline__ static int next(const Params& p, int i) {
+    return p.rank + i < p.size ? p.rank + i : p.rank + i - p.size;
+  }
   __device__ __forceinline__ size_t tile_of(uint64_t step) const {
     return step * Wire::workers() + wire_.worker();
   }
 
-  __device__ __forceinline__ bool send(uint64_t step) const {
+  __device__ __forceinline__ bool send(uint64_t step, const Ahead& ahead) const {
     const size_t tile = tile_of(step), at = tile * Wire::kTile;
     if (tile >= p_.tiles || p_.send_to == 0) return true;
     if (p_.acknowledges && step >= kRing && !wire_.acknowledged(p_.send_to, step - kRing + 1))
       return false;
+    const bool is_read = step == 0 && ahead.is_read;
+    if constexpr (kPartsTogether<N>)
+      if (p_.send_stride != 0 && !is_read) return send_parts(step, at);
     Vector16 v[Wire::kVectors];
-    if (p_.send_stride == 0) load_tile(p_.input, at, v);
+    if (p_.send_stride == 0) {
+      if (is_read)
+        take_ahead(ahead, 0, v);
+      else
+        load_tile(p_.input, at, v);
+    }
 #pragma unroll 1
     for (int i = 1; i < p_.size; ++i) {
-      const int peer = p_.rank + i < p_.size ? p_.rank + i : p_.rank + i - p_.size;
+      const int peer = next(p_, i);
       if ((p_.send_to >> peer & 1) == 0) continue;
-      if (p_.send_stride != 0) load_tile(p_.input + peer * p_.send_stride, at, v);
+      if (p_.send_stride != 0) {
+        if (is_read)
+          take_ahead(ahead, i - 1, v);
+        else
+          load_tile(p_.input + peer * p_.send_stride, at, v);
+      }
 #pragma unroll
       for (int k = 0; k < Wire::kVectors; ++k)
         if (is_there(wire_, at, p_.bytes, k)) wire_.put(peer, step % kRing, step, k, v[k]);
@@ -42,6 +92,40 @@ class OneShot {
     return true;
   }
 
+  __device__ __forceinline__ void send_ahead(const Ahead& ahead) const {
+    if (!ahead.is_read) return;
+#pragma unroll
+    for (int i = 1; i < N; ++i)
+      if (i < p_.size && (p_.send_to >> next(p_, i) & 1) != 0)
+        wire_.put(next(p_, i), 0, 0, 0, p_.send_stride == 0 ? ahead.v[0] : ahead.v[i - 1]);
+  }
+  // A tile to each peer, all of which are read before the first is sent.
+  __device__ __forceinline__ bool send_parts(uint64_t step, size_t at) const {
+    Vector16 v[N - 1][Wire::kVectors];
+#pragma unroll
+    for (int i = 1; i < N; ++i)
+      if (i < p_.size) load_tile(p_.input + next(p_, i) * p_.send_stride, at, v[i - 1]);
+#pragma unroll
+    for (int i = 1; i < N; ++i)
+      if (i < p_.size)
+#pragma unroll
+        for (int k = 0; k < Wire::kVectors; ++k)
+          if (is_there(wire_, at, p_.bytes, k))
+            wire_.put(next(p_, i), step % kRing, step, k, v[i - 1][k]);
+    return true;
+  }
+  // What was read from number `first` on.
+  __device__ __forceinline__ void take_ahead(const Ahead& ahead, int first,
+                                             Vector16 (&v)[Wire::kVectors]) const {
+#pragma unroll
+    for (int k = 0; k < Wire::kVectors; ++k) {
+#pragma unroll
+      for (int j = 0; j < Ahead::kMost; ++j)
+        if (j == first + k) v[k] = ahead.v[j];
+      if constexpr (kMayScale)
+        if (p_.scales) scale(p_, s_, v[k]);
+    }
+  }
   __device__ __forceinline__ void load_tile(const char* from, size_t at,
                                             Vector16 (&v)[Wire::kVectors]) const {
 #pragma unroll
@@ -51,7 +135,7 @@ class OneShot {
 
   __device__ __forceinline__ void store_vector(char* to, size_t at, int k,
                                                const Vector16& v) const {
-    store(p_, to, at + wire_.offset(k), p_.bytes, wire_.width(), v);
+    store<Wire::kLean>(p_, to, at + wire_.offset(k), p_.bytes, wire_.width(), v);
   }
 
   __device__ __forceinline__ bool receive(uint64_t step) const {
@@ -60,7 +144,7 @@ class OneShot {
     if (F::kMoves && p_.own_to != nullptr)
       for (int k = 0; k < Wire::kVectors; ++k)
         store_vector(p_.own_to, at, k,
-                     load(p_, p_.own, at + wire_.offset(k), p_.bytes, wire_.width()));
+                     load<Wire::kLean>(p_, p_.own, at + wire_.offset(k), p_.bytes, wire_.width()));
     if (p_.receive_from == 0) return true;
     bool done = false;
     if constexpr (F::kMoves)

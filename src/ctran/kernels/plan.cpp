@@ -24,15 +24,11 @@ Shape shape_of(int ranks, const Call& call, Algorithm algorithm) {
   Shape shape{WireKind::kLine, algorithm == Algorithm::kTwoShotLine};
   if (reduces && needs_wide_lines(call.dtype, call.op))
     shape.wire = WireKind::kWideLine;
-  else if ((!reduces || has_long_lines(cell_of(call.dtype, call.op))) &&
+  else if (has_long_lines(ranks) && (!reduces || has_long_lines(cell_of(call.dtype, call.op))) &&
            bytes_to_share(ranks, call, shape) >=
                kLongFrom * static_cast<size_t>(line_workers(ranks)))
     shape.wire = WireKind::kLongLine;
   return shape;
-}
-
-int most_workers(WireKind wire, int ranks) {
-  return wire == WireKind::kLL ? kLLWorkers : line_workers(ranks);
 }
 
 uint32_t all_but(int ranks, int rank) { return ((1u << ranks) - 1) & ~(1u << rank); }
@@ -151,6 +147,10 @@ Membership membership_of(const Team& team, Collective collective, uint64_t limit
   m.size = team.size;
   m.collective = collective;
   return m;
+}
+
+bool is_lean(const Params& params) {
+  return params.aligned && params.bytes % 16 == 0 && !params.scales && params.divisor == 1;
 }
 
 Params params_of(const Team& team, const Call& call, const Plan& plan) {

@@ -28,5 +28,7 @@ uint64_t way_of(const Plan& plan);
 
 Membership membership_of(const Team& team, Collective collective, uint64_t limit_ns);
 Params params_of(const Team& team, const Call& call, const Plan& plan);
+// Whether a kernel of Shape::is_lean will do for it.
+bool is_lean(const Params& params);
 
 }  // namespace torch::comms::ctran::kernels

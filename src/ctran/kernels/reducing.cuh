@@ -25,11 +25,24 @@ const void* find_shape(Shape shape, int ranks) {
         return for_ranks<C::template TwoShot, WideLineWire, F>(ranks);
   }
   if constexpr (F::kHot) {
-    if (shape == Shape{WireKind::kLongLine, false})
-      return for_ranks<C::template OneShot, LongLineWire, F>(ranks);
+    if (shape == Shape{WireKind::kLL, false, true})
+      return for_ranks<C::template OneShot, Lean<LLWire>, F>(ranks);
+    if (shape == Shape{WireKind::kLine, false, true})
+      return for_ranks<C::template OneShot, Lean<LineWire>, F>(ranks);
     if constexpr (C::kHasTwoHops)
+      if (shape == Shape{WireKind::kLine, true, true})
+        return for_ranks<C::template TwoShot, Lean<LineWire>, F>(ranks);
+    // Of two ranks alone.
+    if (shape == Shape{WireKind::kLongLine, false})
+      return C::template OneShot<LongLineWire, F, 2>::kernel();
+    if (shape == Shape{WireKind::kLongLine, false, true})
+      return C::template OneShot<Lean<LongLineWire>, F, 2>::kernel();
+    if constexpr (C::kHasTwoHops) {
       if (shape == Shape{WireKind::kLongLine, true})
-        return for_ranks<C::template TwoShot, LongLineWire, F>(ranks);
+        return C::template TwoShot<LongLineWire, F, 2>::kernel();
+      if (shape == Shape{WireKind::kLongLine, true, true})
+        return C::template TwoShot<Lean<LongLineWire>, F, 2>::kernel();
+    }
   }
   if constexpr (C::kHasTwoHops)
     if (shape == Shape{WireKind::kLine, true})

@@ -8,11 +8,15 @@
 namespace torch::comms::ctran::kernels {
 namespace {
 
-// As many as the copy units need to come near what a GPU can send. Twice as many are 6 % faster
-// where a transfer is long (2 H200, 128 MB to the peer), and no faster at 8 MB.
-constexpr int usual_blocks(size_t longest) {
-  constexpr size_t kLong = size_t{32} << 20;
-  return longest < kLong ? 16 : 32;
+constexpr size_t kMB = size_t{1} << 20;
+
+// As many as the copy units need to come near what a GPU can send. Of two ranks twice as many are
+// 6 % faster where a transfer is long (2 H200, 128 MB to the peer), and no faster at 8 MB; of four
+// they are 5 % faster from 16 MB to each peer on, and of reductions of 4 MB a rank (4 H200).
+constexpr int usual_blocks(int ranks, Collective collective, size_t longest) {
+  if (ranks == 2) return longest < 32 * kMB ? 16 : 32;
+  if (collective == Collective::kReduceScatter) return 32;
+  return longest < (is_reduction(collective) ? 2 * kMB : 8 * kMB) ? 32 : 64;
 }
 
 }  // namespace
@@ -57,6 +61,14 @@ bool is_sound(const Team& team, const RegionCall& call) {
   return has_memory(team.rank, call);
 }
 
+Carrier usual_carrier(int ranks, const Call& call) {
+  constexpr size_t kLeast = 8 * kMB;  // of the longest transfer
+  const size_t parts =
+      call.collective == Collective::kBroadcast ? static_cast<size_t>(ranks - 1) : 1;
+  return ranks == 2 || call.count * size_of(call.dtype) / parts >= kLeast ? Carrier::kBulk
+                                                                          : Carrier::kStores;
+}
+
 int region_blocks(size_t bytes, int wanted, int usual) {
   const auto most = static_cast<size_t>(std::min(wanted == 0 ? usual : wanted, kMostRegionBlocks));
   return static_cast<int>(std::clamp<size_t>(quotient_up(bytes, kRegionTile), 1, most));
@@ -87,7 +99,8 @@ RegionParams params_of(const Team& team, const RegionCall& call) {
   const size_t longest = p.collective == Collective::kBroadcast                  ? p.forwarded
                          : reduces && p.collective != Collective::kReduceScatter ? p.part
                                                                                  : p.bytes;
-  p.blocks = region_blocks(longest, call.call.blocks, usual_blocks(longest));
+  p.blocks =
+      region_blocks(longest, call.call.blocks, usual_blocks(team.size, p.collective, longest));
   if (reduces) p.own_to = nullptr;  // it makes it where it lies
   p.copying_blocks = p.own_to != nullptr && p.bytes != 0 ? p.blocks : 0;
   p.rounds = rounds_of_pushes(longest, p.blocks, forwards);

@@ -36,6 +36,8 @@ bool is_sound(const Team& team, const RegionCall& call);
 // Of kCopies: of a launch that moves nothing, in which the ranks tell their places, and hear that
 // the others have come as far.
 RegionParams params_of(const Team& team, const RegionCall& call);
+// What kAutomatic is where there is a copy unit: it begins 2 us later than stores do.
+Carrier usual_carrier(int ranks, const Call& call);
 // How many blocks for so many bytes; `wanted`: as Call::blocks, `usual`: where that is 0.
 int region_blocks(size_t bytes, int wanted, int usual);
 

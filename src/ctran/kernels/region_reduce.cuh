@@ -103,14 +103,13 @@ class Vectors {
   __device__ Vectors(const RegionParams& p, const Session& s) : p_(p), s_(s) {}
 
   __device__ __forceinline__ bool reduce(const Operands& operands) const {
-    const size_t vectors = operands.vectors(),
-                 stride = static_cast<size_t>(p_.blocks) * kRegionThreads;
+    constexpr size_t kOfBlock = size_t{kRegionThreads} * kAtOnce;
+    const size_t vectors = operands.vectors(), all = static_cast<size_t>(p_.blocks) * kOfBlock;
     uint64_t turn = 0;
 #pragma unroll 1
-    for (size_t base = size_t{blockIdx.x} * kRegionThreads; base < vectors;
-         base += stride * kAtOnce) {
+    for (size_t base = blockIdx.x * kOfBlock; base < vectors; base += all) {
       if (++turn % kLookEvery == 0 && block_must_stop(p_, s_)) return false;
-      some(operands, base + threadIdx.x, stride, vectors);
+      some(operands, base + threadIdx.x, vectors);
     }
     return true;
   }
@@ -119,24 +118,35 @@ class Vectors {
   static constexpr int kAtOnce = F::kHot ? 16 / N : 1;
   static constexpr uint64_t kLookEvery = 64;
 
-  __device__ __forceinline__ void some(const Operands& operands, size_t first, size_t stride,
+  // Read from the next rank on, so that not all ranks read the same one's, and added from the
+  // first.
+  __device__ __forceinline__ void some(const Operands& operands, size_t first,
                                        size_t vectors) const {
     Vector16 made[kAtOnce];
     if constexpr (F::kHot) {
       Vector16 v[N][kAtOnce];
 #pragma unroll
-      for (int r = 0; r < N; ++r)
-        if (r < p_.size)
+      for (int i = 0; i < N; ++i)
+        if (i < p_.size) {
+          const int rank = p_.rank + 1 + i < p_.size ? p_.rank + 1 + i : p_.rank + 1 + i - p_.size;
 #pragma unroll
           for (int k = 0; k < kAtOnce; ++k)
-            if (const size_t i = first + static_cast<size_t>(k) * stride; i < vectors)
-              v[r][k] = load_volatile(operands.of(r) + i * 16);
+            if (const size_t at = first + k * kRegionThreads; at < vectors)
+              v[i][k] = load_volatile(operands.of(rank) + at * 16);
+        }
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
         F reducer;
 #pragma unroll
         for (int r = 0; r < N; ++r)
-          if (r < p_.size) reducer.step(v[r][k], r == 0);
+          if (r < p_.size) {
+            const int wanted = r > p_.rank ? r - p_.rank - 1 : r - p_.rank - 1 + p_.size;
+            Vector16 of_rank = v[0][k];
+#pragma unroll
+            for (int i = 1; i < N; ++i)
+              if (i == wanted) of_rank = v[i][k];
+            reducer.step(of_rank, r == 0);
+          }
         made[k] = reducer.end(p_.divisor);
       }
     } else if (first < vectors) {
@@ -149,8 +159,8 @@ class Vectors {
     operands.for_results([&](char* to) {
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k)
-        if (const size_t i = first + static_cast<size_t>(k) * stride; i < vectors)
-          *reinterpret_cast<Vector16*>(to + i * 16) = made[k];
+        if (const size_t at = first + k * kRegionThreads; at < vectors)
+          *reinterpret_cast<Vector16*>(to + at * 16) = made[k];
     });
   }
 
@@ -184,7 +194,7 @@ __global__ void __launch_bounds__(kRegionThreads, 1)
     if (!common.s.stopped) (void)reduce();
     return;
   }
-  bool done = begin(p, common.s, false, ticket);
+  bool done = begin(p, common.s, look_at_header(p), false, ticket);
   if (done) done = run();
   end(p, common.s, done, ticket);
 }

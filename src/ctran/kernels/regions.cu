@@ -10,8 +10,8 @@ namespace {
 template <class Carrier>
 class Pushes {
  public:
-  __device__ Pushes(const RegionParams& p, Common& common)
-      : p_(p), c_(common), meeting_(p, common), carrier_(p, common.s) {}
+  __device__ Pushes(const RegionParams& p, Common& common, Runs& runs)
+      : p_(p), c_(common), runs_(runs), meeting_(p, common), carrier_(p, common.s) {}
 
   // After begin().
   __device__ __forceinline__ bool run() {
@@ -42,29 +42,48 @@ class Pushes {
 
   // Its tiles of a round, to each peer.
   __device__ __forceinline__ bool push(uint64_t round) {
-#pragma unroll 1
-    for (int i = 1; i < p_.size; ++i) {
+    if (threadIdx.x < kWarp) {
+      const int i = static_cast<int>(threadIdx.x) + 1;
       const int peer = p_.rank + i < p_.size ? p_.rank + i : p_.rank + i - p_.size;
-      if ((p_.push_to >> peer & 1) == 0) continue;
-      const Push what = push_of(p_.collective, p_.root, p_.bytes, p_.forwarded, p_.rank, peer);
+      const bool pushes = i < p_.size && (p_.push_to >> peer & 1) != 0;
+      const Push what =
+          pushes ? push_of(p_.collective, p_.root, p_.bytes, p_.forwarded, p_.rank, peer) : Push{};
       const uint64_t tiles = tiles_of_block(what.bytes, p_.blocks, block()),
                      first = round * p_.rounds.tiles, end = first + p_.rounds.tiles;
-      if (first >= tiles) continue;
-      if (!carrier_.carry({c_.tensors[peer] + what.into,
-                           (what.forwards ? p_.output : p_.input) + what.from, what.bytes, block(),
-                           p_.blocks, first, end < tiles ? end : tiles}))
-        return false;
+      const uint32_t lanes = __ballot_sync(~0u, first < tiles);
+      if (threadIdx.x == 0) runs_.count = __popc(lanes);
+      if (first < tiles)
+        runs_.run[__popc(lanes & ((1u << threadIdx.x) - 1))] = {
+            c_.tensors[peer] + what.into,
+            (what.forwards ? p_.output : p_.input) + what.from,
+            what.bytes,
+            block(),
+            p_.blocks,
+            first,
+            end < tiles ? end : tiles};
     }
-    return true;
+    __syncthreads();
+    return carrier_.carry(runs_);
   }
   __device__ __forceinline__ bool copy() {
-    const int own = block() - p_.blocks;
-    return carrier_.carry({p_.own_to, p_.own, p_.bytes, own, p_.copying_blocks, 0,
-                           tiles_of_block(p_.bytes, p_.copying_blocks, own)});
+    if (threadIdx.x == 0) {
+      const int own = block() - p_.blocks;
+      runs_.run[0] = {p_.own_to,
+                      p_.own,
+                      p_.bytes,
+                      own,
+                      p_.copying_blocks,
+                      0,
+                      tiles_of_block(p_.bytes, p_.copying_blocks, own)};
+      runs_.count = 1;
+    }
+    __syncthreads();
+    return carrier_.carry(runs_);
   }
 
   const RegionParams& p_;
   Common& c_;
+  Runs& runs_;  // shared by the threads of a block
   Meeting meeting_;
   Carrier carrier_;
 };
@@ -73,9 +92,10 @@ template <class Carrier>
 __device__ __forceinline__ void push(const RegionParams& p) {
   follow_previous();
   __shared__ Common common;
+  __shared__ Runs runs;
   uint32_t ticket = 0;
-  Pushes<Carrier> pushes(p, common);
-  bool done = begin(p, common.s, false, ticket);
+  Pushes<Carrier> pushes(p, common, runs);
+  bool done = begin(p, common.s, look_at_header(p), false, ticket);
   if (done) done = pushes.run();
   end(p, common.s, done, ticket);
 }

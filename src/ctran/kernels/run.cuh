@@ -6,14 +6,23 @@
 // What all kernels are made of.
 namespace torch::comms::ctran::kernels {
 
-// `P`: Params, or what a kernel has beside them.
+// `P`: Params, or what a kernel has beside them. Work may look ahead, before the launch has begun,
+// at what is this rank's own.
 template <class Work, bool kTogether, class P>
 __device__ __forceinline__ void run(const P& p) {
   follow_previous();
   __shared__ Session s;
   uint32_t ticket = 0;
-  bool done = begin(p, s, kTogether, ticket);
-  if (done) done = Work(p, s).run();
+  const uint64_t word = look_at_header(p);
+  bool done = false;
+  if constexpr (requires { Work::look_ahead(p); }) {
+    const auto ahead = Work::look_ahead(p);
+    done = begin<Work::kMayScale>(p, s, word, kTogether, ticket);
+    if (done) done = Work(p, s).run(ahead);
+  } else {
+    done = begin(p, s, word, kTogether, ticket);
+    if (done) done = Work(p, s).run();
+  }
   end(p, s, done, ticket);
 }
 

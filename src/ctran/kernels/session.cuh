@@ -129,21 +129,21 @@ __device__ __forceinline__ void begin_beside(const Membership& p, Session& s, ui
 static __device__ __noinline__ void clear_ll(const Params& p, uint64_t launch) {
   const Layout layout(p.size);
   const uint64_t past = past_launch(launch), generation = (launch + 1) & 1;
-  const size_t row = layout.ll_generation_bytes(), vectors = row / 16;
+  const size_t run = generation_bytes(WireKind::kLL, p.size);
   const uint32_t flag = ll_flag(past, 0, 0);
-  char* slots = p.workspace[p.rank] + layout.ll + generation * row;
-  for (size_t i = threadIdx.x % kWarp; i < kLLWorkers * vectors; i += kWarp)
-    store_volatile(slots + i / vectors * 2 * row + i % vectors * 16,
-                   Vector16{flag, flag, flag, flag});
+  char* slots = p.workspace[p.rank] + layout.ll + generation * run;
+  for (int peer = 1; peer < p.size; ++peer, slots += 2 * run)
+    for (size_t at = threadIdx.x % kWarp * 16; at < run; at += kWarp * 16)
+      store_volatile(slots + at, Vector16{flag, flag, flag, flag});
 }
 static __device__ __noinline__ void clear_lines(const Params& p, uint64_t launch) {
   constexpr size_t kLineBytes = 128;
   const Layout layout(p.size);
   const uint64_t flag = line_flag(past_launch(launch), 0, 0), generation = (launch + 1) & 1;
-  const size_t row = layout.line_generation_bytes(), lane = threadIdx.x % kWarp;
-  char* slots = p.workspace[p.rank] + layout.line + generation * row;
-  for (int worker = 0; worker < line_workers(p.size); ++worker, slots += 2 * row)
-    for (size_t at = (lane + 1) * kLineBytes; at <= row; at += kWarp * kLineBytes)
+  const size_t run = generation_bytes(WireKind::kLine, p.size), lane = threadIdx.x % kWarp;
+  char* slots = p.workspace[p.rank] + layout.line + generation * run;
+  for (int peer = 1; peer < p.size; ++peer, slots += 2 * run)
+    for (size_t at = (lane + 1) * kLineBytes; at <= run; at += kWarp * kLineBytes)
       store_relaxed(reinterpret_cast<uint64_t*>(slots + at) - 1, flag);
   auto& words = *reinterpret_cast<RegionWords*>(p.workspace[p.rank] + RegionLayout(p.size).words);
   if (lane < kMaxRanks)
@@ -159,14 +159,20 @@ static __device__ __forceinline__ void clear_next_generation(const Params& p, ui
   __syncwarp();
 }
 
-// Of the first warp: reads the launch's number, tells the others, and waits until they have begun
+inline constexpr int kLaunches = offsetof(Header, launches) / 8, kStop = offsetof(Header, stop) / 8,
+                     kReported = offsetof(Header, reported) / 8;
+
+// The thread's word of the header, for begin(). Read as early as can be: all else waits for it.
+__device__ __forceinline__ uint64_t look_at_header(const Params& p) {
+  return threadIdx.x <= kReported ? load_relaxed(header_of(p, p.rank).begun + threadIdx.x) : 0;
+}
+
+// Of the first warp: learns the launch's number, tells the others, and waits until they have begun
 // the launch before it, or with `together` this one.
-__device__ __forceinline__ void begin_warp(const Params& p, Session& s, bool together) {
-  constexpr int kLaunches = offsetof(Header, launches) / 8, kStop = offsetof(Header, stop) / 8,
-                kReported = offsetof(Header, reported) / 8;
+__device__ __forceinline__ void begin_warp(const Params& p, Session& s, uint64_t word,
+                                           bool together) {
   const int lane = static_cast<int>(threadIdx.x);
   const uint64_t* words = header_of(p, p.rank).begun;
-  uint64_t word = lane <= kReported ? load_relaxed(words + lane) : 0;
   const uint64_t launch = __shfl_sync(~0u, word, kLaunches) + 1;
   const uint64_t before = __shfl_sync(~0u, word, p.rank);
   const uint64_t print = followed(print_in(before), p.print), begun = begun_word(launch, print);
@@ -202,12 +208,17 @@ __device__ __forceinline__ void begin_warp(const Params& p, Session& s, bool tog
   if (lane == 0) s.stopped = stopped;
 }
 
-// For all threads of a block. False if the launch has to stop already. `ticket` is for end().
-__device__ __forceinline__ bool begin(const Params& p, Session& s, bool together,
+static __device__ __noinline__ void read_factor(const Params& p, Session& s) {
+  s.factor = p.factor != nullptr ? factor_at(p.dtype, p.factor) : factor_from(p.factor_value);
+}
+
+// For all threads of a block, with look_at_header(). False if the launch has to stop already.
+// `ticket` is for end().
+template <bool kMayScale = true>
+__device__ __forceinline__ bool begin(const Params& p, Session& s, uint64_t word, bool together,
                                       uint32_t& ticket) {
-  if (threadIdx.x < kWarp) begin_warp(p, s, together);
-  if (p.scales && threadIdx.x == 0)
-    s.factor = p.factor != nullptr ? factor_at(p.dtype, p.factor) : factor_from(p.factor_value);
+  if (threadIdx.x < kWarp) begin_warp(p, s, word, together);
+  if (kMayScale && p.scales && threadIdx.x == 0) read_factor(p, s);
   __syncthreads();
   // The number may be counted up once all blocks have read it. Nobody waits for this.
   if (threadIdx.x == 0) ticket = atomicInc(&header_of(p, p.rank).ticket, gridDim.x - 1);

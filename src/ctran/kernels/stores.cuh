@@ -18,6 +18,9 @@ struct Run {
   int block, blocks;
   uint64_t first, end;
 
+  __device__ __forceinline__ bool is_alike() const {
+    return ((reinterpret_cast<uint64_t>(to) ^ reinterpret_cast<uint64_t>(from)) & 15) == 0;
+  }
   __device__ __forceinline__ size_t at(uint64_t i) const {
     return (static_cast<uint64_t>(block) + i * static_cast<uint64_t>(blocks)) * kRegionTile;
   }
@@ -25,6 +28,43 @@ struct Run {
     const size_t left = bytes - at(i);
     return left < kRegionTile ? static_cast<uint32_t>(left) : static_cast<uint32_t>(kRegionTile);
   }
+};
+
+// Runs of one block that are carried side by side: the first tile of each, then the second ones.
+// One after the other, 4 GPUs that push to each other came to 250 GB/s instead of 330.
+struct Runs {
+  Run run[kMaxRanks];
+  int count;
+};
+// Goes through their tiles, those of run `r` to ends[r].
+class Turn {
+ public:
+  __device__ __forceinline__ Turn(const Runs& runs) : runs_(runs) {
+    for (int r = 0; r < runs.count; ++r)
+      if (const Run& run = runs.run[r]; run.end > run.first + most_) most_ = run.end - run.first;
+    if (runs.count != 0) settle();
+  }
+  __device__ __forceinline__ bool is_over() const { return runs_.count == 0 || number_ >= most_; }
+  __device__ __forceinline__ const Run& run() const { return runs_.run[r_]; }
+  __device__ __forceinline__ uint64_t tile() const { return run().first + number_; }
+  __device__ __forceinline__ void go_on() {
+    step();
+    settle();
+  }
+
+ private:
+  __device__ __forceinline__ void step() {
+    if (++r_ < runs_.count) return;
+    r_ = 0;
+    ++number_;
+  }
+  __device__ __forceinline__ void settle() {
+    while (number_ < most_ && tile() >= run().end) step();
+  }
+
+  const Runs& runs_;
+  uint64_t number_ = 0, most_ = 0;
+  int r_ = 0;
 };
 
 // The few bytes of a tile that are in no vector. For threads 0 to 15.
@@ -76,15 +116,21 @@ __device__ __forceinline__ void store_tiles(const Run& run, uint64_t first) {
 
 // For all threads of a block. False if the launch has to stop. What was stored has arrived once
 // another block of threads sees what is told after this and a fence.
-__device__ __forceinline__ bool store(const Run& run, const Membership& p, const Session& s) {
+__device__ __forceinline__ bool store(const Runs& runs, const Membership& p, const Session& s) {
   constexpr uint64_t kLookEvery = 128;
-  static_assert(kLookEvery % kStoredTiles == 0);
-  for (uint64_t i = run.first; i < run.end; i += kStoredTiles) {
-    if ((i - run.first) % kLookEvery == kLookEvery - kStoredTiles && block_must_stop(p, s))
-      return false;
-    store_tiles(run, i);
+  uint64_t looked = 0;
+  for (uint64_t i = 0;; i += kStoredTiles) {
+    bool is_any = false;
+#pragma unroll 1
+    for (int r = 0; r < runs.count; ++r) {
+      const Run& run = runs.run[r];
+      if (run.first + i >= run.end) continue;
+      is_any = true;
+      if (++looked % kLookEvery == 0 && block_must_stop(p, s)) return false;
+      store_tiles(run, run.first + i);
+    }
+    if (!is_any) return true;
   }
-  return true;
 }
 
 }  // namespace torch::comms::ctran::kernels

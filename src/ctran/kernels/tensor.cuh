@@ -23,36 +23,43 @@ static __device__ __noinline__ void copy_units(char* to, const char* from, size_
     move_units<uint8_t>(to, from, bytes);
 }
 
-// `width` (8 or 16) bytes at `from + at`, of which those before `end` exist.
-__device__ __forceinline__ Vector16 load(const Params& p, const char* from, size_t at, size_t end,
-                                         uint32_t width) {
-  Vector16 v{0, 0, 0, 0};
-  if (p.aligned && at + width <= end) {
-    if (width == 16) {
-      v = *reinterpret_cast<const Vector16*>(from + at);
-    } else {
-      const uint2 half = *reinterpret_cast<const uint2*>(from + at);
-      v.x = half.x, v.y = half.y;
-    }
-  } else if (at < end) {
-    alignas(16) char some[16] = {};
-    copy_units(some, from + at, end - at < width ? end - at : width, p.unit);
-    v = *reinterpret_cast<const Vector16*>(some);
-  }
-  return v;
+// `width` (8 or 16) bytes, at a multiple of it.
+__device__ __forceinline__ Vector16 load_whole(const char* from, uint32_t width) {
+  if (width == 16) return *reinterpret_cast<const Vector16*>(from);
+  const uint2 half = *reinterpret_cast<const uint2*>(from);
+  return {half.x, half.y, 0, 0};
+}
+// Fewer bytes than a vector, or off its alignment. Apart, so that what is usual is little code.
+static __device__ __noinline__ Vector16 load_some(const char* from, size_t bytes, uint32_t unit) {
+  alignas(16) char some[16] = {};
+  copy_units(some, from, bytes, unit);
+  return *reinterpret_cast<const Vector16*>(some);
+}
+static __device__ __noinline__ void store_some(char* to, size_t bytes, uint32_t unit, Vector16 v) {
+  alignas(16) char some[16];
+  *reinterpret_cast<Vector16*>(some) = v;
+  copy_units(to, some, bytes, unit);
 }
 
+// `width` (8 or 16) bytes at `from + at`, of which those before `end` exist. kWhole: all or none.
+template <bool kWhole = false>
+__device__ __forceinline__ Vector16 load(const Params& p, const char* from, size_t at, size_t end,
+                                         uint32_t width) {
+  if (kWhole ? at < end : p.aligned && at + width <= end) return load_whole(from + at, width);
+  if (kWhole || at >= end) return {0, 0, 0, 0};
+  return load_some(from + at, end - at < width ? end - at : width, p.unit);
+}
+
+template <bool kWhole = false>
 __device__ __forceinline__ void store(const Params& p, char* to, size_t at, size_t end,
                                       uint32_t width, const Vector16& v) {
-  if (p.aligned && at + width <= end) {
+  if (kWhole ? at < end : p.aligned && at + width <= end) {
     if (width == 16)
       *reinterpret_cast<Vector16*>(to + at) = v;
     else
       *reinterpret_cast<uint2*>(to + at) = uint2{v.x, v.y};
-  } else if (at < end) {
-    alignas(16) char some[16];
-    *reinterpret_cast<Vector16*>(some) = v;
-    copy_units(to + at, some, end - at < width ? end - at : width, p.unit);
+  } else if (!kWhole && at < end) {
+    store_some(to + at, end - at < width ? end - at : width, p.unit, v);
   }
 }
 

@@ -9,6 +9,10 @@ namespace torch::comms::ctran::kernels {
 template <int N, class Wire>
 inline constexpr int kAtOnce = Wire::kVectors < 8 / N ? Wire::kVectors : 8 / N;
 
+// Whether tiles for all peers are read before the first is sent: of more ranks they are too many.
+template <int N>
+inline constexpr bool kPartsTogether = N <= 4;
+
 static __device__ __noinline__ void scale(const Params& p, const Session& s, Vector16& v) {
   v = scaled(p.dtype, s.factor, v);
 }
@@ -17,8 +21,8 @@ static __device__ __noinline__ void scale(const Params& p, const Session& s, Vec
 template <class Wire, class F>
 __device__ __forceinline__ Vector16 load_own(const Params& p, const Session& s, const Wire& wire,
                                              const char* from, size_t at, size_t end, int k) {
-  Vector16 v = load(p, from, at + wire.offset(k), end, wire.width());
-  if constexpr (!F::kMoves)
+  Vector16 v = load<Wire::kLean>(p, from, at + wire.offset(k), end, wire.width());
+  if constexpr (!F::kMoves && !Wire::kLean)
     if (p.scales) scale(p, s, v);
   return v;
 }
@@ -110,7 +114,7 @@ __device__ __forceinline__ bool reduce_tile(const Params& p, const Session& s, c
           else if (r == p.rank)
             reducer.step(mine[k], r == 0);
         }
-        into(first + k, reducer.end(p.divisor));
+        into(first + k, reducer.end(Wire::kLean ? 1 : p.divisor));
       }
     }
   } else {

@@ -50,34 +50,56 @@ class TwoShot {
     const int ring = static_cast<int>(step % kPlaces);
     const uint32_t ranks = with_tile(p_.send_to, step);
     if (ranks == 0) return true;
+    if constexpr (kPartsTogether<N>) {
+      Vector16 v[N - 1][Wire::kVectors];
+#pragma unroll
+      for (int i = 1; i < N; ++i)
+        if (i < p_.size && (ranks >> next(i) & 1) != 0) load_part(next(i), step, v[i - 1]);
+#pragma unroll
+      for (int i = 1; i < N; ++i)
+        if (i < p_.size && (ranks >> next(i) & 1) != 0) send_part(next(i), ring, step, v[i - 1]);
+    } else {
 #pragma unroll 1
-    for (int i = 1; i < p_.size; ++i) {
-      const int peer = p_.rank + i < p_.size ? p_.rank + i : p_.rank + i - p_.size;
-      if ((ranks >> peer & 1) == 0) continue;
-      const Range part = part_of(p_.bytes, p_.part, peer);
-      const size_t at = tile_at(part, step);
-      Vector16 v[Wire::kVectors];
-#pragma unroll
-      for (int k = 0; k < Wire::kVectors; ++k)
-        v[k] = load_own<Wire, F>(p_, s_, wire_, p_.input, at, part.end, k);
-#pragma unroll
-      for (int k = 0; k < Wire::kVectors; ++k) {
-        if (is_there(wire_, at, part.end, k)) wire_.put(peer, ring, step, k, v[k]);
-        if (p_.own_to != nullptr)
-          store(p_, p_.own_to, at + wire_.offset(k), part.end, wire_.width(), v[k]);
+      for (int i = 1; i < p_.size; ++i) {
+        if ((ranks >> next(i) & 1) == 0) continue;
+        Vector16 v[Wire::kVectors];
+        load_part(next(i), step, v);
+        send_part(next(i), ring, step, v);
       }
     }
     return true;
+  }
+  // The rank that is so many after this one.
+  __device__ __forceinline__ int next(int i) const {
+    return p_.rank + i < p_.size ? p_.rank + i : p_.rank + i - p_.size;
+  }
+  __device__ __forceinline__ void load_part(int peer, uint64_t step,
+                                            Vector16 (&v)[Wire::kVectors]) const {
+    const Range part = part_of(p_.bytes, p_.part, peer);
+#pragma unroll
+    for (int k = 0; k < Wire::kVectors; ++k)
+      v[k] = load_own<Wire, F>(p_, s_, wire_, p_.input, tile_at(part, step), part.end, k);
+  }
+  __device__ __forceinline__ void send_part(int peer, int ring, uint64_t step,
+                                            const Vector16 (&v)[Wire::kVectors]) const {
+    const Range part = part_of(p_.bytes, p_.part, peer);
+    const size_t at = tile_at(part, step);
+#pragma unroll
+    for (int k = 0; k < Wire::kVectors; ++k) {
+      if (is_there(wire_, at, part.end, k)) wire_.put(peer, ring, step, k, v[k]);
+      if (p_.own_to != nullptr)
+        store<Wire::kLean>(p_, p_.own_to, at + wire_.offset(k), part.end, wire_.width(), v[k]);
+    }
   }
 
   // A vector of this rank's part is made.
   __device__ __forceinline__ void made(size_t at, size_t end, uint64_t step, int k,
                                        const Vector16& v, bool stores) const {
-    if (stores) store(p_, p_.output, at + wire_.offset(k), end, wire_.width(), v);
+    if (stores) store<Wire::kLean>(p_, p_.output, at + wire_.offset(k), end, wire_.width(), v);
     if (!is_there(wire_, at, end, k)) return;
 #pragma unroll 1
     for (int i = 1; i < p_.size; ++i) {
-      const int peer = p_.rank + i < p_.size ? p_.rank + i : p_.rank + i - p_.size;
+      const int peer = next(i);
       if ((p_.gather_to >> peer & 1) != 0)
         wire_.put(peer, kPlaces + static_cast<int>(step % kPlaces), step, k, v);
     }
@@ -114,7 +136,8 @@ class TwoShot {
     if (ranks == 0) return true;
     const auto into = [&](int source, int k, const Vector16& v) {
       const Range part = part_of(p_.bytes, p_.part, source);
-      store(p_, p_.output, tile_at(part, step) + wire_.offset(k), part.end, wire_.width(), v);
+      store<Wire::kLean>(p_, p_.output, tile_at(part, step) + wire_.offset(k), part.end,
+                         wire_.width(), v);
     };
     return take_tile<Wire, N>(p_, s_, wire_, ranks, ring, step, 0, Wire::kTile, into);
   }

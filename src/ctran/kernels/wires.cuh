@@ -29,13 +29,15 @@ template <WireKind kKind_>
 class Slots {
  public:
   static constexpr WireKind kKind = kKind_;
+  static constexpr bool kLean = false, kOneStep = kKind_ == WireKind::kLL;
   static constexpr size_t kTile = tile_bytes(kKind_);
 
-  __device__ __forceinline__ Slots(const Params& p, const Session& s)
-      : p_(p), s_(s), worker_(static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / kWarp)) {}
+  __device__ __forceinline__ Slots(const Params& p, const Session& s) : p_(p), s_(s) {}
 
   // One of so many workers.
-  __device__ __forceinline__ int worker() const { return worker_; }
+  __device__ __forceinline__ static int worker() {
+    return static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / kWarp);
+  }
   __device__ __forceinline__ static int workers() {
     return static_cast<int>(gridDim.x * blockDim.x / kWarp);
   }
@@ -43,13 +45,14 @@ class Slots {
  protected:
   const Params& p_;
   const Session& s_;
-  int worker_;
-  uint32_t lane_ = threadIdx.x % kWarp;
+  const int worker_ = worker();
+  const uint32_t lane_ = lane();
 
-  __device__ __forceinline__ int generation() const { return static_cast<int>(s_.launch & 1); }
+  __device__ __forceinline__ static uint32_t lane() { return threadIdx.x % kWarp; }
   __device__ __forceinline__ char* slot(int receiver, int source, int index) const {
     return p_.workspace[receiver] + p_.region +
-           slot_offset(kKind, p_.size, worker_, index, receiver, source);
+           slot_offset(kKind, p_.size, worker_, static_cast<int>(s_.launch & 1), index, receiver,
+                       source);
   }
 };
 
@@ -67,15 +70,15 @@ struct LLWire : Slots<WireKind::kLL> {
              ll_flag(s.launch, print, 3)};
   }
 
-  __device__ __forceinline__ uint32_t width() const { return 16; }
-  __device__ __forceinline__ size_t offset(int) const { return lane_ * 16; }
+  __device__ __forceinline__ static uint32_t width() { return 16; }
+  __device__ __forceinline__ static size_t offset(int) { return lane() * 16; }
   __device__ __forceinline__ void put(int peer, int, uint64_t, int, const Vector16& v) const {
-    char* to = slot(peer, p_.rank, generation()) + lane_ * 16;
+    char* to = slot(peer, p_.rank, 0) + lane_ * 16;
     store_volatile(to, Vector16{v.x, flag_.x, v.y, flag_.y});
     store_volatile(to + kLLSlot / 2, Vector16{v.z, flag_.z, v.w, flag_.w});
   }
   __device__ __forceinline__ Raw look(int source, int, int) const {
-    const char* from = slot(p_.rank, source, generation()) + lane_ * 16;
+    const char* from = slot(p_.rank, source, 0) + lane_ * 16;
     return {load_volatile(from), load_volatile(from + kLLSlot / 2)};
   }
   __device__ __forceinline__ bool has_landed(const Raw& raw, uint64_t) const {
@@ -105,20 +108,19 @@ struct LinesWire : Slots<kLines> {
       : Base(p, s),
         flag_(line_flag(s.launch, print_in(s.begun), static_cast<int>(this->lane_ / 8))) {}
 
-  __device__ __forceinline__ uint32_t width() const {
-    return static_cast<uint32_t>(line_width(this->lane_));
+  __device__ __forceinline__ static uint32_t width() {
+    return static_cast<uint32_t>(line_width(Base::lane()));
   }
-  __device__ __forceinline__ size_t offset(int k) const {
-    return k * (Base::kTile / kVectors) + line_offset(this->lane_, kWide);
+  __device__ __forceinline__ static size_t offset(int k) {
+    return k * (Base::kTile / kVectors) + line_offset(Base::lane(), kWide);
   }
   __device__ __forceinline__ void put(int peer, int ring, uint64_t step, int k,
                                       const Vector16& v) const {
-    put_line(this->slot(peer, this->p_.rank, place(ring)) + k * 512 + this->lane_ * 16, this->lane_,
-             v, flag(step));
+    put_line(this->slot(peer, this->p_.rank, ring) + k * 512 + this->lane_ * 16, this->lane_, v,
+             flag(step));
   }
   __device__ __forceinline__ Raw look(int source, int ring, int k) const {
-    return look_at_line(this->slot(this->p_.rank, source, place(ring)) + k * 512 +
-                        this->lane_ * 16);
+    return look_at_line(this->slot(this->p_.rank, source, ring) + k * 512 + this->lane_ * 16);
   }
   __device__ __forceinline__ bool has_landed(const Raw& raw, uint64_t step) const {
     return has_flag(raw, this->lane_, flag(step));
@@ -146,7 +148,6 @@ struct LinesWire : Slots<kLines> {
 
  private:
   __device__ __forceinline__ uint64_t flag(uint64_t step) const { return flag_ | step; }
-  __device__ __forceinline__ int place(int ring) const { return this->generation() * kRing + ring; }
   __device__ __forceinline__ bool is_of(uint32_t ranks) const {
     return this->lane_ < kMaxRanks && (ranks >> this->lane_ & 1) != 0;
   }
@@ -160,5 +161,12 @@ struct LinesWire : Slots<kLines> {
 using LineWire = LinesWire<WireKind::kLine>;
 using LongLineWire = LinesWire<WireKind::kLongLine>;
 using WideLineWire = LinesWire<WireKind::kWideLine>;
+
+// As Shape::is_lean.
+template <class Wire>
+struct Lean : Wire {
+  using Wire::Wire;
+  static constexpr bool kLean = true;
+};
 
 }  // namespace torch::comms::ctran::kernels

@@ -67,10 +67,9 @@ std::string Case::text() const {
          std::string(ctran::name_of(dtype)) + " " + std::string(ctran::name_of(op)) + " count " +
          std::to_string(count) + " root " + std::to_string(root) + " blocks " +
          std::to_string(blocks) + (in_place ? " in place" : "") + " shift " +
-         std::to_string(shift) + (factor_in_memory ? " factor in memory" : "") +
-         (carrier ? " in a region, carrier " + std::to_string(static_cast<int>(*carrier)) +
-                        " shift by rank " + std::to_string(shift_by_rank)
-                  : "");
+         std::to_string(shift) + " shift by rank " + std::to_string(shift_by_rank) +
+         (factor_in_memory ? " factor in memory" : "") +
+         (carrier ? " in a region, carrier " + std::to_string(static_cast<int>(*carrier)) : "");
 }
 
 size_t input_count(const Case& c, int ranks, int rank) {

@@ -20,7 +20,7 @@ namespace {
 using kernels::Algorithm;
 using kernels::Collective;
 
-constexpr size_t kPool = size_t{512} << 20, kScratch = size_t{32} << 20;
+constexpr size_t kPool = size_t{1} << 30, kScratch = size_t{32} << 20;
 constexpr const char* kAlgorithmNames[] = {"ours", "ll", "line", "two_line"};
 struct Measured {
   Collective collective;

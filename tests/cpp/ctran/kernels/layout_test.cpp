@@ -16,35 +16,34 @@ struct Piece {
   bool operator<(const Piece& other) const { return begin < other.begin; }
 };
 
-int workers_of(WireKind wire, int ranks) {
-  return wire == WireKind::kLL ? kLLWorkers : line_workers(ranks);
-}
-
-// Everything that is written in the workspace of `receiver`.
-std::vector<Piece> all_pieces(const Layout& layout, int receiver) {
+// Everything that is written in the workspace of `receiver`, with lines of one kind.
+std::vector<Piece> all_pieces(const Layout& layout, WireKind lines, int receiver) {
   std::vector<Piece> pieces = {{0, sizeof(Header)}};
-  for (const WireKind wire : {WireKind::kLL, WireKind::kLine})
-    for (int worker = 0; worker < workers_of(wire, layout.ranks); ++worker)
+  for (const WireKind wire : {WireKind::kLL, lines})
+    for (int worker = 0; worker < most_workers(wire, layout.ranks); ++worker)
       for (int source = 0; source < layout.ranks; ++source) {
-        if (wire == WireKind::kLine) {
+        if (wire == lines) {
           const size_t ack = layout.acks + ack_offset(worker, source);
           pieces.push_back({ack, ack + 8});
         }
         if (source == receiver) continue;
-        for (int slot = 0; slot < slots_of(wire); ++slot) {
-          const size_t at =
-              layout.region(wire) + slot_offset(wire, layout.ranks, worker, slot, receiver, source);
-          pieces.push_back({at, at + slot_bytes(wire)});
-        }
+        for (const int generation : {0, 1})
+          for (int index = 0; index < ring_of(wire); ++index) {
+            const size_t at =
+                layout.region(wire) +
+                slot_offset(wire, layout.ranks, worker, generation, index, receiver, source);
+            pieces.push_back({at, at + slot_bytes(wire)});
+          }
       }
   return pieces;
 }
 
 TEST(LayoutTest, NothingOverlapsAndAllIsInside) {
   for (int ranks = 2; ranks <= kMaxRanks; ++ranks)
-    for (const int receiver : {0, ranks - 1}) {
+    for (const WireKind lines : {WireKind::kLine, WireKind::kLongLine, WireKind::kWideLine}) {
+      if (lines == WireKind::kLongLine && !has_long_lines(ranks)) continue;
       const Layout layout(ranks);
-      auto pieces = all_pieces(layout, receiver);
+      auto pieces = all_pieces(layout, lines, ranks - 1);
       std::ranges::sort(pieces, {}, &Piece::begin);
       for (size_t i = 1; i < pieces.size(); ++i)
         ASSERT_LE(pieces[i - 1].end, pieces[i].begin) << ranks << " ranks";
@@ -59,27 +58,21 @@ TEST(LayoutTest, MemoryIsBounded) {
   EXPECT_LE(Layout(8).bytes, size_t{64} << 20);
 }
 
-TEST(LayoutTest, RowsOfAGenerationCoverItsSlots) {
-  const Layout layout(5);
-  const size_t row = layout.ll_generation_bytes();
-  for (const int generation : {0, 1})
-    for (const int worker : {0, 1, kLLWorkers - 1}) {
-      const size_t begin =
-          layout.ll + static_cast<size_t>(worker) * 2 * row + static_cast<size_t>(generation) * row;
-      EXPECT_EQ(layout.ll + slot_offset(WireKind::kLL, 5, worker, generation, 2, 0), begin);
-      EXPECT_EQ(layout.ll + slot_offset(WireKind::kLL, 5, worker, generation, 2, 4) + kLLSlot,
-                begin + row);
-    }
-  const size_t row_of_lines = layout.line_generation_bytes();
-  for (const int generation : {0, 1})
-    for (const int worker : {0, 1, line_workers(5) - 1}) {
-      const size_t begin =
-          (static_cast<size_t>(worker) * 2 + static_cast<size_t>(generation)) * row_of_lines;
-      const auto offset = [&](int ring, int source) {
-        return slot_offset(WireKind::kLine, 5, worker, generation * kRing + ring, 2, source);
-      };
-      EXPECT_EQ(offset(0, 0), begin);
-      EXPECT_EQ(offset(kRing - 1, 4) + kLineSlot, begin + row_of_lines);
+// What clears a generation, and what keeps launches of lines of two kinds apart.
+TEST(LayoutTest, AGenerationsSlotsLieTogether) {
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks)
+    for (const WireKind wire : {WireKind::kLL, WireKind::kLine, WireKind::kLongLine}) {
+      if (wire == WireKind::kLongLine && !has_long_lines(ranks)) continue;
+      const size_t run = generation_bytes(wire, ranks);
+      for (int source = 1; source < ranks; ++source)
+        for (const int generation : {0, 1})
+          for (const int worker : {0, 1, most_workers(wire, ranks) - 1})
+            for (int index = 0; index < ring_of(wire); ++index) {
+              const size_t at = slot_offset(wire, ranks, worker, generation, index, 0, source);
+              const auto number = static_cast<size_t>(place_of(0, source) * 2 + generation);
+              EXPECT_GE(at, number * run);
+              EXPECT_LE(at + slot_bytes(wire), (number + 1) * run);
+            }
     }
 }
 
