@@ -22,9 +22,11 @@ constexpr Row row(Collective collective, int ranks, size_t bytes, Algorithm algo
 // Two ranks: as measured on two H200 and two H100. Beyond kLarge half of the processors or fewer,
 // which costs up to 16 % of the time: a product of matrices beside all_reduces of 16 MB takes
 // 1.01 times as long as alone then, with 128 blocks 1.99 times.
+// Three and four: as measured on four H200. Fewer than all processors cost up to 7 % there, and
+// nothing up to kLarger.
 // More ranks: from what a hop costs there and what a GPU sends in a microsecond, 0.36 MB; one hop
 // sends a tensor to each peer, two send it about twice in all.
-constexpr size_t kLarge = 2 * kMB, kHuge = 32 * kMB;
+constexpr size_t kLarge = 2 * kMB, kLarger = 6 * kMB, kHuge = 32 * kMB;
 constexpr Row kRows[] = {
     row(Collective::kAllReduce, 2, 128 * kKB, kOneShotLL, 64),
     row(Collective::kAllReduce, 2, 512 * kKB, kOneShotLine, 64),
@@ -33,6 +35,9 @@ constexpr Row kRows[] = {
     row(Collective::kAllReduce, 2, kAll, kTwoShotLine, 48),
     row(Collective::kAllReduce, 4, 64 * kKB, kOneShotLL, 64),
     row(Collective::kAllReduce, 4, 384 * kKB, kOneShotLine, 64),
+    row(Collective::kAllReduce, 4, kLarge, kTwoShotLine, 64),
+    row(Collective::kAllReduce, 4, kLarger, kTwoShotLine, 48),
+    row(Collective::kAllReduce, 4, kAll, kTwoShotLine, 64),
     row(Collective::kAllReduce, 8, 32 * kKB, kOneShotLL, 64),
     row(Collective::kAllReduce, 8, 112 * kKB, kOneShotLine, 64),
     row(Collective::kAllReduce, 8, kAll, kTwoShotLine, 64),
@@ -40,43 +45,59 @@ constexpr Row kRows[] = {
     row(Collective::kBroadcast, 2, 128 * kKB, kOneShotLL, 64),
     row(Collective::kBroadcast, 2, kLarge, kOneShotLine, 128),
     row(Collective::kBroadcast, 2, kAll, kOneShotLine, 64),
+    row(Collective::kBroadcast, 4, 64 * kKB, kOneShotLL, 64),
+    row(Collective::kBroadcast, 4, 512 * kKB, kOneShotLine, 64),
+    row(Collective::kBroadcast, 4, kLarge, kTwoShotLine, 64),
+    row(Collective::kBroadcast, 4, kLarger, kTwoShotLine, 48),
     row(Collective::kBroadcast, 8, 32 * kKB, kOneShotLL, 64),
     row(Collective::kBroadcast, 8, 256 * kKB, kOneShotLine, 64),
     row(Collective::kBroadcast, 8, kAll, kTwoShotLine, 64),
 
     row(Collective::kReduce, 2, 128 * kKB, kOneShotLL, 64),
     row(Collective::kReduce, 2, kAll, kOneShotLine, 128),
+    row(Collective::kReduce, 4, 128 * kKB, kOneShotLL, 64),
+    row(Collective::kReduce, 4, kLarge, kOneShotLine, 64),
+    row(Collective::kReduce, 4, kLarger, kTwoShotLine, 48),
     row(Collective::kReduce, 8, 32 * kKB, kOneShotLL, 64),
     row(Collective::kReduce, 8, 256 * kKB, kOneShotLine, 64),
     row(Collective::kReduce, 8, kAll, kTwoShotLine, 64),
 };
 
 // All others: a hop, and bytes that each rank sends to each. Blocks of two ranks, beyond kLarge and
-// beyond kHuge; of gather and scatter as of broadcast, not measured.
+// beyond kHuge, and of three and four, between kLarge and kLarger; of gather and scatter not
+// measured.
 struct OneHop {
   Collective collective;
-  int large, huge;
+  int large, huge, of_four;
 };
-constexpr OneHop kOneHop[] = {{Collective::kAllGather, 64, 32},
-                              {Collective::kReduceScatter, 64, 64},
-                              {Collective::kAllToAll, 64, 48},
-                              {Collective::kGather, 64, 64},
-                              {Collective::kScatter, 64, 64}};
-constexpr size_t kRowsOfOneHop = 4 + size_t{2} * (kMaxRanks - 2);
+constexpr OneHop kOneHop[] = {{Collective::kAllGather, 64, 32, 128},
+                              {Collective::kReduceScatter, 64, 64, 48},
+                              {Collective::kAllToAll, 64, 48, 128},
+                              {Collective::kGather, 64, 64, 128},
+                              {Collective::kScatter, 64, 64, 128}};
+constexpr size_t kRowsOfOneHop = 4 + size_t{2} * (kMaxRanks - 2) + size_t{2} * 2;
 
 constexpr auto rows_of_one_hop() {
   std::array<Row, std::size(kOneHop) * kRowsOfOneHop> rows{};
   size_t next = 0;
-  for (const auto& [collective, large, huge] : kOneHop) {
+  for (const auto& [collective, large, huge, of_four] : kOneHop) {
     rows[next++] = row(collective, 2, 256 * kKB, kOneShotLL, 64);
     rows[next++] = row(collective, 2, kLarge, kOneShotLine, 128);
     rows[next++] = row(collective, 2, kHuge, kOneShotLine, large);
     rows[next++] = row(collective, 2, kAll, kOneShotLine, huge);
     for (int ranks = 3; ranks <= kMaxRanks; ++ranks) {
-      const size_t small = ranks <= 4 ? 32 * kKB : 16 * kKB;
-      rows[next++] = {
-          collective, {ranks, ranks}, {0, small * static_cast<size_t>(ranks)}, kOneShotLL, 64};
-      rows[next++] = {collective, {ranks, ranks}, {0, kAll}, kOneShotLine, 128};
+      const size_t small = ranks <= 4 ? 64 * kKB : 16 * kKB;
+      const auto add = [&](size_t bytes, Algorithm algorithm, int blocks) {
+        rows[next++] = {collective, {ranks, ranks}, {0, bytes}, algorithm, blocks};
+      };
+      add(small * static_cast<size_t>(ranks), kOneShotLL, 64);
+      if (ranks <= 4) {
+        add(kLarge, kOneShotLine, 128);
+        add(kLarger, kOneShotLine, of_four);
+        add(kAll, kOneShotLine, 64);
+      } else {
+        add(kAll, kOneShotLine, 128);
+      }
     }
   }
   return rows;
