@@ -71,17 +71,29 @@ BACKENDS = {"ncclx": "ncclx", "nccl": "nccl", "c10d:nccl": "torch.distributed wi
 LIBRARY = {"nccl": "nccl", "raw:nccl": "NCCL alone", "c10d:nccl": "torch.distributed with nccl"}
 TURNS = {"put": "ctran: put, signal, wait", "nccl": "NCCL: send and receive in a group"}
 JOINED = "NVLink, multicast off"
-MACHINE = f"2x H200, {JOINED}"
+MACHINE, FOUR = f"2x H200, {JOINED}", f"4x H200, {JOINED}"
 MESSAGES = ("send", "send_recv", "all_to_all_v")
 
 PICTURES = (
     Picture(
-        "kernels", "kernels.jsonl", f"a launch in a graph, without Python; 2x H100, {JOINED}",
+        "kernels", "kernels.jsonl", f"a launch in a graph, without Python; {FOUR}",
         lambda row: of_harness(row, BUFFERS, "{op}") if row["op"] not in MESSAGES else iter(()),
         list(BUFFERS.values()),
     ),
     Picture(
-        "kernels_messages", "kernels.jsonl", f"a launch in a graph, without Python; {MACHINE}",
+        "kernels_2gpus", "kernels_2gpus.jsonl",
+        f"a launch in a graph, without Python; 2x H100, {JOINED}",
+        lambda row: of_harness(row, BUFFERS, "{op}") if row["op"] not in MESSAGES else iter(()),
+        list(BUFFERS.values()),
+    ),
+    Picture(
+        "ncclx_4gpus", "ncclx_4gpus.jsonl", f"from Python, bfloat16; {FOUR}",
+        lambda row: of_harness(row, BACKENDS, "{op}, {mode}"),
+        list(BACKENDS.values()), columns=2,
+    ),
+    Picture(
+        "kernels_messages", "kernels_2gpus.jsonl",
+        f"a launch in a graph, without Python; {MACHINE}",
         lambda row: of_harness(row, BUFFERS, "{op}") if row["op"] in MESSAGES else iter(()),
         list(BUFFERS.values()),
     ),

@@ -32,7 +32,8 @@ def test_lines_become_a_picture_with_all_sides_and_their_panels(tmp_path):
         for variant in pictures.BUFFERS
         for size in (1024, 4096)
     ]
-    (tmp_path / "kernels.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for source in ("kernels.jsonl", "kernels_2gpus.jsonl"):
+        (tmp_path / source).write_text("".join(json.dumps(line) + "\n" for line in lines))
     pictures.main(["--reports", str(tmp_path)])
     text = (tmp_path / "kernels.svg").read_text()
     assert "all_reduce" in text

@@ -19,6 +19,7 @@ VARIABLE, WORLD = "GPU_REPORT_TESTS", "GPU_REPORT_WORLD"
 
 
 BEGUN = "did not end"
+KEPT_CHARACTERS = 40_000  # what all ranks of a test were at
 
 
 def lines_of(folder: Path, part: str) -> Path:
@@ -70,7 +71,7 @@ class _Line:
         self.seconds += report.duration
         if report.failed:
             self.outcome = "failed"
-            self.text = str(report.longrepr)[-2000:]
+            self.text = str(report.longrepr)[-KEPT_CHARACTERS:]
         elif report.skipped and self.outcome == "passed":
             self.outcome = "skipped"
             where = report.longrepr
