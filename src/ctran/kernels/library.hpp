@@ -19,7 +19,8 @@
 // ranks alone that have any.
 namespace torch::comms::ctran::kernels {
 
-inline constexpr uint32_t kAbi = 7;
+// Of this header, and of how a workspace is laid out, in which all ranks of a team agree.
+inline constexpr uint32_t kAbi = 8;
 inline constexpr int kMaxRanks = 8;
 
 enum class Collective : uint8_t {

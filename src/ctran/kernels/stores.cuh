@@ -36,7 +36,7 @@ struct Runs {
   Run run[kMaxRanks];
   int count;
 };
-// Goes through their tiles, those of run `r` to ends[r].
+// Goes through their tiles.
 class Turn {
  public:
   __device__ __forceinline__ Turn(const Runs& runs) : runs_(runs) {
