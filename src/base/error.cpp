@@ -2,6 +2,8 @@
 
 #include <iterator>
 
+#include "base/op_order.hpp"
+
 namespace torch::comms {
 namespace {
 
@@ -48,7 +50,7 @@ std::string format(Errc code, const std::string& why, const Context& context,
   };
   if (context.rank >= 0) add("rank ", std::to_string(context.rank));
   if (context.peer >= 0) add("peer ", std::to_string(context.peer));
-  if (context.seq > 0) add("operation ", std::to_string(context.seq));
+  if (context.seq > 0) add("", base::words_of_number(context.seq));
   if (!who.empty()) where += (where.empty() ? "(" : " (") + who + ")";
   std::string text = where.empty() ? why : where + ": " + why;
   if (code == Errc::kInternal)

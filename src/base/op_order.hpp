@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <unordered_map>
 
 // Numbers that agree on all ranks which take part in an operation, without talking: the same calls
@@ -13,6 +14,17 @@ namespace torch::comms::base {
 // counted apart because not all ranks count them.
 inline constexpr uint64_t kFirstBatch = uint64_t{1} << 59;
 inline constexpr uint64_t kFirstMessage = uint64_t{1} << 60;
+
+// Of the count of messages between two ranks; it wraps.
+inline constexpr int kCountBits = 20;
+inline constexpr uint64_t kCounts = (uint64_t{1} << kCountBits) - 1;
+
+// As errors show it: "operation 7", of a batch "call 1", "message 3" of its two ranks.
+inline std::string words_of_number(uint64_t number) {
+  if (number < kFirstBatch) return "operation " + std::to_string(number);
+  if (number < kFirstMessage) return "call " + std::to_string(number - kFirstBatch);
+  return "message " + std::to_string(((number - kFirstMessage) & kCounts) + 1);
+}
 
 // The counters of one communicator. One thread at a time.
 class OpOrder {
@@ -39,9 +51,6 @@ class OpOrder {
   }
 
  private:
-  static constexpr int kCountBits = 20;  // of the count between two ranks; it wraps
-  static constexpr uint64_t kCounts = (uint64_t{1} << kCountBits) - 1;
-
   uint64_t collectives_ = 0, batches_ = 0;
   std::unordered_map<uint64_t, uint64_t> messages_;  // by pair
 };

@@ -7,6 +7,7 @@
 #include <torchcomms/health_check.hpp>
 
 #include "base/fork.hpp"
+#include "base/issued_number.hpp"
 #include "base/log.hpp"
 #include "base/op_order.hpp"
 #include "base/recycled.hpp"
@@ -304,6 +305,7 @@ WorkPtr TorchComm::run(const Op& op) {
   const uint64_t begin = record_begin(record);
   WorkPtr work;
   try {
+    const base::IssuedNumber issued(record.order);
     work = hand(op);
   } catch (...) {
     record_end(record, std::current_exception());
@@ -454,6 +456,7 @@ auto TorchComm::make(const Op& op, const Make& make, const Post& post) {
   record_begin(record);
   decltype(make()) made;
   try {
+    const base::IssuedNumber issued(record.order);
     made = make();
   } catch (...) {
     record_end(record, std::current_exception());

@@ -7,6 +7,8 @@
 #include <torchcomms/backend.hpp>
 #include <torchcomms/operation.hpp>
 
+#include "base/issued_number.hpp"
+
 namespace torch::comms {
 
 // A tensor of an operation that a backend for CPU tensors is to carry out, and what has to be
@@ -27,6 +29,7 @@ struct StagedCall {
   OpName op = OpName::barrier;
   bool async_op = false;
   std::chrono::milliseconds timeout = kNoTimeout;  // of the call
+  uint64_t number = base::issued_number();
   std::vector<StagedOperand> operands;
   // `hosts`: one an operand, in their order.
   std::function<WorkPtr(TorchCommBackend& backend, Tensors& hosts, bool async_op)> issue;

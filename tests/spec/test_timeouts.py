@@ -6,6 +6,7 @@ are far above the limits: they separate "soon after the limit" from "at the defa
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from datetime import timedelta
@@ -14,6 +15,7 @@ import pytest
 import torch
 import torchcomms
 from torchcomms import BatchP2POptions, ReduceOp
+from torchcomms.hooks import FlightRecorderHook
 
 from tests.harness.cases import Failures, assert_alive, check_context, refused
 from tests.harness.environment import environment
@@ -59,6 +61,39 @@ def silent_peer(context):
 @several
 def test_recv_from_a_silent_peer_times_out_and_others_answer_or_fail_with_it(world):
     check_context(world, silent_peer)
+
+
+ARGUMENTS_OF = {"recv": (torch.zeros(3), 1, False), "barrier": (False,)}
+
+
+def numbered(context, action):
+    """Rank 0 alone calls `action` after an operation of each kind, and gets its error's number."""
+    comm, failures = context.new_comm(), Failures()
+    hook = FlightRecorderHook(16, isolated=True)
+    hook.register_with_comm(comm)
+    comm.barrier(False)
+    tensor = torch.zeros(3)
+    if context.rank == 0:
+        comm.recv(tensor, 1, False)
+        with failures.case("number"), pytest.raises(torchcomms.CommTimeout) as caught:
+            getattr(comm, action)(*ARGUMENTS_OF[action], timeout=SHORT_S)
+        recorded = json.loads(hook.dump_json(True))["entries"][-1]["collective_seq_id"]
+        with failures.case("as recorded"):
+            # The start-up's own barrier counts on ctran.
+            own = 1 if context.backend == "ctran" and action == "barrier" else 0
+            assert caught.value.seq == recorded + own, (caught.value.seq, recorded)
+            words = "message 2" if action == "recv" else f"operation {recorded + own}"
+            assert f"{words})" in str(caught.value), str(caught.value)
+    elif context.rank == 1:
+        comm.send(tensor, 0, False)
+    end(context, comm)
+    return failures.texts
+
+
+@pytest.mark.parametrize("action", ARGUMENTS_OF)
+@pytest.mark.worlds(backends=("ctran", "gloo", "nccl"), sizes=(2, 3), device="cpu")
+def test_an_error_has_the_number_that_a_flight_recorder_has_of_its_operation(world, action):
+    check_context(world, numbered, action)
 
 
 def whose_limit_it_was(context):

@@ -39,8 +39,10 @@ struct Context {
   std::string op = {};    // "all_reduce"
   std::string comm = {};  // name of the communicator
   int rank = -1;
-  int peer = -1;     // the one other rank that it is about
-  uint64_t seq = 0;  // sequence number of the operation in its communicator; 0: none
+  int peer = -1;  // the one other rank that it is about
+  // Number of the operation in its communicator, as event ring and flight recorder have it; of a
+  // collective on ctran as reports of other ranks have it, which count its own calls, too. 0: none.
+  uint64_t seq = 0;
   // Ranks at fault, as far as they are known, ascending; of kPeerFailed the first one to be missed
   // comes first. Of a failure's CommError `peer` is that one, or the only one, and both are there.
   std::vector<int> culprits = {};
@@ -50,8 +52,8 @@ struct Context {
   TC_API Context blaming(const Context& there) const;
 };
 
-// The one C++ exception of the library. `what()` is "<op> on '<comm>' (rank R, peer P, seq S):
-// <why>"; `why()` is the reason alone. Internal errors also carry the source line.
+// The one C++ exception of the library. `what()` is "<op> on '<comm>' (rank R, peer P, operation
+// S): <why>"; `why()` is the reason alone. Internal errors also carry the source line.
 class TC_API CommError : public std::runtime_error {
  public:
   CommError(Errc code, std::string why, Context context = {},

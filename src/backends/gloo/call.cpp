@@ -65,6 +65,7 @@ Context context(const Call& call, int peer) {
           .comm = call.member->name,
           .rank = call.member->rank,
           .peer = peer,
+          .seq = call.number,
           .limit = call.limit};
 }
 

@@ -9,6 +9,8 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/types.hpp>
 
+#include "base/issued_number.hpp"
+
 namespace torch::comms::gloo {
 
 using Clock = std::chrono::steady_clock;
@@ -28,6 +30,7 @@ struct Call {
   bool limit_is_own;  // timeout= of the call, not the communicator's default
   bool async_op;
   Clock::time_point begin = Clock::now();
+  uint64_t number = base::issued_number();
 
   Clock::time_point deadline() const { return begin + limit; }
 };

@@ -9,6 +9,7 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/types.hpp>
 
+#include "base/issued_number.hpp"
 #include "nccl/communicator.hpp"
 
 namespace torch::comms::nccl {
@@ -24,6 +25,8 @@ struct Call {
   bool ends_itself = false;    // at its limit, in replays of a graph, too
   std::string_view name = {};  // of what is no operation of the communicator; lives forever
 
+  uint64_t number = base::issued_number();
+
   std::string_view knob = {};  // what raises the limit; "": timeout= of the call or communicator
 
   Context context(int peer = -1) const {
@@ -31,6 +34,7 @@ struct Call {
             .comm = comm,
             .rank = rank,
             .peer = peer,
+            .seq = number,
             .limit = limit};
   }
   Context context(std::vector<int> culprits) const {

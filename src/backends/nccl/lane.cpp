@@ -73,6 +73,7 @@ Lane::Slot::Slot(Lane& lane, const Call& call, const Where& where)
   lane_.launching_.op.store(call.op, std::memory_order_relaxed);
   lane_.launching_.limit.store(call.limit, std::memory_order_relaxed);
   lane_.launching_.limit_is_own.store(call.limit_is_own, std::memory_order_relaxed);
+  lane_.launching_.number.store(call.number, std::memory_order_relaxed);
   lane_.launching_.until = now + call.limit;
   if (!lane_.watched_ && !lane_.watched_.exchange(true)) watch(lane_.shared_from_this());
   auto& device = *lane_.device_;
@@ -191,7 +192,10 @@ std::optional<Call> Lane::late_launch(Clock::time_point now) const noexcept {
               communicator_->rank(),
               launching_.limit.load(),
               launching_.limit_is_own.load(),
-              /*async_op=*/false};
+              /*async_op=*/false,
+              /*ends_itself=*/false,
+              /*name=*/{},
+              launching_.number.load()};
 }
 
 std::optional<Clock::time_point> Lane::slow_launch(Clock::time_point now) const noexcept {
@@ -263,7 +267,8 @@ void Lane::look(Clock::time_point now) noexcept {
       if (launching_.until.load() != Clock::time_point{})
         return Context{.op = std::string(opToString(launching_.op.load())),
                        .comm = name_,
-                       .rank = communicator_->rank()};
+                       .rank = communicator_->rank(),
+                       .seq = launching_.number.load()};
       return Context{.comm = name_, .rank = communicator_->rank()};
     };
     // Before anything counts as done: what went wrong lets the device go on, too.

@@ -182,6 +182,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
     std::atomic<OpName> op{};
     std::atomic<std::chrono::milliseconds> limit{};
     std::atomic<bool> limit_is_own{};
+    std::atomic<uint64_t> number{0};
     std::atomic<Clock::time_point> until{Clock::time_point{}};  // no time: none is
   } launching_;
 

@@ -17,6 +17,7 @@ Work::Work(Lane::Slot& slot, gpu::EventPool::Lease end, Kept keep)
     : lane_(slot.lane_.shared_from_this()),
       op_(slot.call_.op),
       name_(slot.call_.name),
+      number_(slot.call_.number),
       async_(slot.call_.async_op),
       limit_(slot.call_.limit),
       limit_is_own_(slot.call_.limit_is_own),

@@ -43,7 +43,8 @@ class Work final : public TorchWork, public base::Recycled<Work> {
             limit_is_own_,
             async_,
             /*ends_itself=*/false,
-            name_};
+            name_,
+            number_};
   }
   // Of the error when its limit has passed.
   std::string limit_text() const;
@@ -53,6 +54,7 @@ class Work final : public TorchWork, public base::Recycled<Work> {
   const std::shared_ptr<Lane> lane_;
   const OpName op_;
   const std::string_view name_;  // see Call
+  const uint64_t number_;
   const bool async_;
   const std::chrono::milliseconds limit_;
   const bool limit_is_own_;

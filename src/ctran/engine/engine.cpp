@@ -24,6 +24,7 @@ std::unique_ptr<CommError> error_of(const Task& task) {
                                              .comm = group.name,
                                              .rank = group.place.rank,
                                              .peer = task.failed.peer,
+                                             .seq = task.number,
                                              .limit = task.limit.duration});
 }
 

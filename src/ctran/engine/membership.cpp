@@ -108,7 +108,7 @@ std::unique_ptr<CommError> Membership::error_for(const Task& task) const {
   const Context place_of_task{.op = std::string(task.name),
                               .comm = name,
                               .rank = place.rank,
-                              .seq = task.sequence,
+                              .seq = task.queued ? task.sequence : task.number,
                               .limit = task.limit.duration};
   return std::make_unique<CommError>(error.code(), error.why(),
                                      place_of_task.blaming(error.context()));

@@ -1,5 +1,6 @@
 #include "ctran/engine/task_pool.hpp"
 
+#include "base/issued_number.hpp"
 #include "ctran/engine/collective_task.hpp"
 #include "ctran/engine/membership.hpp"
 #include "ctran/engine/messages_task.hpp"
@@ -32,6 +33,7 @@ Kind* TaskPool::take(Kept<Kind>& kept) {
   task->limit = kNoLimit;
   task->asked = false;
   task->sequence = 0;
+  task->number = base::issued_number();
   task->queued = task->collective;
   return task;
 }

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
+
+#include "base/op_order.hpp"
 
 namespace torch::comms {
 namespace {
@@ -17,6 +20,18 @@ TEST(CommError, WritesOnlyWhatIsKnown) {
                          {.op = "send", .comm = "train", .rank = 0, .peer = 3, .seq = 17})
                    .what(),
                "send on 'train' (rank 0, peer 3, operation 17): gone");
+}
+
+TEST(CommError, CountsCallsAndMessagesApart) {
+  base::OpOrder order;
+  const auto text = [](uint64_t number) {
+    return std::string(CommError(Errc::kTimeout, "late", {.rank = 0, .seq = number}).what());
+  };
+  EXPECT_EQ(text(order.collective()), "(rank 0, operation 1): late");
+  EXPECT_EQ(text(order.batch()), "(rank 0, call 1): late");
+  EXPECT_EQ(text(order.message(0, 3, 4)), "(rank 0, message 1): late");
+  EXPECT_EQ(text(order.message(0, 3, 4)), "(rank 0, message 2): late");
+  EXPECT_EQ(text(order.message(3, 0, 4)), "(rank 0, message 1): late");
 }
 
 TEST(CommError, ShowsTheBeginningOfALongName) {
