@@ -197,7 +197,7 @@ void TorchComm::number(base::OpRecord& record, size_t op_id) {
       record.order = order_->batch();
       break;
     case OpName::split:
-      record.order = capabilities_.counts_splits ? order_->collective() : order_->batch();
+      record.order = capabilities_.counts_splits ? order_->collective() : order_->split();
       break;
     default:
       record.order = order_->collective();
@@ -493,7 +493,12 @@ std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const
   return make(
       op,
       [&]() -> std::shared_ptr<TorchComm> {
-        auto backend = backend_->split(ranks, name, options);
+        auto backend = [&] {
+          std::optional<Making> making;
+          if (!capabilities_.counts_splits && !ranks.empty())
+            making.emplace(name, backend_name_, ranks, *this);
+          return backend_->split(ranks, name, options);
+        }();
         if (!backend) return nullptr;
         auto child = wrap(std::move(backend), backend_name_);
         // reconfigure() of this one ends it, which must not end the process.

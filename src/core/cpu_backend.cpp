@@ -33,4 +33,8 @@ std::chrono::milliseconds limit_of_split(const CommOptions& options) {
   return is_own ? options.timeout : kNoTimeout;
 }
 
+std::string name_of_split(const std::string& name, const std::vector<int>& ranks) {
+  return name + "_" + std::to_string(*std::ranges::min_element(ranks));
+}
+
 }  // namespace torch::comms

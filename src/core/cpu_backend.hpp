@@ -1,6 +1,8 @@
 #pragma once
 
 #include <chrono>
+#include <string>
+#include <vector>
 
 #include <torchcomms/base/export.hpp>
 #include <torchcomms/capabilities.hpp>
@@ -20,5 +22,7 @@ TC_API std::chrono::milliseconds usable_timeout(std::chrono::milliseconds timeou
 // How long a split with these options waits for its members; kNoTimeout where no timeout was given,
 // so that theirs is the environment's: then the parent's limit holds.
 TC_API std::chrono::milliseconds limit_of_split(const CommOptions& options);
+// What the communicator of these ranks, at least one, is called, whose split() is given `name`.
+TC_API std::string name_of_split(const std::string& name, const std::vector<int>& ranks);
 
 }  // namespace torch::comms

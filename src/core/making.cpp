@@ -1,8 +1,12 @@
 #include "core/making.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include <torchcomms/base/error.hpp>
 
 #include "bootstrap/launcher.hpp"
+#include "core/cpu_backend.hpp"
 #include "core/record.hpp"
 #include "tracing/recorder.hpp"
 
@@ -36,6 +40,22 @@ Making::Making(const std::string& name, const std::string& backend, int rank, in
                int64_t uuid)
     : record_id_(record(
           {.name = name, .backend = backend, .rank = rank, .size = size, .membership = uuid})) {}
+
+Making::Making(const std::string& name, const std::string& backend, const std::vector<int>& ranks,
+               const TorchComm& parent) {
+  const auto place = std::ranges::find(ranks, parent.getRank()) - ranks.begin();
+  std::vector<int> members;
+  // Ranks after a reconfigure() are new ones, and name no process.
+  if (!parent.getMembership())
+    for (const auto of_parent = parent.getRanks(); const int rank : ranks)
+      members.push_back(of_parent[static_cast<size_t>(rank)]);
+  record_id_ = record({.name = name_of_split(name, ranks),
+                       .backend = backend,
+                       .rank = static_cast<int>(place),
+                       .size = static_cast<int>(ranks.size()),
+                       .members = std::move(members),
+                       .by_split = true});
+}
 
 Making::~Making() {
   if (record_id_) tracing::process_ring().end_communicator(*record_id_, true);

@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include <torchcomms/comm.hpp>
 #include <torchcomms/options.hpp>
 
 namespace torch::comms {
@@ -17,6 +19,9 @@ class Making {
   Making(const std::string& name, const std::string& backend, const CommOptions& options);
   // Of reconfigure().
   Making(const std::string& name, const std::string& backend, int rank, int size, int64_t uuid);
+  // Of split(), as one of these ranks of `parent`.
+  Making(const std::string& name, const std::string& backend, const std::vector<int>& ranks,
+         const TorchComm& parent);
   ~Making();
   Making(const Making&) = delete;
   Making& operator=(const Making&) = delete;

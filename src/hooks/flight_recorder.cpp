@@ -21,8 +21,6 @@ int64_t wall_clock_ns() {
       .count();
 }
 
-bool is_message(OpName op) { return op == OpName::send || op == OpName::recv; }
-
 }  // namespace
 
 FlightRecorder::FlightRecorder(size_t max_entries) : max_entries_(max_entries) {}
@@ -69,8 +67,8 @@ uint64_t FlightRecorder::record(Entry entry) {
   entry.created_ns = wall_clock_ns();
   std::lock_guard lock(mutex_);
   Group& group = *entry.group;
-  // Messages and batches concern some ranks only, so they must not count among the collectives.
-  if (!is_message(entry.op) && entry.op != OpName::batch_op_issue) {
+  // What concerns some ranks only has its number, and must not count among the collectives.
+  if (entry.sequence == 0) {
     entry.sequence = ++group.collectives;
     group.last_enqueued = entry.sequence;
   }

@@ -47,7 +47,8 @@ Recording::Recording(std::shared_ptr<FlightRecorder> recorder,
       on_split_(std::move(on_split)),
       group_(recorder_->add_group(std::string(comm->getCommName()), comm->getBackend())),
       prefix_(comm->getBackend() + ":"),
-      timeout_ms_(comm->getOptions().timeout.count()) {
+      timeout_ms_(comm->getOptions().timeout.count()),
+      counts_splits_(comm->getBackendImpl()->capabilities().counts_splits) {
   look_at_members();
 }
 
@@ -96,6 +97,8 @@ Entry Recording::describe(size_t op_id, const Op& op) {
         sends ? order_.message(rank_, op.peer, size_) : order_.message(op.peer, rank_, size_);
   }
   if constexpr (Op::kName == OpName::batch_op_issue) entry.sequence = order_.batch();
+  if constexpr (Op::kName == OpName::split)
+    if (!counts_splits_) entry.sequence = order_.split();
   return entry;
 }
 

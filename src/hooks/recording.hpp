@@ -29,7 +29,7 @@ class Recording {
   struct Open {
     size_t op_id;
     uint64_t entry;
-    uint64_t sequence;  // of a message or a batch
+    uint64_t sequence;  // 0: a collective's, which the group counts
   };
 
   // Whoever joins by reconfigure() has counted nothing before, so every membership is a group of
@@ -45,11 +45,12 @@ class Recording {
   std::weak_ptr<TorchComm> comm_;
   std::function<void(const std::shared_ptr<TorchComm>&)> on_split_;
   std::shared_ptr<Group> group_;
-  std::string prefix_;  // of profiling names: "gloo:"
-  int64_t timeout_ms_;  // of operations that set none
+  std::string prefix_;        // of profiling names: "gloo:"
+  int64_t timeout_ms_;        // of operations that set none
+  const bool counts_splits_;  // see Capabilities
   int rank_ = -1, size_ = -1;
   std::optional<int64_t> membership_;  // that group_ is of
-  base::OpOrder order_;                // of messages and batches; the group counts the collectives
+  base::OpOrder order_;                // of all but collectives, which the group counts
   std::vector<Open> open_;
   std::atomic<bool> logged_{false};
 };

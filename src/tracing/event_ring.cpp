@@ -89,7 +89,7 @@ void EventRing::place(std::byte* memory) noexcept {
 
 uint64_t EventRing::record(const Event& event) noexcept {
   const uint64_t index = header().next.fetch_add(1, std::memory_order_relaxed);
-  if (event.op.order != 0 && event.op.order < base::kFirstBatch)
+  if (base::is_of_collective(event.op.order))
     if (CommRow* at = row(event.op.comm))
       raise_to(event.phase == Phase::kBegin ? at->entered : at->finished, event.op.order);
   Slot& slot = slots()[index & mask_];
@@ -181,7 +181,8 @@ uint32_t EventRing::add_communicator(const Communicator& communicator) {
   const bool known = keep_members(row, communicator.members);
   row.flags.store((communicator.membership ? CommRow::kHasMembership : 0) |
                       (known ? 0 : CommRow::kUnknownMembers) |
-                      (communicator.being_made ? CommRow::kBeingMade : 0),
+                      (communicator.being_made ? CommRow::kBeingMade : 0) |
+                      (communicator.by_split ? CommRow::kBySplit : 0),
                   std::memory_order_relaxed);
   row.key.store(uint64_t{id} + 1, std::memory_order_release);
   if (communicator.size > 1) header().open.fetch_add(1, std::memory_order_relaxed);

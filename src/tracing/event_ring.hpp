@@ -22,6 +22,7 @@ struct Communicator {
   std::vector<int> members = {};           // global ranks, in rank order; empty: not known
   std::optional<int64_t> membership = {};  // of one that can be reconfigured
   bool being_made = false;                 // rank and size are those that it will have
+  bool by_split = false;                   // of one that is being made
 };
 
 // The last `capacity` events of the process, always on, and who the communicators are. Bounded: the

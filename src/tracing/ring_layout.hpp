@@ -78,8 +78,10 @@ struct RankRun {
 };
 
 struct CommRow {
-  // kBeingMade: a place that this process waits to take, until it ends; it has no events.
-  static constexpr uint32_t kHasMembership = 1, kFinalized = 2, kUnknownMembers = 4, kBeingMade = 8;
+  // kBeingMade: a place that this process waits to take, until it ends; it has no events. kBySplit:
+  // such a one, in split().
+  static constexpr uint32_t kHasMembership = 1, kFinalized = 2, kUnknownMembers = 4, kBeingMade = 8,
+                            kBySplit = 16;
 
   std::atomic<uint64_t> key{0};  // id + 1; 0: empty, or being written
   uint64_t time_ns = 0;          // when it was connected, or its making began

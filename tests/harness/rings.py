@@ -26,6 +26,7 @@ class Comm:
     membership: int | None = None
     size: int | None = None
     being_made: bool = False
+    by_split: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,9 @@ def write(folder: Path, rank: int, comms: Sequence[Comm], ops: Iterable[Op], **m
 def _row(number: int, comm: Comm) -> bytes:
     size = len(comm.members) if comm.size is None else comm.size
     flags = (
-        (1 if comm.membership is not None else 0) | (0 if comm.members else 4) | comm.being_made * 8
-    )
+        (1 if comm.membership is not None else 0) | (0 if comm.members else 4)
+        | comm.being_made * 8 | comm.by_split * 16
+    )  # fmt: skip
     runs = b"".join(struct.pack("<3i", member, 1, 1) for member in comm.members)
     head = struct.pack(
         "<5QqI2iI", number + 1, STEADY_NS + number, 0, comm.entered, 0, comm.membership or 0,

@@ -9,6 +9,7 @@ import re
 import shutil
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -58,8 +59,10 @@ PROGRAM = """
         torchcomms.new_comm(backend, torch.device("cpu"), name="second")
     if case == "splits not":
         comm.split([0, 1], "both")
+    if case == "one does not split" and comm.get_rank() != 2:
+        comm.split([0, 1], "both")
     if not (odd and case == "skips"):
-        add(9 if odd and case == "shapes" else 8)
+        add(9 if odd and case in ("shapes", "one does not split") else 8)
     comm.broadcast(torch.ones(3), 0, False)
     add()
     threading.Event().wait()
@@ -76,8 +79,9 @@ EXPECTED = {
     "stays away": "rank 1 has not entered new_comm of 'world'; ranks 0, 2 wait in it;"
     " no record of rank 1",
     "makes none": "rank 1 has not entered new_comm of 'second'; ranks 0, 2 wait in it",
-    "splits not": "rank 1 has not entered split 3 of 'world' (last: finished all_reduce 2);"
-    " rank 0 waits in it",
+    "splits not": "rank 1 has not entered split of 'both_0'; rank 0 waits in it",
+    "one does not split": f"operation 3 of 'world' differs: ranks 0, 2: {USUAL};"
+    " rank 1: all_reduce SUM 9 elements float32",
 }
 
 
@@ -144,6 +148,9 @@ def job():
         ("gloo", "stays away", 3),
         ("ctran", "makes none", 3),
         ("ctran", "splits not", 2),
+        ("gloo", "splits not", 2),
+        ("ctran", "one does not split", 3),
+        ("gloo", "one does not split", 3),
     ],
 )
 def test_a_hang_is_explained_while_it_lasts_and_after_a_kill(backend, case, size, job):
@@ -386,6 +393,28 @@ def test_who_has_not_come_to_a_group_is_named_where_it_is_known(inside, told, cu
     assert (verdict.summary, verdict.culprits) == (told, culprits)
     assert verdict.last[0] == "in new_comm of '7'"
     assert verdict.last[1] == "finished barrier 2 of 'world'"
+
+
+def made_by_split(name: str, rank: int, members: Sequence[int]) -> Comm:
+    return Comm(name, rank, members, being_made=True, by_split=True)
+
+
+def test_of_a_split_those_of_its_list_are_waited_for(tmp_path):
+    """Two at once under one name."""
+    odd, even = (1, 3), (2, 4, 0)
+    for rank, world in enumerate(worlds(5)):
+        comms = [world]
+        if rank == 3:
+            comms.append(made_by_split("half", 1, odd))
+        if rank in (0, 2):
+            comms.append(made_by_split("half", even.index(rank), even))
+        rings.write(tmp_path, rank, comms, [Op("barrier", 1, 1, 2), Op("barrier", 2, 3, 4)])
+    verdict = analyze(read([tmp_path]))
+    assert [finding.text for finding in verdict.findings] == [
+        "rank 1 has not entered split of 'half'; rank 3 waits in it",
+        "rank 4 has not entered split of 'half'; ranks 0, 2 wait in it",
+    ]
+    assert verdict.culprits == (1, 4)
 
 
 def test_who_is_through_is_not_missed_and_names_come_again(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import time
 from datetime import timedelta
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 import torchcomms
 from torchcomms import ReduceOp
+from torchcomms.hooks import FlightRecorderHook
 
 from tests.harness.cases import Failures, assert_alive, check_context, refused
 from tests.harness.environment import environment
@@ -117,6 +119,26 @@ def only_listed(context):
 def test_only_the_listed_ranks_take_part(world):
     assert all(world.run_context(only_listed))
     world.run(assert_alive)
+
+
+def numbered(context):
+    """The last rank stays away from a split, and calls the next, and a barrier."""
+    comm = context.new_comm()
+    hook = FlightRecorderHook(16, isolated=True)
+    hook.register_with_comm(comm)
+    last = context.size - 1
+    lists = [list(range(last)), list(range(context.size))]
+    children = [comm.split(ranks, "child") for ranks in lists if context.rank in ranks]
+    comm.barrier(False)
+    recorded = json.loads(hook.dump_json(True))["entries"]
+    for each in (*children, comm):
+        each.finalize()
+    return [entry["collective_seq_id"] for entry in recorded if entry["operation"] == "barrier"]
+
+
+@pytest.mark.worlds(sizes=(2, 3), needs=("split_among_listed",))
+def test_those_who_need_not_split_count_later_collectives_as_the_others(world):
+    assert world.run_context(numbered) == [[1]] * world.size
 
 
 def wrong_lists(context):

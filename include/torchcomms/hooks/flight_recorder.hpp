@@ -68,7 +68,8 @@ class TC_API FlightRecorder {
   std::shared_ptr<Group> add_group(std::string name, std::string backend);
   void set_members(Group& group, std::vector<int> ranks, int rank);
 
-  // Takes the entry in and gives it its sequence number. Returns what the calls below know it by;
+  // Takes the entry in, and gives one without a sequence number that of its group's next
+  // collective. Returns what the calls below know it by;
   // they do nothing once the entry was overwritten or forgotten.
   uint64_t record(Entry entry);
   void started(uint64_t id) noexcept;

@@ -12,17 +12,16 @@ from torchcomms.analyze.record import Dump, Making
 def findings(dumps: Iterable[Dump]) -> list[Finding]:
     """One for each communicator that some ranks wait to be members of."""
     dumps = list(dumps)
-    inside: dict[tuple[str, str, int], list[tuple[Dump, Making]]] = defaultdict(list)
+    inside = defaultdict(list)
     for dump in dumps:
         for making in dump.makings:
             inside[making.key].append((dump, making))
-    return [_finding(*key, waiting, dumps) for key, waiting in sorted(inside.items())]
+    return [_finding(waiting, dumps) for _, waiting in sorted(inside.items())]
 
 
-def _finding(
-    name: str, call: str, size: int, inside: list[tuple[Dump, Making]], dumps: list[Dump]
-) -> Finding:
-    members = _members(size, inside)
+def _finding(inside: list[tuple[Dump, Making]], dumps: list[Dump]) -> Finding:
+    name, call, size, listed = inside[0][1].key
+    members = listed or _members(size, inside)
     through = {
         at
         for dump in dumps
@@ -51,7 +50,7 @@ def _finding(
     )  # fmt: skip
 
 
-def _members(size: int, inside: list[tuple[Dump, Making]]) -> list[int]:
+def _members(size: int, inside: list[tuple[Dump, Making]]) -> tuple[int, ...]:
     """Global ranks, -1 where nobody says. Ranks with the same places in a communicator of as many,
     or that have none yet, are taken for all ranks of it, or of the job."""
     known = {making.rank: dump.rank for dump, making in inside}
@@ -60,5 +59,5 @@ def _members(size: int, inside: list[tuple[Dump, Making]]) -> list[int]:
     ]
     for members in others or [tuple(range(size))]:
         if len(members) == size and all(members[at] == rank for at, rank in known.items()):
-            return list(members)
-    return [known.get(at, -1) for at in range(size)]
+            return members
+    return tuple(known.get(at, -1) for at in range(size))

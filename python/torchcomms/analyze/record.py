@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-# Messages and batches are numbered in ranges of their own: see the recorder's documentation.
-FIRST_BATCH = 1 << 59
-FIRST_MESSAGE = 1 << 60
+# What is no collective is numbered in ranges of its own: see the recorder's documentation.
+FIRST_SPLIT = 1 << 58
 
 # "ended": it went through its exit, with communicators that were not finalized. "killed": it did
 # not. "finalized": it did not, and nothing of it was open any more. "unknown": the file is a copy,
@@ -52,7 +51,7 @@ class Operation:
 
     @property
     def is_collective(self) -> bool:
-        return not self.is_message and self.sequence < FIRST_BATCH
+        return not self.is_message and self.sequence < FIRST_SPLIT
 
     @property
     def done(self) -> bool:
@@ -66,8 +65,7 @@ class Operation:
     def __str__(self) -> str:
         if self.is_message:
             return f"{self.name} {'to' if self.name == 'send' else 'from'} {self.peer}"
-        number = self.sequence if self.is_collective else self.sequence - FIRST_BATCH
-        return f"{self.name} {number}"
+        return f"{self.name} {self.sequence % FIRST_SPLIT}"
 
 
 @dataclass(frozen=True)
@@ -86,18 +84,20 @@ class Process:
 
 @dataclass(frozen=True)
 class Making:
-    """A rank is inside `call`, which makes communicator `name`: to be its `rank` of `size`."""
+    """A rank is inside `call`, which makes communicator `name`: to be its `rank` of `size`.
+    `members`: global ranks, where the call has a list of them."""
 
     name: str
     call: str
     rank: int
     size: int
     since_ns: int
+    members: tuple[int, ...] = ()
 
     @property
-    def key(self) -> tuple[str, str, int]:
+    def key(self) -> tuple[str, str, int, tuple[int, ...]]:
         """Equal for all that wait for the same."""
-        return self.name, self.call, self.size
+        return self.name, self.call, self.size, self.members
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ _FACTS = (
 )  # fmt: skip
 _ROW = struct.Struct("<5QqI2iI176s32s60i")
 _SLOT = struct.Struct("<QQI3Bx4BiI4x6QQ32x")
-_HAS_MEMBERSHIP, _UNKNOWN_MEMBERS, _BEING_MADE = 1, 4, 8
+_HAS_MEMBERSHIP, _UNKNOWN_MEMBERS, _BEING_MADE, _BY_SPLIT = 1, 4, 8, 16
 _NONE, _OTHER_ERROR = 0xFF, 0xFF
 _BEGIN = 0
 
@@ -118,7 +118,7 @@ def read_ring(path: Path) -> Ring:
     rows = _comms(data[_HEADER.size : first_slot], again[_HEADER.size : first_slot])
     comms = tuple(row for row in rows if row.made_by is None)
     makings = tuple(
-        Making(row.name, row.made_by, row.rank, row.size, wall(row.time_ns))
+        Making(row.name, row.made_by, row.rank, row.size, wall(row.time_ns), row.members or ())
         for row in rows
         if row.made_by is not None
     )
@@ -256,7 +256,8 @@ def _comms(data: bytes, again: bytes) -> tuple[_Comm, ...]:
             )
         made_by = None
         if flags & _BEING_MADE:
-            made_by = "reconfigure" if flags & _HAS_MEMBERSHIP else "new_comm"
+            joins = "reconfigure" if flags & _HAS_MEMBERSHIP else "new_comm"
+            made_by = "split" if flags & _BY_SPLIT else joins
         found.append(
             _Comm(key - 1, name, _text(backend), time_ns, entered, rank, size, members, made_by)
         )

@@ -18,9 +18,7 @@ using base::OpRecord;
 using side::Fingerprint;
 using tracing::Phase;
 
-bool is_collective(const OpRecord& op) noexcept {
-  return op.order != 0 && op.order < base::kFirstBatch;
-}
+bool is_collective(const OpRecord& op) noexcept { return base::is_of_collective(op.order); }
 
 // Elements that all ranks must agree on; -1: each has its own.
 int64_t count_of(const OpRecord& op, int size) noexcept {

@@ -160,6 +160,7 @@ Capabilities TorchCommCtran::capabilities() const {
   auto can = staged_capabilities();
   can.self_messages = true;
   can.any_source = true;
+  can.counts_splits = false;  // ranks that are in no list need not call it
   can.abort = true;
   can.ends_process = true;
   can.reconfigure = true;
@@ -243,8 +244,7 @@ std::shared_ptr<TorchCommBackend> TorchCommCtran::split(const std::vector<int>& 
   const auto now = issue(OpName::split, {{}, limit_of_split(options)});
   auto child = std::make_shared<TorchCommCtran>();
   child->device_ = device_;
-  child->start(name + "_" + std::to_string(*std::min_element(ranks.begin(), ranks.end())),
-               with_checks_of(checks_calls_, options),
+  child->start(name_of_split(name, ranks), with_checks_of(checks_calls_, options),
                {.op = "split", .comm = name_, .rank = rank_});
   const auto links = ctran::links_wished(options.hints);
   if (options.hints.contains(hint::kCtranTransport.name) &&

@@ -195,8 +195,7 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
   global_ranks.reserve(ranks.size());
   for (const int rank : ranks) global_ranks.push_back(ranks_[static_cast<size_t>(rank)]);
 
-  const auto child_name =
-      name + "_" + std::to_string(*std::min_element(ranks.begin(), ranks.end()));
+  const auto child_name = name_of_split(name, ranks);
   bootstrap::Launch launch;
   launch.rank = static_cast<int>(own - ranks.begin());
   launch.size = static_cast<int>(ranks.size());

@@ -28,6 +28,7 @@ TEST(CommError, CountsCallsAndMessagesApart) {
     return std::string(CommError(Errc::kTimeout, "late", {.rank = 0, .seq = number}).what());
   };
   EXPECT_EQ(text(order.collective()), "(rank 0, operation 1): late");
+  EXPECT_EQ(text(order.split()), "(rank 0, call 1): late");
   EXPECT_EQ(text(order.batch()), "(rank 0, call 1): late");
   EXPECT_EQ(text(order.message(0, 3, 4)), "(rank 0, message 1): late");
   EXPECT_EQ(text(order.message(0, 3, 4)), "(rank 0, message 2): late");
