@@ -141,6 +141,27 @@ TEST(PlanTest, SendersAndReceiversAgree) {
         }
 }
 
+TEST(PlanTest, LeanKernelsAreForWholeVectorsThatAreAdded) {
+  alignas(16) static char memory[4096];
+  Team team{};
+  team.size = 4;
+  const auto is_lean_of = [&](Call call, size_t shift = 0) {
+    call.input = memory + shift;
+    call.output = memory + 2048 + shift;
+    return is_lean(params_of(team, call, plan_of(4, call, Algorithm::kOneShotLL, 64)));
+  };
+  Call call = call_of(Collective::kAllReduce, 64);
+  EXPECT_TRUE(is_lean_of(call));
+  EXPECT_FALSE(is_lean_of(call, 8));
+  EXPECT_FALSE(is_lean_of(call_of(Collective::kAllReduce, 63)));
+  call.op = ReduceOp::kAverage;
+  EXPECT_FALSE(is_lean_of(call));
+  call.op = ReduceOp::kPremulSum;
+  EXPECT_FALSE(is_lean_of(call));
+  EXPECT_TRUE(is_lean_of(call_of(Collective::kAllGather, 8)));
+  EXPECT_FALSE(is_lean_of(call_of(Collective::kAllGather, 9)));
+}
+
 TEST(PlanTest, OddMemoryIsReadInSmallerUnits) {
   Team team{};
   team.size = 2;

@@ -565,6 +565,19 @@ TEST(RegionPlanTest, LongTransfersHaveMoreBlocksUnlessTheCallSaysHowMany) {
   EXPECT_EQ(blocks(size_t{128} << 20, 8), 8);
 }
 
+TEST(RegionPlanTest, ShortTransfersOfMoreThanTwoRanksAreStored) {
+  Call call{};
+  call.collective = Collective::kAllGather;
+  call.dtype = Dtype::kUInt8;
+  call.count = size_t{1} << 20;
+  EXPECT_EQ(usual_carrier(2, call), Carrier::kBulk);
+  EXPECT_EQ(usual_carrier(4, call), Carrier::kStores);
+  call.count = size_t{8} << 20;
+  EXPECT_EQ(usual_carrier(4, call), Carrier::kBulk);
+  call.collective = Collective::kBroadcast;  // a third goes through each of the others
+  EXPECT_EQ(usual_carrier(4, call), Carrier::kStores);
+}
+
 TEST(RegionPlanTest, ABroadcastIsForwardedInRoundsOfSeveralTiles) {
   for (const size_t bytes : {size_t{1} << 20, size_t{256} << 20, size_t{1} << 34}) {
     const auto rounds = rounds_of_pushes(bytes, 16, true);
