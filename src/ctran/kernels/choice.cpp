@@ -37,7 +37,6 @@ constexpr Row kRows[] = {
     row(Collective::kAllReduce, 4, 384 * kKB, kOneShotLine, 64),
     row(Collective::kAllReduce, 4, kLarge, kTwoShotLine, 64),
     row(Collective::kAllReduce, 4, kLarger, kTwoShotLine, 48),
-    row(Collective::kAllReduce, 4, kAll, kTwoShotLine, 64),
     row(Collective::kAllReduce, 8, 32 * kKB, kOneShotLL, 64),
     row(Collective::kAllReduce, 8, 112 * kKB, kOneShotLine, 64),
     row(Collective::kAllReduce, 8, kAll, kTwoShotLine, 64),

@@ -109,6 +109,12 @@ struct Layout {
   static constexpr size_t round_up(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 };
 
+// The rank that is `i` after this one, from 0 to as many as there are: all ranks that go through
+// the others so begin with another one.
+constexpr int rank_after(int rank, int i, int ranks) {
+  return rank + i < ranks ? rank + i : rank + i - ranks;
+}
+
 // Where, in a region, `receiver` finds what `source` sent, and `source` puts it. A rank has no
 // slots for itself. What a source writes in a step lies together: 4 ranks whose slots lay by worker
 // and then by source had 235 GB/s instead of 340 of a GPU's stores.

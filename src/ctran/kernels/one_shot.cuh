@@ -52,9 +52,8 @@ class OneShot {
   }
 
  private:
-  // The rank that is so many after this one.
   __device__ __forceinline__ static int next(const Params& p, int i) {
-    return p.rank + i < p.size ? p.rank + i : p.rank + i - p.size;
+    return rank_after(p.rank, i, p.size);
   }
   __device__ __forceinline__ size_t tile_of(uint64_t step) const {
     return step * Wire::workers() + wire_.worker();

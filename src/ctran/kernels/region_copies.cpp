@@ -24,7 +24,7 @@ bool is_inside(const RegionCall& call, int rank, size_t at, size_t bytes) {
 // Gives of(peer) each of them, from each rank in another order.
 template <class Of>
 void for_peers(const RegionParams& p, Of of) {
-  for (int i = 1; i < p.size; ++i) of((p.rank + i) % p.size);
+  for (int i = 1; i < p.size; ++i) of(rank_after(p.rank, i, p.size));
 }
 
 // Of a chunk, what one rank makes of the result, and where its operands are in a half of scratch.

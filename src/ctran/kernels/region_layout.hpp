@@ -76,6 +76,14 @@ struct RegionLayout {
 // other: so each byte leaves the root once. Of two ranks the other has all.
 constexpr size_t forwarded_part(size_t bytes, int ranks) { return part_bytes(bytes, ranks - 1); }
 
+// The longest run of bytes that a rank pushes to another, or reduces. `bytes`: Call::count in
+// bytes.
+constexpr size_t longest_run(Collective collective, size_t bytes, int ranks) {
+  if (collective == Collective::kBroadcast) return forwarded_part(bytes, ranks);
+  const bool has_parts = collective == Collective::kAllReduce || collective == Collective::kReduce;
+  return has_parts ? part_bytes(bytes, ranks) : bytes;
+}
+
 // What one rank pushes to another: bytes at `from` of its input, or of its own output, which it
 // has from the root.
 struct Push {

@@ -62,11 +62,9 @@ bool is_sound(const Team& team, const RegionCall& call) {
 }
 
 Carrier usual_carrier(int ranks, const Call& call) {
-  constexpr size_t kLeast = 8 * kMB;  // of the longest transfer
-  const size_t parts =
-      call.collective == Collective::kBroadcast ? static_cast<size_t>(ranks - 1) : 1;
-  return ranks == 2 || call.count * size_of(call.dtype) / parts >= kLeast ? Carrier::kBulk
-                                                                          : Carrier::kStores;
+  const size_t bytes = call.count * size_of(call.dtype);
+  return ranks == 2 || longest_run(call.collective, bytes, ranks) >= 8 * kMB ? Carrier::kBulk
+                                                                             : Carrier::kStores;
 }
 
 int region_blocks(size_t bytes, int wanted, int usual) {
@@ -96,9 +94,7 @@ RegionParams params_of(const Team& team, const RegionCall& call) {
   p.meets = true;
 
   const bool forwards = p.collective == Collective::kBroadcast && team.size > 2;
-  const size_t longest = p.collective == Collective::kBroadcast                  ? p.forwarded
-                         : reduces && p.collective != Collective::kReduceScatter ? p.part
-                                                                                 : p.bytes;
+  const size_t longest = longest_run(p.collective, p.bytes, team.size);
   p.blocks =
       region_blocks(longest, call.call.blocks, usual_blocks(team.size, p.collective, longest));
   if (reduces) p.own_to = nullptr;  // it makes it where it lies

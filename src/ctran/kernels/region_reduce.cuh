@@ -35,7 +35,7 @@ class Operands {
     if (p_.write_to == 0) return into(p_.output);
 #pragma unroll 1
     for (int i = 0; i < p_.size; ++i) {
-      const int rank = p_.rank + i < p_.size ? p_.rank + i : p_.rank + i - p_.size;
+      const int rank = rank_after(p_.rank, i, p_.size);
       if ((p_.write_to >> rank & 1) != 0) into(c_.tensors[rank] + range_.begin);
     }
   }
@@ -128,7 +128,7 @@ class Vectors {
 #pragma unroll
       for (int i = 0; i < N; ++i)
         if (i < p_.size) {
-          const int rank = p_.rank + 1 + i < p_.size ? p_.rank + 1 + i : p_.rank + 1 + i - p_.size;
+          const int rank = rank_after(p_.rank, i + 1, p_.size);
 #pragma unroll
           for (int k = 0; k < kAtOnce; ++k)
             if (const size_t at = first + k * kRegionThreads; at < vectors)

@@ -44,7 +44,7 @@ class Pushes {
   __device__ __forceinline__ bool push(uint64_t round) {
     if (threadIdx.x < kWarp) {
       const int i = static_cast<int>(threadIdx.x) + 1;
-      const int peer = p_.rank + i < p_.size ? p_.rank + i : p_.rank + i - p_.size;
+      const int peer = rank_after(p_.rank, i, p_.size);
       const bool pushes = i < p_.size && (p_.push_to >> peer & 1) != 0;
       const Push what =
           pushes ? push_of(p_.collective, p_.root, p_.bytes, p_.forwarded, p_.rank, peer) : Push{};

@@ -69,10 +69,7 @@ class TwoShot {
     }
     return true;
   }
-  // The rank that is so many after this one.
-  __device__ __forceinline__ int next(int i) const {
-    return p_.rank + i < p_.size ? p_.rank + i : p_.rank + i - p_.size;
-  }
+  __device__ __forceinline__ int next(int i) const { return rank_after(p_.rank, i, p_.size); }
   __device__ __forceinline__ void load_part(int peer, uint64_t step,
                                             Vector16 (&v)[Wire::kVectors]) const {
     const Range part = part_of(p_.bytes, p_.part, peer);
