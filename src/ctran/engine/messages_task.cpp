@@ -88,7 +88,7 @@ void MessagesTask::post(Item& item) {
     engine.reach(group->ranks[static_cast<size_t>(item.peer)]);  // to hear of it
 }
 
-void MessagesTask::post_known() {
+void MessagesTask::on_stream_known() {
   for (size_t i = 0; i < count_; ++i) {
     auto& item = items_[i];
     if (item.posted || item.sends || item.peer == kAnybody) continue;

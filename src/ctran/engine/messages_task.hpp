@@ -20,11 +20,10 @@ class MessagesTask final : public Task {
   // a peer that is none of `size`, a buffer of another size.
   void prepare(std::span<const Call> calls, int rank, int size);
 
-  // Receives whose tag's stream is known by now.
-  void post_known();
-
   Outcome begin() override;
   Outcome advance() override;
+  // Posts receives whose tag's stream is known by now.
+  void on_stream_known() override;
   void close() noexcept override { count_ = 0; }
   std::string waits_for() const override;
   std::string words() const override;

@@ -1,6 +1,6 @@
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/membership.hpp"
-#include "ctran/engine/messages_task.hpp"
+#include "ctran/engine/task.hpp"
 
 // Messages with tags. Each tag that a rank sends with, in a group, has a stream of its own, so that
 // tags never wait for each other. The sender takes the number from a range that no other rank takes
@@ -45,8 +45,7 @@ void Engine::on_tagged(Membership& group, int rank, const Notice& notice) {
   group.tags.from[{rank, notice.about}] = static_cast<uint32_t>(notice.sequence);
   // In the order of their calls, before any that comes now.
   for (auto* task : active_)
-    if (!task->collective && task->group.get() == &group)
-      static_cast<MessagesTask*>(task)->post_known();
+    if (task->group.get() == &group) task->on_stream_known();
 }
 
 // What comes over it has nobody to take it.

@@ -29,6 +29,8 @@ class Task {
   virtual Outcome begin() = 0;
   // What can be done now. kFailed: `failed` tells how. Throws as begin().
   virtual Outcome advance() = 0;
+  // A sender has told the stream of one of its tags.
+  virtual void on_stream_known() {}
   // No transfer is in flight any more: forgets the caller's memory.
   virtual void close() noexcept = 0;
   // "rank 3 has not delivered": what it is waiting for.

@@ -87,6 +87,27 @@ TEST_P(Windows, WhoeverSeesTheSignalSeesAllOfThePut) {
     });
 }
 
+TEST_P(Windows, AMessageWithATagComesWhileAWaitIsUnderWay) {
+  run(2, [&](Rank& self) {
+    Opened opened(self, 64, GetParam().shared);
+    const int peer = 1 - self.rank();
+    OneSided slot = {
+        .kind = OneSided::Kind::kWaitSlot, .name = "wait_signal", .value = 1000, .limit = kLong};
+    auto wait = opened.window->start(slot);
+    self.group->run(barrier(2));
+    std::vector<float> mail(4, static_cast<float>(self.rank()));
+    Message message(self.rank() == 0 ? Operation::kSend : Operation::kReceive, peer, mail, 2);
+    message.call.tag = 7;
+    self.group->run(message.call);
+    EXPECT_EQ(mail, std::vector<float>(4, 0));
+    slot.kind = OneSided::Kind::kStore;
+    slot.rank = peer;
+    opened.window->run(slot);
+    wait.wait();
+    opened.close(self);
+  });
+}
+
 TEST_P(Windows, EveryMemberKnowsSizesAndNotesOfAll) {
   run(3, [&](Rank& self) {
     const auto own = static_cast<size_t>(self.rank()) * 1000;  // rank 0 has nothing
