@@ -39,6 +39,7 @@ void CollectiveTask::prepare(const Call& call, std::shared_ptr<const Plan> plan,
 
 void CollectiveTask::prepare(const Call& call, std::shared_ptr<const Plan> plan) {
   plan_ = std::move(plan);
+  base_ = group->base;
   step_number_ = 0;
   moved_ = 0;
   members_.clear();

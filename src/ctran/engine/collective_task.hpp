@@ -18,7 +18,7 @@ class Express;
 // A collective: runs its plan step by step. Keeps its memory for the next call.
 class CollectiveTask final : public Task {
  public:
-  // Copies what the call lends. Throws CommError(kInvalidArgument) for buffers of another size.
+  // In `group`, whose plan it is. Copies what the call lends. Throws CommError(kInvalidArgument) for buffers of another size.
   void prepare(const Call& call, std::shared_ptr<const Plan> plan);
 
   // The same among some members of the group alone, by their ranks in it, on a stream of their own
@@ -31,7 +31,7 @@ class CollectiveTask final : public Task {
 
   // The plan of the last call, if that was in the group with this base.
   std::shared_ptr<const Plan> take_plan(uint32_t base) noexcept {
-    return std::exchange(base_, base) == base ? std::move(plan_) : nullptr;
+    return base_ == base ? std::move(plan_) : nullptr;
   }
 
   Outcome begin() override;

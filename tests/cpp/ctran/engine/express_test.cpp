@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <numeric>
 #include <random>
 #include <thread>
 
@@ -50,6 +52,32 @@ TEST_P(Express, AlgorithmsOfManyStepsGoOnInTheMiddle) {
         ASSERT_EQ(error.code(), Errc::kUnsupported) << algorithm->name;
       }
     }
+  });
+}
+
+// What one of them has planned is none of the other's, where ranks have other places.
+TEST_P(Express, GroupsOfTheSameRanksInAnotherOrderKeepTheirPlans) {
+  const int size = GetParam();
+  run({.size = size}, [&](Rank& self) {
+    std::vector<int> order(static_cast<size_t>(size));
+    std::iota(order.begin(), order.end(), 0);
+    const auto forth = self.group->split(order, "forth");
+    std::ranges::reverse(order);
+    const auto back = self.group->split(order, "back");
+    std::mt19937 dice(static_cast<unsigned>(self.rank()));
+    for (const auto operation : kCollectives)
+      for (int i = 0; i < 40; ++i)
+        for (auto* group : {forth.get(), back.get()}) {
+          const Case c{operation, 1, equal_counts(operation, size, 3), ReduceOp::kSum};
+          Checked checked(c, group->rank());
+          pass_by(dice() % 4 == 0 ? static_cast<int>(dice() % 40) : 0);
+          // One at once, one with a task.
+          if (group == back.get())
+            group->run(checked.call);
+          else
+            group->start(checked.call).wait();
+          ASSERT_TRUE(checked.right()) << schedule::name(operation) << ", call " << i;
+        }
   });
 }
 
