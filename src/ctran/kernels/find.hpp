@@ -18,15 +18,14 @@ struct Shape {
 };
 
 // Null where there is none.
-const void* find_all_reduce_of_floats(Cell cell, Shape shape, int ranks);
-const void* find_all_reduce_of_small_floats(Cell cell, Shape shape, int ranks);
-const void* find_all_reduce_of_integers(Cell cell, Shape shape, int ranks);
-const void* find_reduce_scatter_of_floats(Cell cell, Shape shape, int ranks);
-const void* find_reduce_scatter_of_small_floats(Cell cell, Shape shape, int ranks);
-const void* find_reduce_scatter_of_integers(Cell cell, Shape shape, int ranks);
-const void* find_reduce_of_floats(Cell cell, Shape shape, int ranks);
-const void* find_reduce_of_small_floats(Cell cell, Shape shape, int ranks);
-const void* find_reduce_of_integers(Cell cell, Shape shape, int ranks);
+// What is compiled for speed, see Reducer.
+const void* find_all_reduce(Cell cell, Shape shape, int ranks);
+const void* find_reduce_scatter(Cell cell, Shape shape, int ranks);
+const void* find_reduce(Cell cell, Shape shape, int ranks);
+// What is compiled for size, for any of the three.
+const void* find_cold_floats(Cell cell, Shape shape, int ranks);
+const void* find_cold_small_floats(Cell cell, Shape shape, int ranks);
+const void* find_cold_integers(Cell cell, Shape shape, int ranks);
 const void* find_move(Collective collective, Shape shape, int ranks);
 // Of those that have places or ask, or of others.
 const void* find_exchange(bool straight);

@@ -19,18 +19,10 @@ namespace torch::comms::ctran::kernels {
 namespace {
 
 const void* find_reduction(Collective collective, Cell cell, Shape shape, int ranks) {
-  using Find = const void* (*)(Cell, Shape, int);
-  constexpr Find kAllReduce[] = {find_all_reduce_of_floats, find_all_reduce_of_small_floats,
-                                 find_all_reduce_of_integers};
-  constexpr Find kReduceScatter[] = {find_reduce_scatter_of_floats,
-                                     find_reduce_scatter_of_small_floats,
-                                     find_reduce_scatter_of_integers};
-  constexpr Find kReduce[] = {find_reduce_of_floats, find_reduce_of_small_floats,
-                              find_reduce_of_integers};
-  const auto& all = collective == Collective::kAllReduce       ? kAllReduce
-                    : collective == Collective::kReduceScatter ? kReduceScatter
-                                                               : kReduce;
-  for (const Find find : all)
+  auto* const find_hot = collective == Collective::kAllReduce       ? find_all_reduce
+                         : collective == Collective::kReduceScatter ? find_reduce_scatter
+                                                                    : find_reduce;
+  for (auto* const find : {find_hot, find_cold_floats, find_cold_small_floats, find_cold_integers})
     if (const void* kernel = find(cell, shape, ranks)) return kernel;
   return nullptr;
 }

@@ -4,10 +4,24 @@
 #include "ctran/kernels/run.cuh"
 #include "ctran/kernels/visit.hpp"
 
-// The kernels of a reducing collective. One of them is described by a type C with
-//   template <class Wire, class F, int N> OneShot, TwoShot   that have the kernel's address
-//   kHasTwoHops
+// The kernels of reducing collectives. What is compiled for speed has a kernel of each collective's
+// name; what is compiled for size has one for all of them.
 namespace torch::comms::ctran::kernels {
+
+// <Name>Kernels: OneShot and TwoShot of a wire, a reducer and a number of ranks have the kernel's
+// address.
+#define TC_REDUCING_KERNELS(Name, has_two_hops)       \
+  TC_ONE_SHOT(Name##OneShot)                          \
+  TC_KERNEL_OF(Name##OneShot)                         \
+  TC_TWO_SHOT(Name##TwoShot)                          \
+  TC_KERNEL_OF(Name##TwoShot)                         \
+  struct Name##Kernels {                              \
+    static constexpr bool kHasTwoHops = has_two_hops; \
+    template <class Wire, class F, int N>             \
+    using OneShot = Name##OneShotOf<Wire, F, N>;      \
+    template <class Wire, class F, int N>             \
+    using TwoShot = Name##TwoShotOf<Wire, F, N>;      \
+  };
 
 // Those of which a product or a multiple of complex128 is made.
 template <class F>
@@ -53,27 +67,21 @@ const void* find_shape(Shape shape, int ranks) {
   return nullptr;
 }
 
-template <class C>
+template <class C, bool kHot>
 struct FindShape {
   Shape shape;
   int ranks;
   template <class F>
   const void* operator()() const {
-    return find_shape<C, F>(shape, ranks);
+    if constexpr (F::kHot == kHot)
+      return find_shape<C, F>(shape, ranks);
+    else
+      return nullptr;
   }
 };
-
 template <class C>
-const void* find_of_floats(Cell cell, Shape shape, int ranks) {
-  return visit_floats<const void*>(cell, FindShape<C>{shape, ranks});
-}
-template <class C>
-const void* find_of_small_floats(Cell cell, Shape shape, int ranks) {
-  return visit_small_floats<const void*>(cell, FindShape<C>{shape, ranks});
-}
-template <class C>
-const void* find_of_integers(Cell cell, Shape shape, int ranks) {
-  return visit_integers<const void*>(cell, FindShape<C>{shape, ranks});
+const void* find_hot(Cell cell, Shape shape, int ranks) {
+  return visit_floats<const void*>(cell, FindShape<C, true>{shape, ranks});
 }
 
 }  // namespace torch::comms::ctran::kernels

@@ -1,0 +1,11 @@
+#include "ctran/kernels/reducing.cuh"
+
+namespace torch::comms::ctran::kernels {
+
+TC_REDUCING_KERNELS(Reducing, true)
+
+const void* find_cold_floats(Cell cell, Shape shape, int ranks) {
+  return visit_floats<const void*>(cell, FindShape<ReducingKernels, false>{shape, ranks});
+}
+
+}  // namespace torch::comms::ctran::kernels
