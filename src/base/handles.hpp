@@ -7,6 +7,8 @@
 #include <span>
 #include <utility>
 
+#include <torchcomms/base/export.hpp>
+
 // What must be given back to the operating system, as types.
 namespace torch::comms::base {
 
@@ -30,7 +32,9 @@ class UniqueHandle {
   T handle_ = kNull;
 };
 
-using FileDescriptor = UniqueHandle<int, ::close, -1>;
+// Closes it, and forgets what stop_in_children() was told of it.
+TC_API int close_descriptor(int descriptor) noexcept;
+using FileDescriptor = UniqueHandle<int, close_descriptor, -1>;
 
 // A range of mapped memory.
 class Mapping {

@@ -11,13 +11,16 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/children.hpp"
 #include "base/system_error.hpp"
 
 namespace torch::comms::base {
 namespace {
 
 FileDescriptor open_socket(int family) noexcept {
-  return FileDescriptor(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (socket) stop_in_children(socket.get());
+  return socket;
 }
 
 void set(int socket, int level, int name, int value) noexcept {
@@ -103,7 +106,10 @@ FileDescriptor begin_connect(const SocketAddress& address) noexcept {
   if (!socket) return socket;
   if (::connect(socket.get(), address.get(), address.size) == 0 || errno == EINPROGRESS)
     return socket;
-  return {};
+  const int error = errno;
+  socket = {};
+  errno = error;
+  return socket;
 }
 
 int connect_result(int socket) noexcept {

@@ -27,7 +27,7 @@ using transport::tcp::Hello;
 constexpr milliseconds kSilence{10'000};  // of a connection whose host has vanished
 constexpr milliseconds kPatience{5'000};  // with a connection that does not say who it is
 constexpr milliseconds kLinger{1'000};    // at the end, for what is still to be said
-constexpr milliseconds kAcceptPause{50};  // when there are no descriptors left
+constexpr milliseconds kLastLooks{50};    // at what is still to be said
 constexpr milliseconds kLongest{60'000};  // that fits poll()
 constexpr size_t kMostGuests = 64, kMostEarly = 1024;
 constexpr uint64_t kEverybody = 1;
@@ -51,7 +51,7 @@ std::shared_ptr<Family> Family::make(int rank, int size, const std::string& inte
   made->bell_ = base::FileDescriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!made->bell_) throw base::system_error("eventfd of the side channel");
   uint16_t port = 0;
-  made->listener_ = base::listen_anywhere(port);
+  made->listener_.emplace(base::listen_anywhere(port));
   const uint64_t instance = base::random_number();
   const auto told = exchange(transport::Writer()
                                  .add(instance)
@@ -185,10 +185,7 @@ Link& Family::link_to(int rank, Moment at) {
 }
 
 void Family::accept_all(Moment at) {
-  while (true) {
-    base::FileDescriptor socket(
-        ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket) return;
+  while (auto socket = listener_->accept()) {
     base::tune(socket.get(), kSilence);
     guests_.push_back({transport::tcp::Guest(std::move(socket)), at});
     if (guests_.size() > kMostGuests) guests_.pop_front();
@@ -232,7 +229,7 @@ bool Family::has_unsent() const {
 }
 
 void Family::turn(std::unique_lock<std::mutex>& lock) {
-  std::vector<pollfd> polled{{bell_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+  std::vector<pollfd> polled{{bell_.get(), POLLIN, 0}, {listener_->get(), POLLIN, 0}};
   std::vector<int> ranks;
   Moment until = now() + kLongest;
   for (const auto& [rank, link] : links_) {
@@ -245,7 +242,7 @@ void Family::turn(std::unique_lock<std::mutex>& lock) {
     polled.push_back({guest.guest.socket(), POLLIN, 0});
     until = std::min(until, guest.since + kPatience);
   }
-  if (stopping_) until = std::min(until, now() + kAcceptPause);
+  if (stopping_) until = std::min(until, now() + kLastLooks);
   lock.unlock();
   const auto left = std::chrono::ceil<milliseconds>(std::max(until - now(), Moment::zero()));
   ::poll(polled.data(), polled.size(), static_cast<int>(left.count()));

@@ -18,6 +18,7 @@
 #include <torchcomms/base/export.hpp>
 
 #include "base/handles.hpp"
+#include "base/listener.hpp"
 #include "base/secret.hpp"
 #include "side/link.hpp"
 #include "side/member.hpp"
@@ -142,7 +143,8 @@ class TC_API Family : public std::enable_shared_from_this<Family> {
   base::Secret secret_ = {};
   Member::Pace pace_;
   uint64_t fork_generation_ = 0;
-  base::FileDescriptor listener_, bell_;
+  std::optional<base::Listener> listener_;
+  base::FileDescriptor bell_;
   std::thread thread_;
 
   mutable std::mutex mutex_;  // guards all below; partner of changed_

@@ -59,6 +59,8 @@ class Channel {
   virtual bool holds_back() const noexcept { return false; }
   // Why it is broken; empty while it is not.
   virtual const std::string& broken() const noexcept = 0;
+  // Of what is broken: kPeerFailed, or what this process or its system failed at.
+  virtual Errc code() const noexcept { return Errc::kPeerFailed; }
 
   // Whether messages are offered to the peer, and copied out of its memory where it offers them;
   // and the words that our offers have then. They outlive the channel.

@@ -66,6 +66,9 @@ class FaultChannel final : public Channel {
     return moved;
   }
 
+  Errc code() const noexcept override {
+    return broken_.empty() ? inner_->code() : Errc::kPeerFailed;
+  }
   const std::string& broken() const noexcept override {
     return broken_.empty() ? inner_->broken() : broken_;
   }

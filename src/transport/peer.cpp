@@ -66,7 +66,7 @@ bool Peer::progress() noexcept {
     moved |= out_.finish_freed();
     one_sided.finish_replies();
     if (received != Channel::Received::kBroken) return moved;
-    fail(Errc::kPeerFailed, channel_->broken());
+    fail(channel_->code(), channel_->broken());
   } catch (const std::bad_alloc&) {
     fail(Errc::kResourceExhausted, "no memory left for its messages");
   }

@@ -14,6 +14,7 @@
 #include <new>
 #include <unordered_map>
 
+#include "base/listener.hpp"
 #include "base/log.hpp"
 #include "base/system_error.hpp"
 #include "transport/framed_transport.hpp"
@@ -139,7 +140,8 @@ class ShmTransport final : public FramedTransport {
 
   RingShape ring_;
   const bool single_copy_, single_copy_wanted_;  // the system has it at all; the user wants it
-  base::FileDescriptor listener_, epoll_;
+  base::Listener listener_;
+  base::FileDescriptor epoll_;
   std::unique_ptr<RegisteredMemory> arena_;       // this process's, if it has one
   std::unordered_map<int, Wire> wires_;           // by peer
   std::unordered_map<int, int> peer_of_socket_;   // and of process descriptors
@@ -234,10 +236,7 @@ void ShmTransport::admit(int peer, base::FileDescriptor socket, Segment segment,
 
 bool ShmTransport::accept_guests() {
   bool moved = false;
-  while (true) {
-    base::FileDescriptor guest(
-        ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!guest) return moved;
+  while (auto guest = listener_.accept()) {
     moved = true;
     int pid = 0;
     uint32_t user = 0;
@@ -252,6 +251,7 @@ bool ShmTransport::accept_guests() {
     watch(guest.get());
     guests_.push_back(std::move(guest));
   }
+  return moved;
 }
 
 bool ShmTransport::greet(int socket) {

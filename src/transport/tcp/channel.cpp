@@ -28,7 +28,8 @@ TcpChannel::~TcpChannel() {
 }
 
 bool TcpChannel::anything_ready() const noexcept {
-  return std::any_of(lanes_.begin(), lanes_.end(), [](const auto& s) { return s.readable; });
+  return std::any_of(lanes_.begin(), lanes_.end(),
+                     [](const auto& s) { return s.readable || !s.lane.broken().empty(); });
 }
 
 void TcpChannel::watch(Socket& socket) noexcept {
@@ -66,8 +67,11 @@ Channel::Received TcpChannel::receive(FrameSink& sink) noexcept {
       if (socket.lane.broken().empty()) moved |= socket.lane.receive(sink);
   if (moved) return Received::kSome;
   if (!ended) return Received::kNothing;
-  for (const auto& socket : lanes_)
-    if (broken_.empty()) broken_ = socket.lane.broken();
+  for (const auto& socket : lanes_) {
+    if (!broken_.empty()) break;
+    broken_ = socket.lane.broken();
+    code_ = socket.lane.code();
+  }
   return Received::kBroken;
 }
 

@@ -24,6 +24,7 @@ class TcpChannel final : public Channel, public Poller::Client {
                 uint32_t* borrowed) noexcept override;
   Received receive(FrameSink& sink) noexcept override;
   const std::string& broken() const noexcept override { return broken_; }
+  Errc code() const noexcept override { return code_; }
   void withdraw(ConstBytes range) noexcept override;
   bool prepare_sleep(bool) noexcept override { return !anything_ready() && broken_.empty(); }
 
@@ -45,6 +46,7 @@ class TcpChannel final : public Channel, public Poller::Client {
   Poller& poller_;
   uint64_t fork_generation_;
   std::string broken_;
+  Errc code_ = Errc::kPeerFailed;
 };
 
 }  // namespace torch::comms::transport::tcp

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/socket.hpp"
+#include "base/system_error.hpp"
 
 namespace torch::comms::transport::tcp {
 namespace {
@@ -32,6 +32,7 @@ void Connecting::close() noexcept {
 
 void Connecting::try_next(std::string why) {
   close();
+  code_ = Errc::kPeerFailed;
   while (tries_ < kRounds * peer_.addresses.size()) {
     const auto& text = peer_.addresses[next_];
     next_ = (next_ + 1) % peer_.addresses.size();
@@ -42,18 +43,29 @@ void Connecting::try_next(std::string why) {
       continue;
     }
     hello_.attempt = random_number();
-    for (unsigned lane = 0; lane < hello_.lanes; ++lane) {
-      auto socket = base::begin_connect(*address);
-      if (!socket) break;
-      base::tune(socket.get(), kPatience);
-      poller_.add(socket.get(), EPOLLOUT, *this);
-      sockets_.push_back({std::move(socket)});
-    }
-    if (sockets_.size() == hello_.lanes) return;
-    why = text + ": " + std::strerror(errno);
+    if (open_all(*address)) return;
+    const int error = errno;
+    why = text + ": " + std::strerror(error);
+    code_ = base::is_scarcity(error) ? Errc::kResourceExhausted : Errc::kPeerFailed;
     close();
   }
   failed_ = "cannot be reached: " + why;
+}
+
+// False, and errno.
+bool Connecting::open_all(const base::SocketAddress& address) {
+  for (unsigned lane = 0; lane < hello_.lanes; ++lane) {
+    auto socket = base::begin_connect(address);
+    if (!socket) return false;
+    base::tune(socket.get(), kPatience);
+    try {
+      poller_.add(socket.get(), EPOLLOUT, *this);
+    } catch (const CommError&) {
+      return false;
+    }
+    sockets_.push_back({std::move(socket)});
+  }
+  return true;
 }
 
 bool Connecting::greet(Socket& socket, unsigned lane) {

@@ -4,6 +4,9 @@
 #include <string>
 #include <vector>
 
+#include <torchcomms/base/error.hpp>
+
+#include "base/socket.hpp"
 #include "transport/endpoint.hpp"
 #include "transport/tcp/handshake.hpp"
 #include "transport/tcp/poller.hpp"
@@ -25,6 +28,8 @@ class Connecting final : public Poller::Client {
   std::vector<base::FileDescriptor> take() noexcept;
   // No address is left: why not, by the last one. Empty while there is hope.
   const std::string& failed() const noexcept { return failed_; }
+  // kResourceExhausted where it is this process that has run out of something.
+  Errc code() const noexcept { return code_; }
 
  private:
   struct Socket {
@@ -33,6 +38,7 @@ class Connecting final : public Poller::Client {
     size_t welcome = 0;  // bytes of it
   };
   void try_next(std::string why);
+  bool open_all(const base::SocketAddress& address);
   void close() noexcept;
   bool greet(Socket& socket, unsigned lane);
 
@@ -42,6 +48,7 @@ class Connecting final : public Poller::Client {
   std::vector<Socket> sockets_;
   size_t next_ = 0, tries_ = 0;
   std::string failed_;
+  Errc code_ = Errc::kPeerFailed;
 };
 
 }  // namespace torch::comms::transport::tcp

@@ -9,12 +9,19 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/system_error.hpp"
+
 namespace torch::comms::transport::tcp {
 namespace {
 
 constexpr size_t kBuffer = 64u << 10;
 constexpr size_t kCopied = 16u << 10;      // rests up to this are copied, so that sends are done
 constexpr size_t kBytesAtOnce = 2u << 20;  // read before other lanes get their turn
+
+bool is_of_connection(int error) {
+  return error == EPIPE || error == ECONNRESET || error == ECONNABORTED || error == ETIMEDOUT ||
+         error == EHOSTUNREACH || error == ENETUNREACH || error == EHOSTDOWN || error == ENETDOWN;
+}
 
 bool again(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
@@ -35,23 +42,34 @@ Lane::Lane(base::FileDescriptor socket, uint32_t max_payload, unsigned lanes)
     : socket_(std::move(socket)), max_payload_(max_payload), lanes_(lanes), buffer_(kBuffer) {}
 
 void Lane::fail(int error) noexcept {
-  if (broken_.empty())
-    broken_ = error == 0 ? "it closed the connection, or died"
-                         : std::string("connection: ") + std::strerror(error);
+  if (!broken_.empty()) return;
+  // The system tells an error once, to whoever sends or receives next.
+  if (error == 0 && send_error_ != EPIPE) error = send_error_;
+  broken_ = error == 0 ? "it closed the connection, or died"
+                       : std::string("connection: ") + std::strerror(error);
+}
+
+// A socket that takes nothing any more, as its connection has ended, is still read to its end. Of
+// anything else nobody would hear.
+void Lane::fail_to_send(int error) noexcept {
+  if (again(error)) return;
+  send_error_ = error;
+  if (is_of_connection(error) || !broken_.empty()) return;
+  code_ = base::is_scarcity(error) ? Errc::kResourceExhausted : Errc::kSystem;
+  broken_ = std::string("this rank could not send to it: ") + std::strerror(error);
 }
 
 bool Lane::try_send(const Frame& frame, std::span<const ConstBytes> payload,
                     uint32_t* borrowed) noexcept {
-  if (blocked() || !broken_.empty() || unsendable_) return false;
+  if (blocked() || !broken_.empty() || send_error_ != 0) return false;
   std::array<ConstBytes, Channel::kMaxPieces + 1> pieces;
   pieces[0] = std::as_bytes(std::span(&frame, 1));
   std::copy(payload.begin(), payload.end(), pieces.begin() + 1);
   const std::span<const ConstBytes> all(pieces.data(), payload.size() + 1);
   auto sent = send_pieces(socket_.get(), all);
   if (sent < 0) {
-    // A socket that takes nothing any more is still read to its end, where the reason is found.
-    unsendable_ = !again(errno);
-    if (unsendable_) return false;
+    fail_to_send(errno);
+    if (send_error_ != 0) return false;
     sent = 0;  // kept, so that it goes on when the socket is writable
   }
   if (static_cast<size_t>(sent) < sizeof frame + frame.bytes)
@@ -87,10 +105,10 @@ void Lane::finish_rest() noexcept {
 }
 
 bool Lane::push() noexcept {
-  if (!blocked() || unsendable_ || !broken_.empty()) return false;
+  if (!blocked() || send_error_ != 0 || !broken_.empty()) return false;
   auto sent = send_pieces(socket_.get(), rest_);
   if (sent < 0) {
-    unsendable_ = !again(errno);
+    fail_to_send(errno);
     return false;
   }
   for (auto& piece : rest_) {
@@ -211,7 +229,7 @@ bool Lane::receive(FrameSink& sink) noexcept {
 bool Lane::has_arrived() const noexcept {
   int left = 0;
   const bool known = ::ioctl(socket_.get(), SIOCOUTQ, &left) == 0;
-  return unsendable_ || (!blocked() && (!known || left == 0));
+  return send_error_ != 0 || (!blocked() && (!known || left == 0));
 }
 
 void Lane::say_goodbye() noexcept {

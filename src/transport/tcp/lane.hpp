@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <torchcomms/base/error.hpp>
+
 #include "base/handles.hpp"
 #include "transport/channel.hpp"
 
@@ -27,6 +29,8 @@ class Lane {
 
   int socket() const noexcept { return socket_.get(); }
   const std::string& broken() const noexcept { return broken_; }
+  // Of what is broken: kPeerFailed, or what this process or its system failed at.
+  Errc code() const noexcept { return code_; }
   // The peer's machine has everything, as far as ours knows; or will never have it.
   bool has_arrived() const noexcept;
   // For the end: lets what was sent arrive. Closing with unread bytes would take it back.
@@ -34,6 +38,7 @@ class Lane {
 
  private:
   void fail(int error) noexcept;
+  void fail_to_send(int error) noexcept;
   void keep_rest(std::span<const ConstBytes> pieces, size_t sent, uint32_t* borrowed);
   void finish_rest() noexcept;
   bool read_into_payload(FrameSink& sink) noexcept;
@@ -44,7 +49,8 @@ class Lane {
   uint32_t max_payload_;
   unsigned lanes_;
   std::string broken_;
-  bool unsendable_ = false;
+  Errc code_ = Errc::kPeerFailed;
+  int send_error_ = 0;  // with which the socket takes nothing any more
 
   // Out: pieces that the socket did not take, of one frame; `copy_` holds what was copied of them.
   std::vector<ConstBytes> rest_;

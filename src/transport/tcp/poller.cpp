@@ -12,10 +12,10 @@
 namespace torch::comms::transport::tcp {
 namespace {
 
-epoll_event event_for(int socket, uint32_t events) {
+epoll_event event_for(int socket, uint32_t number, uint32_t events) {
   epoll_event event{};
   event.events = events;
-  event.data.fd = socket;
+  event.data.u64 = static_cast<uint64_t>(number) << 32 | static_cast<uint32_t>(socket);
   return event;
 }
 
@@ -26,20 +26,22 @@ Poller::Poller() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
 }
 
 void Poller::add(int socket, uint32_t events, Client& client) {
-  auto event = event_for(socket, events);
+  auto event = event_for(socket, ++added_, events);
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket, &event) != 0)
     throw base::system_error("epoll");
-  clients_[socket] = &client;
+  clients_[socket] = {&client, added_};
 }
 
 void Poller::change(int socket, uint32_t events) noexcept {
-  auto event = event_for(socket, events);
+  const auto found = clients_.find(socket);
+  if (found == clients_.end()) return;
+  auto event = event_for(socket, found->second.number, events);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket, &event);
 }
 
 void Poller::hand_over(int socket, uint32_t events, Client& client) noexcept {
   change(socket, events);
-  clients_[socket] = &client;
+  clients_.at(socket).client = &client;
 }
 
 void Poller::remove(int socket) noexcept {
@@ -50,9 +52,11 @@ bool Poller::poll() {
   epoll_event events[32];
   const int count = ::epoll_wait(epoll_.get(), events, 32, 0);
   for (int i = 0; i < count; ++i) {
-    // Looked up again: the client before may have removed it.
-    const auto found = clients_.find(events[i].data.fd);
-    if (found != clients_.end()) found->second->on_ready(events[i].data.fd, events[i].events);
+    // Looked up again: the client before may have removed it, and added another one in its place.
+    const int socket = static_cast<int>(events[i].data.u64 & UINT32_MAX);
+    const auto found = clients_.find(socket);
+    if (found != clients_.end() && found->second.number == events[i].data.u64 >> 32)
+      found->second.client->on_ready(socket, events[i].events);
   }
   return count > 0;
 }

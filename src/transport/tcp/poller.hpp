@@ -30,8 +30,14 @@ class Poller {
   int event_fd() const noexcept { return epoll_.get(); }
 
  private:
+  // What was added is told by its number from a later socket of the same descriptor.
+  struct Added {
+    Client* client;
+    uint32_t number;
+  };
   base::FileDescriptor epoll_;
-  std::unordered_map<int, Client*> clients_;
+  std::unordered_map<int, Added> clients_;
+  uint32_t added_ = 0;
 };
 
 }  // namespace torch::comms::transport::tcp

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "base/interfaces.hpp"
+#include "base/listener.hpp"
 #include "base/log.hpp"
 #include "base/socket.hpp"
 #include "transport/framed_transport.hpp"
@@ -44,12 +45,11 @@ class TcpTransport final : public FramedTransport, private Poller::Client {
   TcpTransport(const TcpOptions& options, base::AddressChoice choice)
       : FramedTransport(options, {"tcp", options.rank, random_number(), host_identity(), {}}),
         tcp_(options),
-        reason_(std::move(choice.reason)) {
-    uint16_t port = options.port;
-    listener_ = base::listen_anywhere(port);
+        reason_(std::move(choice.reason)),
+        listener_(base::listen_anywhere(tcp_.port)) {
     poller_.add(listener_.get(), EPOLLIN, *this);
     for (const auto& address : choice.addresses)
-      endpoint_.addresses.push_back(base::address_text(address, port));
+      endpoint_.addresses.push_back(base::address_text(address, tcp_.port));
   }
   ~TcpTransport() override { close_peers(); }
 
@@ -72,7 +72,7 @@ class TcpTransport final : public FramedTransport, private Poller::Client {
   TcpOptions tcp_;
   std::string reason_;
   Poller poller_;
-  base::FileDescriptor listener_;
+  base::Listener listener_;
   std::deque<Guest> guests_;
   std::unordered_map<int, Arriving> arriving_;                       // by peer
   std::unordered_map<int, std::unique_ptr<Connecting>> connecting_;  // by peer
@@ -100,7 +100,7 @@ bool TcpTransport::progress_connections() noexcept {
     for (auto next = connecting_.begin(); next != connecting_.end();) {
       auto& [peer, attempt] = *next;
       const bool failed = !attempt->failed().empty();
-      if (failed) fail(peer, Errc::kPeerFailed, attempt->failed());
+      if (failed) fail(peer, attempt->code(), attempt->failed());
       if (attempt->done()) open_channel(peer, attempt->take());
       next = failed || state(peer) != PeerState::kConnecting ? connecting_.erase(next)
                                                              : std::next(next);
@@ -117,10 +117,7 @@ void TcpTransport::open_channel(int peer, std::vector<base::FileDescriptor> sock
 }
 
 void TcpTransport::accept_guests() {
-  while (true) {
-    base::FileDescriptor socket(
-        ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket) return;
+  while (auto socket = listener_.accept()) {
     if (guests_.size() >= kMaxGuests) {  // whoever says nothing makes room
       ++rejected_;
       poller_.remove(guests_.front().socket());

@@ -1,0 +1,51 @@
+#include "base/listener.hpp"
+
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "base/children.hpp"
+#include "base/log.hpp"
+#include "base/system_error.hpp"
+
+namespace torch::comms::base {
+namespace {
+
+FileDescriptor take_caller(int socket) noexcept {
+  return FileDescriptor(::accept4(socket, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+}
+// Any kind will do: it is given up for a caller.
+FileDescriptor take_spare() noexcept { return FileDescriptor(::eventfd(0, EFD_CLOEXEC)); }
+
+}  // namespace
+
+Listener::Listener(FileDescriptor socket) : socket_(std::move(socket)), spare_(take_spare()) {}
+
+FileDescriptor Listener::accept() noexcept {
+  while (true) {
+    auto caller = take_caller(socket_.get());
+    if (caller) {
+      stop_in_children(caller.get());
+      return caller;
+    }
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (!is_scarcity(errno) || !spare_) return {};
+    const int error = errno;
+    spare_ = {};
+    const bool turned_away = static_cast<bool>(take_caller(socket_.get()));
+    spare_ = take_spare();
+    if (!turned_away) return {};
+    if (std::exchange(has_told_, true)) continue;
+    try {
+      log(LogLevel::kWarning,
+          std::string(system_error(error, "ranks that connect are turned away").what()));
+    } catch (const std::exception&) {
+      has_told_ = false;  // no memory for the words
+    }
+  }
+}
+
+}  // namespace torch::comms::base

@@ -1,0 +1,64 @@
+#include "base/children.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "base/handles.hpp"
+
+namespace torch::comms::base {
+namespace {
+
+struct Pair {
+  FileDescriptor here, there;
+  Pair() {
+    std::array<int, 2> made{};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, made.data()), 0);
+    here = FileDescriptor(made[0]);
+    there = FileDescriptor(made[1]);
+  }
+};
+
+TEST(StopInChildren, AConnectionEndsWithItsProcessThoughAChildLives) {
+  Pair connection, leave;
+  stop_in_children(connection.here.get());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    leave.here = {};
+    char byte = 0;
+    const bool is_socket = ::send(connection.here.get(), &byte, 1, MSG_NOSIGNAL) == 1;
+    // Others are as they were.
+    const bool is_told = ::recv(leave.there.get(), &byte, 1, 0) == 1;
+    ::_exit(!is_socket && is_told && ::fcntl(connection.here.get(), F_GETFD) >= 0 ? 0 : 1);
+  }
+  connection.here = {};
+  char byte = 1;
+  EXPECT_EQ(::recv(connection.there.get(), &byte, 1, 0), 0);  // while the child lives
+  EXPECT_EQ(::send(leave.here.get(), &byte, 1, MSG_NOSIGNAL), 1);
+  int status = 1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(StopInChildren, IsForgottenWhenItCloses) {
+  int number = -1;
+  {
+    const Pair closed;
+    number = closed.here.get();
+    stop_in_children(number);
+  }
+  const Pair later;
+  ASSERT_EQ(later.here.get(), number);
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(::send(later.here.get(), &number, 1, MSG_NOSIGNAL) == 1 ? 0 : 1);
+  int status = 1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace torch::comms::base

@@ -1,0 +1,73 @@
+#include "transport/tcp/lane.hpp"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include "base/socket.hpp"
+
+namespace torch::comms::transport::tcp {
+namespace {
+
+struct Nobody final : FrameSink {
+  Bytes place(const Frame&) noexcept override { return {}; }
+  bool deliver(const Frame&, ConstBytes) noexcept override { return true; }
+};
+
+struct Connection {
+  base::FileDescriptor here, there;
+  Connection() {
+    uint16_t port = 0;
+    const auto listener = base::listen_anywhere(port);
+    const auto address = base::parse_address(base::address_text("127.0.0.1", port));
+    here = base::FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(here.get(), address->get(), address->size), 0);
+    there = base::FileDescriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    EXPECT_TRUE(there);
+  }
+};
+
+Frame frame_of(ConstBytes payload) {
+  Frame frame;
+  frame.kind = FrameKind::kEager;
+  frame.bytes = static_cast<uint32_t>(payload.size());
+  return frame;
+}
+
+TEST(Lane, SaysWhatThisRankCouldNotSend) {
+  Connection connection;
+  Lane lane(std::move(connection.here), 1u << 20, 1);
+  base::Mapping unreadable(::mmap(nullptr, 1u << 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+                           1u << 16);
+  const ConstBytes payload(unreadable.bytes());
+  uint32_t borrowed = 0;
+  // Some systems take the header first.
+  lane.try_send(frame_of(payload), std::span(&payload, 1), &borrowed);
+  lane.push();
+  EXPECT_EQ(lane.broken(), "this rank could not send to it: Bad address");
+  EXPECT_EQ(lane.code(), Errc::kSystem);
+}
+
+TEST(Lane, SaysHowItsConnectionEndedThoughItWasTheSenderWhoHeard) {
+  Connection connection;
+  const char unread[4] = {};
+  ASSERT_EQ(::send(connection.here.get(), unread, sizeof unread, 0), 4);
+  pollfd polled{connection.there.get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&polled, 1, -1), 1);
+  connection.there = {};  // with something unread: a reset
+  polled = {connection.here.get(), 0, 0};
+  ASSERT_EQ(::poll(&polled, 1, -1), 1);
+  Lane lane(std::move(connection.here), 1u << 20, 1);
+  uint32_t borrowed = 0;
+  const ConstBytes payload;
+  EXPECT_FALSE(lane.try_send(frame_of(payload), {}, &borrowed));
+  EXPECT_EQ(lane.broken(), "");
+  Nobody nobody;
+  lane.receive(nobody);
+  EXPECT_EQ(lane.broken(), "connection: Connection reset by peer");
+  EXPECT_EQ(lane.code(), Errc::kPeerFailed);
+}
+
+}  // namespace
+}  // namespace torch::comms::transport::tcp
