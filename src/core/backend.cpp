@@ -3,8 +3,8 @@
 #include <ATen/core/Tensor.h>
 #include <torchcomms/base/error.hpp>
 
-#include "base/log.hpp"
 #include "core/alternatives.hpp"
+#include "core/guarded.hpp"
 #include "core/insight.hpp"
 
 namespace torch::comms {
@@ -90,21 +90,7 @@ void TorchCommBackend::unregisterGraphReplayHook(int64_t id) {
   graph_replay_hooks_.erase(id);
 }
 
-namespace {
-
-// Runs one hook; a failing hook must not hide the failure that it was told of.
-template <class Call>
-void run_guarded(const char* kind, const Call& call) noexcept {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    base::log(base::LogLevel::kError, std::string(kind) + " hook failed: " + error.what());
-  } catch (...) {
-    base::log(base::LogLevel::kError, std::string(kind) + " hook failed with an unknown exception");
-  }
-}
-
-}  // namespace
+namespace {}  // namespace
 
 void TorchCommBackend::runAbortHooks() noexcept {
   std::map<int64_t, AbortHook> hooks;

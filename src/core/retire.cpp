@@ -48,17 +48,19 @@ void retire(std::shared_ptr<Flight> flight, std::function<void()> end, bool may_
     std::lock_guard lock(retiring().mutex);
     ++retiring().count;
   }
-  const auto later = [flight = std::move(flight), end = std::move(end)] {
-    flight->wait_idle();
-    end();
-    std::lock_guard lock(retiring().mutex);
-    --retiring().count;
-    retiring().fewer.notify_all();
-  };
+  // What ends is let go by whoever ends it: that may wait for other threads.
+  auto later = std::make_shared<std::function<void()>>(
+      [flight = std::move(flight), end = std::move(end)]() mutable {
+        flight->wait_idle();
+        std::exchange(end, nullptr)();
+        std::lock_guard lock(retiring().mutex);
+        --retiring().count;
+        retiring().fewer.notify_all();
+      });
   try {
-    std::thread(later).detach();
+    std::thread([later] { (*later)(); }).detach();
   } catch (const std::system_error&) {
-    later();  // no thread to be had: then it takes as long as it takes
+    (*later)();  // no thread to be had: then it takes as long as it takes
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -47,8 +48,9 @@ Watchdog& of_this_process() {
   const std::lock_guard lock(creation);
   // A forked child has no thread; what the parent watched is none of its business.
   if (watchdog == nullptr || watchdog->fork_generation != base::fork_generation()) {
-    watchdog = new Watchdog;
-    std::thread([dog = watchdog] { dog->run(); }).detach();
+    auto made = std::make_unique<Watchdog>();
+    std::thread([dog = made.get()] { dog->run(); }).detach();
+    watchdog = made.release();
   }
   return *watchdog;
 }

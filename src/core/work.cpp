@@ -4,6 +4,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/recycled.hpp"
+#include "core/guarded.hpp"
 
 namespace torch::comms {
 
@@ -78,8 +79,9 @@ bool TorchWork::setStatus(WorkStatus to, std::exception_ptr error) {
       hooks_->ending = !end.empty();
     }
   }
-  for (const auto& hook : start) hook();
-  for (const auto& hook : end) hook();
+  // One that fails keeps neither the others from running nor a waiter waiting.
+  for (const auto& hook : start) run_guarded("start of a work's", hook);
+  for (const auto& hook : end) run_guarded("end of a work's", hook);
   if (!end.empty()) {
     std::lock_guard lock(mutex_);
     hooks_->ending = false;

@@ -309,6 +309,9 @@ std::exception_ptr Communicator::check_async(const std::function<Context()>& con
   return std::make_exception_ptr(error_of(state, context()));
 }
 
+// Also without the lock: the library's communicator ends once.
+abi::Comm Communicator::take() noexcept { return std::atomic_ref(comm_).exchange(nullptr); }
+
 bool Communicator::give_up(const CommError& why) noexcept {
   const bool first = failure_.set(why);
   aborted_.notify_all();
@@ -327,8 +330,8 @@ bool Communicator::abort(const CommError& why) noexcept {
   if (!lock)
     base::log(base::LogLevel::kWarning,
               "aborting a communicator while a call of the library does not return");
-  if (comm_ == nullptr || library_->CommAbort == nullptr) return first;
-  auto* const comm = std::exchange(comm_, nullptr);
+  auto* const comm = library_->CommAbort != nullptr ? take() : nullptr;
+  if (comm == nullptr) return first;
   try {
     // It may be left behind: the library waits for graphs that hold operations of it.
     auto result =
@@ -355,7 +358,11 @@ void Communicator::close(const Wait& wait) {
   auto lock = enter();
   if (library_->CommFinalize != nullptr && library_->version() >= kFinalizeSince)
     run(lock, [this] { return library_->CommFinalize(comm_); }, wait);
-  run(lock, [this] { return library_->CommDestroy(std::exchange(comm_, nullptr)); }, wait);
+  const auto destroy = [this] {
+    auto* const comm = take();
+    return comm != nullptr ? library_->CommDestroy(comm) : abi::kSuccess;
+  };
+  run(lock, destroy, wait);
 }
 
 }  // namespace torch::comms::nccl

@@ -144,6 +144,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void derive(const std::shared_ptr<Communicator>& made, Body body, const Wait& wait,
               const char* what);
   CommError error_of(abi::Result result, const Context& context) const;
+  abi::Comm take() noexcept;
 
   const std::shared_ptr<const Table> library_;
   const int size_, rank_;

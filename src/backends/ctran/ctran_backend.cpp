@@ -138,8 +138,9 @@ void TorchCommCtran::finalize() {
     std::lock_guard lock(mutex_);
     session = std::move(session_);
     session_ = nullptr;
-    if (session && session->group->failure()) was_aborted_.store(true);
   }
+  // Not under the lock: whoever asks may run callbacks of works that have ended.
+  if (session && session->group->failure()) was_aborted_.store(true);
   const auto end = [&] {
     if (session) session->group->depart();
     ctran::end(std::move(session), /*may_block=*/true);
@@ -232,9 +233,13 @@ void TorchCommCtran::abort() {
 
 bool TorchCommCtran::isAborted() const {
   if (was_aborted_.load()) return true;
-  std::lock_guard lock(mutex_);
-  return session_ && (session_->group->failure().has_value() ||
-                      (session_->on_device && session_->on_device->isAborted()));
+  std::shared_ptr<ctran::Session> session;
+  {
+    std::lock_guard lock(mutex_);
+    session = session_;
+  }
+  return session && (session->group->failure().has_value() ||
+                     (session->on_device && session->on_device->isAborted()));
 }
 
 std::shared_ptr<TorchCommBackend> TorchCommCtran::split(const std::vector<int>& ranks,

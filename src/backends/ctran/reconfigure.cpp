@@ -25,8 +25,8 @@ void TorchCommCtran::part() {
   {
     std::lock_guard lock(mutex_);
     session = std::exchange(session_, nullptr);
-    if (session && session->group->failure()) was_aborted_.store(true);
   }
+  if (session && session->group->failure()) was_aborted_.store(true);
   rank_ = size_ = -1;
   ranks_.clear();
   if (!session) return;

@@ -75,7 +75,7 @@ Lane::Slot::Slot(Lane& lane, const Call& call, const Where& where)
   lane_.launching_.limit_is_own.store(call.limit_is_own, std::memory_order_relaxed);
   lane_.launching_.number.store(call.number, std::memory_order_relaxed);
   lane_.launching_.until = now + call.limit;
-  if (!lane_.watched_ && !lane_.watched_.exchange(true)) watch(lane_.shared_from_this());
+  if (!lane_.watched_ && !lane_.watched_.exchange(true)) lane_.begin_watch();
   auto& device = *lane_.device_;
   const auto& runtime = device.runtime();
   const bool host_runs = device.host_runs(current_);
@@ -104,6 +104,15 @@ Lane::Slot::Slot(Lane& lane, const Call& call, const Where& where)
   if (follows) return;
   started_ = device.events().take();
   runtime.record(started_.get(), stream_);
+}
+
+void Lane::begin_watch() {
+  try {
+    watch(shared_from_this());
+  } catch (...) {
+    watched_ = false;
+    throw;
+  }
 }
 
 Lane::Slot::~Slot() {

@@ -155,6 +155,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   void end_all_for(const Replays::Late& late);
   // True if it was that which ended them.
   bool end_if_kernels_stopped(const std::function<Context()>& context);
+  void begin_watch();
   // Replays may run kernels at any time, which have no work.
   bool watches_kernels() const noexcept;
   // Asks the library whether something went wrong behind its calls.

@@ -18,7 +18,8 @@ class Express;
 // A collective: runs its plan step by step. Keeps its memory for the next call.
 class CollectiveTask final : public Task {
  public:
-  // In `group`, whose plan it is. Copies what the call lends. Throws CommError(kInvalidArgument) for buffers of another size.
+  // In `group`, whose plan it is. Copies what the call lends. Throws CommError(kInvalidArgument)
+  // for buffers of another size.
   void prepare(const Call& call, std::shared_ptr<const Plan> plan);
 
   // The same among some members of the group alone, by their ranks in it, on a stream of their own

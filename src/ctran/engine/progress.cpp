@@ -93,7 +93,7 @@ bool Progress::sleep(const Done& done, Deadline limit) {
       return true;
     }
     const bool gives_way = thread_polls_.load(std::memory_order_seq_cst);
-    if (gives_way) ring();
+    if (gives_way || job_.next_deadline() < polls_until_) ring();
     unlock();
     if (gives_way)
       ::sched_yield();
@@ -112,7 +112,7 @@ bool Progress::sleep(const Done& done, Deadline limit) {
     ::sched_yield();
     return true;
   }
-  const auto until = std::min(limit, job_.next_deadline());
+  const auto until = polls_until_ = std::min(limit, job_.next_deadline());
   auto wanted = events();  // others may add links from here on; then they ring
   unlock();
   poll(wanted, until);

@@ -122,7 +122,8 @@ class Progress {
   std::atomic<uint32_t> visits_{0};      // of threads but the own one
   bool armed_ = false, quiet_ = false;   // with the lock: the links wake us; and had nothing to do
   std::atomic<bool> thread_polls_{false};
-  std::atomic<bool> look_due_{false};  // nobody was seen to look at everything for a while
+  Deadline polls_until_ = Deadline::max();  // of who polls, with the lock
+  std::atomic<bool> look_due_{false};       // nobody was seen to look at everything for a while
 
   std::mutex mutex_;  // of the two conditions; guards nothing else
   std::condition_variable changed_, thread_needed_;

@@ -65,6 +65,19 @@ TEST(WorkHooks, RunInOrderOfRegistrationOnTheirTransition) {
   EXPECT_EQ(order, "s1 s2 e1 ") << "an end hook runs once";
 }
 
+TEST(WorkHooks, OneThatFailsKeepsNeitherOthersNorWaiters) {
+  const auto work = c10::make_intrusive<ManualWork>();
+  int calls = 0;
+  for (int i = 0; i < 2; ++i) {
+    work->registerWorkStartHook([&] { ++calls, throw std::runtime_error("a hook's own"); });
+    work->registerWorkEndHook([&] { ++calls, throw std::runtime_error("a hook's own"); });
+  }
+  work->move(WorkStatus::INPROGRESS);
+  work->move(WorkStatus::COMPLETED);
+  work->wait();
+  EXPECT_EQ(calls, 4);
+}
+
 TEST(WorkHooks, RunAtOnceWhenTheTransitionIsPast) {
   const auto work = c10::make_intrusive<ManualWork>();
   work->move(WorkStatus::COMPLETED);
