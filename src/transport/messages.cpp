@@ -10,7 +10,7 @@ namespace torch::comms::transport {
 namespace {
 
 // Grants, announcements and the like that may wait for their partner, of one peer.
-constexpr uint64_t kMaxEarly = 1u << 16;
+constexpr uint64_t kMaxEarly = 1u << 20;
 constexpr size_t kMostSpare = 64, kMostSpareBytes = 256u << 10;
 
 }  // namespace

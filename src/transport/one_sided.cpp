@@ -8,7 +8,7 @@
 namespace torch::comms::transport {
 namespace {
 
-constexpr size_t kMaxHeld = 1u << 16, kMaxReplies = 1u << 12;
+constexpr size_t kMaxHeld = 1u << 20, kMaxReplies = 1u << 12;
 
 template <class T>
 T read(ConstBytes payload) noexcept {

@@ -260,6 +260,31 @@ TEST_P(Order, MessagesMatchByPeerAndTag) {
   });
 }
 
+TEST_P(Order, AnyNumberOfMessagesMayBeInFlight) {
+  run(2, [](Rank& self) {
+    constexpr size_t kMany = 70'000;
+    std::vector<std::vector<float>> out(kMany, {0}), in(kMany, {-1});
+    for (size_t i = 0; i < kMany; ++i) out[i][0] = static_cast<float>(i);
+    std::deque<Message> calls;
+    std::vector<Work> works;
+    const bool sends = self.rank() == 0;
+    const auto start_all = [&] {
+      for (size_t i = 0; i < kMany; ++i) {
+        auto& call = calls.emplace_back(sends ? Operation::kSend : Operation::kReceive,
+                                        1 - self.rank(), sends ? out[i] : in[i], 2);
+        works.push_back(self.group->start(call.call));
+      }
+    };
+    if (sends) start_all();
+    self.group->run(barrier(2));
+    if (!sends) start_all();
+    for (auto& work : works) work.wait();
+    if (!sends) {
+      EXPECT_EQ(in, out);
+    }
+  });
+}
+
 TEST_P(Order, TagsOfGroupsAndOfThisRankItselfAreApart) {
   run(2, [](Rank& self) {
     const int all[] = {0, 1};
