@@ -5,6 +5,7 @@
 #include "bindings/bindings.hpp"
 #include "bindings/number.hpp"
 #include "bindings/refusals.hpp"
+#include "bindings/released.hpp"
 #include "bindings/repr.hpp"
 #include "bindings/wanted.hpp"
 
@@ -43,7 +44,7 @@ From TorchComm.batch_op_create(). Several operations to one peer match in order;
             const auto options = wanted.as({"issue", "options"}, "torchcomms.BatchP2POptions");
             const int truth = PyObject_IsTrue(async_op.ptr());
             if (truth < 0) throw py::error_already_set();
-            py::gil_scoped_release released;
+            WithoutLock released;
             return self.issue(truth == 1, options);
           },
           py::arg_v("async_op", *missing, "..."),

@@ -8,6 +8,7 @@
 #include "bindings/number.hpp"
 #include "bindings/py_hooks.hpp"
 #include "bindings/refusals.hpp"
+#include "bindings/released.hpp"
 #include "bindings/repr.hpp"
 #include "bindings/wanted.hpp"
 #include "core/dtype_name.hpp"
@@ -17,7 +18,6 @@ namespace torch::comms::bindings {
 namespace {
 
 using OptionalHints = std::optional<Hints>;
-using Released = py::call_guard<py::gil_scoped_release>;
 
 py::dict describe_options(const CommOptions& options) {
   py::dict row;
@@ -171,7 +171,7 @@ void bind_groups(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
              const OptionalHints& hints, const OptionalLimit& timeout) {
             CommOptions options;
             take(options, "split", hints, timeout);
-            py::gil_scoped_release released;
+            WithoutLock released;
             return self.split(ranks, name, options);
           },
           py::arg("ranks"), py::arg("name"), py::arg("hints") = py::none(),
@@ -218,7 +218,7 @@ void bind_fault_tolerance(py::class_<TorchComm, std::shared_ptr<TorchComm>>& com
             ReconfigureOptions options{uuid, std::move(init_handles),
                                        as_optional(timeout, {"reconfigure", "timeout"}),
                                        hints.value_or(Hints{})};
-            py::gil_scoped_release released;
+            WithoutLock released;
             return self.reconfigure(options);
           },
           py::arg("uuid"), py::arg("init_handles"), py::arg("timeout") = py::none(),
@@ -298,7 +298,7 @@ void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<
             AllGatherPExecOptions options;
             take(options, "all_gather_p_exec", hints, timeout);
             void* pointer = unpack(handle);
-            py::gil_scoped_release released;
+            WithoutLock released;
             return self.all_gather_p_exec(pointer, input, async_op, options);
           },
           py::arg("handle"), py::arg("input"), py::arg("async_op"), py::arg("hints") = py::none(),

@@ -5,13 +5,12 @@
 #include <torchcomms/hooks/nan_check.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/released.hpp"
 #include "bindings/repr.hpp"
 #include "bindings/wanted.hpp"
 
 namespace torch::comms::bindings {
 namespace {
-
-using Released = py::call_guard<py::gil_scoped_release>;
 
 constexpr const char* kRegister =
     "Observes `comm` from now on, and its splits, also when this object is gone.";
@@ -19,7 +18,7 @@ constexpr const char* kRegister =
 template <class Hook>
 void observe(Hook& hook, const Wanted<std::shared_ptr<TorchComm>>& wanted) {
   const auto comm = wanted.as({"register_with_comm", "comm"}, "torchcomms.TorchComm");
-  const py::gil_scoped_release released;
+  const WithoutLock released;
   hook.registerWithComm(comm);
 }
 

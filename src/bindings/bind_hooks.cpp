@@ -4,6 +4,7 @@
 
 #include "bindings/bindings.hpp"
 #include "bindings/py_hooks.hpp"
+#include "bindings/released.hpp"
 #include "bindings/repr.hpp"
 
 namespace torch::comms::bindings {
@@ -163,7 +164,7 @@ void bind_hooks(py::module_& module) {
   py::class_<RemovableHandle> handle(
       module, "RemovableHandle",
       "A registered hook. Dropping the handle leaves the hook registered.");
-  handle.def("remove", &RemovableHandle::remove, py::call_guard<py::gil_scoped_release>(),
+  handle.def("remove", &RemovableHandle::remove, Released(),
              "Takes the hook back. Idempotent; safe after the communicator is gone.");
   def_repr(handle,
            [](const RemovableHandle&) { return bracketed("RemovableHandle", "of a hook"); });

@@ -1,19 +1,27 @@
+#include <pthread.h>
+
 #include "bindings/bindings.hpp"
 #include "core/bounded.hpp"
 
 namespace torch::comms::bindings {
 namespace {
 
-// Runs the handlers of signals that have arrived, Ctrl-C's above all. Python runs them on its main
-// thread; on others this does nothing.
-void run_signal_handlers() {
-  if (Py_IsInitialized() == 0) return;
-  py::gil_scoped_acquire acquired;
-  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+// Runs the handlers of signals that have arrived, Ctrl-C's above all, on Python's main thread: on
+// others Python runs none, and asking for its lock there would end a thread that still waits when
+// the interpreter has ended, and the process with it.
+void bind_check(pthread_t main_thread) {
+  set_interrupt_check([main_thread] {
+    if (::pthread_equal(::pthread_self(), main_thread) == 0 || Py_IsInitialized() == 0) return;
+    py::gil_scoped_acquire acquired;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  });
 }
 
 }  // namespace
 
-void bind_interrupt(py::module_&) { set_interrupt_check(run_signal_handlers); }
+void bind_interrupt(py::module_&) {
+  const auto main_thread = py::module_::import("threading").attr("main_thread")();
+  bind_check(static_cast<pthread_t>(main_thread.attr("ident").cast<unsigned long>()));
+}
 
 }  // namespace torch::comms::bindings

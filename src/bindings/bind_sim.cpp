@@ -6,6 +6,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.hpp"
+#include "bindings/released.hpp"
 #include "sim/bootstrap.hpp"
 #include "sim/collective.hpp"
 
@@ -85,7 +86,7 @@ py::dict simulate_collective(const std::string& operation, const std::string& al
   set(settings, fields);
   sim::CollectiveResult result;
   {
-    const py::gil_scoped_release released;
+    const WithoutLock released;
     result = sim::simulate(run, look_for_signals);
   }
   py::dict row;
@@ -122,7 +123,7 @@ py::dict simulate_bootstrap(const py::dict& settings) {
   run.pace.limit = std::chrono::microseconds(static_cast<int64_t>(limit_us));
   sim::BootstrapResult result;
   {
-    const py::gil_scoped_release released;
+    const WithoutLock released;
     result = sim::simulate(run, look_for_signals);
   }
   py::dict row;

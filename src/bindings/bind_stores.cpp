@@ -3,11 +3,11 @@
 #include <torchcomms/store_manager.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/released.hpp"
 
 namespace torch::comms::bindings {
 
 void bind_stores(py::module_& module) {
-  using Released = py::call_guard<py::gil_scoped_release>;
   module.def(
       "_create_prefix_store", &createPrefixStore, Released(), py::arg("prefix"),
       py::arg("timeout") = kStoreTimeout,

@@ -6,13 +6,13 @@
 #include "bindings/limit.hpp"
 #include "bindings/number.hpp"
 #include "bindings/refusals.hpp"
+#include "bindings/released.hpp"
 #include "bindings/repr.hpp"
 
 namespace torch::comms::bindings {
 namespace {
 
 using OptionalHints = std::optional<Hints>;
-using Released = py::call_guard<py::gil_scoped_release>;
 using WindowClass = py::class_<TorchCommWindow, std::shared_ptr<TorchCommWindow>>;
 
 template <class Options>
@@ -229,7 +229,7 @@ void bind_copies(WindowClass& window) {
             auto& original = self.cast<TorchCommWindow&>();
             std::shared_ptr<TorchCommWindow> clone;
             {
-              py::gil_scoped_release released;
+              WithoutLock released;
               clone = original.clone();
             }
             const auto remember = [&memo](const py::object& from, const py::object& to) {

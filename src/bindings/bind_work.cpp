@@ -4,6 +4,7 @@
 
 #include "bindings/bindings.hpp"
 #include "bindings/refusals.hpp"
+#include "bindings/released.hpp"
 #include "bindings/repr.hpp"
 
 namespace torch::comms::bindings {
@@ -37,7 +38,7 @@ void PyWork::wait() {
 void PyWork::wait_once() {
   py::gil_scoped_acquire gil;
   if (waiting_) {
-    py::gil_scoped_release others_go_on;
+    WithoutLock others_go_on;
     waitForTerminal(std::chrono::milliseconds::max());
     return;
   }
@@ -75,7 +76,7 @@ Raises the operation's error, every time. Repeated calls are harmless.)");
       work, "wait_blocking", &TorchWork::waitBlocking, limits,
       "Blocks the host until the operation ended. Raises Unsupported where the work has no "
       "such wait.");
-  work.def("is_completed", &TorchWork::isCompleted, py::call_guard<py::gil_scoped_release>(),
+  work.def("is_completed", &TorchWork::isCompleted, Released(),
            "True once the operation succeeded; False while it runs, and for a failed one.")
       .def(
           "_set_status",

@@ -8,6 +8,7 @@
 #include "bindings/arguments.hpp"
 #include "bindings/bindings.hpp"
 #include "bindings/operation_docs.hpp"
+#include "bindings/released.hpp"
 
 // The operations of TorchComm as Python methods. They use CPython's vector call directly: a general
 // dispatcher costs more than the operation itself does on small messages. One row of kOperations an
@@ -188,7 +189,7 @@ WorkPtr invoke(const Row<Method>& row, TorchComm& comm, PyObject* const* slots,
   (std::get<I>(arguments).load({row.name, row.parameters[I].name}, slots[I]), ...);
   typename Types::Options options;
   load_options(row.name, slots[sizeof...(I)], slots[sizeof...(I) + 1], options);
-  py::gil_scoped_release released;
+  WithoutLock released;
   return (comm.*Method)(std::get<I>(arguments).get()..., options);
 }
 

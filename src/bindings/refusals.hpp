@@ -3,6 +3,7 @@
 #include <string>
 
 #include "bindings/arguments.hpp"
+#include "bindings/released.hpp"
 
 // Calls that a class has not, refused in words that say what there is instead: TypeError, as for
 // any other wrong call.
@@ -33,7 +34,7 @@ void def_without_arguments(Class& bound, const char* method, void (Class::type::
   options.disable_function_signatures();  // of the two that make it: it is one to its callers
   const std::string all =
       std::string(method) + "(self: torchcomms._comms." + name + ") -> None\n\n" + doc;
-  bound.def(method, function, py::call_guard<py::gil_scoped_release>(), all.c_str());
+  bound.def(method, function, Released(), all.c_str());
   bound.def(method,
             [method = std::string(method), instead](
                 const typename Class::type&, const py::args& args, const py::kwargs& kwargs) {

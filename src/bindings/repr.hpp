@@ -7,6 +7,7 @@
 #include <torchcomms/comm.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/released.hpp"
 
 // What `repr()` gives: one line, which says what an object is and how it stands.
 namespace torch::comms::bindings {
@@ -41,7 +42,7 @@ void def_repr(Class& bound, const Text& text) {
           return bracketed(name, "");
         }
       },
-      py::call_guard<py::gil_scoped_release>());
+      Released());
 }
 
 template <class Class>

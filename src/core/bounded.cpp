@@ -15,9 +15,10 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
+// Never destroyed: threads may wait while the process ends.
 std::function<void()>& interrupt_check() {
-  static std::function<void()> check;
-  return check;
+  static auto* const check = new std::function<void()>;
+  return *check;
 }
 
 // By a check of ours: those who hear that this one left learn why.

@@ -84,6 +84,28 @@ def test_two_processes_exit_at_once_and_in_silence(body, backend, soon_s):
         ended_well(finished, soon_s)
 
 
+@pytest.mark.parametrize("backend", [name for name in MOVING if name != "fake"])
+@pytest.mark.parametrize("waits", ["comm.recv(tensor, 1, False)", "work.wait()"])
+def test_a_daemon_thread_that_waits_ends_with_its_process(waits, backend):
+    body = f"""
+    import threading
+    comm = torchcomms.new_comm("{backend}", torch.device("cpu"), "waits")
+    tensor = torch.ones(4)
+    if comm.get_rank() == 0:
+        work = comm.recv(tensor, 1, True) if "work" in "{waits}" else None
+        begun = threading.Event()
+        threading.Thread(target=lambda: (begun.set(), {waits}), daemon=True).start()
+        begun.wait()
+    else:
+        try:
+            comm.recv(tensor, 0, False)
+        except torchcomms.PeerFailed:
+            pass
+"""
+    for finished in ranks(PROGRAM.format(body=body), 2, free_port(), fresh=True):
+        assert finished.code == 0, finished.err
+
+
 def test_the_exit_code_of_the_program_is_its_own():
     source = PROGRAM.format(body=USED.format(backend="fake")) + "    raise SystemExit(7)\n"
     finished = python(source)
