@@ -41,6 +41,9 @@ from torchcomms._shared_tensors import share_cpu_tensors  # noqa: E402
 from torchcomms._shared_tensors import share_when_asked as _share_when_asked  # noqa: E402
 from torchcomms._split import split as _split  # noqa: E402
 from torchcomms._timeout import Timeout  # noqa: E402
+from torchcomms._whole_torch import (  # noqa: E402
+    as_soon_as_possible as _as_soon_as_possible,
+)
 
 __all__ = [  # noqa: RUF022 (the contract's order)
     "new_comm",
@@ -67,7 +70,7 @@ import torchcomms.hooks as hooks  # type: ignore[no-redef]  # noqa: E402, PLR040
 
 _install(TorchComm, _split)
 _install(TorchComm, _reconfigure)
-functional._install_when_asked()
+_as_soon_as_possible(functional._install_when_asked)
 _register_in_c10d()
 events._install_exit_printer()
 _share_when_asked()

@@ -14,6 +14,7 @@ from torch.torch_version import TorchVersion
 from torchcomms import _environment
 from torchcomms._comms import _BackendWrapper
 from torchcomms._new_comm import new_comm
+from torchcomms._whole_torch import as_soon_as_possible
 
 _DEVICES = {"ctran": "cpu"}
 
@@ -32,7 +33,7 @@ def create(
         comm = new_comm(
             backend,
             torch.device(device) if index is None else torch.device(device, index),
-            name=str(options.group_id) or None,
+            name=str(options.group_id) or backend,
             store=options.store,
             timeout=options.timeout,
             hints={"persistent_store": "true"},
@@ -61,16 +62,9 @@ def _register_all() -> bool:
     return True
 
 
-class _AsSoonAsItIsThere:
-    """Is asked about every import, knows none, and registers once torch.distributed has come far
-    enough."""
-
-    def find_spec(self, _name: str, _path: object = None, _target: object = None) -> None:
-        if self in sys.meta_path and _register_all():
-            sys.meta_path.remove(self)
-
-
 def register_where_torch_is_whole() -> None:
     """torch.distributed imports this package while it is made itself: a newer one asks later."""
-    if not _register_all() and TorchVersion(torch.__version__) < TorchVersion("2.15"):
-        sys.meta_path.insert(0, _AsSoonAsItIsThere())
+    if TorchVersion(torch.__version__) < TorchVersion("2.15"):
+        as_soon_as_possible(_register_all)
+    else:
+        _register_all()

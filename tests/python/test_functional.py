@@ -54,6 +54,31 @@ class TestTheGate:
             TORCHCOMMS_PATCH_FOR_COMPILE=switch,
         ).expect_success()
 
+    @pytest.mark.skipif(
+        not functional.is_torch_compile_supported(), reason="this torch has no compile support"
+    )
+    @pytest.mark.parametrize(
+        "imports",
+        ["import torch", "import torchcomms", "import torch; import torchcomms",
+         "import torch.distributed", "from torch import nn", "import torch._dynamo",
+         "import torchcomms.functional.collectives"],
+    )  # fmt: skip
+    def test_operators_are_there_in_every_order_of_imports(self, imports):
+        """torch imports us while it is half loaded: no communicator has to be made first."""
+        python(
+            f"""
+            {imports}
+            import sys, torch
+            assert torch.ops.torchcomms.torchcomm_all_reduce_.default
+            assert torch.ops.torchcomms.torchcomm_wait_tensors.default
+            from torchcomms.functional import registry
+            more = torch.library.Library("torchcomms", "FRAGMENT")
+            registry.finalize_registration(more)  # which has nothing to add
+            assert not [f for f in sys.meta_path if type(f).__module__.startswith("torchcomms")]
+            """,
+            TORCHCOMMS_PATCH_FOR_COMPILE="1",
+        ).expect_success()
+
 
 def ramp(rank, rows=6):
     return torch.arange(rows * 2, dtype=torch.float64).reshape(rows, 2) + 100 * rank

@@ -58,12 +58,16 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
     return globals()[name]
 
 
-def _install_when_asked() -> None:
+def _install_when_asked() -> bool:
     """Makes communicators' methods traceable, if the environment asks for it.
 
-    torch.distributed imports this package while torch is half loaded: then the first new_comm does.
+    False where that is due, and torch has not come far enough yet.
     """
-    if hasattr(torch, "library") and is_torch_compile_supported_and_enabled():
-        from torchcomms.functional.methods import install
+    if not is_torch_compile_supported_and_enabled():
+        return True
+    if not all(hasattr(torch, name) for name in ("library", "compiler", "func")):
+        return False
+    from torchcomms.functional.methods import install
 
-        install()
+    install()
+    return True

@@ -96,10 +96,16 @@ def register_collective(  # noqa: PLR0917 (the contract's order)
 
 
 def finalize_registration(lib: torch.library.Library) -> None:
-    """Makes the operators of everything registered in `lib`, and those that wait for tensors."""
+    """Makes the operators of everything registered in `lib`, and those that wait for tensors.
+
+    What there is already stays, so that operations registered later can be added.
+    """
+    known = getattr(torch.ops, NAMESPACE)
     for collective in _REGISTERED_COLLECTIVES.values():
-        _define(lib, collective)
-    _define_wait(lib)
+        if not hasattr(known, collective.name):
+            _define(lib, collective)
+    if not hasattr(known, _WAIT):
+        _define_wait(lib)
 
 
 def operator(name: str) -> torch._ops.OpOverload:
