@@ -92,9 +92,7 @@ class TC_API BackendWrapper final : public c10d::Backend {
   bool supportsCoalescing() const override { return true; }
   void setTimeout(std::chrono::milliseconds timeout) override;
   // That of a call with this one: its own, else setTimeout()'s; kNoTimeout where there is neither.
-  std::chrono::milliseconds limit(std::chrono::milliseconds timeout) const {
-    return timeout > torch::comms::kNoTimeout ? timeout : timeout_;
-  }
+  std::chrono::milliseconds limit(std::chrono::milliseconds timeout) const;
   // How many collectives were called. The same on all ranks, unless they disagree.
   uint64_t getSequenceNumberForGroup() override { return collectives_.load(); }
   void setSequenceNumberForGroup() override {}

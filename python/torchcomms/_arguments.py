@@ -10,7 +10,7 @@ from torchcomms._comms import InvalidArgument
 
 # What is outside of a number's type is refused here, the rest natively.
 _INT32_END, _INT64_END = 2**31, 2**63
-_MOST_SECONDS = 1e9
+MOST_SECONDS = 1e9  # the longest limit: what is above is it
 LIMIT = "datetime.timedelta, float seconds or None"
 
 
@@ -31,13 +31,13 @@ def require_hints(function: str, hints: Any) -> dict[str, str]:  # noqa: ANN401
 
 
 def require_limit(function: str, limit: Any) -> datetime.timedelta | float:  # noqa: ANN401
-    """Checks a timeout that is given. Raises TypeError, or InvalidArgument for what no clock counts
-    to; whether it may be negative or zero is the function's own to say."""
+    """Checks a timeout that is given. Raises TypeError, or InvalidArgument for a NaN and what no
+    clock counts back to; whether it may be negative or zero is the function's own to say."""
     if not isinstance(limit, datetime.timedelta | float):
         raise wrong_type(function, "timeout", LIMIT, limit)
     seconds = limit.total_seconds() if isinstance(limit, datetime.timedelta) else limit
-    if not abs(seconds) <= _MOST_SECONDS:  # nor a NaN
-        raise InvalidArgument(f"{function}: timeout is {limit!r}; allowed are 0 to 1e9 seconds")
+    if not seconds >= -MOST_SECONDS:  # nor a NaN
+        raise InvalidArgument(f"{function}: timeout is {limit!r}; allowed is 0 or more")
     return limit
 
 

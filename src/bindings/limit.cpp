@@ -2,7 +2,7 @@
 
 #include <datetime.h>
 
-#include <cmath>
+#include <algorithm>
 
 #include <torchcomms/base/error.hpp>
 
@@ -28,15 +28,17 @@ void Limit::load(PyObject* object) {
   if (PyFloat_Check(object)) {
     is_limit_ = true;
     const double seconds = PyFloat_AS_DOUBLE(object);
-    if (std::abs(seconds) <= kMost)  // not so for a NaN
-      limit_ = duration_cast<milliseconds>(std::chrono::duration<double>(seconds));
+    if (seconds >= -kMost)  // not so for a NaN
+      limit_ = duration_cast<milliseconds>(std::chrono::duration<double>(std::min(seconds, kMost)));
   } else if (is_timedelta(object)) {
     is_limit_ = true;
     const auto days = std::chrono::hours(24) * PyDateTime_DELTA_GET_DAYS(object);
     const auto whole = std::chrono::seconds(PyDateTime_DELTA_GET_SECONDS(object)) + days;
     const std::chrono::microseconds part(PyDateTime_DELTA_GET_MICROSECONDS(object));
     // Microseconds of more would not fit. The rest of a second is for whoever takes the limit.
-    if (std::chrono::abs(whole) <= kLongestLimit)
+    if (whole >= kLongestLimit)
+      limit_ = kLongestLimit;
+    else if (whole >= -kLongestLimit)
       limit_ = duration_cast<milliseconds>(whole + part);
   }
   if (limit_) return;
@@ -46,7 +48,7 @@ void Limit::load(PyObject* object) {
 milliseconds Limit::as(const Place& place) const {
   if (limit_) return *limit_;
   if (!is_limit_) wrong_type(place, "datetime.timedelta or float seconds", seen_);
-  throw CommError(Errc::kInvalidArgument, "timeout is " + seen_ + "; allowed are 0 to 1e9 seconds",
+  throw CommError(Errc::kInvalidArgument, "timeout is " + seen_ + "; allowed is 0 or more",
                   {.op = std::string(place.function)});
 }
 

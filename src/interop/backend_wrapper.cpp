@@ -7,6 +7,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/log.hpp"
+#include "core/explain.hpp"
 #include "interop/span.hpp"
 #include "interop/sparse.hpp"
 #include "interop/translate.hpp"
@@ -63,6 +64,10 @@ BackendWrapper::BackendWrapper(std::shared_ptr<TorchComm> comm)
 const std::string BackendWrapper::getBackendName() const { return comm_->getBackend(); }
 c10::intrusive_ptr<c10d::Backend::Options> BackendWrapper::getBackendOptions() { return options_; }
 void BackendWrapper::setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+std::chrono::milliseconds BackendWrapper::limit(std::chrono::milliseconds timeout) const {
+  return std::min<std::chrono::milliseconds>(
+      timeout > torch::comms::kNoTimeout ? timeout : timeout_, torch::comms::kLongestLimit);
+}
 std::shared_ptr<c10::Allocator> BackendWrapper::getMemAllocator() {
   return comm_->getMemAllocator();
 }
@@ -389,7 +394,7 @@ c10::intrusive_ptr<c10d::Backend> BackendWrapper::split(
   if (options) {
     name = options->group_name;
     if (options->timeout > torch::comms::kNoTimeout && options->timeout != kBackendDefaultTimeout)
-      ours.timeout = options->timeout;
+      ours.timeout = limit(options->timeout);
     if (const auto* own = dynamic_cast<const Options*>(options.get())) {
       ours.hints = own->hints;
       if (own->abort_process_on_timeout_or_error)

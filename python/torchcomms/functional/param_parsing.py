@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 import torchcomms
+from torchcomms._arguments import MOST_SECONDS
 
 _ABSENT: Any = inspect.Parameter.empty
 
@@ -407,4 +408,4 @@ def as_timeout(value: Any) -> Any:  # noqa: ANN401
         return value
     if isinstance(value, datetime.timedelta):
         return torchcomms.Timeout(value.days, value.seconds, value.microseconds)
-    return torchcomms.Timeout(seconds=value)
+    return torchcomms.Timeout(seconds=min(value, MOST_SECONDS))
