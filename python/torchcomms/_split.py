@@ -3,6 +3,7 @@
 import datetime
 import itertools
 from collections.abc import Sequence
+from typing import TypeGuard
 from weakref import WeakKeyDictionary
 
 from torchcomms._arguments import (
@@ -15,6 +16,13 @@ from torchcomms._arguments import (
 from torchcomms._comms import InvalidArgument, TorchComm
 
 _counters: "WeakKeyDictionary[TorchComm, itertools.count[int]]" = WeakKeyDictionary()
+
+
+def _is_groups(ranks: object) -> TypeGuard[Sequence[Sequence[int]]]:
+    """Whether groups of ranks stand where ranks do."""
+    if not isinstance(ranks, list | tuple) or not ranks:
+        return False
+    return all(isinstance(group, list | tuple | set | range) for group in ranks)
 
 
 def _own_group(comm: TorchComm, groups: Sequence[Sequence[int]]) -> list[int]:
@@ -31,7 +39,7 @@ def _own_group(comm: TorchComm, groups: Sequence[Sequence[int]]) -> list[int]:
 
 def split(
     self: TorchComm,
-    ranks: Sequence[int] | None = None,
+    ranks: Sequence[int] | Sequence[Sequence[int]] | None = None,
     name: str | None = None,
     hints: dict[str, str] | None = None,
     timeout: datetime.timedelta | float | None = None,
@@ -47,7 +55,7 @@ def split(
         timeout: limit of the split and of the child's operations; None: of these
             TORCHCOMM_TIMEOUT_SECONDS, of the split this one's limit.
         rank_groups: older form instead of `ranks`: disjoint groups, of which the one that holds
-            this rank counts.
+            this rank counts; they may also stand in the place of `ranks`.
     Returns:
         TorchComm, or None where this rank is in no group.
     Raises:
@@ -58,8 +66,9 @@ def split(
     """
     if (ranks is None) == (rank_groups is None):
         raise TypeError("split() takes either 'ranks' or 'rank_groups'")
-    if rank_groups is not None:
-        ranks = _own_group(self, rank_groups)
+    groups = ranks if _is_groups(ranks) else rank_groups
+    if groups is not None:
+        ranks = _own_group(self, groups)
     if name is not None and not isinstance(name, str):
         raise wrong_type("split", "name", "str or None", name)
     own = require_ranks("split", "ranks", ranks, self.get_size)
@@ -72,4 +81,4 @@ def split(
         name = f"{self.get_name()}_split{next(counter)}"
     child = self._split(own, name, hints, timeout)
     # In no group: this rank took its part in the split all the same.
-    return None if rank_groups is not None and not own else child
+    return None if groups is not None and not own else child

@@ -38,10 +38,12 @@ From TorchComm.batch_op_create(). Several operations to one peer match in order;
       .def(
           "issue",
           [](BatchSendRecv& self, const py::object& async_op,
-             const Wanted<BatchP2POptions>& wanted) {
+             const std::optional<Wanted<BatchP2POptions>>& wanted) {
             if (async_op.is(*missing))
               throw py::type_error("issue() missing required argument 'async_op'");
-            const auto options = wanted.as({"issue", "options"}, "torchcomms.BatchP2POptions");
+            BatchP2POptions options;
+            if (wanted)
+              options = wanted->as({"issue", "options"}, "torchcomms.BatchP2POptions or None");
             const int truth = PyObject_IsTrue(async_op.ptr());
             if (truth < 0) throw py::error_already_set();
             WithoutLock released;
@@ -51,6 +53,7 @@ From TorchComm.batch_op_create(). Several operations to one peer match in order;
           py::arg_v("options", BatchP2POptions(), "BatchP2POptions()"),
           R"(Runs all entries as one group; the list stays, so issuing again repeats it.
 
+options: BatchP2POptions; None: as they are made.
 Raises InvalidArgument for an empty batch, a peer out of range or an unusable tensor, before anything is sent.)")
       .def_readwrite("ops", &BatchSendRecv::ops,
                      "list[P2POp]. Reading gives a new list; assigning replaces the batch.");

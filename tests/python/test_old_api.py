@@ -101,6 +101,8 @@ def test_split_by_groups_takes_the_one_with_the_own_rank(comm):
     child = comm.split(rank_groups=[[0]], name="sub_group", hints=None, timeout=None)
     assert child.get_size() == 1
     assert comm.split(rank_groups=[], name="none") is None
+    assert comm.split([[0]], "in_the_place_of_ranks").get_size() == 1
+    assert comm.split(([],), "none") is None
 
 
 def test_split_without_a_name_generates_one(comm):

@@ -115,6 +115,8 @@ def batch_from_assigned_ops(comm):
     options.hints = {"unknown::key": "ignored"}
     batch.issue(True, options).wait()
     batch.issue(async_op=False, options=options)
+    batch.issue(True, None).wait()
+    batch.issue(False, options=None)
     return got.tolist()
 
 

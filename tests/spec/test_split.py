@@ -406,6 +406,11 @@ def older_forms(context):
         if child is not None:
             assert total(child, 1) == context.size - 1
             child.finalize()
+    with failures.case("rank_groups in the place of ranks"):
+        child = comm.split([everyone[:1], everyone[1:]], "in_place", None, None)
+        assert child.get_size() == (1 if rank == 0 else context.size - 1)
+        assert total(child, 1) == child.get_size()
+        child.finalize()
     with failures.case("no name"):
         first, second = comm.split(everyone), comm.split(everyone)
         assert first.get_name() != second.get_name()

@@ -1864,10 +1864,11 @@ class BatchSendRecv:
         Raises TypeError: TorchComm.batch_op_create() makes one.
         """
     def __repr__(self) -> str: ...
-    def issue(self, async_op: typing.Any = ..., options: BatchP2POptions = ...) -> TorchWork:
+    def issue(self, async_op: typing.Any = ..., options: BatchP2POptions | None = ...) -> TorchWork:
         """
         Runs all entries as one group; the list stays, so issuing again repeats it.
 
+        options: BatchP2POptions; None: as they are made.
         Raises InvalidArgument for an empty batch, a peer out of range or an unusable tensor, before anything is sent.
         """
     def recv(self, tensor: torch.Tensor, src: typing.SupportsIndex) -> None:
@@ -2570,7 +2571,9 @@ class TorchComm:
         """
     def split(
         self,
-        ranks: collections.abc.Sequence[int] | None = None,
+        ranks: collections.abc.Sequence[int]
+        | collections.abc.Sequence[collections.abc.Sequence[int]]
+        | None = None,
         name: str | None = None,
         hints: dict[str, str] | None = None,
         timeout: datetime.timedelta | float | None = None,
@@ -2587,7 +2590,7 @@ class TorchComm:
                 timeout: limit of the split and of the child's operations; None: of these
                     TORCHCOMM_TIMEOUT_SECONDS, of the split this one's limit.
                 rank_groups: older form instead of `ranks`: disjoint groups, of which the one that holds
-                    this rank counts.
+                    this rank counts; they may also stand in the place of `ranks`.
             Returns:
                 TorchComm, or None where this rank is in no group.
             Raises:

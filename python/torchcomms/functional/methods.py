@@ -114,11 +114,12 @@ def _traced_recv(native: _Method) -> _Method:
 
 def _traced_issue(native: _Method) -> _Method:
     def method(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
-        if len(args) > 1 or "options" in kwargs:
+        options = args[1] if len(args) > 1 else kwargs.pop("options", None)
+        if options is not None:
             raise torchcomms.Unsupported("batch.issue: options cannot be traced: leave them out")
         received = list(_received)
         _received.clear()
-        return native(self, (received, *args), kwargs)
+        return native(self, (received, *args[:1]), kwargs)
 
     return method
 
