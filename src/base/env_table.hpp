@@ -92,6 +92,8 @@
       "Set by torchrun: the launcher serves the rendezvous store, not rank 0.")                    \
   ROW("TORCHELASTIC_RESTART_COUNT", "int", "0",                                                    \
       "Set by torchrun: how often the job was restarted; each start has its own names.")           \
+  ROW("TORCHCOMMS_SERIALIZATION", "text", "",                                                      \
+      "pickle: object collectives send and read pickles, which can run code.")                     \
   ROW("TORCHCOMMS_PATCH_FOR_COMPILE", "bool", "false",                                             \
       "1: the operators that torch.compile traces are registered by the import.")                  \
   ROW("TORCHCOMMS_COMPILE_IGNORE_PYTORCH_VERSION_REQUIREMENT", "bool", "false",                    \

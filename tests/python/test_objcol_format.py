@@ -8,6 +8,7 @@ import datetime
 import decimal
 import enum
 import fractions
+import io
 import math
 import os
 import pathlib
@@ -17,6 +18,7 @@ import struct
 import sys
 import tracemalloc
 import uuid
+import zipfile
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +28,9 @@ import torchcomms
 from torchcomms import objcol
 from torchcomms.objcol import _decode, _encode, _format
 from torchcomms.objcol._format import Over, Refused
+
+from tests.harness.ports import free_port
+from tests.harness.programs import ranks
 
 CAP = 1 << 24
 CPU = torch.device("cpu")
@@ -104,6 +109,10 @@ class OddTuple(NamedTuple):
     def __hash__(self):
         os.environ["OBJCOL_HASH_RAN"] = "1"
         return 1
+
+
+class Labelled(torch.Tensor):
+    pass
 
 
 class Plain:
@@ -248,6 +257,93 @@ def test_what_torch_itself_exchanges_travels():
     assert through(graph) == graph
 
 
+SPARSE = torch.eye(3).to_sparse()
+QUANTIZED = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
+
+
+class TestWhatTorchLoadsAsData:
+    @pytest.mark.parametrize(
+        "tensor",
+        [SPARSE, SPARSE.to_sparse_csr(), QUANTIZED],
+        ids=["coo", "csr", "quantized"],
+    )
+    def test_tensors_that_are_not_dense(self, tensor):
+        [got] = through([tensor])
+        assert (got.layout, got.dtype) == (tensor.layout, tensor.dtype)
+        dense = (lambda t: t.dequantize()) if tensor.is_quantized else (lambda t: t.to_dense())
+        assert torch.equal(dense(got), dense(tensor))
+
+    def test_tensors_without_data(self):
+        got = through({"a": torch.empty(2, 3, device="meta")})["a"]
+        assert (got.device.type, got.shape) == ("meta", (2, 3))
+
+    def test_storages(self):
+        storage = torch.arange(3.0).untyped_storage()
+        got = through(storage)
+        assert type(got) is torch.UntypedStorage
+        assert got.tolist() == storage.tolist()
+        assert len(through(torch.UntypedStorage(0))) == 0
+
+    def test_classes_that_were_given_to_torch_on_both_sides(self):
+        with torch.serialization.safe_globals([Plain, Labelled]):
+            value = {"plain": Plain([1]), "tensor": torch.ones(2).as_subclass(Labelled)}
+            raw = memoryview(_encode.encode(value, CAP))
+            got = _decode.decode(raw, CAP, CPU)
+            assert got["plain"] == Plain([1])
+            assert type(got["tensor"]) is Labelled
+        with pytest.raises(Refused, match="Plain is not among torch's safe globals here"):
+            _decode.decode(raw, CAP, CPU)
+        with pytest.raises(Refused, match="Plain is no dataclass"):
+            _encode.encode(value, CAP)
+
+    def test_not_as_keys_which_would_run_their_hash(self):
+        key = torch.ones(1).as_subclass(Labelled)
+        with torch.serialization.safe_globals([Labelled]), pytest.raises(Refused, match="as a key"):
+            _encode.encode({key: 1}, CAP)
+
+    def test_over_the_cap(self):
+        with pytest.raises(Over, match="max_bytes=4096"):
+            _encode.encode(torch.ones(64, 64).to_sparse(), 4096)
+
+    def test_a_file_that_is_compressed_or_none_is_refused(self):
+        raw = _encode.encode(SPARSE, CAP)
+        at = len(_format.MAGIC) + 1 + _format.COUNT.size
+        packed = io.BytesIO()
+        old = zipfile.ZipFile(io.BytesIO(raw[at:]))
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as new:
+            for row in old.infolist():
+                new.writestr(row.filename, old.read(row))
+        for file, why in ((packed.getvalue(), "compressed"), (b"pickle", "no file of its")):
+            wrong = raw[: at - _format.COUNT.size] + _format.COUNT.pack(len(file)) + file
+            with pytest.raises(Refused, match=why):
+                _decode.decode(memoryview(wrong), CAP, CPU)
+
+
+def test_a_variable_makes_everything_a_pickle():
+    program = """
+        import functools, torch, torchcomms
+        from torchcomms import objcol
+        comm = torchcomms.new_comm("gloo", torch.device("cpu"), "pickles")
+        value, rank = functools.partial(int, "7", base=8), comm.get_rank()
+        everyone = [None] * 2
+        objcol.all_gather_object(comm, everyone, value)
+        assert [made() for made in everyone] == [7, 7]
+        if rank == 0:
+            objcol.send_object_list(comm, [value], 1)
+        else:
+            objcol.recv_object_list(comm, everyone[:1], 0)
+        both = [[1]] * 2
+        objcol.broadcast_object_list(comm, both, 0)
+        assert both[0] is both[1]  # which a pickle keeps, and the other format does not
+        comm.finalize()
+        """
+    for finished in ranks(program, 2, free_port(), 60.0, TORCHCOMMS_SERIALIZATION="pickle"):
+        finished.expect_success()
+    # Off, nothing is read that runs code.
+    refused = ranks(program, 2, free_port(), 60.0, TORCHCOMMS_SERIALIZATION="")
+    assert all("UnsafeObject" in finished.err for finished in refused)
+
+
 class TestWhatIsNotDataIsRefusedWhereItIsSent:
     @pytest.mark.parametrize(
         "value",
@@ -259,8 +355,7 @@ class TestWhatIsNotDataIsRefusedWhereItIsSent:
             Plain(1),
             collections.defaultdict(lambda: 1),
             np.array([object()]),
-            torch.ones(2).to_sparse(),
-            torch.empty(2, device="meta"),
+            torch.ones(2).as_subclass(Labelled),
             WithDel("x"),
             {Key("a"): 1},
             {(1, Key("a"))},

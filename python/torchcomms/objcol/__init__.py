@@ -1,8 +1,9 @@
 """Collectives of Python objects. What arrives is data: reading it imports and calls nothing.
 
 Objects are written in a format of this package: plain values and containers, tensors, numpy arrays,
-and dataclasses, namedtuples and enums of modules that the reader has imported. A pickle, which can
-run code, is read only by a call that says ``weights_only=False``.
+and dataclasses, namedtuples and enums of modules that the reader has imported; besides, what
+torch.load(weights_only=True) reads. A pickle, which can run code, is read only by a call that says
+``weights_only=False``, or where TORCHCOMMS_SERIALIZATION=pickle.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def _call(
     comm: TorchComm, op: str, max_bytes: int | None, weights_only: bool, timeout: _Timeout
 ) -> Call:
     limit = DEFAULT_MAX_BYTES if max_bytes is None else max_bytes
-    return Call(comm, op, limit, bool(weights_only), timeout)
+    safe = bool(weights_only) and not _exchange.pickles_everything()
+    return Call(comm, op, limit, safe, timeout)
 
 
 def _check_list(call: Call, name: str, value: object, length: int | None) -> None:

@@ -42,8 +42,10 @@ def describe_tensor(tensor: torch.Tensor) -> tuple[tuple[Any, ...], bytes]:
     cls = type(tensor)
     if cls not in (torch.Tensor, torch.nn.Parameter):
         raise Refused(f"a tensor of the class {cls.__module__}:{cls.__qualname__} is not plain")
-    if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type == "meta":
-        what = f"{tensor.layout}, {dtype_name(tensor.dtype)}, on {tensor.device}"
+    without_plain_data = tensor.is_quantized or tensor.is_nested or tensor.is_meta
+    if tensor.layout != torch.strided or without_plain_data:
+        nested = "nested, " if tensor.is_nested else ""
+        what = f"{nested}{tensor.layout}, {dtype_name(tensor.dtype)}, on {tensor.device}"
         raise Refused(f"only dense tensors that have data can travel, this one is {what}")
     plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
     raw = plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b""

@@ -1,4 +1,5 @@
-"""Bytes to objects. Nothing in the bytes can cause an import, a call or an allocation beyond."""
+"""Bytes to objects. Nothing in the bytes can cause an import, a call or an allocation beyond, but
+for what torch.load(weights_only=True) does with its own."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torchcomms.objcol import _allowed, _arrays, _plain
+from torchcomms.objcol import _allowed, _arrays, _plain, _torch
 from torchcomms.objcol import _format as f
 from torchcomms.objcol._format import Over, Refused
 
@@ -104,6 +105,10 @@ class _Reader:
         raw, about = self._memory()
         return _arrays.make_tensor(about, raw, self._device)
 
+    def _torch_file(self) -> Any:  # noqa: ANN401
+        self._own_hashes += 1
+        return _torch.load(self._sized(), self._device)
+
     def _array(self) -> Any:  # noqa: ANN401
         raw, about = self._memory()
         return _arrays.make_array(about, raw)
@@ -166,6 +171,7 @@ _READERS: dict[int, Callable[[_Reader], Any]] = {
     f.SET: lambda r: set(r._keys()),
     f.FROZENSET: lambda r: frozenset(r._keys()),
     f.TENSOR: _Reader._tensor,
+    f.TORCH_FILE: _Reader._torch_file,
     f.ARRAY: _Reader._array,
     f.SCALAR: _Reader._scalar,
     f.DTYPE: lambda r: _arrays.make_dtype(r.value()),

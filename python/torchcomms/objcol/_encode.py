@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchcomms.objcol import _allowed, _arrays, _plain
+from torchcomms.objcol import _allowed, _arrays, _plain, _torch
 from torchcomms.objcol import _format as f
 from torchcomms.objcol._format import Refused
 
@@ -46,7 +46,7 @@ class _Writer:
             self._named(f.PLAIN, plain.name)
             self.value(plain.to_data(value))
         elif isinstance(value, torch.Tensor):
-            self._memory(f.TENSOR, *_arrays.describe_tensor(value))
+            self._tensor(value)
         elif not self._numpy(cls, value):
             self._of_class(cls, value, row)
 
@@ -66,11 +66,24 @@ class _Writer:
             return False
         return True
 
+    def _tensor(self, value: torch.Tensor) -> None:
+        try:
+            about, raw = _arrays.describe_tensor(value)
+        except Refused as why:
+            self._torch_file(value, why)
+        else:
+            self._memory(f.TENSOR, about, raw)
+
+    def _torch_file(self, value: Any, why: Refused) -> None:  # noqa: ANN401
+        self._sized(f.TORCH_FILE, _torch.dump(value, why))
+        self._own_hashes += 1
+
     def _of_class(self, cls: type, value: Any, row: _allowed.Registered | None) -> None:  # noqa: ANN401
-        kind = _allowed.kind_of(cls)
-        name = row.name if row is not None else _allowed.full_name(cls)
-        if row is None and _allowed.find(name) is not cls:
-            raise Refused(f"{name} is not the class that has this name")
+        try:
+            kind, name = _kind_and_name(cls, row)
+        except Refused as why:
+            self._torch_file(value, why)
+            return
         self._own_hashes += _allowed.hashes_itself(cls, kind)
         if kind == _allowed.ENUM:
             self._named(f.MEMBER, name)
@@ -79,7 +92,6 @@ class _Writer:
             self._named(f.CLASS_TUPLE, name)
             self.value(list(tuple.__iter__(value)))
         else:
-            _allowed.blank(cls)
             self._named(f.CLASS_DATA, name)
             fields = type.__getattribute__(cls, "__dataclass_fields__")
             self.value({n: getattr(value, n) for n in fields if _has(value, n, fields[n])})
@@ -127,6 +139,17 @@ class _Writer:
         else:
             size = value.bit_length() // 8 + 1
             self._sized(f.BIG, value.to_bytes(size, "little", signed=True))
+
+
+def _kind_and_name(cls: type, row: _allowed.Registered | None) -> tuple[str, str]:
+    """Raises Refused for a class whose instances the reader could not make."""
+    kind = _allowed.kind_of(cls)
+    name = row.name if row is not None else _allowed.full_name(cls)
+    if row is None and _allowed.find(name) is not cls:
+        raise Refused(f"{name} is not the class that has this name")
+    if kind == _allowed.DATACLASS:
+        _allowed.blank(cls)
+    return kind, name
 
 
 def _names(cls: type, value: enum.Enum) -> list[str]:

@@ -7,6 +7,8 @@ step.
 
 from __future__ import annotations
 
+import functools
+import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -35,9 +37,16 @@ _RANK_BITS = 32
 _MAX_BYTES_END = 1 << 62
 _PIECE_BYTES = 16 << 20  # of a message between two ranks, so that a refused one needs no memory
 _ADVICE = (
-    "register the class with torchcomms.objcol.register_type, or pass weights_only=False at this"
-    " call if every peer may run code here"
+    "register the class with torchcomms.objcol.register_type or, on every rank, with"
+    " torch.serialization.add_safe_globals, or pass weights_only=False at this call if every peer"
+    " may run code here"
 )
+
+
+@functools.cache
+def pickles_everything() -> bool:
+    """Whether the environment says so; looked at once."""
+    return os.environ.get("TORCHCOMMS_SERIALIZATION", "").strip().lower() == "pickle"
 
 
 @dataclass(frozen=True)
@@ -115,6 +124,8 @@ def checked(call: Call, tell: Callable[[Call, Message], object]) -> Iterator[Non
 
 def pack(call: Call, value: object) -> Message:
     """The value as bytes. Never raises: the others must hear of it first, see `agree`."""
+    if pickles_everything():
+        return _pickled(call, value)
     try:
         return Message(DATA, _encode.encode(value, call.max_bytes))
     except Over as over:

@@ -119,6 +119,8 @@ _ROWS: list[tuple[type, Any, Any]] = [
     (torch.Size, list, lambda d: torch.Size(_expect(d, list))),
     (torch.device, lambda v: (v.type, v.index), lambda d: torch.device(d[0], d[1])
      if d[1] is not None else torch.device(_expect(d[0], str))),
+    (torch.UntypedStorage, lambda v: torch.empty(0, dtype=torch.uint8, device=v.device).set_(v),
+     lambda d: _expect(d, torch.Tensor).untyped_storage()),
     *map(_constant_row, _CONSTANTS),
 ]  # fmt: skip
 
