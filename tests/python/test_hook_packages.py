@@ -14,7 +14,7 @@ def test_both_forms_of_import_work():
     from torchcomms.hooks.fr import FlightRecorderHook
     from torchcomms.hooks.nan_check import NanCheckHook
 
-    assert set(hooks.__all__) == {"clog", "FlightRecorderHook", "NanCheckHook"}
+    assert hooks.__all__ == ["clog", "FlightRecorderHook", "NanCheckHook"]
     assert isinstance(clog, type)
     assert clog is same_clog is hooks.clog
     assert fr is importlib.import_module("torchcomms.hooks.fr")

@@ -144,6 +144,24 @@ def test_the_cpu_may_have_an_index(world):
     assert world.run_context(indexed_device) == ["cpu"] * world.size
 
 
+def unindexed_device(context):
+    count = torch.cuda.device_count()
+    torch.cuda.set_device((context.rank + 1) % count)
+    comm = torchcomms.new_comm(
+        context.backend, torch.device("cuda"), "unindexed", store=context.store("unindexed")
+    )
+    want = torch.device("cuda", context.rank % count)
+    assert (comm.get_device(), torch.cuda.current_device()) == (want, want.index)
+    assert_alive(comm)
+    comm.finalize()
+    return []
+
+
+@pytest.mark.worlds(device="cuda")
+def test_a_device_without_index_is_the_ranks_and_becomes_the_current_one(world):
+    check_context(world, unindexed_device)
+
+
 def odd_names(context):
     failures = Failures()
     for name in ("0", "a/b", "with space", "ünïcödé", "x" * 1000, "a" * 40, "%s{}", "../up"):

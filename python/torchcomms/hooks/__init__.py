@@ -8,4 +8,4 @@ from torchcomms.hooks.clog import clog
 from torchcomms.hooks.fr import FlightRecorderHook
 from torchcomms.hooks.nan_check import NanCheckHook
 
-__all__ = ["FlightRecorderHook", "NanCheckHook", "clog"]
+__all__ = ["clog", "FlightRecorderHook", "NanCheckHook"]  # noqa: RUF022 (the contract's order)
