@@ -23,8 +23,9 @@ import pybind11_stubgen
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "python" / "torchcomms"
-# Backend modules have no names of their own: importing one registers its backend.
-MODULES = ("_comms", "_vendor")
+# Of all backends: the stubs ship whichever were built.
+BACKENDS = ("ctran", "gloo", "nccl", "ncclx", "rccl", "rcclx", "xccl")
+MODULES = ("_comms", "_vendor", *(f"_comms_{backend}" for backend in BACKENDS))
 # Types of torch's that have no Python name before torch.cuda is loaded.
 NO_PYTHON_NAME = r"c10::Allocator"
 

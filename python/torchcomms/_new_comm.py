@@ -1,8 +1,11 @@
 """``new_comm`` in both generations of the API."""
 
+import datetime
+import inspect
 import itertools
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 
@@ -10,20 +13,48 @@ from torchcomms import _comms, _stacks, functional
 from torchcomms._arguments import LIMIT, require_hints, require_limit, wrong_type
 from torchcomms._backends import _load_backend, is_backend_built
 
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
 _OMITTED = "<omitted>"
 _unnamed = itertools.count()
 
+
+class _NewComm(Protocol):
+    """What new_comm shows. It tells the older order by itself."""
+
+    def __call__(  # noqa: PLR0917 (the contract's order)
+        self,
+        backend: str,
+        device: torch.device,
+        name: str = _OMITTED,
+        abort_process_on_timeout_or_error: bool | None = None,
+        timeout: datetime.timedelta | float | None = None,
+        is_high_priority_stream: bool | None = None,
+        store: "Store | None" = None,
+        enable_reconfigure: bool = False,
+        hints: dict[str, str] | None = None,
+        *,
+        options: _comms.CommOptions | None = None,
+    ) -> _comms.TorchComm: ...
+
+
+def _signature() -> inspect.Signature:
+    whole = inspect.signature(_NewComm.__call__)
+    return whole.replace(parameters=list(whole.parameters.values())[1:])  # all but self
+
+
+_SIGNATURE = _signature()
+
+
+def _shown(function: Callable[..., _comms.TorchComm]) -> _NewComm:
+    function.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
+    return cast("_NewComm", function)
+
+
 # Third and following positional arguments, older order: name and store changed places.
 _OLDER_ORDER = ("abort_process_on_timeout_or_error", "timeout", "store", "name", "hints")
-_ORDER = (
-    "name",
-    "abort_process_on_timeout_or_error",
-    "timeout",
-    "is_high_priority_stream",
-    "store",
-    "enable_reconfigure",
-    "hints",
-)
+_ORDER = tuple(_SIGNATURE.parameters)[2:-1]
 
 
 # Arguments that are options of the same name, and what these take.
@@ -113,6 +144,7 @@ def _find(backend: str) -> None:
             _load_backend(backend)  # raises, naming what is installed
 
 
+@_shown
 def new_comm(
     backend: str,
     device: torch.device,
@@ -120,9 +152,6 @@ def new_comm(
     **kwargs: Any,  # noqa: ANN401
 ) -> _comms.TorchComm:
     """Connects this process with the job's other ranks. Collective: every rank calls it.
-
-    ``new_comm(backend, device, name, abort_process_on_timeout_or_error=None, timeout=None,
-    is_high_priority_stream=None, store=None, enable_reconfigure=False, hints=None, options=None)``
 
     The older positional order ``(backend, device, abort_process_on_timeout_or_error, timeout,
     store, name, hints)`` is understood too: a text in third place is the newer one.

@@ -30,3 +30,12 @@ def test_installed_stubs_are_the_committed_ones():
     for stub in stubs:
         name = stub.relative_to(sources)
         assert (installed / name).read_text() == stub.read_text(), name
+
+
+def test_every_native_module_has_a_stub():
+    installed = Path(torchcomms.__file__).parent
+    modules = {file.name.partition(".")[0] for file in installed.glob("_*.so")}
+    assert "_comms_gloo" in modules
+    for name in modules:
+        stub = installed / f"{name}.pyi"
+        assert stub.is_file() or (installed / name / "__init__.pyi").is_file(), name

@@ -1,0 +1,13 @@
+"""
+Registers the backend on import.
+"""
+
+from __future__ import annotations
+import torchcomms._comms
+
+__all__: list[str] = ["TorchCommGloo"]
+
+class TorchCommGloo(torchcomms._comms.TorchCommBackend):
+    """
+    The backend behind a communicator; from TorchComm.get_backend_impl().
+    """
