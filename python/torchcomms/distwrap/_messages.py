@@ -9,6 +9,7 @@ from torch.distributed import ProcessGroup
 from torch.distributed import distributed_c10d as c10d
 
 import torchcomms
+from torchcomms._comms import _BackendWrapper
 from torchcomms.distwrap import pginfo, utils
 from torchcomms.distwrap._collectives import comm_for
 from torchcomms.distwrap._ranks import group_rank
@@ -16,11 +17,16 @@ from torchcomms.distwrap._ranks import group_rank
 Tensor = torch.Tensor
 
 
-def _check_tag(tag: int) -> None:
-    if tag:
-        raise torchcomms.Unsupported(
-            f"tag={tag}: messages of a communicator match by peer and order alone, use tag=0"
-        )
+def _message(  # noqa: PLR0917
+    op: str, comm: torchcomms.TorchComm, tensor: Tensor, peer: int, tag: int, async_op: bool
+) -> Any:  # noqa: ANN401
+    """The work. Messages match by tag where the backend has tags, else by order, as torch's do."""
+    if tag == 0:
+        return getattr(comm, op)(tensor, peer, async_op)
+    work = getattr(_BackendWrapper(comm), op)([tensor], peer, tag)
+    if not async_op:
+        work.wait()
+    return work
 
 
 def isend(
@@ -34,8 +40,8 @@ def isend(
     comm = comm_for(group, tensor)
     if comm is None:
         return c10d.isend(tensor, dst, group, tag, group_dst)
-    _check_tag(tag)
-    return comm.send(tensor, group_rank(utils.get_group(group), dst, group_dst, "dst"), True)
+    peer = group_rank(utils.get_group(group), dst, group_dst, "dst")
+    return _message("send", comm, tensor, peer, tag, True)
 
 
 def irecv(
@@ -49,8 +55,8 @@ def irecv(
     comm = comm_for(group, tensor)
     if comm is None:
         return c10d.irecv(tensor, src, group, tag, group_src)
-    _check_tag(tag)
-    return comm.recv(tensor, group_rank(utils.get_group(group), src, group_src, "src"), True)
+    peer = group_rank(utils.get_group(group), src, group_src, "src")
+    return _message("recv", comm, tensor, peer, tag, True)
 
 
 def send(
@@ -65,8 +71,8 @@ def send(
     if comm is None:
         c10d.send(tensor, dst, group, tag, group_dst)
         return
-    _check_tag(tag)
-    comm.send(tensor, group_rank(utils.get_group(group), dst, group_dst, "dst"), False)
+    peer = group_rank(utils.get_group(group), dst, group_dst, "dst")
+    _message("send", comm, tensor, peer, tag, False)
 
 
 def recv(
@@ -83,10 +89,9 @@ def recv(
     comm = comm_for(group, tensor)
     if comm is None:
         return int(c10d.recv(tensor, src, group, tag, group_src))
-    _check_tag(tag)
     chosen = utils.get_group(group)
     peer = group_rank(chosen, src, group_src, "src")
-    comm.recv(tensor, peer, False)
+    _message("recv", comm, tensor, peer, tag, False)
     return pginfo.pg_info_get_global_ranks(chosen)[peer]
 
 
