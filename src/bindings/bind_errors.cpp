@@ -42,8 +42,38 @@ PyObject* make_type(const std::string& name, const char* doc, const py::tuple& b
   return type;
 }
 
+// Which error of torch's it is, too, where a start-up fails: programs catch those of a rendezvous.
+const char* torchs_own(const CommError& error) {
+  const auto& op = error.context().op;
+  if (op != "new_comm" && op != "createPrefixStore" && op != "dupPrefixStore") return nullptr;
+  if (error.code() == Errc::kTimeout) return "_DistStoreError";
+  return error.code() == Errc::kPeerFailed ? "_DistNetworkError" : nullptr;
+}
+
+// Of the same name as `type`. A copy that went through a pickle is a `type` alone.
+py::object with_torchs(const py::object& type, const char* name) {
+  const auto torch = py::module_::import("torch._C");
+  if (!py::hasattr(torch, name)) return type;  // it was built without torch.distributed
+  const py::cpp_function reduce(
+      [type](const py::object& error) {
+        return py::make_tuple(type, error.attr("args"), error.attr("__dict__"));
+      },
+      py::name("__reduce__"), py::is_method(type));
+  const py::dict body(py::arg("__module__") = type.attr("__module__"),
+                      py::arg("__doc__") = type.attr("__doc__"), py::arg("__reduce__") = reduce);
+  return py::module_::import("builtins")
+      .attr("type")(type.attr("__name__"), py::make_tuple(type, torch.attr(name)), body);
+}
+
+// With the GIL.
 py::object type_of(const CommError& error) {
-  return py::reinterpret_borrow<py::object>(error_types().at(error.code()));
+  auto type = py::reinterpret_borrow<py::object>(error_types().at(error.code()));
+  const char* const name = torchs_own(error);
+  if (name == nullptr) return type;
+  static auto* const made = new std::map<Errc, py::object>;
+  auto& known = (*made)[error.code()];
+  if (!known) known = with_torchs(type, name);
+  return known;
 }
 
 py::dict attributes_of(const CommError& error) {

@@ -9,6 +9,8 @@ import torch
 import torchcomms
 from torch.distributed import DistNetworkError, DistStoreError
 
+from tests.harness.ports import free_port
+
 TYPES = {
     "CommError": (RuntimeError,),
     "CommTimeout": (), "PeerFailed": (), "Aborted": (), "Mismatch": (), "CommFinalized": (),
@@ -85,6 +87,40 @@ def test_an_error_shows_no_source_line_of_ours(comm):
     with pytest.raises(RuntimeError) as caught:
         comm.broadcast(torch.zeros(1), 5, False)
     assert ".cpp" not in str(caught.value)
+
+
+def test_a_start_up_that_fails_is_a_store_error_of_torchs_too(monkeypatch):
+    for name, value in (
+        ("TORCHCOMM_RANK", "0"),
+        ("TORCHCOMM_SIZE", "2"),
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", str(free_port())),
+    ):
+        monkeypatch.setenv(name, value)
+
+    def missing_rank():
+        torchcomms.new_comm("gloo", torch.device("cpu"), "alone", timeout=0.2)
+
+    def unreachable_store():
+        monkeypatch.setenv("TORCHCOMM_RANK", "1")
+        monkeypatch.setenv("MASTER_PORT", str(free_port()))
+        torchcomms.new_comm("gloo", torch.device("cpu"), "alone", timeout=0.2)
+
+    for fail in (missing_rank, unreachable_store):
+        with pytest.raises(DistStoreError) as caught:
+            fail()
+        error = caught.value
+        assert isinstance(error, torchcomms.CommTimeout)
+        assert type(error).__name__ == "CommTimeout"
+        assert type(error).__module__ == "torchcomms"
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is torchcomms.CommTimeout
+        assert (str(copy), copy.op, copy.culprits) == (str(error), "new_comm", error.culprits)
+
+
+def test_a_timeout_of_an_operation_is_no_store_error():
+    assert not issubclass(torchcomms.CommTimeout, DistStoreError)
+    assert not issubclass(torchcomms.PeerFailed, DistNetworkError)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPUs")
