@@ -364,6 +364,39 @@ def test_the_same_program_on_torchs_own_groups(world, body):
     world.run_context(run_program, body, False)
 
 
+def sum_over(dist, group, rank):
+    t = torch.tensor([float(rank)])
+    dist.all_reduce(t, group=group)
+    return t.item()
+
+
+def splits_of_some(dist, rank, size):
+    """Who is left out, or has split a group of its own, still makes groups with the others."""
+    if rank < 2:
+        assert sum_over(dist, dist.split_group(split_ranks=[[0, 1]]), rank) == 1
+    else:
+        with refused(ValueError, f"rank {rank} is in none of"):
+            dist.split_group(split_ranks=[[0, 1]])
+    assert sum_over(dist, dist.split_group(), rank) == 6
+    half = dist.split_group(split_ranks=[[3, 2], [0, 1]])
+    if rank < 2:
+        assert sum_over(dist, dist.split_group(half), rank) == 1
+    assert sum_over(dist, dist.split_group(), rank) == 6
+    again = dist.split_group(half)
+    assert sum_over(dist, again, rank) == (1 if rank < 2 else 5)
+    for wrong in ([[0, 1], [1, 2, 3]], [[0, 1, 2, 3, 1]]):
+        with refused(ValueError, "rank 1 is twice"):
+            dist.split_group(split_ranks=wrong)
+    assert sum_over(dist, dist.split_group(), rank) == 6
+    dist.barrier()
+
+
+@pytest.mark.worlds(backends=("gloo", "ctran"), sizes=(4,))
+@pytest.mark.parametrize("use_torchcomms", [True, False])
+def test_splits_that_only_some_ranks_make(world, use_torchcomms):
+    world.run_context(run_program, splits_of_some, use_torchcomms)
+
+
 def knows_its_communicators(dist, rank, size):
     comm = utils.get_torchcomms_instance(utils.get_group(None))
     assert comm.get_name() == f"default_torchcomm_{comm.get_backend()}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, cast
 
@@ -243,43 +244,71 @@ def split_group(  # noqa: PLR0917 (the contract's order)
 
     Args:
         parent_pg: group made here; None: the default one. All of its ranks make this call.
-        split_ranks: disjoint lists of the parent's ranks; None: one list of all. The ranks of the
-            new group are in ascending order.
+        split_ranks: disjoint lists of the parent's ranks, the same on all of them; None: one list
+            of all. The ranks of the new group are in ascending order.
         timeout: limit of the new group's operations.
         pg_options: torch's options; with torchcomms their values are hints.
         group_desc: description, and the name of the communicators.
         backend: keeps the devices of this backend text alone; None: all of the parent's.
     Raises:
-        InvalidArgument (a ValueError): this rank is in no list, or in two; an unknown backend.
-            The rank has taken its part, so that the others go on.
+        InvalidArgument (a ValueError): this rank is in no list, and has taken its part, so that
+            the others go on; on all ranks, a rank in two lists or an unknown backend.
         AssertionError: before init_process_group, or a parent that was not made here.
     """
     parent = utils.get_group(parent_pg)
     pginfo.pg_info_assert_registered(parent)
     global_ranks = pginfo.pg_info_get_global_ranks(parent)
     lists = [list(range(len(global_ranks)))] if split_ranks is None else split_ranks
-    own = [sorted(one) for one in lists if parent.rank() in one]
-    if len(own) > 1:
-        raise torchcomms.InvalidArgument(f"split_group: rank {parent.rank()} is in two lists")
+    lists = [sorted(one) for one in lists]
+    named = [rank for one in lists for rank in one]
+    for rank in named:
+        if named.count(rank) > 1:
+            raise torchcomms.InvalidArgument(
+                f"split_group: rank {rank} is twice in {lists}; each may be once"
+            )
     device_backends = _kept(parent, backend)
+    own = next((one for one in lists if parent.rank() in one), [])
+    name = _split_name(parent, own)
     comms = pginfo.pg_info_get_data(parent, pginfo.COMMS) or {}
     parts = {
         device: comms[device].split(
-            own[0] if own else [], group_desc or "", hints=_hints(pg_options), timeout=timeout
+            own, group_desc or "", hints=_hints(pg_options), timeout=timeout
         )
         for device in device_backends
         if device in comms
     }
-    if not own:
+    members = [global_ranks[rank] for rank in own]
+    with _named(name):
+        made = _torch_group(
+            parent, members, lists, device_backends, timeout, pg_options, group_desc
+        )
+    if made is None or not own:
         raise torchcomms.InvalidArgument(
             f"split_group: rank {parent.rank()} is in none of {lists}; each must be in one"
         )
-    members = [global_ranks[rank] for rank in own[0]]
-    made = _torch_group(parent, members, lists, device_backends, timeout, pg_options, group_desc)
     _registered(made, members, group_desc, device_backends)
     if comms:
         pginfo.pg_info_set_data(made, pginfo.COMMS, parts)
     return made
+
+
+def _split_name(parent: ProcessGroup, own: list[int]) -> str:
+    """What the new group's ranks, and no others, call the group in torch."""
+    nth = (pginfo.pg_info_get_data(parent, pginfo.SPLITS) or 0) + 1
+    pginfo.pg_info_set_data(parent, pginfo.SPLITS, nth)
+    return f"{parent.group_name}:{nth}:{own[0] if own else 'none'}"
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Groups that torch makes meanwhile are called so. By itself it counts the groups of the
+    process, and those are not as many on all ranks once some have split a group of theirs."""
+    naming = c10d._process_group_name
+    c10d._process_group_name = lambda *_, **__: cast("Any", name)
+    try:
+        yield
+    finally:
+        c10d._process_group_name = naming
 
 
 def _kept(parent: ProcessGroup, backend: str | None) -> dict[str, str]:
@@ -302,15 +331,16 @@ def _torch_group(  # noqa: PLR0917
     timeout: timedelta | None,
     pg_options: Any,  # noqa: ANN401
     group_desc: str | None,
-) -> ProcessGroup:
-    """torch's side: its own split where the parent is connected for it, else a new group."""
+) -> ProcessGroup | None:
+    """torch's side: its own split where the parent is connected for it, else a new group, which
+    ranks outside of it need not know of. None for these."""
     with_comms = utils.torchcomms_is_enabled()
     device = getattr(parent, "bound_device_id", None)
     if not with_comms and device is not None and parent._get_backend(device).supports_splitting:
-        split: Any = c10d.split_group(
-            parent, [sorted(one) for one in lists], timeout, pg_options, group_desc
-        )
+        split: Any = c10d.split_group(parent, lists, timeout, pg_options, group_desc)
         return cast("ProcessGroup", split)
+    if not members:
+        return None
     made: Any = dist.new_group(
         members,
         timeout=timeout,

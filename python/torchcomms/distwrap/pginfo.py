@@ -14,6 +14,7 @@ from torch.distributed import ProcessGroup
 COMMS = "torchcomms"  # dict: device type -> TorchComm
 DEVICE_BACKENDS = "device_backends"  # dict: device type -> name of the backend
 STORE = "tc_store"  # the store below the communicators
+SPLITS = "splits"  # int: how often it was split
 
 
 @dataclass
