@@ -107,7 +107,7 @@ class TestReduceOps:
     def test_others_are_refused(self):
         from torchcomms.distwrap._ranks import reduce_op
 
-        for op in (torch_dist.ReduceOp.PREMUL_SUM, "sum", None):
+        for op in (torch_dist.ReduceOp.PREMUL_SUM, "sum", None, 0, 3, 1.0, True):
             with pytest.raises(ValueError, match="reduce op"):
                 reduce_op(op)
 

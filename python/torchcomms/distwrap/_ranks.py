@@ -34,7 +34,8 @@ def reduce_op(op: Any) -> torchcomms.ReduceOp:  # noqa: ANN401
     """Our reduce op of torch's. Raises InvalidArgument (a ValueError) for one we do not have."""
     if isinstance(op, torchcomms.ReduceOp):
         return op
-    for name in _OPS:
+    is_torchs = isinstance(op, (dist.ReduceOp, dist.ReduceOp.RedOpType))  # which equal numbers
+    for name in _OPS if is_torchs else ():
         if op == getattr(dist.ReduceOp, name):
             ours: torchcomms.ReduceOp = getattr(torchcomms.ReduceOp, name)
             return ours
