@@ -16,6 +16,7 @@ from torchcomms_cli.bench import bench
 from torchcomms_cli.doctor import doctor
 from torchcomms_cli.drill import drill
 from torchcomms_cli.events import events
+from torchcomms_cli.finite import FiniteCommand
 from torchcomms_cli.sim import EXAMPLES, sim
 from torchcomms_cli.soak import soak
 from torchcomms_cli.trace import trace
@@ -42,15 +43,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command(short_help="Does it work on this machine, and if not, why.")(doctor)
-app.command(short_help="How fast is it, one backend beside the other.")(bench)
-app.command(short_help="What moves the data, what it costs, and what is chosen.")(algorithms)
-app.command(short_help="Measure the algorithms here, and choose by that.")(tune)
-app.command(short_help="What the event ring of a process looks like.")(events)
-app.command(short_help="Which rank a hung job waits for, in what, since when.")(trace)
-app.command(short_help="What a collective or a start costs on 100,000 ranks.", epilog=EXAMPLES)(sim)
-app.command(short_help="What survivors see when ranks die, hang or disagree.")(drill)
-app.command(short_help="Random operations, with every value checked.")(soak)
+for _run, _short_help, _epilog in (
+    (doctor, "Does it work on this machine, and if not, why.", None),
+    (bench, "How fast is it, one backend beside the other.", None),
+    (algorithms, "What moves the data, what it costs, and what is chosen.", None),
+    (tune, "Measure the algorithms here, and choose by that.", None),
+    (events, "What the event ring of a process looks like.", None),
+    (trace, "Which rank a hung job waits for, in what, since when.", None),
+    (sim, "What a collective or a start costs on 100,000 ranks.", EXAMPLES),
+    (drill, "What survivors see when ranks die, hang or disagree.", None),
+    (soak, "Random operations, with every value checked.", None),
+):
+    app.command(cls=FiniteCommand, short_help=_short_help, epilog=_epilog)(_run)
 
 
 @app.callback(invoke_without_command=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -164,7 +165,10 @@ def _parse_kill(text: str) -> dict[str, float]:
 
     rank, _, at_ms = text.partition(":")
     try:
-        return {"kill": int(rank), "kill_at_us": float(at_ms) * 1e3}
+        at_us = float(at_ms) * 1e3
+        if not math.isfinite(at_us):
+            raise ValueError
+        return {"kill": int(rank), "kill_at_us": at_us}
     except ValueError:
         raise SimError(f"kill: {text!r} is not RANK:MS, for example 1234:161") from None
 

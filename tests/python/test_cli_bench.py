@@ -80,6 +80,7 @@ def test_the_table_can_be_left_out(tmp_path):
         (("--mode", "sync,quick"), "unknown mode 'quick'; allowed: sync, async"),
         (("--dtype", "f32"), "unknown dtype 'f32'; allowed: float32"),
         (("--ranks", "0"), "ranks: 0 is not at least 1"),
+        (("--seconds", "nan"), "--seconds: nan is not a finite number"),
         (("--plot", "points.doc"), "must end in one of .png"),
         (("--json", "/dev/null/x.json"), "/dev/null is not a folder"),
         (("--backend", "gloo", "--compare"), "at least two backends"),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+import typing
 
 import torchcomms
+from torchcomms_cli.app import app
+from typer.testing import CliRunner
 
 from tests.harness.programs import python, together
 
@@ -26,6 +29,25 @@ def test_the_command_is_also_a_module():
     assert "no command 'examine'; there are doctor, bench, algorithms, tune, " in unknown.err
     assert mistyped.code == 2
     assert "no command 'drll'; did you mean drill?" in mistyped.err
+
+
+def test_no_option_takes_what_is_not_a_finite_number():
+    options = [
+        (command.callback.__name__, "--" + parameter.replace("_", "-"))
+        for command in app.registered_commands
+        for parameter, kind in typing.get_type_hints(command.callback).items()
+        if kind in (float, float | None)
+    ]
+    assert {name for name, _ in options} == {"bench", "doctor", "drill", "sim", "soak", "tune"}
+    for name, option in options:
+        for value in ("nan", "inf", "-inf"):
+            done = CliRunner().invoke(app, [name, option, value])
+            assert done.exit_code == 2, (name, option)
+            if name == "doctor" and value != "inf":  # it has a least value, too
+                assert option in done.stderr
+                continue
+            says = f"{option}: {value} is not a finite number"
+            assert done.stderr == f"torchcomms {name}: {says}\n"
 
 
 def test_importing_the_package_imports_no_tool():

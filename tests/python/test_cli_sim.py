@@ -136,6 +136,8 @@ def test_what_cannot_be_simulated_is_said_and_the_rest_is_done():
         (("--ranks", "1Q"), "ranks: '1Q' is not a size"),
         (("--ranks", "2M"), "ranks: 2097152 is over 1000000"),
         (("bootstrap", "--kill", "4"), "kill: '4' is not RANK:MS"),
+        (("bootstrap", "--kill", "4:nan"), "kill: '4:nan' is not RANK:MS"),
+        (("--latency-us", "nan"), "--latency-us: nan is not a finite number"),
         (("--kill", "4:1"), "--kill is for bootstrap alone"),
         (("--stagger-us", "4"), "--stagger-us is for bootstrap alone"),
         (("--drop", "1.5"), "drop: 1.5 is not in [0, 1)"),
