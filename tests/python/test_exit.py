@@ -161,7 +161,9 @@ def test_a_forked_child_is_told_and_the_parent_goes_on(backend):
             except torchcomms.ForkedProcess as error:
                 assert "forked" in str(error)
                 comm.abort()  # the parent's goes on
+                comm.finalize()
                 for call in (
+                    lambda: comm.split([0], "child"),
                     lambda: comm.set_timeout(1.0),
                     lambda: comm.tensor_register(tensor),
                     lambda: comm.tensor_deregister(tensor),
