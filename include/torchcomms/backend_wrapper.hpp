@@ -153,6 +153,8 @@ class TC_API BackendWrapper final : public c10d::Backend {
       const std::optional<at::Tensor>& tensor = std::nullopt) override;
 #endif
 
+  // For torch.distributed.split_group: it refuses a group whose backend does not say so.
+  bool supportsSplitting() const override { return true; }
   // nullptr for a rank that is not in `ranks`, after its part in the parent's split. A child's
   // limit is the one of `options`.
   c10::intrusive_ptr<c10d::Backend> split(

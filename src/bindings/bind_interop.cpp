@@ -44,6 +44,11 @@ operation of the communicator.)");
                              "Options as torch.distributed shows them; backend is 'torchcomms'.")
       .def("_set_default_timeout", &BackendWrapper::setTimeout, py::arg("timeout"),
            "The limit of later calls that bring none of their own.")
+      .def(
+          "perform_nocolor_split", [](const BackendWrapper&, const at::Device&) {},
+          py::arg("device"),
+          "What torch.distributed.new_group calls on ranks outside of a group: nothing, for its "
+          "members connect by themselves.")
       .def_static(
           "_verify_work_timeout",
           [](const c10::intrusive_ptr<c10d::Work>& work, std::chrono::milliseconds timeout) {

@@ -14,7 +14,7 @@ from torch.torch_version import TorchVersion
 from torchcomms._comms import _BackendWrapper
 
 from tests.harness.cases import Failures, check, refused
-from tests.harness.programs import python
+from tests.harness.programs import python, ranks
 
 CUSTOM = dist.ProcessGroup.BackendType.CUSTOM
 
@@ -412,7 +412,8 @@ def wrapper(comm):
         comm.get_backend(),
     )
     assert made.supports_coalescing
-    for name in ("splitting", "reconfigure", "shrinking", "abort_hooks"):
+    assert made.supports_splitting
+    for name in ("reconfigure", "shrinking", "abort_hooks"):
         assert not getattr(made, f"supports_{name}", False), name
     assert not getattr(made, "_supports_time_estimate", False)
     assert not hasattr(made, "comm_split_count")
@@ -584,3 +585,42 @@ def test_ctran_is_known_by_name_whatever_is_imported_first(imports, free_port):
         "MASTER_PORT": str(free_port),
     }
     assert python(source, **job).expect_success().out.split() == ["ctran"]
+
+
+@pytest.mark.skipif(
+    TorchVersion(torch.__version__) < "2.15", reason="before, torch splits groups of GPUs alone"
+)
+@pytest.mark.parametrize("bound", [None, 'torch.device("cpu:0")'])
+def test_groups_of_ctran_are_split_by_torch(bound, free_port):
+    """By name, without torch's switch; a device that a group is bound to changes nothing."""
+    if not torchcomms.is_backend_built("ctran"):
+        pytest.skip("needs backend ctran")
+    source = f"""
+        import torch, torch.distributed as dist
+        from datetime import timedelta
+        dist.init_process_group("ctran", device_id={bound})
+        rank = dist.get_rank()
+
+        def total(group):
+            tensor = torch.tensor([rank + 1.0])
+            dist.all_reduce(tensor, group=group)
+            return tensor.item()
+
+        both = dist.split_group(split_ranks=[[2, 0], [1]], timeout=timedelta(seconds=44))
+        comm = both._get_backend(torch.device("cpu")).get_comm()
+        assert comm.get_options().timeout == timedelta(seconds=44)
+        assert total(both) == (2.0 if rank == 1 else 4.0)
+        assert dist.get_group_rank(both, rank) == (1 if rank == 0 else 0)
+        for make in (dist.new_group, lambda ranks: dist.split_group(split_ranks=[ranks])):
+            first = make([0, 1])
+            if rank < 2:
+                assert total(first) == 3.0
+            else:
+                assert first == dist.GroupMember.NON_GROUP_MEMBER
+        assert total(dist.group.WORLD) == 6.0
+        dist.barrier()
+        dist.destroy_process_group()
+        print("done")
+    """
+    for finished in ranks(source, 3, free_port):
+        assert finished.expect_success().out.split() == ["done"]

@@ -2675,6 +2675,10 @@ class _BackendWrapper(torch._C._distributed_c10d.Backend):
         """
         The allocator of the communicator's backend. Raises Unsupported where it has none.
         """
+    def perform_nocolor_split(self, device: torch.device) -> None:
+        """
+        What torch.distributed.new_group calls on ranks outside of a group: nothing, for its members connect by themselves.
+        """
     @property
     def options(self) -> torch._C._distributed_c10d.Backend.Options:
         """
