@@ -55,3 +55,20 @@ def test_lists_of_other_ranks_are_ignored(world):
     for rank, (output, first) in enumerate(world.run(scatter_with_lists_everywhere)):
         assert output == [10.0 + rank] * 2
         assert first == ([10.0] * 2 if rank == 0 else [1.0] * 9)
+
+
+def scatters_into_another_slot(comm):
+    import torch
+
+    rank, size = comm.get_rank(), comm.get_size()
+    right = []
+    for root in range(size):
+        inputs = [torch.full((200_000,), 10.0 + i) for i in range(size)] if rank == root else []
+        output = inputs[(root + 1) % size] if rank == root else torch.zeros(200_000)
+        comm.scatter(output, inputs, root, False)
+        right.append(bool((output == 10.0 + rank).all()))
+    return right
+
+
+def test_the_roots_output_may_be_another_slot_of_its_list(world):
+    assert world.run(scatters_into_another_slot) == [[True] * world.size] * world.size

@@ -44,6 +44,13 @@ void copy_bytes(const at::Tensor& to, const at::Tensor& from) {
     std::memmove(to.mutable_data_ptr(), from.const_data_ptr(), static_cast<size_t>(to.numel()));
 }
 
+// Whether `tensor` shares memory with a slot other than `own`.
+bool overlap_others(const at::Tensor& tensor, const Tensors& slots, int own) {
+  for (size_t i = 0; i < slots.size(); ++i)
+    if (static_cast<int>(i) != own && overlap(tensor, slots[i])) return true;
+  return false;
+}
+
 }  // namespace
 
 WorkPtr TorchCommGloo::run_nothing(const Call& call) {
@@ -192,15 +199,20 @@ WorkPtr TorchCommGloo::scatter(at::Tensor& output, const Tensors& input, int roo
                                const ScatterOptions& options) {
   const auto now = call(OpName::scatter, async_op, options);
   if (output.numel() == 0) return run_nothing(now);
+  const auto to = within(now, [&] { return bytes(output); });
+  std::vector<Tensors> inputs;
+  if (now.member->rank == root) inputs.push_back(within(now, [&] { return bytes_of_each(input); }));
+  // Gloo writes the root's output while it sends the other slots.
+  const bool staged = !inputs.empty() && overlap_others(to, inputs[0], now.member->rank);
+  const auto received = staged ? scratch(to.numel(), at::kByte) : to;
   const auto issue = [&] {
     auto native = options_of<c10d::ScatterOptions>(now);
     native.rootRank = root;
-    Tensors outputs{bytes(output)};
-    std::vector<Tensors> inputs;
-    if (now.member->rank == root) inputs.push_back(bytes_of_each(input));
+    Tensors outputs{received};
     return enqueue([&] { return group_->native->scatter(outputs, inputs, native); });
   };
-  return run(now, issue, kDone);
+  if (!staged) return run(now, issue, kDone);
+  return run(now, issue, [received, to] { copy_bytes(to, received); });
 }
 
 WorkPtr TorchCommGloo::gather(const Tensors& output, const at::Tensor& input, int root,
