@@ -1,17 +1,20 @@
 #include <pthread.h>
 
 #include "bindings/bindings.hpp"
+#include "bindings/released.hpp"
 #include "core/bounded.hpp"
 
 namespace torch::comms::bindings {
 namespace {
 
-// Runs the handlers of signals that have arrived, Ctrl-C's above all, on Python's main thread: on
-// others Python runs none, and asking for its lock there would end a thread that still waits when
-// the interpreter has ended, and the process with it.
+// Runs the handlers of signals that have arrived, Ctrl-C's above all, on Python's main thread. On
+// others Python runs none; they wait no longer for anything once it ends, since libraries may have
+// ended before they hear.
 void bind_check(pthread_t main_thread) {
   set_interrupt_check([main_thread] {
-    if (::pthread_equal(::pthread_self(), main_thread) == 0 || Py_IsInitialized() == 0) return;
+    if (::pthread_equal(::pthread_self(), main_thread) == 0)
+      return WithoutLock::stay_if_python_ends();
+    if (Py_IsInitialized() == 0) return;
     py::gil_scoped_acquire acquired;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
   });

@@ -14,7 +14,11 @@ class WithoutLock {
   WithoutLock(const WithoutLock&) = delete;
   WithoutLock& operator=(const WithoutLock&) = delete;
   ~WithoutLock() {
-    while (!ends_python_ && is_ending()) ::pause();
+    if (!ends_python_) stay_if_python_ends();
+  }
+  // For a thread that does not end Python itself. With the lock or without.
+  static void stay_if_python_ends() {
+    while (is_ending()) ::pause();
   }
 
  private:
