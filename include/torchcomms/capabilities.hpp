@@ -28,6 +28,7 @@ struct TC_API Capabilities {
   bool final_finalize =
       true;  // false: operations keep working after finalize(), which may be repeated
   bool reconfigure = false;
+  bool place_before_members = true;  // get_rank() and get_size() are -1 then; false: they raise
   bool abort = false;
   bool windows = false;
   bool graph_capture = false;

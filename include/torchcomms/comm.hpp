@@ -46,8 +46,12 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   // backend is used up by the first.
   void finalize();
 
+  // Of a communicator without members they are -1, or throw CommError(kFinalized):
+  // Capabilities::place_before_members.
   int getRank() const;
   int getSize() const;
+  // It has members: false before the first reconfigure(), and after one that failed.
+  bool isConnected() const { return backend_->isInitialized(); }
   std::vector<int> getRanks() const;
   std::string_view getCommName() const;
   const CommOptions& getOptions() const;
@@ -168,6 +172,9 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   bool isForked() const;
   // Throws CommError(kForked).
   void requireOwnProcess(std::string_view op) const;
+  [[noreturn]] void refuseUnconnected(std::string_view op) const;
+  // `place`: a rank or a size, negative while there are no members.
+  int known(std::string_view op, int place) const;
   CommFacts facts() const;
   template <class Op>
   ProfiledOperation shown(const Op& op, const base::OpRecord& record) const;

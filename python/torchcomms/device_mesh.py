@@ -144,7 +144,7 @@ def _require_alike(comms: Sequence[TorchComm]) -> None:
             f"init_device_mesh: communicators of one kind of device are due, not {seen}"
         )
     for comm in comms:
-        if comm.get_size() < 1:
+        if not comm.get_ranks():
             raise InvalidArgument(
                 f"init_device_mesh: communicator '{comm.get_name()}' is not connected: call"
                 " reconfigure() first"

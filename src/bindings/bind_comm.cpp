@@ -89,8 +89,8 @@ py::dict describe(const TorchComm& comm) {
   row["name"] = std::string(comm.getCommName());
   row["backend"] = comm.getBackend();
   row["device"] = comm.getDevice().str();
-  row["rank"] = comm.getRank();
-  row["size"] = comm.getSize();
+  row["rank"] = comm.isConnected() ? comm.getRank() : -1;
+  row["size"] = comm.isConnected() ? comm.getSize() : -1;
   row["ranks"] = comm.getRanks();
   row["options"] = describe_options(comm.getOptions());
   row["capabilities"] = describe_capabilities(comm.capabilities());
@@ -118,8 +118,11 @@ void bind_life(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
            R"(Releases what the communicator holds. Local, not a barrier.
 
 Raises CommFinalized on a second call (not for `fake` and Python backends), and the error of pending failed work.)")
-      .def("get_rank", &TorchComm::getRank, Released(), "This process's rank, 0 to get_size() - 1.")
-      .def("get_size", &TorchComm::getSize, Released(), "Number of ranks.")
+      .def("get_rank", &TorchComm::getRank, Released(), R"(This process's rank, 0 to get_size() - 1.
+
+Before reconfigure() has connected it: -1 on gloo and ctran. Raises CommFinalized then on nccl and its relatives.)")
+      .def("get_size", &TorchComm::getSize, Released(),
+           "Number of ranks. Without members as get_rank().")
       .def("get_ranks", &TorchComm::getRanks, Released(),
            "Global ranks of the members, in rank order.")
       .def("get_name", &TorchComm::getCommName, Released(), "The name given at creation.")

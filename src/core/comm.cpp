@@ -215,14 +215,21 @@ void TorchComm::requireOwnProcess(std::string_view op) const {
 
 void TorchComm::requireUsable(std::string_view op) const {
   requireOwnProcess(op);
-  const auto refuse = [&](Errc code, const std::string& why) {
-    throw CommError(code, why, {.op = std::string(op), .comm = name_, .rank = rank_});
-  };
   if (finalized_ && capabilities_.final_finalize)
-    refuse(Errc::kFinalized, "the communicator is not initialized: finalize() was called");
-  if (size_ < 0)
-    refuse(Errc::kFinalized,
-           "the communicator is not initialized: call reconfigure() first" + why_unconnected_);
+    throw CommError(Errc::kFinalized, "the communicator is not initialized: finalize() was called",
+                    {.op = std::string(op), .comm = name_, .rank = rank_});
+  if (size_ < 0) refuseUnconnected(op);
+}
+
+void TorchComm::refuseUnconnected(std::string_view op) const {
+  if (!capabilities_.reconfigure) {  // it does not know its place, and says why
+    backend_->getRank();
+    backend_->getSize();
+  }
+  throw CommError(
+      Errc::kFinalized,
+      "the communicator is not initialized: call reconfigure() first" + why_unconnected_,
+      {.op = std::string(op), .comm = name_, .rank = rank_});
 }
 
 std::string TorchComm::standing() const {
@@ -354,8 +361,12 @@ void TorchComm::finalize() {
   if (pending) std::rethrow_exception(pending);
 }
 
-int TorchComm::getRank() const { return backend_->getRank(); }
-int TorchComm::getSize() const { return backend_->getSize(); }
+int TorchComm::known(std::string_view op, int place) const {
+  if (place < 0 && !capabilities_.place_before_members) refuseUnconnected(op);
+  return place;
+}
+int TorchComm::getRank() const { return known("get_rank", backend_->getRank()); }
+int TorchComm::getSize() const { return known("get_size", backend_->getSize()); }
 std::vector<int> TorchComm::getRanks() const { return backend_->getRanks(); }
 std::string_view TorchComm::getCommName() const { return backend_->getCommName(); }
 const CommOptions& TorchComm::getOptions() const { return backend_->getOptions(); }
@@ -604,8 +615,7 @@ bool TorchComm::isAborted() const { return backend_->isAborted(); }
 void TorchComm::setTimeout(std::chrono::milliseconds timeout) {
   requireOwnProcess("set_timeout");
   settle();
-  require_limit(timeout,
-                {.op = "set_timeout", .comm = std::string(getCommName()), .rank = getRank()});
+  require_limit(timeout, {.op = "set_timeout", .comm = std::string(getCommName()), .rank = rank_});
   backend_->setTimeout(timeout);
 }
 void TorchComm::setHints(const Hints& hints) {

@@ -97,7 +97,7 @@ class Member {
   // A communicator that waits for reconfigure() has no rank to tell yet.
   void announce() {
     const auto comm = comm_.lock();
-    if (!comm || !comm->getBackendImpl()->isInitialized()) return;
+    if (!comm || !comm->isConnected()) return;
     const auto membership = comm->getMembership();
     if (announced_ && membership == membership_) return;
     const std::string members = "|rank=" + std::to_string(comm->getRank()) +

@@ -78,7 +78,7 @@ struct Checker {
   void check(const Op& op) const {
     if constexpr (Op::kName == OpName::batch_op_issue) return;
     const auto alive = comm.lock();
-    const int rank = alive ? alive->getRank() : -1;
+    const int rank = alive && alive->isConnected() ? alive->getRank() : -1;
     const auto [reads, writes] = reads_and_writes(op, rank);
     const Buffers tensors = buffers(op);
     const bool both = tensors.in_place && reads;

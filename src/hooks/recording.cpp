@@ -55,7 +55,7 @@ Recording::Recording(std::shared_ptr<FlightRecorder> recorder,
 void Recording::look_at_members() {
   const auto comm = comm_.lock();
   // A communicator that waits for reconfigure() has no members yet.
-  if (!comm || !comm->getBackendImpl()->isInitialized()) return;
+  if (!comm || !comm->isConnected()) return;
   if (const auto membership = comm->getMembership(); membership && membership != membership_) {
     group_ = recorder_->add_group(
         std::string(comm->getCommName()) + "#" + std::to_string(*membership), comm->getBackend());

@@ -30,6 +30,11 @@ bool overlaps(const std::vector<at::Tensor>& outputs) {
          outputs[0].numel() > 0 && outputs[0].data_ptr() == outputs[1].data_ptr();
 }
 
+// By reconfigure().
+bool is_awaited(const TorchComm& comm) {
+  return comm.capabilities().reconfigure && !comm.isConnected();
+}
+
 }  // namespace
 
 struct BackendWrapper::Region {
@@ -47,7 +52,8 @@ c10::intrusive_ptr<c10d::Backend::Options> BackendWrapper::Options::clone() cons
 
 BackendWrapper::BackendWrapper(std::shared_ptr<TorchComm> comm)
     // A communicator that is not connected yet has no rank: 0 of 1 until it has.
-    : c10d::Backend(std::max(required(comm).getRank(), 0), std::max(comm->getSize(), 1)),
+    : c10d::Backend(is_awaited(required(comm)) ? 0 : comm->getRank(),
+                    is_awaited(*comm) ? 1 : comm->getSize()),
       comm_(std::move(comm)),
       options_(c10::make_intrusive<Options>()) {
   const auto& made = comm_->getOptions();

@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+import torchcomms
 from torchcomms import ReduceOp
+
+from tests.harness.cases import refused
 
 
 class Party:
@@ -52,6 +55,18 @@ class Party:
         comm.all_reduce(total, ReduceOp.SUM, False)
         assert bool((total == size * (size + 1) / 2).all())
         assert not comm.is_aborted()
+
+    def is_of_nobody(self) -> None:
+        """There are no members: rank and size are -1, or refused where the device is a GPU's."""
+        comm = self.comm
+        assert comm.get_ranks() == []
+        assert "not connected" in repr(comm)
+        if self.context.backend in ("gloo", "ctran"):
+            assert (comm.get_rank(), comm.get_size()) == (-1, -1)
+            return
+        for ask in (comm.get_rank, comm.get_size):
+            with refused(torchcomms.CommFinalized, ask.__name__, "reconfigure() first"):
+                ask()
 
     def meet(self, name: str) -> None:
         """All ranks of the world, members or not."""

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torchcomms
 from torchcomms import ReduceOp
+from torchcomms.hooks import FlightRecorderHook, NanCheckHook
 
 from tests.harness.cases import Failures, barrier_until_refused, check_context, refused
 from tests.harness.party import Party
@@ -25,7 +26,12 @@ def first_connection(context):
     party, failures = Party(context), Failures()
     comm = party.comm
     with failures.case("before"):
-        assert (comm.get_rank(), comm.get_size()) == (-1, -1)
+        party.is_of_nobody()
+        assert comm.describe()["rank"] == comm.describe()["size"] == -1
+        FlightRecorderHook(16, True).register_with_comm(comm)
+        NanCheckHook().register_with_comm(comm)
+        wrapper = torchcomms._comms._BackendWrapper(comm)
+        assert (wrapper.rank(), wrapper.size()) == (0, 1)
         with refused(torchcomms.CommFinalized, "not initialized", "reconfigure"):
             comm.barrier(False)
         with refused(RuntimeError, "not initialized"):

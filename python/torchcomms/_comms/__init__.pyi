@@ -2304,6 +2304,8 @@ class TorchComm:
     def get_rank(self) -> int:
         """
         This process's rank, 0 to get_size() - 1.
+
+        Before reconfigure() has connected it: -1 on gloo and ctran. Raises CommFinalized then on nccl and its relatives.
         """
     def get_ranks(self) -> list[int]:
         """
@@ -2311,7 +2313,7 @@ class TorchComm:
         """
     def get_size(self) -> int:
         """
-        Number of ranks.
+        Number of ranks. Without members as get_rank().
         """
     def is_abort_supported(self) -> bool:
         """

@@ -463,6 +463,7 @@ Capabilities TorchCommVendor::capabilities() const {
   can.windows = library_ && library_->is_one_sided();
   can.graph_capture = true;
   can.ends_process = true;
+  can.place_before_members = false;
   can.abort = can.reconfigure = !library_ || library_->CommAbort != nullptr;
   return can;
 }

@@ -60,10 +60,11 @@ struct Wishes;
 // An operation that fails, or takes longer than its limit, ends the communicator on this rank: all
 // later calls raise the same error, and isAborted() is true. Outputs are undefined then.
 //
-// Made with enable_reconfigure it has no members (rank and size are -1) until reconfigure(), which
-// may be called again and again, also after a failure. What is under way when members have met is
-// aborted, but synchronous operations have a second to end. Splits, whose communicators are their
-// own, go on. Of a failed one the work is not completed, and there are no members.
+// Made with enable_reconfigure it has no members (rank and size are -1, which communicators refuse
+// to tell) until reconfigure(), which may be called again and again, also after a failure. What is
+// under way when members have met is aborted, but synchronous operations have a second to end.
+// Splits, whose communicators are their own, go on. Of a failed one the work is not completed, and
+// there are no members.
 //
 // Operations in graphs have their limits in each replay, where the runtime can tell; notes() says.
 class TC_API TorchCommVendor : public TorchCommBackend,
