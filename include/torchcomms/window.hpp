@@ -85,6 +85,11 @@ class TC_API TorchCommWindow {
   virtual int64_t register_local_buffer(const at::Tensor& tensor);
   // Throws CommError(kInvalidArgument) for what is no such address.
   virtual void deregister_local_buffer(int64_t handle);
+  // The same by the names that tell the address from other handles.
+  virtual int64_t register_local_buffer_handle(const at::Tensor& tensor) {
+    return register_local_buffer(tensor);
+  }
+  virtual void deregister_local_buffer_handle(int64_t handle) { deregister_local_buffer(handle); }
   // Where kernels here have the memory of `peer`, `offset_bytes` after its begin; 0 where they do
   // not reach it.
   virtual int64_t get_nvlink_address(int peer, uint64_t offset_bytes = 0);

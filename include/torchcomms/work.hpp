@@ -8,9 +8,14 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include <c10/util/intrusive_ptr.h>
 #include <torchcomms/types.hpp>
+
+namespace c10::ivalue {
+struct Future;
+}
 
 namespace torch::comms {
 
@@ -77,6 +82,11 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
  protected:
   // Any thread. True for exactly one caller: the one whose transition happened; hooks run on it.
   bool setStatus(WorkStatus to, std::exception_ptr error = nullptr);
+
+  // COMPLETED, and `future`, which somebody waits for, has `tensors`; the error where it has failed
+  // before. Once for a future.
+  void markCompleted(const c10::intrusive_ptr<c10::ivalue::Future>& future,
+                     const std::vector<at::Tensor>& tensors);
 
   // Sets the state whatever it was and runs no hook: for works whose state somebody outside owns.
   void forceStatus(WorkStatus to) noexcept;

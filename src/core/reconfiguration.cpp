@@ -14,6 +14,7 @@
 #include "core/claims.hpp"
 #include "core/cpu_backend.hpp"
 #include "core/explain.hpp"
+#include "core/failed_work.hpp"
 #include "core/making.hpp"
 #include "core/master_store.hpp"
 #include "core/own_check.hpp"
@@ -52,20 +53,6 @@ class Doubt {
   Claims& claims_;
   Deadline deadline_;
   Clock::time_point begin_ = Clock::now(), looked_ = begin_;
-};
-
-class FailedWork final : public TorchWork {
- public:
-  explicit FailedWork(const CommError& error) {
-    const auto status = error.code() == Errc::kTimeout ? WorkStatus::TIMEDOUT : WorkStatus::ERROR;
-    setStatus(status, std::make_exception_ptr(error));
-  }
-  void wait() override {
-    runWaitPreHooks();
-    runWaitPostHooks();
-    rethrowIfFailed();
-  }
-  void waitBlocking() override { wait(); }
 };
 
 // The store that a communicator without one finds, and how other hosts call it.

@@ -1,5 +1,6 @@
 #include <torchcomms/work.hpp>
 
+#include <ATen/core/ivalue.h>
 #include <c10/util/SmallVector.h>
 #include <torchcomms/base/error.hpp>
 
@@ -88,6 +89,15 @@ bool TorchWork::setStatus(WorkStatus to, std::exception_ptr error) {
   }
   if (isTerminal(to)) ended_.notify_all();
   return true;
+}
+
+void TorchWork::markCompleted(const c10::intrusive_ptr<c10::ivalue::Future>& future,
+                              const std::vector<at::Tensor>& tensors) {
+  setStatus(WorkStatus::COMPLETED);
+  if (const auto failure = error())
+    future->setError(failure);
+  else
+    future->markCompleted(c10::IValue(tensors));
 }
 
 void TorchWork::forceStatus(WorkStatus to) noexcept {

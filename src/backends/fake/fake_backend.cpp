@@ -5,6 +5,7 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/factory.hpp>
 
+#include "core/failed_work.hpp"
 #include "core/hint.hpp"
 #include "core/hint_table.hpp"
 
@@ -29,6 +30,7 @@ void TorchCommFake::init(at::Device device, const std::string& name, const CommO
                     "hints fake::rank=" + std::to_string(rank_) + " and fake::size=" +
                         std::to_string(size_) + " are not allowed: expected 0 <= rank < size",
                     {.op = "new_comm", .comm = name});
+  is_connected_ = !options.enable_reconfigure;
   tell_of_unknown(options.hints);
   device_ = device;
   name_ = name;
@@ -41,6 +43,7 @@ void TorchCommFake::init(at::Device device, const std::string& name, const CommO
 Capabilities TorchCommFake::capabilities() const {
   auto capabilities = Capabilities::all();
   capabilities.windows = true;
+  capabilities.reconfigure = true;
   capabilities.strict_arguments = false;
   capabilities.self_messages = true;
   capabilities.final_finalize = false;
@@ -65,6 +68,26 @@ std::vector<TorchCommFake::Call> TorchCommFake::recordedCalls() const {
   auto calls = calls_;
   std::rotate(calls.begin(), calls.begin() + static_cast<std::ptrdiff_t>(oldest_), calls.end());
   return calls;
+}
+
+WorkPtr TorchCommFake::reconfigure(const ReconfigureOptions& options) {
+  const Context context{.op = "reconfigure", .comm = name_, .rank = getRank()};
+  if (!options_.enable_reconfigure)
+    throw CommError(Errc::kUnsupported,
+                    "reconfigure not implemented for a communicator of backend 'fake' that was "
+                    "made without enable_reconfigure=True",
+                    context);
+  const auto members = std::visit([](const auto& all) { return all.size(); }, options.handles);
+  if (members == 0)
+    throw CommError(Errc::kInvalidArgument, "init_handles is empty: it has each member's", context);
+  is_connected_ = !reconfigure_fails_;
+  if (!is_connected_)
+    return c10::make_intrusive<FailedWork>(
+        CommError(Errc::kPeerFailed, "it was to fail: setReconfigureFailure()", context));
+  rank_ = 0;
+  size_ = static_cast<int>(members);
+  aborted_ = false;
+  return completedWork();
 }
 
 void TorchCommFake::tensor_deregister(const at::Tensor&) {

@@ -13,7 +13,9 @@ namespace torch::comms {
 
 // Moves nothing, completes everything at once, on tensors of any device, and remembers the last
 // calls. For unit tests and dry runs: sizes and layouts are not checked. Rank 0 of 1, unless the
-// hints `fake::rank` and `fake::size` say other.
+// hints `fake::rank` and `fake::size` say other. Made with enable_reconfigure it has no members
+// until reconfigure(), which meets nobody: it is the first of as many as there are handles, of any
+// text, as it has no handle of its own to give.
 //
 // The test aids may be called from the thread that uses the communicator.
 class TC_API TorchCommFake : public TorchCommBackend {
@@ -21,8 +23,9 @@ class TC_API TorchCommFake : public TorchCommBackend {
   void init(at::Device device, const std::string& name, const CommOptions& options) override;
   void finalize() override {}
 
-  int getRank() const override { return rank_; }
-  int getSize() const override { return size_; }
+  int getRank() const override { return is_connected_ ? rank_ : -1; }
+  int getSize() const override { return is_connected_ ? size_ : -1; }
+  bool isInitialized() const override { return is_connected_; }
   std::string_view getBackendName() const override { return "fake"; }
   std::string_view getCommName() const override { return name_; }
   const CommOptions& getOptions() const override { return options_; }
@@ -67,6 +70,7 @@ class TC_API TorchCommFake : public TorchCommBackend {
 
   void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
   void setHints(const Hints& hints) override { hints_ = hints; }
+  WorkPtr reconfigure(const ReconfigureOptions& options) override;
   void tensor_register(const at::Tensor&) override { ++registered_tensors_; }
   void tensor_deregister(const at::Tensor&) override;
   void abort() override;
@@ -84,6 +88,8 @@ class TC_API TorchCommFake : public TorchCommBackend {
   void setSize(int size) { size_ = size; }
   void enableAbort() { abort_enabled_ = true; }
   void triggerAbort();
+  // Later calls of reconfigure() give a failed work, and leave no members.
+  void setReconfigureFailure(bool fails = true) { reconfigure_fails_ = fails; }
   bool is_tensor_registered() const { return registered_tensors_ > 0; }
   std::chrono::milliseconds getTimeoutForTest() const { return timeout_; }
   const Hints& getHintsForTest() const { return hints_; }
@@ -102,6 +108,8 @@ class TC_API TorchCommFake : public TorchCommBackend {
   CommOptions options_;
   std::chrono::milliseconds timeout_{0};
   Hints hints_;
+  bool is_connected_ = true;
+  bool reconfigure_fails_ = false;
   bool abort_enabled_ = false;
   bool aborted_ = false;
   int registered_tensors_ = 0;

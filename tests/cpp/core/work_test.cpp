@@ -1,5 +1,7 @@
 #include <torchcomms/work.hpp>
 
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
 #include <torchcomms/base/error.hpp>
@@ -16,6 +18,7 @@ class ManualWork : public TorchWork {
     runWaitPostHooks();
     rethrowIfFailed();
   }
+  using TorchWork::markCompleted;
   bool move(WorkStatus to, std::exception_ptr error = nullptr) { return setStatus(to, error); }
 };
 
@@ -27,6 +30,26 @@ TEST(WorkStates, TerminalStatesAbsorb) {
       EXPECT_FALSE(work->move(later));
     EXPECT_EQ(work->status(), end);
   }
+}
+
+TEST(WorkStates, AFutureHasTheTensorsOrTheErrorOfItsWork) {
+  const auto future = [] {
+    return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  };
+  const auto work = c10::make_intrusive<ManualWork>();
+  const auto well = future();
+  const auto tensor = at::ones({2});
+  work->markCompleted(well, {tensor});
+  EXPECT_TRUE(work->isCompleted());
+  EXPECT_TRUE(well->value().toTensorVector().at(0).is_same(tensor));
+
+  const auto late = c10::make_intrusive<ManualWork>();
+  late->move(WorkStatus::TIMEDOUT,
+             std::make_exception_ptr(CommError(Errc::kTimeout, "limit passed")));
+  const auto failed = future();
+  late->markCompleted(failed, {tensor});
+  EXPECT_EQ(late->status(), WorkStatus::TIMEDOUT);
+  EXPECT_TRUE(failed->hasError());
 }
 
 TEST(WorkStates, ALateCompletionDoesNotHideATimeout) {

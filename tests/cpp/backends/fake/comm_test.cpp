@@ -50,8 +50,65 @@ TEST(Factory, TheFirstRegistrationOfANameWins) {
 TEST(Factory, ReconfigureIsRefusedBeforeAnyConnection) {
   CommOptions options;
   options.enable_reconfigure = true;
-  const auto [code, text] = error_of([&] { new_comm("fake", at::kCPU, "x", options); });
+  struct ForGood final : TorchCommFake {
+    Capabilities capabilities() const override {
+      auto its = TorchCommFake::capabilities();
+      its.reconfigure = false;
+      return its;
+    }
+    void init(at::Device, const std::string&, const CommOptions&) override { FAIL(); }
+  };
+  TorchCommFactory::get().register_backend("for_good", [] { return std::make_shared<ForGood>(); });
+  const auto [code, text] = error_of([&] { new_comm("for_good", at::kCPU, "x", options); });
   EXPECT_EQ(code, Errc::kUnsupported);
+}
+
+TEST(Fake, HasNothingOfItsWindowsForKernels) {
+  const auto window = new_comm("fake", at::kCPU, "x")->new_window(at::zeros({4}));
+  const auto refused = [](auto&& call) { EXPECT_EQ(error_of(call).first, Errc::kUnsupported); };
+  refused([&] { window->get_device_window(); });
+  refused([&] { window->register_local_buffer(at::zeros({4})); });
+  refused([&] { window->register_local_buffer_handle(at::zeros({4})); });
+  refused([&] { window->deregister_local_buffer(1); });
+  refused([&] { window->deregister_local_buffer_handle(1); });
+}
+
+TEST(Fake, ReconfigureMakesItTheFirstOfAsManyAsThereAreHandles) {
+  CommOptions options;
+  options.enable_reconfigure = true;
+  const auto comm = new_comm("fake", at::kCPU, "x", options);
+  auto& fake = dynamic_cast<TorchCommFake&>(*comm->getBackendImpl());
+  EXPECT_TRUE(comm->getRanks().empty());
+  EXPECT_EQ(comm->getRank(), -1);
+  EXPECT_EQ(error_of([&] { comm->barrier(false); }).first, Errc::kFinalized);
+  EXPECT_EQ(error_of([&] { comm->getInitHandle(); }).first, Errc::kUnsupported);
+
+  const auto form = [&](int64_t uuid, std::vector<InitHandle> handles) {
+    ReconfigureOptions call;
+    call.uuid = uuid;
+    call.handles = std::move(handles);
+    return comm->reconfigure(call);
+  };
+  EXPECT_TRUE(form(1, {"a", "b", "c"})->isCompleted());
+  EXPECT_EQ(comm->getRanks(), (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(comm->getSize(), 3);
+  comm->barrier(false);
+  EXPECT_EQ(error_of([&] { form(2, {}); }).first, Errc::kInvalidArgument);
+  EXPECT_EQ(comm->getSize(), 3);
+
+  fake.setReconfigureFailure();
+  const auto failed = form(3, {"a"});
+  EXPECT_FALSE(failed->isCompleted());
+  EXPECT_EQ(error_of([&] { failed->wait(); }).first, Errc::kPeerFailed);
+  EXPECT_TRUE(comm->getRanks().empty());
+  EXPECT_EQ(error_of([&] { comm->barrier(false); }).first, Errc::kFinalized);
+
+  fake.setReconfigureFailure(false);
+  EXPECT_TRUE(form(4, {"a"})->isCompleted());
+  EXPECT_EQ(comm->getRanks(), (std::vector<int>{0}));
+
+  const auto for_good = new_comm("fake", at::kCPU, "y");
+  EXPECT_EQ(error_of([&] { for_good->reconfigure({}); }).first, Errc::kUnsupported);
 }
 
 TEST(Factory, AnAllocatorIsMadeOnceAndMissingOnesAreNamed) {
