@@ -67,7 +67,9 @@ class TC_API WorkWrapper final : public c10d::Work {
 // a call that has no equal here (several tensors a rank, a root tensor).
 class TC_API BackendWrapper final : public c10d::Backend {
  public:
-  // Fields of torch.distributed's options are there for its own use; those here serve split().
+  // Fields of torch.distributed's options are there for its own use. Of those here a wrapper's tell
+  // how its communicator was made; of those that are given to split() the abort flag, the priority
+  // and the hints count.
   struct TC_API Options final : c10d::Backend::Options {
     Options();
 #ifdef C10D_BACKEND_HAS_RECONFIGURE  // torch knows how to copy what we added
@@ -79,6 +81,10 @@ class TC_API BackendWrapper final : public c10d::Backend {
     int threads = 2;
 
     std::optional<bool> abort_process_on_timeout_or_error;
+    std::optional<bool> is_high_priority_stream;
+    c10::intrusive_ptr<c10d::Store> store;  // null once it has met the others, as CommOptions say
+    // Of calls without a limit of their own: the communicator's, else what setTimeout() said.
+    std::chrono::milliseconds default_timeout = kDefaultTimeout;
     Hints hints;
   };
 

@@ -64,12 +64,17 @@ BackendWrapper::BackendWrapper(std::shared_ptr<TorchComm> comm)
       options.enable_reconfigure = made.enable_reconfigure;
   }(*options_);
   options_->abort_process_on_timeout_or_error = made.abort_process_on_timeout_or_error;
+  options_->is_high_priority_stream = made.is_high_priority_stream;
+  options_->store = made.store;
+  options_->default_timeout = made.timeout;
   options_->hints = made.hints;
 }
 
 const std::string BackendWrapper::getBackendName() const { return comm_->getBackend(); }
 c10::intrusive_ptr<c10d::Backend::Options> BackendWrapper::getBackendOptions() { return options_; }
-void BackendWrapper::setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+void BackendWrapper::setTimeout(std::chrono::milliseconds timeout) {
+  timeout_ = options_->default_timeout = timeout;
+}
 std::chrono::milliseconds BackendWrapper::limit(std::chrono::milliseconds timeout) const {
   return std::min<std::chrono::milliseconds>(
       timeout > torch::comms::kNoTimeout ? timeout : timeout_, torch::comms::kLongestLimit);
@@ -405,6 +410,7 @@ c10::intrusive_ptr<c10d::Backend> BackendWrapper::split(
       ours.hints = own->hints;
       if (own->abort_process_on_timeout_or_error)
         ours.abort_process_on_timeout_or_error = *own->abort_process_on_timeout_or_error;
+      ours.is_high_priority_stream = own->is_high_priority_stream;
     }
   }
   const bool member = std::find(ranks.begin(), ranks.end(), comm_->getRank()) != ranks.end();

@@ -19,6 +19,7 @@
 #include <comms/torchcomms/utils/Utils.hpp>
 
 #include <gtest/gtest.h>
+#include <torchcomms/backend_wrapper.hpp>
 #include <torchcomms/base/error.hpp>
 
 namespace torch::comms {
@@ -31,6 +32,34 @@ TEST(PublicHeaders, OffersTheHelpersOfTheContract) {
   EXPECT_EQ(opToString(getOpName(args)), "finalize");
   EXPECT_EQ(kDefaultTimeout, std::chrono::seconds(600));
   EXPECT_EQ(kNoTimeout.count(), 0);
+}
+
+TEST(PublicHeaders, OptionsOfAWrapperTellHowItsCommunicatorWasMade) {
+  using std::chrono::milliseconds;
+  EXPECT_EQ(BackendWrapper::Options().default_timeout, std::chrono::seconds(600));
+  CommOptions made;
+  made.abort_process_on_timeout_or_error = false;
+  made.is_high_priority_stream = true;
+  made.timeout = milliseconds(7000);
+  made.hints = {{"fake::size", "2"}};
+  BackendWrapper wrapper(new_comm("fake", at::kCPU, "wrapped", made));
+  const auto options = wrapper.getBackendOptions();
+  const auto* its = dynamic_cast<const BackendWrapper::Options*>(options.get());
+  ASSERT_NE(its, nullptr);
+  EXPECT_EQ(its->abort_process_on_timeout_or_error, std::optional(false));
+  EXPECT_EQ(its->is_high_priority_stream, std::optional(true));
+  EXPECT_EQ(its->store, nullptr);
+  EXPECT_EQ(its->hints, made.hints);
+  EXPECT_EQ(its->default_timeout, milliseconds(7000));
+  wrapper.setTimeout(milliseconds(9));
+  EXPECT_EQ(its->default_timeout, milliseconds(9));
+
+  auto of_child = c10::make_intrusive<BackendWrapper::Options>();
+  of_child->group_name = "child";
+  of_child->is_high_priority_stream = false;
+  const auto child = wrapper.split(nullptr, {0, 1}, of_child);
+  EXPECT_EQ(dynamic_cast<BackendWrapper&>(*child).getComm()->getOptions().is_high_priority_stream,
+            std::optional(false));
 }
 
 TEST(PublicHeaders, OffersTheObserversToProgramsInCpp) {
