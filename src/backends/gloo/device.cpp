@@ -122,10 +122,7 @@ std::string host_to_reach(const Rendezvous& met) {
 }  // namespace
 
 bool connects_lazily(const CommOptions& options) {
-  const auto found = options.hints.find(hint::kLazy.name);
-  if (found == options.hints.end()) return c10d::getDefaultGlooLazyInit();
-  // The contract asks for the key alone; a text that says no still means no.
-  return found->second.empty() || options.getHint<bool>(hint::kLazy.name, true);
+  return options.hints.contains(hint::kLazy.name) || c10d::getDefaultGlooLazyInit();
 }
 
 Devices devices_of_choice(const CommOptions& options) {

@@ -33,8 +33,8 @@ std::string interface_of_choice(const CommOptions& options);
 // other over the store. Throws CommError.
 Devices find_devices(const CommOptions& options, const Rendezvous& met);
 
-// Whether connections are made when they are first needed: hint `lazy`, else torch's
-// TORCH_GLOO_LAZY_INIT.
+// Whether connections are made when they are first needed: hint `lazy`, whatever its text, else
+// torch's TORCH_GLOO_LAZY_INIT.
 bool connects_lazily(const CommOptions& options);
 
 }  // namespace torch::comms::gloo

@@ -66,7 +66,7 @@ TEST(Init, TakesTheHintsOfTheContract) {
   on_threads(2, [&](int rank) {
     auto options = options_with(store);
     options.hints["interface"] = "lo";
-    options.hints["lazy"] = "1";
+    options.hints["lazy"] = "as it comes";
     const auto comm = make_comm(rank, 2, options);
     auto sum = number(1);
     comm->all_reduce(sum, RedOpType::SUM, false);
