@@ -103,7 +103,8 @@ void change(Wishes& wishes, const Hints& config) {
   for (const auto& [name, value] : config) {
     auto* const place =
         name == kMessages ? nullptr : &changed[static_cast<size_t>(key_of(name).collective)];
-    const auto wish = ctran::parse_wish(name, value == "orig" ? "nccl" : value);
+    const bool is_library = value == "orig" || (place == nullptr && ctran::is_name_of_ctran(value));
+    const auto wish = ctran::parse_wish(name, is_library ? "nccl" : value);
     if (place != nullptr)
       *place = wish;
     else if (wish.who == ctran::KernelWish::Who::kKernels)

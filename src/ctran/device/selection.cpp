@@ -45,6 +45,23 @@ constexpr Row kUsualRows[] = {
 
 constexpr int kMostBlocksWished = 1024;
 
+struct OfCtran {
+  std::string_view name, ours;
+};
+constexpr OfCtran kNamesOfCtran[] = {
+    {"ctran", "kernels"},        {"ctgraph", "kernels"},          {"ctdirect", "one_shot_line"},
+    {"ctring", "two_shot_line"}, {"ctpipeline", "two_shot_line"}, {"ctrd", "one_shot_ll"},
+    {"ctp2p", "nccl"},
+};
+
+// What `name` is called here.
+std::string_view nearest(std::string_view name, bool has_library) noexcept {
+  const auto* const found = std::ranges::find(kNamesOfCtran, name, &OfCtran::name);
+  if (found == std::end(kNamesOfCtran)) return name;
+  const bool is_algorithm = found->ours != "kernels" && found->ours != "nccl";
+  return has_library || is_algorithm ? found->ours : "auto";
+}
+
 }  // namespace
 
 std::span<const Row> usual_rows() noexcept { return kUsualRows; }
@@ -66,13 +83,18 @@ bool MeasuredRows::has_modes(Collective collective) const noexcept {
   });
 }
 
+bool is_name_of_ctran(std::string_view name) noexcept {
+  return std::ranges::find(kNamesOfCtran, name, &OfCtran::name) != std::end(kNamesOfCtran);
+}
+
 KernelWish parse_wish(std::string_view knob, std::string_view text, bool has_library) {
   using Who = KernelWish::Who;
   const auto slash = text.find('/');
-  const auto name = text.substr(0, slash);
+  const auto name = nearest(text.substr(0, slash), has_library);
   const auto wish_named = [&]() -> std::optional<KernelWish> {
     if (name == "auto") return KernelWish{};
-    if (has_library && text == "nccl") return KernelWish{Who::kVendor};
+    if (has_library && name == "nccl" && slash == std::string_view::npos)
+      return KernelWish{Who::kVendor};
     if (has_library && name == "kernels") return KernelWish{Who::kKernels};
     for (int i = 1; i < kernels::kAlgorithms; ++i)
       if (name == name_of(static_cast<Algorithm>(i)))

@@ -54,8 +54,11 @@ struct KernelWish {
 };
 // "auto", "nccl", "kernels", or an algorithm's name, all but "nccl" perhaps with the blocks that
 // kernels may have: "one_shot_ll/64", "auto/16".
-// `has_library`: else "nccl" and "kernels" mean nothing. Throws CommError(kInvalidArgument) naming
-// `knob`, the text and what is allowed.
+// CTRAN's own names mean the nearest of ours: `ctran` and `ctgraph` kernels, `ctdirect`
+// one_shot_line, `ctring` and `ctpipeline` two_shot_line, `ctrd` one_shot_ll, `ctp2p` nccl.
+// `has_library`: else "nccl" and "kernels" mean nothing, and CTRAN's names for them "auto". Throws
+// CommError(kInvalidArgument) naming `knob`, the text and what is allowed.
 KernelWish parse_wish(std::string_view knob, std::string_view text, bool has_library = true);
+bool is_name_of_ctran(std::string_view name) noexcept;
 
 }  // namespace torch::comms::ctran

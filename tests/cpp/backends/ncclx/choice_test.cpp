@@ -224,6 +224,8 @@ TEST_F(NcclxChoice, SetConfigChangesWhoRunsACollective) {
     auto& backend = backend_of(self);
     auto tensor = ones(kSmall);
     backend.set_config({{"allreduceAlgo", "orig"}, {"sendrecvAlgo", "orig"}});
+    backend.set_config({{"sendrecvAlgo", "ctran"}});
+    backend.set_config({{"sendrecvAlgo", "ctp2p"}});
     self.comm->all_reduce(tensor, ReduceOp::SUM, false);
     EXPECT_EQ(launches_of(self), 0);
     self.comm->barrier(false);

@@ -47,6 +47,25 @@ TEST(Selection, ReadsWishesByName) {
   EXPECT_EQ(kernels.blocks, 8);
 }
 
+TEST(Selection, NamesOfCtranMeanTheNearestOfOurs) {
+  for (const auto& [name, ours] : {std::pair{"ctran", "kernels"},
+                                   {"ctgraph", "kernels"},
+                                   {"ctdirect", "one_shot_line"},
+                                   {"ctring", "two_shot_line"},
+                                   {"ctpipeline", "two_shot_line"},
+                                   {"ctrd", "one_shot_ll"},
+                                   {"ctp2p", "nccl"}}) {
+    EXPECT_TRUE(is_name_of_ctran(name));
+    EXPECT_FALSE(is_name_of_ctran(ours));
+    EXPECT_EQ(parse_wish("hint", name), parse_wish("hint", ours)) << name;
+  }
+  EXPECT_EQ(parse_wish("hint", "ctring/32"), parse_wish("hint", "two_shot_line/32"));
+  EXPECT_EQ(parse_wish("hint", "ctran/8"), parse_wish("hint", "kernels/8"));
+  for (const auto* name : {"ctran", "ctgraph", "ctp2p"})
+    EXPECT_EQ(parse_wish("hint", name, /*has_library=*/false), KernelWish{}) << name;
+  EXPECT_EQ(parse_wish("hint", "ctrd", /*has_library=*/false).algorithm, Algorithm::kOneShotLL);
+}
+
 TEST(Selection, AWishThatCannotBeIsRefusedWithWhatCan) {
   const auto why = [](std::string_view text, bool has_library) -> std::string {
     try {
@@ -65,6 +84,7 @@ TEST(Selection, AWishThatCannotBeIsRefusedWithWhatCan) {
             "two_shot_line");
   EXPECT_NE(why("nccl/4", true).find("expected auto, nccl"), std::string::npos);
   EXPECT_NE(why("auto/0", true).find("expected auto/<blocks>, 1 to 1024"), std::string::npos);
+  EXPECT_NE(why("ctbrucks", true).find("expected auto, nccl"), std::string::npos);
   for (const auto* text : {"one_shot_ll/", "one_shot_ll/0", "one_shot_ll/1025", "one_shot_ll/4x"})
     EXPECT_NE(why(text, true).find("expected one_shot_ll/<blocks>, 1 to 1024"), std::string::npos);
 }
