@@ -17,7 +17,11 @@ PyWork::~PyWork() {
   failure_ = py::object();
 }
 
-WorkPtr PyWork::from_result(const py::object& result) {
+WorkPtr PyWork::from_result(const char* method, const py::object& result) {
+  if (!result.is_none() && !py::hasattr(result, "wait"))
+    throw py::type_error(std::string(method) + ": the override returned " +
+                         std::string(py::repr(result)) +
+                         ", allowed is None or an object with wait()");
   auto work = c10::make_intrusive<PyWork>(result);
   if (result.is_none()) work->setStatus(WorkStatus::COMPLETED);
   return work;

@@ -107,7 +107,7 @@ class PyBackend : public TorchCommBackend {
   template <class... Args>
   WorkPtr work(const char* method, const Args&... args) const {
     py::gil_scoped_acquire gil;
-    return PyWork::from_result(require(method)(args...));
+    return PyWork::from_result(method, require(method)(args...));
   }
   template <class Result, class... Args>
   Result call(const char* method, const Args&... args) const {

@@ -14,8 +14,9 @@ class PyWork : public TorchWork {
   explicit PyWork(py::object waitable);
   ~PyWork() override;
 
-  // None gives a completed work. Needs the GIL.
-  static WorkPtr from_result(const py::object& result);
+  // What override `method` returned: None gives a completed work. Raises a TypeError that names
+  // both for what has no wait(). Needs the GIL.
+  static WorkPtr from_result(const char* method, const py::object& result);
 
   // Any thread, and several at once: the first one calls the object's wait(), the others wait for
   // it.
