@@ -8,25 +8,12 @@ import torch
 from torch.distributed import ProcessGroup
 from torch.distributed import distributed_c10d as c10d
 
-import torchcomms
-from torchcomms._comms import _BackendWrapper
+from torchcomms._tagged import message
 from torchcomms.distwrap import pginfo, utils
 from torchcomms.distwrap._collectives import comm_for
 from torchcomms.distwrap._ranks import group_rank
 
 Tensor = torch.Tensor
-
-
-def _message(  # noqa: PLR0917
-    op: str, comm: torchcomms.TorchComm, tensor: Tensor, peer: int, tag: int, async_op: bool
-) -> Any:  # noqa: ANN401
-    """The work. Messages match by tag where the backend has tags, else by order, as torch's do."""
-    if tag == 0:
-        return getattr(comm, op)(tensor, peer, async_op)
-    work = getattr(_BackendWrapper(comm), op)([tensor], peer, tag)
-    if not async_op:
-        work.wait()
-    return work
 
 
 def isend(
@@ -41,7 +28,7 @@ def isend(
     if comm is None:
         return c10d.isend(tensor, dst, group, tag, group_dst)
     peer = group_rank(utils.get_group(group), dst, group_dst, "dst")
-    return _message("send", comm, tensor, peer, tag, True)
+    return message("send", comm, tensor, peer, tag, True)
 
 
 def irecv(
@@ -56,7 +43,7 @@ def irecv(
     if comm is None:
         return c10d.irecv(tensor, src, group, tag, group_src)
     peer = group_rank(utils.get_group(group), src, group_src, "src")
-    return _message("recv", comm, tensor, peer, tag, True)
+    return message("recv", comm, tensor, peer, tag, True)
 
 
 def send(
@@ -72,7 +59,7 @@ def send(
         c10d.send(tensor, dst, group, tag, group_dst)
         return
     peer = group_rank(utils.get_group(group), dst, group_dst, "dst")
-    _message("send", comm, tensor, peer, tag, False)
+    message("send", comm, tensor, peer, tag, False)
 
 
 def recv(
@@ -91,7 +78,7 @@ def recv(
         return int(c10d.recv(tensor, src, group, tag, group_src))
     chosen = utils.get_group(group)
     peer = group_rank(chosen, src, group_src, "src")
-    _message("recv", comm, tensor, peer, tag, False)
+    message("recv", comm, tensor, peer, tag, False)
     return pginfo.pg_info_get_global_ranks(chosen)[peer]
 
 
