@@ -2,10 +2,11 @@
 
 namespace torch::comms::ctran::kernels {
 
-TC_REDUCING_KERNELS(Reducing, true)
+TC_REDUCING_KERNELS(AllReduceOrReduceScatterOrReduce, true)
 
 const void* find_cold_small_floats(Cell cell, Shape shape, int ranks) {
-  return visit_small_floats<const void*>(cell, FindShape<ReducingKernels, false>{shape, ranks});
+  return visit_small_floats<const void*>(
+      cell, FindShape<AllReduceOrReduceScatterOrReduceKernels, false>{shape, ranks});
 }
 
 }  // namespace torch::comms::ctran::kernels
