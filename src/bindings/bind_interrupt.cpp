@@ -10,21 +10,20 @@ namespace {
 // Runs the handlers of signals that have arrived, Ctrl-C's above all, on Python's main thread. On
 // others Python runs none; they wait no longer for anything once it ends, since libraries may have
 // ended before they hear.
-void bind_check(pthread_t main_thread) {
-  set_interrupt_check([main_thread] {
-    if (::pthread_equal(::pthread_self(), main_thread) == 0)
-      return WithoutLock::stay_if_python_ends();
-    if (Py_IsInitialized() == 0) return;
-    py::gil_scoped_acquire acquired;
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-  });
+void run_signal_handlers(pthread_t main_thread) {
+  if (::pthread_equal(::pthread_self(), main_thread) == 0)
+    return WithoutLock::stay_if_python_ends();
+  if (Py_IsInitialized() == 0) return;
+  py::gil_scoped_acquire acquired;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
 }  // namespace
 
 void bind_interrupt(py::module_&) {
-  const auto main_thread = py::module_::import("threading").attr("main_thread")();
-  bind_check(static_cast<pthread_t>(main_thread.attr("ident").cast<unsigned long>()));
+  const auto ident = py::module_::import("threading").attr("main_thread")().attr("ident");
+  const auto main_thread = static_cast<pthread_t>(ident.cast<unsigned long>());
+  set_interrupt_check([main_thread] { run_signal_handlers(main_thread); });
 }
 
 }  // namespace torch::comms::bindings

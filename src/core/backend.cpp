@@ -90,8 +90,6 @@ void TorchCommBackend::unregisterGraphReplayHook(int64_t id) {
   graph_replay_hooks_.erase(id);
 }
 
-namespace {}  // namespace
-
 void TorchCommBackend::runAbortHooks() noexcept {
   std::map<int64_t, AbortHook> hooks;
   {
