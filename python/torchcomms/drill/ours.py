@@ -44,7 +44,8 @@ class Ours:
     def _take(self, comm: torchcomms.TorchComm) -> None:
         self.comm = comm
         self.name = comm.get_name()
-        self.rank, self.size = comm.get_rank(), comm.get_size()
+        # Before reconfigure() a communicator has no members, and may refuse to tell a rank.
+        self.rank, self.size = (comm.get_rank(), comm.get_size()) if comm.get_ranks() else (-1, 0)
 
     def start(
         self,
