@@ -120,14 +120,30 @@ int connect_result(int socket) noexcept {
 }
 
 void tune(int socket, std::chrono::milliseconds patience) noexcept {
+  tune_for_pauses(socket, patience);
+  if (patience.count() > 0)
+    set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(patience.count()));
+}
+
+void tune_for_pauses(int socket, std::chrono::milliseconds patience) noexcept {
   set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
   const auto wait = static_cast<int>(patience.count());
   if (wait <= 0) return;
   set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   set(socket, IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, wait / 1000 / 4));
   set(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, wait / 1000 / 8));
   set(socket, IPPROTO_TCP, TCP_KEEPCNT, 6);
-  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, wait);
+}
+
+std::optional<Answers> answers_of(int socket) noexcept {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || size < sizeof info)
+    return {};
+  // Probes ask a peer without room whether it has some.
+  return Answers{info.tcpi_unacked > 0 || info.tcpi_probes > 0,
+                 std::chrono::milliseconds(info.tcpi_last_ack_recv)};
 }
 
 }  // namespace torch::comms::base

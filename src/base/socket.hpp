@@ -32,7 +32,19 @@ TC_API FileDescriptor begin_connect(const SocketAddress& address) noexcept;
 // 0 or the errno of a connection that has begun.
 TC_API int connect_result(int socket) noexcept;
 
-// No waiting for more to send; a silent peer is noticed after `patience`.
+// No waiting for more to send. After `patience`, the system ends a connection whose peer is silent,
+// or takes nothing of what waits for it.
 TC_API void tune(int socket, std::chrono::milliseconds patience) noexcept;
+// The same, but a peer may take its time: a process that stands still keeps its connection, and so
+// does a machine that vanishes with something on its way to it, which answers_of() tells.
+TC_API void tune_for_pauses(int socket, std::chrono::milliseconds patience) noexcept;
+
+// What the peer's machine, not its process, says to what was sent.
+struct Answers {
+  bool owed = false;                  // something was sent, or asked, that it has not answered
+  std::chrono::milliseconds last{0};  // since its last answer
+};
+// Nothing where the system does not tell.
+TC_API std::optional<Answers> answers_of(int socket) noexcept;
 
 }  // namespace torch::comms::base

@@ -9,17 +9,23 @@
 namespace torch::comms::transport::tcp {
 
 TcpChannel::TcpChannel(std::vector<base::FileDescriptor> sockets, uint32_t chunk_bytes,
-                       Poller& poller)
-    : chunk_bytes_(chunk_bytes), poller_(poller), fork_generation_(base::fork_generation()) {
+                       Poller& poller, SilenceWatch& silence)
+    : chunk_bytes_(chunk_bytes),
+      poller_(poller),
+      silence_(silence),
+      fork_generation_(base::fork_generation()) {
   const auto count = static_cast<unsigned>(sockets.size());
   lanes_.reserve(count);
   for (auto& socket : sockets) {
+    silence_.tune(socket.get());
     lanes_.push_back({Lane(std::move(socket), chunk_bytes, count)});
     poller_.hand_over(lanes_.back().lane.socket(), EPOLLIN, *this);
   }
+  silence_.add(*this);
 }
 
 TcpChannel::~TcpChannel() {
+  silence_.remove(*this);
   if (fork_generation_ != base::fork_generation()) return;  // the connection is the parent's
   for (auto& socket : lanes_) {
     poller_.remove(socket.lane.socket());
@@ -43,7 +49,20 @@ bool TcpChannel::try_send(const Frame& frame, std::span<const ConstBytes> payloa
   auto& socket = lanes_[frame.lane];
   const bool sent = socket.lane.try_send(frame, payload, borrowed);
   watch(socket);
+  if (sent) silence_.sent();
   return sent;
+}
+
+bool TcpChannel::look(Silence::Time now, std::chrono::milliseconds limit) noexcept {
+  bool owed = false;
+  for (auto& socket : lanes_) {
+    if (!socket.lane.broken().empty()) continue;
+    const auto answers = base::answers_of(socket.lane.socket());
+    if (!answers) continue;
+    if (socket.silence.after(*answers, now) >= limit) socket.lane.give_up(limit);
+    owed |= !socket.lane.has_arrived();
+  }
+  return owed;
 }
 
 void TcpChannel::on_ready(int descriptor, uint32_t events) {

@@ -7,15 +7,17 @@
 #include "transport/channel.hpp"
 #include "transport/tcp/lane.hpp"
 #include "transport/tcp/poller.hpp"
+#include "transport/tcp/silence.hpp"
 
 namespace torch::comms::transport::tcp {
 
 // A connection of several sockets: one for everything that is small, the others for chunks of large
 // transfers.
-class TcpChannel final : public Channel, public Poller::Client {
+class TcpChannel final : public Channel, public Poller::Client, public SilenceWatch::Watched {
  public:
-  // The sockets are in `poller` already, which outlives the channel.
-  TcpChannel(std::vector<base::FileDescriptor> sockets, uint32_t chunk_bytes, Poller& poller);
+  // The sockets are in `poller` already. It and `silence` outlive the channel.
+  TcpChannel(std::vector<base::FileDescriptor> sockets, uint32_t chunk_bytes, Poller& poller,
+             SilenceWatch& silence);
   ~TcpChannel() override;
 
   unsigned lanes() const noexcept override { return static_cast<unsigned>(lanes_.size()); }
@@ -32,11 +34,13 @@ class TcpChannel final : public Channel, public Poller::Client {
   bool holds_back() const noexcept override;
 
   void on_ready(int socket, uint32_t events) override;
+  bool look(Silence::Time now, std::chrono::milliseconds limit) noexcept override;
 
  private:
   struct Socket {
     Lane lane;
     bool readable = false, watched_for_room = false;
+    Silence silence = {};
   };
   bool anything_ready() const noexcept;
   void watch(Socket& socket) noexcept;
@@ -44,6 +48,7 @@ class TcpChannel final : public Channel, public Poller::Client {
   std::vector<Socket> lanes_;
   uint32_t chunk_bytes_;
   Poller& poller_;
+  SilenceWatch& silence_;
   uint64_t fork_generation_;
   std::string broken_;
   Errc code_ = Errc::kPeerFailed;

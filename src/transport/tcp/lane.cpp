@@ -232,6 +232,12 @@ bool Lane::has_arrived() const noexcept {
   return send_error_ != 0 || (!blocked() && (!known || left == 0));
 }
 
+void Lane::give_up(std::chrono::milliseconds silence) noexcept {
+  if (!broken_.empty()) return;
+  send_error_ = ETIMEDOUT;
+  broken_ = "its machine has not answered for " + std::to_string(silence.count()) + " ms";
+}
+
 void Lane::say_goodbye() noexcept {
   ::shutdown(socket_.get(), SHUT_WR);
   for (int i = 0; i < 16; ++i)

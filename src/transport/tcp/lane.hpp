@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ class Lane {
   Errc code() const noexcept { return code_; }
   // The peer's machine has everything, as far as ours knows; or will never have it.
   bool has_arrived() const noexcept;
+  // Its peer's machine has not answered for so long.
+  void give_up(std::chrono::milliseconds silence) noexcept;
   // For the end: lets what was sent arrive. Closing with unread bytes would take it back.
   void say_goodbye() noexcept;
 

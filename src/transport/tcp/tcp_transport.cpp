@@ -11,7 +11,6 @@
 #include "base/interfaces.hpp"
 #include "base/listener.hpp"
 #include "base/log.hpp"
-#include "base/socket.hpp"
 #include "transport/framed_transport.hpp"
 #include "transport/tcp/channel.hpp"
 #include "transport/tcp/connecting.hpp"
@@ -46,6 +45,7 @@ class TcpTransport final : public FramedTransport, private Poller::Client {
       : FramedTransport(options, {"tcp", options.rank, random_number(), host_identity(), {}}),
         tcp_(options),
         reason_(std::move(choice.reason)),
+        silence_(poller_, tcp_.silence),
         listener_(base::listen_anywhere(tcp_.port)) {
     poller_.add(listener_.get(), EPOLLIN, *this);
     for (const auto& address : choice.addresses)
@@ -72,6 +72,7 @@ class TcpTransport final : public FramedTransport, private Poller::Client {
   TcpOptions tcp_;
   std::string reason_;
   Poller poller_;
+  SilenceWatch silence_;
   base::Listener listener_;
   std::deque<Guest> guests_;
   std::unordered_map<int, Arriving> arriving_;                       // by peer
@@ -112,8 +113,7 @@ bool TcpTransport::progress_connections() noexcept {
 }
 
 void TcpTransport::open_channel(int peer, std::vector<base::FileDescriptor> sockets) {
-  for (const auto& socket : sockets) base::tune(socket.get(), tcp_.silence);
-  open(peer, std::make_unique<TcpChannel>(std::move(sockets), tcp_.chunk_bytes, poller_));
+  open(peer, std::make_unique<TcpChannel>(std::move(sockets), tcp_.chunk_bytes, poller_, silence_));
 }
 
 void TcpTransport::accept_guests() {

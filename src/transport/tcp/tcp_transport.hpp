@@ -14,7 +14,7 @@ struct TcpOptions : TransportOptions {
   unsigned sockets = 3;        // a connection: one for small frames, the others for chunks; 1..8
   uint32_t chunk_bytes = 256 * 1024;
   // A peer's machine that says nothing for so long has failed; 0: never. A peer's process that ends
-  // is seen at once.
+  // is seen at once; one that stands still may do so for as long as calls may take.
   std::chrono::milliseconds silence{30'000};
 };
 
