@@ -24,8 +24,9 @@ constexpr milliseconds kGrace{500};
 // How long the store may take for what is asked and told once the limit has passed: who is missing,
 // and why this rank leaves. A busy host may leave its server without a core for a second.
 constexpr milliseconds kLastWords{2500};
-// A store that is connected is there: a second connection needs no patience, but for a lost packet.
-constexpr milliseconds kStillThere{1500};
+// A store that is connected is there: a second connection needs no patience, but for a lost packet,
+// which costs a second.
+constexpr milliseconds kStillThere{1200};
 // Between two tries.
 constexpr milliseconds kPause{20};
 
