@@ -42,11 +42,10 @@ void SilenceWatch::on_ready(int, uint32_t) {
 }
 
 void SilenceWatch::tick(bool on) noexcept {
-  using namespace std::chrono;
   ticks_ = on;
   itimerspec often{};
-  const auto gap = on ? duration_cast<nanoseconds>(limit_) / kLooks : nanoseconds(0);
-  const auto whole = duration_cast<seconds>(gap);
+  const std::chrono::nanoseconds gap = on ? limit_ / kLooks : std::chrono::milliseconds(0);
+  const auto whole = std::chrono::floor<std::chrono::seconds>(gap);
   often.it_value = often.it_interval = {whole.count(), (gap - whole).count()};
   ::timerfd_settime(timer_.get(), 0, &often, nullptr);
 }
