@@ -8,13 +8,18 @@
 
 namespace torch::comms {
 
-void require_plain_memory(const at::Tensor& tensor) {
-  const auto refuse = [](const char* why) { throw CommError(Errc::kInvalidArgument, why); };
+const char* why_no_plain_memory(const at::Tensor& tensor) {
   if (tensor.is_conj() || tensor.is_neg())
-    refuse("a tensor is a lazy conjugate or negative; pass tensor.resolve_conj().resolve_neg()");
-  if (!tensor.has_storage()) refuse("a tensor has no memory of its own (a wrapper subclass)");
+    return "is a lazy conjugate or negative; pass tensor.resolve_conj().resolve_neg()";
+  if (!tensor.has_storage()) return "has no memory of its own (a wrapper subclass)";
   if (tensor.numel() > 0 && tensor.storage().data() == nullptr)
-    refuse("a tensor has no memory (a fake or meta tensor)");
+    return "has no memory (a fake or meta tensor)";
+  return nullptr;
+}
+
+void require_plain_memory(const at::Tensor& tensor) {
+  if (const char* why = why_no_plain_memory(tensor))
+    throw CommError(Errc::kInvalidArgument, std::string("a tensor ") + why);
 }
 
 void check_factor(const PreMulSumFactorT& factor, at::ScalarType dtype, int64_t count) {

@@ -7,13 +7,15 @@
 #include <torchcomms/base/export.hpp>
 #include <torchcomms/types.hpp>
 
-// What every backend for CPU tensors asks of its operands, besides validate(). Throws
+// What every backend for CPU tensors asks of its operands, besides the rest of validate(). Throws
 // CommError(kInvalidArgument), without context.
 namespace torch::comms {
 
 // The tensor's elements lie in its memory as they are: it has memory of its own (a fake tensor has
 // none), and is no conjugate or negative that torch has not carried out yet.
 TC_API void require_plain_memory(const at::Tensor& tensor);
+// Why it is not so: what "the tensor" is or has. Null: it is.
+TC_API const char* why_no_plain_memory(const at::Tensor& tensor);
 
 // `factor` can scale `count` elements of `dtype`: a number for floating-point and complex data,
 // else a CPU tensor of 1 or `count` elements that converts to `dtype`.

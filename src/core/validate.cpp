@@ -10,6 +10,7 @@
 #include "core/comm_name.hpp"
 #include "core/dtype_name.hpp"
 #include "core/explain.hpp"
+#include "core/operands.hpp"
 
 namespace torch::comms {
 namespace {
@@ -101,6 +102,7 @@ class Checker {
     if (tensor.layout() != at::kStrided)
       refuse(what.text() + " has a sparse layout; only dense (strided) tensors are allowed");
     if (!tensor.is_contiguous()) refuse(not_contiguous(what.text()));
+    if (const char* why = why_no_plain_memory(tensor)) refuse(what.text() + " " + why);
   }
 
   // Two tensors of one call: same dtype.

@@ -188,6 +188,24 @@ def test_a_sparse_tensor_is_refused_in_every_place(world):
     check(world, wrong, sparse_everywhere)
 
 
+def lazy(shape):
+    return torch._neg_view(torch.zeros(shape))
+
+
+def lazy_everywhere(comm, failures):
+    said = "resolve_neg"
+    every_slot(comm, failures, lazy, said)
+    batch = comm.batch_op_create()
+    batch.send(torch.zeros(3), 1)
+    batch.send(lazy(3), 1)
+    with failures.case("batch_op_issue"), refused(ValueError, "batch_op_issue", said):
+        batch.issue(False)
+
+
+def test_a_tensor_that_torch_has_not_negated_yet_is_refused_in_every_place(world):
+    check(world, wrong, lazy_everywhere)
+
+
 def double(shape):
     return torch.zeros(shape, dtype=torch.float64)
 
