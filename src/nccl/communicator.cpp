@@ -107,12 +107,18 @@ std::shared_ptr<Communicator> Communicator::adopt(std::shared_ptr<const Table> l
 }
 
 Communicator::~Communicator() {
-  if (comm_ == nullptr) return;
   // Nobody else is here any more. What has gone wrong is known, or nobody wants to know.
-  if (library_->CommAbort != nullptr)
-    library_->CommAbort(comm_);
-  else if (!failure_)
-    library_->CommDestroy(comm_);
+  const End end = library_->CommAbort != nullptr ? library_->CommAbort
+                  : failure_                     ? nullptr
+                                                 : library_->CommDestroy;
+  auto* const comm = take();
+  if (comm == nullptr || end == nullptr) return;
+  try {
+    auto result = end_apart(end, comm);
+    await(result, Clock::now() + kPatience);
+  } catch (const std::exception& e) {
+    base::log(base::LogLevel::kWarning, std::string("ending a communicator: ") + e.what());
+  }
 }
 
 std::shared_ptr<Communicator> Communicator::split(int color, int key, int rank, int size,
@@ -185,7 +191,7 @@ void Communicator::derive(const std::shared_ptr<Communicator>& made, Body body, 
 void Communicator::own(abi::Config& config) {
   const char** const texts[] = {&config.net_name, &config.comm_name};
   for (size_t i = 0; i < std::size(texts); ++i)
-    if (*texts[i] != nullptr) *texts[i] = (names_[i] = *texts[i]).c_str();
+    if (*texts[i] != nullptr) *texts[i] = ((*names_)[i] = *texts[i]).c_str();
 }
 
 void* Communicator::register_memory(void* data, size_t size_bytes, const Wait& wait) {
@@ -320,34 +326,52 @@ bool Communicator::give_up(const CommError& why) noexcept {
 
 bool Communicator::abort(const CommError& why) noexcept {
   const bool first = give_up(why);
-  for (const auto& other : taken_along()) other->abort(why);
-  Lock lock(mutex_, std::defer_lock);
-  // By turns: GCC's thread checker does not see the timed lock of a mutex.
+  const auto along = taken_along();
+  for (const auto& other : along) other->give_up(why);
   const auto until = Clock::now() + kPatience;
-  for (auto nap = kFirstNap; !lock.try_lock() && Clock::now() < until;
-       nap = std::min(nap * 2, kLongestNap))
-    std::this_thread::sleep_for(nap);
-  if (!lock)
-    base::log(base::LogLevel::kWarning,
-              "aborting a communicator while a call of the library does not return");
-  auto* const comm = library_->CommAbort != nullptr ? take() : nullptr;
-  if (comm == nullptr) return first;
   try {
-    // It may be left behind: the library waits for graphs that hold operations of it.
-    auto result =
-        call_apart(prepare_, [library = library_, comm] { return library->CommAbort(comm); });
-    if (result.wait_until(until) != std::future_status::ready)
-      base::log(base::LogLevel::kWarning,
-                "the library has not ended an aborted communicator yet: it waits for graphs with "
-                "operations of it, or for the device");
-    else if (const auto code = result.get(); code != abi::kSuccess)
-      base::log(base::LogLevel::kWarning,
-                std::string("the library could not abort a communicator: ") +
-                    library_->GetErrorString(code));
+    std::vector<Ending> endings;
+    begin_abort(until, endings);
+    for (auto& ending : endings) await(ending.result, until);
   } catch (const std::exception& e) {
     base::log(base::LogLevel::kWarning, std::string("aborting a communicator: ") + e.what());
   }
   return first;
+}
+
+void Communicator::begin_abort(Clock::time_point until, std::vector<Ending>& endings) {
+  for (const auto& other : taken_along()) other->begin_abort(until, endings);
+  Lock lock(mutex_, std::defer_lock);
+  // By turns: GCC's thread checker does not see the timed lock of a mutex.
+  for (auto nap = kFirstNap; !lock.try_lock() && Clock::now() < until;
+       nap = std::min(nap * 2, kLongestNap))
+    std::this_thread::sleep_for(nap);
+  auto* const comm = library_->CommAbort != nullptr ? take() : nullptr;
+  if (comm == nullptr) return;
+  if (!lock)
+    base::log(base::LogLevel::kWarning,
+              "aborting a communicator while a call of the library does not return");
+  endings.push_back({std::move(lock), end_apart(library_->CommAbort, comm)});
+}
+
+std::future<abi::Result> Communicator::end_apart(End end, abi::Comm comm) const {
+  return call_apart(prepare_,
+                    [library = library_, names = names_, end, comm] { return end(comm); });
+}
+
+void Communicator::await(std::future<abi::Result>& result, Clock::time_point until) const noexcept {
+  try {
+    if (result.wait_until(until) != std::future_status::ready)
+      base::log(base::LogLevel::kWarning,
+                "the library has not ended a communicator yet: it waits for graphs with "
+                "operations of it, for the device, or for ranks that have not ended theirs");
+    else if (const auto code = result.get(); code != abi::kSuccess)
+      base::log(base::LogLevel::kWarning,
+                std::string("the library could not end a communicator: ") +
+                    library_->GetErrorString(code));
+  } catch (const std::exception& e) {
+    base::log(base::LogLevel::kWarning, std::string("ending a communicator: ") + e.what());
+  }
 }
 
 void Communicator::close(const Wait& wait) {

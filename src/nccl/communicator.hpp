@@ -2,9 +2,11 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -50,7 +52,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Of one that is connected already, which it takes over.
   static std::shared_ptr<Communicator> adopt(std::shared_ptr<const Table> library, abi::Comm comm,
                                              int size, int rank, Prepare prepare);
-  // Aborts what is still there.
+  // Aborts what is still there, as abort().
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -82,8 +84,18 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void group(const Body& body, const MakeWait& wait) {
     auto lock = enter();
     library_->GroupStart();
-    abi::Result result = body(*library_, comm_);
+    abi::Result result = abi::kSuccess;
     // Also after an error: a group that is open takes the next calls of this thread, too.
+    try {
+      result = body(*library_, comm_);
+    } catch (const CommError& e) {
+      library_->GroupEnd();
+      throw CommError(Errc::kSystem, std::string(kCutShort) + ": " + e.why(), e.context());
+    } catch (...) {
+      library_->GroupEnd();
+      give_up({Errc::kSystem, kCutShort});
+      throw;
+    }
     const abi::Result end = library_->GroupEnd();
     if (result == abi::kSuccess || result == library_->vendor().in_progress) result = end;
     settle(lock, result, wait);
@@ -116,8 +128,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Ends all calls that are under way, and all later ones: `why` is what they throw, if it was the
   // first reason, which is what it returns. Operations go on until abort().
   bool give_up(const CommError& why) noexcept;
-  // The same, and ends all operations on this rank. Returns when the library is through, or after a
-  // second: it does not end while graphs hold operations.
+  // The same, and ends all operations on this rank, and of those it has taken along. Returns when
+  // the library is through, or after a second, and leaves a thread behind there: it does not end
+  // while graphs hold operations.
   bool abort(const CommError& why) noexcept;
   const Failure& failure() const noexcept { return failure_; }
 
@@ -125,6 +138,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void close(const Wait& wait);
 
  private:
+  static constexpr const char* kCutShort =
+      "a group of calls was cut short, and some of them may have been sent";
   Communicator(std::shared_ptr<const Table> library, int size, int rank, bool blocks,
                Prepare prepare);
   using Lock = std::unique_lock<std::mutex>;
@@ -145,6 +160,17 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
               const char* what);
   CommError error_of(abi::Result result, const Context& context) const;
   abi::Comm take() noexcept;
+  // What the library does with a communicator that is to end.
+  using End = abi::Result (*)(abi::Comm);
+  std::future<abi::Result> end_apart(End end, abi::Comm comm) const;
+  // An abort that is under way; nobody else may begin one.
+  struct Ending {
+    Lock alone;
+    std::future<abi::Result> result;
+  };
+  // Adds those of this one and of those it has taken along.
+  void begin_abort(Clock::time_point until, std::vector<Ending>& endings);
+  void await(std::future<abi::Result>& result, Clock::time_point until) const noexcept;
 
   const std::shared_ptr<const Table> library_;
   const int size_, rank_;
@@ -152,7 +178,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const Prepare prepare_;
   std::mutex mutex_;  // guards the library's state, and comm_; partner of aborted_
   std::condition_variable aborted_;
-  std::string names_[2];      // that the library's configuration refers to
+  // That the library's configuration refers to; the library may outlive this object.
+  using Names = std::array<std::string, 2>;
+  const std::shared_ptr<Names> names_ = std::make_shared<Names>();
   abi::Comm comm_ = nullptr;  // null when it was never made, or is gone
   Failure failure_;
   std::vector<std::shared_ptr<Communicator>> taken_along() const;

@@ -291,6 +291,7 @@ EXPORT abi::Result API(CommAbort)(abi::Comm comm) {
   const auto gone = take_back(comm);
   if (!gone) return kInvalidArgument;
   gone->abort();
+  if (next_fate("CommAbort").hangs) await_next_plan();
   return abi::kSuccess;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <condition_variable>
 #include <cstdlib>
 #include <mutex>
 #include <optional>
@@ -39,7 +40,9 @@ std::optional<std::vector<Entry>> parse(const std::string& text) {
   return entries;
 }
 
-std::mutex mutex;  // guards plan
+std::mutex mutex;  // guards plan, and plans_set; partner of changed
+auto& changed = *new std::condition_variable;
+uint64_t plans_set = 0;
 std::vector<Entry>& plan() {
   // Never destroyed: calls may come when the process ends.
   static auto& entries = *new std::vector<Entry>([] {
@@ -56,7 +59,14 @@ bool set_plan(const std::string& text) {
   if (!entries) return false;
   std::lock_guard lock(mutex);
   plan() = std::move(*entries);
+  ++plans_set;
+  changed.notify_all();
   return true;
+}
+
+void await_next_plan() {
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [before = plans_set] { return plans_set != before; });
 }
 
 Fate next_fate(const char* call) {

@@ -6,6 +6,7 @@
 // What goes wrong in the stand-in, by plan: a comma list of
 //   fail=<Call>:<n>   the n-th call returns "system error"
 //   hang=<Call>:<n>   the operation of the n-th call never ends, until the communicator is aborted
+//   hang=CommAbort:<n>  the n-th call does not return before the plan changes
 //   stick=<Call>:<n>  the n-th call does not return before the communicator is aborted
 //   lose=<Call>:<n>   the same, with "remote error" as the communicator's asynchronous one
 //   slow=<Call>:<us>  every such operation takes that much longer
@@ -26,5 +27,7 @@ bool set_plan(const std::string& text);
 Fate next_fate(const char* call);
 bool is_blind();
 int polls_in_progress();
+// Until set_plan() is called.
+void await_next_plan();
 
 }  // namespace torch::comms::standin

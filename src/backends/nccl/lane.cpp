@@ -228,6 +228,7 @@ void Lane::look_at(Work& work) noexcept {
   const gpu::CaptureModeGuard mode(device_->runtime());
   if (!has_ended(work)) return;
   end_if_wrong([&work] { return work.call().context(); });
+  end_if_failed();
   settle(work);
 }
 
@@ -285,6 +286,7 @@ void Lane::look(Clock::time_point now) noexcept {
       end_if_wrong(context);
     else if (ask_kernels && end_if_kernels_stopped(context))
       alarms_.unseen(*c10::make_intrusive<Unseen>(communicator_->failure().error()));
+    end_if_failed();
     for (const auto& work : ended) {
       settle(*work);
       work->keep_.clear();
@@ -388,17 +390,29 @@ bool Lane::is_watched() noexcept {
 }
 
 bool Lane::end_all(const CommError& why, const Work* timed_out) {
+  bool first = false;
   {
     const std::lock_guard lock(ending_);
-    if (handed_over_ || !communicator_->give_up(why)) return false;
+    if (handed_over_ || std::exchange(ended_, true)) return false;
+    first = communicator_->give_up(why);
   }
   if (auto* const kernels = kernels_.load()) kernels->abort();
+  const auto reason = first ? why : communicator_->failure().reason().value_or(why);
   // First: whoever is told finds that all has ended, and that the hooks have run.
-  alarms_.failure(*this, why);
+  alarms_.failure(*this, reason);
   end_works(communicator_->failure().error(), timed_out);
   // The library may take its time, and the watchdog has others to look after.
-  std::thread([communicator = communicator_, why] { communicator->abort(why); }).detach();
-  return true;
+  std::thread([communicator = communicator_, reason] { communicator->abort(reason); }).detach();
+  return first;
+}
+
+void Lane::end_if_failed() {
+  if (!communicator_->failure()) return;
+  {
+    const std::lock_guard lock(ending_);
+    if (ended_) return;
+  }
+  if (const auto why = communicator_->failure().reason()) end_all(*why, nullptr);
 }
 
 void Lane::end_works(const std::exception_ptr& why, const Work* timed_out) {

@@ -160,6 +160,8 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   bool watches_kernels() const noexcept;
   // Asks the library whether something went wrong behind its calls.
   void end_if_wrong(const std::function<Context()>& context);
+  // What has failed without end_all() ends as if by it.
+  void end_if_failed();
   // Why a rank that is seen will never answer; nothing while all may. `ask`: takes its time.
   std::optional<CommError> lost_rank(const Context& context, bool ask);
 
@@ -189,7 +191,8 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
 
   const std::unique_ptr<Others> others_;
 
-  std::mutex ending_;  // held by whoever decides to end it, or not to any more
+  std::mutex ending_;   // held by whoever decides to end it, or not to any more; guards ended_
+  bool ended_ = false;  // end_all() has run: the communicator may have failed without it
   std::atomic<bool> handed_over_{false};
 
   std::mutex mutex_;  // guards all below, and what works say that it does; partner of idle_

@@ -428,7 +428,11 @@ void TorchCommVendor::part_from_library(nccl::Lane& lane, const Call& call) {
     lane.windows().clear(lane.communicator(), wait);
     lane.communicator().close(wait);
   } catch (const CommError& e) {
-    if (e.code() != Errc::kTimeout || !lane.is_in_graphs()) throw;
+    if (e.code() != Errc::kTimeout || !lane.is_in_graphs()) {
+      // A thread of ours may be in the library still, and others may wait for what it holds.
+      lane.fail(e, /*blocks=*/false);
+      throw;
+    }
     base::log(base::LogLevel::kInfo,
               "communicator '" + name_ +
                   "' is finalized; its memory stays with the graphs that have its operations");

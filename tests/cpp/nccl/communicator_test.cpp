@@ -127,6 +127,46 @@ TEST_P(LibraryCommunicator, ALostPeerShowsAsAnAsynchronousError) {
   });
 }
 
+TEST_P(LibraryCommunicator, AGroupThatIsCutShortIsClosed) {
+  ranks(1, [](Rank& self) {
+    const auto error = [&] {
+      try {
+        self.launch([](const Table&, abi::Comm) -> abi::Result {
+          throw CommError(Errc::kInvalidArgument, "no tensor");
+        });
+      } catch (const CommError& e) {
+        return e;
+      }
+      return CommError(Errc::kInternal, "it went well");
+    }();
+    EXPECT_EQ(error.code(), Errc::kSystem) << "what was sent before is with the library";
+    EXPECT_NE(error.why().find("cut short"), std::string::npos) << error.why();
+    EXPECT_NE(error.why().find("no tensor"), std::string::npos) << error.why();
+    EXPECT_EQ(sum_of_ones(self), 1);
+  });
+}
+
+// The library may wait for graphs, the device, or other ranks.
+TEST_P(LibraryCommunicator, NobodyWaitsForAnAbortThatDoesNotReturn) {
+  plan("hang=CommAbort:1,hang=CommAbort:2,hang=CommAbort:3,hang=CommAbort:4");
+  const auto before = Clock::now();
+  ranks(1, [&](Rank& self) {
+    const auto way = self.comm->split(0, 0, 0, 1, config(), within());
+    const auto other = self.comm->split(0, 0, 0, 1, config(), within());
+    auto dropped = self.comm->split(0, 0, 0, 1, config(), within());
+    self.comm->take_along(way);
+    self.comm->take_along(other);
+    self.comm->abort({Errc::kAborted, "the test wants it"});
+    EXPECT_TRUE(way->failure());
+    const auto aborted = Clock::now();
+    // All at once: a second, and not one each.
+    EXPECT_LT(aborted - before, std::chrono::milliseconds(2500));
+    dropped.reset();
+    EXPECT_LT(Clock::now() - aborted, std::chrono::milliseconds(2500));
+  });
+  plan("");
+}
+
 class Nonblocking : public StandInTest {
  protected:
   std::shared_ptr<const Table> table() {

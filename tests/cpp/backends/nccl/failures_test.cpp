@@ -1,4 +1,5 @@
 // What a failure of the library, a peer or a limit looks like.
+#include <ATen/ops/_neg_view.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
@@ -260,6 +261,75 @@ TEST_F(VendorFailures, RanksOfASplitThatGiveDifferentListsAreTold) {
     EXPECT_EQ(error.context().culprits, culprits) << error.what();
     self.comm->barrier(false);
     self.synchronize();
+    self.comm->finalize();
+  });
+}
+
+// The library may wait for graphs, the device or other ranks when it aborts one.
+class AbortThatHangs : public VendorFailures {};
+
+TEST_F(AbortThatHangs, LeavesLimitsToOthersWhenACommunicatorIsDropped) {
+  plan("hang=CommAbort:1,hang=AllReduce:2");
+  on_ranks(1, [&](Program& self) {
+    auto child = self.comm->split({0}, "child", CommOptions());
+    auto tensor = ones();
+    child->all_reduce(tensor, ReduceOp::SUM, true)->hostSynchronize();
+    child.reset();  // the watchdog may be its last owner
+    AllReduceOptions options;
+    options.timeout = milliseconds(50);
+    const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true, options);
+    EXPECT_EQ(error_of([&] { work->hostSynchronize(); }).code(), Errc::kTimeout);
+    EXPECT_EQ(error_of([&] { self.comm->finalize(); }).code(), Errc::kTimeout);
+  });
+}
+
+TEST_F(AbortThatHangs, EndsAFinalizeThatIsLate) {
+  for (const auto* blocking : {"1", "0"}) {
+    plan("hang=CommFinalize:1,hang=CommAbort:1");
+    on_ranks(1,
+             [&](Program& self) {
+               const auto error = error_of([&] { self.comm->finalize(); });
+               EXPECT_EQ(error.code(), Errc::kTimeout) << blocking;
+               expect_words(error, {"finalize on 'world'", "0.1 s"});
+             },
+             milliseconds(100), "nccl", {{"blocking", blocking}});
+  }
+}
+
+TEST_F(VendorFailures, AFinalizeThatIsLateLeavesNothingInTheLibrary) {
+  plan("hang=CommFinalize:1");
+  on_ranks(
+      1,
+      [&](Program& self) {
+        const auto address = std::dynamic_pointer_cast<TorchCommVendor>(self.comm->getBackendImpl())
+                                 ->communicator_address();
+        EXPECT_EQ(windows(address), 0);
+        EXPECT_EQ(error_of([&] { self.comm->finalize(); }).code(), Errc::kTimeout);
+        while (windows(address) >= 0) std::this_thread::yield();  // others may wait for that
+      },
+      milliseconds(100));
+}
+
+TEST_F(VendorFailures, WhatIsRefusedInTheMiddleOfABatchSendsNothing) {
+  on_ranks(2, [&](Program& self) {
+    auto tensor = ones(), other = ones();
+    const auto lazy = at::_neg_view(tensor);
+    for (int i = 0; i < 2; ++i) {
+      auto batch = self.comm->batch_op_create();
+      batch.send(tensor, 1 - self.rank);
+      if (i == 0) batch.send(lazy, 1 - self.rank);
+      batch.recv(other, 1 - self.rank);
+      if (i == 1) {
+        batch.issue(false);
+        continue;
+      }
+      const auto error = error_of([&] { batch.issue(false); });
+      EXPECT_EQ(error.code(), Errc::kInvalidArgument);
+      expect_words(error, {"batch_op_issue on 'world'", "resolve_neg"});
+    }
+    self.comm->all_reduce(tensor, ReduceOp::SUM, false);
+    self.synchronize();
+    EXPECT_EQ(tensor[0].item<float>(), 2);
     self.comm->finalize();
   });
 }

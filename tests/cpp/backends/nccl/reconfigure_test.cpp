@@ -252,6 +252,16 @@ TEST_F(VendorSurvivors, OneThatTheLibraryFailsHasTheOthersKnowAndTheNextTimeThey
   EXPECT_EQ(told.load(), 1);
 }
 
+TEST_F(VendorSurvivors, AnAbortThatHangsDoesNotHoldThemUp) {
+  plan("hang=CommAbort:1,hang=CommAbort:2");
+  on_members(2, [&](Program& self) {
+    form(self, 1, {0, 1})->wait();
+    form(self, 2, {0, 1})->wait();  // without anything under way
+    expect_sum(self, 2);
+    self.comm->finalize();
+  });
+}
+
 class WithoutAbort final : public OfVendor<WithoutAbort, kOneCcl> {
   using OfVendor::OfVendor;
 };
