@@ -106,9 +106,11 @@ void TorchCommKernels::close_window(std::string_view method,
     kernels_->remove_region(window);
     // What all ranks have given is over once all have been here.
     barrier(/*async_op=*/true, {})->hostSynchronize();
-    // Whoever still waits keeps it.
+    // Whoever still waits keeps it, and so do graphs, which may go on using it.
     auto* const waits = lane_of_waits_if_any();
-    if (waits == nullptr || waits->is_idle()) kernels_->drop(window);
+    const bool used = lane()->is_in_graphs() ||
+                      (waits != nullptr && (waits->is_in_graphs() || !waits->is_idle()));
+    if (!used) kernels_->drop(window);
     window.reset();
     // Memory may go once nobody maps it any more.
     tell_all("");

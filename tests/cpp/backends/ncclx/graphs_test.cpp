@@ -2,6 +2,8 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <optional>
 #include <thread>
 
 #include "backends/nccl/lane.hpp"
@@ -99,6 +101,40 @@ TEST_F(NcclxGraphs, CallsWaitNoMoreOnceTheGraphsHaveGone) {
     EXPECT_EQ(waits_of_a_call(), few);
     self.synchronize();
   });
+}
+
+TEST_F(NcclxGraphs, MemoryOfAWindowStaysWithTheGraphsThatMayUseIt) {
+  using Memory = c10::weak_intrusive_ptr<c10::StorageImpl>;
+  std::array<std::optional<Memory>, 2> kept;
+  on_ranks(2, [&](Program& self) {
+    const auto rank = static_cast<size_t>(self.rank);
+    for (const bool captures : {false, true}) {
+      auto window = self.comm->window_allocate(256);
+      const Memory memory(window->get_tensor()->storage().getWeakStorageImpl());
+      std::shared_ptr<gpu::CpuGraph> graph;
+      const auto exchange = [&] {
+        window->signal(1 - self.rank, false);
+        window->wait_signal(1 - self.rank, false);
+      };
+      exchange();
+      if (captures) {
+        gpu::cpu_begin_capture(self.stream);
+        exchange();
+        graph = gpu::cpu_end_capture(self.stream);
+      }
+      self.synchronize();
+      window->tensor_deregister();
+      window.reset();
+      EXPECT_EQ(memory.expired(), !captures);
+      kept[rank] = memory;
+      if (graph) gpu::cpu_launch_graph(graph, self.stream);
+      self.synchronize();
+    }
+    self.comm->finalize();
+    self.comm = nullptr;
+  });
+  for (const auto& memory : kept)
+    while (!memory->expired()) std::this_thread::yield();
 }
 
 TEST_F(NcclxGraphs, KernelsStayWithTheLastGraphAndGoWithIt) {
