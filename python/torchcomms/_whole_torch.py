@@ -19,8 +19,8 @@ class _AtNextImport:
         self._attempt = None  # it may import modules itself
         if not attempt():
             self._attempt = attempt
-        elif self in sys.meta_path:
-            sys.meta_path.remove(self)
+        else:  # a new list: the import that asks goes through the old one
+            sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
 
 
 def as_soon_as_possible(attempt: Callable[[], bool]) -> None:

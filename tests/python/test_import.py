@@ -65,6 +65,34 @@ def test_it_needs_nothing_of_the_half_loaded_distributed_module():
     """).expect_success()
 
 
+def test_importers_of_others_are_asked_for_every_module():
+    """Also for the one at which we find torch whole: an importer may be alone in knowing it."""
+    python(
+        """
+        import sys
+        from importlib.machinery import PathFinder
+
+        class Alone(PathFinder):
+            asked = set()
+            @classmethod
+            def find_spec(cls, name, path=None, target=None):
+                cls.asked.add(name)
+                return super().find_spec(name, path, target)
+
+        class Rest(PathFinder):
+            @classmethod
+            def find_spec(cls, name, path=None, target=None):
+                assert name in Alone.asked, f"{name}: the importer before was not asked"
+
+        sys.meta_path[sys.meta_path.index(PathFinder)] = Rest
+        sys.meta_path.insert(0, Alone)
+        import torch, torchcomms
+        assert sys.meta_path[0] is Alone
+        """,
+        TORCHCOMMS_PATCH_FOR_COMPILE="1",
+    ).expect_success()
+
+
 def test_torch_sees_what_it_asks_for_or_goes_without_in_silence():
     """The import inside of torch.distributed never fails because of us."""
     finished = python("""
