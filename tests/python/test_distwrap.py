@@ -397,6 +397,31 @@ def test_splits_that_only_some_ranks_make(world, use_torchcomms):
     world.run_context(run_program, splits_of_some, use_torchcomms)
 
 
+class Compared(int):
+    """A rank that counts how often it is held against another."""
+
+    times = 0
+
+    def __eq__(self, other):
+        Compared.times += 1
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+def a_split_of_many(dist, rank, size):
+    many = 2000
+    others = [Compared(r) for r in range(1, many)]
+    with refused(ValueError, f"rank {many - 1} is twice"):
+        dist.split_group(split_ranks=[[0], [*others, many - 1]])
+    assert Compared.times < 10 * many, "a look at every other rank for every rank"
+
+
+@pytest.mark.worlds(backends=("gloo",), sizes=(1,))
+def test_a_split_looks_at_each_rank_a_few_times(world):
+    world.run_context(run_program, a_split_of_many, True)
+
+
 def knows_its_communicators(dist, rank, size):
     comm = utils.get_torchcomms_instance(utils.get_group(None))
     assert comm.get_name() == f"default_torchcomm_{comm.get_backend()}"

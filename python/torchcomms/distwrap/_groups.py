@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -260,9 +261,8 @@ def split_group(  # noqa: PLR0917 (the contract's order)
     global_ranks = pginfo.pg_info_get_global_ranks(parent)
     lists = [list(range(len(global_ranks)))] if split_ranks is None else split_ranks
     lists = [sorted(one) for one in lists]
-    named = [rank for one in lists for rank in one]
-    for rank in named:
-        if named.count(rank) > 1:
+    for rank, times in Counter(rank for one in lists for rank in one).items():
+        if times > 1:
             raise torchcomms.InvalidArgument(
                 f"split_group: rank {rank} is twice in {lists}; each may be once"
             )
