@@ -107,7 +107,7 @@ class _Reader:
 
     def _torch_file(self) -> Any:  # noqa: ANN401
         self._own_hashes += 1
-        return _torch.load(self._sized(), self._device)
+        return _torch.load(self._sized(), self._device, self._budget)
 
     def _array(self) -> Any:  # noqa: ANN401
         raw, about = self._memory()

@@ -75,7 +75,7 @@ class _Writer:
             self._memory(f.TENSOR, about, raw)
 
     def _torch_file(self, value: Any, why: Refused) -> None:  # noqa: ANN401
-        self._sized(f.TORCH_FILE, _torch.dump(value, why))
+        self._sized(f.TORCH_FILE, _torch.dump(value, why, self._budget))
         self._own_hashes += 1
 
     def _of_class(self, cls: type, value: Any, row: _allowed.Registered | None) -> None:  # noqa: ANN401

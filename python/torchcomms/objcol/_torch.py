@@ -1,35 +1,46 @@
 """What torch.load(weights_only=True) reads and this format does not: as a file of torch.save.
 
 Tensors that are not dense, storages, tensor subclasses, and what was given to
-torch.serialization.add_safe_globals. How safe reading it is, torch decides.
+torch.serialization.add_safe_globals. How safe reading it is, torch decides; how much memory that
+takes, we do before.
 """
 
 from __future__ import annotations
 
 import io
 import re
+import warnings
 import zipfile
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from torchcomms.objcol._format import Refused
+from torchcomms.objcol._format import Budget, Over, Refused
+from torchcomms.objcol._rehearsal import rehearse
+
+_BEGINNING = b"PK\3\4"  # of an archive
 
 
-def dump(value: object, why: Refused) -> bytes:
-    """The file of a value that was refused for `why`. Raises that where torch refuses it, too."""
+def dump(value: object, why: Refused, budget: Budget) -> bytes:
+    """The file of a value that was refused for `why`. Raises that where torch refuses it, too, and
+    Over where reading it takes more than there is in `budget`, of which its bytes are not taken."""
     file = io.BytesIO()
     try:
         torch.save(value, file)
-        torch.load(io.BytesIO(file.getvalue()), map_location=_stay, weights_only=True)
+        _check(memoryview(file.getvalue()), budget)
+        _load(file.getvalue(), _stay)
+    except Over:
+        raise
     except Exception as error:
         raise why from error
     return file.getvalue()
 
 
-def load(raw: memoryview, device: torch.device) -> Any:  # noqa: ANN401
-    """The value. Raises Refused for what this process's torch does not take for data."""
-    _check_size(raw)
+def load(raw: memoryview, device: torch.device, budget: Budget) -> Any:  # noqa: ANN401
+    """The value. Raises Refused for what this process's torch does not take for data, Over where it
+    takes more than there is in `budget`, of which its bytes are taken."""
+    _check(raw, budget)
 
     def place(storage: Any, location: str) -> Any:  # noqa: ANN401
         kind = location.partition(":")[0]
@@ -39,7 +50,7 @@ def load(raw: memoryview, device: torch.device) -> Any:  # noqa: ANN401
         return torch.serialization.default_restore_location(storage, target)  # type: ignore[no-untyped-call]
 
     try:
-        return torch.load(io.BytesIO(raw), map_location=place, weights_only=True)
+        return _load(raw, place)
     except Exception as error:
         unknown = re.search(r"GLOBAL ([\w.]+)", str(error))
         why = str(error).partition("\n")[0]
@@ -48,18 +59,36 @@ def load(raw: memoryview, device: torch.device) -> Any:  # noqa: ANN401
         raise Refused(f"torch.load(weights_only=True): {why}") from error
 
 
+def _load(raw: bytes | memoryview, place: Callable[[Any, str], Any]) -> Any:  # noqa: ANN401
+    with warnings.catch_warnings():
+        # Of every file with a sparse tensor, and nothing that a user could change.
+        warnings.filterwarnings("ignore", "Validating sparse tensor invariants")
+        return torch.load(io.BytesIO(raw), map_location=place, weights_only=True)
+
+
 def _stay(storage: Any, _location: str) -> Any:  # noqa: ANN401
     return storage
 
 
-def _check_size(raw: memoryview) -> None:
-    """torch.save compresses nothing: what is in the file takes no more room than the file."""
+def _check(raw: memoryview, budget: Budget) -> None:
+    """torch.save compresses nothing: what is in the file takes no more room than the file. What its
+    pickle makes besides is taken from `budget`."""
+    # torch.load takes what begins otherwise for a file of an older torch.
+    if bytes(raw[: len(_BEGINNING)]) != _BEGINNING:
+        raise Refused("what torch.save should have written is no file of its")
+    archive = io.BytesIO(raw)
     try:
-        with zipfile.ZipFile(io.BytesIO(raw)) as file:
+        with zipfile.ZipFile(archive) as file:
             rows = file.infolist()
+        if any(r.compress_type != zipfile.ZIP_STORED for r in rows) or (
+            sum(r.file_size for r in rows) > len(raw)
+        ):
+            raise Refused("a file of torch.save is compressed")
+        archive.seek(0)
+        # As torch.load finds it.
+        pkl = torch._C.PyTorchFileReader(archive).get_record("data.pkl")
+    except Refused:
+        raise
     except Exception as error:
         raise Refused(f"what torch.save should have written is no file of its: {error}") from error
-    if any(r.compress_type != zipfile.ZIP_STORED for r in rows) or (
-        sum(r.file_size for r in rows) > len(raw)
-    ):
-        raise Refused("a file of torch.save is compressed")
+    rehearse(pkl, budget)

@@ -1,0 +1,199 @@
+"""What torch.load would make of a file, found out before it does.
+
+Its pickle is run with stand-ins in the place of torch's functions. They let pass those calls that
+torch.save writes, with arguments as it writes them, and count what they take. torch.load lets pass
+more: torch.UntypedStorage(1 << 40) is data to it.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+import pickletools
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sized
+from typing import Any, NoReturn
+
+import torch
+
+from torchcomms.objcol import _format as f
+from torchcomms.objcol._format import Over, Refused
+
+_OPCODES = frozenset(
+    ["PROTO", "STOP", "GLOBAL", "REDUCE", "NEWOBJ", "BUILD", "BINPERSID", "MARK", "BINPUT",
+     "LONG_BINPUT", "BINGET", "LONG_BINGET", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1",
+     "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2",
+     "TUPLE3", "EMPTY_LIST", "APPEND", "APPENDS", "EMPTY_DICT", "SETITEM", "SETITEMS"]
+)  # fmt: skip
+_WIDEST = 16  # bytes of an element
+_DIMENSIONS_MAX = 64
+
+
+def rehearse(pkl: bytes, budget: f.Budget) -> None:
+    """Takes from `budget` what the pickle's objects take beside its own bytes: each step counts as
+    a value. Raises Over beyond it, Refused for what torch.save does not write."""
+    try:
+        for opcode, argument, at in pickletools.genops(pkl):
+            budget.take(0)
+            if opcode.name not in _OPCODES or (opcode.name == "PROTO" and argument != 2):
+                raise Refused(f"torch.save writes no {opcode.name} {argument}, as at byte {at}")
+            # Python's reader makes a list of that length.
+            if opcode.name == "LONG_BINPUT" and int(argument or 0) > len(pkl):
+                raise Refused(f"object {argument} at byte {at} of a pickle of {len(pkl)} bytes")
+        _Rehearsal(pkl, budget).load()
+    except (Refused, Over):
+        raise
+    except Exception as error:
+        raise Refused(f"the pickle in a file of torch.save: {error}") from error
+
+
+class _Made:
+    """Stands for what a call makes, or for what is called."""
+
+    __slots__ = ()
+
+    def __setstate__(self, state: object) -> None:
+        raise Refused(f"torch.save writes no state of a {type(self).__name__[1:]}: {state!r:.80}")
+
+
+class _Storage(_Made):
+    __slots__ = ("elements",)
+
+    def __init__(self, elements: int) -> None:
+        self.elements = elements
+
+
+class _Function(_Made):
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Callable[..., Any]) -> None:
+        self._run = run
+
+    def __call__(self, *arguments: object) -> Any:  # noqa: ANN401
+        return self._run(*arguments)
+
+
+class _Name(_Made):
+    """Of a dtype or a class, which is handed on. torch.load calls it where a file says so."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, *_: object) -> NoReturn:
+        raise Refused(f"torch.save writes no call of {self._name}")
+
+
+class _Trusted(_Made):
+    """Of a class that torch was told to trust: what it makes is its own affair."""
+
+    def __new__(cls, *_: object) -> _Trusted:
+        return object.__new__(cls)
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+
+class _Rehearsal(pickle.Unpickler):
+    def __init__(self, pkl: bytes, budget: f.Budget) -> None:
+        super().__init__(io.BytesIO(pkl))
+        self._budget = budget
+        self._trusted = self._with_state(_Trusted)
+        self._calls: dict[str, Callable[..., Any]] = {
+            "builtins.bytearray": self._bytearray,
+            "builtins.complex": self._plain,
+            "builtins.set": self._container(set),
+            "collections.Counter": self._container(self._with_state(Counter)),
+            "collections.OrderedDict": self._container(self._with_state(OrderedDict)),
+            "_codecs.encode": self._bytes,
+            "torch.Size": self._plain,
+            "torch.device": self._plain,
+            "torch.serialization._get_layout": self._plain,
+            "torch._tensor._rebuild_from_type_v2": self._of_type,
+            "torch._utils._rebuild_meta_tensor_no_storage": self._plain,
+            "torch._utils._rebuild_parameter": self._plain,
+            "torch._utils._rebuild_parameter_with_state": self._plain,
+            "torch._utils._rebuild_qtensor": self._tensor,
+            "torch._utils._rebuild_sparse_tensor": self._plain,
+            "torch._utils._rebuild_tensor_v2": self._tensor,
+            "torch._utils._rebuild_tensor_v3": self._tensor,
+        }
+
+    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
+        if (module, name) in NAME_MAPPING:
+            module, name = NAME_MAPPING[module, name]
+        full = f"{IMPORT_MAPPING.get(module, module)}.{name}"
+        if full in self._calls:
+            return _Function(self._calls[full])
+        if full in _safe_globals():
+            return self._trusted
+        if full.startswith("torch."):
+            return _Name(full)
+        raise Refused(f"{full} is not among torch's safe globals here")
+
+    def persistent_load(self, pid: Any) -> _Storage:  # noqa: ANN401
+        kind, _type, _key, _location, elements = pid
+        if kind != "storage" or type(elements) is not int:
+            raise Refused(f"torch.save writes no storage as {pid!r:.80}")
+        return _Storage(elements)
+
+    def _take(self, *copied: object) -> None:
+        """Room for copies of these, and of what the tuples among them hold."""
+        for one in copied:
+            for part in (one, *one) if isinstance(one, tuple) else (one,):
+                size = len(part) if isinstance(part, Sized) else 0
+                each = 1 if isinstance(part, str | bytes) else f.VALUE_BYTES
+                self._budget.take(size * each)
+
+    def _with_state(self, cls: type) -> type:
+        def set_state(_self: object, state: object) -> None:
+            self._take(state)
+
+        return type(cls.__name__, (cls,), {"__setstate__": set_state})
+
+    def _plain(self, *arguments: object) -> _Made:
+        self._take(*arguments)
+        return _Made()
+
+    def _container(self, cls: type) -> Callable[..., Any]:
+        def make(*content: object) -> object:
+            self._take(*content)
+            return cls(*content)
+
+        return make
+
+    def _bytes(self, text: object, encoding: object) -> bytes:
+        if type(text) is not str or encoding != "latin1":
+            raise Refused(f"torch.save writes no bytes as {text!r:.80}, {encoding!r:.80}")
+        self._take(text)
+        return text.encode("latin1")
+
+    def _bytearray(self, content: object = b"") -> bytearray:
+        if type(content) is not bytes:
+            raise Refused(f"torch.save writes no bytearray of {content!r:.80}")
+        self._take(content)
+        return bytearray(content)
+
+    def _tensor(self, storage: Any, _offset: object, size: Any, *rest: object) -> _Made:  # noqa: ANN401
+        known = type(storage) is _Storage and len(size) <= _DIMENSIONS_MAX
+        if not known or not all(type(n) is int for n in size):
+            raise Refused(f"torch.save writes no tensor of {storage!r:.80} and {size!r:.80}")
+        self._take(size, *rest)
+        # More than its storage has are repeated ones, which some of torch's functions write out.
+        self._budget.take(max(0, math.prod(size) - storage.elements) * _WIDEST)
+        return _Made()
+
+    def _of_type(self, make: Any, _type: object, arguments: Any, state: object) -> Any:  # noqa: ANN401
+        self._take(state)
+        return make(*arguments)
+
+
+def _safe_globals() -> set[str]:
+    given = torch.serialization.get_safe_globals()
+    return {
+        one[1] if isinstance(one, tuple) else f"{one.__module__}.{one.__qualname__}"
+        for one in given
+    }
