@@ -1,5 +1,7 @@
 #include <pthread.h>
 
+#include <atomic>
+
 #include "bindings/bindings.hpp"
 #include "bindings/released.hpp"
 #include "core/bounded.hpp"
@@ -7,10 +9,13 @@
 namespace torch::comms::bindings {
 namespace {
 
+// Python's. In a child it is the one that forked, whichever that was.
+std::atomic<pthread_t> main_thread;
+
 // Runs the handlers of signals that have arrived, Ctrl-C's above all, on Python's main thread. On
 // others Python runs none; they wait no longer for anything once it ends, since libraries may have
 // ended before they hear.
-void run_signal_handlers(pthread_t main_thread) {
+void run_signal_handlers() {
   if (::pthread_equal(::pthread_self(), main_thread) == 0)
     return WithoutLock::stay_if_python_ends();
   if (Py_IsInitialized() == 0) return;
@@ -22,8 +27,9 @@ void run_signal_handlers(pthread_t main_thread) {
 
 void bind_interrupt(py::module_&) {
   const auto ident = py::module_::import("threading").attr("main_thread")().attr("ident");
-  const auto main_thread = static_cast<pthread_t>(ident.cast<unsigned long>());
-  set_interrupt_check([main_thread] { run_signal_handlers(main_thread); });
+  main_thread = static_cast<pthread_t>(ident.cast<unsigned long>());
+  ::pthread_atfork(nullptr, nullptr, [] { main_thread = ::pthread_self(); });
+  set_interrupt_check(run_signal_handlers);
 }
 
 }  // namespace torch::comms::bindings
