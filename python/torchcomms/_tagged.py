@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from torchcomms._comms import TorchComm, _BackendWrapper
+from torchcomms._comms import TorchComm, TorchWork
 
 
 def message(  # noqa: PLR0917
     op: str, comm: TorchComm, tensor: torch.Tensor, peer: int, tag: int, async_op: bool
-) -> Any:  # noqa: ANN401
+) -> TorchWork:
     """The work. Messages match by tag where the backend has tags, else by order, as torch's do."""
     if tag == 0:
-        return getattr(comm, op)(tensor, peer, async_op)
-    work = getattr(_BackendWrapper(comm), op)([tensor], peer, tag)
-    if not async_op:
-        work.wait()
+        work: TorchWork = getattr(comm, op)(tensor, peer, async_op)
+    else:
+        work = getattr(comm, f"_{op}_tagged")(tensor, peer, tag, async_op)
     return work

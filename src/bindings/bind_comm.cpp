@@ -181,6 +181,28 @@ void bind_groups(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
           py::arg("timeout") = py::none(), "split() with all its arguments decided.");
 }
 
+// What torch.distributed's messages have and the operations' arguments have not.
+void bind_tagged_messages(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
+  comm.def(
+          "_send_tagged",
+          [](TorchComm& self, const at::Tensor& tensor, int dst, int tag, bool async_op) {
+            SendOptions options;
+            options.tag = tag;
+            return self.send(tensor, dst, async_op, options);
+          },
+          Released(), py::arg("tensor"), py::arg("dst"), py::arg("tag"), py::arg("async_op"),
+          "send() of a message that matches by its tag, too, where the backend has tags.")
+      .def(
+          "_recv_tagged",
+          [](TorchComm& self, at::Tensor tensor, int src, int tag, bool async_op) {
+            RecvOptions options;
+            options.tag = tag;
+            return self.recv(tensor, src, async_op, options);
+          },
+          Released(), py::arg("tensor"), py::arg("src"), py::arg("tag"), py::arg("async_op"),
+          "recv() of such a message.");
+}
+
 py::function callable(const char* method, const Wanted<py::function>& callback) {
   return callback.as({method, "callback"}, "callable");
 }
@@ -334,6 +356,7 @@ serialises calls on one communicator; abort() and is_aborted() may come from any
   bind_life(comm);
   bind_operations(module, comm);
   bind_groups(comm);
+  bind_tagged_messages(comm);
   bind_hooks_of(comm);
   bind_fault_tolerance(comm);
   bind_memory(comm);

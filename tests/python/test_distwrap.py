@@ -292,6 +292,24 @@ def messages(dist, rank, size):
     assert torch.equal(got, ramp(left))
 
 
+def kinds_of_works(dist, rank, size):
+    """Whoever asks a message for more than wait() need not know whether it has a tag."""
+    other = 1 - rank
+    for tag in (0, 5):
+        works = [dist.isend(ramp(rank), other, tag=tag), dist.irecv(torch.zeros(4), other, tag=tag)]
+        for work in works:
+            assert type(work) is torchcomms.TorchWork
+            work.wait()
+            assert work.is_completed()
+    with refused(ValueError, "recv", "contiguous"):
+        dist.irecv(torch.zeros(2, 2).T, other, tag=5)
+
+
+@pytest.mark.worlds(backends=("gloo", "ctran"), sizes=(2,))
+def test_messages_with_tags_and_without_have_works_of_one_kind(world):
+    world.run_context(run_program, kinds_of_works, True)
+
+
 def objects(dist, rank, size):
     out = [None] * size
     dist.all_gather_object(out, {"rank": rank})

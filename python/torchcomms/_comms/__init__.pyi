@@ -1912,6 +1912,26 @@ class TorchComm:
         """
         reconfigure() with arguments of the right types.
         """
+    def _recv_tagged(
+        self,
+        tensor: torch.Tensor,
+        src: typing.SupportsInt | typing.SupportsIndex,
+        tag: typing.SupportsInt | typing.SupportsIndex,
+        async_op: bool,
+    ) -> TorchWork:
+        """
+        recv() of such a message.
+        """
+    def _send_tagged(
+        self,
+        tensor: torch.Tensor,
+        dst: typing.SupportsInt | typing.SupportsIndex,
+        tag: typing.SupportsInt | typing.SupportsIndex,
+        async_op: bool,
+    ) -> TorchWork:
+        """
+        send() of a message that matches by its tag, too, where the backend has tags.
+        """
     def _split(
         self,
         ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
