@@ -30,18 +30,23 @@ uint64_t bit_of(int descriptor) noexcept {
   return uint64_t{1} << static_cast<size_t>(descriptor) % kBits;
 }
 
+int open_nothing() noexcept { return ::open("/dev/null", O_RDWR | O_CLOEXEC); }
+
 // In the child, where only what is safe in a signal handler may be called.
 void stop_all() noexcept {
-  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  int nothing = open_nothing();
+  bool is_one = false;  // of those that stand for nothing
   for (size_t word = 0; word < words.load(); ++word)
     for (uint64_t bits = stopped[word].exchange(0); bits != 0; bits &= bits - 1) {
       const int descriptor = static_cast<int>(word * kBits) + std::countr_zero(bits);
-      if (nothing < 0)
+      if (nothing < 0) {  // the process has no descriptor left: this one makes room
         ::close(descriptor);
-      else
-        ::dup3(nothing, descriptor, O_CLOEXEC);
+        nothing = open_nothing();
+        is_one = nothing == descriptor;
+      }
+      if (nothing >= 0 && nothing != descriptor) ::dup3(nothing, descriptor, O_CLOEXEC);
     }
-  if (nothing >= 0) ::close(nothing);
+  if (nothing >= 0 && !is_one) ::close(nothing);
 }
 
 const int registered = ::pthread_atfork(nullptr, nullptr, stop_all);

@@ -25,6 +25,7 @@ FileDescriptor take_spare() noexcept { return FileDescriptor(::eventfd(0, EFD_CL
 Listener::Listener(FileDescriptor socket) : socket_(std::move(socket)), spare_(take_spare()) {}
 
 FileDescriptor Listener::accept() noexcept {
+  if (!spare_) spare_ = take_spare();
   while (true) {
     auto caller = take_caller(socket_.get());
     if (caller) {

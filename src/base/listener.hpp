@@ -15,6 +15,7 @@ class TC_API Listener {
   // The next caller, whose socket does not block, and which forked children do not have; none where
   // nobody is there. When this process has no descriptor left, callers are turned away: they hear
   // at once that nobody is in, and the socket does not stay ready. That is logged the first time.
+  // That takes a descriptor of its own, which it has, or takes in the next call that can.
   FileDescriptor accept() noexcept;
 
  private:

@@ -9,6 +9,7 @@
 #include <array>
 
 #include "base/handles.hpp"
+#include "base/no_descriptors.hpp"
 
 namespace torch::comms::base {
 namespace {
@@ -39,6 +40,28 @@ TEST(StopInChildren, AConnectionEndsWithItsProcessThoughAChildLives) {
   char byte = 1;
   EXPECT_EQ(::recv(connection.there.get(), &byte, 1, 0), 0);  // while the child lives
   EXPECT_EQ(::send(leave.here.get(), &byte, 1, MSG_NOSIGNAL), 1);
+  int status = 1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+// A number that is free would be that of the next file, on which the child would then act.
+TEST(StopInChildren, NumbersAreKeptWhereThereIsNoDescriptorLeft) {
+  const Pair first, second;
+  stop_in_children(first.here.get());
+  stop_in_children(second.here.get());
+  pid_t child = -1;
+  {
+    const NoDescriptors none;
+    child = ::fork();
+  }
+  if (child == 0) {
+    const auto stands_for_nothing = [](const Pair& pair) {
+      return ::fcntl(pair.here.get(), F_GETFD) >= 0 &&
+             ::send(pair.here.get(), "", 1, MSG_NOSIGNAL) < 0;
+    };
+    ::_exit(stands_for_nothing(first) && stands_for_nothing(second) ? 0 : 1);
+  }
   int status = 1;
   EXPECT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);

@@ -2,34 +2,19 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
+#include <utility>
 
+#include "base/no_descriptors.hpp"
 #include "base/socket.hpp"
 
 namespace torch::comms::base {
 namespace {
-
-// From here on this process gets no descriptor, until it ends.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
-    const int next = ::dup(0);
-    ::close(next);
-    rlimit now = before_;
-    now.rlim_cur = static_cast<rlim_t>(next);
-    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &now), 0);
-  }
-  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  rlimit before_{};
-};
 
 // Blocks.
 FileDescriptor call_at(uint16_t port) {
@@ -66,16 +51,39 @@ void turn_callers_away() {
   EXPECT_EQ(errno, EAGAIN);
 }
 
+// The descriptor with which callers are turned away could not be had at first.
+void turn_callers_away_later() {
+  uint16_t port = 0;
+  auto socket = listen_anywhere(port);
+  const auto listener = [&] {
+    const NoDescriptors none;
+    return std::make_unique<Listener>(std::move(socket));
+  }();
+  EXPECT_FALSE(listener->accept());
+  const auto caller = call_at(port);
+  {
+    const NoDescriptors none;
+    EXPECT_FALSE(listener->accept());
+  }
+  EXPECT_FALSE(is_ready(*listener));
+}
+
 // In a process of its own: the first line that is logged decides for all of the process.
-TEST(Listener, TurnsCallersAwayWhenThereAreNoDescriptors) {
+void in_child(void (*body)()) {
   const pid_t child = ::fork();
   if (child == 0) {
-    turn_callers_away();
+    body();
     ::_exit(testing::Test::HasFailure() ? 1 : 0);
   }
   int status = 1;
   EXPECT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+TEST(Listener, TurnsCallersAwayWhenThereAreNoDescriptors) { in_child(turn_callers_away); }
+
+TEST(Listener, TurnsThemAwayAlsoWithADescriptorThatItHadToTakeLater) {
+  in_child(turn_callers_away_later);
 }
 
 }  // namespace
