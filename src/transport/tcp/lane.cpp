@@ -1,6 +1,7 @@
 #include "transport/tcp/lane.hpp"
 
 #include <linux/sockios.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -18,9 +19,10 @@ constexpr size_t kBuffer = 64u << 10;
 constexpr size_t kCopied = 16u << 10;      // rests up to this are copied, so that sends are done
 constexpr size_t kBytesAtOnce = 2u << 20;  // read before other lanes get their turn
 
-bool is_of_connection(int error) {
-  return error == EPIPE || error == ECONNRESET || error == ECONNABORTED || error == ETIMEDOUT ||
-         error == EHOSTUNREACH || error == ENETUNREACH || error == EHOSTDOWN || error == ENETDOWN;
+// Nothing says that reading would come to an end.
+bool goes_on(int socket) {
+  pollfd polled{socket, POLLRDHUP, 0};
+  return ::poll(&polled, 1, 0) == 0;
 }
 
 bool again(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
@@ -38,6 +40,11 @@ ssize_t send_pieces(int socket, std::span<const ConstBytes> pieces) noexcept {
 
 }  // namespace
 
+bool is_own(int error) noexcept {
+  constexpr std::array kWrongCalls{EFAULT, EMSGSIZE, EINVAL, EBADF, ENOTSOCK, EOPNOTSUPP};
+  return base::is_scarcity(error) || std::ranges::count(kWrongCalls, error) > 0;
+}
+
 Lane::Lane(base::FileDescriptor socket, uint32_t max_payload, unsigned lanes)
     : socket_(std::move(socket)), max_payload_(max_payload), lanes_(lanes), buffer_(kBuffer) {}
 
@@ -54,9 +61,13 @@ void Lane::fail(int error) noexcept {
 void Lane::fail_to_send(int error) noexcept {
   if (again(error)) return;
   send_error_ = error;
-  if (is_of_connection(error) || !broken_.empty()) return;
+  if (!broken_.empty()) return;
+  if (!is_own(error)) {
+    if (goes_on(socket_.get())) fail(error);
+    return;
+  }
   code_ = base::is_scarcity(error) ? Errc::kResourceExhausted : Errc::kSystem;
-  broken_ = std::string("this rank could not send to it: ") + std::strerror(error);
+  broken_ = std::string("sending to it failed: ") + std::strerror(error);
 }
 
 bool Lane::try_send(const Frame& frame, std::span<const ConstBytes> payload,

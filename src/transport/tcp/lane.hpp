@@ -6,11 +6,16 @@
 #include <vector>
 
 #include <torchcomms/base/error.hpp>
+#include <torchcomms/base/export.hpp>
 
 #include "base/handles.hpp"
 #include "transport/channel.hpp"
 
 namespace torch::comms::transport::tcp {
+
+// It is this process, or its system, that failed to send with `error` (an errno), and not the
+// connection: the peer may be well.
+TC_API bool is_own(int error) noexcept;
 
 // One socket of a connection: frames out, whole ones or kept until the socket takes the rest; bytes
 // in, cut into frames. Payloads go from and to the caller's memory where they can.

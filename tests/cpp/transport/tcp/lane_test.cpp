@@ -5,6 +5,9 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "base/socket.hpp"
 
 namespace torch::comms::transport::tcp {
@@ -45,7 +48,7 @@ TEST(Lane, SaysWhatThisRankCouldNotSend) {
   // Some systems take the header first.
   lane.try_send(frame_of(payload), std::span(&payload, 1), &borrowed);
   lane.push();
-  EXPECT_EQ(lane.broken(), "this rank could not send to it: Bad address");
+  EXPECT_EQ(lane.broken(), "sending to it failed: Bad address");
   EXPECT_EQ(lane.code(), Errc::kSystem);
 }
 
@@ -66,6 +69,29 @@ TEST(Lane, SaysHowItsConnectionEndedThoughItWasTheSenderWhoHeard) {
   Nobody nobody;
   lane.receive(nobody);
   EXPECT_EQ(lane.broken(), "connection: Connection reset by peer");
+  EXPECT_EQ(lane.code(), Errc::kPeerFailed);
+}
+
+TEST(Lane, TellsItsOwnErrorsFromThoseOfTheConnection) {
+  for (const int own : {EFAULT, EMSGSIZE, EINVAL, EBADF, ENOTSOCK, ENOMEM, ENOBUFS})
+    EXPECT_TRUE(is_own(own)) << std::strerror(own);
+  for (const int other : {EPIPE, ECONNRESET, ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH,
+                          EACCES, EPERM, ENOTCONN, EPROTO, ENOPROTOOPT})
+    EXPECT_FALSE(is_own(other)) << std::strerror(other);
+}
+
+// As a firewall does that has begun to reject what is sent: the socket itself goes on, and nothing
+// that could be read says that it is over.
+TEST(Lane, ARejectedSenderBlamesTheConnectionAtOnce) {
+  base::FileDescriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const auto address = base::parse_address("127.0.0.1:1");  // nobody is there
+  ASSERT_EQ(::connect(socket.get(), address->get(), address->size), 0);
+  ASSERT_EQ(::send(socket.get(), "", 1, 0), 1);
+  Lane lane(std::move(socket), 1u << 20, 1);
+  uint32_t borrowed = 0;
+  const ConstBytes payload;
+  EXPECT_FALSE(lane.try_send(frame_of(payload), {}, &borrowed));
+  EXPECT_EQ(lane.broken(), "connection: Connection refused");
   EXPECT_EQ(lane.code(), Errc::kPeerFailed);
 }
 
