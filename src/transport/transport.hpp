@@ -47,8 +47,9 @@ struct PeerFailure {
 // Threads: one at a time, which also makes all the progress; abort_signal().raise() from anywhere.
 // Failure: wrong calls throw CommError(kInvalidArgument, kOutOfRange) before anything happens. What
 // the world does ends in requests: each is done exactly once, with kPeerFailed, kMismatch,
-// kAborted, kForked; peers that are fine go on. Small messages of a peer that came before it ended
-// can still be received. After an abort everything is done with kAborted.
+// kAborted, kForked, or, where it is this rank that cannot reach the peer, kResourceExhausted and
+// kSystem; peers that are fine go on. Small messages of a peer that came before it ended can still
+// be received. After an abort everything is done with kAborted.
 // Forked children: every request is done with kForked; nothing of the parent's is touched.
 class TC_API Transport {
  public:

@@ -61,12 +61,11 @@ void Control::send(int peer, transport::Transport& link, const Notice& notice) {
   tidy();
 }
 
-Control::Heard Control::hear(int peer, transport::Transport& link, Notice& notice, Errc& error) {
+Control::Heard Control::hear(int peer, transport::Transport& link, Notice& notice) {
   auto& inbox = inboxes_[static_cast<size_t>(peer)];
   if (!inbox || inbox->failed || !inbox->request.done()) return Heard::kNothing;
   if (!inbox->request.ok()) {
     inbox->failed = true;
-    error = inbox->request.error();
     return Heard::kFailed;
   }
   const auto* text = reinterpret_cast<const char*>(inbox->bytes.data());
@@ -74,7 +73,6 @@ Control::Heard Control::hear(int peer, transport::Transport& link, Notice& notic
     notice = Notice::parse({text, inbox->request.bytes()});
   } catch (const CommError&) {
     inbox->failed = true;
-    error = Errc::kPeerFailed;
     return Heard::kFailed;
   }
   listen(peer, link);

@@ -53,8 +53,8 @@ class Control {
   void send(int peer, transport::Transport& link, const Notice& notice);
 
   enum class Heard : uint8_t { kNothing, kNotice, kFailed };
-  // What came from a peer that is listened to; kFailed once, with the link's error.
-  Heard hear(int peer, transport::Transport& link, Notice& notice, Errc& error);
+  // What came from a peer that is listened to; kFailed once.
+  Heard hear(int peer, transport::Transport& link, Notice& notice);
   // Sent notices that have left give back their memory.
   void tidy();
 

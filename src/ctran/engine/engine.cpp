@@ -289,16 +289,18 @@ bool Engine::listen() noexcept {
     const int peer = links_.connected()[i];
     auto& link = links_.to(peer);
     Notice notice;
-    Errc error{};
-    for (auto heard = control_.hear(peer, link, notice, error); heard != Control::Heard::kNothing;
-         heard = control_.hear(peer, link, notice, error)) {
+    for (auto heard = control_.hear(peer, link, notice); heard != Control::Heard::kNothing;
+         heard = control_.hear(peer, link, notice)) {
       heard_any = true;
       if (heard == Control::Heard::kNotice) {
         on_notice(peer, notice);
         continue;
       }
       const auto* failure = links_.failure(peer);
-      on_peer_failed(peer, error, failure != nullptr ? failure->why : "it broke the protocol");
+      if (failure != nullptr)
+        on_peer_failed(peer, failure->code, failure->why);
+      else
+        on_peer_failed(peer, Errc::kPeerFailed, "it broke the protocol");
     }
   }
   control_.tidy();

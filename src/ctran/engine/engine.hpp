@@ -148,6 +148,9 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   // Where every rank is (inquiry.cpp).
   static constexpr const char* kClosed = "it has closed the communicator";
   static constexpr const char* kEnded = "its process or its link has ended";
+  static constexpr const char* gone_by(Errc code) noexcept {  // of its link
+    return code == Errc::kPeerFailed ? kEnded : "not to be reached from here";
+  }
   void inquire(Membership& group, Errc code, std::string why, std::vector<int> culprits,
                uint64_t number) noexcept;
   void note_gone(Membership& group, int rank, const char* why) noexcept;

@@ -23,6 +23,11 @@ std::vector<int> ranks_of(int member) {
   return member < 0 ? std::vector<int>() : std::vector{member};
 }
 
+// What befell a rank itself is, for the others, that it has failed.
+bool is_own(Errc code) {
+  return code == Errc::kAborted || code == Errc::kResourceExhausted || code == Errc::kSystem;
+}
+
 }  // namespace
 
 void Engine::on_failure(Task* task) noexcept {
@@ -57,7 +62,7 @@ void Engine::fail(Membership& group, Errc code, const std::string& why,
                 .place = group.whereabouts(),
                 .reported = group.inquiry != nullptr};
   for (const int rank : culprits) notice.culprits.push_back(group.ranks[static_cast<size_t>(rank)]);
-  if (code == Errc::kAborted || code == Errc::kResourceExhausted) {
+  if (is_own(code)) {
     notice.code = Errc::kPeerFailed;
     notice.culprits = {links_.rank()};
     notice.why = self + (code == Errc::kAborted ? " aborted the communicator: " : ": ") + why;
@@ -93,10 +98,16 @@ void Engine::on_peer_failed(int family_rank, Errc code, const std::string& why) 
     const int rank = group->rank_of(family_rank);
     if (rank < 0 || group->departed.contains(rank) || group->failure() != nullptr) continue;
     if (group->inquiry) {
-      note_gone(*group, rank, kEnded);
+      note_gone(*group, rank, gone_by(code));
       continue;
     }
-    auto text = "rank " + std::to_string(rank) + " has failed: " + without_rank(why);
+    const auto number = std::to_string(rank);
+    if (code != Errc::kPeerFailed) {  // it may be as well as ever
+      fail(*group, code, "this rank cannot reach rank " + number + ": " + without_rank(why),
+           {group->place.rank});
+      continue;
+    }
+    auto text = "rank " + number + " has failed: " + without_rank(why);
     if (has_calls(*group))
       inquire(*group, code, std::move(text), {rank}, group->running());
     else

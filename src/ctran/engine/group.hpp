@@ -31,9 +31,11 @@ class Window;
 // Failure: a wrong call throws kInvalidArgument, kUnsupported or kTooLarge before anything is sent,
 // and changes nothing. What the world does ends the group, here and soon on all members: the calls
 // in flight and all later ones raise the first error, which is kPeerFailed (naming the rank),
-// kTimeout (naming who has not delivered), kMismatch (with what each rank called), kAborted (here;
-// other members see kPeerFailed), kResourceExhausted. Other groups go on. kFinalized: the group was
-// destroyed while the call was in flight. An ended call touches its memory no more.
+// kTimeout (naming who has not delivered), kMismatch (with what each rank called); or kAborted,
+// kResourceExhausted or kSystem (this rank cannot send, or has no descriptor left for a
+// connection), which other members see as kPeerFailed that names this one. Other groups go on.
+// kFinalized: the group was destroyed while the call was in flight. An ended call touches its
+// memory no more.
 //
 // Threads: all methods, any thread; but the destructor and split() not beside others of this group.
 class TC_API Group {

@@ -24,8 +24,8 @@ void Engine::inquire(Membership& group, Errc code, std::string why, std::vector<
   seen.waited = hearing_;
   for (const auto& [rank, departure] : group.departed) note_gone(group, rank, kClosed);
   for (int rank = 0; rank < group.size(); ++rank)
-    if (links_.failure(group.ranks[static_cast<size_t>(rank)]) != nullptr)
-      note_gone(group, rank, kEnded);
+    if (const auto* failure = links_.failure(group.ranks[static_cast<size_t>(rank)]))
+      note_gone(group, rank, gone_by(failure->code));
   // Where questions are passed on, one at a time is enough: its end is told to all.
   if (links_.size() <= eager_ranks_ || group.inquirers.empty()) ask_all(group);
   inquiry.until = std::chrono::steady_clock::now() + hearing_;

@@ -202,7 +202,7 @@ bool ShmTransport::try_connect(int peer, const Endpoint& endpoint) {
   if (!socket) {
     if (errno == EAGAIN) return false;
     fail(peer, base::is_scarcity(errno) ? Errc::kResourceExhausted : Errc::kPeerFailed,
-         std::string("cannot be reached: ") + std::strerror(errno));
+         std::string("no connection to it: ") + std::strerror(errno));
     return true;
   }
   auto segment = Segment::create(ring_);
