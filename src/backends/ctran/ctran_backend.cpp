@@ -219,27 +219,21 @@ void TorchCommCtran::setHints(const Hints& hints) {
 void TorchCommCtran::abort() {
   // First: one that has connected by then has its session in place.
   if (reconfiguration_) reconfiguration_->abort();
-  std::shared_ptr<ctran::Session> session;
-  {
-    std::lock_guard lock(mutex_);
-    session = session_;
-  }
+  const ctran::Borrowed borrowed(mutex_, session_);
+  auto* session = borrowed.get();
   announceAbort();
   was_aborted_.store(true);
-  if (!session) return;
+  if (session == nullptr) return;
   if (session->on_device) session->on_device->abort();
   session->group->abort();
 }
 
 bool TorchCommCtran::isAborted() const {
   if (was_aborted_.load()) return true;
-  std::shared_ptr<ctran::Session> session;
-  {
-    std::lock_guard lock(mutex_);
-    session = session_;
-  }
-  return session && (session->group->failure().has_value() ||
-                     (session->on_device && session->on_device->isAborted()));
+  const ctran::Borrowed borrowed(mutex_, session_);
+  const auto* session = borrowed.get();
+  return session != nullptr && (session->group->failure().has_value() ||
+                                (session->on_device && session->on_device->isAborted()));
 }
 
 std::shared_ptr<TorchCommBackend> TorchCommCtran::split(const std::vector<int>& ranks,

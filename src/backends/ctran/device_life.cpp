@@ -101,12 +101,8 @@ void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& sessi
     const auto self = weak.lock();
     if (!self) return;
     self->announceAbort();
-    std::shared_ptr<ctran::Session> session;
-    {
-      const std::lock_guard lock(self->mutex_);
-      session = self->session_;
-    }
-    if (session) ctran::end_with_device(*session);
+    const ctran::Borrowed borrowed(self->mutex_, self->session_);
+    if (auto* session = borrowed.get()) ctran::end_with_device(*session);
   });
   if (on_unseen_failure_) session->on_device->on_unseen_failure(on_unseen_failure_);
 }

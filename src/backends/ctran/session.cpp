@@ -30,6 +30,20 @@ void end(std::shared_ptr<Session> session, bool may_block) {
   retire(std::move(flight), std::move(leave), may_block);
 }
 
+Borrowed::Borrowed(std::mutex& mutex, const std::shared_ptr<Session>& home)
+    : mutex_(mutex), home_(home) {
+  std::lock_guard lock(mutex_);
+  session_ = home_;
+}
+
+Borrowed::~Borrowed() {
+  {
+    std::lock_guard lock(mutex_);
+    if (session_ == home_) session_.reset();  // not the last one: `home_` has it
+  }
+  end(std::move(session_), /*may_block=*/false);
+}
+
 Limit limit_of(std::chrono::milliseconds own, std::chrono::milliseconds otherwise) {
   // Later calls raise it, too: to them it is that call.
   if (own.count() > 0) return {own, "timeout= of that call"};

@@ -46,6 +46,23 @@ struct Session {
   std::vector<c10::Storage> left_;
 };
 
+// A communicator's session while somebody uses it who cannot end it, such as the thread of its own
+// engine: where the communicator has let go of it meanwhile, it is ended as end() does.
+class Borrowed {
+ public:
+  // `home` is the communicator's, null after its end, and guarded by `mutex`. Both outlive this.
+  Borrowed(std::mutex& mutex, const std::shared_ptr<Session>& home);
+  ~Borrowed();
+  Borrowed(const Borrowed&) = delete;
+
+  Session* get() const noexcept { return session_.get(); }
+
+ private:
+  std::mutex& mutex_;
+  const std::shared_ptr<Session>& home_;
+  std::shared_ptr<Session> session_;
+};
+
 // Ends the group if what is on the device has failed, so that the other members learn why.
 void end_with_device(Session& session) noexcept;
 
