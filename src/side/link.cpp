@@ -17,6 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using transport::tcp::Hello;
+using transport::tcp::kPauses;
 using transport::tcp::Welcome;
 
 // A rank listens as long as it lives: refused so often, it does not.
@@ -82,6 +83,15 @@ void Link::not_reached(bool refused, Moment now) {
   timer_ = now + (refused ? kRest : awaited ? kBetweenProbes : kLongRest);
 }
 
+// By one that is on its way out, which soon refuses, or has no descriptor for now.
+void Link::turned_away(Moment now) {
+  socket_ = {};
+  in_.clear();
+  if (turns_away_ == kPauses.size()) return lose();
+  state_ = State::kResting;
+  timer_ = now + kPauses[turns_away_++];
+}
+
 void Link::on_dialing(Moment now) {
   switch (dial_->on_ready()) {
     case bootstrap::Dial::State::kConnecting:
@@ -103,7 +113,7 @@ void Link::on_dialing(Moment now) {
   // A new socket's buffer has room for these few bytes.
   if (::send(socket_.get(), &hello_, sizeof hello_, MSG_NOSIGNAL | MSG_DONTWAIT) !=
       static_cast<ssize_t>(sizeof hello_))
-    not_reached(false, now);
+    return transport::tcp::is_closed_by_peer(errno) ? turned_away(now) : not_reached(false, now);
 }
 
 void Link::on_ready(short events, Moment now) {
@@ -112,13 +122,14 @@ void Link::on_ready(short events, Moment now) {
   if ((events & ~POLLOUT) != 0) read();
   if (state_ == State::kGreeting) {
     Welcome welcome;
-    const bool ended = !socket_;
-    if (!ended && in_.size() < sizeof welcome) return;
-    if (!ended) std::memcpy(&welcome, in_.data(), sizeof welcome);
-    if (ended || welcome.magic != Hello::kMagic || welcome.version != Hello::kVersion)
-      return not_reached(true, now);  // it is on its way out
+    if (!socket_) return turned_away(now);
+    if (in_.size() < sizeof welcome) return;
+    std::memcpy(&welcome, in_.data(), sizeof welcome);
+    if (welcome.magic != Hello::kMagic || welcome.version != Hello::kVersion)
+      return not_reached(true, now);
     in_.erase(0, sizeof welcome);
     refusals_ = 0;
+    turns_away_ = 0;
     state_ = State::kUp;
   }
   if (state_ != State::kUp) return;

@@ -40,6 +40,7 @@ class Link {
  private:
   void dial(Moment now);
   void not_reached(bool refused, Moment now);
+  void turned_away(Moment now);
   void on_dialing(Moment now);
   void read();
   void flush();
@@ -51,6 +52,7 @@ class Link {
   std::unique_ptr<bootstrap::Dial> dial_;  // of kDialing; of kAwaited: whether it still listens
   base::FileDescriptor socket_;
   int refusals_ = 0;
+  size_t turns_away_ = 0;  // in a row
   Moment timer_ = kNever;
   std::string out_, in_;
 };

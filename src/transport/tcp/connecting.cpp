@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/system_error.hpp"
 
@@ -13,7 +14,7 @@ namespace torch::comms::transport::tcp {
 namespace {
 
 constexpr std::chrono::milliseconds kPatience{3500};  // with an address that does not answer
-constexpr size_t kRounds = 3;  // through all addresses: a crowded door may shut on us once
+constexpr size_t kRounds = kPauses.size() + 1;        // through all addresses
 
 }  // namespace
 
@@ -28,28 +29,50 @@ void Connecting::close() noexcept {
   for (auto& socket : sockets_)
     if (socket.socket) poller_.remove(socket.socket.get());
   sockets_.clear();
+  if (pause_) poller_.remove(pause_->get());
+  pause_.reset();
 }
 
-void Connecting::try_next(std::string why) {
+void Connecting::try_next(std::string why, bool turned_away) {
   close();
   code_ = Errc::kPeerFailed;
+  turned_away_ |= turned_away;
   while (tries_ < kRounds * peer_.addresses.size()) {
-    const auto& text = peer_.addresses[next_];
-    next_ = (next_ + 1) % peer_.addresses.size();
+    if (tries_ % peer_.addresses.size() == 0 && rests(tries_ / peer_.addresses.size())) return;
+    address_ = peer_.addresses[tries_ % peer_.addresses.size()];
     ++tries_;
-    const auto address = base::parse_address(text);
+    const auto address = base::parse_address(address_);
     if (!address) {
-      why = "'" + text + "' is no address";
+      why = "'" + address_ + "' is no address";
       continue;
     }
     hello_.attempt = random_number();
     if (open_all(*address)) return;
     const int error = errno;
-    why = text + ": " + std::strerror(error);
+    why = address_ + ": " + std::strerror(error);
     code_ = base::is_scarcity(error) ? Errc::kResourceExhausted : Errc::kPeerFailed;
     close();
   }
-  failed_ = "cannot be reached: " + why;
+  failed_ = "no connection to it: " + why;
+}
+
+// Before a round, if the one before it was in vain because somebody had no room.
+bool Connecting::rests(size_t round) {
+  if (!std::exchange(turned_away_, false)) return false;
+  try {
+    pause_.emplace(poller_, *this);
+  } catch (const CommError&) {
+    return false;  // no descriptor left here either
+  }
+  pause_->after(kPauses[round - 1]);
+  return true;
+}
+
+void Connecting::ended(int error) {
+  const bool turned_away = is_closed_by_peer(error);
+  const char* why =
+      turned_away ? "it closed the connection instead of a welcome" : std::strerror(error);
+  try_next(address_ + ": " + why, turned_away);
 }
 
 // False, and errno.
@@ -78,16 +101,13 @@ bool Connecting::greet(Socket& socket, unsigned lane) {
 }
 
 void Connecting::on_ready(int descriptor, uint32_t) {
+  if (pause_ && pause_->get() == descriptor) return try_next("");
   const auto found = std::find_if(sockets_.begin(), sockets_.end(),
                                   [&](const auto& s) { return s.socket.get() == descriptor; });
   if (found == sockets_.end()) return;
-  const auto address =
-      peer_.addresses[(next_ + peer_.addresses.size() - 1) % peer_.addresses.size()];
-  if (const int error = base::connect_result(descriptor); error != 0)
-    return try_next(address + ": " + std::strerror(error));
+  if (const int error = base::connect_result(descriptor); error != 0) return ended(error);
   if (!found->greeted) {
-    if (!greet(*found, static_cast<unsigned>(found - sockets_.begin())))
-      try_next(address + ": " + std::strerror(errno));
+    if (!greet(*found, static_cast<unsigned>(found - sockets_.begin()))) ended(errno);
     return;
   }
   if (found->welcome == sizeof(Welcome)) return;
@@ -96,10 +116,10 @@ void Connecting::on_ready(int descriptor, uint32_t) {
   auto* at = reinterpret_cast<std::byte*>(&welcome);
   const auto got = ::recv(descriptor, at, sizeof welcome - found->welcome, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got <= 0) return try_next(address + ": it closed the connection instead of a welcome");
+  if (got <= 0) return ended(got == 0 ? ECONNRESET : errno);
   found->welcome += static_cast<size_t>(got);
   if (found->welcome == static_cast<size_t>(got) && got >= 4 && welcome.magic != Hello::kMagic)
-    return try_next(address + ": something else listens there");
+    return try_next(address_ + ": something else listens there");
   // Frames may follow before the other sockets are welcome.
   if (found->welcome == sizeof(Welcome)) poller_.change(descriptor, 0);
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,11 +10,12 @@
 #include "transport/endpoint.hpp"
 #include "transport/tcp/handshake.hpp"
 #include "transport/tcp/poller.hpp"
+#include "transport/tcp/timer.hpp"
 
 namespace torch::comms::transport::tcp {
 
 // One rank's way to a connection with another: tries its addresses one after the other, each with
-// all sockets at once.
+// all sockets at once, a few times. Where it is turned away it waits before the next time.
 class Connecting final : public Poller::Client {
  public:
   Connecting(const Endpoint& peer, const Hello& hello, Poller& poller);
@@ -37,7 +38,9 @@ class Connecting final : public Poller::Client {
     bool greeted = false;
     size_t welcome = 0;  // bytes of it
   };
-  void try_next(std::string why);
+  void try_next(std::string why, bool turned_away = false);
+  bool rests(size_t round);
+  void ended(int error);
   bool open_all(const base::SocketAddress& address);
   void close() noexcept;
   bool greet(Socket& socket, unsigned lane);
@@ -46,7 +49,10 @@ class Connecting final : public Poller::Client {
   Hello hello_;
   Poller& poller_;
   std::vector<Socket> sockets_;
-  size_t next_ = 0, tries_ = 0;
+  std::optional<Timer> pause_;
+  bool turned_away_ = false;  // by an address of this round
+  size_t tries_ = 0;
+  std::string address_;  // that is tried
   std::string failed_;
   Errc code_ = Errc::kPeerFailed;
 };

@@ -1,11 +1,5 @@
 #include "transport/tcp/silence.hpp"
 
-#include <sys/epoll.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
-
-#include "base/system_error.hpp"
-
 namespace torch::comms::transport::tcp {
 namespace {
 
@@ -22,10 +16,7 @@ std::chrono::nanoseconds Silence::after(const base::Answers& answers, Time now) 
 }
 
 SilenceWatch::SilenceWatch(Poller& poller, std::chrono::milliseconds limit) : limit_(limit) {
-  if (limit_.count() <= 0) return;
-  timer_ = base::FileDescriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!timer_) throw base::system_error("timerfd");
-  poller.add(timer_.get(), EPOLLIN, *this);
+  if (limit_.count() > 0) timer_.emplace(poller, *this);
 }
 
 void SilenceWatch::tune(int socket) const noexcept {
@@ -33,8 +24,7 @@ void SilenceWatch::tune(int socket) const noexcept {
 }
 
 void SilenceWatch::on_ready(int, uint32_t) {
-  uint64_t ticks = 0;
-  [[maybe_unused]] const auto read = ::read(timer_.get(), &ticks, sizeof ticks);
+  timer_->passed();
   const auto now = std::chrono::steady_clock::now();
   bool owed = false;
   for (auto* watched : watched_) owed |= watched->look(now, limit_);
@@ -43,11 +33,10 @@ void SilenceWatch::on_ready(int, uint32_t) {
 
 void SilenceWatch::tick(bool on) noexcept {
   ticks_ = on;
-  itimerspec often{};
-  const std::chrono::nanoseconds gap = on ? limit_ / kLooks : std::chrono::milliseconds(0);
-  const auto whole = std::chrono::floor<std::chrono::seconds>(gap);
-  often.it_value = often.it_interval = {whole.count(), (gap - whole).count()};
-  ::timerfd_settime(timer_.get(), 0, &often, nullptr);
+  if (on)
+    timer_->every(limit_ / kLooks);
+  else
+    timer_->stop();
 }
 
 }  // namespace torch::comms::transport::tcp

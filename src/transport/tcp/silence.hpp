@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
-#include "base/handles.hpp"
 #include "base/socket.hpp"
 #include "transport/tcp/poller.hpp"
+#include "transport/tcp/timer.hpp"
 
 namespace torch::comms::transport::tcp {
 
@@ -54,7 +54,7 @@ class SilenceWatch final : public Poller::Client {
   void tick(bool on) noexcept;
 
   std::chrono::milliseconds limit_;
-  base::FileDescriptor timer_;
+  std::optional<Timer> timer_;
   bool ticks_ = false;
   std::vector<Watched*> watched_;
 };

@@ -1,0 +1,35 @@
+#include "transport/tcp/timer.hpp"
+
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/system_error.hpp"
+
+namespace torch::comms::transport::tcp {
+namespace {
+
+timespec spec_of(std::chrono::nanoseconds time) noexcept {
+  const auto whole = std::chrono::floor<std::chrono::seconds>(time);
+  return {whole.count(), (time - whole).count()};
+}
+
+}  // namespace
+
+Timer::Timer(Poller& poller, Poller::Client& client)
+    : timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
+  if (!timer_) throw base::system_error("timerfd");
+  poller.add(timer_.get(), EPOLLIN, client);
+}
+
+void Timer::passed() const noexcept {
+  uint64_t ticks = 0;
+  [[maybe_unused]] const auto read = ::read(timer_.get(), &ticks, sizeof ticks);
+}
+
+void Timer::set(std::chrono::nanoseconds first, std::chrono::nanoseconds then) noexcept {
+  const itimerspec when{.it_interval = spec_of(then), .it_value = spec_of(first)};
+  ::timerfd_settime(timer_.get(), 0, &when, nullptr);
+}
+
+}  // namespace torch::comms::transport::tcp

@@ -1,0 +1,69 @@
+#include "side/link.hpp"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "base/socket.hpp"
+
+namespace torch::comms::side {
+namespace {
+
+using transport::tcp::kPauses;
+using State = Link::State;
+
+// Another rank's place, at which the test answers; time is the test's, too.
+struct Place {
+  uint16_t port = 0;
+  base::FileDescriptor listener = base::listen_anywhere(port);
+  Moment now{};
+  Link link{base::address_text("127.0.0.1", port), {}, /*dials=*/true, now};
+
+  void turn(short events) {
+    pollfd polled{link.socket(), events, 0};
+    ASSERT_GT(::poll(&polled, 1, 20'000), 0);
+    link.on_ready(polled.revents, now);
+  }
+  // Somebody has called; not welcome yet.
+  base::FileDescriptor accept() {
+    turn(POLLOUT);
+    EXPECT_EQ(link.state(), State::kGreeting);
+    pollfd polled{listener.get(), POLLIN, 0};
+    EXPECT_GT(::poll(&polled, 1, 20'000), 0);
+    return base::FileDescriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  }
+  void turn_away() {
+    accept();
+    turn(POLLIN);
+  }
+};
+
+TEST(SideLink, IsNotLostToOneThatTurnsCallersAwayForAMoment) {
+  Place place;
+  for (const auto pause : kPauses) {
+    place.turn_away();
+    ASSERT_EQ(place.link.state(), State::kResting);
+    place.now += pause;
+    place.link.on_time(place.now);
+    ASSERT_EQ(place.link.state(), State::kDialing);
+  }
+  const auto there = place.accept();
+  const transport::tcp::Welcome welcome;
+  ASSERT_EQ(::send(there.get(), &welcome, sizeof welcome, 0), ssize_t{sizeof welcome});
+  place.turn(POLLIN);
+  EXPECT_EQ(place.link.state(), State::kUp);
+}
+
+TEST(SideLink, IsLostToOneThatTurnsCallersAwayForGood) {
+  Place place;
+  for (const auto pause : kPauses) {
+    place.turn_away();
+    place.now += pause;
+    place.link.on_time(place.now);
+  }
+  place.turn_away();
+  EXPECT_EQ(place.link.state(), State::kLost);
+}
+
+}  // namespace
+}  // namespace torch::comms::side

@@ -1,0 +1,92 @@
+#include "transport/tcp/connecting.hpp"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <chrono>
+#include <functional>
+#include <utility>
+
+#include "base/socket.hpp"
+
+namespace torch::comms::transport::tcp {
+namespace {
+
+// Where a rank listens; the test says what happens there.
+struct Place {
+  uint16_t port = 0;
+  base::FileDescriptor listener = base::listen_anywhere(port);
+  Endpoint endpoint() const {
+    return {"tcp", 1, 7, "host", {base::address_text("127.0.0.1", port)}};
+  }
+  base::FileDescriptor accept() const {
+    return base::FileDescriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  }
+};
+
+// Until the end of an attempt; `keeper` is told of each caller.
+void drive(Poller& poller, Connecting& connecting, const Place& place,
+           const std::function<void(base::FileDescriptor caller)>& keeper) {
+  while (!connecting.done() && connecting.failed().empty()) {
+    std::array<pollfd, 2> polled{
+        {{poller.event_fd(), POLLIN, 0}, {place.listener.get(), POLLIN, 0}}};
+    ASSERT_GT(::poll(polled.data(), polled.size(), 20'000), 0);
+    if (polled[1].revents != 0) keeper(place.accept());
+    poller.poll();
+  }
+}
+
+TEST(Connecting, ComesBackWhereItWasTurnedAwayForAMoment) {
+  Poller poller;
+  const Place place;
+  Connecting connecting(place.endpoint(), {}, poller);
+  const auto begin = std::chrono::steady_clock::now();
+  size_t calls = 0;
+  base::FileDescriptor kept;
+  drive(poller, connecting, place, [&](base::FileDescriptor caller) {
+    if (calls++ % 2 == 0) poller.poll();  // its hello is here
+    if (calls <= kPauses.size()) return;
+    const Welcome welcome;
+    EXPECT_EQ(::send(caller.get(), &welcome, sizeof welcome, MSG_NOSIGNAL),
+              static_cast<ssize_t>(sizeof welcome));
+    kept = std::move(caller);
+  });
+  EXPECT_TRUE(connecting.done()) << connecting.failed();
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, kPauses[0] + kPauses[1] + kPauses[2]);
+}
+
+TEST(Connecting, FailsWithinTwoSecondsWhereItIsTurnedAwayForGood) {
+  Poller poller;
+  const Place place;
+  const auto begin = std::chrono::steady_clock::now();
+  Connecting connecting(place.endpoint(), {}, poller);
+  size_t calls = 0;
+  drive(poller, connecting, place, [&](base::FileDescriptor) { ++calls; });
+  EXPECT_NE(connecting.failed().find("it closed the connection instead of a welcome"),
+            std::string::npos)
+      << connecting.failed();
+  EXPECT_EQ(calls, kPauses.size() + 1);
+  EXPECT_EQ(connecting.code(), Errc::kPeerFailed);
+  const auto took = std::chrono::steady_clock::now() - begin;
+  EXPECT_GE(took, kPauses[0] + kPauses[1] + kPauses[2]);
+  EXPECT_LT(took, std::chrono::seconds(2));
+}
+
+TEST(Connecting, WastesNoTimeWhereNobodyListens) {
+  Poller poller;
+  Place place;
+  place.listener = {};
+  const auto begin = std::chrono::steady_clock::now();
+  Connecting connecting(place.endpoint(), {}, poller);
+  while (connecting.failed().empty()) {
+    pollfd polled{poller.event_fd(), POLLIN, 0};
+    ASSERT_GT(::poll(&polled, 1, 20'000), 0);
+    poller.poll();
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kPauses[0]);
+}
+
+}  // namespace
+}  // namespace torch::comms::transport::tcp
