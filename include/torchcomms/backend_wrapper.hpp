@@ -36,8 +36,9 @@ class TC_API WorkWrapper final : public c10d::Work {
   // A limit other than none throws CommError(kUnsupported): an operation has its limit from its
   // call on.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
-  // CPU: completed when the operation has ended, by a thread of its own kind, so that a callback
-  // may block and wait for other futures. GPU: at once, ordered on the current stream.
+  // CPU, and where wait() blocks the host: completed when the operation has ended, by a thread of
+  // its own kind, so that a callback may block and wait for other futures. GPU: at once, ordered on
+  // the current stream.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   // What futures fail with, made of the work's error; by default that itself. For whoever knows
   // Python: torch hands on to it what it knows, and anything else as a RuntimeError. Once.
@@ -51,9 +52,12 @@ class TC_API WorkWrapper final : public c10d::Work {
 #endif
 
  private:
+  c10::intrusive_ptr<c10::ivalue::Future> make_future() const;
+
   std::vector<WorkPtr> works_;
   std::vector<at::Tensor> outputs_;
   int source_rank_;
+  std::mutex making_mutex_;  // of one getFuture() at a time
   std::mutex future_mutex_;  // guards future_
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };

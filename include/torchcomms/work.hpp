@@ -68,6 +68,10 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
   // only watches it, a future, then has to wait on a thread of its own, beside others' wait().
   virtual bool endsByWaitOnly() const noexcept { return false; }
 
+  // True if wait() blocks the host although the tensors are on a device, as with those that are
+  // staged. Its end is on the device, too: who only watches it need not wait.
+  virtual bool waitBlocksHost() const noexcept { return false; }
+
   // Hooks run in order of registration. Start: on INPROGRESS, at once if already past NOT_STARTED.
   // End: once, on the first terminal status, at once if already there. Wait hooks: at every wait()
   // begin and end. A hook runs on the thread that made the transition and must not block.

@@ -125,6 +125,7 @@ class Staging::Work final : public TorchWork {
   void hostSynchronize() override;
   std::chrono::milliseconds getTimeout() const override { return limit_; }
   int source() const noexcept override;
+  bool waitBlocksHost() const noexcept override { return true; }
 
  private:
   friend class Desk;

@@ -127,29 +127,46 @@ bool WorkWrapper::wait(std::chrono::milliseconds timeout) {
 void WorkWrapper::setFutureError(FutureError make) noexcept { future_error.store(make); }
 
 c10::intrusive_ptr<c10::ivalue::Future> WorkWrapper::getFuture() {
-  std::lock_guard lock(future_mutex_);
-  if (future_) return future_;
+  // Others may wait() and ask for its state meanwhile.
+  const std::lock_guard making(making_mutex_);
+  {
+    const std::lock_guard lock(future_mutex_);
+    if (future_) return future_;
+  }
+  auto future = make_future();
+  const std::lock_guard lock(future_mutex_);
+  return future_ = std::move(future);
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> WorkWrapper::make_future() const {
   const auto devices = devices_of(outputs_);
-  future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()), devices);
-  if (!devices.empty()) {
-    for (const auto& work : works_) work->wait();
-    future_->markCompleted(c10::IValue(outputs_));
+  auto future = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()), devices);
+  const bool is_ordered =
+      !devices.empty() && std::none_of(works_.begin(), works_.end(),
+                                       [](const WorkPtr& work) { return work->waitBlocksHost(); });
+  if (is_ordered) {
+    try {
+      for (const auto& work : works_) work->wait();
+      complete(future, outputs_, nullptr);
+    } catch (...) {
+      if (!ended(works_)) throw;  // the wait's own, such as Ctrl-C
+      complete(future, outputs_, std::current_exception());
+    }
   } else if (ended(works_)) {
-    complete(future_, outputs_, first_error(works_));
+    complete(future, outputs_, first_error(works_));
   } else {
     auto remaining = std::make_shared<Remaining>(works_.size());
     for (const auto& work : works_) {
       // The hook runs inside the transition, while the work is alive.
-      work->registerWorkEndHook(
-          [remaining, work = work.get(), future = future_, outputs = outputs_] {
-            remaining->keep(work->error());
-            if (remaining->works.fetch_sub(1) != 1) return;
-            run_callback([=] { complete(future, outputs, remaining->error); });
-          });
+      work->registerWorkEndHook([remaining, work = work.get(), future, outputs = outputs_] {
+        remaining->keep(work->error());
+        if (remaining->works.fetch_sub(1) != 1) return;
+        run_callback([=] { complete(future, outputs, remaining->error); });
+      });
       if (work->endsByWaitOnly()) run_callback([work] { wait_for_its_hook(*work); });
     }
   }
-  return future_;
+  return future;
 }
 
 }  // namespace torch::comms

@@ -9,7 +9,7 @@
 
 #include <unistd.h>
 
-#include "hooks/manual_backend.hpp"
+#include "core/manual_backend.hpp"
 
 namespace torch::comms {
 namespace {

@@ -9,7 +9,7 @@
 #include <torchcomms/hooks/debug_info_writer.hpp>
 
 #include "core/variable.hpp"
-#include "hooks/manual_backend.hpp"
+#include "core/manual_backend.hpp"
 
 namespace torch::comms::fr {
 namespace {
