@@ -16,8 +16,6 @@
 
 namespace torch::comms {
 
-class Span;
-
 // What a call of torch.distributed issued here, one operation or several, as its kind of work.
 //
 // Threads: as TorchWork. Failure: wait() throws the first error, each time.
@@ -151,8 +149,11 @@ class TC_API BackendWrapper final : public c10d::Backend {
   WorkPtr send(Tensors& tensors, int dst, int tag) override;
   WorkPtr recv(Tensors& tensors, int src, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
-  // Sends and receives in between go out as one batch; the work of the end is the work of all that
-  // was called in between. Throws CommError(kInvalidArgument) when nested or unmatched.
+  // Sends and receives in between go out as one batch, whose work theirs are from the end on; the
+  // work of the end is the work of all that was called in between. Throws
+  // CommError(kInvalidArgument) when nested or unmatched. A call in between that throws, a nested
+  // start, and a wait() for a message before the end give up what is in the batch: those works and
+  // the end throw CommError(kInvalidArgument), and calls are as outside.
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 
@@ -176,7 +177,8 @@ class TC_API BackendWrapper final : public c10d::Backend {
   void shutdown() override;
 
  private:
-  struct Region;  // between startCoalescing() and endCoalescing()
+  class Region;  // between startCoalescing() and endCoalescing()
+  class Call;
 
   template <class Ours>
   Ours with_limit(std::chrono::milliseconds timeout) const {
@@ -186,16 +188,19 @@ class TC_API BackendWrapper final : public c10d::Backend {
   }
   void check_in();
   void await_check_ins(const c10d::BarrierOptions& options, bool wait_all_ranks);
-  WorkPtr collective(const Span& span, torch::comms::WorkPtr work, Tensors outputs,
-                     c10d::OpType type);
-  WorkPtr wrap(const Span& span, std::vector<torch::comms::WorkPtr> works, Tensors outputs,
-               c10d::OpType type);
+  c10::intrusive_ptr<WorkWrapper> collective(const Call& call, torch::comms::WorkPtr work,
+                                             Tensors outputs, c10d::OpType type);
+  c10::intrusive_ptr<WorkWrapper> wrap(const Call& call, std::vector<torch::comms::WorkPtr> works,
+                                       Tensors outputs, c10d::OpType type, int source = -1);
+  c10::intrusive_ptr<WorkWrapper> coalesce(const P2POp& message, Tensors outputs, c10d::OpType type,
+                                           int source = -1);
+  bool coalesces() const;
 
   std::shared_ptr<TorchComm> comm_;
   c10::intrusive_ptr<Options> options_;  // where torch's own gloo has them, see Options
   std::chrono::milliseconds timeout_ = torch::comms::kNoTimeout;  // of later operations
   std::atomic<uint64_t> collectives_{0};
-  std::shared_ptr<Region> region_;  // null outside
+  std::shared_ptr<Region> region_;  // null outside; may have been given up
 };
 
 }  // namespace torch::comms

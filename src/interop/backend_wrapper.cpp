@@ -8,7 +8,7 @@
 
 #include "base/log.hpp"
 #include "core/explain.hpp"
-#include "interop/span.hpp"
+#include "interop/region.hpp"
 #include "interop/sparse.hpp"
 #include "interop/translate.hpp"
 
@@ -36,12 +36,6 @@ bool is_awaited(const TorchComm& comm) {
 }
 
 }  // namespace
-
-struct BackendWrapper::Region {
-  BatchSendRecv batch;
-  std::vector<torch::comms::WorkPtr> works;
-  Tensors outputs;
-};
 
 BackendWrapper::Options::Options() : c10d::Backend::Options("torchcomms") {}
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
@@ -83,29 +77,34 @@ std::shared_ptr<c10::Allocator> BackendWrapper::getMemAllocator() {
   return comm_->getMemAllocator();
 }
 
-BackendWrapper::WorkPtr BackendWrapper::wrap(const Span& span,
-                                             std::vector<torch::comms::WorkPtr> works,
-                                             Tensors outputs, OpType type) {
-  span.end_with(works);
-  if (region_) {
-    region_->works.insert(region_->works.end(), works.begin(), works.end());
-    region_->outputs.insert(region_->outputs.end(), outputs.begin(), outputs.end());
-  }
-  return c10::make_intrusive<WorkWrapper>(std::move(works), std::move(outputs), type);
+c10::intrusive_ptr<WorkWrapper> BackendWrapper::wrap(const Call& call,
+                                                     std::vector<torch::comms::WorkPtr> works,
+                                                     Tensors outputs, OpType type, int source) {
+  call.end_with(works);
+  if (region_) region_->keep(works, outputs);
+  return c10::make_intrusive<WorkWrapper>(std::move(works), std::move(outputs), type, source);
 }
 
-BackendWrapper::WorkPtr BackendWrapper::collective(const Span& span, torch::comms::WorkPtr work,
-                                                   Tensors outputs, OpType type) {
+c10::intrusive_ptr<WorkWrapper> BackendWrapper::collective(const Call& call,
+                                                           torch::comms::WorkPtr work,
+                                                           Tensors outputs, OpType type) {
   ++collectives_;
-  return wrap(span, {std::move(work)}, std::move(outputs), type);
+  return wrap(call, {std::move(work)}, std::move(outputs), type);
+}
+
+c10::intrusive_ptr<WorkWrapper> BackendWrapper::coalesce(const P2POp& message, Tensors outputs,
+                                                         OpType type, int source) {
+  region_->keep({}, outputs);
+  return c10::make_intrusive<WorkWrapper>(std::vector{region_->add(message)}, std::move(outputs),
+                                          type, source);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::broadcast(Tensors& tensors,
                                                   const c10d::BroadcastOptions& options) {
-  const Span shown(*comm_, "broadcast", tensors);
+  const Call call(*this, "broadcast", tensors);
   require_first_tensor("broadcast", options.rootTensor);
   auto data = flat(only("broadcast", tensors));
-  return collective(shown,
+  return collective(call,
                     comm_->broadcast(data, static_cast<int>(options.rootRank), options.asyncOp,
                                      with_limit<BroadcastOptions>(options.timeout)),
                     tensors, OpType::BROADCAST);
@@ -115,14 +114,14 @@ BackendWrapper::WorkPtr BackendWrapper::allreduce(Tensors& tensors,
                                                   const c10d::AllreduceOptions& options) {
   const auto& tensor = only("allreduce", tensors);
   const bool sparse = tensor.defined() && tensor.layout() != at::kStrided;
-  const Span shown(*comm_, sparse ? "sparse_all_reduce" : "all_reduce", tensors);
+  const Call call(*this, sparse ? "sparse_all_reduce" : "all_reduce", tensors);
   if (sparse)
-    return collective(shown,
+    return collective(call,
                       all_reduce_sparse(comm_, tensor, translate(options.reduceOp), options.asyncOp,
                                         with_limit<AllGatherOptions>(options.timeout)),
                       tensors, OpType::_ALLREDUCE_SPARSE);
   auto data = flat(tensor);
-  return collective(shown,
+  return collective(call,
                     comm_->all_reduce(data, translate(options.reduceOp), options.asyncOp,
                                       with_limit<AllReduceOptions>(options.timeout)),
                     tensors, OpType::ALLREDUCE);
@@ -130,7 +129,7 @@ BackendWrapper::WorkPtr BackendWrapper::allreduce(Tensors& tensors,
 
 BackendWrapper::WorkPtr BackendWrapper::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  const Span shown(*comm_, "all_reduce", tensors);
+  const Call call(*this, "all_reduce", tensors);
   std::vector<torch::comms::WorkPtr> works;
   for (const auto& tensor : tensors) {
     auto data = flat(tensor);
@@ -138,16 +137,16 @@ BackendWrapper::WorkPtr BackendWrapper::allreduce_coalesced(
     works.push_back(comm_->all_reduce(data, translate(options.reduceOp), options.asyncOp,
                                       with_limit<AllReduceOptions>(options.timeout)));
   }
-  return wrap(shown, std::move(works), tensors, OpType::ALLREDUCE_COALESCED);
+  return wrap(call, std::move(works), tensors, OpType::ALLREDUCE_COALESCED);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::reduce(Tensors& tensors,
                                                const c10d::ReduceOptions& options) {
-  const Span shown(*comm_, "reduce", tensors);
+  const Call call(*this, "reduce", tensors);
   require_first_tensor("reduce", options.rootTensor);
   auto data = flat(only("reduce", tensors));
   return collective(
-      shown,
+      call,
       comm_->reduce(data, static_cast<int>(options.rootRank), translate(options.reduceOp),
                     options.asyncOp, with_limit<ReduceOptions>(options.timeout)),
       tensors, OpType::REDUCE);
@@ -155,7 +154,7 @@ BackendWrapper::WorkPtr BackendWrapper::reduce(Tensors& tensors,
 
 BackendWrapper::WorkPtr BackendWrapper::allgather(TensorLists& outputs, Tensors& inputs,
                                                   const c10d::AllgatherOptions& options) {
-  const Span shown(*comm_, "all_gather", inputs);
+  const Call call(*this, "all_gather", inputs);
   const auto& input = only("allgather", inputs);
   const auto& list = only("allgather", outputs);
   const auto limit = with_limit<AllGatherOptions>(options.timeout);
@@ -167,19 +166,19 @@ BackendWrapper::WorkPtr BackendWrapper::allgather(TensorLists& outputs, Tensors&
                 : comm_->all_gather_v(into, input, async_op, limit);
   };
   if (!overlaps(list))
-    return collective(shown, gather(list, options.asyncOp), list, OpType::ALLGATHER);
+    return collective(call, gather(list, options.asyncOp), list, OpType::ALLGATHER);
 
   Tensors staged;
   for (const auto& tensor : list) staged.push_back(at::empty_like(tensor));
   const auto work = gather(staged, /*async_op=*/true);
   work->wait();
   for (size_t rank = 0; rank < list.size(); ++rank) list[rank].copy_(staged[rank]);
-  return collective(shown, work, list, OpType::ALLGATHER);
+  return collective(call, work, list, OpType::ALLGATHER);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                                             const c10d::AllgatherOptions& options) {
-  const Span shown(*comm_, "all_gather", inputs);
+  const Call call(*this, "all_gather", inputs);
   if (outputs.size() == 1) return allgather(outputs, inputs, options);
   // With several lists, each is what one rank gives, not what one input becomes.
   std::vector<torch::comms::WorkPtr> works;
@@ -194,13 +193,13 @@ BackendWrapper::WorkPtr BackendWrapper::allgather_coalesced(TensorLists& outputs
                                       with_limit<AllGatherOptions>(options.timeout)));
     all.insert(all.end(), list.begin(), list.end());
   }
-  return wrap(shown, std::move(works), std::move(all), OpType::ALLGATHER_COALESCED);
+  return wrap(call, std::move(works), std::move(all), OpType::ALLGATHER_COALESCED);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                         const c10d::AllgatherOptions& options) {
-  const Span shown(*comm_, "all_gather_into_tensor", input);
-  return collective(shown,
+  const Call call(*this, "all_gather_into_tensor", input);
+  return collective(call,
                     comm_->all_gather_single(output, input, options.asyncOp,
                                              with_limit<AllGatherSingleOptions>(options.timeout)),
                     {output}, OpType::_ALLGATHER_BASE);
@@ -208,7 +207,7 @@ BackendWrapper::WorkPtr BackendWrapper::_allgather_base(at::Tensor& output, at::
 
 BackendWrapper::WorkPtr BackendWrapper::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  const Span shown(*comm_, "all_gather_into_tensor", inputs);
+  const Call call(*this, "all_gather_into_tensor", inputs);
   require_same_length("allgather_into_tensor_coalesced", outputs.size(), inputs.size());
   std::vector<torch::comms::WorkPtr> works;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -216,14 +215,14 @@ BackendWrapper::WorkPtr BackendWrapper::allgather_into_tensor_coalesced(
     works.push_back(comm_->all_gather_single(outputs[i], inputs[i], options.asyncOp,
                                              with_limit<AllGatherSingleOptions>(options.timeout)));
   }
-  return wrap(shown, std::move(works), outputs, OpType::COALESCED);
+  return wrap(call, std::move(works), outputs, OpType::COALESCED);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::gather(TensorLists& outputs, Tensors& inputs,
                                                const c10d::GatherOptions& options) {
-  const Span shown(*comm_, "gather", inputs);
+  const Call call(*this, "gather", inputs);
   const auto& list = at_most_one("gather", outputs);
-  return collective(shown,
+  return collective(call,
                     comm_->gather(list, only("gather", inputs), static_cast<int>(options.rootRank),
                                   options.asyncOp, with_limit<GatherOptions>(options.timeout)),
                     list, OpType::GATHER);
@@ -232,9 +231,9 @@ BackendWrapper::WorkPtr BackendWrapper::gather(TensorLists& outputs, Tensors& in
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
 BackendWrapper::WorkPtr BackendWrapper::gather_single(at::Tensor& output, at::Tensor& input,
                                                       const c10d::GatherOptions& options) {
-  const Span shown(*comm_, "gather", input);
+  const Call call(*this, "gather", input);
   return collective(
-      shown,
+      call,
       comm_->gather_single(output, input, static_cast<int>(options.rootRank), options.asyncOp,
                            with_limit<GatherSingleOptions>(options.timeout)),
       {output}, OpType::GATHER);
@@ -243,10 +242,10 @@ BackendWrapper::WorkPtr BackendWrapper::gather_single(at::Tensor& output, at::Te
 
 BackendWrapper::WorkPtr BackendWrapper::scatter(Tensors& outputs, TensorLists& inputs,
                                                 const c10d::ScatterOptions& options) {
-  const Span shown(*comm_, "scatter", outputs);
+  const Call call(*this, "scatter", outputs);
   auto output = only("scatter", outputs);
   return collective(
-      shown,
+      call,
       comm_->scatter(output, at_most_one("scatter", inputs), static_cast<int>(options.rootRank),
                      options.asyncOp, with_limit<ScatterOptions>(options.timeout)),
       outputs, OpType::SCATTER);
@@ -254,10 +253,10 @@ BackendWrapper::WorkPtr BackendWrapper::scatter(Tensors& outputs, TensorLists& i
 
 BackendWrapper::WorkPtr BackendWrapper::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                                        const c10d::ReduceScatterOptions& options) {
-  const Span shown(*comm_, "reduce_scatter", outputs);
+  const Call call(*this, "reduce_scatter", outputs);
   auto output = only("reduce_scatter", outputs);
   return collective(
-      shown,
+      call,
       comm_->reduce_scatter(output, only("reduce_scatter", inputs), translate(options.reduceOp),
                             options.asyncOp, with_limit<ReduceScatterOptions>(options.timeout)),
       outputs, OpType::REDUCE_SCATTER);
@@ -265,9 +264,9 @@ BackendWrapper::WorkPtr BackendWrapper::reduce_scatter(Tensors& outputs, TensorL
 
 BackendWrapper::WorkPtr BackendWrapper::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
-  const Span shown(*comm_, "reduce_scatter_tensor", output);
+  const Call call(*this, "reduce_scatter_tensor", output);
   return collective(
-      shown,
+      call,
       comm_->reduce_scatter_single(output, input, translate(options.reduceOp), options.asyncOp,
                                    with_limit<ReduceScatterSingleOptions>(options.timeout)),
       {output}, OpType::_REDUCE_SCATTER_BASE);
@@ -275,7 +274,7 @@ BackendWrapper::WorkPtr BackendWrapper::_reduce_scatter_base(
 
 BackendWrapper::WorkPtr BackendWrapper::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
-  const Span shown(*comm_, "reduce_scatter_tensor", outputs);
+  const Call call(*this, "reduce_scatter_tensor", outputs);
   require_same_length("reduce_scatter_tensor_coalesced", outputs.size(), inputs.size());
   std::vector<torch::comms::WorkPtr> works;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -284,17 +283,17 @@ BackendWrapper::WorkPtr BackendWrapper::reduce_scatter_tensor_coalesced(
         outputs[i], inputs[i], translate(options.reduceOp), options.asyncOp,
         with_limit<ReduceScatterSingleOptions>(options.timeout)));
   }
-  return wrap(shown, std::move(works), outputs, OpType::COALESCED);
+  return wrap(call, std::move(works), outputs, OpType::COALESCED);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::alltoall_base(at::Tensor& output, at::Tensor& input,
                                                       std::vector<int64_t>& output_splits,
                                                       std::vector<int64_t>& input_splits,
                                                       const c10d::AllToAllOptions& options) {
-  const Span shown(*comm_, "all_to_all", input);
+  const Call call(*this, "all_to_all", input);
   const auto type = OpType::ALLTOALL_BASE;
   if (output_splits.empty() && input_splits.empty())
-    return collective(shown,
+    return collective(call,
                       comm_->all_to_all_single(output, input, options.asyncOp,
                                                with_limit<AllToAllSingleOptions>(options.timeout)),
                       {output}, type);
@@ -310,7 +309,7 @@ BackendWrapper::WorkPtr BackendWrapper::alltoall_base(at::Tensor& output, at::Te
                       {.op = "alltoall_base"});
     return Splits(ranks, rows / ranks);
   };
-  return collective(shown,
+  return collective(call,
                     comm_->all_to_all_v_single(output, input, parts(output_splits, output),
                                                parts(input_splits, input), options.asyncOp,
                                                with_limit<AllToAllvSingleOptions>(options.timeout)),
@@ -319,68 +318,65 @@ BackendWrapper::WorkPtr BackendWrapper::alltoall_base(at::Tensor& output, at::Te
 
 BackendWrapper::WorkPtr BackendWrapper::alltoall(Tensors& outputs, Tensors& inputs,
                                                  const c10d::AllToAllOptions& options) {
-  const Span shown(*comm_, "all_to_all", inputs);
-  return collective(shown,
+  const Call call(*this, "all_to_all", inputs);
+  return collective(call,
                     comm_->all_to_all(outputs, inputs, options.asyncOp,
                                       with_limit<AllToAllOptions>(options.timeout)),
                     outputs, OpType::ALLTOALL);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::barrier(const c10d::BarrierOptions& options) {
-  const Span shown(*comm_, "barrier", {});
-  return collective(shown,
+  const Call call(*this, "barrier", {});
+  return collective(call,
                     comm_->barrier(options.asyncOp, with_limit<BarrierOptions>(options.timeout)),
                     {}, OpType::BARRIER);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::send(Tensors& tensors, int dst, int tag) {
-  const Span shown(*comm_, "send", tensors);
+  const Call call(*this, "send", tensors);
   const auto data = flat(only("send", tensors));
-  if (region_) {
-    region_->batch.send(data, dst);
-    return c10::make_intrusive<WorkWrapper>(std::vector{completedWork()}, Tensors{}, OpType::SEND);
-  }
+  if (coalesces()) return coalesce({P2POpType::SEND, data, dst}, {}, OpType::SEND);
   auto options = with_limit<SendOptions>(torch::comms::kNoTimeout);
   options.tag = tag;
-  return wrap(shown, {comm_->send(data, dst, /*async_op=*/true, options)}, {}, OpType::SEND);
+  return wrap(call, {comm_->send(data, dst, /*async_op=*/true, options)}, {}, OpType::SEND);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::recv(Tensors& tensors, int src, int tag) {
-  const Span shown(*comm_, "recv", tensors);
+  const Call call(*this, "recv", tensors);
   auto data = flat(only("recv", tensors));
-  if (region_) {
-    region_->batch.recv(data, src);
-    region_->outputs.push_back(tensors.front());
-    return c10::make_intrusive<WorkWrapper>(std::vector{completedWork()}, tensors, OpType::RECV,
-                                            src);
-  }
+  if (coalesces()) return coalesce({P2POpType::RECV, data, src}, tensors, OpType::RECV, src);
   auto options = with_limit<RecvOptions>(torch::comms::kNoTimeout);
   options.tag = tag;
-  std::vector works{comm_->recv(data, src, /*async_op=*/true, options)};
-  shown.end_with(works);
-  return c10::make_intrusive<WorkWrapper>(std::move(works), tensors, OpType::RECV, src);
+  return wrap(call, {comm_->recv(data, src, /*async_op=*/true, options)}, tensors, OpType::RECV,
+              src);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::recvAnysource(Tensors& tensors, int tag) {
-  const Span shown(*comm_, "recvAnySource", tensors);
+  const Call call(*this, "recvAnySource", tensors);
   auto data = flat(only("recvAnysource", tensors));
-  if (region_)
+  if (coalesces())
     throw CommError(Errc::kUnsupported,
                     "a receive from any source while calls are coalesced: a batch names its peers",
                     {.op = "recvAnysource", .comm = std::string(comm_->getCommName())});
   auto options = with_limit<RecvOptions>(torch::comms::kNoTimeout);
   options.tag = tag;
   options.any_source = true;
-  std::vector works{comm_->recv(data, kAnySource, /*async_op=*/true, options)};
-  shown.end_with(works);
-  return c10::make_intrusive<WorkWrapper>(std::move(works), tensors, OpType::RECVANYSOURCE);
+  return wrap(call, {comm_->recv(data, kAnySource, /*async_op=*/true, options)}, tensors,
+              OpType::RECVANYSOURCE);
 }
 
+bool BackendWrapper::coalesces() const { return region_ && region_->is_open(); }
+
 void BackendWrapper::startCoalescing() {
-  if (region_)
-    throw CommError(Errc::kInvalidArgument, "coalescing has begun already; end it first",
+  if (coalesces()) {
+    // It stays as one that has ended, so that the next start succeeds.
+    region_->give_up("startCoalescing() came before its end");
+    throw CommError(Errc::kInvalidArgument,
+                    "coalescing has begun already and was not ended, perhaps because of an "
+                    "exception; it is given up, start again",
                     {.op = "startCoalescing", .comm = std::string(comm_->getCommName())});
-  region_ = std::make_shared<Region>(Region{comm_->batch_op_create(), {}, {}});
+  }
+  region_ = std::make_shared<Region>(comm_);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::endCoalescing() {
@@ -388,13 +384,7 @@ BackendWrapper::WorkPtr BackendWrapper::endCoalescing() {
   if (!region)
     throw CommError(Errc::kInvalidArgument, "coalescing has not begun; start it first",
                     {.op = "endCoalescing", .comm = std::string(comm_->getCommName())});
-  auto works = std::move(region->works);
-  if (!region->batch.ops.empty())
-    works.push_back(region->batch.issue(
-        /*async_op=*/true, with_limit<BatchP2POptions>(torch::comms::kNoTimeout)));
-  if (works.empty()) works.push_back(completedWork());
-  return c10::make_intrusive<WorkWrapper>(std::move(works), std::move(region->outputs),
-                                          OpType::COALESCED);
+  return region->end(with_limit<BatchP2POptions>(torch::comms::kNoTimeout));
 }
 
 c10::intrusive_ptr<c10d::Backend> BackendWrapper::split(
@@ -420,7 +410,8 @@ c10::intrusive_ptr<c10d::Backend> BackendWrapper::split(
 }
 
 void BackendWrapper::abort() {
-  region_.reset();
+  // torch calls it inside of a region, which it ends afterwards.
+  if (region_) region_->give_up("abort() was called");
   try {
     comm_->abort();
   } catch (const std::exception& e) {

@@ -200,6 +200,56 @@ def test_messages_and_batches(world):
     check(world, messages)
 
 
+def left_regions(comm):
+    """As torch's batch_isend_irecv leaves them, whose end is in no `finally`."""
+    group, rank, size = group_of(comm), comm.get_rank(), comm.get_size()
+    right, left, cpu = (rank + 1) % size, (rank - 1) % size, torch.device("cpu")
+    failures = Failures()
+
+    def exchanged():
+        got = torch.empty(2)
+        works = [group.recv([got], left, 0), group.send([torch.full((2,), float(rank))], right, 0)]
+        for work in works:
+            work.wait()
+        return got.tolist() == [float(left)] * 2
+
+    with failures.case("by a call that raises here"):
+        group._start_coalescing(cpu)
+        lost = group.send([torch.ones(2)], right, 0)
+        with refused(RuntimeError, "one a rank"):
+            group.recv([torch.ones(2)] * 2, left, 0)
+        with refused(RuntimeError, "recv failed in it"):
+            lost.wait()
+        assert exchanged()
+    with failures.case("by an exception that nobody here sees"):
+        group._start_coalescing(cpu)
+        group.send([torch.ones(2)], right, 0)
+        with refused(RuntimeError, "before endCoalescing"):
+            group.send([torch.ones(2)], right, 0).wait()
+        assert exchanged()
+    with failures.case("and coalescing begins again"):
+        group._start_coalescing(cpu)
+        lost = group.send([torch.ones(2)], right, 0)
+        with refused(RuntimeError, "start again"):
+            group._start_coalescing(cpu)
+        with refused(RuntimeError, "came before its end"):
+            lost.wait()
+        got = torch.empty(2)
+        group._start_coalescing(cpu)
+        received = group.recv([got], left, 0)
+        group.send([torch.full((2,), float(rank))], right, 0)
+        assert not received.is_completed()
+        group._end_coalescing(cpu)
+        received.wait()
+        assert got.tolist() == [float(left)] * 2
+    return failures.texts
+
+
+@pytest.mark.worlds(sizes=(2,))
+def test_no_message_is_lost_where_coalescing_is_left(world):
+    check(world, left_regions)
+
+
 def from_anybody(comm):
     group, rank, size = group_of(comm), comm.get_rank(), comm.get_size()
     failures = Failures()

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <torchcomms/backend_wrapper.hpp>
+#include <torchcomms/batch.hpp>
+
+#include "interop/span.hpp"
+
+namespace torch::comms {
+
+// The sends and receives of a region, and the work that each of them has: that of their batch, once
+// it has gone out. A wait() before that gives them up and throws, since nobody can tell a region
+// that has not ended yet from one that an exception has left.
+//
+// Threads: as TorchWork; add() and issue() are the region's.
+class CoalescedMessages final : public TorchWork {
+ public:
+  explicit CoalescedMessages(std::string comm_name);
+
+  void add(const P2POp& message);
+  size_t count() const;  // that were added
+  // Sends the batch. Throws what that throws, which then is the messages' error, too.
+  WorkPtr issue(TorchComm& comm, const BatchP2POptions& options);
+  // They will not go out, for the reason `why`, and each wait() throws CommError(kInvalidArgument).
+  // Nothing happens where they have gone out or have been given up.
+  void give_up(const std::string& why);
+
+  void wait() override;
+  void waitBlocking() override;
+  void hostSynchronize() override;
+  std::chrono::milliseconds getTimeout() const override;
+  bool endsByWaitOnly() const noexcept override;
+  bool waitBlocksHost() const noexcept override;
+
+ private:
+  void poll() noexcept override;
+  void follow(const WorkPtr& batch);
+  WorkPtr sent() const;  // null before
+  WorkPtr awaited();
+
+  const std::string comm_name_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::vector<P2POp> ops_;
+  size_t count_ = 0;
+  WorkPtr sent_;
+};
+
+// From startCoalescing() to endCoalescing(). One that an exception has left may never end, so it
+// keeps no work that went well, and no tensor but those of its messages.
+//
+// Threads: as the wrapper.
+class BackendWrapper::Region {
+ public:
+  explicit Region(std::shared_ptr<TorchComm> comm);
+  ~Region();
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+
+  // False once it was given up: messages then go out by themselves, and a new one may begin.
+  bool is_open() const;
+  void give_up(const std::string& why) { messages_->give_up(why); }
+
+  // Only while it is open. The work of the message.
+  torch::comms::WorkPtr add(const P2POp& message);
+  // What was called in between.
+  void keep(const std::vector<torch::comms::WorkPtr>& works, const Tensors& outputs);
+  // The work of all that. Throws the reason where messages were given up.
+  WorkPtr end(const BatchP2POptions& options);
+
+ private:
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+
+  std::shared_ptr<TorchComm> comm_;
+  c10::intrusive_ptr<CoalescedMessages> messages_;
+  std::vector<torch::comms::WorkPtr> works_;
+  std::vector<WeakTensor> outputs_;
+};
+
+// A call on the group, as profilers see it. One that throws gives the region up, since the
+// exception may leave it without its end.
+class BackendWrapper::Call : public Span {
+ public:
+  Call(const BackendWrapper& group, const char* name, at::TensorList tensors)
+      : Span(*group.comm_, name, tensors), group_(group), name_(name) {}
+  ~Call() {
+    if (group_.region_ && std::uncaught_exceptions() > exceptions_)
+      group_.region_->give_up(std::string(name_) + " failed in it");
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+ private:
+  const BackendWrapper& group_;
+  const char* name_;
+  const int exceptions_ = std::uncaught_exceptions();
+};
+
+}  // namespace torch::comms

@@ -1,0 +1,121 @@
+// Coalescing, and what becomes of its messages where its end does not come.
+#include "interop/region.hpp"
+
+#include <string>
+
+#include "interop/backend_of_works.hpp"
+
+namespace torch::comms {
+namespace {
+
+constexpr auto npos = std::string::npos;
+
+TEST(Regions, TheWorksOfTheirMessagesAreTheBatchs) {
+  Group group;
+  group.calls->startCoalescing();
+  const auto sent = group.send(), received = group.recv();
+  EXPECT_FALSE(sent->isCompleted());
+  const auto all = group.calls->endCoalescing();
+  EXPECT_EQ(group.backend->batched, 2U);
+  sent->wait();
+  const auto& batch = group.backend->batches.at(0);
+  EXPECT_EQ(batch->waits, 1);
+  EXPECT_FALSE(received->isCompleted());
+  batch->setStatus(WorkStatus::COMPLETED);
+  for (const auto& work : {sent, received, all}) EXPECT_TRUE(work->isSuccess());
+}
+
+TEST(Regions, AFailedBatchIsEveryMessagesError) {
+  Group group;
+  group.calls->startCoalescing();
+  const auto sent = group.send();
+  group.calls->endCoalescing();
+  group.backend->batches.at(0)->setStatus(
+      WorkStatus::TIMEDOUT, std::make_exception_ptr(CommError(Errc::kTimeout, "a test's", {})));
+  EXPECT_NE(refusal([&] { sent->wait(); }).find("a test's"), npos);
+  EXPECT_TRUE(sent->isCompleted());
+  EXPECT_FALSE(sent->isSuccess());
+}
+
+// Which the program does not catch inside, as torch's batch_isend_irecv().
+TEST(Regions, ACallThatThrowsGivesThemUp) {
+  Group group;
+  group.calls->startCoalescing();
+  const auto sent = group.send();
+  EXPECT_NE(refusal([&] { group.calls->recvAnysource(group.tensors, 0); }), "");
+  EXPECT_NE(refusal([&] { sent->wait(); }).find("there were 1: recvAnySource failed in it"), npos);
+  group.send()->wait();
+  EXPECT_EQ(group.backend->messages, 1) << "a later message is one by itself";
+  group.calls->startCoalescing();
+  group.send();
+  group.calls->endCoalescing();
+  EXPECT_EQ(group.backend->batched, 1U);
+}
+
+TEST(Regions, TheEndTellsOfMessagesThatWereGivenUp) {
+  Group group;
+  group.calls->startCoalescing();
+  group.send();
+  EXPECT_NE(refusal([&] { group.calls->recvAnysource(group.tensors, 0); }), "");
+  EXPECT_NE(refusal([&] { group.calls->endCoalescing(); }).find("recvAnySource failed"), npos);
+  EXPECT_TRUE(group.backend->batches.empty());
+}
+
+TEST(Regions, TheEndIsWellWhereNoMessageWasGivenUp) {
+  Group group;
+  group.calls->startCoalescing();
+  EXPECT_NE(refusal([&] { group.calls->recvAnysource(group.tensors, 0); }), "");
+  group.send();
+  group.calls->endCoalescing()->wait();
+  EXPECT_EQ(group.backend->messages, 1);
+}
+
+// Of others' exceptions nothing is known here: whoever waits next is told.
+TEST(Regions, AMessageThatIsWaitedForBeforeTheEndGivesThemUp) {
+  Group group;
+  group.calls->startCoalescing();
+  const auto sent = group.send();
+  for (int again = 0; again < 2; ++again)
+    EXPECT_NE(refusal([&] { sent->wait(); }).find("waited for before endCoalescing()"), npos);
+  group.send()->wait();
+  EXPECT_EQ(group.backend->messages, 1);
+}
+
+TEST(Regions, ASecondStartGivesThemUpAndAThirdBegins) {
+  Group group;
+  group.calls->startCoalescing();
+  const auto sent = group.send();
+  EXPECT_NE(refusal([&] { group.calls->startCoalescing(); }).find("has begun already"), npos);
+  EXPECT_NE(refusal([&] { sent->wait(); }).find("startCoalescing() came before its end"), npos);
+  group.calls->startCoalescing();
+  group.send();
+  group.calls->endCoalescing();
+  EXPECT_EQ(group.backend->batched, 1U);
+}
+
+TEST(Regions, TheEndOfTheirGroupGivesThemUp) {
+  Group group;
+  group.calls->startCoalescing();
+  const auto sent = group.send();
+  const auto future = sent->getFuture();
+  group.calls.reset();
+  future->wait();
+  EXPECT_TRUE(future->hasError());
+  EXPECT_NE(refusal([&] { sent->wait(); }).find("its group is gone"), npos);
+}
+
+TEST(Regions, OneThatIsLeftKeepsNoTensorsOfCollectives) {
+  Group group;
+  group.calls->startCoalescing();
+  const at::Tensor memory = at::ones({3});
+  for (int call = 0; call < 3; ++call) {
+    std::vector<at::Tensor> tensors{memory.view({3})};
+    c10d::AllreduceOptions options;
+    options.asyncOp = false;
+    group.calls->allreduce(tensors, options)->wait();
+  }
+  EXPECT_EQ(memory.storage().use_count(), 1U);
+}
+
+}  // namespace
+}  // namespace torch::comms
