@@ -38,6 +38,9 @@ class TC_API WorkWrapper final : public c10d::Work {
   // its own kind, so that a callback may block and wait for other futures. GPU: at once, ordered on
   // the current stream.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  // From here on wait() also blocks the host until a device has done it, as that of a synchronous
+  // barrier does. Before the first wait().
+  void blockHost() noexcept { blocks_host_ = true; }
   // What futures fail with, made of the work's error; by default that itself. For whoever knows
   // Python: torch hands on to it what it knows, and anything else as a RuntimeError. Once.
   using FutureError = std::exception_ptr (*)(const std::exception_ptr& error);
@@ -55,6 +58,7 @@ class TC_API WorkWrapper final : public c10d::Work {
   std::vector<WorkPtr> works_;
   std::vector<at::Tensor> outputs_;
   int source_rank_;
+  bool blocks_host_ = false;
   std::mutex making_mutex_;  // of one getFuture() at a time
   std::mutex future_mutex_;  // guards future_
   c10::intrusive_ptr<c10::ivalue::Future> future_;

@@ -327,9 +327,11 @@ BackendWrapper::WorkPtr BackendWrapper::alltoall(Tensors& outputs, Tensors& inpu
 
 BackendWrapper::WorkPtr BackendWrapper::barrier(const c10d::BarrierOptions& options) {
   const Call call(*this, "barrier", {});
-  return collective(call,
-                    comm_->barrier(options.asyncOp, with_limit<BarrierOptions>(options.timeout)),
-                    {}, OpType::BARRIER);
+  auto work =
+      collective(call, comm_->barrier(options.asyncOp, with_limit<BarrierOptions>(options.timeout)),
+                 {}, OpType::BARRIER);
+  if (!options.asyncOp) work->blockHost();
+  return work;
 }
 
 BackendWrapper::WorkPtr BackendWrapper::send(Tensors& tensors, int dst, int tag) {

@@ -109,6 +109,7 @@ bool WorkWrapper::wait(std::chrono::milliseconds timeout) {
   for (const auto& work : works_) {
     try {
       work->wait();
+      if (blocks_host_) work->hostSynchronize();
     } catch (...) {
       if (!first) first = std::current_exception();
     }

@@ -11,6 +11,18 @@
 namespace torch::comms {
 namespace {
 
+TEST(Barriers, ASynchronousOneBlocksTheHostToo) {
+  Group group;
+  c10d::BarrierOptions options;
+  options.asyncOp = false;
+  group.calls->barrier(options)->wait();
+  options.asyncOp = true;
+  group.calls->barrier(options)->wait();
+  EXPECT_EQ(group.backend->barriers.at(0)->synchronized, 1);
+  EXPECT_EQ(group.backend->barriers.at(1)->waits, 1);
+  EXPECT_EQ(group.backend->barriers.at(1)->synchronized, 0);
+}
+
 // A device whose streams and events do nothing, and memory of it that is none.
 constexpr auto kDevice = c10::DeviceType::PrivateUse1;
 C10_REGISTER_GUARD_IMPL(PrivateUse1, c10::impl::FakeGuardImpl<kDevice>)
