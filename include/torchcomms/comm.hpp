@@ -152,7 +152,9 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
 
  private:
   struct Hooks;
-  TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string backend_name);
+  // `parent`: of one that was split.
+  TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string backend_name,
+            const TorchComm* parent = nullptr);
 
   template <class Op>
   WorkPtr run(const Op& op);
@@ -182,6 +184,8 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   void number(base::OpRecord& record, size_t op_id);
   // `uuid`: of the reconfigure() that may have changed it.
   void refreshMembership(std::optional<int64_t> uuid = {});
+  // Of the members; empty where they are not known.
+  std::vector<int> globalRanks() const;
 
   std::shared_ptr<TorchCommBackend> backend_;
   std::string backend_name_;
@@ -189,6 +193,9 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   std::string name_;
   int rank_ = -1, size_ = -1;  // cached; -1 while not connected
   std::optional<int64_t> membership_;
+  // Has a value where the backend's ranks are not the job's: the job's of this process, -1 where
+  // that is not known.
+  std::optional<int> rank_in_job_;
   std::string why_unconnected_;  // why the last reconfigure() failed, for error texts
   bool recovers_ = false;        // by reconfigure(), or the one it was split from does
   uint32_t record_id_ = 0;       // this communicator in the event ring

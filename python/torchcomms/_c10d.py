@@ -28,8 +28,7 @@ def create(
     """A process group's backend, with what torch.distributed says of the group; on an accelerator,
     on the device that is current."""
     index = None if device == "cpu" else torch.accelerator.current_device_index()
-    rank, size = str(options.group_rank), str(options.group_size)
-    with _environment.variables(TORCHCOMM_RANK=rank, TORCHCOMM_SIZE=size):
+    with _environment.variables(**_place(options)):
         comm = new_comm(
             backend,
             torch.device(device) if index is None else torch.device(device, index),
@@ -39,6 +38,15 @@ def create(
             hints={"persistent_store": "true"},
         )
     return _BackendWrapper(comm)
+
+
+def _place(options: Any) -> dict[str, str]:  # noqa: ANN401
+    """In the group, and in the job where this is not all of it, as a launcher says both."""
+    place = {"TORCHCOMM_RANK": options.group_rank, "TORCHCOMM_SIZE": options.group_size}
+    if ranks := options.global_ranks_in_group:
+        place["RANK"] = ranks[options.group_rank]
+        place["WORLD_SIZE"] = torch.distributed.get_world_size()
+    return {name: str(number) for name, number in place.items()}
 
 
 def _register(backend: str) -> None:

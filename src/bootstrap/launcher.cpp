@@ -80,6 +80,15 @@ std::optional<Launch> ask(const Lookup& lookup, const Launcher& row) {
                 .job = job_id(lookup, row)};
 }
 
+std::string chosen_method(const Lookup& lookup) {
+  return lower(lookup(kSelector).value_or("auto"));
+}
+
+// The selector's text is taken as it stands: an empty or padded one is an unknown method.
+std::optional<std::string> variable(const std::string& name) {
+  return name == kSelector ? base::env_raw(name) : base::env_text(name);
+}
+
 [[noreturn]] void nothing_found(const Lookup& lookup, const std::string& method) {
   std::string looked;
   for (const auto& row : launchers())
@@ -100,19 +109,24 @@ std::string describe(const Launch& launch) {
 }
 
 Launch discover(const Lookup& lookup) {
-  const std::string method = lower(lookup(kSelector).value_or("auto"));
+  const std::string method = chosen_method(lookup);
   for (const auto& row : launchers())
     if (takes_part(row, method))
       if (auto launch = ask(lookup, row)) return *launch;
   nothing_found(lookup, method);
 }
 
-Launch discover() {
-  // The selector's text is taken as it stands: an empty or padded one is an unknown method.
-  return discover([](const std::string& name) {
-    return name == kSelector ? base::env_raw(name) : base::env_text(name);
-  });
+Launch discover() { return discover(variable); }
+
+std::optional<Launch> discover_job(const Lookup& lookup) {
+  const std::string method = chosen_method(lookup);
+  for (const auto& row : launchers())
+    if (!row.methods.empty() && takes_part(row, method))
+      if (auto launch = ask(lookup, row)) return launch;
+  return std::nullopt;
 }
+
+std::optional<Launch> discover_job() { return discover_job(variable); }
 
 }  // namespace torch::comms::bootstrap
 

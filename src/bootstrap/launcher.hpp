@@ -36,4 +36,9 @@ TC_API Launch discover(const Lookup& lookup);
 // The same for this process, from its environment.
 TC_API Launch discover();
 
+// Of launchers alone: the job of a process that TORCHCOMM_RANK and TORCHCOMM_SIZE may give a place
+// in a part of it, as torch.distributed does for its groups. nullopt where no launcher says.
+TC_API std::optional<Launch> discover_job(const Lookup& lookup);
+TC_API std::optional<Launch> discover_job();
+
 }  // namespace torch::comms::bootstrap

@@ -20,6 +20,7 @@
 #include "core/insight.hpp"
 #include "core/issue.hpp"
 #include "core/making.hpp"
+#include "core/part.hpp"
 #include "core/presence.hpp"
 #include "core/profiler_record.hpp"
 #include "core/record.hpp"
@@ -122,7 +123,8 @@ std::shared_ptr<TorchComm> TorchComm::wrap(std::shared_ptr<TorchCommBackend> bac
   return std::shared_ptr<TorchComm>(new TorchComm(std::move(backend), std::move(backend_name)));
 }
 
-TorchComm::TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string backend_name)
+TorchComm::TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string backend_name,
+                     const TorchComm* parent)
     : backend_(std::move(backend)),
       backend_name_(std::move(backend_name)),
       capabilities_(backend_->capabilities()),
@@ -130,6 +132,10 @@ TorchComm::TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string back
       fork_generation_(base::fork_generation()),
       presence_(std::make_unique<Presence>()),
       hooks_(std::make_shared<Hooks>()) {
+  if (parent)
+    rank_in_job_ = parent->membership_ ? -1 : parent->rank_in_job_;
+  else if (backend_->isInitialized())
+    rank_in_job_ = rank_in_larger_job(backend_->getSize());
   refreshMembership();
   const auto& options = backend_->getOptions();
   recovers_ = options.enable_reconfigure;
@@ -169,17 +175,22 @@ void TorchComm::refreshMembership(std::optional<int64_t> uuid) {
   // Whoever joins has counted nothing before, so all begin anew.
   if (order_) tracing::process_ring().end_communicator(record_id_, true);
   order_ = std::make_unique<base::OpOrder>();
-  record_id_ = tracing::record_communicator(
-      {.name = name_,
-       .backend = backend_name_,
-       .rank = rank_,
-       .size = size_,
-       // Ranks after a reconfigure() are new ones, and name no process.
-       .members = connected && !uuid ? backend_->getRanks() : std::vector<int>{},
-       .membership = membership_},
-      record_vocabulary());
+  record_id_ = tracing::record_communicator({.name = name_,
+                                             .backend = backend_name_,
+                                             .rank = rank_,
+                                             .size = size_,
+                                             .members = globalRanks(),
+                                             .membership = membership_,
+                                             .rank_in_job = rank_in_job_.value_or(-1)},
+                                            record_vocabulary());
   if (auto* const insight = dynamic_cast<Insight*>(backend_.get()))
     insight->recorded_as(record_id_);
+}
+
+std::vector<int> TorchComm::globalRanks() const {
+  // Ranks after a reconfigure() are new ones, and name no process.
+  if (size_ < 0 || membership_ || rank_in_job_) return {};
+  return backend_->getRanks();
 }
 
 void TorchComm::number(base::OpRecord& record, size_t op_id) {
@@ -507,11 +518,11 @@ std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const
         auto backend = [&] {
           std::optional<Making> making;
           if (!capabilities_.counts_splits && !ranks.empty())
-            making.emplace(name, backend_name_, ranks, *this);
+            making.emplace(name, backend_name_, ranks, rank_, globalRanks());
           return backend_->split(ranks, name, options);
         }();
         if (!backend) return nullptr;
-        auto child = wrap(std::move(backend), backend_name_);
+        std::shared_ptr<TorchComm> child(new TorchComm(std::move(backend), backend_name_, this));
         // reconfigure() of this one ends it, which must not end the process.
         if (recovers_) {
           child->recovers_ = true;

@@ -7,6 +7,7 @@
 
 #include "bootstrap/launcher.hpp"
 #include "core/cpu_backend.hpp"
+#include "core/part.hpp"
 #include "core/record.hpp"
 #include "tracing/recorder.hpp"
 
@@ -32,8 +33,11 @@ std::optional<uint32_t> record(tracing::Communicator communicator) {
 Making::Making(const std::string& name, const std::string& backend, const CommOptions& options) {
   if (options.enable_reconfigure) return;
   if (const auto launch = known_launch())
-    record_id_ =
-        record({.name = name, .backend = backend, .rank = launch->rank, .size = launch->size});
+    record_id_ = record({.name = name,
+                         .backend = backend,
+                         .rank = launch->rank,
+                         .size = launch->size,
+                         .rank_in_job = rank_in_larger_job(launch->size).value_or(-1)});
 }
 
 Making::Making(const std::string& name, const std::string& backend, int rank, int size,
@@ -42,16 +46,13 @@ Making::Making(const std::string& name, const std::string& backend, int rank, in
           {.name = name, .backend = backend, .rank = rank, .size = size, .membership = uuid})) {}
 
 Making::Making(const std::string& name, const std::string& backend, const std::vector<int>& ranks,
-               const TorchComm& parent) {
-  const auto place = std::ranges::find(ranks, parent.getRank()) - ranks.begin();
+               int rank, const std::vector<int>& of_parent) {
   std::vector<int> members;
-  // Ranks after a reconfigure() are new ones, and name no process.
-  if (!parent.getMembership())
-    for (const auto of_parent = parent.getRanks(); const int rank : ranks)
-      members.push_back(of_parent[static_cast<size_t>(rank)]);
+  if (!of_parent.empty())
+    for (const int member : ranks) members.push_back(of_parent[static_cast<size_t>(member)]);
   record_id_ = record({.name = name_of_split(name, ranks),
                        .backend = backend,
-                       .rank = static_cast<int>(place),
+                       .rank = static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin()),
                        .size = static_cast<int>(ranks.size()),
                        .members = std::move(members),
                        .by_split = true});

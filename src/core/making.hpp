@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include <torchcomms/comm.hpp>
 #include <torchcomms/options.hpp>
 
 namespace torch::comms {
@@ -19,9 +18,10 @@ class Making {
   Making(const std::string& name, const std::string& backend, const CommOptions& options);
   // Of reconfigure().
   Making(const std::string& name, const std::string& backend, int rank, int size, int64_t uuid);
-  // Of split(), as one of these ranks of `parent`.
+  // Of split(), as `rank` of the parent, one of these. `of_parent`: its members' global ranks;
+  // empty where they are not known.
   Making(const std::string& name, const std::string& backend, const std::vector<int>& ranks,
-         const TorchComm& parent);
+         int rank, const std::vector<int>& of_parent);
   ~Making();
   Making(const Making&) = delete;
   Making& operator=(const Making&) = delete;

@@ -38,6 +38,14 @@ void raise_to(std::atomic<uint64_t>& value, uint64_t at_least) noexcept {
   }
 }
 
+// Of this process; -1 where `communicator` does not tell.
+int global_rank(const Communicator& communicator) noexcept {
+  if (communicator.rank_in_job >= 0) return communicator.rank_in_job;
+  if (communicator.being_made || communicator.rank < 0) return -1;
+  const auto at = static_cast<size_t>(communicator.rank);
+  return at < communicator.members.size() ? communicator.members[at] : communicator.rank;
+}
+
 // False where the members do not fit.
 bool keep_members(CommRow& row, const std::vector<int>& members) noexcept {
   row.runs_used = 0;
@@ -186,13 +194,8 @@ uint32_t EventRing::add_communicator(const Communicator& communicator) {
                   std::memory_order_relaxed);
   row.key.store(uint64_t{id} + 1, std::memory_order_release);
   if (communicator.size > 1) header().open.fetch_add(1, std::memory_order_relaxed);
-  if (!communicator.being_made && communicator.rank >= 0 &&
-      header().rank.load(std::memory_order_relaxed) < 0) {
-    const auto at = static_cast<size_t>(communicator.rank);
-    header().rank.store(
-        at < communicator.members.size() ? communicator.members[at] : communicator.rank,
-        std::memory_order_relaxed);
-  }
+  if (header().rank.load(std::memory_order_relaxed) < 0)
+    header().rank.store(global_rank(communicator), std::memory_order_relaxed);
   return id;
 }
 

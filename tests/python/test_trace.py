@@ -15,7 +15,14 @@ from pathlib import Path
 import pytest
 import torchcomms
 from torchcomms import events
-from torchcomms.analyze import AnalyzeError, Verdict, analyze, read, to_text
+from torchcomms.analyze import (
+    AnalyzeError,
+    Verdict,
+    analyze,
+    read,
+    to_flight_recorder,
+    to_text,
+)
 from torchcomms_cli.app import app
 from typer.testing import CliRunner
 
@@ -347,6 +354,16 @@ def test_members_that_no_file_lists_say_themselves_where_they_are(tmp_path):
     verdict = analyze(dumps)
     assert verdict.culprits == (1,)
     assert "rank 1 has not entered barrier 1 of 'recovers#7'" in verdict.summary
+
+
+def test_a_group_whose_record_leaves_a_rank_out_is_written_for_torch_all_the_same(tmp_path):
+    """As records were of groups of torch.distributed: with the ranks in the group for members."""
+    comms = [Comm("world", 2, range(3)), Comm("group", 1, (0, 1))]
+    message = Op("recv", 1, 1, 2, 4, "float32", None, 0, comm=1)
+    rings.write(tmp_path, 2, comms, [message])
+    (dump,) = read([tmp_path])
+    (entry,) = to_flight_recorder(dump)["entries"]
+    assert entry["profiling_name"].endswith(":recv 1<-0")
 
 
 def test_a_message_of_two_sizes_is_a_mismatch(tmp_path):

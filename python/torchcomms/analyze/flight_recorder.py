@@ -66,7 +66,7 @@ def _entry(dump: Dump, op: Operation, group: int) -> dict[str, Any]:
     backend = dump.backends.get(op.group, "")
     word = f"{backend}:{_WORDS.get(op.name, op.name)}"
     if op.is_message and op.peer is not None:
-        me = dump.members[op.group].index(dump.rank)
+        me = dump.place_in(op.group)
         word += f" {me}{'->' if op.name == 'send' else '<-'}{op.peer}"
     began_ns = op.entered_ns or op.created_ns
     dtypes = [for_recorder(name) for name in op.dtypes]

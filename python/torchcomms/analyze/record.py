@@ -104,7 +104,8 @@ class Making:
 class Dump:
     """What one rank recorded, oldest first. `members`: global ranks of each communicator, -1 where
     nobody says. `entered`: the last collective of each that began here, also where its record was
-    overwritten since. `makings`: of those that it waits to be a member of."""
+    overwritten since. `makings`: of those that it waits to be a member of. `places`: its own rank
+    in each, where the record says it."""
 
     rank: int
     source: str
@@ -114,3 +115,10 @@ class Dump:
     backends: dict[str, str] = field(default_factory=dict)
     process: Process | None = None
     makings: tuple[Making, ...] = ()
+    places: dict[str, int] = field(default_factory=dict)
+
+    def place_in(self, group: str) -> int:
+        """Its own rank there; -1 where nobody says."""
+        members = self.members[group]
+        listed = members.index(self.rank) if self.rank in members else -1
+        return self.places.get(group, listed)

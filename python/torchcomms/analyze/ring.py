@@ -188,6 +188,7 @@ def to_dumps(rings: Iterable[Ring]) -> list[Dump]:
             backends={comm.name: comm.backend for comm in ring.comms},
             process=ring.process,
             makings=ring.makings,
+            places={comm.name: comm.rank for comm in ring.comms},
         )
         for rank, ring in sorted(by_rank.items())
     ]

@@ -66,6 +66,13 @@ TEST(Discover, TakesTheFirstLauncherInTheOrderOfTheContract) {
   EXPECT_TRUE(variables.empty());
 }
 
+TEST(DiscoverJob, OwnVariablesAreNotLookedAt) {
+  EXPECT_EQ(discover_job(lookup_in(kAll))->rank, 2);
+  EXPECT_EQ(discover_job(lookup_in(with(kAll, kMethod, "torchrun")))->size, 15);
+  EXPECT_FALSE(discover_job(lookup_in(with(kAll, kMethod, "manual"))));
+  EXPECT_FALSE(discover_job(lookup_in({{"TORCHCOMM_RANK", "0"}, {"TORCHCOMM_SIZE", "2"}})));
+}
+
 TEST(Discover, TheMethodNarrowsTheChoice) {
   const auto own_removed = except(kAll, {"TORCHCOMM_RANK", "TORCHCOMM_SIZE"});
   for (const auto& [method, rank] : std::vector<std::pair<std::string, int>>{{"auto", 2},

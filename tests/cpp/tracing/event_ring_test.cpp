@@ -98,6 +98,12 @@ TEST(EventRing, TheFirstConnectedCommunicatorSaysWhoThisIs) {
   EXPECT_EQ(ring.header().rank.load(), 3);
 }
 
+TEST(EventRing, APartOfTheJobHasTheProcesssRankInTheJob) {
+  EventRing ring(4);
+  ring.add_communicator({.name = "part", .rank = 0, .size = 2, .rank_in_job = 3});
+  EXPECT_EQ(ring.header().rank.load(), 3);
+}
+
 TEST(EventRing, WhatIsBeingMadeCountsAsOpenAndSaysNotWhoThisIs) {
   EventRing ring(2);
   const auto made =
