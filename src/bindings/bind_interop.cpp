@@ -2,13 +2,18 @@
 #include <torchcomms/backend_wrapper.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/released.hpp"
 #include "bindings/repr.hpp"
+#include "interop/callbacks.hpp"
 
 namespace torch::comms::bindings {
 
 void bind_interop(py::module_& module) {
   // Registers the bases; torch has loaded it long ago.
   py::module_::import("torch._C._distributed_c10d");
+
+  // What torch runs of a program's there wants Python's lock, and may not be ended on its way.
+  set_callback_check(&WithoutLock::stay_if_python_ends);
 
   py::class_<WorkWrapper, c10d::Work, c10::intrusive_ptr<WorkWrapper>> work(
       module, "WorkWrapper", "What a call on a process group issued here.");

@@ -1,5 +1,6 @@
 #include "interop/callbacks.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <memory>
@@ -14,6 +15,8 @@ namespace torch::comms {
 namespace {
 
 constexpr std::chrono::seconds kKeepIdle{1};
+
+std::atomic<void (*)()> callback_check{nullptr};
 
 void run_logged(const std::function<void()>& body) noexcept {
   try {
@@ -34,10 +37,15 @@ void run_callback(std::function<void()> body) {
     *kept = nullptr;
   };
   try {
-    threads.run(run);
+    threads.run([run] {
+      if (const auto check = callback_check.load()) check();
+      run();
+    });
   } catch (const std::system_error&) {
     run();  // no thread to be had: then here
   }
 }
+
+void set_callback_check(void (*check)()) noexcept { callback_check.store(check); }
 
 }  // namespace torch::comms

@@ -12,4 +12,8 @@ namespace torch::comms {
 // What `body` throws is logged.
 TC_API void run_callback(std::function<void()> body);
 
+// `check` is called before each body, on the thread of its own. For whoever knows that programs'
+// callbacks can run no more: then it does not return. Once.
+TC_API void set_callback_check(void (*check)()) noexcept;
+
 }  // namespace torch::comms

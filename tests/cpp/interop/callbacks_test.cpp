@@ -29,6 +29,19 @@ TEST(Callbacks, AnErrorIsNotTheNextOnes) {
   EXPECT_EQ(done.get_future().wait_for(kLimit), std::future_status::ready);
 }
 
+// As Python's end does to those that would want its lock.
+TEST(Callbacks, ACheckBeforeThemMayKeepThemBack) {
+  static std::promise<void> open;
+  set_callback_check([] { open.get_future().wait(); });
+  std::promise<void> done;
+  auto ended = done.get_future();
+  run_callback([&] { done.set_value(); });
+  EXPECT_EQ(ended.wait_for(std::chrono::seconds::zero()), std::future_status::timeout);
+  open.set_value();
+  EXPECT_EQ(ended.wait_for(kLimit), std::future_status::ready);
+  set_callback_check(nullptr);
+}
+
 // As a work of a Python backend does, whose end takes Python's lock while others that have it run
 // callbacks: they waited for each other.
 TEST(Callbacks, WhatOneHoldsMayRunOthersAtItsEnd) {
