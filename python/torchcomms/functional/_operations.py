@@ -126,9 +126,15 @@ def _all_to_all_single_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # n
 
 def _all_to_all_v_single_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # noqa: ANN401
     received, sent = ctx.inputs[3], ctx.inputs[4]
-    mine = grad.new_empty(ctx.shapes[1])
-    back = _run("all_to_all_v_single", ctx, mine, grad, extra=[sent, received])
-    return None, None, back, None, None, None, None, None
+    (rows, *_), shape = ctx.shapes
+    arrived = sum(received)
+    # Rows that were not sent have no gradient; rows that none came for stayed, and keep theirs.
+    mine = grad.new_zeros(shape) if sum(sent) < shape[0] else grad.new_empty(shape)
+    back = _run("all_to_all_v_single_", ctx, mine, grad, extra=[sent, received])
+    kept = None
+    if arrived < rows:
+        kept = torch.cat([torch.zeros_like(grad[:arrived]), grad[arrived:]])
+    return None, kept, back, None, None, None, None, None
 
 
 class Row(NamedTuple):
@@ -199,7 +205,8 @@ ROWS: dict[type, tuple[Row, ...]] = {
         Row(
             "all_to_all_v_single",
             (
-                _changed("output"), _read("input"),
+                # Rows beyond the sum of the split sizes stay.
+                _changed("output", write_only=False), _read("input"),
                 _extra("output_split_sizes", list[int], ("output_splits",)),
                 _extra("input_split_sizes", list[int], ("input_splits",)), *_OPTIONS,
             ),

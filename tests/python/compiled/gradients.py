@@ -37,6 +37,12 @@ def exchanged_unevenly(xs):
     ]
 
 
+def exchanged_in_part(xs):
+    """A row to each rank; the rows after those that came are twice the own ones."""
+    size = len(xs)
+    return [torch.cat([*(x[r : r + 1] for x in xs), 2 * xs[r][size:]]) for r in range(size)]
+
+
 def scattered(factor):
     def run(xs):
         parts = [[x * (i + 1) for i in range(len(xs))] for x in xs]
@@ -76,6 +82,11 @@ def returned_uneven(comm, x):
     return comm.all_to_all_v_single(out, rows, [rank + 1] * size, splits, async_op=False)
 
 
+def returned_in_part(comm, x):
+    rows = [1] * comm.get_size()
+    return comm.all_to_all_v_single(x * 2, x, rows, rows, async_op=False)
+
+
 def times(comm, x):
     return x.new_zeros(x.size(0) * comm.get_size(), x.size(1))
 
@@ -104,6 +115,7 @@ GRADIENTS = {
         exchanged,
     ),
     "all_to_all_v_single": (returned_uneven, exchanged_unevenly),
+    "all_to_all_v_single in part": (returned_in_part, exchanged_in_part),
 }
 
 

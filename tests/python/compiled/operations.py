@@ -66,6 +66,14 @@ def uneven(comm, x):
     return out
 
 
+def padded(comm, x):
+    """Of two rows a rank one is exchanged: the others of the output stay."""
+    size = comm.get_size()
+    out = x.new_full((2 * size, x.size(1)), 7.0)
+    comm.all_to_all_v_single(out, torch.cat([x] * size), [1] * size, [1] * size, False)
+    return out
+
+
 def lists(comm, x):
     out = outs(comm, x)
     comm.all_to_all(out, [x + i for i in range(comm.get_size())], False)
@@ -100,6 +108,7 @@ OPERATIONS = {
     "reduce_scatter_single": into("reduce_scatter_single", lambda size: 1 / size, ReduceOp.SUM),
     "all_to_all_single": into("all_to_all_single", lambda size: 1),
     "all_to_all_v_single": uneven,
+    "all_to_all_v_single padded": padded,
     "all_to_all": lists,
     "scatter": list_to_one("scatter", 1),
     "gather": gathered,
