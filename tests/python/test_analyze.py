@@ -255,8 +255,15 @@ class Evil:
         (b"", "cannot be read"),
         (b"{", "it is no file of an event ring, and no flight recorder dump as JSON or pickle"),
         (b"[]", "no flight recorder dump"),
+        (b"[" * 100_000, "cannot be read: it is no file of an event ring"),
+        (b'{"pg_config": []}', "no flight recorder dump"),
         (b'{"pg_config": {"a": {"ranks": "os"}}, "global_rank": 0}', "no flight recorder dump"),
         (pickle.dumps(Evil()), "names builtins.print"),
+        (b"\x80\x02}K\x01b.", "cannot be read: it is no file of an event ring"),
+        (b"\x80\x02]K\x01a}e.", "cannot be read: it is no file of an event ring"),
+        (b"\x80\x02\x8e" + b"\xff" * 7 + b"\x0f.", "cannot be read: .*MemoryError"),
+        (pickle.dumps({"pg_config": {1: {"ranks": "[0]"}}}), "a group's name is 1, allowed is str"),
+        (pickle.dumps({"pg_config": {}, "entries": [3]}), "no flight recorder dump"),
     ],
 )
 def test_what_is_no_dump_is_refused_by_name(tmp_path, data, why, capsys):
@@ -266,6 +273,39 @@ def test_what_is_no_dump_is_refused_by_name(tmp_path, data, why, capsys):
         read([path])
     assert str(path) in str(caught.value)
     assert "executed" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("process_group", [["world"]]),
+        ("operation", 3),
+        ("profiling_name", None),
+        ("collective_seq_id", "1"),
+        ("state", ["started"]),
+        ("failed", "no"),
+        ("input_sizes", [["4"]]),
+        ("input_dtypes", [["Float"]]),
+        ("reduce_op", {}),
+        ("root", "0"),
+        ("peer", [0]),
+        ("time_created_ns", None),
+        ("time_discovered_started_ns", "soon"),
+        ("record_id", {}),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_with_its_name(tmp_path, key, value):
+    path = write(tmp_path / "trace_0", dump(0, entry() | {key: value}, entry(seq=2)))
+    refused = run(path)
+    assert refused.exit_code == 2
+    assert f"{path} is no flight recorder dump" in refused.stderr
+    assert key in refused.stderr or "unhashable" in refused.stderr
+
+
+def test_a_rank_that_is_no_number_is_refused(tmp_path):
+    refused = run(write(tmp_path / "trace_0", dump([0], entry())))
+    assert refused.exit_code == 2
+    assert "global_rank is [0], allowed is int | None" in refused.stderr
 
 
 def test_two_dumps_of_one_rank_are_refused(tmp_path):

@@ -6,6 +6,7 @@ import ast
 import json
 import pickle
 import re
+import reprlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,21 @@ from typing import Any
 from torchcomms._dtype import of_recorder
 from torchcomms.analyze import ring
 from torchcomms.analyze.record import AnalyzeError, Dump, Operation
+
+# What readers raise of malformed files: json where it is too deep, pickle whatever its
+# instructions do to operands of another kind.
+_MALFORMED = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    pickle.UnpicklingError,
+)
 
 
 class _Plain(pickle.Unpickler):
@@ -79,10 +95,10 @@ def _read_file(path: Path) -> Dump | None:
             raw = _Plain(file).load() if is_pickle else json.loads(file.read())
     except OSError as error:
         raise AnalyzeError(f"{path} cannot be read: {error}") from None
-    except (ValueError, EOFError, LookupError, pickle.UnpicklingError) as error:
+    except _MALFORMED as error:
         raise AnalyzeError(
             f"{path} cannot be read: it is no file of an event ring, and no flight recorder dump as"
-            f" JSON or pickle ({error})"
+            f" JSON or pickle ({str(error) or type(error).__name__})"
         ) from None
     if not isinstance(raw, dict) or "pg_config" not in raw:
         raise AnalyzeError(f"{path} is no flight recorder dump: it has no pg_config")
@@ -92,44 +108,67 @@ def _read_file(path: Path) -> Dump | None:
 def parse(raw: dict[str, Any], source: str) -> Dump:
     """A dump that was read already. Its rank is its own word, else the number that `source` ends
     with. Raises AnalyzeError."""
-    rank = raw.get("global_rank")
-    if rank is None:
-        number = re.search(r"(\d+)(\.\w+)?$", source)
-        if number is None:
-            raise AnalyzeError(f"{source} says nothing of its rank, and its name ends in no number")
-        rank = int(number[1])
     try:
+        rank = _value(raw, "global_rank", int | None, None)
+        if rank is None:
+            number = re.search(r"(\d+)(\.\w+)?$", source)
+            if number is None:
+                raise AnalyzeError(
+                    f"{source} says nothing of its rank, and its name ends in no number"
+                )
+            rank = int(number[1])
         members = {
-            name: tuple(int(r) for r in ast.literal_eval(group["ranks"]))
+            _checked("a group's name", name, str): tuple(
+                int(r) for r in ast.literal_eval(group["ranks"])
+            )
             for name, group in raw["pg_config"].items()
         }
         backends = {name: str(group.get("desc", "")) for name, group in raw["pg_config"].items()}
         operations = tuple(_operation(entry) for entry in raw.get("entries", ()))
-    except (KeyError, TypeError, ValueError, SyntaxError, IndexError) as error:
+    except _MALFORMED as error:
         raise AnalyzeError(f"{source} is no flight recorder dump: {error!r}") from None
     return Dump(rank, source, members, operations, backends=backends)
 
 
+_ABSENT = object()
+
+
+def _value(entry: dict[str, Any], key: str, kind: Any, default: Any = _ABSENT) -> Any:  # noqa: ANN401
+    value = entry[key] if default is _ABSENT else entry.get(key, default)
+    return _checked(key, value, kind)
+
+
+def _checked(key: str, value: Any, kind: Any) -> Any:  # noqa: ANN401
+    if not isinstance(value, kind):
+        allowed = kind.__name__ if isinstance(kind, type) else kind
+        raise TypeError(f"{key} is {reprlib.repr(value)}, allowed is {allowed}")
+    return value
+
+
+def _sizes(entry: dict[str, Any], key: str) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(_checked(key, one, int) for one in sizes) for sizes in entry[key])
+
+
 def _operation(entry: dict[str, Any]) -> Operation:
-    words = entry["profiling_name"].rpartition(":")[2].split(" ")
-    name = entry.get("operation", words[0])
+    words = _value(entry, "profiling_name", str).rpartition(":")[2].split(" ")
+    dtypes = {*entry["input_dtypes"], *entry["output_dtypes"]}
     return Operation(
-        group=entry["process_group"][0],
-        name=name,
-        sequence=entry["collective_seq_id"],
-        state=entry["state"],
-        failed=entry.get("failed", False),
-        refused=entry.get("refused", False),
-        input_sizes=tuple(tuple(sizes) for sizes in entry["input_sizes"]),
-        output_sizes=tuple(tuple(sizes) for sizes in entry["output_sizes"]),
-        dtypes=tuple(sorted(map(of_recorder, {*entry["input_dtypes"], *entry["output_dtypes"]}))),
-        reduce_op=entry.get("reduce_op"),
-        root=entry.get("root"),
-        peer=entry.get("peer"),
-        created_ns=entry["time_created_ns"],
-        record_id=entry["record_id"],
-        op_id=entry.get("op_id", 0),
-        entered_ns=entry.get("time_discovered_started_ns") or 0,
-        ended_ns=entry.get("time_discovered_completed_ns") or 0,
-        thread=entry.get("thread_id", 0),
+        group=_checked("process_group", entry["process_group"][0], str),
+        name=_value(entry, "operation", str, words[0]),
+        sequence=_value(entry, "collective_seq_id", int),
+        state=_value(entry, "state", str),
+        failed=_value(entry, "failed", bool, False),
+        refused=_value(entry, "refused", bool, False),
+        input_sizes=_sizes(entry, "input_sizes"),
+        output_sizes=_sizes(entry, "output_sizes"),
+        dtypes=tuple(sorted(map(of_recorder, dtypes))),
+        reduce_op=_value(entry, "reduce_op", str | None, None),
+        root=_value(entry, "root", int | None, None),
+        peer=_value(entry, "peer", int | None, None),
+        created_ns=_value(entry, "time_created_ns", int),
+        record_id=_value(entry, "record_id", int),
+        op_id=_value(entry, "op_id", int, 0),
+        entered_ns=_value(entry, "time_discovered_started_ns", int | None, None) or 0,
+        ended_ns=_value(entry, "time_discovered_completed_ns", int | None, None) or 0,
+        thread=_value(entry, "thread_id", int | str, 0),
     )
