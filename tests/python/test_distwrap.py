@@ -524,6 +524,29 @@ def test_a_program_may_start_again_on_the_same_store(world, use_torchcomms):
     world.run_context(starts_again, use_torchcomms)
 
 
+def ends_although_one_does_not(context):
+    distwrap.init_process_group(
+        "gloo", store=context.store("ends"), rank=context.rank, world_size=context.size,
+        use_torchcomms=True,
+    )  # fmt: skip
+    groups = [utils.get_group()] + [distwrap.split_group(group_desc=name) for name in "abc"]
+    comms = [pginfo.pg_info_get_data(group, pginfo.COMMS)["cpu"] for group in groups]
+    for comm in comms[1:3]:
+        comm.finalize()  # what a second one raises names the communicator
+    with refused(RuntimeError, "finalize", "b_"):
+        distwrap.destroy_process_group()
+    for comm in comms:
+        with refused(RuntimeError, "finalize"):
+            comm.barrier(False)
+    assert not torch_dist.is_initialized()
+    assert not utils.torchcomms_is_enabled()
+
+
+@pytest.mark.worlds(backends=("gloo",), sizes=(2,))
+def test_the_end_goes_on_where_one_communicator_fails(world):
+    world.run_context(ends_although_one_does_not)
+
+
 def test_a_program_started_by_a_launcher(free_port):
     """Rank, size and store from the environment."""
     for finished in ranks(

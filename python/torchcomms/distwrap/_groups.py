@@ -168,23 +168,38 @@ def _connect(  # noqa: PLR0917
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
     """Finalizes the group's communicators and destroys torch's group; the default one: all.
 
-    Raises AssertionError where nothing is initialized, or for a group that was not made here.
+    Raises:
+        AssertionError: nothing is initialized, or a group that was not made here.
+        What finalize() raised first; the other communicators are finalized and torch's groups are
+            destroyed all the same.
     """
     assert dist.is_initialized(), "init_process_group has not been called"
     chosen = utils.get_group(group)
     pginfo.pg_info_assert_registered(chosen)
     everything = chosen is dist.group.WORLD
     groups = pginfo.pg_info_all() if everything else [chosen]
+    comms: list[torchcomms.TorchComm] = []
+    for one in reversed(groups):
+        comms += (pginfo.pg_info_get_data(one, pginfo.COMMS) or {}).values()
+        pginfo.pg_info_destroy(one)
     try:
-        for one in reversed(groups):
-            comms = pginfo.pg_info_get_data(one, pginfo.COMMS) or {}
-            pginfo.pg_info_destroy(one)
-            for comm in comms.values():
-                comm.finalize()
+        _finalize(comms)
     finally:
         if everything:
             _switch(False)
         dist.destroy_process_group(None if everything else chosen)
+
+
+def _finalize(comms: list[torchcomms.TorchComm]) -> None:
+    """All of them. Raises what the first raised that failed, once the others are done."""
+    failures: list[Exception] = []
+    for comm in comms:
+        try:
+            comm.finalize()
+        except Exception as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 def new_group(  # noqa: PLR0917 (the contract's order)
