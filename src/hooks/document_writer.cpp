@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "hooks/utf8.hpp"
+
 namespace torch::comms::fr {
 namespace {
 
@@ -41,7 +43,7 @@ void JsonWriter::close(char bracket) {
 void JsonWriter::quote(std::string_view value) {
   constexpr const char* kHex = "0123456789abcdef";
   out_ += '"';
-  for (const char c : value) {
+  for (const char c : valid_utf8(value)) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') {
       out_ += '\\';
@@ -98,9 +100,10 @@ void PickleWriter::pair(std::string_view first, std::string_view second) {
 }
 
 void PickleWriter::text(std::string_view value) {
+  const std::string valid = valid_utf8(value);
   out_ += 'X';
-  append_little_endian(out_, static_cast<uint32_t>(value.size()));
-  out_ += value;
+  append_little_endian(out_, static_cast<uint32_t>(valid.size()));
+  out_ += valid;
 }
 
 void PickleWriter::number(int64_t value) {

@@ -7,7 +7,8 @@
 
 namespace torch::comms::fr {
 
-// Writes one tree of plain values, front to back. In a map, key() stands before each value.
+// Writes one tree of plain values, front to back. In a map, key() stands before each value. Text is
+// UTF-8; bytes that are none are written as U+FFFD.
 class DocumentWriter {
  public:
   virtual ~DocumentWriter() = default;

@@ -7,6 +7,8 @@ import json
 import os
 import pickle
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -247,6 +249,26 @@ def test_a_file_holds_a_pickle_that_names_no_class(comm, tmp_path, monkeypatch):
     want["entries"][0]["process_group"] = tuple(want["entries"][0]["process_group"])
     assert dump == want
     assert list((tmp_path / "deep").iterdir()) == [tmp_path / "deep" / "trace_3"]
+
+
+def test_a_thread_whose_name_ends_within_a_character_leaves_a_readable_dump(
+    comm, tmp_path, monkeypatch
+):
+    """The system keeps 15 bytes of a name."""
+    monkeypatch.setenv("TORCHCOMM_FR_DUMP_TEMP_FILE", str(tmp_path / "trace_"))
+    hook = recorder_of(comm)
+    cut = "a name of manyü".encode()[:15]
+
+    def record():
+        Path("/proc/thread-self/comm").write_bytes(cut)
+        comm.barrier(False)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(record).result()
+    hook.dump_file(0)
+    (in_pickle,) = pickle.loads((tmp_path / "trace_0").read_bytes())["entries"]
+    for entry in (in_pickle, *entries(hook)):
+        assert entry["thread_name"] == "a name of many\N{REPLACEMENT CHARACTER}"
 
 
 def test_an_unknown_time_is_none_in_a_pickle(comm, tmp_path, monkeypatch):

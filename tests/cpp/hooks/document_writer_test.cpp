@@ -46,5 +46,23 @@ TEST(DocumentWriter, WritesAPickle) {
                 bytes("u."));
 }
 
+template <class Writer>
+std::string written_cut_text() {
+  Writer out;
+  out.begin_map();
+  out.key("k\xc3");
+  out.text("v\xc3");
+  out.end_map();
+  return out.take();
+}
+
+// Of the 15 bytes of a thread's name the last may be half a character.
+TEST(DocumentWriter, WritesNoHalfCharacters) {
+  EXPECT_EQ(written_cut_text<JsonWriter>(), "{\"k\xef\xbf\xbd\":\"v\xef\xbf\xbd\"}");
+  EXPECT_EQ(written_cut_text<PickleWriter>(),
+            bytes("\x80\x02}(") + bytes("X\x04\x00\x00\x00k\xef\xbf\xbd") +
+                bytes("X\x04\x00\x00\x00v\xef\xbf\xbd") + bytes("u."));
+}
+
 }  // namespace
 }  // namespace torch::comms::fr
