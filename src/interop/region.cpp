@@ -4,6 +4,8 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/log.hpp"
+
 namespace torch::comms {
 
 CoalescedMessages::CoalescedMessages(std::string comm_name) : comm_name_(std::move(comm_name)) {}
@@ -71,14 +73,30 @@ WorkPtr CoalescedMessages::sent() const {
 
 WorkPtr CoalescedMessages::awaited() {
   if (auto batch = sent()) return batch;
-  give_up("one of them was waited for before endCoalescing(), which an exception may have skipped");
   rethrowIfFailed();
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    first = !std::exchange(warned_, true);
+  }
+  if (first)
+    base::log(base::LogLevel::kWarning,
+              "communicator '" + comm_name_ +
+                  "': a send or receive was waited for between startCoalescing() and "
+                  "endCoalescing(), with which it goes out; if an exception has skipped that, it "
+                  "has not been sent");
   return sent();
 }
 
-void CoalescedMessages::wait() { awaited()->wait(); }
-void CoalescedMessages::waitBlocking() { awaited()->waitBlocking(); }
-void CoalescedMessages::hostSynchronize() { awaited()->hostSynchronize(); }
+void CoalescedMessages::wait() {
+  if (const auto batch = awaited()) batch->wait();
+}
+void CoalescedMessages::waitBlocking() {
+  if (const auto batch = awaited()) batch->waitBlocking();
+}
+void CoalescedMessages::hostSynchronize() {
+  if (const auto batch = awaited()) batch->hostSynchronize();
+}
 
 std::chrono::milliseconds CoalescedMessages::getTimeout() const {
   const auto batch = sent();
@@ -113,7 +131,7 @@ bool BackendWrapper::Region::is_open() const {
 
 torch::comms::WorkPtr BackendWrapper::Region::add(const P2POp& message) {
   messages_->add(message);
-  return messages_;
+  return c10::make_intrusive<CoalescedMessage>(messages_);
 }
 
 void BackendWrapper::Region::keep(const std::vector<torch::comms::WorkPtr>& works,

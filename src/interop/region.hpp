@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -18,9 +19,9 @@
 
 namespace torch::comms {
 
-// The sends and receives of a region, and the work that each of them has: that of their batch, once
-// it has gone out. A wait() before that gives them up and throws, since nobody can tell a region
-// that has not ended yet from one that an exception has left.
+// The sends and receives of a region; as a work that of their batch. A wait() before that has gone
+// out returns at once, and says so in the log: nobody can tell a region that has not ended yet from
+// one that an exception has left.
 //
 // Threads: as TorchWork; add() and issue() are the region's.
 class CoalescedMessages final : public TorchWork {
@@ -46,13 +47,30 @@ class CoalescedMessages final : public TorchWork {
   void poll() noexcept override;
   void follow(const WorkPtr& batch);
   WorkPtr sent() const;  // null before
-  WorkPtr awaited();
+  WorkPtr awaited();     // the same; throws where they were given up
 
   const std::string comm_name_;
   mutable std::mutex mutex_;  // guards what follows
+  bool warned_ = false;
   std::vector<P2POp> ops_;
   size_t count_ = 0;
   WorkPtr sent_;
+};
+
+// What stands for one of them: complete from the beginning, as programs expect it of messages
+// between the start and the end. From the end on its wait() is the batch's.
+class CoalescedMessage final : public TorchWork {
+ public:
+  explicit CoalescedMessage(c10::intrusive_ptr<CoalescedMessages> all) : all_(std::move(all)) {
+    setStatus(WorkStatus::COMPLETED);
+  }
+  void wait() override { all_->wait(); }
+  void waitBlocking() override { all_->waitBlocking(); }
+  void hostSynchronize() override { all_->hostSynchronize(); }
+  std::chrono::milliseconds getTimeout() const override { return all_->getTimeout(); }
+
+ private:
+  const c10::intrusive_ptr<CoalescedMessages> all_;
 };
 
 // From startCoalescing() to endCoalescing(). One that an exception has left may never end, so it

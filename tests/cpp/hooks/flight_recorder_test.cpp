@@ -8,8 +8,8 @@
 #include <torchcomms/health_check.hpp>
 #include <torchcomms/hooks/debug_info_writer.hpp>
 
-#include "core/variable.hpp"
 #include "core/manual_backend.hpp"
+#include "core/variable.hpp"
 
 namespace torch::comms::fr {
 namespace {
