@@ -21,113 +21,73 @@ size_t CoalescedMessages::count() const {
   return count_;
 }
 
+bool CoalescedMessages::is_open() const {
+  const std::lock_guard lock(mutex_);
+  return is_open_;
+}
+
 WorkPtr CoalescedMessages::issue(TorchComm& comm, const BatchP2POptions& options) {
   auto batch = comm.batch_op_create();
   {
     const std::lock_guard lock(mutex_);
+    if (error_) std::rethrow_exception(error_);
+    is_open_ = false;
     batch.ops = std::exchange(ops_, {});
   }
+  WorkPtr sent;
+  std::exception_ptr error;
   try {
-    auto work = batch.issue(/*async_op=*/true, options);
-    follow(work);
-    return work;
+    sent = batch.issue(/*async_op=*/true, options);
   } catch (...) {
-    setStatus(WorkStatus::ERROR, std::current_exception());
-    throw;
+    error = std::current_exception();
   }
-}
-
-void CoalescedMessages::follow(const WorkPtr& batch) {
   {
     const std::lock_guard lock(mutex_);
-    sent_ = batch;
+    sent_ = sent;
+    error_ = error;
   }
-  setStatus(WorkStatus::INPROGRESS);
-  // Weak, as this holds the batch.
-  const auto self = c10::intrusive_ptr<CoalescedMessages>::reclaim_copy(this);
-  batch->registerWorkEndHook(
-      [weak = c10::weak_intrusive_ptr<CoalescedMessages>(self), batch = batch.get()] {
-        if (const auto messages = weak.lock()) messages->setStatus(batch->status(), batch->error());
-      });
+  if (error) std::rethrow_exception(error);
+  return sent;
 }
 
 void CoalescedMessages::give_up(const std::string& why) {
-  if (status() != WorkStatus::NOT_STARTED) return;
-  std::vector<P2POp> lost;
-  {
-    const std::lock_guard lock(mutex_);
-    lost = std::exchange(ops_, {});
-  }
-  setStatus(WorkStatus::ERROR,
-            std::make_exception_ptr(CommError(
-                Errc::kInvalidArgument,
+  std::vector<P2POp> lost;  // ends without the lock
+  const std::lock_guard lock(mutex_);
+  if (!std::exchange(is_open_, false)) return;
+  lost.swap(ops_);
+  error_ = std::make_exception_ptr(
+      CommError(Errc::kInvalidArgument,
                 "a coalescing region ended without its sends and receives, of which there were " +
                     std::to_string(lost.size()) + ": " + why,
-                {.op = "coalescing", .comm = comm_name_})));
-}
-
-WorkPtr CoalescedMessages::sent() const {
-  const std::lock_guard lock(mutex_);
-  return sent_;
+                {.op = "coalescing", .comm = comm_name_}));
 }
 
 WorkPtr CoalescedMessages::awaited() {
-  if (auto batch = sent()) return batch;
-  rethrowIfFailed();
-  bool first = false;
-  {
-    const std::lock_guard lock(mutex_);
-    first = !std::exchange(warned_, true);
-  }
-  if (first)
+  const std::lock_guard lock(mutex_);
+  if (error_) std::rethrow_exception(error_);
+  if (!sent_ && !std::exchange(warned_, true))
     base::log(base::LogLevel::kWarning,
               "communicator '" + comm_name_ +
                   "': a send or receive was waited for between startCoalescing() and "
                   "endCoalescing(), with which it goes out; if an exception has skipped that, it "
                   "has not been sent");
-  return sent();
+  return sent_;
 }
 
-void CoalescedMessages::wait() {
-  if (const auto batch = awaited()) batch->wait();
-}
-void CoalescedMessages::waitBlocking() {
-  if (const auto batch = awaited()) batch->waitBlocking();
-}
-void CoalescedMessages::hostSynchronize() {
-  if (const auto batch = awaited()) batch->hostSynchronize();
-}
-
-std::chrono::milliseconds CoalescedMessages::getTimeout() const {
-  const auto batch = sent();
-  return batch ? batch->getTimeout() : TorchWork::getTimeout();
-}
-
-bool CoalescedMessages::endsByWaitOnly() const noexcept {
-  const auto batch = sent();
-  return batch && batch->endsByWaitOnly();
-}
-
-bool CoalescedMessages::waitBlocksHost() const noexcept {
-  const auto batch = sent();
-  return !batch || batch->waitBlocksHost();
-}
-
-void CoalescedMessages::poll() noexcept {
-  if (const auto batch = sent()) batch->isCompleted();
+std::optional<std::chrono::milliseconds> CoalescedMessages::timeout() const {
+  const std::lock_guard lock(mutex_);
+  return sent_ ? std::optional(sent_->getTimeout()) : std::nullopt;
 }
 
 BackendWrapper::Region::Region(std::shared_ptr<TorchComm> comm)
     : comm_(std::move(comm)),
-      messages_(c10::make_intrusive<CoalescedMessages>(std::string(comm_->getCommName()))) {}
+      messages_(std::make_shared<CoalescedMessages>(std::string(comm_->getCommName()))) {}
 
 BackendWrapper::Region::~Region() {
   if (messages_->count() > 0) give_up("its group is gone");
 }
 
-bool BackendWrapper::Region::is_open() const {
-  return messages_->status() == WorkStatus::NOT_STARTED;
-}
+bool BackendWrapper::Region::is_open() const { return messages_->is_open(); }
 
 torch::comms::WorkPtr BackendWrapper::Region::add(const P2POp& message) {
   messages_->add(message);
@@ -143,10 +103,7 @@ void BackendWrapper::Region::keep(const std::vector<torch::comms::WorkPtr>& work
 }
 
 BackendWrapper::WorkPtr BackendWrapper::Region::end(const BatchP2POptions& options) {
-  if (messages_->count() > 0) {
-    if (const auto error = messages_->error()) std::rethrow_exception(error);
-    works_.push_back(messages_->issue(*comm_, options));
-  }
+  if (messages_->count() > 0) works_.push_back(messages_->issue(*comm_, options));
   if (works_.empty()) works_.push_back(completedWork());
   Tensors outputs;
   for (const auto& weak : outputs_)

@@ -5,6 +5,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,58 +20,62 @@
 
 namespace torch::comms {
 
-// The sends and receives of a region; as a work that of their batch. A wait() before that has gone
-// out returns at once, and says so in the log: nobody can tell a region that has not ended yet from
-// one that an exception has left.
+// The sends and receives of a region, until and after their batch has gone out.
 //
-// Threads: as TorchWork; add() and issue() are the region's.
-class CoalescedMessages final : public TorchWork {
+// Threads: awaited() and timeout() from any; the others are the region's.
+class CoalescedMessages {
  public:
   explicit CoalescedMessages(std::string comm_name);
 
+  // Neither sent nor given up.
+  bool is_open() const;
   void add(const P2POp& message);
   size_t count() const;  // that were added
-  // Sends the batch. Throws what that throws, which then is the messages' error, too.
+  // Sends the batch. Throws what that throws, or why they were given up.
   WorkPtr issue(TorchComm& comm, const BatchP2POptions& options);
-  // They will not go out, for the reason `why`, and each wait() throws CommError(kInvalidArgument).
-  // Nothing happens where they have gone out or have been given up.
+  // They will not go out, for the reason `why`. Nothing happens where they have gone out or have
+  // been given up.
   void give_up(const std::string& why);
 
-  void wait() override;
-  void waitBlocking() override;
-  void hostSynchronize() override;
-  std::chrono::milliseconds getTimeout() const override;
-  bool endsByWaitOnly() const noexcept override;
-  bool waitBlocksHost() const noexcept override;
+  // The batch; throws CommError(kInvalidArgument) where it was given up. Null before it has gone
+  // out, which the log is told: nobody can tell a region that has not ended yet from one that an
+  // exception has left.
+  WorkPtr awaited();
+  // That of the batch; nothing before.
+  std::optional<std::chrono::milliseconds> timeout() const;
 
  private:
-  void poll() noexcept override;
-  void follow(const WorkPtr& batch);
-  WorkPtr sent() const;  // null before
-  WorkPtr awaited();     // the same; throws where they were given up
-
   const std::string comm_name_;
   mutable std::mutex mutex_;  // guards what follows
-  bool warned_ = false;
+  bool is_open_ = true, warned_ = false;
   std::vector<P2POp> ops_;
   size_t count_ = 0;
   WorkPtr sent_;
+  std::exception_ptr error_;  // why they were not sent
 };
 
 // What stands for one of them: complete from the beginning, as programs expect it of messages
 // between the start and the end. From the end on its wait() is the batch's.
 class CoalescedMessage final : public TorchWork {
  public:
-  explicit CoalescedMessage(c10::intrusive_ptr<CoalescedMessages> all) : all_(std::move(all)) {
+  explicit CoalescedMessage(std::shared_ptr<CoalescedMessages> all) : all_(std::move(all)) {
     setStatus(WorkStatus::COMPLETED);
   }
-  void wait() override { all_->wait(); }
-  void waitBlocking() override { all_->waitBlocking(); }
-  void hostSynchronize() override { all_->hostSynchronize(); }
-  std::chrono::milliseconds getTimeout() const override { return all_->getTimeout(); }
+  void wait() override {
+    if (const auto batch = all_->awaited()) batch->wait();
+  }
+  void waitBlocking() override {
+    if (const auto batch = all_->awaited()) batch->waitBlocking();
+  }
+  void hostSynchronize() override {
+    if (const auto batch = all_->awaited()) batch->hostSynchronize();
+  }
+  std::chrono::milliseconds getTimeout() const override {
+    return all_->timeout().value_or(TorchWork::getTimeout());
+  }
 
  private:
-  const c10::intrusive_ptr<CoalescedMessages> all_;
+  const std::shared_ptr<CoalescedMessages> all_;
 };
 
 // From startCoalescing() to endCoalescing(). One that an exception has left may never end, so it
@@ -99,7 +104,7 @@ class BackendWrapper::Region {
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
   std::shared_ptr<TorchComm> comm_;
-  c10::intrusive_ptr<CoalescedMessages> messages_;
+  std::shared_ptr<CoalescedMessages> messages_;
   std::vector<torch::comms::WorkPtr> works_;
   std::vector<WeakTensor> outputs_;
 };
