@@ -20,7 +20,7 @@ using std::chrono::microseconds;
 // done within microseconds, and never so long that a person notices.
 constexpr microseconds kFirstNap{20}, kLongestNap{2000};
 // Whoever is in the library of a communicator that blocks may never come out.
-constexpr std::chrono::milliseconds kPatience{1000};
+constexpr std::chrono::milliseconds kPatience{700};
 
 // How often it is looked whether a call that blocks is to be left alone.
 constexpr std::chrono::milliseconds kTick{50};

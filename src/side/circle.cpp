@@ -48,15 +48,24 @@ bool Circle::await_alarm(std::chrono::milliseconds limit) const {
 std::optional<Circle::Failure> Circle::failure() const {
   if (!is_alarmed()) return std::nullopt;
   const std::lock_guard lock(family_->mutex_);
+  const auto& end = member_.ended();
+  const Moment ends = end ? end->since : kNever;
   if (const auto& mismatch = member_.mismatch())
-    return Failure{Errc::kMismatch, mismatch->why, mismatch->culprits};
+    return Failure{Errc::kMismatch, mismatch->why, mismatch->culprits, ends};
   const int lost = member_.lost();
+  // What others say of a rank that is seen to have failed is no news.
+  if (end && std::ranges::count(end->why.culprits, lost) == 0) {
+    auto seen = seen_by_others(end->why, end->rank);
+    return Failure{seen.code, std::move(seen.why), std::move(seen.culprits), ends,
+                   end->why.code == Errc::kAborted || end->why.code == Errc::kFinalized};
+  }
   if (lost < 0) return std::nullopt;
   const auto& place = family_->places_[static_cast<size_t>(ranks_[static_cast<size_t>(lost)])];
   return Failure{Errc::kPeerFailed,
                  "rank " + std::to_string(lost) + " has failed: its process (" + place.who +
                      ") has ended, has closed the communicator, or cannot be reached",
-                 {lost}};
+                 {lost},
+                 ends};
 }
 
 void Circle::compare(Moment began) {
@@ -98,6 +107,24 @@ std::optional<Member::Report> Circle::ask() {
   family_->post(*this, out);
   family_->wake();
   return member_.report();
+}
+
+bool Circle::tell_end(const Ending& why) {
+  Member::Post out;
+  const std::lock_guard lock(family_->mutex_);
+  if (ended_) return false;
+  member_.end(why, Family::now(), out);
+  family_->post(*this, out);
+  family_->wake();
+  ++telling_;
+  return true;
+}
+
+void Circle::await_told(std::chrono::milliseconds limit) {
+  std::unique_lock lock(family_->mutex_);
+  family_->changed_.wait_for(lock, limit, [this] { return ended_ || member_.is_end_heard(); });
+  --telling_;
+  family_->changed_.notify_all();
 }
 
 void Circle::check(uint64_t number) {

@@ -27,6 +27,7 @@ using transport::tcp::Hello;
 constexpr milliseconds kSilence{10'000};  // of a connection whose host has vanished
 constexpr milliseconds kPatience{5'000};  // with a connection that does not say who it is
 constexpr milliseconds kLinger{1'000};    // at the end, for what is still to be said
+constexpr milliseconds kTelling{500};     // at the end, for a rank that has told of its own
 constexpr milliseconds kLastLooks{50};    // at what is still to be said
 constexpr milliseconds kLongest{60'000};  // that fits poll()
 constexpr size_t kMostGuests = 64, kMostEarly = 1024;
@@ -126,7 +127,8 @@ void Family::add(Circle& circle) {
 }
 
 void Family::remove(Circle& circle, bool well) noexcept {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kTelling, [&circle] { return circle.telling_ == 0; });
   if (std::exchange(circle.ended_, true)) return;
   try {
     Member::Post out;
@@ -154,7 +156,7 @@ void Family::remove(Circle& circle, bool well) noexcept {
 void Family::post(Circle& circle, const Member::Post& notes) {
   for (const auto& [to, note] : notes)
     link_to(circle.ranks_[static_cast<size_t>(to)], now()).say(note.serialize());
-  if (circle.member_.lost() >= 0 || circle.member_.mismatch())
+  if (circle.member_.lost() >= 0 || circle.member_.mismatch() || circle.member_.ended())
     circle.alarmed_.store(true, std::memory_order_release);
   changed_.notify_all();
 }

@@ -34,7 +34,8 @@ class Family;
 // A group of ranks as one of them sees it; of a communicator and each of its splits. Destroyed
 // without close() it tells the others that this rank has failed.
 //
-// Threads: any. Nothing blocks, but checked(), disagreement() and await_alarm().
+// Threads: any. Nothing blocks, but checked(), disagreement(), await_alarm() and await_told(), and
+// close() before that has returned.
 class TC_API Circle {
  public:
   Circle(std::shared_ptr<Family> family, uint64_t group, std::vector<int> ranks, int rank,
@@ -54,11 +55,14 @@ class TC_API Circle {
   bool is_alarmed() const noexcept { return alarmed_.load(std::memory_order_acquire); }
   // Waits for that, `limit` at most; whether it is so.
   bool await_alarm(std::chrono::milliseconds limit) const;
-  // kPeerFailed: a rank has failed; kMismatch: ranks called different things. Without context.
+  // kPeerFailed: a rank has failed; kMismatch: ranks called different things; or why another rank
+  // has ended the communicator. Without context.
   struct Failure {
     Errc code;
     std::string why;
     std::vector<int> culprits;
+    Moment ends = kNever;     // since when it is known that another one ends it
+    bool on_purpose = false;  // and because its program wants to
   };
   std::optional<Failure> failure() const;
   // See Member.
@@ -70,6 +74,11 @@ class TC_API Circle {
                                       std::chrono::milliseconds limit);
   // What ask() of Member came to; nothing while the others are asked, half a second at most.
   std::optional<Member::Report> ask();
+  // This rank ends the communicator: all others hear so, or that another one does. False: there is
+  // nobody to tell any more.
+  bool tell_end(const Ending& why);
+  // After that, once: returns when all that can have heard it, after `limit` at most.
+  void await_told(std::chrono::milliseconds limit);
   // Tells that this rank is about to begin a collective, and waits until all others are: true if
   // all call the same, false if that is not known after `tick`, or there is a failure().
   void check(uint64_t number);
@@ -87,6 +96,7 @@ class TC_API Circle {
   std::atomic<bool> alarmed_{false};
   Member member_;  // guarded by the family's lock
   bool ended_ = false;
+  int telling_ = 0;  // ends that are told, and nobody knows of yet that they are heard
 };
 
 // The ranks that start together, and the connections between them: those that groups of theirs

@@ -1,6 +1,7 @@
 #include "side/member.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "side/disagreement.hpp"
 #include "side/graph.hpp"
@@ -51,13 +52,13 @@ void Member::compare(Moment began, Moment now, Post& out) {
   looked_at_ = began;
   next_look_ = now + between_looks_;
   if (now - took_part_ < pace_.first_look) return;
-  begin(/*reports=*/false, now, out);
+  begin(Question::Aim::kCompare, now, out);
 }
 
 void Member::suspect(Moment now, Post& out) {
   // Asking anew would put out a question whose answers may be on their way.
   if (wave_ && wave_->parent < 0 && wave_->question.number == diary_.open()) return;
-  begin(/*reports=*/false, now, out);
+  begin(Question::Aim::kCompare, now, out);
 }
 
 void Member::ask(Moment now, Post& out) {
@@ -65,30 +66,34 @@ void Member::ask(Moment now, Post& out) {
   if (report_ && now - report_->since < 2 * pace_.hearing) return;
   report_.reset();
   asked_until_ = now + pace_.hearing;
-  begin(/*reports=*/true, now, out);
+  begin(Question::Aim::kReport, now, out);
 }
 
-void Member::begin(bool reports, Moment now, Post& out) {
+void Member::end(const Ending& why, Moment now, Post& out) {
+  // Where another one ends all hear of that one.
+  if (std::exchange(ends_, true) || ended_) return;
+  begin(Question::Aim::kEnd, now, out, why);
+}
+
+void Member::begin(Question::Aim aim, Moment now, Post& out, const Ending& why) {
   const uint64_t number = diary_.open();
-  if (number == 0 && !reports) return;
-  const Question question{
-      .number = number, .reports = reports ? 1u : 0u, .asker = rank_, .serial = ++serial_};
-  if (wave_ && !question.beats(wave_->question)) return;
-  spread(question, -1, pace_.hearing, now, out);
+  if (number == 0 && aim == Question::Aim::kCompare) return;
+  auto asked = note(Note::Kind::kAsk);
+  asked.question = {.number = number, .aim = aim, .asker = rank_, .serial = ++serial_};
+  asked.ending = why;
+  if (wave_ && !asked.question.beats(wave_->question)) return;
+  spread(std::move(asked), -1, pace_.hearing, now, out);
 }
 
-void Member::spread(const Question& question, int parent, milliseconds patience, Moment now,
-                    Post& out) {
+void Member::spread(Note asked, int parent, milliseconds patience, Moment now, Post& out) {
   drop_wave();
   took_part_ = now;
   auto& wave = wave_.emplace(Wave{});
-  wave.question = question;
+  wave.question = asked.question;
   wave.parent = parent;
   wave.until = now + patience;
-  wave.answers.add(rank_, diary_.about(question.number));
+  wave.answers.add(rank_, diary_.about(asked.question.number));
   for (const auto& [rank, how] : gone_) wave.answers.add(rank, {.state = how});
-  auto asked = note(Note::Kind::kAsk);
-  asked.question = question;
   asked.patience_ms = static_cast<uint32_t>(further(patience).count());
   for (const int neighbour : neighbours_)
     if (neighbour != parent && !is_gone(neighbour)) wave.waits_for.insert(neighbour);
@@ -104,10 +109,12 @@ void Member::drop_wave() {
 }
 
 void Member::on_ask(int from, const Note& asked, Moment now, Post& out) {
+  const bool ends = asked.question.aim == Question::Aim::kEnd && asked.question.asker != rank_;
+  if (ends && !ended_) ended_ = {asked.question.asker, asked.ending, now};
   if (wave_ && wave_->question == asked.question) return hear(from, now, out);
   if (std::ranges::find(past_, asked.question) != past_.end()) return;
   if (wave_ && !asked.question.beats(wave_->question)) return;
-  spread(asked.question, from, std::min(milliseconds(asked.patience_ms), pace_.hearing), now, out);
+  spread(asked, from, std::min(milliseconds(asked.patience_ms), pace_.hearing), now, out);
 }
 
 void Member::hear(int from, Moment now, Post& out) {
@@ -125,8 +132,8 @@ void Member::end_wave(Moment now, Post& out) {
     if (!is_gone(wave.parent)) out.emplace_back(wave.parent, told);
     return;
   }
-  if (disagrees(wave.answers, wave.question, now, out)) return;
-  if (wave.question.reports == 0) return;
+  if (!mismatch_ && disagrees(wave.answers, wave.question, now, out)) return;
+  if (wave.question.aim == Question::Aim::kCompare) return;
   const auto seen = wave.answers.sighting(size_, wave.question.number, pace_.hearing);
   auto found = note(Note::Kind::kFound);
   found.question = wave.question;
@@ -165,6 +172,7 @@ void Member::publish(const Note& found, Moment now, Post& out) {
 
 void Member::keep(const Note& found, Moment now) {
   last_found_ = found.question;
+  if (found.question.aim == Question::Aim::kEnd) end_heard_ = true;
   asked_until_ = kNever;
   if (found.mismatch) {
     if (!mismatch_) mismatch_ = {found.number, found.why, found.culprits};

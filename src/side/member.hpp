@@ -32,6 +32,7 @@ class Diary {
 // events in, notes to neighbours (see graph.hpp) out. So that 100,000 of them fit into a test.
 //
 // - Who has failed is flooded: everybody hears of it once from each neighbour.
+// - Who ends its communicator tells so in a question, so that it learns when all have heard.
 // - A question is an echo [Segall, IEEE Trans. Inf. Theory 29(1), 1983]: it spreads over all
 //   connections, and answers come together on the ways it came. Two messages a connection, and the
 //   depth of the graph is how long it takes. Of questions at the same time one goes on and puts out
@@ -64,6 +65,9 @@ class Member {
   void suspect(Moment now, Post& out);
   // Where everybody is: report() within Pace::hearing. Does nothing while that is asked.
   void ask(Moment now, Post& out);
+  // It ends its communicator: is_end_heard() when all others have heard that, or that another one
+  // ends, or after Pace::hearing.
+  void end(const Ending& why, Moment now, Post& out);
   // It is about to begin collective `number`: checked() when all have said so, and alike.
   void check(uint64_t number, Moment now, Post& out);
   void close(Post& out);
@@ -94,6 +98,14 @@ class Member {
   };
   const std::optional<Report>& report() const noexcept { return report_; }
   uint64_t checked() const noexcept { return checked_; }
+  // The first other rank that this one has heard of that it ends its communicator.
+  struct End {
+    int rank;
+    Ending why;
+    Moment since;
+  };
+  const std::optional<End>& ended() const noexcept { return ended_; }
+  bool is_end_heard() const noexcept { return end_heard_; }
 
  private:
   struct Wave {
@@ -111,9 +123,8 @@ class Member {
   Note note(Note::Kind kind) const;
   void tell_all(const Note& note, int but, Post& out) const;
   bool is_gone(int rank) const { return gone_.contains(rank); }
-  void begin(bool reports, Moment now, Post& out);
-  void spread(const Question& question, int parent, std::chrono::milliseconds patience, Moment now,
-              Post& out);
+  void begin(Question::Aim aim, Moment now, Post& out, const Ending& why = {});
+  void spread(Note asked, int parent, std::chrono::milliseconds patience, Moment now, Post& out);
   void on_ask(int from, const Note& asked, Moment now, Post& out);
   void hear(int from, Moment now, Post& out);
   void end_wave(Moment now, Post& out);
@@ -143,6 +154,8 @@ class Member {
   Moment asked_until_ = kNever;  // of ask(): no report has come so far
   std::optional<Report> report_;
   std::optional<Mismatch> mismatch_;
+  std::optional<End> ended_;
+  bool ends_ = false, end_heard_ = false;
   // Of compare().
   Moment looked_at_ = kNever;  // what had begun then
   Moment next_look_{0};

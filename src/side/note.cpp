@@ -5,6 +5,13 @@ namespace {
 
 constexpr size_t kMostText = 4000;
 
+std::vector<int32_t> read_culprits(transport::Reader& reader, int size) {
+  auto culprits = reader.list<int32_t>();
+  for (const int rank : culprits)
+    reader.require(rank >= 0 && rank < size, "a rank at fault that cannot be");
+  return culprits;
+}
+
 }  // namespace
 
 std::string Note::serialize() const {
@@ -15,6 +22,10 @@ std::string Note::serialize() const {
         .text(std::string_view(why).substr(0, kMostText))
         .list(culprits, kMostCulprits);
   if (kind == Kind::kTell || kind == Kind::kCheck) answers.write(writer);
+  if (kind == Kind::kAsk && question.aim == Question::Aim::kEnd)
+    writer.add(ending.code)
+        .text(std::string_view(ending.why).substr(0, kMostText))
+        .list(ending.culprits, kMostCulprits);
   return writer.take();
 }
 
@@ -30,15 +41,20 @@ Note Note::parse(std::string_view text, int size) {
   reader.require(note.kind >= Kind::kLost && note.kind <= Kind::kGo, "unknown kind");
   reader.require(note.about >= -1 && note.about < size, "a rank that cannot be");
   reader.require(note.question.asker >= -1 && note.question.asker < size, "nobody can have asked");
+  reader.require(note.question.aim <= Question::Aim::kEnd, "unknown aim of a question");
   if (note.kind == Kind::kFound) {
     note.mismatch = reader.number<uint8_t>() != 0;
     note.why = reader.text();
-    note.culprits = reader.list<int32_t>();
-    for (const int rank : note.culprits)
-      reader.require(rank >= 0 && rank < size, "a rank at fault that cannot be");
+    note.culprits = read_culprits(reader, size);
   }
   if (note.kind == Kind::kTell || note.kind == Kind::kCheck)
     note.answers = Answers::read(reader, size);
+  if (note.kind == Note::Kind::kAsk && note.question.aim == Question::Aim::kEnd) {
+    note.ending.code = reader.number<Errc>();
+    reader.require(note.ending.code <= Errc::kInternal, "unknown reason of an end");
+    note.ending.why = reader.text();
+    note.ending.culprits = read_culprits(reader, size);
+  }
   reader.require(reader.at_end(), "it goes on after its end");
   return note;
 }

@@ -6,14 +6,20 @@
 #include <vector>
 
 #include "side/answers.hpp"
+#include "side/ending.hpp"
 
 namespace torch::comms::side {
 
 // A question of a member of a group, to all of them: what did you call as collective `number`, and
 // where are you?
 struct Question {
-  uint64_t number = 0;   // 0: only where they are
-  uint64_t reports = 0;  // 1: the asker will end its communicator, and says where all were
+  enum class Aim : uint64_t {
+    kCompare,  // do all call the same?
+    kReport,   // the asker may end its communicator, and says where all were
+    kEnd,      // the asker ends it when all who can have heard so: see Note::ending
+  };
+  uint64_t number = 0;  // 0: only where they are
+  Aim aim = Aim::kCompare;
   int32_t asker = -1;
   uint32_t serial = 0;  // of the asker's questions
 
@@ -21,7 +27,7 @@ struct Question {
   // Of two that meet the one that goes on: the other asker hears of its outcome. Who is behind
   // knows nothing of what the others may disagree about, so the later number counts.
   bool beats(const Question& other) const noexcept {
-    if (reports != other.reports) return reports > other.reports;
+    if (aim != other.aim) return aim > other.aim;
     if (number != other.number) return number > other.number;
     if (asker != other.asker) return asker < other.asker;
     return serial > other.serial;
@@ -49,6 +55,7 @@ struct Note {
   std::string why = {};   // kFound
   std::vector<int32_t> culprits = {};  // kFound: the ranks at fault, kMostCulprits at most
   Answers answers = {};                // kTell, kCheck
+  Ending ending = {};                  // kAsk of an end; kMostCulprits at most
 
   static constexpr size_t kMostCulprits = 256;
   static constexpr size_t kMostBytes = size_t{4} << 20;

@@ -98,7 +98,7 @@ void Communicator::abort() {
   stopped_ = true;
   {
     std::lock_guard lock(mutex_);
-    if (mailboxes_) mailboxes_->wake();
+    if (mailboxes_) mailboxes_->abandon();
   }
   drain();
 }

@@ -52,6 +52,7 @@ struct Mailboxes::Block {
   std::atomic<uint32_t> pulse;   // grows with everything that happens
   std::atomic<uint32_t> joined;  // ranks
   std::atomic<bool> mismatched;  // some rank has seen that they disagree
+  std::atomic<bool> abandoned;   // some rank has aborted
   Box boxes[1];                  // size * size of them: [from * size + to]
 };
 
@@ -157,6 +158,8 @@ Mailboxes::End Mailboxes::run(std::span<const Transfer> transfers, const std::at
     if (stop.load()) return End::kStopped;
     if (moved)
       ring(block_->pulse);
+    else if (block_->abandoned.load())
+      return End::kDone;
     else
       nap(block_->pulse, seen, kLongestNapUs);
   }
@@ -172,7 +175,7 @@ Mailboxes::End Mailboxes::await_signals(int peer, uint64_t total, const std::ato
   const auto& box = block_->boxes[peer * size_ + rank_];
   while (true) {
     const uint32_t seen = block_->pulse.load();
-    if (box.signals.load() >= total) return End::kDone;
+    if (box.signals.load() >= total || block_->abandoned.load()) return End::kDone;
     if (stop.load()) return End::kStopped;
     nap(block_->pulse, seen, kLongestNapUs);
   }
@@ -191,6 +194,9 @@ void Mailboxes::sleep(int64_t limit_us, const std::atomic<bool>& stop) {
   }
 }
 
-void Mailboxes::wake() { ring(block_->pulse); }
+void Mailboxes::abandon() {
+  block_->abandoned.store(true);
+  ring(block_->pulse);
+}
 
 }  // namespace torch::comms::standin

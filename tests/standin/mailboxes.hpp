@@ -42,8 +42,10 @@ class Mailboxes {
 
   // Sleeps until `stop`, or `limit_us` (-1: for ever) have passed.
   void sleep(int64_t limit_us, const std::atomic<bool>& stop);
-  // After `stop` was set: those who wait look at it.
-  void wake();
+  // After `stop` was set: those who wait look at it. Other ranks' run() and await_signals() are
+  // done from now on without what they wait for: as NCCL lets its kernels go when one of them is
+  // aborted.
+  void abandon();
 
  private:
   struct Block;

@@ -20,10 +20,18 @@ constexpr std::chrono::milliseconds kSkew{50}, kHearing{2000};
 // Until a question where everybody is has its answer, and between looks for it.
 constexpr std::chrono::milliseconds kAnswered{600}, kLook{5};
 
+// How long all ranks have for what was done before another one ended the communicator, whose
+// library waits twice as long once all know of it; and for that at most.
+constexpr std::chrono::milliseconds kStillDone{10}, kToldAll{200};
+
 // How long after a wait for a failure in vain nobody waits for one.
 constexpr std::chrono::milliseconds kAgain{1000};
 // How often whoever waits for the others' words looks for something else.
 constexpr std::chrono::milliseconds kTick{20};
+
+bool is_long_ago(side::Moment moment) {
+  return Clock::now().time_since_epoch() - moment > kStillDone;
+}
 
 }  // namespace
 
@@ -54,13 +62,43 @@ std::optional<CommError> Others::failure(const Context& context,
   if (!is_alarmed()) return std::nullopt;
   const auto failure = circle_->failure();
   if (!failure) return std::nullopt;
-  if (patience.count() > 0 && failure->code == Errc::kPeerFailed) {
+  if (patience.count() > 0 && failure->ends != side::kNever) {
+    if (!is_long_ago(failure->ends)) return std::nullopt;
+  } else if (patience.count() > 0 && failure->code == Errc::kPeerFailed) {
     const std::lock_guard lock(mutex_);
     const auto now = Clock::now();
     if (told_ == Clock::time_point{}) told_ = now;
     if (now - told_ < patience) return std::nullopt;
   }
   return error_of(*failure, context);
+}
+
+std::optional<CommError> Others::ended(const Context& context) const {
+  if (!is_alarmed()) return std::nullopt;
+  const auto failure = circle_->failure();
+  if (!failure || failure->ends == side::kNever || !is_long_ago(failure->ends)) return std::nullopt;
+  return error_of(*failure, context);
+}
+
+bool Others::is_ended() const {
+  if (!is_alarmed()) return false;
+  const auto failure = circle_->failure();
+  return failure && failure->ends != side::kNever;
+}
+
+bool Others::is_ended_on_purpose() const {
+  if (!is_alarmed()) return false;
+  const auto failure = circle_->failure();
+  return failure && failure->on_purpose;
+}
+
+bool Others::tell_end(const CommError& why) {
+  return circle_ && circle_->tell_end({why.code(), why.why(), why.context().culprits});
+}
+
+void Others::await_told() {
+  circle_->await_told(kToldAll);
+  std::this_thread::sleep_for(2 * kStillDone);
 }
 
 std::optional<CommError> Others::await_failure(const Context& context,

@@ -51,8 +51,8 @@ class Others {
   bool is_watching() const noexcept { return circle_ != nullptr; }
   // Something is wrong for good; one load.
   bool is_alarmed() const noexcept { return circle_ && circle_->is_alarmed(); }
-  // Why the communicator cannot go on: ranks that have failed, or that disagree. A rank that has
-  // failed may have done before what is under way: it counts after `patience`.
+  // Why the communicator cannot go on: ranks that have failed, or that disagree, or have ended it.
+  // A rank that has failed may have done before what is under way: it counts after `patience`.
   std::optional<CommError> failure(const Context& context, std::chrono::milliseconds patience = {});
   // Throws that, where there is any; one load where there is none. `context` makes one.
   template <class MakeContext>
@@ -60,6 +60,18 @@ class Others {
     if (!is_alarmed()) return;
     if (const auto why = failure(context())) throw CommError(*why);
   }
+  // Another rank has ended the communicator: why, as an error, once what ends here may have been
+  // let go by that, see tell_end().
+  std::optional<CommError> ended(const Context& context) const;
+  // The same, whatever ends here; because its program wants to.
+  bool is_ended() const;
+  bool is_ended_on_purpose() const;
+  // This rank ends the communicator, and all others hear so. A library then lets operations of
+  // other ranks go on as if they had what they wait for. False: there is nobody to tell.
+  bool tell_end(const CommError& why);
+  // After that, once: returns when all know that what is not done by now is not done; 0.3 s at
+  // most, so that some may not where processes hardly get any time.
+  void await_told();
   // The same as failure(), of what becomes known within `limit`: for an error that may have its
   // reason there. Several errors at once wait for it once.
   std::optional<CommError> await_failure(const Context& context, std::chrono::milliseconds limit);

@@ -338,6 +338,8 @@ bool Lane::end_if_kernels_stopped(const std::function<Context()>& context) {
 
 void Lane::end_if_wrong(const std::function<Context()>& context) {
   end_if_kernels_stopped(context);
+  if (others_->is_alarmed())
+    if (const auto why = others_->ended(context())) end_all(*why, nullptr);
   const auto error = communicator_->check_async(context);
   if (!error) return;
   try {
@@ -391,18 +393,26 @@ bool Lane::is_watched() noexcept {
 
 bool Lane::end_all(const CommError& why, const Work* timed_out) {
   bool first = false;
+  std::promise<void> library_ended;
   {
     const std::lock_guard lock(ending_);
     if (handed_over_ || std::exchange(ended_, true)) return false;
     first = communicator_->give_up(why);
+    library_ended_ = library_ended.get_future();
   }
   if (auto* const kernels = kernels_.load()) kernels->abort();
   const auto reason = first ? why : communicator_->failure().reason().value_or(why);
+  const bool tells = others_->tell_end(reason);  // before anybody here can leave
   // First: whoever is told finds that all has ended, and that the hooks have run.
   alarms_.failure(*this, reason);
   end_works(communicator_->failure().error(), timed_out);
   // The library may take its time, and the watchdog has others to look after.
-  std::thread([communicator = communicator_, reason] { communicator->abort(reason); }).detach();
+  std::thread([communicator = communicator_, others = others_, reason, tells,
+               done = std::move(library_ended)]() mutable {
+    if (tells) others->await_told();
+    communicator->abort(reason);
+    done.set_value();
+  }).detach();
   return first;
 }
 
@@ -423,6 +433,12 @@ void Lane::end_works(const std::exception_ptr& why, const Work* timed_out) {
   }
   for (const auto& work : all)
     work->setStatus(work.get() == timed_out ? WorkStatus::TIMEDOUT : WorkStatus::ERROR, why);
+}
+
+void Lane::is_let_go() {
+  if (communicator_->failure() || communicator_->handle() == nullptr) return;
+  const CommError why(Errc::kFinalized, "it dropped the communicator without finalize()");
+  if (others_->tell_end(why)) others_->await_told();
 }
 
 bool Lane::hand_over(const CommError& why) {
@@ -453,7 +469,13 @@ void Lane::end_all_for(const Replays::Late& late) {
 
 void Lane::fail(const CommError& why, bool blocks) {
   end_all(why, nullptr);
-  if (blocks) communicator_->abort(why);
+  if (!blocks) return;
+  std::shared_future<void> ended;
+  {
+    const std::lock_guard lock(ending_);
+    ended = library_ended_;
+  }
+  ended.valid() ? ended.wait() : static_cast<void>(communicator_->abort(why));
 }
 
 }  // namespace torch::comms::nccl

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -108,9 +109,12 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
     Replays::Begun begun_;
   };
 
-  // Ends this communicator here, with all its operations: `why` is their error. `blocks`: returns
-  // when the library is through, else soon.
+  // Ends this communicator here, with all its operations: `why` is their error. The other ranks are
+  // told before the library ends, which lets their operations go on without their data. `blocks`:
+  // returns when it is through, or has been for a second, else soon.
   void fail(const CommError& why, bool blocks);
+  // Its last owner is about to go: the others are told, as by fail(), if the library still has it.
+  void is_let_go();
   // The library is about to make another communicator of this one, which ends its operations:
   // `why` is their error, and nobody else but fail() ends this one any more. False: it has failed.
   bool hand_over(const CommError& why);
@@ -189,10 +193,12 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
     std::atomic<Clock::time_point> until{Clock::time_point{}};  // no time: none is
   } launching_;
 
-  const std::unique_ptr<Others> others_;
+  const std::shared_ptr<Others> others_;
 
-  std::mutex ending_;   // held by whoever decides to end it, or not to any more; guards ended_
-  bool ended_ = false;  // end_all() has run: the communicator may have failed without it
+  std::mutex ending_;  // held by whoever decides to end it, or not to any more; guards ended_
+  // end_all() has run: the communicator may have failed without it.
+  bool ended_ = false;
+  std::shared_future<void> library_ended_;  // as far as anybody waits for it
   std::atomic<bool> handed_over_{false};
 
   std::mutex mutex_;  // guards all below, and what works say that it does; partner of idle_

@@ -115,7 +115,11 @@ void TorchCommVendor::release(Lanes lanes, bool may_block) {
     lane->replays().stop();  // else the watchdog would keep it
     const auto flight = lane->flight();
     // What is under way may end; then the library's communicator goes with its last owner.
-    retire(flight, [lane = std::move(lane)]() mutable { lane.reset(); }, may_block);
+    auto let_go = [lane = std::move(lane)]() mutable {
+      lane->is_let_go();
+      lane.reset();
+    };
+    retire(flight, std::move(let_go), may_block);
   }
 }
 
@@ -422,12 +426,23 @@ void TorchCommVendor::close(nccl::Lane& lane, const Call& call) {
 // The library keeps a communicator for as long as graphs have its operations.
 void TorchCommVendor::part_from_library(nccl::Lane& lane, const Call& call) {
   auto wait = nccl::launch_wait(call);
+  // The library would wait for ranks that have ended it.
+  wait.check = [this, &lane, &call] {
+    check_interrupt();
+    if (!lane.others().is_ended()) return;
+    // Nobody wants to hear on leaving that another one has left before, by abort().
+    if (lane.others().is_ended_on_purpose()) hooks_ran_.store(true);
+    lane.end_if_told([&call] { return call.context(); });
+  };
   if (lane.is_in_graphs()) wait.deadline = std::min(wait.deadline, Clock::now() + kGraphsMayGo);
   try {
+    wait.check();
+    lane.communicator().failure().check();
     lane.registrations().clear(lane.communicator(), wait);
     lane.windows().clear(lane.communicator(), wait);
     lane.communicator().close(wait);
   } catch (const CommError& e) {
+    if (lane.others().is_ended_on_purpose()) return;
     if (e.code() != Errc::kTimeout || !lane.is_in_graphs()) {
       // A thread of ours may be in the library still, and others may wait for what it holds.
       lane.fail(e, /*blocks=*/false);

@@ -156,7 +156,8 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // Of the library's memory; needs no init().
   std::shared_ptr<c10::Allocator> make_allocator() const;
 
-  // Ends this communicator here; the others see nothing of it but a peer that is silent.
+  // Ends this communicator here, and the others' as soon as they wait for it or call it: with
+  // kPeerFailed. Where there is no side channel they see nothing of it but a peer that is silent.
   void abort() override;
   bool isAborted() const override;
   // Why it has failed, which may be found in this call. Any thread.

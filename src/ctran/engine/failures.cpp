@@ -6,6 +6,7 @@
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/membership.hpp"
 #include "side/disagreement.hpp"
+#include "side/ending.hpp"
 
 // How groups of an engine end that cannot go on, and how their members learn of it.
 namespace torch::comms::ctran {
@@ -21,11 +22,6 @@ std::string without_rank(const std::string& why) {
 
 std::vector<int> ranks_of(int member) {
   return member < 0 ? std::vector<int>() : std::vector{member};
-}
-
-// What befell a rank itself is, for the others, that it has failed.
-bool is_own(Errc code) {
-  return code == Errc::kAborted || code == Errc::kResourceExhausted || code == Errc::kSystem;
 }
 
 }  // namespace
@@ -54,21 +50,15 @@ void Engine::fail(Membership& group, Errc code, const std::string& why,
                   std::vector<int> culprits) noexcept {
   if (!group.set_failure(code, why, culprits)) return;
   dying_.push_back(&group);
-  const std::string self = "rank " + std::to_string(group.place.rank);
+  const auto seen = side::seen_by_others({code, why, std::move(culprits)}, group.place.rank);
   Notice notice{.kind = Notice::Kind::kFailed,
-                .code = code,
+                .code = seen.code,
                 .base = group.base,
-                .why = why,
+                .why = seen.why,
                 .place = group.whereabouts(),
                 .reported = group.inquiry != nullptr};
-  for (const int rank : culprits) notice.culprits.push_back(group.ranks[static_cast<size_t>(rank)]);
-  if (is_own(code)) {
-    notice.code = Errc::kPeerFailed;
-    notice.culprits = {links_.rank()};
-    notice.why = self + (code == Errc::kAborted ? " aborted the communicator: " : ": ") + why;
-  } else if (code == Errc::kTimeout && !why.starts_with("rank ")) {
-    notice.why = self + ": " + why;
-  }
+  for (const int rank : seen.culprits)
+    notice.culprits.push_back(group.ranks[static_cast<size_t>(rank)]);
   tell(group, notice);
 }
 

@@ -356,6 +356,74 @@ TEST(Member, ACheckLetsAllGoOrNobody) {
   }
 }
 
+void end(World& world, int rank) {
+  world.act(rank, [&](Member& m, Member::Post& out) {
+    m.end({.code = Errc::kTimeout, .why = "too late", .culprits = {0}}, world.now(), out);
+  });
+}
+
+TEST(Member, WhoEndsLearnsOfItWhenAllOthersKnow) {
+  for (int size = 2; size < 40; ++size)
+    for (const int ends : {0, size / 2, size - 1}) {
+      World world(size);
+      end(world, ends);
+      while (!world.member(ends).is_end_heard()) {
+        ASSERT_LT(world.now(), milliseconds(20));
+        world.run(world.now() + microseconds(20));
+      }
+      for (int rank = 0; rank < size; ++rank) {
+        const auto& heard = world.member(rank).ended();
+        ASSERT_EQ(heard.has_value(), rank != ends) << "rank " << rank << " of " << size;
+        if (rank == ends) continue;
+        EXPECT_EQ(heard->rank, ends);
+        EXPECT_EQ(heard->why.code, Errc::kTimeout);
+        EXPECT_EQ(heard->why.why, "too late");
+        EXPECT_EQ(heard->why.culprits, std::vector{0});
+        EXPECT_LE(heard->since, world.now());
+      }
+    }
+}
+
+// Whoever's question is put out waits for the outcome of the other.
+TEST(Member, WhereSeveralEndAllLearnOfItWhenAllKnow) {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    std::mt19937 random(seed);
+    World world(static_cast<int>(2 + random() % 60), seed);
+    const auto all_know = [&] {
+      for (int rank = 0; rank < world.size(); ++rank)
+        if (!world.member(rank).ended() && !world.member(rank).is_end_heard()) return false;
+      return true;
+    };
+    std::set<int> ending;
+    for (int rank = 0; rank < world.size(); ++rank)
+      if (rank == 0 || random() % 3 == 0) ending.insert(rank);
+    for (const int rank : ending) {
+      if (random() % 2 == 0) ask(world, rank);
+      end(world, rank);
+      world.run(world.now() + microseconds(random() % 200));
+    }
+    std::set<int> waiting = ending;
+    while (!waiting.empty()) {
+      ASSERT_LT(world.now(), seconds(1)) << "seed " << seed;
+      world.run(world.now() + microseconds(20));
+      for (const int rank : ending)
+        if (world.member(rank).is_end_heard() && waiting.erase(rank) > 0) {
+          EXPECT_TRUE(all_know()) << "rank " << rank << ", seed " << seed;
+        }
+    }
+  }
+}
+
+TEST(Member, AnEndIsNotHeldUpByWhoDoesNotAnswer) {
+  World world(13);
+  world.stop(6);
+  world.kill(7);
+  end(world, 5);
+  world.run(world.pace().hearing + milliseconds(50));
+  EXPECT_TRUE(world.member(5).is_end_heard());
+  for (const int rank : {0, 4, 8, 12}) EXPECT_TRUE(world.member(rank).ended()) << rank;
+}
+
 TEST(Member, RandomFaultsLeaveNobodyWithoutAReport) {
   for (uint32_t seed = 0; seed < 300; ++seed) {
     std::mt19937 random(seed);

@@ -166,20 +166,21 @@ TEST_F(VendorSide, ALimitThatPassesSaysWhereEveryRankIs) {
     self.synchronize();
     if (self.rank == 1) {
       told.wait();
-    } else {
-      auto tensor = ones();
-      AllReduceOptions options;
-      options.timeout = milliseconds(300);
-      const auto error = error_of(
-          [&] { self.comm->all_reduce(tensor, ReduceOp::SUM, true, options)->hostSynchronize(); });
-      EXPECT_EQ(error.code(), Errc::kTimeout);
-      EXPECT_EQ(error.context().peer, 1) << error.what();
-      expect_words(error, {"timeout= of this call", "rank 1 is 1 collective behind, since number 2",
-                           "rank 1: in no collective, after barrier() as number 1",
-                           "ranks 0, 2: in all_reduce(float32, 96 elements, SUM) as number 2"});
-      EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
-      if (++late == 2) over.set_value();
+      EXPECT_EQ(error_of([&] { self.comm->finalize(); }).code(), Errc::kTimeout);
+      return;
     }
+    auto tensor = ones();
+    AllReduceOptions options;
+    options.timeout = milliseconds(300);
+    const auto error = error_of(
+        [&] { self.comm->all_reduce(tensor, ReduceOp::SUM, true, options)->hostSynchronize(); });
+    EXPECT_EQ(error.code(), Errc::kTimeout);
+    EXPECT_EQ(error.context().peer, 1) << error.what();
+    expect_words(error, {"timeout= of this call", "rank 1 is 1 collective behind, since number 2",
+                         "rank 1: in no collective, after barrier() as number 1",
+                         "ranks 0, 2: in all_reduce(float32, 96 elements, SUM) as number 2"});
+    EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
+    if (++late == 2) over.set_value();
     self.comm->finalize();
   });
 }
@@ -194,10 +195,79 @@ TEST_F(VendorSide, ARankThatDropsItsCommunicatorIsNamed) {
         error_of([&] { self.comm->all_reduce(tensor, ReduceOp::SUM, true)->hostSynchronize(); });
     EXPECT_EQ(error.code(), Errc::kPeerFailed);
     EXPECT_EQ(error.context().peer, 2) << error.what();
-    expect_words(error, {"all_reduce", "rank 2 has failed: its process ("});
+    expect_words(error, {"all_reduce", "rank 2: it dropped the communicator without finalize()"});
     EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
     self.comm->finalize();
   });
+}
+
+// A library lets the others' operations go on as if all had come when one rank ends its own.
+TEST_F(VendorSide, WhatAnotherRanksLimitLetsGoIsNotDone) {
+  const auto over = std::make_shared<std::promise<void>>();
+  std::atomic<int> ended = 0;
+  on_ranks(3, [&, is_over = over->get_future().share()](Program& self) {
+    self.comm->barrier(false);
+    self.synchronize();
+    if (self.rank == 2) {
+      is_over.wait();
+      const auto error = error_of([&] { self.comm->barrier(false); });
+      EXPECT_EQ(error.code(), Errc::kTimeout);
+      expect_words(error, {"barrier", "rank 0: ", "0.05 s"});
+      return self.comm->finalize();
+    }
+    auto tensor = ones();
+    AllReduceOptions options;
+    options.timeout = self.rank == 0 ? milliseconds(50) : milliseconds(60'000);
+    const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true, options);
+    const auto error = error_of([&] { work->hostSynchronize(); });
+    EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
+    EXPECT_EQ(work->status(), self.rank == 0 ? WorkStatus::TIMEDOUT : WorkStatus::ERROR);
+    expect_words(error, {"all_reduce", "0.05 s"});
+    EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
+    if (++ended == 2) over->set_value();
+    self.comm->finalize();
+  });
+}
+
+TEST_F(VendorSide, WhatAnotherRanksAbortLetsGoIsNotDone) {
+  const auto over = std::make_shared<std::promise<void>>();
+  on_ranks(3, [&, is_over = over->get_future().share()](Program& self) {
+    self.comm->barrier(false);
+    self.synchronize();
+    if (self.rank == 0) return self.comm->abort();
+    if (self.rank == 2) {
+      is_over.wait();
+      return self.comm->finalize();  // who leaves anyway is not told
+    }
+    auto tensor = ones();
+    std::optional<WorkPtr> work;
+    const auto error = error_of([&] {  // it may know before it calls
+      work = self.comm->all_reduce(tensor, ReduceOp::SUM, true);
+      (*work)->hostSynchronize();
+    });
+    EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+    EXPECT_EQ(error.context().peer, 0) << error.what();
+    expect_words(error, {"all_reduce", "rank 0 aborted the communicator: abort() was called"});
+    if (work) {
+      EXPECT_EQ((*work)->status(), WorkStatus::ERROR);
+    }
+    EXPECT_TRUE(self.comm->getBackendImpl()->isAborted());
+    EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
+    over->set_value();
+    self.comm->finalize();
+  });
+}
+
+// What was done before counts, though it is looked at afterwards.
+TEST_F(VendorSide, WhatWasDoneBeforeAnotherRankAbortsIsDone) {
+  for (int turn = 0; turn < 20; ++turn)
+    on_ranks(2, [&](Program& self) {
+      auto tensor = ones();
+      const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true);
+      work->hostSynchronize();
+      EXPECT_EQ(tensor[5].item<float>(), 2);
+      self.rank == 0 ? self.comm->abort() : self.comm->finalize();
+    });
 }
 
 TEST_F(VendorSide, ARankThatEndsBeforeItGivesItsIdIsNamedAtOnce) {

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms::side {
+
+// Why a rank ends its communicator.
+struct Ending {
+  Errc code = Errc::kAborted;
+  std::string why = {};
+  std::vector<int32_t> culprits = {};  // the ranks at fault
+};
+
+// The same as an error of the others, who hear it of `rank`: what befell that rank itself is, for
+// them, that it has failed.
+Ending seen_by_others(Ending why, int rank);
+
+}  // namespace torch::comms::side
