@@ -56,8 +56,7 @@ std::optional<Circle::Failure> Circle::failure() const {
   // What others say of a rank that is seen to have failed is no news.
   if (end && std::ranges::count(end->why.culprits, lost) == 0) {
     auto seen = seen_by_others(end->why, end->rank);
-    return Failure{seen.code, std::move(seen.why), std::move(seen.culprits), ends,
-                   end->why.code == Errc::kAborted || end->why.code == Errc::kFinalized};
+    return Failure{seen.code, std::move(seen.why), std::move(seen.culprits), ends};
   }
   if (lost < 0) return std::nullopt;
   const auto& place = family_->places_[static_cast<size_t>(ranks_[static_cast<size_t>(lost)])];

@@ -61,8 +61,7 @@ class TC_API Circle {
     Errc code;
     std::string why;
     std::vector<int> culprits;
-    Moment ends = kNever;     // since when it is known that another one ends it
-    bool on_purpose = false;  // and because its program wants to
+    Moment ends = kNever;  // since when it is known that another one ends it
   };
   std::optional<Failure> failure() const;
   // See Member.

@@ -146,6 +146,38 @@ def test_abort_wakes_a_host_that_synchronises(world):
     check_context(world, aborted_from_outside)
 
 
+def another_rank_aborts(context):
+    """What waits for it has failed: NCCL lets its kernels go on, with whatever is there."""
+    failures, comm = Failures(), own_comm(context)
+    comm.barrier(False)
+    torch.cuda.synchronize()
+    if context.rank == 0:
+        context.meet("called")
+        comm.abort()
+    else:
+        tensor = torch.ones(1 << 16)
+        work = comm.all_reduce(tensor, ReduceOp.SUM, True, timeout=60.0)
+        context.meet("called")
+        work.wait()
+        torch.cuda.synchronize()
+        words = "rank 0 aborted the communicator"
+        with failures.case("the next call"), refused(torchcomms.PeerFailed, words):
+            comm.barrier(False)
+        with failures.case("its work"), refused(torchcomms.PeerFailed, "all_reduce", words):
+            work.wait()
+        with failures.case("aborted"):
+            assert comm.is_aborted()
+    context.meet("all have met it")
+    comm.finalize()
+    with failures.case("afterwards"):
+        gpu_lives(context)
+    return failures.texts
+
+
+def test_what_waits_for_a_rank_that_aborts_has_failed(world):
+    check_context(world, another_rank_aborts)
+
+
 def twice(context):
     """One communicator fails; the other one of the same ranks goes on."""
     failures, good, bad = Failures(), own_comm(context), own_comm(context)

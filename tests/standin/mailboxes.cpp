@@ -52,7 +52,7 @@ struct Mailboxes::Block {
   std::atomic<uint32_t> pulse;   // grows with everything that happens
   std::atomic<uint32_t> joined;  // ranks
   std::atomic<bool> mismatched;  // some rank has seen that they disagree
-  std::atomic<bool> abandoned;   // some rank has aborted
+  std::atomic<uint32_t> aborts;  // of ranks
   Box boxes[1];                  // size * size of them: [from * size + to]
 };
 
@@ -137,6 +137,7 @@ bool Mailboxes::step(Cursor& cursor, bool& mismatch) {
 }
 
 Mailboxes::End Mailboxes::run(std::span<const Transfer> transfers, const std::atomic<bool>& stop) {
+  const uint32_t aborts = block_->aborts.load();
   // By peer and direction, the first that is not done at the end.
   std::map<std::pair<int, bool>, std::vector<Cursor>> lines;
   for (auto at = transfers.rbegin(); at != transfers.rend(); ++at)
@@ -158,7 +159,7 @@ Mailboxes::End Mailboxes::run(std::span<const Transfer> transfers, const std::at
     if (stop.load()) return End::kStopped;
     if (moved)
       ring(block_->pulse);
-    else if (block_->abandoned.load())
+    else if (block_->aborts.load() != aborts)
       return End::kDone;
     else
       nap(block_->pulse, seen, kLongestNapUs);
@@ -172,10 +173,11 @@ void Mailboxes::signal(int peer) {
 }
 
 Mailboxes::End Mailboxes::await_signals(int peer, uint64_t total, const std::atomic<bool>& stop) {
+  const uint32_t aborts = block_->aborts.load();
   const auto& box = block_->boxes[peer * size_ + rank_];
   while (true) {
     const uint32_t seen = block_->pulse.load();
-    if (box.signals.load() >= total || block_->abandoned.load()) return End::kDone;
+    if (box.signals.load() >= total || block_->aborts.load() != aborts) return End::kDone;
     if (stop.load()) return End::kStopped;
     nap(block_->pulse, seen, kLongestNapUs);
   }
@@ -195,7 +197,7 @@ void Mailboxes::sleep(int64_t limit_us, const std::atomic<bool>& stop) {
 }
 
 void Mailboxes::abandon() {
-  block_->abandoned.store(true);
+  block_->aborts.fetch_add(1);
   ring(block_->pulse);
 }
 

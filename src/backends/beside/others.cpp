@@ -23,6 +23,9 @@ constexpr std::chrono::milliseconds kAnswered{600}, kLook{5};
 // How long all ranks have for what was done before another one ended the communicator, whose
 // library waits twice as long once all know of it; and for that at most.
 constexpr std::chrono::milliseconds kStillDone{10}, kToldAll{200};
+// Until all ranks of a host have looked, twice, whether one of them has ended, or have come to the
+// limit of what began at about the same time.
+constexpr std::chrono::milliseconds kSeenByAll{250};
 
 // How long after a wait for a failure in vain nobody waits for one.
 constexpr std::chrono::milliseconds kAgain{1000};
@@ -86,19 +89,15 @@ bool Others::is_ended() const {
   return failure && failure->ends != side::kNever;
 }
 
-bool Others::is_ended_on_purpose() const {
-  if (!is_alarmed()) return false;
-  const auto failure = circle_->failure();
-  return failure && failure->on_purpose;
-}
-
 bool Others::tell_end(const CommError& why) {
-  return circle_ && circle_->tell_end({why.code(), why.why(), why.context().culprits});
+  const bool is_everybodys = why.code() == Errc::kPeerFailed || why.code() == Errc::kTimeout;
+  if (!circle_) return neighbours_ && is_everybodys;
+  return circle_->tell_end({why.code(), why.why(), why.context().culprits});
 }
 
 void Others::await_told() {
-  circle_->await_told(kToldAll);
-  std::this_thread::sleep_for(2 * kStillDone);
+  if (circle_) circle_->await_told(kToldAll);
+  std::this_thread::sleep_for(circle_ ? 2 * kStillDone : kSeenByAll);
 }
 
 std::optional<CommError> Others::await_failure(const Context& context,

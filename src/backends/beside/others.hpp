@@ -63,14 +63,14 @@ class Others {
   // Another rank has ended the communicator: why, as an error, once what ends here may have been
   // let go by that, see tell_end().
   std::optional<CommError> ended(const Context& context) const;
-  // The same, whatever ends here; because its program wants to.
+  // The same, whatever ends here.
   bool is_ended() const;
-  bool is_ended_on_purpose() const;
   // This rank ends the communicator, and all others hear so. A library then lets operations of
-  // other ranks go on as if they had what they wait for. False: there is nobody to tell.
+  // other ranks go on as if they had what they wait for. False: nobody is to be waited for.
   bool tell_end(const CommError& why);
   // After that, once: returns when all know that what is not done by now is not done; 0.3 s at
-  // most, so that some may not where processes hardly get any time.
+  // most, so that some may not where processes hardly get any time. Without a side channel that is
+  // when ranks of this host have had the time to see for themselves that one has failed.
   void await_told();
   // The same as failure(), of what becomes known within `limit`: for an error that may have its
   // reason there. Several errors at once wait for it once.

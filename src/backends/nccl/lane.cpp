@@ -435,9 +435,8 @@ void Lane::end_works(const std::exception_ptr& why, const Work* timed_out) {
     work->setStatus(work.get() == timed_out ? WorkStatus::TIMEDOUT : WorkStatus::ERROR, why);
 }
 
-void Lane::is_let_go() {
+void Lane::tell_of_end(const CommError& why) {
   if (communicator_->failure() || communicator_->handle() == nullptr) return;
-  const CommError why(Errc::kFinalized, "it dropped the communicator without finalize()");
   if (others_->tell_end(why)) others_->await_told();
 }
 
@@ -447,6 +446,7 @@ bool Lane::hand_over(const CommError& why) {
     if (communicator_->failure()) return false;
     handed_over_ = true;
   }
+  tell_of_end(why);
   if (is_idle()) return true;
   if (auto* const kernels = kernels_.load()) kernels->abort();
   end_works(std::make_exception_ptr(why), nullptr);

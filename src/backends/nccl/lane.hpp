@@ -113,10 +113,12 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   // told before the library ends, which lets their operations go on without their data. `blocks`:
   // returns when it is through, or has been for a second, else soon.
   void fail(const CommError& why, bool blocks);
-  // Its last owner is about to go: the others are told, as by fail(), if the library still has it.
-  void is_let_go();
+  // The library's communicator is about to end in another way than by fail(), if it has not: the
+  // others are told as there, with `why`.
+  void tell_of_end(const CommError& why);
   // The library is about to make another communicator of this one, which ends its operations:
-  // `why` is their error, and nobody else but fail() ends this one any more. False: it has failed.
+  // `why` is their error, and nobody else but fail() ends this one any more. The others are told as
+  // by fail(). False: it has failed.
   bool hand_over(const CommError& why);
   // Ends it where the other ranks are known to have failed, or to disagree. One load else.
   void end_if_told(const std::function<Context()>& context);

@@ -17,6 +17,7 @@
 #include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
 #include "core/store_adapter.hpp"
+#include "side/family.hpp"
 
 // Members that come and go.
 namespace torch::comms {
@@ -49,9 +50,12 @@ CommError called(const Context& context) {
   return {Errc::kAborted, "reconfigure() was called", context};
 }
 
-// What is under way ends now.
+// What is under way ends now. Members that are not here hear of it.
 void stop(Lane& lane, const Context& context) {
-  if (!lane.is_idle() || lane.communicator().failure()) lane.fail(called(context), /*blocks=*/true);
+  if (!lane.is_idle() || lane.communicator().failure())
+    lane.fail(called(context), /*blocks=*/true);
+  else
+    lane.tell_of_end(called(context));
 }
 
 // Whether all members say the same `word`, which is empty where `why_not` says why this one has
@@ -123,12 +127,13 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
 
   auto* const parent = lane_.get();  // `before` has it
   const auto part = [&] {
-    close_circle();
     rank_ = size_ = -1;
     ranks_.clear();
     pair_store_.reset();
     return detach();
   };
+  // Those of its ranks that are not here go on with it for now.
+  auto circle = std::exchange(circle_, nullptr);
   auto before = part();
   // Whoever asked for this needs no news of it.
   const bool news = hooks_ran_.exchange(true);
@@ -137,6 +142,7 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
   };
   const auto stop_all = [&] {
     for (const auto& lane : before) stop(*lane, context);
+    if (circle) circle->close();
     hooks_ran_.store(news);
   };
   WorkPtr work;
@@ -154,6 +160,8 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
     give_all_time({});
     stop_all();
   } catch (...) {
+    for (const auto& lane : before) lane->tell_of_end(called(context));
+    if (circle) circle->close();
     release(std::move(before), /*may_block=*/false);
     throw;
   }
@@ -166,7 +174,8 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
     hooks_ran_.store(false);
   } else {
     // The others hear that this one is not with them, unless it was and an abort() came then.
-    if (!lane_) circle_.reset();
+    if (lane_) close_circle();
+    circle_.reset();
     release(part(), /*may_block=*/false);
   }
   return work;

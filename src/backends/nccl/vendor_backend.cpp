@@ -21,6 +21,7 @@
 #include "core/cpu_backend.hpp"
 #include "core/explain.hpp"
 #include "core/hint.hpp"
+#include "core/own_check.hpp"
 #include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
 #include "core/retire.hpp"
@@ -116,7 +117,7 @@ void TorchCommVendor::release(Lanes lanes, bool may_block) {
     const auto flight = lane->flight();
     // What is under way may end; then the library's communicator goes with its last owner.
     auto let_go = [lane = std::move(lane)]() mutable {
-      lane->is_let_go();
+      lane->tell_of_end({Errc::kFinalized, "it dropped the communicator without finalize()"});
       lane.reset();
     };
     retire(flight, std::move(let_go), may_block);
@@ -211,7 +212,10 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met, const Shrin
       return communicator != nullptr;
     });
     const size_t left_bytes = runtime.free_bytes();
-    phase("kernels", [&] { return prepare(met, *opened); });
+    phase("kernels", [&] {
+      const OwnCheck check(look);
+      return prepare(met, *opened);
+    });
     const size_t taken_bytes = std::max(had_bytes, left_bytes) - left_bytes;
     const size_t free_bytes = runtime.free_bytes() + taken_bytes;
     phase("connect", [&] {
@@ -336,6 +340,7 @@ void TorchCommVendor::registerGraphReplayHook(int64_t id, GraphReplayHook hook) 
 
 nccl::Lane& TorchCommVendor::lane_of_waits() {
   if (auto* const found = lane_of_waits_if_any()) return *found;
+  const nccl::Device::Scope as_before(lane_->device());
   return add_pair(
       kWaits, make_lane(lane_->shared_communicator(),
                         nccl::Device::open(*library_, device_, rank_, wishes_->high_priority_stream,
@@ -426,12 +431,12 @@ void TorchCommVendor::close(nccl::Lane& lane, const Call& call) {
 // The library keeps a communicator for as long as graphs have its operations.
 void TorchCommVendor::part_from_library(nccl::Lane& lane, const Call& call) {
   auto wait = nccl::launch_wait(call);
-  // The library would wait for ranks that have ended it.
+  // The library would wait for ranks that have ended it. Who has nothing under way and leaves is
+  // not told.
   wait.check = [this, &lane, &call] {
     check_interrupt();
     if (!lane.others().is_ended()) return;
-    // Nobody wants to hear on leaving that another one has left before, by abort().
-    if (lane.others().is_ended_on_purpose()) hooks_ran_.store(true);
+    hooks_ran_.store(true);
     lane.end_if_told([&call] { return call.context(); });
   };
   if (lane.is_in_graphs()) wait.deadline = std::min(wait.deadline, Clock::now() + kGraphsMayGo);
@@ -442,7 +447,7 @@ void TorchCommVendor::part_from_library(nccl::Lane& lane, const Call& call) {
     lane.windows().clear(lane.communicator(), wait);
     lane.communicator().close(wait);
   } catch (const CommError& e) {
-    if (lane.others().is_ended_on_purpose()) return;
+    if (lane.others().is_ended()) return;
     if (e.code() != Errc::kTimeout || !lane.is_in_graphs()) {
       // A thread of ours may be in the library still, and others may wait for what it holds.
       lane.fail(e, /*blocks=*/false);

@@ -166,8 +166,7 @@ TEST_F(VendorSide, ALimitThatPassesSaysWhereEveryRankIs) {
     self.synchronize();
     if (self.rank == 1) {
       told.wait();
-      EXPECT_EQ(error_of([&] { self.comm->finalize(); }).code(), Errc::kTimeout);
-      return;
+      return self.comm->finalize();  // who leaves anyway is not told
     }
     auto tensor = ones();
     AllReduceOptions options;
