@@ -4,6 +4,8 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/log.hpp"
+
 namespace torch::comms::gpu {
 namespace {
 
@@ -46,9 +48,10 @@ Export export_memory(const std::shared_ptr<const Driver>& driver, const void* at
   return made;
 }
 
-ImportedMemory::ImportedMemory(const std::shared_ptr<const Driver>& driver, int device,
+ImportedMemory::ImportedMemory(const std::shared_ptr<const Runtime>& runtime,
+                               const std::shared_ptr<const Driver>& driver, int device,
                                const base::FileDescriptor& descriptor, const ExportNote& note)
-    : driver_(driver), size_bytes_(note.size_bytes) {
+    : runtime_(runtime), driver_(driver), device_(device), size_bytes_(note.size_bytes) {
   if (size_bytes_ == 0) return;
   if (note.offset > note.allocation_bytes || note.size_bytes > note.allocation_bytes - note.offset)
     throw CommError(Errc::kSystem, "what was told of another process's memory is not possible");
@@ -66,8 +69,14 @@ ImportedMemory::ImportedMemory(const std::shared_ptr<const Driver>& driver, int 
 }
 
 ImportedMemory::~ImportedMemory() {
-  if (opened_ != 0)
+  if (opened_ == 0) return;
+  try {
+    const DeviceGuard current(*runtime_, device_);  // a thread of its own has none
     driver_->log_failure(driver_->table().IpcCloseMemHandle(opened_), "IpcCloseMemHandle");
+  } catch (const CommError& e) {
+    base::log(base::LogLevel::kWarning,
+              std::string("memory of another process stays mapped: ") + e.what());
+  }
 }
 
 }  // namespace torch::comms::gpu

@@ -9,6 +9,7 @@
 
 #include "base/handles.hpp"
 #include "gpu/driver.hpp"
+#include "gpu/runtime.hpp"
 
 namespace torch::comms::gpu {
 
@@ -35,11 +36,12 @@ struct Export {
 TC_API Export export_memory(const std::shared_ptr<const Driver>& driver, const void* at,
                             size_t size_bytes);
 
-// Such memory of another process, mapped here for kernels on `device`, which is current. Of this
-// process too where it has a handle.
+// Such memory of another process, mapped here for kernels on `device`, which is current; it may go
+// on any thread. Of this process too where it has a handle.
 class TC_API ImportedMemory {
  public:
-  ImportedMemory(const std::shared_ptr<const Driver>& driver, int device,
+  ImportedMemory(const std::shared_ptr<const Runtime>& runtime,
+                 const std::shared_ptr<const Driver>& driver, int device,
                  const base::FileDescriptor& descriptor, const ExportNote& note);
   ~ImportedMemory();
   ImportedMemory(const ImportedMemory&) = delete;
@@ -49,7 +51,9 @@ class TC_API ImportedMemory {
   size_t size_bytes() const noexcept { return size_bytes_; }
 
  private:
+  const std::shared_ptr<const Runtime> runtime_;
   const std::shared_ptr<const Driver> driver_;
+  const int device_;
   std::optional<MappableMemory> mapped_;
   DevicePointer opened_ = 0;
   void* at_ = nullptr;

@@ -196,3 +196,24 @@ def cycles(context):
 def test_device_memory_comes_back_with_its_communicator(world):
     for free in world.run_context(cycles):  # the first one loads what stays
         assert free[1] - free[-1] < 64, f"MiB after each: {free}"
+
+
+def leaves_the_current_device(context):
+    """What a communicator opens on its device leaves the program on another one."""
+    failures = Failures()
+    other = (torch.cuda.current_device() + 1) % torch.cuda.device_count()
+    with torch.cuda.device(other):
+        child = context.comm.split(list(range(context.size)), "child")
+        with failures.case("split"):
+            assert torch.cuda.current_device() == other
+        child.barrier(False)
+        with failures.case("an operation"):
+            assert torch.cuda.current_device() == other
+        child.finalize()
+    return failures.texts
+
+
+def test_calls_leave_the_current_device_alone(world):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("one device")
+    check_context(world, leaves_the_current_device)

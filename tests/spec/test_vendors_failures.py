@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.harness.backends import NCCL
+from tests.harness.backends import NCCL, NCCLX
 from tests.harness.programs import ranks
 
 needs_nccl = pytest.mark.skipif(NCCL.missing() is not None, reason=str(NCCL.missing()))
@@ -125,3 +125,38 @@ def test_a_timeout_that_nobody_notices_ends_the_process(free_port):
     assert "Aborting process due to timeout" in ended.err
     assert "communicator 'unseen'" in ended.err
     assert "last words" in ended.out
+
+
+# Its kernels' library is a pipe, whose other end is opened when it comes to load it.
+DIES_BEFORE_ITS_KERNELS = """
+    import os, signal, tempfile, threading, time, torch, torchcomms
+
+    rank = int(os.environ["RANK"])
+    if rank == 1:
+        pipe = os.path.join(tempfile.mkdtemp(), "kernels")
+        os.mkfifo(pipe)
+        os.environ["TORCHCOMM_KERNELS_LIBRARY"] = pipe
+
+        def end():
+            open(pipe, "wb")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        threading.Thread(target=end).start()
+    began = time.monotonic()
+    try:
+        torchcomms.new_comm("ncclx", torch.device("cpu"), "dies")
+    except torchcomms.PeerFailed as error:
+        assert error.peer >= 0 and error.peer != rank, error
+        took = time.monotonic() - began
+        assert took < 60, took  # the limit is 10 minutes; on an idle machine it is 1 s
+    else:
+        raise AssertionError("it did not wait for rank 1")
+"""
+
+
+@needs_nccl
+def test_the_death_of_a_rank_that_loads_its_kernels_is_seen_at_once(free_port):
+    variables = {**NCCLX.environment, "TORCHCOMM_SIDE_CHANNEL": "1"}
+    for rank, program in enumerate(ranks(DIES_BEFORE_ITS_KERNELS, 3, free_port, **variables)):
+        if rank != 1:
+            program.expect_success()

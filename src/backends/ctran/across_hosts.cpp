@@ -178,19 +178,21 @@ WorkPtr TorchCommCtranAcrossHosts::all_reduce(at::Tensor& tensor, const ReduceOp
 WorkPtr TorchCommCtranAcrossHosts::all_gather_single(at::Tensor& output, const at::Tensor& input,
                                                      bool async_op,
                                                      const AllGatherSingleOptions& options) {
-  return launched(OpName::all_gather_single, async_op, options, {{&output, &input}, {}},
+  const auto source = nccl::in_place_or_apart(input, output, getRank());
+  return launched(OpName::all_gather_single, async_op, options, {{&output, &source}, {}},
                   [&](auto& across, const auto& how) {
-                    across.all_gather(ctran::memory_of(output), ctran::memory_of(input),
-                                      input.nbytes(), how);
+                    across.all_gather(ctran::memory_of(output), ctran::memory_of(source),
+                                      source.nbytes(), how);
                   });
 }
 
 WorkPtr TorchCommCtranAcrossHosts::reduce_scatter_single(
     at::Tensor& output, const at::Tensor& input, const ReduceOp& op, bool async_op,
     const ReduceScatterSingleOptions& options) {
-  return launched(OpName::reduce_scatter_single, async_op, options, {{&output, &input}, {}},
+  const auto source = nccl::in_place_or_apart(input, output, getRank());
+  return launched(OpName::reduce_scatter_single, async_op, options, {{&output, &source}, {}},
                   [&](auto& across, const auto& how) {
-                    across.reduce_scatter(ctran::memory_of(output), ctran::memory_of(input),
+                    across.reduce_scatter(ctran::memory_of(output), ctran::memory_of(source),
                                           static_cast<size_t>(output.numel()),
                                           ctran::dtype_of(output.scalar_type()), ctran::op_of(op),
                                           how);

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include <c10/core/DeviceGuard.h>
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/factory.hpp>
 
@@ -240,6 +241,7 @@ std::shared_ptr<TorchCommBackend> TorchCommCtran::split(const std::vector<int>& 
                                                         const std::string& name,
                                                         const CommOptions& options) {
   if (ranks.empty()) return nullptr;
+  const c10::DeviceGuard as_before(device_);
   const auto now = issue(OpName::split, {{}, limit_of_split(options)});
   auto child = std::make_shared<TorchCommCtran>();
   child->device_ = device_;

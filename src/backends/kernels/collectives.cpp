@@ -314,17 +314,18 @@ WorkPtr TorchCommKernels::offer_slots(OpName op, const at::Tensor& output, const
                                       const OperationOptions& options) {
   const auto factor = factor_for(op, reduction, output);
   if (!factor) return nullptr;
+  const auto slots = nccl::own_or_apart(input, output, getRank());
   std::vector<Call> calls;
   size_t most_bytes = 0;
   for (int root = 0; root < getSize(); ++root) {
-    const auto& slot = input[static_cast<size_t>(root)];
+    const auto& slot = slots[static_cast<size_t>(root)];
     calls.push_back(reduce_call(Collective::kReduce, reduction, *factor,
                                 static_cast<size_t>(slot.numel()), slot,
                                 root == getRank() ? output : at::Tensor()));
     calls.back().root = root;
     most_bytes = std::max(most_bytes, slot.nbytes());
   }
-  return offer({op, calls, most_bytes, {&output, &factor->element}, {&input}}, async_op, options);
+  return offer({op, calls, most_bytes, {&output, &factor->element}, {&slots}}, async_op, options);
 }
 
 WorkPtr TorchCommKernels::reduce_scatter(at::Tensor& output, const Tensors& input,
@@ -380,15 +381,16 @@ WorkPtr TorchCommKernels::barrier(bool async_op, const BarrierOptions& options) 
 WorkPtr TorchCommKernels::gather_single(at::Tensor& output, const at::Tensor& input, int root,
                                         bool async_op, const GatherSingleOptions& options) {
   const bool is_root = getRank() == root;
+  const auto source = is_root ? nccl::in_place_or_apart(input, output, root) : input;
   auto call =
-      move_call(Collective::kGather, input.nbytes(), input, is_root ? output : at::Tensor());
+      move_call(Collective::kGather, source.nbytes(), source, is_root ? output : at::Tensor());
   call.root = root;
-  const auto bytes = input.nbytes() * static_cast<size_t>(getSize());
-  const auto& kept = is_root ? output : input;
+  const auto bytes = source.nbytes() * static_cast<size_t>(getSize());
+  const auto& kept = is_root ? output : source;
   if (auto work =
-          offer({OpName::gather_single, {&call, 1}, bytes, {&kept, &input}}, async_op, options))
+          offer({OpName::gather_single, {&call, 1}, bytes, {&kept, &source}}, async_op, options))
     return work;
-  return TorchCommVendor::gather_single(output, input, root, async_op, options);
+  return TorchCommVendor::gather_single(output, source, root, async_op, options);
 }
 
 }  // namespace torch::comms

@@ -66,6 +66,11 @@ at::Tensor TorchCommKernels::mappable_tensor(at::IntArrayRef sizes, at::ScalarTy
   return at::from_blob(memory->at(), sizes, [memory](void*) {}, options, getDevice());
 }
 
+void TorchCommKernels::await_current_stream() const {
+  const auto& device = lane()->device();
+  if (!device.host_runs()) device.runtime().synchronize(device.current_stream());
+}
+
 std::shared_ptr<const ctran::DeviceWindow> TorchCommKernels::open_window(
     std::string_view method, const ctran::DeviceWindow::Part& own, std::string unwilling,
     const c10::Storage& memory) {

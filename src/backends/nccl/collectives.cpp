@@ -149,11 +149,12 @@ WorkPtr TorchCommVendor::scatter_reduced(const nccl::Call& now, const OperationO
                                          const at::Tensor& output, const Tensors& input,
                                          const ReduceOp& op) {
   // A reduction to each rank, of its slot; the slots of all ranks have one size.
-  return reduce(now, options, op, output, input.front(), {{&output}, {&input}},
+  const auto slots = nccl::own_or_apart(input, output, rank_);
+  return reduce(now, options, op, output, slots.front(), {{&output}, {&slots}},
                 [&](const Launch& go, const Reduction& with) {
                   auto results = go.results();
                   for (int root = 0; root < size_; ++root) {
-                    const auto& slot = input[static_cast<size_t>(root)];
+                    const auto& slot = slots[static_cast<size_t>(root)];
                     const Bytes from(slot), into(output);
                     results << go.library.Reduce(from.data, root == rank_ ? into.data : nullptr,
                                                  static_cast<size_t>(slot.numel()), with.dtype(),

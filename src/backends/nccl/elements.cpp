@@ -133,6 +133,18 @@ at::Tensor in_place_or_apart(const at::Tensor& input, const at::Tensor& output, 
   return in_place ? input : input.clone();
 }
 
+std::vector<at::Tensor> own_or_apart(const std::vector<at::Tensor>& slots, const at::Tensor& output,
+                                     int rank) {
+  auto made = slots;
+  for (size_t i = 0; i < made.size(); ++i) {
+    if (!overlap(made[i], output)) continue;
+    const Bytes from(made[i]), into(output);
+    const bool is_own = static_cast<int>(i) == rank && from.data == into.data;
+    if (!is_own || from.size != into.size) made[i] = made[i].clone();
+  }
+  return made;
+}
+
 at::Tensor factor_element(const at::Tensor& factor, at::ScalarType dtype,
                           const at::Device& device) {
   if (factor.defined() && factor.numel() == 1 && factor.scalar_type() == dtype &&

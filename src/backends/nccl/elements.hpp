@@ -20,6 +20,10 @@ bool overlap(const at::Tensor& a, const at::Tensor& b);
 // `input`, or a copy where it shares memory with `output` in another way than in place: the smaller
 // one is part number `rank` of the larger.
 at::Tensor in_place_or_apart(const at::Tensor& input, const at::Tensor& output, int rank);
+// `slots`, of which those are copies that share memory with `output`, but for number `rank` where
+// it is just that.
+std::vector<at::Tensor> own_or_apart(const std::vector<at::Tensor>& slots, const at::Tensor& output,
+                                     int rank);
 
 // Whether every library has reductions of it, on every device.
 bool is_reducible(at::ScalarType dtype) noexcept;

@@ -46,6 +46,7 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
   // Lists that have no rank in common have no smallest one in common.
   const int color = made ? *std::min_element(ranks.begin(), ranks.end()) : nccl::abi::kNoColor;
   int count = 0;
+  const nccl::Device::Scope as_before(lane_->device());
   try {
     const size_t free_bytes = lane_->device().runtime().free_bytes();
     auto communicator = lane_->communicator().split(

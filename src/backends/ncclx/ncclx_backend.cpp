@@ -34,6 +34,24 @@ int index_of(const nccl::Device& device) {
   return at.has_index() ? at.index() : 0;
 }
 
+// What `rank` has put under `key`.
+std::string told_by(int rank, StoreKeyValue& store, const std::string& key, const Rendezvous& met,
+                    const Context& context) {
+  try {
+    return store.get(key, met.deadline.left());
+  } catch (const CommError& e) {
+    if (e.code() != Errc::kTimeout) throw;
+    auto where = context;
+    where.peer = rank;
+    throw CommError(Errc::kTimeout,
+                    "start-up phase 'kernels': rank " + std::to_string(rank) +
+                        " did not say what kernels it can run within the limit of " +
+                        bootstrap::to_text(met.limit.duration) +
+                        "; if it only needs longer, raise " + met.limit.knob,
+                    where);
+  }
+}
+
 }  // namespace
 
 TorchCommNCCLX::TorchCommNCCLX(std::string backend) : OfVendor(std::move(backend)) {}
@@ -74,7 +92,7 @@ bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::Device& device) 
   if (met.rank == 0)
     store.set(kTuning, ctran::tell_tuning(tuning_file_,
                                           ctran::gpu_word(device.runtime(), index_of(device))));
-  const auto told = store.get(kTuning, met.deadline.left());
+  const auto told = told_by(0, store, kTuning, met, context);
   try {
     told_ = std::make_shared<const ctran::Told>(ctran::read_told(told));
   } catch (const CommError& e) {
@@ -88,7 +106,7 @@ bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::Device& device) 
     std::vector<std::string> all;
     all.reserve(static_cast<size_t>(met.size));
     for (int rank = 0; rank < met.size; ++rank)
-      all.push_back(store.get(key + std::to_string(rank), met.deadline.left()).substr(1));
+      all.push_back(told_by(rank, store, key + std::to_string(rank), met, context).substr(1));
     return all;
   });
   return true;

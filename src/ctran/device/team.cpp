@@ -13,10 +13,14 @@ namespace {
 
 std::atomic_ref<uint32_t> word(uint32_t& at) { return std::atomic_ref<uint32_t>(at); }
 
-kernels::Control* make_control(const gpu::Runtime& runtime) {
-  void* const at = runtime.allocate_pinned(sizeof(kernels::Control));
+// Pinned, so that the device has it at the same address.
+Team::PinnedControl make_control(const std::shared_ptr<const gpu::Runtime>& runtime) {
+  void* const at = runtime->allocate_pinned(sizeof(kernels::Control));
   std::memset(at, 0, sizeof(kernels::Control));
-  return static_cast<kernels::Control*>(at);
+  return {static_cast<kernels::Control*>(at), [runtime](kernels::Control* control) {
+            const gpu::CaptureModeGuard mode(*runtime);
+            runtime->free_pinned(control);
+          }};
 }
 
 [[noreturn]] void refuse(const kernels::Message& message, const kernels::Team& team) {
@@ -47,6 +51,7 @@ Team::Outcome Team::make(int rank, int size, int device,
   transport::nvl::Seat seat{rank, size, device, runtime, nullptr};
   transport::nvl::Wanted wanted{0, "", std::move(unwilling)};
   KernelLibrary library{};
+  PinnedControl control;
   const auto look = [&] {
     library = KernelLibrary::load(*runtime);
     seat.driver = gpu::Driver::of(*runtime);
@@ -54,31 +59,29 @@ Team::Outcome Team::make(int rank, int size, int device,
     wanted.purpose = "kernels of interface " + std::to_string(library.functions->abi);
     if (library.regions != nullptr)
       wanted.purpose += " with regions " + std::to_string(library.regions->version);
+    control = make_control(runtime);
   };
   if (wanted.unwilling.empty()) wanted.unwilling = transport::nvl::reason_of(look);
   auto made = transport::nvl::SymmetricMemory::make(seat, wanted, exchange);
   if (!made.memory) return {nullptr, std::move(made.why_not)};
-  return {
-      std::unique_ptr<Team>(new Team(std::move(library), std::move(seat), std::move(made.memory))),
-      {}};
+  return {std::unique_ptr<Team>(new Team(std::move(library), std::move(seat),
+                                         std::move(made.memory), std::move(control))),
+          {}};
 }
 
 Team::Team(KernelLibrary library, transport::nvl::Seat seat,
-           std::unique_ptr<transport::nvl::SymmetricMemory> memory)
+           std::unique_ptr<transport::nvl::SymmetricMemory> memory, PinnedControl control)
     : library_(std::move(library)),
       seat_(std::move(seat)),
       memory_(std::move(memory)),
-      control_(make_control(*seat_.runtime)) {
+      control_(std::move(control)) {
   team_.rank = seat_.rank;
   team_.size = seat_.size;
   for (int peer = 0; peer < seat_.size; ++peer) team_.workspace[peer] = memory_->at(peer);
-  team_.control = control_;
+  team_.control = control_.get();
 }
 
-Team::~Team() {
-  const gpu::CaptureModeGuard mode(*seat_.runtime);
-  seat_.runtime->free_pinned(control_);
-}
+Team::~Team() = default;
 
 bool Team::takes(const kernels::Call& call) const noexcept {
   return library_.functions->takes(team_.size, call);

@@ -43,6 +43,8 @@ class Team {
                       const std::shared_ptr<const gpu::Runtime>& runtime, std::string unwilling,
                       const transport::nvl::Exchange& exchange);
   // Nothing that was launched may run any more.
+  using PinnedControl = std::unique_ptr<kernels::Control, std::function<void(kernels::Control*)>>;
+
   ~Team();
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
@@ -56,7 +58,7 @@ class Team {
   std::string architectures() const { return library_.functions->architectures(); }
   const std::string& library_path() const noexcept { return library_.path; }
   // For kernels that run beside the team's: whether those have stopped.
-  const kernels::Control* control() const noexcept { return control_; }
+  const kernels::Control* control() const noexcept { return control_.get(); }
   // The same on the device: what every workspace begins with.
   kernels::Header& header(int rank) const noexcept {
     return *static_cast<kernels::Header*>(memory_->at(rank));
@@ -118,12 +120,12 @@ class Team {
   // With what write_straight() asks for.
   std::vector<kernels::Message> marked(std::span<const kernels::Message> messages) const;
   Team(KernelLibrary library, transport::nvl::Seat seat,
-       std::unique_ptr<transport::nvl::SymmetricMemory> memory);
+       std::unique_ptr<transport::nvl::SymmetricMemory> memory, PinnedControl control);
 
   const KernelLibrary library_;
   const transport::nvl::Seat seat_;
   const std::unique_ptr<transport::nvl::SymmetricMemory> memory_;
-  kernels::Control* const control_;  // pinned: the device has it at the same address
+  const PinnedControl control_;
   kernels::Team team_{};
   std::unique_ptr<transport::nvl::SymmetricMemory> scratch_;
   size_t scratch_bytes_ = 0;

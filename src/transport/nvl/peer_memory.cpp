@@ -18,7 +18,7 @@ PeerMemory::Outcome PeerMemory::open(const Seat& seat, const Own& own, std::stri
       .take =
           [&](int rank, const gpu::Export& theirs) {
             made->theirs_[static_cast<size_t>(rank)] = std::make_unique<gpu::ImportedMemory>(
-                seat.driver, seat.device, theirs.descriptor, theirs.note);
+                seat.runtime, seat.driver, seat.device, theirs.descriptor, theirs.note);
           }};
   const Wanted wanted{0, "memory of peers", std::move(unwilling)};
   auto why_not = meeting.run(seat, wanted, exchange);
