@@ -78,16 +78,18 @@ void TorchCommBackend::registerAbortHook(int64_t id, AbortHook hook) {
   abort_hooks_[id] = std::move(hook);
 }
 void TorchCommBackend::unregisterAbortHook(int64_t id) {
+  decltype(abort_hooks_)::node_type removed;  // outlives the lock, as in HookList
   std::lock_guard lock(hooks_mutex_);
-  abort_hooks_.erase(id);
+  removed = abort_hooks_.extract(id);
 }
 void TorchCommBackend::registerGraphReplayHook(int64_t id, GraphReplayHook hook) {
   std::lock_guard lock(hooks_mutex_);
   graph_replay_hooks_[id] = std::move(hook);
 }
 void TorchCommBackend::unregisterGraphReplayHook(int64_t id) {
+  decltype(graph_replay_hooks_)::node_type removed;
   std::lock_guard lock(hooks_mutex_);
-  graph_replay_hooks_.erase(id);
+  removed = graph_replay_hooks_.extract(id);
 }
 
 void TorchCommBackend::runAbortHooks() noexcept {

@@ -20,18 +20,22 @@ class HookList {
   bool empty() const noexcept { return size_.load(std::memory_order_acquire) == 0; }
 
   uint64_t add(Function function) {
+    std::shared_ptr<const Entries> before;
     std::lock_guard lock(mutex_);
     auto next = std::make_shared<Entries>(*entries_);
     next->emplace_back(++last_id_, std::move(function));
-    publish(std::move(next));
+    before = publish(std::move(next));
     return last_id_;
   }
 
   void remove(uint64_t id) {
+    // Outlives the lock: the end of a callback may wait for another thread that wants it, or come
+    // by here again.
+    std::shared_ptr<const Entries> before;
     std::lock_guard lock(mutex_);
     auto next = std::make_shared<Entries>(*entries_);
     std::erase_if(*next, [id](const auto& entry) { return entry.first == id; });
-    publish(std::move(next));
+    before = publish(std::move(next));
   }
 
   template <class... Args>
@@ -45,9 +49,10 @@ class HookList {
   }
 
  private:
-  void publish(std::shared_ptr<const Entries> entries) {
+  // Returns those before.
+  std::shared_ptr<const Entries> publish(std::shared_ptr<const Entries> entries) {
     size_.store(entries->size(), std::memory_order_release);
-    entries_ = std::move(entries);
+    return std::exchange(entries_, std::move(entries));
   }
 
   mutable std::mutex mutex_;  // guards entries_ and last_id_

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 
 namespace torch::comms {
@@ -43,6 +44,20 @@ TEST(HookList, AHookAddedByAHookRunsFromTheNextCallOn) {
   std::string out;
   list.call(std::ref(out));
   EXPECT_EQ(out, "a");
+}
+
+TEST(HookList, TheEndOfAHookMayChangeTheList) {
+  struct Owner {
+    List& list;
+    uint64_t id;
+    ~Owner() { list.remove(id); }
+  };
+  List list;
+  auto owner = std::make_shared<Owner>(Owner{list, list.add([](std::string&) {})});
+  const auto id = list.add([owner](std::string&) {});
+  owner.reset();
+  list.remove(id);
+  EXPECT_TRUE(list.empty());
 }
 
 TEST(HookList, AnExceptionLeavesAndSkipsTheRest) {
