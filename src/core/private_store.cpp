@@ -55,9 +55,12 @@ PrivateStore publish_private_store(bootstrap::KeyValue& meeting, const std::stri
     const Advert advert{served.port, own_address(hint), base::loopback_identity()};
     meeting.set(key, advert.text());
     return {std::move(served.store), tcp(advert.address, advert.port)};
-  } catch (const CommError& e) {
     // Without this the others would wait out their limit for a store that cannot come.
+  } catch (const CommError& e) {
     meeting.set(key, kFailed + e.why());
+    throw;
+  } catch (const std::exception& e) {  // an interrupt, too
+    meeting.set(key, kFailed + std::string(e.what()));
     throw;
   }
 }
