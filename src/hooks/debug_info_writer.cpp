@@ -1,12 +1,15 @@
 #include <torchcomms/hooks/debug_info_writer.hpp>
 
+#include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <system_error>
+#include <utility>
 
 #include <unistd.h>
 
@@ -60,7 +63,10 @@ std::string DebugInfoWriter::getWriterTarget() {
 
 void DebugInfoWriter::write(const std::string& trace) {
   const std::filesystem::path target = getWriterTarget();
-  const std::filesystem::path beside = target.string() + "." + std::to_string(::getpid()) + ".tmp";
+  // Several threads may be writing.
+  static std::atomic<uint64_t> writes{0};
+  const std::filesystem::path beside = target.string() + "." + std::to_string(::getpid()) + "." +
+                                       std::to_string(writes.fetch_add(1)) + ".tmp";
   std::error_code error;
   base::make_folders_to(target);
   errno = 0;
@@ -91,8 +97,9 @@ std::shared_ptr<DebugInfoWriter> DebugInfoWriter::getWriter(int rank) {
 
 void DebugInfoWriter::registerWriter(std::unique_ptr<DebugInfoWriter> writer) {
   auto& state = registered();
+  std::shared_ptr<DebugInfoWriter> before;  // outlives the lock: its end may run anything
   std::lock_guard lock(state.mutex);
-  state.writer = std::move(writer);
+  before = std::exchange(state.writer, std::move(writer));
 }
 
 }  // namespace torch::comms::fr

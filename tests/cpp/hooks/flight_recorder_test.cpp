@@ -3,7 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <iterator>
+#include <string>
 
 #include <torchcomms/health_check.hpp>
 #include <torchcomms/hooks/debug_info_writer.hpp>
@@ -179,6 +186,30 @@ TEST(DebugInfoWriter, NamesTheFileByItsPrefixAndTheRank) {
   EXPECT_EQ(DebugInfoWriter::getWriter(3)->getWriterTarget(), "/cache/torch/comm_lib_trace_rank_3");
   const Variable prefix("TORCHCOMM_FR_DUMP_TEMP_FILE", "/other/trace_");
   EXPECT_EQ(DebugInfoWriter::getWriter(3)->getWriterTarget(), "/other/trace_3");
+}
+
+TEST(DebugInfoWriter, TwoThreadsWriteWholeFiles) {
+  namespace fs = std::filesystem;
+  const auto folder =
+      fs::path(testing::TempDir()) / ("torchcomms_writer_" + std::to_string(::getpid()));
+  const Variable prefix("TORCHCOMM_FR_DUMP_TEMP_FILE", (folder / "trace_").c_str());
+  const auto write = [](char what) {
+    // Of different sizes, so that one inside the other would show.
+    const std::string text(size_t{1} << (what == 'a' ? 18 : 20), what);
+    for (int i = 0; i < 100; ++i) DebugInfoWriter::getWriter(0)->write(text);
+  };
+  auto other = std::async(std::launch::async, write, 'b');
+  write('a');
+  while (other.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    std::ifstream file(folder / "trace_0", std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    ASSERT_FALSE(text.empty());
+    EXPECT_EQ(text.size(), size_t{1} << (text[0] == 'a' ? 18 : 20));
+    EXPECT_EQ(text.find_first_not_of(text[0]), std::string::npos);
+  }
+  EXPECT_NO_THROW(other.get());
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1);
+  fs::remove_all(folder);
 }
 
 }  // namespace
