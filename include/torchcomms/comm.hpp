@@ -163,6 +163,9 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   WorkPtr hand(const Op& op);
   // Before other calls of the backend: it has all operations that were called.
   void settle();
+  // Instead of an end, where threads are in calls of it that they will not come out of: nothing is
+  // taken away from under them.
+  void leave();
   // What is no work: `make` runs between the pre-hooks and the end event, `post` gives the
   // post-hooks' arguments for its result; a null result has none.
   template <class Op, class Make, class Post>

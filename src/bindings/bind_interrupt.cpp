@@ -30,6 +30,7 @@ void bind_interrupt(py::module_&) {
   main_thread = static_cast<pthread_t>(ident.cast<unsigned long>());
   ::pthread_atfork(nullptr, nullptr, [] { main_thread = ::pthread_self(); });
   set_interrupt_check(run_signal_handlers);
+  set_host_ends(&WithoutLock::is_ending);
 }
 
 }  // namespace torch::comms::bindings

@@ -21,7 +21,6 @@ class WithoutLock {
     while (is_ending()) ::pause();
   }
 
- private:
   static bool is_ending() {
 #if PY_VERSION_HEX >= 0x030D0000
     return Py_IsFinalizing() != 0 || Py_IsInitialized() == 0;
@@ -29,6 +28,8 @@ class WithoutLock {
     return _Py_IsFinalizing() != 0 || Py_IsInitialized() == 0;
 #endif
   }
+
+ private:
   // With the lock: nobody else has it then.
   const bool ends_python_ = is_ending();
   pybind11::gil_scoped_release released_;

@@ -21,6 +21,8 @@ std::function<void()>& interrupt_check() {
   return *check;
 }
 
+bool (*host_ends_check)() = nullptr;
+
 // By a check of ours: those who hear that this one left learn why.
 class Ended final : public Interrupted {
  public:
@@ -35,6 +37,9 @@ class Ended final : public Interrupted {
 }  // namespace
 
 void set_interrupt_check(std::function<void()> check) { interrupt_check() = std::move(check); }
+
+void set_host_ends(bool (*ends)()) { host_ends_check = ends; }
+bool host_ends() { return host_ends_check != nullptr && host_ends_check(); }
 
 void check_interrupt() {
   try {

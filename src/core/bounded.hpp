@@ -19,6 +19,12 @@ namespace torch::comms {
 // nothing waits.
 TC_API void set_interrupt_check(std::function<void()> check);
 
+// Whether the host language is on its way out: its other threads then stay in whatever call they
+// are in until the process ends. `ends` is asked from any thread; empty: it never is. Set it while
+// nothing waits.
+TC_API void set_host_ends(bool (*ends)());
+TC_API bool host_ends();
+
 // The host language wants out; `cause` is what its check threw.
 class TC_API Interrupted : public std::exception {
  public:

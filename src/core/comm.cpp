@@ -349,6 +349,15 @@ WorkPtr TorchComm::run(const Op& op) {
   return work;
 }
 
+void TorchComm::leave() {
+  finalized_ = false;  // nothing is released
+  static_cast<void>(new std::shared_ptr<TorchCommBackend>(backend_));
+  static_cast<void>(staging_.release());
+  base::log(
+      base::LogLevel::kInfo,
+      "communicator '" + name_ + "' ends with the process: a thread is still in a call of it");
+}
+
 void TorchComm::finalize() {
   if (isForked()) return;
   if (finalized_ && capabilities_.final_finalize)
@@ -358,7 +367,7 @@ void TorchComm::finalize() {
   // Before the backend has its say: a failure that it reports leaves the communicator finalized.
   finalized_ = true;
   try {
-    presence_->await_others(check_interrupt);
+    if (!presence_->await_others(check_interrupt, host_ends)) return leave();
   } catch (const Interrupted& e) {
     finalized_ = false;  // nothing has been released
     e.rethrow_cause();

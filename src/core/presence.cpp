@@ -1,11 +1,15 @@
 #include "core/presence.hpp"
 
 #include <chrono>
+#include <optional>
 
 namespace torch::comms {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr std::chrono::milliseconds kTick{20};
+constexpr std::chrono::seconds kAtTheEnd{1};
 
 thread_local const Presence::Here* innermost = nullptr;
 
@@ -32,16 +36,20 @@ int Presence::of_this_thread() const noexcept {
   return count;
 }
 
-void Presence::await_others(const std::function<void()>& check) {
+bool Presence::await_others(const std::function<void()>& check, const std::function<bool()>& ends) {
   const int own = of_this_thread();
   is_awaited_.store(true, std::memory_order_seq_cst);
   std::unique_lock lock(mutex_);
   const auto alone = [&] { return inside_.load(std::memory_order_seq_cst) <= own; };
+  std::optional<Clock::time_point> until;
   while (!left_.wait_for(lock, kTick, alone)) {
     lock.unlock();
     check();
+    if (!until && ends()) until = Clock::now() + kAtTheEnd;
+    if (until && Clock::now() >= *until) return false;
     lock.lock();
   }
+  return true;
 }
 
 }  // namespace torch::comms

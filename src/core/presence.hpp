@@ -27,9 +27,11 @@ class TC_API Presence {
     const Here* const outer_;  // of this thread, of whichever communicator
   };
 
-  // Returns when no other thread is inside. Whoever comes after this began must turn back by
-  // himself. `check` runs now and then, and may throw.
-  void await_others(const std::function<void()>& check);
+  // Returns true when no other thread is inside. Whoever comes after this began must turn back by
+  // himself. `check` runs now and then, and may throw. False: some thread still is a second after
+  // `ends` has become true, as host_ends(), and may be for ever.
+  [[nodiscard]] bool await_others(const std::function<void()>& check,
+                                  const std::function<bool()>& ends);
 
  private:
   int of_this_thread() const noexcept;

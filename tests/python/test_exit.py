@@ -106,6 +106,35 @@ def test_a_daemon_thread_that_waits_ends_with_its_process(waits, backend):
         assert finished.code == 0, finished.err
 
 
+@pytest.mark.parametrize("backend", [name for name in MOVING if name != "fake"])
+def test_a_finalize_while_python_ends_does_not_wait_for_a_thread_that_stays(backend):
+    body = f"""
+    import os, threading
+    from torchcomms import events
+    class Trainer:
+        def __init__(self):
+            self.comm = torchcomms.new_comm("{backend}", torch.device("cpu"), "stays")
+        def __del__(self):
+            self.comm.finalize()
+            os.write(1, b"finalized")
+    trainer = Trainer()
+    tensor = torch.ones(4)
+    if trainer.comm.get_rank() == 0:
+        receive = trainer.comm.recv
+        threading.Thread(target=receive, args=(tensor, 1, False), daemon=True).start()
+        while not any(event["op"] == "recv" for event in events.read()):
+            pass
+    else:
+        try:
+            trainer.comm.recv(tensor, 0, False)
+        except torchcomms.PeerFailed:
+            pass
+"""
+    for finished in ranks(PROGRAM.format(body=body), 2, free_port(), fresh=True):
+        assert finished.code == 0, finished.err
+        assert finished.out.endswith("finalized")
+
+
 def test_the_exit_code_of_the_program_is_its_own():
     source = PROGRAM.format(body=USED.format(backend="fake")) + "    raise SystemExit(7)\n"
     finished = python(source)

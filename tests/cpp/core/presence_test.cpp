@@ -11,20 +11,21 @@ namespace torch::comms {
 namespace {
 
 void nothing() {}
+bool never() { return false; }
 
 TEST(Presence, NobodyIsWaitedForWhereNobodyIs) {
   Presence presence;
-  presence.await_others(nothing);
+  EXPECT_TRUE(presence.await_others(nothing, never));
   {
     const Presence::Here here(presence);
   }
-  presence.await_others(nothing);
+  EXPECT_TRUE(presence.await_others(nothing, never));
 }
 
 TEST(Presence, OnesOwnCallsAreNotWaitedFor) {
   Presence presence, other;
   const Presence::Here outer(presence), elsewhere(other), inner(presence);
-  presence.await_others(nothing);
+  EXPECT_TRUE(presence.await_others(nothing, never));
 }
 
 TEST(Presence, TheCallOfAnotherThreadIs) {
@@ -39,9 +40,10 @@ TEST(Presence, TheCallOfAnotherThreadIs) {
   });
   entered.get_future().wait();
   int checks = 0;
-  presence.await_others([&] {
+  const auto check = [&] {
     if (++checks == 1) leave.set_value();
-  });
+  };
+  EXPECT_TRUE(presence.await_others(check, never));
   EXPECT_TRUE(left);
   EXPECT_GE(checks, 1);
   thread.join();
@@ -56,11 +58,26 @@ TEST(Presence, TheWaitEndsWithWhatTheCheckThrows) {
     leave.get_future().wait();
   });
   entered.get_future().wait();
-  EXPECT_THROW(presence.await_others([] { throw std::runtime_error("enough"); }),
-               std::runtime_error);
+  const auto check = [] { throw std::runtime_error("enough"); };
+  EXPECT_THROW(static_cast<void>(presence.await_others(check, never)), std::runtime_error);
   leave.set_value();
   thread.join();
-  presence.await_others(nothing);
+  EXPECT_TRUE(presence.await_others(nothing, never));
+}
+
+TEST(Presence, AThreadThatStaysWhereItIsIsNotWaitedForOnceTheHostLanguageEnds) {
+  Presence presence;
+  std::promise<void> entered, leave;
+  std::thread thread([&] {
+    const Presence::Here here(presence);
+    entered.set_value();
+    leave.get_future().wait();
+  });
+  entered.get_future().wait();
+  EXPECT_FALSE(presence.await_others(nothing, [] { return true; }));
+  leave.set_value();
+  thread.join();
+  EXPECT_TRUE(presence.await_others(nothing, [] { return true; }));
 }
 
 }  // namespace
