@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 Row = dict[str, Any]
+_MOST = 1_000_000  # ranks, as in `torchcomms sim`
 
 
 def algorithms(
@@ -17,15 +18,19 @@ def algorithms(
     operation: Annotated[
         str | None, typer.Option(help="Of this operation, with costs: all_reduce, ...")
     ] = None,
-    ranks: Annotated[int, typer.Option(min=1, help="For the costs: how many ranks.")] = 4,
+    ranks: Annotated[
+        int, typer.Option(min=1, max=_MOST, help="For the costs: how many ranks.")
+    ] = 4,
     sizes: Annotated[
         str, typer.Option("--bytes", help="For the costs: 8 | 1K | 1K:64M | comma list.")
     ] = "8,64K,16M",
     wire: Annotated[str, typer.Option(help="What connects the ranks: self, shm or tcp.")] = "shm",
     local_size: Annotated[
-        int | None, typer.Option(min=1, help="Ranks a host (shm: all of them; tcp: 1).")
+        int | None, typer.Option(min=1, max=_MOST, help="Ranks a host (shm: all of them; tcp: 1).")
     ] = None,
-    cores: Annotated[int | None, typer.Option(min=1, help="Cores a host (this machine's).")] = None,
+    cores: Annotated[
+        int | None, typer.Option(min=1, max=_MOST, help="Cores a host (this machine's).")
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of text.")
     ] = False,

@@ -144,8 +144,6 @@ def _settings(given: dict[str, float]) -> dict[str, float]:
     for name in ("drop", "delay"):
         if not 0 <= settings.get(name, 0) < 1:
             raise SimError(f"{name}: {settings[name]} is not in [0, 1)")
-    if settings.get("seed", 0) < 0:
-        raise SimError(f"seed: {settings['seed']} is negative")
     return settings
 
 

@@ -46,7 +46,7 @@ Ticks BootstrapWorld::send(Event event, int from, int64_t bytes, double retry_us
   auto& self = at(from);
   event.way = fabric_.way(from, event.rank);
   event.bytes = bytes;
-  self.processor = std::max(self.processor, now()) + fabric_.overhead(event.way);
+  self.processor = after(std::max(self.processor, now()), fabric_.overhead(event.way));
   const auto departure = fabric_.depart(from, event.way, bytes, self.processor);
   Ticks late = 0;
   if (run_.faults.any()) late = run_.faults.lateness(from, event.rank, self.sent, retry_us);
@@ -58,7 +58,7 @@ Ticks BootstrapWorld::send(Event event, int from, int64_t bytes, double retry_us
 
 void BootstrapWorld::to_store(What what, int rank, Ticks ready) {
   auto& self = at(rank);
-  self.processor = std::max(self.processor, ready) + store_overhead_;
+  self.processor = after(std::max(self.processor, ready), store_overhead_);
   Ticks late = 0;
   if (run_.faults.any())
     late =
@@ -67,7 +67,7 @@ void BootstrapWorld::to_store(What what, int rank, Ticks ready) {
 }
 
 Ticks BootstrapWorld::serve(double cost_us) {
-  store_free_ = std::max(store_free_, now()) + from_us(cost_us);
+  store_free_ = after(std::max(store_free_, now()), from_us(cost_us));
   return store_free_;
 }
 
@@ -193,7 +193,7 @@ void BootstrapWorld::happen(const Event& event) {
     there.bytes = -1;
     const Ticks whole = fabric_.arrive(event.rank, event.way, event.bytes, now());
     auto& self = at(event.rank);
-    self.processor = std::max(self.processor, whole) + fabric_.overhead(event.way);
+    self.processor = after(std::max(self.processor, whole), fabric_.overhead(event.way));
     return queue_.add(self.processor, there);
   }
   switch (event.what) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -15,7 +16,17 @@ namespace torch::comms::sim {
 using Ticks = int64_t;
 inline constexpr Ticks kPerMicrosecond = 1'000'000;
 
-inline Ticks from_us(double us) noexcept { return std::llround(us * kPerMicrosecond); }
+// 13 days: nothing happens from then on, see EventQueue::add(). Sums of a few times do not
+// overflow.
+inline constexpr Ticks kEnd = Ticks{1} << 60;
+
+// Both at most kEnd.
+inline Ticks from_ps(double ps) noexcept {
+  return ps < static_cast<double>(kEnd) ? std::llround(ps) : kEnd;
+}
+inline Ticks from_us(double us) noexcept { return from_ps(us * kPerMicrosecond); }
+// `by` later than `time`, at most kEnd.
+inline Ticks after(Ticks time, Ticks by) noexcept { return std::min(time + by, kEnd); }
 inline double to_us(Ticks ticks) noexcept { return static_cast<double>(ticks) / kPerMicrosecond; }
 
 // What is still to happen, in the order of its time; of equal times, in the order it was added. So
@@ -23,7 +34,10 @@ inline double to_us(Ticks ticks) noexcept { return static_cast<double>(ticks) / 
 template <class Event>
 class EventQueue {
  public:
+  // Throws std::invalid_argument for what would happen after the end of time: the costs of the run
+  // are too high.
   void add(Ticks at, Event event) {
+    if (at >= kEnd) throw std::invalid_argument("it takes over 13 days of simulated time");
     heap_.push_back({at, next_++, std::move(event)});
     std::push_heap(heap_.begin(), heap_.end(), later);
     peak_ = std::max(peak_, heap_.size());

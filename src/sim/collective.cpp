@@ -227,7 +227,7 @@ void Run::send(int rank, const Messages::Sent& sent) {
   auto& self = ranks_[static_cast<size_t>(rank)];
   const auto way = fabric_.way(rank, sent.to);
   const int64_t bytes = sent.count * run_.element_bytes;
-  self.processor += fabric_.overhead(way);
+  self.processor = after(self.processor, fabric_.overhead(way));
   const auto departure = fabric_.depart(rank, way, bytes, self.processor);
   self.moved = std::max({self.moved, departure.released, self.processor});
   Ticks late = 0;
@@ -252,7 +252,7 @@ void Run::receive(const Arrival& message) {
 }
 
 void Run::take(Rank& self, Ticks there, Ticks overhead) {
-  self.processor = std::max(self.processor, there) + overhead;
+  self.processor = after(std::max(self.processor, there), overhead);
   self.moved = std::max(self.moved, self.processor);
   --self.awaited;
 }
@@ -261,8 +261,8 @@ void Run::end(int rank) {
   auto& self = ranks_[static_cast<size_t>(rank)];
   self.in_step = false;
   ++self.step;
-  const Ticks at = self.moved + std::llround(static_cast<double>(self.computed) *
-                                             run_.element_bytes * run_.network.compute_ns * 1e3);
+  const Ticks at = self.moved + from_ps(static_cast<double>(self.computed) * run_.element_bytes *
+                                        run_.network.compute_ns * 1e3);
   self.processor = std::max(self.processor, at);
   queue_.add(at, {rank, -1, self.step, 0, {}});
 }

@@ -1,6 +1,7 @@
 #include "sim/network.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -33,6 +34,8 @@ void check(const Network& network) {
   require(network.local_size >= 1, "a host has at least one rank");
   require(network.rails >= 0, "a host cannot have " + std::to_string(network.rails) + " rails");
   require(network.hosts_per_leaf >= 0, "a leaf cannot have a negative number of hosts");
+  require(int64_t{network.local_size} * network.hosts_per_leaf <= std::numeric_limits<int>::max(),
+          "a leaf has " + std::to_string(std::numeric_limits<int>::max()) + " ranks at most");
   require(network.oversubscription >= 1, "an oversubscription is at least 1");
   for (const Wire* wire : {&network.between, &network.inside})
     require(
@@ -46,9 +49,9 @@ Ticks Faults::lateness(int from, int to, uint64_t number, double first_retry_us)
   double wait_us = first_retry_us;
   for (int i = 0; i < kMaxRetries && drop > 0; ++i, wait_us *= 2) {
     if (draw(seed + static_cast<uint64_t>(i), from, to, number) >= drop) break;
-    late += from_us(wait_us);
+    late = after(late, from_us(wait_us));
   }
-  if (delay > 0 && draw(~seed, from, to, number) < delay) late += from_us(delay_us);
+  if (delay > 0 && draw(~seed, from, to, number) < delay) late = after(late, from_us(delay_us));
   return late;
 }
 
@@ -59,7 +62,7 @@ Fabric::Costs::Costs(const Wire& wire)
       byte(wire.byte_ns * 1e3) {}
 
 Ticks Fabric::Costs::serial(int64_t bytes) const noexcept {
-  return bytes > 1 ? std::llround(static_cast<double>(bytes - 1) * byte) : 0;
+  return bytes > 1 ? from_ps(static_cast<double>(bytes - 1) * byte) : 0;
 }
 
 Fabric::Fabric(const Network& network, int tracked)
@@ -69,11 +72,11 @@ Fabric::Fabric(const Network& network, int tracked)
       spine_(from_us(network.spine_us)),
       share_(network.hosts_per_leaf > 0
                  ? network.oversubscription /
-                       (network.hosts_per_leaf *
+                       (static_cast<double>(network.hosts_per_leaf) *
                         (network.rails > 0 ? network.rails : network.local_size))
                  : 0),
       tracked_(tracked),
-      rails_(network.rails > 0 ? network.rails : network.local_size) {
+      rails_(network.rails > 0 ? std::min(network.rails, network.local_size) : network.local_size) {
   const auto hosts = static_cast<size_t>((tracked + network.local_size - 1) / network.local_size);
   sending_.resize(hosts * static_cast<size_t>(rails_));
   receiving_.resize(sending_.size());
@@ -107,7 +110,7 @@ size_t Fabric::leaf(int rank) const noexcept {
 // no faster than its NIC.
 Ticks Fabric::shared(Ticks& free, Ticks from, Ticks serial) const noexcept {
   const Ticks start = std::max(free, from);
-  free = start + std::llround(static_cast<double>(serial) * share_);
+  free = after(start, from_ps(static_cast<double>(serial) * share_));
   return start;
 }
 
@@ -116,7 +119,7 @@ Fabric::Departure Fabric::depart(int from, Way way, int64_t bytes, Ticks ready) 
   Ticks& free =
       way == Way::kHost ? giving_[static_cast<size_t>(from % tracked_)] : sending_[nic(from)];
   const Ticks start = std::max(ready, free), serial = cost.serial(bytes);
-  free = start + serial + cost.gap;
+  free = after(start + serial, cost.gap);
   Ticks at_peer = start + cost.latency;
   if (way == Way::kSpine) at_peer = shared(up_[leaf(from)], start, serial) + cost.latency + spine_;
   return {start + serial, at_peer};
@@ -129,7 +132,7 @@ Ticks Fabric::arrive(int to, Way way, int64_t bytes, Ticks at_peer) {
   const Ticks serial = cost.serial(bytes);
   if (way == Way::kSpine) at_peer = shared(down_[leaf(to)], at_peer, serial);
   const Ticks end = std::max(at_peer, free) + serial;
-  free = end + cost.gap;
+  free = after(end, cost.gap);
   return end;
 }
 

@@ -119,6 +119,7 @@ def test_the_command_prints_json():
         (("--operation", "all_redduce"), "there is no operation 'all_redduce'"),
         (("--operation", "barrier", "--wire", "ib"), "wire is 'ib'"),
         (("--operation", "barrier", "--bytes", "8Q"), "'8Q' is not a size"),
+        (("--operation", "all_reduce", "--bytes", 20 * "9"), "is over 1024G"),
         (("--bytes", "8", "--ranks", "4"), "--ranks, --bytes: of the costs of one operation; add"),
     ],
 )
@@ -127,6 +128,15 @@ def test_a_wrong_argument_is_one_sentence(arguments, says):
     assert done.exit_code == 2
     assert says in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("option", ["--ranks", "--local-size", "--cores"])
+def test_there_is_a_most_of_everything(option):
+    for wrong in ("0", "1000001", 20 * "9"):
+        done = run("--operation", "all_reduce", option, wrong)
+        assert done.exit_code == 2
+        assert option in done.stderr
+    assert run("--operation", "all_reduce", option, "1000000").exit_code == 0
 
 
 def test_a_named_tuning_file_that_is_missing_says_what_named_it(monkeypatch, tmp_path):

@@ -142,7 +142,18 @@ def test_what_cannot_be_simulated_is_said_and_the_rest_is_done():
         (("--stagger-us", "4"), "--stagger-us is for bootstrap alone"),
         (("--drop", "1.5"), "drop: 1.5 is not in [0, 1)"),
         (("--bandwidth", "0"), "bandwidth: 0.0 GB/s is not above 0"),
-        (("--seed", "-1"), "seed: -1 is negative"),
+        (("--seed", "-1"), "seed: -1 is not from 0 to 18446744073709551615"),
+        (("--seed", "1" + 22 * "0"), f"seed: 1{22 * '0'} is not from 0 to"),
+        (("--bytes", "1" + 21 * "0"), f"bytes: '1{21 * '0'}' is over 1024G"),
+        (("--bytes", 5000 * "9"), "is not a size"),
+        (("--local-size", 14 * "9"), "local_size: 99999999999999 is not from 1 to 1000000"),
+        (("--rails", 14 * "9"), "rails: 99999999999999 is not from 0 to 1000000"),
+        (("--hosts-per-leaf", "-1"), "hosts_per_leaf: -1 is not from 0 to 1000000"),
+        (("--chunk", "-5"), "chunk: -5 is not from 1 to 1099511627776"),
+        (("--chunk", "0"), "chunk: 0 is not from 1 to"),
+        (("--chunk", 20 * "9"), f"chunk: {20 * '9'} is not from 1 to"),
+        (("bootstrap", "--blob-bytes", 20 * "9"), f"blob_bytes: {20 * '9'} is not from 0 to"),
+        (("bootstrap", "--kill", "-1:1"), "kill: -1 is not from 0 to 999999"),
         (("--plot", "points.doc"), "must end in one of .png"),
         (("--json", "/dev/null/x.json"), "/dev/null is not a folder"),
     ],
@@ -153,6 +164,23 @@ def test_a_bad_request_is_one_sentence_and_status_2(arguments, says):
     assert done.stderr.startswith("torchcomms sim: ")
     assert says in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("all_reduce", "--algorithm", "ring", "--ranks", "64", "--latency-us", "1e300"),
+        ("all_reduce", "--algorithm", "ring", "--ranks", "64", "--bandwidth", "1e-300"),
+        ("all_reduce", "--algorithm", "one_shot", "--ranks", "64", "--gap-us", "1e300"),
+        ("bootstrap", "--ranks", "64", "--stagger-us", "1e300"),
+        ("bootstrap", "--ranks", "1K", "--kill", "3:1e300"),
+    ],
+)
+def test_what_takes_longer_than_the_clock_goes_has_no_figure(arguments):
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert "it takes over 13 days of simulated time" in done.stderr
+    assert done.stdout == ""
 
 
 def test_when_nothing_can_be_simulated_the_status_is_2():

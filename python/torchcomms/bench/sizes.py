@@ -7,7 +7,9 @@ import re
 from torchcomms.bench.errors import BenchError
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_SIZE = re.compile(r"(\d+)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
+MAX_SIZE = 1 << 40  # so that sums over a million ranks are 64-bit numbers
+_SIZE = re.compile(r"(\d{1,30})\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
+_FACTOR = re.compile(r"\d{1,30}")
 _ALLOWED = "allowed: 8, 1K, 16M, 1G, a range 1K:64M (doubling) or 1K:64M:4, and lists of these"
 
 
@@ -16,7 +18,10 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if not match or int(match[1]) == 0:
         raise BenchError(f"bytes: {text!r} is not a size; {_ALLOWED}")
-    return int(match[1]) * _UNITS[match[2].upper()]
+    size = int(match[1]) * _UNITS[match[2].upper()]
+    if size > MAX_SIZE:
+        raise BenchError(f"bytes: {text!r} is over {MAX_SIZE >> 30}G")
+    return size
 
 
 def parse_sizes(text: str) -> list[int]:
@@ -36,7 +41,7 @@ def _parse_range(text: str) -> list[int]:
     first, last = parse_size(ends[0]), parse_size(ends[1])
     factor = 2
     if len(ends) == 3:
-        if not ends[2].strip().isdigit() or int(ends[2]) < 2:
+        if not _FACTOR.fullmatch(ends[2].strip()) or int(ends[2]) < 2:
             raise BenchError(f"bytes: the factor in {text!r} must be a whole number from 2 on")
         factor = int(ends[2])
     if last < first:

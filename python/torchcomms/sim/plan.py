@@ -8,10 +8,21 @@ from functools import cache
 
 from torchcomms import _comms
 from torchcomms.bench.errors import BenchError
-from torchcomms.bench.sizes import parse_sizes
+from torchcomms.bench.sizes import MAX_SIZE, parse_sizes
 
 BOOTSTRAP = "bootstrap"
 MAX_RANKS = 1_000_000  # as the exchange of the library
+
+# The settings that are whole numbers, with the least and the most of each.
+WHOLE = {
+    "local_size": (1, MAX_RANKS),
+    "rails": (0, MAX_RANKS),
+    "hosts_per_leaf": (0, MAX_RANKS),
+    "chunk": (1, MAX_SIZE),
+    "blob_bytes": (0, MAX_SIZE),
+    "seed": (0, (1 << 64) - 1),
+    "kill": (0, MAX_RANKS - 1),
+}
 
 
 class SimError(Exception):
@@ -68,6 +79,10 @@ class Plan:
         for count in self.ranks:
             if count > MAX_RANKS:
                 raise SimError(f"ranks: {count} is over {MAX_RANKS}")
+        for name, (least, most) in WHOLE.items():
+            value = self.settings.get(name, least)
+            if not least <= value <= most:
+                raise SimError(f"{name}: {value} is not from {least} to {most}")
 
     def cases(self) -> Iterator[tuple[str, int, int]]:
         """Algorithm, ranks and bytes of every point."""

@@ -107,5 +107,14 @@ TEST(Bootstrap, WhatCannotBeIsRefusedInWords) {
   EXPECT_THROW(simulate(run), std::invalid_argument);
 }
 
+TEST(Bootstrap, WhatTakesLongerThanThereIsTimeIsRefused) {
+  BootstrapRun late{.ranks = 64}, killed{.ranks = 64}, slow{.ranks = 64};
+  late.stagger_us = 1e300;
+  killed.kill = 3;
+  killed.kill_at_us = 1e300;
+  slow.network.between.overhead_us = 1e300;
+  for (const auto& run : {late, killed, slow}) EXPECT_THROW(simulate(run), std::invalid_argument);
+}
+
 }  // namespace
 }  // namespace torch::comms::sim

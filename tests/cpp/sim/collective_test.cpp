@@ -50,6 +50,34 @@ TEST(Collective, ARingTakesTwoTimesItsHops) {
   }
 }
 
+TEST(Collective, WhatTakesLongerThanThereIsTimeIsRefused) {
+  for (double Wire::* const cost :
+       {&Wire::latency_us, &Wire::overhead_us, &Wire::gap_us, &Wire::byte_ns})
+    for (const auto& [name, value] : {std::pair("ring", 1e300), {"ring", 1e11}, {"ring", 1.1e12},
+                                      {"one_shot", 1e300}, {"one_shot", 3e12}}) {
+      auto run = run_of(Operation::kAllReduce, name, 64, 1 << 20);
+      run.network.between.*cost = value;
+      EXPECT_THROW(simulate(run), std::invalid_argument) << name << ", " << value;
+    }
+  auto run = run_of(Operation::kAllReduce, "ring", 64, 1 << 20);
+  run.network.compute_ns = 1e300;
+  EXPECT_THROW(simulate(run), std::invalid_argument);
+  run.network.compute_ns = 0;
+  run.faults = {.delay = 0.5, .delay_us = 1e300};
+  EXPECT_THROW(simulate(run), std::invalid_argument);
+  run.faults = {.drop = 0.99, .retry_us = 1e300};
+  EXPECT_THROW(simulate(run), std::invalid_argument);
+  run.faults = {};
+  run.network.between.latency_us = 1e9;  // 126 * 1000 s: 1.5 days
+  EXPECT_NEAR(simulate(run).time_us, 126e9, 1e6);
+}
+
+TEST(Collective, ALeafOfMoreRanksThanCanBeCountedIsRefused) {
+  auto run = run_of(Operation::kAllReduce, "ring", 64, 1 << 20);
+  run.network.local_size = run.network.hosts_per_leaf = 1'000'000;
+  EXPECT_THROW(simulate(run), std::invalid_argument);
+}
+
 TEST(Collective, AdditionsTakeTheirTime) {
   auto run = run_of(Operation::kAllReduce, "ring", 8, 8 * 4000);
   const double without = simulate(run).time_us;
