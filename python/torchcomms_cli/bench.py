@@ -152,14 +152,14 @@ class Outputs:
             return  # not rank 0, or nothing could be measured; that has been said
         if self.json_path is not None and not self.lines_to_stdout:
             write_lines(points, self.json_path)
+        if self.picture is not None:
+            plot(points, self.picture)
         if self.table and not self.lines_to_stdout:
             print(points_table(points))
             if any(point.beside is not None for point in points):
                 print("\n" + beside_table(points))
         if self.compare and not self.lines_to_stdout:
             print("\n" + compare_table(points))
-        if self.picture is not None:
-            plot(points, self.picture)
 
 
 def _measure(plan: Plan, ranks: int | None, outputs: Outputs) -> list[Point]:

@@ -73,12 +73,13 @@ def drill(
             wanted, names, seed=seed, jobs=jobs, limit_s=limit, slack=slack, rounds=rounds
         )  # fmt: skip
         results = _run(plan)
+        _write(results, json_path, markdown_path)
     except (DrillError, CommError) as error:
         print(f"torchcomms drill: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-    _write(results, json_path, markdown_path, seed)
+    _print(results, json_path == Path("-"), seed)
     if any(result.bad for result in results):
         raise typer.Exit(1)
 
@@ -99,19 +100,22 @@ def _run(plan: Plan) -> list[Result]:
     return results
 
 
-def _write(
-    results: list[Result], json_path: Path | None, markdown_path: Path | None, seed: int
-) -> None:
+def _write(results: list[Result], json_path: Path | None, markdown_path: Path | None) -> None:
     from torchcomms import _output
-    from torchcomms.drill import markdown, results_table, summary, write_json
+    from torchcomms.drill import markdown, write_json
+
+    if json_path is not None and json_path != Path("-"):
+        write_json(results, json_path)
+    if markdown_path is not None:
+        _output.write(markdown_path, markdown(results))
+
+
+def _print(results: list[Result], as_json: bool, seed: int) -> None:
+    from torchcomms.drill import results_table, summary
     from torchcomms.drill.show import as_object
 
-    if json_path == Path("-"):
+    if as_json:
         print(json.dumps(as_object(results)))
     else:
         print(results_table(results))
         print(f"\nseed {seed}; {summary(results)}")
-        if json_path is not None:
-            write_json(results, json_path)
-    if markdown_path is not None:
-        _output.write(markdown_path, markdown(results))

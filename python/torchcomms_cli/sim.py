@@ -123,6 +123,8 @@ def sim(
         if not points:
             raise SimError("nothing of this can be simulated")
         _write(points, plot, json_path)
+        if json_path != Path("-"):
+            _print(points)
     except (SimError, BenchError, CommError) as error:
         print(f"torchcomms sim: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
@@ -185,14 +187,18 @@ def _simulate(plan: Plan, lines_to_stdout: bool) -> list[Point]:
 
 
 def _write(points: list[Point], picture: Path | None, json_path: Path | None) -> None:
-    from torchcomms.sim import plot, points_table, write_lines
-    from torchcomms.sim.result import notes
+    from torchcomms.sim import plot, write_lines
 
-    if json_path != Path("-"):
-        print(points_table(points))
-        if notes(points):
-            print(f"({notes(points)})")
-        if json_path is not None:
-            write_lines(points, json_path)
+    if json_path is not None and json_path != Path("-"):
+        write_lines(points, json_path)
     if picture is not None:
         plot(points, picture)
+
+
+def _print(points: list[Point]) -> None:
+    from torchcomms.sim import points_table
+    from torchcomms.sim.result import notes
+
+    print(points_table(points))
+    if notes(points):
+        print(f"({notes(points)})")

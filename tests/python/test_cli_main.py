@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import typing
 
+import pytest
 import torchcomms
 from torchcomms_cli.app import app
 from typer.testing import CliRunner
 
-from tests.harness.programs import python, together
+from tests.harness.programs import forked, python, together
 
 
 def test_the_command_is_also_a_module():
@@ -48,6 +49,48 @@ def test_no_option_takes_what_is_not_a_finite_number():
                 continue
             says = f"{option}: {value} is not a finite number"
             assert done.stderr == f"torchcomms {name}: {says}\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "events",
+        "events --json",
+        "algorithms",
+        "sim barrier --ranks 4 --json FILE",
+        "drill F01/idle --backend gloo --json FILE",
+    ],
+)
+def test_where_stdout_cannot_be_written_the_status_is_2_and_files_are_there(command, tmp_path):
+    source = """
+        import os, sys
+        from torchcomms_cli import main
+        os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+        sys.argv[:1] = ["torchcomms"]
+        main()
+    """
+    file = tmp_path / "results"
+    words = command.replace("FILE", str(file)).split()
+    done = forked(source, *words)
+    assert done.code == 2, done.err
+    wrong = "stdout cannot be written: No space left on device"
+    assert done.err.splitlines()[-1] == f"torchcomms {words[0]}: {wrong}"
+    assert "Traceback" not in done.err
+    assert ("FILE" not in command) or file.read_text()
+
+
+def test_whoever_reads_the_output_may_leave():
+    done = forked("""
+        import os, sys
+        from torchcomms_cli import main
+        reads, writes = os.pipe()
+        os.dup2(writes, 1)
+        os.close(writes)
+        os.close(reads)
+        sys.argv = ["torchcomms", "algorithms"]
+        main()
+    """)
+    assert (done.code, done.err) == (2, "")
 
 
 def test_importing_the_package_imports_no_tool():
