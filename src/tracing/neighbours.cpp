@@ -159,6 +159,7 @@ std::string Neighbours::words() {
     else
       there += (there.empty() ? "" : ", ") + std::to_string(one.rank);
   }
+  if (own == nullptr) return behind;  // newer communicators have its place: who is where is unknown
   std::string text = behind;
   if (!there.empty())
     text += (text.empty() ? "" : "; ") + ("called by rank " + there) + " and this one";

@@ -17,9 +17,11 @@
 #include <fstream>
 #include <iterator>
 #include <thread>
+#include <tuple>
 
 #include <torchcomms/base/error.hpp>
 
+#include "tracing/neighbours.hpp"
 #include "tracing/ring_file.hpp"
 
 namespace torch::comms::tracing {
@@ -66,12 +68,12 @@ base::OpRecord all_reduce(uint32_t comm, uint64_t order) {
   return op;
 }
 
-void communicate(const Folder& folder, int size) {
+void communicate(const Folder& folder, int size, int rank = 0) {
   ::setenv("TORCHCOMM_RECORDER_DIR", folder.path().c_str(), 1);
   ::setenv("MASTER_ADDR", "some/where", 1);
   ::setenv("MASTER_PORT", "29500", 1);
   const auto comm = record_communicator(
-      {.name = "world", .backend = "b", .rank = 0, .size = size, .members = {0, 1}}, "ops x\n");
+      {.name = "world", .backend = "b", .rank = rank, .size = size, .members = {0, 1}}, "ops x\n");
   process_ring().record({.op = all_reduce(comm, 1)});
 }
 
@@ -100,6 +102,32 @@ TEST(Recorder, TheRecordOfAKilledProcessIsInItsFile) {
   struct stat facts{};
   ASSERT_EQ(::stat(path.c_str(), &facts), 0);
   EXPECT_EQ(facts.st_mode & 0777, 0600u);
+}
+
+TEST(Neighbours, ARankThatNewerCommunicatorsPushedOutDoesNotKnowWhoIsWhere) {
+  const Folder folder;
+  int here[2], over[2];
+  ASSERT_EQ(::pipe(here) | ::pipe(over), 0);
+  char byte = 0;
+  const pid_t other = ::fork();
+  if (other == 0) {
+    ::close(over[1]);
+    communicate(folder, 2, /*rank=*/1);
+    if (::write(here[1], &byte, 1) == 1) std::ignore = ::read(over[0], &byte, 1);
+    ::_exit(0);
+  }
+  ASSERT_EQ(::read(here[0], &byte, 1), 1);
+  EXPECT_EQ(in_child([&] {
+              communicate(folder, 2);
+              Neighbours neighbours("world", 0, 2, 0);
+              if (neighbours.words() != "called by rank 1 and this one") ::_exit(1);
+              for (size_t i = 0; i < kRows; ++i)
+                process_ring().add_communicator({.name = "another", .rank = 0, .size = 1});
+              ::_exit(neighbours.words().empty() ? 0 : 2);
+            }),
+            0);
+  ::close(over[1]);
+  ::waitpid(other, nullptr, 0);
 }
 
 TEST(Recorder, ACleanExitLeavesNothingAndAnotherOneItsFile) {
