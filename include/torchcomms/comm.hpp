@@ -18,6 +18,7 @@ namespace torch::comms {
 class Presence;
 class Staging;
 class Unmet;
+class Witness;
 struct CommFacts;
 struct ProfiledOperation;
 namespace base {
@@ -199,10 +200,11 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   // Has a value where the backend's ranks are not the job's: the job's of this process, -1 where
   // that is not known.
   std::optional<int> rank_in_job_;
-  std::string why_unconnected_;  // why the last reconfigure() failed, for error texts
-  bool recovers_ = false;        // by reconfigure(), or the one it was split from does
-  uint32_t record_id_ = 0;       // this communicator in the event ring
-  uint64_t sequence_ = 0;        // operations issued here; ours alone
+  std::string why_unconnected_;       // why the last reconfigure() failed, for error texts
+  bool recovers_ = false;             // by reconfigure(), or the one it was split from does
+  uint32_t record_id_ = 0;            // this communicator in the event ring
+  uint64_t sequence_ = 0;             // operations issued here; ours alone
+  std::shared_ptr<Witness> witness_;  // null where the backend has none
   std::unique_ptr<base::OpOrder> order_;
   uint64_t fork_generation_ = 0;
   std::atomic<bool> finalized_{false};

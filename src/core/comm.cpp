@@ -27,6 +27,7 @@
 #include "core/staging.hpp"
 #include "core/unmet.hpp"
 #include "core/validate.hpp"
+#include "core/witness.hpp"
 #include "tracing/recorder.hpp"
 
 namespace torch::comms {
@@ -35,7 +36,8 @@ namespace {
 std::atomic<size_t> next_op_id{0};
 std::atomic<int64_t> next_hook_id{0};
 
-uint64_t record_begin(const base::OpRecord& record) noexcept {
+uint64_t record_begin(const base::OpRecord& record, Witness* witness) noexcept {
+  if (witness != nullptr) witness->begins(record);
   return tracing::process_ring().record({.time_ns = tracing::now_ns(),
                                          .thread = tracing::this_thread(),
                                          .phase = tracing::Phase::kBegin,
@@ -43,7 +45,9 @@ uint64_t record_begin(const base::OpRecord& record) noexcept {
 }
 
 // `error`: null where it went well.
-void record_end(const base::OpRecord& record, const std::exception_ptr& error = nullptr) noexcept {
+void record_end(const base::OpRecord& record, Witness* witness,
+                const std::exception_ptr& error = nullptr) noexcept {
+  if (witness != nullptr) witness->ends(record);
   tracing::process_ring().record({.time_ns = tracing::now_ns(),
                                   .thread = tracing::this_thread(),
                                   .phase = tracing::Phase::kEnd,
@@ -53,24 +57,26 @@ void record_end(const base::OpRecord& record, const std::exception_ptr& error = 
 }
 
 // Of a work that has ended.
-void record_end(const base::OpRecord& record, const TorchWork& work) noexcept {
-  if (work.status() == WorkStatus::COMPLETED) return record_end(record);
+void record_end(const base::OpRecord& record, Witness* witness, const TorchWork& work) noexcept {
+  if (work.status() == WorkStatus::COMPLETED) return record_end(record, witness);
   auto error = work.error();
   if (!error) error = std::make_exception_ptr(std::runtime_error("no reason was kept"));
-  record_end(record, error);
+  record_end(record, witness, error);
 }
 
 // Writes the end of an operation, from inside of the transition, while the work is alive.
 struct AtEnd : base::Recycled<AtEnd> {
-  AtEnd(const base::OpRecord& record, TorchWork* work, std::shared_ptr<Unmet> unmet)
-      : record(record), work(work), unmet(std::move(unmet)) {}
+  AtEnd(const base::OpRecord& record, TorchWork* work, std::shared_ptr<Unmet> unmet,
+        std::shared_ptr<Witness> witness)
+      : record(record), work(work), unmet(std::move(unmet)), witness(std::move(witness)) {}
   void operator()() const {
-    record_end(record, *work);
+    record_end(record, witness.get(), *work);
     if (work->status() != WorkStatus::COMPLETED && unmet) unmet->watch(*work);
   }
   const base::OpRecord record;
   TorchWork* const work;
   const std::shared_ptr<Unmet> unmet;
+  const std::shared_ptr<Witness> witness;
 };
 
 // Of one call. A backend from elsewhere may read what nobody here knows of.
@@ -183,8 +189,7 @@ void TorchComm::refreshMembership(std::optional<int64_t> uuid) {
                                              .membership = membership_,
                                              .rank_in_job = rank_in_job_.value_or(-1)},
                                             record_vocabulary());
-  if (auto* const insight = dynamic_cast<Insight*>(backend_.get()))
-    insight->recorded_as(record_id_);
+  if (auto* const insight = dynamic_cast<Insight*>(backend_.get())) witness_ = insight->witness();
 }
 
 std::vector<int> TorchComm::globalRanks() const {
@@ -320,23 +325,23 @@ WorkPtr TorchComm::run(const Op& op) {
   base::OpRecord record = make_record(op);
   number(record, op_id);
   const ProfilerRecord profiled([&] { return shown(op, record); });
-  const uint64_t begin = record_begin(record);
+  const uint64_t begin = record_begin(record, witness_.get());
   WorkPtr work;
   try {
     const base::IssuedNumber issued(record.order);
     work = hand(op);
   } catch (...) {
-    record_end(record, std::current_exception());
+    record_end(record, witness_.get(), std::current_exception());
     if (unmet_) unmet_->met();
     throw;
   }
   if (isTerminal(work->status())) {
-    record_end(record, *work);
+    record_end(record, witness_.get(), *work);
   } else {
     if (work->status() == WorkStatus::NOT_STARTED)
       work->registerWorkStartHook(
           [begin] { tracing::process_ring().entered(begin, tracing::now_ns()); });
-    work->registerWorkEndHook(AtEnd(record, work.get(), unmet_));
+    work->registerWorkEndHook(AtEnd(record, work.get(), unmet_, witness_));
   }
 
   hooks.post([&] {
@@ -484,16 +489,16 @@ auto TorchComm::make(const Op& op, const Make& make, const Post& post) {
   base::OpRecord record = make_record(op);
   number(record, op_id);
   const ProfilerRecord profiled([&] { return shown(op, record); });
-  record_begin(record);
+  record_begin(record, witness_.get());
   decltype(make()) made;
   try {
     const base::IssuedNumber issued(record.order);
     made = make();
   } catch (...) {
-    record_end(record, std::current_exception());
+    record_end(record, witness_.get(), std::current_exception());
     throw;
   }
-  record_end(record);
+  record_end(record, witness_.get());
   if (made)
     hooks.post([&] { return post(made); });
   else

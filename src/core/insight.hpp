@@ -3,12 +3,15 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 
 #include <torchcomms/base/export.hpp>
 #include <torchcomms/work.hpp>
 
 namespace torch::comms {
+
+class Witness;
 
 // What some backends can tell beyond TorchCommBackend, which they derive from besides.
 class TC_API Insight {
@@ -26,9 +29,9 @@ class TC_API Insight {
   // their place that has failed, on the thread that found it. Set before the first operation.
   virtual void on_unseen_failure(std::function<void(TorchWork&)> met) = 0;
 
-  // What the event ring of this process knows the communicator by, from now on. Before its first
-  // operation, and after each change of members.
-  virtual void recorded_as(uint32_t) {}
+  // Who sees its operations from now on; nullptr: nobody. Asked before the first one, and after
+  // each change of members.
+  virtual std::shared_ptr<Witness> witness() { return nullptr; }
 };
 
 }  // namespace torch::comms

@@ -199,13 +199,6 @@ uint32_t EventRing::add_communicator(const Communicator& communicator) {
   return id;
 }
 
-EventRing::Progress EventRing::progress(uint32_t id) const noexcept {
-  const CommRow* at = row(id);
-  if (at == nullptr) return {};
-  return {at->entered.load(std::memory_order_relaxed),
-          at->finished.load(std::memory_order_relaxed)};
-}
-
 void EventRing::end_communicator(uint32_t id, bool finalized) noexcept {
   std::lock_guard lock(rows_mutex_);
   CommRow* at = row(id);

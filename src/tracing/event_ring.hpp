@@ -58,11 +58,6 @@ class TC_API EventRing {
   // that have not ended are kept.
   uint32_t add_communicator(const Communicator& communicator);
   void end_communicator(uint32_t id, bool finalized) noexcept;
-  // Numbers of the last collective that began, and that ended; zeroes once it was pushed out.
-  struct Progress {
-    uint64_t entered = 0, finished = 0;
-  };
-  Progress progress(uint32_t id) const noexcept;
   // Its name, "" once it was pushed out by newer ones.
   std::string communicator(uint32_t id) const;
 

@@ -1,24 +1,17 @@
 #include "backends/beside/record.hpp"
 
 #include <algorithm>
-#include <optional>
-#include <set>
-#include <unordered_map>
+#include <new>
 
 #include <torchcomms/types.hpp>
 
 #include "base/op_order.hpp"
-#include "base/op_record.hpp"
-#include "tracing/recorder.hpp"
 
 namespace torch::comms::beside {
 namespace {
 
 using base::OpRecord;
 using side::Fingerprint;
-using tracing::Phase;
-
-bool is_collective(const OpRecord& op) noexcept { return base::is_of_collective(op.order); }
 
 // Elements that all ranks must agree on; -1: each has its own.
 int64_t count_of(const OpRecord& op, int size) noexcept {
@@ -74,96 +67,92 @@ side::Aside aside_of(const OpRecord& op) {
   return aside;
 }
 
-// What the ring has of a communicator, read once.
-struct Calls {
-  std::unordered_map<uint64_t, Fingerprint> prints;  // by number
-  std::set<uint64_t> open;                           // numbers of collectives
-  uint64_t called = 0, finished = 0;
-  std::optional<OpRecord> aside;  // the last one
-  int64_t aside_ns = 0;           // when it began
-  uint64_t asides_called = 0, asides_finished = 0;
-
-  Calls(uint32_t comm, int size) {
-    const auto& ring = tracing::process_ring();
-    const auto progress = ring.progress(comm);
-    called = progress.entered;
-    finished = progress.finished;
-    for (const auto& [index, event] : ring.read()) {
-      const auto& op = event.op;
-      if (op.comm != comm) continue;
-      const bool begins = event.phase == Phase::kBegin;
-      if (!is_collective(op)) {
-        ++(begins ? asides_called : asides_finished);
-        if (begins) aside = op, aside_ns = event.time_ns;
-      } else if (begins) {
-        prints[op.order] = fingerprint_of(op, size);
-        open.insert(op.order);
-      } else {
-        open.erase(op.order);
-      }
-    }
-    // Of some only the end is left.
-    asides_finished = std::min(asides_called, asides_finished);
-    // An operation in a graph counts as ended when it is captured, before those that run.
-    if (!open.empty()) finished = *open.begin() - 1;
-  }
-  Fingerprint print(uint64_t number) const {
-    const auto found = prints.find(number);
-    return found == prints.end() ? Fingerprint{} : found->second;
-  }
-};
-
 }  // namespace
 
-uint64_t Record::called() const noexcept {
-  const uint64_t comm = comm_.load(std::memory_order_acquire);
-  if (comm == kUnknown) return 0;
-  return tracing::process_ring().progress(static_cast<uint32_t>(comm)).entered;
+Record::Record(int size) : size_(size), calls_(kKept) {}
+
+void Record::begins(const OpRecord& op) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!base::is_of_collective(op.order)) return begin(operations_, aside_of(op));
+  make_room(op.order);
+  slot(op.order) = {.op = op, .is_open = true};
+  called_ = std::max(called_, op.order);
+  first_open_ = std::min(first_open_, op.order);
+  skip_ended();
 }
 
-void Record::begin(const side::Aside& aside) noexcept {
+void Record::ends(const OpRecord& op) noexcept {
   const std::lock_guard lock(mutex_);
-  last_ = aside;
-  began_ns_ = tracing::now_ns();
-  ++begun_;
+  if (!base::is_of_collective(op.order)) {
+    ++operations_.ended;
+    return;
+  }
+  if (is_open(op.order)) slot(op.order).is_open = false;
+  skip_ended();
 }
 
-void Record::end() noexcept {
+void Record::make_room(uint64_t number) noexcept {
+  while (slot(number).is_open && calls_.size() < kMost) {
+    std::vector<Call> more;
+    try {
+      more.resize(2 * calls_.size());
+    } catch (const std::bad_alloc&) {
+      return;  // the oldest is forgotten
+    }
+    for (const auto& call : calls_)
+      if (call.op.order != 0) more[call.op.order % more.size()] = call;
+    calls_ = std::move(more);
+  }
+}
+
+void Record::skip_ended() noexcept {
+  while (first_open_ <= called_ && !is_open(first_open_)) ++first_open_;
+}
+
+void Record::begin(Asides& asides, const side::Aside& aside) noexcept {
+  asides.last = aside;
+  ++asides.begun;
+  asides.turn = ++turn_;
+}
+
+void Record::begins_on_window(const side::Aside& aside) noexcept {
   const std::lock_guard lock(mutex_);
-  ++ended_;
+  begin(on_windows_, aside);
+}
+
+void Record::ends_on_window() noexcept {
+  const std::lock_guard lock(mutex_);
+  ++on_windows_.ended;
 }
 
 uint64_t Record::open() const {
-  const uint64_t comm = comm_.load(std::memory_order_acquire);
-  if (comm == kUnknown) return 0;
-  const Calls calls(static_cast<uint32_t>(comm), size_);
-  return calls.called > calls.finished ? calls.finished + 1 : 0;
+  const std::lock_guard lock(mutex_);
+  return first_open_ <= called_ ? first_open_ : 0;
 }
 
-// `is_open`: some aside of the ring is, whose last one began at `began_ns`.
-void Record::add_unrecorded(side::Whereabouts& place, bool is_open, int64_t began_ns) const {
-  const std::lock_guard lock(mutex_);
-  const bool own_is_open = begun_ > ended_;
-  if (own_is_open != is_open ? own_is_open : began_ns_ > began_ns) place.aside = last_;
-  place.asides_called += begun_;
-  place.asides_finished += ended_;
+Fingerprint Record::print(uint64_t number) const {
+  const auto& call = slot(number);
+  return number != 0 && call.op.order == number ? fingerprint_of(call.op, size_) : Fingerprint{};
 }
 
 side::Answer Record::about(uint64_t number) const {
   side::Answer answer;
-  const uint64_t comm = comm_.load(std::memory_order_acquire);
-  if (comm == kUnknown) return answer;
-  const Calls calls(static_cast<uint32_t>(comm), size_);
+  const std::lock_guard lock(mutex_);
   auto& place = answer.place;
-  place.called = calls.called;
-  place.finished = calls.finished;
-  place.print = calls.print(calls.called > calls.finished ? calls.finished + 1 : calls.finished);
-  place.asides_called = calls.asides_called;
-  place.asides_finished = calls.asides_finished;
-  if (calls.aside) place.aside = aside_of(*calls.aside);
-  add_unrecorded(place, calls.asides_called > calls.asides_finished, calls.aside_ns);
+  place.called = called_;
+  place.finished = first_open_ - 1;
+  place.print = print(std::min(first_open_, called_));
+  place.asides_called = operations_.begun + on_windows_.begun;
+  place.asides_finished = operations_.ended + on_windows_.ended;
+  // One that is under way, else the last one.
+  const auto weight = [](const Asides& asides) {
+    return std::pair(asides.begun > asides.ended, asides.turn);
+  };
+  place.aside = std::max(operations_, on_windows_, [&](const Asides& a, const Asides& b) {
+                  return weight(a) < weight(b);
+                }).last;
   for (size_t i = 0; i < answer.prints.size() && i < number; ++i)
-    answer.prints.at(i) = calls.print(number - i);
+    answer.prints.at(i) = print(number - i);
   return answer;
 }
 

@@ -1,44 +1,66 @@
 #pragma once
 
-#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <utility>
+#include <vector>
 
+#include "base/op_record.hpp"
+#include "core/witness.hpp"
 #include "side/member.hpp"
 
 namespace torch::comms::beside {
 
-// What the event ring of this process has of one communicator: so that what its ranks compare costs
-// no call anything. Knows nothing of calls that the ring has overwritten, 4,000 by default.
-class Record final : public side::Diary {
+// What this rank has called in one communicator, for the other ranks to compare: all that is under
+// way, and the last few that ended. Its own, since the event ring is shared by all communicators of
+// the process and forgets those that it has no room for.
+class Record final : public side::Diary, public Witness {
  public:
   // Of a communicator of `size` ranks.
-  explicit Record(int size) : size_(size) {}
+  explicit Record(int size);
 
-  // See Insight::recorded_as(); before that nothing is known.
-  void is(uint32_t comm) noexcept { comm_.store(comm, std::memory_order_release); }
-  // Number of the last collective that was called.
-  uint64_t called() const noexcept;
-
-  // Of what the ring has nothing of, a call on a window: it begins, and one that had begun ends.
-  // Any thread.
-  void begin(const side::Aside& aside) noexcept;
-  void end() noexcept;
+  void begins(const base::OpRecord& op) noexcept override;
+  void ends(const base::OpRecord& op) noexcept override;
+  // The same of calls on windows, which are no operations of the communicator. Any thread.
+  void begins_on_window(const side::Aside& aside) noexcept;
+  void ends_on_window() noexcept;
 
   uint64_t open() const override;
   side::Answer about(uint64_t number) const override;
 
  private:
-  static constexpr uint64_t kUnknown = UINT64_MAX;
+  // Collectives that are known; of those under way up to kMost.
+  static constexpr size_t kKept = 512, kMost = 65'536;
 
-  void add_unrecorded(side::Whereabouts& place, bool is_open, int64_t began_ns) const;
+  struct Call {
+    base::OpRecord op = {};  // its `order` is 0 in a slot that nothing has used
+    bool is_open = false;
+  };
+  // What runs beside the collectives.
+  struct Asides {
+    side::Aside last = {};
+    uint64_t begun = 0, ended = 0;
+    uint64_t turn = 0;  // of the last one among all
+  };
+
+  Call& slot(uint64_t number) { return calls_[number % calls_.size()]; }
+  const Call& slot(uint64_t number) const { return calls_[number % calls_.size()]; }
+  bool is_open(uint64_t number) const {
+    return slot(number).op.order == number && slot(number).is_open;
+  }
+  void make_room(uint64_t number) noexcept;
+  void skip_ended() noexcept;
+  void begin(Asides& asides, const side::Aside& aside) noexcept;
+  side::Fingerprint print(uint64_t number) const;
 
   const int size_;
-  std::atomic<uint64_t> comm_{kUnknown};
-  mutable std::mutex mutex_;  // guards all below: of what the ring has nothing of
-  side::Aside last_ = {};
-  int64_t began_ns_ = 0;  // the last one
-  uint64_t begun_ = 0, ended_ = 0;
+  mutable std::mutex mutex_;  // guards all below
+  std::vector<Call> calls_;   // each at its number, so that a newer one takes the place of an older
+  uint64_t called_ = 0;       // the largest number
+  uint64_t first_open_ = 1;   // called_ + 1: none is
+  Asides operations_ = {}, on_windows_ = {};
+  uint64_t turn_ = 0;
 };
 
 }  // namespace torch::comms::beside

@@ -11,6 +11,7 @@
 #include "backends/gloo/call.hpp"
 #include "backends/gloo/group.hpp"
 #include "base/fork.hpp"
+#include "base/op_order.hpp"
 #include "base/secret.hpp"
 #include "core/bounded.hpp"
 #include "core/cpu_backend.hpp"
@@ -144,16 +145,13 @@ gloo::Call TorchCommGloo::call(OpName op, bool async_op, const OperationOptions&
 }
 
 void TorchCommGloo::check(const gloo::Call& call) {
-  const bool is_message =
-      call.op == OpName::send || call.op == OpName::recv || call.op == OpName::batch_op_issue;
-  const uint64_t number = group_->record->called();
-  if (is_message || number == 0) return;
+  if (!base::is_of_collective(call.number)) return;
   const auto look = [&] {
     check_interrupt();
     group_->others->raise_failure([&call] { return context(call); });
   };
   try {
-    const auto where = group_->others->await_all(number, call.deadline(), look);
+    const auto where = group_->others->await_all(call.number, call.deadline(), look);
     if (!where) return;
     group_->peers->close(std::string(opToString(call.op)));
     throw gloo::timeout_error(call, where->culprits, "", where->text);
@@ -165,9 +163,7 @@ void TorchCommGloo::check(const gloo::Call& call) {
 
 void TorchCommGloo::setTimeout(milliseconds timeout) { options_.timeout = usable_timeout(timeout); }
 
-void TorchCommGloo::recorded_as(uint32_t comm) {
-  if (group_ && group_->record) group_->record->is(comm);
-}
+std::shared_ptr<Witness> TorchCommGloo::witness() { return group_ ? group_->record : nullptr; }
 
 std::map<std::string, std::string> TorchCommGloo::notes() const {
   if (!group_ || getSize() == 1) return {};

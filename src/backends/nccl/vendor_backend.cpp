@@ -17,6 +17,7 @@
 #include "base/env.hpp"
 #include "base/fork.hpp"
 #include "base/log.hpp"
+#include "base/op_order.hpp"
 #include "core/bounded.hpp"
 #include "core/cpu_backend.hpp"
 #include "core/explain.hpp"
@@ -328,9 +329,7 @@ void TorchCommVendor::lane_failed(const nccl::Lane& lane, const CommError& why) 
   for (const auto& one : all) one->fail(why, /*blocks=*/false);
 }
 
-void TorchCommVendor::recorded_as(uint32_t comm) {
-  if (record_) record_->is(comm);
-}
+std::shared_ptr<Witness> TorchCommVendor::witness() { return record_; }
 
 void TorchCommVendor::registerGraphReplayHook(int64_t id, GraphReplayHook hook) {
   TorchCommBackend::registerGraphReplayHook(id, std::move(hook));
@@ -512,10 +511,7 @@ Call TorchCommVendor::call(OpName op, bool async_op, const OperationOptions& opt
 }
 
 void TorchCommVendor::check(const Call& call) {
-  const bool is_message =
-      call.op == OpName::send || call.op == OpName::recv || call.op == OpName::batch_op_issue;
-  const uint64_t number = record_->called();
-  if (is_message || number == 0) return;
+  if (!base::is_of_collective(call.number)) return;
   const auto context = [&call] { return call.context(); };
   const auto look = [&] {
     check_interrupt();
@@ -523,7 +519,7 @@ void TorchCommVendor::check(const Call& call) {
     raise_failure(*lane_);
   };
   try {
-    const auto where = lane_->others().await_all(number, Clock::now() + call.limit, look);
+    const auto where = lane_->others().await_all(call.number, Clock::now() + call.limit, look);
     if (!where) return;
     lane_->fail({Errc::kTimeout,
                  nccl::limit_text(call, "not begun: not every rank has called it") + where->text,

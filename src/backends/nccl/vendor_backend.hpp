@@ -174,7 +174,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   void on_unseen_failure(std::function<void(TorchWork&)> met) override {
     on_unseen_failure_ = std::move(met);
   }
-  void recorded_as(uint32_t comm) override;
+  std::shared_ptr<Witness> witness() override;
   void registerGraphReplayHook(int64_t id, GraphReplayHook hook) override;
 
   // The library's communicator, as a number.

@@ -414,15 +414,15 @@ WorkPtr TorchCommVendor::told(const OnWindow& what, const std::function<WorkPtr(
   aside.sends = what.gives ? 1 : 0;
   aside.messages = what.tensor != nullptr ? 1 : 0;
   aside.bytes = what.tensor != nullptr ? what.tensor->nbytes() : 0;
-  record_->begin(aside);
+  record_->begins_on_window(aside);
   WorkPtr work;
   try {
     work = body();
   } catch (...) {
-    record_->end();
+    record_->ends_on_window();
     throw;
   }
-  work->registerWorkEndHook([record = record_] { record->end(); });
+  work->registerWorkEndHook([record = record_] { record->ends_on_window(); });
   return work;
 }
 

@@ -18,6 +18,7 @@
 #include <torchcomms/comm.hpp>
 
 #include "core/rendezvous.hpp"
+#include "tracing/recorder.hpp"
 
 // Ranks as threads of this process, whatever their backend.
 namespace torch::comms::backends_test {
@@ -71,6 +72,12 @@ void on_started_threads(int size, const Start& start, const Body& body) {
     starting.arrive_and_wait();
     body(rank, *started);
   });
+}
+
+// The event ring of this process has a place for none of the communicators that there are.
+inline void push_out_of_the_ring() {
+  for (size_t i = 0; i < tracing::kRows; ++i)
+    tracing::process_ring().add_communicator({.name = "another", .rank = 0, .size = 1});
 }
 
 // The CommError that `body` throws.

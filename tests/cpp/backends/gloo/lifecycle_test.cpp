@@ -35,6 +35,24 @@ TEST(Init, TellsWhoItIs) {
   });
 }
 
+TEST(Calls, AreCheckedInAProcessWithMoreCommunicatorsThanItsEventRingHasPlacesFor) {
+  auto options = options_with(c10::make_intrusive<c10d::HashStore>());
+  options.hints["check_calls"] = "true";
+  backends_test::on_started_threads(
+      2, [&](int rank) { return make_comm(rank, 2, options); },
+      [&](int rank, const std::shared_ptr<TorchComm>& comm) {
+        comm->barrier(false);
+        backends_test::push_out_of_the_ring();
+        comm->barrier(false);
+        auto tensor = number(rank);
+        const auto error = error_of(
+            [&] { comm->all_reduce(tensor, rank == 0 ? ReduceOp::SUM : ReduceOp::MAX, false); });
+        EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
+        EXPECT_CONTAINS(error.what(), "SUM) as number 3");
+        comm->finalize();
+      });
+}
+
 TEST(Init, RefusesWhatItCannotDoBeforeItConnects) {
   const auto error_with = [](const std::function<void(CommOptions&)>& change,
                              at::Device device = at::kCPU) {

@@ -36,11 +36,13 @@ class VendorSide : public VendorTest {
 
   // The last rank calls something else than the others; all are told so, with `words`, while the
   // limit of the calls is a minute.
-  void expect_mismatch(int size, const Body& many, const Body& one,
-                       const std::vector<std::string>& words, const char* checks = "false") {
+  void expect_mismatch(
+      int size, const Body& many, const Body& one, const std::vector<std::string>& words,
+      const char* checks = "false", const std::function<void()>& before = [] {}) {
     const int odd = size - 1;
     on_ranks(size,
              [&](Program& self) {
+               before();
                self.comm->barrier(false);
                self.synchronize();
                const auto began = Clock::now();
@@ -101,6 +103,12 @@ TEST_F(VendorSide, DifferentReductionsAreFoundBeforeTheyBegin) {
   for (const int size : {2, 3})
     expect_mismatch(size, all_reduce_of(96), all_reduce_of(96, at::kFloat, ReduceOp::MAX),
                     {"96 elements, SUM)", "96 elements, MAX)"}, "true");
+}
+
+TEST_F(VendorSide, AProcessMayHaveMoreCommunicatorsThanItsEventRingHasPlacesFor) {
+  for (const char* checks : {"true", "false"})
+    expect_mismatch(3, all_reduce_of(96), all_reduce_of(64), {"64 elements, SUM)", "96 elements"},
+                    checks, backends_test::push_out_of_the_ring);
 }
 
 TEST_F(VendorSide, ACheckFindsEverythingElseToo) {
