@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "core/manual_backend.hpp"
+
 namespace torch::comms {
 namespace {
 
@@ -58,6 +60,26 @@ TEST(HookList, TheEndOfAHookMayChangeTheList) {
   owner.reset();
   list.remove(id);
   EXPECT_TRUE(list.empty());
+}
+
+// Backends keep these two themselves.
+TEST(BackendHooks, TheEndOfOneMayRemoveAnother) {
+  struct Owner {
+    std::function<void()> remove;
+    ~Owner() { remove(); }
+  };
+  ManualBackend backend("hooks");
+  int ran = 0;
+  backend.registerAbortHook(1, [&ran] { ++ran; });
+  auto owner = std::make_shared<Owner>([&] { backend.unregisterAbortHook(1); });
+  backend.registerAbortHook(2, [owner] {});
+  owner = std::make_shared<Owner>([&] { backend.unregisterGraphReplayHook(1); });
+  backend.registerGraphReplayHook(2, [owner](auto&&...) {});
+  owner.reset();
+  backend.unregisterAbortHook(2);
+  backend.unregisterGraphReplayHook(2);
+  backend.fail();
+  EXPECT_EQ(ran, 0);
 }
 
 TEST(HookList, AnExceptionLeavesAndSkipsTheRest) {
