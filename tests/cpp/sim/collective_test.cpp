@@ -53,8 +53,11 @@ TEST(Collective, ARingTakesTwoTimesItsHops) {
 TEST(Collective, WhatTakesLongerThanThereIsTimeIsRefused) {
   for (double Wire::* const cost :
        {&Wire::latency_us, &Wire::overhead_us, &Wire::gap_us, &Wire::byte_ns})
-    for (const auto& [name, value] : {std::pair("ring", 1e300), {"ring", 1e11}, {"ring", 1.1e12},
-                                      {"one_shot", 1e300}, {"one_shot", 3e12}}) {
+    for (const auto& [name, value] : {std::pair("ring", 1e300),
+                                      {"ring", 1e11},
+                                      {"ring", 1.1e12},
+                                      {"one_shot", 1e300},
+                                      {"one_shot", 3e12}}) {
       auto run = run_of(Operation::kAllReduce, name, 64, 1 << 20);
       run.network.between.*cost = value;
       EXPECT_THROW(simulate(run), std::invalid_argument) << name << ", " << value;
