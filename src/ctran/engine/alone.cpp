@@ -47,7 +47,7 @@ bool Engine::enter_alone(const Membership& group) noexcept {
 
 // Nothing else is under way or to be looked at.
 bool Engine::is_alone(const Membership& group) const noexcept {
-  return !closed_ && active_.empty() && group.queue.empty() && !group.stands_still() &&
+  return !why_closed_ && active_.empty() && group.queue.empty() && !group.stands_still() &&
          group.departed.empty() && group.failure() == nullptr && dying_.empty() && !is_wanted();
 }
 

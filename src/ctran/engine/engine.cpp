@@ -123,8 +123,18 @@ void Engine::submit(Task* task) noexcept {
   while (!inbox_.compare_exchange_weak(head, task, std::memory_order_seq_cst));
 }
 
+void Engine::start(Task* task) noexcept {
+  submit(task);
+  progress_.glance(true);
+  if (!closed_.load(std::memory_order_seq_cst)) return;
+  // There is no thread any more that would come to it.
+  progress_.enter();
+  take_inbox();
+  progress_.leave();
+}
+
 bool Engine::take_inbox() noexcept {
-  if (inbox_.load(std::memory_order_relaxed) == nullptr) return false;
+  if (inbox_.load(std::memory_order_seq_cst) == nullptr) return false;
   auto* newest = inbox_.exchange(nullptr, std::memory_order_seq_cst);
   Task* oldest = nullptr;
   while (newest != nullptr) {
@@ -235,8 +245,8 @@ void Engine::tell_endings() noexcept {
 }
 
 bool Engine::turn(std::optional<uint32_t> but) noexcept {
-  if (closed_) return false;
   bool moved = take_inbox();
+  if (why_closed_) return moved;  // what was submitted has ended
   if (aborts_.load(std::memory_order_relaxed)) moved |= check_aborts();
   moved |= move_links(but);
   if (!active_.empty()) moved |= advance_all();
@@ -264,8 +274,8 @@ bool Engine::has_news() noexcept {
 }
 
 bool Engine::needs_turns() const noexcept {
-  return !closed_ && std::any_of(links_.active().begin(), links_.active().end(),
-                                 [](const auto* link) { return link->unsent(); });
+  return !why_closed_ && std::any_of(links_.active().begin(), links_.active().end(),
+                                     [](const auto* link) { return link->unsent(); });
 }
 
 // Ranks that have connected here before this one needed them: they may have something to say.
@@ -363,6 +373,7 @@ bool Engine::check_aborts() noexcept {
 void Engine::add(const std::shared_ptr<Membership>& group) {
   progress_.enter();
   groups_[group->base] = group;
+  if (why_closed_) group->set_failure(why_closed_->code(), why_closed_->why(), {});
   for (const int member : group->ranks)
     if (const auto* failure = links_.failure(member))
       on_peer_failed(member, failure->code, failure->why);
@@ -430,13 +441,14 @@ std::string Engine::carriers() {
 void Engine::shut_down() noexcept {
   progress_.stop();
   progress_.enter();
+  closed_.store(true, std::memory_order_seq_cst);  // whoever does not see it has submitted before
   take_inbox();
   check_aborts();  // their reason comes first
+  if (!why_closed_) why_closed_.emplace(Errc::kFinalized, "the links were closed");
   for (auto& [base, group] : groups_)
-    if (group->set_failure(Errc::kFinalized, "the links were closed", {}))
+    if (group->set_failure(why_closed_->code(), why_closed_->why(), {}))
       dying_.push_back(group.get());
   bury();
-  closed_ = true;
   links_.close();
   groups_.clear();
   progress_.leave();

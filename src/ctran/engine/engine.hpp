@@ -38,6 +38,9 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void open();
   // The task is in the engine's hands from here on; it has the caller's reference besides.
   void submit(Task* task) noexcept;
+  // The same, and looks at it at once. Its listener is told though nobody waits, where
+  // Progress::need_thread() was called before.
+  void start(Task* task) noexcept;
   // Returns when the task has ended. Throws what FamilyOptions::interrupt does. `entered`: with the
   // lock of `progress`, which it gives back.
   void wait(const Task& task, bool entered = false);
@@ -62,7 +65,8 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   // What is claimed is never free again, nor is what lies far behind.
   uint32_t propose_streams(int failed, uint32_t parent = 0) noexcept;
   bool claim_streams(uint32_t base) noexcept;
-  // Closes the links. Everything of this family has been ended.
+  // Closes the links: all groups fail, also those that are added later, and whatever is submitted
+  // ends with that.
   void shut_down() noexcept;
   bool forked() const noexcept;
   // LinkTable::carriers(); "" in a forked child.
@@ -193,9 +197,10 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   std::vector<uint32_t> claimed_;         // from there on, ascending
   Deadline next_deadline_ = Deadline::max();
   unsigned turns_ = 0;
-  bool unheard_ = false;  // something came since the last look at notices
-  bool overdue_ = false;  // next_deadline_ has passed
-  bool closed_ = false;
+  bool unheard_ = false;                 // something came since the last look at notices
+  bool overdue_ = false;                 // next_deadline_ has passed
+  std::optional<CommError> why_closed_;  // set: the links are
+  std::atomic<bool> closed_{false};      // so they are, or are about to be
 };
 
 }  // namespace torch::comms::ctran

@@ -111,8 +111,7 @@ Work Group::start(std::span<const Call> batch, Listener* listener) {
   engine.progress().need_thread();
   Work work(make_task(membership_, batch, listener));
   work.task_->deadline = deadline_after(work.task_->limit.duration);
-  engine.submit(work.task_);
-  engine.progress().glance(true);
+  engine.start(work.task_);
   return work;
 }
 

@@ -82,8 +82,7 @@ Work Window::start(const OneSided& operation, Listener* listener) {
   engine.progress().need_thread();
   Work work(make_task(operation));
   work.task_->listener = listener;
-  engine.submit(work.task_);
-  engine.progress().glance(true);
+  engine.start(work.task_);
   return work;
 }
 

@@ -1,0 +1,64 @@
+#include <semaphore>
+
+#include "ctran/engine/world.hpp"
+
+// Calls that come as the links of their family are closed.
+namespace torch::comms::ctran::test {
+namespace {
+
+const int kAlone[] = {0};
+
+class Told final : public Listener {
+ public:
+  void on_end(const CommError* /*error*/) noexcept override { ends_.release(); }
+  bool is_told() { return ends_.try_acquire_for(kLong); }
+
+ private:
+  std::counting_semaphore<> ends_{0};
+};
+
+TEST(Closing, ASplitOfAGroupWhoseLinksAreClosedEndsWithThat) {
+  run({.size = 1}, [](Rank& self) {
+    self.group->family()->break_off();
+    const auto error = error_of([&] { self.group->split(kAlone, "late"); });
+    EXPECT_EQ(error.code(), Errc::kFinalized) << error.what();
+  });
+}
+
+// As of a split whose members have just agreed.
+TEST(Closing, AGroupThatIsMadeWhenTheLinksAreClosedHasFailed) {
+  run({.size = 1}, [](Rank& self) {
+    self.group->family()->break_off();
+    const auto late = Group::world(self.group->family(), "late");
+    for (const auto& call : {std::function([&] { late->run(barrier(1)); }),
+                             std::function([&] { late->split(kAlone, "later"); })})
+      EXPECT_EQ(error_of(call).code(), Errc::kFinalized);
+  });
+}
+
+TEST(Closing, EveryCallThatAnotherThreadMakesMeanwhileEnds) {
+  constexpr int kRounds = 300;
+  for (int round = 0; round < kRounds; ++round)
+    run({.size = 1}, [&](Rank& self) {
+      Told told;
+      int started = 0;
+      std::binary_semaphore goes_on{0};
+      std::thread other([&] {
+        const auto error = error_of([&] {
+          for (;; ++started) {
+            self.group->start(barrier(1), &told);
+            if (started == round % 7) goes_on.release();
+            if (round % 2 == 0) self.group->split(kAlone, "half");
+          }
+        });
+        EXPECT_EQ(error.code(), Errc::kFinalized) << error.what();
+      });
+      goes_on.acquire();
+      self.group->family()->break_off();
+      other.join();
+      for (; started > 0; --started) ASSERT_TRUE(told.is_told()) << "round " << round;
+    });
+}
+
+}  // namespace
+}  // namespace torch::comms::ctran::test
