@@ -217,14 +217,14 @@ void Engine::end(Task* task, std::unique_ptr<CommError> error) noexcept {
   if (!error && task->fails_alone) error = error_of(*task);
   if (!error && task->queued) task->group->finished = task->sequence;
   task->close();
+  const auto group = task->group->leaving ? task->group : nullptr;
   const bool told = task->listener == nullptr;
+  task->finish(std::move(error));  // before others can tell how it ended
   if (!told) {
     const std::lock_guard lock(endings_mutex_);
     endings_.push_back(task);
     untold_.store(true, std::memory_order_release);
   }
-  const auto group = task->group->leaving ? task->group : nullptr;
-  task->finish(std::move(error));
   progress_.remove_call();
   progress_.ended();
   if (told) task->release();
