@@ -97,6 +97,25 @@ def test_chunks_do_not_overtake_each_other(world):
     check_context(world, chunked_reductions)
 
 
+def listed_again(context):
+    """The output is this rank's input, and another rank's as well."""
+    failures, comm = Failures(), context.comm
+    rank, size = context.rank, context.size
+    for reduce_scatter in (comm.reduce_scatter, comm.reduce_scatter_v):
+        for numel in (1, 5000, 100_000):
+            for turn in range(20):
+                tensor = torch.full((numel,), float(rank + 1))
+                reduce_scatter(tensor, [tensor] * size, ReduceOp.SUM, False)
+                with failures.case(reduce_scatter.__name__, numel, turn):
+                    assert (tensor == size * (size + 1) / 2).all(), tensor
+    return failures.texts
+
+
+@several
+def test_a_tensor_that_is_listed_for_several_ranks_may_be_the_output(world):
+    check_context(world, listed_again)
+
+
 def hints_of_communicator(context):
     failures = Failures()
     comm = context.new_comm(hints={**dict(context.row.hints), "ctran::algorithm":

@@ -70,7 +70,7 @@ WorkPtr TorchCommCtran::all_gather(const Tensors& output, const at::Tensor& inpu
     Operands operands;
     operands.read(input);
     operands.write_all(output);
-    operands.separate(operands.input()[0], operands.output()[static_cast<size_t>(rank_)]);
+    operands.separate(0, static_cast<size_t>(rank_));
     Call call = call_of(Kind::kAllGather, input, Blocks::equal(input.numel(), size_));
     return run(now, options, async_op, call, operands);
   });
@@ -83,7 +83,7 @@ WorkPtr TorchCommCtran::all_gather_v(const Tensors& output, const at::Tensor& in
     Operands operands;
     operands.read(input);
     operands.write_all(output);
-    operands.separate(operands.input()[0], operands.output()[static_cast<size_t>(rank_)]);
+    operands.separate(0, static_cast<size_t>(rank_));
     const auto offsets = offsets_of(output);
     Call call = call_of(Kind::kAllGather, input, blocks_at(offsets));
     return run(now, options, async_op, call, operands);
@@ -168,7 +168,7 @@ WorkPtr TorchCommCtran::scatter(at::Tensor& output, const Tensors& input, int ro
     operands.write(output);
     if (rank_ == root) {
       operands.read_all(input);
-      operands.separate(operands.input()[static_cast<size_t>(rank_)], operands.output()[0]);
+      operands.separate(static_cast<size_t>(rank_), 0);
     }
     Call call = call_of(Kind::kScatter, output, Blocks::equal(output.numel(), size_), root);
     return run(now, options, async_op, call, operands);
@@ -183,7 +183,7 @@ WorkPtr TorchCommCtran::gather(const Tensors& output, const at::Tensor& input, i
     operands.read(input);
     if (rank_ == root) {
       operands.write_all(output);
-      operands.separate(operands.input()[0], operands.output()[static_cast<size_t>(rank_)]);
+      operands.separate(0, static_cast<size_t>(rank_));
     }
     return run_gather(now, options, async_op, root, input, operands);
   });

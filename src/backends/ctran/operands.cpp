@@ -14,7 +14,9 @@ bool overlap(ConstBytes a, ConstBytes b) {
          b.data() < a.data() + a.size();
 }
 
-bool same(ConstBytes a, ConstBytes b) { return a.data() == b.data() && a.size() == b.size(); }
+bool same(ConstBytes a, ConstBytes b) {
+  return !a.empty() && a.data() == b.data() && a.size() == b.size();
+}
 
 }  // namespace
 
@@ -46,11 +48,12 @@ void Operands::write(const at::Tensor& tensor) {
   tensors_.push_back(&tensor);
 }
 
-void Operands::separate(ConstBytes in, Bytes out) {
-  if (!in.empty() && same(in, out)) return;
-  for (const auto input : input_)
-    for (const auto output : output_)
-      if (overlap(input, output)) return copy_input();
+void Operands::separate(size_t input, size_t output, ConstBytes in, Bytes out) {
+  const bool in_place = same(in, out);
+  for (size_t i = 0; i < input_.size(); ++i)
+    for (size_t o = 0; o < output_.size(); ++o)
+      if (overlap(input_[i], output_[o]) && !(in_place && i == input && o == output))
+        return copy_input();
 }
 
 void Operands::copy_input() {

@@ -26,9 +26,13 @@ class Operands {
     for (const auto& tensor : tensors) write(tensor);
   }
 
-  // Copies the input where it shares memory with the output otherwise than by `in` being `out`,
-  // exactly: the only way in which the engine works in place.
-  void separate(ConstBytes in, Bytes out);
+  // Copies the input where it shares memory with the output otherwise than by input tensor `input`
+  // being output tensor `output`, exactly: the only way in which the engine works in place.
+  void separate(size_t input, size_t output) {
+    separate(input, output, input_[input], output_[output]);
+  }
+  // The same of one tensor each, of which `in` must be `out`.
+  void separate(ConstBytes in, Bytes out) { separate(0, 0, in, out); }
   void separate() { separate({}, {}); }
 
   // The input is `bytes` instead, which begins like `memory`.
@@ -42,6 +46,7 @@ class Operands {
   std::vector<c10::Storage> keep() const;
 
  private:
+  void separate(size_t input, size_t output, ConstBytes in, Bytes out);
   void copy_input();
 
   c10::SmallVector<ConstBytes, 4> input_;
