@@ -44,10 +44,12 @@ class TC_API Window {
   static std::unique_ptr<Window> open(Group& group, const Offer& offer, std::string_view name,
                                       const Limit& limit = kNoLimit);
   // Collective: returns when nobody writes to this member's memory any more. `group` is the one
-  // that opened it. Throws as an operation; the window is then closed all the same. Waits that are
-  // still in flight, and will be in vain, end with kInvalidArgument, and the group goes on.
+  // that opened it. Throws as an operation; the window is then closed all the same, and a member on
+  // this host that copies to the memory at that moment ends with the MiB that it is at. Waits that
+  // are still in flight, and will be in vain, end with kInvalidArgument, and the group goes on.
   void close(Group& group, std::string_view name, const Limit& limit = kNoLimit);
-  // Local: what others still write fails there, or goes into memory that they have mapped.
+  // Local: what others still write fails there, as after a close() that throws, or goes into memory
+  // that they have mapped.
   ~Window();
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;

@@ -50,9 +50,17 @@ Copied copy_from(int pid, uint64_t address, Bytes into, uint64_t key_address,
 
 Copied copy_to(int pid, uint64_t address, ConstBytes from, uint64_t key_address,
                uint32_t key) noexcept {
-  const auto open = probe(pid, key_address, key);
-  if (open != Copied::kDone) return open;
-  return copy(::process_vm_writev, pid, const_cast<std::byte*>(from.data()), address, from.size());
+  do {
+    const auto open = probe(pid, key_address, key);
+    if (open != Copied::kDone) return open;
+    const auto next = from.first(std::min(from.size(), kMostPastClosing));
+    const auto copied =
+        copy(::process_vm_writev, pid, const_cast<std::byte*>(next.data()), address, next.size());
+    if (copied != Copied::kDone) return copied;
+    address += next.size();
+    from = from.subspan(next.size());
+  } while (!from.empty());
+  return Copied::kDone;
 }
 
 Copied copy_offered(int pid, const Offer& offer, uint64_t offset,

@@ -11,7 +11,9 @@ enum class Copied : uint8_t { kDone, kForbidden, kGone, kEnded, kUnreadable };
 
 // Copies into or from `address` of process `pid`, if the word at `key_address` there is `key`: the
 // owner clears it when it closes the memory. kGone: it is not, or the memory is not there. kEnded:
-// the process is not. kForbidden: the system does not let us.
+// the process is not. kForbidden: the system does not let us. What is written goes in parts, and
+// the word is looked at before each: so much may be, after it was cleared.
+inline constexpr size_t kMostPastClosing = size_t{1} << 20;
 Copied copy_from(int pid, uint64_t address, Bytes into, uint64_t key_address,
                  uint32_t key) noexcept;
 Copied copy_to(int pid, uint64_t address, ConstBytes from, uint64_t key_address,
