@@ -269,8 +269,14 @@ def in_flight(context):
     total = torch.ones(1)
     child.all_reduce(total, ReduceOp.SUM, False)
     assert total.item() == context.size  # on a GPU it is done only then
+    of_child = child.recv(torch.zeros(10), peer, True)
     party.form(ranks)
     failures = Failures()
+    # The peer may have left its links before this rank did.
+    with failures.case("work of the split"), refused(
+        (torchcomms.StaleGeneration, torchcomms.PeerFailed)
+    ):
+        of_child.wait()
     with failures.case("work in flight"), refused((torchcomms.Aborted, torchcomms.PeerFailed)):
         work.wait()
     with failures.case("split"), refused(torchcomms.StaleGeneration, "split it again"):

@@ -37,7 +37,7 @@ void TorchCommCtran::part() {
   const auto family = session->connected.family;
   ctran::end(std::move(session), /*may_block=*/true);
   // Splits may keep it, and works in flight their group.
-  family->break_off();
+  family->break_off(ctran::parent_reconfigured());
 }
 
 WorkPtr TorchCommCtran::reconfigure(const ReconfigureOptions& options) {

@@ -19,10 +19,7 @@ ctran::Issue TorchCommCtran::issue(std::string_view op, const OperationOptions& 
   if (!session_)
     throw CommError(Errc::kFinalized, "the communicator is not initialized", context());
   if (session_->connected.superseded->load(std::memory_order_relaxed))
-    throw CommError(Errc::kStaleGeneration,
-                    "the communicator that this one was split from has been reconfigured, which "
-                    "ended the links; split it again",
-                    context());
+    throw ctran::parent_reconfigured(context());
   if (reconfiguration_ && session_->group->failure_heard())
     if (const auto stale = reconfiguration_->left_out(context())) {
       announceAbort();

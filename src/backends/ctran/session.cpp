@@ -30,6 +30,13 @@ void end(std::shared_ptr<Session> session, bool may_block) {
   retire(std::move(flight), std::move(leave), may_block);
 }
 
+CommError parent_reconfigured(const Context& context) {
+  return {Errc::kStaleGeneration,
+          "the communicator that this one was split from has been reconfigured, which ended the "
+          "links; split it again",
+          context};
+}
+
 Borrowed::Borrowed(std::mutex& mutex, const std::shared_ptr<Session>& home)
     : mutex_(mutex), home_(home) {
   std::lock_guard lock(mutex_);

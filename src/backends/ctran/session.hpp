@@ -69,6 +69,9 @@ void end_with_device(Session& session) noexcept;
 // Ends it when what is in flight has ended: see core/retire.hpp.
 void end(std::shared_ptr<Session> session, bool may_block);
 
+// kStaleGeneration, of a split.
+CommError parent_reconfigured(const Context& context = {});
+
 // One operation as it was called.
 struct Issue {
   std::string_view op;  // the public name; lives forever

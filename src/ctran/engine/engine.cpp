@@ -438,13 +438,13 @@ std::string Engine::carriers() {
   return text;
 }
 
-void Engine::shut_down() noexcept {
+void Engine::shut_down(const CommError& why) noexcept {
   progress_.stop();
   progress_.enter();
   closed_.store(true, std::memory_order_seq_cst);  // whoever does not see it has submitted before
   take_inbox();
   check_aborts();  // their reason comes first
-  if (!why_closed_) why_closed_.emplace(Errc::kFinalized, "the links were closed");
+  if (!why_closed_) why_closed_ = why;
   for (auto& [base, group] : groups_)
     if (group->set_failure(why_closed_->code(), why_closed_->why(), {}))
       dying_.push_back(group.get());

@@ -65,9 +65,9 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   // What is claimed is never free again, nor is what lies far behind.
   uint32_t propose_streams(int failed, uint32_t parent = 0) noexcept;
   bool claim_streams(uint32_t base) noexcept;
-  // Closes the links: all groups fail, also those that are added later, and whatever is submitted
-  // ends with that.
-  void shut_down() noexcept;
+  // Closes the links: all groups fail with that, also those that are added later, and whatever is
+  // submitted ends with it. The first reason counts.
+  void shut_down(const CommError& why) noexcept;
   bool forked() const noexcept;
   // LinkTable::carriers(); "" in a forked child.
   std::string carriers();

@@ -23,11 +23,15 @@ Family::~Family() {
     static_cast<void>(new std::shared_ptr<Engine>(std::move(engine_)));
     return;
   }
-  engine_->shut_down();
+  break_off();
 }
 
 void Family::break_off() noexcept {
-  if (!engine_->forked()) engine_->shut_down();
+  break_off(CommError(Errc::kFinalized, "the links were closed"));
+}
+
+void Family::break_off(const CommError& why) noexcept {
+  if (!engine_->forked()) engine_->shut_down(why);
 }
 
 int Family::rank() const noexcept { return engine_->table().rank(); }

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include <torchcomms/base/error.hpp>
 #include <torchcomms/base/export.hpp>
 
 #include "ctran/engine/choose.hpp"
@@ -86,8 +87,10 @@ class TC_API Family {
   // The host with the most ranks to a core: the same on all ranks.
   const transport::Crowd& densest() const noexcept;
   // Closes the links at once and tells nobody, as the end of the process would: peers see this rank
-  // fail. The calls of all groups end with kFinalized. Not from a Listener.
+  // fail. The calls of all groups end with that error, kFinalized where none is given. Not from a
+  // Listener.
   void break_off() noexcept;
+  void break_off(const CommError& why) noexcept;
   // "shm to 3 peers; tcp to 4 peers (...)": what carries this family, and what a link cannot do
   // here or why it goes the way it does.
   std::string carriers() const;

@@ -25,6 +25,21 @@ TEST(Closing, ASplitOfAGroupWhoseLinksAreClosedEndsWithThat) {
   });
 }
 
+TEST(Closing, TheReasonIsTheErrorOfWhatIsInFlightAndOfWhatFollows) {
+  run({.size = 1}, [](Rank& self) {
+    std::vector<float> mail(1);
+    Message receive(Operation::kReceive, 0, mail, 1);
+    auto work = self.group->start(receive.call);
+    self.group->family()->break_off(CommError(Errc::kStaleGeneration, "others are members now"));
+    for (const auto& call : {std::function([&] { work.wait(); }),
+                             std::function([&] { self.group->run(barrier(1)); })}) {
+      const auto error = error_of(call);
+      EXPECT_EQ(error.code(), Errc::kStaleGeneration) << error.what();
+      EXPECT_EQ(error.why(), "others are members now");
+    }
+  });
+}
+
 // As of a split whose members have just agreed.
 TEST(Closing, AGroupThatIsMadeWhenTheLinksAreClosedHasFailed) {
   run({.size = 1}, [](Rank& self) {

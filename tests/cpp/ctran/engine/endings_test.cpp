@@ -52,7 +52,7 @@ TEST(Endings, ACallThatFailsIsToldWithItsErrorWhoeverTellsIt) {
   stops.store(true);
   for (auto& teller : tellers) teller.join();
   engine->tell_endings();
-  engine->shut_down();
+  engine->shut_down(CommError(Errc::kFinalized, "the test is over"));
   EXPECT_EQ(counts.done.load(), 0);
   EXPECT_EQ(counts.failed.load(), kRounds * kCalls);
 }
