@@ -148,7 +148,8 @@ void Engine::on_notice(int from, const Notice& notice) noexcept {
                               : found->second->failure() != nullptr))
     return close_stream(static_cast<uint32_t>(notice.sequence), Errc::kFinalized);
   if (found == groups_.end()) {
-    // It is for a group that this rank is still making; or for one that it has closed.
+    if (removed_.contains(notice.base)) return;
+    // It is for a group that this rank is still making.
     early_.push_back({from, notice});
     if (early_.size() > kMostEarly) early_.pop_front();
     return;

@@ -1,9 +1,6 @@
 #include <atomic>
 
-#include "ctran/engine/engine.hpp"
-#include "ctran/engine/membership.hpp"
-#include "ctran/engine/messages_task.hpp"
-#include "ctran/engine/world.hpp"
+#include "ctran/engine/engines.hpp"
 
 // How listeners learn of the ends of calls.
 namespace torch::comms::ctran::test {
@@ -20,10 +17,8 @@ class Counts final : public Listener {
 // Other threads tell of ends all the while; several, so that the lock of the list is contended.
 TEST(Endings, ACallThatFailsIsToldWithItsErrorWhoeverTellsIt) {
   constexpr int kTellers = 3, kRounds = 400, kCalls = 200;
-  LinkTable links(0, 1, transport::random_secret(), {});
-  links.learn({links.blob()});
-  const auto engine = std::make_shared<Engine>(std::move(links), FamilyOptions{});
-  engine->open();
+  const auto engines = engines_of(1);
+  const auto& engine = engines[0];
   std::atomic<bool> stops{false};
   std::vector<std::thread> tellers;
   for (int i = 0; i < kTellers; ++i)
@@ -38,21 +33,13 @@ TEST(Endings, ACallThatFailsIsToldWithItsErrorWhoeverTellsIt) {
     ASSERT_TRUE(engine->claim_streams(base));
     const auto group = std::make_shared<Membership>(engine, "waits", std::vector<int>{0}, base);
     engine->add(group);
-    for (int i = 0; i < kCalls; ++i) {
-      auto* task = engine->tasks().take_messages();
-      task->group = group;
-      task->prepare({&receive.call, 1}, 0, 1);
-      task->name = receive.call.name;
-      task->listener = &counts;
-      engine->start(task);
-      task->release();
-    }
+    for (int i = 0; i < kCalls; ++i) start_message(group, receive.call, &counts)->release();
     engine->remove(group);
   }
   stops.store(true);
   for (auto& teller : tellers) teller.join();
   engine->tell_endings();
-  engine->shut_down(CommError(Errc::kFinalized, "the test is over"));
+  shut_down(engines);
   EXPECT_EQ(counts.done.load(), 0);
   EXPECT_EQ(counts.failed.load(), kRounds * kCalls);
 }

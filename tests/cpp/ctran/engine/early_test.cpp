@@ -1,0 +1,41 @@
+#include "ctran/engine/engines.hpp"
+
+// What a rank is told of groups that it has not made yet.
+namespace torch::comms::ctran::test {
+namespace {
+
+constexpr uint32_t kBase = 16;
+
+std::shared_ptr<Membership> make(const std::shared_ptr<Engine>& engine, uint32_t number) {
+  auto group = std::make_shared<Membership>(engine, "pair", std::vector<int>{0, 1},
+                                            kBase + number * Membership::kStreams);
+  engine->add(group);
+  return group;
+}
+
+TEST(Early, NoticesOfGroupsThatWereClosedPushOutNoOthers) {
+  constexpr uint32_t kClosed = 1100;  // more than are kept
+  const auto engines = engines_of(2);
+  const auto theirs = make(engines[1], 0);
+  engines[1]->remove(theirs);  // rank 0 is told, and has yet to make it
+  for (uint32_t i = 1; i <= kClosed; ++i) {
+    const auto mine = make(engines[0], i), other = make(engines[1], i);
+    engines[0]->remove(mine);
+    engines[1]->remove(other);
+    for (const auto& engine : engines) engine->progress().catch_up();
+  }
+  const auto late = make(engines[0], 0);
+  std::vector<float> mail(1);
+  Message receive(Operation::kReceive, 1, mail, 2);
+  receive.call.limit = {seconds(5), "of this test"};
+  auto* task = start_message(late, receive.call);
+  engines[0]->wait(*task);
+  ASSERT_NE(task->error, nullptr);
+  EXPECT_EQ(task->error->code(), Errc::kPeerFailed) << task->error->what();
+  task->release();
+  engines[0]->remove(late);
+  shut_down(engines);
+}
+
+}  // namespace
+}  // namespace torch::comms::ctran::test
