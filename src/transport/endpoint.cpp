@@ -11,7 +11,7 @@ namespace torch::comms::transport {
 namespace {
 
 constexpr uint32_t kMagic = 0x50454354;  // "TCEP"
-constexpr uint16_t kVersion = 3;         // of what is said over links, too
+constexpr uint16_t kVersion = 4;         // of what is said over links, too
 constexpr uint8_t kMaxAddresses = 32;
 
 // FNV-1a [Fowler, Noll, Vo; RFC 9923] over secret and text: tells another job's endpoint or a

@@ -92,7 +92,8 @@ bool Messages::try_timed(Request& request) {
 bool Messages::push_eager(Frame frame, uint64_t size, std::span<const ConstBytes> pieces,
                           uint32_t* borrowed) {
   frame.bytes = static_cast<uint32_t>(size);
-  if (!out_.try_send(frame, pieces, borrowed)) return false;
+  // Answers to the peer's messages that wait go first: it has them when it hears what came later.
+  if (out_.holds_back() || !out_.try_send(frame, pieces, borrowed)) return false;
   eager_out_ += cost(size);
   return true;
 }

@@ -63,6 +63,8 @@ class Request {
   void pass_caches(bool pass) noexcept { passes_caches_ = pass; }
   // Moved so far; of a finished receive, the length of the message.
   uint64_t bytes() const noexcept { return moved_; }
+  // Of a receive: its message was announced, or some of it has come.
+  bool has_begun() const noexcept { return kind_ == Kind::kReceive && (started_ || moved_ > 0); }
   // The tag it was given; of a receive that failed with kMismatch, that of the message it met.
   uint32_t tag() const noexcept { return key_; }
 

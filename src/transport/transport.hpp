@@ -70,8 +70,10 @@ class TC_API Transport {
   // Why `peer` is kFailed, else nullptr.
   virtual const PeerFailure* failure(int peer) const noexcept = 0;
 
-  // A send is done when its memory may be used again: it need not have arrived. A receive that is
-  // too small for its message fails on both sides (kMismatch; small messages: on its own).
+  // A send is done when its memory may be used again: it need not have arrived. But whoever gets a
+  // small message that its peer sent after that has the earlier one, or its receive has begun; and
+  // of what the peer had received by then the sends are done. A receive that is too small for its
+  // message fails on both sides (kMismatch; small messages: on its own).
   // Pieces must outlive the request: a message is all of them, one after the other; its cuts into
   // pieces need not agree.
   // `tag` says what the message is meant to be: a receive that meets another tag fails on both

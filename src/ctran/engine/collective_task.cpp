@@ -240,10 +240,25 @@ bool CollectiveTask::transfers_done() {
   return false;
 }
 
+// Of one that is none of the group's collectives, whose numbers tell: a member has closed the group
+// before it came to it. Then `failed` says which.
+bool CollectiveTask::is_in_vain() {
+  if (queued || group->departed.empty()) return false;
+  const auto receives = step_->receives.size();
+  for (size_t i = finished_; i < posted_; ++i) {
+    const int peer =
+        member(i < receives ? step_->receives[i].peer : step_->sends[i - receives].peer);
+    if (is_moved(i) || requests_[i].done() || !group->is_in_vain(peer, requests_[i])) continue;
+    failed = {peer, Errc::kPeerFailed};
+    return true;
+  }
+  return false;
+}
+
 Task::Outcome CollectiveTask::advance() {
   while (step_number_ < plan_->steps()) {
     failed.peer = -1;
-    if (!transfers_done()) return Outcome::kMore;
+    if (!transfers_done()) return is_in_vain() ? Outcome::kFailed : Outcome::kMore;
     if (failed.peer >= 0) return Outcome::kFailed;
     if (!step_->locals_first) run_locals();
     moved_ = 0;

@@ -76,6 +76,7 @@ class CollectiveTask final : public Task {
   void absorb(const Arrival& arrival, uint64_t offset, ConstBytes chunk) const;
   void settle() const;
   bool transfers_done();
+  bool is_in_vain();
   bool check(size_t index);
 
   std::shared_ptr<const Plan> plan_;

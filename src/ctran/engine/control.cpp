@@ -11,7 +11,7 @@ constexpr size_t kMostText = 3400;
 
 std::string Notice::serialize() const {
   transport::Writer writer;
-  writer.add(kind).add(code).add(base).add(about).add(sequence).add(sent).add(received);
+  writer.add(kind).add(code).add(base).add(about).add(sequence);
   if (kind == Kind::kAsks || kind == Kind::kDisagrees) writer.add(print);
   if (kind == Kind::kHere) writer.add(who).add(place);
   if (kind == Kind::kFailed)
@@ -28,8 +28,6 @@ Notice Notice::parse(std::string_view text) {
   notice.base = reader.number<uint32_t>();
   notice.about = reader.number<int32_t>();
   notice.sequence = reader.number<uint64_t>();
-  notice.sent = reader.number<uint64_t>();
-  notice.received = reader.number<uint64_t>();
   reader.require(notice.kind >= Kind::kFailed && notice.kind <= Kind::kTagged, "unknown kind");
   reader.require(notice.code <= Errc::kInternal, "unknown error");
   if (notice.kind == Kind::kAsks || notice.kind == Kind::kDisagrees)

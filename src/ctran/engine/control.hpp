@@ -25,9 +25,8 @@ struct Notice {
   // A rank of the family. kWhere, kHere: who wants to know. kTagged: a tag, whose messages from the
   // sender come on stream `sequence`.
   int32_t about = -1;
-  uint64_t sequence = 0;            // kAsks, kDisagrees: where; kDeparts: of the last collective
-  uint64_t sent = 0, received = 0;  // kDeparts: messages with the rank that is told
-  Fingerprint print = {};           // kAsks, kDisagrees: what the sender called
+  uint64_t sequence = 0;   // kAsks, kDisagrees: where; kDeparts: of the last collective
+  Fingerprint print = {};  // kAsks, kDisagrees: what the sender called
   // kFailed. kDisagrees: what the sender met that no fingerprint shows, or "".
   std::string why = {};
   int32_t who = -1;                    // kHere: the rank of the family that is there

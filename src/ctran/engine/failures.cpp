@@ -114,17 +114,8 @@ bool Engine::has_calls(const Membership& group) const noexcept {
 
 // To those that are connected, `but` one; they pass it on to theirs.
 void Engine::tell(Membership& group, const Notice& notice, int but) noexcept {
-  for (size_t rank = 0; rank < group.ranks.size(); ++rank) {
-    const int member = group.ranks[rank];
-    if (member == links_.rank() || member == but) continue;
-    auto own = notice;
-    if (const auto counts = group.messages.find(static_cast<int>(rank));
-        counts != group.messages.end()) {
-      own.sent = counts->second.sent;
-      own.received = counts->second.received;
-    }
-    send_notice(member, own);
-  }
+  for (const int member : group.ranks)
+    if (member != links_.rank() && member != but) send_notice(member, notice);
 }
 
 // Unless it is not connected, or not any more.
@@ -196,7 +187,7 @@ void Engine::on_failed_there(Membership& group, int rank, const Notice& notice) 
 }
 
 void Engine::on_departure(Membership& group, int rank, const Notice& notice) noexcept {
-  group.departed[rank] = {notice.sequence, {notice.sent, notice.received}};
+  group.departed[rank] = notice.sequence;
   if (group.inquiry) return note_gone(group, rank, kClosed);
   fail_for_departed(group);
 }
@@ -204,13 +195,13 @@ void Engine::on_departure(Membership& group, int rank, const Notice& notice) noe
 // Collectives that a member will never come to.
 void Engine::fail_for_departed(Membership& group) noexcept {
   if (group.inquiry) return;
-  for (const auto& [rank, departure] : group.departed)
-    if (!group.queue.empty() && group.queue.back()->sequence > departure.sequence &&
-        group.queue.front()->sequence > departure.sequence)
+  for (const auto& [rank, last] : group.departed)
+    if (!group.queue.empty() && group.queue.back()->sequence > last &&
+        group.queue.front()->sequence > last)
       return fail(group, Errc::kPeerFailed,
                   "rank " + std::to_string(rank) +
                       " has closed the communicator, after its collective number " +
-                      std::to_string(departure.sequence),
+                      std::to_string(last),
                   {rank});
 }
 

@@ -79,11 +79,6 @@ class Membership {
   std::deque<Task*> queue;  // collectives; the first one runs
   uint64_t running() const noexcept { return queue.empty() ? 0 : queue.front()->sequence; }
 
-  struct Counts {
-    uint64_t sent = 0, received = 0;  // sends and receives that were begun
-  };
-  std::unordered_map<int, Counts> messages;  // by rank, of those there are
-
   // How far this rank is, for others that ask.
   Whereabouts whereabouts() const noexcept;
   // Something beside the collectives has begun, and has ended well.
@@ -98,12 +93,13 @@ class Membership {
     std::map<std::pair<int, int>, uint32_t> from;  // by rank and tag
   } tags;
 
-  // A member that has closed the group, and how far it came before.
-  struct Departure {
-    uint64_t sequence = 0;
-    Counts messages = {};
-  };
-  std::unordered_map<int, Departure> departed;
+  // Members that have closed the group, by rank, and the number of their last collective.
+  std::unordered_map<int, uint64_t> departed;
+  // A transfer with this member that is not done will never be, for it has closed the group: what
+  // it had sent and received before is known here, see Transport::send().
+  bool is_in_vain(int rank, const transport::Request& transfer) const {
+    return !transfer.has_begun() && departed.contains(rank);
+  }
   bool leaving = false;  // this rank calls nothing any more
   bool left = false;     // and has told the others, who need nothing more of it
 

@@ -1,6 +1,5 @@
 #include "ctran/engine/messages_task.hpp"
 
-#include <algorithm>
 #include <string>
 
 #include "ctran/engine/engine.hpp"
@@ -67,7 +66,6 @@ void MessagesTask::take_one(Item& item) {
     const int peer = ranks[static_cast<size_t>(rank)];
     if (!group->engine->reach(peer).has_message(peer, *stream)) continue;
     item.peer = source = rank;
-    item.number = group->messages[rank].received++;
     return post_on(*stream, item);
   }
 }
@@ -77,8 +75,6 @@ void MessagesTask::post(Item& item) {
     for (const int member : group->ranks) group->engine->reach(member);  // to hear of it
     return take_one(item);
   }
-  auto& counts = group->messages[item.peer];
-  item.number = item.sends ? counts.sent++ : counts.received++;
   auto& engine = *group->engine;
   if (item.tag == 0) return post_on(group->base + Membership::kMessages, item);
   if (item.sends) return post_on(engine.stream_to(*group, item.peer, item.tag), item);
@@ -115,20 +111,13 @@ void MessagesTask::post_on(uint32_t stream, Item& item) {
   }
 }
 
-// The peer has closed the group before it came to this message.
+// The peer has closed the group before it came to this message. Of any: all others have, and
+// take_one() has just found nothing of theirs.
 bool MessagesTask::is_hopeless(const Item& item) const {
-  if (item.peer == kAnybody) {  // all others have
-    const auto size = group->ranks.size();
-    return group->departed.size() + 1 >= size &&
-           std::all_of(group->departed.begin(), group->departed.end(), [&](const auto& gone) {
-             return gone.second.messages.sent <= group->messages[gone.first].received;
-           });
-  }
-  const auto gone = group->departed.find(item.peer);
-  if (gone == group->departed.end()) return false;
-  if (!item.posted) return true;  // it would have said so before
-  const auto& counts = gone->second.messages;
-  return item.number >= (item.sends ? counts.received : counts.sent);
+  if (item.peer == kAnybody) return group->departed.size() + 1 >= group->ranks.size();
+  // One whose tag is unknown would have been announced before.
+  return item.posted ? group->is_in_vain(item.peer, item.request)
+                     : group->departed.contains(item.peer);
 }
 
 Task::Outcome MessagesTask::advance() {

@@ -35,7 +35,6 @@ class MessagesTask final : public Task {
     int tag = 0;
     uint32_t meaning = 0;  // what both sides must agree on
     bool posted = false;   // not while its tag's stream is unknown
-    uint64_t number = 0;   // of the sends to, or receives from, this peer
     Pieces memory;
     std::vector<ConstBytes> from;  // where it has several pieces
     transport::Request request;

@@ -314,6 +314,72 @@ TEST_P(Failures, WhatAMemberThatLeftWillNeverDoFails) {
   });
 }
 
+TEST_P(Failures, ASplitWithAMemberThatHasLeftFails) {
+  for (int round = 0; round < 20; ++round)
+    run(3, [](Rank& self) {
+      const int all[] = {0, 1, 2}, two[] = {2, 0};
+      // Who leaves at once has done its part of it.
+      const auto child = self.group->split(all, "child", kLong);
+      if (self.rank() == 2) self.group->depart();
+      if (self.rank() == 0) {
+        const auto begin = Clock::now();
+        const auto error =
+            error_of([&] { static_cast<void>(self.group->split(two, "pair", kLong)); });
+        EXPECT_LT(Clock::now() - begin, kSoon);
+        EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+        expect_text(error, {"rank 2 has closed the communicator"});
+        EXPECT_EQ(error.context().peer, 2);
+      }
+      child->run(barrier(3));
+      self.meet();
+    });
+}
+
+TEST_P(Failures, WhatAMemberHadSentAndReceivedBeforeItLeftIsDone) {
+  for (const size_t count : {size_t{5}, size_t{20'000}, size_t{2'000'000}})
+    for (int round = 0; round < 10; ++round)
+      run(2, [&](Rank& self) {
+        const int all[] = {0, 1};
+        auto child = self.group->split(all, "child");
+        std::vector<float> mail(count, static_cast<float>(self.rank()));
+        const bool sends = self.rank() == round % 2;
+        Message message(sends ? Operation::kSend : Operation::kReceive, 1 - self.rank(), mail, 2);
+        message.call.tag = round % 3;
+        child->run(message.call);
+        EXPECT_EQ(mail, std::vector<float>(count, static_cast<float>(round % 2)));
+        child.reset();
+        self.group->run(barrier(2));
+      });
+}
+
+// Rank 1 sends with another tag, takes nothing with that of the large one, and leaves.
+TEST_P(Failures, MessagesOfOtherTagsKeepNoneFromFailingWhenTheirPeerLeaves) {
+  for (const bool receives : {true, false})
+    run(2, [&](Rank& self) {
+      std::vector<float> mail(4), large(2'000'000);
+      const auto message = [&](Operation operation, std::vector<float>& values, int tag) {
+        auto made = std::make_unique<Message>(operation, 1 - self.rank(), values, 2);
+        made->call.tag = tag;
+        return made;
+      };
+      if (self.rank() == 1) {
+        if (receives) self.group->run(message(Operation::kSend, mail, 7)->call);
+        if (!receives) self.group->run(message(Operation::kReceive, mail, 7)->call);
+        self.group->depart();
+        return self.meet();
+      }
+      const auto begin = Clock::now();
+      auto vain = self.group->start(receives ? message(Operation::kReceive, mail, 0)->call
+                                             : message(Operation::kSend, large, 0)->call);
+      if (!receives) self.group->run(message(Operation::kSend, mail, 7)->call);
+      const auto error = error_of([&] { vain.wait(); });
+      EXPECT_LT(Clock::now() - begin, kSoon);
+      EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+      expect_text(error, {"rank 1 has closed the communicator"});
+      self.meet();
+    });
+}
+
 // While one other is there, its message may come.
 TEST_P(Failures, AReceiveFromAnybodyFailsWhenEverybodyHasLeft) {
   run(3, [](Rank& self) {
