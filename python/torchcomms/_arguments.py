@@ -30,13 +30,18 @@ def require_hints(function: str, hints: Any) -> dict[str, str]:  # noqa: ANN401
     return hints
 
 
-def require_limit(function: str, limit: Any) -> datetime.timedelta | float:  # noqa: ANN401
-    """Checks a timeout that is given. Raises TypeError, or InvalidArgument for a NaN and what no
-    clock counts back to; whether it may be negative or zero is the function's own to say."""
+def require_limit(
+    function: str,
+    limit: Any,  # noqa: ANN401
+    least_seconds: float = -MOST_SECONDS,
+) -> datetime.timedelta | float:
+    """Checks a timeout that is given. Raises TypeError, or InvalidArgument for a NaN and what is
+    below `least_seconds`: by default what no clock counts back to, so that whether it may be
+    negative or zero is the function's own to say."""
     if not isinstance(limit, datetime.timedelta | float):
         raise wrong_type(function, "timeout", LIMIT, limit)
     seconds = limit.total_seconds() if isinstance(limit, datetime.timedelta) else limit
-    if not seconds >= -MOST_SECONDS:  # nor a NaN
+    if not seconds >= least_seconds:  # nor a NaN
         raise InvalidArgument(f"{function}: timeout is {limit!r}; allowed is 0 or more")
     return limit
 

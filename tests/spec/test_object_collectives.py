@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 import os
 import pickle
 from collections import namedtuple
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -440,6 +442,10 @@ def hears_of_another_ranks_wrong_argument(comm):
     calls = [
         (lambda: module.all_gather_object(comm, slots, rank), "object_list"),
         (lambda: module.all_gather_object(comm, [None] * size, 1, max_bytes=-wrong or 900), "-1"),
+        (lambda: module.all_gather_object(comm, slots[:size], 1, -1.0 if wrong else None), "-1.0"),
+        (lambda: module.broadcast_object_list(comm, [1], 0, math.nan if wrong else 9.0), "nan"),
+        (lambda: module.gather_object(comm, 1, 2, slots[:size],
+                                      timedelta(seconds=-2) if wrong else None), "timeout"),
         (lambda: module.gather_object(comm, rank, 1), "object_gather_list"),
         (lambda: module.gather_object(comm, rank, -1 if wrong else 0, slots[:size]), "root=-1"),
         (lambda: module.broadcast_object_list(comm, [] if wrong else [1], 0), "object_list"),
@@ -466,11 +472,18 @@ def hears_of_a_senders_wrong_argument(comm):
     import torchcomms
 
     if comm.get_rank() == 0:
-        for objects, kind in (([], torchcomms.InvalidArgument), ((1,), TypeError)):
+        wrong = torchcomms.InvalidArgument
+        for objects, kind in (([], wrong), ((1,), TypeError)):
             with refused(kind, "object_list"):
                 objcol().send_object_list(comm, objects, 1)
+        with refused(wrong, "send_object_list", "timeout is -1.0", "0 or more"):
+            objcol().send_object_list(comm, [1], 1, timeout=-1.0)
+        with refused(wrong, "max_bytes=0"):
+            objcol().send_object_list(comm, [1], 1, max_bytes=0)
     else:
-        for _ in range(2):
+        with refused(torchcomms.InvalidArgument, "recv_object_list", "timeout", "0 or more"):
+            objcol().recv_object_list(comm, [None], 0, timeout=timedelta(seconds=-1))
+        for _ in range(4):
             with pytest.raises(torchcomms.Mismatch, match="wrong argument") as raised:
                 objcol().recv_object_list(comm, [None], 0)
             assert raised.value.peer == 0

@@ -205,14 +205,15 @@ def send_object_list(
         object_list: at least one object.
         dst: rank that receives them.
     Raises:
-        InvalidArgument: dst out of range, an empty list; of the latter the receiver hears by a
-            Mismatch.
+        InvalidArgument, TypeError: a wrong argument. The receiver raises Mismatch, unless `dst` is
+            what is wrong.
         TooLarge: the list is over `max_bytes`; the receiver raises the same.
     Cost: one message, and one for each 16 MiB.
     """
     call = _call(comm, "send_object_list", max_bytes, False, timeout)
-    call.check(dst=dst)
+    call.check_ranks(dst=dst)
     with _exchange.checked(call, partial(_exchange.send, count=0, dst=dst)):
+        call.check()
         _check_list(call, "object_list", object_list, None)
     _exchange.send(call, _exchange.pack(call, object_list), len(object_list), dst)
 

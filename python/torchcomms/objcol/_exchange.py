@@ -73,13 +73,22 @@ class Call:
             setattr(made, attribute, value)
         return made
 
+    def _limit(self) -> timedelta | float | None:
+        """The timeout, if the operations inside take it. Raises InvalidArgument, TypeError."""
+        if self.timeout is None:
+            return None
+        return _arguments.require_limit(self.op, self.timeout, least_seconds=0)
+
     def check(self, **ranks: int) -> None:
         """What all calls have, and arguments that are ranks. Raises InvalidArgument, TypeError."""
-        if self.timeout is not None:
-            _arguments.require_limit(self.op, self.timeout)
+        self._limit()
         limit = _arguments.require_int64(self.op, "max_bytes", self.max_bytes)
         if not 0 < limit < _MAX_BYTES_END:
             raise self.error(InvalidArgument, f"max_bytes={limit} must be in (0, 2**62)")
+        self.check_ranks(**ranks)
+
+    def check_ranks(self, **ranks: int) -> None:
+        """Those alone. Raises InvalidArgument, TypeError."""
         size = self.comm.get_size()
         for argument, value in ranks.items():
             rank = _arguments.require_int64(self.op, argument, value)
@@ -88,7 +97,10 @@ class Call:
 
     def with_defaults(self) -> Call:
         """The same, of which nothing stands against a small operation."""
-        usable = self.timeout if isinstance(self.timeout, timedelta | float) else None
+        try:
+            usable = self._limit()
+        except (InvalidArgument, TypeError):
+            usable = None
         return replace(self, max_bytes=_MAX_BYTES_END - 1, timeout=usable)
 
 
