@@ -182,6 +182,28 @@ def test_a_value_comes_back_as_it_was(value):
         assert repr(got) == repr(value)
 
 
+def test_attributes_of_dictionaries_come_back():
+    """torch.nn.Module.state_dict() has the versions of its modules in one."""
+    state = torch.nn.BatchNorm1d(2).state_dict()
+    got = through({"inside": state})["inside"]
+    assert list(got) == list(state)
+    assert got._metadata == state._metadata
+    assert type(got._metadata) is collections.OrderedDict
+    counted = collections.Counter("ab")
+    counted.source = ("a", 1)
+    assert vars(through(counted)) == {"source": ("a", 1)}
+    counted.source = lambda: 1
+    with pytest.raises(Refused, match="function"):
+        through(counted)
+
+
+@pytest.mark.parametrize("data", [({}, {1: 2}), ({}, [("a", 1)]), ({},), ([], {})], ids=repr)
+def test_damaged_attributes_of_dictionaries_are_refused(data):
+    for name in ("OrderedDict", "Counter"):
+        with pytest.raises(Refused):
+            read(raw_name(_format.PLAIN, name) + value_bytes(data))
+
+
 TENSORS = [
     torch.arange(6.0).reshape(2, 3),
     torch.arange(6.0).reshape(2, 3).T,

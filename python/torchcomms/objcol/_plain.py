@@ -38,9 +38,20 @@ def constant(kind: type, name: object) -> Any:  # noqa: ANN401
     return _CONSTANTS[kind][name]
 
 
+def _of_dict(value: Any) -> Any:  # noqa: ANN401
+    """Its items and, where it has any, its attributes: a module's state_dict() has some."""
+    attributes = vars(value)
+    return (dict(value), attributes) if attributes else dict(value)
+
+
 def _from_dict(kind: type) -> Any:  # noqa: ANN401
     def make(data: Any) -> Any:  # noqa: ANN401
-        return kind(_expect(data, dict))
+        items, attributes = data if type(data) is tuple else (data, {})
+        made = kind(_expect(items, dict))
+        for name in _expect(attributes, dict):
+            _expect(name, str)
+        vars(made).update(attributes)
+        return made
 
     return make
 
@@ -95,8 +106,8 @@ def _constant_row(kind: type) -> tuple[type, Any, Any]:
 
 
 _ROWS: list[tuple[type, Any, Any]] = [
-    (collections.OrderedDict, dict, _from_dict(collections.OrderedDict)),
-    (collections.Counter, dict, _from_dict(collections.Counter)),
+    (collections.OrderedDict, _of_dict, _from_dict(collections.OrderedDict)),
+    (collections.Counter, _of_dict, _from_dict(collections.Counter)),
     (collections.defaultdict, lambda v: (_factory_name(v.default_factory), dict(v)), _default_dict),
     (collections.deque, lambda v: (list(v), v.maxlen),
      lambda d: collections.deque(_expect(d[0], list), d[1])),
