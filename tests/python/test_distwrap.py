@@ -347,9 +347,7 @@ def splits(dist, rank, size):
     assert pginfo.pg_info_get_group_desc(half) == "half"
     assert pginfo.pg_info_get_rank_map(half) == {g: i for i, g in enumerate(own)}
     with refused(ValueError, "in none of"):
-        dist.split_group(
-            split_ranks=[[r for r in range(size) if r != rank]] if size == 1 else [[size]]
-        )
+        dist.split_group(split_ranks=[[]])
     dist.destroy_process_group(half)
     with refused(AssertionError, "not created"):
         dist.destroy_process_group(half)
@@ -405,6 +403,12 @@ def splits_of_some(dist, rank, size):
     for wrong in ([[0, 1], [1, 2, 3]], [[0, 1, 2, 3, 1]]):
         with refused(ValueError, "rank 1 is twice"):
             dist.split_group(split_ranks=wrong)
+    for outside in (4, -1):
+        with refused(ValueError, f"rank {outside}", "outside [0, 4)"):
+            dist.split_group(split_ranks=[[0, 1], [2, 3, outside]])
+    for nonsense in ([0, 1], [["0"]], "01", 3):
+        with refused(TypeError, "split_group", "split_ranks"):
+            dist.split_group(split_ranks=nonsense)
     assert sum_over(dist, dist.split_group(), rank) == 6
     dist.barrier()
 
@@ -475,6 +479,28 @@ def turns_torchs_own_functions_off(dist, rank, size):
     for name in _REPLACED:
         with refused(NotImplementedError, f"torchcomms.distwrap.{name}"):
             getattr(torch_dist, name)()
+
+
+def knows_messages_by_torchs_functions(dist, rank, size):
+    """Also while these are off, and in torch's own class."""
+    other = 1 - rank
+    for kind in (dist.P2POp, torch_dist.P2POp):
+        got = torch.zeros(4)
+        receive = kind(torch_dist.irecv, got, other)
+        send = kind(torch_dist.isend, ramp(rank), other)
+        assert "isend" in repr(getattr(send, "_p2p_op", send))
+        for work in dist.batch_isend_irecv([receive, send]):
+            work.wait()
+        assert torch.equal(got, ramp(other))
+        for wrong in (torch_dist.send, dist.recv):
+            with refused(ValueError, "isend"):
+                kind(wrong, got, other)
+
+
+@pytest.mark.worlds(backends=("gloo",), sizes=(2,))
+@pytest.mark.parametrize("use_torchcomms", [True, False])
+def test_messages_may_be_named_by_torchs_functions(world, use_torchcomms):
+    world.run_context(run_program, knows_messages_by_torchs_functions, use_torchcomms)
 
 
 @pytest.mark.worlds(backends=("gloo",), sizes=(2,))

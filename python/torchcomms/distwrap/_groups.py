@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ from torch.distributed import ProcessGroup, Store
 from torch.distributed import distributed_c10d as c10d
 
 import torchcomms
-from torchcomms import _environment
+from torchcomms import _arguments, _environment
 from torchcomms.distwrap import pginfo, utils
 
 # With communicators these functions of torch.distributed would use its own groups beside them.
@@ -28,14 +30,28 @@ _REPLACED = (
 _originals: dict[str, Any] = {}
 
 
-def _refusal(name: str) -> Callable[..., Any]:
-    def refuse(*_: object, **__: object) -> None:
+class _Refusal:
+    """In the place of one of those functions, and equal to it: torch.distributed.isend and irecv
+    also say which kind of message a P2POp is."""
+
+    __name__: str
+
+    def __init__(self, original: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, original)
+        self._original = original
+
+    def __call__(self, *_: object, **__: object) -> None:
+        name = self.__name__
         raise NotImplementedError(
             f"torch.distributed.{name} is off while torchcomms is in use: call"
             f" torchcomms.distwrap.{name}"
         )
 
-    return refuse
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is self._original
+
+    def __hash__(self) -> int:
+        return hash(self._original)
 
 
 def _switch(on: bool) -> None:
@@ -44,7 +60,7 @@ def _switch(on: bool) -> None:
     if on and not _originals:
         for name in _REPLACED:
             _originals[name] = getattr(dist, name)
-            setattr(dist, name, _refusal(name))
+            setattr(dist, name, _Refusal(_originals[name]))
     if not on:
         for name, function in _originals.items():
             setattr(dist, name, function)
@@ -268,18 +284,28 @@ def split_group(  # noqa: PLR0917 (the contract's order)
         backend: keeps the devices of this backend text alone; None: all of the parent's.
     Raises:
         InvalidArgument (a ValueError): this rank is in no list, and has taken its part, so that
-            the others go on; on all ranks, a rank in two lists or an unknown backend.
+            the others go on; on all ranks, a rank in two lists, one that the parent has not, or
+            an unknown backend.
+        TypeError: `split_ranks` is no list of lists of int.
         AssertionError: before init_process_group, or a parent that was not made here.
     """
     parent = utils.get_group(parent_pg)
     pginfo.pg_info_assert_registered(parent)
     global_ranks = pginfo.pg_info_get_global_ranks(parent)
-    lists = [list(range(len(global_ranks)))] if split_ranks is None else split_ranks
-    lists = [sorted(one) for one in lists]
+    size = len(global_ranks)
+    lists = [list(range(size))]
+    if split_ranks is not None:
+        given = _arguments.require_groups("split_group", "split_ranks", split_ranks, lambda: size)
+        lists = [sorted(one) for one in given]
     for rank, times in Counter(rank for one in lists for rank in one).items():
         if times > 1:
             raise torchcomms.InvalidArgument(
                 f"split_group: rank {rank} is twice in {lists}; each may be once"
+            )
+    for rank in itertools.chain(*lists):
+        if not 0 <= rank < size:
+            raise torchcomms.InvalidArgument(
+                f"split_group: rank {rank} in {lists} is outside [0, {size})"
             )
     device_backends = _kept(parent, backend)
     own = next((one for one in lists if parent.rank() in one), [])

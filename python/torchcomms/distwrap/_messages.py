@@ -82,6 +82,15 @@ def recv(
     return pginfo.pg_info_get_global_ranks(chosen)[peer]
 
 
+# What `op` of a message may be. What stands in for torch.distributed's own is equal to it.
+_NATIVE = {
+    isend: c10d.isend,
+    irecv: c10d.irecv,
+    c10d.isend: c10d.isend,
+    c10d.irecv: c10d.irecv,
+}
+
+
 class P2POp:
     """One message of batch_isend_irecv; `op` is isend or irecv, of this package or torch's."""
 
@@ -94,8 +103,7 @@ class P2POp:
         tag: int = 0,
         group_peer: int | None = None,
     ) -> None:
-        native = {isend: c10d.isend, irecv: c10d.irecv}.get(op, op)
-        self._p2p_op = c10d.P2POp(native, tensor, peer, group, tag, group_peer)
+        self._p2p_op = c10d.P2POp(_NATIVE.get(op, op), tensor, peer, group, tag, group_peer)
 
     @property
     def op(self) -> Any:  # noqa: ANN401
@@ -131,7 +139,7 @@ def batch_isend_irecv(p2p_op_list: list[Any]) -> list[Any]:
         return list(c10d.batch_isend_irecv(ops))
     works = []
     for op in ops:
-        if op.op is c10d.isend:
+        if op.op == c10d.isend:
             works.append(isend(op.tensor, group=op.group, tag=op.tag, group_dst=op.group_peer))
         else:
             works.append(irecv(op.tensor, group=op.group, tag=op.tag, group_src=op.group_peer))
