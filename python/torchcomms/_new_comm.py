@@ -114,8 +114,8 @@ def _comm_options(arguments: dict[str, Any]) -> _comms.CommOptions:
     hints = arguments.get("hints")
     if hints is not None:
         options.hints = {**options.hints, **require_hints("new_comm", hints)}
-    if arguments.get("enable_reconfigure"):
-        options.enable_reconfigure = True
+    if (reconfigurable := arguments.get("enable_reconfigure")) is not None:
+        options.enable_reconfigure = bool(reconfigurable)
     priority = arguments.get("is_high_priority_stream")
     if priority is not None:
         options.hints = {"is_high_priority_stream": str(bool(priority)), **options.hints}

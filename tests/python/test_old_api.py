@@ -95,6 +95,10 @@ def test_an_options_object_is_accepted_and_explicit_keywords_win():
     assert shown.abort_process_on_timeout_or_error is True
     assert shown.hints["from"] == "keyword"
     assert options.timeout == timedelta(seconds=21), "the caller's object was changed"
+    options.enable_reconfigure = True
+    for given, wanted in ({}, True), ({"enable_reconfigure": False}, False):
+        comm = new_comm("fake", CPU, options=options, **given)
+        assert comm.get_options().enable_reconfigure is wanted
 
 
 def test_split_by_groups_takes_the_one_with_the_own_rank(comm):
