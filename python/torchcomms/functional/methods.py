@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import torchcomms
+from torchcomms._arguments import require_hints, require_limit
 from torchcomms.functional import _graph_classes, _operations, collectives, registry  # noqa: F401
 from torchcomms.functional.async_tensor import (
     FakeWork,
@@ -175,24 +176,44 @@ def _converter(
     return apply
 
 
+def _hints(method: str, value: Any) -> Any:  # noqa: ANN401
+    return None if value is None else require_hints(method, value)
+
+
+def _limit(method: str, value: Any) -> Any:  # noqa: ANN401
+    """A limit as operators take it. Raises for what is none as the native methods do."""
+    if value is None or isinstance(value, torchcomms.Timeout):
+        return value
+    return as_timeout(require_limit(method, value))
+
+
 def _operation(collective: registry.Collective, traced: _Method) -> _Method:
     native = getattr(collective.target_class, collective.method)
     schema = collective.schema
+    name = collective.method
     has_grad = collective.backward_fn is not None
     returns = bool(schema.output_params)
-    convert_async = _converter(schema, "async_op", bool)
-    convert_timeout = _converter(schema, "timeout", as_timeout)
+    traced_shape = call_shape(schema.all_params[1:])
+    # Only compiled code may leave it out.
+    shape = tuple((names, () if "async_op" in names else rest) for names, rest in traced_shape)
+    converters = (
+        _converter(schema, "async_op", bool),
+        _converter(schema, "hints", lambda value: _hints(name, value)),
+        _converter(schema, "timeout", lambda value: _limit(name, value)),
+    )
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         if torch.compiler.is_compiling():
             return traced(self, args, kwargs)
         tensors = _tensors([*args, *kwargs.values()])
         wants_grad = has_grad and _requires_grad(tensors)
-        fake = _are_we_tracing() or any(map(_is_special, tensors))
+        tracing = _are_we_tracing()
+        fake = tracing or any(map(_is_special, tensors))
         if not wants_grad and not fake:
             return native(self, *args, **kwargs)
-        parsed = schema.parse_method_args(self, args, kwargs, collective.method)
-        for convert in (convert_async, convert_timeout):
+        values = bind(traced_shape if tracing else shape, args, kwargs, name)
+        parsed = ParsedArgs(schema.all_params, [self, *values])
+        for convert in converters:
             convert(parsed.values)
         if not fake:
             return _with_grad(collective, parsed)

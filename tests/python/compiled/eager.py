@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torchcomms
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torchcomms import ReduceOp
 
 from tests.harness.cases import refused
@@ -64,3 +67,21 @@ def a_saved_value_that_was_overwritten_is_noticed(comm, backend):
     comm.all_reduce(y, ReduceOp.SUM, False)
     with refused(RuntimeError, "modified by an inplace operation"):
         y.sum().backward()
+
+
+@case
+def wrong_arguments_are_refused_with_grad_and_without(comm, backend):
+    x = torch.ones(3)
+    for tensor in (x, x.clone().requires_grad_(), x.to("meta")):
+        for limit in (5, "5"):
+            with refused(TypeError, "all_reduce()", "'timeout'", "float seconds"):
+                comm.all_reduce(tensor, ReduceOp.SUM, False, timeout=limit)
+        with refused(torchcomms.InvalidArgument, "all_reduce", "timeout is nan", "0 or more"):
+            comm.all_reduce(tensor, ReduceOp.SUM, False, timeout=math.nan)
+        for hints in ({"a": 1}, [], "a"):
+            with refused(TypeError, "all_reduce()", "hints"):
+                comm.all_reduce(tensor, ReduceOp.SUM, False, hints)
+        with refused(TypeError, "all_reduce()", "missing", "async_op"):
+            comm.all_reduce(tensor, ReduceOp.SUM)
+    with FakeTensorMode():
+        assert comm.all_reduce(torch.ones(3), ReduceOp.SUM) is None, "as in compiled code"
