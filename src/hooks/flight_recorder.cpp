@@ -68,7 +68,8 @@ uint64_t FlightRecorder::record(Entry entry) {
   std::lock_guard lock(mutex_);
   Group& group = *entry.group;
   // What concerns some ranks only has its number, and must not count among the collectives.
-  if (entry.sequence == 0) {
+  entry.numbered_apart = entry.sequence != 0;
+  if (!entry.numbered_apart) {
     entry.sequence = ++group.collectives;
     group.last_enqueued = entry.sequence;
   }
@@ -89,7 +90,8 @@ void FlightRecorder::started(uint64_t id) noexcept {
   if (entry == nullptr || entry->state != EntryState::kScheduled) return;
   entry->state = EntryState::kStarted;
   entry->started_ns = wall_clock_ns();
-  entry->group->last_started = std::max(entry->group->last_started, entry->sequence);
+  if (!entry->numbered_apart)
+    entry->group->last_started = std::max(entry->group->last_started, entry->sequence);
 }
 
 void FlightRecorder::ended(uint64_t id, bool ok) noexcept {
@@ -103,7 +105,8 @@ void FlightRecorder::ended(uint64_t id, bool ok) noexcept {
   entry->state = EntryState::kCompleted;
   entry->retired = true;
   entry->completed_ns = std::max(wall_clock_ns(), entry->created_ns + 1);
-  entry->group->last_completed = std::max(entry->group->last_completed, entry->sequence);
+  if (!entry->numbered_apart)
+    entry->group->last_completed = std::max(entry->group->last_completed, entry->sequence);
 }
 
 void FlightRecorder::set_failed(uint64_t id) noexcept {

@@ -109,6 +109,8 @@ def test_split_and_batch_are_recorded_and_finalize_is_not():
         ("whole", "batch_op_issue", 0), ("whole", "split", 0), ("part", "split", 1),
         ("part_of_part", "barrier", 2),
     ]  # fmt: skip
+    for status in json.loads(hook.dump_json())["pg_status"].values():
+        assert set(status.values()) <= {"0", "1"}, "a batch is none of the group's collectives"
 
 
 def test_the_ring_keeps_the_last_and_counts_all(comm):

@@ -34,9 +34,10 @@ enum class EntryState : uint8_t { kScheduled, kStarted, kCompleted };
 struct Entry {
   std::shared_ptr<Group> group;
   OpName op = OpName::barrier;
-  std::string profiling_name;  // "<backend>:<op>"; of messages also " 0->1" or " 1<-0"
-  uint64_t sequence = 0;       // agrees on all ranks that take part
-  uint64_t op_id = 0;          // as hooks see it
+  std::string profiling_name;   // "<backend>:<op>"; of messages also " 0->1" or " 1<-0"
+  uint64_t sequence = 0;        // agrees on all ranks that take part
+  bool numbered_apart = false;  // from outside of the group, whose collectives it is not among
+  uint64_t op_id = 0;           // as hooks see it
   uint32_t thread = 0;
   std::string thread_name;
   std::vector<std::vector<int64_t>> input_sizes, output_sizes;

@@ -135,6 +135,22 @@ TEST(FlightRecorder, EveryMembershipIsAGroupThatCountsFromOne) {
   EXPECT_TRUE(holds(dump, R"("party#7":{)") && holds(dump, R"("party#9":{)")) << dump;
 }
 
+TEST(FlightRecorder, WhatHasItsOwnNumberIsNoCollectiveOfItsGroup) {
+  FlightRecorder recorder(8);
+  const auto group = recorder.add_group("group", "backend");
+  for (const uint64_t number : {uint64_t{0}, uint64_t{1} << 58, uint64_t{0}}) {
+    Entry entry;
+    entry.group = group;
+    entry.sequence = number;
+    const auto id = recorder.record(std::move(entry));
+    recorder.started(id);
+    recorder.ended(id, true);
+  }
+  EXPECT_EQ(group->last_enqueued, 2U);
+  EXPECT_EQ(group->last_started, 2U);
+  EXPECT_EQ(group->last_completed, 2U);
+}
+
 TEST(FlightRecorder, EscapesWhatJsonCannotHold) {
   ManualComm odd("a \"name\"\n\\with\x01 all");
   FlightRecorderHook hook(4, true);
