@@ -14,7 +14,8 @@ inline constexpr std::chrono::milliseconds kStoreTimeout = std::chrono::seconds(
 // `timeout` as its own. Throw CommError as new_comm does, at most one second after `timeout`.
 
 // The store at MASTER_ADDR:MASTER_PORT under `prefix`. Rank 0 serves it, as long as somebody there
-// holds it, unless the launcher does; the others connect. A single rank gets one in memory.
+// holds it, unless the launcher does; the others connect. A single rank gets one in memory, the
+// same each time, whose timeout is the last that was given.
 TC_API c10::intrusive_ptr<c10d::Store> createPrefixStore(
     const std::string& prefix, std::chrono::milliseconds timeout = kStoreTimeout);
 

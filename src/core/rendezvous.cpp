@@ -70,14 +70,14 @@ class Start {
         doubt_(std::move(doubt)) {}
 
   Rendezvous run() {
-    if (launch_.size == 1 && !options_.store) return ready(c10::make_intrusive<c10d::HashStore>());
+    if (launch_.size == 1 && !options_.store) return ready(lone_store());
     phase("store", store_limit_, [this] { meet(Deadline(store_limit_.duration, begin_)); });
     // A variable of its own gives a part a clock of its own; else all share the timeout.
     if (is_set(kStoreVariable) || is_set(kInitVariable)) deadline_ = Deadline(init_limit_.duration);
     const auto keys = phase("arrive", init_limit_, [this] { return arrive(); });
     if (options_.store && options_.getHint<bool>(hint::kPersistentStore.name, false))
       return ready(keep_store(keys + "store", connection_, options_.store));
-    if (launch_.size == 1) return ready(c10::make_intrusive<c10d::HashStore>());
+    if (launch_.size == 1) return ready(lone_store());
     auto own = phase("private store", init_limit_, [&] { return private_store(keys + "private"); });
     phase("leave", init_limit_, [&] { leave(own.store, keys + "private"); });
     auto result = ready(c10::make_intrusive<c10d::PrefixStore>("comm", std::move(own.store)));
@@ -184,6 +184,12 @@ class Start {
     const auto timeout = usable(options_.timeout);
     if (launch_.rank != 0) return join_private_store(*meeting_, key, timeout, deadline_, context_);
     return publish_private_store(*meeting_, key, address_hint(), timeout, deadline_, context_);
+  }
+
+  StorePtr lone_store() const {
+    auto store = c10::make_intrusive<c10d::HashStore>();
+    store->setTimeout(usable(options_.timeout));
+    return store;
   }
 
   // A name under which this host may be known to the others.

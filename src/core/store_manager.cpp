@@ -16,9 +16,18 @@ namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
+// Never destroyed: stores of static storage may outlive it otherwise.
+const StorePtr& store_of_this_process() {
+  static const auto* store = new StorePtr(c10::make_intrusive<c10d::HashStore>());
+  return *store;
+}
+
 StorePtr master_store(std::chrono::milliseconds timeout) {
   const auto launch = bootstrap::discover();
-  if (launch.size == 1) return c10::make_intrusive<c10d::HashStore>();
+  if (launch.size == 1) {
+    store_of_this_process()->setTimeout(timeout);
+    return store_of_this_process();
+  }
   const Context context{.op = "createPrefixStore", .comm = "", .rank = launch.rank};
   auto found = open_master_store(launch, timeout, bootstrap::Deadline(timeout), context);
   return c10::make_intrusive<c10d::PrefixStore>(found.scope, std::move(found.store));

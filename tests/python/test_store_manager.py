@@ -25,6 +25,21 @@ def test_a_single_rank_gets_a_prefixed_store_without_an_address(monkeypatch):
     assert store.get("key") == b"value"
 
 
+def test_equal_prefixes_of_a_single_rank_are_one_store():
+    first, second, other = (_store_manager._create_prefix_store(p, LIMIT) for p in "bbc")
+    first.set("key", "value")
+    assert second.get("key") == b"value"
+    assert not other.check(["key"])
+
+
+def test_the_stores_of_a_single_rank_have_the_limit_that_was_given():
+    store = _store_manager._create_prefix_store("d", LIMIT)
+    assert store.timeout == LIMIT
+    twice = 2 * LIMIT
+    assert _store_manager._dup_prefix_store("d", store, timeout=twice).timeout == twice
+    assert _store_manager._create_prefix_store("d").timeout == datetime.timedelta(seconds=60)
+
+
 def test_a_duplicate_holds_keys_of_its_own():
     first = dist.HashStore()
     second = _store_manager._dup_prefix_store("b", first, timeout=LIMIT)
