@@ -17,11 +17,14 @@ PyWork::~PyWork() {
   failure_ = py::object();
 }
 
+void wrong_result(const char* method, const py::object& result, const char* allowed) {
+  throw py::type_error(std::string(method) + ": the override returned " +
+                       std::string(py::repr(result)) + ", allowed is " + allowed);
+}
+
 WorkPtr PyWork::from_result(const char* method, const py::object& result) {
   if (!result.is_none() && !py::hasattr(result, "wait"))
-    throw py::type_error(std::string(method) + ": the override returned " +
-                         std::string(py::repr(result)) +
-                         ", allowed is None or an object with wait()");
+    wrong_result(method, result, "None or an object with wait()");
   auto work = c10::make_intrusive<PyWork>(result);
   if (result.is_none()) work->setStatus(WorkStatus::COMPLETED);
   return work;

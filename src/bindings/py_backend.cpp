@@ -38,10 +38,15 @@ std::shared_ptr<TorchCommBackend> PyBackend::create(const py::object& type) {
   return hold(std::move(instance));
 }
 
-void PyBackend::init(at::Device device, const std::string& name, const CommOptions& options) {
+void PyBackend::remember(at::Device device, const std::string& name, const CommOptions& options) {
+  remembers_ = true;
   device_ = device;
   given_name_ = name;
   options_ = options;
+}
+
+void PyBackend::init(at::Device device, const std::string& name, const CommOptions& options) {
+  remember(device, name, options);
   py::gil_scoped_acquire gil;
   if (py::function override = find("init")) override(py::cast(device), name, options);
 }
@@ -54,7 +59,7 @@ std::string_view PyBackend::getBackendName() const {
 std::string_view PyBackend::getCommName() const {
   py::gil_scoped_acquire gil;
   const py::function override = find("get_comm_name");
-  comm_name_ = override ? override().cast<std::string>() : given_name_;
+  comm_name_ = override ? converted<std::string>("get_comm_name", override()) : given_name_;
   return comm_name_;
 }
 
@@ -82,7 +87,14 @@ std::shared_ptr<TorchCommBackend> PyBackend::split(const std::vector<int>& ranks
                                                    const CommOptions& options) {
   py::gil_scoped_acquire gil;
   const py::object child = require("split")(ranks, name, options);
-  return child.is_none() ? nullptr : hold(child);
+  if (child.is_none()) return nullptr;
+  if (!py::isinstance<TorchCommBackend>(child))
+    wrong_result("split", child,
+                 "None or an instance of a class derived from torchcomms.TorchCommBackend");
+  auto backend = hold(child);
+  if (auto* made = dynamic_cast<PyBackend*>(backend.get()); made && !made->remembers_)
+    made->remember(device_, name, options);
+  return backend;
 }
 
 }  // namespace torch::comms::bindings

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include <torch/csrc/utils/pybind.h>
 #include <torchcomms/backend.hpp>
 
@@ -92,6 +94,8 @@ class PyBackend : public TorchCommBackend {
     return work("gather", output, input, root, async_op);
   }
 
+  // A child that was never initialised gets this one's device, and `name` and `options`. Throws
+  // py::type_error for what is neither a backend nor None.
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
   void setTimeout(std::chrono::milliseconds timeout) override { call_void("set_timeout", timeout); }
@@ -112,7 +116,15 @@ class PyBackend : public TorchCommBackend {
   template <class Result, class... Args>
   Result call(const char* method, const Args&... args) const {
     py::gil_scoped_acquire gil;
-    return require(method)(args...).template cast<Result>();
+    return converted<Result>(method, require(method)(args...));
+  }
+  // What override `method` returned; what is no Result is a wrong_result(). Needs the GIL.
+  template <class Result>
+  static Result converted(const char* method, const py::object& result) {
+    py::detail::make_caster<Result> caster;
+    if (!caster.load(result, /*convert=*/true))
+      wrong_result(method, result, std::is_same_v<Result, int> ? "int" : "str");
+    return py::detail::cast_op<Result>(caster);
   }
   template <class... Args>
   void call_void(const char* method, const Args&... args) const {
@@ -120,6 +132,9 @@ class PyBackend : public TorchCommBackend {
     require(method)(args...);
   }
 
+  void remember(at::Device device, const std::string& name, const CommOptions& options);
+
+  bool remembers_ = false;  // what follows was set: by init(), or by the split() that made this one
   at::Device device_{at::kCPU};
   CommOptions options_;
   std::string given_name_;

@@ -7,6 +7,10 @@ namespace torch::comms::bindings {
 
 namespace py = pybind11;
 
+// Throws py::type_error for what override `method` returned: names both, and what is allowed. Needs
+// the GIL.
+[[noreturn]] void wrong_result(const char* method, const py::object& result, const char* allowed);
+
 // The work of a Python backend: wraps an object with wait(), which is called once, or nothing for
 // an operation that is done. Its state is the backend's to set. Construct with the GIL held.
 class PyWork : public TorchWork {
@@ -14,8 +18,8 @@ class PyWork : public TorchWork {
   explicit PyWork(py::object waitable);
   ~PyWork() override;
 
-  // What override `method` returned: None gives a completed work. Raises a TypeError that names
-  // both for what has no wait(). Needs the GIL.
+  // What override `method` returned: None gives a completed work, what has no wait() is a
+  // wrong_result(). Needs the GIL.
   static WorkPtr from_result(const char* method, const py::object& result);
 
   // Any thread, and several at once: the first one calls the object's wait(), the others wait for

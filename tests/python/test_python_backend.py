@@ -398,9 +398,40 @@ def test_split_gives_a_communicator_of_the_returned_backend_or_none():
     assert comm.split([1], "none") is None
 
 
+def test_a_child_of_split_remembers_its_device_name_and_options():
+    class Nameless(TorchCommBackend):
+        def get_rank(self):
+            return 0
+
+        def get_size(self):
+            return 1
+
+        def get_backend_name(self):
+            return "nameless"
+
+    name = f"python_backend_{next(_names)}"
+    child_backend = Nameless()
+    register_backend(name, with_answer(child_backend))
+    comm = torchcomms.new_comm(name, torch.device("meta"), "parent", timeout=9.0)
+    child = comm.split([1], "child", hints={"k": "v"}, timeout=5.0)
+    assert (child.get_name(), child.get_device()) == ("child", torch.device("meta"))
+    assert child.get_options().timeout == timedelta(seconds=5)
+    assert child.get_options().hints == {"k": "v"}
+    again = comm.split([1], "another", timeout=7.0)
+    assert again.get_backend_impl() is child_backend
+    assert (again.get_name(), again.get_options().timeout) == ("child", timedelta(seconds=5))
+
+
+def test_a_backend_that_is_its_own_child_stays_what_init_made_it():
+    comm, backend = make(Recorder, timeout=9.0)
+    backend.answer = backend
+    child = comm.split([1], "child", timeout=5.0)
+    assert child.get_options().timeout == timedelta(seconds=9)
+
+
 def test_split_must_give_a_backend():
     comm, _ = make(with_answer("no backend"))
-    with pytest.raises((TypeError, RuntimeError)):
+    with refused(TypeError, "split", "returned 'no backend'", "None", "TorchCommBackend"):
         comm.split([1], "wrong")
 
 
@@ -446,12 +477,20 @@ def test_the_backend_object_stays_the_same_when_nothing_else_holds_it():
     assert comm.get_backend_impl().marker == "kept"
 
 
-def test_wrong_types_from_overrides_are_errors_not_crashes():
+@pytest.mark.parametrize(
+    ("method", "value", "allowed"),
+    [
+        ("get_rank", "zero", "int"),
+        ("get_size", 1.5, "int"),
+        ("get_comm_name", None, "str"),
+    ],
+)
+def test_a_wrong_type_from_an_override_is_a_type_error(method, value, allowed):
     class Confused(Minimal):
-        def get_rank(self):
-            return "zero"
+        pass
 
-    with pytest.raises((TypeError, RuntimeError)):
+    setattr(Confused, method, lambda self: value)
+    with refused(TypeError, method, f"returned {value!r}", f"allowed is {allowed}"):
         make(Confused)
 
 
