@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "bindings/given_hints.hpp"
 #include "bindings/limit.hpp"
 
 namespace torch::comms::bindings {
@@ -80,16 +81,9 @@ void Argument<int>::load(const Place& place, PyObject* object) {
 void load_options(const char* function, PyObject* hints, PyObject* timeout,
                   OperationOptions& options) {
   if (hints != nullptr && hints != Py_None) {
-    const Place place{function, "hints"};
-    constexpr const char* kExpected = "dict[str, str] or None";
-    if (!PyDict_Check(hints)) wrong_type(place, kExpected, hints);
-    PyObject *key = nullptr, *value = nullptr;
-    for (Py_ssize_t position = 0; PyDict_Next(hints, &position, &key, &value) != 0;) {
-      if (!PyUnicode_Check(key)) wrong_type(place, kExpected, key);
-      if (!PyUnicode_Check(value)) wrong_type(place, kExpected, value);
-      options.hints.emplace(py::cast<std::string>(py::handle(key)),
-                            py::cast<std::string>(py::handle(value)));
-    }
+    GivenHints given;
+    given.load(hints);
+    options.hints = std::move(given).as({function, "hints"});
   }
   if (timeout != nullptr && timeout != Py_None) {
     Limit limit;

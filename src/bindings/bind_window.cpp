@@ -3,6 +3,7 @@
 #include <torchcomms/window.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/given_hints.hpp"
 #include "bindings/limit.hpp"
 #include "bindings/number.hpp"
 #include "bindings/refusals.hpp"
@@ -12,13 +13,12 @@
 namespace torch::comms::bindings {
 namespace {
 
-using OptionalHints = std::optional<Hints>;
 using WindowClass = py::class_<TorchCommWindow, std::shared_ptr<TorchCommWindow>>;
 
 template <class Options>
-Options options_of(const char* method, OptionalHints&& hints, const OptionalLimit& timeout) {
+Options options_of(const char* method, GivenHints&& hints, const OptionalLimit& timeout) {
   Options options;
-  if (hints) options.hints = std::move(*hints);
+  options.hints = std::move(hints).as({method, "hints"});
   if (timeout) options.timeout = timeout->as({method, "timeout"});
   return options;
 }
@@ -29,10 +29,10 @@ py::arg_v no_timeout() { return py::arg("timeout") = py::none(); }
 // The same method under each of the names that its last parameter has had.
 void bind_put(WindowClass& window) {
   const auto put = [](TorchCommWindow& self, const at::Tensor& tensor, const Number& dst_rank,
-                      const Number& offset, bool async_op, OptionalHints hints,
+                      const Number& offset, Truth async_op, GivenHints hints,
                       const OptionalLimit& timeout) {
     return self.put(tensor, dst_rank.as<int>({"put", "dst_rank"}),
-                    offset.as<size_t>({"put", "target_offset_nelems"}), async_op,
+                    offset.as<size_t>({"put", "target_offset_nelems"}), async_op.value,
                     options_of<PutOptions>("put", std::move(hints), timeout));
   };
   constexpr const char* kDoc =
@@ -53,9 +53,9 @@ Raises:
 }
 
 void bind_signals(WindowClass& window) {
-  const auto signal = [](TorchCommWindow& self, const Number& peer_rank, bool async_op,
-                         OptionalHints hints, const OptionalLimit& timeout) {
-    return self.signal(peer_rank.as<int>({"signal", "peer_rank"}), async_op,
+  const auto signal = [](TorchCommWindow& self, const Number& peer_rank, Truth async_op,
+                         GivenHints hints, const OptionalLimit& timeout) {
+    return self.signal(peer_rank.as<int>({"signal", "peer_rank"}), async_op.value,
                        options_of<SignalOptions>("signal", std::move(hints), timeout));
   };
   for (const char* rank : {"peer_rank", "dst_rank"})
@@ -67,10 +67,10 @@ When it sees the signal, it sees all that this rank put to it before.)");
   window.def(
       "signal",
       [](TorchCommWindow& self, const Number& signal_disp, const Number& signal_val,
-         const Number& dst_rank, bool async_op, OptionalHints hints, const OptionalLimit& timeout) {
+         const Number& dst_rank, Truth async_op, GivenHints hints, const OptionalLimit& timeout) {
         return self.signal_slot(signal_disp.as<size_t>({"signal", "signal_disp"}),
                                 signal_val.as<uint64_t>({"signal", "signal_val"}),
-                                dst_rank.as<int>({"signal", "dst_rank"}), async_op,
+                                dst_rank.as<int>({"signal", "dst_rank"}), async_op.value,
                                 options_of<SignalOptions>("signal", std::move(hints), timeout));
       },
       Released(), py::arg("signal_disp"), py::arg("signal_val"), py::arg("dst_rank"),
@@ -80,10 +80,10 @@ When it sees the signal, it sees all that this rank put to it before.)");
 When it sees the value, it sees all that this rank put to it before.)");
   window.def(
       "wait_signal",
-      [](TorchCommWindow& self, const Number& peer_rank, bool async_op, OptionalHints hints,
+      [](TorchCommWindow& self, const Number& peer_rank, Truth async_op, GivenHints hints,
          const OptionalLimit& timeout) {
         return self.wait_signal(
-            peer_rank.as<int>({"wait_signal", "peer_rank"}), async_op,
+            peer_rank.as<int>({"wait_signal", "peer_rank"}), async_op.value,
             options_of<WaitSignalOptions>("wait_signal", std::move(hints), timeout));
       },
       Released(), py::arg("peer_rank"), py::arg("async_op"), no_hints(), no_timeout(),
@@ -96,11 +96,11 @@ Raises:
   window.def(
       "wait_signal",
       [](TorchCommWindow& self, const Number& signal_disp, const Number& signal_val,
-         const CmpOp& cmp_op, bool async_op, OptionalHints hints, const OptionalLimit& timeout) {
+         const CmpOp& cmp_op, Truth async_op, GivenHints hints, const OptionalLimit& timeout) {
         return self.wait_slot(
             signal_disp.as<size_t>({"wait_signal", "signal_disp"}),
             signal_val.as<uint64_t>({"wait_signal", "signal_val"}),
-            cmp_op.as({"wait_signal", "cmp_op"}), async_op,
+            cmp_op.as({"wait_signal", "cmp_op"}), async_op.value,
             options_of<WaitSignalOptions>("wait_signal", std::move(hints), timeout));
       },
       Released(), py::arg("signal_disp"), py::arg("signal_val"), py::arg("cmp_op"),

@@ -47,9 +47,25 @@ class CmpOp {
   std::string seen_;
 };
 
+// Anything with a truth value; what has none raises what it does.
+struct Truth {
+  bool value = false;
+};
+
 }  // namespace torch::comms::bindings
 
 namespace pybind11::detail {
+
+template <>
+struct type_caster<torch::comms::bindings::Truth> {
+  PYBIND11_TYPE_CASTER(torch::comms::bindings::Truth, const_name("bool"));
+  bool load(handle from, bool) {
+    torch::comms::bindings::Argument<bool> argument;
+    argument.load({}, from.ptr());
+    value.value = argument.get();
+    return true;
+  }
+};
 
 template <>
 struct type_caster<torch::comms::bindings::Number> {

@@ -7,6 +7,8 @@ import torch
 import torchcomms
 from torchcomms import TorchCommWinAccessType, TorchCommWindow, TorchCommWindowAttr
 
+from tests.harness.cases import refused
+
 
 def test_the_attribute_has_a_settable_access_type():
     attribute = TorchCommWindowAttr()
@@ -30,10 +32,10 @@ def test_comparisons_of_signals_exist():
 def test_windows_of_a_dry_run_check_and_move_nothing():
     comm = torchcomms.new_comm("fake", torch.device("cpu"), "dry", hints={"fake::size": "4"})
     window = comm.new_window()
-    for refused in (lambda: window.put(torch.ones(1), 0, 0, False), lambda: window.signal(0, False),
+    for wrong in (lambda: window.put(torch.ones(1), 0, 0, False), lambda: window.signal(0, False),
                     window.tensor_deregister, lambda: window.get_attr(0)):  # fmt: skip
         with pytest.raises(torchcomms.InvalidArgument, match="registered"):
-            refused()
+            wrong()
     tensor = torch.zeros(4)
     window.tensor_register(tensor)
     with pytest.raises(torchcomms.InvalidArgument, match="already"):
@@ -56,3 +58,47 @@ def test_windows_of_a_dry_run_check_and_move_nothing():
     assert window.get_tensor(1, [2, 2], torch.float32, 0).shape == (2, 2)
     window.tensor_deregister()
     assert comm.window_allocate(16).get_size() == 16
+
+
+@pytest.fixture
+def window():
+    comm = torchcomms.new_comm("fake", torch.device("cpu"), "wrongly_called")
+    return comm.new_window(torch.zeros(4))
+
+
+def calls_of(window, async_op=False, **options):
+    """All forms of a window's operations, by method."""
+    equal = torchcomms.SignalCmpOp.EQ
+    return [
+        ("put", lambda: window.put(torch.ones(1), 0, 0, async_op, **options)),
+        ("put", lambda: window.put(torch.ones(1), 0, target_disp=0, async_op=async_op, **options)),
+        ("signal", lambda: window.signal(0, async_op, **options)),
+        ("signal", lambda: window.signal(0, 1, 0, async_op, **options)),
+        ("wait_signal", lambda: window.wait_signal(0, async_op, **options)),
+        ("wait_signal", lambda: window.wait_signal(0, 1, equal, async_op, **options)),
+    ]
+
+
+@pytest.mark.parametrize("value", [None, "x", "", [], [0], 0.5, torch.tensor(True)], ids=repr)
+def test_async_op_of_a_window_is_anything_with_a_truth_value(window, value):
+    for _, call in calls_of(window, value, hints={"any": "thing"}, timeout=5.0):
+        assert call().is_completed()
+
+
+def test_async_op_of_a_window_without_a_truth_value_raises_what_it_raises(window):
+    class Undecided:
+        def __bool__(self):
+            raise KeyError("no idea")
+
+    for _, call in calls_of(window, Undecided()):
+        with pytest.raises(KeyError, match="no idea"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("hints", "seen"), [({"a": 1}, "int 1"), ({2: "a"}, "int 2"), ("a", "str"), (5, "int 5")]
+)
+def test_wrong_hints_of_a_window_are_named(window, hints, seen):
+    for method, call in calls_of(window, hints=hints):
+        with refused(TypeError, f"{method}()", "'hints'", "dict[str, str] or None", f"not {seen}"):
+            call()

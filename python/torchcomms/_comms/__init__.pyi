@@ -1223,7 +1223,7 @@ class TorchCommWindow:
         dst_rank: typing.SupportsIndex,
         target_offset_nelems: typing.SupportsIndex,
         async_op: bool,
-        hints: collections.abc.Mapping[str, str] | None = None,
+        hints: dict[str, str] | None = None,
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
@@ -1246,7 +1246,7 @@ class TorchCommWindow:
         dst_rank: typing.SupportsIndex,
         offset: typing.SupportsIndex,
         async_op: bool,
-        hints: collections.abc.Mapping[str, str] | None = None,
+        hints: dict[str, str] | None = None,
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
@@ -1269,7 +1269,7 @@ class TorchCommWindow:
         dst_rank: typing.SupportsIndex,
         target_disp: typing.SupportsIndex,
         async_op: bool,
-        hints: collections.abc.Mapping[str, str] | None = None,
+        hints: dict[str, str] | None = None,
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
@@ -1299,7 +1299,7 @@ class TorchCommWindow:
         self,
         peer_rank: typing.SupportsIndex,
         async_op: bool,
-        hints: collections.abc.Mapping[str, str] | None = None,
+        hints: dict[str, str] | None = None,
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
@@ -1312,7 +1312,7 @@ class TorchCommWindow:
         self,
         dst_rank: typing.SupportsIndex,
         async_op: bool,
-        hints: collections.abc.Mapping[str, str] | None = None,
+        hints: dict[str, str] | None = None,
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
@@ -1327,7 +1327,7 @@ class TorchCommWindow:
         signal_val: typing.SupportsIndex,
         dst_rank: typing.SupportsIndex,
         async_op: bool,
-        hints: collections.abc.Mapping[str, str] | None = None,
+        hints: dict[str, str] | None = None,
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
@@ -1354,7 +1354,7 @@ class TorchCommWindow:
         self,
         peer_rank: typing.SupportsIndex,
         async_op: bool,
-        hints: collections.abc.Mapping[str, str] | None = None,
+        hints: dict[str, str] | None = None,
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
@@ -1372,7 +1372,7 @@ class TorchCommWindow:
         signal_val: typing.SupportsIndex,
         cmp_op: SignalCmpOp,
         async_op: bool,
-        hints: collections.abc.Mapping[str, str] | None = None,
+        hints: dict[str, str] | None = None,
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
