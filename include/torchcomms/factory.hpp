@@ -38,8 +38,10 @@ class TC_API TorchCommFactory {
  public:
   static TorchCommFactory& get();
 
-  // The first registration of a name wins; a later one is ignored. `native`: an instance costs
-  // nothing before its init(), so that one may be made to ask what it can do.
+  // The first registration of a name wins; a later one is ignored, with a warning where it is not
+  // `native`. One that came with what installed() loaded counts from the first use of its backend
+  // on: before, a later one replaces it. `native`: an instance costs nothing before its init(), so
+  // that one may be made to ask what it can do.
   void register_backend(const std::string& name, const BackendFactory& factory, bool native = true);
   bool is_backend_registered(const std::string& name) const;
   std::vector<std::string> registered() const;  // sorted
@@ -66,6 +68,7 @@ class TC_API TorchCommFactory {
   struct Registered {
     BackendFactory factory;
     bool native;
+    bool discovered;  // by installed(), and not used since
   };
 
   std::shared_ptr<TorchCommBackend> instantiate(const std::string& name);

@@ -40,8 +40,8 @@ An operation returns None when it is done, or an object with wait(). See docs/ex
       py::arg("name"), py::arg("backend_class"),
       R"(Makes `backend_class` available to new_comm under `name`.
 
-A new instance is made for each communicator. The first registration of a name wins. Raises TypeError for what cannot be
-called; whether that makes a backend is checked when it is used.)");
+A new instance is made for each communicator. The first registration of a name wins; a warning in the log tells of a
+later one. Raises TypeError for what cannot be called; whether that makes a backend is checked when it is used.)");
   module.def(
       "_is_backend_registered",
       [](const std::string& name) { return TorchCommFactory::get().is_backend_registered(name); },

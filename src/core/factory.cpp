@@ -12,6 +12,23 @@
 #include "core/explain.hpp"
 
 namespace torch::comms {
+namespace {
+
+// This thread runs what installed() was given.
+thread_local bool discovering = false;
+
+class Discovering {
+ public:
+  Discovering() noexcept : before_(std::exchange(discovering, true)) {}
+  ~Discovering() { discovering = before_; }
+  Discovering(const Discovering&) = delete;
+  Discovering& operator=(const Discovering&) = delete;
+
+ private:
+  bool before_;
+};
+
+}  // namespace
 
 TorchCommFactory& TorchCommFactory::get() {
   // Never destroyed: communicators of static storage may outlive it otherwise.
@@ -21,8 +38,20 @@ TorchCommFactory& TorchCommFactory::get() {
 
 void TorchCommFactory::register_backend(const std::string& name, const BackendFactory& factory,
                                         bool native) {
-  std::lock_guard lock(mutex_);
-  backends_.try_emplace(name, Registered{factory, native});
+  {
+    std::lock_guard lock(mutex_);
+    Registered entry{factory, native, discovering};
+    const auto [known, is_new] = backends_.try_emplace(name, entry);
+    if (is_new) return;
+    if (known->second.discovered && !discovering) {
+      known->second = std::move(entry);
+      return;
+    }
+  }
+  // A native one that comes late makes way for a class that was registered to take its place.
+  if (!native)
+    base::log(base::LogLevel::kWarning, "register_backend: backend '" + name +
+                                            "' is registered already; the new class is ignored");
 }
 
 bool TorchCommFactory::is_backend_registered(const std::string& name) const {
@@ -51,7 +80,10 @@ std::map<std::string, Capabilities> TorchCommFactory::installed() {
     discover = discover_;
   }
   // Without the lock: what it loads registers itself.
-  if (discover) discover();
+  if (discover) {
+    const Discovering here;
+    discover();
+  }
   std::map<std::string, BackendFactory> factories;
   {
     std::lock_guard lock(mutex_);
@@ -73,8 +105,10 @@ std::shared_ptr<TorchCommBackend> TorchCommFactory::instantiate(const std::strin
   BackendFactory factory;
   {
     std::lock_guard lock(mutex_);
-    if (const auto found = backends_.find(name); found != backends_.end())
+    if (const auto found = backends_.find(name); found != backends_.end()) {
       factory = found->second.factory;
+      found->second.discovered = false;
+    }
   }
   if (factory) return factory();
   if (auto backend = load_backend_library(name)) return backend;

@@ -11,6 +11,20 @@ from torchcomms import _comms
 
 from tests.harness.programs import forked
 
+_MINE = """
+        import torch, torchcomms
+        from torchcomms import _comms
+
+        class Mine(torchcomms.TorchCommBackend):
+            def __init__(self): super().__init__()
+            def init(self, device, name, options): pass
+            def finalize(self): pass
+            def get_rank(self): return 0
+            def get_size(self): return 1
+            def get_backend_name(self): return "mine"
+            def get_comm_name(self): return "mine"
+"""
+
 
 def test_built_backends_are_the_entry_points():
     group = sorted({e.name for e in entry_points(group="torchcomms.backends")})
@@ -82,18 +96,7 @@ def test_importing_a_backend_module_registers_it():
 
 
 def test_the_first_registration_of_a_name_wins_over_the_native_module():
-    forked("""
-        import torch, torchcomms
-
-        class Mine(torchcomms.TorchCommBackend):
-            def __init__(self): super().__init__()
-            def init(self, device, name, options): pass
-            def finalize(self): pass
-            def get_rank(self): return 0
-            def get_size(self): return 1
-            def get_backend_name(self): return "mine"
-            def get_comm_name(self): return "mine"
-
+    forked(f"""{_MINE}
         torchcomms.register_backend("gloo", Mine)
         comm = torchcomms.new_comm("gloo", torch.device("cpu"), "shadowed")
         assert type(comm.get_backend_impl()) is Mine, comm.get_backend_impl()
@@ -101,20 +104,46 @@ def test_the_first_registration_of_a_name_wins_over_the_native_module():
 
 
 def test_a_registered_name_needs_no_entry_point():
-    forked("""
-        import torch, torchcomms
-
-        class Mine(torchcomms.TorchCommBackend):
-            def __init__(self): super().__init__()
-            def init(self, device, name, options): pass
-            def finalize(self): pass
-            def get_rank(self): return 0
-            def get_size(self): return 1
-            def get_backend_name(self): return "mine"
-            def get_comm_name(self): return "mine"
-
+    forked(f"""{_MINE}
         assert not torchcomms.is_backend_built("mine")
         torchcomms.register_backend("mine", Mine)
         assert torchcomms._comms._is_backend_registered("mine")
         assert torchcomms.new_comm("mine", torch.device("cpu"), "n").get_backend() == "mine"
     """).expect_success()
+
+
+def test_an_error_that_names_all_backends_leaves_their_names_free():
+    """It loads them to ask what they can do."""
+    if not torchcomms.is_backend_built("gloo"):
+        pytest.skip("backend gloo is not part of this build")
+    finished = forked(f"""{_MINE}
+        fake = torchcomms.new_comm("fake", torch.device("cpu"), "fake")
+        try:
+            fake.get_init_handle()
+        except torchcomms.Unsupported as error:
+            assert "gloo" in str(error), error
+        assert _comms._is_backend_registered("gloo")
+        torchcomms.register_backend("gloo", Mine)
+        torchcomms.register_backend("gloo", type("Later", (Mine,), {{}}))
+        comm = torchcomms.new_comm("gloo", torch.device("cpu"), "shadowed")
+        assert type(comm.get_backend_impl()) is Mine, comm.get_backend_impl()
+    """).expect_success()
+    assert finished.err.count("backend 'gloo' is registered already") == 1
+
+
+def test_a_backend_that_such_an_error_loaded_keeps_its_name_once_it_was_used():
+    if not torchcomms.is_backend_built("gloo"):
+        pytest.skip("backend gloo is not part of this build")
+    finished = forked(f"""{_MINE}
+        fake = torchcomms.new_comm("fake", torch.device("cpu"), "fake")
+        try:
+            fake.get_init_handle()
+        except torchcomms.Unsupported:
+            pass
+        store = torch.distributed.HashStore()
+        first = torchcomms.new_comm("gloo", torch.device("cpu"), "first", store=store)
+        torchcomms.register_backend("gloo", Mine)
+        comm = torchcomms.new_comm("gloo", torch.device("cpu"), "second", store=store)
+        assert type(comm.get_backend_impl()) is type(first.get_backend_impl())
+    """, TORCHCOMM_RANK="0", TORCHCOMM_SIZE="1").expect_success()
+    assert finished.err.count("backend 'gloo' is registered already") == 1

@@ -2873,8 +2873,8 @@ def register_backend(name: str, backend_class: typing.Any) -> None:
     """
     Makes `backend_class` available to new_comm under `name`.
 
-    A new instance is made for each communicator. The first registration of a name wins. Raises TypeError for what cannot be
-    called; whether that makes a backend is checked when it is used.
+    A new instance is made for each communicator. The first registration of a name wins; a warning in the log tells of a
+    later one. Raises TypeError for what cannot be called; whether that makes a backend is checked when it is used.
     """
 
 SendPostHookArgs = CollectivePostHookArgs
