@@ -311,7 +311,11 @@ void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<
              const OptionalLimit& timeout) {
             AllGatherPInitOptions options;
             take(options, "all_gather_p_init", hints, timeout);
-            return py::capsule(self.all_gather_p_init(output, options), kCapsule);
+            TorchComm::AllGatherPHandle made = [&] {
+              WithoutLock released;
+              return self.all_gather_p_init(output, options);
+            }();
+            return py::capsule(made, kCapsule);
           },
           py::arg("output"), py::arg("hints") = py::none(), py::arg("timeout") = py::none(),
           "Prepares a repeated all_gather into `output`. Raises Unsupported where the backend has "
@@ -331,7 +335,9 @@ void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<
       .def(
           "all_gather_p_free",
           [unpack](TorchComm& self, const py::capsule& handle) {
-            self.all_gather_p_free(unpack(handle));
+            void* pointer = unpack(handle);
+            WithoutLock released;
+            self.all_gather_p_free(pointer);
           },
           py::arg("handle"), "Releases a prepared all_gather.");
   // torch knows its own kinds of them.

@@ -14,7 +14,9 @@ from datetime import timedelta
 import pytest
 import torch
 
+from tests.harness.backends import NCCL
 from tests.harness.cases import assert_alive
+from tests.harness.programs import forked
 
 pytestmark = pytest.mark.worlds(sizes=(2,))
 
@@ -90,3 +92,46 @@ def block_and_count(context, name):
 def test_another_thread_runs_while_the_call_blocks(world, name):
     assert world.run_context(block_and_count, name) == [True, True]
     world.run(assert_alive)
+
+
+@pytest.mark.skipif(NCCL.missing() is not None, reason=str(NCCL.missing()))
+def test_another_thread_runs_while_a_library_registers_memory():
+    """Its call returns when that thread says so; one that never does ends the program."""
+    forked(
+        """
+        import ctypes, faulthandler, os, threading, time, torch, torchcomms
+
+        faulthandler.dump_traceback_later(30, exit=True)
+        plan = ctypes.CDLL(os.environ["TORCHCOMM_NCCL_LIBRARY"]).torchcomms_standin_plan
+
+        def while_another_thread_runs(hanging, call):
+            def count():
+                end = time.monotonic() + 0.3
+                while time.monotonic() < end:
+                    pass
+                assert plan(b"") == 0
+
+            assert plan(hanging) == 0
+            thread = threading.Thread(target=count)
+            thread.start()
+            result = call()
+            thread.join()
+            return result
+
+        store = torch.distributed.HashStore()
+        comm = torchcomms.new_comm("nccl", torch.device("cpu"), "gil", store=store)
+        output = torch.zeros(3)
+        handle = while_another_thread_runs(
+            b"hang=CommRegister:1", lambda: comm.all_gather_p_init(output)
+        )
+        comm.all_gather_p_exec(handle, torch.ones(3), False)
+        assert output.tolist() == [1, 1, 1]
+        while_another_thread_runs(
+            b"hang=CommDeregister:1", lambda: comm.all_gather_p_free(handle)
+        )
+        comm.finalize()
+        """,
+        TORCHCOMM_RANK="0",
+        TORCHCOMM_SIZE="1",
+        **NCCL.environment,
+    ).expect_success()

@@ -363,13 +363,16 @@ EXPORT abi::Result API(CommRegister)(abi::Comm comm, void* data, size_t size_byt
                                      void** registration) {
   const auto found = find(comm);
   if (!found || data == nullptr || size_bytes == 0) return kInvalidArgument;
-  if (next_fate("CommRegister").fails) return kSystemError;
+  const auto fate = next_fate("CommRegister");
+  if (fate.hangs) await_next_plan();
+  if (fate.fails) return kSystemError;
   *registration = found->add_registration(data, size_bytes);
   return abi::kSuccess;
 }
 
 EXPORT abi::Result API(CommDeregister)(abi::Comm comm, void* registration) {
   const auto found = find(comm);
+  if (next_fate("CommDeregister").hangs) await_next_plan();
   return found && found->remove_registration(registration) ? abi::kSuccess : kInvalidArgument;
 }
 

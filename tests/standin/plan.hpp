@@ -6,7 +6,8 @@
 // What goes wrong in the stand-in, by plan: a comma list of
 //   fail=<Call>:<n>   the n-th call returns "system error"
 //   hang=<Call>:<n>   the operation of the n-th call never ends, until the communicator is aborted
-//   hang=CommAbort:<n>  the n-th call does not return before the plan changes
+//   hang=CommAbort:<n>  the n-th call does not return before the plan changes; the same of
+//                       CommRegister and CommDeregister
 //   stick=<Call>:<n>  the n-th call does not return before the communicator is aborted
 //   lose=<Call>:<n>   the same, with "remote error" as the communicator's asynchronous one
 //   slow=<Call>:<us>  every such operation takes that much longer
