@@ -31,7 +31,7 @@ class Record final : public side::Diary, public Witness {
 
  private:
   // Collectives that are known; of those under way up to kMost.
-  static constexpr size_t kKept = 512, kMost = 65'536;
+  static constexpr size_t kKept = 128, kMost = 65'536;
 
   struct Call {
     base::OpRecord op = {};  // its `order` is 0 in a slot that nothing has used
