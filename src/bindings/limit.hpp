@@ -12,7 +12,7 @@ namespace torch::comms::bindings {
 
 // A limit of time, as Python has it: a datetime.timedelta, or seconds as a float. What is longer
 // than kLongestLimit, infinity too, is that one. Takes whatever comes, as Number does, and its user
-// says what is wrong.
+// says what is wrong; but of overloads the one comes first whose limit is one.
 class Limit {
  public:
   // With the GIL. Throws what Python does where the object's repr() is asked for and raises.
@@ -21,6 +21,7 @@ class Limit {
   // and what is further below zero than kLongestLimit: both name `place`, the value and what is
   // allowed.
   std::chrono::milliseconds as(const Place& place) const;
+  bool is_limit() const noexcept { return is_limit_; }
 
  private:
   std::optional<std::chrono::milliseconds> limit_;
@@ -42,9 +43,9 @@ namespace pybind11::detail {
 template <>
 struct type_caster<torch::comms::bindings::Limit> {
   PYBIND11_TYPE_CASTER(torch::comms::bindings::Limit, const_name("datetime.timedelta | float"));
-  bool load(handle from, bool) {
+  bool load(handle from, bool convert) {
     value.load(from.ptr());
-    return true;
+    return convert || value.is_limit();
   }
 };
 
