@@ -276,7 +276,7 @@ def in_flight(context):
     with failures.case("work of the split"), refused(
         (torchcomms.StaleGeneration, torchcomms.PeerFailed)
     ):
-        of_child.wait()
+        of_child.wait_blocking()  # wait() does not block the host on a GPU
     with failures.case("work in flight"), refused((torchcomms.Aborted, torchcomms.PeerFailed)):
         work.wait()
     with failures.case("split"), refused(torchcomms.StaleGeneration, "split it again"):

@@ -126,11 +126,11 @@ def all_gather_object(
     if size > 1:
         heads = _exchange.numbers(call, [0] * 2 * size)
         head = _exchange.numbers(call, [mine.state, len(mine.raw)])
-        comm.all_gather_single(heads, head, False, timeout=timeout)
+        _exchange.run(call, comm.all_gather_single, heads, head)
         states, sizes = heads.reshape(size, 2).T.tolist()
         own = wires[0]
         wires = [_exchange.landing(call, s, peer) for peer, s in enumerate(sizes)]
-        comm.all_gather_v(wires, own, False, timeout=timeout)
+        _exchange.run(call, comm.all_gather_v, wires, own)
     found = [_exchange.unpack(call, w, states[peer], peer) for peer, w in enumerate(wires)]
     object_list[:] = found
 
@@ -171,9 +171,9 @@ def gather_object(  # noqa: PLR0917 (the contract's order)
     head = _exchange.numbers(call, [mine.state, len(mine.raw)])
     heads = [_exchange.numbers(call, [0, 0]) for _ in range(size if rank == root else 0)]
     if size > 1:
-        comm.gather(heads, head, root, False, timeout=timeout)
+        _exchange.run(call, comm.gather, heads, head, root)
     if rank != root:
-        comm.send(own, root, False, timeout=timeout)
+        _exchange.run(call, comm.send, own, root)
         return
     heads[root] = head
     states, sizes = zip(*(h.tolist() for h in heads), strict=True)
@@ -182,7 +182,7 @@ def gather_object(  # noqa: PLR0917 (the contract's order)
     others = [peer for peer in range(size) if peer != root]
     works = [comm.recv(wires[peer], peer, True, timeout=timeout) for peer in others]
     for work in works:
-        work.wait()
+        _exchange.finish(work)
     found = [_exchange.unpack(call, w, states[peer], peer) for peer, w in enumerate(wires)]
     assert object_gather_list is not None
     object_gather_list[:] = found
@@ -286,10 +286,10 @@ def broadcast_object_list(
     if comm.get_size() == 1:
         return
     head = _exchange.numbers(call, [mine.state, len(mine.raw)])
-    comm.broadcast(head, root, False, timeout=timeout)
+    _exchange.run(call, comm.broadcast, head, root)
     state, size = head.tolist()
     wire = _exchange.to_wire(call, mine.raw) if at_root else _exchange.landing(call, size, root)
-    comm.broadcast(wire, root, False, timeout=timeout)
+    _exchange.run(call, comm.broadcast, wire, root)
     if not at_root:
         _replace(call, object_list, _exchange.unpack(call, wire, state, root), root)
 
@@ -335,16 +335,16 @@ def scatter_object_list(  # noqa: PLR0917 (the contract's order)
     head = _exchange.numbers(call, [0, 0])
     heads = [_exchange.numbers(call, [m.state, len(m.raw)]) for m in messages]
     if size > 1:
-        comm.scatter(head, heads, root, False, timeout=timeout)
+        _exchange.run(call, comm.scatter, head, heads, root)
     if rank != root:
         state, length = head.tolist()
         wire = _exchange.landing(call, length, root)
-        comm.recv(wire, root, False, timeout=timeout)
+        _exchange.run(call, comm.recv, wire, root)
         output[0] = _exchange.unpack(call, wire, state, root)
         return
     wires = [_exchange.to_wire(call, message.raw) for message in messages]
     others = [peer for peer in range(size) if peer != root]
     works = [comm.send(wires[peer], peer, True, timeout=timeout) for peer in others]
     for work in works:
-        work.wait()
+        _exchange.finish(work)
     output[0] = _exchange.unpack(call, wires[root], messages[root].state, root)

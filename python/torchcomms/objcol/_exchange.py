@@ -27,6 +27,7 @@ from torchcomms._comms import (
     TooLarge,
     TorchComm,
     UnsafeObject,
+    Unsupported,
 )
 from torchcomms.objcol import _decode, _encode
 from torchcomms.objcol._format import Over, Refused
@@ -178,6 +179,22 @@ def unpack(call: Call, raw: torch.Tensor, state: int, peer: int) -> Any:  # noqa
         raise call.error(UnsafeObject, f"the object was refused: {refused}", peer) from refused
 
 
+def run(call: Call, operation: Callable[..., Any], *arguments: object) -> None:
+    """Returns when the operation is done, so that its outputs may be read; raises why it is not."""
+    if call.device.type == "cpu":
+        operation(*arguments, False, timeout=call.timeout)
+    else:  # a synchronous call returns before that
+        finish(operation(*arguments, True, timeout=call.timeout))
+
+
+def finish(work: Any) -> None:  # noqa: ANN401
+    """The same of an asynchronous one."""
+    try:
+        work.wait_blocking()
+    except Unsupported:  # of a backend in Python
+        work.wait()
+
+
 def tell_all(call: Call, message: Message) -> None:
     """Those who call `agree`."""
     agree(call, [message])
@@ -200,7 +217,7 @@ def agree(call: Call, messages: Iterable[Message], count: int = 0) -> int:
     ]
     if call.comm.get_size() > 1:
         seen = torch.tensor(numbers, dtype=torch.int64, device=call.device)
-        call.comm.all_reduce(seen, ReduceOp.MAX, False, timeout=call.timeout)
+        run(call, call.comm.all_reduce, seen, ReduceOp.MAX)
         numbers = seen.tolist()
     worst, peer = divmod(numbers[0], 1 << _RANK_BITS)
     if own.error is not None:
@@ -260,18 +277,18 @@ def numbers(call: Call, values: list[int]) -> torch.Tensor:
 def send(call: Call, message: Message, count: int, dst: int) -> None:
     """To `receive` of rank `dst`, which hears of a failure of this side, too."""
     head = numbers(call, [message.state, len(message.raw), count])
-    call.comm.send(head, dst, False, timeout=call.timeout)
+    run(call, call.comm.send, head, dst)
     if message.error is not None:
         raise message.error
     wire = to_wire(call, message.raw)
     for piece in torch.split(wire, _PIECE_BYTES):
-        call.comm.send(piece, dst, False, timeout=call.timeout)
+        run(call, call.comm.send, piece, dst)
 
 
 def receive(call: Call, count: int, src: int) -> Any:  # noqa: ANN401
     """The object of `send`. What is refused is taken off the wire all the same, piece by piece."""
     head = numbers(call, [0, 0, 0])
-    call.comm.recv(head, src, False, timeout=call.timeout)
+    run(call, call.comm.recv, head, src)
     state, size, theirs = head.tolist()
     if state not in (DATA, PICKLE):
         _raise_if_hopeless(call, state if state > PICKLE else ERROR, src)
@@ -287,11 +304,11 @@ def receive(call: Call, count: int, src: int) -> Any:  # noqa: ANN401
     if error is None:
         wire = landing(call, size, src)
         for piece in torch.split(wire, _PIECE_BYTES):
-            call.comm.recv(piece, src, False, timeout=call.timeout)
+            run(call, call.comm.recv, piece, src)
         return unpack(call, wire, state, src)
     waste = torch.empty(min(max(size, 0), _PIECE_BYTES), dtype=torch.uint8, device=call.device)
     while size > 0:
         piece = waste[:size]
-        call.comm.recv(piece, src, False, timeout=call.timeout)
+        run(call, call.comm.recv, piece, src)
         size -= piece.numel()
     raise error

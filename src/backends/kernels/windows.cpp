@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include <ATen/ops/from_blob.h>
@@ -13,6 +14,12 @@
 
 // Windows of tensors on the device, and what they need of their communicator.
 namespace torch::comms {
+namespace {
+
+// Another thread may be about to say what it has seen to be done.
+constexpr std::chrono::milliseconds kLook{20};
+
+}  // namespace
 
 std::shared_ptr<TorchCommWindow> TorchCommKernels::new_window(
     const std::optional<at::Tensor>& tensor) {
@@ -113,8 +120,9 @@ void TorchCommKernels::close_window(std::string_view method,
     barrier(/*async_op=*/true, {})->hostSynchronize();
     // Whoever still waits keeps it, and so do graphs, which may go on using it.
     auto* const waits = lane_of_waits_if_any();
+    if (waits != nullptr) waits->look(nccl::Clock::now());
     const bool used = lane()->is_in_graphs() ||
-                      (waits != nullptr && (waits->is_in_graphs() || !waits->is_idle()));
+                      (waits != nullptr && (waits->is_in_graphs() || !waits->wait_idle(kLook)));
     if (!used) kernels_->drop(window);
     window.reset();
     // Memory may go once nobody maps it any more.
