@@ -276,7 +276,9 @@ def in_flight(context):
     with failures.case("work of the split"), refused(
         (torchcomms.StaleGeneration, torchcomms.PeerFailed)
     ):
-        of_child.wait_blocking()  # wait() does not block the host on a GPU
+        if box.is_cuda:  # where wait() does not block the host
+            torch.cuda.synchronize()
+        of_child.wait()
     with failures.case("work in flight"), refused((torchcomms.Aborted, torchcomms.PeerFailed)):
         work.wait()
     with failures.case("split"), refused(torchcomms.StaleGeneration, "split it again"):

@@ -180,7 +180,7 @@ def gather_object(  # noqa: PLR0917 (the contract's order)
     wires = [_exchange.landing(call, s, peer) for peer, s in enumerate(sizes)]
     wires[root] = own
     others = [peer for peer in range(size) if peer != root]
-    works = [comm.recv(wires[peer], peer, True, timeout=timeout) for peer in others]
+    works = [_exchange.start(call, comm.recv, wires[peer], peer) for peer in others]
     for work in works:
         _exchange.finish(work)
     found = [_exchange.unpack(call, w, states[peer], peer) for peer, w in enumerate(wires)]
@@ -344,7 +344,7 @@ def scatter_object_list(  # noqa: PLR0917 (the contract's order)
         return
     wires = [_exchange.to_wire(call, message.raw) for message in messages]
     others = [peer for peer in range(size) if peer != root]
-    works = [comm.send(wires[peer], peer, True, timeout=timeout) for peer in others]
+    works = [_exchange.start(call, comm.send, wires[peer], peer) for peer in others]
     for work in works:
         _exchange.finish(work)
     output[0] = _exchange.unpack(call, wires[root], messages[root].state, root)

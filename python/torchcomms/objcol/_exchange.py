@@ -183,15 +183,21 @@ def run(call: Call, operation: Callable[..., Any], *arguments: object) -> None:
     """Returns when the operation is done, so that its outputs may be read; raises why it is not."""
     if call.device.type == "cpu":
         operation(*arguments, False, timeout=call.timeout)
-    else:  # a synchronous call returns before that
-        finish(operation(*arguments, True, timeout=call.timeout))
+    else:
+        finish(start(call, operation, *arguments))
+
+
+def start(call: Call, operation: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
+    """The operation under way, for `finish`."""
+    # On a GPU a synchronous call returns before it is done, and the host can wait for its work.
+    return operation(*arguments, call.device.type == "cpu", timeout=call.timeout)
 
 
 def finish(work: Any) -> None:  # noqa: ANN401
-    """The same of an asynchronous one."""
+    """As `run`, of what `start` gave."""
     try:
         work.wait_blocking()
-    except Unsupported:  # of a backend in Python
+    except Unsupported:  # of asynchronous works of some backends on the CPU
         work.wait()
 
 
