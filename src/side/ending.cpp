@@ -12,6 +12,9 @@ Ending seen_by_others(Ending why, int rank) {
     case Errc::kTimeout:
       if (!why.why.starts_with("rank ")) why.why = self + ": " + why.why;
       return why;
+    case Errc::kInvalidArgument:
+    case Errc::kOutOfRange:
+      return {Errc::kMismatch, self + ": " + why.why, {rank}};
     case Errc::kAborted:
       return {Errc::kPeerFailed, self + " aborted the communicator: " + why.why, {rank}};
     default:

@@ -16,7 +16,7 @@ struct Ending {
 };
 
 // The same as an error of the others, who hear it of `rank`: what befell that rank itself is, for
-// them, that it has failed.
+// them, that it has failed, and what it should not have called, that it disagrees.
 Ending seen_by_others(Ending why, int rank);
 
 }  // namespace torch::comms::side

@@ -210,10 +210,10 @@ LEAVE = """
         assert "finalize" in str(error), error
         assert "0.3 s, TORCHCOMM_TEARDOWN_TIMEOUT_SECONDS" in str(error), error
         assert error.limit == 0.3, error.limit
-    else:
-        raise AssertionError("the library did not wait")
-    took = time.monotonic() - began
-    assert 0.28 <= took < 10, took  # the communicator's limit is 10 minutes
+        print("too late")
+        assert time.monotonic() - began >= 0.28
+    # Or another one was late before, and has ended it.
+    assert time.monotonic() - began < 10  # the communicator's limit is 10 minutes
 """
 
 
@@ -224,8 +224,8 @@ def test_where_the_library_waits_the_teardown_has_its_own_limit(free_port):
         "TORCHCOMM_TEARDOWN_TIMEOUT_SECONDS": "0.3",
         "TORCHCOMMS_STAND_IN": "hang=CommFinalize:1",
     }
-    for rank in ranks(LEAVE, 2, free_port, **variables):
-        rank.expect_success()
+    ended = ranks(LEAVE, 2, free_port, **variables)
+    assert any("too late" in rank.expect_success().out for rank in ended)
 
 
 def again_under_the_same_name(context):

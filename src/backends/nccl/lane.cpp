@@ -402,7 +402,8 @@ bool Lane::end_all(const CommError& why, const Work* timed_out) {
   }
   if (auto* const kernels = kernels_.load()) kernels->abort();
   const auto reason = first ? why : communicator_->failure().reason().value_or(why);
-  const bool tells = others_->tell_end(reason);  // before anybody here can leave
+  // Before anybody here can leave. Where code of ours is the library, nobody is let go.
+  const bool tells = communicator_->library().vendor().find == nullptr && others_->tell_end(reason);
   // First: whoever is told finds that all has ended, and that the hooks have run.
   alarms_.failure(*this, reason);
   end_works(communicator_->failure().error(), timed_out);
