@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds kAnswered{600}, kLook{5};
 
 // How long all ranks have for what was done before another one ended the communicator, whose
 // library waits twice as long once all know of it; and for that at most.
-constexpr std::chrono::milliseconds kStillDone{10}, kToldAll{200};
+constexpr std::chrono::milliseconds kStillDone{40}, kToldAll{200};
 // Until all ranks of a host have looked, twice, whether one of them has ended, or have come to the
 // limit of what began at about the same time.
 constexpr std::chrono::milliseconds kSeenByAll{250};

@@ -48,6 +48,8 @@ inline void with_ranks(const Table& table, int size, const std::function<void(Ra
   abi::Config config;
   if (nonblocking) config.blocking = 0;
   std::vector<std::thread> threads;
+  // Until all are through: whose communicator goes earlier lets the others' operations go.
+  std::vector<std::shared_ptr<Communicator>> ended(static_cast<size_t>(size));
   std::mutex mutex;
   std::exception_ptr error;
   for (int rank = 0; rank < size; ++rank)
@@ -56,6 +58,7 @@ inline void with_ranks(const Table& table, int size, const std::function<void(Ra
         Rank self{Communicator::connect(library, size, rank, id, config, {}, within()),
                   gpu::Runtime::cpu().create_stream(false)};
         body(self);
+        ended[static_cast<size_t>(rank)] = self.comm;
         gpu::Runtime::cpu().destroy_stream(self.stream);
       } catch (...) {
         const std::lock_guard lock(mutex);
