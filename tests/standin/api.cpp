@@ -335,6 +335,7 @@ EXPORT abi::Result API(CommSplit)(abi::Comm comm, int color, int key, abi::Comm*
     const auto result =
         parent->gather_all(own, 2, DataType::kInt32, nullptr, kind_of(Kind::kSplit), all);
     if (result != abi::kSuccess) return result;
+    if (parent->is_abandoned()) return kSystemError;
     const int number = ++parent->splits;
     if (color == abi::kNoColor) return abi::kSuccess;
     // Members in the order of their keys, then of their ranks.

@@ -49,6 +49,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void launch(abi::Stream stream, const Fate& fate, std::function<abi::Result()> body);
   // Blocks until everything launched is done.
   void drain();
+  // Some rank has aborted: what was gathered may not be what all had.
+  bool is_abandoned() const { return mailboxes_->is_abandoned(); }
   // Ends everything that waits, and waits for that.
   void abort();
   // Blocks until somebody does.

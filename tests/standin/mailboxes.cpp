@@ -196,6 +196,8 @@ void Mailboxes::sleep(int64_t limit_us, const std::atomic<bool>& stop) {
   }
 }
 
+bool Mailboxes::is_abandoned() const { return block_->aborts.load() != 0; }
+
 void Mailboxes::abandon() {
   block_->aborts.fetch_add(1);
   ring(block_->pulse);

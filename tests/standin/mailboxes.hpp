@@ -46,6 +46,8 @@ class Mailboxes {
   // await_signals() is done then without what it waits for, as NCCL lets kernels go when one of
   // them is aborted.
   void abandon();
+  // Some rank has.
+  bool is_abandoned() const;
 
  private:
   struct Block;
