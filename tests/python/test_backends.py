@@ -25,6 +25,10 @@ _MINE = """
             def get_comm_name(self): return "mine"
 """
 
+needs_gloo = pytest.mark.skipif(
+    not torchcomms.is_backend_built("gloo"), reason="backend gloo is not part of this build"
+)
+
 
 def test_built_backends_are_the_entry_points():
     group = sorted({e.name for e in entry_points(group="torchcomms.backends")})
@@ -83,9 +87,8 @@ def test_a_backend_is_not_loaded_before_it_is_needed():
     """).expect_success()
 
 
+@needs_gloo
 def test_importing_a_backend_module_registers_it():
-    if not torchcomms.is_backend_built("gloo"):
-        pytest.skip("backend gloo is not part of this build")
     forked("""
         import torchcomms
         from torchcomms import _comms
@@ -112,10 +115,9 @@ def test_a_registered_name_needs_no_entry_point():
     """).expect_success()
 
 
+@needs_gloo
 def test_an_error_that_names_all_backends_leaves_their_names_free():
     """It loads them to ask what they can do."""
-    if not torchcomms.is_backend_built("gloo"):
-        pytest.skip("backend gloo is not part of this build")
     finished = forked(f"""{_MINE}
         fake = torchcomms.new_comm("fake", torch.device("cpu"), "fake")
         try:
@@ -131,9 +133,8 @@ def test_an_error_that_names_all_backends_leaves_their_names_free():
     assert finished.err.count("backend 'gloo' is registered already") == 1
 
 
+@needs_gloo
 def test_a_backend_that_such_an_error_loaded_keeps_its_name_once_it_was_used():
-    if not torchcomms.is_backend_built("gloo"):
-        pytest.skip("backend gloo is not part of this build")
     finished = forked(f"""{_MINE}
         fake = torchcomms.new_comm("fake", torch.device("cpu"), "fake")
         try:

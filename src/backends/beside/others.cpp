@@ -36,6 +36,13 @@ bool is_long_ago(side::Moment moment) {
   return Clock::now().time_since_epoch() - moment > kStillDone;
 }
 
+// The failure, where another rank has ended the communicator.
+std::optional<side::Circle::Failure> end_in(const side::Circle* circle) {
+  if (circle == nullptr) return std::nullopt;
+  auto failure = circle->failure();
+  return failure && failure->ends != side::kNever ? failure : std::nullopt;
+}
+
 }  // namespace
 
 CommError error_of(const side::Circle::Failure& failure, const Context& context) {
@@ -77,17 +84,11 @@ std::optional<CommError> Others::failure(const Context& context,
 }
 
 std::optional<CommError> Others::ended(const Context& context) const {
-  if (!is_alarmed()) return std::nullopt;
-  const auto failure = circle_->failure();
-  if (!failure || failure->ends == side::kNever || !is_long_ago(failure->ends)) return std::nullopt;
-  return error_of(*failure, context);
+  const auto end = end_in(circle_.get());
+  return end && is_long_ago(end->ends) ? std::optional(error_of(*end, context)) : std::nullopt;
 }
 
-bool Others::is_ended() const {
-  if (!is_alarmed()) return false;
-  const auto failure = circle_->failure();
-  return failure && failure->ends != side::kNever;
-}
+bool Others::is_ended() const { return end_in(circle_.get()).has_value(); }
 
 bool Others::tell_end(const CommError& why) {
   const bool is_everybodys = why.code() == Errc::kPeerFailed || why.code() == Errc::kTimeout;

@@ -437,7 +437,7 @@ void Lane::end_works(const std::exception_ptr& why, const Work* timed_out) {
 }
 
 void Lane::tell_of_end(const CommError& why) {
-  if (communicator_->failure() || communicator_->handle() == nullptr) return;
+  if (handed_over_ || communicator_->failure() || communicator_->handle() == nullptr) return;
   if (others_->tell_end(why)) others_->await_told();
 }
 
@@ -447,7 +447,7 @@ bool Lane::hand_over(const CommError& why) {
     if (communicator_->failure()) return false;
     handed_over_ = true;
   }
-  tell_of_end(why);
+  if (others_->tell_end(why)) others_->await_told();
   if (is_idle()) return true;
   if (auto* const kernels = kernels_.load()) kernels->abort();
   end_works(std::make_exception_ptr(why), nullptr);
@@ -476,7 +476,10 @@ void Lane::fail(const CommError& why, bool blocks) {
     const std::lock_guard lock(ending_);
     ended = library_ended_;
   }
-  ended.valid() ? ended.wait() : static_cast<void>(communicator_->abort(why));
+  if (ended.valid())
+    ended.wait();
+  else
+    communicator_->abort(why);
 }
 
 }  // namespace torch::comms::nccl

@@ -49,34 +49,41 @@ TEST(Presence, TheCallOfAnotherThreadIs) {
   thread.join();
 }
 
+// Another thread, which is inside until it is told to leave.
+class Visitor {
+ public:
+  explicit Visitor(Presence& presence)
+      : thread_([this, &presence] {
+          const Presence::Here here(presence);
+          entered_.set_value();
+          leave_.get_future().wait();
+        }) {
+    entered_.get_future().wait();
+  }
+  void leave() {
+    leave_.set_value();
+    thread_.join();
+  }
+
+ private:
+  std::promise<void> entered_, leave_;
+  std::thread thread_;
+};
+
 TEST(Presence, TheWaitEndsWithWhatTheCheckThrows) {
   Presence presence;
-  std::promise<void> entered, leave;
-  std::thread thread([&] {
-    const Presence::Here here(presence);
-    entered.set_value();
-    leave.get_future().wait();
-  });
-  entered.get_future().wait();
+  Visitor visitor(presence);
   const auto check = [] { throw std::runtime_error("enough"); };
   EXPECT_THROW(static_cast<void>(presence.await_others(check, never)), std::runtime_error);
-  leave.set_value();
-  thread.join();
+  visitor.leave();
   EXPECT_TRUE(presence.await_others(nothing, never));
 }
 
 TEST(Presence, AThreadThatStaysWhereItIsIsNotWaitedForOnceTheHostLanguageEnds) {
   Presence presence;
-  std::promise<void> entered, leave;
-  std::thread thread([&] {
-    const Presence::Here here(presence);
-    entered.set_value();
-    leave.get_future().wait();
-  });
-  entered.get_future().wait();
+  Visitor visitor(presence);
   EXPECT_FALSE(presence.await_others(nothing, [] { return true; }));
-  leave.set_value();
-  thread.join();
+  visitor.leave();
   EXPECT_TRUE(presence.await_others(nothing, [] { return true; }));
 }
 
