@@ -157,7 +157,8 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   std::shared_ptr<c10::Allocator> make_allocator() const;
 
   // Ends this communicator here, and the others' as soon as they wait for it or call it: with
-  // kPeerFailed. Where there is no side channel they see nothing of it but a peer that is silent.
+  // kPeerFailed. Where there is no side channel nobody tells them, and what waits for this rank may
+  // go on without its data.
   void abort() override;
   bool isAborted() const override;
   // Why it has failed, which may be found in this call. Any thread.

@@ -32,6 +32,7 @@ std::string words_of_other_call(int rank);
 // Threads: launch(), exchange() one at a time; abort(), set_limit(), stopped(): any.
 class Team {
  public:
+  using PinnedControl = std::unique_ptr<kernels::Control, std::function<void(kernels::Control*)>>;
   // Either all ranks have one, or none.
   struct Outcome {
     std::unique_ptr<Team> team;
@@ -43,8 +44,6 @@ class Team {
                       const std::shared_ptr<const gpu::Runtime>& runtime, std::string unwilling,
                       const transport::nvl::Exchange& exchange);
   // Nothing that was launched may run any more.
-  using PinnedControl = std::unique_ptr<kernels::Control, std::function<void(kernels::Control*)>>;
-
   ~Team();
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
