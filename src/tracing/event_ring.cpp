@@ -46,6 +46,11 @@ int global_rank(const Communicator& communicator) noexcept {
   return at < communicator.members.size() ? communicator.members[at] : communicator.rank;
 }
 
+// Counted by RingHeader::open.
+bool is_open(const CommRow& row) noexcept {
+  return row.size > 1 && (row.flags.load(std::memory_order_relaxed) & CommRow::kFinalized) == 0;
+}
+
 // False where the members do not fit.
 bool keep_members(CommRow& row, const std::vector<int>& members) noexcept {
   row.runs_used = 0;
@@ -176,6 +181,8 @@ uint32_t EventRing::add_communicator(const Communicator& communicator) {
   std::lock_guard lock(rows_mutex_);
   uint32_t id = 0;
   CommRow& row = free_row(id);
+  if (row.key.load(std::memory_order_relaxed) != 0 && is_open(row))  // end_communicator() will not
+    header().open.fetch_sub(1, std::memory_order_relaxed);
   row.key.store(0, std::memory_order_release);
   row.time_ns = now_ns();
   row.ended_ns.store(0, std::memory_order_relaxed);
@@ -193,7 +200,7 @@ uint32_t EventRing::add_communicator(const Communicator& communicator) {
                       (communicator.by_split ? CommRow::kBySplit : 0),
                   std::memory_order_relaxed);
   row.key.store(uint64_t{id} + 1, std::memory_order_release);
-  if (communicator.size > 1) header().open.fetch_add(1, std::memory_order_relaxed);
+  if (is_open(row)) header().open.fetch_add(1, std::memory_order_relaxed);
   if (header().rank.load(std::memory_order_relaxed) < 0)
     header().rank.store(global_rank(communicator), std::memory_order_relaxed);
   return id;
@@ -203,9 +210,9 @@ void EventRing::end_communicator(uint32_t id, bool finalized) noexcept {
   std::lock_guard lock(rows_mutex_);
   CommRow* at = row(id);
   if (at == nullptr) return;
-  if (finalized && (at->flags.load(std::memory_order_relaxed) & CommRow::kFinalized) == 0) {
+  if (finalized) {
+    if (is_open(*at)) header().open.fetch_sub(1, std::memory_order_relaxed);
     at->flags.fetch_or(CommRow::kFinalized, std::memory_order_relaxed);
-    if (at->size > 1) header().open.fetch_sub(1, std::memory_order_relaxed);
   }
   at->ended_ns.store(now_ns(), std::memory_order_release);
 }

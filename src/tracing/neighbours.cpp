@@ -90,10 +90,9 @@ struct Neighbours::Seat {
 
   Sighting look(int rank) const {
     Sighting seen{.rank = rank, .pid = file->header().pid, .process_ended = file->has_ended()};
-    const bool is_same = row->key.load(std::memory_order_acquire) == key;
-    seen.closed =
-        !is_same || (row->flags.load(std::memory_order_relaxed) & CommRow::kFinalized) != 0;
-    if (is_same) seen.entered = row->entered.load(std::memory_order_relaxed);
+    seen.closed = (row->flags.load(std::memory_order_acquire) & CommRow::kFinalized) != 0;
+    seen.entered = row->entered.load(std::memory_order_acquire);
+    seen.unknown = row->key.load(std::memory_order_relaxed) != key;
     return seen;
   }
 };
@@ -130,7 +129,8 @@ std::vector<Sighting> Neighbours::look() {
 Sighting Neighbours::first_ended() {
   if (now_ns() - searched_ns_ > kBetweenSearches_ns) search();
   for (const auto& [rank, seat] : known_)
-    if (const auto seen = seat.look(rank); seen.process_ended && !seen.closed) return seen;
+    if (const auto seen = seat.look(rank); seen.process_ended && !seen.closed && !seen.unknown)
+      return seen;
   return {};
 }
 
@@ -150,6 +150,8 @@ std::string Neighbours::words() {
     };
     if (one.process_ended)
       separated(behind) += who + ": its process (" + std::to_string(one.pid) + ") has ended";
+    else if (one.unknown)
+      continue;
     else if (one.closed)
       separated(behind) += who + " has finalized the communicator";
     else if (one.entered < number)

@@ -16,7 +16,9 @@ struct Sighting {
   int rank = -1;
   int64_t pid = 0;
   bool process_ended = false;
-  bool closed = false;   // it has finalized the communicator
+  bool closed = false;  // it has finalized the communicator
+  bool unknown =
+      false;  // of a communicator that newer ones have pushed out; the others say nothing
   uint64_t entered = 0;  // number of the last collective that it called
 };
 

@@ -44,6 +44,20 @@ base::FileDescriptor without_owner(const fs::path& path) {
   return file;
 }
 
+// Takes the lock of a file that was just made. Another process that looks for what is left may hold
+// it for a moment, and have removed the file then: false.
+bool own(const base::FileDescriptor& file, const std::string& path) {
+  int result = 0;
+  while ((result = ::flock(file.get(), LOCK_EX)) != 0 && errno == EINTR) continue;
+  struct stat facts{};
+  if (result != 0 || ::fstat(file.get(), &facts) != 0) {
+    const auto error = base::system_error("flock of " + path);
+    ::unlink(path.c_str());
+    throw error;
+  }
+  return facts.st_nlink > 0;
+}
+
 struct Left {
   fs::path path;
   int64_t changed_s;
@@ -94,8 +108,9 @@ OwnedFile make_file(const std::string& folder, const std::string& job, const std
   for (int attempt = 0; !made.lock && attempt < 10; ++attempt) {
     require_folder(folder + "/" + job);
     made.lock = base::FileDescriptor(::open(path.c_str(), kFlags, 0600));
-    if (made.lock) break;
-    if (errno == EEXIST) {
+    if (made.lock) {
+      if (!own(made.lock, path)) made.lock = {};
+    } else if (errno == EEXIST) {
       if (without_owner(path)) ::unlink(path.c_str());
     } else if (errno != ENOENT) {  // else another process has removed the empty folder
       throw base::system_error("open of " + path);
@@ -103,8 +118,6 @@ OwnedFile make_file(const std::string& folder, const std::string& job, const std
   }
   if (!made.lock) throw CommError(Errc::kSystem, path + " is in use by another process");
   try {
-    if (::flock(made.lock.get(), LOCK_EX | LOCK_NB) != 0)
-      throw base::system_error("flock of " + path);
     const auto size = static_cast<off_t>(size_bytes);
     if (const int error = ::posix_fallocate(made.lock.get(), 0, size); error != 0)
       throw base::system_error(error, std::to_string(size_bytes) + " bytes for " + path);

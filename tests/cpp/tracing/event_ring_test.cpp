@@ -77,6 +77,16 @@ TEST(EventRing, RemembersTheNamesOfRecentCommunicators) {
   EXPECT_EQ(ring.communicator(last + 1), "");
 }
 
+TEST(EventRing, WhatIsPushedOutIsNotOpenForEver) {
+  EventRing ring(2);
+  const auto first = ring.add_communicator({.name = "first", .rank = 0, .size = 2});
+  EXPECT_EQ(ring.header().open.load(), 1);
+  for (size_t i = 0; i < kRows; ++i) ring.add_communicator({.name = "c", .rank = 0, .size = 1});
+  EXPECT_EQ(ring.header().open.load(), 0);
+  ring.end_communicator(first, true);
+  EXPECT_EQ(ring.header().open.load(), 0);
+}
+
 TEST(EventRing, CommunicatorsThatLiveStayAndThoseThatEndedGo) {
   EventRing ring(2);
   const auto world = ring.add_communicator({.name = "world", .rank = 1, .size = 4});

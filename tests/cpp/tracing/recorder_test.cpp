@@ -130,6 +130,34 @@ TEST(Neighbours, ARankThatNewerCommunicatorsPushedOutDoesNotKnowWhoIsWhere) {
   ::waitpid(other, nullptr, 0);
 }
 
+TEST(Neighbours, OfACommunicatorThatNewerOnesPushedOutThereNothingIsSaid) {
+  const Folder folder;
+  int here[2], over[2];
+  ASSERT_EQ(::pipe(here) | ::pipe(over), 0);
+  char byte = 0;
+  const pid_t other = ::fork();
+  if (other == 0) {
+    ::close(over[1]);
+    communicate(folder, 2, /*rank=*/1);
+    if (::write(here[1], &byte, 1) != 1 || ::read(over[0], &byte, 1) != 1) ::_exit(1);
+    for (size_t i = 0; i < kRows; ++i)
+      process_ring().add_communicator({.name = "another", .rank = 0, .size = 1});
+    if (::write(here[1], &byte, 1) == 1) std::ignore = ::read(over[0], &byte, 1);
+    ::_exit(0);
+  }
+  ASSERT_EQ(::read(here[0], &byte, 1), 1);
+  EXPECT_EQ(in_child([&] {
+              communicate(folder, 2);
+              Neighbours neighbours("world", 0, 2, 0);
+              if (neighbours.words() != "called by rank 1 and this one") ::_exit(1);
+              if (::write(over[1], &byte, 1) != 1 || ::read(here[0], &byte, 1) != 1) ::_exit(2);
+              ::_exit(neighbours.words().empty() ? 0 : 3);
+            }),
+            0);
+  ::close(over[1]);
+  ::waitpid(other, nullptr, 0);
+}
+
 TEST(Recorder, ACleanExitLeavesNothingAndAnotherOneItsFile) {
   const Folder folder;
   EXPECT_EQ(in_child([&] { communicate(folder, 1); }), 0);
@@ -234,6 +262,20 @@ TEST(RingFile, FilesWithoutOwnerAreReclaimedByAgeAndSize) {
   EXPECT_EQ(names(), (std::vector<std::string>{"middle.ring", "owned.ring", "young.ring"}));
   reclaim(folder.path(), std::time(nullptr) - 500, 1 << 16);
   EXPECT_EQ(names(), (std::vector<std::string>{"owned.ring", "young.ring"}));
+}
+
+TEST(RingFile, WhoeverReclaimsDoesNotHinderWhoeverMakes) {
+  const Folder folder;
+  std::atomic<bool> made_all{false};
+  std::thread other([&] {
+    while (!made_all) reclaim(folder.path(), std::time(nullptr) - 500, 1 << 20);
+  });
+  for (int i = 0; i < 300; ++i) {
+    const auto file = make_file(folder.path(), "job", "host-" + std::to_string(i) + ".ring", 4096);
+    ::munmap(file.bytes.data(), file.bytes.size());
+  }
+  made_all = true;
+  other.join();
 }
 
 TEST(RingFile, ANameThatIsTakenGetsANumber) {
