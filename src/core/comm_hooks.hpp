@@ -1,0 +1,47 @@
+#pragma once
+
+#include <optional>
+
+#include <torchcomms/comm.hpp>
+
+#include "core/hook_list.hpp"
+
+namespace torch::comms {
+
+struct TorchComm::Hooks {
+  // Those around one operation: whoever sees its beginning sees its end, whatever that is.
+  class Around;
+
+  HookList<PreHook> pre;
+  HookList<PostHook> post;
+  HookList<UnpostedHook> unposted;
+};
+
+class TorchComm::Hooks::Around {
+ public:
+  Around(const Hooks& hooks, size_t op_id) : hooks_(hooks), op_id_(op_id) {}
+  Around(const Around&) = delete;
+  Around& operator=(const Around&) = delete;
+  ~Around() {
+    if (unposted_ && !hooks_.unposted.empty()) hooks_.unposted.call(op_id_, *unposted_);
+  }
+
+  template <class Op>
+  void pre(const Op& op) {
+    if (!hooks_.pre.empty()) hooks_.pre.call(op_id_, PreHookArgs(op));
+    unposted_ = Unposted::kRaised;
+  }
+  template <class MakeArgs>
+  void post(const MakeArgs& make_args) {
+    if (!hooks_.post.empty()) hooks_.post.call(op_id_, PostHookArgs(make_args()));
+    unposted_.reset();
+  }
+  void left() { unposted_ = Unposted::kLeft; }
+
+ private:
+  const Hooks& hooks_;
+  const size_t op_id_;
+  std::optional<Unposted> unposted_ = Unposted::kRefused;
+};
+
+}  // namespace torch::comms
