@@ -1,0 +1,255 @@
+#include <algorithm>
+#include <cctype>
+#include <numeric>
+#include <utility>
+
+#include <ATen/ops/zeros.h>
+
+#include "backends/beside/others.hpp"
+#include "backends/beside/record.hpp"
+#include "backends/nccl/hints.hpp"
+#include "backends/nccl/lane.hpp"
+#include "backends/nccl/vendor_backend.hpp"
+#include "base/env.hpp"
+#include "core/bounded.hpp"
+#include "core/cpu_backend.hpp"
+#include "core/explain.hpp"
+#include "core/hint.hpp"
+#include "core/own_check.hpp"
+#include "core/reconfiguration.hpp"
+#include "core/rendezvous.hpp"
+#include "core/retire.hpp"
+#include "core/store_adapter.hpp"
+#include "tracing/neighbours.hpp"
+#include "tracing/recorder.hpp"
+
+// How a rank becomes a member: the library, the side channel, the library's communicator, the lane.
+namespace torch::comms {
+namespace {
+
+using nccl::Clock;
+using nccl::Communicator;
+
+constexpr const char* kIdKey = "unique_id";
+
+// The id that rank 0 makes, by way of the store. `look`: see StoreKeyValue::get().
+std::string exchange_id(const nccl::Table& library, const Rendezvous& met, const Context& context,
+                        const std::function<void()>& look) {
+  if (met.rank == 0) {
+    auto id = Communicator::make_id(library, context);
+    if (met.store) StoreKeyValue(met.store, met.deadline, context, met.address).set(kIdKey, id);
+    return id;
+  }
+  auto id = StoreKeyValue(met.store, met.deadline, context, met.address)
+                .get(kIdKey, met.deadline.left(), look);
+  if (id.size() != library.vendor().unique_id_bytes)
+    throw CommError(Errc::kMismatch,
+                    "rank 0 published a unique id of " + std::to_string(id.size()) +
+                        " bytes, this rank's library has ids of " +
+                        std::to_string(library.vendor().unique_id_bytes) +
+                        "; the ranks use different libraries",
+                    context);
+  return id;
+}
+
+// Throws CommError for a value that is not allowed.
+void check_exchange_method(const nccl::Vendor& vendor, const Context& context) {
+  std::string upper(vendor.backend);
+  for (auto& letter : upper) letter = static_cast<char>(std::toupper(letter));
+  const auto variable = "TORCHCOMM_" + upper + "_BOOTSTRAP_UNIQUEID_EXCHANGE_METHOD";
+  const auto method = base::env_text(variable).value_or("auto");
+  if (method != "auto" && method != "tcpstore")
+    throw CommError(Errc::kInvalidArgument,
+                    variable + "='" + method + "' is not allowed: expected auto or tcpstore",
+                    context);
+}
+}  // namespace
+
+void TorchCommVendor::init(at::Device device, const std::string& name, const CommOptions& options) {
+  start(name, options, {.op = "new_comm", .comm = name});
+  if (reconfiguration_) return await_members(device);
+  join(device, rendezvous(name, options_, getBackendName()));
+}
+
+void TorchCommVendor::init(at::Device device, const bootstrap::Launch& launch,
+                           const std::string& name, const CommOptions& options) {
+  start(name, options, {.op = "new_comm", .comm = name});
+  if (reconfiguration_) return await_members(device);
+  join(device, rendezvous(launch, name, options_, getBackendName()));
+}
+
+nccl::Table TorchCommVendor::load() const { return nccl::Table::load(vendor_); }
+
+void TorchCommVendor::start(const std::string& name, const CommOptions& options,
+                            const Context& context) {
+  await_retired();
+  name_ = name;
+  options_ = options;
+  options_.timeout = usable_timeout(options.timeout);
+  tell_of_unknown(options.hints);
+  with_context(context, [&] {
+    if (vendor_.find == nullptr) check_exchange_method(vendor_, context);
+    read(options_);
+    *wishes_ = nccl::wishes_of(options_);
+    nccl::config_of(options_.hints);
+    if (!library_) library_ = std::make_shared<const nccl::Table>(load());
+    version_ = library_->version_text();
+    nccl::require_known(*library_, options_.hints);
+  });
+  if (!options.enable_reconfigure) return;
+  // A communicator that cannot be aborted could not be left, either.
+  if (library_->CommAbort == nullptr)
+    throw CommError(Errc::kUnsupported,
+                    "reconfigure not implemented by backend '" + backend_ + "' with " +
+                        library_->path() + ", which cannot abort its communicators: make it " +
+                        "without enable_reconfigure",
+                    context);
+  reconfiguration_ = std::make_unique<Reconfiguration>(backend_, name, options_);
+  options_.store.reset();
+}
+
+void TorchCommVendor::join(at::Device device, const Rendezvous& met, const Shrink& of_before) {
+  const Context context{.op = met.op, .comm = name_, .rank = met.rank};
+  phases_ = met.phases;
+  connecting_since_ns_ = tracing::now_ns();
+  // `body` says whether there was something to do.
+  const auto phase = [this](const char* name, const auto& body) {
+    const auto begin = Clock::now();
+    if (!body()) return;
+    const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
+    phases_.push_back({name, took.count()});
+  };
+  try {
+    const auto opened = with_context(context, [&] {
+      return nccl::Device::open(*library_, device, met.rank, wishes_->high_priority_stream,
+                                wishes_->most_events);
+    });
+    phase("side channel", [&] {
+      if (!wishes_->beside.side_channel || met.size < 2) return false;
+      record_ = std::make_shared<beside::Record>(met.size);
+      circle_ = with_context(context, [&] {
+        return beside::open_side_channel(met, name_, wishes_->beside.interface, record_);
+      });
+      return true;
+    });
+    const auto limit_text = [&met] {
+      return "start-up phase 'connect': the library did not connect all ranks within the limit "
+             "of " +
+             bootstrap::to_text(met.limit.duration) + "; if it only needs longer, raise " +
+             met.limit.knob;
+    };
+    const auto look = [&] { raise_failure_beside(context); };
+    const nccl::Wait wait{Clock::now() + met.deadline.left(), limit_text,
+                          [&context]() -> const Context& { return context; },
+                          [&] {
+                            check_interrupt();
+                            look();
+                          }};
+    std::shared_ptr<Communicator> communicator;
+    const auto& runtime = opened->runtime();
+    const size_t had_bytes = runtime.free_bytes();
+    phase("shrink", [&] {
+      if (of_before) communicator = of_before(wait, opened);
+      return communicator != nullptr;
+    });
+    const size_t left_bytes = runtime.free_bytes();
+    phase("kernels", [&] {
+      const OwnCheck check(look);
+      return prepare(met, *opened);
+    });
+    const size_t taken_bytes = std::max(had_bytes, left_bytes) - left_bytes;
+    const size_t free_bytes = runtime.free_bytes() + taken_bytes;
+    phase("connect", [&] {
+      if (communicator) return false;
+      const auto id = exchange_id(*library_, met, context, look);
+      communicator = Communicator::connect(library_, met.size, met.rank, id,
+                                           nccl::config_of(options_.hints, name_),
+                                           nccl::Device::enter(opened), wait);
+      return true;
+    });
+    ranks_.resize(static_cast<size_t>(met.size));
+    std::iota(ranks_.begin(), ranks_.end(), 0);
+    if (has_pairs() && (options_.store || reconfiguration_)) pair_store_ = met.store;
+    enter(std::move(communicator), opened, free_bytes);
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  }
+  connected();
+}
+
+// While this rank waits for others before it has a lane.
+void TorchCommVendor::raise_failure_beside(const Context& context) const {
+  if (!circle_) return;
+  if (const auto failure = circle_->failure()) throw beside::error_of(*failure, context);
+}
+
+bool TorchCommVendor::init_as(const Membership& membership, at::Device device,
+                              const std::string& name, const CommOptions& options,
+                              const Connect& connect) {
+  start(name, options, {.op = "new_comm", .comm = name});
+  connecting_since_ns_ = tracing::now_ns();
+  const auto context = [&]() -> Context {
+    return {.op = "new_comm", .comm = name_, .rank = membership.rank};
+  };
+  const bool is_connected = with_context(context, [&] {
+    auto opened = nccl::Device::open(*library_, device, membership.rank,
+                                     wishes_->high_priority_stream, wishes_->most_events);
+    const size_t free_bytes = opened->runtime().free_bytes();
+    auto* const made = connect(*opened);
+    if (made == nullptr) return false;
+    ranks_ = membership.ranks;
+    auto communicator = Communicator::adopt(library_, made, static_cast<int>(ranks_.size()),
+                                            membership.rank, nccl::Device::enter(opened));
+    enter(std::move(communicator), std::move(opened), free_bytes);
+    return true;
+  });
+  if (is_connected) connected();
+  return is_connected;
+}
+
+void TorchCommVendor::enter(std::shared_ptr<Communicator> communicator,
+                            std::shared_ptr<nccl::Device> device, size_t free_bytes) {
+  const size_t left = device->runtime().free_bytes();
+  library_bytes_ = free_bytes > left ? free_bytes - left : 0;
+  rank_ = communicator->rank();
+  size_ = communicator->size();
+  device_ = device->torch_device();
+  token_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
+  options_.store.reset();
+  splits_ = 0;
+  auto lane = make_lane(std::move(communicator), std::move(device));
+  const std::lock_guard lock(mutex_);
+  lane_ = std::move(lane);
+}
+
+std::shared_ptr<nccl::Lane> TorchCommVendor::make_lane(std::shared_ptr<Communicator> communicator,
+                                                       std::shared_ptr<nccl::Device> device) {
+  std::unique_ptr<tracing::Neighbours> neighbours;
+  if (!circle_)
+    neighbours = std::make_unique<tracing::Neighbours>(name_, rank_, size_, connecting_since_ns_);
+  auto replays =
+      std::make_unique<nccl::Replays>(device, wishes_->watch_replays, wishes_->replays_period);
+  if (tells_replays_) replays->collect_events();
+  const auto with_this = [weak = weak_from_this()](const auto& body) {
+    if (const auto self = weak.lock()) body(*self);
+  };
+  return std::make_shared<nccl::Lane>(
+      name_, std::move(communicator), std::move(device), std::move(replays),
+      nccl::Lane::Alarms{[=](const nccl::Lane& lane, const CommError& why) {
+                           with_this([&](auto& self) { self.lane_failed(lane, why); });
+                         },
+                         [=](TorchWork& work) {
+                           with_this([&](auto& self) {
+                             if (self.on_unseen_failure_) self.on_unseen_failure_(work);
+                           });
+                         },
+                         [=](const nccl::Replays::Event& event) {
+                           with_this([&](auto& self) {
+                             self.fireGraphReplayHook(event.graph, event.replay,
+                                                      reinterpret_cast<uintptr_t>(event.stream),
+                                                      event.index, event.begins ? "S" : "E");
+                           });
+                         }},
+      std::make_unique<beside::Others>(circle_, std::move(neighbours)));
+}
+}  // namespace torch::comms
