@@ -24,7 +24,7 @@ class HostsKernels final : public nccl::OwnKernels {
     return across_->stopped(context);
   }
   std::optional<CommError> lost(const Context& context) override { return lost_(context); }
-  void abort() noexcept override { across_->abort(); }
+  void abort(const CommError& why) noexcept override { across_->abort(why); }
   void leave() noexcept override { across_->close(); }
 
  private:

@@ -10,13 +10,7 @@ namespace torch::comms::ctran {
 
 void end_with_device(Session& session) noexcept {
   const auto failure = session.on_device ? session.on_device->failure() : std::nullopt;
-  if (!failure) return;
-  if (failure->code() == Errc::kMismatch)
-    session.group->abort(*failure);
-  else if (failure->code() == Errc::kAborted)
-    session.group->abort();
-  else
-    session.group->abort("an operation on the device failed: " + failure->why());
+  if (failure) session.group->abort(*failure);
 }
 
 void end(std::shared_ptr<Session> session, bool may_block) {

@@ -68,7 +68,7 @@ class TeamKernels final : public nccl::OwnKernels {
   std::optional<CommError> lost(const Context& context) override {
     return lost_ ? lost_(context) : std::nullopt;
   }
-  void abort() noexcept override { team_->abort(); }
+  void abort(const CommError&) noexcept override { team_->abort(); }
 
  private:
   void count() noexcept { launches_.fetch_add(1, std::memory_order_relaxed); }

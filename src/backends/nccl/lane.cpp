@@ -400,8 +400,8 @@ bool Lane::end_all(const CommError& why, const Work* timed_out) {
     first = communicator_->give_up(why);
     library_ended_ = library_ended.get_future();
   }
-  if (auto* const kernels = kernels_.load()) kernels->abort();
   const auto reason = first ? why : communicator_->failure().reason().value_or(why);
+  if (auto* const kernels = kernels_.load()) kernels->abort(reason);
   // Before anybody here can leave. Where code of ours is the library, nobody is let go.
   const bool tells = communicator_->library().vendor().find == nullptr && others_->tell_end(reason);
   // First: whoever is told finds that all has ended, and that the hooks have run.
@@ -449,7 +449,7 @@ bool Lane::hand_over(const CommError& why) {
   }
   if (others_->tell_end(why)) others_->await_told();
   if (is_idle()) return true;
-  if (auto* const kernels = kernels_.load()) kernels->abort();
+  if (auto* const kernels = kernels_.load()) kernels->abort(why);
   end_works(std::make_exception_ptr(why), nullptr);
   return true;
 }

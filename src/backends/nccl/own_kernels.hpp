@@ -17,8 +17,8 @@ class OwnKernels {
   // Why they wait in vain, by what is known beside them; asked now and then while an operation is
   // under way. May take microseconds.
   virtual std::optional<CommError> lost(const Context&) { return std::nullopt; }
-  // Ends what runs, and what is launched later.
-  virtual void abort() noexcept = 0;
+  // Ends what runs, and what is launched later. `why`: for other ranks that hear of it this way.
+  virtual void abort(const CommError& why) noexcept = 0;
   // The lane has gone; graphs may have launches of them still, which are to end at once.
   virtual void leave() noexcept {}
 };

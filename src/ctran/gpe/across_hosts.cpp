@@ -317,8 +317,8 @@ std::optional<CommError> AcrossHosts::stopped(const Context& context) const {
   return std::nullopt;
 }
 
-void AcrossHosts::abort() noexcept {
-  gpe_->abort();
+void AcrossHosts::abort(const CommError& why) noexcept {
+  gpe_->abort(why);
   if (team_) team_->abort();
 }
 

@@ -64,7 +64,8 @@ class AcrossHosts {
 
   // Why kernels or the host have stopped, with the culprit's rank; nothing while all is well.
   std::optional<CommError> stopped(const Context& context) const;
-  void abort() noexcept;
+  // `why`: see Gpe::abort().
+  void abort(const CommError& why) noexcept;
   // No more replays: see Gpe::close().
   void close() noexcept;
 

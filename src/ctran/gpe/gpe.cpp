@@ -207,10 +207,9 @@ void Gpe::carry_out(const Command& command) {
   while (!work.wait_for(kTurn)) continue;
   if (const auto* error = work.error()) {
     auto where = error->context();
-    if (where.peer >= 0 && static_cast<size_t>(where.peer) < ranks)
-      where.peer = options_.ranks[static_cast<size_t>(where.peer)];
-    for (int& rank : where.culprits) rank = options_.ranks[static_cast<size_t>(rank)];
-    where.rank = options_.ranks[static_cast<size_t>(options_.rail->rank())];
+    if (where.peer >= 0 && static_cast<size_t>(where.peer) < ranks) where.peer = above(where.peer);
+    for (int& rank : where.culprits) rank = above(rank);
+    where.rank = above(options_.rail->rank());
     throw CommError(error->code(),
                     "between hosts, among the ranks " + text_of(options_.ranks) +
                         " (called 0 and so on here), in chunk " + std::to_string(command.chunk) +
@@ -243,11 +242,23 @@ std::optional<kernels::Stop> Gpe::stopped(uint64_t& command) const noexcept {
   return static_cast<kernels::Stop>(stop);
 }
 
-void Gpe::abort() noexcept {
+CommError Gpe::on_rail(const CommError& error) const {
+  std::vector<int> culprits;
+  for (const int rank : error.context().culprits) {
+    const auto at = std::ranges::find(options_.ranks, rank);
+    if (at != options_.ranks.end())
+      culprits.push_back(static_cast<int>(at - options_.ranks.begin()));
+  }
+  Context where{.op = error.context().op};
+  where.culprits = std::move(culprits);
+  return {error.code(), error.why(), where};
+}
+
+void Gpe::abort(const CommError& why) noexcept {
   const std::lock_guard lock(mutex_);
   stop();
   // The lock keeps close() from letting go of it.
-  if (options_.rail) options_.rail->abort("an operation on the device was aborted");
+  if (options_.rail) options_.rail->abort(on_rail(why));
 }
 
 void Gpe::stop() noexcept {

@@ -66,8 +66,9 @@ class Gpe {
   std::optional<CommError> failure() const;
   // Whether the device's part has stopped, and at which command.
   std::optional<kernels::Stop> stopped(uint64_t& command) const noexcept;
-  // Ends what runs, and what is launched later. Never waits.
-  void abort() noexcept;
+  // Ends what runs, and what is launched later, and tells the rail why: its ranks get that as
+  // Group::abort() says. `why` counts ranks as the communicator does. Never waits.
+  void abort(const CommError& why) noexcept;
   // The same, and lets go of the rail. Waits until a call of the engine has ended, a moment.
   void close() noexcept;
 
@@ -78,6 +79,9 @@ class Gpe {
   void stop() noexcept;
   void carry_out(const Command& command);
   void fail(const CommError& error) noexcept;
+  // The ranks of a rail as the communicator counts them, and back, without those on no rail.
+  int above(int rank) const { return options_.ranks[static_cast<size_t>(rank)]; }
+  CommError on_rail(const CommError& error) const;
   void sleep(uint64_t next);
   kernels::HostCall call() const;
   void check(int code) const;

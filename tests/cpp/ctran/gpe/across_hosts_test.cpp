@@ -162,7 +162,7 @@ TEST_F(GpeTest, AnAbortEndsBothAndWhatIsLaunchedLater) {
     if (self.rank.rank() == 0) {
       self.across->all_reduce(data.data(), data.size(), Dtype::kFloat32, ReduceOp::kSum,
                               self.how());
-      self.across->abort();
+      self.across->abort(CommError(Errc::kAborted, "abort() was called"));
       self.synchronize();
       EXPECT_TRUE(self.stopped());
       EXPECT_TRUE(std::isnan(data.back()));
@@ -171,6 +171,25 @@ TEST_F(GpeTest, AnAbortEndsBothAndWhatIsLaunchedLater) {
                               self.how());
       self.synchronize();
       EXPECT_TRUE(std::isnan(later.back()));
+    }
+    self.rank.meet();
+  });
+}
+
+TEST_F(GpeTest, OthersHearOfAnAbortWhyItWas) {
+  on_hosts({"a", "b", "c"}, [](Member& self) {
+    std::vector<float> data(5000, 1);
+    if (self.rank.rank() == 2)
+      self.across->abort(CommError(Errc::kPeerFailed, "rank 1 has died", {.culprits = {1}}));
+    if (self.rank.rank() == 0) {
+      self.across->all_reduce(data.data(), data.size(), Dtype::kFloat32, ReduceOp::kSum,
+                              self.how());
+      self.synchronize();
+      const auto error = self.stopped();
+      ASSERT_TRUE(error);
+      EXPECT_EQ(error->code(), Errc::kPeerFailed) << error->what();
+      EXPECT_EQ(error->context().culprits, std::vector<int>{1});
+      EXPECT_NE(error->why().find("rank 1 has died"), std::string::npos) << error->why();
     }
     self.rank.meet();
   });
