@@ -18,16 +18,19 @@ enum class FrameKind : uint8_t {
   kRefuse,      // the receive does not fit: stream, sequence, value = its capacity
   kData,        // part of a granted message: stream, sequence, value = where in the message
   kCredit,      // `value` bytes of eager messages have been taken
-  kPut,         // into region `stream` at `value`, with its key
+  kPut,         // into region `stream` at `value`, with its key; sequence: see below
   kSignal,      // on the counter in region `stream` at `value`; payload SignalFrame
   kGet,         // from region `stream` at `value`; sequence; payload GetFrame
   kGot,         // part of the answer: sequence, value = where in it
   kGetRefused,  // sequence
-  kFlush,       // sequence; payload FlushFrame
+  kFlush,       // sequence, of its own; payload FlushFrame
   kFlushed,     // sequence; value = operations refused since the last one
-  kSkipped,     // `value` bytes of puts will not come: their operation has ended
-  kTaken,       // all of an offered message has been copied: stream, sequence
+  kSkipped,  // `value` bytes of puts will not come, their operation has ended; sequence as kPut's
+  kTaken,    // all of an offered message has been copied: stream, sequence
 };
+
+// Signals and flushes are counted from 0 by whoever sends them. The sequence of a put is the number
+// of the next one then, which says that it comes after it.
 
 // Sent before each payload as it stands. Its numbers are not to be trusted before the peer's
 // protocol has checked them.
@@ -49,7 +52,7 @@ struct GrantFrame {
 };
 struct SignalFrame {
   uint64_t amount;
-  uint64_t after;  // bytes of puts that must have been written before
+  uint64_t after;  // bytes of puts since the signal or flush before
   uint8_t op;
   uint8_t spare[7];
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "transport/messages.hpp"
 
@@ -42,6 +43,7 @@ Frame numbered(FrameKind kind, uint32_t sequence, uint64_t value = 0) noexcept {
 }  // namespace
 
 void OneSided::put(Request& request) {
+  request.sequence_ = marks_;
   put_bytes_ += request.size_;
   ++sent_;
   out_.ready.push_back(&request);
@@ -56,9 +58,14 @@ void OneSided::get(Request& request) {
   out_.post(frame, bytes_of(GetFrame{request.size_}));
 }
 
+uint64_t OneSided::close_puts() noexcept {
+  ++marks_;
+  return std::exchange(put_bytes_, 0);
+}
+
 void OneSided::signal(const MemoryHandle& to, uint64_t offset, uint64_t amount, SignalOp op) {
   ++sent_;
-  const SignalFrame signal{amount, put_bytes_, static_cast<uint8_t>(op), {}};
+  const SignalFrame signal{amount, close_puts(), static_cast<uint8_t>(op), {}};
   out_.post(frame_to(FrameKind::kSignal, to, offset), bytes_of(signal));
 }
 
@@ -66,7 +73,7 @@ void OneSided::flush(Request& request) {
   request.sequence_ = next_++;
   request.offset_ = sent_;
   flushes_.emplace(request.sequence_, &request);
-  out_.post(numbered(FrameKind::kFlush, request.sequence_), bytes_of(FlushFrame{put_bytes_}));
+  out_.post(numbered(FrameKind::kFlush, request.sequence_), bytes_of(FlushFrame{close_puts()}));
 }
 
 void OneSided::end(Request& request, Errc error) {
@@ -77,12 +84,12 @@ void OneSided::end(Request& request, Errc error) {
   TC_CHECK(request.kind_ == Request::Kind::kPut);
   const uint64_t unsent = request.size_ - request.moved_;
   out_.end(request, error);
-  if (unsent > 0) out_.post(numbered(FrameKind::kSkipped, 0, unsent));
+  if (unsent > 0) out_.post(numbered(FrameKind::kSkipped, request.sequence_, unsent));
 }
 
 bool OneSided::push(Request& request, bool& moved) {
   const bool reply = request.kind_ == Request::Kind::kReply;
-  Frame head = reply ? numbered(FrameKind::kGot, request.sequence_) : numbered(FrameKind::kPut, 0);
+  Frame head = numbered(reply ? FrameKind::kGot : FrameKind::kPut, request.sequence_);
   head.stream = request.stream_;
   head.key = request.key_;
   if (!out_.stream(request, head, request.offset_, moved)) return false;
@@ -117,26 +124,36 @@ const char* OneSided::on_put(const Frame& frame, ConstBytes payload) {
     ++refused_;
   else if (at != payload.data())
     std::memcpy(at, payload.data(), payload.size());
-  arrived_ += frame.bytes;
-  release();
-  return nullptr;
+  return arrive(frame.sequence, frame.bytes);
 }
 
 const char* OneSided::hold(const Held& held) {
-  if (held_.empty() && held.signal.after <= arrived_) {
-    apply(held);
-    return nullptr;
-  }
   if (held_.size() >= kMaxHeld) return "too many signals before their data";
   held_.push_back(held);
-  return nullptr;
+  return release();
 }
 
-void OneSided::release() {
-  while (!held_.empty() && held_.front().signal.after <= arrived_) {
+// Puts before the peer's signal or flush of that number.
+const char* OneSided::arrive(uint32_t number, uint64_t size_bytes) {
+  const uint32_t ahead = number - applied_;
+  if (ahead > kMaxHeld) return "a put that comes after its signal, or too early";
+  if (arrived_.size() <= ahead) arrived_.resize(ahead + 1);
+  arrived_[ahead] += size_bytes;
+  return release();
+}
+
+const char* OneSided::release() {
+  while (!held_.empty()) {
+    const uint64_t expected = held_.front().signal.after;
+    const uint64_t came = arrived_.empty() ? 0 : arrived_.front();
+    if (came > expected) return "more was put than its signal says";
+    if (came < expected) return nullptr;
     apply(held_.front());
     held_.pop_front();
+    ++applied_;
+    if (!arrived_.empty()) arrived_.pop_front();
   }
+  return nullptr;
 }
 
 void OneSided::apply(const Held& held) {
@@ -175,11 +192,7 @@ const char* OneSided::on_flushed(const Frame& frame) {
   return nullptr;
 }
 
-const char* OneSided::on_skipped(const Frame& frame) {
-  arrived_ += frame.value;
-  release();
-  return nullptr;
-}
+const char* OneSided::on_skipped(const Frame& frame) { return arrive(frame.sequence, frame.value); }
 
 const char* OneSided::on_get(const Frame& frame, ConstBytes payload) {
   const auto size = read<GetFrame>(payload).bytes;

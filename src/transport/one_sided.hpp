@@ -13,9 +13,10 @@ namespace torch::comms::transport {
 // Puts, gets, signals and flushes as frames, for memory that cannot be reached directly: its owner
 // does the copying in its progress().
 //
-// Lanes are not ordered among each other, so a signal or flush carries how many bytes were put
-// before it, and is held back until they have arrived. A put into memory that is not open (any
-// more) counts as arrived and makes the next flush fail.
+// Lanes are not ordered among each other, so puts carry the number of the signal or flush that
+// comes after them, which says how many bytes they are, and is held back until those have arrived:
+// bytes of later puts do not count. A put into memory that is not open (any more) counts as arrived
+// and makes the next flush fail.
 //
 // Every on_...() takes a frame that came; it returns nullptr, or why the peer cannot have meant it.
 class OneSided {
@@ -53,13 +54,21 @@ class OneSided {
     Frame frame;
     SignalFrame signal;  // of a flush: `after` alone
   };
+  // A signal or flush is sent: the bytes put since the one before.
+  uint64_t close_puts() noexcept;
   const char* hold(const Held& held);
-  void release();
+  const char* arrive(uint32_t number, uint64_t size_bytes);
+  const char* release();
   void apply(const Held& held);
 
   Outbox& out_;
   const Regions& regions_;
-  uint64_t put_bytes_ = 0, arrived_ = 0, refused_ = 0;
+  uint32_t marks_ = 0;      // signals and flushes that were sent
+  uint64_t put_bytes_ = 0;  // since the last of them
+  uint32_t applied_ = 0;    // those of the peer
+  std::deque<uint64_t>
+      arrived_;  // bytes of puts before the next one of the peer, and before later ones
+  uint64_t refused_ = 0;
   uint32_t next_ = 0;                // number of the next get or flush
   uint64_t sent_ = 0, flushed_ = 0;  // puts and signals
   std::unordered_map<uint32_t, Request*> gets_;

@@ -20,7 +20,7 @@ struct Hello {
   RingShape shape = {};
 
   static constexpr uint32_t kMagic = 0x4d485354;  // "TSHM"
-  static constexpr uint16_t kVersion = 3;         // of the segment, too
+  static constexpr uint16_t kVersion = 4;         // of the segment, too
 };
 
 // False, and errno.

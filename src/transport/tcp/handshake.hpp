@@ -25,7 +25,7 @@ struct Hello {
   Secret job = {};
 
   static constexpr uint32_t kMagic = 0x50435454;  // "TTCP"
-  static constexpr uint16_t kVersion = 1;
+  static constexpr uint16_t kVersion = 2;
 };
 static_assert(sizeof(Hello) == 48 && std::has_unique_object_representations_v<Hello>);
 
