@@ -36,6 +36,7 @@ int64_t Blocks::count_around(int first, int n) const noexcept {
 
 Range Chunks::of(Range whole, int64_t number) const noexcept {
   if (number < 0) return {whole.buffer, whole.begin, 0};
+  if (number >= number_) return {whole.buffer, whole.begin + whole.count, 0};
   const int64_t begin = std::min(whole.count, number * chunk_);
   return {whole.buffer, whole.begin + begin, std::min(chunk_, whole.count - begin)};
 }

@@ -68,18 +68,20 @@ class Blocks {
 // through a pipeline. There is always at least one chunk, which may be empty.
 class Chunks {
  public:
-  // chunk <= 0: one chunk.
+  // chunk <= 0, or more than there is: one chunk.
   Chunks(int64_t total, int64_t chunk) noexcept
-      : total_(total), chunk_(chunk > 0 ? chunk : std::max<int64_t>(total, 1)) {}
+      : total_(total),
+        chunk_(std::min(chunk > 0 ? chunk : total, total)),
+        number_(chunk_ > 0 ? (total - 1) / chunk_ + 1 : 1) {}
 
-  int64_t number() const noexcept { return std::max<int64_t>(1, (total_ + chunk_ - 1) / chunk_); }
+  int64_t number() const noexcept { return number_; }
   // Empty for a number outside of [0, number()): before a pipeline fills and after it ran dry.
   Range in(Buffer buffer, int64_t number) const noexcept { return of({buffer, 0, total_}, number); }
-  // The same cuts in a range that begins elsewhere or has another length.
+  // The same cuts in a range that begins elsewhere or is shorter.
   Range of(Range whole, int64_t number) const noexcept;
 
  private:
-  int64_t total_, chunk_;
+  int64_t total_, chunk_, number_;
 };
 
 }  // namespace torch::comms::schedule

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <stdexcept>
 
 #include "schedule/fold.hpp"
@@ -58,6 +59,16 @@ TEST(Chunks, CoverAVectorAndNothingElse) {
   EXPECT_EQ(Chunks(10, 0).number(), 1);
   EXPECT_EQ(Chunks(0, 4).number(), 1);
   EXPECT_EQ(Chunks(8, 4).number(), 2);
+}
+
+TEST(Chunks, OfAnySizeAreInsideTheVector) {
+  for (const int64_t size : {int64_t{11}, int64_t{1} << 62, INT64_MAX}) {
+    const Chunks chunks(10, size);
+    EXPECT_EQ(chunks.number(), 1);
+    EXPECT_EQ(chunks.in(Buffer::kOutput, 0), (Range{Buffer::kOutput, 0, 10}));
+    for (const int64_t outside : {int64_t{-1}, int64_t{1}, int64_t{2}, int64_t{3}, INT64_MAX})
+      EXPECT_EQ(chunks.of({Buffer::kOutput, 5, 10}, outside).count, 0);
+  }
 }
 
 TEST(Fold, MakesPairsOfNeighboursAndKeepsTheOrder) {
