@@ -52,15 +52,18 @@ FramedTransport::~FramedTransport() { close_peers(); }
 // What the last messages of a rank need to arrive, when it closes its link at once: also those for
 // a peer that has connected here, or is about to, and was not let in yet.
 void FramedTransport::linger() noexcept {
-  constexpr std::chrono::milliseconds kPatience{200};
-  const auto end = std::chrono::steady_clock::now() + kPatience;
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kPatience{200}, kMost{5000};
+  const auto began = Clock::now();
+  auto moved = began;
   const auto waits = [](Peer* peer) {
     return peer->failure() == nullptr &&
            (peer->waiting() || (peer->channel() != nullptr && !peer->channel()->has_arrived()));
   };
-  while (std::any_of(active_.begin(), active_.end(), waits) && !abort_->raised() &&
-         std::chrono::steady_clock::now() < end) {
-    progress();
+  for (auto now = began; std::any_of(active_.begin(), active_.end(), waits) && !abort_->raised() &&
+                         now - moved < kPatience && now - began < kMost;
+       now = Clock::now()) {
+    if (progress()) moved = now;
     ::sched_yield();
   }
 }

@@ -80,7 +80,8 @@ class FramedTransport : public Transport {
     return Direct::kNo;
   }
 
-  // Every operation ends, every channel closes; what was sent before has up to 0.2 s to arrive.
+  // Every operation ends, every channel closes; what was sent before has time to arrive while it
+  // moves, and 0.2 s where it does not, 5 s at most.
   // For destructors: channels use what those destroy.
   void close_peers() noexcept;
   // After every channel was told of a sleep, before each is asked once more whether all is quiet.

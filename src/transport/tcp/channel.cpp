@@ -34,8 +34,14 @@ TcpChannel::~TcpChannel() {
 }
 
 bool TcpChannel::anything_ready() const noexcept {
-  return std::any_of(lanes_.begin(), lanes_.end(),
-                     [](const auto& s) { return s.readable || !s.lane.broken().empty(); });
+  return std::ranges::any_of(lanes_, &Socket::readable);
+}
+
+bool TcpChannel::is_over() const noexcept {
+  const auto broken = [](const auto& s) { return !s.lane.broken().empty(); };
+  return std::ranges::all_of(lanes_, broken) || std::ranges::any_of(lanes_, [&](const auto& s) {
+           return broken(s) && !s.lane.has_ended();
+         });
 }
 
 void TcpChannel::watch(Socket& socket) noexcept {
@@ -75,22 +81,25 @@ void TcpChannel::on_ready(int descriptor, uint32_t events) {
 }
 
 Channel::Received TcpChannel::receive(FrameSink& sink) noexcept {
-  bool moved = false, ended = false;
+  bool moved = false;
   for (auto& socket : lanes_) {
     if (socket.readable) moved |= socket.lane.receive(sink);
     socket.readable = false;  // still so, if the poller says it again
-    ended |= !socket.lane.broken().empty();
+    if (socket.lane.has_ended()) poller_.remove(socket.lane.socket());
   }
+  const bool ended = is_over();
   if (ended && !moved)  // the other lanes may hold what came before the end
     for (auto& socket : lanes_)
       if (socket.lane.broken().empty()) moved |= socket.lane.receive(sink);
   if (moved) return Received::kSome;
   if (!ended) return Received::kNothing;
-  for (const auto& socket : lanes_) {
-    if (!broken_.empty()) break;
-    broken_ = socket.lane.broken();
-    code_ = socket.lane.code();
-  }
+  // What went wrong, before what only ended.
+  for (const bool has_ended : {false, true})
+    for (const auto& socket : lanes_) {
+      if (!broken_.empty() || socket.lane.has_ended() != has_ended) continue;
+      broken_ = socket.lane.broken();
+      code_ = socket.lane.code();
+    }
   return Received::kBroken;
 }
 

@@ -12,7 +12,8 @@
 namespace torch::comms::transport::tcp {
 
 // A connection of several sockets: one for everything that is small, the others for chunks of large
-// transfers.
+// transfers. A peer that leaves, or dies, ends all of them in their order: only when the last one
+// has ended has everything come.
 class TcpChannel final : public Channel, public Poller::Client, public SilenceWatch::Watched {
  public:
   // The sockets are in `poller` already. It and `silence` outlive the channel.
@@ -28,7 +29,9 @@ class TcpChannel final : public Channel, public Poller::Client, public SilenceWa
   const std::string& broken() const noexcept override { return broken_; }
   Errc code() const noexcept override { return code_; }
   void withdraw(ConstBytes range) noexcept override;
-  bool prepare_sleep(bool) noexcept override { return !anything_ready() && broken_.empty(); }
+  bool prepare_sleep(bool) noexcept override {
+    return !anything_ready() && !is_over() && broken_.empty();
+  }
 
   bool has_arrived() const noexcept override;
   bool holds_back() const noexcept override;
@@ -43,6 +46,8 @@ class TcpChannel final : public Channel, public Poller::Client, public SilenceWa
     Silence silence = {};
   };
   bool anything_ready() const noexcept;
+  // Nothing more comes but what lanes have already.
+  bool is_over() const noexcept;
   void watch(Socket& socket) noexcept;
 
   std::vector<Socket> lanes_;

@@ -52,6 +52,7 @@ void Lane::fail(int error) noexcept {
   if (!broken_.empty()) return;
   // The system tells an error once, to whoever sends or receives next.
   if (error == 0 && send_error_ != EPIPE) error = send_error_;
+  has_ended_ = error == 0;
   broken_ = error == 0 ? "it closed the connection, or died"
                        : std::string("connection: ") + std::strerror(error);
 }

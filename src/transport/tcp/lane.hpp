@@ -35,6 +35,8 @@ class Lane {
 
   int socket() const noexcept { return socket_.get(); }
   const std::string& broken() const noexcept { return broken_; }
+  // It is, as its peer has sent all that it will send.
+  bool has_ended() const noexcept { return has_ended_; }
   // Of what is broken: kPeerFailed, or what this process or its system failed at.
   Errc code() const noexcept { return code_; }
   // The peer's machine has everything, as far as ours knows; or will never have it.
@@ -58,6 +60,7 @@ class Lane {
   unsigned lanes_;
   std::string broken_;
   Errc code_ = Errc::kPeerFailed;
+  bool has_ended_ = false;
   int send_error_ = 0;  // with which the socket takes nothing any more
 
   // Out: pieces that the socket did not take, of one frame; `copy_` holds what was copied of them.

@@ -1,0 +1,89 @@
+#include "transport/tcp/channel.hpp"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <array>
+
+namespace torch::comms::transport::tcp {
+namespace {
+
+struct Counting final : FrameSink {
+  int frames = 0;
+  Bytes place(const Frame&) noexcept override { return {}; }
+  bool deliver(const Frame&, ConstBytes) noexcept override {
+    ++frames;
+    return true;
+  }
+};
+
+struct Nobody final : Poller::Client {
+  void on_ready(int, uint32_t) override {}
+};
+
+// A channel of three lanes, and the other ends as they are.
+struct ChannelTest : ::testing::Test {
+  Poller poller;
+  SilenceWatch watch{poller, std::chrono::milliseconds(0)};
+  Nobody nobody;
+  Counting sink;
+  std::array<base::FileDescriptor, 3> peers;
+  std::unique_ptr<TcpChannel> channel;
+
+  ChannelTest() {
+    std::vector<base::FileDescriptor> sockets;
+    for (auto& peer : peers) {
+      int ends[2];
+      EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+      sockets.emplace_back(ends[0]);
+      peer = base::FileDescriptor(ends[1]);
+      poller.add(ends[0], EPOLLIN, nobody);
+    }
+    channel = std::make_unique<TcpChannel>(std::move(sockets), 4096, poller, watch);
+  }
+
+  // What has come by now.
+  Channel::Received look() {
+    poller.poll();
+    return channel->receive(sink);
+  }
+  void say(size_t lane) {
+    Frame frame;
+    frame.kind = FrameKind::kCredit;
+    frame.lane = static_cast<uint8_t>(lane);
+    EXPECT_EQ(::send(peers[lane].get(), &frame, sizeof frame, 0), ssize_t{sizeof frame});
+  }
+};
+
+TEST_F(ChannelTest, WhatIsUnderWayOnOtherLanesComesAfterTheEndOfOne) {
+  peers[0] = {};
+  EXPECT_EQ(look(), Channel::Received::kNothing);
+  EXPECT_TRUE(channel->broken().empty());
+  EXPECT_TRUE(channel->prepare_sleep(false)) << "nothing is to be done";
+  pollfd polled{poller.event_fd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&polled, 1, 0), 0) << "the end is told once";
+  say(1);
+  EXPECT_EQ(look(), Channel::Received::kSome);
+  say(2);
+  peers[2] = {};
+  EXPECT_EQ(look(), Channel::Received::kSome);
+  EXPECT_EQ(sink.frames, 2);
+  peers[1] = {};
+  EXPECT_EQ(look(), Channel::Received::kBroken);
+  EXPECT_EQ(channel->broken(), "it closed the connection, or died");
+}
+
+TEST_F(ChannelTest, WhatIsNoFrameEndsIt) {
+  peers[0] = {};
+  EXPECT_EQ(look(), Channel::Received::kNothing);
+  const Frame wrong{.kind = static_cast<FrameKind>(99)};
+  EXPECT_EQ(::send(peers[1].get(), &wrong, sizeof wrong, 0), ssize_t{sizeof wrong});
+  look();
+  EXPECT_EQ(look(), Channel::Received::kBroken);
+  EXPECT_NE(channel->broken().find("broke the protocol"), std::string::npos) << channel->broken();
+}
+
+}  // namespace
+}  // namespace torch::comms::transport::tcp
