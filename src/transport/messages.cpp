@@ -46,7 +46,7 @@ Request* Messages::Receives::find(uint32_t number) const noexcept {
 
 void Messages::Receives::remove(uint32_t number) noexcept {
   posted[number - first] = nullptr;
-  while (!posted.empty() && posted.front() == nullptr) {
+  while (!posted.empty() && posted[0] == nullptr) {
     posted.pop_front();
     ++first;
   }
@@ -438,7 +438,7 @@ void Messages::close(uint32_t first, uint32_t last, Errc error) {
   });
   std::erase_if(receives_, [&](auto& entry) {
     if (!inside(entry)) return false;
-    for (auto* request : entry.second.posted) {
+    for (auto* request : entry.second.posted.all()) {
       if (request == nullptr) continue;
       leave_channel(*request);
       for (const auto& piece : request->into_) out_.withdraw(piece);
@@ -465,7 +465,7 @@ void Messages::fail(Errc error) noexcept {
     out.open.clear();
   }
   for (auto& [stream, in] : receives_) {
-    for (auto* request : in.posted)
+    for (auto* request : in.posted.all())
       if (request != nullptr) request->finish(error);
     in.posted.clear();
     open_early_ -= std::erase_if(in.early, [](const auto& early) { return !early.second.whole; });

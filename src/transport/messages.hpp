@@ -3,7 +3,6 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "transport/outbox.hpp"
 #include "transport/regions.hpp"
 #include "transport/request.hpp"
+#include "transport/slots.hpp"
 
 namespace torch::comms::transport {
 
@@ -136,7 +136,7 @@ class Messages {
   };
   struct Receives {
     uint32_t next = 0, first = 0;  // numbers of the next receive and of posted.front()
-    std::deque<Request*> posted;   // nullptr: done before an earlier one
+    Slots<Request*> posted;        // nullptr: done before an earlier one
     std::unordered_map<uint32_t, Early> early;
 
     Request* find(uint32_t number) const noexcept;
