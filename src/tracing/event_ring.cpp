@@ -158,15 +158,18 @@ CommRow* EventRing::row(uint32_t id) const noexcept {
 }
 
 CommRow& EventRing::free_row(uint32_t& id) noexcept {
-  // An unused one, else one whose making has ended, else the one that ended first, else the oldest.
+  // An unused one, else one whose making has ended, else the one that ended first; of those that
+  // live the youngest that is idle, else the youngest: the first ones are what a job waits in.
   const auto rank_of = [](const CommRow& row) {
     const uint64_t key = row.key.load(std::memory_order_relaxed);
     const uint64_t ended = row.ended_ns.load(std::memory_order_relaxed);
     const bool made = (row.flags.load(std::memory_order_relaxed) & CommRow::kBeingMade) != 0;
+    const bool is_idle =
+        row.entered.load(std::memory_order_relaxed) == row.finished.load(std::memory_order_relaxed);
     return key == 0             ? std::pair(0, uint64_t{0})
            : ended != 0 && made ? std::pair(1, ended)
            : ended != 0         ? std::pair(2, ended)
-                                : std::pair(3, row.time_ns);
+                                : std::pair(is_idle ? 3 : 4, ~row.time_ns);
   };
   CommRow* best = std::min_element(rows(), rows() + kRows, [&](const CommRow& a, const CommRow& b) {
     return rank_of(a) < rank_of(b);

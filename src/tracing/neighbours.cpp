@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <string_view>
@@ -27,9 +28,19 @@ const CommRow* rows_of(const RingHeader& header) noexcept {
                                           sizeof(RingHeader));
 }
 
-// The newest row of that communicator; nullptr where there is none.
+// Communicators of different ranks may have one name. Where `a` does not know its members, any will
+// do.
+bool may_be_the_same(const CommRow& a, const CommRow& b) noexcept {
+  constexpr auto kUnknown = CommRow::kUnknownMembers;
+  if ((a.flags.load(std::memory_order_relaxed) & kUnknown) != 0) return true;
+  return (b.flags.load(std::memory_order_relaxed) & kUnknown) == 0 && a.runs_used == b.runs_used &&
+         std::equal(a.runs.begin(), a.runs.begin() + std::min<size_t>(a.runs_used, a.runs.size()),
+                    b.runs.begin());
+}
+
+// The newest row of that communicator; nullptr where there is none. `own`: that of this process.
 const CommRow* find_row(const RingHeader& header, const std::string& name, int rank, int size,
-                        uint64_t since_ns) noexcept {
+                        uint64_t since_ns, const CommRow* own = nullptr) noexcept {
   std::array<char, sizeof(CommRow::name)> kept{};
   keep(kept, name);
   const CommRow* found = nullptr;
@@ -37,7 +48,8 @@ const CommRow* find_row(const RingHeader& header, const std::string& name, int r
     const auto& row = rows_of(header)[i];
     if (row.key.load(std::memory_order_acquire) == 0 || row.rank != rank || row.size != size ||
         row.time_ns < since_ns || row.name != kept ||
-        (row.flags.load(std::memory_order_relaxed) & CommRow::kBeingMade) != 0)
+        (row.flags.load(std::memory_order_relaxed) & CommRow::kBeingMade) != 0 ||
+        (own != nullptr && !may_be_the_same(*own, row)))
       continue;
     if (found == nullptr || found->time_ns < row.time_ns) found = &row;
   }
@@ -105,6 +117,7 @@ void Neighbours::search() {
   searched_ns_ = now_ns();
   const auto own = recorder_file();
   if (own.empty() || known_.size() + 1 == static_cast<size_t>(size_)) return;
+  const auto* const here = find_row(process_ring().header(), name_, rank_, size_, since_ns_);
   std::error_code error;  // others come and go meanwhile
   for (fs::directory_iterator at(fs::path(own).parent_path(), error), end; !error && at != end;
        at.increment(error)) {
@@ -113,7 +126,7 @@ void Neighbours::search() {
     if (!file) continue;
     for (int rank = 0; rank < size_; ++rank)
       if (rank != rank_ && !known_.contains(rank))
-        if (const auto* row = find_row(file->header(), name_, rank, size_, since_ns_))
+        if (const auto* row = find_row(file->header(), name_, rank, size_, since_ns_, here))
           known_[rank] = {file, row, row->key.load(std::memory_order_acquire)};
   }
 }

@@ -11,6 +11,7 @@
 #include <ctime>
 #include <filesystem>
 #include <system_error>
+#include <type_traits>
 #include <vector>
 
 #include <torchcomms/base/error.hpp>
@@ -37,9 +38,13 @@ void require_folder(const std::string& path) {
     throw CommError(Errc::kSystem, path + " is not a folder that this user alone may write");
 }
 
+base::FileDescriptor open_to_read(const fs::path& path) noexcept {
+  return base::FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+}
+
 // Its owner's descriptor is gone. Takes the lock, so that only one acts on it.
 base::FileDescriptor without_owner(const fs::path& path) {
-  base::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  auto file = open_to_read(path);
   if (file && ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return {};
   return file;
 }
@@ -65,6 +70,19 @@ struct Left {
   bool tells;  // of a communicator that was not finalized
 };
 
+// By its name and its first bytes: folders may have files of others, too. One that is being made
+// has zeroes first.
+bool is_ours(const fs::path& path, uint64_t size_bytes) {
+  const bool is_new = path.extension() == kUnpublished;
+  if ((is_new ? path.stem() : path).extension() != kFileSuffix) return false;
+  if (is_new && size_bytes == 0) return true;
+  std::remove_const_t<decltype(kMagic)> begin{};
+  if (size_bytes < sizeof(RingHeader) ||
+      ::pread(open_to_read(path).get(), begin.data(), sizeof begin, 0) != ssize_t{sizeof begin})
+    return false;
+  return begin == kMagic || (is_new && begin == decltype(begin){});
+}
+
 // Processes that end by _exit() take nothing along, but may have left nothing open.
 bool tells(const base::FileDescriptor& file) noexcept {
   decltype(RingHeader::open) open{0};
@@ -85,6 +103,7 @@ std::vector<Left> left_files(const fs::path& folder) {
       if (suffix != kFileSuffix && suffix != kUnpublished) continue;
       struct stat facts{};
       if (::lstat(at->path().c_str(), &facts) != 0 || !S_ISREG(facts.st_mode)) continue;
+      if (!is_ours(at->path(), static_cast<uint64_t>(facts.st_size))) continue;
       const auto file = without_owner(at->path());
       if (!file) continue;
       found.push_back(

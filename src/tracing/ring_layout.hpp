@@ -75,6 +75,7 @@ static_assert(sizeof(RingHeader) == 4096 && offsetof(RingHeader, pid) == 32 &&
 // Members of a communicator: start, start + stride, ... `count` of them.
 struct RankRun {
   int32_t start = 0, stride = 1, count = 0;
+  friend bool operator==(const RankRun&, const RankRun&) = default;
 };
 
 struct CommRow {

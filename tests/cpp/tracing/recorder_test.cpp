@@ -68,10 +68,18 @@ base::OpRecord all_reduce(uint32_t comm, uint64_t order) {
   return op;
 }
 
-void communicate(const Folder& folder, int size, int rank = 0) {
+// Of so many other communicators, each with an operation under way.
+void add_others(size_t count) {
+  for (size_t i = 0; i < count; ++i)
+    process_ring().record(
+        {.op = all_reduce(record_communicator({.name = "another", .rank = 0, .size = 1}, ""), 1)});
+}
+
+void communicate(const Folder& folder, int size, int rank = 0, size_t others = 0) {
   ::setenv("TORCHCOMM_RECORDER_DIR", folder.path().c_str(), 1);
   ::setenv("MASTER_ADDR", "some/where", 1);
   ::setenv("MASTER_PORT", "29500", 1);
+  add_others(others);
   const auto comm = record_communicator(
       {.name = "world", .backend = "b", .rank = rank, .size = size, .members = {0, 1}}, "ops x\n");
   process_ring().record({.op = all_reduce(comm, 1)});
@@ -118,11 +126,10 @@ TEST(Neighbours, ARankThatNewerCommunicatorsPushedOutDoesNotKnowWhoIsWhere) {
   }
   ASSERT_EQ(::read(here[0], &byte, 1), 1);
   EXPECT_EQ(in_child([&] {
-              communicate(folder, 2);
+              communicate(folder, 2, 0, kRows - 1);
               Neighbours neighbours("world", 0, 2, 0);
               if (neighbours.words() != "called by rank 1 and this one") ::_exit(1);
-              for (size_t i = 0; i < kRows; ++i)
-                process_ring().add_communicator({.name = "another", .rank = 0, .size = 1});
+              add_others(1);
               ::_exit(neighbours.words().empty() ? 0 : 2);
             }),
             0);
@@ -138,10 +145,9 @@ TEST(Neighbours, OfACommunicatorThatNewerOnesPushedOutThereNothingIsSaid) {
   const pid_t other = ::fork();
   if (other == 0) {
     ::close(over[1]);
-    communicate(folder, 2, /*rank=*/1);
+    communicate(folder, 2, /*rank=*/1, kRows - 1);
     if (::write(here[1], &byte, 1) != 1 || ::read(over[0], &byte, 1) != 1) ::_exit(1);
-    for (size_t i = 0; i < kRows; ++i)
-      process_ring().add_communicator({.name = "another", .rank = 0, .size = 1});
+    add_others(1);
     if (::write(here[1], &byte, 1) == 1) std::ignore = ::read(over[0], &byte, 1);
     ::_exit(0);
   }
@@ -152,6 +158,41 @@ TEST(Neighbours, OfACommunicatorThatNewerOnesPushedOutThereNothingIsSaid) {
               if (neighbours.words() != "called by rank 1 and this one") ::_exit(1);
               if (::write(over[1], &byte, 1) != 1 || ::read(here[0], &byte, 1) != 1) ::_exit(2);
               ::_exit(neighbours.words().empty() ? 0 : 3);
+            }),
+            0);
+  ::close(over[1]);
+  ::waitpid(other, nullptr, 0);
+}
+
+TEST(Neighbours, RanksOfAnotherCommunicatorOfThatNameAreNotSeen) {
+  const Folder folder;
+  int here[2], over[2];
+  ASSERT_EQ(::pipe(here) | ::pipe(over), 0);
+  char byte = 0;
+  const auto half = [](int rank, std::vector<int> members) {
+    process_ring().record({.op = all_reduce(record_communicator({.name = "half",
+                                                                 .backend = "b",
+                                                                 .rank = rank,
+                                                                 .size = 2,
+                                                                 .members = std::move(members)},
+                                                                ""),
+                                            1)});
+  };
+  const pid_t other = ::fork();
+  if (other == 0) {
+    ::close(over[1]);
+    communicate(folder, 4, 3);
+    half(1, {2, 3});
+    if (::write(here[1], &byte, 1) == 1) std::ignore = ::read(over[0], &byte, 1);
+    ::_exit(0);
+  }
+  ASSERT_EQ(::read(here[0], &byte, 1), 1);
+  EXPECT_EQ(in_child([&] {
+              communicate(folder, 4, 0);
+              half(0, {0, 1});
+              if (!Neighbours("half", 0, 2, 0).look().empty()) ::_exit(1);
+              half(0, {2, 3});
+              ::_exit(Neighbours("half", 0, 2, 0).look().size() == 1 ? 0 : 2);
             }),
             0);
   ::close(over[1]);
@@ -237,7 +278,9 @@ TEST(RingFile, FilesWithoutOwnerAreReclaimedByAgeAndSize) {
   const Folder folder;
   const auto leave = [&](const std::string& name, int64_t age_s, int open = 1) {
     auto file = make_file(folder.path(), "job", name, 1 << 16);
-    (new (file.bytes.data()) RingHeader)->open = open;
+    auto* const header = new (file.bytes.data()) RingHeader;
+    header->magic = kMagic;
+    header->open = open;
     publish(file);
     const timespec at{std::time(nullptr) - age_s, 0};
     const timespec times[] = {at, at};
@@ -262,6 +305,24 @@ TEST(RingFile, FilesWithoutOwnerAreReclaimedByAgeAndSize) {
   EXPECT_EQ(names(), (std::vector<std::string>{"middle.ring", "owned.ring", "young.ring"}));
   reclaim(folder.path(), std::time(nullptr) - 500, 1 << 16);
   EXPECT_EQ(names(), (std::vector<std::string>{"owned.ring", "young.ring"}));
+}
+
+TEST(RingFile, FilesOfOthersStayWhateverTheyAreCalled) {
+  const Folder folder;
+  fs::create_directory(folder.path() + "/own");
+  for (const char* name : {"model.pt.new", "short.ring", "app.conf.new", "long.ring", "none.new"})
+    std::ofstream(folder.path() + "/own/" + name) << std::string(name[0] == 'n'   ? 0
+                                                                 : name[0] == 'l' ? 1 << 16
+                                                                                  : 10,
+                                                                 'x');
+  auto left = make_file(folder.path(), "job", "host-1.ring", 1 << 16);  // not published
+  ::munmap(left.bytes.data(), left.bytes.size());
+  reclaim(folder.path(), std::time(nullptr) + 500, 0);
+  EXPECT_EQ(folder.files().size(), 6u) << "its owner holds it";
+  left.lock = {};
+  reclaim(folder.path(), std::time(nullptr) + 500, 0);
+  EXPECT_EQ(folder.files().size(), 5u);
+  EXPECT_FALSE(fs::exists(left.path + ".new"));
 }
 
 TEST(RingFile, WhoeverReclaimsDoesNotHinderWhoeverMakes) {
