@@ -11,13 +11,14 @@
 #include "base/log.hpp"
 #include "base/socket.hpp"
 #include "side/note.hpp"
+#include "transport/turned_away.hpp"
 
 namespace torch::comms::side {
 namespace {
 
 using std::chrono::milliseconds;
+using transport::kPauses;
 using transport::tcp::Hello;
-using transport::tcp::kPauses;
 using transport::tcp::Welcome;
 
 // A rank listens as long as it lives: refused so often, it does not.
@@ -113,7 +114,7 @@ void Link::on_dialing(Moment now) {
   // A new socket's buffer has room for these few bytes.
   if (::send(socket_.get(), &hello_, sizeof hello_, MSG_NOSIGNAL | MSG_DONTWAIT) !=
       static_cast<ssize_t>(sizeof hello_))
-    return transport::tcp::is_closed_by_peer(errno) ? turned_away(now) : not_reached(false, now);
+    return transport::is_closed_by_peer(errno) ? turned_away(now) : not_reached(false, now);
 }
 
 void Link::on_ready(short events, Moment now) {

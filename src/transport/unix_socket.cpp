@@ -93,9 +93,12 @@ Arrival read_packet(int socket, std::span<std::byte> packet,
       ++received;
     }
   }
-  const bool whole = size == static_cast<ssize_t>(packet.size()) &&
-                     (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0;
-  return whole && received == 1 ? Arrival::kPacket : Arrival::kWrong;
+  const bool whole =
+      size == static_cast<ssize_t>(packet.size()) && (message.msg_flags & MSG_TRUNC) == 0;
+  const bool cut = (message.msg_flags & MSG_CTRUNC) != 0;
+  // There was room for one in what the system could fill.
+  if (whole && cut && received == 0) return Arrival::kNoDescriptor;
+  return whole && !cut && received == 1 ? Arrival::kPacket : Arrival::kWrong;
 }
 
 bool read_peer(int socket, int& pid, uint32_t& user) noexcept {

@@ -19,9 +19,9 @@ base::FileDescriptor connect_to(const std::string& name) noexcept;
 // False, and errno.
 bool send_packet(int socket, std::span<const std::byte> packet, int descriptor) noexcept;
 
-enum class Arrival : uint8_t { kNotYet, kPacket, kWrong };
-// Reads one packet that fills `packet`, with one descriptor; anything else is kWrong, and its
-// descriptors are closed.
+enum class Arrival : uint8_t { kNotYet, kPacket, kNoDescriptor, kWrong };
+// Reads one packet that fills `packet`, with one descriptor. kNoDescriptor: this process may have
+// no more of them, and what came is lost. Anything else is kWrong, and its descriptors are closed.
 Arrival read_packet(int socket, std::span<std::byte> packet,
                     base::FileDescriptor& descriptor) noexcept;
 

@@ -32,7 +32,8 @@ ShmChannel::ShmChannel(Segment segment, int side, Wire& wire, int peer, Seating*
       peer_(peer),
       seating_(seating),
       fork_generation_(base::fork_generation()) {
-  if (can_fence_peers()) segment_.rest(side_).fetch_or(Rest::kFences, std::memory_order_release);
+  segment_.rest(side_).fetch_or(Rest::kHere | (can_fence_peers() ? Rest::kFences : 0),
+                                std::memory_order_release);
   if (seating_ != nullptr) seating_->meet(peer_, segment_.seat(side_), segment_.seat(1 - side_));
 }
 

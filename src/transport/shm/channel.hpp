@@ -20,7 +20,8 @@ struct MappedMemory {
 // What there is beside the shared memory of a pair: the socket wakes a sleeping peer, and its end,
 // or the process's, tells that the peer has gone.
 struct Wire {
-  base::FileDescriptor socket, process;  // the second one where the system has such descriptors
+  base::FileDescriptor socket;   // none while the peer is to be called again
+  base::FileDescriptor process;  // where the system has such descriptors
   int pid = 0;
   bool copies = false;  // we may copy from and to its memory: asked once, at the start
   std::string ended;    // why; empty while it has not
@@ -50,6 +51,9 @@ class ShmChannel final : public Channel {
     consumer_.pop();
     if (consumer_.publish()) wake_peer();
   }
+  // The peer is still to be called: this rank has to look for when.
+  bool holds_back() const noexcept override { return !wire_.socket; }
+  bool has_arrived() const noexcept override { return static_cast<bool>(wire_.socket); }
   const std::string& broken() const noexcept override {
     return damaged_.empty() ? wire_.ended : damaged_;
   }

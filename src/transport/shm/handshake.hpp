@@ -25,7 +25,7 @@ struct Hello {
 
 // False, and errno.
 bool send_hello(int socket, const Hello& hello, int descriptor) noexcept;
-// Reads one with its descriptor; anything else is kWrong, and its descriptors are closed.
+// As read_packet(); a version that is not this one is kWrong, too.
 Arrival read_hello(int socket, Hello& hello, base::FileDescriptor& descriptor) noexcept;
 
 // Readable when the process has ended; empty where the system has no such descriptors.

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "base/handles.hpp"
 #include "transport/offer_words.hpp"
@@ -12,9 +13,10 @@
 namespace torch::comms::transport::shm {
 
 // kAsleep: the side sleeps and wants to be woken. kFences: between saying so and its last look at
-// the rings it makes everybody pass a fence, so that whoever writes needs none of its own.
+// the rings it makes everybody pass a fence, so that whoever writes needs none of its own. kHere:
+// it has taken the segment, so that the end of its socket is its own end.
 struct Rest {
-  static constexpr uint32_t kAsleep = 1, kFences = 2;
+  static constexpr uint32_t kAsleep = 1, kFences = 2, kHere = 4;
 };
 
 // The memory that two ranks share, with a ring in each direction. It has no name: it goes when both
@@ -28,7 +30,8 @@ class Segment {
   static Segment adopt(base::FileDescriptor file, const RingShape& shape);
 
   const base::FileDescriptor& file() const noexcept { return file_; }
-  void close_file() noexcept { file_ = base::FileDescriptor(); }
+  // The same memory, without the file.
+  Segment share() const { return {mapping_, shape_}; }
   // The ring that side 0 or 1 writes to.
   RingMemory ring(int writer) const noexcept;
   // What a side says of its sleep: bits of Rest.
@@ -42,6 +45,8 @@ class Segment {
 
  private:
   Segment(base::FileDescriptor file, const RingShape& shape);
+  Segment(std::shared_ptr<const base::Mapping> mapping, const RingShape& shape)
+      : mapping_(std::move(mapping)), shape_(shape) {}
 
   base::FileDescriptor file_;
   std::shared_ptr<const base::Mapping> mapping_;

@@ -9,9 +9,11 @@
 #include <bit>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <new>
+#include <optional>
 #include <unordered_map>
 
 #include "base/listener.hpp"
@@ -19,12 +21,14 @@
 #include "base/system_error.hpp"
 #include "transport/framed_transport.hpp"
 #include "transport/shm/arena.hpp"
+#include "transport/shm/call.hpp"
 #include "transport/shm/channel.hpp"
 #include "transport/shm/direct.hpp"
 #include "transport/shm/fence.hpp"
 #include "transport/shm/handshake.hpp"
 #include "transport/shm/shared_file.hpp"
 #include "transport/sizes.hpp"
+#include "transport/timer.hpp"
 
 namespace torch::comms::transport::shm {
 namespace {
@@ -32,6 +36,7 @@ namespace {
 constexpr size_t kMaxGuests = 64;  // connections that have not said who they are
 constexpr const char* kProcessEnded = "its process has ended";
 constexpr int kLookEvery = 256;  // polls of the rings between two looks at the sockets
+constexpr int kEventsAtOnce = 16;
 
 ShmOptions with_defaults(ShmOptions options) {
   if (options.ring.bulk_bytes == 0) {
@@ -124,14 +129,23 @@ class ShmTransport final : public FramedTransport {
   void woke() noexcept override { look_now(); }
 
   void watch(int descriptor);
-  bool watch_peer(int peer, int process);
-  bool try_connect(int peer, const Endpoint& endpoint);
-  void admit(int peer, base::FileDescriptor socket, Segment segment, int side);
+  void watch_peer(int peer, int process);
+  template <class Step>
+  void step_or_fail(int peer, const Step& step);
+  void dial(int peer, Call& call);
+  bool dial_again();
+  void go_on(const Call& call);
+  void set_timer();
+  void forget_calls();
+  void attach(int peer, base::FileDescriptor socket, const Segment& segment, int side);
   base::FileDescriptor open_file(const MemoryHandle& handle) const;
   bool map(const MemoryHandle& handle, RemoteMemory& memory);
   bool accept_guests();
-  bool greet(int socket);
-  bool look_at(int descriptor, uint32_t events);
+  bool greet(base::FileDescriptor& guest);
+  bool greet_at(int socket);
+  bool look_at(int descriptor);
+  void process_ended(int peer);
+  void socket_ended(int peer);
   Direct copied(const RemoteMemory& memory, Copied result) noexcept;
   int process_of(int peer) const noexcept;
   std::string path_of(const MemoryHandle& handle) const;
@@ -142,11 +156,11 @@ class ShmTransport final : public FramedTransport {
   const bool single_copy_, single_copy_wanted_;  // the system has it at all; the user wants it
   base::Listener listener_;
   base::FileDescriptor epoll_;
-  std::unique_ptr<RegisteredMemory> arena_;       // this process's, if it has one
-  std::unordered_map<int, Wire> wires_;           // by peer
-  std::unordered_map<int, int> peer_of_socket_;   // and of process descriptors
-  std::unordered_map<int, int> processes_;        // by peer, from their endpoints
-  std::unordered_map<int, Endpoint> to_connect_;  // full queues: to be tried again
+  std::unique_ptr<RegisteredMemory> arena_;      // this process's, if it has one
+  std::unordered_map<int, Wire> wires_;          // by peer
+  std::unordered_map<int, int> peer_of_socket_;  // and of process descriptors
+  std::unordered_map<int, Call> calls_;          // by peer, until they are taken
+  std::optional<Timer> timer_;                   // for calls that are to be made again
   std::deque<base::FileDescriptor> guests_;
   uint64_t rejected_ = 0;
   int look_in_ = 0;
@@ -172,66 +186,102 @@ void ShmTransport::start_connection(int peer, const Endpoint& endpoint) {
   if (peer == options_.rank)
     throw CommError(Errc::kInvalidArgument, "a rank reaches itself over the self link",
                     {.rank = options_.rank, .peer = peer});
-  if (!watch_peer(peer, process)) return;
+  watch_peer(peer, process);
+  if (!wires_[peer].ended.empty()) return process_ended(peer);
   // The smaller rank connects, so that both never do.
-  if (peer > options_.rank && !try_connect(peer, endpoint)) to_connect_[peer] = endpoint;
-}
-
-// So that its end is seen even before it has connected. False: it has ended already.
-bool ShmTransport::watch_peer(int peer, int process) {
-  Wire& wire = wires_[peer];
-  if (wire.pid != 0) return true;
-  wire.pid = process;
-  wire.copies = single_copy_ && may_copy(process);
-  if (single_copy_ && !wire.copies) forbid_copies(peer);
-  errno = 0;
-  wire.process = watch_process(process);
-  if (wire.process) {
-    peer_of_socket_[wire.process.get()] = peer;
-    watch(wire.process.get());
-  } else if (errno == ESRCH) {
-    fail(peer, Errc::kPeerFailed, kProcessEnded);
-    return false;
-  }
-  return true;
-}
-
-// False: to be tried again.
-bool ShmTransport::try_connect(int peer, const Endpoint& endpoint) {
-  auto socket = connect_to(endpoint.addresses.front());
-  if (!socket) {
-    if (errno == EAGAIN) return false;
-    fail(peer, base::is_scarcity(errno) ? Errc::kResourceExhausted : Errc::kPeerFailed,
-         std::string("no connection to it: ") + std::strerror(errno));
-    return true;
-  }
-  auto segment = Segment::create(ring_);
+  if (peer < options_.rank || calls_.contains(peer)) return;
   Hello hello;
   hello.from = options_.rank;
   hello.to = peer;
   hello.instance = endpoint.instance;
   hello.job = options_.job;
   hello.shape = ring_;
-  if (!send_hello(socket.get(), hello, segment.file().get())) {
-    fail(peer, Errc::kPeerFailed, std::string("cannot be greeted: ") + std::strerror(errno));
-    return true;
+  Call call(endpoint.addresses.front(), hello, Segment::create(ring_));
+  dial(peer, calls_.emplace(peer, std::move(call)).first->second);
+}
+
+// So that its end is seen even before it has connected.
+void ShmTransport::watch_peer(int peer, int process) {
+  Wire& wire = wires_[peer];
+  if (wire.pid != 0) return;
+  wire.pid = process;
+  errno = 0;
+  wire.process = watch_process(process);
+  if (!wire.process && errno == ESRCH) {
+    wire.ended = kProcessEnded;
+    return;
   }
-  admit(peer, std::move(socket), std::move(segment), 0);
+  if (wire.process) {
+    peer_of_socket_[wire.process.get()] = peer;
+    watch(wire.process.get());
+  }
+  wire.copies = single_copy_ && may_copy(process);
+  if (single_copy_ && !wire.copies) forbid_copies(peer);
+}
+
+// What the system refuses is the end of the connection.
+template <class Step>
+void ShmTransport::step_or_fail(int peer, const Step& step) {
+  try {
+    step();
+  } catch (const CommError& error) {
+    peer_of(peer).fail(error.code(), error.why());
+  }
+}
+
+void ShmTransport::dial(int peer, Call& call) {
+  step_or_fail(peer, [&] {
+    if (auto socket = call.dial(std::chrono::steady_clock::now()))
+      attach(peer, std::move(socket), call.segment(), 0);
+    go_on(call);
+  });
+}
+
+void ShmTransport::go_on(const Call& call) {
+  if (!call.failed().empty()) throw CommError(call.code(), call.failed());
+  set_timer();
+}
+
+// For the next call that is to be made again.
+void ShmTransport::set_timer() {
+  auto next = Call::Time::max();
+  for (const auto& [peer, call] : calls_) next = std::min(next, call.again());
+  if (next == Call::Time::max()) return;
+  if (!timer_) {
+    Timer timer;
+    watch(timer.get());
+    timer_ = std::move(timer);
+  }
+  const auto left = next - std::chrono::steady_clock::now();
+  timer_->after(std::max<std::chrono::nanoseconds>(left, std::chrono::nanoseconds(1)));
+}
+
+bool ShmTransport::dial_again() {
+  timer_->passed();
+  forget_calls();
+  const auto now = std::chrono::steady_clock::now();
+  for (auto& [peer, call] : calls_)
+    if (call.again() <= now) dial(peer, call);
+  set_timer();
   return true;
 }
 
-void ShmTransport::admit(int peer, base::FileDescriptor socket, Segment segment, int side) {
-  int process = 0;
-  uint32_t user = 0;
-  read_peer(socket.get(), process, user);
-  if (!watch_peer(peer, process)) return;
+void ShmTransport::forget_calls() {
+  std::erase_if(calls_, [this](const auto& one) {
+    const auto& [peer, call] = one;
+    return call.is_taken() || state(peer) == PeerState::kFailed || !wires_[peer].ended.empty();
+  });
+}
+
+// The channel goes over this socket, in place of one over which the peer was not reached.
+void ShmTransport::attach(int peer, base::FileDescriptor socket, const Segment& segment, int side) {
+  if (side == 0) watch(socket.get());  // the other side did so when it was a guest
   Wire& wire = wires_[peer];
   wire.socket = std::move(socket);
   peer_of_socket_[wire.socket.get()] = peer;
-  if (side == 0) watch(wire.socket.get());  // the other side did so when it was a guest
-  segment.close_file();
+  if (channel(peer) != nullptr) return;
   open(peer,
-       std::make_unique<ShmChannel>(std::move(segment), side, wire, peer, wait_policy().seating));
+       std::make_unique<ShmChannel>(segment.share(), side, wire, peer, wait_policy().seating));
 }
 
 bool ShmTransport::accept_guests() {
@@ -244,26 +294,33 @@ bool ShmTransport::accept_guests() {
       ++rejected_;
       continue;
     }
+    watch(guest.get());
+    if (greet(guest)) continue;          // a rank says who it is at once
     if (guests_.size() >= kMaxGuests) {  // whoever says nothing makes room
-      ++rejected_;
+      if (!greet(guests_.front())) ++rejected_;
       guests_.pop_front();
     }
-    watch(guest.get());
     guests_.push_back(std::move(guest));
   }
   return moved;
 }
 
-bool ShmTransport::greet(int socket) {
+bool ShmTransport::greet_at(int socket) {
   const auto guest = std::find_if(guests_.begin(), guests_.end(),
                                   [&](const auto& g) { return g.get() == socket; });
-  if (guest == guests_.end()) return false;
+  if (guest == guests_.end() || !greet(*guest)) return false;
+  guests_.erase(guest);
+  return true;
+}
+
+// False: it has said nothing yet. Else it is a peer now, or to be dropped.
+bool ShmTransport::greet(base::FileDescriptor& guest) {
   Hello hello;
   base::FileDescriptor file;
-  const auto greeting = read_hello(socket, hello, file);
+  const auto greeting = read_hello(guest.get(), hello, file);
   if (greeting == Arrival::kNotYet) return false;
-  auto taken = std::move(*guest);
-  guests_.erase(guest);
+  auto taken = std::move(guest);
+  if (greeting == Arrival::kNoDescriptor) return true;  // it calls again
   const bool ours = greeting == Arrival::kPacket && equal(hello.job, options_.job) &&
                     hello.instance == endpoint_.instance && hello.to == options_.rank &&
                     hello.from >= 0 && hello.from < options_.rank && hello.shape == ring_ &&
@@ -272,22 +329,29 @@ bool ShmTransport::greet(int socket) {
     ++rejected_;
     return true;
   }
-  try {
-    auto segment = Segment::adopt(std::move(file), hello.shape);
-    if (peer_of(hello.from).state() == PeerState::kConnecting)
-      admit(hello.from, std::move(taken), std::move(segment), 1);
-  } catch (const CommError& error) {
-    peer_of(hello.from).fail(error.code(), error.why());
-  }
+  step_or_fail(hello.from, [&] {
+    const auto segment = Segment::adopt(std::move(file), hello.shape);
+    if (peer_of(hello.from).state() != PeerState::kConnecting) {
+      segment.rest(1).fetch_or(Rest::kHere, std::memory_order_release);  // it is not to call again
+      return;
+    }
+    int process = 0;
+    uint32_t user = 0;
+    read_peer(taken.get(), process, user);
+    watch_peer(hello.from, process);
+    attach(hello.from, std::move(taken), segment, 1);
+  });
   return true;
 }
 
 // Something came over a socket, or it ended.
-bool ShmTransport::look_at(int descriptor, uint32_t events) {
+bool ShmTransport::look_at(int descriptor) {
   if (descriptor == listener_.get()) return accept_guests();
+  if (timer_ && descriptor == timer_->get()) return dial_again();
   const auto found = peer_of_socket_.find(descriptor);
-  if (found == peer_of_socket_.end()) return greet(descriptor);
-  Wire& wire = wires_[found->second];
+  if (found == peer_of_socket_.end()) return greet_at(descriptor);
+  const int peer = found->second;
+  const Wire& wire = wires_[peer];
   const bool process = wire.process && descriptor == wire.process.get();
   bool ended = process, rung = false;
   while (!ended) {
@@ -297,16 +361,43 @@ bool ShmTransport::look_at(int descriptor, uint32_t events) {
       rung = true;
       continue;
     }
-    ended = got == 0 || (errno != EAGAIN && errno != EINTR) || (events & EPOLLHUP) != 0;
+    ended = got == 0 || (errno != EAGAIN && errno != EINTR);
     break;
   }
   // A bell counts as movement: it may be for a counter, and whoever waits must look again.
   if (!ended) return rung;
-  if (wire.ended.empty())
-    wire.ended = process ? "its process has ended" : "it closed its link, or died";
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
   peer_of_socket_.erase(found);
+  if (process)
+    process_ended(peer);
+  else
+    socket_ended(peer);
   return true;
+}
+
+// It may have connected, and sent messages, before.
+void ShmTransport::process_ended(int peer) {
+  auto& ended = wires_[peer].ended;
+  if (ended.empty()) ended = kProcessEnded;
+  if (channel(peer) == nullptr) {
+    accept_guests();
+    for (auto next = guests_.begin(); next != guests_.end();)
+      next = greet(*next) ? guests_.erase(next) : std::next(next);
+  }
+  if (channel(peer) == nullptr) fail(peer, Errc::kPeerFailed, kProcessEnded);
+}
+
+void ShmTransport::socket_ended(int peer) {
+  Wire& wire = wires_[peer];
+  const auto found = calls_.find(peer);
+  const bool again = found != calls_.end() && channel(peer) != nullptr &&
+                     found->second.ended(std::chrono::steady_clock::now());
+  if (!again) {
+    if (wire.ended.empty()) wire.ended = "it closed its link, or died";
+    return;
+  }
+  wire.socket = base::FileDescriptor();
+  step_or_fail(peer, [&] { go_on(found->second); });
 }
 
 bool ShmTransport::progress_connections() noexcept {
@@ -314,19 +405,15 @@ bool ShmTransport::progress_connections() noexcept {
   look_in_ = kLookEvery;
   bool moved = false;
   try {
-    for (auto next = to_connect_.begin(); next != to_connect_.end();) {
-      const bool done =
-          state(next->first) != PeerState::kConnecting || try_connect(next->first, next->second);
-      next = done ? to_connect_.erase(next) : std::next(next);
-      moved |= done;
-    }
-    epoll_event events[16];
-    const int count = ::epoll_wait(epoll_.get(), events, 16, 0);
-    for (int i = 0; i < count; ++i) moved |= look_at(events[i].data.fd, events[i].events);
+    if (!calls_.empty()) forget_calls();
+    // One at a time: what one leads to may close the descriptor of the next, and open another.
+    epoll_event event;
+    for (int i = 0; i < kEventsAtOnce && ::epoll_wait(epoll_.get(), &event, 1, 0) == 1; ++i)
+      moved |= look_at(event.data.fd);
   } catch (const std::exception& error) {
     base::log(base::LogLevel::kWarning, std::string("shm link: ") + error.what());
   }
-  if (moved || !to_connect_.empty()) look_in_ = 0;
+  if (moved) look_in_ = 0;
   return moved;
 }
 

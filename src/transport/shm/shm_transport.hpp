@@ -20,6 +20,10 @@ struct ShmOptions : TransportOptions {
 // without a name, made by the smaller rank and passed over a Unix socket; that socket wakes
 // sleepers, and its end is how a peer's death is seen at once. Nothing survives the processes.
 //
+// A rank whose queue of callers is full is called again until it has room, and one that turns them
+// away, as it does without a descriptor, for a second: then it counts as failed. What was sent
+// meanwhile is kept.
+//
 // A process with an Arena before its link is made has the memory in it mapped by its peers.
 //
 // A sleeper waits on the sockets and not on a futex: waking costs the same, and one poll() also

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/system_error.hpp"
+#include "transport/turned_away.hpp"
 
 namespace torch::comms::transport::tcp {
 namespace {
@@ -60,8 +61,9 @@ void Connecting::try_next(std::string why, bool turned_away) {
 bool Connecting::rests(size_t round) {
   if (!std::exchange(turned_away_, false)) return false;
   try {
-    pause_.emplace(poller_, *this);
+    poller_.add(pause_.emplace().get(), EPOLLIN, *this);
   } catch (const CommError&) {
+    pause_.reset();
     return false;  // no descriptor left here either
   }
   pause_->after(kPauses[round - 1]);

@@ -10,7 +10,7 @@
 #include "transport/endpoint.hpp"
 #include "transport/tcp/handshake.hpp"
 #include "transport/tcp/poller.hpp"
-#include "transport/tcp/timer.hpp"
+#include "transport/timer.hpp"
 
 namespace torch::comms::transport::tcp {
 

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <array>
-#include <cerrno>
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -37,15 +34,6 @@ struct Welcome {
   uint16_t version = Hello::kVersion;
   uint16_t spare = 0;
 };
-
-// Whoever is turned away, as by a process without a descriptor for now, calls again after these.
-inline constexpr std::array kPauses{std::chrono::milliseconds(50), std::chrono::milliseconds(200),
-                                    std::chrono::milliseconds(800)};
-
-// It is by the other side's doing that a connection has ended with `error` (an errno).
-constexpr bool is_closed_by_peer(int error) noexcept {
-  return error == EPIPE || error == ECONNRESET;
-}
 
 // Who may come.
 struct Door {

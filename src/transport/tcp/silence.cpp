@@ -1,5 +1,7 @@
 #include "transport/tcp/silence.hpp"
 
+#include <sys/epoll.h>
+
 namespace torch::comms::transport::tcp {
 namespace {
 
@@ -16,7 +18,7 @@ std::chrono::nanoseconds Silence::after(const base::Answers& answers, Time now) 
 }
 
 SilenceWatch::SilenceWatch(Poller& poller, std::chrono::milliseconds limit) : limit_(limit) {
-  if (limit_.count() > 0) timer_.emplace(poller, *this);
+  if (limit_.count() > 0) poller.add(timer_.emplace().get(), EPOLLIN, *this);
 }
 
 void SilenceWatch::tune(int socket) const noexcept {

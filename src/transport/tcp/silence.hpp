@@ -6,7 +6,7 @@
 
 #include "base/socket.hpp"
 #include "transport/tcp/poller.hpp"
-#include "transport/tcp/timer.hpp"
+#include "transport/timer.hpp"
 
 namespace torch::comms::transport::tcp {
 

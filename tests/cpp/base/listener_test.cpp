@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -66,18 +65,6 @@ void turn_callers_away_later() {
     EXPECT_FALSE(listener->accept());
   }
   EXPECT_FALSE(is_ready(*listener));
-}
-
-// In a process of its own: the first line that is logged decides for all of the process.
-void in_child(void (*body)()) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    body();
-    ::_exit(testing::Test::HasFailure() ? 1 : 0);
-  }
-  int status = 1;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
 }
 
 TEST(Listener, TurnsCallersAwayWhenThereAreNoDescriptors) { in_child(turn_callers_away); }

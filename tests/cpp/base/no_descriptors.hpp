@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace torch::comms::base {
@@ -22,5 +23,17 @@ class NoDescriptors {
  private:
   rlimit before_{};
 };
+
+// In a process of its own: the first line that is logged decides for all of the process.
+inline void in_child(void (*body)()) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    body();
+    ::_exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
 
 }  // namespace torch::comms::base

@@ -5,11 +5,12 @@
 #include <sys/socket.h>
 
 #include "base/socket.hpp"
+#include "transport/turned_away.hpp"
 
 namespace torch::comms::side {
 namespace {
 
-using transport::tcp::kPauses;
+using transport::kPauses;
 using State = Link::State;
 
 // Another rank's place, at which the test answers; time is the test's, too.

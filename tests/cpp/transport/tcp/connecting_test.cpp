@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/socket.hpp"
+#include "transport/turned_away.hpp"
 
 namespace torch::comms::transport::tcp {
 namespace {

@@ -1,12 +1,11 @@
-#include "transport/tcp/timer.hpp"
+#include "transport/timer.hpp"
 
-#include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "base/system_error.hpp"
 
-namespace torch::comms::transport::tcp {
+namespace torch::comms::transport {
 namespace {
 
 timespec spec_of(std::chrono::nanoseconds time) noexcept {
@@ -16,10 +15,8 @@ timespec spec_of(std::chrono::nanoseconds time) noexcept {
 
 }  // namespace
 
-Timer::Timer(Poller& poller, Poller::Client& client)
-    : timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
+Timer::Timer() : timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
   if (!timer_) throw base::system_error("timerfd");
-  poller.add(timer_.get(), EPOLLIN, client);
 }
 
 void Timer::passed() const noexcept {
@@ -32,4 +29,4 @@ void Timer::set(std::chrono::nanoseconds first, std::chrono::nanoseconds then) n
   ::timerfd_settime(timer_.get(), 0, &when, nullptr);
 }
 
-}  // namespace torch::comms::transport::tcp
+}  // namespace torch::comms::transport

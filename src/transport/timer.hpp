@@ -2,16 +2,17 @@
 
 #include <chrono>
 
+#include <torchcomms/base/export.hpp>
+
 #include "base/handles.hpp"
-#include "transport/tcp/poller.hpp"
 
-namespace torch::comms::transport::tcp {
+namespace torch::comms::transport {
 
-// Tells a poller's client when time has passed. The client then reads it, with passed().
-class Timer {
+// A descriptor that is readable from when time has passed until passed() reads it.
+class TC_API Timer {
  public:
-  // Ends with `poller`, or is removed from it before. Throws CommError(kResourceExhausted).
-  Timer(Poller& poller, Poller::Client& client);
+  // Throws CommError(kResourceExhausted).
+  Timer();
 
   void after(std::chrono::nanoseconds time) noexcept { set(time, {}); }
   void every(std::chrono::nanoseconds time) noexcept { set(time, time); }
@@ -25,4 +26,4 @@ class Timer {
   base::FileDescriptor timer_;
 };
 
-}  // namespace torch::comms::transport::tcp
+}  // namespace torch::comms::transport
