@@ -25,6 +25,7 @@ using Clock = std::chrono::steady_clock;
 
 // For what has been sent already to be there.
 constexpr std::chrono::seconds kArrivalLimit{10};
+constexpr const char* kUntaken = "the memory of a rank cannot be taken";
 
 // The one packet from each rank to each other, with the descriptor of its memory, or of nothing.
 struct Offer {
@@ -112,11 +113,12 @@ class Making {
     for (int missing = seat_.size - 1; missing > 0;) missing -= take_one(deadline) ? 1 : 0;
   }
 
-  // False for a stranger.
+  // False for a stranger. Without a descriptor for what has come nothing more is waited for.
   bool take_one(Clock::time_point deadline) {
     await(listener_.get(), deadline);
     const base::FileDescriptor guest(
         ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!guest && base::is_scarcity(errno)) throw base::system_error(kUntaken);
     int process = 0;
     uint32_t user = 0;
     if (!guest || !read_peer(guest.get(), process, user) || (user != ::geteuid() && user != 0))
@@ -126,6 +128,7 @@ class Making {
     base::FileDescriptor memory;
     const auto arrival =
         read_packet(guest.get(), std::as_writable_bytes(std::span(&offer, 1)), memory);
+    if (arrival == Arrival::kNoDescriptor) throw base::system_error(EMFILE, kUntaken);
     const bool ours = arrival == Arrival::kPacket && base::equal(offer.secret, secret_) &&
                       offer.from >= 0 && offer.from < seat_.size && offer.from != seat_.rank &&
                       !has_come_[static_cast<size_t>(offer.from)];

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
+#include "base/no_descriptors.hpp"
 #include "gpu/cpu_driver.hpp"
 #include "transport/nvl/card.hpp"
 #include "transport/nvl/group.hpp"
@@ -150,6 +153,32 @@ TEST(SymmetricMemory, IsNobodysWhereOneRankCannotMapAnothers) {
              [&](int rank) {
                return std::pair{rank == 0 ? seat(rank, 2, blind) : seat(rank, 2), wanted()};
              });
+}
+
+// From when all have sent theirs on: none for the other one's socket, or none for its memory.
+TEST(SymmetricMemory, IsNobodysWhereOneRankHasNoDescriptorForAnothers) {
+  for (const int left : {0, 1})
+    EXPECT_EQ(on_processes(
+                  2,
+                  [&](int rank, const Exchange& exchange) {
+                    std::optional<base::NoDescriptors> none;
+                    const Exchange scarce = [&, round = 0](const std::string& words) mutable {
+                      none.reset();
+                      const auto all = exchange(words);
+                      if (rank == 1 && ++round == 2) {
+                        const base::FileDescriptor last(left > 0 ? ::dup(0) : -1);
+                        none.emplace();
+                      }
+                      return all;
+                    };
+                    const auto made = SymmetricMemory::make(seat(rank, 2), wanted(), scarce);
+                    require(made.memory == nullptr, "there is memory");
+                    require(made.why_not.find("rank 1: the memory of a rank cannot be taken: ") !=
+                                    std::string::npos &&
+                                made.why_not.find("no descriptor left") != std::string::npos,
+                            made.why_not.c_str());
+                  }),
+              0);
 }
 
 TEST(Card, OfAnotherHostIsAnObjection) {
