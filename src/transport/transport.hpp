@@ -120,7 +120,8 @@ class TC_API Transport {
   virtual void close_streams(uint32_t first, uint32_t last, Errc error) = 0;
 
   // Opens `bytes` to peers that have the handle. Throws CommError(kSystem) where it cannot. Peers
-  // of this host can map what lies in a file that this process has mapped shared and holds open.
+  // of this host can map what lies in a file that this process has mapped shared, and that it holds
+  // open or that has its name still.
   virtual std::unique_ptr<Memory> register_memory(Bytes bytes) = 0;
   // Zeroed memory that peers of this host can map. Throws CommError(kResourceExhausted).
   virtual std::unique_ptr<Memory> allocate(uint64_t size) = 0;

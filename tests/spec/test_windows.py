@@ -223,6 +223,31 @@ def test_memory_of_its_own_is_reached_by_operations_alone(world):
     check_context(world, plain_memory)
 
 
+def shared_without_descriptors(context):
+    """Under this strategy torch keeps no descriptor of what it shares."""
+    comm = context.comm
+    before = torch.multiprocessing.get_sharing_strategy()
+    torch.multiprocessing.set_sharing_strategy("file_system")
+    try:
+        window, mine = window_of(comm, "shared", 1000)
+    finally:
+        torch.multiprocessing.set_sharing_strategy(before)
+    mine.fill_(comm.get_rank())
+    comm.barrier(False)
+    for owner in range(comm.get_size()):
+        if owner == comm.get_rank() or not is_tcp(context):
+            assert window.get_attr(owner).access_type == UNIFIED
+            assert window.map_remote_tensor(owner).tolist() == [owner] * 1000
+    comm.barrier(False)
+    window.tensor_deregister()
+    return []
+
+
+@mapped
+def test_memory_that_torch_shares_by_name_is_mapped(world):
+    check_context(world, shared_without_descriptors)
+
+
 def part_of_a_shared_tensor(context):
     """A window may begin anywhere in shared memory; nothing beside it is touched."""
     comm = context.comm
@@ -662,8 +687,11 @@ def closed_with_waits(context):
     window.tensor_deregister()
     finish(met, True)
     for name, work in (("signal", vain), ("slot", slot)):
-        with failures.case(name), refused(
-            torchcomms.InvalidArgument, "wait_signal", "the window was closed while this waited"
+        with (
+            failures.case(name),
+            refused(
+                torchcomms.InvalidArgument, "wait_signal", "the window was closed while this waited"
+            ),
         ):
             work.wait()
     with failures.case("soon"):

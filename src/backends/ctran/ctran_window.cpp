@@ -55,6 +55,18 @@ std::shared_ptr<ctran::TeamWindow> TorchCommCtran::window_on_device(size_t slots
 }
 
 namespace ctran {
+namespace {
+
+// By ranks of its host.
+const char* why_unmapped(const Reach::Member& member) {
+  const bool in_file = member.memory && member.memory->handle.descriptor >= 0;
+  return in_file ? "its tensor is in shared memory that could not be mapped here"
+                 : "its tensor is in memory of its own, or in a shared file that nobody there has "
+                   "open and whose name is gone; call share_memory_() before registering it, or "
+                   "use window_allocate()";
+}
+
+}  // namespace
 
 CtranWindow::CtranWindow(std::shared_ptr<TorchCommCtran> comm, size_t slots)
     : comm_(std::move(comm)), slots_(slots) {
@@ -253,14 +265,11 @@ at::Tensor CtranWindow::view(std::string_view method, int rank, uint64_t offset_
   const auto& group = *comm_->session_->group;
   const auto link = group.family()->link_to(group.family_rank(rank));
   if (!member(rank).is_mapped())
-    throw CommError(
-        Errc::kUnsupported,
-        "the window of rank " + std::to_string(rank) +
-            " is not reached by loads and stores (get_attr() says SEPARATE): " +
-            (link == "shm" ? "its tensor is in memory of its own; call share_memory_() before "
-                             "registering it, or use window_allocate()"
-                           : "it is reached over tcp"),
-        context(method, rank));
+    throw CommError(Errc::kUnsupported,
+                    "the window of rank " + std::to_string(rank) +
+                        " is not reached by loads and stores (get_attr() says SEPARATE): " +
+                        (link == "shm" ? why_unmapped(member(rank)) : "it is reached over tcp"),
+                    context(method, rank));
   const PlainOperators plain;
   const auto options = at::TensorOptions().dtype(dtype).device(at::kCPU);
   std::shared_ptr<const void> keeper;

@@ -6,9 +6,13 @@
 #include <sys/sysmacros.h>
 
 #include <cinttypes>
+#include <climits>
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
 
 namespace torch::comms::transport::shm {
 namespace {
@@ -23,7 +27,8 @@ struct CloseFolder {
 struct MappedFile {
   dev_t device;
   ino_t inode;
-  uint64_t offset;  // of the memory in the file
+  uint64_t offset;   // of the memory in the file
+  std::string path;  // that it had when it was mapped, or has now
 };
 
 // A line of /proc/self/maps [proc_pid_maps(5)].
@@ -31,21 +36,24 @@ std::optional<MappedFile> mapped_file(const char* line, uint64_t at, uint64_t si
   uint64_t first = 0, last = 0, offset = 0, inode = 0;
   unsigned major_number = 0, minor_number = 0;
   char rights[5] = {};
+  int path_at = 0;
   const int read =
       // NOLINTNEXTLINE(bugprone-unchecked-string-to-number-conversion): the system's own numbers
-      std::sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64, &first, &last,
-                  rights, &offset, &major_number, &minor_number, &inode);
+      std::sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64 " %n", &first,
+                  &last, rights, &offset, &major_number, &minor_number, &inode, &path_at);
   if (read != 7 || at < first || at >= last) return std::nullopt;
   const bool whole = size <= last - at;
   const bool shared = rights[0] == 'r' && rights[1] == 'w' && rights[3] == 's' && inode != 0;
   if (!whole || !shared) return std::nullopt;
-  return MappedFile{makedev(major_number, minor_number), inode, offset + (at - first)};
+  const std::string_view path(line + path_at);
+  return MappedFile{makedev(major_number, minor_number), inode, offset + (at - first),
+                    std::string(path.substr(0, path.find('\n')))};
 }
 
 std::optional<MappedFile> find_mapping(uint64_t at, uint64_t size) {
   const std::unique_ptr<std::FILE, CloseFile> maps(std::fopen("/proc/self/maps", "re"));
   if (!maps) return std::nullopt;
-  char line[512];
+  char line[PATH_MAX + 128];
   bool begins = true;
   while (std::fgets(line, sizeof line, maps.get()) != nullptr) {
     const bool whole = std::string_view(line).ends_with('\n');
@@ -55,23 +63,27 @@ std::optional<MappedFile> find_mapping(uint64_t at, uint64_t size) {
   return std::nullopt;
 }
 
-// A new descriptor of an open file: its name may be gone. Other threads close theirs meanwhile, so
-// none of theirs is used: the file is found and opened by the name that /proc gives it, and what
-// was opened is looked at again.
-base::FileDescriptor open_again(const MappedFile& wanted) {
+// Nothing, where something else has that name.
+base::FileDescriptor open_at(int folder, const char* name, const MappedFile& wanted) {
   const auto is_it = [&](int failed, const struct stat& found) {
     return failed == 0 && found.st_ino == wanted.inode && found.st_dev == wanted.device;
   };
+  struct stat found{};
+  if (!is_it(::fstatat(folder, name, &found, 0), found)) return {};
+  base::FileDescriptor file(::openat(folder, name, O_RDWR | O_CLOEXEC));
+  return file && is_it(::fstat(file.get(), &found), found) ? std::move(file)
+                                                           : base::FileDescriptor();
+}
+
+// A new descriptor of a mapped file: its name may be gone, or nobody may hold it open. Other
+// threads close their descriptors meanwhile, so none of theirs is used: the file is found and
+// opened by the name that /proc gives it, and what was opened is looked at again.
+base::FileDescriptor open_again(const MappedFile& wanted) {
   const std::unique_ptr<DIR, CloseFolder> folder(::opendir("/proc/self/fd"));
   if (!folder) return {};
-  const int at = ::dirfd(folder.get());
-  while (const auto* entry = ::readdir(folder.get())) {
-    struct stat found{};
-    if (!is_it(::fstatat(at, entry->d_name, &found, 0), found)) continue;
-    base::FileDescriptor file(::openat(at, entry->d_name, O_RDWR | O_CLOEXEC));
-    if (file && is_it(::fstat(file.get(), &found), found)) return file;
-  }
-  return {};
+  while (const auto* entry = ::readdir(folder.get()))
+    if (auto file = open_at(::dirfd(folder.get()), entry->d_name, wanted)) return file;
+  return open_at(AT_FDCWD, wanted.path.c_str(), wanted);
 }
 
 }  // namespace

@@ -6,7 +6,8 @@ namespace torch::comms::transport::shm {
 
 // The file of the shared mapping that holds all of `bytes`, with a descriptor of its own, so that
 // peers can map it: memory of allocate(), or what other libraries share between processes. Nothing
-// where the memory is this process's alone, or its file is not to be found.
+// where the memory is this process's alone, or its file is not to be found: nobody here holds it
+// open, and it has lost its name.
 FilePlace file_behind(Bytes bytes) noexcept;
 
 }  // namespace torch::comms::transport::shm

@@ -1,3 +1,5 @@
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "transport/conformance_streams.hpp"
@@ -140,6 +142,29 @@ TEST(SharedFile, IsFoundBehindMemoryThatOthersCanMapAndNothingElse) {
   file = {};
   const auto again = shm::file_behind(mapping.bytes());
   EXPECT_TRUE(again.file) << "the descriptor of `place` is still open";
+}
+
+// Libraries that would run out of descriptors close theirs.
+TEST(SharedFile, IsFoundByItsNameWhereNobodyHasItOpen) {
+  const std::string name = "/torchcomms-test-" + std::to_string(random_number());
+  base::FileDescriptor file(::shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600));
+  ASSERT_TRUE(file);
+  ASSERT_EQ(::ftruncate(file.get(), 100'000), 0);
+  struct stat made{}, found{};
+  ASSERT_EQ(::fstat(file.get(), &made), 0);
+  const auto mapping = shm::map_memory(file, 100'000);
+  file = {};
+  auto place = shm::file_behind(mapping.bytes().subspan(5001, 77));
+  ASSERT_EQ(::fstat(place.file.get(), &found), 0);
+  EXPECT_EQ(found.st_ino, made.st_ino);
+  EXPECT_EQ(place.offset, 5001);
+
+  place = {};
+  ASSERT_EQ(::shm_unlink(name.c_str()), 0);
+  EXPECT_FALSE(shm::file_behind(mapping.bytes()).file);
+  file = base::FileDescriptor(::shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600));
+  EXPECT_FALSE(shm::file_behind(mapping.bytes()).file) << "another file has its name";
+  ::shm_unlink(name.c_str());
 }
 
 TEST(SharedFile, MemoryInTheMiddleOfItIsMappedByPeers) {
