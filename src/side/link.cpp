@@ -26,6 +26,8 @@ constexpr int kRefusals = 3;
 constexpr milliseconds kRest{20}, kLongRest{1000};
 // How long the other side may take to dial before it is looked for.
 constexpr milliseconds kBetweenProbes{1000};
+// With an address from which nothing comes back, before the next one is tried.
+constexpr milliseconds kPatience{3000};
 constexpr size_t kPiece = 64 << 10;
 // To a rank that does not read, as one that is stopped, nothing more is said.
 constexpr size_t kMostUnsent = size_t{16} << 20;
@@ -66,17 +68,18 @@ short Link::events() const noexcept {
 }
 
 void Link::dial(Moment now) {
-  timer_ = kNever;
-  dial_ = std::make_unique<bootstrap::Dial>(contact_);
+  timer_ = now + kPatience;
+  dial_ = std::make_unique<bootstrap::Dial>(contact_, address_);
   if (dial_->state() == bootstrap::Dial::State::kLost) not_reached(dial_->refused(), now);
 }
 
 void Link::not_reached(bool refused, Moment now) {
+  if (dial_) address_ = dial_->address() + 1;
   dial_.reset();
   socket_ = {};
   const bool awaited = state_ == State::kAwaited;
   if (refused && ++refusals_ >= kRefusals) return lose();
-  if (!refused && !awaited)
+  if (!refused && !awaited && !std::exchange(warned_, true))
     base::log(base::LogLevel::kWarning, "side channel: rank " + std::to_string(hello_.to) +
                                             " cannot be reached at " + contact_ +
                                             ", and is tried again");
@@ -109,6 +112,8 @@ void Link::on_dialing(Moment now) {
     return;
   }
   socket_ = dial_->take();
+  address_ = dial_->address();
+  timer_ = kNever;
   dial_.reset();
   state_ = State::kGreeting;
   // A new socket's buffer has room for these few bytes.
@@ -183,6 +188,7 @@ bool Link::next(std::string& text) {
 
 void Link::on_time(Moment now) {
   if (now < timer_ || state_ == State::kLost) return;
+  if (dial_) return not_reached(false, now);
   if (state_ == State::kResting) state_ = State::kDialing;
   dial(now);
 }

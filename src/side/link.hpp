@@ -50,7 +50,9 @@ class Link {
   const transport::tcp::Hello hello_;
   State state_ = State::kAwaited;
   std::unique_ptr<bootstrap::Dial> dial_;  // of kDialing; of kAwaited: whether it still listens
+  size_t address_ = 0;                     // that is tried first
   base::FileDescriptor socket_;
+  bool warned_ = false;  // that it cannot be reached: once is enough
   int refusals_ = 0;
   size_t turns_away_ = 0;  // in a row
   Moment timer_ = kNever;

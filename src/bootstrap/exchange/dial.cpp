@@ -8,15 +8,15 @@
 
 namespace torch::comms::bootstrap {
 
-Dial::Dial(std::string_view contact) : contact_(contact) {
+Dial::Dial(std::string_view contact, size_t first) : contact_(contact), first_(first) {
   std::istringstream words(contact_);
   for (std::string word; words >> word;) addresses_.push_back(word);
   try_next();
 }
 
 void Dial::try_next() {
-  for (state_ = State::kLost; next_ < addresses_.size();) {
-    const auto address = base::parse_address(addresses_[next_++]);
+  for (state_ = State::kLost; tried_ < addresses_.size();) {
+    const auto address = base::parse_address(addresses_[(first_ + tried_++) % addresses_.size()]);
     if (!address) {
       refused_ = false;
       continue;

@@ -12,17 +12,21 @@
 namespace torch::comms::bootstrap {
 
 // A connection to a rank in the making: its contact's addresses, one after the other. Nothing here
-// blocks.
+// blocks, or has a limit: an address from which nothing comes back keeps it kConnecting for
+// minutes, and whoever drops it then begins the next one with the address after that.
 class TC_API Dial {
  public:
-  // "10.0.0.1:4711 [2001:db8::1]:4711"
-  explicit Dial(std::string_view contact);
+  // "10.0.0.1:4711 [2001:db8::1]:4711"; `first`: which of them, counted on from the last to the
+  // first again, is tried first.
+  explicit Dial(std::string_view contact, size_t first = 0);
 
   enum class State : uint8_t { kConnecting, kConnected, kLost };
   State state() const noexcept { return state_; }
   // Once it is lost: nobody listens at any of the addresses.
   bool refused() const noexcept { return refused_; }
   const std::string& contact() const noexcept { return contact_; }
+  // Which address is tried, or was last, for `first`.
+  size_t address() const noexcept { return first_ + (tried_ == 0 ? 0 : tried_ - 1); }
   int socket() const noexcept { return socket_.get(); }
 
   // The socket became writable, or broke, while connecting.
@@ -34,7 +38,7 @@ class TC_API Dial {
 
   std::string contact_;
   std::vector<std::string> addresses_;
-  size_t next_ = 0;
+  size_t first_, tried_ = 0;
   base::FileDescriptor socket_;
   State state_ = State::kLost;
   bool refused_ = true;

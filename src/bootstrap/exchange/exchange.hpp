@@ -20,8 +20,8 @@ inline constexpr Moment kNever = Moment::max();
 
 // How patient a rank is. The same on all ranks.
 struct Pace {
-  Moment limit = std::chrono::seconds(30);  // of the whole exchange, from start()
-  Moment connecting = std::chrono::seconds(3);
+  Moment limit = std::chrono::seconds(30);             // of the whole exchange, from start()
+  Moment connecting = std::chrono::seconds(3);         // with one kAsk
   Moment first_retry = std::chrono::milliseconds(20);  // doubles up to
   Moment longest_retry = std::chrono::seconds(1);
   // A contact is told only by a rank that listens there: refused so often, its process has ended.
@@ -37,7 +37,8 @@ struct Action {
     kPublish,     // put this rank's contact into the store
     kLookUp,      // get that of `peer`, the source of round 0, from it: on_contact()
     kAsk,         // connect to `peer`, the source of `round`, and send kAsk: on_connected(),
-                  // then on_answer(), on_notice() or on_lost()
+                  // then on_answer(), on_notice() or on_lost(). Where it has several addresses,
+                  // each time beginning with another one
     kHangUp,      // drop that connection; nothing is said about it any more
     kAnswer,      // answer `round` over `link`, then close it: on_served() or on_gone()
     kTell,        // send failure() over `link`, then close it

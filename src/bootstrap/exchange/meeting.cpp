@@ -93,8 +93,8 @@ void Meeting::act_on(const Action& action) {
     case Kind::kAsk:
       return ask(action);
     case Kind::kHangUp:
-      outgoing_.reset();
-      return;
+      // Connected, it has had its answer; otherwise this address is silent.
+      return drop_outgoing(outgoing_ && outgoing_->dial.state() == Dial::State::kConnecting);
     case Kind::kAnswer: {
       const auto found = incoming_.find(action.link);
       if (found == incoming_.end()) return machine_.on_gone(action.round, action.link);
@@ -148,13 +148,18 @@ Frame Meeting::frame(FrameKind kind, int to, int round) const {
 
 void Meeting::ask(const Action& action) {
   where_ = contacts_[action.round];
-  outgoing_.reset(new Outgoing{Dial(where_), action.round,
+  outgoing_.reset(new Outgoing{Dial(where_, address_), action.round,
                                ReplyReader(door_, action.peer, action.round, result_.blobs)});
   if (outgoing_->dial.state() == Dial::State::kLost) lose_outgoing(outgoing_->dial.refused());
 }
 
-void Meeting::lose_outgoing(bool refused) {
+void Meeting::drop_outgoing(bool to_try_another) {
+  if (outgoing_) address_ = outgoing_->dial.address() + (to_try_another ? 1 : 0);
   outgoing_.reset();
+}
+
+void Meeting::lose_outgoing(bool refused) {
+  drop_outgoing(/*to_try_another=*/true);
   machine_.on_lost(clock_now(), refused, actions_);
 }
 

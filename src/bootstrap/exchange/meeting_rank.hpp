@@ -41,6 +41,7 @@ class Meeting {
   void act();
   void act_on(const Action& action);
   void ask(const Action& action);
+  void drop_outgoing(bool to_try_another);
   void look_up_source(int peer);
   void probe(int peer);
   void queue_notice(uint32_t link, const Notice& notice);
@@ -76,6 +77,9 @@ class Meeting {
   std::unique_ptr<Reception> reception_;
   std::map<uint32_t, Incoming> incoming_;
   std::unique_ptr<Outgoing> outgoing_;
+  // Which address of a source is tried first. Hosts of a job are alike: at that where one was
+  // reached the next one may be, too.
+  size_t address_ = 0;
   std::map<int, Dial> probes_;
   uint32_t next_link_ = 1;
   Moment accept_again_{};

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include "base/socket.hpp"
+#include "bootstrap/silent_place.hpp"
 #include "transport/turned_away.hpp"
 
 namespace torch::comms::side {
@@ -15,10 +16,12 @@ using State = Link::State;
 
 // Another rank's place, at which the test answers; time is the test's, too.
 struct Place {
+  std::string before = {};  // other addresses of it
   uint16_t port = 0;
   base::FileDescriptor listener = base::listen_anywhere(port);
   Moment now{};
-  Link link{base::address_text("127.0.0.1", port), {}, /*dials=*/true, now};
+  std::string address = base::address_text("127.0.0.1", port);
+  Link link{before + address, {}, /*dials=*/true, now};
 
   void turn(short events) {
     pollfd polled{link.socket(), events, 0};
@@ -53,6 +56,17 @@ TEST(SideLink, IsNotLostToOneThatTurnsCallersAwayForAMoment) {
   ASSERT_EQ(::send(there.get(), &welcome, sizeof welcome, 0), ssize_t{sizeof welcome});
   place.turn(POLLIN);
   EXPECT_EQ(place.link.state(), State::kUp);
+}
+
+TEST(SideLink, GoesOnWithTheNextAddressWhereOneIsSilent) {
+  const SilentPlace silent;
+  Place place{.before = silent.address() + " "};
+  for (int i = 0; i < 2; ++i) {  // the rest between two tries has its time, too
+    ASSERT_LT(place.link.next_time(), kNever) << "it is dialed for ever";
+    place.now = place.link.next_time();
+    place.link.on_time(place.now);
+  }
+  place.accept();
 }
 
 TEST(SideLink, IsLostToOneThatTurnsCallersAwayForGood) {

@@ -13,6 +13,7 @@
 #include "base/host.hpp"
 #include "base/socket.hpp"
 #include "bootstrap/memory_kv.hpp"
+#include "bootstrap/silent_place.hpp"
 
 namespace torch::comms::bootstrap {
 namespace {
@@ -109,6 +110,50 @@ TEST(Meeting, MeetsOverIpv6) {
       });
   }
   EXPECT_TRUE(map.values["s/contact/0"].starts_with("[::1]:"));
+  expect_all_know_all(outcomes);
+}
+
+// As where every host has a network of its own, whose address comes first.
+class FirstAddressSilent final : public KeyValue {
+ public:
+  FirstAddressSilent(SharedMap& map, std::string silent)
+      : store_(map), silent_(std::move(silent)) {}
+  void set(const std::string& key, const std::string& value) override {
+    store_.set(key, key.find("/contact/") == std::string::npos ? value : silent_ + " " + value);
+  }
+  std::string get(const std::string& key, milliseconds limit) override {
+    return store_.get(key, limit);
+  }
+  bool has(const std::vector<std::string>& keys) override { return store_.has(keys); }
+  int64_t add(const std::string& key, int64_t amount) override { return store_.add(key, amount); }
+  void remove(const std::string& key) override { store_.remove(key); }
+  std::string address() const override { return store_.address(); }
+
+ private:
+  MemoryKeyValue store_;
+  std::string silent_;
+};
+
+TEST(Meeting, GoesOnWithTheNextAddressWhereOneIsSilent) {
+  constexpr int kSize = 5;
+  const SilentPlace silent;
+  SharedMap map;
+  std::vector<Outcome> outcomes(kSize);
+  {
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < kSize; ++rank)
+      ranks.emplace_back([&, rank] {
+        auto self = participant(rank, kSize, milliseconds(30'000));
+        self.pace.connecting = milliseconds(100);
+        FirstAddressSilent store(map, silent.address());
+        auto& outcome = outcomes[static_cast<size_t>(rank)];
+        try {
+          outcome.got = exchange(store, self);
+        } catch (const CommError& e) {
+          outcome.error = e;
+        }
+      });
+  }
   expect_all_know_all(outcomes);
 }
 
