@@ -51,8 +51,11 @@ def trace(
 
     try:
         _output.prepare(perfetto, torch_dumps and torch_dumps / "rank_0")
-        folders = [path for path in map(Path, events.folders()) if path.is_dir()]
-        dumps = analyze.read(records or folders)
+        dumps = (
+            analyze.read(records)
+            if records
+            else analyze.read_newest(map(Path, events.folders()))
+        )
         verdict = analyze.analyze(dumps)
         stacks = {
             rank: analyze.stacks(verdict.processes[rank])

@@ -7,6 +7,7 @@ import os
 import pickle
 import re
 import shutil
+import struct
 import threading
 import time
 from collections.abc import Sequence
@@ -486,6 +487,54 @@ def test_what_is_no_whole_ring_is_refused_by_name(spoil, why, tmp_path):
     assert told.exit_code == 2
     assert str(path) in told.stderr
     assert why in told.stderr
+
+
+def test_a_damaged_file_hides_no_other_job(tmp_path):
+    """A process may have died in the middle of making it, or the disk was full."""
+    for rank, comm in enumerate(worlds(2)):
+        rings.write(tmp_path / "a", rank, [comm], [Op("barrier", 2, 1, 2)])
+    damaged = rings.write(tmp_path / "b", 0, worlds(1), [], began_ms=500)
+    damaged.write_bytes(damaged.read_bytes()[:5000])
+    (tmp_path / "a" / "README").write_text("no record")
+    told = run(tmp_path)
+    assert (told.exit_code, "nothing is wrong" in told.stdout) == (0, True), told.output
+    assert f"left out: {damaged} is cut" in told.stderr
+    assert run(tmp_path / "a").exit_code == 0
+    named = run(damaged)
+    assert (named.exit_code, "is cut" in named.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("runs", "start_stride_count"),
+    [(1, (0, 1, 1 << 30)), (1, (0, 1, 1)), (1, (0, 1, -2)), (21, (0, 1, 2))],
+)
+def test_members_that_cannot_be_are_refused_before_memory_is_spent_on_them(
+    runs, start_stride_count, tmp_path
+):
+    path = rings.write(tmp_path, 0, worlds(2)[:1], [])
+    data = bytearray(path.read_bytes())
+    struct.pack_into("<I", data, 4096 + 60, runs)
+    struct.pack_into("<3i", data, 4096 + 272, *start_stride_count)
+    path.write_bytes(data)
+    told = run(path)
+    assert (told.exit_code, f"{path} is damaged: {runs} runs" in told.stderr) == (2, True)
+
+
+def test_the_newest_job_is_that_of_all_default_folders(tmp_path, monkeypatch):
+    """A rank whose file had no room in the first folder has it in the second, where an older job
+    left its own."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    monkeypatch.setattr(events, "folders", lambda: [str(first), str(tmp_path / "no"), str(second)])
+    world = worlds(4)
+    for rank in range(4):
+        rings.write(second / "old", rank, [world[rank]], [Op("barrier", 1, 1)], pid=10 + rank)
+    for rank, folder in ((0, first), (1, second)):
+        comm = Comm("world", rank, range(2), entered=2)
+        rings.write(folder / "new", rank, [comm], [Op("barrier", 2, 1, 2)], began_ms=500)
+    told = run()
+    assert (told.exit_code, "nothing is wrong" in told.stdout) == (0, True), told.output
+    assert "rank 2" not in told.stdout
+    assert "ranks 0-1" in told.stdout
 
 
 def test_nothing_to_read_is_said(tmp_path):

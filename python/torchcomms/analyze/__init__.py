@@ -3,7 +3,7 @@
 Read are the files of the always-on event rings, and flight recorder dumps.
 """
 
-from torchcomms.analyze.dump import read
+from torchcomms.analyze.dump import read, read_newest
 from torchcomms.analyze.finding import Finding
 from torchcomms.analyze.flight_recorder import to_flight_recorder, write_flight_recorder
 from torchcomms.analyze.record import AnalyzeError, Dump, Making, Operation, Process
@@ -22,6 +22,7 @@ __all__ = [
     "Verdict",
     "analyze",
     "read",
+    "read_newest",
     "stacks",
     "to_flight_recorder",
     "to_text",

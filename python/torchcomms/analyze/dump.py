@@ -7,9 +7,10 @@ import json
 import pickle
 import re
 import reprlib
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torchcomms._dtype import of_recorder
 from torchcomms.analyze import ring
@@ -40,28 +41,36 @@ class _Plain(pickle.Unpickler):
 
 def read(paths: Iterable[Path]) -> list[Dump]:
     """Reads the records; a folder stands for the files in it, and where these are event rings of
-    several jobs for those of the newest. Raises AnalyzeError."""
+    several jobs for those of the newest. Of a folder's files, those that cannot be read are left
+    out, with a line on stderr each. Raises AnalyzeError."""
     paths = list(paths)
-    files: list[Path] = []
-    rings: list[ring.Ring] = []
+    records: list[Dump | ring.Ring] = []
     for path in paths:
         if not path.is_dir():
-            files.append(path)
+            records.append(_read_file(path))
             continue
-        inside = sorted(p for p in path.iterdir() if p.is_file())
-        files += [p for p in inside if p.suffix != ring.SUFFIX]
-        found = [p for p in inside if p.suffix == ring.SUFFIX] + sorted(
-            path.glob(f"*/*{ring.SUFFIX}")
-        )
-        rings += ring.newest_job(filter(None, map(_read_living, found)))
+        inside = sorted(p for p in path.iterdir() if p.is_file() and p.suffix != ring.SUFFIX)
+        records += filter(None, (_found(_read_file, file) for file in inside))
+        records += ring.newest_job(_rings_in(path))
+    return _together(paths, records)
+
+
+def read_newest(folders: Iterable[Path]) -> list[Dump]:
+    """Reads the event rings of the job that began last of those in all of `folders`: where one was
+    full, a process may have left its file in the next. Raises AnalyzeError."""
+    folders = list(folders)
+    return _together(folders, ring.newest_job(r for at in folders for r in _rings_in(at)))
+
+
+def _together(paths: list[Path], records: Iterable[Dump | ring.Ring]) -> list[Dump]:
+    rings: list[ring.Ring] = []
     dumps: dict[int, Dump] = {}
-    for file in files:
-        dump = _read_file(file)
-        if dump is None:
-            rings.append(ring.read_ring(file))
+    for dump in records:
+        if isinstance(dump, ring.Ring):
+            rings.append(dump)
             continue
         if (other := dumps.get(dump.rank)) is not None:
-            raise AnalyzeError(f"{file} and {other.source} are both of rank {dump.rank}")
+            raise AnalyzeError(f"{dump.source} and {other.source} are both of rank {dump.rank}")
         dumps[dump.rank] = dump
     for dump in ring.to_dumps(rings):
         dumps.setdefault(dump.rank, dump)
@@ -75,21 +84,38 @@ def read(paths: Iterable[Path]) -> list[Dump]:
     return [dumps[rank] for rank in sorted(dumps)]
 
 
-def _read_living(path: Path) -> ring.Ring | None:
-    """None where its process has ended meanwhile, and took it along."""
+def _rings_in(folder: Path) -> list[ring.Ring]:
+    """Of all jobs."""
+    suffix = ring.SUFFIX
+    paths = [*sorted(folder.glob(f"*{suffix}")), *sorted(folder.glob(f"*/*{suffix}"))]
+    return [each for path in paths if (each := _found(_read_ring, path)) is not None]
+
+
+Record = TypeVar("Record")
+
+
+def _found(read_one: Callable[[Path], Record], path: Path) -> Record | None:
+    """Nothing of a file that nobody named and that cannot be read: the others tell enough. Nor of
+    one whose process has ended meanwhile, and took it along."""
+    try:
+        return read_one(path)
+    except AnalyzeError as error:
+        if path.exists():
+            print(f"torchcomms: left out: {error}", file=sys.stderr)
+        return None
+
+
+def _read_ring(path: Path) -> ring.Ring:
     try:
         return ring.read_ring(path)
-    except FileNotFoundError:
-        return None
     except OSError as error:
         raise AnalyzeError(f"{path} cannot be read: {error}") from None
 
 
-def _read_file(path: Path) -> Dump | None:
-    """None for an event ring."""
+def _read_file(path: Path) -> Dump | ring.Ring:
     try:
         if ring.is_ring(path):
-            return None
+            return ring.read_ring(path)
         with path.open("rb") as file:
             is_pickle = file.peek(1)[:1] == b"\x80"
             raw = _Plain(file).load() if is_pickle else json.loads(file.read())

@@ -30,6 +30,7 @@ _ROW = struct.Struct("<5QqI2iI176s32s60i")
 _SLOT = struct.Struct("<QQI3Bx4BiI4x6QQ32x")
 _HAS_MEMBERSHIP, _UNKNOWN_MEMBERS, _BEING_MADE, _BY_SPLIT = 1, 4, 8, 16
 _NONE, _OTHER_ERROR = 0xFF, 0xFF
+_MOST_RUNS, _MOST_RANKS = 20, 1_000_000
 _BEGIN = 0
 
 
@@ -115,7 +116,10 @@ def read_ring(path: Path) -> Ring:
 
     lines = (line.split(" ") for line in _text(header["vocabulary"]).splitlines())
     words = {line[0]: line[1:] for line in lines}
-    rows = _comms(data[_HEADER.size : first_slot], again[_HEADER.size : first_slot])
+    try:
+        rows = _comms(data[_HEADER.size : first_slot], again[_HEADER.size : first_slot])
+    except ValueError as error:
+        raise AnalyzeError(f"{path} is damaged: {error}") from None
     comms = tuple(row for row in rows if row.made_by is None)
     makings = tuple(
         Making(row.name, row.made_by, row.rank, row.size, wall(row.time_ns), row.members or ())
@@ -148,12 +152,12 @@ def read_ring(path: Path) -> Ring:
 
 
 def newest_job(rings: Iterable[Ring]) -> list[Ring]:
-    """Of the files of several jobs, in a folder each, those of the one that began last. Folders are
-    used again: who had ended when the youngest process of a folder began is of an earlier job, but
-    for those that waited for the same communicator as one of this job."""
-    folders: dict[Path, list[Ring]] = defaultdict(list)
+    """Of the files of several jobs, in folders named after each, those of the one that began last.
+    Names are used again: who had ended when the youngest process of one began is of an earlier job,
+    but for those that waited for the same communicator as one of this job."""
+    folders: dict[str, list[Ring]] = defaultdict(list)
     for ring in rings:
-        folders[ring.path.parent].append(ring)
+        folders[ring.path.parent.name].append(ring)
     newest = max(folders.values(), key=lambda job: max(r.process.began_ns for r in job), default=[])
     began_ns = max((ring.process.began_ns for ring in newest), default=0)
     alive = {r.path for r in newest if r.process.state == "running" or r.last_ns >= began_ns}
@@ -247,14 +251,7 @@ def _comms(data: bytes, again: bytes) -> tuple[_Comm, ...]:
             namesakes[name] += 1
             if namesakes[name] > 1:
                 name += f" ({namesakes[name]})"
-        members: tuple[int, ...] | None = None
-        if not flags & _UNKNOWN_MEMBERS:
-            triples = zip(run[0::3], run[1::3], run[2::3], strict=True)
-            members = tuple(
-                start + stride * i
-                for start, stride, count in list(triples)[:runs]
-                for i in range(count)
-            )
+        members = None if flags & _UNKNOWN_MEMBERS else _members(runs, run, size)
         made_by = None
         if flags & _BEING_MADE:
             joins = "reconfigure" if flags & _HAS_MEMBERSHIP else "new_comm"
@@ -263,6 +260,15 @@ def _comms(data: bytes, again: bytes) -> tuple[_Comm, ...]:
             _Comm(key - 1, name, _text(backend), time_ns, entered, rank, size, members, made_by)
         )
     return tuple(found)
+
+
+def _members(runs: int, numbers: list[int], size: int) -> tuple[int, ...]:
+    """Raises ValueError where they cannot be those of `size` ranks."""
+    triples = list(zip(numbers[0::3], numbers[1::3], numbers[2::3], strict=True))[:runs]
+    counts = [count for _, _, count in triples]
+    if runs > _MOST_RUNS or size > _MOST_RANKS or min(counts, default=0) < 0 or sum(counts) != size:
+        raise ValueError(f"{runs} runs of {sum(counts)} members for a communicator of {size} ranks")
+    return tuple(start + stride * i for start, stride, count in triples for i in range(count))
 
 
 def _events(data: bytes, again: bytes) -> list[_Event]:
