@@ -23,6 +23,7 @@ class Comm:
     rank: int
     members: Sequence[int]
     entered: int = 0
+    finished: int | None = None  # `entered`, where it is not said
     membership: int | None = None
     size: int | None = None
     being_made: bool = False
@@ -86,8 +87,9 @@ def _row(number: int, comm: Comm) -> bytes:
     )  # fmt: skip
     runs = b"".join(struct.pack("<3i", member, 1, 1) for member in comm.members)
     head = struct.pack(
-        "<5QqI2iI", number + 1, STEADY_NS + number, 0, comm.entered, 0, comm.membership or 0,
-        flags, comm.rank, size, len(comm.members),
+        "<5QqI2iI", number + 1, STEADY_NS + number, 0, comm.entered,
+        comm.entered if comm.finished is None else comm.finished, comm.membership or 0, flags,
+        comm.rank, size, len(comm.members),
     )  # fmt: skip
     name, backend = comm.name.encode().ljust(176, b"\0"), b"fake".ljust(32, b"\0")
     return (head + name + backend + runs).ljust(512, b"\0")

@@ -346,6 +346,35 @@ def test_what_was_overwritten_is_not_held_against_a_rank(tmp_path):
     assert [f.kind for f in verdict.findings] == ["stuck"]
 
 
+def test_a_hang_is_told_where_the_records_of_those_who_wait_are_overwritten(tmp_path):
+    """Rank 0 waits in an operation that it began, and then did much else, as others may: rank 2 has
+    its record still."""
+    own = [Op("barrier", n, n, n + 0.5, comm=1) for n in range(1, 21)]
+    waits = Comm("world", 0, range(3), entered=3, finished=2)
+    rings.write(tmp_path, 0, [waits, Comm("own", 0, [0], entered=20)], own)
+    rings.write(tmp_path, 1, [Comm("world", 1, range(3), entered=2)], [Op("barrier", 2, 1, 2)])
+    rings.write(tmp_path, 2, [Comm("world", 2, range(3), entered=2)], [Op("barrier", 2, 1, 2)])
+    verdict = analyze(read([tmp_path]))
+    assert verdict.summary == (
+        "ranks 1-2 have not entered collective 3 of 'world' (last: finished barrier 2);"
+        " rank 0 waits in it"
+    )
+    assert verdict.culprits == (1, 2)
+    assert verdict.last[0] == "in collective 3 of 'world'"
+    called = [Op("barrier", 2, 1, 2), Op("broadcast", 3, 3)]
+    comm = Comm("world", 2, range(3), entered=3, finished=2)
+    rings.write(tmp_path, 2, [comm], called)
+    assert analyze(read([tmp_path])).summary == (
+        "rank 1 has not entered broadcast 3 of 'world' (last: finished barrier 2);"
+        " ranks 0, 2 wait in it"
+    )
+    comm = Comm("world", 1, range(3), entered=3, finished=2)
+    rings.write(tmp_path, 1, [comm], called)
+    assert analyze(read([tmp_path])).summary == (
+        "ranks 0-2 have entered broadcast 3 of 'world' and not finished it"
+    )
+
+
 def test_members_that_no_file_lists_say_themselves_where_they_are(tmp_path):
     for rank, at in ((0, 1), (1, 0)):
         comm = Comm("recovers", at, (), entered=1 - rank, membership=7, size=2)

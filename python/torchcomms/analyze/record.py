@@ -68,6 +68,15 @@ class Operation:
         return f"{self.name} {self.sequence % FIRST_SPLIT}"
 
 
+def unknown_collective(group: str, number: int) -> Operation:
+    """One that is under way, of which nothing but its number is known."""
+    return Operation(
+        group=group, name="collective", sequence=number, state="started", failed=False,
+        input_sizes=(), output_sizes=(), dtypes=(), reduce_op=None, root=None, peer=None,
+        created_ns=0, record_id=-1,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Process:
     """Who left a record. At `stack_signal` it writes its stacks to its `stack_descriptor`."""
@@ -103,19 +112,29 @@ class Making:
 @dataclass(frozen=True)
 class Dump:
     """What one rank recorded, oldest first. `members`: global ranks of each communicator, -1 where
-    nobody says. `entered`: the last collective of each that began here, also where its record was
-    overwritten since. `makings`: of those that it waits to be a member of. `places`: its own rank
-    in each, where the record says it."""
+    nobody says. `entered` and `finished`: the last collective of each that began here, and that
+    ended, also where its record was overwritten since. `makings`: of those that it waits to be a
+    member of. `places`: its own rank in each, where the record says it."""
 
     rank: int
     source: str
     members: dict[str, tuple[int, ...]] = field(default_factory=dict)
     operations: tuple[Operation, ...] = ()
     entered: dict[str, int] = field(default_factory=dict)
+    finished: dict[str, int] = field(default_factory=dict)
     backends: dict[str, str] = field(default_factory=dict)
     process: Process | None = None
     makings: tuple[Making, ...] = ()
     places: dict[str, int] = field(default_factory=dict)
+
+    def overwritten(self, group: str) -> range:
+        """Collectives of `group` that it is in, as far as their records are not there any more."""
+        inside = range(self.finished.get(group, 0) + 1, self.entered.get(group, 0) + 1)
+        if not inside:
+            return inside
+        # Newer records outlive older ones.
+        recorded = (op.sequence for op in self.operations if op.group == group)
+        return range(inside.start, min((n for n in recorded if n in inside), default=inside.stop))
 
     def place_in(self, group: str) -> int:
         """Its own rank there; -1 where nobody says."""

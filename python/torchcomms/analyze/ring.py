@@ -63,6 +63,7 @@ class _Comm:
     backend: str
     time_ns: int
     entered: int
+    finished: int
     rank: int
     size: int
     members: tuple[int, ...] | None
@@ -189,6 +190,7 @@ def to_dumps(rings: Iterable[Ring]) -> list[Dump]:
             },
             operations=ring.operations,
             entered={comm.name: comm.entered for comm in ring.comms},
+            finished={comm.name: comm.finished for comm in ring.comms},
             backends={comm.name: comm.backend for comm in ring.comms},
             process=ring.process,
             makings=ring.makings,
@@ -232,7 +234,7 @@ def _comms(data: bytes, again: bytes) -> tuple[_Comm, ...]:
             time_ns,
             ended,
             entered,
-            _,
+            finished,
             membership,
             flags,
             rank,
@@ -257,8 +259,11 @@ def _comms(data: bytes, again: bytes) -> tuple[_Comm, ...]:
             joins = "reconfigure" if flags & _HAS_MEMBERSHIP else "new_comm"
             made_by = "split" if flags & _BY_SPLIT else joins
         found.append(
-            _Comm(key - 1, name, _text(backend), time_ns, entered, rank, size, members, made_by)
-        )
+            _Comm(
+                key - 1, name, _text(backend), time_ns, entered, finished, rank, size, members,
+                made_by,
+            )
+        )  # fmt: skip
     return tuple(found)
 
 
@@ -291,7 +296,7 @@ def _operations(
     wall: Callable[[int], int],
 ) -> tuple[Operation, ...]:
     """Begins, each with its end where there is one. An end whose begin was overwritten is left out:
-    it waits for nobody."""
+    it waits for nobody. For a begin that was overwritten, see Dump.overwritten()."""
     ends = {(e.comm, e.sequence): e for e in events if e.phase != _BEGIN}
     found = []
     for begin in events:

@@ -17,7 +17,7 @@ from typing import Any
 
 from torchcomms.analyze import gone, making
 from torchcomms.analyze.finding import Finding, Kind, have, ranks_text
-from torchcomms.analyze.record import Dump, Operation, Process
+from torchcomms.analyze.record import Dump, Operation, Process, unknown_collective
 
 # Ranks may pass different amounts here: the sizes are compared pairwise, or by the root alone.
 _UNEVEN = {"all_to_all_v_single", "all_to_all", "all_gather_v", "reduce_scatter_v"}
@@ -96,7 +96,7 @@ def _culprits(findings: list[Finding], dumps: list[Dump]) -> tuple[int, ...]:
         known = {dump.rank for dump in dumps}
         behind = {r for f in findings if f.kind == "stuck" for r in f.ranks if r not in known}
         behind |= {r for f in findings if f.kind == "gone" for r in f.ranks}
-    inside = {d.rank for d in dumps if d.makings or any(op.pending for op in d.operations)}
+    inside = {d.rank for d in dumps if d.makings or _pending(d)}
     # Where all that are behind are inside something, they wait for each other.
     return tuple(sorted(behind - inside or behind))
 
@@ -109,13 +109,22 @@ def _looked_ns(dumps: list[Dump]) -> int:
     return max(times, default=0)
 
 
+def _pending(dump: Dump) -> list[Operation]:
+    """What it is in, oldest first."""
+    overwritten = [
+        unknown_collective(name, numbers[0])
+        for name in dump.members
+        if (numbers := dump.overwritten(name))
+    ]
+    return overwritten + [op for op in dump.operations if op.pending]
+
+
 def _last(dump: Dump) -> str:
     if dump.makings:
         return f"in {dump.makings[0].call} of '{dump.makings[0].name}'"
-    if not dump.operations:
+    if not (candidates := _pending(dump)[:1] or dump.operations[-1:]):
         return "nothing recorded"
-    unfinished = [op for op in dump.operations if op.pending]
-    op = unfinished[0] if unfinished else dump.operations[-1]
+    op = candidates[0]
     state = "failed in" if op.failed else "in" if not op.done else "finished"
     return f"{state} {op} of '{op.group}'" + (f" with {op.error}" if op.error else "")
 
@@ -134,6 +143,7 @@ class _Group:
         self.own = {r: [op for op in ops if not op.refused] for r, ops in everything.items()}
         self.refused = {r: [op for op in ops if op.refused] for r, ops in everything.items()}
         self.entered = {d.rank: d.entered.get(name, 0) for d in dumps}
+        self.overwritten = {d.rank: d.overwritten(name) for d in dumps}
         self.collectives = {
             rank: {op.sequence: op for op in ops if op.is_collective}
             for rank, ops in self.own.items()
@@ -228,13 +238,13 @@ class _Group:
         found = []
         for number, ranks in sorted(late.items()):
             inside = {
-                rank: op for rank, ops in self.collectives.items()
-                if (op := ops.get(number + 1)) is not None and not op.done
+                rank: op for rank in self.collectives
+                if (op := self._inside(rank, number + 1)) is not None
             }  # fmt: skip
             # What the others are through with waits for nobody: this rank will catch up.
             if not inside:
                 continue
-            op = next(iter(inside.values()))
+            op = min(inside.values(), key=lambda op: op.created_ns == 0)  # better one that is known
             before = self._before(ranks[0], number)
             verb = "waits" if len(inside) == 1 else "wait"
             found.append(
@@ -249,6 +259,12 @@ class _Group:
             )
         return found
 
+    def _inside(self, rank: int, number: int) -> Operation | None:
+        op = self.collectives[rank].get(number)
+        if op is None and number in self.overwritten[rank]:
+            return unknown_collective(self.name, number)
+        return None if op is None or op.done else op
+
     def _before(self, rank: int, number: int) -> str:
         op = self.collectives[rank].get(number)
         if op is None:
@@ -262,10 +278,14 @@ class _Group:
             for number, op in ops.items():
                 if not op.done and not op.failed:
                     unfinished[number].append(rank)
+            if self.overwritten[rank]:
+                unfinished[self.overwritten[rank][0]].append(rank)
         if not unfinished:
             return []
         number, ranks = min(unfinished.items())
-        op = self.collectives[ranks[0]][number]
+        # Better one that is known.
+        known = (ops[number] for rank in ranks if number in (ops := self.collectives[rank]))
+        op = next(known, None) or unknown_collective(self.name, number)
         absent = set(self.members) - {-1, *self.own}
         who = f"; {ranks_text(absent)} left no record" if absent else ""
         text = (
