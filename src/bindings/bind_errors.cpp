@@ -5,6 +5,7 @@
 #include <torchcomms/backend_wrapper.hpp>
 #include <torchcomms/base/error.hpp>
 
+#include "base/utf8.hpp"
 #include "bindings/bindings.hpp"
 
 namespace torch::comms::bindings {
@@ -76,18 +77,20 @@ py::object type_of(const CommError& error) {
   return known;
 }
 
+// Texts may quote what another rank, a file or a variable says, which need not be UTF-8.
 py::dict attributes_of(const CommError& error) {
   const auto& context = error.context();
-  return py::dict(
-      py::arg("op") = context.op, py::arg("comm") = context.comm, py::arg("rank") = context.rank,
-      py::arg("peer") = context.peer, py::arg("seq") = context.seq,
-      py::arg("limit") = std::chrono::duration<double>(context.limit).count(),
-      py::arg("culprits") = py::tuple(py::cast(context.culprits)), py::arg("why") = error.why());
+  return py::dict(py::arg("op") = base::valid_utf8(context.op),
+                  py::arg("comm") = base::valid_utf8(context.comm), py::arg("rank") = context.rank,
+                  py::arg("peer") = context.peer, py::arg("seq") = context.seq,
+                  py::arg("limit") = std::chrono::duration<double>(context.limit).count(),
+                  py::arg("culprits") = py::tuple(py::cast(context.culprits)),
+                  py::arg("why") = base::valid_utf8(error.why()));
 }
 
 void raise(const CommError& error) {
   const py::object type = type_of(error);
-  const py::object exception = type(error.what());
+  const py::object exception = type(base::valid_utf8(error.what()));
   for (const auto& [name, value] : attributes_of(error)) py::setattr(exception, name, value);
   PyErr_SetObject(type.ptr(), exception.ptr());
 }
@@ -96,7 +99,8 @@ void raise(const CommError& error) {
 // does so with what DDP waits for.
 class KnownToTorch : public torch::PyTorchError {
  public:
-  explicit KnownToTorch(const CommError& error) : PyTorchError(error.what()), error_(error) {}
+  explicit KnownToTorch(const CommError& error)
+      : PyTorchError(base::valid_utf8(error.what())), error_(error) {}
   const CommError& error() const noexcept { return error_; }
   // Torch has the GIL here, and makes the error at once. The attributes are those of the type,
   // which is this error's alone.

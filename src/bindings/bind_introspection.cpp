@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <vector>
 
 #include <pybind11/stl.h>
 
@@ -8,6 +9,7 @@
 #include <torchcomms/types.hpp>
 
 #include "base/env.hpp"
+#include "base/utf8.hpp"
 #include "bindings/bindings.hpp"
 #include "core/dtype_name.hpp"
 #include "core/record.hpp"
@@ -26,6 +28,13 @@ py::object reduce_op_name(uint8_t op) {
   return py::str(std::string(toString(static_cast<RedOpType>(op))));
 }
 
+// As os.fsdecode() has it: a path may be no UTF-8.
+py::str path_text(const std::string& path) {
+  auto* text = PyUnicode_DecodeFSDefaultAndSize(path.data(), static_cast<py::ssize_t>(path.size()));
+  if (text == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::str>(text);
+}
+
 py::list read_events() {
   py::list list;
   for (const auto& [index, event] : tracing::process_ring().read()) {
@@ -35,7 +44,7 @@ py::list read_events() {
     row["phase"] = event.phase == tracing::Phase::kBegin ? "begin" : "end";
     row["ok"] = event.ok;
     row["op"] = std::string(opToString(static_cast<OpName>(op.kind)));
-    row["comm"] = tracing::process_ring().communicator(op.comm);
+    row["comm"] = base::valid_utf8(tracing::process_ring().communicator(op.comm));
     row["comm_seq"] = op.sequence;
     row["op_id"] = op.op_id;
     row["async_op"] = op.async_op;
@@ -79,7 +88,7 @@ void bind_introspection(py::module_& module) {
         row["capacity"] = ring.capacity();
         row["recorded"] = ring.recorded();
         row["skipped"] = ring.skipped();
-        row["file"] = tracing::recorder_file();
+        row["file"] = path_text(tracing::recorder_file());
         return row;
       },
       "dict: capacity of the event ring, events recorded so far, events skipped, and the file it "
@@ -88,7 +97,7 @@ void bind_introspection(py::module_& module) {
       "_record_process",
       [] {
         tracing::record_process(record_vocabulary());
-        return tracing::recorder_file();
+        return path_text(tracing::recorder_file());
       },
       "str: the file of this process's event ring, which it gets now if it has none yet; '' where "
       "there can be none.");
@@ -101,9 +110,15 @@ void bind_introspection(py::module_& module) {
       },
       py::arg("signal"), py::arg("descriptor"),
       "Notes in the event ring that `signal` makes this process write its stacks to `descriptor`.");
-  module.def("_recorder_folders", &tracing::recorder_folders,
-             "list[str]: where processes of this environment put their event rings, the first that "
-             "works; empty where they stay in memory.");
+  module.def(
+      "_recorder_folders",
+      [] {
+        std::vector<py::str> list;
+        for (const auto& folder : tracing::recorder_folders()) list.push_back(path_text(folder));
+        return list;
+      },
+      "list[str]: where processes of this environment put their event rings, the first that "
+      "works; empty where they stay in memory.");
   module.def(
       "_dtype_words",
       [] {

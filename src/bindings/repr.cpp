@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 
+#include "base/utf8.hpp"
 #include "core/dtype_name.hpp"
 
 namespace torch::comms::bindings {
@@ -45,7 +46,8 @@ std::string why(const std::exception_ptr& error) {
   } catch (const std::exception& e) {
     const std::string text = e.what();
     const std::string line = text.substr(0, text.find('\n'));
-    return line.size() > kMostErrorBytes ? line.substr(0, kMostErrorBytes) + "..." : line;
+    return line.size() > kMostErrorBytes ? std::string(base::cut(line, kMostErrorBytes)) + "..."
+                                         : line;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/utf8.hpp"
 #include "bootstrap/ranks.hpp"
 
 namespace torch::comms::bootstrap {
@@ -57,7 +58,7 @@ Verdict Verdict::parse(const std::string& stored, const std::string& address) {
     // Not a number: told below.
   }
   throw CommError(Errc::kSystem, "the store " + address + " returned a text that no rank wrote: '" +
-                                     stored.substr(0, 80) + "'");
+                                     std::string(base::cut(stored, 80)) + "'");
 }
 
 Attempt::Tally Attempt::tally(int64_t sum) {

@@ -3,6 +3,7 @@
 #include <exception>
 #include <string>
 
+#include "base/utf8.hpp"
 #include "bootstrap/attempt.hpp"
 
 namespace torch::comms::bootstrap {
@@ -29,7 +30,7 @@ int64_t first_attempt(KeyValue& store, const std::string& root) {
   } catch (const std::logic_error&) {
     throw CommError(Errc::kSystem, "the store " + store.address() +
                                        " returned a text that no rank wrote: '" +
-                                       text.substr(0, 80) + "'");
+                                       std::string(base::cut(text, 80)) + "'");
   }
 }
 

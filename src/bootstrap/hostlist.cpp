@@ -5,6 +5,8 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/utf8.hpp"
+
 namespace torch::comms::bootstrap {
 namespace {
 
@@ -111,7 +113,7 @@ class Parser {
   }
 
   [[noreturn]] void refuse(const std::string& why) const {
-    throw CommError(Errc::kInvalidArgument, "node list '" + std::string(text_.substr(0, 200)) +
+    throw CommError(Errc::kInvalidArgument, "node list '" + std::string(base::cut(text_, 200)) +
                                                 "' is not understood: " + why + " at character " +
                                                 std::to_string(at_ + 1));
   }

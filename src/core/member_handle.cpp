@@ -6,6 +6,8 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/utf8.hpp"
+
 namespace torch::comms {
 namespace {
 
@@ -45,7 +47,7 @@ std::string_view take_last(std::string_view& text) {
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
   throw CommError(Errc::kInvalidArgument,
-                  "the init handle '" + std::string(text.substr(0, 80)) + "' " + why);
+                  "the init handle '" + std::string(base::cut(text, 80)) + "' " + why);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/host.hpp"
+#include "base/utf8.hpp"
 #include "bootstrap/ranks.hpp"
 #include "core/reach.hpp"
 #include "core/tcp_store.hpp"
@@ -77,7 +78,8 @@ PrivateStore join_private_store(bootstrap::KeyValue& meeting, const std::string&
   if (!advert)
     throw CommError(Errc::kPeerFailed,
                     "the store " + meeting.address() +
-                        " returned a text that rank 0 did not write: '" + text.substr(0, 80) + "'",
+                        " returned a text that rank 0 did not write: '" +
+                        std::string(base::cut(text, 80)) + "'",
                     context);
   const bool near = advert->identity == base::loopback_identity();
   const std::string host = near ? "127.0.0.1" : advert->address;

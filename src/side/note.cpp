@@ -1,5 +1,7 @@
 #include "side/note.hpp"
 
+#include "base/utf8.hpp"
+
 namespace torch::comms::side {
 namespace {
 
@@ -19,12 +21,12 @@ std::string Note::serialize() const {
   writer.add(kind).add(group).add(number).add(about).add(question).add(patience_ms);
   if (kind == Kind::kFound)
     writer.add(static_cast<uint8_t>(mismatch))
-        .text(std::string_view(why).substr(0, kMostText))
+        .text(base::cut(why, kMostText))
         .list(culprits, kMostCulprits);
   if (kind == Kind::kTell || kind == Kind::kCheck) answers.write(writer);
   if (kind == Kind::kAsk && question.aim == Question::Aim::kEnd)
     writer.add(ending.code)
-        .text(std::string_view(ending.why).substr(0, kMostText))
+        .text(base::cut(ending.why, kMostText))
         .list(ending.culprits, kMostCulprits);
   return writer.take();
 }

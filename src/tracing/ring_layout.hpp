@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/op_record.hpp"
+#include "base/utf8.hpp"
 
 // How an event ring lies in memory, and therefore in its file: a header, the rows of the
 // communicators, the slots of the events. Little-endian, and read by other processes, also while it
@@ -19,11 +20,11 @@ inline constexpr std::array<char, 8> kMagic = {'T', 'C', 'R', 'I', 'N', 'G', '\n
 inline constexpr uint32_t kLayoutVersion = 1;
 inline constexpr size_t kRows = 256;
 
-// As much of a text as fits, and zeroes.
+// As much of a text as fits, in whole characters, and zeroes.
 template <size_t kSize>
 void keep(std::array<char, kSize>& out, std::string_view text) noexcept {
   out.fill(0);
-  std::ranges::copy(text.substr(0, kSize - 1), out.begin());
+  std::ranges::copy(base::cut(text, kSize - 1), out.begin());
 }
 
 enum class Phase : uint8_t { kBegin = 0, kEnd = 1 };

@@ -9,7 +9,9 @@ import torch
 import torchcomms
 from torch.distributed import DistNetworkError, DistStoreError
 
+from tests.harness.environment import environment
 from tests.harness.ports import free_port
+from tests.harness.programs import forked
 
 TYPES = {
     "CommError": (RuntimeError,),
@@ -45,6 +47,33 @@ def test_an_error_can_be_raised_caught_and_pickled(name):
 def test_the_store_errors_of_torch_are_runtime_errors_too():
     assert issubclass(DistStoreError, RuntimeError)
     assert issubclass(DistNetworkError, RuntimeError)
+
+
+def test_an_error_quotes_a_part_of_a_text_in_whole_characters():
+    with environment(TORCHCOMM_RANK="0", TORCHCOMM_SIZE="1"):
+        comm = torchcomms.new_comm(
+            "ctran", torch.device("cpu"), name="recovers", enable_reconfigure=True
+        )
+    with pytest.raises(torchcomms.InvalidArgument) as caught:
+        comm.reconfigure(1, ["x" + "\u00e9" * 100])
+    assert "'x" + "\u00e9" * 39 + "'" in str(caught.value)
+
+
+def test_an_error_quotes_what_is_no_utf8_as_far_as_it_is():
+    source = """
+        import os, torch, torchcomms
+
+        os.environb[b"TORCHCOMM_RANK"] = b"\\xff"
+        os.environ["TORCHCOMM_SIZE"] = "1"
+        try:
+            torchcomms.new_comm("gloo", torch.device("cpu"), "x")
+        except torchcomms.InvalidArgument as error:
+            assert "TORCHCOMM_RANK" in error.why, error
+            assert "\ufffd" in str(error), error
+        else:
+            raise AssertionError("it was taken")
+    """
+    forked(source).expect_success()
 
 
 def test_an_error_tells_operation_communicator_and_rank(comm):

@@ -62,6 +62,17 @@ def test_numbers_of_a_communicator_count_its_operations(comm):
     assert [e["comm_seq"] for e in of(other)] == [1, 1]
 
 
+def test_a_long_name_is_cut_between_characters():
+    """The recorder has 175 bytes of it."""
+    comm = torchcomms.new_comm("fake", torch.device("cpu"), "\u00e9" * 100)
+    comm.barrier(False)
+    assert events.read()[-1]["comm"] == "\u00e9" * 87
+    out = io.StringIO()
+    events.print_table(out)
+    assert "\u00e9" * 87 in out.getvalue()
+    comm.finalize()
+
+
 def test_batches_are_recorded(comm):
     batch = comm.batch_op_create()
     batch.send(torch.zeros(4), 0)

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/utf8.hpp"
 #include "bootstrap/exchange/answer.hpp"
 #include "bootstrap/exchange/rounds.hpp"
 
@@ -71,7 +72,7 @@ std::string to_bytes(const Notice& notice) {
   bytes[0] = static_cast<char>(notice.code);
   const int32_t peer = notice.peer;
   std::memcpy(bytes.data() + 1, &peer, sizeof peer);
-  return bytes + notice.why.substr(0, kMaxNoticeBytes - kNoticeHead);
+  return bytes.append(base::cut(notice.why, kMaxNoticeBytes - kNoticeHead));
 }
 
 std::string notice_bytes(Frame head, const Notice& notice) {

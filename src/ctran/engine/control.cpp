@@ -1,5 +1,6 @@
 #include "ctran/engine/control.hpp"
 
+#include "base/utf8.hpp"
 #include "transport/wire.hpp"
 
 namespace torch::comms::ctran {
@@ -16,7 +17,7 @@ std::string Notice::serialize() const {
   if (kind == Kind::kHere) writer.add(who).add(place);
   if (kind == Kind::kFailed)
     writer.add(place).add(static_cast<uint8_t>(reported)).list(culprits, kMostCulprits);
-  if (has_text()) writer.text(std::string_view(why).substr(0, kMostText));
+  if (has_text()) writer.text(base::cut(why, kMostText));
   return writer.take();
 }
 

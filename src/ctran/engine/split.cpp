@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/utf8.hpp"
 #include "ctran/engine/collective_task.hpp"
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/group.hpp"
@@ -96,7 +97,7 @@ constexpr size_t kNameBytes = kNameWords * sizeof(int64_t);
 std::string shortened(const std::string& name) {
   constexpr size_t kHalf = kNameBytes / 2;
   if (name.size() <= kNameBytes) return name;
-  return name.substr(0, kHalf - 3) + "..." + name.substr(name.size() - kHalf);
+  return std::string(base::cut(name, kHalf - 3)) + "..." + std::string(base::last(name, kHalf));
 }
 
 // Every member has found that the names differ: who has which.

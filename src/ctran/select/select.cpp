@@ -5,6 +5,8 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/utf8.hpp"
+
 namespace torch::comms::ctran {
 namespace {
 
@@ -110,7 +112,7 @@ std::string_view text(Selection::Why why) noexcept {
 
 void require_algorithm(Operation operation, std::string_view algorithm) {
   if (schedule::find_algorithm(operation, algorithm) != nullptr) return;
-  throw CommError(Errc::kInvalidArgument, "algorithm '" + std::string(algorithm.substr(0, 40)) +
+  throw CommError(Errc::kInvalidArgument, "algorithm '" + std::string(base::cut(algorithm, 40)) +
                                               "' is none of " + std::string(name(operation)) +
                                               "; those are: " + names(operation, nullptr));
 }

@@ -119,6 +119,23 @@ TEST(Split, MembersWithOtherNamesAreToldAndGoOn) {
   });
 }
 
+TEST(Split, ALongNameIsToldInWholeCharacters) {
+  run({.size = 2}, [](Rank& self) {
+    const int all[] = {0, 1};
+    const auto repeated = [](int count) {
+      std::string text;
+      for (int i = 0; i < count; ++i) text += "\xc3\xbc";
+      return text;
+    };
+    const auto error = error_of([&] {
+      static_cast<void>(self.group->split(all, self.rank() == 0 ? repeated(60) + "y" : "a", kLong));
+    });
+    EXPECT_EQ(error.why(), "the ranks give it different names: 'a' by rank 1, '" + repeated(14) +
+                               "..." + repeated(15) + "y' by rank 0");
+    self.meet();
+  });
+}
+
 TEST(Split, AThousandAliveCostLessThanAHundredKilobytesEach) {
   if (kSanitized) GTEST_SKIP() << "sanitizers have memory of their own";
   run({.size = 4}, [](Rank& self) {

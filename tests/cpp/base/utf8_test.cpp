@@ -1,8 +1,10 @@
-#include "hooks/utf8.hpp"
+#include "base/utf8.hpp"
 
 #include <gtest/gtest.h>
 
-namespace torch::comms::fr {
+#include <array>
+
+namespace torch::comms::base {
 namespace {
 
 TEST(Utf8, CharactersStay) {
@@ -25,5 +27,23 @@ TEST(Utf8, WhatIsNoneIsReplacedByteByByte) {
   EXPECT_EQ(valid_utf8("\xf4\x90\x80\x80"), one + one + one + one) << "over U+10FFFF";
 }
 
+TEST(Utf8, ATextIsCutBetweenCharacters) {
+  const std::string text = "a\xc3\xbc\xe2\x82\xac\xf0\x90\x80\x80";  // of 1, 2, 3 and 4 bytes
+  const std::array<size_t, 12> ends = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 10};
+  for (size_t most = 0; most < ends.size(); ++most)
+    EXPECT_EQ(cut(text, most), text.substr(0, ends[most])) << most;
+  const std::array<size_t, 12> lasts = {0, 0, 0, 0, 4, 4, 4, 7, 7, 9, 10, 10};
+  for (size_t most = 0; most < lasts.size(); ++most)
+    EXPECT_EQ(last(text, most), text.substr(text.size() - lasts[most])) << most;
+}
+
+TEST(Utf8, WhatIsNoneIsCutAnywhere) {
+  const std::string text(10, '\xbc');
+  EXPECT_EQ(cut(text, 8).size(), 8u);
+  EXPECT_EQ(cut("ab\xff\xff", 3), "ab\xff");
+  EXPECT_LE(last(text, 8).size(), 8u);
+  EXPECT_EQ(last("\xbc", 0), "");
+}
+
 }  // namespace
-}  // namespace torch::comms::fr
+}  // namespace torch::comms::base

@@ -1,12 +1,15 @@
-#include "hooks/utf8.hpp"
+#include "base/utf8.hpp"
 
 #include <algorithm>
 #include <bit>
 
-namespace torch::comms::fr {
+namespace torch::comms::base {
 namespace {
 
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";
+constexpr size_t kMostFollowing = 3;  // bytes of a character after its first
+
+bool follows(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
 // Bytes of the character that `text` begins with; 0: it begins with none.
 size_t character_bytes(std::string_view text) {
@@ -21,7 +24,6 @@ size_t character_bytes(std::string_view text) {
   if (lead == 0xed && byte(1) > 0x9f) return 0;
   if (lead == 0xf0 && byte(1) < 0x90) return 0;
   if (lead == 0xf4 && byte(1) > 0x8f) return 0;
-  const auto follows = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; };
   return std::ranges::all_of(text.substr(1, length - 1), follows) ? length : 0;
 }
 
@@ -38,4 +40,19 @@ std::string valid_utf8(std::string_view text) {
   return valid;
 }
 
-}  // namespace torch::comms::fr
+std::string_view cut(std::string_view text, size_t most_bytes) noexcept {
+  if (text.size() <= most_bytes) return text;
+  size_t end = most_bytes;
+  while (end > 0 && most_bytes - end < kMostFollowing && follows(text[end])) --end;
+  return text.substr(0, follows(text[end]) ? most_bytes : end);
+}
+
+std::string_view last(std::string_view text, size_t most_bytes) noexcept {
+  if (text.size() <= most_bytes) return text;
+  const auto end = text.substr(text.size() - most_bytes);
+  size_t begin = 0;
+  while (begin < std::min(end.size(), kMostFollowing) && follows(end[begin])) ++begin;
+  return end.substr(begin);
+}
+
+}  // namespace torch::comms::base
