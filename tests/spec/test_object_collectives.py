@@ -108,8 +108,40 @@ def test_objects_arrive_as_they_were(world, function):
 
 @pytest.mark.parametrize("function", [gathers_at_every_root, scatters_from_every_root])
 @pytest.mark.worlds(needs=("messages",))
-def test_objects_arrive_as_they_were_by_messages(world, function):
+def test_objects_arrive_at_one_rank_or_from_one(world, function):
     world.run(function)
+
+
+def meets_no_message(comm):
+    """A message of the program's is on its way, of the size and dtype of the objects' bytes."""
+    from torchcomms.objcol import _encode
+
+    rank, size = comm.get_rank(), comm.get_size()
+    raw = _encode.encode("a message", 1 << 20)
+    mine = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
+    got, out = torch.zeros_like(mine), [None] * size
+    if rank == 1:
+        message = comm.send(mine, 0, True)
+    objcol().gather_object(comm, "an object", 0, out if rank == 0 else None)
+    if rank == 0:
+        comm.recv(got, 1, False)
+        assert out == ["an object"] * size
+        assert got.equal(mine)
+        message = comm.send(mine, 1, True)
+    else:
+        assert rank != 1 or message.wait() is None
+    objcol().scatter_object_list(comm, 0, out, ["an object"] * size if rank == 0 else None)
+    assert out[0] == "an object"
+    if rank == 1:
+        comm.recv(got, 0, False)
+        assert got.equal(mine)
+    if rank == 0:
+        message.wait()
+
+
+@pytest.mark.worlds(sizes=(2, 3), backends=("gloo", "ctran"))
+def test_objects_meet_no_message_of_the_program(world):
+    world.run(meets_no_message)
 
 
 def passes_around_a_ring(comm):

@@ -173,16 +173,13 @@ def gather_object(  # noqa: PLR0917 (the contract's order)
     if size > 1:
         _exchange.run(call, comm.gather, heads, head, root)
     if rank != root:
-        _exchange.run(call, comm.send, own, root)
+        _exchange.exchange(call, own, sent={root: own.numel()})
         return
     heads[root] = head
     states, sizes = zip(*(h.tolist() for h in heads), strict=True)
-    wires = [_exchange.landing(call, s, peer) for peer, s in enumerate(sizes)]
+    due = {peer: s for peer, s in enumerate(sizes) if peer != root}
+    wires = _exchange.exchange(call, own[:0], received=due)
     wires[root] = own
-    others = [peer for peer in range(size) if peer != root]
-    works = [_exchange.start(call, comm.recv, wires[peer], peer) for peer in others]
-    for work in works:
-        _exchange.finish(work)
     found = [_exchange.unpack(call, w, states[peer], peer) for peer, w in enumerate(wires)]
     assert object_gather_list is not None
     object_gather_list[:] = found
@@ -338,13 +335,12 @@ def scatter_object_list(  # noqa: PLR0917 (the contract's order)
         _exchange.run(call, comm.scatter, head, heads, root)
     if rank != root:
         state, length = head.tolist()
-        wire = _exchange.landing(call, length, root)
-        _exchange.run(call, comm.recv, wire, root)
+        nothing = _exchange.to_wire(call, b"")
+        wire = _exchange.exchange(call, nothing, received={root: length})[root]
         output[0] = _exchange.unpack(call, wire, state, root)
         return
-    wires = [_exchange.to_wire(call, message.raw) for message in messages]
-    others = [peer for peer in range(size) if peer != root]
-    works = [_exchange.start(call, comm.send, wires[peer], peer) for peer in others]
-    for work in works:
-        _exchange.finish(work)
-    output[0] = _exchange.unpack(call, wires[root], messages[root].state, root)
+    others = {peer: message.raw for peer, message in enumerate(messages) if peer != root}
+    joined = _exchange.to_wire(call, b"".join(others.values()))
+    _exchange.exchange(call, joined, sent={peer: len(raw) for peer, raw in others.items()})
+    own = _exchange.to_wire(call, messages[root].raw)
+    output[0] = _exchange.unpack(call, own, messages[root].state, root)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -268,11 +268,39 @@ def to_wire(call: Call, raw: bytes) -> torch.Tensor:
     return torch.frombuffer(bytearray(raw), dtype=torch.uint8).to(call.device)
 
 
-def landing(call: Call, size: int, peer: int) -> torch.Tensor:
-    """Room for a message of that size, which a peer named. Raises TooLarge."""
+def require_room(call: Call, size: int, peer: int) -> None:
+    """For a message of that size, which a peer named. Raises TooLarge."""
     if not 0 <= size <= call.max_bytes:
         raise call.error(TooLarge, f"{size} bytes were announced, max_bytes={call.max_bytes}", peer)
+
+
+def landing(call: Call, size: int, peer: int) -> torch.Tensor:
+    """Room for such a message. Raises TooLarge."""
+    require_room(call, size, peer)
     return torch.empty(size, dtype=torch.uint8, device=call.device)
+
+
+def exchange(
+    call: Call,
+    wire: torch.Tensor,
+    sent: Mapping[int, int] | None = None,
+    received: Mapping[int, int] | None = None,
+) -> list[torch.Tensor]:
+    """Every rank's bytes, in one operation of all ranks: messages would meet the program's own.
+
+    `sent`: how many bytes of `wire` go to a rank, in rank order. `received`: how many come of one,
+    which named that number itself. Raises TooLarge.
+    """
+    due = dict(received or {})
+    for peer, size in due.items():
+        require_room(call, size, peer)
+    ranks = range(call.comm.get_size())
+    splits = [due.get(peer, 0) for peer in ranks]
+    arrived = torch.empty(sum(splits), dtype=torch.uint8, device=call.device)
+    if len(ranks) > 1:
+        given = [(sent or {}).get(peer, 0) for peer in ranks]
+        run(call, call.comm.all_to_all_v_single, arrived, wire, splits, given)
+    return list(arrived.split(splits))
 
 
 def numbers(call: Call, values: list[int]) -> torch.Tensor:
