@@ -33,7 +33,8 @@ def init_device_mesh(
     """A mesh with one dimension a communicator, in row-major order of the global ranks.
 
     Each dimension is a process group named as the dimension. The default process group becomes the
-    one of `_global_comm`, or of the only dimension, unless there is one.
+    one of `_global_comm`, or of the only dimension. Where there is one already, its ranks are the
+    global ones.
 
     Args:
         mesh_dim_comms: this rank's communicator of each dimension; their sizes make the shape.
@@ -44,7 +45,7 @@ def init_device_mesh(
         TypeError: what is no communicator or no name.
         InvalidArgument: no dimension, other numbers of names, a name twice or of another group,
             communicators of different devices or that are not connected, ranks that do not fit the
-            mesh.
+            mesh or the default process group.
         RuntimeError: several dimensions without `_global_comm`.
 
     Local: nothing is sent.
@@ -79,10 +80,16 @@ def init_device_mesh(
             f" mesh of shape {shape}"
         )
 
+    lines: list[list[int]] = [
+        mesh[tuple(slice(None) if d == dim else c for d, c in enumerate(coordinate))].tolist()
+        for dim in range(len(shape))
+    ]
+    if dist.is_initialized():
+        _require_places(rank, mesh.numel(), mesh_dim_comms, lines)
+
     groups = []
-    for dim, (comm, name) in enumerate(zip(mesh_dim_comms, mesh_dim_names, strict=True)):
-        line = mesh[tuple(slice(None) if d == dim else c for d, c in enumerate(coordinate))]
-        mapping = {int(member): place for place, member in enumerate(line.tolist())}
+    for comm, name, line in zip(mesh_dim_comms, mesh_dim_names, lines, strict=True):
+        mapping = {member: place for place, member in enumerate(line)}
         groups.append(_create_torchcomm_process_group(comm, name, _BACKEND, mapping))
     if not dist.is_initialized():
         world = (
@@ -149,6 +156,23 @@ def _require_alike(comms: Sequence[TorchComm]) -> None:
                 f"init_device_mesh: communicator '{comm.get_name()}' is not connected: call"
                 " reconfigure() first"
             )
+
+
+def _require_places(
+    rank: int, size: int, comms: Sequence[TorchComm], lines: Sequence[list[int]]
+) -> None:
+    """A mesh's ranks are those of the default group: of all of it, or of the members' own."""
+    import torch.distributed as dist
+
+    own, world = dist.get_rank(), dist.get_world_size()
+    members = [comm.get_ranks() for comm in comms]
+    if rank == own and (size == world or members == lines):
+        return
+    raise InvalidArgument(
+        f"init_device_mesh: rank {rank} of {size} by the communicators' own ranks, but this is rank"
+        f" {own} of {world} in the default process group, which has the mesh's ranks;"
+        f" communicators of ranks {members} stand for ranks {lines}"
+    )
 
 
 def _create_torchcomm_process_group(

@@ -126,6 +126,40 @@ def test_what_does_not_fit_is_refused():
     assert not dist.is_initialized()
 
 
+BESIDE_A_DEFAULT_GROUP = """
+    import torch, torchcomms
+    import torch.distributed as dist
+    from torchcomms.device_mesh import init_device_mesh
+
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    world = torchcomms.new_comm("gloo", torch.device("cpu"), "world")
+    turned = world.split([2, 1, 0], "turned")
+    pair = world.split([0, 1] if rank < 2 else [], "pair")
+    other_pair = world.split([1, 2] if rank > 0 else [], "other pair")
+
+    def fits(comm, name):
+        try:
+            return init_device_mesh((comm,), (name,)).get_local_rank() == comm.get_rank()
+        except torchcomms.InvalidArgument as error:
+            assert f"rank {comm.get_rank()} of {comm.get_size()}" in str(error)
+            assert f"rank {rank} of 3 in the default process group" in str(error)
+            return False
+
+    assert fits(world, "all")
+    assert rank == 1 or not fits(turned, "turned")
+    assert rank == 2 or fits(pair, "some")
+    assert rank == 0 or not fits(other_pair, "others")
+    dist.barrier()
+    print("done")
+"""
+
+
+def test_ranks_are_those_of_a_default_group_that_there_is():
+    for finished in ranks(BESIDE_A_DEFAULT_GROUP, 3, free_port()):
+        assert finished.expect_success().out.strip() == "done"
+
+
 def test_a_name_that_a_group_has_is_refused():
     comm = torchcomms.new_comm("fake", torch.device("cpu"), "named")
     init_device_mesh((comm,), ("taken",))
