@@ -86,20 +86,22 @@ def _all_reduce_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # noqa: AN
 
 
 def _all_gather_backward(ctx: Any, grads: list[Tensor]) -> tuple[Any, ...]:  # noqa: ANN401
-    mine = torch.empty_like(grads[0])
+    mine = grads[0].new_empty(ctx.shapes[0])
     total = _run("reduce_scatter", ctx, mine, list(grads), extra=[torchcomms.ReduceOp.SUM])
     return None, [None] * len(grads), total, None, None, None
 
 
 def _reduce_scatter_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # noqa: ANN401
-    size, op = len(ctx.inputs[2]), ctx.inputs[3]
-    grads = _run("all_gather", ctx, [torch.empty_like(grad) for _ in range(size)], grad)
+    size, op = len(ctx.list_shapes), ctx.inputs[3]
+    grads = _run("all_gather", ctx, [grad.new_empty(shape) for shape in ctx.list_shapes], grad)
     return None, None, [_scaled(one, op, size) for one in grads], None, None, None, None
 
 
 def _keep_list_free(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401
-    """As _keep; of a list of tensors, only how many there are."""
+    """As _keep; of the list of tensors, only their shapes."""
     _keep(ctx, inputs, output)
+    lists = [value for value in inputs if isinstance(value, list | tuple)]
+    ctx.list_shapes = [tuple(tensor.shape) for tensor in lists[0]]
     ctx.inputs = [
         [None] * len(value) if isinstance(value, list | tuple) and value else value
         for value in ctx.inputs

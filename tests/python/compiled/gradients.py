@@ -87,6 +87,16 @@ def returned_in_part(comm, x):
     return comm.all_to_all_v_single(x * 2, x, rows, rows, async_op=False)
 
 
+def returned_as_a_row_each(comm, x):
+    rows = comm.all_gather(outs(comm, x), x.reshape(-1), async_op=False)
+    return torch.cat(rows)
+
+
+def returned_scatter_of_rows(comm, x):
+    inputs = [(x * (i + 1)).reshape(1, -1) for i in range(comm.get_size())]
+    return comm.reduce_scatter(torch.zeros_like(x), inputs, ReduceOp.SUM, async_op=False)
+
+
 def times(comm, x):
     return x.new_zeros(x.size(0) * comm.get_size(), x.size(1))
 
@@ -107,7 +117,9 @@ GRADIENTS = {
         returned("all_gather_single", times),
         lambda xs: [torch.cat(xs)] * len(xs),
     ),
+    "all_gather, other shapes": (returned_as_a_row_each, lambda xs: [torch.cat(xs)] * len(xs)),
     "reduce_scatter": (returned_scatter(ReduceOp.SUM), scattered("sum")),
+    "reduce_scatter, other shapes": (returned_scatter_of_rows, scattered("sum")),
     "reduce_scatter avg": (returned_scatter(ReduceOp.AVG), scattered("avg")),
     "reduce_scatter_single": (returned("reduce_scatter_single", part, ReduceOp.SUM), chunked),
     "all_to_all_single": (
