@@ -1,7 +1,7 @@
 """``TorchComm.reconfigure``: its arguments, told apart as those of split are."""
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 
 from torchcomms._arguments import (
@@ -11,6 +11,9 @@ from torchcomms._arguments import (
     require_texts,
 )
 from torchcomms._comms import TorchComm, TorchWork
+
+# Called with a communicator whose members may be others than before.
+after_change: list[Callable[[TorchComm], None]] = []
 
 
 def reconfigure(
@@ -42,4 +45,8 @@ def reconfigure(
         require_limit("reconfigure", timeout)
     if hints is not None:
         require_hints("reconfigure", hints)
-    return self._reconfigure(number, handles, timeout, hints)
+    try:
+        return self._reconfigure(number, handles, timeout, hints)
+    finally:
+        for tell in after_change:
+            tell(self)

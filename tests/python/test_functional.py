@@ -9,6 +9,7 @@ from torchcomms import functional
 
 from tests.harness.cases import assert_alive, refused
 from tests.harness.environment import environment
+from tests.harness.ports import free_port
 from tests.harness.programs import python, ranks
 
 SIZES = (1, 2, 3)
@@ -350,3 +351,50 @@ def test_a_graph_says_that_its_communicator_is_gone(comm):
     name = _names.name_of(comm)
     assert _names.comm_of(name) is comm
     assert _names.name_of(comm) == name
+
+
+RECONFIGURED = """
+    import os
+    import torch, torchcomms
+    import torch.distributed as dist
+    from torchcomms import functional
+
+    rank = int(os.environ["RANK"])
+    store = dist.TCPStore("127.0.0.1", {port}, 2, is_master=rank == 0)
+    comm = torchcomms.new_comm(
+        "{backend}", torch.device("cpu"), "changing", enable_reconfigure=True
+    )
+
+    def connect(uuid, members):
+        store.set(f"{{uuid}} {{rank}}", comm.get_init_handle())
+        handles = [store.get(f"{{uuid}} {{member}}").decode() for member in members]
+        comm.reconfigure(uuid, handles).wait()
+
+    def gathered(x):
+        return functional.all_gather(comm, x) + 1
+
+    compiled = torch.compile(gathered, backend="eager", fullgraph=True)
+    x = torch.ones(2, 3, requires_grad=True)
+    connect(1, [0, 1])
+    before = compiled(x)
+    assert before.shape == (4, 3)
+    if rank == 0:
+        connect(2, [0])
+        assert gathered(x).shape == compiled(x).shape == (2, 3)
+        try:
+            before.sum().backward()
+        except torchcomms.InvalidArgument as error:
+            assert "had 2 ranks" in str(error) and "has 1 since a reconfigure()" in str(error)
+            print("refused")
+    store.set(f"end {{rank}}", "")
+    store.wait(["end 0", "end 1"])
+"""
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ctran"])
+def test_another_number_of_ranks_takes_another_graph(backend):
+    if not torchcomms.is_backend_built(backend):
+        pytest.skip(f"needs backend {backend}")
+    program = RECONFIGURED.format(port=free_port(), backend=backend)
+    outs = [each.expect_success().out for each in ranks(program, 2, free_port())]
+    assert outs == ["refused\n", ""]

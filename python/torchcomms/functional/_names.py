@@ -11,12 +11,17 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torchcomms
+from torchcomms._reconfigure import after_change
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _names: WeakKeyDictionary[torchcomms.TorchComm, str] = WeakKeyDictionary()
 _comms: WeakValueDictionary[str, torchcomms.TorchComm] = WeakValueDictionary()
 _numbers = itertools.count()
+
+# Another text after each reconfigure(). What is traced looks at it, so that its graphs are made
+# anew then.
+memberships = "0"
 
 _PREMUL = "premul_sum:"
 _OPS = {
@@ -32,11 +37,14 @@ def constant(function: _Function) -> _Function:
 
 
 def name_of(comm: torchcomms.TorchComm) -> str:
-    """The communicator's name in graphs. A graph is guarded by the object itself."""
+    """The communicator's name in graphs. A graph is guarded by the object itself.
+
+    Another one once the number of ranks is another.
+    """
     if not isinstance(comm, torchcomms.TorchComm):
         raise TypeError(f"argument 'comm' must be TorchComm, not {type(comm).__name__}")
     name = _names.get(comm)
-    if name is None:
+    if name is None or _size_in(name) != comm.get_size():
         name = f"{comm.get_name()}/{comm.get_size()}/{next(_numbers)}"
         _names[comm] = name
         _comms[name] = comm
@@ -44,11 +52,32 @@ def name_of(comm: torchcomms.TorchComm) -> str:
 
 
 def comm_of(name: str) -> torchcomms.TorchComm:
-    """The communicator of a name. Raises CommFinalized if it is gone."""
+    """The communicator of a name.
+
+    Raises CommFinalized if it is gone, InvalidArgument if it has another number of ranks now.
+    """
     comm = _comms.get(name)
     if comm is None:
         raise torchcomms.CommFinalized(f"the communicator {name!r} of this graph is gone")
+    made_for, size = _size_in(name), comm.get_size()
+    if size not in {made_for, -1}:  # -1: not connected, which the operation says
+        raise torchcomms.InvalidArgument(
+            f"communicator '{comm.get_name()}' had {made_for} ranks when this was traced or run"
+            f" forward, and has {size} since a reconfigure(): trace or run it anew"
+        )
     return comm
+
+
+def _size_in(name: str) -> int:
+    return int(name.rsplit("/", 2)[1])
+
+
+def _change(comm: torchcomms.TorchComm) -> None:
+    global memberships  # noqa: PLW0603
+    memberships = str(int(memberships) + 1)
+
+
+after_change.append(_change)
 
 
 @constant

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import torchcomms
-from torchcomms.functional import _operations
+from torchcomms.functional import _names, _operations
 from torchcomms.functional._names import (
     comm_of,
     constant,
@@ -42,7 +42,7 @@ def all_reduce(
         InvalidArgument: an op that does not exist. Else as TorchComm.all_reduce.
     Cost: as TorchComm.all_reduce, and a copy of the tensor; the same again backward.
     """
-    result: Tensor = _all_reduce(tensor, op_name(op), _group(comm))
+    result: Tensor = _all_reduce(tensor, op_name(op), _group(comm, _names.memberships))
     return result
 
 
@@ -56,7 +56,7 @@ def all_gather(comm: torchcomms.TorchComm, tensor: Tensor) -> Tensor:
         InvalidArgument: a tensor without dimensions. Else as TorchComm.all_gather_single.
     Cost: as TorchComm.all_gather_single; a reduce-scatter backward.
     """
-    result: Tensor = _all_gather(tensor, _group(comm))
+    result: Tensor = _all_gather(tensor, _group(comm, _names.memberships))
     return result
 
 
@@ -73,7 +73,7 @@ def reduce_scatter(
         InvalidArgument: rows that do not divide. Else as TorchComm.reduce_scatter_single.
     Cost: as TorchComm.reduce_scatter_single; an all-gather backward.
     """
-    result: Tensor = _reduce_scatter(tensor, op_name(op), _group(comm))
+    result: Tensor = _reduce_scatter(tensor, op_name(op), _group(comm, _names.memberships))
     return result
 
 
@@ -100,7 +100,7 @@ def all_to_all(
     # Empty lists say "equal chunks": an operator's optional list cannot be traced everywhere.
     outputs = [] if output_split_sizes is None else list(output_split_sizes)
     inputs = [] if input_split_sizes is None else list(input_split_sizes)
-    result: Tensor = _all_to_all(tensor, outputs, inputs, _group(comm))
+    result: Tensor = _all_to_all(tensor, outputs, inputs, _group(comm, _names.memberships))
     return result
 
 
@@ -251,8 +251,11 @@ def _order_operators() -> None:
 
 
 @constant
-def _group(comm: torchcomms.TorchComm) -> str:
-    """The communicator's name. This runs while a function is traced, too."""
+def _group(comm: torchcomms.TorchComm, memberships: str) -> str:
+    """The communicator's name. This runs while a function is traced, too.
+
+    `memberships` is for graphs alone, which are guarded by it.
+    """
     # Effects import parts of torch's compiler: late, for `import torch.distributed` may import us.
     if "torch._dynamo" in sys.modules or "torch._higher_order_ops.effects" in sys.modules:
         _order_operators()
