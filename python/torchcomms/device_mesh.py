@@ -175,6 +175,55 @@ def _require_places(
     )
 
 
+def _own_store(group_name: str, size: int) -> Any:  # noqa: ANN401
+    """A store of this process: nobody needs to meet there, as the communicator is connected.
+
+    Who waits in it for others, as a new group does whose backend is not made of this one, is told
+    so at once.
+    """
+    import torch.distributed as dist
+
+    class OwnStore(dist.Store):
+        def __init__(self) -> None:
+            super().__init__()
+            self._keys = dist.HashStore()
+
+        def set(self, key: str, value: Any) -> None:  # noqa: ANN401
+            self._keys.set(key, value)
+
+        def get(self, key: str) -> bytes:
+            self._require([key])
+            found: bytes = self._keys.get(key)
+            return found
+
+        def add(self, key: str, value: int) -> int:
+            return int(self._keys.add(key, value))
+
+        def check(self, keys: list[str]) -> bool:
+            self._require(keys)  # who asks again and again waits, too
+            return True
+
+        def wait(self, keys: list[str], timeout: Any = None) -> None:  # noqa: ANN401
+            self._require(keys)
+
+        def delete_key(self, key: str) -> bool:
+            return bool(self._keys.delete_key(key))
+
+        def num_keys(self) -> int:
+            return int(self._keys.num_keys())
+
+        def _require(self, keys: list[str]) -> None:
+            if not self._keys.check(keys):
+                raise InvalidArgument(
+                    f"the process group '{group_name}' is of a communicator and has no store that"
+                    " all ranks share, so that no new group can meet in it: make one by"
+                    " torch.distributed.split_group(), or call init_process_group() before"
+                    " init_device_mesh()"
+                )
+
+    return dist.HashStore() if size == 1 else OwnStore()
+
+
 def _create_torchcomm_process_group(
     comm: TorchComm,
     group_name: str,
@@ -190,7 +239,7 @@ def _create_torchcomm_process_group(
     from torch.distributed import distributed_c10d as c10d
 
     custom = dist.ProcessGroup.BackendType.CUSTOM
-    store = dist.HashStore()  # nobody meets there: the communicator is connected
+    store = _own_store(group_name, comm.get_size())
     group = dist.ProcessGroup(store, comm.get_rank(), comm.get_size())
     group._register_backend(torch.device(comm.get_device().type), custom, _BackendWrapper(comm))
     group._set_default_backend(custom)

@@ -126,6 +126,24 @@ def test_what_does_not_fit_is_refused():
     assert not dist.is_initialized()
 
 
+NO_STORE = """
+    comms = [world]
+    init_device_mesh((world,), ("dp",))
+    for backend in "gloo", "ctran":
+        try:
+            dist.new_group([0, 1], backend=backend)
+            raise AssertionError("where did they meet?")
+        except RuntimeError as error:
+            assert "'dp'" in str(error) and "no store that all ranks share" in str(error), error
+"""
+
+
+def test_a_new_group_that_cannot_meet_says_so():
+    if not torchcomms.is_backend_built("ctran"):
+        pytest.skip("needs backend ctran")
+    run(NO_STORE, 2, "ctran")
+
+
 BESIDE_A_DEFAULT_GROUP = """
     import torch, torchcomms
     import torch.distributed as dist
