@@ -84,7 +84,8 @@ def tune(
     try:
         target = path or Path(tuning_path())
         _output.prepare(None if dry_run else target)
-        old = target.read_text() if target.is_file() else ""
+        # A comment may hold anything.
+        old = target.read_text(errors="replace") if target.is_file() else ""
         if device == "cpu":
             measured = parse_sizes(sizes or "8,1K:16M:4")
             text, new = _of_cpu(cpu.Effort(names, ranks or 2, measured, wire, seconds or 0.1), old)

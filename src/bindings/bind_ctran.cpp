@@ -5,6 +5,7 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/utf8.hpp"
 #include "bindings/bindings.hpp"
 #include "ctran/select/select.hpp"
 
@@ -183,7 +184,7 @@ void bind_ctran(py::module_& module) {
       "_tuning_path", [] { return ctran::tuning_file().path; },
       "Where this machine's tuning lies; '' without a home folder.");
   module.def(
-      "_tuning_text", [] { return ctran::read_tuning_file(); },
+      "_tuning_text", [] { return base::valid_utf8(ctran::read_tuning_file()); },
       "The text of that file; '' where there is none.");
   module.def("_tuning_word", &ctran::word_of, py::arg("name"),
              "A GPU's model as tuning files have it: 'nvidia-h200'.");

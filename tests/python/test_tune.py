@@ -7,6 +7,7 @@ import torchcomms
 from torchcomms import algorithms
 from torchcomms.bench import BenchError
 from torchcomms.bench.tune import Effort, Timing, constants, merged, overrides
+from torchcomms.doctor import environment
 from torchcomms_cli.app import app
 from typer.testing import CliRunner
 
@@ -117,6 +118,20 @@ def test_a_file_that_is_none_is_refused_before_measuring(tmp_path):
     assert done.exit_code == 2
     assert "line 1, word: 'nonsense'; allowed: torchcomms" in done.stderr
     assert path.read_text() == "nonsense\n"
+
+
+@pytest.mark.skipif(not torchcomms.is_backend_built("ctran"), reason="needs backend ctran")
+def test_a_comment_that_is_no_utf8_is_one_all_the_same(tmp_path, monkeypatch):
+    path = tmp_path / "tuning.txt"
+    path.write_bytes(b"torchcomms tuning 1\n# \xfc\n")
+    monkeypatch.setenv("TORCHCOMM_CTRAN_TUNING_FILE", str(path))
+    assert algorithms.measured_kernels() == []
+    assert algorithms.chosen("broadcast", 2, 4096)["why"] == "cost model"
+    assert environment.look().findings[-1].level == "ok"
+    done = CliRunner().invoke(
+        app, ["tune", "broadcast", "--bytes", "8", "--seconds", "0.001", "--dry-run"]
+    )
+    assert done.exit_code == 0, done.output
 
 
 @pytest.mark.parametrize(
