@@ -150,16 +150,17 @@ class Outputs:
 
         if not points:
             return  # not rank 0, or nothing could be measured; that has been said
-        if self.json_path is not None and not self.lines_to_stdout:
-            write_lines(points, self.json_path)
-        if self.picture is not None:
-            plot(points, self.picture)
+        # What is printed comes first: a file may yet fail.
         if self.table and not self.lines_to_stdout:
             print(points_table(points))
             if any(point.beside is not None for point in points):
                 print("\n" + beside_table(points))
         if self.compare and not self.lines_to_stdout:
             print("\n" + compare_table(points))
+        if self.json_path is not None and not self.lines_to_stdout:
+            write_lines(points, self.json_path)
+        if self.picture is not None:
+            plot(points, self.picture)
 
 
 def _measure(plan: Plan, ranks: int | None, outputs: Outputs) -> list[Point]:
@@ -200,8 +201,6 @@ def _overhead(json_path: Path | None) -> None:
     if json_path == Path("-"):
         print(text, end="")
         return
-    if json_path is not None:
-        _output.write(json_path, text)
     print("8-byte all_reduce of one rank on fake, async_op=False")
     print(table(("call", "p50 us", "p99 us"), rows, right=(1, 2)))
     print(f"(each sample is the mean over a block of {calls[0].calls_per_block} calls)\n")
@@ -209,3 +208,5 @@ def _overhead(json_path: Path | None) -> None:
     print(f"import torch; import torchcomms  {imports.torch_and_torchcomms_s:.3f} s")
     print(f"added                            {imports.added_s:+.3f} s")
     print(f"(medians of {imports.pairs} pairs of processes, interleaved)")
+    if json_path is not None:
+        _output.write(json_path, text)

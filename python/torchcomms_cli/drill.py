@@ -73,13 +73,13 @@ def drill(
             wanted, names, seed=seed, jobs=jobs, limit_s=limit, slack=slack, rounds=rounds
         )  # fmt: skip
         results = _run(plan)
+        _print(results, json_path == Path("-"), seed)  # first: a file may yet fail
         _write(results, json_path, markdown_path)
     except (DrillError, CommError) as error:
         print(f"torchcomms drill: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-    _print(results, json_path == Path("-"), seed)
     if any(result.bad for result in results):
         raise typer.Exit(1)
 

@@ -74,14 +74,14 @@ def soak(
             hints=parse_hints(list(hint or [])),
         )
         outcome = _run(request)
+        _print(outcome, json_path == Path("-"))  # first: a file may yet fail
+        if json_path is not None and json_path != Path("-"):
+            _output.write(json_path, json.dumps(as_object(outcome), indent=1) + "\n")
     except (BenchError, SoakError, CommError) as error:
         print(f"torchcomms soak: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-    if json_path is not None and json_path != Path("-"):
-        _output.write(json_path, json.dumps(as_object(outcome), indent=1) + "\n")
-    _print(outcome, json_path == Path("-"))
     if outcome.failure is not None:
         raise typer.Exit(1)
 

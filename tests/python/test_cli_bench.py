@@ -59,6 +59,13 @@ def test_nothing_but_results_goes_to_stdout_and_no_bar_to_a_pipe(measured):
     assert measured[0].stderr == ""
 
 
+def test_points_that_cannot_be_written_are_printed_all_the_same():
+    done = run("all_reduce", "--bytes", "8", "--json", "/dev/full", *FAKE)
+    assert done.exit_code == 2
+    assert done.stderr == "torchcomms bench: /dev/full cannot be written: No space left on device\n"
+    assert "all_reduce" in done.stdout
+
+
 def test_lines_go_to_stdout_on_request():
     done = run("all_reduce", "--bytes", "8", "--json", "-", *FAKE)
     assert done.exit_code == 0, done.output

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import torchcomms.soak
-from torchcomms.soak import Failure, Outcome
+from torchcomms.soak import Failure, Outcome, Request
 from torchcomms_cli.app import app
 from typer.testing import CliRunner, Result
 
@@ -59,6 +59,19 @@ def test_a_failure_is_told_and_is_exit_status_1(monkeypatch):
     assert again.endswith("--hint 'a::b=c d'")
     assert again in done.stderr
     assert "--from-step 0 --steps 8" in done.stderr
+
+
+@pytest.mark.parametrize("failure", [None, Failure("wrong value", 7, 1, "element 3 is 4")])
+def test_a_report_that_cannot_be_written_hides_nothing(failure, monkeypatch):
+    outcome = Outcome(
+        request=Request(backend="ctran", device="cpu", ranks=2, seed=9), steps=7, failure=failure
+    )
+    monkeypatch.setattr(torchcomms.soak, "soak", lambda request, progress: outcome)
+    done = run("--backend", "ctran", "--seed", "9", "--json", "/dev/full")
+    assert done.exit_code == 2
+    assert "torchcomms soak: /dev/full cannot be written: No space left" in done.stderr
+    told = done.stdout if failure is None else done.stderr
+    assert ("7 steps from 0" if failure is None else "element 3 is 4") in told
 
 
 def test_without_a_seed_there_is_a_new_one(monkeypatch):
