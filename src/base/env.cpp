@@ -1,6 +1,8 @@
 #include "base/env.hpp"
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <type_traits>
 #include <vector>
@@ -94,12 +96,13 @@ std::optional<std::string> env_raw(const std::string& name) {
   return raw == nullptr ? std::nullopt : std::optional<std::string>(raw);
 }
 
-std::optional<double> env_seconds(const std::string& name) {
+std::optional<std::chrono::milliseconds> env_seconds(const std::string& name) {
   const auto text = env_text(name);
   if (!text) return std::nullopt;
   const auto value = parse_number<double>(*text);
   if (!value || !(*value > 0.0) || *value > 1e9) refuse(name, *text, "seconds > 0, up to 1e9");
-  return value;
+  // 0 would be no limit.
+  return std::chrono::milliseconds(std::max(1LL, std::llround(*value * 1e3)));
 }
 
 }  // namespace base

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,8 +29,9 @@ TC_API std::optional<std::string> env_text(const std::string& name);
 // contract says so.
 TC_API std::optional<std::string> env_raw(const std::string& name);
 
-// A limit in (decimal) seconds > 0 from variable `name`; nothing where it is unset.
+// A limit in (decimal) seconds > 0 from variable `name`, to the nearest millisecond but 0; nothing
+// where it is unset.
 // Throws CommError(kInvalidArgument): not a number, negative, zero or above 1e9.
-TC_API std::optional<double> env_seconds(const std::string& name);
+TC_API std::optional<std::chrono::milliseconds> env_seconds(const std::string& name);
 
 }  // namespace torch::comms::base

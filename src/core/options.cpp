@@ -11,9 +11,7 @@ namespace torch::comms {
 namespace {
 
 std::chrono::milliseconds default_timeout() {
-  const auto seconds = base::env_seconds("TORCHCOMM_TIMEOUT_SECONDS");
-  if (!seconds) return kDefaultTimeout;
-  return std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1000.0));
+  return base::env_seconds("TORCHCOMM_TIMEOUT_SECONDS").value_or(kDefaultTimeout);
 }
 
 }  // namespace

@@ -41,8 +41,7 @@ milliseconds usable(milliseconds timeout) {
 }
 
 Limit limit_of(const std::string& variable, const CommOptions& options) {
-  if (const auto seconds = base::env_seconds(variable))
-    return {milliseconds(static_cast<int64_t>(*seconds * 1000.0)), variable};
+  if (const auto limit = base::env_seconds(variable)) return {*limit, variable};
   return {usable(options.timeout),
           "timeout= of new_comm or TORCHCOMM_TIMEOUT_SECONDS, or set " + variable};
 }

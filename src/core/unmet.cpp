@@ -1,7 +1,6 @@
 #include "core/unmet.hpp"
 
 #include <atomic>
-#include <cmath>
 #include <exception>
 #include <future>
 #include <thread>
@@ -13,7 +12,7 @@
 namespace torch::comms {
 namespace {
 
-constexpr double kGraceSeconds = 10;
+constexpr std::chrono::seconds kGrace{10};
 constexpr std::chrono::seconds kLastWords{30};
 
 // The end of the process has met every failure.
@@ -25,8 +24,7 @@ struct AtExit {
 }  // namespace
 
 std::chrono::milliseconds abort_grace() {
-  const double seconds = base::env_seconds("TORCHCOMM_ABORT_GRACE_SECONDS").value_or(kGraceSeconds);
-  return std::chrono::milliseconds(std::llround(seconds * 1e3));
+  return base::env_seconds("TORCHCOMM_ABORT_GRACE_SECONDS").value_or(kGrace);
 }
 
 Unmet::Unmet(std::string comm, std::chrono::milliseconds grace, std::function<void()> last_words,

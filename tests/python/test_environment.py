@@ -75,6 +75,11 @@ def test_values_are_read_at_each_use():
     assert seen == [10, 20, 600]
 
 
+def test_a_limit_below_a_millisecond_is_one():
+    with environment(TORCHCOMM_TIMEOUT_SECONDS="0.0005"):
+        assert CommOptions().timeout == timedelta(milliseconds=1)
+
+
 def test_a_bad_log_level_is_an_error_of_new_comm():
     with environment(TORCHCOMM_LOG_LEVEL="loud"), pytest.raises(RuntimeError) as caught:
         torchcomms.new_comm("fake", torch.device("cpu"), "never")

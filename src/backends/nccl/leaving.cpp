@@ -74,8 +74,8 @@ Call TorchCommVendor::call_of_teardown() const {
 }
 void TorchCommVendor::finalize() {
   auto now = call_of_teardown();
-  if (const auto seconds = base::env_seconds(kTeardownVariable)) {
-    now.limit = std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1000.0));
+  if (const auto limit = base::env_seconds(kTeardownVariable)) {
+    now.limit = *limit;
     now.knob = kTeardownVariable;
   }
   try {

@@ -11,18 +11,26 @@
 namespace torch::comms {
 namespace {
 
+using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""s;
+
 constexpr const char* kName = "TORCHCOMM_TEST_VARIABLE";
 
 // The variable holds `text` while this lives.
 class Variable {
  public:
-  explicit Variable(const char* text) { ::setenv(kName, text, 1); }
-  ~Variable() { ::unsetenv(kName); }
+  explicit Variable(const char* text, const char* name = kName) : name_(name) {
+    ::setenv(name, text, 1);
+  }
+  ~Variable() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
 };
 
 template <class Read>
-std::string refusal(const char* text, Read read) {
-  const Variable variable(text);
+std::string refusal(const char* text, Read read, const char* name = kName) {
+  const Variable variable(text, name);
   try {
     read();
   } catch (const CommError& e) {
@@ -109,11 +117,15 @@ TEST(EnvSeconds, TakesDecimalsAndRefusesWhatIsNoLimit) {
   EXPECT_EQ(base::env_seconds(kName), std::nullopt);
   {
     const Variable variable("30.0");
-    EXPECT_EQ(base::env_seconds(kName), 30.0);
+    EXPECT_EQ(base::env_seconds(kName), 30s);
   }
   {
     const Variable variable("0.05");
-    EXPECT_EQ(base::env_seconds(kName), 0.05);
+    EXPECT_EQ(base::env_seconds(kName), 50ms);
+  }
+  for (const char* text : {"0.0005", "0.0001", "1e-300"}) {
+    const Variable variable(text);
+    EXPECT_EQ(base::env_seconds(kName), 1ms) << "0 means that there is no limit";
   }
   for (const char* text : {"0", "-1", "-0.5", "nan", "inf", "1e10", "30s", "ten"}) {
     const auto why = refusal(text, [] { base::env_seconds(kName); });
