@@ -10,6 +10,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/env_table.hpp"
+#include "base/log.hpp"
 
 namespace torch::comms {
 namespace {
@@ -21,7 +22,8 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
-[[noreturn]] void refuse(const std::string& key, std::string_view text, const char* allowed) {
+[[noreturn]] void refuse(const std::string& key, std::string_view text,
+                         const std::string& allowed) {
   throw CommError(Errc::kInvalidArgument, "environment variable " + key + "='" + std::string(text) +
                                               "' is not allowed: expected " + allowed);
 }
@@ -77,7 +79,7 @@ template TC_API std::string env_to_value(const std::string&, const std::string&)
 namespace base {
 
 std::span<const EnvVar> environment() {
-#define TC_ENV_ROW(name, type, fallback, doc) EnvVar{name, type, fallback, doc},
+#define TC_ENV_ROW(...) EnvVar{__VA_ARGS__},
   static const std::vector<EnvVar> rows = {TC_ENVIRONMENT(TC_ENV_ROW)};
 #undef TC_ENV_ROW
   return rows;
@@ -103,6 +105,28 @@ std::optional<std::chrono::milliseconds> env_seconds(const std::string& name) {
   if (!value || !(*value > 0.0) || *value > 1e9) refuse(name, *text, "seconds > 0, up to 1e9");
   // 0 would be no limit.
   return std::chrono::milliseconds(std::max(1LL, std::llround(*value * 1e3)));
+}
+
+int64_t env_int(const std::string& name) {
+  const auto row = std::ranges::find(environment(), name, &EnvVar::name);
+  TC_CHECK(row != environment().end() && row->type == std::string_view("int"));
+  const auto text = env_text(name);
+  const auto value = parse_number<int64_t>(text.value_or(row->fallback));
+  if (!text) return value.value_or(0);
+  if (value && *value >= row->least && *value <= row->most) return *value;
+  constexpr std::numeric_limits<int64_t> kAny;
+  refuse(name, *text,
+         "a whole number" +
+             (row->least == kAny.min() ? "" : " from " + std::to_string(row->least)) +
+             (row->most == kAny.max() ? "" : " to " + std::to_string(row->most)));
+}
+
+void check_text_of(const EnvVar& variable) {
+  const std::string_view type = variable.type;
+  if (type == "bool") env_to_value(variable.name, false);
+  if (type == "seconds") env_seconds(variable.name);
+  if (type == "int") env_int(variable.name);
+  if (variable.name == kLogLevelVariable) require_log_level();
 }
 
 }  // namespace base

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +19,9 @@ struct EnvVar {
   const char* type;      // "bool", "seconds", "int", "text", "path"
   const char* fallback;  // as text; "" where there is none
   const char* doc;       // one sentence
+  // Of an "int": what is allowed.
+  int64_t least = std::numeric_limits<int64_t>::min();
+  int64_t most = std::numeric_limits<int64_t>::max();
 };
 
 // Every variable that the library reads, in order of the documentation.
@@ -33,5 +38,13 @@ TC_API std::optional<std::string> env_raw(const std::string& name);
 // where it is unset.
 // Throws CommError(kInvalidArgument): not a number, negative, zero or above 1e9.
 TC_API std::optional<std::chrono::milliseconds> env_seconds(const std::string& name);
+
+// The number of variable `name`, an "int" of the table, or its default.
+// Throws CommError(kInvalidArgument): no whole number, or not from `least` to `most`.
+TC_API int64_t env_int(const std::string& name);
+
+// Reads `variable` as the library does: for a look at all of them before they are needed.
+// Throws CommError(kInvalidArgument) for a text that is not allowed.
+TC_API void check_text_of(const EnvVar& variable);
 
 }  // namespace torch::comms::base

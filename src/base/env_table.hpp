@@ -1,6 +1,7 @@
 #pragma once
 
-// TC_ENVIRONMENT(ROW) lists every environment variable: ROW(name, type, default, doc).
+// TC_ENVIRONMENT(ROW) lists every environment variable: ROW(name, type, default, doc), and of some
+// that are whole numbers the smallest and the largest.
 // docs/reference/environment.md is held against this list by a test.
 #define TC_ENVIRONMENT(ROW)                                                                        \
   ROW("TORCHCOMM_ABORT_ON_ERROR", "bool", "true", "Default of abort_process_on_timeout_or_error.") \
@@ -67,7 +68,8 @@
   ROW("TORCHCOMM_LOG_LEVEL", "text", "warning", "error, warning, info or debug.")                  \
   ROW("TORCHCOMM_FR_BUFFER_SIZE", "int", "2000",                                                   \
       "Entries of the flight recorder that all recorder hooks of the process share; 0 records "    \
-      "nothing; read once.")                                                                       \
+      "nothing; read once.",                                                                       \
+      0)                                                                                           \
   ROW("TORCHCOMM_FR_DUMP_TEMP_FILE", "path", "",                                                   \
       "Files of flight recorder dumps, without the rank that follows; torch/comm_lib_trace_rank_ " \
       "in XDG_CACHE_HOME, else ~/.cache, else the temporary folder, where unset.")                 \
@@ -75,9 +77,11 @@
       "Read TORCHCOMM_FR_DUMP_TEMP_FILE at each dump, and take it as the whole file name.")        \
   ROW("TORCHCOMM_HEALTH_CHECK_WAIT_MS", "int", "15000",                                            \
       "How long a process that the library ends waits before, where a flight recorder is "         \
-      "registered, so that its record can be fetched.")                                            \
+      "registered, so that its record can be fetched.",                                            \
+      0)                                                                                           \
   ROW("TORCHCOMM_EVENTS_CAPACITY", "int", "8192",                                                  \
-      "Records kept in the event ring of the process, rounded up to a power of two; read once.")   \
+      "Records kept in the event ring of the process, rounded up to a power of two; read once.",   \
+      2, 1 << 22)                                                                                  \
   ROW("TORCHCOMM_RECORDER_DIR", "path", "",                                                        \
       "Folder of the files that event rings lie in, for `torchcomms trace`; off: in memory "       \
       "alone; "                                                                                    \

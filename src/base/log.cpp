@@ -14,11 +14,9 @@ namespace {
 
 constexpr const char* kWords[] = {"error", "warning", "info", "debug"};
 
-constexpr const char* kVariable = "TORCHCOMM_LOG_LEVEL";
-
 // Nothing where the text is no level.
 std::optional<LogLevel> wanted() {
-  const auto text = env_text(kVariable);
+  const auto text = env_text(std::string(kLogLevelVariable));
   if (!text) return LogLevel::kWarning;
   for (int i = 0; i < 4; ++i)
     if (*text == kWords[i]) return static_cast<LogLevel>(i);
@@ -50,8 +48,8 @@ void log(LogLevel level, std::string_view text) noexcept {
 void require_log_level() {
   if (!wanted())
     throw CommError(Errc::kInvalidArgument,
-                    std::string("environment variable ") + kVariable + "='" +
-                        env_text(kVariable).value_or("") +
+                    "environment variable " + std::string(kLogLevelVariable) + "='" +
+                        env_text(std::string(kLogLevelVariable)).value_or("") +
                         "' is not allowed: expected error, warning, info or debug");
 }
 

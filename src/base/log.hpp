@@ -6,6 +6,8 @@
 
 namespace torch::comms::base {
 
+inline constexpr std::string_view kLogLevelVariable = "TORCHCOMM_LOG_LEVEL";
+
 enum class LogLevel { kError = 0, kWarning = 1, kInfo = 2, kDebug = 3 };
 
 // One line on standard error, "torchcomms <level> [pid]: <text>", if TORCHCOMM_LOG_LEVEL (read

@@ -149,6 +149,14 @@ void bind_introspection(py::module_& module) {
         return rows;
       },
       "list[dict]: every environment variable the library reads: name, type, default, doc.");
+  module.def(
+      "_check_variable",
+      [](const std::string& name) {
+        for (const auto& variable : base::environment())
+          if (variable.name == name) base::check_text_of(variable);
+      },
+      py::arg("name"),
+      "Raises InvalidArgument where the library would for the text of a variable.");
 }
 
 }  // namespace torch::comms::bindings

@@ -6,8 +6,7 @@
 #include <set>
 #include <utility>
 
-#include <torchcomms/base/env.hpp>
-
+#include "base/env.hpp"
 #include "hooks/document_writer.hpp"
 
 namespace torch::comms::fr {
@@ -28,7 +27,7 @@ FlightRecorder::FlightRecorder(size_t max_entries) : max_entries_(max_entries) {
 const std::shared_ptr<FlightRecorder>& FlightRecorder::get() {
   // Never destroyed: hooks of communicators that are never finalized still write to it.
   static const auto* recorder = [] {
-    const auto size = env_to_value<uint64_t>("TORCHCOMM_FR_BUFFER_SIZE", 2000);
+    const auto size = static_cast<size_t>(base::env_int("TORCHCOMM_FR_BUFFER_SIZE"));
     auto* made = new std::shared_ptr<FlightRecorder>(std::make_shared<FlightRecorder>(size));
     process_recorder_exists.store(true, std::memory_order_release);
     return made;

@@ -1,11 +1,11 @@
 #include <cerrno>
 #include <ctime>
 
-#include <torchcomms/base/env.hpp>
 #include <torchcomms/health_check.hpp>
 #include <torchcomms/hooks/debug_info_writer.hpp>
 #include <torchcomms/hooks/flight_recorder.hpp>
 
+#include "base/env.hpp"
 #include "base/log.hpp"
 #include "hooks/recording.hpp"
 #include "hooks/registrations.hpp"
@@ -15,7 +15,7 @@ namespace {
 
 // Gives somebody who looks at the process's health the time to fetch what it has recorded.
 void wait_for_collectors() {
-  const auto wait_ms = env_to_value<uint64_t>("TORCHCOMM_HEALTH_CHECK_WAIT_MS", 15000);
+  const auto wait_ms = base::env_int("TORCHCOMM_HEALTH_CHECK_WAIT_MS");
   timespec left{static_cast<time_t>(wait_ms / 1000), static_cast<long>(wait_ms % 1000 * 1000000)};
   while (::clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR) {
   }

@@ -156,14 +156,7 @@ void take_file(EventRing& ring, std::string_view vocabulary) {
 
 EventRing& process_ring() {
   static EventRing* ring = [] {
-    constexpr int kLargest = 1 << 22;
-    const int capacity = env_to_value<int>("TORCHCOMM_EVENTS_CAPACITY", 8192);
-    if (capacity < 2 || capacity > kLargest)
-      throw CommError(Errc::kInvalidArgument, "environment variable TORCHCOMM_EVENTS_CAPACITY='" +
-                                                  std::to_string(capacity) +
-                                                  "' is not allowed: expected 2 to " +
-                                                  std::to_string(kLargest));
-    return new EventRing(static_cast<size_t>(capacity));
+    return new EventRing(static_cast<size_t>(base::env_int("TORCHCOMM_EVENTS_CAPACITY")));
   }();
   return *ring;
 }

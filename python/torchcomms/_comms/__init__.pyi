@@ -2737,6 +2737,11 @@ def _check_tuning(text: str, source: str) -> str:
     A tuning with every constant named. Raises InvalidArgument naming source, line and field.
     """
 
+def _check_variable(name: str) -> None:
+    """
+    Raises InvalidArgument where the library would for the text of a variable.
+    """
+
 def _create_prefix_store(
     prefix: str, timeout: datetime.timedelta = ...
 ) -> torch._C._distributed_c10d.Store:

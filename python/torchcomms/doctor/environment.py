@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,20 +29,6 @@ _SHOWN = re.compile(
     r"|GLOO_|NCCL_|CUDA_VISIBLE_DEVICES"
 )
 _LIBRARY = "TORCHCOMMS_BACKEND_LIB_PATH_"
-
-
-def _seconds(text: str) -> float:
-    if not float(text) >= 0:  # also false for "nan"
-        raise ValueError(text)
-    return float(text)
-
-
-_TRUE_FALSE = ("1", "true", "yes", "y", "0", "false", "no", "n")
-_PARSERS: dict[str, tuple[Callable[[str], object], str]] = {
-    "bool": (lambda text: _TRUE_FALSE.index(text.lower()), "one of " + ", ".join(_TRUE_FALSE)),
-    "int": (int, "a whole number"),
-    "seconds": (_seconds, "seconds, 0 or more"),
-}
 
 
 def look() -> Section:
@@ -105,22 +90,22 @@ def _ask(section: Section, row: Launcher) -> tuple[str, int, int] | None:
 
 
 def _values(section: Section) -> None:
-    registry = {row["name"]: row["type"] for row in _comms._environment()}
-    registry |= {vendors.variable(name): "text" for name in vendors.VENDOR_OF}
+    registry = [row["name"] for row in _comms._environment()]
+    registry += map(vendors.variable, vendors.VENDOR_OF)
     for name, text in sorted(os.environ.items()):
         if name.startswith(_LIBRARY):
             if not Path(text).is_file():
                 section.problem(
                     name, f"there is no file {text}", "set it to the backend's shared library"
                 )
-        elif name in registry and registry[name] in _PARSERS and text.strip():
-            parse, allowed = _PARSERS[registry[name]]
+        elif name in registry:
             try:
-                parse(text.strip())
-            except ValueError:
+                _comms._check_variable(name)
+            except _comms.InvalidArgument as error:
+                allowed = str(error).rpartition("expected ")[2]
                 section.problem(name, f"{text!r} cannot be read", f"allowed: {allowed}")
         elif name.startswith("TORCHCOMM") and name not in registry:
-            near = difflib.get_close_matches(name, list(registry), n=1, cutoff=0.8)
+            near = difflib.get_close_matches(name, registry, n=1, cutoff=0.8)
             section.warn(
                 name,
                 "torchcomms reads no variable of this name",

@@ -133,6 +133,39 @@ TEST(EnvSeconds, TakesDecimalsAndRefusesWhatIsNoLimit) {
   }
 }
 
+TEST(EnvInt, TakesWhatItsRowAllows) {
+  constexpr const char* kCapacity = "TORCHCOMM_EVENTS_CAPACITY";
+  EXPECT_EQ(base::env_int(kCapacity), 8192);
+  {
+    const Variable variable(" 4096 ", kCapacity);
+    EXPECT_EQ(base::env_int(kCapacity), 4096);
+  }
+  for (const char* text : {"1", "-1", "4194305", "1_000", "8k", "9223372036854775808"})
+    EXPECT_NE(refusal(
+                  text, [] { base::env_int(kCapacity); }, kCapacity)
+                  .find("expected a whole number from 2 to 4194304"),
+              std::string::npos);
+  constexpr const char* kEntries = "TORCHCOMM_FR_BUFFER_SIZE";
+  EXPECT_TRUE(refusal(
+                  "-1", [] { base::env_int(kEntries); }, kEntries)
+                  .ends_with("expected a whole number from 0"));
+}
+
+TEST(Environment, EachTextIsReadAsByItsReader) {
+  const auto check = [](const char* name) {
+    for (const auto& row : base::environment())
+      if (row.name == std::string(name)) return base::check_text_of(row);
+    ADD_FAILURE() << name;
+  };
+  const std::pair<const char*, const char*> wrong[] = {
+      {"TORCHCOMM_TIMEOUT_SECONDS", "0"},        {"TORCHCOMM_TIMEOUT_SECONDS", "inf"},
+      {"TORCHCOMM_EVENTS_CAPACITY", "1"},        {"TORCHCOMM_LOG_LEVEL", "warn"},
+      {"TORCHCOMM_FR_BUFFER_SIZE", "-1"},        {"TORCHCOMM_ABORT_ON_ERROR", "on"},
+      {"TORCHCOMM_HEALTH_CHECK_WAIT_MS", "soon"}};
+  for (const auto& [name, text] : wrong) refusal(text, [&] { check(name); }, name);
+  for (const auto& row : base::environment()) base::check_text_of(row);
+}
+
 TEST(Environment, EveryRowIsCompleteAndNamedOnce) {
   std::set<std::string> names;
   const std::set<std::string> types = {"bool", "seconds", "int", "text", "path"};
