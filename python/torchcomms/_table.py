@@ -13,9 +13,10 @@ def table(
 ) -> str:
     """Lines up `rows` under `headers`, two spaces apart; columns in `right` are right-aligned.
 
-    `None` prints as "-". The result has no trailing newline and no trailing blanks.
+    `None` prints as "-", and what is not printable, as a line's end, as in Python's strings. The
+    result has no trailing newline and no trailing blanks.
     """
-    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    cells = [["-" if cell is None else _printable(str(cell)) for cell in row] for row in rows]
     widths = [max(len(line[i]) for line in [list(headers), *cells]) for i in range(len(headers))]
     to_right = set(right)
 
@@ -27,6 +28,14 @@ def table(
         return "  ".join(padded).rstrip()
 
     return "\n".join([line(headers), line(["-" * width for width in widths]), *map(line, cells)])
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
+    )
 
 
 def human_bytes(count: int) -> str:

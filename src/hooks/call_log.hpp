@@ -34,7 +34,7 @@ class CallLog {
   void ended(const Call& call);
   void waited(const Call& call);
 
-  // Communicators between their registration and their finalize().
+  // Communicators between their registration and their finalize(), or end, or the end of that.
   void joined();
   // After the last one, whatever has not ended is written as leaked.
   void left();

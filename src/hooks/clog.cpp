@@ -52,14 +52,22 @@ struct ClogHook::State : std::enable_shared_from_this<State> {
 
 namespace {
 
-// One communicator's part. Its methods belong to the thread that calls the communicator.
+// One communicator's part, which its hooks hold: it goes with them. Its methods belong to the
+// thread that calls the communicator.
 template <class State>
 class Member {
  public:
   Member(std::shared_ptr<State> state, const std::shared_ptr<TorchComm>& comm)
-      : state_(std::move(state)), comm_(comm), name_(comm->getCommName()) {
+      : state_(std::move(state)), comm_(comm), name_(clog_name(comm->getCommName())) {
     announce();
+    state_->log.joined();
   }
+  // Without finalize(), or unregistered.
+  ~Member() {
+    if (!left_) guarded("the call log", logged_, [&] { state_->log.left(); });
+  }
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
 
   void pre(size_t op_id, const PreHookArgs& args) noexcept {
     guarded("the call log", logged_, [&] {
@@ -84,7 +92,7 @@ class Member {
       } else if (const auto* split = std::get_if<SplitPostHookArgs>(&args)) {
         const auto child = split->new_comm.lock();
         if (!child || split_.first != op_id) return;
-        state_->log.line("split|parent=" + name_ + "|child=" + std::string(child->getCommName()) +
+        state_->log.line("split|parent=" + name_ + "|child=" + clog_name(child->getCommName()) +
                          "|ranks=" + split_.second);
         state_->add(child);
       } else if (std::holds_alternative<FinalizePostHookArgs>(args) &&
@@ -136,7 +144,7 @@ class Member {
 }  // namespace
 
 void ClogHook::State::add(const std::shared_ptr<TorchComm>& comm) {
-  auto member = std::make_shared<Member<State>>(shared_from_this(), comm);
+  const auto member = std::make_shared<Member<State>>(shared_from_this(), comm);
   if (registrations.has(comm))
     throw CommError(Errc::kInvalidArgument, "the communicator is registered with this clog already",
                     {.op = "register_with_comm", .comm = std::string(comm->getCommName())});
@@ -145,7 +153,6 @@ void ClogHook::State::add(const std::shared_ptr<TorchComm>& comm) {
       [member](size_t op_id, const PreHookArgs& args) { member->pre(op_id, args); }));
   handles.push_back(comm->registerPostHook(
       [member](size_t op_id, const PostHookArgs& args) { member->post(op_id, args); }));
-  log.joined();
   registrations.add(comm, std::move(handles));
 }
 

@@ -162,4 +162,18 @@ std::string clog_fields(const PreHookArgs& args, bool addresses) {
       args);
 }
 
+std::string clog_name(std::string_view name) {
+  std::string plain;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= ' ' && byte != 0x7f && c != '|' && c != '\\') {
+      plain += c;
+      continue;
+    }
+    plain += "\\x";
+    for (const int digit : {byte >> 4, byte & 15}) plain += "0123456789abcdef"[digit];
+  }
+  return plain;
+}
+
 }  // namespace torch::comms

@@ -140,6 +140,23 @@ def test_splits_are_logged_and_followed(tmp_path):
     comm.finalize()
 
 
+def test_a_name_makes_no_field_and_no_line(tmp_path):
+    path = tmp_path / "log"
+    comm = torchcomms.new_comm("fake", torch.device("cpu"), "a|b\nC0|E|+0.1\\\u00fc")
+    logged(comm, path)
+    child = comm.split([0], "c\td")
+    child.barrier(False)
+    shown = r"a\x7cb\x0aC0\x7cE\x7c+0.1\x5c" + "\u00fc"
+    assert lines(path)[1:5] == [
+        f"new_comm|comm={shown}|rank=0|world_size=1",
+        rf"split|parent={shown}|child=c\x09d|ranks=0",
+        r"new_comm|comm=c\x09d|rank=0|world_size=1",
+        r"C0|sig|barrier|async_op=f|comm=c\x09d",
+    ]
+    child.finalize()
+    comm.finalize()
+
+
 def test_one_communicator_cannot_register_twice(comm, tmp_path):
     path = tmp_path / "log"
     log = logged(comm, path)

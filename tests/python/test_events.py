@@ -73,6 +73,16 @@ def test_a_long_name_is_cut_between_characters():
     comm.finalize()
 
 
+def test_a_name_makes_no_line_of_the_table():
+    comm = torchcomms.new_comm("fake", torch.device("cpu"), "two\nlines\x1b[2J")
+    comm.barrier(False)
+    assert events.read()[-1]["comm"] == "two\nlines\x1b[2J"
+    out = io.StringIO()
+    events.print_table(out)
+    assert r"two\nlines\x1b[2J" in out.getvalue()
+    comm.finalize()
+
+
 def test_batches_are_recorded(comm):
     batch = comm.batch_op_create()
     batch.send(torch.zeros(4), 0)

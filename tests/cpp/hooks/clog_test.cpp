@@ -9,6 +9,8 @@
 
 #include <unistd.h>
 
+#include <torchcomms/base/error.hpp>
+
 #include "core/manual_backend.hpp"
 
 namespace torch::comms {
@@ -64,6 +66,27 @@ TEST_F(Logged, WhatHasNotEndedAtTheLastFinalizeIsALeak) {
   ASSERT_EQ(all.size(), before + 2);
   EXPECT_EQ(all[before], "WARN|comm=first|leaked work_id=0|corr_id=0|pending_events=S,E");
   EXPECT_EQ(all[before + 1], "WARN|comm=second|leaked work_id=1|corr_id=1|pending_events=E");
+}
+
+TEST_F(Logged, WhoWasDroppedOrUnregisteredIsNotWaitedFor) {
+  ManualComm last("last");
+  {
+    ManualComm dropped("dropped");
+    hook.registerWithComm(dropped.comm);
+    hook.registerWithComm(last.comm);
+    EXPECT_THROW(hook.registerWithComm(last.comm), CommError);
+  }
+  last.all_reduce();
+  last.comm->finalize();
+  const auto all = lines();
+  EXPECT_EQ(all.back(), "WARN|comm=last|leaked work_id=0|corr_id=0|pending_events=S,E");
+  ManualComm unregistered("unregistered"), next("next");
+  hook.registerWithComm(unregistered.comm);
+  hook.unregister();
+  hook.registerWithComm(next.comm);
+  next.all_reduce();
+  next.comm->finalize();
+  EXPECT_EQ(lines().back(), "WARN|comm=next|leaked work_id=1|corr_id=1|pending_events=S,E");
 }
 
 TEST_F(Logged, ACommunicatorThatIsNotConnectedIsToldOfAtItsFirstOperation) {
