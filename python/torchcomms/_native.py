@@ -1,13 +1,10 @@
 """Loads the native core, or says in one sentence why it cannot be loaded."""
 
 import importlib
-import os
 import sys
 import warnings
 
-from torchcomms import _graph_metaclass
-
-_TRUE = ("1", "true", "yes", "y")
+from torchcomms import _environment, _graph_metaclass
 
 
 def _torch_minor(version: str) -> str:
@@ -31,7 +28,7 @@ def _check_torch() -> None:
 
 def _warn_once(error: Exception) -> None:
     """If the user asked torch to use us. A failed import is tried again: the mark outlives us."""
-    asked = os.environ.get("TORCH_DISTRIBUTED_USE_TORCHCOMMS", "").strip().lower() in _TRUE
+    asked = _environment.flag("TORCH_DISTRIBUTED_USE_TORCHCOMMS")
     if not asked or hasattr(sys, "_torchcomms_warned"):
         return
     sys._torchcomms_warned = True  # type: ignore[attr-defined]

@@ -9,12 +9,11 @@ The ring lies in a file that outlives a killed process: `torchcomms trace` reads
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 from collections.abc import Iterable
 from typing import Any, TextIO
 
-from torchcomms import _comms
+from torchcomms import _comms, _environment
 from torchcomms._table import human_bytes, table
 
 __all__ = ["file", "folders", "print_table", "read"]
@@ -108,5 +107,5 @@ def _role(op: str) -> str:
 
 def _install_exit_printer() -> None:
     """Called once by the package: prints the table at exit if TORCHCOMM_EVENTS_PRINT is true."""
-    if os.environ.get("TORCHCOMM_EVENTS_PRINT", "").strip().lower() in ("1", "true", "yes", "y"):
+    if _environment.flag("TORCHCOMM_EVENTS_PRINT"):
         atexit.register(print_table, sys.stderr)

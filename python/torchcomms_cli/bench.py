@@ -168,12 +168,13 @@ def _measure(plan: Plan, ranks: int | None, outputs: Outputs) -> list[Point]:
 
     points = []
     groups = plan.points() // len(plan.backends)
-    with progress_bar(groups, rank=int(os.environ.get("RANK", "0"))) as (progress, note):
-        world = None
-        if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-            world = World.of_launcher("torchcomms_bench")
-            if ranks not in (None, world.size):
-                raise BenchError(f"ranks: the launcher has started {world.size}, not {ranks}")
+    world = None
+    if all(os.environ.get(name, "").strip() for name in ("RANK", "WORLD_SIZE")):
+        world = World.of_launcher("torchcomms_bench")
+        if ranks not in (None, world.size):
+            raise BenchError(f"ranks: the launcher has started {world.size}, not {ranks}")
+    with progress_bar(groups, rank=world.rank if world else 0) as (progress, note):
+        if world is not None:
             source: Iterator[Point] = run_here(plan, world, progress, note)
         else:
             source = launch(plan, 2 if ranks is None else ranks, progress, note)

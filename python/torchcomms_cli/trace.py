@@ -31,7 +31,8 @@ def trace(
     perfetto: Annotated[
         Path | None,
         typer.Option(
-            help="Write a timeline to this file, for ui.perfetto.dev or chrome://tracing."
+            help="Write a timeline here, for ui.perfetto.dev or chrome://tracing; - is stdout, no "
+            "verdict."
         ),
     ] = None,
     torch_dumps: Annotated[
@@ -49,6 +50,8 @@ def trace(
     """
     from torchcomms import CommError, _output, analyze, events
 
+    if as_json and perfetto == _output.STDOUT:
+        raise typer.BadParameter("--json and --perfetto - both write to stdout")
     try:
         _output.prepare(perfetto, torch_dumps and torch_dumps / "rank_0")
         dumps = (
@@ -63,7 +66,11 @@ def trace(
             if rank in verdict.processes
         }
         if perfetto is not None:
-            _output.write(perfetto, json.dumps(analyze.to_timeline(dumps, verdict.looked_ns)))
+            timeline = json.dumps(analyze.to_timeline(dumps, verdict.looked_ns))
+            if perfetto == _output.STDOUT:
+                print(timeline)
+            else:
+                _output.write(perfetto, timeline)
         if torch_dumps is not None:
             analyze.write_flight_recorder(dumps, torch_dumps)
     except (analyze.AnalyzeError, CommError, OSError) as error:
@@ -71,6 +78,6 @@ def trace(
         raise typer.Exit(2) from None
     if as_json:
         print(json.dumps({**verdict.to_dict(), "stacks": stacks}, indent=2))
-    else:
+    elif perfetto != _output.STDOUT:
         print(analyze.to_text(verdict, stacks))
     raise typer.Exit(0 if verdict.ok else 1)

@@ -73,6 +73,14 @@ def test_lines_go_to_stdout_on_request():
     assert json.loads(line)["backend"] == "fake"
 
 
+@pytest.mark.parametrize("value", ["", " "])
+def test_a_rank_that_is_empty_is_none(value, monkeypatch):
+    monkeypatch.setenv("RANK", value)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    done = run("all_reduce", "--bytes", "8", "--json", "-", *FAKE)
+    assert done.exit_code == 0, done.output
+
+
 def test_the_table_can_be_left_out(tmp_path):
     done = run("all_reduce", "--no-table", "--json", str(tmp_path / "points.jsonl"), *FAKE)
     assert (done.exit_code, done.stdout) == (0, "")

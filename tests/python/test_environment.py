@@ -10,6 +10,7 @@ import torchcomms
 from torchcomms import CommOptions
 
 from tests.harness.environment import environment
+from tests.harness.programs import python
 
 TRUE = ["1", "true", "yes", "y", "TRUE", "Yes", " y ", "\ttrue\n"]
 FALSE = ["0", "false", "no", "n", "False", "NO", " n "]
@@ -73,6 +74,25 @@ def test_values_are_read_at_each_use():
         with environment(TORCHCOMM_TIMEOUT_SECONDS=text):
             seen.append(CommOptions().timeout.total_seconds())
     assert seen == [10, 20, 600]
+
+
+ENABLED = """
+    import torchcomms
+    print(torchcomms.functional.is_torch_compile_supported_and_enabled("0"))
+"""
+
+
+@pytest.mark.parametrize("name", ["TORCHCOMM_EVENTS_PRINT", "TORCHCOMMS_PATCH_FOR_COMPILE"])
+def test_a_bad_switch_of_the_import_is_a_warning_and_off(name):
+    done = python(ENABLED, **{name: "maybe"}).expect_success()
+    assert f"{name}='maybe' is not allowed: expected 1, true" in done.err
+    assert done.out == "False\n"
+
+
+@pytest.mark.parametrize("text", ["true", " YES "])
+def test_a_switch_of_the_import_takes_the_words_of_all(text):
+    done = python(ENABLED, TORCHCOMMS_PATCH_FOR_COMPILE=text).expect_success()
+    assert done.out == "True\n"
 
 
 def test_a_limit_below_a_millisecond_is_one():

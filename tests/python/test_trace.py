@@ -290,6 +290,15 @@ def test_a_timeline_has_a_track_for_every_rank(tmp_path):
     assert overlapping == ["b", "e"]
 
 
+def test_a_timeline_on_stdout_stands_there_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    told = run(made_up(tmp_path / "records"), "--perfetto", "-")
+    assert told.exit_code == 1
+    assert json.loads(told.stdout)["traceEvents"]
+    assert not (tmp_path / "-").exists()
+    assert run(tmp_path / "records", "--perfetto", "-", "--json").exit_code == 2
+
+
 @reader
 @pytest.mark.parametrize("of", ["trace", "hook"])
 def test_pytorchs_own_analyser_reads_both_dumps(of, tmp_path, job):

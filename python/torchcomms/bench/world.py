@@ -47,7 +47,8 @@ class World:
 
         Raises BenchError when the variables are missing.
         """
-        missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR") if name not in os.environ]
+        needed = ("RANK", "WORLD_SIZE", "MASTER_ADDR")
+        missing = [name for name in needed if not os.environ.get(name, "").strip()]
         if missing:
             raise BenchError(f"{', '.join(missing)} not set: start this with torchrun")
         store, rank, size = next(rendezvous("env://", timeout=LIMIT))

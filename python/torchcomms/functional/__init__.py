@@ -7,11 +7,12 @@ torch's version, see `is_torch_compile_supported`.
 from __future__ import annotations
 
 import importlib
-import os
 from typing import Any
 
 import torch
 from torch.torch_version import TorchVersion
+
+from torchcomms import _environment
 
 MIN_PYTORCH_VERSION_FOR_COMPILE = "2.12.0.dev0"
 
@@ -35,7 +36,7 @@ def is_torch_compile_supported(
 
     TORCHCOMMS_COMPILE_IGNORE_PYTORCH_VERSION_REQUIREMENT=1 says that any is.
     """
-    if os.environ.get("TORCHCOMMS_COMPILE_IGNORE_PYTORCH_VERSION_REQUIREMENT") == "1":
+    if _environment.flag("TORCHCOMMS_COMPILE_IGNORE_PYTORCH_VERSION_REQUIREMENT"):
         return True
     current = torch.__version__ if _current_version is None else _current_version
     return bool(TorchVersion(str(current)) >= min_version)
@@ -45,7 +46,7 @@ def is_torch_compile_supported_and_enabled(
     min_version: str = MIN_PYTORCH_VERSION_FOR_COMPILE, _current_version: str | None = None
 ) -> bool:
     """`is_torch_compile_supported`, and TORCHCOMMS_PATCH_FOR_COMPILE=1 asks for it."""
-    enabled = os.environ.get("TORCHCOMMS_PATCH_FOR_COMPILE") == "1"
+    enabled = _environment.flag("TORCHCOMMS_PATCH_FOR_COMPILE")
     return enabled and is_torch_compile_supported(min_version, _current_version)
 
 
