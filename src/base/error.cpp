@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "base/op_order.hpp"
+#include "base/utf8.hpp"
 
 namespace torch::comms {
 namespace {
@@ -35,9 +36,7 @@ constexpr ErrcRow kRows[] = {
 std::string quoted(const std::string& name) {
   constexpr size_t kMost = 120;
   if (name.size() <= kMost) return "'" + name + "'";
-  size_t head = kMost - 20;
-  while (head > 0 && (name[head] & 0xc0) == 0x80) --head;  // inside of a character
-  return "'" + name.substr(0, head) + "...'";
+  return "'" + std::string(base::cut(name, kMost - 20)) + "...'";
 }
 
 std::string format(Errc code, const std::string& why, const Context& context,

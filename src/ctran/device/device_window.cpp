@@ -9,6 +9,8 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/utf8.hpp"
+
 namespace torch::comms::ctran {
 namespace {
 
@@ -30,7 +32,7 @@ std::string queue_of(const transport::nvl::Seat& seat) {
 // "SLOTS:QUEUE:NOTE"
 std::string to_words(const DeviceWindow::Part& part, const std::string& queue) {
   return std::to_string(part.slots) + ":" + queue + ":" +
-         part.note.substr(0, DeviceWindow::kMostNoteBytes);
+         std::string(base::cut(part.note, DeviceWindow::kMostNoteBytes));
 }
 
 DeviceWindow::Part part_of(const std::string& words, std::string& queue) {
