@@ -137,7 +137,7 @@ std::shared_ptr<Communicator> Communicator::split(int color, int key, int rank, 
         auto* with = library_->vendor().has_config ? &config : nullptr;
         return ask(comm_, color, key, made ? &made->comm_ : &nobody, with);
       },
-      wait, "the split");
+      wait);
   return made;
 }
 
@@ -150,13 +150,21 @@ std::shared_ptr<Communicator> Communicator::shrink(const std::vector<int>& gone,
       new Communicator(library_, size_ - static_cast<int>(gone.size()),
                        rank_ - static_cast<int>(before), blocks, std::move(prepare)));
   made->own(config);
-  derive(
-      made,
-      [this, ask, list = std::vector(gone), made, config]() mutable {
-        return ask(comm_, list.data(), static_cast<int>(list.size()), &made->comm_,
-                   library_->vendor().has_config ? &config : nullptr, abi::kShrinkAbort);
-      },
-      wait, "the shrinking");
+  try {
+    derive(
+        made,
+        [this, ask, list = std::vector(gone), made, config]() mutable {
+          return ask(comm_, list.data(), static_cast<int>(list.size()), &made->comm_,
+                     library_->vendor().has_config ? &config : nullptr, abi::kShrinkAbort);
+        },
+        wait);
+  } catch (const CommError& e) {
+    abort(e);
+    throw;
+  } catch (...) {
+    abort({Errc::kAborted, "the shrinking was interrupted", context_of(wait)});
+    throw;
+  }
   return made;
 }
 
@@ -168,24 +176,14 @@ int Communicator::count() {
   return count;
 }
 
-void Communicator::derive(const std::shared_ptr<Communicator>& made, Body body, const Wait& wait,
-                          const char* what) {
-  try {
-    auto lock = enter();
-    run(lock, std::move(body), wait);
-    lock.unlock();
-    if (!made) return;
-    Lock own(made->mutex_);
-    // The child goes on by itself.
-    if (!made->blocks_) made->settle_slowly(own, library_->vendor().in_progress, wait);
-  } catch (const CommError& e) {
-    // The library may still write to what it was given: not when the parent is aborted.
-    abort(e);
-    throw;
-  } catch (...) {
-    abort({Errc::kAborted, std::string(what) + " was interrupted", context_of(wait)});
-    throw;
-  }
+void Communicator::derive(const std::shared_ptr<Communicator>& made, Body body, const Wait& wait) {
+  auto lock = enter();
+  run(lock, std::move(body), wait);
+  lock.unlock();
+  if (!made) return;
+  Lock own(made->mutex_);
+  // The child goes on by itself.
+  if (!made->blocks_) made->settle_slowly(own, library_->vendor().in_progress, wait);
 }
 
 void Communicator::own(abi::Config& config) {

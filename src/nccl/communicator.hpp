@@ -68,13 +68,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   abi::Comm handle() const noexcept { return comm_; }
 
   // Collective over all ranks; `color` kNoColor gives null. `key` orders the ranks with the same
-  // color; this one will be `rank` of `size`. An error ends this communicator, too.
+  // color; this one will be `rank` of `size`. After an error, whatever is thrown, this communicator
+  // is to be aborted, too: the library may still be at it.
   std::shared_ptr<Communicator> split(int color, int key, int rank, int size, abi::Config config,
                                       const Wait& wait);
 
   // Of its ranks but `gone`, in rising order, collective over the others: each is as many places
   // further ahead as there were such before it. Ends what is under way on this one, which is of no
-  // use afterwards. `prepare`: of the one that is made.
+  // use afterwards, and aborted by an error. `prepare`: of the one that is made.
   std::shared_ptr<Communicator> shrink(const std::vector<int>& gone, abi::Config config,
                                        Prepare prepare, const Wait& wait);
 
@@ -156,8 +157,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   using Body = std::function<abi::Result()>;
   void run(Lock& lock, Body body, const Wait& wait);
   // Runs `body`, which has the library make `made` of this one; null: others alone get one.
-  void derive(const std::shared_ptr<Communicator>& made, Body body, const Wait& wait,
-              const char* what);
+  void derive(const std::shared_ptr<Communicator>& made, Body body, const Wait& wait);
   CommError error_of(abi::Result result, const Context& context) const;
   abi::Comm take() noexcept;
   // What the library does with a communicator that is to end.

@@ -249,7 +249,8 @@ std::shared_ptr<nccl::Lane> TorchCommVendor::make_lane(std::shared_ptr<Communica
                                                       reinterpret_cast<uintptr_t>(event.stream),
                                                       event.index, event.begins ? "S" : "E");
                            });
-                         }},
+                         },
+                         hooks_},
       std::make_unique<beside::Others>(circle_, std::move(neighbours)));
 }
 }  // namespace torch::comms

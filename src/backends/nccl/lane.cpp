@@ -1,6 +1,7 @@
 #include "backends/nccl/lane.hpp"
 
 #include <algorithm>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -19,6 +20,8 @@ constexpr std::chrono::milliseconds kBetweenQuestions{100};
 using beside::kLate;
 // How long what a rank did before its end may take to be done here.
 constexpr std::chrono::milliseconds kPatience{100};
+// Until the others know and the library is through, or is left alone.
+constexpr std::chrono::seconds kLibraryEnds{2};
 
 // An operation launched so soon after another one on the same stream, in this part of its limit,
 // counts its time from the end of that, without an event of its own, which costs a tenth of a
@@ -393,27 +396,33 @@ bool Lane::is_watched() noexcept {
 
 bool Lane::end_all(const CommError& why, const Work* timed_out) {
   bool first = false;
-  std::promise<void> library_ended;
+  const auto library_ended = std::make_shared<std::promise<void>>();
   {
     const std::lock_guard lock(ending_);
     if (handed_over_ || std::exchange(ended_, true)) return false;
     first = communicator_->give_up(why);
-    library_ended_ = library_ended.get_future();
+    library_ended_ = library_ended->get_future();
   }
   const auto reason = first ? why : communicator_->failure().reason().value_or(why);
   if (auto* const kernels = kernels_.load()) kernels->abort(reason);
   // Before anybody here can leave. Where code of ours is the library, nobody is let go.
   const bool tells = communicator_->library().vendor().find == nullptr && others_->tell_end(reason);
-  // First: whoever is told finds that all has ended, and that the hooks have run.
-  alarms_.failure(*this, reason);
-  end_works(communicator_->failure().error(), timed_out);
-  // The library may take its time, and the watchdog has others to look after.
-  std::thread([communicator = communicator_, others = others_, reason, tells,
-               done = std::move(library_ended)]() mutable {
+  // Before anything of the program's runs, which may wait for it. The library may take its time,
+  // and the watchdog has others to look after.
+  const auto end_library = [communicator = communicator_, others = others_, reason, tells,
+                            library_ended] {
     if (tells) others->await_told();
     communicator->abort(reason);
-    done.set_value();
-  }).detach();
+    library_ended->set_value();
+  };
+  try {
+    std::thread(end_library).detach();
+  } catch (const std::system_error&) {
+    end_library();  // no thread to be had: then it takes as long as it takes
+  }
+  // First: whoever is told finds that all has ended.
+  alarms_.failure(*this, reason);
+  end_works(communicator_->failure().error(), timed_out);
   return first;
 }
 
@@ -468,18 +477,26 @@ void Lane::end_all_for(const Replays::Late& late) {
     alarms_.unseen(*c10::make_intrusive<Unseen>(communicator_->failure().error()));
 }
 
+void Lane::end(const CommError& why) { end_all(why, nullptr); }
+
 void Lane::fail(const CommError& why, bool blocks) {
-  end_all(why, nullptr);
+  end(why);
+  alarms_.hooks->await();
   if (!blocks) return;
   std::shared_future<void> ended;
   {
     const std::lock_guard lock(ending_);
     ended = library_ended_;
   }
-  if (ended.valid())
-    ended.wait();
-  else
+  if (!ended.valid())
     communicator_->abort(why);
+  else if (!Announcement::is_here())
+    ended.wait_for(kLibraryEnds);
+}
+
+void Lane::meet_failure() noexcept {
+  met_.store(true);
+  alarms_.hooks->await();
 }
 
 }  // namespace torch::comms::nccl

@@ -19,6 +19,7 @@
 #include "backends/nccl/open_window.hpp"
 #include "backends/nccl/registrations.hpp"
 #include "backends/nccl/replays.hpp"
+#include "core/announcement.hpp"
 #include "core/flight.hpp"
 #include "core/watchdog.hpp"
 #include "nccl/communicator.hpp"
@@ -41,13 +42,15 @@ class Work;
 class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
  public:
   struct Alarms {
-    // Runs once, on the thread that finds a failure, before works say so and the library's
-    // operations end. Gets the lane, and why.
+    // Runs once, on the thread that finds a failure, and must not block: has all else end that ends
+    // with the lane, and begins `hooks`. Gets the lane, and why.
     std::function<void(const Lane&, const CommError&)> failure;
     // The same for one of operations that nobody has a work of: gets one that has failed with it.
     std::function<void(TorchWork&)> unseen;
     // Runs for each that a look finds, on the thread that looks.
     std::function<void(const Replays::Event&)> replayed;
+    // Of the program: whoever raises the failure does so when they have run.
+    std::shared_ptr<const Announcement> hooks;
   };
   // `others` tell of ranks that have ended or called something else while operations are under way,
   // and of those that a late one waits for.
@@ -110,23 +113,26 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   };
 
   // Ends this communicator here, with all its operations: `why` is their error. The other ranks are
-  // told before the library ends, which lets their operations go on without their data. `blocks`:
-  // returns when it is through, or has been for a second, else soon.
+  // told before the library ends, which lets their operations go on without their data. Waits for
+  // nobody: that is on a thread apart.
+  void end(const CommError& why);
+  // The same, for a thread of the program: returns when the abort hooks have run, and where it
+  // `blocks` the library is through; or when each has had its second, and at once in such hooks.
   void fail(const CommError& why, bool blocks);
-  // The library's communicator is about to end in another way than by fail(), if it has not: the
+  // The library's communicator is about to end in another way than by end(), if it has not: the
   // others are told as there, with `why`.
   void tell_of_end(const CommError& why);
   // The library is about to make another communicator of this one, which ends its operations:
   // `why` is their error, and nobody else but fail() ends this one any more. The others are told as
-  // by fail(). False: it has failed.
+  // by end(). False: it has failed.
   bool hand_over(const CommError& why);
   // Ends it where the other ranks are known to have failed, or to disagree. One load else.
   void end_if_told(const std::function<Context()>& context);
   Others& others() const noexcept { return *others_; }
   // Why it has ended, or its kernels have, which is looked at. `context`: of an error of theirs.
   std::optional<CommError> failure(const Context& context);
-  // Some call has raised the failure.
-  void failure_was_met() noexcept { met_.store(true); }
+  // Some call is about to raise the failure, and may when this returns: as fail().
+  void meet_failure() noexcept;
   bool is_failure_met() const noexcept { return met_.load(); }
 
   // Graphs that may still be launched hold operations of it.
@@ -152,7 +158,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   std::optional<Call> late_launch(Clock::time_point now) const noexcept;
   // When the one that is being launched began, if that was a while ago.
   std::optional<Clock::time_point> slow_launch(Clock::time_point now) const noexcept;
-  // True if it was this reason that ended them.
+  // The one way to the end, as end(). True if it was this reason that ended them.
   bool end_all(const CommError& why, const Work* timed_out);
   // Those who wait for operations that are under way are told.
   void end_works(const std::exception_ptr& why, const Work* timed_out);
@@ -200,7 +206,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   std::mutex ending_;  // held by whoever decides to end it, or not to any more; guards ended_
   // end_all() has run: the communicator may have failed without it.
   bool ended_ = false;
-  std::shared_future<void> library_ended_;  // as far as anybody waits for it
+  std::shared_future<void> library_ended_;
   std::atomic<bool> handed_over_{false};
 
   std::mutex mutex_;  // guards all below, and what works say that it does; partner of idle_

@@ -10,6 +10,7 @@
 #include "base/env.hpp"
 #include "base/fork.hpp"
 #include "base/log.hpp"
+#include "core/announcement.hpp"
 #include "core/bounded.hpp"
 #include "core/explain.hpp"
 #include "core/reconfiguration.hpp"
@@ -69,19 +70,18 @@ void TorchCommVendor::release(Lanes lanes, bool may_block) {
     retire(flight, std::move(let_go), may_block);
   }
 }
-Call TorchCommVendor::call_of_teardown() const {
-  return {OpName::finalize, name_, rank_, options_.timeout, false, false};
-}
+
 void TorchCommVendor::finalize() {
-  auto now = call_of_teardown();
-  if (const auto limit = base::env_seconds(kTeardownVariable)) {
-    now.limit = *limit;
-    now.knob = kTeardownVariable;
-  }
+  Call now{OpName::finalize, name_, rank_, options_.timeout, false, false};
+  now.knob = kTeardownVariable;
+  if (const auto limit = base::env_seconds(kTeardownVariable)) now.limit = *limit;
   try {
     for (const auto& [peer, lane] : pairs_) close(*lane, now);
     if (lane_) close(*lane_, now);
   } catch (...) {
+    // Before this rank says that all is well.
+    if (lane_)
+      lane_->fail({Errc::kAborted, "finalize() was interrupted", now.context()}, /*blocks=*/false);
     leave();
     throw;
   }
@@ -124,12 +124,13 @@ void TorchCommVendor::close(nccl::Lane& lane, const Call& call) {
 // The library keeps a communicator for as long as graphs have its operations.
 void TorchCommVendor::part_from_library(nccl::Lane& lane, const Call& call) {
   auto wait = nccl::launch_wait(call);
+  wait.limit_text = [&call] { return nccl::limit_text(call, "not finished"); };
   // The library would wait for ranks that have ended it. Who has nothing under way and leaves is
   // not told.
   wait.check = [this, &lane, &call] {
     check_interrupt();
     if (!lane.others().is_ended()) return;
-    hooks_ran_.store(true);
+    hooks_->skip();
     lane.end_if_told([&call] { return call.context(); });
   };
   if (lane.is_in_graphs()) wait.deadline = std::min(wait.deadline, Clock::now() + kGraphsMayGo);
@@ -139,12 +140,15 @@ void TorchCommVendor::part_from_library(nccl::Lane& lane, const Call& call) {
     lane.registrations().clear(lane.communicator(), wait);
     lane.windows().clear(lane.communicator(), wait);
     lane.communicator().close(wait);
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
   } catch (const CommError& e) {
     if (lane.others().is_ended()) return;
     if (e.code() != Errc::kTimeout || !lane.is_in_graphs()) {
       // A thread of ours may be in the library still, and others may wait for what it holds.
-      lane.fail(e, /*blocks=*/false);
-      throw;
+      const auto why = located(e, lane);
+      lane.fail(why, /*blocks=*/false);
+      throw CommError(why);
     }
     base::log(base::LogLevel::kInfo,
               "communicator '" + name_ +
@@ -168,9 +172,9 @@ void TorchCommVendor::abort() {
                         " cannot abort its communicators",
                     {.op = "abort", .comm = name_, .rank = rank_});
   // Whoever calls this knows of it.
-  if (!lane->communicator().failure()) lane->failure_was_met();
+  if (!lane->communicator().failure()) lane->meet_failure();
   lane->fail({Errc::kAborted, "abort() was called", {.op = "abort", .comm = name_, .rank = rank_}},
              /*blocks=*/true);
-  lane->failure_was_met();  // by whoever asked for it
+  lane->meet_failure();  // by whoever asked for it
 }
 }  // namespace torch::comms

@@ -20,7 +20,8 @@ void TorchCommVendor::with_memory(const char* op, const at::Tensor& tensor, cons
         "the tensor is on " + tensor.device().str() + ", the communicator on " + device_.str(),
         context);
   try {
-    const auto call = call_of_teardown();
+    // Of no operation: it lends its limit.
+    const nccl::Call call{OpName::new_window, name_, rank_, options_.timeout, false, false};
     auto wait = nccl::launch_wait(call);
     wait.context = [&context]() -> const Context& { return context; };
     with_context(context,

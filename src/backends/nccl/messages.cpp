@@ -60,8 +60,7 @@ nccl::Lane& TorchCommVendor::lane_to(int peer, const nccl::Call& now) {
   try {
     return add_pair(peer, connect_pair(peer, now));
   } catch (const Interrupted& e) {
-    lane_->fail({Errc::kAborted, "the call was interrupted", now.context(peer)}, /*blocks=*/false);
-    e.rethrow_cause();
+    interrupted(e, now, *lane_);
   } catch (const CommError& e) {
     failed(e, now, *lane_);  // the ranks are at different places
   }

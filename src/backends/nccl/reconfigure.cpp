@@ -12,6 +12,7 @@
 #include "backends/nccl/lane.hpp"
 #include "backends/nccl/vendor_backend.hpp"
 #include "base/log.hpp"
+#include "core/announcement.hpp"
 #include "core/bounded.hpp"
 #include "core/explain.hpp"
 #include "core/reconfiguration.hpp"
@@ -136,14 +137,14 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
   auto circle = std::exchange(circle_, nullptr);
   auto before = part();
   // Whoever asked for this needs no news of it.
-  const bool news = hooks_ran_.exchange(true);
+  const bool was_told = hooks_->skip();
   const auto give_all_time = [&](std::chrono::milliseconds patience) {
     for (const auto& lane : before) give_time(*lane, patience);
   };
   const auto stop_all = [&] {
     for (const auto& lane : before) stop(*lane, context);
     if (circle) circle->close();
-    hooks_ran_.store(news);
+    if (!was_told) hooks_->renew();
   };
   WorkPtr work;
   try {
@@ -171,7 +172,7 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
       const std::lock_guard lock(mutex_);
       failure_.reset();
     }
-    hooks_ran_.store(false);
+    hooks_->renew();
   } else {
     // The others hear that this one is not with them, unless it was and an abort() came then.
     if (lane_) close_circle();

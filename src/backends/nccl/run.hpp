@@ -72,9 +72,7 @@ WorkPtr TorchCommVendor::launch(nccl::Lane& lane, const nccl::Call& call,
     if (!call.async_op) work->settle(slot.current());
     return work;
   } catch (const Interrupted& e) {
-    // Some ranks may have launched it.
-    lane.fail({Errc::kAborted, "the call was interrupted", call.context()}, /*blocks=*/false);
-    e.rethrow_cause();
+    interrupted(e, call, lane);
   } catch (const CommError& e) {
     failed(e, call, lane);
   }

@@ -65,7 +65,7 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
                                    made->wishes_->most_events),
                 free_bytes);
   } catch (const Interrupted& e) {
-    e.rethrow_cause();
+    interrupted(e, now, *lane_);
   } catch (const CommError& e) {
     failed(e, now, *lane_);
   }

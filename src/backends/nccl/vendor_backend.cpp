@@ -11,6 +11,7 @@
 #include "backends/nccl/persistent.hpp"
 #include "base/fork.hpp"
 #include "base/op_order.hpp"
+#include "core/announcement.hpp"
 #include "core/bounded.hpp"
 #include "core/cpu_backend.hpp"
 #include "core/reconfiguration.hpp"
@@ -25,6 +26,7 @@ TorchCommVendor::TorchCommVendor(const nccl::Vendor& vendor, std::string backend
       backend_(std::move(backend)),
       device_(nccl::device_type_of(vendor)),
       wishes_(std::make_unique<nccl::Wishes>()),
+      hooks_(std::make_shared<Announcement>()),
       fork_generation_(base::fork_generation()) {}
 
 TorchCommVendor::Lanes TorchCommVendor::lanes() const {
@@ -37,10 +39,21 @@ TorchCommVendor::Lanes TorchCommVendor::lanes() const {
 
 // One that was taken away before says nothing of those that are here.
 void TorchCommVendor::lane_failed(const nccl::Lane& lane, const CommError& why) {
-  announceAbort();
+  begin_hooks();
   const auto all = lanes();
   if (std::ranges::none_of(all, [&](const auto& one) { return one.get() == &lane; })) return;
-  for (const auto& one : all) one->fail(why, /*blocks=*/false);
+  for (const auto& one : all) one->end(why);
+}
+
+void TorchCommVendor::begin_hooks() noexcept {
+  hooks_->begin([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->runAbortHooks();
+  });
+}
+
+void TorchCommVendor::announceAbort() noexcept {
+  begin_hooks();
+  hooks_->await_all();
 }
 
 std::shared_ptr<Witness> TorchCommVendor::witness() { return record_; }
@@ -161,8 +174,7 @@ void TorchCommVendor::check(const Call& call) {
                 /*blocks=*/false);
     raise_failure(*lane_);
   } catch (const Interrupted& e) {
-    lane_->fail({Errc::kAborted, "the call was interrupted", call.context()}, /*blocks=*/false);
-    e.rethrow_cause();
+    interrupted(e, call, *lane_);
   }
 }
 
@@ -174,6 +186,7 @@ void TorchCommVendor::setTimeout(std::chrono::milliseconds timeout) {
 // While the library waits for other ranks outside of an operation, where no watchdog looks.
 nccl::Wait TorchCommVendor::wait_of(const Call& now) const {
   auto wait = nccl::launch_wait(now);
+  wait.limit_text = [&now] { return nccl::limit_text(now, "not finished"); };
   wait.check = [this, &now] {
     check_interrupt();
     lane_->end_if_told([&now] { return now.context(); });
@@ -184,7 +197,7 @@ nccl::Wait TorchCommVendor::wait_of(const Call& now) const {
 void TorchCommVendor::raise_failure(nccl::Lane& lane) {
   const auto& failure = lane.communicator().failure();
   if (!failure) return;
-  lane.failure_was_met();
+  lane.meet_failure();
   try {
     failure.check();
   } catch (const CommError& e) {
@@ -193,7 +206,7 @@ void TorchCommVendor::raise_failure(nccl::Lane& lane) {
 }
 
 void TorchCommVendor::failed(const CommError& error, const Call& call, nccl::Lane& lane) {
-  const auto told = nccl::with_context(error, call);
+  const auto told = located(nccl::with_context(error, call), lane);
   const bool refused = error.code() == Errc::kUnsupported ||
                        error.code() == Errc::kInvalidArgument || error.code() == Errc::kFinalized;
   // A call of the library that went wrong leaves the ranks at different places.
@@ -201,6 +214,20 @@ void TorchCommVendor::failed(const CommError& error, const Call& call, nccl::Lan
   // The first reason: what this call met may have come of it.
   raise_failure(lane);
   throw explained(told);
+}
+
+CommError TorchCommVendor::located(const CommError& error, nccl::Lane& lane) {
+  if (error.code() != Errc::kTimeout || lane.communicator().failure()) return error;
+  const auto where = lane.others().await_whereabouts();
+  auto context = error.context();
+  context.culprits = where.culprits;
+  return {error.code(), error.why() + where.text, context};
+}
+
+void TorchCommVendor::interrupted(const Interrupted& by, const Call& call, nccl::Lane& lane) {
+  // Some ranks may have begun it.
+  lane.fail({Errc::kAborted, "the call was interrupted", call.context()}, /*blocks=*/false);
+  by.rethrow_cause();
 }
 
 bool TorchCommVendor::isAborted() const {

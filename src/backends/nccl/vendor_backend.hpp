@@ -23,6 +23,8 @@
 
 namespace torch::comms {
 
+class Announcement;
+class Interrupted;
 class Reconfiguration;
 struct Members;
 struct Rendezvous;
@@ -163,9 +165,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   bool isAborted() const override;
   // Why it has failed, which may be found in this call. Any thread.
   std::optional<CommError> failure() const;
-  void announceAbort() noexcept override {
-    if (!hooks_ran_.exchange(true)) runAbortHooks();
-  }
+  void announceAbort() noexcept override;
 
   InitHandle getInitHandle() const override;
   WorkPtr reconfigure(const ReconfigureOptions& options) override;
@@ -292,6 +292,12 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // Why the lane's communicator has failed, if it has.
   void raise_failure(nccl::Lane& lane);
   [[noreturn]] void failed(const CommError& error, const nccl::Call& call, nccl::Lane& lane);
+  // `error`, and if a limit has passed, where the other ranks are, whose words it waits for. Before
+  // they hear that this one ends.
+  static CommError located(const CommError& error, nccl::Lane& lane);
+  // The same of Ctrl-C, in a call that other ranks may wait for.
+  [[noreturn]] static void interrupted(const Interrupted& by, const nccl::Call& call,
+                                       nccl::Lane& lane);
   // Takes the options over, and loads the library: before anybody is met. `context` is for errors.
   void start(const std::string& name, const CommOptions& options, const Context& context);
   // What a communicator needs that meets its members later.
@@ -319,7 +325,6 @@ class TC_API TorchCommVendor : public TorchCommBackend,
              size_t free_bytes);
   std::shared_ptr<nccl::Lane> make_lane(std::shared_ptr<nccl::Communicator> communicator,
                                         std::shared_ptr<nccl::Device> device);
-  nccl::Call call_of_teardown() const;
   // Waits for what is under way on `lane`, and leaves its communicator in good order.
   void close(nccl::Lane& lane, const nccl::Call& call);
   void part_from_library(nccl::Lane& lane, const nccl::Call& call);
@@ -329,8 +334,10 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   using Lanes = std::vector<std::shared_ptr<nccl::Lane>>;
   // All that are connected. Any thread.
   Lanes lanes() const;
-  // When one fails, all do. Any thread.
+  // When one fails, all do. Any thread; waits for nobody.
   void lane_failed(const nccl::Lane& lane, const CommError& why);
+  // Begins the abort hooks, once.
+  void begin_hooks() noexcept;
   // Takes everything that is connected away from here.
   Lanes detach();
   // Lets go of it. Waits for nothing.
@@ -363,7 +370,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   uint64_t splits_ = 0;                               // of these members, so far
   std::map<AllGatherPHandle, std::unique_ptr<nccl::Persistent>> persistent_;
   std::optional<CommError> failure_;  // of a lane that is gone
-  std::atomic<bool> hooks_ran_{false};
+  const std::shared_ptr<Announcement> hooks_;
   std::atomic<bool> tells_replays_{false};  // there were hooks for them
   std::function<void(TorchWork&)> on_unseen_failure_;
   bool is_finalized_ = false;

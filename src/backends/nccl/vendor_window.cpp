@@ -83,6 +83,21 @@ uint64_t size_for(const std::vector<Told>& all) {
 
 }  // namespace
 
+template <class Body>
+void VendorWindow::together(const Call& now, Lane& lane, const Body& body) const {
+  try {
+    body();
+  } catch (const Interrupted& e) {
+    comm_->interrupted(e, now, lane);
+  } catch (const CommError& e) {
+    comm_->failed(e, now, lane);
+  } catch (...) {
+    // Of torch, or of the program, which a wait lets through.
+    lane.fail({Errc::kAborted, "the call was interrupted", now.context()}, /*blocks=*/false);
+    throw;
+  }
+}
+
 template <class T>
 std::vector<T> VendorWindow::gather(const T& own) const {
   const auto bytes = comm_->gather_bytes(std::as_bytes(std::span(&own, 1)));
@@ -108,16 +123,12 @@ Lane& VendorWindow::lane(std::string_view method) const {
 
 void VendorWindow::open(std::string_view method, const at::Tensor& tensor, bool owning) {
   const auto now = comm_->call(OpName::new_window, /*async_op=*/false, {}, method);
-  try {
+  together(now, *comm_->lane_, [&] {
     auto window = open_memory(now, tensor, owning);
     add_staging(now);
     add_ways(*window, now);
     window_ = std::move(window);
-  } catch (const Interrupted& e) {
-    e.rethrow_cause();
-  } catch (const CommError& e) {
-    comm_->failed(e, now, *comm_->lane_);
-  }
+  });
   lane_ = comm_->lane_;
   if (owning) tensor_ = tensor;
   dtype_ = tensor.scalar_type();
@@ -170,9 +181,10 @@ void VendorWindow::add_ways(OpenWindow& window, const Call& now) {
 void VendorWindow::allocate(size_t size_bytes) {
   constexpr std::string_view kMethod = "window_allocate";
   comms::with_context([&] { return context(kMethod); }, [&] { require_possible(size_bytes, 0); });
-  comm_->call(OpName::new_window, /*async_op=*/false, {}, kMethod);
+  const auto now = comm_->call(OpName::new_window, /*async_op=*/false, {}, kMethod);
+  std::vector<uint64_t> all;
+  together(now, *comm_->lane_, [&] { all = gather(uint64_t{size_bytes}); });
   // Room for the largest.
-  const auto all = gather(uint64_t{size_bytes});
   const auto memory = allocate_bytes(comm_->vendor_, device_,
                                      rounded_up(*std::max_element(all.begin(), all.end())));
   open(kMethod, memory.narrow(0, 0, static_cast<int64_t>(size_bytes)), /*owning=*/true);
@@ -192,7 +204,7 @@ void VendorWindow::tensor_deregister() {
   const auto lane = lane_.lock();
   if (!lane || lane != comm_->lane_) return;  // of members who are gone nobody is left to be asked
   const auto now = comm_->call(OpName::new_window, /*async_op=*/false, {}, kMethod);
-  try {
+  together(now, *lane, [&] {
     // What all ranks have given, and waited for on their streams, is over once all have been here.
     comm_->barrier(/*async_op=*/true, {})->hostSynchronize();
     bool done = !lane->is_in_graphs();
@@ -203,11 +215,7 @@ void VendorWindow::tensor_deregister() {
     const auto all = gather(static_cast<uint8_t>(done));
     if (std::find(all.begin(), all.end(), 0) == all.end())
       lane->windows().close(lane->communicator(), window, launch_wait(now));
-  } catch (const Interrupted& e) {
-    e.rethrow_cause();
-  } catch (const CommError& e) {
-    comm_->failed(e, now, *lane);
-  }
+  });
 }
 
 std::shared_ptr<TorchCommWindow> VendorWindow::clone() {

@@ -59,6 +59,10 @@ class VendorWindow final : public TorchCommWindow {
   std::shared_ptr<OpenWindow> open_memory(const Call& now, const at::Tensor& tensor, bool owning);
   void add_ways(OpenWindow& window, const Call& now);
   void add_staging(const Call& now);
+  // Runs `body`, which all ranks do together: whoever leaves it before its end ends the
+  // communicator, as the others would wait for it.
+  template <class Body>
+  void together(const Call& now, Lane& lane, const Body& body) const;
   // What every rank has, by rank. Collective; blocks the host.
   template <class T>
   std::vector<T> gather(const T& own) const;

@@ -61,7 +61,7 @@ void Work::settle(gpu::NativeStream current) {
       device.runtime().wait(current, end_.get());
   }
   if (!failure) return;
-  lane_->failure_was_met();
+  lane_->meet_failure();
   std::rethrow_exception(failure);
 }
 
@@ -86,7 +86,7 @@ void Work::waitBlocking() {
 
 void Work::hostSynchronize() {
   block();
-  if (error()) lane_->failure_was_met();
+  if (error()) lane_->meet_failure();
   rethrowIfFailed();
 }
 
