@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <set>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include "core/bounded.hpp"
 #include "core/cpu_backend.hpp"
 #include "core/hint.hpp"
+#include "side/fingerprint.hpp"
 #include "side/whereabouts.hpp"
 #include "tracing/recorder.hpp"
 
@@ -24,6 +26,16 @@ namespace {
 
 // For those that the library has put together to tell each other who they are.
 constexpr std::chrono::seconds kNaming{2};
+
+// What the library puts those together by that give the same list, of ranks below `size`. Lists
+// without a common rank have no smallest one in common; others that differ, be it in their order
+// alone, have another hash, but for one of a million.
+int color_of(const std::vector<int>& ranks, int size) {
+  const auto hashes = static_cast<uint64_t>(std::numeric_limits<int>::max() / size);
+  const auto hash = side::hash(ranks.data(), ranks.size() * sizeof(int)) % hashes;
+  return *std::min_element(ranks.begin(), ranks.end()) * static_cast<int>(hashes) +
+         static_cast<int>(hash);
+}
 
 }  // namespace
 
@@ -43,8 +55,7 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
   const int place = static_cast<int>(own - ranks.begin()), size = static_cast<int>(ranks.size());
   ++splits_;
   if (made) made->connecting_since_ns_ = tracing::now_ns();
-  // Lists that have no rank in common have no smallest one in common.
-  const int color = made ? *std::min_element(ranks.begin(), ranks.end()) : nccl::abi::kNoColor;
+  const int color = made ? color_of(ranks, size_) : nccl::abi::kNoColor;
   int count = 0;
   const nccl::Device::Scope as_before(lane_->device());
   try {
@@ -82,8 +93,7 @@ CommError TorchCommVendor::other_members(const std::vector<int>& ranks, int coun
   };
   std::string why = "the library has put " + std::to_string(count) +
                     " ranks together, of which this one names " + listed;
-  if (count > static_cast<int>(ranks.size()))
-    return error(why + ": others give another list with the same smallest rank", {});
+  if (count > static_cast<int>(ranks.size())) return error(why + ": others give another list", {});
   OperationOptions limits;
   limits.timeout = kNaming;
   try {

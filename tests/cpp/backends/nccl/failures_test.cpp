@@ -253,11 +253,24 @@ TEST_F(VendorFailures, RanksOfASplitThatGiveDifferentListsAreTold) {
   on_ranks(3, [&](Program& self) {
     const auto list = self.rank == 1 ? std::vector{1, 2} : std::vector{0, 1, 2};
     const auto error = error_of([&] {
-      if (self.rank == 2) return self.comm->split({1, 2, 0}, "child", CommOptions());
+      if (self.rank == 2) return self.comm->split({0, 1, 2}, "child", CommOptions());
       return self.comm->split(list, "child", CommOptions());
     });
     EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
     const auto culprits = self.rank == 1 ? std::vector{2} : std::vector{1};
+    EXPECT_EQ(error.context().culprits, culprits) << error.what();
+    self.comm->barrier(false);
+    self.synchronize();
+    self.comm->finalize();
+  });
+}
+
+TEST_F(VendorFailures, RanksOfASplitThatGiveTheSameRanksInAnotherOrderAreTold) {
+  on_ranks(3, [&](Program& self) {
+    const auto list = self.rank == 0 ? std::vector{0, 1, 2} : std::vector{1, 0, 2};
+    const auto error = error_of([&] { self.comm->split(list, "child", CommOptions()); });
+    EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
+    const auto culprits = self.rank == 0 ? std::vector{1, 2} : std::vector{0};
     EXPECT_EQ(error.context().culprits, culprits) << error.what();
     self.comm->barrier(false);
     self.synchronize();
