@@ -135,6 +135,9 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   void meet_failure() noexcept;
   bool is_failure_met() const noexcept { return met_.load(); }
 
+  // An operation that is captured next uses what all others of its kind use: see LaneGraphs. Of the
+  // thread that calls operations.
+  void keep_graphs_apart() { graphs_->keep_apart(); }
   // Graphs that may still be launched hold operations of it.
   bool is_in_graphs() noexcept { return graphs_->any(); }
 

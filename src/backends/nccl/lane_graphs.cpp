@@ -31,7 +31,10 @@ std::shared_ptr<LaneGraphs::Graph> LaneGraphs::graph_of(gpu::NativeStream stream
   const std::lock_guard lock(mutex_);
   const auto found =
       std::ranges::find(graphs_, capture, [](const auto& graph) { return graph->id; });
-  if (found != graphs_.end()) return *found;
+  if (found != graphs_.end()) {
+    set_apart(**found, stream, last);
+    return *found;
+  }
   forget_those_gone();
   auto made = std::make_shared<Graph>(Graph{capture});
   if (marks_ != nullptr) {
@@ -41,18 +44,21 @@ std::shared_ptr<LaneGraphs::Graph> LaneGraphs::graph_of(gpu::NativeStream stream
   } else {
     graphs_.clear();  // one of them, the newest, says that there are some
   }
-  if (done_) {
-    const auto& runtime = device_->runtime();
-    if (!std::exchange(is_open_, true) && last.end) {
-      // Calls have not recorded it since.
-      const gpu::CaptureModeGuard mode(runtime);
-      runtime.wait(device_->own_stream(), last.end.get());
-      runtime.record(done_.get(), device_->own_stream());
-    }
-    check(marks_->wait(stream, done_.get()), "a graph does not wait for what is launched before");
-  }
+  set_apart(*made, stream, last);
   graphs_.push_back(made);
   return made;
+}
+
+void LaneGraphs::set_apart(Graph& graph, gpu::NativeStream stream, const Mark& last) {
+  if (!done_ || std::exchange(graph.is_apart, true)) return;
+  const auto& runtime = device_->runtime();
+  if (!std::exchange(is_open_, true) && last.end) {
+    // Calls have not recorded it since.
+    const gpu::CaptureModeGuard mode(runtime);
+    runtime.wait(device_->own_stream(), last.end.get());
+    runtime.record(done_.get(), device_->own_stream());
+  }
+  check(marks_->wait(stream, done_.get()), "a graph does not wait for what is launched before");
 }
 
 void LaneGraphs::end(Graph& graph, gpu::NativeStream stream) {

@@ -32,7 +32,7 @@ class LaneGraphs {
   LaneGraphs(const LaneGraphs&) = delete;
   LaneGraphs& operator=(const LaneGraphs&) = delete;
 
-  // From the first operation on. Throws CommError(kVendor).
+  // Of the operations that follow, whatever came before. Throws CommError(kVendor).
   void keep_apart();
 
   // One of them.
@@ -40,6 +40,7 @@ class LaneGraphs {
     gpu::CaptureId id;
     std::shared_ptr<gpu::GraphLife> life = nullptr;  // null: not known
     Mark last = {};                                  // of its operations; none at first
+    bool is_apart = false;                           // it waits for what is launched before
     gpu::GraphMark done = {};
   };
   // The one that `stream` captures, before an operation there. `last`: of the calls so far. Throws
@@ -58,6 +59,8 @@ class LaneGraphs {
 
  private:
   void forget_those_gone() noexcept;
+  // Has what `stream` captures next wait for what is launched before the graph.
+  void set_apart(Graph& graph, gpu::NativeStream stream, const Mark& last);
 
   const std::shared_ptr<Device> device_;
   const gpu::GraphMarks* const marks_;  // null: nobody tells of a graph's end

@@ -276,6 +276,9 @@ WorkPtr VendorWindow::put(const at::Tensor& tensor, int dst_rank, size_t target_
     if (windows.know(data, bytes))
       return give(now, options, &tensor,
                   [&](const Launch& go) { return put_signal(go, data, 0, bytes); });
+    // Graphs have one staging memory.
+    if (runtime.capture_of(comm_->lane_->device().current_stream()) != 0)
+      comm_->lane_->keep_graphs_apart();
     WorkPtr last;
     for (size_t done = 0; done < bytes; done += kStagingBytes) {
       const size_t count = std::min(kStagingBytes, bytes - done);

@@ -62,6 +62,33 @@ TEST_F(VendorWindows, PutsAndSignalsAreCapturedAndReplayed) {
   });
 }
 
+// Both go through one memory.
+TEST_F(VendorWindows, PutsInGraphsOnTwoStreamsDoNotMix) {
+  plan("slow=PutSignal:50000");
+  on_ranks(2, [](Program& self) {
+    const auto window = self.comm->window_allocate(8 * sizeof(float));
+    const int peer = 1 - self.rank;
+    const auto other = gpu::Runtime::cpu().create_stream(false);
+    std::vector<std::shared_ptr<gpu::CpuGraph>> graphs;
+    const std::vector<gpu::NativeStream> streams{self.stream, other};
+    const std::vector<at::Tensor> sources{at::full({4}, 1.0F), at::full({4}, 2.0F)};
+    for (size_t i = 0; i < 2; ++i) {
+      const gpu::CpuStreamGuard current(streams[i]);
+      gpu::cpu_begin_capture(streams[i]);
+      window->put(sources[i], peer, 4 * i, /*async_op=*/false);
+      graphs.push_back(gpu::cpu_end_capture(streams[i]));
+    }
+    for (size_t i = 0; i < 2; ++i) gpu::cpu_launch_graph(graphs[i], streams[i]);
+    self.synchronize();
+    gpu::Runtime::cpu().synchronize(other);
+    self.comm->barrier(false);
+    self.synchronize();
+    for (int64_t i = 0; i < 2; ++i)
+      EXPECT_EQ(floats_of(*window)[4 * i].item<float>(), static_cast<float>(1 + i));
+    gpu::Runtime::cpu().destroy_stream(other);
+  });
+}
+
 TEST_F(VendorWindows, WhatIsDeregisteredIsGivenBackAndTheRestEndsWithTheCommunicator) {
   on_ranks(1, [](Program& self) {
     const auto address =
