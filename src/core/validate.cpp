@@ -187,6 +187,8 @@ class Checker {
 
  private:
   void premul_factor(const PreMulSumFactorT& factor, at::ScalarType dtype) const {
+    // Times a truth value would leave bytes that are neither 0 nor 1.
+    if (dtype == at::kBool) refuse("PREMUL_SUM is not defined for dtype bool");
     const bool integral = c10::isIntegralType(dtype, /*includeBool=*/true);
     if (std::holds_alternative<double>(factor)) {
       if (integral)

@@ -134,6 +134,7 @@ def wrong_factors(context):
         (torch.bfloat16, torch.float32),
         (torch.float32, torch.float64),
         (torch.int64, torch.int32),
+        (torch.bool, torch.bool),
     ):
         op = ReduceOp.PREMUL_SUM(torch.ones(1, dtype=factor))
         with failures.case(data, factor), refused(ValueError, "PREMUL_SUM", "dtype"):
