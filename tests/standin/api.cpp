@@ -373,7 +373,9 @@ EXPORT abi::Result API(CommRegister)(abi::Comm comm, void* data, size_t size_byt
 
 EXPORT abi::Result API(CommDeregister)(abi::Comm comm, void* registration) {
   const auto found = find(comm);
-  if (next_fate("CommDeregister").hangs) await_next_plan();
+  const auto fate = next_fate("CommDeregister");
+  if (fate.hangs) await_next_plan();
+  if (fate.fails) return kSystemError;
   return found && found->remove_registration(registration) ? abi::kSuccess : kInvalidArgument;
 }
 

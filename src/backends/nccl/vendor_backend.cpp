@@ -153,7 +153,13 @@ Call TorchCommVendor::call(OpName op, bool async_op, const OperationOptions& opt
   if (circle_ && circle_->is_alarmed()) lane_->end_if_told([&call] { return call.context(); });
   raise_failure(*lane_);
   if (wishes_->beside.check_calls && circle_) check(call);
-  before_operation(call);
+  try {
+    before_operation(call);
+  } catch (const Interrupted& e) {
+    interrupted(e, call, *lane_);
+  } catch (const CommError& e) {
+    failed(e, call, *lane_);
+  }
   return call;
 }
 

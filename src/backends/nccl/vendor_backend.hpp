@@ -200,7 +200,8 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // False: there was nothing to do.
   virtual bool prepare(const Rendezvous&, const nccl::Device&) { return false; }
   virtual void connected() {}
-  // An operation has been called, and nothing of it been done. Of the thread that calls it.
+  // An operation has been called, and nothing of it been done. Of the thread that calls it. What it
+  // throws ends the communicator, as it would in the operation.
   virtual void before_operation(const nccl::Call&) {}
   // An operation is enqueued next, by the same thread. May throw CommError without context.
   virtual void about_to_launch(const OperationOptions&) {}

@@ -10,6 +10,7 @@
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/elements.hpp"
 #include "backends/nccl/lane.hpp"
+#include "base/log.hpp"
 #include "core/hint.hpp"
 #include "core/rendezvous.hpp"
 #include "core/store_adapter.hpp"
@@ -158,21 +159,28 @@ void TorchCommNCCLX::before_operation(const nccl::Call& now) {
   auto& registrations = lane()->registrations();
   auto& communicator = lane()->communicator();
   const auto wait = nccl::launch_wait(now);
-  const auto tell = [&](auto change, const ncclx::Segment& segment) {
+  const auto tell = [&](auto change, const ncclx::Segment& segment, bool comes) {
     try {
       (registrations.*change)(communicator, {segment.begin, segment.size_bytes}, wait);
       return true;
     } catch (const CommError& e) {
       if (e.code() == Errc::kUnsupported) return false;
-      throw nccl::with_context(e, now);
+      // Operations run without what comes, but what has gone must not stay.
+      if (e.code() != Errc::kVendor || !comes) throw nccl::with_context(e, now);
+      if (!std::exchange(is_refusal_told_, true))
+        base::log(
+            base::LogLevel::kWarning,
+            "communicator '" + std::string(getCommName()) +
+                "' goes on without having registered memory of torch's allocator: " + e.why());
+      return true;
     }
   };
   using Change = void (nccl::Registrations::*)(
       nccl::Communicator&, const nccl::Registrations::Range&, const nccl::Wait&);
   segments_.follow(
       all, getDevice().has_index() ? getDevice().index() : 0,
-      [&](const auto& one) { return tell(Change{&nccl::Registrations::add}, one); },
-      [&](const auto& one) { return tell(Change{&nccl::Registrations::remove}, one); });
+      [&](const auto& one) { return tell(Change{&nccl::Registrations::add}, one, true); },
+      [&](const auto& one) { return tell(Change{&nccl::Registrations::remove}, one, false); });
 }
 
 KernelWish TorchCommNCCLX::wish_for(Collective collective, const OperationOptions& options) const {

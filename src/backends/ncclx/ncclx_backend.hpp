@@ -108,6 +108,7 @@ class TC_API TorchCommNCCLX final
   std::string why_none_ = "the ranks meet for kernels at the first collective";
   int splits_ = 0;
   ncclx::Followed segments_;
+  bool is_refusal_told_ = false;  // of the library, to register one of them
 };
 
 }  // namespace torch::comms

@@ -135,6 +135,41 @@ TEST_F(NcclxSegments, CommunicatorsTellTheirLibraryBeforeTheirNextOperation) {
   all.remove(1, {memory, sizeof memory});
 }
 
+TEST_F(NcclxSegments, OperationsGoOnWithoutARegistrationThatTheLibraryRefuses) {
+  auto& all = Segments::of_process();
+  const auto before = registrations();
+  on_ranks(1, [&](Program& self) {
+    const auto count = [&] {
+      auto tensor = at::full({4}, 1.0f);
+      self.comm->all_reduce(tensor, ReduceOp::SUM, true)->hostSynchronize();
+      return registrations() - before;
+    };
+    plan("fail=CommRegister:1");
+    all.add(0, piece(0, 1000));
+    all.add(0, piece(2000, 1000));
+    EXPECT_EQ(count(), 1);
+    all.remove(0, piece(0, 1000));
+    EXPECT_EQ(count(), 1);
+    all.remove(0, piece(2000, 1000));
+    EXPECT_EQ(count(), 0);
+    self.comm->finalize();
+  });
+}
+
+TEST_F(NcclxSegments, ARegistrationOfMemoryThatHasGoneAndStaysEndsTheCommunicator) {
+  auto& all = Segments::of_process();
+  on_ranks(1, [&](Program& self) {
+    auto tensor = at::full({4}, 1.0f);
+    all.add(0, piece(0, 1000));
+    self.comm->all_reduce(tensor, ReduceOp::SUM, true)->hostSynchronize();
+    plan("fail=CommDeregister:1");
+    all.remove(0, piece(0, 1000));
+    const auto error = error_of([&] { self.comm->all_reduce(tensor, ReduceOp::SUM, true); });
+    EXPECT_EQ(error.code(), Errc::kVendor) << error.what();
+    EXPECT_TRUE(self.comm->isAborted());
+  });
+}
+
 TEST(Segments, WithoutAGpuThereIsNoAllocatorToFollow) {
   if (at::globalContext().hasCUDA()) GTEST_SKIP() << "there is one";
   for (int i = 0; i < 2; ++i) {
