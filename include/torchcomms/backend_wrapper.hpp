@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/ivalue.h>
@@ -26,8 +27,12 @@ class TC_API WorkWrapper final : public c10d::Work {
 
   // True also for a work that failed; isSuccess() tells.
   bool isCompleted() override;
+  // Who asks these two has met a failure, as who waits has, and so has who gets a future that
+  // fails.
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
+  // "failed", "completed" or "in progress", for display: nobody has met a failure by it.
+  std::string_view standing() const;
   int sourceRank() const override;  // of a receive, else -1
   std::vector<at::Tensor> result() override { return outputs_; }
   void synchronize() override { wait(kNoTimeout); }

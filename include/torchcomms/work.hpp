@@ -80,6 +80,13 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
   void registerWorkWaitPreHook(std::function<void()> hook);
   void registerWorkWaitPostHook(std::function<void()> hook);
 
+  // Of a work that has failed, whenever the failure comes to the program: at every wait() end, and
+  // by meetFailure(); at once if that was before. Hooks as those above.
+  void registerWorkMetHook(std::function<void()> hook);
+  // For who hands the failure on otherwise than by wait(), as futures do. Does nothing where there
+  // is none. Any thread.
+  void meetFailure() noexcept;
+
   // The stored failure; null while there is none.
   std::exception_ptr error() const;
 

@@ -18,9 +18,7 @@ void bind_interop(py::module_& module) {
   py::class_<WorkWrapper, c10d::Work, c10::intrusive_ptr<WorkWrapper>> work(
       module, "WorkWrapper", "What a call on a process group issued here.");
   def_repr(work, [](const WorkWrapper& self) {
-    const bool failed = self.exception() != nullptr;
-    return bracketed("WorkWrapper",
-                     failed ? "failed" : (self.isSuccess() ? "completed" : "in progress"));
+    return bracketed("WorkWrapper", std::string(self.standing()));
   });
   py::class_<BackendWrapper::Options, c10d::Backend::Options,
              c10::intrusive_ptr<BackendWrapper::Options>>(

@@ -37,7 +37,7 @@ Unmet::Unmet(std::string comm, std::chrono::milliseconds grace, std::function<vo
 void Unmet::watch(TorchWork& work) noexcept {
   try {
     // A wait that is on its way learns of the failure after this hook, and meets it then.
-    work.registerWorkWaitPostHook([self = shared_from_this()] { self->met(); });
+    work.registerWorkMetHook([self = shared_from_this()] { self->met(); });
     {
       std::lock_guard lock(mutex_);
       if (met_ || watching_) return;

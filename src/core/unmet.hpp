@@ -13,7 +13,8 @@
 
 namespace torch::comms {
 
-// Whether the program has met a communicator's failure: some call, wait() or finalize() raised it.
+// Whether the program has met a communicator's failure: some call, wait() or finalize() raised it,
+// or a future of a work has it, or who asked a work of a process group was told.
 // An asynchronous operation that failed and that nobody waits for leaves wrong data where nobody
 // looks; after a grace the process ends rather than go on with that.
 //
@@ -26,8 +27,9 @@ class TC_API Unmet : public std::enable_shared_from_this<Unmet> {
   Unmet(std::string comm, std::chrono::milliseconds grace, std::function<void()> last_words,
         std::function<void()> end);
 
-  // `work` will be met by whoever waits for it; until then the process is on its way to its end.
-  // The first one counts. Called from an end hook of the work.
+  // The failure of `work` will be met by whoever waits for it, or is told by meetFailure(); until
+  // then the process is on its way to its end. The first one counts. Called from an end hook of the
+  // work.
   void watch(TorchWork& work) noexcept;
   // The program knows, or does now. There is no way back. The failure that nobody had met before.
   std::exception_ptr met() noexcept;

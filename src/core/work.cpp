@@ -11,7 +11,7 @@ namespace torch::comms {
 
 struct TorchWork::HookLists : base::Recycled<TorchWork::HookLists> {
   using List = c10::SmallVector<std::function<void()>, 1>;
-  List start, end, wait_pre, wait_post;
+  List start, end, wait_pre, wait_post, met;
   bool ending = false;  // the end hooks are running: wait() returns when they are through
 };
 
@@ -27,6 +27,7 @@ TorchWork::HookLists& TorchWork::hookLists() {
   has_hooks_.store(true, std::memory_order_release);
   return *hooks_;
 }
+  bool is_met = false;  // by meetFailure()
 
 void TorchWork::registerWorkStartHook(std::function<void()> hook) {
   {
@@ -74,6 +75,30 @@ bool TorchWork::setStatus(WorkStatus to, std::exception_ptr error) {
     error_ = std::move(error);
     status_.store(to, std::memory_order_release);
     if (hooks_) {
+void TorchWork::registerWorkMetHook(std::function<void()> hook) {
+  {
+    std::lock_guard lock(mutex_);
+    auto& lists = hookLists();
+    if (!lists.is_met) {
+      lists.met.push_back(std::move(hook));
+      return;
+    }
+  }
+  hook();
+}
+
+void TorchWork::meetFailure() noexcept {
+  HookLists::List hooks;
+  {
+    std::lock_guard lock(mutex_);
+    if (!isTerminal(status()) || status() == WorkStatus::COMPLETED) return;
+    auto& lists = hookLists();
+    lists.is_met = true;
+    hooks = lists.met;
+  }
+  for (const auto& hook : hooks) run_guarded("met failure of a work's", hook);
+}
+
       if (from == WorkStatus::NOT_STARTED) start = std::move(hooks_->start);
       // A terminal work lets its start and end hooks go: they may hold what holds the work.
       if (isTerminal(to)) end = std::move(hooks_->end);
@@ -146,6 +171,7 @@ const WorkPtr& completedWork() {
   return *work;
 }
 
+    if (!before) hooks.append(hooks_->met.begin(), hooks_->met.end());
 TorchWorkThread::TorchWorkThread(std::function<void()> body)
     : thread_([this, body = std::move(body)] {
         setStatus(WorkStatus::INPROGRESS);

@@ -40,6 +40,14 @@ std::exception_ptr first_error(const std::vector<WorkPtr>& works) {
 
 // Whoever needs the error has it from the work, whose end hook runs in here.
 void wait_for_its_hook(TorchWork& work) {
+// first_error(), for the program, which has met what each of them failed with by that.
+std::exception_ptr handed_out(const std::vector<WorkPtr>& works) {
+  auto error = first_error(works);
+  if (error)
+    for (const auto& work : works) work->meetFailure();
+  return error;
+}
+
   try {
     work.wait();
   } catch (...) {
@@ -89,11 +97,20 @@ int WorkWrapper::sourceRank() const {
 }
 
 bool WorkWrapper::isSuccess() const {
-  return std::all_of(works_.begin(), works_.end(),
-                     [](const WorkPtr& work) { return work->status() == WorkStatus::COMPLETED; });
+  const bool went_well = std::all_of(works_.begin(), works_.end(), [](const WorkPtr& work) {
+    return work->status() == WorkStatus::COMPLETED;
+  });
+  if (!went_well)
+    for (const auto& work : works_) work->meetFailure();
+  return went_well;
 }
 
-std::exception_ptr WorkWrapper::exception() const { return first_error(works_); }
+std::exception_ptr WorkWrapper::exception() const { return handed_out(works_); }
+
+std::string_view WorkWrapper::standing() const {
+  if (first_error(works_)) return "failed";
+  return ended(works_) ? "completed" : "in progress";
+}
 
 std::chrono::milliseconds WorkWrapper::getTimeout() const {
   auto longest = std::chrono::milliseconds::zero();
@@ -154,7 +171,7 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkWrapper::make_future() const {
       complete(future, outputs_, std::current_exception());
     }
   } else if (ended(works_)) {
-    complete(future, outputs_, first_error(works_));
+    complete(future, outputs_, handed_out(works_));
   } else {
     auto remaining = std::make_shared<Remaining>(works_.size());
     for (const auto& work : works_) {
@@ -171,3 +188,4 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkWrapper::make_future() const {
 }
 
 }  // namespace torch::comms
+        work->meetFailure();  // of a work that may be gone when the future is complete

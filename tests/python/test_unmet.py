@@ -53,6 +53,40 @@ def test_one_that_was_met_does_not():
     assert "told" in ended.out
 
 
+GROUP = """
+    import sys, threading
+    import torch, torchcomms
+    import torch.distributed as dist
+
+    dist.init_process_group("ctran")
+    if dist.get_rank() == 1:
+        sys.exit()
+    work = dist.all_reduce(torch.ones(3), async_op=True)
+    try:
+        {meet}
+    except RuntimeError as error:
+        assert "rank 1 has failed" in str(error)
+    threading.Event().wait(1.0)  # the grace is long over
+    dist.destroy_process_group()
+    print("told")
+"""
+
+
+@pytest.mark.parametrize(
+    "meet",
+    [
+        "work.get_future().wait()",
+        "work.get_future().then(lambda done: done.value()).wait()",
+        "while not work.is_completed() or work.exception() is None: pass",
+        "while not work.is_completed() or work.is_success(): pass",
+    ],
+)
+def test_one_that_a_work_of_a_process_group_told_of_does_not(meet):
+    ended = ranks(GROUP.format(meet=meet), 2, free_port(), TORCHCOMM_ABORT_GRACE_SECONDS="0.5")[0]
+    assert ended.code == 0, ended.err
+    assert "told" in ended.out
+
+
 PARTY = """
     import os, threading
     import torch, torchcomms

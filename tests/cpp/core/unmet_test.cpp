@@ -89,5 +89,14 @@ TEST(Unmet, AWaitMeetsItAndEndsTheWatch) {
   EXPECT_EQ(end.ends, 0);
 }
 
+TEST(Unmet, WhoHandsTheFailureOnMeetsIt) {
+  End end;
+  const auto unmet = end.unmet(Unmet::kNever);
+  const auto work = c10::make_intrusive<ManualWork>();
+  work->fail(unmet);
+  work->meetFailure();
+  EXPECT_EQ(unmet->met(), nullptr);
+}
+
 }  // namespace
 }  // namespace torch::comms

@@ -123,6 +123,21 @@ TEST(WorkHooks, WaitHooksRunAtEveryWait) {
 
 TEST(WorkHooks, AFinishedWorkLetsGoOfItsHooks) {
   const auto held = std::make_shared<int>(1);
+TEST(WorkHooks, AFailureIsMetByWaitsAndByWhoHandsItOn) {
+  const auto work = c10::make_intrusive<ManualWork>();
+  int met = 0;
+  work->meetFailure();
+  work->registerWorkMetHook([&] { ++met; });
+  EXPECT_EQ(met, 0) << "there was no failure";
+  work->move(WorkStatus::ERROR, std::make_exception_ptr(CommError(Errc::kPeerFailed, "gone")));
+  EXPECT_THROW(work->wait(), CommError);
+  EXPECT_EQ(met, 1);
+  work->meetFailure();
+  EXPECT_EQ(met, 2);
+  work->registerWorkMetHook([&] { ++met; });
+  EXPECT_EQ(met, 3) << "at once, as it has been met";
+}
+
   const auto work = c10::make_intrusive<ManualWork>();
   work->registerWorkStartHook([held] {});
   work->registerWorkEndHook([held] {});
