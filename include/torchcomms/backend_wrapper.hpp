@@ -152,7 +152,8 @@ class TC_API BackendWrapper final : public c10d::Backend {
                    const c10d::AllToAllOptions& options) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
   // Rank 0 names the ranks that have not come by the limit; without `wait_all_ranks` the first one.
-  // Ranks that have come learn of it at once.
+  // Ranks that have come learn of it at once. Nothing of that meets messages of the program, where
+  // the backend has tags.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
   // Always asynchronous. The source rank of a work from recvAnysource() is known once it has ended.
   WorkPtr send(Tensors& tensors, int dst, int tag) override;

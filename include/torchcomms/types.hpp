@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -111,6 +112,10 @@ class TC_API ReduceOp {
 inline constexpr int kAnySource = -1;
 
 enum class P2POpType : uint8_t { SEND = 0, RECV = 1 };
+
+// Of messages. The one tag above is this library's own, for what it sends beside the program.
+inline constexpr int kLargestTag = std::numeric_limits<int>::max() - 1;
+inline constexpr int kOwnTag = kLargestTag + 1;
 
 // One entry of a batch. `peer` is checked against the communicator when the batch is issued.
 struct P2POp {

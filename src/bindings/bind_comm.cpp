@@ -181,13 +181,23 @@ void bind_groups(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
           py::arg("timeout") = py::none(), "split() with all its arguments decided.");
 }
 
+// Not the library's own.
+int of_program(const char* op, int tag) {
+  if (tag > kLargestTag)
+    throw CommError(
+        Errc::kInvalidArgument,
+        "tag is " + std::to_string(tag) + ", allowed is 0 to " + std::to_string(kLargestTag),
+        {.op = op});
+  return tag;
+}
+
 // What torch.distributed's messages have and the operations' arguments have not.
 void bind_tagged_messages(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
   comm.def(
           "_send_tagged",
           [](TorchComm& self, const at::Tensor& tensor, int dst, int tag, bool async_op) {
             SendOptions options;
-            options.tag = tag;
+            options.tag = of_program("send", tag);
             return self.send(tensor, dst, async_op, options);
           },
           Released(), py::arg("tensor"), py::arg("dst"), py::arg("tag"), py::arg("async_op"),
@@ -196,7 +206,7 @@ void bind_tagged_messages(py::class_<TorchComm, std::shared_ptr<TorchComm>>& com
           "_recv_tagged",
           [](TorchComm& self, at::Tensor tensor, int src, int tag, bool async_op) {
             RecvOptions options;
-            options.tag = tag;
+            options.tag = of_program("recv", tag);
             return self.recv(tensor, src, async_op, options);
           },
           Released(), py::arg("tensor"), py::arg("src"), py::arg("tag"), py::arg("async_op"),

@@ -368,6 +368,7 @@ BackendWrapper::WorkPtr BackendWrapper::recvAnysource(Tensors& tensors, int tag)
 }
 
 bool BackendWrapper::coalesces() const { return region_ && region_->is_open(); }
+  require_tag("send", tag);
 
 void BackendWrapper::startCoalescing() {
   if (coalesces()) {
@@ -377,6 +378,7 @@ void BackendWrapper::startCoalescing() {
                     "coalescing has begun already and was not ended, perhaps because of an "
                     "exception; it is given up, start again",
                     {.op = "startCoalescing", .comm = std::string(comm_->getCommName())});
+  require_tag("recv", tag);
   }
   region_ = std::make_shared<Region>(comm_);
 }
@@ -387,6 +389,7 @@ BackendWrapper::WorkPtr BackendWrapper::endCoalescing() {
     throw CommError(Errc::kInvalidArgument, "coalescing has not begun; start it first",
                     {.op = "endCoalescing", .comm = std::string(comm_->getCommName())});
   return region->end(with_limit<BatchP2POptions>(torch::comms::kNoTimeout));
+  require_tag("recvAnysource", tag);
 }
 
 c10::intrusive_ptr<c10d::Backend> BackendWrapper::split(

@@ -17,6 +17,13 @@ namespace {
 constexpr int kRoot = 0;
 constexpr int64_t kAllCame = -1;  // else rank 0 answers with the first rank that did not
 
+// Beside the program's messages, which may be on their way with any other tag.
+template <class Options>
+Options own(Options options) {
+  options.tag = kOwnTag;
+  return options;
+}
+
 at::Tensor letter(int64_t content = kAllCame) { return at::full({1}, content, at::kLong); }
 
 // What rank 0 has seen of the others.
@@ -77,9 +84,9 @@ void BackendWrapper::check_in() {
   auto answer = letter();
   try {
     comm_->send(letter(), kRoot, /*async_op=*/false,
-                with_limit<SendOptions>(torch::comms::kNoTimeout));
+                own(with_limit<SendOptions>(torch::comms::kNoTimeout)));
     comm_->recv(answer, kRoot, /*async_op=*/false,
-                with_limit<RecvOptions>(torch::comms::kNoTimeout));
+                own(with_limit<RecvOptions>(torch::comms::kNoTimeout)));
   } catch (const CommError& error) {
     fail(error.code(), error.what());
   }
@@ -98,7 +105,7 @@ void BackendWrapper::await_check_ins(const c10d::BarrierOptions& options, bool w
   if (options.timeout == std::chrono::milliseconds::zero())
     fail(Errc::kTimeout,
          "Rank 0 timed out in monitoredBarrier after 0 ms, in which nobody can check in", -1);
-  const auto limit = with_limit<RecvOptions>(options.timeout);
+  const auto limit = own(with_limit<RecvOptions>(options.timeout));
   CheckIns seen;
   for (int rank = 1; rank < comm_->getSize(); ++rank) {
     auto& one = seen.all.emplace_back(CheckIns::One{rank, letter(), nullptr});
@@ -108,7 +115,7 @@ void BackendWrapper::await_check_ins(const c10d::BarrierOptions& options, bool w
   const auto answer = letter(seen.late.empty() ? kAllCame : seen.late.front());
   for (const int rank : seen.here) try {
       comm_->send(answer, rank, /*async_op=*/false,
-                  with_limit<SendOptions>(torch::comms::kNoTimeout));
+                  own(with_limit<SendOptions>(torch::comms::kNoTimeout)));
     } catch (const CommError&) {
       if (seen.late.empty()) throw;  // else what is told below is what went wrong first
     }

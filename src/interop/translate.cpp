@@ -73,6 +73,12 @@ void require_first_tensor(const char* op, int64_t root_tensor) {
     refuse(op, "root tensor " + std::to_string(root_tensor) + ", allowed is 0: there is one");
 }
 
+void require_tag(const char* op, int tag) {
+  if (tag < 0 || tag > kLargestTag)
+    refuse(op,
+           "tag is " + std::to_string(tag) + ", allowed is 0 to " + std::to_string(kLargestTag));
+}
+
 at::Tensor flat(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_contiguous() || tensor.layout() != at::kStrided ||
       !tensor.is_non_overlapping_and_dense())

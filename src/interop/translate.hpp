@@ -22,6 +22,8 @@ const std::vector<at::Tensor>& at_most_one(const char* op,
                                            const std::vector<std::vector<at::Tensor>>& lists);
 void require_same_length(const char* op, size_t outputs, size_t inputs);
 void require_first_tensor(const char* op, int64_t root_tensor);
+// One of the program's.
+void require_tag(const char* op, int tag);
 
 // The same elements as one contiguous tensor over the same memory, in the order of the memory, if
 // `tensor` is dense in any layout (channels last); else `tensor` itself.

@@ -35,6 +35,52 @@ PROGRAM = """
 """
 
 
+BESIDE = """
+    import torch, torchcomms
+    import torch.distributed as dist
+    from torchcomms._comms import _BackendWrapper
+
+    comm = torchcomms.new_comm("{backend}", torch.device("cpu"), "beside")
+    group = dist.ProcessGroup(dist.HashStore(), comm.get_rank(), comm.get_size())
+    custom = dist.ProcessGroup.BackendType.CUSTOM
+    group._register_backend(torch.device("cpu"), custom, _BackendWrapper(comm))
+    group._set_default_backend(custom)
+    # Of the size and dtype of what the barrier itself sends.
+    sent, got = torch.tensor([42]), torch.tensor([0])
+    if comm.get_rank() == 1:
+        before = group.send([sent], 0, 0)
+        group.monitored_barrier()
+        before.wait()
+        group.monitored_barrier()
+        group.send([sent + 1], 0, 0).wait()
+    else:
+        group.monitored_barrier()
+        group.recv([got], 1, 0).wait()
+        print(got.item())
+        across = group.recv([got], 1, 0)
+        group.monitored_barrier()
+        across.wait()
+        print(got.item())
+    for largest in (2**31 - 2, 2**31 - 1):
+        try:
+            group.send([sent], 0, largest) if comm.get_rank() else group.recv([got], 1, largest)
+        except torchcomms.InvalidArgument as error:
+            print("refused" if "allowed is 0 to 2147483646" in str(error) else error)
+    group.barrier().wait()
+"""
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ctran"])
+def test_messages_of_the_program_are_not_its_own(backend):
+    if not torchcomms.is_backend_built(backend):
+        pytest.skip(f"needs backend {backend}")
+    outs = [
+        r.expect_success().out.split()
+        for r in ranks(BESIDE.format(backend=backend), 2, free_port())
+    ]
+    assert outs == [["42", "43", "refused"], ["refused"]]
+
+
 @pytest.mark.parametrize("backend", ["gloo", "ctran"])
 @pytest.mark.parametrize(
     ("absent", "every", "limit_ms", "wanted"),
