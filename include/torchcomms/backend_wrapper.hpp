@@ -159,11 +159,11 @@ class TC_API BackendWrapper final : public c10d::Backend {
   WorkPtr send(Tensors& tensors, int dst, int tag) override;
   WorkPtr recv(Tensors& tensors, int src, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
-  // Sends and receives in between go out as one batch; their works are complete at once, and wait
-  // for it from the end on. The work of the end is the work of all that was called in between.
-  // Throws CommError(kInvalidArgument) when nested or unmatched. A call in between that throws, a
-  // nested start, and abort() give up what is in the batch: wait() of those works and the end throw
-  // CommError(kInvalidArgument), and calls are as outside.
+  // Sends and receives in between go out as one batch, with their tags; their works are complete at
+  // once, and wait for it from the end on. The work of the end is the work of all that was called
+  // in between. Throws CommError(kInvalidArgument) when nested or unmatched. A call in between that
+  // throws, a nested start, and abort() give up what is in the batch: wait() of those works and the
+  // end throw CommError(kInvalidArgument), and calls are as outside.
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 

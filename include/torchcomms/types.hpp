@@ -123,6 +123,7 @@ struct P2POp {
   P2POpType type;
   at::Tensor tensor;
   int peer;
+  int tag = 0;  // as SendOptions have it
 };
 
 }  // namespace torch::comms

@@ -222,7 +222,7 @@ StagedCall staged_call(const BatchOpIssue& op, int) {
   struct Entry {
     P2POpType type;
     One tensor;
-    int peer;
+    int peer, tag;
   };
   Builder b(op);
   std::vector<Entry> entries;
@@ -230,11 +230,12 @@ StagedCall staged_call(const BatchOpIssue& op, int) {
   for (const auto& entry : op.ops)
     entries.push_back({entry.type,
                        entry.type == P2POpType::SEND ? b.read(entry.tensor) : b.write(entry.tensor),
-                       entry.peer});
+                       entry.peer, entry.tag});
   return b.with([entries = std::move(entries), options = op.options](TorchCommBackend& backend,
                                                                      Tensors& hosts, bool async) {
     std::vector<P2POp> ops;
-    for (const auto& [type, tensor, peer] : entries) ops.push_back({type, tensor(hosts), peer});
+    for (const auto& [type, tensor, peer, tag] : entries)
+      ops.push_back({type, tensor(hosts), peer, tag});
     return issue(backend, BatchOpIssue{ops, ops.size(), async, options});
   });
 }

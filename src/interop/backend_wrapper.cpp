@@ -337,7 +337,7 @@ BackendWrapper::WorkPtr BackendWrapper::barrier(const c10d::BarrierOptions& opti
 BackendWrapper::WorkPtr BackendWrapper::send(Tensors& tensors, int dst, int tag) {
   const Call call(*this, "send", tensors);
   const auto data = flat(only("send", tensors));
-  if (coalesces()) return coalesce({P2POpType::SEND, data, dst}, {}, OpType::SEND);
+  if (coalesces()) return coalesce({P2POpType::SEND, data, dst, tag}, {}, OpType::SEND);
   auto options = with_limit<SendOptions>(torch::comms::kNoTimeout);
   options.tag = tag;
   return wrap(call, {comm_->send(data, dst, /*async_op=*/true, options)}, {}, OpType::SEND);
@@ -346,7 +346,7 @@ BackendWrapper::WorkPtr BackendWrapper::send(Tensors& tensors, int dst, int tag)
 BackendWrapper::WorkPtr BackendWrapper::recv(Tensors& tensors, int src, int tag) {
   const Call call(*this, "recv", tensors);
   auto data = flat(only("recv", tensors));
-  if (coalesces()) return coalesce({P2POpType::RECV, data, src}, tensors, OpType::RECV, src);
+  if (coalesces()) return coalesce({P2POpType::RECV, data, src, tag}, tensors, OpType::RECV, src);
   auto options = with_limit<RecvOptions>(torch::comms::kNoTimeout);
   options.tag = tag;
   return wrap(call, {comm_->recv(data, src, /*async_op=*/true, options)}, tensors, OpType::RECV,

@@ -269,6 +269,34 @@ def from_anybody(comm):
             assert sorted(seen) == list(range(1, size))
     with failures.case("posted before the messages, and beside receives from one rank"):
         if rank == 0:
+def tags_in_batches(comm):
+    group, rank, size = group_of(comm), comm.get_rank(), comm.get_size()
+    right, left, cpu = (rank + 1) % size, (rank - 1) % size, torch.device("cpu")
+    failures = Failures()
+    with failures.case("tags in a batch"):
+        got = [torch.zeros(1), torch.zeros(1)]
+        group._start_coalescing(cpu)
+        for tag in (1, 2):
+            group.send([torch.tensor([10.0 * rank + tag])], right, tag)
+        for tag in (2, 1):
+            group.recv([got[tag - 1]], left, tag)
+        group._end_coalescing(cpu).wait()
+        assert [t.item() for t in got] == [10.0 * left + 1, 10.0 * left + 2]
+    with failures.case("a tag in a batch and outside of one"):
+        group._start_coalescing(cpu)
+        group.send([torch.tensor([0.5 + rank])], right, 7)
+        sent = group._end_coalescing(cpu)
+        group.recv([got[0]], left, 7).wait()
+        sent.wait()
+        assert got[0].item() == 0.5 + left
+    return failures.texts
+
+
+@pytest.mark.worlds(sizes=(2, 3), backends=("gloo", "ctran"))
+def test_messages_of_a_batch_match_by_tag(world):
+    check(world, tags_in_batches)
+
+
             named = [torch.empty(1) for _ in range(size - 1)]
             works = [group.recv([t], r + 1, 0) for r, t in enumerate(named)]
             got = [torch.empty(1) for _ in range(size - 1)]

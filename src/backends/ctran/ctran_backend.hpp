@@ -184,7 +184,7 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   WorkPtr run_reduction(const ctran::Issue& issue, const OperationOptions& options, bool async_op,
                         ctran::Call& call, const at::Tensor& like, int64_t count,
                         const ReduceOp& op, ctran::Operands& operands);
-  WorkPtr post(const ctran::Issue& issue, bool async_op, const std::vector<P2POp>& ops, int tag);
+  WorkPtr post(const ctran::Issue& issue, bool async_op, const std::vector<P2POp>& ops);
   // What a synchronous operation threw, to be thrown on; runs the abort hooks for a failure that
   // ends the communicator.
   CommError failed(const CommError& error);

@@ -17,7 +17,7 @@ namespace {
 
 // One message, and its memory.
 struct Message {
-  Message(const ctran::Issue& now, const P2POp& op, int tag, int size) {
+  Message(const ctran::Issue& now, const P2POp& op, int size) {
     const bool sends = op.type == P2POpType::SEND;
     if (sends)
       operands.read(op.tensor);
@@ -28,7 +28,7 @@ struct Message {
             .dtype = static_cast<uint8_t>(op.tensor.scalar_type()),
             .element_bytes = static_cast<uint32_t>(op.tensor.element_size()),
             .root = op.peer,
-            .tag = tag,
+            .tag = op.tag,
             .blocks = Blocks::even(op.tensor.numel(), size),
             .limit = now.limit};
   }
@@ -38,15 +38,18 @@ struct Message {
 
 }  // namespace
 
-WorkPtr TorchCommCtran::post(const ctran::Issue& now, bool async_op, const std::vector<P2POp>& ops,
-                             int tag) {
+WorkPtr TorchCommCtran::post(const ctran::Issue& now, bool async_op,
+                             const std::vector<P2POp>& ops) {
   return within(now, [&] {
-    if (tag < 0)
-      throw CommError(Errc::kInvalidArgument,
-                      "tag is " + std::to_string(tag) + ", allowed is 0 to 2147483647");
     c10::SmallVector<Message, 2> messages;
     c10::SmallVector<Call, 2> calls;
-    for (const auto& op : ops) messages.emplace_back(now, op, tag, size_);
+    for (const auto& op : ops) {
+      if (op.tag < 0)
+        throw CommError(Errc::kInvalidArgument, "tag is " + std::to_string(op.tag) +
+                                                    ", allowed is 0 to " +
+                                                    std::to_string(kLargestTag));
+      messages.emplace_back(now, op, size_);
+    }
     for (auto& message : messages) {
       message.call.input = message.operands.input();
       message.call.output = message.operands.output();
@@ -78,19 +81,19 @@ WorkPtr TorchCommCtran::post(const ctran::Issue& now, bool async_op, const std::
 
 WorkPtr TorchCommCtran::send(const at::Tensor& tensor, int dst, bool async_op,
                              const SendOptions& options) {
-  return post(issue(OpName::send, options), async_op, {{P2POpType::SEND, tensor, dst}},
-              options.tag);
+  return post(issue(OpName::send, options), async_op,
+              {{P2POpType::SEND, tensor, dst, options.tag}});
 }
 
 WorkPtr TorchCommCtran::recv(at::Tensor& tensor, int src, bool async_op,
                              const RecvOptions& options) {
-  return post(issue(OpName::recv, options), async_op, {{P2POpType::RECV, tensor, src}},
-              options.tag);
+  return post(issue(OpName::recv, options), async_op,
+              {{P2POpType::RECV, tensor, src, options.tag}});
 }
 
 WorkPtr TorchCommCtran::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
                                        const BatchP2POptions& options) {
-  return post(issue(OpName::batch_op_issue, options), async_op, ops, 0);
+  return post(issue(OpName::batch_op_issue, options), async_op, ops);
 }
 
 }  // namespace torch::comms

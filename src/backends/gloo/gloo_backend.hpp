@@ -150,7 +150,7 @@ class TC_API TorchCommGloo : public TorchCommBackend, public Insight {
   WorkPtr multiply_all(const gloo::Call& call, const at::Tensor& tensor, int root, bool everywhere);
   WorkPtr scatter_reduced(const gloo::Call& call, const at::Tensor& output, const Tensors& slots,
                           const ReduceOp& op, bool equal_slots);
-  WorkPtr post(const gloo::Call& call, const std::vector<P2POp>& ops, int tag);
+  WorkPtr post(const gloo::Call& call, const std::vector<P2POp>& ops);
 
   // Takes the options over, before anything is connected. `where` is for errors.
   void start(const std::string& name, const CommOptions& options, const Context& where);

@@ -10,15 +10,16 @@ namespace torch::comms {
 
 using namespace gloo;
 
-WorkPtr TorchCommGloo::post(const Call& now, const std::vector<P2POp>& ops, int tag) {
+WorkPtr TorchCommGloo::post(const Call& now, const std::vector<P2POp>& ops) {
   std::vector<Message> messages;
   messages.reserve(ops.size());
   try {
-    if (tag < 0)
-      throw CommError(Errc::kInvalidArgument,
-                      "tag is " + std::to_string(tag) + ", allowed is 0 to 2147483647",
-                      context(now));
     for (const auto& op : ops) {
+      if (op.tag < 0)
+        throw CommError(
+            Errc::kInvalidArgument,
+            "tag is " + std::to_string(op.tag) + ", allowed is 0 to " + std::to_string(kLargestTag),
+            context(now));
       if (op.peer == kAnySource && op.type == P2POpType::RECV) {
         for (int peer = 0; peer < now.member->size; ++peer) group_->peers->require(now, peer);
         continue;
@@ -34,9 +35,9 @@ WorkPtr TorchCommGloo::post(const Call& now, const std::vector<P2POp>& ops, int 
     for (const auto& op : ops) {
       Tensors tensors{bytes(op.tensor)};
       auto& native = *group_->native;
-      messages.push_back({op.type == P2POpType::SEND ? native.send(tensors, op.peer, tag)
-                          : op.peer == kAnySource    ? native.recvAnysource(tensors, tag)
-                                                     : native.recv(tensors, op.peer, tag),
+      messages.push_back({op.type == P2POpType::SEND ? native.send(tensors, op.peer, op.tag)
+                          : op.peer == kAnySource    ? native.recvAnysource(tensors, op.tag)
+                                                     : native.recv(tensors, op.peer, op.tag),
                           op.peer});
     }
   } catch (...) {
@@ -62,17 +63,17 @@ WorkPtr TorchCommGloo::post(const Call& now, const std::vector<P2POp>& ops, int 
 
 WorkPtr TorchCommGloo::send(const at::Tensor& tensor, int dst, bool async_op,
                             const SendOptions& options) {
-  return post(call(OpName::send, async_op, options), {{P2POpType::SEND, tensor, dst}}, options.tag);
+  return post(call(OpName::send, async_op, options), {{P2POpType::SEND, tensor, dst, options.tag}});
 }
 
 WorkPtr TorchCommGloo::recv(at::Tensor& tensor, int src, bool async_op,
                             const RecvOptions& options) {
-  return post(call(OpName::recv, async_op, options), {{P2POpType::RECV, tensor, src}}, options.tag);
+  return post(call(OpName::recv, async_op, options), {{P2POpType::RECV, tensor, src, options.tag}});
 }
 
 WorkPtr TorchCommGloo::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
                                       const BatchP2POptions& options) {
-  return post(call(OpName::batch_op_issue, async_op, options), ops, 0);
+  return post(call(OpName::batch_op_issue, async_op, options), ops);
 }
 
 }  // namespace torch::comms
