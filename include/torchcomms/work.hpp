@@ -105,7 +105,8 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
   // A chance to notice completion without blocking, from isCompleted().
   virtual void poll() noexcept {}
 
-  // Blocks until a terminal status. True if reached within `limit` (max: no limit).
+  // Blocks until a terminal status. True if reached within `limit`. max: no limit; throws what the
+  // host language interrupts it with, Ctrl-C above all.
   bool waitForTerminal(std::chrono::milliseconds limit);
   void rethrowIfFailed() const;
 

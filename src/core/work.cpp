@@ -5,14 +5,29 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/recycled.hpp"
+#include "core/bounded.hpp"
 #include "core/guarded.hpp"
 
 namespace torch::comms {
+namespace {
+
+constexpr std::chrono::milliseconds kTick{50};  // between looks for Ctrl-C
+
+void check_interrupt_here() {
+  try {
+    check_interrupt();
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  }
+}
+
+}  // namespace
 
 struct TorchWork::HookLists : base::Recycled<TorchWork::HookLists> {
   using List = c10::SmallVector<std::function<void()>, 1>;
   List start, end, wait_pre, wait_post, met;
   bool ending = false;  // the end hooks are running: wait() returns when they are through
+  bool is_met = false;  // by meetFailure()
 };
 
 TorchWork::TorchWork() = default;
@@ -27,7 +42,6 @@ TorchWork::HookLists& TorchWork::hookLists() {
   has_hooks_.store(true, std::memory_order_release);
   return *hooks_;
 }
-  bool is_met = false;  // by meetFailure()
 
 void TorchWork::registerWorkStartHook(std::function<void()> hook) {
   {
@@ -61,20 +75,6 @@ void TorchWork::registerWorkWaitPostHook(std::function<void()> hook) {
   hookLists().wait_post.push_back(std::move(hook));
 }
 
-std::exception_ptr TorchWork::error() const {
-  std::lock_guard lock(mutex_);
-  return error_;
-}
-
-bool TorchWork::setStatus(WorkStatus to, std::exception_ptr error) {
-  HookLists::List start, end;
-  {
-    std::lock_guard lock(mutex_);
-    const auto from = status();
-    if (!canMove(from, to)) return false;
-    error_ = std::move(error);
-    status_.store(to, std::memory_order_release);
-    if (hooks_) {
 void TorchWork::registerWorkMetHook(std::function<void()> hook) {
   {
     std::lock_guard lock(mutex_);
@@ -99,6 +99,20 @@ void TorchWork::meetFailure() noexcept {
   for (const auto& hook : hooks) run_guarded("met failure of a work's", hook);
 }
 
+std::exception_ptr TorchWork::error() const {
+  std::lock_guard lock(mutex_);
+  return error_;
+}
+
+bool TorchWork::setStatus(WorkStatus to, std::exception_ptr error) {
+  HookLists::List start, end;
+  {
+    std::lock_guard lock(mutex_);
+    const auto from = status();
+    if (!canMove(from, to)) return false;
+    error_ = std::move(error);
+    status_.store(to, std::memory_order_release);
+    if (hooks_) {
       if (from == WorkStatus::NOT_STARTED) start = std::move(hooks_->start);
       // A terminal work lets its start and end hooks go: they may hold what holds the work.
       if (isTerminal(to)) end = std::move(hooks_->end);
@@ -137,7 +151,11 @@ bool TorchWork::waitForTerminal(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
   const auto terminal = [this] { return isTerminal(status()) && !(hooks_ && hooks_->ending); };
   if (limit == std::chrono::milliseconds::max()) {
-    ended_.wait(lock, terminal);
+    while (!ended_.wait_for(lock, kTick, terminal)) {
+      lock.unlock();
+      check_interrupt_here();
+      lock.lock();
+    }
     return true;
   }
   return ended_.wait_for(lock, limit, terminal);
@@ -153,6 +171,7 @@ void TorchWork::runWaitHooks(bool before) {
   {
     std::lock_guard lock(mutex_);
     hooks = before ? hooks_->wait_pre : hooks_->wait_post;
+    if (!before) hooks.append(hooks_->met.begin(), hooks_->met.end());
   }
   for (const auto& hook : hooks) hook();
 }
@@ -171,7 +190,6 @@ const WorkPtr& completedWork() {
   return *work;
 }
 
-    if (!before) hooks.append(hooks_->met.begin(), hooks_->met.end());
 TorchWorkThread::TorchWorkThread(std::function<void()> body)
     : thread_([this, body = std::move(body)] {
         setStatus(WorkStatus::INPROGRESS);

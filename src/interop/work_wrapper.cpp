@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <future>
 #include <utility>
 
 #include <torchcomms/base/error.hpp>
 
+#include "core/bounded.hpp"
 #include "interop/callbacks.hpp"
 
 namespace torch::comms {
@@ -38,8 +40,6 @@ std::exception_ptr first_error(const std::vector<WorkPtr>& works) {
   return nullptr;
 }
 
-// Whoever needs the error has it from the work, whose end hook runs in here.
-void wait_for_its_hook(TorchWork& work) {
 // first_error(), for the program, which has met what each of them failed with by that.
 std::exception_ptr handed_out(const std::vector<WorkPtr>& works) {
   auto error = first_error(works);
@@ -48,11 +48,29 @@ std::exception_ptr handed_out(const std::vector<WorkPtr>& works) {
   return error;
 }
 
+// Whoever needs the error has it from the work, whose end hook runs in here.
+void wait_for_its_hook(TorchWork& work) {
   try {
     work.wait();
   } catch (...) {
     if (!isTerminal(work.status())) throw;
   }
+}
+
+// As its own wait(), but Ctrl-C ends it.
+void wait_for(Future& future) {
+  constexpr std::chrono::milliseconds kTick{50};
+  const auto complete = std::make_shared<std::promise<void>>();
+  if (!future.completed())
+    future.addCallback([complete](Future&) { complete->set_value(); }, /*uses_future=*/false);
+  auto is_complete = complete->get_future();
+  try {
+    while (!future.completed() && is_complete.wait_for(kTick) == std::future_status::timeout)
+      check_interrupt();
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  }
+  future.wait();
 }
 
 std::atomic<WorkWrapper::FutureError> future_error{nullptr};
@@ -128,6 +146,7 @@ bool WorkWrapper::wait(std::chrono::milliseconds timeout) {
       work->wait();
       if (blocks_host_) work->hostSynchronize();
     } catch (...) {
+      if (!work->error()) throw;  // the wait's own, such as Ctrl-C
       if (!first) first = std::current_exception();
     }
   }
@@ -137,7 +156,7 @@ bool WorkWrapper::wait(std::chrono::milliseconds timeout) {
     future = future_;
   }
   // Who looks at the future after this finds it complete.
-  if (future) future->wait();
+  if (future) wait_for(*future);
   if (first) std::rethrow_exception(first);
   return true;
 }
@@ -177,6 +196,7 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkWrapper::make_future() const {
     for (const auto& work : works_) {
       // The hook runs inside the transition, while the work is alive.
       work->registerWorkEndHook([remaining, work = work.get(), future, outputs = outputs_] {
+        work->meetFailure();  // of a work that may be gone when the future is complete
         remaining->keep(work->error());
         if (remaining->works.fetch_sub(1) != 1) return;
         run_callback([=] { complete(future, outputs, remaining->error); });
@@ -188,4 +208,3 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkWrapper::make_future() const {
 }
 
 }  // namespace torch::comms
-        work->meetFailure();  // of a work that may be gone when the future is complete

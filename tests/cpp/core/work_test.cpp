@@ -6,6 +6,8 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "core/bounded.hpp"
+
 namespace torch::comms {
 namespace {
 
@@ -121,8 +123,6 @@ TEST(WorkHooks, WaitHooksRunAtEveryWait) {
   EXPECT_EQ(order, "<><>");
 }
 
-TEST(WorkHooks, AFinishedWorkLetsGoOfItsHooks) {
-  const auto held = std::make_shared<int>(1);
 TEST(WorkHooks, AFailureIsMetByWaitsAndByWhoHandsItOn) {
   const auto work = c10::make_intrusive<ManualWork>();
   int met = 0;
@@ -138,11 +138,23 @@ TEST(WorkHooks, AFailureIsMetByWaitsAndByWhoHandsItOn) {
   EXPECT_EQ(met, 3) << "at once, as it has been met";
 }
 
+TEST(WorkHooks, AFinishedWorkLetsGoOfItsHooks) {
+  const auto held = std::make_shared<int>(1);
   const auto work = c10::make_intrusive<ManualWork>();
   work->registerWorkStartHook([held] {});
   work->registerWorkEndHook([held] {});
   work->move(WorkStatus::COMPLETED);
   EXPECT_EQ(held.use_count(), 1);
+}
+
+TEST(WorkWaits, TheHostLanguageEndsOneThatHasNoLimit) {
+  const auto work = c10::make_intrusive<ManualWork>();
+  set_interrupt_check([] { throw std::runtime_error("Ctrl-C"); });
+  EXPECT_THROW(work->wait(), std::runtime_error);
+  set_interrupt_check({});
+  EXPECT_FALSE(isTerminal(work->status())) << "the operation goes on";
+  work->move(WorkStatus::COMPLETED);
+  work->wait();
 }
 
 TEST(WorkThread, CarriesTheBodysExceptionToWait) {

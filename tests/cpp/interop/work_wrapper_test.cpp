@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/FakeGuardImpl.h>
 
+#include "core/bounded.hpp"
 #include "interop/backend_of_works.hpp"
 
 namespace torch::comms {
@@ -58,6 +59,71 @@ TEST(Futures, OnADeviceAFailedOneHasTheErrorAndWaitersGoOn) {
   ASSERT_TRUE(future->hasError());
   EXPECT_EQ(wrapper->getFuture(), future);
   EXPECT_NE(refusal([&] { wrapper->wait(); }).find("a test's"), std::string::npos);
+}
+
+// Its wait() is left by what is none of the operation's, as by Ctrl-C.
+class InterruptedWork final : public TorchWork {
+ public:
+  void wait() override { throw std::runtime_error("Ctrl-C"); }
+};
+
+TEST(Waits, OneThatIsInterruptedWaitsForNothingElse) {
+  const auto next = c10::make_intrusive<DeviceWork>();
+  const auto wrapper = c10::make_intrusive<WorkWrapper>(
+      std::vector<WorkPtr>{c10::make_intrusive<InterruptedWork>(), next},
+      std::vector<at::Tensor>{at::ones({1})}, c10d::OpType::ALLREDUCE);
+  wrapper->getFuture();  // which never comes
+  EXPECT_THROW(wrapper->wait(), std::runtime_error);
+  EXPECT_EQ(next->waits, 0);
+}
+
+TEST(Waits, ThatForTheFutureIsInterruptedToo) {
+  const auto work = c10::make_intrusive<DeviceWork>();
+  work->blocks = true;  // the future comes with the work's end
+  const auto wrapper = wrapped(work);
+  const auto future = wrapper->getFuture();
+  set_interrupt_check([] { throw std::runtime_error("Ctrl-C"); });
+  EXPECT_THROW(wrapper->wait(), std::runtime_error);
+  set_interrupt_check({});
+  work->setStatus(WorkStatus::COMPLETED);
+  wrapper->wait();
+  EXPECT_TRUE(future->completed());
+}
+
+// How often a failure has come to the program.
+std::shared_ptr<int> count_met(TorchWork& work) {
+  auto met = std::make_shared<int>(0);
+  work.registerWorkMetHook([met] { ++*met; });
+  return met;
+}
+
+TEST(Failures, WhoAsksHasMetThem) {
+  const auto work = c10::make_intrusive<DeviceWork>();
+  const auto met = count_met(*work);
+  const auto wrapper = wrapped(work);
+  EXPECT_FALSE(wrapper->isSuccess());
+  EXPECT_FALSE(wrapper->exception());
+  EXPECT_EQ(*met, 0) << "it has not failed yet";
+  work->setStatus(WorkStatus::ERROR, failure());
+  EXPECT_EQ(wrapper->standing(), "failed");
+  EXPECT_EQ(*met, 0) << "for display alone";
+  EXPECT_FALSE(wrapper->isSuccess());
+  EXPECT_EQ(*met, 1);
+  EXPECT_TRUE(wrapper->exception());
+  EXPECT_EQ(*met, 2);
+}
+
+TEST(Failures, AFutureThatHasOneHasBroughtItToTheProgram) {
+  for (const bool before : {true, false}) {
+    const auto work = c10::make_intrusive<DeviceWork>();
+    work->blocks = true;  // the future comes with the work's end
+    const auto met = count_met(*work);
+    const auto wrapper = wrapped(work);
+    if (before) wrapper->getFuture();
+    work->setStatus(WorkStatus::ERROR, failure());
+    if (!before) wrapper->getFuture();
+    EXPECT_EQ(*met, 1);
+  }
 }
 
 TEST(Futures, OfAWorkWhoseWaitBlocksTheHostTheyComeWithItsEnd) {
