@@ -73,7 +73,9 @@ class TC_API WorkWrapper final : public c10d::Work {
 // operation of the communicator, on its one path.
 //
 // Limits: the call's own, else setTimeout()'s, else the communicator's. Tensors of elementwise
-// operations and messages may have any dense layout, which must be the same on all ranks.
+// operations and messages may have any dense layout, which must be the same on all ranks; those of
+// the others any layout at all. Copies stand for such as are not contiguous, and an operation whose
+// outputs these are is waited for in the call.
 // Threads: as TorchComm. Failure: what the communicator throws, and CommError(kInvalidArgument) for
 // a call that has no equal here (several tensors a rank, a root tensor).
 class TC_API BackendWrapper final : public c10d::Backend {
@@ -198,6 +200,14 @@ class TC_API BackendWrapper final : public c10d::Backend {
   }
   void check_in();
   void await_check_ins(const c10d::BarrierOptions& options, bool wait_all_ranks);
+  // One collective, which `issue`(outputs as it needs them, async_op) begins. Where copies stand
+  // for some of `outputs`, it is waited for here.
+  template <class Issue>
+  torch::comms::WorkPtr into(const Tensors& outputs, bool async_op, const Issue& issue);
+  torch::comms::WorkPtr all_gather_single(const at::Tensor& output, const at::Tensor& input,
+                                          const c10d::AllgatherOptions& options);
+  torch::comms::WorkPtr reduce_scatter_single(const at::Tensor& output, const at::Tensor& input,
+                                              const c10d::ReduceScatterOptions& options);
   c10::intrusive_ptr<WorkWrapper> collective(const Call& call, torch::comms::WorkPtr work,
                                              Tensors outputs, c10d::OpType type);
   c10::intrusive_ptr<WorkWrapper> wrap(const Call& call, std::vector<torch::comms::WorkPtr> works,

@@ -8,6 +8,7 @@
 
 #include "base/log.hpp"
 #include "core/explain.hpp"
+#include "interop/contiguous.hpp"
 #include "interop/region.hpp"
 #include "interop/sparse.hpp"
 #include "interop/translate.hpp"
@@ -24,10 +25,9 @@ const TorchComm& required(const std::shared_ptr<TorchComm>& comm) {
   return *comm;
 }
 
-// Gathering into memory that two ranks' outputs share: the last rank's data stays there.
-bool overlaps(const std::vector<at::Tensor>& outputs) {
-  return outputs.size() > 1 && outputs[0].defined() && outputs[1].defined() &&
-         outputs[0].numel() > 0 && outputs[0].data_ptr() == outputs[1].data_ptr();
+bool all_as_large(const std::vector<at::Tensor>& tensors, const at::Tensor& as) {
+  return std::all_of(tensors.begin(), tensors.end(),
+                     [&](const at::Tensor& tensor) { return tensor.numel() == as.numel(); });
 }
 
 // By reconfigure().
@@ -90,6 +90,22 @@ c10::intrusive_ptr<WorkWrapper> BackendWrapper::collective(const Call& call,
                                                            Tensors outputs, OpType type) {
   ++collectives_;
   return wrap(call, {std::move(work)}, std::move(outputs), type);
+}
+
+template <class Issue>
+torch::comms::WorkPtr BackendWrapper::into(const Tensors& outputs, bool async_op,
+                                           const Issue& issue) {
+  torch::comms::WorkPtr work;
+  if (are_usable(outputs)) {
+    work = issue(outputs, async_op);
+  } else {
+    const ContiguousOutputs each(outputs);
+    work = issue(each.tensors(), /*async_op=*/true);
+    work->wait();
+    each.copy_back();
+  }
+  ++collectives_;
+  return work;
 }
 
 c10::intrusive_ptr<WorkWrapper> BackendWrapper::coalesce(const P2POp& message, Tensors outputs,
@@ -155,25 +171,14 @@ BackendWrapper::WorkPtr BackendWrapper::reduce(Tensors& tensors,
 BackendWrapper::WorkPtr BackendWrapper::allgather(TensorLists& outputs, Tensors& inputs,
                                                   const c10d::AllgatherOptions& options) {
   const Call call(*this, "all_gather", inputs);
-  const auto& input = only("allgather", inputs);
+  const auto input = contiguous(only("allgather", inputs));
   const auto& list = only("allgather", outputs);
   const auto limit = with_limit<AllGatherOptions>(options.timeout);
-  const auto gather = [&](const Tensors& into, bool async_op) {
-    const bool even = std::all_of(into.begin(), into.end(), [&](const at::Tensor& tensor) {
-      return tensor.numel() == input.numel();
-    });
-    return even ? comm_->all_gather(into, input, async_op, limit)
-                : comm_->all_gather_v(into, input, async_op, limit);
-  };
-  if (!overlaps(list))
-    return collective(call, gather(list, options.asyncOp), list, OpType::ALLGATHER);
-
-  Tensors staged;
-  for (const auto& tensor : list) staged.push_back(at::empty_like(tensor));
-  const auto work = gather(staged, /*async_op=*/true);
-  work->wait();
-  for (size_t rank = 0; rank < list.size(); ++rank) list[rank].copy_(staged[rank]);
-  return collective(call, work, list, OpType::ALLGATHER);
+  auto work = into(list, options.asyncOp, [&](const Tensors& all, bool async_op) {
+    return all_as_large(all, input) ? comm_->all_gather(all, input, async_op, limit)
+                                    : comm_->all_gather_v(all, input, async_op, limit);
+  });
+  return wrap(call, {std::move(work)}, list, OpType::ALLGATHER);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
@@ -188,21 +193,30 @@ BackendWrapper::WorkPtr BackendWrapper::allgather_coalesced(TensorLists& outputs
   for (size_t i = 0; i < inputs.size(); ++i) {
     Tensors list;
     for (const auto& of_rank : outputs) list.push_back(of_rank[i]);
-    ++collectives_;
-    works.push_back(comm_->all_gather(list, inputs[i], options.asyncOp,
-                                      with_limit<AllGatherOptions>(options.timeout)));
+    const auto input = contiguous(inputs[i]);
+    works.push_back(into(list, options.asyncOp, [&](const Tensors& all, bool async_op) {
+      return comm_->all_gather(all, input, async_op, with_limit<AllGatherOptions>(options.timeout));
+    }));
     all.insert(all.end(), list.begin(), list.end());
   }
   return wrap(call, std::move(works), std::move(all), OpType::ALLGATHER_COALESCED);
 }
 
+torch::comms::WorkPtr BackendWrapper::all_gather_single(const at::Tensor& output,
+                                                        const at::Tensor& input,
+                                                        const c10d::AllgatherOptions& options) {
+  const auto given = contiguous(input);
+  return into({output}, options.asyncOp, [&](const Tensors& all, bool async_op) {
+    auto to = all[0];
+    return comm_->all_gather_single(to, given, async_op,
+                                    with_limit<AllGatherSingleOptions>(options.timeout));
+  });
+}
+
 BackendWrapper::WorkPtr BackendWrapper::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                         const c10d::AllgatherOptions& options) {
   const Call call(*this, "all_gather_into_tensor", input);
-  return collective(call,
-                    comm_->all_gather_single(output, input, options.asyncOp,
-                                             with_limit<AllGatherSingleOptions>(options.timeout)),
-                    {output}, OpType::_ALLGATHER_BASE);
+  return wrap(call, {all_gather_single(output, input, options)}, {output}, OpType::_ALLGATHER_BASE);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::allgather_into_tensor_coalesced(
@@ -211,9 +225,7 @@ BackendWrapper::WorkPtr BackendWrapper::allgather_into_tensor_coalesced(
   require_same_length("allgather_into_tensor_coalesced", outputs.size(), inputs.size());
   std::vector<torch::comms::WorkPtr> works;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    ++collectives_;
-    works.push_back(comm_->all_gather_single(outputs[i], inputs[i], options.asyncOp,
-                                             with_limit<AllGatherSingleOptions>(options.timeout)));
+    works.push_back(all_gather_single(outputs[i], inputs[i], options));
   }
   return wrap(call, std::move(works), outputs, OpType::COALESCED);
 }
@@ -222,54 +234,71 @@ BackendWrapper::WorkPtr BackendWrapper::gather(TensorLists& outputs, Tensors& in
                                                const c10d::GatherOptions& options) {
   const Call call(*this, "gather", inputs);
   const auto& list = at_most_one("gather", outputs);
-  return collective(call,
-                    comm_->gather(list, only("gather", inputs), static_cast<int>(options.rootRank),
-                                  options.asyncOp, with_limit<GatherOptions>(options.timeout)),
-                    list, OpType::GATHER);
+  const auto input = contiguous(only("gather", inputs));
+  auto work = into(list, options.asyncOp, [&](const Tensors& all, bool async_op) {
+    return comm_->gather(all, input, static_cast<int>(options.rootRank), async_op,
+                         with_limit<GatherOptions>(options.timeout));
+  });
+  return wrap(call, {std::move(work)}, list, OpType::GATHER);
 }
 
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
 BackendWrapper::WorkPtr BackendWrapper::gather_single(at::Tensor& output, at::Tensor& input,
                                                       const c10d::GatherOptions& options) {
   const Call call(*this, "gather", input);
-  return collective(
-      call,
-      comm_->gather_single(output, input, static_cast<int>(options.rootRank), options.asyncOp,
-                           with_limit<GatherSingleOptions>(options.timeout)),
-      {output}, OpType::GATHER);
+  const auto given = contiguous(input);
+  auto work = into({output}, options.asyncOp, [&](const Tensors& all, bool async_op) {
+    auto to = all[0];
+    return comm_->gather_single(to, given, static_cast<int>(options.rootRank), async_op,
+                                with_limit<GatherSingleOptions>(options.timeout));
+  });
+  return wrap(call, {std::move(work)}, {output}, OpType::GATHER);
 }
 #endif
 
 BackendWrapper::WorkPtr BackendWrapper::scatter(Tensors& outputs, TensorLists& inputs,
                                                 const c10d::ScatterOptions& options) {
   const Call call(*this, "scatter", outputs);
-  auto output = only("scatter", outputs);
-  return collective(
-      call,
-      comm_->scatter(output, at_most_one("scatter", inputs), static_cast<int>(options.rootRank),
-                     options.asyncOp, with_limit<ScatterOptions>(options.timeout)),
-      outputs, OpType::SCATTER);
+  only("scatter", outputs);
+  const auto given = contiguous(at_most_one("scatter", inputs));
+  auto work = into(outputs, options.asyncOp, [&](const Tensors& all, bool async_op) {
+    auto to = all[0];
+    return comm_->scatter(to, given, static_cast<int>(options.rootRank), async_op,
+                          with_limit<ScatterOptions>(options.timeout));
+  });
+  return wrap(call, {std::move(work)}, outputs, OpType::SCATTER);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                                        const c10d::ReduceScatterOptions& options) {
   const Call call(*this, "reduce_scatter", outputs);
-  auto output = only("reduce_scatter", outputs);
-  return collective(
-      call,
-      comm_->reduce_scatter(output, only("reduce_scatter", inputs), translate(options.reduceOp),
-                            options.asyncOp, with_limit<ReduceScatterOptions>(options.timeout)),
-      outputs, OpType::REDUCE_SCATTER);
+  const bool even = all_as_large(only("reduce_scatter", inputs), only("reduce_scatter", outputs));
+  const auto given = contiguous(inputs.front());
+  const auto op = translate(options.reduceOp);
+  const auto limit = with_limit<ReduceScatterOptions>(options.timeout);
+  auto work = into(outputs, options.asyncOp, [&](const Tensors& all, bool async_op) {
+    auto to = all[0];
+    return even ? comm_->reduce_scatter(to, given, op, async_op, limit)
+                : comm_->reduce_scatter_v(to, given, op, async_op, limit);
+  });
+  return wrap(call, {std::move(work)}, outputs, OpType::REDUCE_SCATTER);
+}
+
+torch::comms::WorkPtr BackendWrapper::reduce_scatter_single(
+    const at::Tensor& output, const at::Tensor& input, const c10d::ReduceScatterOptions& options) {
+  const auto given = contiguous(input);
+  return into({output}, options.asyncOp, [&](const Tensors& all, bool async_op) {
+    auto to = all[0];
+    return comm_->reduce_scatter_single(to, given, translate(options.reduceOp), async_op,
+                                        with_limit<ReduceScatterSingleOptions>(options.timeout));
+  });
 }
 
 BackendWrapper::WorkPtr BackendWrapper::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
   const Call call(*this, "reduce_scatter_tensor", output);
-  return collective(
-      call,
-      comm_->reduce_scatter_single(output, input, translate(options.reduceOp), options.asyncOp,
-                                   with_limit<ReduceScatterSingleOptions>(options.timeout)),
-      {output}, OpType::_REDUCE_SCATTER_BASE);
+  return wrap(call, {reduce_scatter_single(output, input, options)}, {output},
+              OpType::_REDUCE_SCATTER_BASE);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::reduce_scatter_tensor_coalesced(
@@ -278,10 +307,7 @@ BackendWrapper::WorkPtr BackendWrapper::reduce_scatter_tensor_coalesced(
   require_same_length("reduce_scatter_tensor_coalesced", outputs.size(), inputs.size());
   std::vector<torch::comms::WorkPtr> works;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    ++collectives_;
-    works.push_back(comm_->reduce_scatter_single(
-        outputs[i], inputs[i], translate(options.reduceOp), options.asyncOp,
-        with_limit<ReduceScatterSingleOptions>(options.timeout)));
+    works.push_back(reduce_scatter_single(outputs[i], inputs[i], options));
   }
   return wrap(call, std::move(works), outputs, OpType::COALESCED);
 }
@@ -291,12 +317,16 @@ BackendWrapper::WorkPtr BackendWrapper::alltoall_base(at::Tensor& output, at::Te
                                                       std::vector<int64_t>& input_splits,
                                                       const c10d::AllToAllOptions& options) {
   const Call call(*this, "all_to_all", input);
-  const auto type = OpType::ALLTOALL_BASE;
+  const auto given = contiguous(input);
+  const auto exchange = [&](const auto& issue) {
+    return wrap(call, {into({output}, options.asyncOp, issue)}, {output}, OpType::ALLTOALL_BASE);
+  };
   if (output_splits.empty() && input_splits.empty())
-    return collective(call,
-                      comm_->all_to_all_single(output, input, options.asyncOp,
-                                               with_limit<AllToAllSingleOptions>(options.timeout)),
-                      {output}, type);
+    return exchange([&](const Tensors& all, bool async_op) {
+      auto to = all[0];
+      return comm_->all_to_all_single(to, given, async_op,
+                                      with_limit<AllToAllSingleOptions>(options.timeout));
+    });
   // One empty list of two means equal parts on that side.
   const auto parts = [&](const std::vector<int64_t>& splits, const at::Tensor& tensor) {
     if (!splits.empty()) return translate("alltoall_base", splits);
@@ -309,20 +339,22 @@ BackendWrapper::WorkPtr BackendWrapper::alltoall_base(at::Tensor& output, at::Te
                       {.op = "alltoall_base"});
     return Splits(ranks, rows / ranks);
   };
-  return collective(call,
-                    comm_->all_to_all_v_single(output, input, parts(output_splits, output),
-                                               parts(input_splits, input), options.asyncOp,
-                                               with_limit<AllToAllvSingleOptions>(options.timeout)),
-                    {output}, type);
+  const auto received = parts(output_splits, output), sent = parts(input_splits, input);
+  return exchange([&](const Tensors& all, bool async_op) {
+    auto to = all[0];
+    return comm_->all_to_all_v_single(to, given, received, sent, async_op,
+                                      with_limit<AllToAllvSingleOptions>(options.timeout));
+  });
 }
 
 BackendWrapper::WorkPtr BackendWrapper::alltoall(Tensors& outputs, Tensors& inputs,
                                                  const c10d::AllToAllOptions& options) {
   const Call call(*this, "all_to_all", inputs);
-  return collective(call,
-                    comm_->all_to_all(outputs, inputs, options.asyncOp,
-                                      with_limit<AllToAllOptions>(options.timeout)),
-                    outputs, OpType::ALLTOALL);
+  const auto given = contiguous(inputs);
+  auto work = into(outputs, options.asyncOp, [&](const Tensors& all, bool async_op) {
+    return comm_->all_to_all(all, given, async_op, with_limit<AllToAllOptions>(options.timeout));
+  });
+  return wrap(call, {std::move(work)}, outputs, OpType::ALLTOALL);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::barrier(const c10d::BarrierOptions& options) {
@@ -336,6 +368,7 @@ BackendWrapper::WorkPtr BackendWrapper::barrier(const c10d::BarrierOptions& opti
 
 BackendWrapper::WorkPtr BackendWrapper::send(Tensors& tensors, int dst, int tag) {
   const Call call(*this, "send", tensors);
+  require_tag("send", tag);
   const auto data = flat(only("send", tensors));
   if (coalesces()) return coalesce({P2POpType::SEND, data, dst, tag}, {}, OpType::SEND);
   auto options = with_limit<SendOptions>(torch::comms::kNoTimeout);
@@ -345,6 +378,7 @@ BackendWrapper::WorkPtr BackendWrapper::send(Tensors& tensors, int dst, int tag)
 
 BackendWrapper::WorkPtr BackendWrapper::recv(Tensors& tensors, int src, int tag) {
   const Call call(*this, "recv", tensors);
+  require_tag("recv", tag);
   auto data = flat(only("recv", tensors));
   if (coalesces()) return coalesce({P2POpType::RECV, data, src, tag}, tensors, OpType::RECV, src);
   auto options = with_limit<RecvOptions>(torch::comms::kNoTimeout);
@@ -355,6 +389,7 @@ BackendWrapper::WorkPtr BackendWrapper::recv(Tensors& tensors, int src, int tag)
 
 BackendWrapper::WorkPtr BackendWrapper::recvAnysource(Tensors& tensors, int tag) {
   const Call call(*this, "recvAnySource", tensors);
+  require_tag("recvAnysource", tag);
   auto data = flat(only("recvAnysource", tensors));
   if (coalesces())
     throw CommError(Errc::kUnsupported,
@@ -368,7 +403,6 @@ BackendWrapper::WorkPtr BackendWrapper::recvAnysource(Tensors& tensors, int tag)
 }
 
 bool BackendWrapper::coalesces() const { return region_ && region_->is_open(); }
-  require_tag("send", tag);
 
 void BackendWrapper::startCoalescing() {
   if (coalesces()) {
@@ -378,7 +412,6 @@ void BackendWrapper::startCoalescing() {
                     "coalescing has begun already and was not ended, perhaps because of an "
                     "exception; it is given up, start again",
                     {.op = "startCoalescing", .comm = std::string(comm_->getCommName())});
-  require_tag("recv", tag);
   }
   region_ = std::make_shared<Region>(comm_);
 }
@@ -389,7 +422,6 @@ BackendWrapper::WorkPtr BackendWrapper::endCoalescing() {
     throw CommError(Errc::kInvalidArgument, "coalescing has not begun; start it first",
                     {.op = "endCoalescing", .comm = std::string(comm_->getCommName())});
   return region->end(with_limit<BatchP2POptions>(torch::comms::kNoTimeout));
-  require_tag("recvAnysource", tag);
 }
 
 c10::intrusive_ptr<c10d::Backend> BackendWrapper::split(

@@ -118,6 +118,10 @@ def collectives(comm):
         lists = [[torch.full((3,), float(r)) for r in ranks]] if rank == 0 else []
         group.scatter([output], lists, opts(dist.ScatterOptions, rootRank=0)).wait()
         assert output.equal(mine)
+    with failures.case("reduce_scatter, uneven"):
+        output = torch.empty(rank + 1)
+        group.reduce_scatter([output], [[torch.full((r + 1,), r + 1.0) for r in ranks]]).wait()
+        assert output.tolist() == [(rank + 1.0) * size] * (rank + 1)
     with failures.case("reduce_scatter"):
         output = torch.empty(3)
         group.reduce_scatter([output], [[mine + r for r in ranks]]).wait()
@@ -159,6 +163,71 @@ def test_every_collective(world):
     check(world, collectives)
 
 
+def in_any_layout(comm):
+    """What is given and what is written to may be transposed, or every other element."""
+    group, rank, size = group_of(comm), comm.get_rank(), comm.get_size()
+    failures, ranks = Failures(), range(size)
+
+    def given(value, rows=3):
+        """`rows` by 2, of which each element is another."""
+        return (torch.arange(2.0 * rows).reshape(2, rows) + 100 * value).t()
+
+    def room(rows=3):
+        return torch.zeros(rows, 4)[:, ::2]
+
+    everyones = torch.cat([given(r) for r in ranks])
+    with failures.case("allgather"):
+        outputs = [room() for _ in ranks]
+        group.allgather([outputs], [given(rank)]).wait()
+        assert torch.cat(outputs).equal(everyones)
+    with failures.case("_allgather_base"):
+        output = room(3 * size)
+        group._allgather_base(output, given(rank)).wait()
+        assert output.equal(everyones)
+    with failures.case("allgather_into_tensor_coalesced"):
+        outputs = [room(3 * size), torch.zeros(3 * size, 2)]
+        group.allgather_into_tensor_coalesced(outputs, [given(rank)] * 2).wait()
+        assert outputs[0].equal(everyones)
+        assert outputs[1].equal(everyones)
+    with failures.case("gather"):
+        lists = [[room() for _ in ranks]] if rank == 0 else [[]]
+        group.gather(lists, [given(rank)], opts(dist.GatherOptions, rootRank=0)).wait()
+        assert rank != 0 or torch.cat(lists[0]).equal(everyones)
+    with failures.case("scatter"):
+        output = room()
+        lists = [[given(r) for r in ranks]] if rank == 0 else []
+        group.scatter([output], lists, opts(dist.ScatterOptions, rootRank=0)).wait()
+        assert output.equal(given(rank))
+    with failures.case("reduce_scatter"):
+        output = room()
+        group.reduce_scatter([output], [[given(r) for r in ranks]]).wait()
+        assert output.equal(given(rank) * size)
+    with failures.case("_reduce_scatter_base"):
+        output = room()
+        group._reduce_scatter_base(output, given(0, 3 * size)).wait()
+        assert output.equal(given(0, 3 * size)[3 * rank : 3 * rank + 3] * size)
+    with failures.case("alltoall"):
+        outputs = [room() for _ in ranks]
+        group.alltoall(outputs, [given(10 * rank + r) for r in ranks]).wait()
+        assert torch.cat(outputs).equal(torch.cat([given(10 * r + rank) for r in ranks]))
+    with failures.case("alltoall_base"):
+        output = room(3 * size)
+        group.alltoall_base(output, given(rank, 3 * size), [], []).wait()
+        want = [given(r, 3 * size)[3 * rank : 3 * rank + 3] for r in ranks]
+        assert output.equal(torch.cat(want))
+    with failures.case("alltoall_base, not all rows"):
+        output = room(size + 1)
+        output[size] = 7
+        group.alltoall_base(output, given(rank, size), [1] * size, [1] * size).wait()
+        want = [given(r, size)[rank : rank + 1] for r in ranks]
+        assert output.equal(torch.cat([*want, torch.full((1, 2), 7.0)]))
+    return failures.texts
+
+
+def test_gathering_and_exchanging_take_any_layout(world):
+    check(world, in_any_layout)
+
+
 def messages(comm):
     group, rank, size = group_of(comm), comm.get_rank(), comm.get_size()
     right, left = (rank + 1) % size, (rank - 1) % size
@@ -198,6 +267,34 @@ def messages(comm):
 @pytest.mark.worlds(sizes=(2, 3))
 def test_messages_and_batches(world):
     check(world, messages)
+
+
+def tags_in_batches(comm):
+    group, rank, size = group_of(comm), comm.get_rank(), comm.get_size()
+    right, left, cpu = (rank + 1) % size, (rank - 1) % size, torch.device("cpu")
+    failures = Failures()
+    with failures.case("tags in a batch"):
+        got = [torch.zeros(1), torch.zeros(1)]
+        group._start_coalescing(cpu)
+        for tag in (1, 2):
+            group.send([torch.tensor([10.0 * rank + tag])], right, tag)
+        for tag in (2, 1):
+            group.recv([got[tag - 1]], left, tag)
+        group._end_coalescing(cpu).wait()
+        assert [t.item() for t in got] == [10.0 * left + 1, 10.0 * left + 2]
+    with failures.case("a tag in a batch and outside of one"):
+        group._start_coalescing(cpu)
+        group.send([torch.tensor([0.5 + rank])], right, 7)
+        sent = group._end_coalescing(cpu)
+        group.recv([got[0]], left, 7).wait()
+        sent.wait()
+        assert got[0].item() == 0.5 + left
+    return failures.texts
+
+
+@pytest.mark.worlds(sizes=(2, 3), backends=("gloo", "ctran"))
+def test_messages_of_a_batch_match_by_tag(world):
+    check(world, tags_in_batches)
 
 
 def left_regions(comm):
@@ -269,34 +366,6 @@ def from_anybody(comm):
             assert sorted(seen) == list(range(1, size))
     with failures.case("posted before the messages, and beside receives from one rank"):
         if rank == 0:
-def tags_in_batches(comm):
-    group, rank, size = group_of(comm), comm.get_rank(), comm.get_size()
-    right, left, cpu = (rank + 1) % size, (rank - 1) % size, torch.device("cpu")
-    failures = Failures()
-    with failures.case("tags in a batch"):
-        got = [torch.zeros(1), torch.zeros(1)]
-        group._start_coalescing(cpu)
-        for tag in (1, 2):
-            group.send([torch.tensor([10.0 * rank + tag])], right, tag)
-        for tag in (2, 1):
-            group.recv([got[tag - 1]], left, tag)
-        group._end_coalescing(cpu).wait()
-        assert [t.item() for t in got] == [10.0 * left + 1, 10.0 * left + 2]
-    with failures.case("a tag in a batch and outside of one"):
-        group._start_coalescing(cpu)
-        group.send([torch.tensor([0.5 + rank])], right, 7)
-        sent = group._end_coalescing(cpu)
-        group.recv([got[0]], left, 7).wait()
-        sent.wait()
-        assert got[0].item() == 0.5 + left
-    return failures.texts
-
-
-@pytest.mark.worlds(sizes=(2, 3), backends=("gloo", "ctran"))
-def test_messages_of_a_batch_match_by_tag(world):
-    check(world, tags_in_batches)
-
-
             named = [torch.empty(1) for _ in range(size - 1)]
             works = [group.recv([t], r + 1, 0) for r, t in enumerate(named)]
             got = [torch.empty(1) for _ in range(size - 1)]

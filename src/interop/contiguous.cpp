@@ -1,0 +1,56 @@
+#include "interop/contiguous.hpp"
+
+#include <algorithm>
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/grad_mode.h>
+
+namespace torch::comms {
+namespace {
+
+bool wants_copy(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_contiguous();
+}
+
+// Two ranks' outputs: the last rank's data stays there.
+bool overlap(const std::vector<at::Tensor>& outputs) {
+  return outputs.size() > 1 && outputs[0].defined() && outputs[1].defined() &&
+         outputs[0].numel() > 0 && outputs[0].data_ptr() == outputs[1].data_ptr();
+}
+
+}  // namespace
+
+at::Tensor contiguous(const at::Tensor& tensor) {
+  return wants_copy(tensor) ? tensor.contiguous() : tensor;
+}
+
+std::vector<at::Tensor> contiguous(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> all;
+  all.reserve(tensors.size());
+  for (const auto& tensor : tensors) all.push_back(contiguous(tensor));
+  return all;
+}
+
+bool are_usable(const std::vector<at::Tensor>& outputs) {
+  return std::none_of(outputs.begin(), outputs.end(), wants_copy) && !overlap(outputs);
+}
+
+ContiguousOutputs::ContiguousOutputs(const std::vector<at::Tensor>& outputs)
+    : outputs_(outputs), tensors_(outputs) {
+  const at::NoGradGuard no_grad;
+  const bool all = overlap(outputs);
+  for (auto& tensor : tensors_) {
+    // Nothing can be copied into one whose elements share their memory.
+    if (!all && (!wants_copy(tensor) || at::has_internal_overlap(tensor) == at::MemOverlap::Yes))
+      continue;
+    tensor = tensor.clone(at::MemoryFormat::Contiguous);  // not all of it need be written
+  }
+}
+
+void ContiguousOutputs::copy_back() const {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < outputs_.size(); ++i)
+    if (!tensors_[i].is_same(outputs_[i])) at::Tensor(outputs_[i]).copy_(tensors_[i]);
+}
+
+}  // namespace torch::comms
