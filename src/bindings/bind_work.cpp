@@ -6,6 +6,7 @@
 #include "bindings/refusals.hpp"
 #include "bindings/released.hpp"
 #include "bindings/repr.hpp"
+#include "core/bounded.hpp"
 
 namespace torch::comms::bindings {
 
@@ -42,24 +43,37 @@ void PyWork::wait() {
   throw py::error_already_set();
 }
 
+bool PyWork::ended_meanwhile() {
+  constexpr std::chrono::milliseconds kTick{50};
+  WithoutLock others_go_on;
+  if (waitForTerminal(kTick)) return true;
+  try {
+    check_interrupt();
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  }
+  return false;
+}
+
 void PyWork::wait_once() {
   py::gil_scoped_acquire gil;
-  if (waiting_) {
-    WithoutLock others_go_on;
-    waitForTerminal(std::chrono::milliseconds::max());
-    return;
-  }
+  while (waiting_)  // until that one has ended the work, or was interrupted
+    if (ended_meanwhile()) return;
   if (waitable_.is_none()) return;
   // Dropped first: the backend's wait() is called once, however often this is.
-  const py::object waitable = std::exchange(waitable_, py::none());
+  py::object waitable = std::exchange(waitable_, py::none());
   waiting_ = true;
   try {
     waitable.attr("wait")();
     waiting_ = false;
     setStatus(WorkStatus::COMPLETED);
   } catch (py::error_already_set& error) {
-    failure_ = error.value();
     waiting_ = false;
+    if (!error.matches(PyExc_Exception)) {  // the waiter's own, such as Ctrl-C
+      waitable_ = std::move(waitable);
+      throw;
+    }
+    failure_ = error.value();
     setStatus(WorkStatus::ERROR, std::make_exception_ptr(CommError(
                                      Errc::kVendor, py::str(failure_).cast<std::string>())));
   }

@@ -11,8 +11,9 @@ namespace py = pybind11;
 // the GIL.
 [[noreturn]] void wrong_result(const char* method, const py::object& result, const char* allowed);
 
-// The work of a Python backend: wraps an object with wait(), which is called once, or nothing for
-// an operation that is done. Its state is the backend's to set. Construct with the GIL held.
+// The work of a Python backend: wraps an object with wait(), which is called once, and again where
+// it raises what is no Exception, such as KeyboardInterrupt; or nothing for an operation that is
+// done. Its state is the backend's to set. Construct with the GIL held.
 class PyWork : public TorchWork {
  public:
   explicit PyWork(py::object waitable);
@@ -30,8 +31,9 @@ class PyWork : public TorchWork {
 
  private:
   void wait_once();
+  bool ended_meanwhile();  // after a look for a moment; with the GIL, which it lets go
 
-  py::object waitable_;   // None once it was waited on
+  py::object waitable_;   // None while it is waited on, and after that
   bool waiting_ = false;  // one thread is in its wait()
   py::object failure_;    // the exception that its wait() raised; null while there is none
 };

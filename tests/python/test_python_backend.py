@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import threading
 from datetime import timedelta
 
 import pytest
@@ -28,7 +29,7 @@ _names = itertools.count()
 class Later:
     """An object with wait(), as an override may return."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: BaseException | None = None) -> None:
         self.waits = 0
         self._error = error
 
@@ -238,6 +239,53 @@ def test_a_failing_wait_keeps_its_type_and_stays_failed():
             work.wait()
     assert work.is_completed() is False
     assert later.waits == 1
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_a_wait_that_is_interrupted_can_be_repeated(interrupt):
+    later = Later(interrupt())
+    comm, _ = make(with_answer(later))
+    work = comm.barrier(True)
+    for waits in (1, 2):
+        with pytest.raises(interrupt):
+            work.wait()
+        assert later.waits == waits
+        assert not work.is_completed()
+    later._error = None
+    for _ in range(2):
+        work.wait()
+        assert work.is_completed()
+    assert later.waits == 3
+
+
+def test_who_waits_too_takes_over_from_a_wait_that_is_interrupted():
+    entered, interrupted, done = (threading.Event() for _ in range(3))
+
+    class First(Later):
+        def wait(self) -> None:
+            self.waits += 1
+            if self.waits == 1:
+                entered.set()
+                interrupted.wait()
+                raise KeyboardInterrupt
+
+    later = First()
+    comm, _ = make(with_answer(later))
+    work = comm.barrier(True)
+
+    def other():
+        entered.wait()
+        interrupted.set()
+        work.wait()
+        done.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        work.wait()
+    assert done.wait(60)
+    thread.join()
+    assert later.waits == 2
 
 
 def test_a_work_that_is_dropped_is_not_waited_for():
