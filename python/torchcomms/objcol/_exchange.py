@@ -300,7 +300,7 @@ def exchange(
     if len(ranks) > 1:
         given = [(sent or {}).get(peer, 0) for peer in ranks]
         run(call, call.comm.all_to_all_v_single, arrived, wire, splits, given)
-    return list(arrived.split(splits))
+    return list(torch.split(arrived, splits))
 
 
 def numbers(call: Call, values: list[int]) -> torch.Tensor:
