@@ -113,8 +113,9 @@ class Making:
 class Dump:
     """What one rank recorded, oldest first. `members`: global ranks of each communicator, -1 where
     nobody says. `entered` and `finished`: the last collective of each that began here, and that
-    ended, also where its record was overwritten since. `makings`: of those that it waits to be a
-    member of. `places`: its own rank in each, where the record says it."""
+    ended, also where its record was overwritten since; without the second none is under way but by
+    its record. `makings`: of those that it waits to be a member of. `places`: its own rank in each,
+    where the record says it."""
 
     rank: int
     source: str
@@ -129,7 +130,8 @@ class Dump:
 
     def overwritten(self, group: str) -> range:
         """Collectives of `group` that it is in, as far as their records are not there any more."""
-        inside = range(self.finished.get(group, 0) + 1, self.entered.get(group, 0) + 1)
+        entered = self.entered.get(group, 0)
+        inside = range(self.finished.get(group, entered) + 1, entered + 1)
         if not inside:
             return inside
         # Newer records outlive older ones.
