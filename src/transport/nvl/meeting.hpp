@@ -8,6 +8,7 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/utf8.hpp"
 #include "gpu/driver.hpp"
 #include "gpu/imported_memory.hpp"
 #include "gpu/runtime.hpp"
@@ -26,7 +27,7 @@ std::string reason_of(const Body& body) {
     body();
     return {};
   } catch (const CommError& e) {
-    return e.why().substr(0, kMaxWords);
+    return std::string(base::cut(e.why(), kMaxWords));
   }
 }
 
