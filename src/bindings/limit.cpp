@@ -21,14 +21,6 @@ bool is_timedelta(PyObject* object) {
   return PyDelta_Check(object);
 }
 
-// To milliseconds, of which 0 stands for another limit: what is more is one at least, and what is
-// less is less.
-template <class Duration>
-milliseconds rounded(Duration time) {
-  if (time > Duration::zero()) return std::max(duration_cast<milliseconds>(time), milliseconds(1));
-  return std::chrono::floor<milliseconds>(time);
-}
-
 }  // namespace
 
 void Limit::load(PyObject* object) {
@@ -37,7 +29,7 @@ void Limit::load(PyObject* object) {
     is_limit_ = true;
     const double seconds = PyFloat_AS_DOUBLE(object);
     if (seconds >= -kMost)  // not so for a NaN
-      limit_ = rounded(std::chrono::duration<double>(std::min(seconds, kMost)));
+      limit_ = duration_cast<milliseconds>(std::chrono::duration<double>(std::min(seconds, kMost)));
   } else if (is_timedelta(object)) {
     is_limit_ = true;
     const auto days = std::chrono::hours(24) * PyDateTime_DELTA_GET_DAYS(object);
@@ -47,7 +39,7 @@ void Limit::load(PyObject* object) {
     if (whole >= kLongestLimit)
       limit_ = kLongestLimit;
     else if (whole >= -kLongestLimit)
-      limit_ = rounded(whole + part);
+      limit_ = duration_cast<milliseconds>(whole + part);
   }
   if (limit_) return;
   seen_ = is_limit_ ? std::string(py::repr(object)) : seen_as(object);
