@@ -47,11 +47,7 @@ bool PyWork::ended_meanwhile() {
   constexpr std::chrono::milliseconds kTick{50};
   WithoutLock others_go_on;
   if (waitForTerminal(kTick)) return true;
-  try {
-    check_interrupt();
-  } catch (const Interrupted& e) {
-    e.rethrow_cause();
-  }
+  raise_interrupt();
   return false;
 }
 

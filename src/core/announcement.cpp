@@ -1,9 +1,9 @@
 #include "core/announcement.hpp"
 
 #include <memory>
-#include <system_error>
-#include <thread>
 #include <utility>
+
+#include "base/run_apart.hpp"
 
 namespace torch::comms {
 namespace {
@@ -26,17 +26,12 @@ void Announcement::begin(std::function<void()> hooks) {
     if (run_.ended.valid()) return;
     run_ = {ended->get_future().share(), Clock::now() + kPatience};
   }
-  const auto body = [ended, hooks = std::move(hooks)] {
+  base::run_apart([ended, hooks = std::move(hooks)] {
     const bool before = std::exchange(runs_hooks, true);
     hooks();
     runs_hooks = before;
     ended->set_value();
-  };
-  try {
-    std::thread(body).detach();
-  } catch (const std::system_error&) {
-    body();
-  }
+  });
 }
 
 void Announcement::await() const {

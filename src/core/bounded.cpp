@@ -55,6 +55,14 @@ void check_interrupt() {
   }
 }
 
+void raise_interrupt() {
+  try {
+    check_interrupt();
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  }
+}
+
 // Where the thread finds its next task.
 struct Worker::Desk {
   std::mutex mutex;  // guards both

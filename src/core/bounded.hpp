@@ -38,6 +38,8 @@ class TC_API Interrupted : public std::exception {
 
 // Runs the check. Throws Interrupted.
 TC_API void check_interrupt();
+// The same for who has nothing to clean up: throws what the check threw itself.
+TC_API void raise_interrupt();
 
 // A call did not return in time; it goes on by itself on a thread that is left behind.
 class TC_API StillRunning : public std::exception {

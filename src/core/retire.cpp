@@ -4,11 +4,10 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "base/fork.hpp"
+#include "base/run_apart.hpp"
 
 namespace torch::comms {
 namespace {
@@ -57,11 +56,7 @@ void retire(std::shared_ptr<Flight> flight, std::function<void()> end, bool may_
         --retiring().count;
         retiring().fewer.notify_all();
       });
-  try {
-    std::thread([later] { (*later)(); }).detach();
-  } catch (const std::system_error&) {
-    (*later)();  // no thread to be had: then it takes as long as it takes
-  }
+  base::run_apart([later] { (*later)(); });
 }
 
 void await_retired() { retiring().wait_for(kMany); }

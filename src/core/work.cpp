@@ -13,14 +13,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick{50};  // between looks for Ctrl-C
 
-void check_interrupt_here() {
-  try {
-    check_interrupt();
-  } catch (const Interrupted& e) {
-    e.rethrow_cause();
-  }
-}
-
 }  // namespace
 
 struct TorchWork::HookLists : base::Recycled<TorchWork::HookLists> {
@@ -153,7 +145,7 @@ bool TorchWork::waitForTerminal(std::chrono::milliseconds limit) {
   if (limit == std::chrono::milliseconds::max()) {
     while (!ended_.wait_for(lock, kTick, terminal)) {
       lock.unlock();
-      check_interrupt_here();
+      raise_interrupt();
       lock.lock();
     }
     return true;

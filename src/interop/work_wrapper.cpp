@@ -64,12 +64,8 @@ void wait_for(Future& future) {
   if (!future.completed())
     future.addCallback([complete](Future&) { complete->set_value(); }, /*uses_future=*/false);
   auto is_complete = complete->get_future();
-  try {
-    while (!future.completed() && is_complete.wait_for(kTick) == std::future_status::timeout)
-      check_interrupt();
-  } catch (const Interrupted& e) {
-    e.rethrow_cause();
-  }
+  while (!future.completed() && is_complete.wait_for(kTick) == std::future_status::timeout)
+    raise_interrupt();
   future.wait();
 }
 

@@ -17,8 +17,8 @@ struct Sighting {
   int64_t pid = 0;
   bool process_ended = false;
   bool closed = false;  // it has finalized the communicator
-  bool unknown =
-      false;  // of a communicator that newer ones have pushed out; the others say nothing
+  // Newer communicators have pushed this one out of its record: what is here says nothing.
+  bool unknown = false;
   uint64_t entered = 0;  // number of the last collective that it called
 };
 

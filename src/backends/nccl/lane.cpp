@@ -1,8 +1,6 @@
 #include "backends/nccl/lane.hpp"
 
 #include <algorithm>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "backends/beside/others.hpp"
@@ -11,6 +9,7 @@
 #include "backends/nccl/own_kernels.hpp"
 #include "backends/nccl/work.hpp"
 #include "base/log.hpp"
+#include "base/run_apart.hpp"
 
 namespace torch::comms::nccl {
 namespace {
@@ -409,17 +408,11 @@ bool Lane::end_all(const CommError& why, const Work* timed_out) {
   const bool tells = communicator_->library().vendor().find == nullptr && others_->tell_end(reason);
   // Before anything of the program's runs, which may wait for it. The library may take its time,
   // and the watchdog has others to look after.
-  const auto end_library = [communicator = communicator_, others = others_, reason, tells,
-                            library_ended] {
+  base::run_apart([communicator = communicator_, others = others_, reason, tells, library_ended] {
     if (tells) others->await_told();
     communicator->abort(reason);
     library_ended->set_value();
-  };
-  try {
-    std::thread(end_library).detach();
-  } catch (const std::system_error&) {
-    end_library();  // no thread to be had: then it takes as long as it takes
-  }
+  });
   // First: whoever is told finds that all has ended.
   alarms_.failure(*this, reason);
   end_works(communicator_->failure().error(), timed_out);

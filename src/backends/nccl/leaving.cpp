@@ -105,11 +105,7 @@ void TorchCommVendor::leave() {
 
 void TorchCommVendor::close(nccl::Lane& lane, const Call& call) {
   while (!lane.wait_idle(kTick)) {
-    try {
-      check_interrupt();
-    } catch (const Interrupted& e) {
-      e.rethrow_cause();
-    }
+    raise_interrupt();
     // Its operations may never end where the library cannot abort.
     if (lane.communicator().failure() && library_->CommAbort == nullptr) break;
   }

@@ -17,7 +17,6 @@
 #include <fstream>
 #include <iterator>
 #include <thread>
-#include <tuple>
 
 #include <torchcomms/base/error.hpp>
 
@@ -112,19 +111,57 @@ TEST(Recorder, TheRecordOfAKilledProcessIsInItsFile) {
   EXPECT_EQ(facts.st_mode & 0777, 0600u);
 }
 
+// A process beside, which has done `first` when this is there, and does `then` when it is told. It
+// ends with this.
+class Beside {
+ public:
+  template <class First, class Then>
+  Beside(const First& first, const Then& then) {
+    EXPECT_EQ(::pipe(here_) | ::pipe(there_), 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::close(there_[1]);
+      first();
+      say(here_);
+      if (hear(there_)) {
+        then();
+        say(here_);
+        hear(there_);
+      }
+      ::_exit(0);
+    }
+    EXPECT_TRUE(hear(here_));
+  }
+  template <class First>
+  explicit Beside(const First& first) : Beside(first, [] {}) {}
+  ~Beside() {
+    ::close(there_[1]);
+    ::waitpid(pid_, nullptr, 0);
+    for (const int end : {here_[0], here_[1], there_[0]}) ::close(end);
+  }
+  Beside(const Beside&) = delete;
+  Beside& operator=(const Beside&) = delete;
+
+  // Returns when it has done it.
+  bool go_on() const { return say(there_) && hear(here_); }
+
+ private:
+  static bool say(const int (&ends)[2]) {
+    const char byte = 0;
+    return ::write(ends[1], &byte, 1) == 1;
+  }
+  static bool hear(const int (&ends)[2]) {
+    char byte = 0;
+    return ::read(ends[0], &byte, 1) == 1;
+  }
+
+  int here_[2], there_[2];
+  pid_t pid_ = -1;
+};
+
 TEST(Neighbours, ARankThatNewerCommunicatorsPushedOutDoesNotKnowWhoIsWhere) {
   const Folder folder;
-  int here[2], over[2];
-  ASSERT_EQ(::pipe(here) | ::pipe(over), 0);
-  char byte = 0;
-  const pid_t other = ::fork();
-  if (other == 0) {
-    ::close(over[1]);
-    communicate(folder, 2, /*rank=*/1);
-    if (::write(here[1], &byte, 1) == 1) std::ignore = ::read(over[0], &byte, 1);
-    ::_exit(0);
-  }
-  ASSERT_EQ(::read(here[0], &byte, 1), 1);
+  const Beside other([&] { communicate(folder, 2, /*rank=*/1); });
   EXPECT_EQ(in_child([&] {
               communicate(folder, 2, 0, kRows - 1);
               Neighbours neighbours("world", 0, 2, 0);
@@ -133,42 +170,23 @@ TEST(Neighbours, ARankThatNewerCommunicatorsPushedOutDoesNotKnowWhoIsWhere) {
               ::_exit(neighbours.words().empty() ? 0 : 2);
             }),
             0);
-  ::close(over[1]);
-  ::waitpid(other, nullptr, 0);
 }
 
 TEST(Neighbours, OfACommunicatorThatNewerOnesPushedOutThereNothingIsSaid) {
   const Folder folder;
-  int here[2], over[2];
-  ASSERT_EQ(::pipe(here) | ::pipe(over), 0);
-  char byte = 0;
-  const pid_t other = ::fork();
-  if (other == 0) {
-    ::close(over[1]);
-    communicate(folder, 2, /*rank=*/1, kRows - 1);
-    if (::write(here[1], &byte, 1) != 1 || ::read(over[0], &byte, 1) != 1) ::_exit(1);
-    add_others(1);
-    if (::write(here[1], &byte, 1) == 1) std::ignore = ::read(over[0], &byte, 1);
-    ::_exit(0);
-  }
-  ASSERT_EQ(::read(here[0], &byte, 1), 1);
+  const Beside other([&] { communicate(folder, 2, /*rank=*/1, kRows - 1); }, [] { add_others(1); });
   EXPECT_EQ(in_child([&] {
               communicate(folder, 2);
               Neighbours neighbours("world", 0, 2, 0);
               if (neighbours.words() != "called by rank 1 and this one") ::_exit(1);
-              if (::write(over[1], &byte, 1) != 1 || ::read(here[0], &byte, 1) != 1) ::_exit(2);
+              if (!other.go_on()) ::_exit(2);
               ::_exit(neighbours.words().empty() ? 0 : 3);
             }),
             0);
-  ::close(over[1]);
-  ::waitpid(other, nullptr, 0);
 }
 
 TEST(Neighbours, RanksOfAnotherCommunicatorOfThatNameAreNotSeen) {
   const Folder folder;
-  int here[2], over[2];
-  ASSERT_EQ(::pipe(here) | ::pipe(over), 0);
-  char byte = 0;
   const auto half = [](int rank, std::vector<int> members) {
     process_ring().record({.op = all_reduce(record_communicator({.name = "half",
                                                                  .backend = "b",
@@ -178,15 +196,10 @@ TEST(Neighbours, RanksOfAnotherCommunicatorOfThatNameAreNotSeen) {
                                                                 ""),
                                             1)});
   };
-  const pid_t other = ::fork();
-  if (other == 0) {
-    ::close(over[1]);
+  const Beside other([&] {
     communicate(folder, 4, 3);
     half(1, {2, 3});
-    if (::write(here[1], &byte, 1) == 1) std::ignore = ::read(over[0], &byte, 1);
-    ::_exit(0);
-  }
-  ASSERT_EQ(::read(here[0], &byte, 1), 1);
+  });
   EXPECT_EQ(in_child([&] {
               communicate(folder, 4, 0);
               half(0, {0, 1});
@@ -195,8 +208,6 @@ TEST(Neighbours, RanksOfAnotherCommunicatorOfThatNameAreNotSeen) {
               ::_exit(Neighbours("half", 0, 2, 0).look().size() == 1 ? 0 : 2);
             }),
             0);
-  ::close(over[1]);
-  ::waitpid(other, nullptr, 0);
 }
 
 TEST(Recorder, ACleanExitLeavesNothingAndAnotherOneItsFile) {

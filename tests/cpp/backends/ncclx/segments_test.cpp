@@ -103,17 +103,20 @@ TEST(Segments, WhoCannotBeToldIsNotAskedAgain) {
   EXPECT_TRUE(told.followed.is_up_to_date(all));
 }
 
-class NcclxSegments : public NcclxTest {};
+class NcclxSegments : public NcclxTest {
+ protected:
+  auto registrations_after_a_call(Program& self) {
+    auto tensor = at::full({4}, 1.0f);
+    self.comm->all_reduce(tensor, ReduceOp::SUM, true)->hostSynchronize();
+    return registrations();
+  }
+};
 
 TEST_F(NcclxSegments, CommunicatorsTellTheirLibraryBeforeTheirNextOperation) {
   auto& all = Segments::of_process();
   const auto before = registrations();
   on_ranks(1, [&](Program& self) {
-    const auto count = [&] {
-      auto tensor = at::full({4}, 1.0f);
-      self.comm->all_reduce(tensor, ReduceOp::SUM, true)->hostSynchronize();
-      return registrations() - before;
-    };
+    const auto count = [&] { return registrations_after_a_call(self) - before; };
     EXPECT_EQ(count(), 0);
     all.add(0, piece(0, 1000));
     all.add(0, piece(2000, 1000));
@@ -139,11 +142,7 @@ TEST_F(NcclxSegments, OperationsGoOnWithoutARegistrationThatTheLibraryRefuses) {
   auto& all = Segments::of_process();
   const auto before = registrations();
   on_ranks(1, [&](Program& self) {
-    const auto count = [&] {
-      auto tensor = at::full({4}, 1.0f);
-      self.comm->all_reduce(tensor, ReduceOp::SUM, true)->hostSynchronize();
-      return registrations() - before;
-    };
+    const auto count = [&] { return registrations_after_a_call(self) - before; };
     plan("fail=CommRegister:1");
     all.add(0, piece(0, 1000));
     all.add(0, piece(2000, 1000));
