@@ -44,3 +44,30 @@ def test_what_is_left_out_of_it_is_told() -> None:
 
 def test_the_builds_own_option_comes_first() -> None:
     assert told("9.0", "-DTORCHCOMMS_CUDA_ARCHITECTURES=80-real") == ["80-real"]
+
+
+@pytest.fixture
+def nvcc(tmp_path: Path) -> Path:
+    """As that of CUDA 13 lists what it compiles for: without the letters."""
+    return program(tmp_path / "nvcc", "printf 'sm_80\\nsm_90\\n'")
+
+
+def program(path: Path, does: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{does}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_what_nvcc_compiles_for_has_letters_it_does_not_list(nvcc: Path) -> None:
+    assert told("9.0a", f"-DTC_NVCC={nvcc}") == ["90a-real"]
+    lines = told("9.0a 10.0f", f"-DTC_NVCC={nvcc}")
+    assert lines[-1] == "90a-real"
+    assert "sm_100" in lines[0]
+
+
+def test_a_list_of_which_nothing_can_be_had_leaves_this_machines_gpus(
+    nvcc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path / "nvidia-smi", "printf '9.0\\n9.0\\n'")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert told("12.0 7.5", f"-DTC_NVCC={nvcc}")[-1] == "90-real"
