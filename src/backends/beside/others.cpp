@@ -93,7 +93,12 @@ bool Others::is_ended() const { return end_in(circle_.get()).has_value(); }
 bool Others::tell_end(const CommError& why) {
   const bool is_everybodys = why.code() == Errc::kPeerFailed || why.code() == Errc::kTimeout;
   if (!circle_) return neighbours_ && is_everybodys;
-  return circle_->tell_end({why.code(), why.why(), why.context().culprits});
+  side::Ending ending{why.code(), why.why(), why.context().culprits};
+  // What passed its limit here need not be what they wait in. Unless others have told of it here.
+  if (const auto& op = why.context().op;
+      why.code() == Errc::kTimeout && !op.empty() && !ending.why.starts_with("rank "))
+    ending.why = op + ": " + ending.why;
+  return circle_->tell_end(ending);
 }
 
 void Others::await_told() {

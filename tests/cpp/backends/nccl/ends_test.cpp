@@ -101,7 +101,7 @@ TEST_F(VendorEnds, ASplitThatIsLateLetsNobodyGo) {
     return error;
   });
   EXPECT_EQ(told.code(), Errc::kTimeout) << told.what();
-  expect_words(told, {"rank 0: ", "0.05 s"});
+  expect_words(told, {"rank 0: split: ", "0.05 s"});
 }
 
 TEST_F(VendorEnds, ASplitThatAnotherThreadAbortsLetsNobodyGo) {
@@ -184,7 +184,7 @@ TEST_F(VendorEnds, AFinalizeThatIsLateSaysWhereTheOthersAreAndWhatRaisesItsLimit
         expect_words(error, {"0.05 s, TORCHCOMM_TEARDOWN_TIMEOUT_SECONDS",
                              "ranks 0, 1: in no collective, after barrier() as number 1"});
       },
-      Errc::kTimeout, {"rank 0: ", "0.05 s"});
+      Errc::kTimeout, {"rank 0: finalize: ", "0.05 s"});
 }
 
 // Of one rank, whose first operation hangs.

@@ -219,7 +219,7 @@ TEST_F(VendorSide, WhatAnotherRanksLimitLetsGoIsNotDone) {
       is_over.wait();
       const auto error = error_of([&] { self.comm->barrier(false); });
       EXPECT_EQ(error.code(), Errc::kTimeout);
-      expect_words(error, {"barrier", "rank 0: ", "0.05 s"});
+      expect_words(error, {"barrier", "rank 0: all_reduce: ", "0.05 s"});
       return self.comm->finalize();
     }
     auto tensor = ones();
