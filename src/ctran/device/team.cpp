@@ -7,6 +7,7 @@
 
 #include "ctran/device/rounds.hpp"
 #include "ctran/kernels/messages.hpp"
+#include "ctran/kernels/regions.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -36,10 +37,38 @@ Team::PinnedControl make_control(const std::shared_ptr<const gpu::Runtime>& runt
 
 }  // namespace
 
-std::string words_of_other_call(int rank) {
-  return "rank " + std::to_string(rank) +
-         " has called something else: another operation, count, dtype, reduce operation or root, "
-         "now or before";
+CommError error_of(const Stopped& stopped, const Context& where, const std::string& kernels,
+                   const std::string& launch) {
+  const auto peer = "rank " + std::to_string(where.peer);
+  const auto whom = where.peer < 0 ? std::string() : ", waiting for " + peer;
+  const auto error = [&](Errc code, const std::string& why) {
+    return CommError(code, why + launch, where);
+  };
+  if (stopped.reason == kernels::kOtherRegion)
+    return error(Errc::kMismatch,
+                 "the tensor of " + peer +
+                     " is in another window, or has another size; hint registered promises that "
+                     "outputs, and inputs of reductions, are in the same one on all ranks, and "
+                     "registered=copies that they are at the same place of it");
+  switch (stopped.reason) {
+    case kernels::Stop::kLimit:
+      return error(Errc::kTimeout, kernels + " passed its limit" + whom);
+    case kernels::Stop::kOtherCall:
+      return error(Errc::kMismatch,
+                   peer +
+                       " has called something else: another operation, count, dtype, reduce "
+                       "operation or root, now or before");
+    case kernels::Stop::kMismatch:
+      return error(Errc::kMismatch,
+                   "the two sides of a message with " + peer + " have different sizes");
+    case kernels::Stop::kCounts:
+      return error(where.peer == where.rank ? Errc::kInvalidArgument : Errc::kMismatch,
+                   "the counts of " + peer +
+                       " are impossible: negative, beyond its tensor, or not one for what it has "
+                       "for itself");
+    default:
+      return error(Errc::kAborted, kernels + " was aborted" + whom);
+  }
 }
 
 Team::Outcome Team::make(int rank, int size, int device,

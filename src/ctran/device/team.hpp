@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include <torchcomms/base/error.hpp>
+
 #include "ctran/device/kernel_library.hpp"
 #include "ctran/kernels/layout.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
@@ -23,8 +25,11 @@ struct Stopped {
   uint64_t launch;  // of how many
 };
 
-// Of kOtherCall, for texts of errors. `rank`: as its readers know it.
-std::string words_of_other_call(int rank);
+// What that is as an error at `where`, whose ranks are those of its readers; its peer: whom the
+// kernels waited for, -1: nobody. `kernels`: which ones, such as "the kernel"; `launch`: what is
+// said of it at the end, if anything.
+CommError error_of(const Stopped& stopped, const Context& where, const std::string& kernels,
+                   const std::string& launch = {});
 
 // The ranks of one communicator whose devices run collectives and messages by kernels of ours, over
 // memory that all of them map. A rank alone has one for what is beside collectives and messages.

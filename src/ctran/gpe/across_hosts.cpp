@@ -302,15 +302,9 @@ std::optional<CommError> AcrossHosts::stopped(const Context& context) const {
       auto where = context;
       const auto& here = hosts_.ranks[static_cast<size_t>(place_.host)];
       if (team->waited_for >= 0) where.peer = here[static_cast<size_t>(team->waited_for)];
-      if (team->reason == kernels::Stop::kOtherCall)
-        return CommError(Errc::kMismatch, words_of_other_call(where.peer), where);
-      const bool is_late = team->reason == kernels::Stop::kLimit;
-      return CommError(
-          is_late ? Errc::kTimeout : Errc::kAborted,
-          std::string("the kernels of ") + std::string(name_of(team->collective)) +
-              " inside the host " + (is_late ? "passed their limit" : "were aborted") +
-              (where.peer < 0 ? "" : ", waiting for rank " + std::to_string(where.peer)),
-          where);
+      return error_of(
+          *team, where,
+          "the kernel of " + std::string(name_of(team->collective)) + " inside the host");
     }
   }
   if (stop) return CommError(Errc::kAborted, "the wait for the host was aborted", context);

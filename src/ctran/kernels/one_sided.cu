@@ -29,7 +29,10 @@ __global__ void __launch_bounds__(kWarp) AwaitSignal(const __grid_constant__ One
   const OneSided& step = p.step;
   const bool counts = step.kind == OneSided::Kind::kWaitSignal;
   const uint64_t* word = counts ? &step.own->came[step.peer] : slots_of(step.own) + step.slot;
-  const uint64_t wanted = counts ? step.own->awaited[step.peer] + 1 : step.value;
+  uint64_t wanted = step.value;
+  // Taken at once: a replay may wait beside a call, and each is to have a signal of its own.
+  if (counts && threadIdx.x == 0)
+    wanted = atomicAdd(reinterpret_cast<unsigned long long*>(&step.own->awaited[step.peer]), 1) + 1;
   Session s{};
   s.start_ns = now_ns();
   s.stopped = load_relaxed(&header_of(p, p.rank).stop) != 0;
@@ -38,7 +41,6 @@ __global__ void __launch_bounds__(kWarp) AwaitSignal(const __grid_constant__ One
     if (__any_sync(~0u, met)) break;
     s.stopped = patience.is_over(p, s, counts ? step.peer : -1);
   }
-  if (counts && !s.stopped && threadIdx.x == 0) step.own->awaited[step.peer] = wanted;
 }
 
 // The bytes from `begin` on, in elements of T, which both addresses are aligned to. Where it ended.

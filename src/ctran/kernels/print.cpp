@@ -48,7 +48,10 @@ uint64_t print_of(const RegionCall& call) noexcept {
   const auto family = call.carrier == Carrier::kCopies ? Family::kCopies : Family::kRegion;
   const uint64_t kind = kind_of(family, one.collective, one.dtype, one.op, one.root);
   // The chunks are as long as the scratch allows, and so many are the launches.
-  return needs_scratch(call) ? mixed({kind, call.scratch_bytes}) : mixed({kind});
+  if (needs_scratch(call)) return mixed({kind, call.scratch_bytes});
+  // Each block hears of those with its number. Copies have one.
+  const bool has_blocks = call.carrier != Carrier::kCopies;
+  return mixed({kind, has_blocks ? static_cast<uint64_t>(one.blocks) : 0});
 }
 
 }  // namespace torch::comms::ctran::kernels

@@ -19,9 +19,10 @@ void run(Launch& launch, const kernels::OneSided& step) {
   } else {
     const bool counts = step.kind == Kind::kWaitSignal;
     std::atomic_ref word(counts ? step.own->came[peer] : kernels::slots_of(step.own)[step.slot]);
-    const uint64_t wanted = counts ? step.own->awaited[peer] + 1 : step.value;
+    const uint64_t wanted =
+        counts ? std::atomic_ref(step.own->awaited[peer]).fetch_add(1) + 1 : step.value;
     const auto met = [&] { return kernels::is_met(step, word.load(), wanted); };
-    if (launch.await(met, counts ? step.peer : -1) && counts) step.own->awaited[peer] = wanted;
+    launch.await(met, counts ? step.peer : -1);
   }
 }
 

@@ -108,6 +108,29 @@ TEST_F(DeviceWindowTest, SignalsAreCountedAndEachIsConsumedOnce) {
   });
 }
 
+// As of a replay and a call.
+TEST_F(DeviceWindowTest, WaitsOnTwoStreamsHaveASignalEach) {
+  on_threads(2, [](int rank, const Exchange& exchange) {
+    const Member member(rank, 2, exchange);
+    if (rank == 1) {
+      auto* const other = cpu.create_stream(false);
+      for (auto* const stream : {member.stream, other})
+        member.window->wait_signal(0, 200'000'000, stream);
+      exchange("");
+      cpu.synchronize(other);
+      member.finish();
+      cpu.destroy_stream(other);
+      ASSERT_TRUE(member.team->stopped()) << "there was one signal for two";
+      EXPECT_EQ(member.team->stopped()->reason, Stop::kLimit);
+    } else {
+      exchange("");
+      member.window->signal(1, member.stream);
+      member.finish();
+    }
+    exchange("");
+  });
+}
+
 TEST_F(DeviceWindowTest, ARankSignalsItself) {
   on_threads(2, [](int rank, const Exchange& exchange) {
     const Member member(rank, 2, exchange);

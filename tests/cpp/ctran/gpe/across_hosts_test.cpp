@@ -156,6 +156,19 @@ TEST_F(GpeTest, TheLimitOfTheHostEndsTheDeviceWithItsError) {
   });
 }
 
+TEST_F(GpeTest, OtherSizesInsideAHostAreAMismatch) {
+  on_hosts({"a", "a"}, [](Member& self) {
+    const size_t bytes = self.rank.rank() == 0 ? 400 : 800;
+    std::vector<char> input(bytes), output(2 * bytes);
+    self.across->all_gather(output.data(), input.data(), bytes, self.how());
+    self.synchronize();
+    const auto error = self.stopped();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::kMismatch) << error->what();
+    EXPECT_EQ(error->context().peer, 1 - self.rank.rank()) << error->what();
+  });
+}
+
 TEST_F(GpeTest, AnAbortEndsBothAndWhatIsLaunchedLater) {
   on_hosts({"a", "b"}, [](Member& self) {
     std::vector<float> data(5000, 1);

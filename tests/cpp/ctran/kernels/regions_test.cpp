@@ -522,6 +522,16 @@ TEST(RegionPlanTest, RanksWithAnotherScratchCallSomethingElse) {
   EXPECT_EQ(print_of(call), print_of(other)) << "which needs none";
 }
 
+TEST(RegionPlanTest, RanksWithAnotherNumberOfBlocksCallSomethingElse) {
+  RegionCall call{};
+  call.call.collective = Collective::kAllReduce;
+  auto other = call;
+  other.call.blocks = 2;
+  EXPECT_NE(print_of(call), print_of(other));
+  for (auto* const one : {&call, &other}) one->carrier = Carrier::kCopies;
+  EXPECT_EQ(print_of(call), print_of(other)) << "which have one";
+}
+
 TEST(RegionPlanTest, ReductionsByCopiesStayInTheMemoryOfThePeerWhateverThatHas) {
   std::vector<char> memory(1000), scratch(4096);
   Team team{};
