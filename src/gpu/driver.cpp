@@ -11,6 +11,7 @@
 #include "gpu/cpu_driver.hpp"
 #include "gpu/cuda_driver.hpp"
 #include "gpu/cuda_library.hpp"
+#include "gpu/nvml.hpp"
 
 namespace torch::comms::gpu {
 namespace {
@@ -58,7 +59,7 @@ std::shared_ptr<const Driver> Driver::of(const Runtime& runtime) {
   static std::shared_ptr<const Driver> cuda;
   const std::lock_guard lock(mutex);
   if (!cuda) {
-    auto made = std::make_shared<const Driver>("cuda", bind_cuda());
+    auto made = std::make_shared<const Driver>("cuda", bind_cuda(), joined_by_nvlink);
     made->check(made->table_.Init(0), "Init");
     cuda = std::move(made);
   }

@@ -23,8 +23,16 @@ class TC_API Driver {
   // Of `runtime`'s devices, the process's one: bound at first use. For host memory: see
   // cpu_driver.hpp. Throws CommError(kBackendUnavailable) saying what was looked for.
   static std::shared_ptr<const Driver> of(const Runtime& runtime);
+  // Whether a link as of is_joined() joins two devices, also such as this process does not see;
+  // nothing where nobody can tell.
+  using Joined = std::optional<bool>(const DriverUuid& one, const DriverUuid& other);
   // For tests: with functions of their own.
-  Driver(std::string_view name, const DriverTable& table) : name_(name), table_(table) {}
+  Driver(
+      std::string_view name, const DriverTable& table,
+      Joined* joined = [](const DriverUuid&, const DriverUuid&) -> std::optional<bool> {
+        return std::nullopt;
+      })
+      : name_(name), table_(table), joined_(joined) {}
 
   std::string_view name() const noexcept { return name_; }  // "cuda", "cpu"
   const DriverTable& table() const noexcept { return table_; }
@@ -39,6 +47,10 @@ class TC_API Driver {
   bool reaches(int device, int peer) const;
   // Whether they are joined by a link that has atomic operations, as NVLink has and PCIe has not.
   bool is_joined(int device, int peer) const;
+  // The same of one that this process does not see.
+  std::optional<bool> is_joined(int device, const DriverUuid& unseen) const {
+    return joined_(uuid_of(device), unseen);
+  }
   // Why memory of `device` cannot be mapped by other processes; "" where it can.
   std::string why_unmappable(int device) const;
 
@@ -49,6 +61,7 @@ class TC_API Driver {
   std::string text_of(int code, const char* call) const;
   std::string_view name_;
   DriverTable table_;
+  Joined* joined_;
 };
 
 bool operator==(const DriverUuid& a, const DriverUuid& b) noexcept;

@@ -95,15 +95,24 @@ class Making {
   }
 
   void require_reach(int peer) const {
-    const auto device = seat_.driver->device_of(card_of_rank(peer).device);
-    // One that this process does not see may be in reach; mapping its memory tells.
-    if (device && !seat_.driver->reaches(seat_.device, *device))
-      refuse("device " + std::to_string(seat_.device) + " does not reach the memory of device " +
-             std::to_string(*device) + ", which rank " + std::to_string(peer) + " has");
-    // Over PCIe a line of 128 bytes may come in parts.
-    if (device && !seat_.driver->is_joined(seat_.device, *device))
-      refuse("device " + std::to_string(seat_.device) + " is not joined by NVLink to device " +
-             std::to_string(*device) + ", which rank " + std::to_string(peer) + " has");
+    const auto& driver = *seat_.driver;
+    const auto& uuid = card_of_rank(peer).device;
+    const auto device = driver.device_of(uuid);
+    const auto own = "device " + std::to_string(seat_.device);
+    const auto its = device ? "device " + std::to_string(*device) + ", which rank " +
+                                  std::to_string(peer) + " has"
+                            : "the device of rank " + std::to_string(peer);
+    // Of one that this process does not see mapping its memory tells.
+    if (device && !driver.reaches(seat_.device, *device))
+      refuse(own + " does not reach the memory of " + its);
+    // Over PCIe, where memory may be mapped as well, a line of 128 bytes may come in parts.
+    const std::optional<bool> joined =
+        device ? driver.is_joined(seat_.device, *device) : driver.is_joined(seat_.device, uuid);
+    if (!joined)
+      refuse("it cannot be told whether NVLink joins " + own + " to " + its +
+             ", which this process does not see: libnvidia-ml.so.1 does not know; let "
+             "CUDA_VISIBLE_DEVICES of all ranks have all their devices");
+    if (!*joined) refuse(own + " is not joined by NVLink to " + its);
   }
 
   // Maps what the others have sent.

@@ -135,6 +135,49 @@ TEST(SymmetricMemory, IsNobodysWhereDevicesDoNotReachEachOther) {
   });
 }
 
+// Of a process that sees one of two devices alone, as number 0.
+template <unsigned char kNumber>
+Seat seat_of_one(int rank, gpu::Driver::Joined* joined) {
+  auto table = gpu::cpu_driver_table();
+  table.DeviceGetUuid_v2 = [](gpu::DriverUuid* uuid, int) {
+    *uuid = {{kNumber}};
+    return 0;
+  };
+  return seat(rank, 2, std::make_shared<const gpu::Driver>("one", table, joined));
+}
+
+Seat seat_of_one_of_two(int rank, gpu::Driver::Joined* joined) {
+  return rank == 0 ? seat_of_one<1>(rank, joined) : seat_of_one<2>(rank, joined);
+}
+
+TEST(SymmetricMemory, IsNobodysWhereDevicesThatAProcessDoesNotSeeAreNotJoined) {
+  expect_why(2, "device 0 is not joined by NVLink to the device of rank 1", [](int rank) {
+    return std::pair{
+        seat_of_one_of_two(rank, [](const auto&, const auto&) { return std::optional(false); }),
+        wanted()};
+  });
+}
+
+TEST(SymmetricMemory, IsNobodysWhereNobodyKnowsWhetherDevicesAreJoined) {
+  expect_why(
+      2, "it cannot be told whether NVLink joins device 0 to the device of rank 1", [](int rank) {
+        return std::pair{seat_of_one_of_two(
+                             rank, [](const auto&, const auto&) { return std::optional<bool>(); }),
+                         wanted()};
+      });
+}
+
+TEST(SymmetricMemory, IsMappedWhereDevicesThatAProcessDoesNotSeeAreJoined) {
+  on_threads(2, [](int rank, const Exchange& exchange) {
+    const auto its =
+        seat_of_one_of_two(rank, [](const gpu::DriverUuid& one, const gpu::DriverUuid& other) {
+          return std::optional(one.bytes[0] + other.bytes[0] == 3);
+        });
+    const auto made = SymmetricMemory::make(its, wanted(), exchange);
+    EXPECT_TRUE(made.memory) << made.why_not;
+  });
+}
+
 TEST(SymmetricMemory, IsNobodysWhereOneRankHasNoMemoryLeft) {
   auto table = gpu::cpu_driver_table();
   table.MemCreate = [](gpu::MemoryHandle*, size_t, const gpu::MemoryProperties*,
