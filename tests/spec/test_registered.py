@@ -117,6 +117,13 @@ def reductions(context, said):
                     comm.reduce_scatter_single(mine, tensor, op, async_op, hints=hints), async_op
                 )
                 assert torch.equal(mine, wanted[rank * part : (rank + 1) * part])
+            with failures.case("reduce_scatter_single into what is another rank's", *case):
+                tensor.copy_(small_numbers(context, rank, size * part, kind))
+                first = tensor[:part]
+                finish(
+                    comm.reduce_scatter_single(first, tensor, op, async_op, hints=hints), async_op
+                )
+                assert torch.equal(first, wanted[rank * part : (rank + 1) * part])
             for root in range(size):
                 tensor.copy_(small_numbers(context, rank, size * part, kind))
                 with failures.case("reduce", *case, root):

@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include <ATen/ops/empty_like.h>
+
 #include "backends/kernels/kernels_backend.hpp"
 #include "backends/kernels/offers.hpp"
 #include "backends/kernels/regions.hpp"
@@ -202,10 +204,16 @@ WorkPtr TorchCommKernels::run_on_region(const nccl::Call& now, const OperationOp
   if (needs_scratch(there) && !has_scratch(now))
     there.carrier = ctran::kernels::Carrier::kAutomatic;
   return run_kernels(now, options, {offer.tensors, offer.lists},
-                     [&there](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
+                     [&](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
                        there.call.limit_ns = limit_ns;
                        kernels.launch(there, stream);
+                       copy_behind(offer, stream);
                      });
+}
+
+void TorchCommKernels::copy_behind(const Offer& offer, gpu::NativeStream stream) const {
+  const auto& [to, from, bytes] = offer.behind;
+  if (bytes != 0) lane()->device().runtime().copy_on_device(to, from, bytes, stream);
 }
 
 WorkPtr TorchCommKernels::offer(const Offer& offer, bool async_op,
@@ -230,11 +238,12 @@ WorkPtr TorchCommKernels::offer(const Offer& offer, bool async_op,
   if (!are_taken) return nullptr;
   if (there) return run_on_region(now, options, offer, *there);
   return run_kernels(now, options, {offer.tensors, offer.lists},
-                     [&offer](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
+                     [&](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
                        for (auto& one : offer.calls) {
                          one.limit_ns = limit_ns;
                          kernels.launch(one, stream);
                        }
+                       copy_behind(offer, stream);
                      });
 }
 
@@ -348,17 +357,23 @@ WorkPtr TorchCommKernels::reduce_scatter_single(at::Tensor& output, const at::Te
                                                 const ReduceOp& op, bool async_op,
                                                 const ReduceScatterSingleOptions& options) {
   const auto count = static_cast<size_t>(output.numel());
-  const auto source = nccl::in_place_or_apart(input, output, getRank());
-  if (const auto factor = factor_for(OpName::reduce_scatter_single, op, source)) {
-    auto call = reduce_call(Collective::kReduceScatter, op, *factor, count, source, output);
+  // The input stays where it is, which may be a window: an output within it is made apart.
+  const bool is_made_here = nccl::is_in_place_or_apart(input, output, getRank());
+  const auto made = is_made_here ? output : at::empty_like(output);
+  if (const auto factor = factor_for(OpName::reduce_scatter_single, op, input)) {
+    auto call = reduce_call(Collective::kReduceScatter, op, *factor, count, input, made);
+    Offer::Behind behind;
+    if (!is_made_here) behind = {nccl::Bytes(output).data, call.output, output.nbytes()};
     if (auto work = offer({OpName::reduce_scatter_single,
                            {&call, 1},
-                           source.nbytes(),
-                           {&output, &source, &factor->element}},
+                           input.nbytes(),
+                           {&output, &made, &input, &factor->element},
+                           {},
+                           behind},
                           async_op, options))
       return work;
   }
-  return TorchCommVendor::reduce_scatter_single(output, source, op, async_op, options);
+  return TorchCommVendor::reduce_scatter_single(output, input, op, async_op, options);
 }
 
 WorkPtr TorchCommKernels::all_to_all_single(at::Tensor& output, const at::Tensor& input,

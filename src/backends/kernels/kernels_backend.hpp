@@ -172,7 +172,15 @@ class TC_API TorchCommKernels : public TorchCommVendor {
     size_t bytes;
     std::initializer_list<const at::Tensor*> tensors;
     std::initializer_list<const Tensors*> lists = {};
+    // What is copied behind them; nothing where it does not go elsewhere.
+    struct Behind {
+      void* to = nullptr;
+      const void* from = nullptr;
+      size_t bytes = 0;
+    } behind = {};
   };
+  // What an operation of it enqueues behind its kernels.
+  void copy_behind(const Offer& offer, gpu::NativeStream stream) const;
   // What runs which sizes, for algorithms().
   void add_ranges(std::vector<AlgorithmRange>& ranges, ctran::kernels::Collective collective,
                   ctran::kernels::Mode mode) const;

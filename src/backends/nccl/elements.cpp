@@ -125,12 +125,15 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
   return x.size > 0 && y.size > 0 && x.data < y.data + y.size && y.data < x.data + x.size;
 }
 
-at::Tensor in_place_or_apart(const at::Tensor& input, const at::Tensor& output, int rank) {
-  if (!overlap(input, output)) return input;
+bool is_in_place_or_apart(const at::Tensor& input, const at::Tensor& output, int rank) {
+  if (!overlap(input, output)) return true;
   const Bytes from(input), into(output);
   const auto& [part, whole] = from.size < into.size ? std::pair(from, into) : std::pair(into, from);
-  const bool in_place = part.data == whole.data + static_cast<size_t>(rank) * part.size;
-  return in_place ? input : input.clone();
+  return part.data == whole.data + static_cast<size_t>(rank) * part.size;
+}
+
+at::Tensor in_place_or_apart(const at::Tensor& input, const at::Tensor& output, int rank) {
+  return is_in_place_or_apart(input, output, rank) ? input : input.clone();
 }
 
 std::vector<at::Tensor> own_or_apart(const std::vector<at::Tensor>& slots, const at::Tensor& output,

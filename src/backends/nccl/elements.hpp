@@ -17,8 +17,10 @@ struct Bytes {
 };
 // Whether the two share memory.
 bool overlap(const at::Tensor& a, const at::Tensor& b);
-// `input`, or a copy where it shares memory with `output` in another way than in place: the smaller
-// one is part number `rank` of the larger.
+// Whether they share no memory, or that of an operation in place: the smaller one is part number
+// `rank` of the larger.
+bool is_in_place_or_apart(const at::Tensor& input, const at::Tensor& output, int rank);
+// `input`, or a copy where it shares memory with `output` in another way.
 at::Tensor in_place_or_apart(const at::Tensor& input, const at::Tensor& output, int rank);
 // `slots`, of which those are copies that share memory with `output`, but for number `rank` where
 // it is just that.
