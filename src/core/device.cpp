@@ -41,14 +41,23 @@ bool Device::is_in(const void* context) const {
   return true;
 }
 
-gpu::NativeStream Device::current_stream() const {
-  if (device_.is_cpu()) return gpu::cpu_current_stream();
-  const c10::impl::VirtualGuardImpl torch(device_.type());
-  const auto current = torch.getStream(device_);
+gpu::NativeStream current_stream_of(const at::Device& device) {
+  if (device.is_cpu()) return gpu::cpu_current_stream();
+  const c10::impl::VirtualGuardImpl torch(device.type());
+  const auto current = torch.getStream(device);
   // A stream keeps its handle, and torch asks the runtime for the device before it says it.
   thread_local std::optional<std::pair<c10::Stream, gpu::NativeStream>> last;
   if (!last || last->first != current) last.emplace(current, current.native_handle());
   return last->second;
+}
+
+void await_current_stream(const gpu::Runtime& runtime, const at::Device& device) noexcept try {
+  const gpu::CaptureModeGuard mode(runtime);
+  const auto stream = current_stream_of(device);
+  if (device.is_cpu() && stream == nullptr) return;
+  if (runtime.capture_of(stream) == 0) runtime.synchronize(stream);
+} catch (const std::exception&) {
+  // The device has failed, or the process ends: nothing runs there any more.
 }
 
 at::Device resolve_device(const gpu::Runtime& runtime, at::Device wanted, std::optional<int> rank,

@@ -13,6 +13,12 @@
 
 namespace torch::comms {
 
+// What torch works on in this thread, on a device with an index, or on host memory.
+TC_API gpu::NativeStream current_stream_of(const at::Device& device);
+// Waits for it, where it is not being captured: before memory of ours goes that what was enqueued
+// there may use. What is unmapped is not waited for, as cudaFree() would.
+TC_API void await_current_stream(const gpu::Runtime& runtime, const at::Device& device) noexcept;
+
 // Where a communicator's tensors are: a torch device, the runtime that serves it, the stream that
 // torch works on there, and one of the communicator's own.
 //
@@ -37,7 +43,7 @@ class TC_API Device {
     return high_priority.value_or(high_priority_) == high_priority_ ? own_ : second_stream();
   }
   // What torch works on in this thread.
-  gpu::NativeStream current_stream() const;
+  gpu::NativeStream current_stream() const { return current_stream_of(device_); }
   // True where that is the calling thread itself: then results are there when a call returns.
   bool host_runs(gpu::NativeStream current) const { return device_.is_cpu() && current == nullptr; }
   bool host_runs() const { return device_.is_cpu() && host_runs(current_stream()); }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backends/kernels/kept_windows.hpp"
 #include "backends/kernels/regions.hpp"
 #include "backends/kernels/team_window.hpp"
 #include "backends/nccl/vendor_backend.hpp"
@@ -158,6 +159,7 @@ class TC_API TorchCommKernels : public TorchCommVendor {
 
  private:
   ctran::TeamWindow::Home home();
+  ctran::KeptWindows::Graphs graphs_so_far();
   // Throws CommError(kUnsupported) without context.
   void require_kernels();
   // What a kernel is given for its limit: more than the operation's. Where that is the

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/kernels/kept_windows.hpp"
 #include "backends/nccl/own_kernels.hpp"
 #include "ctran/device/device_window.hpp"
 #include "ctran/device/team.hpp"
@@ -25,10 +26,10 @@ class TeamKernels final : public nccl::OwnKernels {
 
   const Team& team() const noexcept { return *team_; }
   const std::shared_ptr<Team>& shared_team() const noexcept { return team_; }
-  // Whatever launches may use until the communicator has ended, or it is dropped. Of the thread
-  // that calls operations.
+  // Whatever launches may use until the communicator has ended; windows for a shorter time. Of the
+  // thread that calls operations.
   void keep(std::shared_ptr<const void> it) { kept_.push_back(std::move(it)); }
-  void drop(const std::shared_ptr<const void>& it) { std::erase(kept_, it); }
+  KeptWindows& windows() noexcept { return windows_; }
   // Windows that are open, which collectives may have their outputs in. The first one in
   // which the bytes are; null: none. Of the thread that calls operations.
   void add_region(std::shared_ptr<const DeviceWindow> window) {
@@ -77,6 +78,7 @@ class TeamKernels final : public nccl::OwnKernels {
   const Lost lost_;
   std::atomic<uint64_t> launches_{0};
   std::vector<std::shared_ptr<const void>> kept_;
+  KeptWindows windows_;
   std::vector<std::shared_ptr<const DeviceWindow>> regions_;
 };
 

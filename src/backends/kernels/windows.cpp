@@ -70,7 +70,10 @@ at::Tensor TorchCommKernels::mappable_tensor(at::IntArrayRef sizes, at::ScalarTy
   const auto memory = std::make_shared<gpu::MappableMemory>(gpu::MappableMemory::create(
       gpu::Driver::of(*runtime), *runtime, index, std::max<size_t>(bytes, 1)));
   const auto options = at::TensorOptions().dtype(dtype).device(getDevice());
-  return at::from_blob(memory->at(), sizes, [memory](void*) {}, options, getDevice());
+  return at::from_blob(
+      memory->at(), sizes,
+      [memory, runtime, at = getDevice()](void*) { comms::await_current_stream(*runtime, at); },
+      options, getDevice());
 }
 
 void TorchCommKernels::await_current_stream() const {
@@ -101,7 +104,7 @@ std::shared_ptr<const ctran::DeviceWindow> TorchCommKernels::open_window(
     // While all ranks are here; a first call may be in a capture.
     if (registered_ == ctran::Registered::kCopies && getSize() > 1 && window->has_queues_apart())
       make_scratch();
-    kernels_->keep(window);
+    kernels_->windows().open(window, graphs_so_far());
     kernels_->add_region(window);
     return window;
   } catch (const Interrupted& e) {
@@ -109,6 +112,11 @@ std::shared_ptr<const ctran::DeviceWindow> TorchCommKernels::open_window(
   } catch (const CommError& e) {
     throw nccl::with_context(explained(e), now);
   }
+}
+
+ctran::KeptWindows::Graphs TorchCommKernels::graphs_so_far() {
+  auto* const waits = lane_of_waits_if_any();
+  return {lane()->graphs().count(), waits == nullptr ? 0 : waits->graphs().count()};
 }
 
 void TorchCommKernels::close_window(std::string_view method,
@@ -119,12 +127,16 @@ void TorchCommKernels::close_window(std::string_view method,
     // What all ranks have given is over once all have been here.
     barrier(/*async_op=*/true, {})->hostSynchronize();
     // Whoever still waits keeps it, and so do graphs, which may go on using it.
+    kernels_->windows().close(window, graphs_so_far());
+    window.reset();
     auto* const waits = lane_of_waits_if_any();
     if (waits != nullptr) waits->look(nccl::Clock::now());
-    const bool used = lane()->is_in_graphs() ||
-                      (waits != nullptr && (waits->is_in_graphs() || !waits->wait_idle(kLook)));
-    if (!used) kernels_->drop(window);
-    window.reset();
+    if (waits == nullptr || waits->wait_idle(kLook))
+      kernels_->windows().drop(
+          [&](const ctran::KeptWindows::Graphs& after, const ctran::KeptWindows::Graphs& until) {
+            return lane()->graphs().any({after.calls, until.calls}) ||
+                   (waits != nullptr && waits->graphs().any({after.waits, until.waits}));
+          });
     // Memory may go once nobody maps it any more.
     tell_all("");
   } catch (const Interrupted& e) {

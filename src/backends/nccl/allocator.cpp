@@ -187,7 +187,12 @@ at::Tensor allocate_bytes(const Vendor& vendor, const at::Device& device, size_t
   if (at == nullptr) refuse(size_bytes);
   auto tensor = at::from_blob(
       at, {static_cast<int64_t>(size_bytes)},
-      [memory, on](void* gone) { on([&] { memory->give_back(gone); }); },
+      [memory, on, device](void* gone) {
+        on([&] {
+          await_current_stream(*runtime_of(memory->library().vendor()), device);
+          memory->give_back(gone);
+        });
+      },
       at::TensorOptions().dtype(at::kByte).device(device), device);
   return tensor.zero_();
 }

@@ -140,6 +140,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   void keep_graphs_apart() { graphs_->keep_apart(); }
   // Graphs that may still be launched hold operations of it.
   bool is_in_graphs() noexcept { return graphs_->any(); }
+  LaneGraphs& graphs() noexcept { return *graphs_; }
 
   // False if something is still under way after `limit`.
   bool wait_idle(std::chrono::milliseconds limit);

@@ -36,7 +36,7 @@ std::shared_ptr<LaneGraphs::Graph> LaneGraphs::graph_of(gpu::NativeStream stream
     return *found;
   }
   forget_those_gone();
-  auto made = std::make_shared<Graph>(Graph{capture});
+  auto made = std::make_shared<Graph>(Graph{capture, ++count_});
   if (marks_ != nullptr) {
     auto life = std::make_shared<gpu::GraphLife>();
     gpu::keep(*marks_, stream, life);
@@ -79,10 +79,18 @@ void LaneGraphs::end_call(gpu::NativeStream stream) {
     is_open_ = false;  // one that has gone may be running still, which this call waited for
 }
 
-bool LaneGraphs::any() noexcept {
+bool LaneGraphs::any(const Span& span) noexcept {
   const std::lock_guard lock(mutex_);
   if (!graphs_.empty()) forget_those_gone();
-  return !graphs_.empty();
+  // One of which nothing is known stands for those before it, too.
+  return std::ranges::any_of(graphs_, [&](const auto& graph) {
+    return graph->number > span.after && (graph->number <= span.until || !graph->life);
+  });
+}
+
+uint64_t LaneGraphs::count() noexcept {
+  const std::lock_guard lock(mutex_);
+  return count_;
 }
 
 void LaneGraphs::forget_those_gone() noexcept {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -38,6 +40,7 @@ class LaneGraphs {
   // One of them.
   struct Graph {
     gpu::CaptureId id;
+    uint64_t number;                                 // from 1 on
     std::shared_ptr<gpu::GraphLife> life = nullptr;  // null: not known
     Mark last = {};                                  // of its operations; none at first
     bool is_apart = false;                           // it waits for what is launched before
@@ -55,7 +58,15 @@ class LaneGraphs {
   void end_call(gpu::NativeStream stream);
 
   // Whether some graph may still be launched, for all that is known.
-  bool any() noexcept;
+  bool any() noexcept { return any({}); }
+  // The same of those that began when there had been `after`, and before there were more than
+  // `until`.
+  struct Span {
+    uint64_t after = 0, until = std::numeric_limits<uint64_t>::max();
+  };
+  bool any(const Span& span) noexcept;
+  // How many there have been.
+  uint64_t count() noexcept;
 
  private:
   void forget_those_gone() noexcept;
@@ -66,7 +77,8 @@ class LaneGraphs {
   const gpu::GraphMarks* const marks_;  // null: nobody tells of a graph's end
   gpu::EventPool::Lease done_;          // with keep_apart(): all that was launched
   bool is_open_ = false;                // graphs may have recorded it since the last call did
-  std::mutex mutex_;                    // guards graphs_
+  std::mutex mutex_;                    // guards what is below
+  uint64_t count_ = 0;
   std::vector<std::shared_ptr<Graph>> graphs_;
 };
 

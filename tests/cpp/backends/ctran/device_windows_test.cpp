@@ -9,6 +9,8 @@
 #include <torchcomms/device/window.hpp>
 
 #include <barrier>
+#include <fstream>
+#include <string>
 #include <vector>
 
 #include "backends/ctran/stand_in_kernels.hpp"
@@ -274,6 +276,62 @@ TEST_F(CtranDeviceWindows, ReductionsByCopiesHaveScratchFromWindowsOnOrFromACall
     on_ranks(kRanks, body, std::chrono::seconds(60),
              [&](int) { return of_communicator ? said : Hints(); });
   }
+}
+
+// Pieces of the device's memory that this process has mapped, of all ranks.
+int64_t mapped() {
+  std::ifstream maps("/proc/self/maps");
+  int64_t count = 0;
+  for (std::string line; std::getline(maps, line);)
+    count += line.find("torchcomms-device") != std::string::npos ? 1 : 0;
+  return count;
+}
+
+TEST_F(CtranDeviceWindows, MemoryOfClosedOnesGoesWithTheWaitsAndGraphsThatMayUseIt) {
+  constexpr int kRanks = 2;
+  std::barrier together(kRanks);
+  on_ranks(kRanks, [&](Program& self) {
+    const int peer = 1 - self.rank;
+    const auto close_one = [&] { self.comm->window_allocate(64)->tensor_deregister(); };
+    const auto count = [&] {
+      together.arrive_and_wait();
+      const auto now = mapped();
+      together.arrive_and_wait();
+      return now;
+    };
+    close_one();
+    const auto before = count();
+    auto data = filled(1);
+    auto graph = [&] {
+      const auto window = self.comm->window_allocate(64);
+      gpu::cpu_begin_capture(self.stream);
+      window->put(data, peer, 0, false, {});
+      auto captured = gpu::cpu_end_capture(self.stream);
+      window->tensor_deregister();
+      return captured;
+    }();
+    const auto kept = count();
+    EXPECT_GT(kept, before) << "the graph may be launched";
+    for (int i = 0; i < 3; ++i) close_one();
+    EXPECT_EQ(count(), kept) << "the graph is older than these";
+    gpu::cpu_launch_graph(graph, self.stream);
+    self.synchronize();
+    graph = nullptr;
+    close_one();
+    EXPECT_EQ(count(), before);
+
+    const auto other = self.comm->window_allocate(64);
+    const auto open = count();
+    const auto wait = other->wait_signal(peer, true, {});
+    for (int i = 0; i < 3; ++i) close_one();
+    EXPECT_GT(count(), open) << "nobody knows what the wait is for";
+    other->signal(peer, false, {});
+    wait->hostSynchronize();
+    close_one();
+    EXPECT_EQ(count(), open);
+    other->tensor_deregister();
+    self.comm->finalize();
+  });
 }
 
 }  // namespace
