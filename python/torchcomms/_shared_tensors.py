@@ -1,8 +1,10 @@
 """CPU tensors in memory that the other ranks of a host map."""
 
 import os
+import warnings
 
 from torchcomms._backends import backend_module
+from torchcomms._comms import CommError
 
 
 def share_cpu_tensors(wanted: bool = True) -> None:
@@ -34,6 +36,13 @@ def share_cpu_tensors(wanted: bool = True) -> None:
 
 
 def share_when_asked() -> None:
-    """The same where the environment says so."""
-    if os.environ.get("TORCHCOMM_SHARE_CPU_TENSORS", "").strip():
+    """The same where the environment says so.
+
+    What stands in the way is a warning: torch imports the package by itself, and is to load.
+    """
+    if not os.environ.get("TORCHCOMM_SHARE_CPU_TENSORS", "").strip():
+        return
+    try:
         backend_module("ctran").share_cpu_tensors_where_asked()
+    except CommError as error:
+        warnings.warn(f"CPU tensors are not shared: {error}", RuntimeWarning, stacklevel=2)
