@@ -3,6 +3,8 @@ is refused before anything is sent."""
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torchcomms import ReduceOp
 
@@ -70,6 +72,38 @@ def reduce_scatter_single_within(context):
     return output, [reduced(context, context.rank)] * COUNT
 
 
+def exchanged(context) -> list[float]:
+    """What each rank had for this one."""
+    return [value(rank, context.rank) for rank in range(context.size) for _ in range(COUNT)]
+
+
+def all_to_all_single_of_one(context, async_op):
+    tensor = filled(context)[: context.size * COUNT]
+    context.comm.all_to_all_single(tensor, tensor, async_op).wait()
+    return tensor, exchanged(context)
+
+
+def all_to_all_v_single_of_one(context, async_op):
+    tensor = filled(context)[: context.size * COUNT]
+    rows = [COUNT] * context.size
+    context.comm.all_to_all_v_single(tensor, tensor, rows, rows, async_op).wait()
+    return tensor, exchanged(context)
+
+
+def all_to_all_of_one_slot(context, async_op):
+    """The first tensor of both lists is the same one."""
+    inputs = [slot.clone() for slot in slots_of(filled(context), context.size)]
+    outputs = [inputs[0], *(torch.zeros(COUNT) for _ in inputs[1:])]
+    context.comm.all_to_all(outputs, inputs, async_op).wait()
+    return torch.cat(outputs), exchanged(context)
+
+
+def all_to_all_of_one_list(context, async_op):
+    tensors = [slot.clone() for slot in slots_of(filled(context), context.size)]
+    context.comm.all_to_all(tensors, tensors, async_op).wait()
+    return torch.cat(tensors), exchanged(context)
+
+
 def overlapping(context):
     after = (context.rank + 1) % context.size * COUNT
     cases = {
@@ -80,6 +114,15 @@ def overlapping(context):
         "all_gather_single within": lambda: all_gather_single_within(context),
         "reduce_scatter_single within": lambda: reduce_scatter_single_within(context),
     }
+    exchanges = {
+        "all_to_all_single of one tensor": all_to_all_single_of_one,
+        "all_to_all_v_single of one tensor": all_to_all_v_single_of_one,
+        "all_to_all of one slot": all_to_all_of_one_slot,
+        "all_to_all of one list": all_to_all_of_one_list,
+    }
+    for name, run in exchanges.items():
+        cases[name] = functools.partial(run, context, False)
+        cases[f"{name}, async"] = functools.partial(run, context, True)
     failures = Failures()
     for name, run in cases.items():
         if name.split()[0] not in operations_for(context):

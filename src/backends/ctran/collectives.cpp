@@ -70,7 +70,7 @@ WorkPtr TorchCommCtran::all_gather(const Tensors& output, const at::Tensor& inpu
     Operands operands;
     operands.read(input);
     operands.write_all(output);
-    operands.separate(0, static_cast<size_t>(rank_));
+    operands.separate_but_slots(0, static_cast<size_t>(rank_));
     Call call = call_of(Kind::kAllGather, input, Blocks::equal(input.numel(), size_));
     return run(now, options, async_op, call, operands);
   });
@@ -83,7 +83,7 @@ WorkPtr TorchCommCtran::all_gather_v(const Tensors& output, const at::Tensor& in
     Operands operands;
     operands.read(input);
     operands.write_all(output);
-    operands.separate(0, static_cast<size_t>(rank_));
+    operands.separate_but_slots(0, static_cast<size_t>(rank_));
     const auto offsets = offsets_of(output);
     Call call = call_of(Kind::kAllGather, input, blocks_at(offsets));
     return run(now, options, async_op, call, operands);
@@ -97,7 +97,8 @@ WorkPtr TorchCommCtran::all_gather_single(at::Tensor& output, const at::Tensor& 
     Operands operands;
     operands.read(input);
     operands.write(output);
-    operands.separate(operands.input()[0], ctran::part_of(operands.output()[0], rank_, size_));
+    operands.separate_but_parts(operands.input()[0],
+                                ctran::part_of(operands.output()[0], rank_, size_));
     Call call = call_of(Kind::kAllGather, input, Blocks::equal(input.numel(), size_));
     return run(now, options, async_op, call, operands);
   });
@@ -110,7 +111,7 @@ WorkPtr TorchCommCtran::all_to_all_single(at::Tensor& output, const at::Tensor& 
     Operands operands;
     operands.read(input);
     operands.write(output);
-    operands.separate();
+    operands.separate_all();
     Call call = call_of(Kind::kAllToAll, input, Blocks::equal(input.numel() / size_, size_));
     call.arriving = call.blocks;
     return run(now, options, async_op, call, operands);
@@ -130,7 +131,7 @@ WorkPtr TorchCommCtran::all_to_all_v_single(at::Tensor& output, const at::Tensor
     Operands operands;
     operands.read(from);
     operands.write(into);
-    operands.separate();
+    operands.separate_all();
     Call call = call_of(Kind::kAllToAll, input, blocks_at(sent));
     call.arriving = blocks_at(received);
     return run(now, options, async_op, call, operands);
@@ -144,7 +145,7 @@ WorkPtr TorchCommCtran::all_to_all(const Tensors& output, const Tensors& input, 
     Operands operands;
     operands.read_all(input);
     operands.write_all(output);
-    operands.separate();
+    operands.separate_all();
     const auto sent = offsets_of(input), received = offsets_of(output);
     Call call = call_of(Kind::kAllToAll, input[0], blocks_at(sent));
     call.arriving = blocks_at(received);
@@ -168,7 +169,7 @@ WorkPtr TorchCommCtran::scatter(at::Tensor& output, const Tensors& input, int ro
     operands.write(output);
     if (rank_ == root) {
       operands.read_all(input);
-      operands.separate(static_cast<size_t>(rank_), 0);
+      operands.separate_but_slots(static_cast<size_t>(rank_), 0);
     }
     Call call = call_of(Kind::kScatter, output, Blocks::equal(output.numel(), size_), root);
     return run(now, options, async_op, call, operands);
@@ -183,7 +184,7 @@ WorkPtr TorchCommCtran::gather(const Tensors& output, const at::Tensor& input, i
     operands.read(input);
     if (rank_ == root) {
       operands.write_all(output);
-      operands.separate(0, static_cast<size_t>(rank_));
+      operands.separate_but_slots(0, static_cast<size_t>(rank_));
     }
     return run_gather(now, options, async_op, root, input, operands);
   });
@@ -197,7 +198,8 @@ WorkPtr TorchCommCtran::gather_single(at::Tensor& output, const at::Tensor& inpu
     operands.read(input);
     if (rank_ == root) {
       operands.write(output);
-      operands.separate(operands.input()[0], ctran::part_of(operands.output()[0], rank_, size_));
+      operands.separate_but_parts(operands.input()[0],
+                                  ctran::part_of(operands.output()[0], rank_, size_));
     }
     return run_gather(now, options, async_op, root, input, operands);
   });

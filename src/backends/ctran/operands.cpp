@@ -48,12 +48,23 @@ void Operands::write(const at::Tensor& tensor) {
   tensors_.push_back(&tensor);
 }
 
-void Operands::separate(size_t input, size_t output, ConstBytes in, Bytes out) {
-  const bool in_place = same(in, out);
+void Operands::separate_all() { separate(std::nullopt); }
+
+void Operands::separate_but_slots(size_t input, size_t output) {
+  const bool in_place = same(input_[input], output_[output]);
+  separate(in_place ? std::optional(InPlace{input, output}) : std::nullopt);
+}
+
+void Operands::separate_but_parts(ConstBytes in, Bytes out) {
+  separate(same(in, out) ? std::optional(InPlace{0, 0}) : std::nullopt);
+}
+
+void Operands::separate(std::optional<InPlace> allowed) {
   for (size_t i = 0; i < input_.size(); ++i)
-    for (size_t o = 0; o < output_.size(); ++o)
-      if (overlap(input_[i], output_[o]) && !(in_place && i == input && o == output))
-        return copy_input();
+    for (size_t o = 0; o < output_.size(); ++o) {
+      const bool in_place = allowed && i == allowed->input && o == allowed->output;
+      if (!in_place && overlap(input_[i], output_[o])) return copy_input();
+    }
 }
 
 void Operands::copy_input() {

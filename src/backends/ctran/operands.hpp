@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -26,14 +27,12 @@ class Operands {
     for (const auto& tensor : tensors) write(tensor);
   }
 
-  // Copies the input where it shares memory with the output otherwise than by input tensor `input`
-  // being output tensor `output`, exactly: the only way in which the engine works in place.
-  void separate(size_t input, size_t output) {
-    separate(input, output, input_[input], output_[output]);
-  }
-  // The same of one tensor each, of which `in` must be `out`.
-  void separate(ConstBytes in, Bytes out) { separate(0, 0, in, out); }
-  void separate() { separate({}, {}); }
+  // Each copies the input where it shares memory with the output in a way in which the engine does
+  // not work. These are the ways in which it does, exactly: in none; by input tensor `input` being
+  // output tensor `output`; and, of one tensor each, by `in` being `out`.
+  void separate_all();
+  void separate_but_slots(size_t input, size_t output);
+  void separate_but_parts(ConstBytes in, Bytes out);
 
   // The input is `bytes` instead, which begins like `memory`.
   void replace_input(at::Tensor memory, ConstBytes bytes);
@@ -46,7 +45,10 @@ class Operands {
   std::vector<c10::Storage> keep() const;
 
  private:
-  void separate(size_t input, size_t output, ConstBytes in, Bytes out);
+  struct InPlace {
+    size_t input, output;
+  };
+  void separate(std::optional<InPlace> allowed);
   void copy_input();
 
   c10::SmallVector<ConstBytes, 4> input_;

@@ -139,7 +139,7 @@ WorkPtr TorchCommCtran::reduce_scatter(at::Tensor& output, const Tensors& input,
     Operands operands;
     operands.read_all(input);
     operands.write(output);
-    operands.separate(static_cast<size_t>(rank_), 0);
+    operands.separate_but_slots(static_cast<size_t>(rank_), 0);
     Call call{.name = {},
               .operation = Kind::kReduceScatter,
               .blocks = Blocks::equal(output.numel(), size_)};
@@ -156,7 +156,7 @@ WorkPtr TorchCommCtran::reduce_scatter_v(at::Tensor& output, const Tensors& inpu
     Operands operands;
     operands.read_all(input);
     operands.write(output);
-    operands.separate(static_cast<size_t>(rank_), 0);
+    operands.separate_but_slots(static_cast<size_t>(rank_), 0);
     c10::SmallVector<int64_t, 17> offsets{0};
     for (const auto& tensor : input) offsets.push_back(offsets.back() + tensor.numel());
     Call call{.name = {},
@@ -174,7 +174,8 @@ WorkPtr TorchCommCtran::reduce_scatter_single(at::Tensor& output, const at::Tens
     Operands operands;
     operands.read(input);
     operands.write(output);
-    operands.separate(ctran::part_of(operands.input()[0], rank_, size_), operands.output()[0]);
+    operands.separate_but_parts(ctran::part_of(operands.input()[0], rank_, size_),
+                                operands.output()[0]);
     Call call{.name = {},
               .operation = Kind::kReduceScatter,
               .blocks = Blocks::equal(output.numel(), size_)};
