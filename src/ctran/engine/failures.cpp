@@ -20,6 +20,10 @@ std::string without_rank(const std::string& why) {
   return why.starts_with("rank ") && colon != std::string::npos ? why.substr(colon + 2) : why;
 }
 
+std::string has_closed(int member) {
+  return "rank " + std::to_string(member) + " has closed the communicator";
+}
+
 std::vector<int> ranks_of(int member) {
   return member < 0 ? std::vector<int>() : std::vector{member};
 }
@@ -31,14 +35,18 @@ void Engine::on_failure(Task* task) noexcept {
   const auto failed = task->failed;
   if (failed.code == Errc::kMismatch && task->queued)
     return disagree(group, task->sequence, failed.why);
-  if (failed.code == Errc::kMismatch)
-    return inquire(group, failed.code, failed.why, ranks_of(failed.peer), 0);
   // The peer may have said before its end that it goes, or whose fault it was.
   listen();
-  if (group.departed.contains(failed.peer))
-    return fail(group, Errc::kPeerFailed,
-                "rank " + std::to_string(failed.peer) + " has closed the communicator",
-                {failed.peer});
+  if (group.failure() != nullptr) return;
+  const bool mismatch = failed.code == Errc::kMismatch;
+  if (group.departed.contains(failed.peer) && (!mismatch || failed.closed))
+    return fail(group, Errc::kPeerFailed, has_closed(failed.peer), {failed.peer});
+  if (mismatch) {
+    if (group.inquiry) return;
+    inquire(group, failed.code, failed.why, ranks_of(failed.peer), 0);
+    if (group.inquiry && failed.closed) group.inquiry->closed_by = failed.peer;
+    return;
+  }
   const int peer = group.ranks[static_cast<size_t>(failed.peer)];
   if (const auto* failure = links_.failure(peer)) on_peer_failed(peer, failure->code, failure->why);
   if (group.inquiry) return;
@@ -180,6 +188,7 @@ void Engine::on_failed_there(Membership& group, int rank, const Notice& notice) 
   // What this rank has ended by leaving was that one.
   if (group.left && std::ranges::count(culprits, group.place.rank))
     return fail(group, notice.code, "rank " + std::to_string(rank) + ": " + notice.why, {rank});
+  if (group.inquiry) group.inquiry->explain(rank, notice.code, notice.why, culprits);
   const bool asks = notice.code == Errc::kPeerFailed && !notice.reported && has_calls(group);
   if (!asks) return fail(group, notice.code, notice.why, std::move(culprits));
   inquire(group, notice.code, notice.why, std::move(culprits), group.running());
@@ -188,7 +197,10 @@ void Engine::on_failed_there(Membership& group, int rank, const Notice& notice) 
 
 void Engine::on_departure(Membership& group, int rank, const Notice& notice) noexcept {
   group.departed[rank] = notice.sequence;
-  if (group.inquiry) return note_gone(group, rank, kClosed);
+  if (group.inquiry) {
+    group.inquiry->explain(rank, Errc::kPeerFailed, has_closed(rank), {rank});
+    return note_gone(group, rank, kClosed);
+  }
   fail_for_departed(group);
 }
 
@@ -199,9 +211,7 @@ void Engine::fail_for_departed(Membership& group) noexcept {
     if (!group.queue.empty() && group.queue.back()->sequence > last &&
         group.queue.front()->sequence > last)
       return fail(group, Errc::kPeerFailed,
-                  "rank " + std::to_string(rank) +
-                      " has closed the communicator, after its collective number " +
-                      std::to_string(last),
+                  has_closed(rank) + ", after its collective number " + std::to_string(last),
                   {rank});
 }
 

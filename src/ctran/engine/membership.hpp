@@ -119,7 +119,16 @@ class Membership {
     std::vector<int> culprits;  // empty: who is behind, or silent
     Deadline until;
     bool asked = false;  // not while somebody else's question may bring the end
+    int closed_by = -1;  // see Task::Failure
     Sighting seen;
+    // Where that rank says meanwhile why it has ended, this is the reason.
+    void explain(int rank, Errc of, const std::string& its_why, const std::vector<int>& whose) {
+      if (rank != closed_by) return;
+      code = of;
+      why = its_why;
+      culprits = whose;
+      closed_by = -1;
+    }
   };
   std::unique_ptr<Inquiry> inquiry;
   std::unordered_map<int, int> inquirers;  // by rank of the family: who passed its question on

@@ -69,6 +69,8 @@ class Task {
     int peer = -1;
     Errc code = Errc::kInternal;
     std::string why = {};  // of kMismatch between two members, and of one that fails alone
+    // Of kMismatch: the member has closed what the call needs of it, as it does when it ends.
+    bool closed = false;
   } failed;
 
  protected:

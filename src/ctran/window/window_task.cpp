@@ -94,7 +94,8 @@ Task::Outcome WindowTask::advance() {
       outcome = Outcome::kMore;
     } else if (!request.ok()) {
       failed = {rank, request.error()};
-      if (failed.code == Errc::kMismatch)
+      failed.closed = failed.code == Errc::kMismatch;
+      if (failed.closed)
         failed.why = "rank " + std::to_string(rank) + " has closed its part of the window";
       return Outcome::kFailed;
     }

@@ -194,6 +194,32 @@ TEST_P(Windows, AFailureFreesTheMemoryOfPutsInFlight) {
   });
 }
 
+// Its part of the window goes with its group; why that ended says more.
+TEST_P(Windows, PutsToAMemberThatEndsSayWhyItDid) {
+  for (const bool aborts : {true, false})
+    for (int round = 0; round < 50; ++round)
+      run(2, [&](Rank& self) {
+        Opened opened(self, 100'000, GetParam().shared);
+        self.group->run(barrier(2));
+        if (self.rank() == 0) {
+          opened.window->run(wait_signal(1));
+          if (aborts) self.group->abort("enough");
+          if (!aborts) self.group.reset();
+          opened.window.reset();
+        } else {
+          const auto data = pattern(0, round, 100'000);
+          const auto error = error_of([&] {
+            opened.window->run(signal(0));
+            while (true) opened.window->run(put(0, 0, data));
+          });
+          EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+          const std::string why = aborts ? "enough" : "has closed the communicator";
+          EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << error.what();
+        }
+        self.meet();
+      });
+}
+
 TEST_P(Windows, OtherGroupsGoOnWhereOneEndedAmidItsPuts) {
   run(2, [&](Rank& self) {
     const int members[] = {0, 1};
