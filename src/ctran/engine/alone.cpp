@@ -48,7 +48,8 @@ bool Engine::enter_alone(const Membership& group) noexcept {
 // Nothing else is under way or to be looked at.
 bool Engine::is_alone(const Membership& group) const noexcept {
   return !why_closed_ && active_.empty() && group.queue.empty() && !group.stands_still() &&
-         group.departed.empty() && group.failure() == nullptr && dying_.empty() && !is_wanted();
+         group.departed.empty() && group.questions.empty() && group.failure() == nullptr &&
+         dying_.empty() && !is_wanted();
 }
 
 // Another thread has something for the next turn.
@@ -137,7 +138,7 @@ bool Engine::run_express(const std::shared_ptr<Membership>& membership, const Ca
     return false;
   }
   group.sequence.store(number, std::memory_order_relaxed);
-  group.remember(express->plan()->fingerprint(), number);
+  group.remember(express->plan(), number);
   try {
     const bool ended = express->move() ||
                        look_until_done(group, kLooksPerTurn, [&](bool) { return express->move(); });

@@ -65,7 +65,7 @@ Task::Outcome CollectiveTask::begin() {
                              : hash(members_.data(), members_.size() * sizeof(int), group->base);
   tag_ = tag_of(plan_->what(), sequence, scope);
   if (queued) {
-    group->remember(print_, sequence);
+    group->remember(plan_, sequence);
   } else {
     Aside aside;
     name.copy(aside.name, sizeof aside.name - 1);

@@ -41,6 +41,7 @@ class CollectiveTask final : public Task {
   std::string waits_for() const override;
   std::string words() const override;
   const Fingerprint& print() const noexcept { return print_; }
+  const Plan& plan() const noexcept { return *plan_; }  // between begin() and its end
 
  private:
   // Reduces a message where it arrives.

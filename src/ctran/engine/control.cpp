@@ -14,6 +14,7 @@ std::string Notice::serialize() const {
   transport::Writer writer;
   writer.add(kind).add(code).add(base).add(about).add(sequence);
   if (kind == Kind::kAsks || kind == Kind::kDisagrees) writer.add(print);
+  if (kind == Kind::kAsks) writer.add(sent).add(awaited);
   if (kind == Kind::kHere) writer.add(who).add(place);
   if (kind == Kind::kFailed)
     writer.add(place).add(static_cast<uint8_t>(reported)).list(culprits, kMostCulprits);
@@ -33,6 +34,10 @@ Notice Notice::parse(std::string_view text) {
   reader.require(notice.code <= Errc::kInternal, "unknown error");
   if (notice.kind == Kind::kAsks || notice.kind == Kind::kDisagrees)
     notice.print = reader.number<Fingerprint>();
+  if (notice.kind == Kind::kAsks) {
+    notice.sent = reader.number<int64_t>();
+    notice.awaited = reader.number<int64_t>();
+  }
   if (notice.kind == Kind::kHere) {
     notice.who = reader.number<int32_t>();
     notice.place = reader.number<Whereabouts>();

@@ -27,6 +27,9 @@ struct Notice {
   int32_t about = -1;
   uint64_t sequence = 0;   // kAsks, kDisagrees: where; kDeparts: of the last collective
   Fingerprint print = {};  // kAsks, kDisagrees: what the sender called
+  // kAsks, of an exchange whose counts each rank has of its own: elements that the sender sends to,
+  // and awaits of, the one that it asks.
+  int64_t sent = -1, awaited = -1;
   // kFailed. kDisagrees: what the sender met that no fingerprint shows, or "".
   std::string why = {};
   int32_t who = -1;                    // kHere: the rank of the family that is there

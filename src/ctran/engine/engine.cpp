@@ -166,10 +166,9 @@ void Engine::start_next(Membership& group) noexcept {
     auto* task = group.queue.front();
     const bool ended = has_ended(task, Step::kBegin);
     if (group.disagreement) answer(group);
-    if (!ended) {
-      if (group.failure() == nullptr) active_.push_back(task);
-      return;
-    }
+    if (!group.questions.empty()) compare_with_questions(group);
+    if (group.failure() != nullptr) return;  // which is the task's, too
+    if (!ended) return active_.push_back(task);
     group.queue.pop_front();
     end(task, nullptr);
   }
@@ -340,7 +339,7 @@ bool Engine::check_deadlines() noexcept {
     if (task->asked || task->idle_since == Deadline::max() || group.stands_still()) continue;
     task->asked = now - task->idle_since >= kAskAfter;
     if (task->asked)
-      ask(group, static_cast<CollectiveTask*>(task)->print());
+      ask(group, *static_cast<CollectiveTask*>(task));
     else
       watch(task->idle_since + kAskAfter);
   }

@@ -20,6 +20,7 @@
 
 namespace torch::comms::ctran {
 
+class CollectiveTask;
 class Express;
 class Membership;
 struct Call;
@@ -131,7 +132,9 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void fail_for_departed(Membership& group) noexcept;
   void bury() noexcept;
   void on_peer_failed(int family_rank, Errc code, const std::string& why) noexcept;
-  void ask(Membership& group, const Fingerprint& print) noexcept;
+  void ask(Membership& group, const CollectiveTask& task) noexcept;
+  void on_asked(Membership& group, int rank, const Notice& question) noexcept;
+  void compare_with_questions(Membership& group) noexcept;
   void disagree(Membership& group, uint64_t sequence, const std::string& met = {}) noexcept;
   void answer(Membership& group) noexcept;
   void note_print(Membership& group, int rank, uint64_t sequence,

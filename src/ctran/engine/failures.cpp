@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "ctran/engine/collective_task.hpp"
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/membership.hpp"
 #include "side/disagreement.hpp"
@@ -163,11 +164,7 @@ void Engine::on_notice(int from, const Notice& notice) noexcept {
     case Notice::Kind::kFailed:
       return on_failed_there(group, rank, notice);
     case Notice::Kind::kAsks:
-      if (group.sequence.load(std::memory_order_relaxed) < notice.sequence) return;
-      if (const auto& own = group.fingerprint(notice.sequence);
-          own.sequence != notice.sequence || own == notice.print)
-        return;
-      [[fallthrough]];
+      return on_asked(group, rank, notice);
     case Notice::Kind::kDisagrees:
       disagree(group, notice.sequence, notice.why);
       return note_print(group, rank, notice.sequence, notice.print);
@@ -215,11 +212,43 @@ void Engine::fail_for_departed(Membership& group) noexcept {
                   {rank});
 }
 
-void Engine::ask(Membership& group, const Fingerprint& print) noexcept {
-  tell(group, {.kind = Notice::Kind::kAsks,
-               .base = group.base,
-               .sequence = print.sequence,
-               .print = print});
+void Engine::ask(Membership& group, const CollectiveTask& task) noexcept {
+  Notice question{.kind = Notice::Kind::kAsks,
+                  .base = group.base,
+                  .sequence = task.print().sequence,
+                  .print = task.print()};
+  if (!task.plan().has_own_counts()) return tell(group, question);
+  const auto& problem = task.plan().problem();
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (rank == group.place.rank) continue;
+    question.sent = problem.blocks.count(rank);
+    question.awaited = problem.arriving.count(rank);
+    send_notice(group.ranks[static_cast<size_t>(rank)], question);
+  }
+}
+
+// What has been asked too early is compared when this rank comes to it: it may have nothing to send
+// there, so that whoever asks would never meet it.
+void Engine::on_asked(Membership& group, int rank, const Notice& question) noexcept {
+  if (group.begun() < question.sequence) {
+    group.questions[rank] = question;
+    return;
+  }
+  const auto& own = group.fingerprint(question.sequence);
+  if (own.sequence != question.sequence) return;  // long ago
+  const auto met = own == question.print ? group.other_counts(rank, question) : std::string();
+  if (own == question.print && met.empty()) return;
+  disagree(group, question.sequence, met);
+  note_print(group, rank, question.sequence, question.print);
+}
+
+void Engine::compare_with_questions(Membership& group) noexcept {
+  std::erase_if(group.questions, [&](const auto& asked) {
+    const auto& [rank, question] = asked;
+    if (group.begun() < question.sequence) return false;
+    on_asked(group, rank, question);
+    return true;
+  });
 }
 
 // Everybody tells everybody what it called, and waits a moment for what the others did. The

@@ -120,6 +120,23 @@ const Fingerprint& Membership::fingerprint(uint64_t number) const noexcept {
                                   : prints_[sequence.load(std::memory_order_relaxed) % kPrints];
 }
 
+std::string Membership::other_counts(int rank, const Notice& question) const {
+  const auto& exchange = exchanges_[question.sequence % kPrints];
+  if (!exchange) return {};
+  const auto& problem = exchange->problem();
+  const auto words = [&](int to, int64_t expected, int from, int64_t sent) {
+    const auto bytes = [&](int64_t count) {
+      return std::to_string(count * exchange->element_bytes());
+    };
+    return "rank " + std::to_string(to) + " expects " + bytes(expected) + " bytes of rank " +
+           std::to_string(from) + ", which sends " + bytes(sent);
+  };
+  const int64_t sent = problem.blocks.count(rank), awaited = problem.arriving.count(rank);
+  if (question.awaited != sent) return words(rank, question.awaited, place.rank, sent);
+  if (question.sent != awaited) return words(place.rank, awaited, rank, question.sent);
+  return {};
+}
+
 std::string Membership::left_over(uint32_t tag) const {
   const std::string self = "rank " + std::to_string(place.rank);
   for (const auto& print : prints_) {

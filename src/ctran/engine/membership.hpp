@@ -66,11 +66,19 @@ class Membership {
   // Where this rank meets a message with this tag now, of one of those: which that was, in words.
   // "": of none, or not to be known any more.
   std::string left_over(uint32_t tag) const;
-  void remember(const Fingerprint& print, uint64_t number) noexcept {
+  void remember(const std::shared_ptr<const Plan>& plan, uint64_t number) noexcept {
     auto& kept = prints_[number % kPrints];
-    kept = print;
+    kept = plan->fingerprint();
     kept.sequence = number;
+    auto& exchange = exchanges_[number % kPrints];
+    if (plan->has_own_counts())
+      exchange = plan;
+    else if (exchange)
+      exchange.reset();
   }
+  // In what counts this rank, in a collective that it remembers, and another one differ, which has
+  // asked; "": in none.
+  std::string other_counts(int rank, const Notice& question) const;
 
   // What runs calls like this one, if a plan for them is in the cache and made for that. Throws as
   // Engine::reach().
@@ -78,6 +86,10 @@ class Membership {
 
   std::deque<Task*> queue;  // collectives; the first one runs
   uint64_t running() const noexcept { return queue.empty() ? 0 : queue.front()->sequence; }
+  // Of the last collective that has.
+  uint64_t begun() const noexcept {
+    return queue.empty() ? sequence.load(std::memory_order_relaxed) : running();
+  }
 
   // How far this rank is, for others that ask.
   Whereabouts whereabouts() const noexcept;
@@ -112,6 +124,9 @@ class Membership {
     std::string met = {};                         // by the first rank that said so
   };
   std::unique_ptr<Disagreement> disagreement;
+  // What members have asked that wait in a collective to which this rank has not come: the last
+  // question of each, by rank.
+  std::unordered_map<int, Notice> questions;
   // The group is about to fail: its ranks are asked where they are, for the error's text.
   struct Inquiry {
     Errc code = Errc::kInternal;
@@ -143,6 +158,7 @@ class Membership {
  private:
   static constexpr size_t kPrints = 8;
   std::array<Fingerprint, kPrints> prints_;
+  std::array<std::shared_ptr<const Plan>, kPrints> exchanges_;  // of those with own counts
   static constexpr size_t kMostExpress = 4;
   struct Known {
     std::shared_ptr<const Plan> plan;

@@ -93,6 +93,10 @@ class Plan {
   uint64_t scratch_bytes() const noexcept { return scratch_bytes_; }
   const Fingerprint& fingerprint() const noexcept { return fingerprint_; }
   uint64_t what() const noexcept { return what_; }  // Fingerprint::what()
+  // Each rank knows its own counts alone, which the fingerprint says nothing of.
+  bool has_own_counts() const noexcept {
+    return problem_.operation == schedule::Operation::kAllToAll && fingerprint_.count < 0;
+  }
 
   // One sum a rank's element, of what travels: as `addition` says.
   void add(void* into, std::span<const void* const> operands, uint64_t bytes) const noexcept;

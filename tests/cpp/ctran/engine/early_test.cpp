@@ -1,6 +1,10 @@
 #include "ctran/engine/engines.hpp"
 
-// What a rank is told of groups that it has not made yet.
+#include <thread>
+#include <utility>
+
+// What a rank is told of groups that it has not made yet, and of collectives that it has not
+// called.
 namespace torch::comms::ctran::test {
 namespace {
 
@@ -34,6 +38,35 @@ TEST(Early, NoticesOfGroupsThatWereClosedPushOutNoOthers) {
   EXPECT_EQ(task->error->code(), Errc::kPeerFailed) << task->error->what();
   task->release();
   engines[0]->remove(late);
+  shut_down(engines);
+}
+
+bool is_asked(const std::shared_ptr<Membership>& group) {
+  auto& progress = group->engine->progress();
+  progress.catch_up();
+  progress.enter();
+  const bool asked = !group->questions.empty();
+  progress.leave();
+  return asked;
+}
+
+// Rank 0 calls it for no elements: it sends nothing that rank 1 could meet.
+TEST(Early, AQuestionIsComparedWhenTheRankComesToItsCollective) {
+  const auto engines = engines_of(2);
+  const auto early = make(engines[1], 0), late = make(engines[0], 0);
+  std::vector<float> ten(10), none;
+  Message waits(Operation::kBroadcast, 0, ten, 2), empty(Operation::kBroadcast, 0, none, 2);
+  auto* waiting = start_collective(early, waits.call);
+  while (!is_asked(late)) std::this_thread::yield();
+  auto* coming = start_collective(late, empty.call);
+  for (const auto& [engine, task] :
+       {std::pair(engines[1], waiting), std::pair(engines[0], coming)}) {
+    engine->wait(*task);
+    ASSERT_NE(task->error, nullptr);
+    EXPECT_EQ(task->error->code(), Errc::kMismatch) << task->error->what();
+    task->release();
+  }
+  EXPECT_TRUE(late->questions.empty());
   shut_down(engines);
 }
 

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "ctran/engine/collective_task.hpp"
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/membership.hpp"
 #include "ctran/engine/messages_task.hpp"
@@ -41,6 +42,19 @@ inline Task* start_message(const std::shared_ptr<Membership>& group, const Call&
   task->prepare({&call, 1}, group->place.rank, group->size());
   task->name = call.name;
   task->listener = listener;
+  task->limit = call.limit;
+  task->deadline = deadline_after(call.limit.duration);
+  engine.start(task);
+  return task;
+}
+
+// The same of a collective.
+inline Task* start_collective(const std::shared_ptr<Membership>& group, const Call& call) {
+  auto& engine = *group->engine;
+  auto* task = engine.tasks().take_collective();
+  task->group = group;
+  task->prepare(call, group->plan(call));
+  task->name = call.name;
   task->limit = call.limit;
   task->deadline = deadline_after(call.limit.duration);
   engine.start(task);

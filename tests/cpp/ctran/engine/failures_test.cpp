@@ -178,6 +178,55 @@ TEST_P(Failures, CountsThatDoNotMeetAreSaidByAllRanks) {
       run(3, [&](Rank& self) { exchange_other_counts(self, each, more); });
 }
 
+// An all_to_all of two ranks with counts of their own.
+struct Exchange {
+  std::vector<int64_t> offsets, arriving;
+  std::vector<float> input, output;
+  ConstBytes from = bytes_of(std::as_const(input));
+  Bytes into = bytes_of(output);
+  Call call{.name = "all_to_all_v_single",
+            .operation = Operation::kAllToAll,
+            .dtype = static_cast<uint8_t>(Dtype::kFloat32),
+            .element_bytes = sizeof(float),
+            .blocks = Blocks::given(offsets),
+            .arriving = Blocks::given(arriving),
+            .input = {&from, 1},
+            .output = {&into, 1},
+            .limit = kLong};
+  Exchange(int64_t to_0, int64_t to_1, int64_t of_0, int64_t of_1)
+      : offsets{0, to_0, to_0 + to_1},
+        arriving{0, of_0, of_0 + of_1},
+        input(static_cast<size_t>(offsets.back()), 1),
+        output(static_cast<size_t>(arriving.back())) {}
+  Exchange(const Exchange&) = delete;
+};
+
+// Nothing meets: whoever is left waiting asks.
+TEST_P(Failures, ACountThatOneRankTakesForNoneIsSaidByBoth) {
+  run(2, [&](Rank& self) {
+    const bool waits = self.rank() == 1;
+    Exchange exchange(1, waits ? 1 : 0, waits ? 5 : 1, 1);
+    const auto error = error_of([&] {
+      self.group->run(exchange.call);
+      self.group->run(barrier(2));
+    });
+    EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
+    expect_text(error, {"rank 1 expects 20 bytes of rank 0, which sends 0"});
+    self.meet();
+  });
+  run(2, [&](Rank& self) {
+    const bool waits = self.rank() == 0;
+    Exchange exchange(1, waits ? 2'000'000 : 1, waits ? 1 : 0, 1);
+    if (!waits) self.group->run(exchange.call);
+    if (waits) {
+      const auto error = error_of([&] { self.group->run(exchange.call); });
+      EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
+      expect_text(error, {"rank 1 expects 0 bytes of rank 0, which sends 8000000"});
+    }
+    self.meet();
+  });
+}
+
 TEST_P(Failures, MessagesOfOtherSizesOrDtypesFailOnBothSides) {
   for (const size_t count : {5u, 300'000u})
     run(2, [&](Rank& self) {
