@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torchcomms
+from torchcomms import ReduceOp
 
 from tests.harness.cases import Failures, assert_alive, check_context, refused
 from tests.harness.party import Party
@@ -99,6 +100,29 @@ def waiting_collective(context):
 
 def test_a_waiting_collective_is_interrupted_and_may_be_waited_for_again(world):
     check_context(world, waiting_collective)
+
+
+def compared_collective(context):
+    """The call is interrupted where ranks compare it: it goes on all the same."""
+    failures = Failures()
+    comm = context.new_comm(hints={**dict(context.row.hints), "check_calls": "true"})
+    tensor = torch.full((3,), float(context.rank + 1))
+    if context.rank == 0:
+        with interrupted():
+            comm.all_reduce(tensor, ReduceOp.SUM, False, timeout=LONG)
+    context.meet("compared collective interrupted")
+    if context.rank == 1:
+        comm.all_reduce(tensor, ReduceOp.SUM, False)
+    assert_alive(comm)
+    with failures.case("the interrupted one"):
+        assert tensor.tolist() == [3.0] * 3
+    comm.finalize()
+    return failures.texts
+
+
+@pytest.mark.worlds(backends=("ctran",), sizes=(2,))
+def test_a_collective_that_is_interrupted_where_it_is_compared_goes_on(world):
+    check_context(world, compared_collective)
 
 
 def waiting_start(context):

@@ -30,7 +30,7 @@ void Engine::run(Task* task) {
     if (!run_alone(task)) return wait(*task, true);
     return progress_.leave();
   }
-  task->deadline = deadline_after(task->limit.duration);
+  task->deadline = deadline_after(task->limit.left());
   submit(task);
   wait(*task);
 }
@@ -94,7 +94,7 @@ bool Engine::move_links(std::optional<uint32_t> but) noexcept {
 // It is in flight from here on, or has failed.
 void Engine::enlist(Task* task) noexcept {
   progress_.add_call();
-  task->deadline = deadline_after(task->limit.duration);
+  task->deadline = deadline_after(task->limit.left());
   watch(task->deadline);
   if (task->group->failure() == nullptr) active_.push_back(task);
 }

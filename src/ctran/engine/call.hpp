@@ -24,15 +24,17 @@ inline constexpr int kAnybody = -1;
 
 inline constexpr std::chrono::milliseconds kNoLimit = std::chrono::milliseconds::max();
 
-// How long a call may take from now on, and what its user calls that, for the error of whoever
-// meets its end: "timeout= of that call". Lives forever; "": not said.
+// How long a call may take, from now on but for what is spent, and what its user calls that, for
+// the error of whoever meets its end: "timeout= of that call". Lives forever; "": not said.
 struct Limit {
   template <class Rep, class Period>
   constexpr Limit(std::chrono::duration<Rep, Period> how_long, std::string_view called = {})
       : duration(how_long), knob(called) {}
+  constexpr std::chrono::milliseconds left() const { return duration - spent; }
 
   std::chrono::milliseconds duration;
   std::string_view knob;
+  std::chrono::milliseconds spent{0};  // on what belongs to it and came before
 };
 
 // One operation as plain data. Counts are elements, as the table at schedule::Problem says.

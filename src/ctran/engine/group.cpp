@@ -110,7 +110,7 @@ Work Group::start(std::span<const Call> batch, Listener* listener) {
   engine.require_own_process(batch.front().name);
   engine.progress().need_thread();
   Work work(make_task(membership_, batch, listener));
-  work.task_->deadline = deadline_after(work.task_->limit.duration);
+  work.task_->deadline = deadline_after(work.task_->limit.left());
   engine.start(work.task_);
   return work;
 }

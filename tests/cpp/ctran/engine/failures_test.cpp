@@ -304,6 +304,22 @@ TEST_P(Failures, ACallPastItsLimitSaysWhoHasNotDelivered) {
   });
 }
 
+TEST_P(Failures, ALimitThatIsSpentInPartIsSaidWhole) {
+  run(2, [](Rank& self) {
+    if (self.rank() == 1) return self.meet();
+    auto vain = barrier(2);
+    vain.limit = {kLong, "the default"};
+    vain.limit.spent = kLong - milliseconds(100);
+    const auto begin = Clock::now();
+    const auto error = error_of([&] { self.group->run(vain); });
+    EXPECT_LT(Clock::now() - begin, kSoon);
+    EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
+    expect_text(error, {"within its limit of 20000 ms, the default"});
+    EXPECT_EQ(error.context().limit, kLong);
+    self.meet();
+  });
+}
+
 TEST_P(Failures, AnAbortEndsItsGroupHereAndThereAndNoOther) {
   run(2, [](Rank& self) {
     const int all[] = {0, 1};
