@@ -242,6 +242,26 @@ def test_ranks_that_disagree_are_told_at_once(world):
     check_context(world, mismatched)
 
 
+def scaled_by_some(context):
+    """Factors for each element are no SUM, also to ranks that compare what they call."""
+    failures, comm = Failures(), context.new_comm()
+    comm.barrier(False)
+    odd = context.size - 1
+    is_odd = context.rank == odd
+    op = ReduceOp.PREMUL_SUM(torch.tensor([1.0, 2.0, 3.0])) if is_odd else ReduceOp.SUM
+    said = (f"rank {odd} calls", "PREMUL_SUM", "SUM)")
+    with failures.case("all_reduce"), refused(torchcomms.Mismatch, *said):
+        comm.all_reduce(torch.ones(3), op, False, timeout=30.0)
+    context.meet(f"scaled/{comm.get_name()}")
+    comm.finalize()
+    return failures.texts
+
+
+@several
+def test_factors_for_each_element_and_a_plain_sum_disagree(world):
+    check_context(world, scaled_by_some)
+
+
 def checked(context):
     """With `check_calls` nobody gets a result of a call that differs; others are as ever."""
     failures, odd = Failures(), context.size - 1

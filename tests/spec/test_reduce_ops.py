@@ -161,6 +161,20 @@ def test_a_factor_as_long_as_the_data_scales_each_element(world):
     check(world, elementwise_factor)
 
 
+def mixed_factors(comm):
+    """Rank 0 has one number, the others one for each element."""
+    tensor = torch.full((3,), 2.0)
+    factor = 5.0 if comm.get_rank() == 0 else torch.tensor([1.0, 2.0, 3.0])
+    comm.all_reduce(tensor, ReduceOp.PREMUL_SUM(factor), False)
+    return tensor.tolist()
+
+
+@pytest.mark.worlds(needs=("element_factors",))
+def test_numbers_and_factors_for_each_element_are_one_reduction(world):
+    want = [10.0 + 2.0 * factor * (world.size - 1) for factor in (1.0, 2.0, 3.0)]
+    assert world.run(mixed_factors) == [want] * world.size
+
+
 BOOLS = {
     "SUM": any, "MAX": any, "BOR": any, "PRODUCT": all, "MIN": all, "BAND": all, "AVG": all,
     "BXOR": lambda values: sum(values) % 2 == 1,

@@ -94,12 +94,11 @@ WorkPtr TorchCommCtran::run_reduction(const ctran::Issue& now, const OperationOp
                                                 " is not defined for dtype " + dtype_name(dtype));
   if (const auto* factor = op.factor()) {
     check_factor(*factor, dtype, count);
-    if (is_number(*factor)) {
+    // Multiplied here it is PREMUL_SUM by one, so that ranks still agree on what they call.
+    if (is_number(*factor))
       call.factor = number_of(*factor, dtype);
-    } else {
+    else
       multiply(operands, std::get<at::Tensor>(*factor), dtype);
-      call.op = ctran::ReduceOp::kSum;
-    }
   }
   return run(now, options, async_op, call, operands);
 }
