@@ -1,6 +1,7 @@
 #include "ctran/engine/plan.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <stdexcept>
 #include <string>
 
@@ -68,6 +69,13 @@ PlannedMessage& message_to(int peer, std::vector<PlannedMessage>& messages, size
 
 bool is_send(const Action& action) {
   return action.verb == Verb::kSend || action.verb == Verb::kSignal;
+}
+
+// Zeros differ by their signs, and a NaN is itself.
+bool same_bits(const Factor& a, const Factor& b) noexcept {
+  const auto bits = [](double number) { return std::bit_cast<uint64_t>(number); };
+  return bits(a.real) == bits(b.real) && bits(a.imaginary) == bits(b.imaginary) &&
+         a.integer == b.integer;
 }
 
 bool apart(const Part& a, const Part& b) noexcept {
@@ -228,9 +236,7 @@ bool Plan::fits(const Call& call) const noexcept {
          call.only_compares == key_.only_compares &&
          (call.name.data() == key_.name.data() || call.name == key_.name) &&
          call.blocks == key_.blocks && call.arriving == key_.arriving &&
-         (call.op != ReduceOp::kPremulSum ||
-          (call.factor.real == key_.factor.real && call.factor.imaginary == key_.factor.imaginary &&
-           call.factor.integer == key_.factor.integer));
+         (call.op != ReduceOp::kPremulSum || same_bits(call.factor, key_.factor));
 }
 
 Part Plan::part(const schedule::Range& range) const noexcept {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/last_cache.hpp"
 
 namespace torch::comms::ctran {
@@ -21,7 +23,7 @@ struct Recipe {
 };
 
 // Of float32.
-Plan plan_of(const Recipe& recipe) {
+Call call_of(const Recipe& recipe) {
   Call call{.name = "the test",
             .operation = recipe.operation,
             .dtype = static_cast<uint8_t>(Dtype::kFloat32),
@@ -30,7 +32,10 @@ Plan plan_of(const Recipe& recipe) {
             .algorithm = schedule::find_algorithm(recipe.operation, recipe.algorithm),
             .chunk = 0};
   call.blocks = schedule::Blocks::even(kRanks * recipe.bytes / 4, kRanks);
-  return Plan(call, {.rank = recipe.rank, .size = kRanks}, choose_by_size);
+  return call;
+}
+Plan plan_of(const Recipe& recipe) {
+  return Plan(call_of(recipe), {.rank = recipe.rank, .size = kRanks}, choose_by_size);
 }
 
 struct Passing {
@@ -54,6 +59,18 @@ TEST(Plan, WritesResultsThatNoCacheHoldsPastThem) {
   EXPECT_EQ(passing_of(plan_of({Operation::kAllGather, "direct", kLarge})), (Passing{3, 1}));
   EXPECT_EQ(passing_of(plan_of({Operation::kAllGather, "direct", kSmall})), Passing{});
   EXPECT_EQ(passing_of(plan_of({Operation::kBroadcast, "direct", kLarge})), (Passing{1, 0}));
+}
+
+TEST(Plan, FitsCallsWithTheSameFactorBitByBit) {
+  const double factors[] = {2.0, 0.0, -0.0, std::nan("")};
+  for (const auto& of_plan : factors)
+    for (const auto& of_call : factors) {
+      auto call = call_of({Operation::kAllReduce, "ring", kSmall, 1, ReduceOp::kPremulSum});
+      call.factor.real = of_plan;
+      const Plan plan(call, {.rank = 1, .size = kRanks}, choose_by_size);
+      call.factor.real = of_call;
+      EXPECT_EQ(plan.fits(call), &of_call == &of_plan) << of_plan << " and " << of_call;
+    }
 }
 
 TEST(Plan, KeepsInTheCachesWhatItReadsAgain) {
