@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 import torch
+from torchcomms import ReduceOp
 
 from tests.harness.cases import Failures, assert_alive, check, check_context, refused
 from tests.harness.operations import call, operations_for
@@ -69,6 +70,35 @@ def start_flat_and_deep(context):
 
 def test_input_and_output_may_differ_in_shape(world):
     check_context(world, start_flat_and_deep)
+
+
+def written_beside(context):
+    """A lazy clone is reduced while what it was cloned of is written to."""
+    failures, comm, count = Failures(), context.comm, 1 << 20
+    total = float(sum(range(1, context.size + 1)))
+    reductions = {
+        "all_reduce": lambda tensor: comm.all_reduce(tensor, ReduceOp.SUM, True),
+        "reduce": lambda tensor: comm.reduce(tensor, 0, ReduceOp.SUM, True),
+    }
+    for name, reduce in reductions.items():
+        original = torch.full((count,), float(context.rank + 1))
+        tensor = torch._lazy_clone(original)
+        if context.rank == 0:
+            work = reduce(tensor)
+            original.fill_(100.0)
+        context.meet(f"{name} of a lazy clone")
+        if context.rank != 0:
+            work = reduce(tensor)
+        work.wait()
+        with failures.case(name):
+            if name == "all_reduce" or context.rank == 0:
+                assert tensor.unique().tolist() == [total]
+            assert original.unique().tolist() == [100.0 if context.rank == 0 else context.rank + 1]
+    return failures.texts
+
+
+def test_tensors_that_are_copied_on_write_are_moved_as_they_were(world):
+    check_context(world, written_beside)
 
 
 def rows_of_a_matrix(comm):

@@ -39,7 +39,8 @@ ConstBytes bytes_of(const at::Tensor& tensor) {
 }
 
 void Operands::read(const at::Tensor& tensor) {
-  input_.push_back(bytes_of(tensor));
+  // What is copied on write is copied now: who shares it may write to it before the call has ended.
+  input_.push_back(writable_bytes_of(tensor));
   tensors_.push_back(&tensor);
 }
 
