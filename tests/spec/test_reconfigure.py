@@ -338,6 +338,38 @@ def test_options_survive(world):
     check_context(world, options_last)
 
 
+def compared_from_then_on(context):
+    party, failures = Party(context), Failures()
+    comm, odd = party.comm, context.size - 1
+    ranks = everybody(context)
+    handles = party.handles()
+    with failures.case("no bool"), refused(ValueError, "reconfigure", "check_calls", "perhaps"):
+        comm.reconfigure(1, handles, hints={"check_calls": "perhaps"})
+    party.form(ranks)
+    if context.row.kernels:  # which compare what they run anyhow
+        comm.finalize()
+        return failures.texts
+    with failures.case("not yet"):
+        assert "compared before they begin" not in str(comm.describe()["notes"])
+    party.form(ranks, hints={"check_calls": "true"})
+    with failures.case("then"):
+        assert "compared before they begin" in str(comm.describe()["notes"])
+    op = ReduceOp.MAX if context.rank == odd else ReduceOp.SUM
+    with failures.case("reduction"), refused(torchcomms.Mismatch, f"rank {odd} calls"):
+        comm.all_reduce(torch.ones(3), op, False)
+    party.meet("told")
+    party.form(ranks, hints={"check_calls": "false"})
+    with failures.case("no more"):
+        assert "compared before they begin" not in str(comm.describe()["notes"])
+    comm.finalize()
+    return failures.texts
+
+
+@several
+def test_calls_are_compared_where_the_hints_of_reconfigure_say_so(world):
+    check_context(world, compared_from_then_on)
+
+
 def held(pid):
     """What a process holds: descriptors, threads, its shared memory."""
     segments = [name for name in os.listdir("/dev/shm") if str(pid) in name]

@@ -90,14 +90,16 @@ void TorchCommCtran::start(const std::string& name, const CommOptions& options,
   options_ = options;
   options_.timeout = usable_timeout(options.timeout);
   // First, so that a rank whose hints cannot be says so itself, whatever the others do.
-  ctran::with_context([&] { return context; },
-                      [&] {
-                        *wishes_ = ctran::require_right(options.hints);
-                        checks_calls_ = checks_calls(options);
-                      });
+  ctran::with_context([&] { return context; }, [&] { read(options); });
   if (!options.enable_reconfigure) return;
   reconfiguration_ = std::make_unique<Reconfiguration>("ctran", name, options_);
   options_.store.reset();
+}
+
+void TorchCommCtran::read(const CommOptions& options) {
+  const bool checks = checks_calls(options);
+  *wishes_ = ctran::require_right(options.hints);
+  checks_calls_ = checks;
 }
 
 void TorchCommCtran::join(const Rendezvous& met) {

@@ -195,6 +195,8 @@ class TC_API TorchCommCtran : public TorchCommBackend,
 
   // Takes the options over, before anything is connected. `context` is for errors.
   void start(const std::string& name, const CommOptions& options, const Context& context);
+  // What is derived from hints, if all are right. Throws CommError, without context.
+  void read(const CommOptions& options);
   void join(const Rendezvous& met);
   // Ends the links of the members that there are.
   void part();

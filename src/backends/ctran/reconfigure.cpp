@@ -43,11 +43,11 @@ void TorchCommCtran::part() {
 WorkPtr TorchCommCtran::reconfigure(const ReconfigureOptions& options) {
   auto& reconfiguration = this->reconfiguration("reconfigure");
   const auto members = reconfiguration.members(options, options_.timeout);
-  auto hints = options_.hints;
-  for (const auto& [key, value] : options.hints) hints[key] = value;
+  auto wished = options_;
+  for (const auto& [key, value] : options.hints) wished.hints[key] = value;
   ctran::with_context([&] { return Context{.op = "reconfigure", .comm = name_, .rank = rank_}; },
-                      [&] { *wishes_ = ctran::require_right(hints); });
-  options_.hints = std::move(hints);
+                      [&] { read(wished); });
+  options_.hints = std::move(wished.hints);
   part();
   auto work = reconfiguration.run(members, [this](const Rendezvous& met) { join(met); });
   if (work->isCompleted()) {

@@ -2,9 +2,11 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "backends/beside/others.hpp"
 #include "backends/gloo/call.hpp"
 #include "backends/gloo/gloo_backend.hpp"
 #include "backends/gloo/group.hpp"
+#include "core/explain.hpp"
 #include "core/reconfiguration.hpp"
 
 // Members that come and go.
@@ -31,10 +33,13 @@ CommError TorchCommGloo::explained(const CommError& error) {
 }
 
 WorkPtr TorchCommGloo::reconfigure(const ReconfigureOptions& options) {
-  auto& reconfiguration = Reconfiguration::of(
-      reconfiguration_, {.op = "reconfigure", .comm = name_, .rank = getRank()});
+  const Context context{.op = "reconfigure", .comm = name_, .rank = getRank()};
+  auto& reconfiguration = Reconfiguration::of(reconfiguration_, context);
   const auto members = reconfiguration.members(options, options_.timeout);
-  for (const auto& [key, value] : options.hints) options_.hints[key] = value;
+  auto wished = options_;
+  for (const auto& [key, value] : options.hints) wished.hints[key] = value;
+  *wishes_ = with_context(context, [&] { return beside::wishes_of(wished); });
+  options_.hints = std::move(wished.hints);
   part();
   return reconfiguration.run(members, [this](const Rendezvous& met) { join(met, {}, name_, {}); });
 }
