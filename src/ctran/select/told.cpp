@@ -1,9 +1,13 @@
 #include "ctran/select/told.hpp"
 
 #include <charconv>
+#include <mutex>
+#include <set>
 #include <system_error>
 
 #include <torchcomms/base/error.hpp>
+
+#include "base/log.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -20,13 +24,31 @@ constexpr char kText = '+', kWhyNot = '-';
   throw CommError(static_cast<Errc>(code), "on rank 0:" + why);
 }
 
+// Every communicator of the process meets the same file.
+bool is_news(const std::string& path) {
+  static std::mutex mutex;  // guards told
+  static std::set<std::string> told;
+  const std::lock_guard lock(mutex);
+  return told.insert(path).second;
+}
+
 }  // namespace
 
 std::string tell_tuning(const TuningFile& file, std::string_view gpu) {
   const auto head = std::string(gpu) + '\n';
   try {
-    return head + kText + read_tuning_file(file);
+    const auto text = read_tuning_file(file);
+    if (!text.empty()) static_cast<void>(parse_tuning(text, file.words()));
+    return head + kText + text;
   } catch (const CommError& e) {
+    if (file.named_by.empty()) {
+      if (is_news(file.path))
+        base::log(base::LogLevel::kWarning,
+                  e.why() +
+                      "; without it, the built-in constants choose. `torchcomms tune` writes "
+                      "it anew");
+      return head + kText;
+    }
     return head + kWhyNot + std::to_string(static_cast<int>(e.code())) + ' ' + e.why();
   }
 }

@@ -14,11 +14,12 @@ struct Told {
   std::string gpu;  // a word_of() its model; "" where there is none
 };
 
-// A file as it is told; also that it cannot be read. Never throws CommError.
+// A file as it is told; also that it cannot be used, which in the usual place is a warning, once in
+// this process, and no file. Never throws CommError.
 std::string tell_tuning(const TuningFile& file, std::string_view gpu);
 
 // What was told, on every rank, rank 0 too. Throws CommError, the same everywhere: of
-// read_tuning_file() on rank 0, kMismatch for what nobody tells, else as parse_tuning().
+// read_tuning_file() or parse_tuning() on rank 0, kMismatch for what nobody tells.
 Told read_told(std::string_view told);
 
 }  // namespace torch::comms::ctran

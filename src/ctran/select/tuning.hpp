@@ -52,6 +52,9 @@ std::string to_text(const Tuning& tuning);
 struct TuningFile {
   std::string path;      // "": none
   std::string named_by;  // "hint ctran::tuning_file"; "" for the usual place, where none need be
+
+  // "hint ctran::tuning_file: the tuning file /a/b", for errors.
+  std::string words() const;
 };
 
 // The file that `hint` names with `value`; where that is empty TORCHCOMM_CTRAN_TUNING_FILE, else
@@ -59,7 +62,7 @@ struct TuningFile {
 TuningFile tuning_file(std::string_view hint = {}, std::string_view value = {});
 
 // Its text; "" where none is in the usual place. Throws CommError: kInvalidArgument for a file that
-// was named and cannot be read, with what named it, kSystem for another one, kTooLarge.
+// was named and cannot be read, kSystem for another one, kTooLarge; all with words().
 std::string read_tuning_file(const TuningFile& from = tuning_file());
 
 }  // namespace torch::comms::ctran

@@ -30,11 +30,10 @@ std::string processor() {
 }
 
 [[noreturn]] void refuse(const TuningFile& from, const std::string& reason) {
-  auto why = "the tuning file " + from.path + " cannot be read";
+  auto why = from.words() + " cannot be read";
   if (!reason.empty()) why += ": " + reason;
   if (from.named_by.empty()) throw CommError(Errc::kSystem, why);
-  throw CommError(Errc::kInvalidArgument, from.named_by + ": " + why +
-                                              "; `torchcomms tune --output " + from.path +
+  throw CommError(Errc::kInvalidArgument, why + "; `torchcomms tune --output " + from.path +
                                               "` writes one, and /dev/null is none");
 }
 
@@ -48,6 +47,10 @@ bool may_block(const std::string& path) {
 }
 
 }  // namespace
+
+std::string TuningFile::words() const {
+  return (named_by.empty() ? "" : named_by + ": ") + "the tuning file " + path;
+}
 
 TuningFile tuning_file(std::string_view hint, std::string_view value) {
   if (!value.empty()) return {std::string(value), "hint " + std::string(hint)};
@@ -70,7 +73,8 @@ std::string read_tuning_file(const TuningFile& from) {
     refuse(from, errno != 0 ? std::generic_category().message(errno) : "");
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxTuningBytes)
-    throw CommError(Errc::kTooLarge, path + ": more than " + std::to_string(kMaxTuningBytes) +
+    throw CommError(Errc::kTooLarge, from.words() + " has more than " +
+                                         std::to_string(kMaxTuningBytes) +
                                          " bytes, which is the most that are read");
   return text;
 }

@@ -117,9 +117,8 @@ TEST(Tuning, WhatRankZeroTellsIsReadAlike) {
     }
     return std::nullopt;
   };
-  const TuningFile usual{.path = "/proc", .named_by = ""}, named{.path = "/proc", .named_by = "h"};
-  EXPECT_EQ(code_of(tell_tuning(usual, "gpu")), Errc::kSystem) << "a folder is no file";
-  EXPECT_EQ(code_of(tell_tuning(named, "gpu")), Errc::kInvalidArgument);
+  const TuningFile folder{.path = "/proc", .named_by = "h"};
+  EXPECT_EQ(code_of(tell_tuning(folder, "gpu")), Errc::kInvalidArgument);
   EXPECT_EQ(code_of("gpu\n-"), Errc::kMismatch);
   EXPECT_EQ(code_of("gpu\n-4711 why"), Errc::kMismatch);
   EXPECT_EQ(code_of("gpu\n+torchcomms tuning 9"), Errc::kInvalidArgument);
@@ -296,6 +295,47 @@ TEST(TuningFile, OfAHintGoesFirst) {
 
 TEST(TuningFile, InTheUsualPlaceNeedNotBe) {
   EXPECT_EQ(read_tuning_file({.path = "/nowhere/usual", .named_by = ""}), "");
+}
+
+// A damaged one, one of another version, or what is no file at all.
+TEST(TuningFile, ThatCannotBeUsedIsNoneInTheUsualPlace) {
+  const auto path =
+      std::filesystem::temp_directory_path() / ("tuning-bad-" + std::to_string(::getpid()));
+  const auto tell = [&](const std::string& named_by) {
+    return tell_tuning({.path = path, .named_by = named_by}, "gpu");
+  };
+  const auto why_of = [](const std::string& told) -> std::string {
+    try {
+      read_told(told);
+    } catch (const CommError& e) {
+      return e.why();
+    }
+    return "";
+  };
+  for (const std::string text :
+       {"torchcomms tuning 2\n", "torchcomms tuning 1\nuse all_reduce w"}) {
+    std::ofstream(path) << text;
+    EXPECT_EQ(read_told(tell("")).tuning.source, Tuning().source);
+    const auto why = why_of(tell("hint x"));
+    EXPECT_TRUE(why.starts_with("on rank 0: hint x: the tuning file " + path.string() + ", line "))
+        << why;
+  }
+  std::filesystem::remove(path);
+  std::filesystem::create_directory(path);
+  EXPECT_EQ(why_of(tell("")), "");
+  EXPECT_NE(why_of(tell("hint x")).find(path.string() + " cannot be read"), std::string::npos);
+  std::filesystem::remove(path);
+}
+
+TEST(TuningFile, ThatCannotBeUsedIsWarnedOfOnceByItsName) {
+  const TuningFile folder{.path = "/dev", .named_by = ""};
+  const auto warnings = [&] {
+    testing::internal::CaptureStderr();
+    static_cast<void>(tell_tuning(folder, "gpu"));
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(warnings().find("the tuning file /dev cannot be read"), std::string::npos);
+  EXPECT_EQ(warnings(), "");
 }
 
 TEST(TuningFile, TheUsualPathNamesTheProcessor) {
