@@ -31,8 +31,8 @@ struct OpRecord;
 // issued by the backend, and meets the post-hooks.
 //
 // Threads: the caller serialises calls on one communicator; abort() and isAborted() from any
-// thread, and finalize(), which waits for the calls of others. Failure: CommError. Every operation
-// returns a work, synchronous ones a finished one.
+// thread, and finalize(), which waits for the calls of others, also on windows. Failure: CommError.
+// Every operation returns a work, synchronous ones a finished one.
 class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
  public:
   // Use new_comm(). `backend_name` is the name asked for ("nccl-lazy"), whatever the backend calls

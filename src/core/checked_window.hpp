@@ -6,13 +6,19 @@
 
 #include <torchcomms/window.hpp>
 
+#include "core/presence.hpp"
 #include "core/validate.hpp"
 
 namespace torch::comms {
 
-// What a window asks of its communicator before every operation: throws where that cannot be used
-// any more, else says what arguments are checked against. Keeps the communicator alive.
-using WindowGuard = std::function<CommFacts(std::string_view method)>;
+// What a window asks of its communicator, which it keeps alive.
+struct WindowGuard {
+  // Before every operation: throws where the communicator cannot be used any more, else says what
+  // arguments are checked against.
+  std::function<CommFacts(std::string_view method)> require;
+  // Who is in a method of the window is in a call of the communicator.
+  Presence& presence;
+};
 
 // The window that a communicator gives out for a backend's: the checks that hold for all backends,
 // then the backend's own. `registered`: it has memory already.

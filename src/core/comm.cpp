@@ -322,11 +322,12 @@ auto TorchComm::make(const Op& op, const Make& make, const Post& post) {
 template <class Make>
 std::shared_ptr<TorchCommWindow> TorchComm::makeWindow(bool registered, const Make& make_inner) {
   settle();
-  const auto guard = [self = shared_from_this()](std::string_view method) {
-    self->requireUsable(method);
-    self->settle();
-    return self->facts();
-  };
+  const WindowGuard guard{[self = shared_from_this()](std::string_view method) {
+                            self->requireUsable(method);
+                            self->settle();
+                            return self->facts();
+                          },
+                          *presence_};
   return make(
       NewWindow{}, [&] { return checked_window(make_inner(), guard, registered); },
       [](const auto& window) { return NewWindowPostHookArgs{window}; });
