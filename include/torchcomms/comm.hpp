@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,6 +62,14 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   std::string_view getBackendVersion() const;
   const std::shared_ptr<TorchCommBackend>& getBackendImpl() const { return backend_; }
   const Capabilities& capabilities() const { return capabilities_; }
+  // What the backend tells of itself and its members, as far as it does. Empty after finalize().
+  struct BackendFacts {
+    std::vector<std::string> links;
+    std::vector<TorchCommBackend::AlgorithmRange> algorithms;
+    std::map<std::string, uint64_t> memory;  // bytes on the device, by what they are for
+    std::map<std::string, std::string> notes;
+  };
+  BackendFacts getBackendFacts() const;
   // How it stands, for people: "rank 0 of 4", "rank 0 of 4, ended", "finalized", "not connected".
   std::string standing() const;
 
@@ -178,6 +187,9 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   bool isForked() const;
   // Throws CommError(kForked).
   void requireOwnProcess(std::string_view op) const;
+  // The same, and CommError(kFinalized) after finalize().
+  void requireNotFinalized(std::string_view op) const;
+  bool isFinalized() const { return finalized_ && capabilities_.final_finalize; }
   [[noreturn]] void refuseUnconnected(std::string_view op) const;
   // `place`: a rank or a size, negative while there are no members.
   int known(std::string_view op, int place) const;

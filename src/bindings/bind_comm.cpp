@@ -12,7 +12,6 @@
 #include "bindings/repr.hpp"
 #include "bindings/wanted.hpp"
 #include "core/dtype_name.hpp"
-#include "core/insight.hpp"
 
 namespace torch::comms::bindings {
 namespace {
@@ -69,9 +68,9 @@ py::dict describe_init(const TorchCommBackend& backend) {
   return row;
 }
 
-py::dict describe_algorithms(const TorchCommBackend& backend) {
+py::dict describe_algorithms(const std::vector<TorchCommBackend::AlgorithmRange>& ranges) {
   py::dict rows;
-  for (const auto& range : backend.algorithms()) {
+  for (const auto& range : ranges) {
     py::dict row;
     row["bytes_from"] = range.bytes_from;
     row["algorithm"] = range.algorithm;
@@ -95,11 +94,11 @@ py::dict describe(const TorchComm& comm) {
   row["options"] = describe_options(comm.getOptions());
   row["capabilities"] = describe_capabilities(comm.capabilities());
   row["init"] = describe_init(*comm.getBackendImpl());
-  row["links"] = comm.getBackendImpl()->links();
-  row["algorithms"] = describe_algorithms(*comm.getBackendImpl());
-  const auto* const insight = dynamic_cast<const Insight*>(comm.getBackendImpl().get());
-  row["memory"] = insight ? insight->memory_usage() : std::map<std::string, uint64_t>{};
-  row["notes"] = insight ? insight->notes() : std::map<std::string, std::string>{};
+  const auto facts = comm.getBackendFacts();
+  row["links"] = facts.links;
+  row["algorithms"] = describe_algorithms(facts.algorithms);
+  row["memory"] = facts.memory;
+  row["notes"] = facts.notes;
   return row;
 }
 

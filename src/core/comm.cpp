@@ -397,7 +397,8 @@ WorkPtr TorchComm::all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& 
   return work;
 }
 void TorchComm::all_gather_p_free(AllGatherPHandle handle) {
-  requireOwnProcess("all_gather_p_free");
+  const Presence::Here here(*presence_);
+  requireNotFinalized("all_gather_p_free");
   backend_->all_gather_p_free(handle);
 }
 
@@ -405,15 +406,18 @@ std::shared_ptr<c10::Allocator> TorchComm::getMemAllocator() const {
   return get_mem_allocator(backend_name_);
 }
 void TorchComm::tensor_register(const at::Tensor& tensor) {
-  requireOwnProcess("tensor_register");
+  const Presence::Here here(*presence_);
+  requireNotFinalized("tensor_register");
   backend_->tensor_register(tensor);
 }
 void TorchComm::tensor_deregister(const at::Tensor& tensor) {
-  requireOwnProcess("tensor_deregister");
+  const Presence::Here here(*presence_);
+  requireNotFinalized("tensor_deregister");
   backend_->tensor_deregister(tensor);
 }
 int64_t TorchComm::get_device_transport() {
-  requireOwnProcess("get_device_transport");
+  const Presence::Here here(*presence_);
+  requireNotFinalized("get_device_transport");
   return backend_->get_device_transport();
 }
 

@@ -119,11 +119,15 @@ void TorchComm::requireOwnProcess(std::string_view op) const {
                   {.op = std::string(op), .comm = name_, .rank = rank_});
 }
 
-void TorchComm::requireUsable(std::string_view op) const {
+void TorchComm::requireNotFinalized(std::string_view op) const {
   requireOwnProcess(op);
-  if (finalized_ && capabilities_.final_finalize)
+  if (isFinalized())
     throw CommError(Errc::kFinalized, "the communicator is not initialized: finalize() was called",
                     {.op = std::string(op), .comm = name_, .rank = rank_});
+}
+
+void TorchComm::requireUsable(std::string_view op) const {
+  requireNotFinalized(op);
   if (size_ < 0) refuseUnconnected(op);
 }
 
@@ -138,9 +142,22 @@ void TorchComm::refuseUnconnected(std::string_view op) const {
       {.op = std::string(op), .comm = name_, .rank = rank_});
 }
 
+TorchComm::BackendFacts TorchComm::getBackendFacts() const {
+  const Presence::Here here(*presence_);
+  BackendFacts facts;
+  if (isFinalized()) return facts;
+  facts.links = backend_->links();
+  facts.algorithms = backend_->algorithms();
+  if (const auto* const insight = dynamic_cast<const Insight*>(backend_.get())) {
+    facts.memory = insight->memory_usage();
+    facts.notes = insight->notes();
+  }
+  return facts;
+}
+
 std::string TorchComm::standing() const {
   if (isForked()) return "made before fork()";
-  if (finalized_ && capabilities_.final_finalize) return "finalized";
+  if (isFinalized()) return "finalized";
   if (size_ < 0) return "not connected";
   const auto place = "rank " + std::to_string(rank_) + " of " + std::to_string(size_);
   return backend_->isAborted() ? place + ", ended" : place;
@@ -157,7 +174,7 @@ void TorchComm::leave() {
 
 void TorchComm::finalize() {
   if (isForked()) return;
-  if (finalized_ && capabilities_.final_finalize)
+  if (isFinalized())
     throw CommError(Errc::kFinalized, "the communicator is already finalized",
                     {.op = "finalize", .comm = name_, .rank = rank_});
   if (!hooks_->pre.empty()) hooks_->pre.call(kFinalizeOpId, PreHookArgs(Finalize{}));
@@ -183,10 +200,8 @@ InitHandle TorchComm::getInitHandle() const {
   return backend_->getInitHandle();
 }
 WorkPtr TorchComm::reconfigure(const ReconfigureOptions& options) {
-  const Context context{.op = "reconfigure", .comm = name_, .rank = rank_};
-  requireOwnProcess(context.op);
-  if (finalized_ && capabilities_.final_finalize)
-    throw CommError(Errc::kFinalized, "finalize() was called", context);
+  const Presence::Here here(*presence_);
+  requireNotFinalized("reconfigure");
   settle();
   WorkPtr work;
   try {
@@ -213,13 +228,15 @@ void TorchComm::abort() {
 bool TorchComm::isAbortSupported() const { return backend_->isAbortSupported(); }
 bool TorchComm::isAborted() const { return backend_->isAborted(); }
 void TorchComm::setTimeout(std::chrono::milliseconds timeout) {
-  requireOwnProcess("set_timeout");
+  const Presence::Here here(*presence_);
+  requireNotFinalized("set_timeout");
   settle();
   require_limit(timeout, {.op = "set_timeout", .comm = std::string(getCommName()), .rank = rank_});
   backend_->setTimeout(timeout);
 }
 void TorchComm::setHints(const Hints& hints) {
-  requireOwnProcess("set_hints");
+  const Presence::Here here(*presence_);
+  requireNotFinalized("set_hints");
   settle();
   backend_->setHints(hints);
 }

@@ -30,6 +30,10 @@ def use_after(context):
             call(comm, name, False)
     with failures.case("batch"), refused(RuntimeError, "not initialized"):
         batch.issue(False)
+    with failures.case("set_timeout"), refused(torchcomms.CommFinalized):
+        comm.set_timeout(1.0)
+    with failures.case("set_hints"), refused(torchcomms.CommFinalized):
+        comm.set_hints({})
     with failures.case("second finalize"), refused(RuntimeError, "already finalized"):
         comm.finalize()
     with failures.case("type"), refused(torchcomms.CommFinalized):
@@ -51,6 +55,8 @@ def ask_after(context):
         assert comm.get_device() == context.device
         if context.row.vendor is None:
             assert (comm.get_rank(), comm.get_size()) == (context.rank, context.size)
+            about = comm.describe()
+            assert about["links"] == [] and about["algorithms"] == about["notes"] == {}
         else:
             with pytest.raises(torchcomms.CommFinalized):
                 comm.get_rank()

@@ -170,9 +170,10 @@ Capabilities TorchCommCtran::capabilities() const {
   can.reconfigure = true;
   can.windows = true;
   can.operations.set(static_cast<size_t>(OpName::new_window));
-  if (session_ && session_->on_device) {
+  const ctran::Borrowed borrowed(mutex_, session_);
+  if (const auto* session = borrowed.get(); session != nullptr && session->on_device) {
     // What the kernels have not, no operation of the communicator has, if they run them all.
-    can.any_source = session_->across_hosts != nullptr;
+    can.any_source = session->across_hosts != nullptr;
     can.graph_capture = true;
   }
   return can;

@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include <torchcomms/base/error.hpp>
+
 #include "core/bounded.hpp"
 #include "core/manual_backend.hpp"
 
@@ -73,6 +75,23 @@ class SlowBackend : public ManualBackend {
   std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>&) override {
     return std::make_shared<SlowWindow>(inside);
   }
+  WorkPtr reconfigure(const ReconfigureOptions&) override {
+    inside();
+    return completedWork();
+  }
+  void setTimeout(std::chrono::milliseconds) override { inside(); }
+  void setHints(const Hints&) override { inside(); }
+  void tensor_register(const at::Tensor&) override { inside(); }
+  void tensor_deregister(const at::Tensor&) override { inside(); }
+  void all_gather_p_free(AllGatherPHandle) override { inside(); }
+  int64_t get_device_transport() override {
+    inside();
+    return 0;
+  }
+  std::vector<std::string> links() const override {
+    inside();
+    return {"self"};
+  }
 };
 
 struct SlowComm {
@@ -106,34 +125,66 @@ const std::vector<Call>& calls() {
       {"deregister_local_buffer", [](auto& its) { its.window->deregister_local_buffer(1); }},
       {"get_nvlink_address", [](auto& its) { its.window->get_nvlink_address(0); }},
       {"get_multimem_address", [](auto& its) { its.window->get_multimem_address(); }},
+      {"reconfigure", [](auto& its) { its.comm->reconfigure({}); }},
+      {"setTimeout", [](auto& its) { its.comm->setTimeout(std::chrono::seconds(1)); }},
+      {"setHints", [](auto& its) { its.comm->setHints({}); }},
+      {"comm's tensor_register", [](auto& its) { its.comm->tensor_register(tensor); }},
+      {"comm's tensor_deregister", [](auto& its) { its.comm->tensor_deregister(tensor); }},
+      {"all_gather_p_free", [](auto& its) { its.comm->all_gather_p_free(nullptr); }},
+      {"get_device_transport", [](auto& its) { its.comm->get_device_transport(); }},
   };
   return all;
 }
 
+// Another thread calls finalize() while `call` is in the backend.
+void expect_waited_for(const Call& call) {
+  SCOPED_TRACE(call.name);
+  SlowComm its;
+  std::promise<void> waits_or_is_done;
+  std::once_flag once;
+  const auto tell = [&] { std::call_once(once, [&] { waits_or_is_done.set_value(); }); };
+  set_interrupt_check(tell);  // which runs while finalize() waits
+  std::atomic<bool> is_done = false;
+  its.backend->at_finalize = [&] {
+    is_done = true;
+    tell();
+  };
+  std::thread other;
+  its.backend->inside = [&] {
+    other = std::thread([&] { its.comm->finalize(); });
+    waits_or_is_done.get_future().wait();
+    EXPECT_FALSE(is_done);
+  };
+  call.run(its);
+  ASSERT_TRUE(other.joinable());
+  other.join();
+  EXPECT_TRUE(is_done);
+  set_interrupt_check({});
+}
+
 TEST(Finalize, WaitsUntilNobodyElseIsInACall) {
+  for (const auto& call : calls()) expect_waited_for(call);
+  expect_waited_for({"getBackendFacts",
+                     [](auto& its) { EXPECT_EQ(its.comm->getBackendFacts().links.size(), 1u); }});
+}
+
+TEST(Finalize, TurnsAwayWhoComesWhenItHasBegun) {
   for (const auto& call : calls()) {
     SCOPED_TRACE(call.name);
     SlowComm its;
-    std::promise<void> waits_or_is_done;
-    std::once_flag once;
-    const auto tell = [&] { std::call_once(once, [&] { waits_or_is_done.set_value(); }); };
-    set_interrupt_check(tell);  // which runs while finalize() waits
-    std::atomic<bool> is_done = false;
+    its.backend->inside = [] { ADD_FAILURE() << "it is in the backend"; };
+    int refused = 0;
     its.backend->at_finalize = [&] {
-      is_done = true;
-      tell();
+      try {
+        call.run(its);
+      } catch (const CommError& e) {
+        EXPECT_EQ(e.code(), Errc::kFinalized) << e.what();
+        ++refused;
+      }
+      EXPECT_TRUE(its.comm->getBackendFacts().links.empty());
     };
-    std::thread other;
-    its.backend->inside = [&] {
-      other = std::thread([&] { its.comm->finalize(); });
-      waits_or_is_done.get_future().wait();
-      EXPECT_FALSE(is_done);
-    };
-    call.run(its);
-    ASSERT_TRUE(other.joinable());
-    other.join();
-    EXPECT_TRUE(is_done);
-    set_interrupt_check({});
+    its.comm->finalize();
+    EXPECT_EQ(refused, 1);
   }
 }
 
