@@ -8,18 +8,22 @@
 namespace torch::comms::bindings {
 namespace {
 
-// A list or tuple view of any sequence; text is no sequence of tensors or numbers.
-py::object fast_sequence(const Place& place, const char* expected, PyObject* object) {
+// Text is no sequence of tensors or numbers.
+void require_sequence(const Place& place, const char* expected, PyObject* object) {
   if (PyUnicode_Check(object) || PyBytes_Check(object) || !PySequence_Check(object) ||
       THPVariable_Check(object))
     wrong_type(place, expected, object);
-  return py::reinterpret_steal<py::object>(PySequence_Fast(object, expected));
+}
+
+// `made`, a new reference; throws the error that is set where it is null.
+py::object owned(PyObject* made) {
+  if (made == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(made);
 }
 
 long long to_integer(const Place& place, const char* expected, PyObject* object) {
   if (!PyIndex_Check(object) || THPVariable_Check(object)) wrong_type(place, expected, object);
-  const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(object));
-  if (!number) throw py::error_already_set();
+  const auto number = owned(PyNumber_Index(object));
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
   if (overflow != 0) wrong_type(place, expected, object);
@@ -48,7 +52,8 @@ void wrong_type(const Place& place, const std::string& expected, const std::stri
 }
 
 void Argument<Tensors>::load(const Place& place, PyObject* object) {
-  const auto sequence = fast_sequence(place, kType, object);
+  require_sequence(place, kType, object);
+  const auto sequence = owned(PySequence_Fast(object, kType));
   const auto count = PySequence_Fast_GET_SIZE(sequence.ptr());
   PyObject** items = PySequence_Fast_ITEMS(sequence.ptr());
   tensors_.reserve(static_cast<size_t>(count));
@@ -60,13 +65,15 @@ void Argument<Tensors>::load(const Place& place, PyObject* object) {
 
 void Argument<Splits>::load(const Place& place, PyObject* object) {
   constexpr const char* kExpected = "list[int] with entries >= 0";
-  const auto sequence = fast_sequence(place, kExpected, object);
-  const auto count = PySequence_Fast_GET_SIZE(sequence.ptr());
-  PyObject** items = PySequence_Fast_ITEMS(sequence.ptr());
+  require_sequence(place, kExpected, object);
+  // Entries may be of classes whose code changes the list that they are in.
+  const auto sequence = owned(PySequence_Tuple(object));
+  const auto count = PyTuple_GET_SIZE(sequence.ptr());
   splits_.reserve(static_cast<size_t>(count));
   for (Py_ssize_t i = 0; i < count; ++i) {
-    const long long value = to_integer(place, kExpected, items[i]);
-    if (value < 0) wrong_type(place, kExpected, items[i]);
+    PyObject* const item = PyTuple_GET_ITEM(sequence.ptr(), i);
+    const long long value = to_integer(place, kExpected, item);
+    if (value < 0) wrong_type(place, kExpected, item);
     splits_.push_back(static_cast<uint64_t>(value));
   }
 }

@@ -50,6 +50,30 @@ class Sequence:
         return self._items[index]
 
 
+class Broken(Sequence):
+    def __getitem__(self, index):
+        raise ArithmeticError("no items")
+
+
+def test_a_sequence_that_raises_raises_that(comm):
+    for name, parameters in LISTS.items():
+        given = arguments(name, 0, 1)
+        for parameter in parameters:
+            with pytest.raises(ArithmeticError, match="no items"):
+                call(comm, name, False, **{parameter: Broken(given[parameter])})
+
+
+def test_an_entry_may_change_the_list_that_it_is_in(comm):
+    class Emptying:
+        def __index__(self):
+            splits.clear()
+            return 0
+
+    splits = [Emptying() for _ in range(1000)]
+    call(comm, "all_to_all_v_single", False, output_split_sizes=splits)
+    assert splits == []
+
+
 @pytest.mark.parametrize("kind", [tuple, list, Sequence])
 def test_lists_may_be_any_sequence(comm, kind):
     for name, parameters in LISTS.items():
