@@ -1,5 +1,9 @@
 #include "core/checked_window.hpp"
 
+#include <string>
+#include <type_traits>
+#include <utility>
+
 #include <torchcomms/base/error.hpp>
 
 #include "core/profiler_record.hpp"
@@ -18,7 +22,7 @@ class CheckedWindow final : public TorchCommWindow {
     const Call call(guard_, "tensor_register");
     if (registered_) call.refuse("a tensor is registered already; deregister it first");
     validate_window_tensor(call.method, tensor, call.comm);
-    inner_->tensor_register(tensor, owning);
+    hand([&] { inner_->tensor_register(tensor, owning); });
     registered_ = true;
     mirror();
   }
@@ -29,7 +33,7 @@ class CheckedWindow final : public TorchCommWindow {
     // Whatever comes of it: a failure ends the communicator, and the memory is not used any more.
     registered_ = false;
     try {
-      inner_->tensor_deregister();
+      hand([&] { inner_->tensor_deregister(); });
     } catch (...) {
       mirror();
       throw;
@@ -39,7 +43,7 @@ class CheckedWindow final : public TorchCommWindow {
 
   std::shared_ptr<TorchCommWindow> clone() override {
     const Call call(guard_, "clone");
-    return checked_window(inner_->clone(), guard_, registered_);
+    return checked_window(hand([&] { return inner_->clone(); }), guard_, registered_);
   }
 
   WorkPtr put(const at::Tensor& tensor, int dst_rank, size_t target_offset_nelems, bool async_op,
@@ -54,29 +58,30 @@ class CheckedWindow final : public TorchCommWindow {
       put.input = {tensor};
       return put;
     });
-    return inner_->put(tensor, dst_rank, target_offset_nelems, async_op, options);
+    return start(
+        [&] { return inner_->put(tensor, dst_rank, target_offset_nelems, async_op, options); });
   }
   WorkPtr signal(int peer_rank, bool async_op, const SignalOptions& options) override {
     const Call call(guard_, "signal");
     check(call, "peer_rank", peer_rank, options);
     const ProfilerRecord profiled([&] { return shown(call, peer_rank, async_op); });
-    return inner_->signal(peer_rank, async_op, options);
+    return start([&] { return inner_->signal(peer_rank, async_op, options); });
   }
   WorkPtr wait_signal(int peer_rank, bool async_op, const WaitSignalOptions& options) override {
     const Call call(guard_, "wait_signal");
     check(call, "peer_rank", peer_rank, options);
     const ProfilerRecord profiled([&] { return shown(call, peer_rank, async_op); });
-    return inner_->wait_signal(peer_rank, async_op, options);
+    return start([&] { return inner_->wait_signal(peer_rank, async_op, options); });
   }
   at::Tensor map_remote_tensor(int rank) override {
     const Call call(guard_, "map_remote_tensor");
     check(call, "rank", rank, {});
-    return inner_->map_remote_tensor(rank);
+    return hand([&] { return inner_->map_remote_tensor(rank); });
   }
   std::shared_ptr<TorchCommWindowAttr> get_attr(int peer_rank) override {
     const Call call(guard_, "get_attr");
     check(call, "peer_rank", peer_rank, {});
-    return inner_->get_attr(peer_rank);
+    return hand([&] { return inner_->get_attr(peer_rank); });
   }
 
   WorkPtr signal_slot(size_t slot, uint64_t value, int dst_rank, bool async_op,
@@ -84,7 +89,7 @@ class CheckedWindow final : public TorchCommWindow {
     const Call call(guard_, "signal");
     check(call, "dst_rank", dst_rank, options);
     const ProfilerRecord profiled([&] { return shown(call, dst_rank, async_op); });
-    return inner_->signal_slot(slot, value, dst_rank, async_op, options);
+    return start([&] { return inner_->signal_slot(slot, value, dst_rank, async_op, options); });
   }
   WorkPtr wait_slot(size_t slot, uint64_t value, SignalCmpOp compare, bool async_op,
                     const WaitSignalOptions& options) override {
@@ -92,7 +97,7 @@ class CheckedWindow final : public TorchCommWindow {
     require_registered(call);
     validate_window_timeout(call.method, options.timeout, call.comm);
     const ProfilerRecord profiled([&] { return shown(call, call.comm.rank, async_op); });
-    return inner_->wait_slot(slot, value, compare, async_op, options);
+    return start([&] { return inner_->wait_slot(slot, value, compare, async_op, options); });
   }
   at::Tensor get_remote_tensor(int rank, const std::vector<int64_t>& sizes, at::ScalarType dtype,
                                int64_t offset_nelems) override {
@@ -102,33 +107,34 @@ class CheckedWindow final : public TorchCommWindow {
       if (size < 0) call.refuse("sizes has " + std::to_string(size) + ", allowed is 0 or more");
     if (offset_nelems < 0)
       call.refuse("offset is " + std::to_string(offset_nelems) + ", allowed is 0 or more");
-    return inner_->get_remote_tensor(rank, sizes, dtype, offset_nelems);
+    return hand([&] { return inner_->get_remote_tensor(rank, sizes, dtype, offset_nelems); });
   }
 
   int64_t get_device_window(int signal_count, int counter_count, int barrier_count) override {
     const Call call(guard_, "get_device_window");
     require_registered(call);
-    return inner_->get_device_window(signal_count, counter_count, barrier_count);
+    return hand(
+        [&] { return inner_->get_device_window(signal_count, counter_count, barrier_count); });
   }
   int64_t register_local_buffer(const at::Tensor& tensor) override {
     const Call call(guard_, "register_local_buffer");
     require_registered(call);
     validate_window_tensor(call.method, tensor, call.comm);
-    return inner_->register_local_buffer(tensor);
+    return hand([&] { return inner_->register_local_buffer(tensor); });
   }
   void deregister_local_buffer(int64_t handle) override {
     const Call call(guard_, "deregister_local_buffer");
-    inner_->deregister_local_buffer(handle);
+    hand([&] { inner_->deregister_local_buffer(handle); });
   }
   int64_t get_nvlink_address(int peer, uint64_t offset_bytes) override {
     const Call call(guard_, "get_nvlink_address");
     check(call, "peer", peer, {});
-    return inner_->get_nvlink_address(peer, offset_bytes);
+    return hand([&] { return inner_->get_nvlink_address(peer, offset_bytes); });
   }
   int64_t get_multimem_address(uint64_t offset_bytes) override {
     const Call call(guard_, "get_multimem_address");
     require_registered(call);
-    return inner_->get_multimem_address(offset_bytes);
+    return hand([&] { return inner_->get_multimem_address(offset_bytes); });
   }
 
  private:
@@ -145,6 +151,23 @@ class CheckedWindow final : public TorchCommWindow {
     const Presence::Here here;  // before anybody is asked
     const CommFacts comm;
   };
+  // Has the backend do it. What that raises has been met.
+  template <class Body>
+  std::invoke_result_t<Body> hand(const Body& body) const {
+    try {
+      return body();
+    } catch (...) {
+      if (guard_.unmet) guard_.unmet->met();
+      throw;
+    }
+  }
+  // The same of an operation, which may fail later.
+  template <class Body>
+  WorkPtr start(const Body& body) const {
+    auto work = hand(body);
+    if (guard_.unmet) guard_.unmet->follow(*work);
+    return work;
+  }
   ProfiledOperation shown(const Call& call, int rank, bool async_op) const {
     ProfiledOperation described;
     described.name = call.method;

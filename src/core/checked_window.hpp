@@ -7,6 +7,7 @@
 #include <torchcomms/window.hpp>
 
 #include "core/presence.hpp"
+#include "core/unmet.hpp"
 #include "core/validate.hpp"
 
 namespace torch::comms {
@@ -18,6 +19,8 @@ struct WindowGuard {
   std::function<CommFacts(std::string_view method)> require;
   // Who is in a method of the window is in a call of the communicator.
   Presence& presence;
+  // Whether the program has met a failure of that communicator; null where none has to be met.
+  std::shared_ptr<Unmet> unmet;
 };
 
 // The window that a communicator gives out for a backend's: the checks that hold for all backends,

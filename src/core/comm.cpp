@@ -182,6 +182,7 @@ WorkPtr TorchComm::run(const Op& op) {
   }
   if (isTerminal(work->status())) {
     record_end(record, witness_.get(), *work);
+    if (unmet_ && work->status() != WorkStatus::COMPLETED) unmet_->watch(*work);
   } else {
     if (work->status() == WorkStatus::NOT_STARTED)
       work->registerWorkStartHook(
@@ -309,6 +310,7 @@ auto TorchComm::make(const Op& op, const Make& make, const Post& post) {
     made = make();
   } catch (...) {
     record_end(record, witness_.get(), std::current_exception());
+    if (unmet_) unmet_->met();
     throw;
   }
   record_end(record, witness_.get());
@@ -327,7 +329,7 @@ std::shared_ptr<TorchCommWindow> TorchComm::makeWindow(bool registered, const Ma
                             self->settle();
                             return self->facts();
                           },
-                          *presence_};
+                          *presence_, unmet_};
   return make(
       NewWindow{}, [&] { return checked_window(make_inner(), guard, registered); },
       [](const auto& window) { return NewWindowPostHookArgs{window}; });
@@ -390,10 +392,7 @@ WorkPtr TorchComm::all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& 
   requireUsable("all_gather_p_exec");
   auto work = backend_->all_gather_p_exec(handle, input, async_op, options);
   // Without hooks and records; but a failure of it has to be met as any other.
-  if (unmet_ && !isTerminal(work->status()))
-    work->registerWorkEndHook([ended = work.get(), unmet = unmet_] {
-      if (ended->status() != WorkStatus::COMPLETED) unmet->watch(*ended);
-    });
+  if (unmet_) unmet_->follow(*work);
   return work;
 }
 void TorchComm::all_gather_p_free(AllGatherPHandle handle) {

@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include <torchcomms/base/error.hpp>
+
 #include "base/env.hpp"
 #include "base/log.hpp"
 
@@ -20,6 +22,17 @@ std::atomic<bool> exiting{false};
 struct AtExit {
   ~AtExit() { exiting = true; }
 } at_exit;
+
+bool was_in_vain(const TorchWork& work) {
+  try {
+    if (const auto error = work.error()) std::rethrow_exception(error);
+    return false;
+  } catch (const CommError& e) {
+    return e.code() == Errc::kInvalidArgument;
+  } catch (...) {
+    return false;
+  }
+}
 
 }  // namespace
 
@@ -53,6 +66,13 @@ void Unmet::watch(TorchWork& work) noexcept {
         base::LogLevel::kError,
         "communicator '" + comm_ + "' failed and cannot watch whether anyone notices: " + e.what());
   }
+}
+
+void Unmet::follow(TorchWork& work) {
+  if (work.status() == WorkStatus::COMPLETED) return;
+  work.registerWorkEndHook([self = shared_from_this(), ended = &work] {
+    if (ended->status() != WorkStatus::COMPLETED && !was_in_vain(*ended)) self->watch(*ended);
+  });
 }
 
 std::exception_ptr Unmet::met() noexcept {

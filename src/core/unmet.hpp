@@ -31,6 +31,9 @@ class TC_API Unmet : public std::enable_shared_from_this<Unmet> {
   // then the process is on its way to its end. The first one counts. Called from an end hook of the
   // work.
   void watch(TorchWork& work) noexcept;
+  // The same as soon as `work` fails, which has begun. kInvalidArgument is no such failure: the
+  // communicator goes on, as after a wait whose window was closed.
+  void follow(TorchWork& work);
   // The program knows, or does now. There is no way back. The failure that nobody had met before.
   std::exception_ptr met() noexcept;
 

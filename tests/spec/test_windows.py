@@ -7,6 +7,7 @@ vendor's library: in that library's memory, which puts alone reach.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import random
 import time
@@ -714,7 +715,9 @@ def finalized_with_waits(context):
     met, vain = (window.wait_signal(following, True, timeout=60.0) for _ in range(2))
     window.signal(before, False)
     context.comm.barrier(False)  # before that, who leaves ends others' calls
-    comm.finalize()
+    # Where the following one was faster, the wait has failed by now, and nobody knows of it yet.
+    with contextlib.suppress(torchcomms.PeerFailed):
+        comm.finalize()
     finish(met, True)
     began = time.monotonic()
     with (
