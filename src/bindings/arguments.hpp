@@ -6,6 +6,8 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torchcomms/operation.hpp>
 
+#include "bindings/made.hpp"
+
 // Python arguments of the operations, converted without the cost of a general dispatcher. Every
 // load() needs the GIL and throws py::type_error naming function, argument and what is expected.
 namespace torch::comms::bindings {
@@ -26,16 +28,17 @@ std::string seen_as(PyObject* object);
 [[noreturn]] void wrong_type(const Place& place, const std::string& expected,
                              const std::string& seen);
 
-// The C++ object inside an instance of the bound class T. The exact class is recognised without a
-// registry look-up; subclasses go the long way.
+// The C++ object inside an instance of the bound class T; null where it is none, or not made yet.
+// The exact class is recognised without a registry look-up; subclasses go the long way.
 template <class T>
 T* unwrap(PyObject* object) {
   static PyTypeObject* const exact =
       reinterpret_cast<PyTypeObject*>(py::detail::get_type_handle(typeid(T), true).ptr());
-  if (Py_TYPE(object) == exact)
-    return static_cast<T*>(
-        reinterpret_cast<py::detail::instance*>(object)->get_value_and_holder().value_ptr());
-  if (!py::isinstance<T>(object)) return nullptr;
+  if (Py_TYPE(object) == exact) {
+    const auto part = reinterpret_cast<py::detail::instance*>(object)->get_value_and_holder();
+    return part.instance_registered() ? static_cast<T*>(part.value_ptr()) : nullptr;
+  }
+  if (!py::isinstance<T>(object) || !is_made(object)) return nullptr;
   return py::cast<T*>(py::handle(object));
 }
 

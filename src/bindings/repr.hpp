@@ -7,6 +7,7 @@
 #include <torchcomms/comm.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/made.hpp"
 #include "bindings/released.hpp"
 
 // What `repr()` gives: one line, which says what an object is and how it stands.
@@ -28,16 +29,17 @@ std::string text_of(std::chrono::milliseconds timeout, const Hints& hints);
 std::string bracketed(const std::string& name, const std::string& text);
 
 // The method __repr__, which raises nothing: where `text` of an object cannot be had, as of a
-// backend in Python that fails, its type's name remains.
+// backend in Python that fails, its type's name remains; so of one that is not made yet.
 template <class Class, class Text>
 void def_repr(Class& bound, const Text& text) {
   using Object = typename Class::type;
   const auto name = py::str(bound.attr("__name__")).template cast<std::string>();
   bound.def(
       "__repr__",
-      [name, text](const Object& self) {
+      [name, text](const Self<Object>& self) {
+        if (self.object == nullptr) return bracketed(name, "not made yet");
         try {
-          return text(self);
+          return text(*self.object);
         } catch (const std::exception&) {
           return bracketed(name, "");
         }

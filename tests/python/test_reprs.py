@@ -150,6 +150,40 @@ def test_a_backend_that_fails_when_it_is_asked_leaves_the_type(monkeypatch):
     comm.finalize()
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "TorchComm", "TorchWork", "BatchSendRecv", "CommOptions", "ReduceOp", "P2POp",
+        "TorchCommBackend", "RemovableHandle", "TorchCommWindow", "SendOptions",
+        "ReconfigureOptions",
+    ],
+)  # fmt: skip
+def test_what_is_not_made_yet_says_so(name):
+    bound = getattr(torchcomms, name)
+    assert repr(bound.__new__(bound)) == f"<{name} not made yet>"
+
+
+def test_a_backend_may_be_shown_before_it_is_made():
+    shown = []
+
+    class Early(TorchCommBackend):
+        def __init__(self):
+            shown.append(repr(self))
+            super().__init__()
+
+    Early()
+    assert shown == ["<TorchCommBackend not made yet>"]
+
+
+def test_operations_take_nothing_that_is_not_made():
+    comm = torchcomms.new_comm("fake", torch.device("cpu"), name="made")
+    with pytest.raises(TypeError, match="ReduceOp"):
+        comm.all_reduce(torch.ones(1), ReduceOp.__new__(ReduceOp), False)
+    with pytest.raises(TypeError, match="self"):
+        torchcomms.TorchComm.__new__(torchcomms.TorchComm).barrier(False)
+    comm.finalize()
+
+
 def test_values():
     assert repr(ReduceOp.SUM) == "ReduceOp.SUM"
     assert repr(ReduceOp.PREMUL_SUM(0.5)) == "ReduceOp.PREMUL_SUM(0.5)"
