@@ -14,7 +14,8 @@ void BatchSendRecv::recv(const at::Tensor& tensor, int src) {
 }
 
 WorkPtr BatchSendRecv::issue(bool async_op, const BatchP2POptions& options) {
-  return comm_->batch_op_issue(ops, async_op, options);
+  const auto issued = ops;  // hooks may add to them
+  return comm_->batch_op_issue(issued, async_op, options);
 }
 
 }  // namespace torch::comms
