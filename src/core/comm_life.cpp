@@ -174,12 +174,16 @@ void TorchComm::leave() {
 
 void TorchComm::finalize() {
   if (isForked()) return;
-  if (isFinalized())
-    throw CommError(Errc::kFinalized, "the communicator is already finalized",
-                    {.op = "finalize", .comm = name_, .rank = rank_});
+  const auto require_first = [this](bool is_finalized) {
+    if (is_finalized && capabilities_.final_finalize)
+      throw CommError(Errc::kFinalized, "the communicator is already finalized",
+                      {.op = "finalize", .comm = name_, .rank = rank_});
+  };
+  require_first(finalized_);
   if (!hooks_->pre.empty()) hooks_->pre.call(kFinalizeOpId, PreHookArgs(Finalize{}));
   // Before the backend has its say: a failure that it reports leaves the communicator finalized.
-  finalized_ = true;
+  // Another thread, or a hook, may have been faster.
+  require_first(finalized_.exchange(true));
   try {
     if (!presence_->await_others(check_interrupt, host_ends)) return leave();
   } catch (const Interrupted& e) {

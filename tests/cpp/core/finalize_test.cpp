@@ -1,8 +1,10 @@
 #include <atomic>
 #include <functional>
 #include <future>
+#include <memory>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -186,6 +188,24 @@ TEST(Finalize, TurnsAwayWhoComesWhenItHasBegun) {
     its.comm->finalize();
     EXPECT_EQ(refused, 1);
   }
+}
+
+TEST(Finalize, HappensOnceThoughAHookCallsItToo) {
+  SlowComm its;
+  int ends = 0, refused = 0;
+  its.backend->at_finalize = [&] { ++ends; };
+  bool first = true;
+  its.comm->registerPreHook([&](size_t, const PreHookArgs&) {
+    if (std::exchange(first, false)) its.comm->finalize();
+  });
+  try {
+    its.comm->finalize();
+  } catch (const CommError& e) {
+    EXPECT_EQ(e.code(), Errc::kFinalized);
+    ++refused;
+  }
+  EXPECT_EQ(ends, 1);
+  EXPECT_EQ(refused, 1);
 }
 
 }  // namespace
