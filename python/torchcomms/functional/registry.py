@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import torchcomms
 from torchcomms.functional import _pending
 from torchcomms.functional.param_parsing import CollectiveParamSchema, ParamSpec, ParsedArgs
 
@@ -234,7 +235,7 @@ def _define(lib: Any, collective: Collective) -> None:  # noqa: ANN401
         lib.impl(f"{name}_", functools.partial(_in_place_autograd, collective), "Autograd")
     else:
         lib.impl(f"{name}_", torch.library.fallthrough_kernel, "Autograd")
-    _functionalize(f"{name}_", name, changed)
+    _functionalize(f"{name}_", name, changed, collective)
 
 
 def _set_ordered(name: str) -> None:
@@ -243,14 +244,49 @@ def _set_ordered(name: str) -> None:
         entry.effect.register(torch.library.EffectType.ORDERED)
 
 
-def _functionalize(name: str, functional_name: str, changed: Sequence[int]) -> None:
+# Views of a tensor's whole memory: in a graph, what replaces such a view replaces the tensor, and
+# nothing is copied.
+_WHOLE_VIEWS = {
+    f"{name}_ViewMeta"
+    for name in ("alias", "detach", "view", "_unsafe_view", "t", "transpose_int", "permute",
+                 "unsqueeze", "squeeze", "squeeze_dim", "squeeze_dims")
+}  # fmt: skip
+
+
+def _is_part(tensor: Any) -> bool:  # noqa: ANN401
+    """Whether a functional tensor may be a part of another one."""
+    views = torch._C._functionalization.get_view_meta_sequence(tensor.elem)
+    return any(type(view).__name__ not in _WHOLE_VIEWS for view in views)
+
+
+def _writes_later(collective: Collective, args: Sequence[Any]) -> bool:
+    """Whether the operation may still write when its call is over.
+
+    Raises Unsupported where it is another call, without tensors of this one, that has it write.
+    """
+    names = [param.name for param in collective.schema.all_params]
+    if "async_op" not in names:
+        raise torchcomms.Unsupported(
+            f"{collective.method}: part of a tensor, in a graph allowed is a whole one"
+        )
+    at = names.index("async_op")
+    return at < len(args) and bool(args[at])
+
+
+def _functionalize(
+    name: str, functional_name: str, changed: Sequence[int], collective: Collective | None = None
+) -> None:
     """The in-place operator becomes the functional one, and its results what was changed."""
     _set_ordered(name)  # for compilers that have put it together again
 
     def replace(ctx: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        written = [args[at] for at in changed]
+        has_parts = any(map(_is_part, flat(written)))
         with ctx.mode:  # where effects are put in order
             results = operator(functional_name)(*args, **kwargs)
-        written = [args[at] for at in changed]
+            # A part is put into its whole by a copy, which must find the data there.
+            if has_parts and collective is not None and _writes_later(collective, args):
+                results = operator(_WAIT)(flat(results))
         for tensor, result in zip(flat(written), flat(results), strict=True):
             ctx.replace(tensor, ctx.unwrap_tensors(result))
             ctx.commit_update(tensor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torchcomms import ReduceOp
 
-from tests.python.compiled.cases import case, counted, outs, ramp, same
+from tests.python.compiled.cases import case, compiled, counted, outs, ramp, same
 
 
 def pairwise(comm, x):
@@ -139,3 +139,36 @@ def every_operation_gives_what_it_gives_eagerly(comm, backend):
         same(got[:2], want[:2])
         assert got[2] == want[2], "other operations, or another order"
     assert compilations() == 1
+
+
+def rows_of(comm, tensor):
+    return [tensor[i] for i in range(comm.get_size())]
+
+
+PARTS = {
+    "a row": lambda comm, whole, x: comm.all_reduce(whole[1], ReduceOp.SUM, True).wait(),
+    "rows": lambda comm, whole, x: comm.all_gather(rows_of(comm, whole), x, True).wait(),
+    "unbound": lambda comm, whole, x: comm.all_gather(whole.unbind(0), x, True).wait(),
+    "exchanged": lambda comm, whole, x: comm.all_to_all(
+        rows_of(comm, whole), [x + i for i in range(comm.get_size())], True
+    ).wait(),
+    "some rows": lambda comm, whole, x: comm.all_reduce(whole[1:], ReduceOp.SUM, True).wait(),
+    "the only row": lambda comm, whole, x: comm.broadcast(whole[None][0], 1, True).wait(),
+    "flat": lambda comm, whole, x: comm.all_reduce(whole.view(-1), ReduceOp.SUM, True).wait(),
+}
+
+
+@case
+def parts_of_a_tensor_are_there_after_the_wait(comm, backend):
+    """An asynchronous operation on a view changes the tensor that it is a view of."""
+
+    def everything(comm, wholes, x):
+        for run, whole in zip(PARTS.values(), wholes, strict=True):
+            run(comm, whole, x)
+        return [whole.sum(0) + x for whole in wholes]
+
+    def run(function):
+        wholes = [ramp(comm, comm.get_size() * 4).reshape(-1, 12) + i for i in range(len(PARTS))]
+        return function(comm, wholes, torch.arange(12.0) + 100 * comm.get_rank()), wholes
+
+    same(run(compiled(everything, backend)), run(everything))

@@ -7,6 +7,7 @@ import operator
 import torch
 from torchcomms import ReduceOp
 
+from tests.harness.cases import refused
 from tests.python.compiled.cases import alone, case, compiled, same
 
 
@@ -54,6 +55,40 @@ def in_graphs_what_is_used_after_the_wait_flows_from_it(comm, backend):
         if any(behind):
             break
     assert behind[-1] == "torchcomms.torchcomm_wait_tensors.default", behind
+
+
+@alone
+def only_parts_of_a_tensor_are_waited_for_at_once(comm, backend):
+    """A part's new value is copied into the whole, so that it must be there."""
+
+    def waits(view):
+        def step(comm, x):
+            y = x * 2
+            work = comm.all_reduce(view(y), ReduceOp.SUM, async_op=True)
+            z = x + 1
+            work.wait()
+            return y + z
+
+        _, (before, _) = graph_of(step, comm, torch.ones(1, 4))
+        return before.count("torchcomm_wait_tensors.default")
+
+    for whole in (lambda t: t, lambda t: t.view(-1), lambda t: t.t(), lambda t: t.detach()):
+        assert waits(whole) == 1
+    for part in (lambda t: t[0], lambda t: t[:, 1:], lambda t: t.unbind(0)[0]):
+        assert waits(part) == 2
+
+
+@alone
+def a_batch_does_not_receive_into_a_part(comm, backend):
+    """Its `issue` would write to a tensor that the graph has copied from by then."""
+
+    def step(batch, x):
+        batch.recv(x[0], 0)
+        batch.issue(False)
+        return x + 1
+
+    with refused(Exception, "recv", "part of a tensor", "a whole one"):
+        compiled(step, backend)(comm.batch_op_create(), torch.zeros(2, 2))
 
 
 @case
