@@ -6,7 +6,7 @@ Inductor needs neither: it puts operators together in place, and keeps their ord
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -172,6 +172,22 @@ def gives_out_an_input(node: Node) -> bool:
     return any(map(_stems_from_input, _changed_arguments(node))) and _is_given_out(node)
 
 
+def _shares_memory(node: Node, memory_of: Callable[[Node], Any]) -> bool:
+    """Whether what an operator changes has memory of another of its arguments, too.
+
+    Tensors that the program made apart are one in a graph where a compiler found them equal.
+    """
+    given = [memory_of(one) for one in _flat(_inner(node)[1])]
+    return any(given.count(memory_of(one)) > 1 for one in _changed_arguments(node))
+
+
+def inductor_may_write(node: Node) -> bool:
+    """What inductor must know beyond its own checks, which take the changed tensors one by one."""
+    from torch._inductor.fx_utils import get_node_storage
+
+    return not gives_out_an_input(node) and not _shares_memory(node, get_node_storage)
+
+
 def _is_copy_back(node: Node, memory: _Memory, group: Node) -> bool:
     """Whether a node writes to a graph's input, and does not read it."""
     return (
@@ -183,9 +199,9 @@ def _is_copy_back(node: Node, memory: _Memory, group: Node) -> bool:
 
 def _may_be_written(node: Node, changed: list[Node], memory: _Memory, order: list[Node]) -> bool:
     """Whether nobody sees a difference when `node` writes to `changed`."""
-    groups = [memory.of(one) for one in changed]
-    if len(set(groups)) != len(groups):
+    if _shares_memory(node, memory.of):
         return False
+    groups = [memory.of(one) for one in changed]
     later = order[order.index(node) + 1 :]
     for group in groups:
         members = [one for one in order if memory.of(one) is group]

@@ -408,12 +408,12 @@ def in_place_of(target: Any) -> tuple[torch._ops.OpOverload, tuple[int, ...]] | 
 
 @functools.cache
 def _register_with_inductor() -> None:
-    from torchcomms.functional.passes import gives_out_an_input
+    from torchcomms.functional.passes import inductor_may_write
 
     module = sys.modules["torch._inductor.fx_passes.reinplace"]
     for name, changed in _IN_PLACE.items():
         module.inplaceable_ops[operator(name)] = module.InplaceableOp(
-            operator(f"{name}_"), changed, lambda node: not gives_out_an_input(node)
+            operator(f"{name}_"), changed, inductor_may_write
         )
 
 

@@ -217,3 +217,41 @@ def what_backward_keeps_is_not_the_callers_tensor(comm, backend):
         seen.append((x, w.grad))
     same(seen[1], seen[0])
     same(seen[1][0], sum(torch.arange(64.0) + r for r in range(comm.get_size())))
+
+
+@case
+def outputs_that_were_equal_before_stay_apart(comm, backend):
+    """Equal constants may be one tensor in a graph that has gradients."""
+    size, rank = comm.get_size(), comm.get_rank()
+
+    def gathered(x):
+        into = [torch.zeros(2) for _ in range(size)]
+        comm.all_gather(into, x.detach(), False)
+        return into
+
+    def exchanged_rows(x):
+        into = [x.new_zeros(2) for _ in range(size)]
+        comm.all_to_all(into, [x.detach() * (i + 1) for i in range(size)], False)
+        return into
+
+    def at_the_root(x):
+        into = [torch.full((2,), 7.0) for _ in range(size)]
+        comm.gather(into, x.detach(), 0, False)
+        return into
+
+    def output_as_input(x):
+        out = torch.ones(2)
+        comm.reduce_scatter(out, [torch.ones(2) for _ in range(size)], ReduceOp.SUM, False)
+        return [out]
+
+    def step(x):
+        results = [run(x) for run in (gathered, exchanged_rows, at_the_root, output_as_input)]
+        return [(torch.stack(rows) * x).sum(0) for rows in results]
+
+    seen = []
+    for function in (step, compiled(step, backend)):
+        x = torch.tensor([1.0 + 10 * rank, 2.0 + 10 * rank], requires_grad=True)
+        sums = function(x)
+        torch.stack(sums).sum().backward()
+        seen.append(([one.detach() for one in sums], x.grad))
+    same(seen[1], seen[0])

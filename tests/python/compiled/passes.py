@@ -148,7 +148,18 @@ def a_value_that_is_read_later_is_not_written_to(comm, backend):
         y = x * 2
         return torch.ops.torchcomms.torchcomm_all_gather(comm, [y, y], x)[0] + 1
 
-    for function in (read_later, an_input, a_view_is_read, twice_the_same):
+    def what_it_reads(comm, x):
+        y = x * 2
+        return torch.ops.torchcomms.torchcomm_all_gather_single(comm, y, y) + 1
+
+    def what_it_reads_a_part_of(comm, x):
+        y = x * 2
+        return torch.ops.torchcomms.torchcomm_all_gather_single(comm, y, y[:4]) + 1
+
+    for function in (
+        read_later, an_input, a_view_is_read, twice_the_same, what_it_reads,
+        what_it_reads_a_part_of,
+    ):  # fmt: skip
         _, (_, after) = graph_of(function, comm, torch.ones(4), passes=passes)
         assert "_.default" not in after, (function.__name__, after)
 
