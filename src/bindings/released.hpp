@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cxxabi.h>
 #include <pybind11/pybind11.h>
 #include <unistd.h>
 
@@ -15,10 +16,15 @@ class WithoutLock {
   WithoutLock& operator=(const WithoutLock&) = delete;
   ~WithoutLock() {
     if (!ends_python_) stay_if_python_ends();
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (const abi::__forced_unwind&) {
+      stay();  // the interpreter has ended while this waited for the lock
+    }
   }
   // For a thread that does not end Python itself. With the lock or without.
   static void stay_if_python_ends() {
-    while (is_ending()) ::pause();
+    if (is_ending()) stay();
   }
 
   static bool is_ending() {
@@ -30,9 +36,13 @@ class WithoutLock {
   }
 
  private:
+  [[noreturn]] static void stay() {
+    for (;;) ::pause();
+  }
+
   // With the lock: nobody else has it then.
   const bool ends_python_ = is_ending();
-  pybind11::gil_scoped_release released_;
+  PyThreadState* const state_ = PyEval_SaveThread();
 };
 
 // For definitions of functions that run so.

@@ -106,6 +106,27 @@ def test_a_daemon_thread_that_waits_ends_with_its_process(waits, backend):
         assert finished.code == 0, finished.err
 
 
+@pytest.mark.parametrize("turn", range(3))
+def test_a_daemon_thread_that_calls_stays_where_it_is(turn):
+    # It waits for Python's lock when Python ends, which then ends it, or is about to.
+    body = """
+    import threading
+    comm = torchcomms.new_comm("fake", torch.device("cpu"), "calls")
+    begun = threading.Event()
+
+    def call():
+        tensor = torch.ones(4)
+        while True:
+            comm.all_reduce(tensor, ReduceOp.SUM, False)
+            begun.set()
+
+    threading.Thread(target=call, daemon=True).start()
+    begun.wait()
+"""
+    for finished in ranks(PROGRAM.format(body=body), 1, free_port(), fresh=True):
+        assert finished.code == 0, (turn, finished.err)
+
+
 @pytest.mark.parametrize("backend", [name for name in MOVING if name != "fake"])
 def test_a_finalize_while_python_ends_does_not_wait_for_a_thread_that_stays(backend):
     body = f"""
