@@ -34,18 +34,19 @@ std::vector<int> ranks_of(int member) {
 void Engine::on_failure(Task* task) noexcept {
   auto& group = *task->group;
   const auto failed = task->failed;
-  if (failed.code == Errc::kMismatch && task->queued)
-    return disagree(group, task->sequence, failed.why);
+  const bool mismatch = failed.code == Errc::kMismatch;
+  if (mismatch && task->queued) return disagree(group, task->sequence, failed.why);
+  if (mismatch && !failed.closed)
+    return inquire(group, failed.code, failed.why, ranks_of(failed.peer), 0);
   // The peer may have said before its end that it goes, or whose fault it was.
   listen();
   if (group.failure() != nullptr) return;
-  const bool mismatch = failed.code == Errc::kMismatch;
-  if (group.departed.contains(failed.peer) && (!mismatch || failed.closed))
+  if (group.departed.contains(failed.peer))
     return fail(group, Errc::kPeerFailed, has_closed(failed.peer), {failed.peer});
   if (mismatch) {
     if (group.inquiry) return;
     inquire(group, failed.code, failed.why, ranks_of(failed.peer), 0);
-    if (group.inquiry && failed.closed) group.inquiry->closed_by = failed.peer;
+    if (group.inquiry) group.inquiry->closed_by = failed.peer;
     return;
   }
   const int peer = group.ranks[static_cast<size_t>(failed.peer)];
@@ -96,17 +97,18 @@ void Engine::on_peer_failed(int family_rank, Errc code, const std::string& why) 
   for (auto& [base, group] : groups_) {
     const int rank = group->rank_of(family_rank);
     if (rank < 0 || group->departed.contains(rank) || group->failure() != nullptr) continue;
+    const auto number = std::to_string(rank);
+    auto text = "rank " + number + " has failed: " + without_rank(why);
     if (group->inquiry) {
+      if (code == Errc::kPeerFailed) group->inquiry->explain(rank, code, text, {rank});
       note_gone(*group, rank, gone_by(code));
       continue;
     }
-    const auto number = std::to_string(rank);
     if (code != Errc::kPeerFailed) {  // it may be as well as ever
       fail(*group, code, "this rank cannot reach rank " + number + ": " + without_rank(why),
            {group->place.rank});
       continue;
     }
-    auto text = "rank " + number + " has failed: " + without_rank(why);
     if (has_calls(*group))
       inquire(*group, code, std::move(text), {rank}, group->running());
     else
