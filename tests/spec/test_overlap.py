@@ -12,20 +12,21 @@ from tests.harness.cases import Failures, assert_alive, check_context
 from tests.harness.operations import operations_for
 
 COUNT = 100_000
+FEW = 20_000  # where each rank has a slot of its own for each
 
 
 def value(rank: int, slot: int) -> float:
     return float(10 * (rank + 1) + slot)
 
 
-def slots_of(memory: torch.Tensor, size: int) -> list[torch.Tensor]:
-    return list(memory[: size * COUNT].chunk(size))
+def slots_of(memory: torch.Tensor, size: int, count: int = COUNT) -> list[torch.Tensor]:
+    return list(memory[: size * count].chunk(size))
 
 
-def filled(context) -> torch.Tensor:
+def filled(context, count: int = COUNT) -> torch.Tensor:
     """A slot for each rank, and one more."""
-    memory = torch.zeros((context.size + 1) * COUNT)
-    for index, slot in enumerate(slots_of(memory, context.size)):
+    memory = torch.zeros((context.size + 1) * count)
+    for index, slot in enumerate(slots_of(memory, context.size, count)):
         slot.fill_(value(context.rank, index))
     return memory
 
@@ -74,32 +75,32 @@ def reduce_scatter_single_within(context):
 
 def exchanged(context) -> list[float]:
     """What each rank had for this one."""
-    return [value(rank, context.rank) for rank in range(context.size) for _ in range(COUNT)]
+    return [value(rank, context.rank) for rank in range(context.size) for _ in range(FEW)]
 
 
 def all_to_all_single_of_one(context, async_op):
-    tensor = filled(context)[: context.size * COUNT]
+    tensor = filled(context, FEW)[: context.size * FEW]
     context.comm.all_to_all_single(tensor, tensor, async_op).wait()
     return tensor, exchanged(context)
 
 
 def all_to_all_v_single_of_one(context, async_op):
-    tensor = filled(context)[: context.size * COUNT]
-    rows = [COUNT] * context.size
+    tensor = filled(context, FEW)[: context.size * FEW]
+    rows = [FEW] * context.size
     context.comm.all_to_all_v_single(tensor, tensor, rows, rows, async_op).wait()
     return tensor, exchanged(context)
 
 
 def all_to_all_of_one_slot(context, async_op):
     """The first tensor of both lists is the same one."""
-    inputs = [slot.clone() for slot in slots_of(filled(context), context.size)]
-    outputs = [inputs[0], *(torch.zeros(COUNT) for _ in inputs[1:])]
+    inputs = [slot.clone() for slot in slots_of(filled(context, FEW), context.size, FEW)]
+    outputs = [inputs[0], *(torch.zeros(FEW) for _ in inputs[1:])]
     context.comm.all_to_all(outputs, inputs, async_op).wait()
     return torch.cat(outputs), exchanged(context)
 
 
 def all_to_all_of_one_list(context, async_op):
-    tensors = [slot.clone() for slot in slots_of(filled(context), context.size)]
+    tensors = [slot.clone() for slot in slots_of(filled(context, FEW), context.size, FEW)]
     context.comm.all_to_all(tensors, tensors, async_op).wait()
     return torch.cat(tensors), exchanged(context)
 
