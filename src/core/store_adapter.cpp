@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "base/log.hpp"
 #include "base/system_error.hpp"
 #include "core/own_check.hpp"
 #include "core/reach.hpp"
@@ -256,11 +257,19 @@ int64_t StoreKeyValue::add(const std::string& key, int64_t amount) {
 }
 
 void StoreKeyValue::remove(const std::string& key) {
+  // Where it stays, nobody reads it any more.
   run("remove " + key, patience(), [key](c10d::Store& store) {
+    const auto stays = [&key](const std::exception& why) {
+      base::log(base::LogLevel::kDebug, "the store keeps " + key + ": " + why.what());
+    };
     try {
       store.deleteKey(key);
-    } catch (const c10::NotImplementedError&) {
-      // The key stays; nobody reads it any more.
+    } catch (const c10::NotImplementedError& e) {
+      stays(e);
+    } catch (const c10::Error&) {
+      throw;  // what stores of torch say of a server that is gone
+    } catch (const std::exception& e) {
+      stays(e);  // as a store in Python without the method
     }
   });
 }

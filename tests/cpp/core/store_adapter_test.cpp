@@ -91,6 +91,19 @@ TEST(StoreKeyValue, AStoreThatCannotRemoveKeepsTheKey) {
   EXPECT_NO_THROW(kv.remove("k"));
 }
 
+// As one in Python whose class lacks the method.
+class IncompleteStore final : public c10d::HashStore {
+ public:
+  bool deleteKey(const std::string&) override { throw std::runtime_error("pure virtual function"); }
+};
+
+TEST(StoreKeyValue, AKeyThatAStoreDoesNotRemoveStays) {
+  StoreKeyValue kv(c10::make_intrusive<IncompleteStore>(), Deadline(seconds(20)), {});
+  kv.set("k", "v");
+  EXPECT_NO_THROW(kv.remove("k"));
+  EXPECT_EQ(kv.get("k", seconds(1)), "v");
+}
+
 TEST(StoreKeyValue, AnErrorOfTheStoreKeepsItsFirstLine) {
   StoreKeyValue kv(c10::make_intrusive<SmallStore>(), Deadline(seconds(20)),
                    {.op = "new_comm", .comm = "c", .rank = 1});
