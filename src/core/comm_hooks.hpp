@@ -15,6 +15,13 @@ struct TorchComm::Hooks {
   HookList<PreHook> pre;
   HookList<PostHook> post;
   HookList<UnpostedHook> unposted;
+
+  // No operation begins any more. Who saw one begin, from which finalize() was called, still sees
+  // its end.
+  void end() {
+    pre.clear();
+    post.clear();
+  }
 };
 
 class TorchComm::Hooks::Around {

@@ -1,5 +1,6 @@
 #include <cstdlib>
 
+#include <c10/util/ScopeExit.h>
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/comm.hpp>
 #include <torchcomms/factory.hpp>
@@ -190,6 +191,10 @@ void TorchComm::finalize() {
     finalized_ = false;  // nothing has been released
     e.rethrow_cause();
   }
+  // However it ends: there are no operations any more, and a hook may hold this communicator.
+  const auto hooks_end = c10::make_scope_exit([this] {
+    if (capabilities_.final_finalize) hooks_->end();
+  });
   tracing::process_ring().end_communicator(record_id_, true);
   const auto pending = unmet_ ? unmet_->met() : nullptr;
   if (staging_) staging_->drain();

@@ -38,6 +38,12 @@ class HookList {
     before = publish(std::move(next));
   }
 
+  void clear() {
+    std::shared_ptr<const Entries> before;  // outlives the lock, as above
+    std::lock_guard lock(mutex_);
+    before = publish(std::make_shared<Entries>());
+  }
+
   template <class... Args>
   void call(const Args&... args) const {
     std::shared_ptr<const Entries> entries;

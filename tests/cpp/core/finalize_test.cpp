@@ -208,5 +208,18 @@ TEST(Finalize, HappensOnceThoughAHookCallsItToo) {
   EXPECT_EQ(refused, 1);
 }
 
+TEST(Finalize, LetsGoOfTheHooksAroundOperations) {
+  SlowComm its;
+  int before = 0, after = 0;
+  const auto kept = std::make_shared<int>();
+  auto handle = its.comm->registerPreHook([&, kept](size_t, const PreHookArgs&) { ++before; });
+  its.comm->registerPostHook([&, kept](size_t, const PostHookArgs&) { ++after; });
+  its.comm->finalize();
+  EXPECT_EQ(before, 1);
+  EXPECT_EQ(after, 1);
+  EXPECT_EQ(kept.use_count(), 1);
+  handle->remove();
+}
+
 }  // namespace
 }  // namespace torch::comms
