@@ -36,6 +36,7 @@ std::list<Attendant::Entry>::iterator Attendant::find(MessageWork& work) {
 
 void Attendant::add(MessageWorkPtr work) {
   std::lock_guard lock(mutex_);
+  work->is_claimed_ = false;
   queue_.push_back({std::move(work), Clock::now() + kPatience});
   if (!thread_.joinable()) {
     try {
@@ -51,19 +52,17 @@ void Attendant::add(MessageWorkPtr work) {
 }
 
 bool Attendant::claim(MessageWork& work) {
+  MessageWorkPtr queued;  // let go of without the lock
   std::unique_lock lock(mutex_);
   if (const auto entry = find(work); entry != queue_.end()) {
-    const auto keep = std::move(entry->work);
+    queued = std::move(entry->work);
     queue_.erase(entry);
-    lock.unlock();
-    return !isTerminal(work.status());
-  }
-  if (serving_.get() == &work) {
+  } else if (serving_.get() == &work) {
     claimed_ = true;
     work.interrupt();
     released_.wait(lock, [&] { return serving_.get() != &work; });
   }
-  return !isTerminal(work.status());
+  return !isTerminal(work.status()) && !std::exchange(work.is_claimed_, true);
 }
 
 void Attendant::hurry(MessageWork& work) noexcept {

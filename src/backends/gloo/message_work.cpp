@@ -162,7 +162,12 @@ void MessageWork::wait() {
   runWaitPreHooks();
   // Without services the communicator is gone, which waits for its works first.
   const auto services = isTerminal(status()) ? nullptr : services_.lock();
-  if (services && services->attendant.claim(*this)) complete_here(*services);
+  while (services && !isTerminal(status())) {
+    if (services->attendant.claim(*this))
+      complete_here(*services);
+    else if (!waitForTerminal(kTick))  // another thread's, which may give it back
+      raise_interrupt();
+  }
   runWaitPostHooks();
   rethrowIfFailed();
 }

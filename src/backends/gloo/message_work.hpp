@@ -50,6 +50,8 @@ class MessageWork final : public TorchWork, public Interruptible {
   void poll() noexcept override;
 
  private:
+  friend class Attendant;
+
   void finish(const std::exception_ptr& error) noexcept;
   void keep_from(size_t first);
   // Looks once more at each open message and gives up the peers of those that are not done.
@@ -65,6 +67,7 @@ class MessageWork final : public TorchWork, public Interruptible {
   std::atomic<size_t> next_{0};    // the message that is waited for; partner of interrupted_
   std::atomic<bool> interrupted_{false};
   std::atomic<int> source_{kAnySource};
+  bool is_claimed_ = false;  // by a thread in wait(); guarded by the Attendant
   std::shared_ptr<Peers> peers_;
   std::shared_ptr<beside::Others> others_;
   Flight::Ticket ticket_;

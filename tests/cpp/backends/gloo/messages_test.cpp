@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <latch>
+#include <thread>
 
 #include <ATen/ATen.h>
 
@@ -112,6 +113,26 @@ TEST(Messages, ThatAreStuckHoldUpNoOthers) {
   });
 }
 
+TEST(Messages, EndEveryThreadsWaitForThem) {
+  on_ranks(2, [&](TorchComm& comm, int rank) {
+    auto tensor = number(rank);
+    if (rank == 0) {
+      const auto work = comm.recv(tensor, 1, true);
+      std::latch all(2);
+      work->registerWorkWaitPreHook([&] { all.arrive_and_wait(); });
+      std::thread second([&] { work->wait(); });
+      std::thread third([&] { work->wait(); });
+      all.wait();  // both are about to wait
+      comm.barrier(false);
+      second.join();
+      third.join();
+    } else {
+      comm.barrier(false);
+      comm.send(tensor, 0, false);
+    }
+  });
+}
+
 TEST(Batch, OfMixedOrderDoesNotDeadlock) {
   on_ranks(3, [&](TorchComm& comm, int rank) {
     for (const bool async_op : {false, true}) {
@@ -201,6 +222,25 @@ TEST(MessageTimeout, OfAnAsynchronousWorkIsRaisedByEveryWait) {
     while (!isTerminal(left_alone->status())) std::this_thread::yield();
     EXPECT_EQ(left_alone->status(), WorkStatus::TIMEDOUT);
     over.count_down();
+  });
+}
+
+TEST(MessageTimeout, OfOneWorkIsRaisedInEveryThreadThatWaitsForIt) {
+  on_ranks(2, [&](TorchComm& comm, int rank) {
+    if (rank == 0) {
+      auto tensor = number(0);
+      RecvOptions options;
+      options.timeout = milliseconds(300);
+      const auto work = comm.recv(tensor, 1, true, options);
+      std::latch all(3);
+      work->registerWorkWaitPreHook([&] { all.arrive_and_wait(); });
+      const auto wait = [&] { EXPECT_EQ(error_of([&] { work->wait(); }).code(), Errc::kTimeout); };
+      std::thread second(wait), third(wait);
+      wait();
+      second.join();
+      third.join();
+    }
+    comm.barrier(false);
   });
 }
 
