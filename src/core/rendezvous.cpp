@@ -40,10 +40,11 @@ milliseconds usable(milliseconds timeout) {
   return timeout.count() > 0 ? timeout : kDefaultTimeout;
 }
 
-Limit limit_of(const std::string& variable, const CommOptions& options) {
+Limit limit_of(const std::string& variable, const CommOptions& options,
+               const std::string& op = "new_comm") {
   if (const auto limit = base::env_seconds(variable)) return {*limit, variable};
   return {usable(options.timeout),
-          "timeout= of new_comm or TORCHCOMM_TIMEOUT_SECONDS, or set " + variable};
+          "timeout= of " + op + " or TORCHCOMM_TIMEOUT_SECONDS, or set " + variable};
 }
 
 bool is_set(const std::string& variable) { return base::env_text(variable).has_value(); }
@@ -55,14 +56,14 @@ class Start {
  public:
   Start(const bootstrap::Launch& launch, const std::string& name, const CommOptions& options,
         std::string_view backend, std::vector<TorchCommBackend::InitPhase> phases,
-        Clock::time_point begin, Doubt doubt)
+        Clock::time_point begin, Doubt doubt, const std::string& op)
       : launch_(launch),
         name_(name),
         backend_(backend),
         options_(options),
-        context_{.op = "new_comm", .comm = name, .rank = launch.rank},
-        store_limit_(limit_of(kStoreVariable, options)),
-        init_limit_(init_limit(options)),
+        context_{.op = op, .comm = name, .rank = launch.rank},
+        store_limit_(limit_of(kStoreVariable, options, op)),
+        init_limit_(limit_of(kInitVariable, options, op)),
         begin_(begin),
         deadline_(init_limit_.duration, begin),
         phases_(std::move(phases)),
@@ -225,7 +226,8 @@ class Start {
             .phases = std::move(phases_),
             .address = std::move(address),
             .limit = init_limit_,
-            .deadline = deadline_};
+            .deadline = deadline_,
+            .op = context_.op};
   }
 
   const bootstrap::Launch& launch_;
@@ -250,9 +252,10 @@ class Start {
 Rendezvous start(const bootstrap::Launch& launch, const std::string& name,
                  const CommOptions& options, std::string_view backend,
                  std::vector<TorchCommBackend::InitPhase> phases, Clock::time_point begin,
-                 Doubt doubt = {}) {
+                 Doubt doubt = {}, const std::string& op = "new_comm") {
   try {
-    return Start(launch, name, options, backend, std::move(phases), begin, std::move(doubt)).run();
+    return Start(launch, name, options, backend, std::move(phases), begin, std::move(doubt), op)
+        .run();
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   }
@@ -285,8 +288,8 @@ Rendezvous rendezvous(const std::string& comm_name, const CommOptions& options,
 
 Rendezvous rendezvous(const bootstrap::Launch& launch, const std::string& comm_name,
                       const CommOptions& options, std::string_view backend,
-                      std::function<std::optional<std::string>()> doubt) {
-  return start(launch, comm_name, options, backend, {}, Clock::now(), std::move(doubt));
+                      std::function<std::optional<std::string>()> doubt, const std::string& op) {
+  return start(launch, comm_name, options, backend, {}, Clock::now(), std::move(doubt), op);
 }
 
 void leave_together(StoreKeyValue& store, const Rendezvous& met) {

@@ -59,10 +59,11 @@ TC_API Rendezvous rendezvous(const std::string& comm_name, const CommOptions& op
 
 // The same with rank and size known, for the members of a split (which agree on `comm_name`, and
 // pass the parent's store) and for tests with threads as ranks. `doubt`: see bootstrap::CheckIn; it
-// may throw, too.
+// may throw, too. `op`: what they call, whose timeout options.timeout is.
 TC_API Rendezvous rendezvous(const bootstrap::Launch& launch, const std::string& comm_name,
                              const CommOptions& options, std::string_view backend = {},
-                             std::function<std::optional<std::string>()> doubt = {});
+                             std::function<std::optional<std::string>()> doubt = {},
+                             const std::string& op = "new_comm");
 
 // For ranks that all give up alike after they met: returns when all have read what they needed, on
 // rank 0, which may serve the store, last. Never throws CommError.

@@ -40,6 +40,24 @@ std::string joined_with_commas(const std::vector<int>& ranks) {
   return text;
 }
 
+// An error of the members of `child` among themselves, by their ranks in the parent, where `here`
+// is.
+CommError by_ranks_of_parent(const CommError& error, const std::string& child,
+                             const std::vector<int>& ranks, Context here) {
+  const auto rank_of = [&ranks](int member) {
+    const bool is_one = member >= 0 && member < static_cast<int>(ranks.size());
+    return is_one ? ranks[static_cast<size_t>(member)] : -1;
+  };
+  const auto& there = error.context();
+  here.peer = rank_of(there.peer);
+  for (const int member : there.culprits) here.culprits.push_back(rank_of(member));
+  here.limit = there.limit;
+  return {error.code(),
+          "'" + child + "', which counts its members, ranks " + joined_with_commas(ranks) +
+              ", from 0: " + error.why(),
+          here};
+}
+
 }  // namespace
 
 TorchCommGloo::TorchCommGloo() : fork_generation_(base::fork_generation()) {}
@@ -200,23 +218,25 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
   auto meeting = child->options_;
   if (limit_of_split(options) == kNoTimeout) meeting.timeout = options_.timeout;
   // A member that has failed does not come.
-  const auto doubt = [&, waited = milliseconds(1)]() mutable -> std::optional<std::string> {
-    check_interrupt();
-    group_->circle->await_alarm(waited);
-    group_->others->raise_failure([&now] { return context(now); });
-    waited = std::min(2 * waited, kLongestLook);
-    return std::nullopt;
-  };
+  std::function<std::optional<std::string>()> doubt;
+  if (group_->circle)
+    doubt = [&, waited = milliseconds(1)]() mutable -> std::optional<std::string> {
+      check_interrupt();
+      group_->circle->await_alarm(waited);
+      group_->others->raise_failure([&now] { return context(now); });
+      waited = std::min(2 * waited, kLongestLook);
+      return std::nullopt;
+    };
   try {
-    const auto met = group_->circle ? rendezvous(launch, child_name, meeting, {}, doubt)
-                                    : rendezvous(launch, child_name, meeting);
+    const auto met = rendezvous(launch, child_name, meeting, {}, std::move(doubt), "split");
     child->join(met, {group_.get(), ranks}, child_name, std::move(global_ranks));
   } catch (const CommError& e) {
     // Others' errors say who left first because of that.
     if (const auto why = group_->others->failure(context(now));
         why && e.code() == Errc::kPeerFailed)
       throw CommError(*why);
-    throw;
+    if (e.context().comm != child_name) throw;
+    throw by_ranks_of_parent(e, child_name, ranks, context(now));
   }
   return child;
 }

@@ -136,15 +136,22 @@ TEST(Split, WorksWhateverTheOthersDo) {
   });
 }
 
-TEST(Split, NamesTheMembersThatDoNotCome) {
-  on_ranks(2, [&](TorchComm& comm, int rank) {
-    if (rank == 0) {
+TEST(Split, NamesTheMembersThatDoNotComeByTheirRanks) {
+  on_ranks(3, [&](TorchComm& comm, int rank) {
+    if (rank == 1) {
       CommOptions options;
       options.timeout = milliseconds(500);
-      const auto error = error_of([&] { comm.split({0, 1}, "alone", options); });
+      const auto error = error_of([&] { comm.split({1, 2}, "alone", options); });
       EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
-      EXPECT_CONTAINS(error.what(), "alone_0");
-      EXPECT_CONTAINS(error.what(), "rank 1");
+      EXPECT_CONTAINS(error.what(), "alone_1");
+      EXPECT_CONTAINS(error.what(), "ranks 1,2, from 0");
+      EXPECT_CONTAINS(error.what(), "timeout= of split");
+      EXPECT_EQ(error.context().op, "split");
+      EXPECT_EQ(error.context().comm, comm.getCommName());
+      EXPECT_EQ(error.context().rank, 1);
+      EXPECT_EQ(error.context().peer, 2);
+      EXPECT_EQ(error.context().culprits, std::vector<int>{2});
+      EXPECT_EQ(error.context().limit, milliseconds(500));
     }
     comm.barrier(false);
   });
