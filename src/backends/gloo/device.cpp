@@ -12,6 +12,7 @@
 #include "backends/gloo/torch_compat.hpp"
 #include "base/env.hpp"
 #include "base/host.hpp"
+#include "base/log.hpp"
 #include "core/hint_table.hpp"
 #include "core/reach.hpp"
 #include "core/rendezvous.hpp"
@@ -98,16 +99,72 @@ std::optional<Choice> choice_of(const CommOptions& options) {
   return std::nullopt;
 }
 
-// Whether 127.0.0.1 is the same to all ranks. Each rank says whether it shares rank 0's; the last
-// one sums up.
-bool all_share_loopback(const Rendezvous& met) {
+// Empty where there is no choice.
+Devices devices_of_choice(const CommOptions& options, bool lazy) {
+  const auto choice = choice_of(options);
+  if (!choice) return {};
+  return choice->interfaces ? at_interfaces(choice->setting, lazy)
+                            : at_hostname(choice->setting, lazy);
+}
+
+// What becomes of the ranks' connections, which all of them wait for: these, or "lazy <ranks>"
+// where some alone connect lazily, or "failed <rank> <why>".
+constexpr const char* kVerdict = "verdict";
+constexpr const char* kNear = "near";  // 127.0.0.1 is the same to all
+constexpr const char* kFar = "far";
+
+std::string verdict_of(StoreKeyValue& store, int size) {
+  const auto lazy = store.add("lazy", 0);
+  if (lazy == 0 || lazy == size) return store.add("near", 0) == size ? kNear : kFar;
+  std::string ranks;
+  for (int rank = 0; rank < size; ++rank)
+    if (store.has({"lazy/" + std::to_string(rank)}))
+      ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  return "lazy " + ranks;
+}
+
+// This rank does not connect: the others, which wait for it in agree(), learn why.
+void tell_failure(const Rendezvous& met, const CommError& error) {
+  if (met.size == 1) return;
+  try {
+    StoreKeyValue store(met.store, met.deadline, {});
+    store.set(kVerdict, "failed " + std::to_string(met.rank) + " " + error.why());
+    if (met.rank == 0) store.set("loopback", base::loopback_identity());
+    leave_together(store, met);
+  } catch (const CommError& e) {
+    base::log(base::LogLevel::kDebug, std::string("the others do not learn why: ") + e.what());
+  }
+}
+
+// Whether 127.0.0.1 is the same to all ranks. Each rank says whether it shares rank 0's, and how it
+// connects; the last one sums up. Throws CommError on all ranks alike: Gloo itself crashes where
+// not all connect in the same way.
+bool agree(const Rendezvous& met, bool lazy, const Call& call) {
   if (met.size == 1) return true;
   StoreKeyValue store(met.store, met.deadline, {});
   if (met.rank == 0) store.set("loopback", base::loopback_identity());
+  if (lazy) {
+    store.set("lazy/" + std::to_string(met.rank), "yes");
+    store.add("lazy", 1);
+  }
   if (store.get("loopback", met.deadline.left()) == base::loopback_identity()) store.add("near", 1);
-  if (store.add("asked", 1) == met.size)
-    store.set("verdict", store.add("near", 0) == met.size ? "near" : "far");
-  return store.get("verdict", met.deadline.left()) == "near";
+  if (store.add("asked", 1) == met.size) store.set(kVerdict, verdict_of(store, met.size));
+  const auto verdict = store.get(kVerdict, met.deadline.left());
+  if (verdict == kNear || verdict == kFar) return verdict == kNear;
+  leave_together(store, met);
+  const auto begin = verdict.find(' ') + 1;
+  if (verdict.starts_with("lazy"))
+    throw CommError(Errc::kMismatch,
+                    "of the ranks some connect when they first need it (hint lazy, or "
+                    "TORCH_GLOO_LAZY_INIT), which are " +
+                        verdict.substr(begin) + "; it must be all of them or none",
+                    context(call));
+  const auto end = verdict.find(' ', begin);
+  auto place = context(call, std::stoi(verdict.substr(begin, end - begin)));
+  place.culprits = {place.peer};
+  throw CommError(
+      Errc::kPeerFailed,
+      "rank " + std::to_string(place.peer) + " cannot connect: " + verdict.substr(end + 1), place);
 }
 
 // The host of the master, as far as it is known: it decides which of our addresses the others can
@@ -125,28 +182,29 @@ bool connects_lazily(const CommOptions& options) {
   return options.hints.contains(hint::kLazy.name) || c10d::getDefaultGlooLazyInit();
 }
 
-Devices devices_of_choice(const CommOptions& options) {
-  const auto choice = choice_of(options);
-  if (!choice) return {};
-  const bool lazy = connects_lazily(options);
-  return choice->interfaces ? at_interfaces(choice->setting, lazy)
-                            : at_hostname(choice->setting, lazy);
-}
-
 std::string interface_of_choice(const CommOptions& options) {
   const auto choice = choice_of(options);
   if (!choice || !choice->interfaces) return {};
   return choice->setting.text.substr(0, choice->setting.text.find(','));
 }
 
-Devices find_devices(const CommOptions& options, const Rendezvous& met) {
-  // First, so that a rank whose choice is impossible says so itself, whatever the others do.
-  auto chosen = devices_of_choice(options);
-  const bool near = all_share_loopback(met);
+Devices find_devices(const CommOptions& options, const Rendezvous& met, const Devices& of_parent,
+                     const Call& call) {
+  const bool lazy = connects_lazily(options);
+  Devices chosen;
+  try {
+    // First, so that a rank whose choice is impossible says so itself, whatever the others do.
+    chosen = devices_of_choice(options, lazy);
+  } catch (const CommError& e) {
+    tell_failure(met, e);
+    throw;
+  }
+  const bool near = agree(met, lazy, call);
+  if (chosen.empty()) chosen = of_parent;
   if (!chosen.empty()) return chosen;
   const Setting address{near ? kLoopback : own_address(host_to_reach(met)),
                         "the address of this host"};
-  return at_hostname(address, connects_lazily(options));
+  return at_hostname(address, lazy);
 }
 
 }  // namespace torch::comms::gloo

@@ -16,22 +16,23 @@ struct Rendezvous;
 
 namespace torch::comms::gloo {
 
+struct Call;
+
 // Where Gloo listens: one device a network interface.
 using Devices = std::vector<std::shared_ptr<::gloo::transport::Device>>;
 
-// What the first of these names: hint `hostname`, hint `interface`, TORCHCOMM_GLOO_HOSTNAME,
-// TORCHCOMM_GLOO_INTERFACE, GLOO_SOCKET_IFNAME (torch's own). An interface may be a list with
-// commas. Empty where none is set. Throws CommError(kInvalidArgument), without context, naming the
-// value and the interfaces there are.
-Devices devices_of_choice(const CommOptions& options);
+// The user's choice: what the first of these names: hint `hostname`, hint `interface`,
+// TORCHCOMM_GLOO_HOSTNAME, TORCHCOMM_GLOO_INTERFACE, GLOO_SOCKET_IFNAME (torch's own). An interface
+// may be a list with commas. Without one `of_parent`, empty of no split; without these 127.0.0.1
+// where all ranks share one host's loopback, else the address that routes to where the ranks met.
+// Needs no name resolution. Collective: the ranks tell each other over the store. Throws CommError:
+// kInvalidArgument, without context, naming the value and the interfaces there are, which is
+// kPeerFailed on the others; kMismatch where some ranks alone connect lazily.
+Devices find_devices(const CommOptions& options, const Rendezvous& met, const Devices& of_parent,
+                     const Call& call);
 
 // The first interface of that choice, "" where it is none.
 std::string interface_of_choice(const CommOptions& options);
-
-// The choice; without one 127.0.0.1 where all ranks share one host's loopback, else the address
-// that routes to where the ranks met. Needs no name resolution. Collective: the ranks tell each
-// other over the store. Throws CommError.
-Devices find_devices(const CommOptions& options, const Rendezvous& met);
 
 // Whether connections are made when they are first needed: hint `lazy`, whatever its text, else
 // torch's TORCH_GLOO_LAZY_INIT.

@@ -110,9 +110,8 @@ std::unique_ptr<Group> connect(const CommOptions& options, const Call& call, con
     const bool lazy = connects_lazily(options);
     base::require_descriptors(
         kOfDevice + (lazy ? 0 : static_cast<size_t>(std::max(met.size - 1, 0))), "Gloo");
-    if (parent != nullptr) group->devices = devices_of_choice(options);
-    if (parent != nullptr && group->devices.empty()) group->devices = parent->devices;
-    if (group->devices.empty()) group->devices = find_devices(options, met);
+    group->devices =
+        find_devices(options, met, parent != nullptr ? parent->devices : Devices(), call);
     open_side_channel(*group, options, met, origin, call.member->name);
     if (group->circle) phase("side channel");
     const auto left = std::max(met.deadline.left(), milliseconds(1));

@@ -93,6 +93,38 @@ TEST(Init, TakesTheHintsOfTheContract) {
   });
 }
 
+TEST(Init, RefusesThatSomeRanksAloneConnectLazily) {
+  for (const int lazy : {0, 2}) {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    on_threads(3, [&](int rank) {
+      auto options = options_with(store);
+      if (rank == lazy) options.hints["lazy"] = "true";
+      const auto error = error_of([&] { make_comm(rank, 3, options); });
+      EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
+      EXPECT_CONTAINS(error.what(), "which are " + std::to_string(lazy) + ";");
+    });
+  }
+}
+
+TEST(Init, TellsTheOthersWhyARankDoesNotConnect) {
+  for (const int failing : {0, 2}) {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    on_threads(3, [&](int rank) {
+      auto options = options_with(store);
+      if (rank == failing) options.hints["interface"] = "nosuch0";
+      const auto error = error_of([&] { make_comm(rank, 3, options); });
+      EXPECT_CONTAINS(error.what(), "hint interface='nosuch0' is not");
+      if (rank == failing) {
+        EXPECT_EQ(error.code(), Errc::kInvalidArgument) << error.what();
+      } else {
+        EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+        EXPECT_EQ(error.context().peer, failing);
+        EXPECT_EQ(error.context().culprits, std::vector<int>{failing});
+      }
+    });
+  }
+}
+
 TEST(Split, GivesRanksByPositionAndKeepsTheGlobalOnes) {
   on_ranks(3, [&](TorchComm& comm, int rank) {
     const std::vector<int> members{2, 0};
