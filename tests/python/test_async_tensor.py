@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.utils.checkpoint
 import torchcomms
 from torchcomms.functional import _pending, async_tensor
 from torchcomms.functional.async_tensor import FakeWork, TorchCommsAsyncTensor, _OnceWaitWork
@@ -75,6 +76,46 @@ def test_gradients_are_those_of_the_tensor_itself():
     assert leaf.grad is x.grad
     leaf.grad = None
     assert x.grad is None
+
+
+class Doubled(torch.autograd.Function):
+    """A function of a user: it is given the tensor that waits, as it is."""
+
+    @staticmethod
+    def forward(ctx, tensor):
+        return tensor * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+
+@pytest.mark.parametrize(
+    "function",
+    [Doubled.apply,
+     lambda t: torch.utils.checkpoint.checkpoint(lambda x: x * 2, t, use_reentrant=True)],
+    ids=["function", "checkpoint"],
+)  # fmt: skip
+def test_gradients_pass_through_functions_of_users(function):
+    x = torch.arange(4.0, requires_grad=True)
+    work = CountingWork()
+    tensor = TorchCommsAsyncTensor(x * 3, work)
+    assert tensor.requires_grad
+    function(tensor).sum().backward()
+    assert torch.equal(x.grad, torch.full((4,), 6.0))
+    assert work.waits == 1
+
+
+def test_such_a_function_has_the_gradient_of_the_value_that_it_takes():
+    x = torch.arange(4.0, requires_grad=True)
+    tensor = TorchCommsAsyncTensor(x * 3, CountingWork())
+    tensor.mul_(5)
+    Doubled.apply(tensor).sum().backward()
+    assert torch.equal(x.grad, torch.full((4,), 30.0))
+    with torch.no_grad():
+        tensor = TorchCommsAsyncTensor(x.detach(), CountingWork())
+    assert not tensor.requires_grad
+    assert not Doubled.apply(tensor).requires_grad
 
 
 def test_a_failed_wait_fails_again():

@@ -34,6 +34,7 @@ INDUCTOR_ALONE = [name for name in compiled.CASES if name.startswith("inductor")
 ONCE = [
     "results_of_eager_calls_carry_grad",
     "what_has_no_gradient_says_so",
+    "what_is_under_way_is_waited_for_by_the_next_operation",
     "a_saved_value_that_was_overwritten_is_noticed",
     "in_graphs_what_is_used_after_the_wait_flows_from_it",
     "passes_leave_the_results_as_they_are",

@@ -60,6 +60,22 @@ class _OnceWaitWork:
             self._works.pop(0)
 
 
+class _Tied(torch.autograd.Function):
+    """Hands the gradient of a tensor that waits to the tensor itself.
+
+    For functions that take the first as it is: an autograd.Function asks nobody.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, waiting: Tensor, elem: Tensor) -> Tensor:  # noqa: ANN401
+        ctx.mark_dirty(waiting)
+        return waiting
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:  # noqa: ANN401
+        return None, grad
+
+
 class TorchCommsAsyncTensor(Tensor):
     """A tensor that is still being written: its first use waits for the work.
 
@@ -69,6 +85,7 @@ class TorchCommsAsyncTensor(Tensor):
     elem: Tensor
     work: Any
     completed: bool
+    _tied_to: Any  # what made the value whose gradient this one's is
 
     @staticmethod
     def __new__(cls: Any, elem: Tensor, work: Any) -> TorchCommsAsyncTensor:  # noqa: ANN401
@@ -80,10 +97,21 @@ class TorchCommsAsyncTensor(Tensor):
             dtype=elem.dtype,
             layout=elem.layout,
             device=elem.device,
-            requires_grad=elem.requires_grad,
         )
-        made.elem, made.work, made.completed = elem, work, False
+        made.elem, made.work, made.completed, made._tied_to = elem, work, False, None
+        made._tie()
         return made
+
+    def _tie(self) -> None:
+        """Lets the gradient through, to the value that there is now."""
+        if not self.elem.requires_grad:
+            return
+        with torch._C.DisableTorchFunctionSubclass():
+            made_by = self.elem.grad_fn
+            if self._tied_to is None or made_by is not self._tied_to:
+                with torch.enable_grad():
+                    _Tied.apply(self, self.elem)
+                self._tied_to = made_by
 
     def trigger_wait(self) -> Tensor:
         """Waits if nobody has yet. Returns the tensor itself."""
@@ -138,8 +166,12 @@ class TorchCommsAsyncTensor(Tensor):
         if func in _KNOWN_AT_ONCE:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
-        args, kwargs = _waited((args, kwargs or {}))
-        return func(*args, **kwargs)
+        used: list[TorchCommsAsyncTensor] = []
+        args, kwargs = _waited((args, kwargs or {}), used)
+        result = func(*args, **kwargs)
+        for tensor in used:  # which may have another value now
+            tensor._tie()
+        return result
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -161,8 +193,15 @@ _KNOWN_AT_ONCE = {
 }  # fmt: skip
 
 
-def _waited(arguments: Any) -> Any:  # noqa: ANN401
-    return tree_map_only(TorchCommsAsyncTensor, TorchCommsAsyncTensor.trigger_wait, arguments)
+def _waited(arguments: Any, used: list[TorchCommsAsyncTensor] | None = None) -> Any:  # noqa: ANN401
+    """The arguments with the tensors themselves; what stood for them is added to `used`."""
+
+    def wait(tensor: TorchCommsAsyncTensor) -> Tensor:
+        if used is not None:
+            used.append(tensor)
+        return tensor.trigger_wait()
+
+    return tree_map_only(TorchCommsAsyncTensor, wait, arguments)
 
 
 def _maybe_wrap_tensor(tensor: Tensor, work: Any) -> Tensor:  # noqa: ANN401

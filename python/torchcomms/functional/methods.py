@@ -18,7 +18,9 @@ from torchcomms._arguments import require_hints, require_limit
 from torchcomms.functional import _graph_classes, _operations, collectives, registry  # noqa: F401
 from torchcomms.functional.async_tensor import (
     FakeWork,
+    TorchCommsAsyncTensor,
     _are_we_tracing,
+    _waited,
     _wrap_result_with_registered_work,
 )
 from torchcomms.functional.param_parsing import (
@@ -206,6 +208,9 @@ def _operation(collective: registry.Collective, traced: _Method) -> _Method:
         if torch.compiler.is_compiling():
             return traced(self, args, kwargs)
         tensors = _tensors([*args, *kwargs.values()])
+        if any(isinstance(tensor, TorchCommsAsyncTensor) for tensor in tensors):
+            args, kwargs = _waited((args, kwargs))
+            tensors = _tensors([*args, *kwargs.values()])
         wants_grad = has_grad and _requires_grad(tensors)
         tracing = _are_we_tracing()
         fake = tracing or any(map(_is_special, tensors))

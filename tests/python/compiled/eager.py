@@ -53,6 +53,37 @@ def results_of_eager_calls_carry_grad(comm, backend):
 
 
 @case
+def what_is_under_way_is_waited_for_by_the_next_operation(comm, backend):
+    """With its gradient, where there is one."""
+    size, rank = comm.get_size(), comm.get_rank()
+
+    def under_way():
+        x = (torch.arange(4.0) + rank).requires_grad_()
+        return x, comm.all_reduce(x * 1, ReduceOp.SUM, True)
+
+    total = sum(torch.arange(4.0) + r for r in range(size))
+    x, first = under_way()
+    second = comm.all_reduce(first, ReduceOp.SUM, False)
+    same(second.detach(), total * size)
+    second.sum().backward()
+    same(x.grad, torch.full((4,), float(size**2)))
+    x, first = under_way()
+    lists = comm.all_gather([torch.zeros(4) for _ in range(size)], tensor=first, async_op=True)
+    comm.all_reduce(lists[0], ReduceOp.SUM, False).sum().backward()
+    same(x.grad, torch.full((4,), float(size**2)))
+    x, first = under_way()
+    with torch.no_grad():
+        comm.all_reduce(first, ReduceOp.SUM, False)
+        same(first.wait(), total * size)
+    x, first = under_way()
+    batch, got = comm.batch_op_create(), torch.zeros(4)
+    batch.send(first, (rank + 1) % size)
+    batch.recv(got, (rank - 1) % size)
+    batch.issue(False)
+    same(got, total)
+
+
+@case
 def what_has_no_gradient_says_so(comm, backend):
     x = torch.ones(3, requires_grad=True)
     result = comm.all_reduce(x, ReduceOp.MAX, False)
