@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 import torchcomms.soak.run
@@ -23,6 +25,27 @@ def failure(program, **changes) -> tuple[Request, Failure]:
     found = soak(request, program=program).failure
     assert found is not None
     return request, found
+
+
+class Stopped(torchcomms.soak.run._Child):
+    """A rank in whose start the user presses Ctrl-C: the process is there by then."""
+
+    made: ClassVar[list[Stopped]] = []
+
+    def start(self) -> None:
+        self.made.append(self)
+        super().start()
+        if self.rank == 1:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_start_leaves_nothing_behind(monkeypatch):
+    monkeypatch.setattr(torchcomms.soak.run, "_Child", Stopped)
+    with pytest.raises(KeyboardInterrupt):
+        soak(replace(REQUEST, ranks=3))
+    assert len(Stopped.made) == 2
+    assert all(child.process.exitcode is not None for child in Stopped.made)
+    assert not Stopped.made[0].log.parent.exists()
 
 
 def test_a_wrong_element_is_found_and_named_and_again_by_its_step_alone():

@@ -46,8 +46,9 @@ def soak(
     rank runs.
     """
     request.check()
-    run = _Run(request, progress, program)
+    run = _Run(request, progress)
     try:
+        run.start(program)
         return run.outcome()
     finally:
         run.close()
@@ -59,16 +60,26 @@ class _Child:
     def __init__(self, role: Role, program: Program) -> None:
         self.rank, self.log = role.rank, role.log
         context = _forked.server()
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=program, args=(theirs, role), daemon=True)
-        _forked.start(self.process)
-        theirs.close()
+        self.connection, self._theirs = context.Pipe()
+        self.process = context.Process(target=program, args=(self._theirs, role), daemon=True)
         self.ready = False
         self.listening = True  # more may come
         self.failed: tuple[Any, ...] | None = None
         self.done: tuple[Any, ...] | None = None
         self.place: tuple[int, int, str] = (-1, 0, "start")
         self.since = time.monotonic()  # in this step, or idle
+
+    def start(self) -> None:
+        _forked.start(self.process)
+        self._theirs.close()
+
+    def end(self) -> None:
+        if self.process.pid is not None:  # it was started
+            if self.process.exitcode is None:
+                self.process.kill()
+            with _forked.processes:
+                self.process.join()
+        self.connection.close()
 
     def grant(self, until: int, last: bool) -> None:
         with contextlib.suppress(OSError):  # its end is noticed elsewhere
@@ -79,21 +90,26 @@ class _Child:
 
 
 class _Run:
-    def __init__(self, request: Request, progress: Report, program: Program) -> None:
+    def __init__(self, request: Request, progress: Report) -> None:
         self._request, self._progress = request, progress
+        self._children: list[_Child] = []
+        self._granted, self._last = request.from_step, False
+        self._began = 0.0
         self._folder = Path(tempfile.mkdtemp(prefix="torchcomms_soak_"))
+
+    def start(self, program: Program) -> None:
+        """Starts the ranks. What there is when that fails is for `close`."""
+        request = self._request
         self._store = TCPStore(
             "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60)
         )
-        self._children: list[_Child] = []
         name = f"soak_{os.getpid()}_{self._folder.name}"
         for rank in range(request.ranks):
             role = Role(request, rank, name, self._store.port, str(self._folder), dict(os.environ))
             if rank == 0:
                 self._board = Board(role.board, request.ranks)
             self._children.append(_Child(role, program))
-        self._granted, self._last = request.from_step, False
-        self._began = 0.0
+            self._children[-1].start()
 
     def outcome(self) -> Outcome:
         """Attends the ranks until all are done, or one has failed."""
@@ -113,11 +129,7 @@ class _Run:
 
     def close(self) -> None:
         for child in self._children:
-            if child.process.exitcode is None:
-                child.process.kill()
-            with _forked.processes:
-                child.process.join()
-            child.connection.close()
+            child.end()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _listen(self, limit_s: float) -> None:
