@@ -11,6 +11,9 @@ from torchcomms._comms import InvalidArgument
 # What is outside of a number's type is refused here, the rest natively.
 _INT32_END, _INT64_END = 2**31, 2**63
 MOST_SECONDS = 1e9  # the longest limit: what is above is it
+# Of the package's commands: a day of waiting, which poll() takes several times over, and processes
+# on one machine.
+MOST_SECONDS_HERE, MOST_RANKS_HERE = 86400.0, 1024
 LIMIT = "datetime.timedelta, float seconds or None"
 
 

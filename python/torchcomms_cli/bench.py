@@ -100,6 +100,8 @@ def bench(
             graph_operations=graph_operations,
             beside=beside,
         )
+        if not plan.backends:
+            raise BenchError("no backend was given")
         if compare and len(plan.backends) < 2:
             raise BenchError("--compare needs at least two backends")
         points = _measure(plan, ranks, outputs)

@@ -19,7 +19,8 @@ def doctor(
         bool, typer.Option("--json", help="Print one JSON object instead of text.")
     ] = False,
     timeout: Annotated[
-        float | None, typer.Option(min=1, help="Seconds for the all_reduce of each backend (60).")
+        float | None,
+        typer.Option(min=1, max=86400, help="Seconds for the all_reduce of each backend (60)."),
     ] = None,
 ) -> None:
     """Examine this machine: versions, libraries, GPUs, backends, limits, network, launcher.

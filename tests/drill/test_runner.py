@@ -244,6 +244,8 @@ def test_cells_are_chosen_by_fault_or_name():
         ({"jobs": 0}, "jobs: 0"),
         ({"rounds": -1}, "rounds: -1"),
         ({"limit_s": 0}, "limit"),
+        ({"limit_s": 1e300}, "limit: 1e[+]300 is not above 0 and at most 86400"),
+        ({"slack": 1e300}, "slack: 1e[+]300 is not above 0 and at most 1000"),
         ({"cells": []}, "no cell"),
     ],
 )

@@ -91,10 +91,13 @@ def test_the_table_can_be_left_out(tmp_path):
     [
         (("all_reduse",), "unknown operation 'all_reduse'; allowed: all_reduce"),
         (("--backend", "gluu"), "unknown backend 'gluu'; built here:"),
+        (("--backend", ""), "no backend was given"),
+        (("--backend", ","), "no backend was given"),
         (("--bytes", "8Q"), "'8Q' is not a size; allowed: 8, 1K"),
         (("--mode", "sync,quick"), "unknown mode 'quick'; allowed: sync, async"),
         (("--dtype", "f32"), "unknown dtype 'f32'; allowed: float32"),
         (("--ranks", "0"), "ranks: 0 is not at least 1"),
+        (("--seconds", "1e300"), "seconds: 1e+300 is not above 0 and at most 86400"),
         (("--seconds", "nan"), "--seconds: nan is not a finite number"),
         (("--plot", "points.doc"), "must end in one of .png"),
         (("--json", "/dev/null/x.json"), "/dev/null is not a folder"),

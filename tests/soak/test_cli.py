@@ -88,6 +88,8 @@ def test_without_a_seed_there_is_a_new_one(monkeypatch):
         (("--device", "tpu"), "unknown device 'tpu'; allowed: cpu, cuda"),
         (("--device", "cuda", "--ranks", "99"), "--ranks: 99 on cuda need a GPU each"),
         (("--ranks", "0"), "--ranks: 0 is not at least 1"),
+        (("--ranks", "100000000"), "--ranks: 100000000 is above 1024"),
+        (("--limit", "1e10"), "--limit: 1e+10 is not above 0 and at most 86400"),
         (("--minutes", "0"), "--minutes: 0 is not above 0"),
         (("--steps", "0"), "--steps: 0 is not at least 1"),
         (("--from-step", "-1"), "--from-step: -1 is not at least 0"),

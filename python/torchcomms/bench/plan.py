@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 import torchcomms
 from torchcomms import _comms
+from torchcomms._arguments import MOST_RANKS_HERE, MOST_SECONDS_HERE
 from torchcomms._dtype import dtype_name
 from torchcomms.bench.errors import BenchError
 from torchcomms.bench.exchange import operation
@@ -57,6 +58,15 @@ def knobs(backend: str) -> tuple[str, dict[str, str]]:
         is_whole = knob != hint or hint in COMMON_HINTS or "::" in hint
         hints[hint if is_whole else f"{name}::{hint}"] = value
     return name, hints
+
+
+MOST_ITERATIONS = 10**9
+
+
+def check_seconds(seconds: float) -> None:
+    """Raises BenchError for what nothing can be measured in."""
+    if not 0 < seconds <= MOST_SECONDS_HERE:
+        raise BenchError(f"seconds: {seconds} is not above 0 and at most {MOST_SECONDS_HERE:g}")
 
 
 @dataclass(frozen=True)
@@ -127,8 +137,14 @@ class Plan:
                 raise BenchError(f"{label}: {value} is not at least 1")
         if self.iterations is not None and self.iterations < 1:
             raise BenchError(f"iterations: {self.iterations} is not at least 1")
-        if self.seconds <= 0:
-            raise BenchError(f"seconds: {self.seconds} is not above 0")
+        for label, number, most in (
+            ("ranks", ranks, MOST_RANKS_HERE),
+            ("rounds", self.rounds, MOST_ITERATIONS),
+            ("iterations", self.iterations or 1, MOST_ITERATIONS),
+        ):
+            if number > most:
+                raise BenchError(f"{label}: {number} is above {most}")
+        check_seconds(self.seconds)
 
     def _check_graph(self) -> None:
         if "graph" not in self.modes:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from torchcomms._arguments import MOST_SECONDS_HERE
 from torchcomms.drill.cell import EVERY, VENDORS, Cell
+
+MOST_SLACK = 1000.0
 
 
 class DrillError(Exception):
@@ -42,8 +45,12 @@ class Plan:
         for label, value in (("jobs", self.jobs), ("rounds", self.rounds)):
             if value < 1:
                 raise DrillError(f"{label}: {value} is not above 0")
-        if self.limit_s <= 0 or self.slack <= 0:
-            raise DrillError("the limit and the slack must be above 0")
+        for label, number, most in (
+            ("limit", self.limit_s, MOST_SECONDS_HERE),
+            ("slack", self.slack, MOST_SLACK),
+        ):
+            if not 0 < number <= most:
+                raise DrillError(f"{label}: {number:g} is not above 0 and at most {most:g}")
         if not self.cells:
             raise DrillError("no cell is given")
 

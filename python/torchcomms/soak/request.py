@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from torchcomms._arguments import MOST_RANKS_HERE, MOST_SECONDS_HERE
+
 DEVICES = ("cpu", "cuda")
 
 
@@ -31,8 +33,11 @@ class Request:
         self._check_backend()
         self._check_device()
         for label, value in (("--minutes", self.minutes), ("--limit", self.limit_s)):
-            if not value > 0:
-                raise SoakError(f"{label}: {value:g} is not above 0")
+            if not 0 < value <= MOST_SECONDS_HERE:
+                allowed = f"above 0 and at most {MOST_SECONDS_HERE:g}"
+                raise SoakError(f"{label}: {value:g} is not {allowed}")
+        if self.ranks > MOST_RANKS_HERE:
+            raise SoakError(f"--ranks: {self.ranks} is above {MOST_RANKS_HERE}")
         for name, least, number in (
             ("--ranks", 1, self.ranks),
             ("--steps", 1, self.steps),
