@@ -88,7 +88,8 @@ def tune(
         old = target.read_text(errors="replace") if target.is_file() else ""
         if device == "cpu":
             measured = parse_sizes(sizes or "8,1K:16M:4")
-            text, new = _of_cpu(cpu.Effort(names, ranks or 2, measured, wire, seconds or 0.1), old)
+            on_cpu = cpu.Effort(names, ranks or 2, measured, wire, _or(seconds, 0.1))
+            text, new = _of_cpu(on_cpu, old)
         else:
             effort = gpu.Effort(
                 names,
@@ -99,7 +100,7 @@ def tune(
                 _split(dtype),
                 _split(mode),
                 _numbers(blocks),
-                seconds or 0.05,
+                _or(seconds, 0.05),
                 _split(tensors),
                 _numbers(within),
             )
@@ -157,6 +158,10 @@ def _split(text: str) -> list[str]:
 def _numbers(text: str) -> list[int]:
     """0 for what is none."""
     return [int(each) if each.isdecimal() else 0 for each in _split(text)]
+
+
+def _or(seconds: float | None, default: float) -> float:
+    return default if seconds is None else seconds
 
 
 def _gpus(device: str) -> int:

@@ -12,6 +12,7 @@ from torchcomms_cli.app import app
 from typer.testing import CliRunner
 
 EFFORT = Effort(["all_reduce"], ranks=4, sizes=[8, 1024, 65536])
+WIDE = Effort(["all_reduce"], ranks=4, sizes=[8, 1024, 65536, 1 << 20])
 
 
 def timings(took_us, effort=EFFORT) -> list[Timing]:
@@ -79,18 +80,39 @@ def test_the_fitted_constants_are_those_that_the_times_were_made_of():
                 + 2 * 0.01 * c["reduced_bytes"]
             )
             / 1000
-        )
+        ),
+        WIDE,
     )
-    words = constants(EFFORT, made, cores=2).split()
+    words = constants(WIDE, made, cores=2).split()
     assert words[:3] == ["wire", "shm", "crowded"]
     fitted = [float(word) for word in words[4::2]]
     assert fitted == pytest.approx([300, 100, 50, 10], rel=1e-3)
 
 
 def test_a_constant_is_never_negative_and_little_data_gives_none():
-    made = timings(lambda c: 1.0 / c["steps"])
-    assert min(float(word) for word in constants(EFFORT, made, 4).split()[4::2]) >= 0
-    assert constants(EFFORT, made[:3], 4) is None
+    made = timings(lambda c: 1.0 / c["steps"], WIDE)
+    assert min(float(word) for word in constants(WIDE, made, 4).split()[4::2]) >= 0
+    assert constants(WIDE, made[:3], 4) is None
+
+
+@pytest.mark.parametrize(
+    ("operation", "sizes"),
+    [
+        ("all_reduce", [8]),
+        ("all_reduce", [8, 1024, 65536]),
+        ("all_reduce", [1 << 16, 1 << 20, 1 << 24]),
+        ("all_gather", [8, 1024, 65536, 1 << 20]),  # says nothing of reducing
+    ],
+)
+def test_what_cannot_tell_the_constants_apart_gives_none(operation, sizes):
+    effort = Effort([operation], ranks=4, sizes=sizes)
+    made = [
+        Timing(operation, size, cost, 10.0 + cost["steps"] + size / 1000)
+        for _ in range(8)
+        for size in sizes
+        for cost in effort.cost(operation, size)
+    ]
+    assert constants(effort, made, cores=4) is None
 
 
 def test_other_lines_of_the_file_stay():
@@ -138,6 +160,9 @@ def test_a_comment_that_is_no_utf8_is_one_all_the_same(tmp_path, monkeypatch):
     ("effort", "says"),
     [
         (Effort(["barrier"], 2, [8]), "unknown operation 'barrier'; allowed: all_reduce"),
+        (Effort(["reduce", "reduce"], 2, [8]), "an operation is given twice in reduce, reduce"),
+        (Effort(["reduce"], 2, [8], seconds=0.0), "seconds: 0.0 is not above 0"),
+        (Effort(["reduce"], 2, [8], seconds=1e300), "seconds: 1e[+]300 is not above 0"),
         (Effort(["reduce"], 1, [8]), "ranks: 1 is not at least 2"),
         (Effort(["reduce"], 2, [8], wire="ib"), "unknown wire 'ib'; allowed: shm, tcp"),
     ],
@@ -145,6 +170,12 @@ def test_a_comment_that_is_no_utf8_is_one_all_the_same(tmp_path, monkeypatch):
 def test_a_wrong_effort_is_refused(effort, says):
     with pytest.raises(BenchError, match=says):
         effort.check()
+
+
+def test_no_seconds_are_not_the_usual_ones():
+    done = CliRunner().invoke(app, ["tune", "--seconds", "0", "--dry-run"])
+    assert done.exit_code == 2
+    assert "seconds: 0.0 is not above 0" in done.stderr
 
 
 @pytest.mark.skipif(not torchcomms.is_backend_built("ctran"), reason="needs backend ctran")

@@ -18,7 +18,7 @@ import torch
 from torchcomms import _comms, _environment, _output, algorithms
 from torchcomms.bench.errors import BenchError
 from torchcomms.bench.launch import launch
-from torchcomms.bench.plan import Plan
+from torchcomms.bench.plan import Plan, check_seconds
 from torchcomms.bench.result import Point
 
 Report = Callable[[str], None]
@@ -58,6 +58,9 @@ class Effort:
         for operation in self.operations:
             if operation not in BENCHES:
                 raise BenchError(f"unknown operation {operation!r}; allowed: {', '.join(BENCHES)}")
+        if len(set(self.operations)) != len(self.operations):
+            raise BenchError(f"an operation is given twice in {', '.join(self.operations)}")
+        check_seconds(self.seconds)
         if self.ranks < 2:
             raise BenchError(f"ranks: {self.ranks} is not at least 2")
         if self.wire not in ("shm", "tcp"):
@@ -161,8 +164,9 @@ def _winner(timings: Sequence[Timing], favourite: str) -> Timing:
 def constants(effort: Effort, timings: Sequence[Timing], cores: int) -> str | None:
     """The line of the wire's constants: least squares of relative errors, none below zero.
 
-    None where too little was measured. Algorithms that hand a vector on are left out: their time is
-    no linear function of their cost.
+    None where too little was measured to tell them apart: sizes far from the small or the large
+    ones, or operations that do not reduce. Algorithms that hand a vector on are left out: their
+    time is no linear function of their cost.
     """
     crowd = max(1.0, effort.ranks / cores)
     rows, fitting = [], []
@@ -181,7 +185,11 @@ def constants(effort: Effort, timings: Sequence[Timing], cores: int) -> str | No
         fitting.append(1.0)
     if len(rows) < 2 * len(_CONSTANTS):
         return None
+    sizes = [t.size for t in timings]
     a = torch.tensor(rows, dtype=torch.float64)
+    rank = torch.linalg.matrix_rank(a / a.norm(dim=0).clamp_min(1e-300))
+    if min(sizes) > SMALL or max(sizes) < LARGE or rank < len(_CONSTANTS):
+        return None
     b = torch.tensor(fitting, dtype=torch.float64).unsqueeze(1)
     free = list(range(len(_CONSTANTS)))
     fitted = [0.0] * len(_CONSTANTS)

@@ -22,7 +22,7 @@ from torchcomms import _environment
 from torchcomms.algorithms import gpu_word
 from torchcomms.bench.errors import BenchError
 from torchcomms.bench.launch import launch
-from torchcomms.bench.plan import DTYPES, Plan
+from torchcomms.bench.plan import DTYPES, Plan, check_seconds
 from torchcomms.bench.result import Point, machine
 from torchcomms.bench.tune import CLEARLY, LARGEST, finished
 
@@ -108,6 +108,7 @@ class Effort:
             raise BenchError("device cuda: torch sees no GPU here")
         if not 2 <= self.ranks <= 8:
             raise BenchError(f"ranks: {self.ranks} is not one of 2 to 8, which kernels take")
+        check_seconds(self.seconds)
         kinds = [kind_of(dtype) for dtype in self.dtypes]
         if len(set(kinds)) != len(kinds):
             raise BenchError("dtypes: one of floats and one of integers, not two of a kind")
