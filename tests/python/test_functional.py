@@ -95,6 +95,7 @@ def gives_what_the_operations_give(comm):
         (torchcomms.ReduceOp.AVG, total / size),
         ("max", inputs[-1]),
         ("premul_sum:0.5", total / 2),
+        (torchcomms.ReduceOp.PREMUL_SUM(0.5), total / 2),
     ):
         torch.testing.assert_close(functional.all_reduce(comm, mine, op), want)
         got = functional.reduce_scatter(comm, mine, op)
@@ -129,6 +130,9 @@ DIFFERENTIABLE = {
     "all_reduce sum": lambda comm, x: functional.all_reduce(comm, x),
     "all_reduce avg": lambda comm, x: functional.all_reduce(comm, x, "avg"),
     "all_reduce premul": lambda comm, x: functional.all_reduce(comm, x, "premul_sum:0.5"),
+    "all_reduce premul of a number": lambda comm, x: functional.all_reduce(
+        comm, x, torchcomms.ReduceOp.PREMUL_SUM(0.5)
+    ),
     "all_gather": lambda comm, x: functional.all_gather(comm, x),
     "reduce_scatter sum": lambda comm, x: functional.reduce_scatter(comm, x),
     "reduce_scatter avg": lambda comm, x: functional.reduce_scatter(comm, x, "avg"),
@@ -183,6 +187,8 @@ def refuses_wrong_calls(comm):
         functional.all_to_all(comm, odd, [1] * size)
     with refused(torchcomms.InvalidArgument, "add up"):
         functional.all_to_all(comm, odd, [1] * size, [1] * size)
+    with refused(torchcomms.InvalidArgument, "PREMUL_SUM of a number"):
+        functional.all_reduce(comm, odd, torchcomms.ReduceOp.PREMUL_SUM(torch.tensor(0.5)))
     for op in ("median", "premul_sum:", "premul_sum:x"):
         with refused(torchcomms.InvalidArgument, op):
             functional.all_reduce(comm, odd, op)

@@ -89,8 +89,10 @@ def op_name(op: torchcomms.ReduceOp | str) -> str:
     for name, known in _OPS.items():
         if op == known:
             return name
+    if isinstance(op._factor, float):
+        return f"{_PREMUL}{op._factor!r}"
     raise torchcomms.InvalidArgument(
-        f"reduce op {op!r}: allowed are {', '.join(_OPS)}, and '{_PREMUL}<factor>' as text"
+        f"reduce op {op!r}: allowed are {', '.join(_OPS)}, and PREMUL_SUM of a number"
     )
 
 
