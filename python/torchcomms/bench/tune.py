@@ -165,8 +165,8 @@ def constants(effort: Effort, timings: Sequence[Timing], cores: int) -> str | No
     """The line of the wire's constants: least squares of relative errors, none below zero.
 
     None where too little was measured to tell them apart: sizes far from the small or the large
-    ones, or operations that do not reduce. Algorithms that hand a vector on are left out: their
-    time is no linear function of their cost.
+    ones, two ranks alone, operations that do not reduce. Algorithms that hand a vector on are left
+    out: their time is no linear function of their cost.
     """
     crowd = max(1.0, effort.ranks / cores)
     rows, fitting = [], []
