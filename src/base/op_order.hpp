@@ -37,10 +37,11 @@ class OpOrder {
   uint64_t collective() noexcept { return ++collectives_; }
   uint64_t split() noexcept { return kFirstSplit + ++splits_; }
   uint64_t batch() noexcept { return kFirstBatch + ++batches_; }
-  // Of a message from `src` to `dst`, ranks of a communicator of `size`.
+  // Of a message from `src`, negative: from any rank, to `dst`, ranks of a communicator of `size`.
   uint64_t message(int src, int dst, int size) {
-    const uint64_t pair = static_cast<uint64_t>(src) * static_cast<uint64_t>(std::max(size, 1)) +
-                          static_cast<uint64_t>(dst);
+    const auto ranks = static_cast<uint64_t>(std::max(size, 1));
+    const uint64_t pair =
+        (src < 0 ? ranks : static_cast<uint64_t>(src)) * ranks + static_cast<uint64_t>(dst);
     const uint64_t count = messages_[pair]++ & kCounts;
     return kFirstMessage + (pair << kCountBits) + count;
   }

@@ -33,6 +33,7 @@ TEST(CommError, CountsCallsAndMessagesApart) {
   EXPECT_EQ(text(order.message(0, 3, 4)), "(rank 0, message 1): late");
   EXPECT_EQ(text(order.message(0, 3, 4)), "(rank 0, message 2): late");
   EXPECT_EQ(text(order.message(3, 0, 4)), "(rank 0, message 1): late");
+  EXPECT_EQ(text(order.message(-1, 0, 4)), "(rank 0, message 1): late") << "from any rank";
 }
 
 TEST(CommError, ShowsTheBeginningOfALongName) {
