@@ -33,6 +33,7 @@ INDUCTOR_ALONE = [name for name in compiled.CASES if name.startswith("inductor")
 # What does not compile, or has its own compiler: once is enough.
 ONCE = [
     "results_of_eager_calls_carry_grad",
+    "what_cannot_have_a_gradient_of_its_own_leaves_it_to_the_result",
     "what_has_no_gradient_says_so",
     "what_is_under_way_is_waited_for_by_the_next_operation",
     "a_saved_value_that_was_overwritten_is_noticed",

@@ -128,7 +128,7 @@ def _traced_issue(native: _Method) -> _Method:
 
 
 class _Written(torch.autograd.Function):
-    """The in-place operation on tensors that themselves require grad, of which some are leaves.
+    """The in-place operation on tensors that cannot carry a gradient of their own.
 
     What is returned shares their memory, and carries the gradient.
     """
@@ -146,10 +146,26 @@ class _Written(torch.autograd.Function):
     backward = registry._InPlace.backward
 
 
+def _carry_grad(written: Sequence[Tensor]) -> bool:
+    """Whether tensors can have the gradient of what is written to them, as of any operation of
+    torch that changes them: not leaves, and views only where one tensor has one.
+
+    A tensor without gradient stays so: buffers are used again, and their past would be kept.
+    """
+    if any(tensor.is_leaf for tensor in written):
+        return False
+    views = [tensor for tensor in written if tensor._is_view()]
+    plain = torch._C._autograd.CreationMeta.DEFAULT
+    return not views or (
+        len(written) == 1 and torch._C._autograd._get_creation_meta(written[0]) == plain
+    )
+
+
 def _with_grad(collective: registry.Collective, parsed: ParsedArgs) -> Any:  # noqa: ANN401
     """Runs the operation, and returns its results with their gradient."""
     tensors, _ = parsed.get_tensor_inputs_flat_with_mutable_mask()
-    written = _Written.apply(collective, parsed, *tensors)
+    carry = _carry_grad(parsed.get_mutable_outputs_flat())
+    written = (registry._InPlace if carry else _Written).apply(collective, parsed, *tensors)
     is_list = collective.schema.mutable_params[0].is_tensor_list()
     results = list(written) if is_list else written[0]
     return _wrap_result_with_registered_work(results) if parsed.get_value("async_op") else results

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torchcomms import ReduceOp
 
 from tests.harness.cases import refused
-from tests.python.compiled.cases import case, same
+from tests.python.compiled.cases import case, compiled, same
 
 
 @case
@@ -81,6 +81,68 @@ def what_is_under_way_is_waited_for_by_the_next_operation(comm, backend):
     batch.recv(got, (rank - 1) % size)
     batch.issue(False)
     same(got, total)
+
+
+def changed(comm, x):
+    y = x * 2
+    comm.all_reduce(y, ReduceOp.SUM, False)
+    return (y * y).sum()
+
+
+def changed_later(comm, x):
+    y = x * 2
+    comm.all_reduce(y, ReduceOp.SUM, True).wait()
+    return (y * y).sum()
+
+
+def changed_in_part(comm, x):
+    y = x * x
+    comm.all_reduce(y[1:3], ReduceOp.SUM, False)
+    return (y * y).sum()
+
+
+def changed_as_a_view(comm, x):
+    y = x * 1
+    comm.all_reduce(y.view(2, -1), ReduceOp.AVG, False)
+    return (y * y).sum()
+
+
+def overwritten(comm, x):
+    y = x * 2
+    comm.all_to_all_single(y, x, False)
+    return (y * y).sum()
+
+
+@case
+def a_tensor_that_was_changed_has_the_gradient_of_its_new_value(comm, backend):
+    """Eager as compiled, where it is no leaf."""
+    for step in (changed, changed_later, changed_in_part, changed_as_a_view, overwritten):
+        seen = []
+        for function in (step, compiled(step, backend)):
+            x = (torch.arange(4.0) + comm.get_rank()).requires_grad_()
+            loss = function(comm, x)
+            loss.backward()
+            seen.append((loss.detach(), x.grad))
+        same(seen[0], seen[1])
+
+
+@case
+def what_cannot_have_a_gradient_of_its_own_leaves_it_to_the_result(comm, backend):
+    """Buffers without gradient, and views of which one operation has made several."""
+    size = comm.get_size()
+    x = torch.arange(2.0).requires_grad_()
+    out = torch.zeros(2 * size)
+    for _ in range(2):
+        result = comm.all_gather_single(out, x, False)
+        assert not out.requires_grad
+        assert result.requires_grad
+    result.sum().backward()
+    same(x.grad, torch.full((2,), float(size)))
+    for views in (lambda t: t.unbind(0), lambda t: [t[i] for i in range(size)]):
+        into = list(views((x * 1).repeat(size).view(size, 2)))
+        x.grad = None
+        torch.stack(comm.all_gather(into, x, False)).sum().backward()
+        same(x.grad, torch.full((2,), float(size)))
 
 
 @case
