@@ -36,6 +36,7 @@ ONCE = [
     "what_cannot_have_a_gradient_of_its_own_leaves_it_to_the_result",
     "what_has_no_gradient_says_so",
     "what_is_under_way_is_waited_for_by_the_next_operation",
+    "what_is_under_way_is_waited_for_by_windows",
     "a_saved_value_that_was_overwritten_is_noticed",
     "in_graphs_what_is_used_after_the_wait_flows_from_it",
     "passes_leave_the_results_as_they_are",

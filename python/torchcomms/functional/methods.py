@@ -7,6 +7,7 @@ nothing is sent.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,6 +34,12 @@ from torchcomms.functional.param_parsing import (
 )
 
 _Method = Callable[..., Any]
+
+# Methods that keep a tensor, and are no operations.
+_KEEP_TENSORS = {
+    torchcomms.TorchComm: ("new_window", "tensor_register", "tensor_deregister"),
+    torchcomms.TorchCommWindow: ("tensor_register", "register_local_buffer"),
+}
 
 # What the receives of batches write to, from a traced `recv` to the next traced `issue`.
 _received: list[Tensor] = []
@@ -245,6 +252,17 @@ def _operation(collective: registry.Collective, traced: _Method) -> _Method:
     return _like(method, native, collective)
 
 
+def _waiting(native: _Method) -> _Method:
+    """The method, given tensors that are there."""
+
+    @functools.wraps(native)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        args, kwargs = _waited((args, kwargs))
+        return native(self, *args, **kwargs)
+
+    return method
+
+
 def _issue(collective: registry.Collective, traced: _Method) -> _Method:
     native = getattr(collective.target_class, collective.method)
 
@@ -288,4 +306,8 @@ def install() -> None:
             made[key] = _operation(collective, _traced_recv(traced) if is_recv else traced)
     for (cls, name), method in made.items():
         setattr(cls, name, method)
+    for cls, names in _KEEP_TENSORS.items():
+        for name in names:
+            if hasattr(cls, name):
+                setattr(cls, name, _waiting(getattr(cls, name)))
     torchcomms.TorchComm._traceable = True  # type: ignore[attr-defined]

@@ -83,6 +83,23 @@ def what_is_under_way_is_waited_for_by_the_next_operation(comm, backend):
     same(got, total)
 
 
+@case
+def what_is_under_way_is_waited_for_by_windows(comm, backend):
+    del comm
+    world = torchcomms.new_comm("ctran", torch.device("cpu"), "kept")
+    size = world.get_size()
+
+    def under_way():
+        return world.all_reduce(torch.ones(4, requires_grad=True) * 3, ReduceOp.SUM, True)
+
+    whole = world.new_window(under_way())
+    same(whole.get_tensor().detach(), torch.full((4,), 3.0 * size))
+    window = world.new_window()
+    window.tensor_register(under_way())
+    same(window.get_tensor().detach(), torch.full((4,), 3.0 * size))
+    world.finalize()
+
+
 def changed(comm, x):
     y = x * 2
     comm.all_reduce(y, ReduceOp.SUM, False)
