@@ -91,6 +91,8 @@ def test_without_a_seed_there_is_a_new_one(monkeypatch):
         (("--ranks", "100000000"), "--ranks: 100000000 is above 1024"),
         (("--limit", "1e10"), "--limit: 1e+10 is not above 0 and at most 86400"),
         (("--minutes", "0"), "--minutes: 0 is not above 0"),
+        (("--steps", str(10**23)), "is above 1000000000000000"),
+        (("--from-step", str(10**23)), "is above 1000000000000000"),
         (("--steps", "0"), "--steps: 0 is not at least 1"),
         (("--from-step", "-1"), "--from-step: -1 is not at least 0"),
         (("--limit", "-2"), "--limit: -2 is not above 0"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from torchcomms._arguments import MOST_RANKS_HERE, MOST_SECONDS_HERE
 
 DEVICES = ("cpu", "cuda")
+_MOST_STEPS = 10**15
 
 
 class SoakError(Exception):
@@ -36,16 +37,16 @@ class Request:
             if not 0 < value <= MOST_SECONDS_HERE:
                 allowed = f"above 0 and at most {MOST_SECONDS_HERE:g}"
                 raise SoakError(f"{label}: {value:g} is not {allowed}")
-        if self.ranks > MOST_RANKS_HERE:
-            raise SoakError(f"--ranks: {self.ranks} is above {MOST_RANKS_HERE}")
-        for name, least, number in (
-            ("--ranks", 1, self.ranks),
-            ("--steps", 1, self.steps),
-            ("--from-step", 0, self.from_step),
-            ("--bytes", 16, self.most_bytes),
+        for name, least, number, most in (
+            ("--ranks", 1, self.ranks, MOST_RANKS_HERE),
+            ("--steps", 1, self.steps, _MOST_STEPS),
+            ("--from-step", 0, self.from_step, _MOST_STEPS),
+            ("--bytes", 16, self.most_bytes, self.most_bytes),
         ):
             if number is not None and number < least:
                 raise SoakError(f"{name}: {number} is not at least {least}")
+            if number is not None and number > most:
+                raise SoakError(f"{name}: {number} is above {most}")
 
     def _check_backend(self) -> None:
         import torchcomms
