@@ -255,7 +255,10 @@ _WHOLE_VIEWS = {
 
 def _is_part(tensor: Any) -> bool:  # noqa: ANN401
     """Whether a functional tensor may be a part of another one."""
-    views = torch._C._functionalization.get_view_meta_sequence(tensor.elem)
+    views_of = getattr(torch._C._functionalization, "get_view_meta_sequence", None)
+    if views_of is None:  # an older torch does not say
+        return True
+    views = views_of(tensor.elem)
     return any(type(view).__name__ not in _WHOLE_VIEWS for view in views)
 
 
