@@ -55,6 +55,9 @@ void await_current_stream(const gpu::Runtime& runtime, const at::Device& device)
   const gpu::CaptureModeGuard mode(runtime);
   const auto stream = current_stream_of(device);
   if (device.is_cpu() && stream == nullptr) return;
+  // The default stream is that of the current device.
+  std::optional<gpu::DeviceGuard> guard;
+  if (!device.is_cpu()) guard.emplace(runtime, device.index());
   if (runtime.capture_of(stream) == 0) runtime.synchronize(stream);
 } catch (const std::exception&) {
   // The device has failed, or the process ends: nothing runs there any more.

@@ -185,13 +185,12 @@ at::Tensor allocate_bytes(const Vendor& vendor, const at::Device& device, size_t
   };
   auto* const at = on([&] { return memory->take(std::max<size_t>(size_bytes, 1)); });
   if (at == nullptr) refuse(size_bytes);
+  const auto runtime = device.is_cpu() ? gpu::Runtime::of_host() : runtime_of(vendor);
   auto tensor = at::from_blob(
       at, {static_cast<int64_t>(size_bytes)},
-      [memory, on, device](void* gone) {
-        on([&] {
-          await_current_stream(*runtime_of(memory->library().vendor()), device);
-          memory->give_back(gone);
-        });
+      [memory, on, runtime, device](void* gone) {
+        await_current_stream(*runtime, device);
+        on([&] { memory->give_back(gone); });
       },
       at::TensorOptions().dtype(at::kByte).device(device), device);
   return tensor.zero_();
