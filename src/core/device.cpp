@@ -51,6 +51,12 @@ gpu::NativeStream current_stream_of(const at::Device& device) {
   return last->second;
 }
 
+void await_stream(const gpu::Runtime& runtime, gpu::NativeStream stream) noexcept try {
+  if (runtime.capture_of(stream) == 0) runtime.synchronize(stream);
+} catch (const CommError&) {
+  // The device has failed, or the process ends: nothing runs there any more.
+}
+
 void await_current_stream(const gpu::Runtime& runtime, const at::Device& device) noexcept try {
   const gpu::CaptureModeGuard mode(runtime);
   const auto stream = current_stream_of(device);
@@ -58,9 +64,9 @@ void await_current_stream(const gpu::Runtime& runtime, const at::Device& device)
   // The default stream is that of the current device.
   std::optional<gpu::DeviceGuard> guard;
   if (!device.is_cpu()) guard.emplace(runtime, device.index());
-  if (runtime.capture_of(stream) == 0) runtime.synchronize(stream);
+  await_stream(runtime, stream);
 } catch (const std::exception&) {
-  // The device has failed, or the process ends: nothing runs there any more.
+  // As above; torch says so in errors of its own.
 }
 
 at::Device resolve_device(const gpu::Runtime& runtime, at::Device wanted, std::optional<int> rank,

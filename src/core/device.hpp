@@ -15,8 +15,10 @@ namespace torch::comms {
 
 // What torch works on in this thread, on a device with an index, or on host memory.
 TC_API gpu::NativeStream current_stream_of(const at::Device& device);
-// Waits for it, where it is not being captured: before memory of ours goes that what was enqueued
-// there may use. What is unmapped is not waited for, as cudaFree() would.
+// Waits for `stream`, of the current device, unless it is captured: before memory of ours goes that
+// what was enqueued there may use. What is unmapped is not waited for, as cudaFree() would.
+TC_API void await_stream(const gpu::Runtime& runtime, gpu::NativeStream stream) noexcept;
+// The same of the current stream of `device`, whichever device is current.
 TC_API void await_current_stream(const gpu::Runtime& runtime, const at::Device& device) noexcept;
 
 // Where a communicator's tensors are: a torch device, the runtime that serves it, the stream that

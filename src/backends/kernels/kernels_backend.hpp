@@ -90,7 +90,7 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   // Zeros in memory that peers can map. It lives on its own.
   at::Tensor mappable_tensor(at::IntArrayRef sizes, at::ScalarType dtype);
   // Returns when all is done that the current stream has.
-  void await_current_stream() const;
+  void synchronize_current_stream() const;
   Context window_context(std::string_view method) const;
   // Runs `body`, which throws CommError without context, with the device current and also while a
   // stream is captured.

@@ -96,7 +96,7 @@ std::shared_ptr<TorchCommWindow> TeamWindow::clone() {
   auto unwilling = transport::nvl::reason_of([&] {
     target = comm->mappable_tensor(source.sizes(), dtype_);
     target.copy_(source);
-    comm->await_current_stream();  // peers may write as soon as all have it
+    comm->synchronize_current_stream();  // peers may write as soon as all have it
   });
   copy->open("clone", target, /*owning=*/target.defined(), std::move(unwilling));
   return copy;

@@ -72,11 +72,11 @@ at::Tensor TorchCommKernels::mappable_tensor(at::IntArrayRef sizes, at::ScalarTy
   const auto options = at::TensorOptions().dtype(dtype).device(getDevice());
   return at::from_blob(
       memory->at(), sizes,
-      [memory, runtime, at = getDevice()](void*) { comms::await_current_stream(*runtime, at); },
-      options, getDevice());
+      [memory, runtime, at = getDevice()](void*) { await_current_stream(*runtime, at); }, options,
+      getDevice());
 }
 
-void TorchCommKernels::await_current_stream() const {
+void TorchCommKernels::synchronize_current_stream() const {
   const auto& device = lane()->device();
   if (!device.host_runs()) device.runtime().synchronize(device.current_stream());
 }

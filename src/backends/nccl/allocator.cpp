@@ -92,14 +92,6 @@ auto on_device(const Memory& memory, int device, const Body& body) {
   return body();
 }
 
-// What is unmapped is not waited for, as cudaFree() would. The allocator has waited for the other
-// streams that its users told it of.
-void await(const gpu::Runtime& runtime, gpu::NativeStream stream) noexcept try {
-  if (runtime.capture_of(stream) == 0) runtime.synchronize(stream);
-} catch (const CommError&) {
-  // The device has failed, or the process ends: nothing runs there any more.
-}
-
 [[noreturn]] void refuse(size_t size_bytes) {
   throw CommError(Errc::kResourceExhausted,
                   "the library has no " + std::to_string(size_bytes) + " bytes of memory");
@@ -159,7 +151,8 @@ std::shared_ptr<c10::Allocator> device_allocator(std::shared_ptr<const Memory> m
       },
       [memory](void* at, size_t, int device, CUstream_st* stream) {
         on_device(*memory, device, [&] {
-          await(*runtime_of(memory->library().vendor()), stream);
+          // The allocator has waited for the other streams that its users told it of.
+          await_stream(*runtime_of(memory->library().vendor()), stream);
           memory->give_back(at);
         });
       });
