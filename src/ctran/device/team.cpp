@@ -7,7 +7,7 @@
 
 #include "ctran/device/rounds.hpp"
 #include "ctran/kernels/messages.hpp"
-#include "ctran/kernels/regions.hpp"
+#include "ctran/kernels/region_copies.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -142,6 +142,8 @@ void Team::launch(kernels::RegionCall call, gpu::NativeStream stream) {
     for (int rank = 0; rank < team_.size; ++rank) call.scratch[rank] = scratch_->at(rank);
     call.scratch_bytes = scratch_bytes_;
   }
+  if (!side_ && kernels::wants_side(team_, call)) side_.emplace(seat_.runtime, seat_.device);
+  if (side_) call.side = side_->get();
   check(library_.regions->launch(team_, call, stream));
 }
 

@@ -12,6 +12,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "ctran/device/kernel_library.hpp"
+#include "ctran/device/side_stream.hpp"
 #include "ctran/kernels/layout.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
 
@@ -79,8 +80,8 @@ class Team {
 
   // Whether launch() of it on a region does what launch() of it alone does. Alike on all ranks.
   bool takes_on_region(const kernels::Call& call) const noexcept;
-  // The same by kernels that write the peers' outputs themselves. What it has as scratch is the
-  // team's: of reductions by copy engines there is none before make_scratch().
+  // The same by kernels that write the peers' outputs themselves. What it has as scratch and as
+  // side is the team's: of reductions by copy engines there is no scratch before make_scratch().
   void launch(kernels::RegionCall call, gpu::NativeStream stream);
   static constexpr size_t kScratchBytes = size_t{32} << 20;  // of each rank
   bool has_scratch() const noexcept { return scratch_ != nullptr; }
@@ -133,6 +134,7 @@ class Team {
   kernels::Team team_{};
   std::unique_ptr<transport::nvl::SymmetricMemory> scratch_;
   size_t scratch_bytes_ = 0;
+  std::optional<SideStream> side_;  // from the first launch on that has a use for it
   uint32_t regions_ = 0;
   Place place_;
 };

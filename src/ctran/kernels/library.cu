@@ -10,6 +10,7 @@
 #include "ctran/kernels/launcher.hpp"
 #include "ctran/kernels/messages.hpp"
 #include "ctran/kernels/one_sided.hpp"
+#include "ctran/kernels/own_copy.hpp"
 #include "ctran/kernels/plan.hpp"
 #include "ctran/kernels/quantized.hpp"
 #include "ctran/kernels/region_copies.hpp"
@@ -148,6 +149,29 @@ RegionKernel region_kernel_of(int ranks, const Call& call, Carrier carrier) {
   return {find_region_reduction(cell_of(call.dtype, call.op), ranks), 0};
 }
 
+// As OwnCopy asks.
+struct CudaStreams {
+  static int record(void* event, void* stream) {
+    return cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream));
+  }
+  static int wait(void* stream, void* event) {
+    return cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event));
+  }
+  static int copy(const Copy& one, void* stream) {
+    return cudaMemcpyAsync(one.to, one.from, one.bytes, cudaMemcpyDeviceToDevice,
+                           static_cast<cudaStream_t>(stream));
+  }
+  // Of a capture that has failed it may find no number: then one that no capture has.
+  static int find_capture(void* stream, uint64_t& id) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    unsigned long long found = ~0ull;
+    const cudaError_t error =
+        cudaStreamGetCaptureInfo(static_cast<cudaStream_t>(stream), &status, &found);
+    id = status == cudaStreamCaptureStatusNone ? 0 : found;
+    return error;
+  }
+};
+
 // `reduction`: the kernel of one.
 int launch_by_copies(const Team& team, const RegionCall& call, const void* reduction,
                      void* stream) {
@@ -155,14 +179,12 @@ int launch_by_copies(const Team& team, const RegionCall& call, const void* reduc
     RegionParams params = params_of(team, call);
     return enqueue(find_push(Carrier::kStores).kernel, &params, params.blocks, kWarp, stream);
   };
-  const auto copy = [stream](const Copy& one) -> int {
-    return cudaMemcpyAsync(one.to, one.from, one.bytes, cudaMemcpyDeviceToDevice,
-                           static_cast<cudaStream_t>(stream));
-  };
+  const auto copy = [stream](const Copy& one) { return CudaStreams::copy(one, stream); };
+  OwnCopy own(call.side, stream, CudaStreams{});
   const auto reduce = [=](RegionParams params) -> int {
     return enqueue(reduction, &params, params.blocks, kRegionThreads, stream);
   };
-  return launch_by_copies(team, call, meet, copy, reduce);
+  return launch_by_copies(team, call, meet, copy, own, reduce);
 }
 
 int launch_on_region(const Team& team, const RegionCall& call, void* stream) {

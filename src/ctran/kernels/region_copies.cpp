@@ -59,7 +59,6 @@ int stages_of(const Team& team, const RegionCall& call) {
 Copies copies_of(const Team& team, const RegionCall& call, int stage) {
   const RegionParams p = pushes_of(team, call);
   Copies made;
-  // Those to peers first, for they take longer.
   for_peers(p, [&](int peer) {
     if ((p.push_to >> peer & 1) == 0) return;
     const Push what = push_of(p.collective, p.root, p.bytes, p.forwarded, p.rank, peer);
@@ -68,8 +67,13 @@ Copies copies_of(const Team& team, const RegionCall& call, int stage) {
       add(made, p.memory[peer] + into, (what.forwards ? p.output : p.input) + what.from,
           what.bytes);
   });
-  if (stage == 0 && p.own_to != nullptr) add(made, p.own_to, p.own, p.bytes);
+  if (stage == 0 && p.own_to != nullptr) made.own = {p.own_to, p.own, p.bytes};
   return made;
+}
+
+bool wants_side(const Team& team, const RegionCall& call) {
+  return call.carrier == Carrier::kCopies && !is_reduction(call.call.collective) &&
+         is_sound(team, call) && copies_of(team, call, 0).own.bytes >= kLeastBeside;
 }
 
 size_t chunks_of(const Team& team, const RegionCall& call) {

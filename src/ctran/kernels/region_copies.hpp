@@ -11,13 +11,19 @@ struct Copy {
   size_t bytes;
 };
 struct Copies {
-  Copy all[kMaxRanks];
+  Copy all[kMaxRanks];  // to peers
   int count = 0;
+  Copy own{};  // of what this rank has for itself; no bytes: there is none
 };
 
 // Of what is moved: the copies of a stage. After each stage the ranks meet.
 int stages_of(const Team& team, const RegionCall& call);
 Copies copies_of(const Team& team, const RegionCall& call, int stage);
+
+// Bytes of a copy that is worth a fork: that costs microseconds, which is what a shorter one takes.
+inline constexpr size_t kLeastBeside = size_t{8} << 20;
+// Whether `call.side` has a use. False where the call makes no sense.
+bool wants_side(const Team& team, const RegionCall& call);
 
 // Of reductions: each rank makes its part of the result in chunks, of which all peers' operands are
 // in its scratch at once, in one half of it or the other in turn. The ranks meet when they have
@@ -43,11 +49,12 @@ Chunk chunk_of(const Team& team, const RegionCall& call, size_t number);
 inline constexpr int kSumBlocks = 16;
 
 // All that a library enqueues, in this order. `meet()` is a launch of params_of(), `copy(Copy)` one
-// of the copies, `reduce(RegionParams)` the kernel of a chunk; they give 0, or an error, which ends
-// it and is the result.
-template <class Meet, class CopyOne, class Reduce>
+// of the copies to peers, `reduce(RegionParams)` the kernel of a chunk; `own.begin(Copy)` begins
+// the copy of what this rank has for itself, which what comes after `own.join()` waits for. They
+// give 0, or an error, which ends it and is the result; but what has begun is joined.
+template <class Meet, class CopyOne, class Own, class Reduce>
 int launch_by_copies(const Team& team, const RegionCall& call, const Meet& meet,
-                     const CopyOne& copy, const Reduce& reduce) {
+                     const CopyOne& copy, Own& own, const Reduce& reduce) {
   int error = 0;
   const auto copy_all = [&](const Copies& copies) {
     for (int i = 0; i < copies.count && error == 0; ++i) error = copy(copies.all[i]);
@@ -65,7 +72,12 @@ int launch_by_copies(const Team& team, const RegionCall& call, const Meet& meet,
   }
   error = meet();
   for (int stage = 0; stage < stages_of(team, call) && error == 0; ++stage) {
-    copy_all(copies_of(team, call, stage));
+    const Copies copies = copies_of(team, call, stage);
+    const bool has_own = copies.own.bytes != 0;
+    if (has_own) error = own.begin(copies.own);
+    copy_all(copies);
+    const int joined = has_own ? own.join() : 0;
+    if (error == 0) error = joined;
     if (error == 0) error = meet();
   }
   return error;

@@ -39,7 +39,8 @@ enum class Carrier : uint8_t {
 // what is in the regions is undefined. It is two launches with copies between, three where a
 // broadcast is forwarded, each with the limit. All copies are from this rank's own memory: pushes.
 // Where one process has several ranks, what a rank pulls would be in the queue of its peer's copy
-// engines, before what that has to copy first.
+// engines, before what that has to copy first. What an all-gather or all-to-all leaves on its rank
+// is copied on a stream of its own, where the call has one, beside the copies to peers.
 //
 // A reduction has `scratch` then. Copy engines take a chunk of this rank's tensor to each rank that
 // reduces it; the ranks meet; a few blocks reduce what has come and this rank's own, in the same
@@ -47,6 +48,15 @@ enum class Carrier : uint8_t {
 // chunks, of which there are as many on all ranks, and once more the ranks meet: one launch more
 // than there are chunks. The kernels that reduce count as none, but stop as launches do.
 struct RegionCall {
+  // Of the rank's device: a stream, of which no other use is made, and events to go to it and to
+  // come back. The launches of a team may share them, and they outlive what is enqueued. All are
+  // null where there is none: the copy is on the call's stream then.
+  struct Side {
+    void* stream;
+    void* forked;
+    void* joined;
+  };
+
   Call call;  // algorithm: kAutomatic; blocks: of those that push or reduce, 0: as the library
               // thinks best
   Carrier carrier;
@@ -57,6 +67,7 @@ struct RegionCall {
   // that is over on all ranks; null where it needs none. All have as much.
   void* scratch[kMaxRanks];
   size_t scratch_bytes;
+  Side side;
 };
 
 constexpr bool needs_scratch(const RegionCall& call) {
@@ -80,7 +91,7 @@ struct RegionLibrary {
   // Enqueues it, as Library::launch.
   int (*launch)(const Team& team, const RegionCall& call, void* stream);
 };
-inline constexpr uint32_t kRegionVersion = 5;
+inline constexpr uint32_t kRegionVersion = 6;
 
 // A library without this symbol has none of it. To be asked for once kSymbol's has been called.
 inline constexpr const char* kRegionSymbol = "torchcomms_kernels_regions";

@@ -127,6 +127,14 @@ void check_replays(const kernels::Library& library, const Settings& settings, in
     }
     if (world.shares_gpus()) cases.back().blocks = 4;
   }
+  // What a rank has for itself is copied on a branch of the graph, twice after each other.
+  for (const Collective collective : {Collective::kAllGather, Collective::kAllToAll}) {
+    Case& one = cases.emplace_back();
+    one.collective = collective;
+    one.carrier = Carrier::kCopies;
+    one.dtype = Dtype::kUInt8;
+    one.count = kernels::kLeastBeside + 5;
+  }
   const Batch batch(world, cases, runner.random());
   // A graph of all cases for each rank; or one of each, where all ranks have to have one case
   // before any has the next, in replays as well.

@@ -76,7 +76,10 @@ World::World(const kernels::Library& library, int ranks, uint64_t first_launch)
   for (int r = 0; r < ranks; ++r) {
     auto& rank = ranks_[static_cast<size_t>(r)];
     must(cudaSetDevice(rank.device), "cudaSetDevice");
-    must(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    for (cudaStream_t* const stream : {&rank.stream, &rank.side})
+      must(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    for (cudaEvent_t* const event : {&rank.forked, &rank.joined})
+      must(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreate");
     char* workspace = nullptr;
     must(cudaMalloc(&workspace, library.workspace_bytes(ranks)), "cudaMalloc");
     must(cudaMemset(workspace, 0, library.workspace_bytes(ranks)), "cudaMemset");
@@ -115,7 +118,8 @@ World::~World() {
   }
   for (const auto& rank : ranks_) {
     cudaSetDevice(rank.device);
-    cudaStreamDestroy(rank.stream);
+    for (const cudaEvent_t event : {rank.forked, rank.joined}) cudaEventDestroy(event);
+    for (const cudaStream_t stream : {rank.side, rank.stream}) cudaStreamDestroy(stream);
     cudaFree(rank.team.workspace[rank.team.rank]);
     cudaFreeHost(rank.control);
   }
@@ -137,8 +141,10 @@ void World::launch(int rank, const kernels::Call& call) const {
   check(rank, library_.launch((*this)[rank].team, call, (*this)[rank].stream));
 }
 
-void World::launch(int rank, const kernels::RegionCall& call) const {
-  check(rank, region_library->launch((*this)[rank].team, call, (*this)[rank].stream));
+void World::launch(int rank, kernels::RegionCall call) const {
+  const Rank& own = (*this)[rank];
+  call.side = {own.side, own.forked, own.joined};
+  check(rank, region_library->launch(own.team, call, own.stream));
 }
 
 void World::exchange(int rank, std::span<const kernels::Message> messages, int blocks,

@@ -30,6 +30,8 @@ const kernels::Library& open_library(const std::string& path);
 struct Rank {
   int device = 0;
   cudaStream_t stream = nullptr;
+  cudaStream_t side = nullptr;  // beside it, with events to go there and to come back
+  cudaEvent_t forked = nullptr, joined = nullptr;
   kernels::Team team{};
   kernels::Control* control = nullptr;  // as the host sees it
 };
@@ -56,7 +58,8 @@ class World {
   void select(int rank) const { must(cudaSetDevice((*this)[rank].device), "cudaSetDevice"); }
   // Throws with the rank's own words if the launch fails.
   void launch(int rank, const kernels::Call& call) const;
-  void launch(int rank, const kernels::RegionCall& call) const;
+  // With the rank's side stream.
+  void launch(int rank, kernels::RegionCall call) const;
   // Nothing where there are no messages.
   void exchange(int rank, std::span<const kernels::Message> messages, int blocks,
                 uint64_t limit_ns) const;

@@ -4,15 +4,14 @@
 #include "ctran/kernels/library.hpp"
 
 #include <atomic>
-#include <cstring>
 #include <vector>
 
 #include "ctran/arithmetic/reduction.hpp"
 #include "ctran/kernels/counted.hpp"
 #include "ctran/kernels/messages.hpp"
 #include "ctran/kernels/one_sided.hpp"
+#include "ctran/kernels/own_copy.hpp"
 #include "ctran/kernels/print.hpp"
-#include "ctran/kernels/region_copies.hpp"
 #include "gpu/cpu.hpp"
 #include "standin/kernels/collectives.hpp"
 #include "standin/kernels/counted.hpp"
@@ -112,23 +111,44 @@ int one_sided(const kernels::Team& team, const kernels::OneSided& step, void* st
 struct LimitedRegionCall : kernels::RegionCall {
   uint64_t limit_ns;
 };
+
+// As kernels::OwnCopy asks.
+struct HostStreams {
+  static int record(void* event, void* stream) {
+    return gpu::cpu_table().EventRecord(event, stream);
+  }
+  static int wait(void* stream, void* event) {
+    return gpu::cpu_table().StreamWaitEvent(stream, event, 0);
+  }
+  static int copy(const kernels::Copy& one, void* stream) {
+    return gpu::cpu_table().MemcpyAsync(one.to, one.from, one.bytes, gpu::kCopyDeviceToDevice,
+                                        stream);
+  }
+  static int find_capture(void* stream, uint64_t& id) {
+    int status = 0;
+    gpu::CaptureId found = 0;
+    const int error = gpu::cpu_table().StreamGetCaptureInfo(stream, &status, &found, nullptr,
+                                                            nullptr, nullptr, nullptr);
+    id = found;
+    return error;
+  }
+};
+
 int launch_on_region(const kernels::Team& team, const kernels::RegionCall& call, void* stream) {
   const auto launch = [&] {
     return enqueue(team, call.call.collective, kernels::is_sound(team, call),
                    LimitedRegionCall{call, call.call.limit_ns}, stream, kernels::print_of(call));
   };
   if (call.carrier != kernels::Carrier::kCopies || !kernels::is_sound(team, call)) return launch();
-  const auto copy = [stream](const kernels::Copy& one) {
-    gpu::cpu_launch(stream, [one] { std::memcpy(one.to, one.from, one.bytes); });
-    return 0;
-  };
+  const auto copy = [stream](const kernels::Copy& one) { return HostStreams::copy(one, stream); };
+  kernels::OwnCopy own(call.side, stream, HostStreams{});
   const auto reduction = [stream, op = call.call.op](const kernels::RegionParams& params) {
     if (next_fate("Kernel").fails) return kRefused;
     ++launches;
     gpu::cpu_launch(stream, [params, op] { reduce(params, op); });
     return 0;
   };
-  return kernels::launch_by_copies(team, call, launch, copy, reduction);
+  return kernels::launch_by_copies(team, call, launch, copy, own, reduction);
 }
 
 // One of the calls of a ring of commands, when its stream gets there.

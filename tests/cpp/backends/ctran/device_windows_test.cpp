@@ -278,6 +278,48 @@ TEST_F(CtranDeviceWindows, ReductionsByCopiesHaveScratchFromWindowsOnOrFromACall
   }
 }
 
+// Of 8 MiB and more a rank's own part is copied on a stream that launches share, of which captures
+// and what is called beside them have to keep out of each other's way.
+TEST_F(CtranDeviceWindows, LongPartsAreGatheredByCopiesInGraphsAndBesideThem) {
+  constexpr int kRanks = 2;
+  constexpr int64_t kPart = int64_t{8} << 20;
+  const auto body = [](Program& self) {
+    const auto window = self.comm->window_allocate(static_cast<size_t>(kRanks * kPart));
+    auto output = *window->get_tensor();
+    const auto input = at::full({kPart}, self.rank + 1, at::kByte);
+    const auto gather = [&](bool async_op) {
+      const auto work = self.comm->all_gather_single(output, input, async_op);
+      if (async_op) work->wait();
+    };
+    const auto expect = [&](const char* what) {
+      self.synchronize();
+      for (int from = 0; from < kRanks; ++from)
+        EXPECT_TRUE(output.narrow(0, from * kPart, kPart).eq(from + 1).all().item<bool>()) << what;
+      output.zero_();
+      self.comm->barrier(false);
+      self.synchronize();
+    };
+    for (const bool async_op : {false, true}) {
+      gather(async_op);
+      expect("before the graph");
+      gpu::cpu_begin_capture(self.stream);
+      gather(async_op);
+      gather(!async_op);
+      const auto graph = gpu::cpu_end_capture(self.stream);
+      for (int replay = 0; replay < 2; ++replay) {
+        gpu::cpu_launch_graph(graph, self.stream);
+        expect("a replay");
+        gather(async_op);
+        expect("between replays");
+      }
+    }
+    window->tensor_deregister();
+    self.comm->finalize();
+  };
+  on_ranks(kRanks, body, std::chrono::seconds(60),
+           [](int) { return Hints{{"ctran::registered", "copies"}}; });
+}
+
 // Pieces of the device's memory that this process has mapped, of all ranks.
 int64_t mapped() {
   std::ifstream maps("/proc/self/maps");

@@ -26,9 +26,10 @@ class KernelsTest : public testing::Test {
 
 // A rank's team and a stream of its own.
 struct Seated {
-  Seated(int rank, int size, const transport::nvl::Exchange& exchange)
+  Seated(int rank, int size, const transport::nvl::Exchange& exchange,
+         const std::shared_ptr<const gpu::Runtime>& runtime = gpu::Runtime::of_host())
       : rank(rank), size(size), stream(cpu.create_stream(false)) {
-    auto made = Team::make(rank, size, 0, gpu::Runtime::of_host(), "", exchange);
+    auto made = Team::make(rank, size, 0, runtime, "", exchange);
     transport::nvl::test::require(made.team != nullptr, made.why_not.c_str());
     team = std::move(made.team);
   }

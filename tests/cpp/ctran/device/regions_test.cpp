@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "ctran/device/device_window.hpp"
 #include "ctran/device/member.hpp"
-#include "ctran/kernels/region_layout.hpp"
+#include "ctran/kernels/region_copies.hpp"
 
 // Collectives into windows of a team, over the stand-in's kernels.
 namespace torch::comms::ctran {
@@ -27,14 +28,18 @@ using transport::nvl::test::require;
 class RegionsTest : public test::KernelsTest {};
 
 constexpr size_t kBytes = size_t{4} << 20;
+// For two ranks' parts that are worth a stream beside the call's.
+constexpr size_t kLongBytes = 2 * kernels::kLeastBeside + 4096;
 
 // A rank with two windows of the same size.
 struct Member : test::Seated {
-  Member(int rank, int size, const Exchange& exchange) : Seated(rank, size, exchange) {
+  Member(int rank, int size, const Exchange& exchange, size_t bytes = kBytes,
+         const std::shared_ptr<const gpu::Runtime>& runtime = gpu::Runtime::of_host())
+      : Seated(rank, size, exchange, runtime), bytes(bytes) {
     for (int i = 0; i < 2; ++i) {
       memory.push_back(std::make_unique<gpu::MappableMemory>(
-          gpu::MappableMemory::create(gpu::Driver::of(cpu), cpu, 0, kBytes)));
-      auto made = DeviceWindow::open(team, {own(i), kBytes, 0, ""}, "", exchange);
+          gpu::MappableMemory::create(gpu::Driver::of(cpu), cpu, 0, bytes)));
+      auto made = DeviceWindow::open(team, {own(i), bytes, 0, ""}, "", exchange);
       require(made.window != nullptr, made.why_not.c_str());
       windows.push_back(std::move(made.window));
     }
@@ -58,6 +63,7 @@ struct Member : test::Seated {
   }
   void finish() const { cpu.synchronize(stream); }
 
+  const size_t bytes;
   std::vector<std::unique_ptr<gpu::MappableMemory>> memory;
   std::vector<std::unique_ptr<DeviceWindow>> windows;
 };
@@ -83,7 +89,7 @@ void check_every_collective(Member& member, size_t count, Carrier carrier) {
     require(output[-1] == std::byte{0x5a} && output[wanted.size()] == std::byte{0x5a},
             "nothing is written beside the output");
   };
-  const auto begin = [&] { std::memset(member.own(0), 0x5a, kBytes); };
+  const auto begin = [&] { std::memset(member.own(0), 0x5a, member.bytes); };
   std::vector<std::byte> wanted;
   const auto append = [&](int from, size_t at) {
     const auto all = sample(from, ranks * count);
@@ -134,6 +140,115 @@ TEST_F(RegionsTest, PeersWriteEachOthersOutputs) {
     check_every_collective(member, 1000003, Carrier::kAutomatic);
     check_every_collective(member, 1000003, Carrier::kCopies);
     exchange("");
+  });
+}
+
+// A runtime that counts what each thread has made and not given back.
+struct Held {
+  int streams = 0, events = 0;
+  int left = 100;  // so many more it makes
+};
+thread_local Held held;
+std::shared_ptr<const gpu::Runtime> counting_runtime() {
+  constexpr int kOutOfMemory = 2;
+  auto table = cpu.table();
+  table.StreamCreateWithPriority = [](gpu::NativeStream* stream, unsigned flags, int priority) {
+    if (held.left-- <= 0) return kOutOfMemory;
+    ++held.streams;
+    return cpu.table().StreamCreateWithPriority(stream, flags, priority);
+  };
+  table.EventCreateWithFlags = [](gpu::NativeEvent* event, unsigned flags) {
+    if (held.left-- <= 0) return kOutOfMemory;
+    ++held.events;
+    return cpu.table().EventCreateWithFlags(event, flags);
+  };
+  table.StreamDestroy = [](gpu::NativeStream stream) {
+    --held.streams;
+    return cpu.table().StreamDestroy(stream);
+  };
+  table.EventDestroy = [](gpu::NativeEvent event) {
+    --held.events;
+    return cpu.table().EventDestroy(event);
+  };
+  return std::make_shared<const gpu::Runtime>("cpu", "", table);
+}
+
+TEST_F(RegionsTest, LongCopiesOfARanksOwnRunOnOneStreamOfTheTeam) {
+  on_threads(2, [](int rank, const Exchange& exchange) {
+    Member member(rank, 2, exchange, kLongBytes, counting_runtime());
+    const auto expect_held = [](int streams, int events) {
+      EXPECT_EQ(held.streams, streams);
+      EXPECT_EQ(held.events, events);
+    };
+    check_every_collective(member, kernels::kLeastBeside, Carrier::kAutomatic);
+    check_every_collective(member, kernels::kLeastBeside - 1, Carrier::kCopies);
+    expect_held(0, 0);
+    for (int i = 0; i < 3; ++i) {
+      check_every_collective(member, kernels::kLeastBeside, Carrier::kCopies);
+      expect_held(1, 2);
+    }
+    check_every_collective(member, 1000, Carrier::kCopies);
+    exchange("");
+    member.windows.clear();
+    member.team.reset();
+    expect_held(0, 0);
+  });
+}
+
+TEST_F(RegionsTest, WithoutAStreamForItALongCopyIsNotLaunched) {
+  on_threads(2, [](int rank, const Exchange& exchange) {
+    Member member(rank, 2, exchange, kLongBytes, counting_runtime());
+    const auto data = sample(rank, kernels::kLeastBeside);
+    const auto call = member.call(Collective::kAllGather, data.size(), data.data(), member.own(0));
+    for (const int left : {0, 1, 2}) {  // a stream, and two events
+      held.left = left;
+      EXPECT_THROW(member.launch(call, 0, Carrier::kCopies), CommError);
+      EXPECT_EQ(held.streams, 0);
+      EXPECT_EQ(held.events, 0);
+    }
+    held.left = 3;
+    check_every_collective(member, kernels::kLeastBeside, Carrier::kCopies);
+    exchange("");
+  });
+}
+
+TEST_F(RegionsTest, ALongCopyOfARanksOwnIsInTheCaptureOfItsCallAlone) {
+  on_threads(2, [](int rank, const Exchange& exchange) {
+    Member member(rank, 2, exchange, kLongBytes);
+    constexpr size_t kCount = kernels::kLeastBeside;
+    const auto mine = sample(rank, kCount);
+    const auto launch = [&](int window, gpu::NativeStream stream) {
+      const auto call =
+          member.call(Collective::kAllGather, kCount, mine.data(), member.own(window));
+      const auto& there = *member.windows[static_cast<size_t>(window)];
+      member.team->launch(there.on_region(call, Carrier::kCopies), stream);
+    };
+    const auto check = [&](int window, const char* what) {
+      for (int from = 0; from < 2; ++from)
+        require(
+            std::ranges::equal(sample(from, kCount),
+                               std::span(member.own(window) + from * ptrdiff_t{kCount}, kCount)),
+            what);
+      std::memset(member.own(window), 0x5a, kLongBytes);
+      exchange("");
+    };
+
+    gpu::cpu_begin_capture(member.stream);
+    for (const int window : {0, 1}) launch(window, member.stream);
+    const auto other = cpu.create_stream(false);
+    launch(0, other);
+    cpu.synchronize(other);
+    check(0, "a call beside the capture");
+    const auto graph = gpu::cpu_end_capture(member.stream);
+    for (int replay = 0; replay < 3; ++replay) {
+      gpu::cpu_launch_graph(graph, member.stream);
+      member.finish();
+      for (const int window : {0, 1}) check(window, "a replay");
+    }
+    launch(1, other);
+    cpu.synchronize(other);
+    check(1, "a call after the capture");
+    cpu.destroy_stream(other);
   });
 }
 

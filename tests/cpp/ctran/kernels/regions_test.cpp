@@ -89,6 +89,7 @@ class Launch {
       for (const auto& [team, call] : calls_) {
         const Copies copies = copies_of(team, call, stage);
         for (int i = 0; i < copies.count; ++i) carry(copies.all[i]);
+        if (copies.own.bytes != 0) carry(copies.own);
       }
   }
 
@@ -229,8 +230,10 @@ TEST(RegionPlanTest, InPlaceThereIsNothingToCopy) {
   call.call.output = call.memory[2] = memory.data();
   call.call.input = memory.data() + 2000;
   EXPECT_EQ(params_of(team, call).copying_blocks, 0);
+  EXPECT_EQ(copies_of(team, call, 0).own.bytes, 0u);
   call.call.input = memory.data() + 1000;
   EXPECT_GT(params_of(team, call).copying_blocks, 0);
+  EXPECT_EQ(copies_of(team, call, 0).own.bytes, 1000u);
 }
 
 TEST(RegionPlanTest, EveryByteOfAResultIsMadeByOneRankAndGoesWhereItIsWanted) {
@@ -321,6 +324,12 @@ TEST(RegionPlanTest, ReductionsThatCannotReadWhereOperandsLieAreRefused) {
   call.call.output = memory + 32;
   EXPECT_TRUE(is_sound(team, call)) << "anywhere";
 }
+
+// Of reductions, which have nothing to begin.
+struct NothingOwn {
+  static int begin(const Copy&) { return ADD_FAILURE() << "no own copy", 1; }
+  static int join() { return ADD_FAILURE() << "no own copy", 1; }
+};
 
 // Ranks that reduce bytes by copies of chunks, in two launches after each other. What each has on
 // its stream goes on whenever it can: only meetings wait.
@@ -451,7 +460,8 @@ class Sums {
       });
       return 0;
     };
-    EXPECT_EQ(launch_by_copies(team, call, meet, copy, reduce), 0);
+    NothingOwn own;
+    EXPECT_EQ(launch_by_copies(team, call, meet, copy, own, reduce), 0);
   }
   // In the order of ranks, which matters.
   Bytes result(const std::vector<Bytes>& inputs, size_t begin) const {
@@ -502,8 +512,9 @@ TEST(RegionPlanTest, AnErrorEndsAReductionByCopies) {
   for (int wrong = 0; wrong < 8 * 4 + 1; ++wrong) {
     int count = 0;
     const auto step = [&] { return count++ == wrong ? 7 : 0; };
+    NothingOwn own;
     EXPECT_EQ(launch_by_copies(
-                  team, call, step, [&](const Copy&) { return step(); },
+                  team, call, step, [&](const Copy&) { return step(); }, own,
                   [&](const RegionParams&) { return step(); }),
               7);
     EXPECT_EQ(count, wrong + 1);

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ctran/kernels/region_copies.hpp"
+
+// The copy of what a rank has for itself, for launch_by_copies().
+namespace torch::comms::ctran::kernels {
+
+// Long ones run on the call's side stream, beside the copies to peers, which they take no time from
+// then; in a capture they are a branch of the graph. Others are on the call's stream, before those.
+// So are they where the side stream is in another capture, which keeps it until it ends.
+//
+// `Runtime` is whose streams and events these are. It gives 0, or an error:
+//   record(event, stream), wait(stream, event), copy(Copy, stream)
+//   find_capture(stream, id)    id: set to the capture's, 0 where there is none
+template <class Runtime>
+class OwnCopy {
+ public:
+  OwnCopy(const RegionCall::Side& side, void* stream, Runtime runtime)
+      : side_(side), stream_(stream), runtime_(runtime) {}
+
+  int begin(const Copy& copy) {
+    bool may_fork = false;
+    if (const int error = look(copy, may_fork)) return error;
+    if (!may_fork) return runtime_.copy(copy, stream_);
+    if (const int error = runtime_.record(side_.forked, stream_)) return error;
+    if (const int error = runtime_.wait(side_.stream, side_.forked)) return error;
+    is_forked_ = true;
+    return runtime_.copy(copy, side_.stream);
+  }
+
+  // After begin(), also where that or what came later has failed: a capture that ends without its
+  // side stream is lost.
+  int join() {
+    if (!is_forked_) return 0;
+    is_forked_ = false;
+    const int error = runtime_.record(side_.joined, side_.stream);
+    return error != 0 ? error : runtime_.wait(stream_, side_.joined);
+  }
+
+ private:
+  int look(const Copy& copy, bool& may_fork) const {
+    if (side_.stream == nullptr || copy.bytes < kLeastBeside) return 0;
+    uint64_t of_side = 0, of_call = 0;
+    if (const int error = runtime_.find_capture(side_.stream, of_side)) return error;
+    if (const int error = runtime_.find_capture(stream_, of_call)) return error;
+    may_fork = of_side == 0 || of_side == of_call;
+    return 0;
+  }
+
+  const RegionCall::Side side_;
+  void* const stream_;
+  const Runtime runtime_;
+  bool is_forked_ = false;
+};
+
+}  // namespace torch::comms::ctran::kernels
