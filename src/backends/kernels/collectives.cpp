@@ -58,7 +58,6 @@ void TorchCommKernels::set_kernels(std::shared_ptr<ctran::TeamKernels> kernels,
                                    ctran::MeasuredRows measured) {
   kernels_ = std::move(kernels);
   transport_.reset();
-  can_have_scratch_ = true;
   measured_ = std::move(measured);
   forget_choices();
 }
@@ -152,12 +151,12 @@ std::optional<ctran::kernels::RegionCall> TorchCommKernels::on_region(
                      [](const auto& each) { return each.memory == Memory::kRegistered; });
   if (row == nullptr ? offer.bytes < ctran::kLeastRegistered : !row->on_region) return std::nullopt;
   if (row != nullptr) call.blocks = ctran::kernels::blocks_within(row->blocks, within);
-  auto carrier = ctran::carrier_of(registered_of(options));
-  if (carrier == ctran::kernels::Carrier::kCopies && !window.has_queues_apart()) {
-    carrier = ctran::kernels::Carrier::kAutomatic;
+  auto there = window.on_region(call, ctran::carrier_of(registered_of(options)));
+  if (is_by_copies(there) && !window.has_queues_apart()) {
+    there.carrier = ctran::kernels::Carrier::kAutomatic;
     say_not_copied("ranks of one process share a device, and their copies a queue");
   }
-  return window.on_region(call, carrier);
+  return there;
 }
 
 void TorchCommKernels::say_not_copied(std::string why) {
@@ -169,40 +168,8 @@ void TorchCommKernels::say_not_copied(std::string why) {
                   "': kernels do what registered=copies asks for: " + why_not_copied_);
 }
 
-void TorchCommKernels::make_scratch() {
-  if (!can_have_scratch_) return;
-  const auto& device = lane()->device();
-  const nccl::Device::Scope scope(device);
-  const gpu::CaptureModeGuard mode(device.runtime());
-  auto why = kernels_->shared_team()->make_scratch(
-      [this](const std::string& words) { return tell_all(words); });
-  can_have_scratch_ = why.empty();
-  if (!can_have_scratch_) say_not_copied("there is no scratch for reductions: " + why);
-}
-
-bool TorchCommKernels::has_scratch(const nccl::Call& now) {
-  const auto& team = kernels_->team();
-  if (team.has_scratch() || !can_have_scratch_) return team.has_scratch();
-  if (is_capturing()) {
-    say_not_copied(
-        "a graph is captured before there is scratch for reductions, which the communicator's own "
-        "hint, or a call before, would have made");
-    return false;
-  }
-  try {
-    make_scratch();
-  } catch (const Interrupted& e) {
-    e.rethrow_cause();
-  } catch (const CommError& e) {
-    throw nccl::with_context(explained(e), now);
-  }
-  return team.has_scratch();
-}
-
 WorkPtr TorchCommKernels::run_on_region(const nccl::Call& now, const OperationOptions& options,
                                         const Offer& offer, ctran::kernels::RegionCall there) {
-  if (needs_scratch(there) && !has_scratch(now))
-    there.carrier = ctran::kernels::Carrier::kAutomatic;
   return run_kernels(now, options, {offer.tensors, offer.lists},
                      [&](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
                        there.call.limit_ns = limit_ns;

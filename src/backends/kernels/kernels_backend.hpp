@@ -197,11 +197,6 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   std::optional<ctran::kernels::RegionCall> on_region(const Offer& offer,
                                                       const ctran::DeviceWindow& window,
                                                       const OperationOptions& options);
-  // Whether there is what reductions by copy engines need. Alike on all ranks, which make it where
-  // there is none and no stream is captured.
-  bool has_scratch(const nccl::Call& now);
-  // Collective; at most once. Throws CommError without context.
-  void make_scratch();
   // Kernels move what copy engines were asked for; said once.
   void say_not_copied(std::string why);
   // Launches it there.
@@ -225,7 +220,6 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   ctran::kernels::Remembered<Chosen> chosen_;
   ctran::Registered registered_{};
   std::shared_ptr<const ctran::DeviceTransport> transport_;  // of kernels_
-  bool can_have_scratch_ = true;                             // of kernels_
   std::string why_not_copied_;
 };
 

@@ -101,9 +101,6 @@ std::shared_ptr<const ctran::DeviceWindow> TorchCommKernels::open_window(
     };
     const auto both = std::make_shared<Both>(Both{memory, std::move(made.window)});
     std::shared_ptr<const ctran::DeviceWindow> window(both, both->window.get());
-    // While all ranks are here; a first call may be in a capture.
-    if (registered_ == ctran::Registered::kCopies && getSize() > 1 && window->has_queues_apart())
-      make_scratch();
     kernels_->windows().open(window, graphs_so_far());
     kernels_->add_region(window);
     return window;

@@ -110,7 +110,7 @@ bool DeviceWindow::has(const void* at, size_t size_bytes) const noexcept {
 
 kernels::RegionCall DeviceWindow::on_region(const kernels::Call& call,
                                             kernels::Carrier carrier) const noexcept {
-  kernels::RegionCall made{call, carrier, region_, {}, {}, {}, 0, {}};
+  kernels::RegionCall made{call, carrier, region_, {}, {}, {}};
   for (int rank = 0; rank < team_->size(); ++rank) {
     made.memory[rank] = part(rank).at;
     made.bytes[rank] = part(rank).size_bytes;

@@ -53,8 +53,7 @@ class DeviceWindow {
   // Whether no two ranks of one process have the same device. What those copy may be in one queue,
   // and wait there for what waits for it. Alike on all ranks.
   bool has_queues_apart() const noexcept { return has_queues_apart_; }
-  // It as a region, for `call`, whose output or input is in it, without scratch; see
-  // kernels::RegionCall.
+  // It as a region, for `call`, whose output or input is in it; see kernels::RegionCall.
   kernels::RegionCall on_region(
       const kernels::Call& call,
       kernels::Carrier carrier = kernels::Carrier::kAutomatic) const noexcept;

@@ -128,20 +128,7 @@ bool Team::takes_on_region(const kernels::Call& call) const noexcept {
   return library_.regions != nullptr && library_.regions->takes(team_.size, call);
 }
 
-std::string Team::make_scratch(const transport::nvl::Exchange& exchange, size_t size_bytes) {
-  if (has_scratch()) return {};
-  auto made = transport::nvl::SymmetricMemory::make(
-      seat_, {size_bytes, "scratch of reductions", ""}, exchange);
-  scratch_ = std::move(made.memory);
-  scratch_bytes_ = size_bytes;
-  return std::move(made.why_not);
-}
-
 void Team::launch(kernels::RegionCall call, gpu::NativeStream stream) {
-  if (has_scratch()) {
-    for (int rank = 0; rank < team_.size; ++rank) call.scratch[rank] = scratch_->at(rank);
-    call.scratch_bytes = scratch_bytes_;
-  }
   if (!side_ && kernels::wants_side(team_, call)) side_.emplace(seat_.runtime, seat_.device);
   if (side_) call.side = side_->get();
   check(library_.regions->launch(team_, call, stream));

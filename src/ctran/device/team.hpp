@@ -80,14 +80,9 @@ class Team {
 
   // Whether launch() of it on a region does what launch() of it alone does. Alike on all ranks.
   bool takes_on_region(const kernels::Call& call) const noexcept;
-  // The same by kernels that write the peers' outputs themselves. What it has as scratch and as
-  // side is the team's: of reductions by copy engines there is no scratch before make_scratch().
+  // The same by kernels that write the peers' outputs themselves. What it has as side is the
+  // team's.
   void launch(kernels::RegionCall call, gpu::NativeStream stream);
-  static constexpr size_t kScratchBytes = size_t{32} << 20;  // of each rank
-  bool has_scratch() const noexcept { return scratch_ != nullptr; }
-  // Collective, as make(). Nothing where there is scratch. Why there is none, as in Outcome.
-  std::string make_scratch(const transport::nvl::Exchange& exchange,
-                           size_t size_bytes = kScratchBytes);
   // What all ranks call the next one of their regions; to be asked for by all, in the same order.
   uint32_t next_region() noexcept { return regions_++; }
 
@@ -132,8 +127,6 @@ class Team {
   const std::unique_ptr<transport::nvl::SymmetricMemory> memory_;
   const PinnedControl control_;
   kernels::Team team_{};
-  std::unique_ptr<transport::nvl::SymmetricMemory> scratch_;
-  size_t scratch_bytes_ = 0;
   std::optional<SideStream> side_;  // from the first launch on that has a use for it
   uint32_t regions_ = 0;
   Place place_;

@@ -181,10 +181,11 @@ int launch_by_copies(const Team& team, const RegionCall& call, const void* reduc
   };
   const auto copy = [stream](const Copy& one) { return CudaStreams::copy(one, stream); };
   OwnCopy own(call.side, stream, CudaStreams{});
-  const auto reduce = [=](RegionParams params) -> int {
+  const auto reduce = [&]() -> int {
+    RegionParams params = sum_of(team, call);
     return enqueue(reduction, &params, params.blocks, kRegionThreads, stream);
   };
-  return launch_by_copies(team, call, meet, copy, own, reduce);
+  return launch_by_copies(team, call, meet, reduce, copy, own);
 }
 
 int launch_on_region(const Team& team, const RegionCall& call, void* stream) {
@@ -196,7 +197,7 @@ int launch_on_region(const Team& team, const RegionCall& call, void* stream) {
                                                            : Carrier::kStores;
   const auto how = region_kernel_of(team.size, call.call, carrier);
   if (how.kernel == nullptr) return cudaErrorInvalidDeviceFunction;
-  if (carrier == Carrier::kCopies) return launch_by_copies(team, call, how.kernel, stream);
+  if (is_by_copies(call)) return launch_by_copies(team, call, how.kernel, stream);
   RegionParams params = params_of(team, call);
   return enqueue(how.kernel, &params, params.blocks + params.copying_blocks, kRegionThreads, stream,
                  how.shared_bytes);

@@ -45,13 +45,10 @@ uint64_t print_of(const QuantizedReduceScatter& call, uint64_t how) noexcept {
 
 uint64_t print_of(const RegionCall& call) noexcept {
   const auto& one = call.call;
-  const auto family = call.carrier == Carrier::kCopies ? Family::kCopies : Family::kRegion;
+  const auto family = is_by_copies(call) ? Family::kCopies : Family::kRegion;
   const uint64_t kind = kind_of(family, one.collective, one.dtype, one.op, one.root);
-  // The chunks are as long as the scratch allows, and so many are the launches.
-  if (needs_scratch(call)) return mixed({kind, call.scratch_bytes});
-  // Each block hears of those with its number. Copies have one.
-  const bool has_blocks = call.carrier != Carrier::kCopies;
-  return mixed({kind, has_blocks ? static_cast<uint64_t>(one.blocks) : 0});
+  // Each block hears of those with its number, but where copies follow.
+  return mixed({kind, is_by_copies(call) ? 0 : static_cast<uint64_t>(one.blocks)});
 }
 
 }  // namespace torch::comms::ctran::kernels

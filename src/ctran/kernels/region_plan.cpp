@@ -31,12 +31,6 @@ bool is_for_regions(int ranks, const Call& call) {
 
 namespace {
 
-bool has_scratch_of_all(const Team& team, const RegionCall& call) {
-  return call.scratch_bytes >= least_scratch(team.size) &&
-         std::none_of(call.scratch, call.scratch + team.size,
-                      [](const void* at) { return at == nullptr; });
-}
-
 // Whether a rank that has elements has all the memory that the call needs.
 bool has_memory(int rank, const RegionCall& region) {
   const Call& call = region.call;
@@ -57,7 +51,6 @@ bool has_memory(int rank, const RegionCall& region) {
 bool is_sound(const Team& team, const RegionCall& call) {
   if (!is_for_regions(team.size, call.call) || call.carrier > Carrier::kCopies) return false;
   if (call.call.count == 0) return true;
-  if (needs_scratch(call) && !has_scratch_of_all(team, call)) return false;
   return has_memory(team.rank, call);
 }
 
@@ -67,9 +60,11 @@ Carrier usual_carrier(int ranks, const Call& call) {
                                                                              : Carrier::kStores;
 }
 
-int region_blocks(size_t bytes, int wanted, int usual) {
-  const auto most = static_cast<size_t>(std::min(wanted == 0 ? usual : wanted, kMostRegionBlocks));
-  return static_cast<int>(std::clamp<size_t>(quotient_up(bytes, kRegionTile), 1, most));
+int blocks_of(int ranks, Collective collective, size_t longest, int wanted) {
+  const int most = wanted == 0 ? usual_blocks(ranks, collective, longest) : wanted;
+  return static_cast<int>(
+      std::clamp<size_t>(quotient_up(longest, kRegionTile), 1,
+                         static_cast<size_t>(std::min(most, kMostRegionBlocks))));
 }
 
 RegionParams params_of(const Team& team, const RegionCall& call) {
@@ -91,12 +86,10 @@ RegionParams params_of(const Team& team, const RegionCall& call) {
   p.words = RegionLayout(team.size).words;
   p.forwarded = forwarded_part(p.bytes, team.size);
   p.made = reduces ? made_by(p.collective, p.bytes, p.part, p.rank) : Range{};
-  p.meets = true;
 
   const bool forwards = p.collective == Collective::kBroadcast && team.size > 2;
   const size_t longest = longest_run(p.collective, p.bytes, team.size);
-  p.blocks =
-      region_blocks(longest, call.call.blocks, usual_blocks(team.size, p.collective, longest));
+  p.blocks = blocks_of(team.size, p.collective, longest, call.call.blocks);
   if (reduces) p.own_to = nullptr;  // it makes it where it lies
   p.copying_blocks = p.own_to != nullptr && p.bytes != 0 ? p.blocks : 0;
   p.rounds = rounds_of_pushes(longest, p.blocks, forwards);
@@ -110,7 +103,7 @@ RegionParams params_of(const Team& team, const RegionCall& call) {
   }
   p.write_to = p.collective == Collective::kAllReduce ? all : 0;
   if (p.collective == Collective::kReduce) p.write_to = root;
-  if (call.carrier != Carrier::kCopies) return p;
+  if (!is_by_copies(call)) return p;
   p.is_one_place = true;
   p.bytes = p.forwarded = 0;
   p.blocks = 1;

@@ -26,20 +26,20 @@ struct RegionParams : Params {
   uint32_t write_to;               // of reductions: in whose tensors the part is written
   int32_t blocks, copying_blocks;  // the latter have what this rank has for itself
   bool is_one_place;               // tensors have the same offset on all ranks
-  bool meets;                      // else the tensors are at `memory`, and nobody is waited for
 };
 
 // Whether it is for regions, and makes sense on this rank.
 bool is_for_regions(int ranks, const Call& call);
 bool is_sound(const Team& team, const RegionCall& call);
 
-// Of kCopies: of a launch that moves nothing, in which the ranks tell their places, and hear that
-// the others have come as far.
+// Where copies have a part in it: of a launch that moves nothing, in which the ranks tell their
+// places, and hear that the others have come as far.
 RegionParams params_of(const Team& team, const RegionCall& call);
 // What kAutomatic is where there is a copy unit: it begins 2 us later than stores do.
 Carrier usual_carrier(int ranks, const Call& call);
-// How many blocks for so many bytes; `wanted`: as Call::blocks, `usual`: where that is 0.
-int region_blocks(size_t bytes, int wanted, int usual);
+// How many blocks carry or reduce, of which `longest` is the longest run of bytes; `wanted`: as
+// Call::blocks.
+int blocks_of(int ranks, Collective collective, size_t longest, int wanted);
 
 // A kernel, and the shared memory that each of its blocks is given; `carrier`: not kAutomatic.
 struct RegionKernel {

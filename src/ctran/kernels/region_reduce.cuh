@@ -5,8 +5,7 @@
 #include "ctran/kernels/visit.hpp"
 
 // Reductions over tensors that all ranks map: every rank makes a part of the result, from all
-// tensors where they lie, and writes it to where it is wanted. Of what copy engines have brought,
-// between two launches in which the ranks meet, it is a kernel of this rank alone.
+// tensors where they lie, and writes it to where it is wanted.
 namespace torch::comms::ctran::kernels {
 
 // The bytes that this rank reduces, and where the result goes. After the places have been found.
@@ -186,14 +185,6 @@ __global__ void __launch_bounds__(kRegionThreads, 1)
     meeting.tell(1);
     return meeting.hear(p.pushed_from, 1);
   };
-  if (!p.meets) {
-    if (threadIdx.x < p.size) common.tensors[threadIdx.x] = p.memory[threadIdx.x];
-    if (threadIdx.x == kWarp)
-      begin_beside(p, common.s, load_relaxed(&header_of(p, p.rank).launches));
-    __syncthreads();
-    if (!common.s.stopped) (void)reduce();
-    return;
-  }
   bool done = begin(p, common.s, look_at_header(p), false, ticket);
   if (done) done = run();
   end(p, common.s, done, ticket);

@@ -13,13 +13,13 @@
 // they have given it alike.
 namespace torch::comms::ctran::kernels {
 
-// How bytes are carried to a peer. Ranks need not agree on it, but for kCopies. Reductions are by
-// the threads of blocks, which with kCopies read what copy engines have brought.
+// How bytes are carried to a peer. Ranks need not agree on it, but for kCopies. What is reduced,
+// the threads of blocks read where it lies; copy engines carry what an all-reduce has made.
 enum class Carrier : uint8_t {
   kAutomatic,
   kStores,  // by the threads of a block, 16 bytes each
   kBulk,    // by the copy unit of a processor, which one thread feeds; since Hopper
-  kCopies,  // by copy engines; beside them one warp of a processor waits for the peers
+  kCopies,  // by copy engines, while one warp of a processor waits for the peers
 };
 
 // All-gather, all-to-all and broadcast have their outputs in a region: `call.output` is anywhere in
@@ -42,11 +42,10 @@ enum class Carrier : uint8_t {
 // engines, before what that has to copy first. What an all-gather or all-to-all leaves on its rank
 // is copied on a stream of its own, where the call has one, beside the copies to peers.
 //
-// A reduction has `scratch` then. Copy engines take a chunk of this rank's tensor to each rank that
-// reduces it; the ranks meet; a few blocks reduce what has come and this rank's own, in the same
-// order of ranks, and copy engines take the result to the others that want it. So do the next
-// chunks, of which there are as many on all ranks, and once more the ranks meet: one launch more
-// than there are chunks. The kernels that reduce count as none, but stop as launches do.
+// The first launch of an all-reduce makes this rank's part, in its own tensor, and copies take that
+// to the others. No rank waits for another in between: of the others' tensors, a rank alone reads
+// the part that it makes. Reduce and reduce-scatter leave nothing to copy, and have the other
+// carriers' launch.
 struct RegionCall {
   // Of the rank's device: a stream, of which no other use is made, and events to go to it and to
   // come back. The launches of a team may share them, and they outlive what is enqueued. All are
@@ -63,21 +62,14 @@ struct RegionCall {
   uint32_t region;
   void* memory[kMaxRanks];  // by rank, as this process maps it; null where that has none
   size_t bytes[kMaxRanks];  // of that memory; for kCopies
-  // By rank: of its device, as this process maps it, at a multiple of 16, from the launch until
-  // that is over on all ranks; null where it needs none. All have as much.
-  void* scratch[kMaxRanks];
-  size_t scratch_bytes;
   Side side;
 };
 
-constexpr bool needs_scratch(const RegionCall& call) {
-  return call.carrier == Carrier::kCopies && is_reduction(call.call.collective);
-}
-// The scratch without which there is no such launch. More makes for fewer and longer copies; the
-// launches of a team may share it. One half takes a chunk while the other one's is reduced.
-inline constexpr size_t kScratchAlign = 256;
-constexpr size_t least_scratch(int ranks) {
-  return 2 * static_cast<size_t>(ranks - 1) * kScratchAlign;
+// Whether copy engines have a part in it.
+constexpr bool is_by_copies(const RegionCall& call) {
+  const auto collective = call.call.collective;
+  return call.carrier == Carrier::kCopies &&
+         (!is_reduction(collective) || collective == Collective::kAllReduce);
 }
 
 // One more reason of a stop: what is in the region here and at waited_for is in different ones, or

@@ -9,8 +9,6 @@ namespace {
 constexpr size_t kAlign = 256;
 constexpr std::byte kPattern{0xa5};
 
-constexpr size_t kScratch = size_t{1} << 20;
-
 size_t after(size_t at, size_t bytes) { return (at + bytes + kAlign) / kAlign * kAlign + kAlign; }
 
 }  // namespace
@@ -64,8 +62,7 @@ Batch::Batch(const World& world, std::vector<Case> cases, std::mt19937_64& rando
       std::ranges::copy(input, before.begin() + static_cast<ptrdiff_t>(places[i].input));
       std::ranges::copy(factor, before.begin() + static_cast<ptrdiff_t>(places[i].factor));
     }
-    ranks_.push_back({DeviceMemory(world, r, end), DeviceMemory(world, r, kScratch),
-                      std::move(before), std::move(places)});
+    ranks_.push_back({DeviceMemory(world, r, end), std::move(before), std::move(places)});
   }
   upload();
 }
@@ -126,12 +123,10 @@ kernels::RegionCall Batch::region_call(size_t i, int rank) const {
   made.call = call(i, rank);
   made.carrier = cases_[i].carrier.value_or(kernels::Carrier::kAutomatic);
   made.region = static_cast<uint32_t>(i) % 3;
-  made.scratch_bytes = kScratch;
   for (int r = 0; r < world_.size(); ++r) {
     const auto& rank = ranks_[static_cast<size_t>(r)];
     made.memory[r] = rank.memory.get();
     made.bytes[r] = rank.before.size();
-    made.scratch[r] = rank.scratch.get();
   }
   return made;
 }

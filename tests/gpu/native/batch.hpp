@@ -24,7 +24,7 @@ class Batch {
   // ranks, which must not have copies of an earlier one behind them. See World::may_copy().
   bool goes_by_case() const;
   kernels::Call call(size_t i, int rank) const;
-  // The memory of all cases is a region. Scratch is small, so that copies come in chunks.
+  // The memory of all cases is a region.
   kernels::RegionCall region_call(size_t i, int rank) const;
   // After the ranks have finished. Throws for the first wrong element, or byte beyond a tensor;
   // a rank that has stopped says so first.
@@ -36,7 +36,7 @@ class Batch {
     size_t factor = 0;
   };
   struct OfRank {
-    DeviceMemory memory, scratch;
+    DeviceMemory memory;
     Bytes before;  // of the memory
     std::vector<Place> places;
   };

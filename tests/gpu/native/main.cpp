@@ -8,7 +8,7 @@
 // COLLECTIVE: all_reduce and the like, or of messages send, send_recv, all_to_all_v. Of all_gather,
 // all_to_all and broadcast the column "region" has outputs that peers write themselves, of
 // reductions inputs that they read where they lie; "region_copies" is by copy engines, of
-// reductions with blocks of --blocks that add; with --all, "region_stores" by threads alone.
+// all_reduce with blocks of --blocks that add; with --all, "region_stores" by threads alone.
 //
 // Of messages the column "straight" is written to its place by the sender.
 //

@@ -20,7 +20,7 @@ namespace {
 using kernels::Algorithm;
 using kernels::Collective;
 
-constexpr size_t kPool = size_t{1} << 30, kScratch = size_t{32} << 20;
+constexpr size_t kPool = size_t{1} << 30;
 constexpr const char* kAlgorithmNames[] = {"ours", "ll", "line", "two_line"};
 struct Measured {
   Collective collective;
@@ -87,7 +87,6 @@ class Bench {
     for (int r = 0; r < world_.size(); ++r) {
       plain_in_.emplace_back(world_, r, kPool);
       plain_out_.emplace_back(world_, r, kPool);
-      scratch_.emplace_back(world_, r, kScratch);
     }
     if (nccl_) window_ = nccl_->symmetric_memory(2 * kPool);
     std::printf("# NCCL %d, windows %s\n", nccl_ ? nccl_->version() : 0,
@@ -162,7 +161,11 @@ class Bench {
     };
     if (has_regions()) {
       add_region(kernels::Carrier::kAutomatic, 0);
-      const bool may_copy = !world_.shares_gpus();  // see Batch::goes_by_case()
+      kernels::RegionCall copied{};
+      copied.call.collective = collective_;
+      copied.carrier = kernels::Carrier::kCopies;
+      const bool may_copy =
+          kernels::is_by_copies(copied) && !world_.shares_gpus();  // see Batch::goes_by_case()
       if (may_copy) add_region(kernels::Carrier::kCopies, 0);
       const bool has_stores = measuring_.all_algorithms && !kernels::is_reduction(collective_);
       if (has_stores) add_region(kernels::Carrier::kStores, 0);
@@ -263,12 +266,10 @@ class Bench {
     kernels::RegionCall made{};
     made.call = call;
     made.carrier = carrier;
-    made.scratch_bytes = kScratch;
     const auto& memory = collective_ == Collective::kReduceScatter ? plain_in_ : plain_out_;
     for (size_t r = 0; r < memory.size(); ++r) {
       made.memory[r] = memory[r].get();
       made.bytes[r] = kPool;
-      made.scratch[r] = scratch_[r].get();
     }
     return made;
   }
@@ -412,7 +413,7 @@ class Bench {
   const Measuring& measuring_;
   World world_;
   std::unique_ptr<Nccl> nccl_;
-  std::vector<DeviceMemory> plain_in_, plain_out_, scratch_;
+  std::vector<DeviceMemory> plain_in_, plain_out_;
   std::vector<char*> window_;
   std::FILE* json_ = nullptr;
   Collective collective_{};

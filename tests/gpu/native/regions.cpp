@@ -169,9 +169,8 @@ void check_replays(const kernels::Library& library, const Settings& settings, in
 struct Outputs {
   Outputs(const World& world, size_t bytes) {
     for (int r = 0; r < world.size(); ++r)
-      memory.emplace_back(world, r, bytes * static_cast<size_t>(world.size() + 1) + kScratch);
+      memory.emplace_back(world, r, bytes * static_cast<size_t>(world.size() + 1));
   }
-  static constexpr size_t kScratch = size_t{1} << 20;
   kernels::RegionCall call(Collective collective, Carrier carrier, int rank, size_t bytes) const {
     const auto size = memory.size();
     kernels::RegionCall made{};
@@ -192,20 +191,15 @@ struct Outputs {
     for (size_t r = 0; r < size; ++r) {
       made.memory[r] = memory[r].get();
       made.bytes[r] = bytes * size;
-      made.scratch[r] = memory[r].get() + bytes * (size + 1);
     }
-    made.scratch_bytes = kScratch;
     return made;
   }
   std::vector<DeviceMemory> memory;
 };
 
 uint64_t launches_of(const kernels::Team& team, const kernels::RegionCall& call) {
-  if (call.carrier != Carrier::kCopies) return 1;
-  const bool reduces = kernels::is_reduction(call.call.collective);
-  return (reduces ? kernels::chunks_of(team, call)
-                  : static_cast<uint64_t>(kernels::stages_of(team, call))) +
-         1;
+  if (!kernels::is_by_copies(call)) return 1;
+  return static_cast<uint64_t>(kernels::stages_of(team, call)) + 1;
 }
 
 // The last rank never comes; those that wait for it stop.

@@ -107,11 +107,6 @@ int one_sided(const kernels::Team& team, const kernels::OneSided& step, void* st
   return enqueue(team, which, kernels::is_sound(team, step), step, stream);
 }
 
-// The same with what enqueue() asks of calls.
-struct LimitedRegionCall : kernels::RegionCall {
-  uint64_t limit_ns;
-};
-
 // As kernels::OwnCopy asks.
 struct HostStreams {
   static int record(void* event, void* stream) {
@@ -135,20 +130,21 @@ struct HostStreams {
 };
 
 int launch_on_region(const kernels::Team& team, const kernels::RegionCall& call, void* stream) {
-  const auto launch = [&] {
-    return enqueue(team, call.call.collective, kernels::is_sound(team, call),
-                   LimitedRegionCall{call, call.call.limit_ns}, stream, kernels::print_of(call));
+  const auto& one = call.call;
+  const bool is_sound = kernels::is_sound(team, call);
+  const auto launch = [&](const kernels::RegionParams& params, bool reduces) {
+    return enqueue(team, one.collective, is_sound,
+                   RegionLaunch{params, one.op, reduces, one.limit_ns}, stream,
+                   kernels::print_of(call));
   };
-  if (call.carrier != kernels::Carrier::kCopies || !kernels::is_sound(team, call)) return launch();
-  const auto copy = [stream](const kernels::Copy& one) { return HostStreams::copy(one, stream); };
+  if (!is_sound) return launch({}, false);
+  const auto params = kernels::params_of(team, call);
+  if (!kernels::is_by_copies(call)) return launch(params, kernels::is_reduction(one.collective));
+  const auto meet = [&] { return launch(params, false); };
+  const auto reduce = [&] { return launch(kernels::sum_of(team, call), true); };
+  const auto copy = [stream](const kernels::Copy& each) { return HostStreams::copy(each, stream); };
   kernels::OwnCopy own(call.side, stream, HostStreams{});
-  const auto reduction = [stream, op = call.call.op](const kernels::RegionParams& params) {
-    if (next_fate("Kernel").fails) return kRefused;
-    ++launches;
-    gpu::cpu_launch(stream, [params, op] { reduce(params, op); });
-    return 0;
-  };
-  return kernels::launch_by_copies(team, call, launch, copy, own, reduction);
+  return kernels::launch_by_copies(team, call, meet, reduce, copy, own);
 }
 
 // One of the calls of a ring of commands, when its stream gets there.

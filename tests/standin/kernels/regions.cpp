@@ -135,18 +135,18 @@ class Pushes {
 };
 
 // A part of the result, of the inputs where they lie.
-bool reduce(Launch& launch, const RegionParams& p, const kernels::Call& call) {
+bool reduce(Launch& launch, const RegionParams& p, ctran::ReduceOp op) {
   Meeting meeting(launch, p);
   if (!meeting.meet()) return false;
   const auto part = p.made;
-  const ctran::Reduction reduction(call.dtype, call.op);
+  const ctran::Reduction reduction(p.dtype, op);
   std::vector<std::byte> made(kChunkBytes);
   for (size_t at = part.begin; at < part.end; at += kChunkBytes) {
     const size_t now = std::min(kChunkBytes, part.end - at);
     std::vector<const void*> operands;
     for (int rank = 0; rank < p.size; ++rank)
       operands.push_back((rank == p.rank ? p.input : meeting.tensor(rank)) + at);
-    reduction.combine_all(made.data(), operands, now / ctran::size_of(call.dtype),
+    reduction.combine_all(made.data(), operands, now / ctran::size_of(p.dtype),
                           static_cast<uint32_t>(p.size));
     const auto* const from = reinterpret_cast<const char*>(made.data());
     if (p.collective == kernels::Collective::kReduceScatter &&
@@ -163,21 +163,12 @@ bool reduce(Launch& launch, const RegionParams& p, const kernels::Call& call) {
 
 }  // namespace
 
-void reduce(const RegionParams& p, ctran::ReduceOp op) {
-  if (std::atomic_ref(p.control->stop).load() != 0) return;
-  const std::vector<const void*> operands(p.memory, p.memory + p.size);
-  ctran::Reduction(p.dtype, op)
-      .combine_all(p.output, operands, p.made.end / ctran::size_of(p.dtype),
-                   static_cast<uint32_t>(p.size));
-}
-
-void run(Launch& launch, const kernels::RegionCall& call) {
-  const auto params = kernels::params_of(launch.team(), call);
+void run(Launch& launch, const RegionLaunch& one) {
   if (!launch.goes_on()) return;
-  if (kernels::is_reduction(params.collective) && call.carrier != kernels::Carrier::kCopies)
-    reduce(launch, params, call.call);
+  if (one.reduces)
+    reduce(launch, one.params, one.op);
   else
-    Pushes(launch, params).run();
+    Pushes(launch, one.params).run();
 }
 
 }  // namespace torch::comms::standin

@@ -5,10 +5,15 @@
 
 namespace torch::comms::standin {
 
-// What `call` asks for, on one rank: its pushes, of all blocks of a GPU's kernel one after the
-// other, or its part of a reduction. Of kCopies one of the launches in which the ranks meet.
-void run(Launch& launch, const kernels::RegionCall& call);
-// A kernel that does not meet.
-void reduce(const kernels::RegionParams& params, ctran::ReduceOp op);
+// One launch of a region's kernels.
+struct RegionLaunch {
+  kernels::RegionParams params;
+  ctran::ReduceOp op;
+  bool reduces;  // else it pushes, or only meets
+  uint64_t limit_ns;
+};
+// What it does on one rank: its pushes, of all blocks of a GPU's kernel one after the other, or its
+// part of a reduction.
+void run(Launch& launch, const RegionLaunch& one);
 
 }  // namespace torch::comms::standin

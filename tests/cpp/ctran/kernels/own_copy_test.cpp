@@ -66,9 +66,8 @@ struct Launch {
     streams.steps = &steps;
     OwnCopy own(call.side, call_stream, streams);
     return launch_by_copies(
-        team, call, [&] { return steps.add("meet"); },
-        [&](const Copy&) { return steps.add("copy"); }, own,
-        [&](const RegionParams&) { return steps.add("reduce"); });
+        team, call, [&] { return steps.add("meet"); }, [&] { return steps.add("reduce"); },
+        [&](const Copy&) { return steps.add("copy"); }, own);
   }
   std::vector<std::string> enqueued(const Streams& streams = {}) const {
     Steps steps;

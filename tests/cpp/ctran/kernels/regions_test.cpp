@@ -294,22 +294,7 @@ TEST(RegionPlanTest, ReductionsThatCannotReadWhereOperandsLieAreRefused) {
     change(other);
     return !is_sound(team, other);
   };
-  EXPECT_TRUE(refuses([](auto& c) { c.carrier = Carrier::kCopies; })) << "no scratch";
-  EXPECT_TRUE(refuses([&](auto& c) {
-    c.carrier = Carrier::kCopies;
-    c.scratch[0] = c.scratch[1] = memory;
-    c.scratch_bytes = least_scratch(2) - 1;
-  }));
-  EXPECT_TRUE(refuses([&](auto& c) {
-    c.carrier = Carrier::kCopies;
-    c.scratch[0] = memory;
-    c.scratch_bytes = least_scratch(2);
-  })) << "the peer has none";
-  EXPECT_FALSE(refuses([&](auto& c) {
-    c.carrier = Carrier::kCopies;
-    c.scratch[0] = c.scratch[1] = memory;  // which is not looked at
-    c.scratch_bytes = least_scratch(2);
-  }));
+  EXPECT_FALSE(refuses([](auto& c) { c.carrier = Carrier::kCopies; }));
   EXPECT_TRUE(refuses([](auto& c) { c.call.op = ReduceOp::kPremulSum; })) << "whose factor?";
   EXPECT_TRUE(refuses([](auto& c) { c.call.op = ReduceOp::kBitAnd; })) << "of floats";
   EXPECT_TRUE(refuses([&](auto& c) { c.call.output = memory + 16; })) << "not in place";
@@ -331,43 +316,33 @@ struct NothingOwn {
   static int join() { return ADD_FAILURE() << "no own copy", 1; }
 };
 
-// Ranks that reduce bytes by copies of chunks, in two launches after each other. What each has on
-// its stream goes on whenever it can: only meetings wait.
+// All-reduces of bytes by copies, two after each other. What each rank has on its stream goes on
+// whenever it can: a rank waits where it reduces, until the others have come there, and where they
+// meet.
 class Sums {
  public:
   static constexpr size_t kBeside = 3;  // bytes before and after every tensor
 
-  Sums(Collective collective, int ranks, int root, size_t bytes, size_t scratch)
-      : collective_(collective), bytes_(bytes) {
+  Sums(int ranks, size_t bytes) : bytes_(bytes) {
     const auto n = static_cast<size_t>(ranks);
-    const size_t tensor = collective == Collective::kReduceScatter ? n * bytes : bytes;
     for (size_t r = 0; r < n; ++r) {
-      memory_.emplace_back(tensor + 2 * kBeside, static_cast<unsigned char>(200));
-      for (size_t i = 0; i < tensor; ++i)
+      memory_.emplace_back(bytes + 2 * kBeside, static_cast<unsigned char>(200));
+      for (size_t i = 0; i < bytes; ++i)
         memory_[r][kBeside + i] = static_cast<unsigned char>(i * 7 + r * 31);
-      outputs_.emplace_back(bytes, 0);
-      scratch_.emplace_back(scratch);
     }
     before_ = memory_;
     for (size_t r = 0; r < n; ++r) {
       auto& [team, call] = calls_.emplace_back();
       team.rank = static_cast<int>(r);
       team.size = ranks;
-      call.call.collective = collective;
+      call.call.collective = Collective::kAllReduce;
       call.call.dtype = Dtype::kUInt8;
-      call.call.root = root;
       call.call.count = bytes;
-      call.call.input = memory_[r].data() + kBeside;
-      call.call.output = collective == Collective::kReduceScatter ? outputs_[r].data()
-                         : collective == Collective::kReduce && team.rank != root
-                             ? nullptr
-                             : memory_[r].data() + kBeside;
+      call.call.input = call.call.output = memory_[r].data() + kBeside;
       call.carrier = Carrier::kCopies;
-      call.scratch_bytes = scratch;
       for (size_t peer = 0; peer < n; ++peer) {
         call.memory[peer] = memory_[peer].data();
         call.bytes[peer] = memory_[peer].size();
-        call.scratch[peer] = scratch_[peer].data();
       }
       EXPECT_TRUE(is_sound(team, call));
     }
@@ -379,158 +354,128 @@ class Sums {
     for (const auto& [team, call] : calls_) {
       auto& stream = streams.emplace_back();
       for (int i = 0; i < kLaunches; ++i) enqueue(team, call, stream);
-      EXPECT_EQ(stream.meetings(), streams[0].meetings()) << "on all ranks";
-      EXPECT_EQ(stream.meetings(), kLaunches * (chunks_of(team, call) + 1));
+      EXPECT_EQ(std::ranges::count_if(stream.steps, &Step::waits), kLaunches * 2);
     }
-    const auto all_have_come = [&](size_t meeting) {
-      return std::ranges::all_of(streams, [=](const Stream& s) { return s.come >= meeting; });
-    };
     for (size_t over = 0; over < streams.size();) {
       auto& stream = streams[random() % streams.size()];
       if (stream.next == stream.steps.size()) continue;
-      const auto& step = stream.steps[stream.next];
-      if (step) {
-        step();
-      } else {
-        if (!stream.waits) stream.waits = true, ++stream.come;
-        if (!all_have_come(stream.come)) continue;
-        stream.waits = false;
-      }
+      const auto& [waits, work] = stream.steps[stream.next];
+      if (waits && !stream.waits) stream.waits = true, ++stream.come;
+      if (waits && std::ranges::any_of(
+                       streams, [&](const Stream& other) { return other.come < stream.come; }))
+        continue;
+      stream.waits = false;
+      work();
       if (++stream.next == stream.steps.size()) ++over;
     }
   }
 
+  // In the order of ranks, which matters.
   void check() const {
     auto wanted = before_;
-    auto outputs = outputs_;
-    for (int i = 0; i < kLaunches; ++i)
-      for (auto now = wanted; const auto& [team, call] : calls_) {
-        const auto r = static_cast<size_t>(team.rank);
-        if (collective_ == Collective::kReduceScatter)
-          outputs[r] = result(now, r * bytes_);
-        else if (call.call.output != nullptr)
-          std::ranges::copy(result(now, 0), wanted[r].begin() + kBeside);
+    for (int launch = 0; launch < kLaunches; ++launch)
+      for (size_t i = kBeside; i < kBeside + bytes_; ++i) {
+        unsigned char made = 0;
+        for (const auto& one : wanted) made = static_cast<unsigned char>(made * 3 + one[i]);
+        for (auto& one : wanted) one[i] = made;
       }
-    EXPECT_EQ(outputs_, outputs);
     EXPECT_EQ(memory_, wanted);
   }
 
  private:
   static constexpr int kLaunches = 2;
   using Bytes = std::vector<unsigned char>;
+  struct Step {
+    bool waits;  // for the others to come to theirs
+    std::function<void()> work;
+  };
   struct Stream {
-    std::vector<std::function<void()>> steps;  // empty: a meeting
-    size_t next = 0, come = 0;                 // come: to so many meetings
+    std::vector<Step> steps;
+    size_t next = 0, come = 0;  // come: to so many steps that wait
     bool waits = false;
-
-    size_t meetings() const {
-      return static_cast<size_t>(
-          std::ranges::count_if(steps, [](const auto& step) { return !step; }));
-    }
   };
 
   static void enqueue(const Team& team, const RegionCall& call, Stream& stream) {
-    const auto meet = [&] { return stream.steps.emplace_back(), 0; };
-    const auto copy = [&, own = call.memory[team.rank], bytes = call.bytes[team.rank],
-                       scratch = static_cast<char*>(call.scratch[team.rank])](const Copy& one) {
-      const auto is_in = [&](const void* at, size_t size) {
-        return one.from >= at && one.from + one.bytes <= static_cast<const char*>(at) + size;
-      };
-      const auto* const output = call.call.output;
-      EXPECT_TRUE(is_in(own, bytes) || is_in(scratch, call.scratch_bytes) ||
-                  is_in(output, call.call.count))
-          << "a push";
-      EXPECT_GT(one.bytes, 0u);
-      stream.steps.emplace_back([one] { std::copy_n(one.from, one.bytes, one.to); });
+    const auto meet = [&] { return stream.steps.push_back({true, [] {}}), 0; };
+    const auto reduce = [&] {
+      const auto p = sum_of(team, call);
+      EXPECT_EQ(p.print, params_of(team, call).print);
+      EXPECT_TRUE(p.is_one_place);
+      EXPECT_EQ(p.write_to, 1u << team.rank) << "in its own tensor";
+      EXPECT_EQ(p.pushed_from, 0u) << "and is done when it has made its part";
+      stream.steps.push_back(
+          {true, [p] {
+             for (size_t i = p.made.begin; i < p.made.end; ++i) {
+               unsigned char sum = 0;
+               for (int r = 0; r < p.size; ++r)
+                 sum = static_cast<unsigned char>(
+                     sum * 3 + static_cast<unsigned char>(p.memory[r][p.place.offset + i]));
+               p.output[i] = static_cast<char>(sum);
+             }
+           }});
       return 0;
     };
-    const auto reduce = [&, size = team.size](const RegionParams& p) {
-      EXPECT_FALSE(p.meets);
-      EXPECT_EQ(p.write_to, 0u);
-      EXPECT_EQ(p.made.begin, 0u);
-      EXPECT_GT(p.made.end, 0u);
-      EXPECT_LE(p.blocks, kSumBlocks);
-      stream.steps.emplace_back([p, size] {
-        for (size_t i = 0; i < p.made.end; ++i) {
-          unsigned char sum = 0;
-          for (int r = 0; r < size; ++r)
-            sum = static_cast<unsigned char>(sum * 3 + static_cast<unsigned char>(p.memory[r][i]));
-          p.output[i] = static_cast<char>(sum);
-        }
-      });
+    const auto copy = [&, own = call.memory[team.rank],
+                       bytes = call.bytes[team.rank]](const Copy& one) {
+      EXPECT_TRUE(one.from >= own && one.from + one.bytes <= static_cast<char*>(own) + bytes)
+          << "a push";
+      EXPECT_GT(one.bytes, 0u);
+      stream.steps.push_back({false, [one] { std::copy_n(one.from, one.bytes, one.to); }});
       return 0;
     };
     NothingOwn own;
-    EXPECT_EQ(launch_by_copies(team, call, meet, copy, own, reduce), 0);
-  }
-  // In the order of ranks, which matters.
-  Bytes result(const std::vector<Bytes>& inputs, size_t begin) const {
-    Bytes made(bytes_);
-    for (size_t i = 0; i < bytes_; ++i)
-      for (const auto& one : inputs)
-        made[i] = static_cast<unsigned char>(made[i] * 3 + one[kBeside + begin + i]);
-    return made;
+    EXPECT_EQ(launch_by_copies(team, call, meet, reduce, copy, own), 0);
   }
 
-  const Collective collective_;
   const size_t bytes_;
-  std::vector<Bytes> memory_, before_, outputs_, scratch_;
+  std::vector<Bytes> memory_, before_;
   std::vector<std::pair<Team, RegionCall>> calls_;
 };
 
-TEST(RegionPlanTest, ReductionsByCopiesMakeEveryByteInTheOrderOfRanks) {
-  for (const auto collective :
-       {Collective::kAllReduce, Collective::kReduce, Collective::kReduceScatter})
-    for (const int ranks : {2, 3, 8})
-      for (const int root : {0, ranks - 1})
-        for (const size_t bytes : {size_t{0}, size_t{1}, size_t{255}, size_t{256}, size_t{5003}})
-          for (const size_t chunks : {size_t{1}, size_t{64}}) {
-            SCOPED_TRACE(std::to_string(static_cast<int>(collective)) + " ranks " +
-                         std::to_string(ranks) + " root " + std::to_string(root) + " bytes " +
-                         std::to_string(bytes) + " scratch for " + std::to_string(chunks));
-            Sums sums(collective, ranks, root, bytes, chunks * least_scratch(ranks));
-            sums.run(bytes + chunks);
-            sums.check();
-            if (HasFailure()) return;
-          }
+TEST(RegionPlanTest, AllReducesByCopiesMakeEveryByteInTheOrderOfRanks) {
+  for (const int ranks : {2, 3, 8})
+    for (const size_t bytes : {size_t{0}, size_t{1}, size_t{255}, size_t{256}, size_t{5003}})
+      for (const uint64_t seed : {1, 2, 3}) {
+        SCOPED_TRACE(std::to_string(ranks) + " ranks, " + std::to_string(bytes) + " bytes, seed " +
+                     std::to_string(seed));
+        Sums sums(ranks, bytes);
+        sums.run(seed);
+        sums.check();
+        if (HasFailure()) return;
+      }
 }
 
-TEST(RegionPlanTest, AnErrorEndsAReductionByCopies) {
-  std::vector<char> memory(4096), scratch(least_scratch(2));
+TEST(RegionPlanTest, AnErrorEndsAnAllReduceByCopies) {
+  std::vector<char> memory(4096);
   Team team{};
-  team.size = 2;
+  team.size = 3;
   RegionCall call{};
   call.call.collective = Collective::kAllReduce;
   call.call.dtype = Dtype::kUInt8;
   call.call.count = memory.size();
-  call.call.input = call.call.output = call.memory[0] = call.memory[1] = memory.data();
-  call.bytes[0] = call.bytes[1] = memory.size();
+  call.call.input = call.call.output = memory.data();
+  for (int rank = 0; rank < team.size; ++rank)
+    call.memory[rank] = memory.data(), call.bytes[rank] = memory.size();
   call.carrier = Carrier::kCopies;
-  call.scratch[0] = call.scratch[1] = scratch.data();
-  call.scratch_bytes = scratch.size();
-  EXPECT_EQ(chunks_of(team, call), 8u);
-  for (int wrong = 0; wrong < 8 * 4 + 1; ++wrong) {
+  for (int wrong = 0; wrong < 4; ++wrong) {  // a reduction, two copies, a meeting
     int count = 0;
     const auto step = [&] { return count++ == wrong ? 7 : 0; };
     NothingOwn own;
-    EXPECT_EQ(launch_by_copies(
-                  team, call, step, [&](const Copy&) { return step(); }, own,
-                  [&](const RegionParams&) { return step(); }),
-              7);
+    EXPECT_EQ(
+        launch_by_copies(team, call, step, step, [&](const Copy&) { return step(); }, own), 7);
     EXPECT_EQ(count, wrong + 1);
   }
 }
 
-TEST(RegionPlanTest, RanksWithAnotherScratchCallSomethingElse) {
-  RegionCall call{};
-  call.call.collective = Collective::kAllReduce;
-  call.carrier = Carrier::kCopies;
-  call.scratch_bytes = 4096;
-  auto other = call;
-  other.scratch_bytes = 8192;
-  EXPECT_NE(print_of(call), print_of(other));
-  for (auto* const one : {&call, &other}) one->call.collective = Collective::kAllGather;
-  EXPECT_EQ(print_of(call), print_of(other)) << "which needs none";
+TEST(RegionPlanTest, ReductionsThatLeaveNothingToCopyAreAsWithoutCopies) {
+  for (const auto collective : {Collective::kReduce, Collective::kReduceScatter}) {
+    RegionCall call{};
+    call.call.collective = collective;
+    auto other = call;
+    other.carrier = Carrier::kCopies;
+    EXPECT_FALSE(is_by_copies(other));
+    EXPECT_EQ(print_of(call), print_of(other)) << "ranks need not agree";
+  }
 }
 
 TEST(RegionPlanTest, RanksWithAnotherNumberOfBlocksCallSomethingElse) {
@@ -543,8 +488,8 @@ TEST(RegionPlanTest, RanksWithAnotherNumberOfBlocksCallSomethingElse) {
   EXPECT_EQ(print_of(call), print_of(other)) << "which have one";
 }
 
-TEST(RegionPlanTest, ReductionsByCopiesStayInTheMemoryOfThePeerWhateverThatHas) {
-  std::vector<char> memory(1000), scratch(4096);
+TEST(RegionPlanTest, AllReducesByCopiesStayInTheMemoryOfThePeerWhateverThatHas) {
+  std::vector<char> memory(1000);
   Team team{};
   team.size = 2;
   RegionCall call{};
@@ -554,16 +499,11 @@ TEST(RegionPlanTest, ReductionsByCopiesStayInTheMemoryOfThePeerWhateverThatHas) 
   call.call.input = call.call.output = call.memory[0] = call.memory[1] = memory.data();
   call.bytes[0] = call.bytes[1] = memory.size();
   call.carrier = Carrier::kCopies;
-  call.scratch[0] = call.scratch[1] = scratch.data();
-  call.scratch_bytes = scratch.size();
-  EXPECT_EQ(chunk_of(team, call, 0).in.count, 1);
-  EXPECT_EQ(chunk_of(team, call, 0).out.count, 1);
-  call.bytes[1] = 511;
-  EXPECT_EQ(chunk_of(team, call, 0).in.count, 1) << "to its scratch";
-  EXPECT_EQ(chunk_of(team, call, 0).out.count, 0);
+  EXPECT_EQ(copies_of(team, call, 0).count, 1);
+  call.bytes[1] = 100;
+  EXPECT_EQ(copies_of(team, call, 0).count, 0);
   const auto meeting = params_of(team, call);
   EXPECT_EQ(meeting.place.bytes, 1000u);
-  EXPECT_TRUE(meeting.meets);
   EXPECT_TRUE(meeting.is_one_place);
   EXPECT_EQ(meeting.bytes, 0u);
 }
