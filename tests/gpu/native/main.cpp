@@ -23,6 +23,7 @@
 #include <exception>
 #include <map>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -59,8 +60,15 @@ uint64_t number(const std::string& text) {
   char* end = nullptr;
   uint64_t value = std::strtoull(text.c_str(), &end, 10);
   if (end == text.c_str()) refuse("not a number: " + text);
-  if (*end == 'K') value <<= 10;
-  if (*end == 'M') value <<= 20;
+  const std::string_view unit = end;
+  if (unit == "K")
+    value <<= 10;
+  else if (unit == "M")
+    value <<= 20;
+  else if (unit == "G")
+    value <<= 30;
+  else if (!unit.empty())
+    refuse("not a number: " + text);
   return value;
 }
 // "2-8", or "4" for both.

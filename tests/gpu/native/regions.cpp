@@ -303,8 +303,10 @@ void check_regions(const kernels::Library& library, const Settings& settings) {
   for (const Collective collective : kCollectives) {
     for (const Other other : {Other::kRegion, Other::kSize})
       check_mismatch(library, 2, collective, Carrier::kAutomatic, other);
-    for (const Other other : {Other::kRegion, Other::kSize, Other::kPlace})
+    for (const Other other : {Other::kRegion, Other::kSize})
       check_mismatch(library, 2, collective, Carrier::kCopies, other);
+    if (!kernels::is_reduction(collective) || collective == Collective::kAllReduce)
+      check_mismatch(library, 2, collective, Carrier::kCopies, Other::kPlace);
   }
   std::printf("regions: mismatches stop all\n");
   std::fflush(stdout);
