@@ -12,11 +12,13 @@ constexpr size_t kMB = size_t{1} << 20;
 
 // As many as the copy units need to come near what a GPU can send. Of two ranks twice as many are
 // 6 % faster where a transfer is long (2 H200, 128 MB to the peer), and no faster at 8 MB; of four
-// they are 5 % faster from 16 MB to each peer on, and of reductions of 4 MB a rank (4 H200).
+// they are 5 % faster from 16 MB to each peer on, and of reductions below 4 MB a rank. Above, 16
+// take 1 to 3 % longer than 64, but in a reduce-scatter 4 % longer than 32 (4 H200 and 4 H100).
 constexpr int usual_blocks(int ranks, Collective collective, size_t longest) {
   if (ranks == 2) return longest < 32 * kMB ? 16 : 32;
   if (collective == Collective::kReduceScatter) return 32;
-  return longest < (is_reduction(collective) ? 2 * kMB : 8 * kMB) ? 32 : 64;
+  if (is_reduction(collective)) return longest < 4 * kMB ? 32 : 16;
+  return longest < 8 * kMB ? 32 : 64;
 }
 
 }  // namespace

@@ -524,6 +524,17 @@ TEST(RegionPlanTest, LongTransfersHaveMoreBlocksUnlessTheCallSaysHowMany) {
   EXPECT_EQ(blocks(size_t{8} << 20, 0), 16);
   EXPECT_EQ(blocks(size_t{128} << 20, 0), 32);
   EXPECT_EQ(blocks(size_t{128} << 20, 8), 8);
+  EXPECT_EQ(blocks(size_t{128} << 20, 1000), kMostRegionBlocks);
+}
+
+TEST(RegionPlanTest, LongReductionsOfMoreThanTwoRanksLeaveProcessorsAlone) {
+  const auto blocks = [](Collective collective, size_t longest) {
+    return blocks_of(4, collective, longest, 0);
+  };
+  EXPECT_EQ(blocks(Collective::kAllReduce, size_t{1} << 20), 32);
+  EXPECT_EQ(blocks(Collective::kAllReduce, size_t{4} << 20), 16);
+  EXPECT_EQ(blocks(Collective::kReduceScatter, size_t{64} << 20), 32);
+  EXPECT_EQ(blocks(Collective::kAllGather, size_t{64} << 20), 64);
 }
 
 TEST(RegionPlanTest, ShortTransfersOfMoreThanTwoRanksAreStored) {
