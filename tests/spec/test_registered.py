@@ -100,8 +100,10 @@ def reductions(context, said):
     for extra in (0, 1, 1001):
         part = part_of_large(context, extra)
         memory = Memory(context, size * part, is_one_place=said == "copies")
+        # Of an all_reduce alone copies need one place.
+        apart = Memory(context, size * part, is_one_place=False)
         for (kind, op), async_op in itertools.product(REDUCTIONS, (False, True)):
-            tensor = memory.tensor.view(kind)
+            tensor = apart.tensor.view(kind)
             wanted = summed(context, kind, size * part, op)
             case = (str(kind), str(op), extra, async_op)
             tensor.copy_(small_numbers(context, rank, size * part, kind))
@@ -131,13 +133,15 @@ def reductions(context, said):
                     finish(comm.reduce(tensor, root, op, async_op, hints=hints), async_op)
                     own = small_numbers(context, rank, size * part, kind)
                     assert torch.equal(tensor, wanted if rank == root else own)
+            tensor = memory.tensor.view(kind)
             tensor.copy_(small_numbers(context, rank, size * part, kind))
             with failures.case("all_reduce", *case):
                 finish(comm.all_reduce(tensor, op, async_op, hints=hints), async_op)
                 assert torch.equal(tensor, wanted)
             with failures.case("nothing beside it", *case):
-                assert (memory.all[: memory.begin] == -1).all()
-                assert (memory.all[memory.begin + size * part :] == -1).all()
+                for one in (memory, apart):
+                    assert (one.all[: one.begin] == -1).all()
+                    assert (one.all[one.begin + size * part :] == -1).all()
         with failures.case("a factor is no matter of peers", extra):
             memory.tensor.copy_(small_numbers(context, rank, size * part, torch.float32))
             op = torchcomms.ReduceOp.PREMUL_SUM(float(rank + 1))
@@ -146,7 +150,8 @@ def reductions(context, said):
                 small_numbers(context, r, size * part, torch.float32) * (r + 1) for r in range(size)
             ]
             assert torch.equal(memory.tensor, sum(scaled[1:], scaled[0]))
-        memory.window.tensor_deregister()
+        for one in (memory, apart):
+            one.window.tensor_deregister()
     assert_alive(comm)
     return failures.texts
 
@@ -161,26 +166,24 @@ def many(context, said):
     comm, size, failures = context.comm, context.size, Failures()
     part, hints = part_of_large(context), hints_of(context, said)
     one, other = (Memory(context, size * part, said == "copies") for _ in range(2))
-    one.tensor.copy_(sample(context, context.rank, size * part))
+    whole = [sample(context, r, size * part) % 1000 for r in range(size)]  # sums stay exact
+    one.tensor.copy_(whole[context.rank])
     small = torch.zeros(5, device=context.device)
     works = []
     for turn in range(6):
         works.append(comm.broadcast(one.tensor, turn % size, True, hints=hints))
         works.append(comm.all_to_all_single(other.tensor, one.tensor, True, hints=hints))
         works.append(comm.all_reduce(small, torchcomms.ReduceOp.SUM, True))
-        # All have the same: it stays what it is.
-        works.append(comm.all_reduce(one.tensor, torchcomms.ReduceOp.MAX, True, hints=hints))
+        works.append(comm.all_reduce(other.tensor, torchcomms.ReduceOp.SUM, True, hints=hints))
         works.append(comm.all_gather_single(one.tensor, other.tensor[:part], True, hints=hints))
     for work in works:
         work.wait()
     with failures.case("values"):
-        # As the same on one rank: a broadcast, each rank's part of it, the first ones together.
-        states = [sample(context, r, size * part) for r in range(size)]
-        for turn in range(6):
-            root = states[turn % size]
-            exchanged = [root[r * part : (r + 1) * part].repeat(size) for r in range(size)]
-            states = [torch.cat([x[:part] for x in exchanged])] * size
-        one.check(states[0])
+        # As the same on one rank: a broadcast, each rank's part of it, their sum, that of each.
+        wanted = whole[0]
+        for _ in range(6):
+            wanted = sum(wanted.split(part)).repeat(size)
+        one.check(wanted)
     for memory in (one, other):
         memory.window.tensor_deregister()
     assert_alive(comm)

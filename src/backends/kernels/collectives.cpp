@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include <ATen/ops/empty_like.h>
 
@@ -154,18 +155,17 @@ std::optional<ctran::kernels::RegionCall> TorchCommKernels::on_region(
   auto there = window.on_region(call, ctran::carrier_of(registered_of(options)));
   if (is_by_copies(there) && !window.has_queues_apart()) {
     there.carrier = ctran::kernels::Carrier::kAutomatic;
-    say_not_copied("ranks of one process share a device, and their copies a queue");
+    say_not_copied();
   }
   return there;
 }
 
-void TorchCommKernels::say_not_copied(std::string why) {
-  if (why == why_not_copied_) return;
-  why_not_copied_ = std::move(why);
-  if (getRank() == 0)
-    base::log(base::LogLevel::kWarning,
-              "communicator '" + std::string(getCommName()) +
-                  "': kernels do what registered=copies asks for: " + why_not_copied_);
+void TorchCommKernels::say_not_copied() {
+  if (std::exchange(said_not_copied_, true) || getRank() != 0) return;
+  base::log(base::LogLevel::kWarning,
+            "communicator '" + std::string(getCommName()) +
+                "': kernels do what registered=copies asks for: ranks of one process share a "
+                "device, and their copies a queue");
 }
 
 WorkPtr TorchCommKernels::run_on_region(const nccl::Call& now, const OperationOptions& options,

@@ -198,7 +198,7 @@ class TC_API TorchCommKernels : public TorchCommVendor {
                                                       const ctran::DeviceWindow& window,
                                                       const OperationOptions& options);
   // Kernels move what copy engines were asked for; said once.
-  void say_not_copied(std::string why);
+  void say_not_copied();
   // Launches it there.
   WorkPtr run_on_region(const nccl::Call& now, const OperationOptions& options, const Offer& offer,
                         ctran::kernels::RegionCall there);
@@ -220,7 +220,7 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   ctran::kernels::Remembered<Chosen> chosen_;
   ctran::Registered registered_{};
   std::shared_ptr<const ctran::DeviceTransport> transport_;  // of kernels_
-  std::string why_not_copied_;
+  bool said_not_copied_ = false;
 };
 
 }  // namespace torch::comms

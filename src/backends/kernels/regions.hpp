@@ -17,14 +17,14 @@ namespace torch::comms::ctran {
 enum class Registered : uint8_t {
   kNo,      // as of those that are not
   kYes,     // the peers' kernels
-  kCopies,  // copy engines; of reductions they bring what a few blocks of a kernel reduce
+  kCopies,  // copy engines; of all-reduces they take on what kernels have made, else as kYes
 };
 
 // Hint `ctran::registered` or `ncclx::registered`, of a communicator or of one call: false, true or
 // copies; `otherwise` where it is not given. With it a user promises of collectives that have
 // outputs on all ranks, and of reductions' inputs: if such a tensor is in a window on one rank it
-// is so on all, in the same one, with copies at the same place of it, else wherever. Throws
-// CommError(kInvalidArgument) without context.
+// is so on all, in the same one, wherever; with copies that outputs, and tensors of all-reduces,
+// are at the same place of it. Throws CommError(kInvalidArgument) without context.
 Registered registered_wish(const Hints& hints, Registered otherwise = Registered::kNo);
 kernels::Carrier carrier_of(Registered wish);
 

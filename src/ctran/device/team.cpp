@@ -5,6 +5,7 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/log.hpp"
 #include "ctran/device/rounds.hpp"
 #include "ctran/kernels/messages.hpp"
 #include "ctran/kernels/region_copies.hpp"
@@ -44,12 +45,16 @@ CommError error_of(const Stopped& stopped, const Context& where, const std::stri
   const auto error = [&](Errc code, const std::string& why) {
     return CommError(code, why + launch, where);
   };
-  if (stopped.reason == kernels::kOtherRegion)
-    return error(Errc::kMismatch,
-                 "the tensor of " + peer +
-                     " is in another window, or has another size; hint registered promises that "
-                     "outputs, and inputs of reductions, are in the same one on all ranks, and "
-                     "registered=copies that they are at the same place of it");
+  if (stopped.reason == kernels::kOtherRegion) {
+    const bool has_copies = stopped.collective != kernels::Collective::kReduce &&
+                            stopped.collective != kernels::Collective::kReduceScatter;
+    return error(
+        Errc::kMismatch,
+        "the tensor of " + peer +
+            " is in another window, or has another size; hint registered promises that "
+            "outputs, and inputs of reductions, are in the same one on all ranks" +
+            (has_copies ? ", and registered=copies that they are at the same place of it" : ""));
+  }
   switch (stopped.reason) {
     case kernels::Stop::kLimit:
       return error(Errc::kTimeout, kernels + " passed its limit" + whom);
@@ -129,9 +134,19 @@ bool Team::takes_on_region(const kernels::Call& call) const noexcept {
 }
 
 void Team::launch(kernels::RegionCall call, gpu::NativeStream stream) {
-  if (!side_ && kernels::wants_side(team_, call)) side_.emplace(seat_.runtime, seat_.device);
+  if (!side_ && !has_no_side_ && kernels::wants_side(team_, call)) make_side();
   if (side_) call.side = side_->get();
   check(library_.regions->launch(team_, call, stream));
+}
+
+void Team::make_side() {
+  try {
+    side_.emplace(seat_.runtime, seat_.device);
+  } catch (const CommError& error) {
+    has_no_side_ = true;
+    base::log(base::LogLevel::kWarning,
+              "copies of windows go without a stream beside the call's: " + error.why());
+  }
 }
 
 void Team::exchange(std::span<const kernels::Message> messages, uint64_t limit_ns,

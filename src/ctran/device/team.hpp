@@ -117,6 +117,7 @@ class Team {
 
  private:
   void check(int code) const;
+  void make_side();
   // With what write_straight() asks for.
   std::vector<kernels::Message> marked(std::span<const kernels::Message> messages) const;
   Team(KernelLibrary library, transport::nvl::Seat seat,
@@ -128,6 +129,7 @@ class Team {
   const PinnedControl control_;
   kernels::Team team_{};
   std::optional<SideStream> side_;  // from the first launch on that has a use for it
+  bool has_no_side_ = false;        // it could not be made: launches do without
   uint32_t regions_ = 0;
   Place place_;
 };

@@ -70,6 +70,7 @@ RegionParams sum_of(const Team& team, const RegionCall& call) {
   p.is_one_place = true;
   p.write_to = 1u << p.rank;
   p.pushed_from = 0;
+  // It reads and writes what a reduce-scatter does.
   p.blocks =
       blocks_of(team.size, Collective::kReduceScatter, p.made.end - p.made.begin, call.call.blocks);
   return p;

@@ -13,7 +13,7 @@
 // own, the same on all ranks, and hears from the blocks of the same index alone.
 namespace torch::comms::ctran::kernels {
 
-inline constexpr int kMostRegionBlocks = 128;
+inline constexpr int kMostRegionBlocks = 64;
 inline constexpr size_t kRegionTile = size_t{16} << 10;
 
 // Where a rank's output, or its input of a reduction, is in its memory of a region, and how long

@@ -13,8 +13,9 @@
 // they have given it alike.
 namespace torch::comms::ctran::kernels {
 
-// How bytes are carried to a peer. Ranks need not agree on it, but for kCopies. What is reduced,
-// the threads of blocks read where it lies; copy engines carry what an all-reduce has made.
+// How bytes are carried to a peer. Ranks need not agree on it, but for what is_by_copies(). What is
+// reduced, the threads of blocks read where it lies; copy engines carry what an all-reduce has
+// made.
 enum class Carrier : uint8_t {
   kAutomatic,
   kStores,  // by the threads of a block, 16 bytes each
@@ -34,13 +35,15 @@ enum class Carrier : uint8_t {
 // bytes the launch stops with kOtherRegion. After a stop outputs are undefined, and those peers who
 // have not stopped yet may still write to them.
 //
-// Of kCopies all ranks have their outputs, or inputs of reductions, at one offset, for the copies
-// are given their places before the ranks have met; if one has not, the launch stops as above, and
-// what is in the regions is undefined. It is two launches with copies between, three where a
-// broadcast is forwarded, each with the limit. All copies are from this rank's own memory: pushes.
-// Where one process has several ranks, what a rank pulls would be in the queue of its peer's copy
-// engines, before what that has to copy first. What an all-gather or all-to-all leaves on its rank
-// is copied on a stream of its own, where the call has one, beside the copies to peers.
+// Where copy engines have a part, all ranks have their outputs, or tensors of an all-reduce, at one
+// offset, for the copies are given their places before the ranks have met; if one has not, the
+// launch stops as above, and what is in the regions is undefined. Nothing stops a copy: after a
+// stop those that are enqueued still write to the peers' memory, whether these have begun or not,
+// and so they do in replays. It is two launches with copies between, three where a broadcast is
+// forwarded, each with the limit. All copies are from this rank's own memory: pushes. Where one
+// process has several ranks, what a rank pulls would be in the queue of its peer's copy engines,
+// before what that has to copy first. What an all-gather or all-to-all leaves on its rank is copied
+// on a stream of its own, where the call has one, beside the copies to peers.
 //
 // The first launch of an all-reduce makes this rank's part, in its own tensor, and copies take that
 // to the others. No rank waits for another in between: of the others' tensors, a rank alone reads
