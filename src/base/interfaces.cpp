@@ -31,9 +31,12 @@ std::string listed(const std::vector<InterfaceAddress>& all) {
 
 AddressChoice choose_addresses(const std::vector<InterfaceAddress>& all, std::string_view wanted) {
   AddressChoice choice;
+  const auto add = [&choice](const InterfaceAddress& a) {
+    if (choice.addresses.size() < kMaxAddresses) choice.addresses.push_back(a.address);
+  };
   if (!wanted.empty()) {
     for (const auto& a : all)
-      if (a.interface == wanted || a.address == wanted) choice.addresses.push_back(a.address);
+      if (a.interface == wanted || a.address == wanted) add(a);
     if (choice.addresses.empty())
       throw CommError(Errc::kInvalidArgument, "no interface or address '" + std::string(wanted) +
                                                   "' here; there are: " + listed(all));
@@ -42,15 +45,15 @@ AddressChoice choose_addresses(const std::vector<InterfaceAddress>& all, std::st
   }
   for (const bool v6 : {false, true}) {
     for (const auto& a : all) {
-      if (!is_usable(a) || is_v6(a) != v6 || choice.addresses.size() == kMaxAddresses) continue;
+      if (!is_usable(a) || is_v6(a) != v6) continue;
       if (choice.addresses.empty())
         choice.reason = a.interface + ": up, and neither loopback nor a bridge";
-      choice.addresses.push_back(a.address);
+      add(a);
     }
   }
   if (!choice.addresses.empty()) return choice;
   for (const auto& a : all)
-    if (a.loopback) choice.addresses.push_back(a.address);
+    if (a.loopback) add(a);
   if (choice.addresses.empty()) choice.addresses.push_back("127.0.0.1");
   choice.reason = "loopback: no other interface is up, so only ranks of this host can connect";
   return choice;

@@ -1,6 +1,7 @@
 #include "bootstrap/attempt.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <map>
 #include <string_view>
@@ -97,30 +98,40 @@ Verdict Attempt::arrive() {
       if (alike.total != alike.ranks * backend) return other_backend();
       return Verdict{Verdict::kGo, -1, count_ranks(self_.size)};
     });
-  if (now.ranks == 1) remind();
-  return await();
+  // The first rank here says so if the others take long; the limit may be many minutes.
+  const bool reminds =
+      now.ranks == 1 && self_.notice && self_.patience < self_.deadline.left();
+  return await(reminds);
 }
 
-// The first rank here says so if the others take long; the limit may be many minutes.
 void Attempt::remind() {
-  if (!self_.notice || self_.patience >= self_.deadline.left()) return;
   try {
     store_.get(key("verdict"), self_.patience);
   } catch (const CommError& e) {
     if (e.code() != Errc::kTimeout) throw;
-    const auto absent = missing();
-    if (!absent.empty())
-      self_.notice("still waiting for " + name_ranks(absent, self_.size) + " to create " +
-                   quoted(self_.name) + " after " + to_text(self_.patience) + " (store " +
-                   store_.address() + ", limit " + to_text(self_.limit.duration) + ")");
+    say_who_is_missing();
   }
 }
 
-Verdict Attempt::await() {
+void Attempt::say_who_is_missing() {
+  const auto absent = missing();
+  if (!absent.empty())
+    self_.notice("still waiting for " + name_ranks(absent, self_.size) + " to create " +
+                 quoted(self_.name) + " after " + to_text(self_.patience) + " (store " +
+                 store_.address() + ", limit " + to_text(self_.limit.duration) + ")");
+}
+
+Verdict Attempt::await(bool reminds) {
+  if (reminds && !self_.doubt) remind();
+  const auto when = std::chrono::steady_clock::now() + self_.patience;
   while (self_.doubt && !self_.deadline.passed()) {
     if (has_ended()) return read_verdict();
     if (const auto why = self_.doubt())
       return decide([&] { return Verdict{Verdict::kMismatch, -1, *why}; });
+    if (reminds && std::chrono::steady_clock::now() >= when) {
+      reminds = false;
+      say_who_is_missing();
+    }
   }
   try {
     return Verdict::parse(store_.get(key("verdict"), self_.deadline.left()), store_.address());

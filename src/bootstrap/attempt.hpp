@@ -66,8 +66,9 @@ class Attempt {
 
   std::optional<Verdict> enter();
   Verdict arrive();
-  Verdict await();
+  Verdict await(bool reminds);
   void remind();
+  void say_who_is_missing();
   void leave(const std::string& why) noexcept;
 
   Verdict decide(const std::function<Verdict()>& make);

@@ -63,7 +63,9 @@ std::optional<Host> open_mpi_host(const Lookup& lookup) {
 
 std::optional<Host> job_host(const Lookup& lookup, const Launch& launch) {
   if (launch.local_size == launch.size) return Host{"127.0.0.1", "all ranks being on one host"};
-  if (launch.source == "Slurm") return slurm_host(lookup);
+  // Slurm's starter for PMI2 gives the ranks PMI's names.
+  if (launch.source == "Slurm" || (launch.source == "PMI" && lookup("SLURM_STEP_ID")))
+    return slurm_host(lookup);
   if (launch.source == "Open MPI") return open_mpi_host(lookup);
   return std::nullopt;
 }

@@ -61,7 +61,8 @@ MasterStore find_store(const std::string& name, const CommOptions& options) {
   const auto limit = init_limit(options);
   try {
     const auto launch = bootstrap::discover();
-    if (launch.size == 1 && !base::env_text("MASTER_PORT"))
+    const auto port = base::env_text("MASTER_PORT");
+    if (launch.size == 1 && (!port || *port == "0"))  // nobody else is to find it
       return {.store = c10::make_intrusive<c10d::HashStore>(),
               .master = {},
               .scope = {},

@@ -66,6 +66,7 @@ class TcpTransport final : public FramedTransport, private Poller::Client {
   bool progress_connections() noexcept override;
   void on_ready(int socket, uint32_t events) override;
   void accept_guests();
+  bool has_said_all(Guest& guest);
   void admit(Guest guest);
   void open_channel(int peer, std::vector<base::FileDescriptor> sockets);
 
@@ -118,30 +119,38 @@ void TcpTransport::open_channel(int peer, std::vector<base::FileDescriptor> sock
 
 void TcpTransport::accept_guests() {
   while (auto socket = listener_.accept()) {
+    poller_.add(socket.get(), EPOLLIN, *this);
+    Guest guest(std::move(socket));
+    // As most have by now: of many who come at once none has to make room for the others.
+    if (has_said_all(guest)) continue;
     if (guests_.size() >= kMaxGuests) {  // whoever says nothing makes room
       ++rejected_;
       poller_.remove(guests_.front().socket());
       guests_.pop_front();
     }
-    poller_.add(socket.get(), EPOLLIN, *this);
-    guests_.emplace_back(std::move(socket));
+    guests_.push_back(std::move(guest));
   }
+}
+
+// Then it is let in, or turned away.
+bool TcpTransport::has_said_all(Guest& guest) {
+  const auto read = guest.read();
+  if (read == Guest::State::kNotYet) return false;
+  const Door door{options_.rank, endpoint_.instance, options_.job};
+  if (read == Guest::State::kWhole && why_not(guest.hello(), door) == nullptr) {
+    admit(std::move(guest));
+  } else {
+    ++rejected_;
+    poller_.remove(guest.socket());
+  }
+  return true;
 }
 
 void TcpTransport::on_ready(int socket, uint32_t) {
   if (socket == listener_.get()) return accept_guests();
   const auto found = std::find_if(guests_.begin(), guests_.end(),
                                   [&](const auto& guest) { return guest.socket() == socket; });
-  if (found == guests_.end()) return;
-  const auto read = found->read();
-  if (read == Guest::State::kNotYet) return;
-  auto guest = std::move(*found);
-  guests_.erase(found);
-  const Door door{options_.rank, endpoint_.instance, options_.job};
-  if (read == Guest::State::kWhole && why_not(guest.hello(), door) == nullptr)
-    return admit(std::move(guest));
-  ++rejected_;
-  poller_.remove(socket);
+  if (found != guests_.end() && has_said_all(*found)) guests_.erase(found);
 }
 
 void TcpTransport::admit(Guest guest) {

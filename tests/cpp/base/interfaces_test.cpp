@@ -39,6 +39,15 @@ TEST(Interfaces, LoopbackIsTheLastResortAndSaysSo) {
   EXPECT_NE(choice.reason.find("loopback"), std::string::npos);
 }
 
+TEST(Interfaces, NoMoreAreToldThanOthersTake) {
+  std::vector<InterfaceAddress> many;
+  for (int i = 0; i < 40; ++i)
+    many.push_back({"lo", "127.0.0." + std::to_string(i + 1), true, true});
+  const auto all = choose_addresses(many, ""), asked = choose_addresses(many, "lo");
+  EXPECT_EQ(all.addresses.size(), 8u);
+  EXPECT_EQ(asked.addresses, all.addresses);
+}
+
 TEST(Addresses, AreReadAsTheyAreWritten) {
   EXPECT_EQ(address_text("10.0.0.1", 80), "10.0.0.1:80");
   EXPECT_EQ(address_text("fe80::1%lo", 80), "[fe80::1%lo]:80");

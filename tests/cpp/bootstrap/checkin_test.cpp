@@ -340,6 +340,33 @@ TEST(CheckIn, RemindsOnceWhenTheOthersTakeLong) {
       << notices[0];
 }
 
+TEST(CheckIn, DoubtsAreAskedForBeforeTheFirstRankSaysThatItWaits) {
+  SharedMap map;
+  auto self = rank_of(0, 3, seconds(60));
+  self.patience = seconds(50);
+  const auto begin = std::chrono::steady_clock::now();
+  self.notice = [](const std::string& text) { ADD_FAILURE() << text; };
+  self.doubt = [] { return std::optional<std::string>("rank 1 has failed"); };
+  const auto outcome = check_in_on(map, self);
+  ASSERT_TRUE(outcome.error);
+  EXPECT_NE(outcome.error->why().find("rank 1 has failed"), std::string::npos);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, self.patience);
+}
+
+TEST(CheckIn, WhoHasDoubtsSaysThatItWaitsAsWell) {
+  SharedMap map;
+  std::vector<std::string> notices;
+  auto self = rank_of(0, 3, seconds(20));
+  self.patience = milliseconds(20);
+  self.notice = [&](const std::string& text) { notices.push_back(text); };
+  self.doubt = [&] {
+    return notices.empty() ? std::nullopt : std::optional<std::string>("enough");
+  };
+  EXPECT_TRUE(check_in_on(map, self).error);
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_NE(notices[0].find("still waiting for ranks 1, 2 of 3"), std::string::npos) << notices[0];
+}
+
 TEST(CheckIn, FindsFewMissingAmongManyWithFewMessages) {
   SharedMap map;
   constexpr int kSize = 4096;

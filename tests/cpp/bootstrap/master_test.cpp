@@ -64,6 +64,16 @@ TEST(FindMaster, SlurmsFirstHostServes) {
   EXPECT_EQ(find_master(lookup_in({{"SLURM_STEP_NODELIST", "gpu07"}}), launch).host, "127.0.0.1");
 }
 
+TEST(FindMaster, SlurmsHostsServeUnderTheNamesOfPmiToo) {
+  const auto launch = launched_by("PMI", 4, 2);
+  const auto found = find_master(
+      lookup_in({{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NODELIST", "gpu[03-04]"}}), launch);
+  EXPECT_EQ(found.host, "gpu03");
+  EXPECT_TRUE(found.guessed);
+  expect_fragments(error_of({{"SLURM_STEP_NODELIST", "gpu[03-04]"}}, launch),
+                   {"MASTER_ADDR is unset"});
+}
+
 // The variables' forms as Open MPI 4.1.4 and 5.0.11 set them.
 TEST(FindMaster, OpenMpisOwnHostServes) {
   const auto launch = launched_by("Open MPI", 4, 2);

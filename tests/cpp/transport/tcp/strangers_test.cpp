@@ -1,5 +1,7 @@
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <chrono>
 #include <random>
 
 #include "base/socket.hpp"
@@ -19,6 +21,42 @@ std::unique_ptr<Transport> rank_of_two(int rank, const Secret& job) {
   options.job = job;
   options.interface = "127.0.0.1";
   return tcp::make_tcp_transport(options);
+}
+
+TEST(TcpStrangers, ManyRanksThatComeAtOnceAreAllLetIn) {
+  constexpr int kOthers = 40;
+  constexpr int kSockets = 8;  // of a connection: more in all than wait as guests
+  const Secret job = random_secret();
+  const auto make = [&](int rank) {
+    tcp::TcpOptions options;
+    options.rank = rank;
+    options.size = kOthers + 1;
+    options.local_ranks = 2;
+    options.sockets = kSockets;
+    options.job = job;
+    options.interface = "127.0.0.1";
+    return tcp::make_tcp_transport(options);
+  };
+  const auto root = make(kOthers);
+  std::vector<std::unique_ptr<Transport>> others;
+  for (int rank = 0; rank < kOthers; ++rank) {
+    others.push_back(make(rank));
+    root->connect(rank, others.back()->endpoint());
+    others.back()->connect(kOthers, root->endpoint());
+  }
+  // They say who they are before the root comes by.
+  for (int i = 0; i < 20; ++i)
+    for (const auto& other : others) other->progress();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  const auto is_waiting = [&](const auto& other) {
+    return other->state(kOthers) == PeerState::kConnecting;
+  };
+  while (std::ranges::any_of(others, is_waiting) && std::chrono::steady_clock::now() < end) {
+    root->progress();
+    for (const auto& other : others) other->progress();
+  }
+  for (const auto& other : others) EXPECT_EQ(other->state(kOthers), PeerState::kReady);
+  EXPECT_EQ(tcp::rejected_connections(*root), 0u);
 }
 
 // Blocking: a test's stranger.
