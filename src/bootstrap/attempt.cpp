@@ -99,8 +99,7 @@ Verdict Attempt::arrive() {
       return Verdict{Verdict::kGo, -1, count_ranks(self_.size)};
     });
   // The first rank here says so if the others take long; the limit may be many minutes.
-  const bool reminds =
-      now.ranks == 1 && self_.notice && self_.patience < self_.deadline.left();
+  const bool reminds = now.ranks == 1 && self_.notice && self_.patience < self_.deadline.left();
   return await(reminds);
 }
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/handles.hpp"
+#include "base/host.hpp"
 #include "tracing/recorder.hpp"
 
 namespace torch::comms::tracing {
@@ -90,6 +91,9 @@ struct Neighbours::File {
         header.header_bytes != sizeof(RingHeader) || header.row_bytes != sizeof(CommRow) ||
         header.rows != kRows)
       return nullptr;
+    // A copy, as of files that were collected, or of another host: nobody holds those.
+    static const std::string boot = base::boot_identity();
+    if (header.inode != facts.st_ino || boot != header.boot.data()) return nullptr;
     return made;
   }
 };

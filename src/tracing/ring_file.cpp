@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <ctime>
 #include <filesystem>
 #include <system_error>
@@ -91,6 +92,25 @@ bool tells(const base::FileDescriptor& file) noexcept {
          open.load() > 0;
 }
 
+// The wall clock at its newest event, in seconds; 0: it has none. What is written through a map
+// need not change the file's own time.
+int64_t newest_event_s(const base::FileDescriptor& file) noexcept {
+  RingHeader header;
+  if (::pread(file.get(), &header, sizeof header, 0) != ssize_t{sizeof header}) return 0;
+  const uint64_t next = header.next.load();
+  if (next == 0 || header.slots == 0 || header.slot_bytes != sizeof(Slot)) return 0;
+  const uint64_t at = header.header_bytes + uint64_t{header.rows} * header.row_bytes +
+                      (next - 1) % header.slots * sizeof(Slot) + offsetof(Slot, words);
+  uint64_t time_ns = 0;
+  if (::pread(file.get(), &time_ns, sizeof time_ns, static_cast<off_t>(at)) !=
+          ssize_t{sizeof time_ns} ||
+      time_ns < header.began_ns)
+    return 0;
+  constexpr int64_t kSecond_ns = 1'000'000'000;
+  const auto since_s = static_cast<int64_t>((time_ns - header.began_ns) / kSecond_ns);
+  return std::min<int64_t>(header.began_wall_ns / kSecond_ns + since_s, std::time(nullptr));
+}
+
 std::vector<Left> left_files(const fs::path& folder) {
   std::vector<Left> found;
   std::error_code ignored;  // another process may remove what this one looks at
@@ -106,8 +126,8 @@ std::vector<Left> left_files(const fs::path& folder) {
       if (!is_ours(at->path(), static_cast<uint64_t>(facts.st_size))) continue;
       const auto file = without_owner(at->path());
       if (!file) continue;
-      found.push_back(
-          {at->path(), facts.st_mtime, static_cast<uint64_t>(facts.st_blocks) * 512, tells(file)});
+      found.push_back({at->path(), std::max<int64_t>(facts.st_mtime, newest_event_s(file)),
+                       static_cast<uint64_t>(facts.st_blocks) * 512, tells(file)});
       if (found.size() == kMostFiles) return found;
     }
   }

@@ -190,6 +190,17 @@ def test_who_was_killed_is_why_others_failed_and_not_the_other_way():
     assert {f.kind for f in verdict.findings} == {"gone", "failed"}
 
 
+def test_what_failed_on_several_ranks_is_one_finding():
+    dumps = [
+        dump(rank, entry(seq=1, state="scheduled", failed=True, time_created_ns=9 + rank), size=3)
+        for rank in range(3)
+    ]
+    failed = [f for f in verdict_of(*dumps).findings if f.kind == "failed"]
+    assert [(f.ranks, f.text) for f in failed] == [
+        ((0, 1, 2), "all_reduce 1 of 'world' failed on ranks 0-2")
+    ]
+
+
 def test_what_a_hook_refused_was_not_met_by_the_others():
     """Rank 1's third was refused; once it is called again it has the same number."""
     refused = entry(seq=3, state="scheduled", failed=True, refused=True)

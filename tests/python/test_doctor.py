@@ -267,6 +267,13 @@ def test_loaded_libraries_are_found_where_they_are():
             assert str(row["version"]).startswith("2.")
 
 
+def test_an_empty_library_on_the_path_has_no_version(monkeypatch, tmp_path):
+    (tmp_path / "libnccl.so.2").touch()
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    rows = [r for r in libraries.look().rows if str(tmp_path) in str(r["path"])]
+    assert [r["version"] for r in rows] == [None]
+
+
 def test_two_copies_of_one_library_in_the_process():
     section = Section("libraries", "")
     for path in ("/a/libnccl.so.2", "/b/libnccl.so.2"):

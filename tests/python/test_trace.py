@@ -558,6 +558,18 @@ def test_members_that_cannot_be_are_refused_before_memory_is_spent_on_them(
     assert (told.exit_code, f"{path} is damaged: {runs} runs" in told.stderr) == (2, True)
 
 
+@pytest.mark.parametrize(("rank", "size"), [(0, 60_000_000), (2, 2)])
+def test_sizes_that_cannot_be_are_refused_where_members_are_not_known(rank, size, tmp_path):
+    path = rings.write(tmp_path, 0, worlds(2)[:1], [])
+    data = bytearray(path.read_bytes())
+    struct.pack_into("<I", data, 4096 + 48, 4)  # members are not known
+    struct.pack_into("<2i", data, 4096 + 52, rank, size)
+    path.write_bytes(data)
+    told = run(path)
+    damage = f"{path} is damaged: rank {rank} of a communicator of {size} ranks"
+    assert (told.exit_code, damage in told.stderr) == (2, True), told.output
+
+
 def test_the_newest_job_is_that_of_all_default_folders(tmp_path, monkeypatch):
     """A rank whose file had no room in the first folder has it in the second, where an older job
     left its own."""

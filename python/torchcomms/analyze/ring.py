@@ -246,6 +246,8 @@ def _comms(data: bytes, again: bytes) -> tuple[_Comm, ...]:
         ) = row
         if flags & _BEING_MADE and ended:
             continue
+        if size > _MOST_RANKS or 0 <= size <= rank:
+            raise ValueError(f"rank {rank} of a communicator of {size} ranks")
         name = _text(raw)
         if flags & _HAS_MEMBERSHIP:
             name += f"#{membership}"

@@ -295,16 +295,17 @@ class _Group:
         return [self._find("stuck", op, absent or set(ranks), ranks, text)]
 
     def _failed(self) -> list[Finding]:
-        failed: dict[Operation, list[int]] = {}
+        failed: dict[tuple[str, int, int | None], tuple[Operation, list[int]]] = {}
         for rank, ops in self.own.items():
             for op in ops + self.refused[rank]:
-                if op.failed:
-                    failed.setdefault(op, []).append(rank)
+                if op.failed:  # each rank has times of its own
+                    key = (op.name, op.sequence, op.peer)
+                    failed.setdefault(key, (op, []))[1].append(rank)
         return [
             self._find(
                 "failed", op, ranks, (), f"{op} of '{self.name}' failed on {ranks_text(ranks)}"
             )
-            for op, ranks in failed.items()
+            for op, ranks in failed.values()
         ]
 
     def _unequal_messages(self) -> list[Finding]:

@@ -110,9 +110,12 @@ def _version(path: Path, loaded: bool) -> str | None:
 
 def _written_inside(path: Path) -> str | None:
     """NCCL's file name has only the major version, but its banner is in the file."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
-        match = re.search(rb"NCCL version (\d+\.\d+\.\d+)", data)
-        return match[1].decode() if match else None
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+            match = re.search(rb"NCCL version (\d+\.\d+\.\d+)", data)
+            return match[1].decode() if match else None
+    except (OSError, ValueError):  # not to be read, or empty
+        return None
 
 
 def _ask_nccl(path: Path) -> str | None:

@@ -318,6 +318,36 @@ TEST(RingFile, FilesWithoutOwnerAreReclaimedByAgeAndSize) {
   EXPECT_EQ(names(), (std::vector<std::string>{"owned.ring", "young.ring"}));
 }
 
+TEST(RingFile, TheAgeOfAFileIsThatOfItsNewestEvent) {
+  const Folder folder;
+  const auto leave = [&](const std::string& name, int64_t since_s) {
+    auto file = make_file(folder.path(), "job", name, sizeof(RingHeader) + 2 * sizeof(Slot));
+    auto* const header = new (file.bytes.data()) RingHeader;
+    header->magic = kMagic;
+    header->open = 1;
+    header->header_bytes = sizeof(RingHeader);
+    header->slot_bytes = sizeof(Slot);
+    header->slots = 2;
+    header->next = 4;
+    header->began_ns = 5'000'000'000;
+    header->began_wall_ns = (std::time(nullptr) - 1000) * 1'000'000'000;
+    auto* const slots = reinterpret_cast<Slot*>(file.bytes.data() + sizeof(RingHeader));
+    new (slots + 1) Slot;
+    slots[1].words[0] = header->began_ns + static_cast<uint64_t>(since_s) * 1'000'000'000;
+    publish(file);
+    const timespec at{std::time(nullptr) - 1000, 0};
+    const timespec times[] = {at, at};
+    EXPECT_EQ(::utimensat(AT_FDCWD, file.path.c_str(), times, 0), 0);
+    ::munmap(file.bytes.data(), file.bytes.size());
+  };
+  leave("short.ring", 100);
+  leave("long.ring", 990);
+  reclaim(folder.path(), std::time(nullptr) - 500, 1 << 20);
+  const auto kept = folder.files();
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_EQ(kept[0].filename(), "long.ring");
+}
+
 TEST(RingFile, FilesOfOthersStayWhateverTheyAreCalled) {
   const Folder folder;
   fs::create_directory(folder.path() + "/own");
