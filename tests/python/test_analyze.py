@@ -217,6 +217,24 @@ def test_what_a_hook_refused_was_not_met_by_the_others():
     )
 
 
+def test_a_partner_without_a_record_is_who_a_message_waits_for():
+    waits = entry("send", seq=(1 << 60) + 5, state="started", peer=1)
+    verdict = verdict_of(dump(0, waits, size=2))
+    assert (verdict.findings[0].kind, verdict.culprits) == ("message", (1,))
+    assert "of rank 1, which left no record" in verdict.summary
+
+
+def test_who_has_not_come_is_named_where_the_others_wait_in_a_later_operation():
+    """Of a broadcast the root is through with its part when it has sent it."""
+    first = entry("barrier", 1)
+    later = (entry("broadcast", 2), entry(seq=3, state="started"))
+    verdict = verdict_of(dump(0, first, *later, size=2), dump(1, first, size=2))
+    assert verdict.findings[0].kind == "behind"
+    assert verdict.culprits == (1,)
+    assert "rank 1 has not entered all_reduce 3 of 'world'" in verdict.summary
+    assert "rank 0 waits in it" in verdict.summary
+
+
 def test_a_rank_without_a_dump_is_named():
     verdict = verdict_of(*(dump(rank, entry(state="started")) for rank in (0, 1, 3)))
     assert verdict.missing == (2,)

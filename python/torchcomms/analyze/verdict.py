@@ -237,13 +237,16 @@ class _Group:
                 late[number].append(rank)
         found = []
         for number, ranks in sorted(late.items()):
-            inside = {
-                rank: op for rank in self.collectives
-                if (op := self._inside(rank, number + 1)) is not None
+            waiting = {
+                rank: first for rank in self.collectives
+                if (first := self._first_inside(rank, number + 1)) is not None
             }  # fmt: skip
             # What the others are through with waits for nobody: this rank will catch up.
-            if not inside:
+            if not waiting:
                 continue
+            # Not in the next one where that is a broadcast of theirs, or a reduction to this rank.
+            lowest = min(at for at, _ in waiting.values())
+            inside = {rank: op for rank, (at, op) in waiting.items() if at == lowest}
             op = min(inside.values(), key=lambda op: op.created_ns == 0)  # better one that is known
             before = self._before(ranks[0], number)
             verb = "waits" if len(inside) == 1 else "wait"
@@ -259,11 +262,15 @@ class _Group:
             )
         return found
 
-    def _inside(self, rank: int, number: int) -> Operation | None:
-        op = self.collectives[rank].get(number)
-        if op is None and number in self.overwritten[rank]:
-            return unknown_collective(self.name, number)
-        return None if op is None or op.done else op
+    def _first_inside(self, rank: int, number: int) -> tuple[int, Operation] | None:
+        """Of those from `number` on that the rank is in, and that one's number."""
+        known = {at: op for at, op in self.collectives[rank].items() if not op.done}
+        overwritten = {at: unknown_collective(self.name, at) for at in self.overwritten[rank]}
+        return min(
+            ((at, op) for at, op in {**overwritten, **known}.items() if at >= number),
+            key=lambda found: found[0],
+            default=None,
+        )
 
     def _before(self, rank: int, number: int) -> str:
         op = self.collectives[rank].get(number)
@@ -347,16 +354,16 @@ class _Group:
                     continue
                 partner = self.members[op.peer] if op.peer < len(self.members) else -1
                 answer = "recv" if op.name == "send" else "send"
-                if partner not in self.own or (op.sequence, answer) in posted:
+                if partner < 0 or (op.sequence, answer) in posted:
                     continue
+                why = (
+                    f"for which rank {partner} has posted no {answer}" if partner in self.own
+                    else f"of rank {partner}, which left no record"
+                )  # fmt: skip
                 found.append(
                     self._find(
-                        "message",
-                        op,
-                        [partner],
-                        [rank],
-                        f"rank {rank} waits in {op} of '{self.name}', for which rank {partner}"
-                        f" has posted no {answer}",
+                        "message", op, [partner], [rank],
+                        f"rank {rank} waits in {op} of '{self.name}', {why}",
                     )
-                )
+                )  # fmt: skip
         return found
