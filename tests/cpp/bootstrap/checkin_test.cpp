@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <latch>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -76,7 +77,8 @@ void expect_error(const Outcome& outcome, Errc code, const std::vector<std::stri
   for (const auto& fragment : fragments) EXPECT_NE(text.find(fragment), std::string::npos) << text;
 }
 
-int keys_left(const SharedMap& map, const std::string& part) {
+int keys_left(SharedMap& map, const std::string& part) {
+  const std::lock_guard lock(map.mutex);
   return static_cast<int>(std::ranges::count_if(
       map.values, [&](const auto& row) { return row.first.find(part) != std::string::npos; }));
 }
