@@ -273,7 +273,7 @@ def _members(runs: int, numbers: list[int], size: int) -> tuple[int, ...]:
     """Raises ValueError where they cannot be those of `size` ranks."""
     triples = list(zip(numbers[0::3], numbers[1::3], numbers[2::3], strict=True))[:runs]
     counts = [count for _, _, count in triples]
-    if runs > _MOST_RUNS or size > _MOST_RANKS or min(counts, default=0) < 0 or sum(counts) != size:
+    if runs > _MOST_RUNS or min(counts, default=0) < 0 or sum(counts) != size:
         raise ValueError(f"{runs} runs of {sum(counts)} members for a communicator of {size} ranks")
     return tuple(start + stride * i for start, stride, count in triples for i in range(count))
 

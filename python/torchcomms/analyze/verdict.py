@@ -8,6 +8,7 @@ others wait, too.
 
 from __future__ import annotations
 
+import bisect
 import math
 import time
 from collections import Counter, defaultdict
@@ -235,16 +236,20 @@ class _Group:
         for rank, number in last.items():
             if number < furthest:
                 late[number].append(rank)
+        pending = {
+            rank: sorted(at for at, op in ops.items() if not op.done)
+            for rank, ops in self.collectives.items()
+        }
         found = []
         for number, ranks in sorted(late.items()):
             waiting = {
-                rank: first for rank in self.collectives
-                if (first := self._first_inside(rank, number + 1)) is not None
+                rank: first for rank, numbers in pending.items()
+                if (first := self._first_inside(rank, number + 1, numbers)) is not None
             }  # fmt: skip
             # What the others are through with waits for nobody: this rank will catch up.
             if not waiting:
                 continue
-            # Not in the next one where that is a broadcast of theirs, or a reduction to this rank.
+            # In a later one than the next, perhaps: whoever sends a broadcast is through with it.
             lowest = min(at for at, _ in waiting.values())
             inside = {rank: op for rank, (at, op) in waiting.items() if at == lowest}
             op = min(inside.values(), key=lambda op: op.created_ns == 0)  # better one that is known
@@ -262,15 +267,18 @@ class _Group:
             )
         return found
 
-    def _first_inside(self, rank: int, number: int) -> tuple[int, Operation] | None:
-        """Of those from `number` on that the rank is in, and that one's number."""
-        known = {at: op for at, op in self.collectives[rank].items() if not op.done}
-        overwritten = {at: unknown_collective(self.name, at) for at in self.overwritten[rank]}
-        return min(
-            ((at, op) for at, op in {**overwritten, **known}.items() if at >= number),
-            key=lambda found: found[0],
-            default=None,
-        )
+    def _first_inside(
+        self, rank: int, number: int, pending: list[int]
+    ) -> tuple[int, Operation] | None:
+        """Of those from `number` on that the rank is in, and that one's number. `pending`: of those
+        that are recorded."""
+        overwritten = self.overwritten[rank]  # older than what is recorded
+        if (oldest := max(number, overwritten.start)) in overwritten:
+            return oldest, unknown_collective(self.name, oldest)
+        first = bisect.bisect_left(pending, number)
+        if first == len(pending):
+            return None
+        return pending[first], self.collectives[rank][pending[first]]
 
     def _before(self, rank: int, number: int) -> str:
         op = self.collectives[rank].get(number)

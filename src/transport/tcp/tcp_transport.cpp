@@ -66,7 +66,7 @@ class TcpTransport final : public FramedTransport, private Poller::Client {
   bool progress_connections() noexcept override;
   void on_ready(int socket, uint32_t events) override;
   void accept_guests();
-  bool has_said_all(Guest& guest);
+  bool settle(Guest& guest);
   void admit(Guest guest);
   void open_channel(int peer, std::vector<base::FileDescriptor> sockets);
 
@@ -122,7 +122,7 @@ void TcpTransport::accept_guests() {
     poller_.add(socket.get(), EPOLLIN, *this);
     Guest guest(std::move(socket));
     // As most have by now: of many who come at once none has to make room for the others.
-    if (has_said_all(guest)) continue;
+    if (settle(guest)) continue;
     if (guests_.size() >= kMaxGuests) {  // whoever says nothing makes room
       ++rejected_;
       poller_.remove(guests_.front().socket());
@@ -132,8 +132,8 @@ void TcpTransport::accept_guests() {
   }
 }
 
-// Then it is let in, or turned away.
-bool TcpTransport::has_said_all(Guest& guest) {
+// Lets it in or turns it away; false while it has not said all.
+bool TcpTransport::settle(Guest& guest) {
   const auto read = guest.read();
   if (read == Guest::State::kNotYet) return false;
   const Door door{options_.rank, endpoint_.instance, options_.job};
@@ -150,7 +150,7 @@ void TcpTransport::on_ready(int socket, uint32_t) {
   if (socket == listener_.get()) return accept_guests();
   const auto found = std::find_if(guests_.begin(), guests_.end(),
                                   [&](const auto& guest) { return guest.socket() == socket; });
-  if (found != guests_.end() && has_said_all(*found)) guests_.erase(found);
+  if (found != guests_.end() && settle(*found)) guests_.erase(found);
 }
 
 void TcpTransport::admit(Guest guest) {
