@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/secret.hpp"
 #include "base/utf8.hpp"
 #include "bootstrap/ranks.hpp"
 
@@ -48,13 +49,21 @@ std::string count_ranks(int64_t ranks) {
   return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
 }
 
+std::string Verdict::stored() const {
+  const auto number = kind == kGo ? "/" + std::to_string(identity) : "";
+  return char(kind) + std::to_string(peer) + number + " " + text;
+}
+
 Verdict Verdict::parse(const std::string& stored, const std::string& address) {
   const auto space = stored.find(' ');
   const bool known = !stored.empty() && std::string("GTML").find(stored[0]) != std::string::npos;
   try {
-    if (known && space != std::string::npos)
-      return {Verdict::Kind(stored[0]), std::stoi(stored.substr(1, space - 1)),
-              stored.substr(space + 1)};
+    if (known && space != std::string::npos) {
+      const auto first = stored.substr(1, space - 1);
+      Verdict verdict{Kind(stored[0]), std::stoi(first), stored.substr(space + 1)};
+      if (verdict.kind == kGo) verdict.identity = std::stoull(first.substr(first.find('/') + 1));
+      return verdict;
+    }
   } catch (const std::logic_error&) {
     // Not a number: told below.
   }
@@ -96,7 +105,7 @@ Verdict Attempt::arrive() {
   if (alike.ranks == self_.size)
     return decide([&] {
       if (alike.total != alike.ranks * backend) return other_backend();
-      return Verdict{Verdict::kGo, -1, count_ranks(self_.size)};
+      return Verdict{Verdict::kGo, -1, count_ranks(self_.size), base::random_number()};
     });
   // The first rank here says so if the others take long; the limit may be many minutes.
   const bool reminds = now.ranks == 1 && self_.notice && self_.patience < self_.deadline.left();

@@ -15,14 +15,16 @@ namespace torch::comms::bootstrap {
 // How long ranks wait for a text that another rank is just writing.
 inline constexpr std::chrono::milliseconds kGrace{2000};
 
-// How an attempt ended. Stored as its kind's letter, the rank to blame, a space and the text.
+// How an attempt ended. Stored as its kind's letter, the rank to blame, of kGo a slash and the
+// identity, a space and the text.
 struct Verdict {
   enum Kind : char { kGo = 'G', kTimeout = 'T', kMismatch = 'M', kLeft = 'L' };
   Kind kind;
-  int peer;          // the one rank to blame; -1: none, or several
-  std::string text;  // of kGo: "4 ranks"
+  int peer;               // the one rank to blame; -1: none, or several
+  std::string text;       // of kGo: "4 ranks"
+  uint64_t identity = 0;  // of kGo: Arrival's
 
-  std::string stored() const { return char(kind) + std::to_string(peer) + " " + text; }
+  std::string stored() const;
   // Throws CommError(kSystem) naming `address` for a text that no rank wrote.
   static Verdict parse(const std::string& stored, const std::string& address);
 };

@@ -48,7 +48,7 @@ Arrival check_in(KeyValue& store, const CheckIn& self) {
     const auto size = count_ranks(self.size);
     if (verdict->kind == Verdict::kGo && verdict->text == size) {
       attempt.remove_previous();
-      return {attempt.keys(), number};
+      return {attempt.keys(), number, verdict->identity};
     }
     attempt.part();
     if (verdict->kind == Verdict::kGo)

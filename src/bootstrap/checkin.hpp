@@ -32,8 +32,9 @@ struct CheckIn {
 };
 
 struct Arrival {
-  std::string keys;     // prefix that only this creation of this communicator uses
-  int64_t attempt = 0;  // how many tries at this name, good or bad, the store saw before
+  std::string keys;       // prefix that only this creation of this communicator uses
+  int64_t attempt = 0;    // how many tries at this name, good or bad, the store saw before
+  uint64_t identity = 0;  // equal on all ranks that met; nobody else draws the same number
 };
 
 // Returns when all `size` ranks are here, each exactly once, with the same size and backend. A

@@ -10,15 +10,6 @@ namespace {
 constexpr std::chrono::milliseconds kPatience{5000};  // for what is known to be there
 constexpr int kLookedAt = 16;                         // members, at one time
 
-// FNV-1a.
-uint64_t hash_of(const std::vector<MemberHandle>& handles) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const auto& handle : handles)
-    for (int shift = 0; shift < 64; shift += 8)
-      hash = (hash ^ ((handle.identity >> shift) & 0xff)) * 0x100000001b3;
-  return hash;
-}
-
 }  // namespace
 
 std::string member_key(const char* kind, const MemberHandle& member) {
@@ -49,12 +40,12 @@ std::optional<Claims::Claim> Claims::Claim::parse(const std::string& text) {
 Claims::Claims(bootstrap::KeyValue& store, const Members& members)
     : store_(store), members_(members), next_(members.rank) {
   std::string counter = kMembersScope;
-  own_ = {store.add(counter.append("/calls"), 1), members.uuid, hash_of(members.handles)};
+  own_ = {store.add(counter.append("/calls"), 1), members.uuid, members.list()};
   store.set(member_key("claim", members.handles[static_cast<size_t>(members.rank)]), own_.text());
 }
 
 void Claims::claim_alone(bootstrap::KeyValue& store, const Members& members) {
-  const Claim claim{.number = 0, .uuid = members.uuid, .list = hash_of(members.handles)};
+  const Claim claim{.number = 0, .uuid = members.uuid, .list = members.list()};
   store.set(member_key("claim", members.handles.front()), claim.text());
 }
 

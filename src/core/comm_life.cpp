@@ -94,15 +94,17 @@ void TorchComm::refreshMembership(std::optional<int64_t> uuid) {
   // Whoever joins has counted nothing before, so all begin anew.
   if (order_) tracing::process_ring().end_communicator(record_id_, true);
   order_ = std::make_unique<base::OpOrder>();
+  auto* const insight = dynamic_cast<Insight*>(backend_.get());
   record_id_ = tracing::record_communicator({.name = name_,
                                              .backend = backend_name_,
                                              .rank = rank_,
                                              .size = size_,
                                              .members = globalRanks(),
                                              .membership = membership_,
+                                             .identity = insight ? insight->identity() : 0,
                                              .rank_in_job = rank_in_job_.value_or(-1)},
                                             record_vocabulary());
-  if (auto* const insight = dynamic_cast<Insight*>(backend_.get())) witness_ = insight->witness();
+  if (insight != nullptr) witness_ = insight->witness();
 }
 
 std::vector<int> TorchComm::globalRanks() const {

@@ -2,6 +2,8 @@
 
 #include <c10/core/ScalarType.h>
 
+#include "base/hash.hpp"
+
 namespace torch::comms {
 
 Capabilities cpu_capabilities() {
@@ -31,6 +33,12 @@ std::chrono::milliseconds usable_timeout(std::chrono::milliseconds timeout) {
 std::chrono::milliseconds limit_of_split(const CommOptions& options) {
   const bool is_own = options.timeout_is_given || options.timeout != CommOptions().timeout;
   return is_own ? options.timeout : kNoTimeout;
+}
+
+uint64_t identity_of_split(uint64_t parent, const std::vector<int>& ranks, uint64_t number) {
+  uint64_t hash = base::hash_with(base::hash_with(base::kHashOfNothing, parent), number);
+  for (const int rank : ranks) hash = base::hash_with(hash, static_cast<uint64_t>(rank));
+  return hash;
 }
 
 std::string name_of_split(const std::string& name, const std::vector<int>& ranks) {

@@ -29,6 +29,10 @@ class TC_API Insight {
   // their place that has failed, on the thread that found it. Set before the first operation.
   virtual void on_unseen_failure(std::function<void(TorchWork&)> met) = 0;
 
+  // A number that its members share, and no other communicator has; 0: it is not connected. Asked
+  // as witness() is.
+  virtual uint64_t identity() const = 0;
+
   // Who sees its operations from now on; nullptr: nobody. Asked before the first one, and after
   // each change of members.
   virtual std::shared_ptr<Witness> witness() { return nullptr; }

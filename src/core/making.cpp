@@ -40,10 +40,13 @@ Making::Making(const std::string& name, const std::string& backend, const CommOp
                          .rank_in_job = rank_in_larger_job(launch->size).value_or(-1)});
 }
 
-Making::Making(const std::string& name, const std::string& backend, int rank, int size,
-               int64_t uuid)
-    : record_id_(record(
-          {.name = name, .backend = backend, .rank = rank, .size = size, .membership = uuid})) {}
+Making::Making(const std::string& name, const std::string& backend, const Members& members)
+    : record_id_(record({.name = name,
+                         .backend = backend,
+                         .rank = members.rank,
+                         .size = members.size(),
+                         .membership = members.uuid,
+                         .identity = members.identity()})) {}
 
 Making::Making(const std::string& name, const std::string& backend, const std::vector<int>& ranks,
                int rank, const std::vector<int>& of_parent) {

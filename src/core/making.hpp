@@ -7,6 +7,8 @@
 
 #include <torchcomms/options.hpp>
 
+#include "core/member_handle.hpp"
+
 namespace torch::comms {
 
 // In the recorder while it lives: this process is inside a call that waits for other ranks, and has
@@ -17,7 +19,7 @@ class Making {
   // them says what is wrong.
   Making(const std::string& name, const std::string& backend, const CommOptions& options);
   // Of reconfigure().
-  Making(const std::string& name, const std::string& backend, int rank, int size, int64_t uuid);
+  Making(const std::string& name, const std::string& backend, const Members& members);
   // Of split(), as `rank` of the parent, one of these. `of_parent`: its members' global ranks;
   // empty where they are not known.
   Making(const std::string& name, const std::string& backend, const std::vector<int>& ranks,

@@ -6,6 +6,7 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/hash.hpp"
 #include "base/utf8.hpp"
 
 namespace torch::comms {
@@ -93,6 +94,16 @@ bool comes_before(const MemberHandle& a, const MemberHandle& b) noexcept {
     return std::tuple(one.rank < 0, one.rank, one.identity);
   };
   return order(a) < order(b);
+}
+
+uint64_t Members::list() const noexcept {
+  uint64_t hash = base::kHashOfNothing;
+  for (const auto& handle : handles) hash = base::hash_with(hash, handle.identity);
+  return hash;
+}
+
+uint64_t Members::identity() const noexcept {
+  return base::hash_with(list(), static_cast<uint64_t>(uuid));
 }
 
 }  // namespace torch::comms

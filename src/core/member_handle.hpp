@@ -46,6 +46,10 @@ struct Members {
   uint64_t aborts = 0;  // how many abort() calls there were before this reconfigure()
 
   int size() const noexcept { return static_cast<int>(handles.size()); }
+  // Hashes, equal on all of them: of the list, and of that and the uuid, which no other
+  // reconfigure() has.
+  uint64_t list() const noexcept;
+  uint64_t identity() const noexcept;
 };
 
 }  // namespace torch::comms

@@ -199,7 +199,7 @@ bootstrap::Arrival Reconfiguration::arrive(const Members& members, Deadline dead
 
 WorkPtr Reconfiguration::run(const Members& members,
                              const std::function<void(const Rendezvous&)>& connect) {
-  const Making making(name_, self_.backend, members.rank, members.size(), members.uuid);
+  const Making making(name_, self_.backend, members);
   WorkPtr work;
   try {
     try {
@@ -238,7 +238,8 @@ Rendezvous Reconfiguration::meet(const Members& members) {
                     .address = {},
                     .limit = members.limit,
                     .deadline = deadline,
-                    .op = "reconfigure"};
+                    .op = "reconfigure",
+                    .identity = members.identity()};
   const auto phase = [&](const char* name, const auto& part) {
     const auto begin = Clock::now();
     try {

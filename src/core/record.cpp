@@ -34,6 +34,17 @@ void describe(base::OpRecord& record, const Data& data) noexcept {
   record.bytes = std::max(record.elements_in, record.elements_out) * tensor->itemsize();
 }
 
+// False where there is no room for it.
+bool keep_peer(base::OpRecord& record, int peer) noexcept {
+  if (peer < 0 || peer >= base::kNoPeer) return false;
+  const auto own = static_cast<uint16_t>(peer);
+  for (auto& kept : record.peers) {
+    if (kept == base::kNoPeer) kept = own;
+    if (kept == own) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 template <class Op>
@@ -64,6 +75,9 @@ base::OpRecord make_record(const Op& op) noexcept {
       (entry.type == P2POpType::SEND ? record.elements_in : record.elements_out) +=
           count(entry.tensor);
     if (!op.ops.empty()) describe(record, op.ops.front().tensor);
+    if (!std::ranges::all_of(op.ops,
+                             [&](const auto& entry) { return keep_peer(record, entry.peer); }))
+      record.peers = {base::kNoPeer, base::kNoPeer};
   }
   return record;
 }

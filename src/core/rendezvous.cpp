@@ -12,6 +12,7 @@
 #include "base/env.hpp"
 #include "base/host.hpp"
 #include "base/log.hpp"
+#include "base/secret.hpp"
 #include "bootstrap/checkin.hpp"
 #include "core/bounded.hpp"
 #include "core/hint_table.hpp"
@@ -145,7 +146,9 @@ class Start {
     while (true) {
       try {
         meeting_.emplace(connection_, deadline_, context_, address_);
-        return bootstrap::check_in(*meeting_, check_in()).keys;
+        const auto arrival = bootstrap::check_in(*meeting_, check_in());
+        identity_ = arrival.identity;
+        return arrival.keys;
       } catch (const CommError& e) {
         // A verdict of the ranks is final; a lost connection (which has no peer to blame) may come
         // back.
@@ -227,7 +230,8 @@ class Start {
             .address = std::move(address),
             .limit = init_limit_,
             .deadline = deadline_,
-            .op = context_.op};
+            .op = context_.op,
+            .identity = identity_ == 0 ? base::random_number() : identity_};
   }
 
   const bootstrap::Launch& launch_;
@@ -247,6 +251,7 @@ class Start {
   std::string address_;  // as all ranks know it; empty for a given store
   std::optional<bootstrap::Master> master_;
   bool may_return_ = false;
+  uint64_t identity_ = 0;  // 0: it is alone
 };
 
 Rendezvous start(const bootstrap::Launch& launch, const std::string& name,

@@ -35,6 +35,7 @@ struct Rendezvous {
   bootstrap::Limit limit;
   bootstrap::Deadline deadline;
   std::string op = "new_comm";  // what the ranks met for: for error texts
+  uint64_t identity = 0;        // equal on all ranks that met, and on no others
 };
 
 // Finds rank and size, reaches the store, waits for all ranks and gives them a store of their own.

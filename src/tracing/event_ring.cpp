@@ -194,6 +194,7 @@ uint32_t EventRing::add_communicator(const Communicator& communicator) {
   row.rank = communicator.rank;
   row.size = communicator.size;
   row.membership = communicator.membership.value_or(0);
+  row.identity = communicator.identity;
   keep(row.name, communicator.name);
   keep(row.backend, communicator.backend);
   const bool known = keep_members(row, communicator.members);

@@ -21,6 +21,7 @@ struct Communicator {
   int rank = -1, size = -1;                // -1: not connected
   std::vector<int> members = {};           // global ranks, in rank order; empty: not known
   std::optional<int64_t> membership = {};  // of one that can be reconfigured
+  uint64_t identity = 0;                   // that its members share; 0: none is known
   int rank_in_job = -1;                    // global rank of this process, where `rank` is not
   bool being_made = false;                 // rank and size are those that it will have
   bool by_split = false;                   // of one that is being made

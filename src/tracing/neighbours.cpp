@@ -39,24 +39,6 @@ bool may_be_the_same(const CommRow& a, const CommRow& b) noexcept {
                     b.runs.begin());
 }
 
-// The newest row of that communicator; nullptr where there is none. `own`: that of this process.
-const CommRow* find_row(const RingHeader& header, const std::string& name, int rank, int size,
-                        uint64_t since_ns, const CommRow* own = nullptr) noexcept {
-  std::array<char, sizeof(CommRow::name)> kept{};
-  keep(kept, name);
-  const CommRow* found = nullptr;
-  for (size_t i = 0; i < kRows; ++i) {
-    const auto& row = rows_of(header)[i];
-    if (row.key.load(std::memory_order_acquire) == 0 || row.rank != rank || row.size != size ||
-        row.time_ns < since_ns || row.name != kept ||
-        (row.flags.load(std::memory_order_relaxed) & CommRow::kBeingMade) != 0 ||
-        (own != nullptr && !may_be_the_same(*own, row)))
-      continue;
-    if (found == nullptr || found->time_ns < row.time_ns) found = &row;
-  }
-  return found;
-}
-
 }  // namespace
 
 struct Neighbours::File {
@@ -113,15 +95,33 @@ struct Neighbours::Seat {
   }
 };
 
-Neighbours::Neighbours(std::string name, int rank, int size, uint64_t since_ns)
-    : name_(std::move(name)), rank_(rank), size_(size), since_ns_(since_ns) {}
+Neighbours::Neighbours(std::string name, int rank, int size, uint64_t since_ns, uint64_t identity)
+    : name_(std::move(name)), rank_(rank), size_(size), since_ns_(since_ns), identity_(identity) {}
 Neighbours::~Neighbours() = default;
+
+// The newest row of `rank`; nullptr where there is none. `own`: that of this process.
+const CommRow* Neighbours::find(const RingHeader& header, int rank, const CommRow* own) const {
+  std::array<char, sizeof(CommRow::name)> kept{};
+  keep(kept, name_);
+  const CommRow* found = nullptr;
+  for (size_t i = 0; i < kRows; ++i) {
+    const auto& row = rows_of(header)[i];
+    if (row.key.load(std::memory_order_acquire) == 0 || row.rank != rank || row.size != size_ ||
+        row.time_ns < since_ns_ || row.name != kept ||
+        (identity_ != 0 && row.identity != identity_) ||
+        (row.flags.load(std::memory_order_relaxed) & CommRow::kBeingMade) != 0 ||
+        (own != nullptr && !may_be_the_same(*own, row)))
+      continue;
+    if (found == nullptr || found->time_ns < row.time_ns) found = &row;
+  }
+  return found;
+}
 
 void Neighbours::search() {
   searched_ns_ = now_ns();
   const auto own = recorder_file();
   if (own.empty() || known_.size() + 1 == static_cast<size_t>(size_)) return;
-  const auto* const here = find_row(process_ring().header(), name_, rank_, size_, since_ns_);
+  const auto* const here = find(process_ring().header(), rank_);
   std::error_code error;  // others come and go meanwhile
   for (fs::directory_iterator at(fs::path(own).parent_path(), error), end; !error && at != end;
        at.increment(error)) {
@@ -130,7 +130,7 @@ void Neighbours::search() {
     if (!file) continue;
     for (int rank = 0; rank < size_; ++rank)
       if (rank != rank_ && !known_.contains(rank))
-        if (const auto* row = find_row(file->header(), name_, rank, size_, since_ns_, here))
+        if (const auto* row = find(file->header(), rank, here))
           known_[rank] = {file, row, row->key.load(std::memory_order_acquire)};
   }
 }
@@ -154,7 +154,7 @@ Sighting Neighbours::first_ended() {
 std::string Neighbours::words() {
   const auto seen = look();
   if (seen.empty()) return {};
-  const auto* own = find_row(process_ring().header(), name_, rank_, size_, since_ns_);
+  const auto* own = find(process_ring().header(), rank_);
   // Collectives end in their order, so it is this one.
   const uint64_t number = own == nullptr ? 0 : own->finished.load(std::memory_order_relaxed) + 1;
   std::string behind, there;

@@ -10,6 +10,9 @@
 
 namespace torch::comms::tracing {
 
+struct CommRow;
+struct RingHeader;
+
 // What another rank of a communicator has recorded of it, at the moment of looking. Collectives are
 // numbered alike on all ranks.
 struct Sighting {
@@ -30,8 +33,9 @@ struct Sighting {
 class TC_API Neighbours {
  public:
   // `since_ns`: no rank of it was connected before (see now_ns()), so that an older one of that
-  // name is told apart.
-  Neighbours(std::string name, int rank, int size, uint64_t since_ns);
+  // name is told apart. `identity`: as Communicator's; with 0 a
+  // name, a place and the members are what one is known by.
+  Neighbours(std::string name, int rank, int size, uint64_t since_ns, uint64_t identity = 0);
   ~Neighbours();
   Neighbours(const Neighbours&) = delete;
   Neighbours& operator=(const Neighbours&) = delete;
@@ -48,11 +52,12 @@ class TC_API Neighbours {
  private:
   struct File;
   struct Seat;
+  const CommRow* find(const RingHeader& header, int rank, const CommRow* own = nullptr) const;
   void search();
 
   const std::string name_;
   const int rank_, size_;
-  const uint64_t since_ns_;
+  const uint64_t since_ns_, identity_;
   uint64_t searched_ns_ = 0;
   std::map<int, Seat> known_;  // by rank
 };

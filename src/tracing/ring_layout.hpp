@@ -17,7 +17,7 @@
 namespace torch::comms::tracing {
 
 inline constexpr std::array<char, 8> kMagic = {'T', 'C', 'R', 'I', 'N', 'G', '\n', 0};
-inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint32_t kLayoutVersion = 2;
 inline constexpr size_t kRows = 256;
 
 // As much of a text as fits, in whole characters, and zeroes.
@@ -42,7 +42,8 @@ struct Event {
   uint64_t entered_ns = 0;  // of a begin: when it left the queue; 0: it never was in one
 };
 static_assert(sizeof(base::OpRecord) == 64 && offsetof(base::OpRecord, comm) == 8 &&
-              offsetof(base::OpRecord, sequence) == 16 && offsetof(base::OpRecord, order) == 56);
+              offsetof(base::OpRecord, peers) == 12 && offsetof(base::OpRecord, sequence) == 16 &&
+              offsetof(base::OpRecord, order) == 56);
 static_assert(sizeof(Event) == 88 && offsetof(Event, op) == 16 &&
               offsetof(Event, entered_ns) == 80);
 
@@ -94,12 +95,15 @@ struct CommRow {
   std::atomic<uint32_t> flags{0};
   int32_t rank = -1, size = -1;
   uint32_t runs_used = 0;
-  std::array<char, 176> name{};  // cut where it is longer
+  // That its members share, and no other communicator has; 0: none is known.
+  uint64_t identity = 0;
+  std::array<char, 168> name{};  // cut where it is longer
   std::array<char, 32> backend{};
   std::array<RankRun, 20> runs{};
 };
 static_assert(sizeof(CommRow) == 512 && offsetof(CommRow, entered) == 24 &&
-              offsetof(CommRow, flags) == 48 && offsetof(CommRow, name) == 64 &&
+              offsetof(CommRow, flags) == 48 && offsetof(CommRow, identity) == 64 &&
+              offsetof(CommRow, name) == 72 && offsetof(CommRow, backend) == 240 &&
               offsetof(CommRow, runs) == 272);
 
 // `stamp` is 2 * index + 1 while the event `index` is written and 2 * index + 2 once it is whole.

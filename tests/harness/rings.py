@@ -28,6 +28,8 @@ class Comm:
     size: int | None = None
     being_made: bool = False
     by_split: bool = False
+    identity: int = 0
+    closed: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Op:
 
 def ring(
     rank: int, comms: Sequence[Comm], ops: Iterable[Op], *, pid: int = 0, job: str = "job",
-    began_ms: float = 0, ended: bool = False, version: int = 1,
+    began_ms: float = 0, ended: bool = False, version: int = 2,
 ) -> bytes:  # fmt: skip
     """A whole file."""
     texts = (("boot of nowhere", 40), ("host", 64), (job, 128), (f"python rank{rank}", 256))
@@ -82,16 +84,16 @@ def write(folder: Path, rank: int, comms: Sequence[Comm], ops: Iterable[Op], **m
 def _row(number: int, comm: Comm) -> bytes:
     size = len(comm.members) if comm.size is None else comm.size
     flags = (
-        (1 if comm.membership is not None else 0) | (0 if comm.members else 4)
+        (1 if comm.membership is not None else 0) | comm.closed * 2 | (0 if comm.members else 4)
         | comm.being_made * 8 | comm.by_split * 16
     )  # fmt: skip
     runs = b"".join(struct.pack("<3i", member, 1, 1) for member in comm.members)
     head = struct.pack(
-        "<5QqI2iI", number + 1, STEADY_NS + number, 0, comm.entered,
+        "<5QqI2iIQ", number + 1, STEADY_NS + number, 0, comm.entered,
         comm.entered if comm.finished is None else comm.finished, comm.membership or 0, flags,
-        comm.rank, size, len(comm.members),
+        comm.rank, size, len(comm.members), comm.identity,
     )  # fmt: skip
-    name, backend = comm.name.encode().ljust(176, b"\0"), b"fake".ljust(32, b"\0")
+    name, backend = comm.name.encode().ljust(168, b"\0"), b"fake".ljust(32, b"\0")
     return (head + name + backend + runs).ljust(512, b"\0")
 
 

@@ -28,6 +28,7 @@ from torchcomms_cli.app import app
 from typer.testing import CliRunner
 
 from tests.harness import rings
+from tests.harness.backends import NCCL
 from tests.harness.forked import Process
 from tests.harness.ports import free_port
 from tests.harness.programs import forked, module, ranks, requests
@@ -59,6 +60,14 @@ PROGRAM = """
 
     add()
     add()
+    if case == "namesakes":
+        first, second = (
+            comm.split(ranks, "pair") if comm.get_rank() in ranks else None
+            for ranks in ([1, 2], [1, 3])
+        )
+        if comm.get_rank() == 3:
+            second.barrier(False)
+        threading.Event().wait()
     if odd and case in ("sleeps", "makes none", "splits not"):
         threading.Event().wait()
     if case == "is killed":
@@ -87,6 +96,8 @@ EXPECTED = {
     "stays away": "rank 1 has not entered new_comm of 'world'; ranks 0, 2 wait in it;"
     " no record of rank 1",
     "makes none": "rank 1 has not entered new_comm of 'second'; ranks 0, 2 wait in it",
+    "namesakes": "rank 1 has not entered barrier 1 of 'pair_1 (2)' (no operation before it is"
+    " recorded); rank 3 waits in it",
     "splits not": "rank 1 has not entered split of 'both_0'; rank 0 waits in it",
     "one does not split": f"operation 3 of 'world' differs: ranks 0, 2: {USUAL};"
     " rank 1: all_reduce SUM 9 elements float32",
@@ -155,6 +166,8 @@ def job():
         ),
         ("gloo", "stays away", 3),
         ("ctran", "makes none", 3),
+        ("ctran", "namesakes", 4),
+        ("gloo", "namesakes", 4),
         ("ctran", "splits not", 2),
         ("gloo", "splits not", 2),
         ("ctran", "one does not split", 3),
@@ -196,6 +209,55 @@ def test_a_rank_that_was_killed_while_it_was_in_nothing_is_named(job):
     told = run(killed.folder)
     assert told.exit_code == 1
     assert f"look at: rank 1 (process {killed.processes[1].pid}" in told.stdout
+
+
+@pytest.mark.parametrize("backend", ["ctran", "gloo", "nccl"])
+def test_ranks_of_a_communicator_and_they_alone_have_its_identity(backend):
+    source = f"""
+        import json, os, torch, torchcomms
+        from pathlib import Path
+        from torch.distributed import TCPStore
+        from torchcomms import analyze, events
+
+        def made(*arguments, **more):
+            return torchcomms.new_comm("{backend}", torch.device("cpu"), *arguments, **more)
+
+        rank = int(os.environ["RANK"])
+        address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        store = TCPStore(*address, is_master=rank == 0, wait_for_workers=False)
+        half = [rank // 2 * 2, rank // 2 * 2 + 1]
+        worlds = [made("world", store=store) for _ in range(2)]
+        halves = [worlds[0].split(half, "half") for _ in range(2)]
+        halves.append(halves[0].split([0, 1], "half"))
+        member = made("member", store=store, enable_reconfigure=True)
+        store.set(f"handle{{rank}}", member.get_init_handle())
+        handles = [store.get(f"handle{{other}}").decode() for other in range(4)]
+        member.reconfigure(uuid=1, init_handles=[handles[other] for other in half]).wait()
+        member.reconfigure(uuid=2, init_handles=handles).wait()
+        (dump,) = analyze.read([Path(events.file())])
+        print(json.dumps(list(dump.identities.values())))
+        member.barrier(False)
+        for comm in (*halves, *worlds, member):
+            comm.finalize()
+        if store.add("done", 1) == 4:
+            store.set("all done", "")
+        store.wait(["all done"])
+    """
+    if not torchcomms.is_backend_built(backend) or (backend == "nccl" and NCCL.missing()):
+        pytest.skip(f"backend {backend} is not part of this build")
+    variables = NCCL.environment if backend == "nccl" else {}
+    told = [
+        json.loads(done.expect_success().out) for done in ranks(source, 4, free_port(), **variables)
+    ]
+    of_all, of_half = (0, 1, 6), (2, 3, 4, 5)
+    assert len(told[0]) == 7
+    assert told[0][:6] == told[1][:6]
+    assert told[2][:6] == told[3][:6]
+    for made in of_all:
+        assert len({numbers[made] for numbers in told}) == 1, made
+    distinct = {told[0][made] for made in of_all}
+    distinct |= {told[rank][made] for rank in (0, 2) for made in of_half}
+    assert len(distinct - {0}) == 3 + 2 * 4
 
 
 def test_a_clean_exit_leaves_no_file_and_another_folder_can_be_chosen(tmp_path):
@@ -395,6 +457,79 @@ def test_members_that_no_file_lists_say_themselves_where_they_are(tmp_path):
     assert "rank 1 has not entered barrier 1 of 'recovers#7'" in verdict.summary
 
 
+def test_communicators_of_one_name_are_told_apart_by_their_identity(tmp_path):
+    """Rank 0 has two pairs, of whose other ranks each has one."""
+    pairs = {0: [("pair", (0, 1), 7), ("pair", (0, 2), 8)], 1: [("pair", (0, 1), 7)],
+             2: [("pair", (0, 2), 8)]}  # fmt: skip
+    for rank, made in pairs.items():
+        comms = [
+            Comm(name, members.index(rank), members, entered=int(rank == 2), finished=0,
+                 identity=identity)
+            for name, members, identity in made
+        ]  # fmt: skip
+        rings.write(tmp_path, rank, comms, [Op("barrier", 1, 3)] if rank == 2 else [])
+    verdict = analyze(read([tmp_path]))
+    assert verdict.culprits == (0,)
+    assert "rank 0 has not entered barrier 1 of 'pair (2)'" in verdict.summary
+    differs = [Op("broadcast", 1, 3, None, 8, "float32", None, 0, comm=1)]
+    comms = [Comm("pair", 0, (0, 1), identity=7), Comm("pair", 0, (0, 2), entered=1, identity=8)]
+    rings.write(tmp_path, 0, comms, differs)
+    verdict = analyze(read([tmp_path]))
+    assert "operation 1 of 'pair (2)' differs" in verdict.summary
+    assert verdict.culprits == (0, 2)
+
+
+def test_a_number_of_a_name_is_that_of_the_rank_that_has_most_of_them(tmp_path):
+    """Rank 0 has only the last of three that rank 1 has: the others were pushed out."""
+    first = [Comm("part", 1, (0, 1), identity=n) for n in (5, 6)]
+    rings.write(tmp_path, 1, [*first, Comm("part", 1, (0, 1), identity=7)], [])
+    last = Comm("part", 0, (0, 1), entered=1, identity=7)
+    rings.write(tmp_path, 0, [last, made_by("part", 0, 2)], [Op("barrier", 1, 3)])
+    told = [finding.text for finding in analyze(read([tmp_path])).findings]
+    assert told == [
+        "rank 1 has not entered new_comm of 'part (4)'; rank 0 waits in it",
+        "rank 1 has not entered barrier 1 of 'part (3)' (no operation before it is recorded);"
+        " rank 0 waits in it",
+    ]
+
+
+def test_memberships_of_one_uuid_whose_members_no_file_lists_are_two(tmp_path):
+    for rank in range(4):
+        comm = Comm("ft", rank // 2, (), entered=int(rank == 0), finished=0, membership=1, size=2,
+                    identity=7 + rank % 2)  # fmt: skip
+        rings.write(tmp_path, rank, [comm], [Op("barrier", 1, 1)] if rank == 0 else [])
+    dumps = read([tmp_path])
+    assert [dump.members["ft#1"] for dump in dumps] == [(0, 2), (1, 3), (0, 2), (1, 3)]
+    assert analyze(dumps).culprits == (2,)
+    for rank in range(4):
+        inside = Comm("ft", rank // 2, (), membership=1, size=2, being_made=True,
+                      identity=7 + rank % 2)  # fmt: skip
+        there = Comm("ft", rank // 2, (), membership=1, size=2, identity=7 + rank % 2)
+        rings.write(tmp_path, rank, [inside if rank == 0 else there], [])
+    assert "rank 0 has entered reconfigure of 'ft#1' and not finished it" in (
+        analyze(read([tmp_path])).summary
+    )
+
+
+def test_who_has_a_communicator_with_the_youngest_is_of_its_job_whatever_the_clocks_say(tmp_path):
+    """Rank 3's host is ten seconds ahead, and has its files in a folder of its own; of an earlier
+    job there are some more."""
+    for rank in range(4):
+        late = rank == 3
+        comm = Comm("world", rank, range(4), entered=2 - late, identity=7)
+        ops = [Op("barrier", 1, 1, 2), *([] if late else [Op("all_reduce", 2, 3, None, 8)])]
+        folder = tmp_path / ("node1" if late else "node0")
+        rings.write(folder, rank, [comm], ops, began_ms=10_000 * late)
+        old = Comm("world", rank, range(5), entered=1, identity=6)
+        rings.write(tmp_path / "node1", rank, [old], [Op("barrier", 1, 1)], pid=10 + rank)
+    rings.write(tmp_path / "node1", 4, [Comm("world", 4, range(5), identity=6)], [], pid=14)
+    dumps = read([tmp_path])
+    assert [dump.process.pid for dump in dumps] == [1000, 1001, 1002, 1003]
+    verdict = analyze(dumps)
+    assert verdict.culprits == (3,)
+    assert "ranks 0-2 wait in it" in verdict.summary
+
+
 def test_a_group_whose_record_leaves_a_rank_out_is_written_for_torch_all_the_same(tmp_path):
     """As records were of groups of torch.distributed: with the ranks in the group for members."""
     comms = [Comm("world", 2, range(3)), Comm("group", 1, (0, 1))]
@@ -514,6 +649,7 @@ def test_a_rank_that_took_its_record_along_is_the_one_that_is_waited_for(tmp_pat
     [
         (lambda data: data[:5000], "is cut: 5000 bytes"),
         (lambda data: data[:8] + b"\x09" + data[9:], "has layout 9"),
+        (lambda data: data[:8] + b"\x01" + data[9:], "has layout 1"),
         (lambda data: data[:12] + b"\x01" + data[13:], "its parts have sizes"),
         (lambda data: b"TCRONG" + data[6:], "no event ring"),
     ],

@@ -20,13 +20,15 @@ def findings(dumps: Iterable[Dump]) -> list[Finding]:
 
 
 def _finding(inside: list[tuple[Dump, Making]], dumps: list[Dump]) -> Finding:
-    name, call, size, listed = inside[0][1].key
+    name, call, size, listed, identity = inside[0][1].key
     members = listed or _members(size, inside)
     through = {
         at
         for dump in dumps
         for at, rank in enumerate(dump.members.get(name, ()))
-        if rank == dump.rank and len(dump.members[name]) == size
+        if rank == dump.rank
+        and len(dump.members[name]) == size
+        and identity in (0, dump.identities.get(name, 0))
     }
     absent = set(range(size)) - {making.rank for _, making in inside} - through
     ranks = sorted({members[at] for at in absent} - {-1})

@@ -94,7 +94,8 @@ class Process:
 @dataclass(frozen=True)
 class Making:
     """A rank is inside `call`, which makes communicator `name`: to be its `rank` of `size`.
-    `members`: global ranks, where the call has a list of them."""
+    `members`: global ranks, where the call has a list of them. `identity`: that the communicator
+    will have, where that is known before; 0: it is not."""
 
     name: str
     call: str
@@ -102,11 +103,12 @@ class Making:
     size: int
     since_ns: int
     members: tuple[int, ...] = ()
+    identity: int = 0
 
     @property
-    def key(self) -> tuple[str, str, int, tuple[int, ...]]:
+    def key(self) -> tuple[str, str, int, tuple[int, ...], int]:
         """Equal for all that wait for the same."""
-        return self.name, self.call, self.size, self.members
+        return self.name, self.call, self.size, self.members, self.identity
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ class Dump:
     nobody says. `entered` and `finished`: the last collective of each that began here, and that
     ended, also where its record was overwritten since; without the second none is under way but by
     its record. `makings`: of those that it waits to be a member of. `places`: its own rank in each,
-    where the record says it."""
+    where the record says it. `identities`: a number of each that is equal on all of its ranks, 0
+    where none is known."""
 
     rank: int
     source: str
@@ -127,6 +130,7 @@ class Dump:
     process: Process | None = None
     makings: tuple[Making, ...] = ()
     places: dict[str, int] = field(default_factory=dict)
+    identities: dict[str, int] = field(default_factory=dict)
 
     def overwritten(self, group: str) -> range:
         """Collectives of `group` that it is in, as far as their records are not there any more."""

@@ -10,8 +10,8 @@ import fcntl
 import os
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,16 +19,16 @@ from torchcomms.analyze.record import AnalyzeError, Dump, Making, Operation, Pro
 
 SUFFIX = ".ring"
 MAGIC = b"TCRING\n\0"
-_VERSION = 1
+_VERSION = 2
 _HEADER = struct.Struct("<8s6IqQq3Q2iQ2i40s64s128s256s3504s")
 _FACTS = (
     "magic", "version", "header_bytes", "row_bytes", "rows", "slot_bytes", "slots", "pid",
     "began_ns", "began_wall_ns", "next", "skipped", "ended_ns", "rank", "open", "inode",
     "stack_signal", "stack_descriptor", "boot", "host", "job", "command", "vocabulary",
 )  # fmt: skip
-_ROW = struct.Struct("<5QqI2iI176s32s60i")
+_ROW = struct.Struct("<5QqI2iIQ168s32s60i")
 _SLOT = struct.Struct("<QQI3Bx4BiI4x6QQ32x")
-_HAS_MEMBERSHIP, _UNKNOWN_MEMBERS, _BEING_MADE, _BY_SPLIT = 1, 4, 8, 16
+_HAS_MEMBERSHIP, _CLOSED, _UNKNOWN_MEMBERS, _BEING_MADE, _BY_SPLIT = 1, 2, 4, 8, 16
 _NONE, _OTHER_ERROR = 0xFF, 0xFF
 _MOST_RUNS, _MOST_RANKS = 20, 1_000_000
 _BEGIN = 0
@@ -56,10 +56,15 @@ class _Event(NamedTuple):
     entered_ns: int
 
 
+# What tells a communicator from all others of a job.
+_Key = int | tuple[str, int, int]
+
+
 @dataclass(frozen=True)
 class _Comm:
     id: int
-    name: str  # what tells it from others of the process, the same on all ranks
+    key: _Key
+    name: str
     backend: str
     time_ns: int
     entered: int
@@ -67,7 +72,15 @@ class _Comm:
     rank: int
     size: int
     members: tuple[int, ...] | None
+    identity: int  # equal on all of its ranks, and of no other one; 0: none is known
+    membership: int | None
+    closed: bool
     made_by: str | None  # the call that waits for the others; None: it is there
+
+    @property
+    def whole_name(self) -> str:
+        """The same on all ranks."""
+        return self.name if self.membership is None else f"{self.name}#{self.membership}"
 
 
 @dataclass(frozen=True)
@@ -79,8 +92,13 @@ class Ring:
     process: Process
     last_ns: int  # the last that is known of it
     comms: tuple[_Comm, ...]
-    operations: tuple[Operation, ...]
     makings: tuple[Making, ...]
+    events: tuple[_Event, ...]
+    words: dict[str, list[str]]
+    clock_ns: int  # the wall clock where the clock of `events` is 0
+
+    def wall(self, time_ns: int) -> int:
+        return self.clock_ns + time_ns if time_ns else 0
 
 
 def is_ring(path: Path) -> bool:
@@ -112,9 +130,7 @@ def read_ring(path: Path) -> Ring:
     if len(data) < end or len(again) != len(data):
         raise AnalyzeError(f"{path} is cut: {len(data)} bytes of {end}")
 
-    def wall(time_ns: int) -> int:
-        return header["began_wall_ns"] + time_ns - header["began_ns"] if time_ns else 0
-
+    clock_ns = header["began_wall_ns"] - header["began_ns"]
     lines = (line.split(" ") for line in _text(header["vocabulary"]).splitlines())
     words = {line[0]: line[1:] for line in lines}
     try:
@@ -123,10 +139,13 @@ def read_ring(path: Path) -> Ring:
         raise AnalyzeError(f"{path} is damaged: {error}") from None
     comms = tuple(row for row in rows if row.made_by is None)
     makings = tuple(
-        Making(row.name, row.made_by, row.rank, row.size, wall(row.time_ns), row.members or ())
+        Making(
+            row.whole_name, row.made_by, row.rank, row.size, clock_ns + row.time_ns,
+            row.members or (), row.identity,
+        )
         for row in rows
         if row.made_by is not None
-    )
+    )  # fmt: skip
     events = _events(data[first_slot:end], again[first_slot:end])
     known = header["inode"] == inode and _text(header["boot"]) == _boot_identity()
     cut_off: State = "killed" if header["open"] > 0 else "finalized"
@@ -145,25 +164,66 @@ def read_ring(path: Path) -> Ring:
             stack_descriptor=header["stack_descriptor"],
             state="unknown" if not known else "running" if owned else ran_out,
         ),
-        last_ns=wall(max([*times, *(e.time_ns for e in events)])),
+        last_ns=clock_ns + max([*times, *(e.time_ns for e in events)]),
         comms=comms,
-        operations=_operations(events, {comm.id: comm for comm in comms}, words, wall),
         makings=makings,
+        events=tuple(events),
+        words=words,
+        clock_ns=clock_ns,
     )
 
 
 def newest_job(rings: Iterable[Ring]) -> list[Ring]:
-    """Of the files of several jobs, in folders named after each, those of the one that began last.
-    Names are used again: who had ended when the youngest process of one began is of an earlier job,
-    but for those that waited for the same communicator as one of this job."""
+    """Of the files of several jobs, in folders named after each, those of the one that began last,
+    and all that have a communicator with it, wherever they lie. Names are used again: who had ended
+    when the youngest process of one began is of an earlier job, but for those that have a
+    communicator with one of this job, or waited for the same: clocks of other hosts may differ."""
+    rings = list(rings)
     folders: dict[str, list[Ring]] = defaultdict(list)
     for ring in rings:
         folders[ring.path.parent.name].append(ring)
     newest = max(folders.values(), key=lambda job: max(r.process.began_ns for r in job), default=[])
-    began_ns = max((ring.process.began_ns for ring in newest), default=0)
-    alive = {r.path for r in newest if r.process.state == "running" or r.last_ns >= began_ns}
-    awaited = {m.key for ring in newest if ring.path in alive for m in ring.makings}
-    return [r for r in newest if r.path in alive or awaited & {m.key for m in r.makings}]
+    ordered = sorted(
+        newest, key=lambda r: (r.process.state == "running", r.process.began_ns), reverse=True
+    )
+    if not ordered:
+        return []
+    began_ns = ordered[0].process.began_ns
+    alive = [r for r in ordered if r.process.state == "running" or r.last_ns >= began_ns]
+    awaited = {m.key for ring in alive for m in ring.makings}
+    alive += [r for r in ordered if r not in alive and awaited & {m.key for m in r.makings}]
+    found: dict[Path, Ring] = {}
+    taken: set[int] = set()
+    connected = _Connected(rings)
+    for ring in alive:
+        joined = [r for r in connected.with_ring(ring) if r.path in found or r.rank not in taken]
+        found |= {r.path: r for r in joined}
+        taken |= {r.rank for r in joined} - {-1}
+    return list(found.values())
+
+
+class _Connected:
+    """Who has a communicator with whom."""
+
+    def __init__(self, rings: Iterable[Ring]) -> None:
+        self._by_identity: dict[int, list[Ring]] = defaultdict(list)
+        for ring in rings:
+            for comm in ring.comms:
+                if comm.identity:
+                    self._by_identity[comm.identity].append(ring)
+
+    def with_ring(self, ring: Ring) -> list[Ring]:
+        """It, those that have one with it, those that have one with these, and so on."""
+        found = {ring.path: ring}
+        known: set[int] = set()
+        ahead = [ring]
+        while ahead:
+            fresh = {comm.identity for comm in ahead.pop().comms} - known
+            known |= fresh
+            others = {r.path: r for each in fresh for r in self._by_identity.get(each, ())}
+            ahead += [r for path, r in others.items() if path not in found]
+            found |= others
+        return list(found.values())
 
 
 def to_dumps(rings: Iterable[Ring]) -> list[Dump]:
@@ -172,32 +232,67 @@ def to_dumps(rings: Iterable[Ring]) -> list[Dump]:
     for ring in sorted(rings, key=lambda ring: ring.process.began_ns):
         if ring.rank >= 0:
             by_rank[ring.rank] = ring
+    names = _Names(by_rank)
     # Members that a file does not list say themselves where they are.
-    seen: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+    seen: dict[_Key, dict[int, int]] = defaultdict(dict)
     for rank, ring in by_rank.items():
         for comm in ring.comms:
-            if comm.rank >= 0:
-                seen[comm.name, comm.size][comm.rank] = rank
-    return [
-        Dump(
-            rank=rank,
-            source=str(ring.path),
-            members={
-                comm.name: comm.members
-                or tuple(seen[comm.name, comm.size].get(at, -1) for at in range(comm.size))
-                for comm in ring.comms
-                if comm.size >= 0
-            },
-            operations=ring.operations,
-            entered={comm.name: comm.entered for comm in ring.comms},
-            finished={comm.name: comm.finished for comm in ring.comms},
-            backends={comm.name: comm.backend for comm in ring.comms},
-            process=ring.process,
-            makings=ring.makings,
-            places={comm.name: comm.rank for comm in ring.comms},
-        )
-        for rank, ring in sorted(by_rank.items())
-    ]
+            seen[comm.key][comm.rank] = rank
+    members = {
+        comm.key: comm.members or tuple(seen[comm.key].get(at, -1) for at in range(comm.size))
+        for ring in by_rank.values()
+        for comm in ring.comms
+    }
+    return [_dump(rank, ring, names, members) for rank, ring in sorted(by_rank.items())]
+
+
+def _dump(rank: int, ring: Ring, names: _Names, members: dict[_Key, tuple[int, ...]]) -> Dump:
+    comms = [(names.of[comm.key], comm) for comm in ring.comms]
+    return Dump(
+        rank=rank,
+        source=str(ring.path),
+        members={name: members[comm.key] for name, comm in comms},
+        operations=_operations(ring, {comm.id: name for name, comm in comms}),
+        entered={name: comm.entered for name, comm in comms},
+        finished={name: comm.finished for name, comm in comms},
+        backends={name: comm.backend for name, comm in comms},
+        process=ring.process,
+        makings=tuple(
+            replace(making, name=names.next(rank, making.name)) for making in ring.makings
+        ),
+        places={name: comm.rank for name, comm in comms},
+        identities={name: comm.identity for name, comm in comms},
+    )
+
+
+class _Names:
+    """What communicators are called: where a process has several of one name, the later ones have a
+    number besides, which is the same on all ranks."""
+
+    def __init__(self, by_rank: dict[int, Ring]) -> None:
+        self.of: dict[_Key, str] = {}
+        self._last: Counter[tuple[int, str]] = Counter()  # number of a name on a rank
+        ranks: dict[_Key, list[int]] = defaultdict(list)
+        made_ns: dict[_Key, int] = {}
+        named: dict[_Key, str] = {}
+        for rank, ring in by_rank.items():
+            for comm in ring.comms:
+                ranks[comm.key].append(rank)
+                named[comm.key] = comm.whole_name
+                since_ns = ring.wall(comm.time_ns)
+                made_ns[comm.key] = max(made_ns.get(comm.key, since_ns), since_ns)
+        for key in sorted(named, key=lambda key: made_ns[key]):
+            name = named[key]
+            number = 1 + max(self._last[rank, name] for rank in ranks[key])
+            self._last |= {(rank, name): number for rank in ranks[key]}
+            self.of[key] = self._numbered(name, number)
+
+    def next(self, rank: int, name: str) -> str:
+        """Of one that the rank has not yet."""
+        return self._numbered(name, 1 + self._last[rank, name])
+
+    def _numbered(self, name: str, number: int) -> str:
+        return name if number == 1 else f"{name} ({number})"
 
 
 def _text(field: bytes) -> str:
@@ -227,7 +322,7 @@ def _comms(data: bytes, again: bytes) -> tuple[_Comm, ...]:
         if row[0] and again[at * _ROW.size : at * _ROW.size + 8] == row[0].to_bytes(8, "little")
     ]
     found = []
-    namesakes: Counter[str] = Counter()
+    namesakes: Counter[tuple[str, int]] = Counter()  # without identity
     for row in sorted(rows, key=lambda row: (row[1], row[0])):
         (
             key,
@@ -240,32 +335,40 @@ def _comms(data: bytes, again: bytes) -> tuple[_Comm, ...]:
             rank,
             size,
             runs,
+            identity,
             raw,
             backend,
             *run,
         ) = row
-        if flags & _BEING_MADE and ended:
+        if size < 0 or (flags & _BEING_MADE and ended):
             continue
-        if size > _MOST_RANKS or 0 <= size <= rank:
+        if size > _MOST_RANKS or size <= rank:
             raise ValueError(f"rank {rank} of a communicator of {size} ranks")
-        name = _text(raw)
-        if flags & _HAS_MEMBERSHIP:
-            name += f"#{membership}"
-        if size >= 0:
-            namesakes[name] += 1
-            if namesakes[name] > 1:
-                name += f" ({namesakes[name]})"
-        members = None if flags & _UNKNOWN_MEMBERS else _members(runs, run, size)
         made_by = None
         if flags & _BEING_MADE:
             joins = "reconfigure" if flags & _HAS_MEMBERSHIP else "new_comm"
             made_by = "split" if flags & _BY_SPLIT else joins
-        found.append(
-            _Comm(
-                key - 1, name, _text(backend), time_ns, entered, finished, rank, size, members,
-                made_by,
-            )
-        )  # fmt: skip
+        comm = _Comm(
+            id=key - 1,
+            key=identity,
+            name=_text(raw),
+            backend=_text(backend),
+            time_ns=time_ns,
+            entered=entered,
+            finished=finished,
+            rank=rank,
+            size=size,
+            members=None if flags & _UNKNOWN_MEMBERS else _members(runs, run, size),
+            identity=identity,
+            membership=membership if flags & _HAS_MEMBERSHIP else None,
+            closed=bool(flags & _CLOSED),
+            made_by=made_by,
+        )
+        if not identity and made_by is None:
+            called = comm.whole_name, size
+            namesakes[called] += 1
+            comm = replace(comm, key=(*called, namesakes[called]))
+        found.append(comm)
     return tuple(found)
 
 
@@ -291,19 +394,16 @@ def _events(data: bytes, again: bytes) -> list[_Event]:
     return events
 
 
-def _operations(
-    events: list[_Event],
-    comms: dict[int, _Comm],
-    words: dict[str, list[str]],
-    wall: Callable[[int], int],
-) -> tuple[Operation, ...]:
+def _operations(ring: Ring, names: dict[int, str]) -> tuple[Operation, ...]:
     """Begins, each with its end where there is one. An end whose begin was overwritten is left out:
-    it waits for nobody. For a begin that was overwritten, see Dump.overwritten()."""
-    ends = {(e.comm, e.sequence): e for e in events if e.phase != _BEGIN}
+    it waits for nobody. For a begin that was overwritten, see Dump.overwritten(). `names`: of the
+    communicators, by their number."""
+    ends = {(e.comm, e.sequence): e for e in ring.events if e.phase != _BEGIN}
+    words, wall = ring.words, ring.wall
     found = []
-    for begin in events:
-        comm = comms.get(begin.comm)
-        if begin.phase != _BEGIN or comm is None:
+    for begin in ring.events:
+        group = names.get(begin.comm)
+        if begin.phase != _BEGIN or group is None:
             continue
         end = ends.get((begin.comm, begin.sequence))
         name = _word(words, "ops", begin.kind) or f"operation_{begin.kind}"
@@ -312,7 +412,7 @@ def _operations(
         at = begin.root_or_peer if begin.root_or_peer >= 0 else None
         found.append(
             Operation(
-                group=comm.name,
+                group=group,
                 name=name,
                 sequence=begin.order,
                 state="started" if end is None or not end.ok else "completed",

@@ -120,6 +120,7 @@ void TorchCommCtran::join(const Rendezvous& met) {
   }
   std::vector<int> ranks(static_cast<size_t>(met.size));
   std::iota(ranks.begin(), ranks.end(), 0);
+  identity_ = met.identity;
   enter(std::move(session), std::move(ranks));
 }
 
@@ -268,6 +269,7 @@ std::shared_ptr<TorchCommBackend> TorchCommCtran::split(const std::vector<int>& 
   std::vector<int> global_ranks;
   global_ranks.reserve(ranks.size());
   for (const int rank : ranks) global_ranks.push_back(ranks_[static_cast<size_t>(rank)]);
+  child->identity_ = identity_of_split(identity_, ranks, session->group->number());
   child->enter(std::move(session), std::move(global_ranks));
   return child;
 }

@@ -89,6 +89,7 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   std::map<std::string, std::string> notes() const override;
   std::map<std::string, uint64_t> memory_usage() const override;
   void on_unseen_failure(std::function<void(TorchWork&)> met) override;
+  uint64_t identity() const override { return identity_; }
 
   WorkPtr send(const at::Tensor& tensor, int dst, bool async_op,
                const SendOptions& options) override;
@@ -211,6 +212,7 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   CommOptions options_;
   std::string name_;
   int rank_ = -1, size_ = -1;
+  uint64_t identity_ = 0;   // of these members
   std::vector<int> ranks_;  // of the members, in the first parent
   std::vector<InitPhase> phases_;
   std::unique_ptr<ctran::Wishes> wishes_;    // of the options' hints

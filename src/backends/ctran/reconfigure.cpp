@@ -28,6 +28,7 @@ void TorchCommCtran::part() {
   }
   if (session && session->group->failure()) was_aborted_.store(true);
   rank_ = size_ = -1;
+  identity_ = 0;
   ranks_.clear();
   if (!session) return;
   if (session->on_device) session->on_device->abort();

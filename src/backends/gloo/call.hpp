@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <string>
@@ -20,6 +21,7 @@ struct Member {
   std::string name;  // of the communicator
   int rank = -1;
   int size = 0;
+  uint64_t identity = 0;  // of these members
 };
 
 // One operation as it was called: what its errors tell, and how long it may take.

@@ -104,7 +104,7 @@ void TorchCommGloo::start(const std::string& name, const CommOptions& options,
 void TorchCommGloo::join(const Rendezvous& met, const gloo::Origin& origin, const std::string& name,
                          std::vector<int> ranks) {
   auto member = std::make_shared<const gloo::Member>(
-      gloo::Member{.name = name, .rank = met.rank, .size = met.size});
+      gloo::Member{.name = name, .rank = met.rank, .size = met.size, .identity = met.identity});
   phases_ = met.phases;
   const gloo::Call call{OpName::split, member, met.limit.duration, true, false};
   group_ = gloo::connect(options_, call, met, origin, phases_);
@@ -180,6 +180,8 @@ void TorchCommGloo::check(const gloo::Call& call) {
 }
 
 void TorchCommGloo::setTimeout(milliseconds timeout) { options_.timeout = usable_timeout(timeout); }
+
+uint64_t TorchCommGloo::identity() const { return member_ ? member_->identity : 0; }
 
 std::shared_ptr<Witness> TorchCommGloo::witness() { return group_ ? group_->record : nullptr; }
 

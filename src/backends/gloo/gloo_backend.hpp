@@ -121,6 +121,7 @@ class TC_API TorchCommGloo : public TorchCommBackend, public Insight {
   std::map<std::string, std::string> notes() const override;
   std::map<std::string, uint64_t> memory_usage() const override { return {}; }
   void on_unseen_failure(std::function<void(TorchWork&)>) override {}  // all have a work
+  uint64_t identity() const override;
   std::shared_ptr<Witness> witness() override;
 
   // Also without enable_reconfigure, where nothing can be done with it.

@@ -111,6 +111,7 @@ void TorchCommVendor::start(const std::string& name, const CommOptions& options,
 void TorchCommVendor::join(at::Device device, const Rendezvous& met, const Shrink& of_before) {
   const Context context{.op = met.op, .comm = name_, .rank = met.rank};
   phases_ = met.phases;
+  identity_ = met.identity;
   connecting_since_ns_ = tracing::now_ns();
   // `body` says whether there was something to do.
   const auto phase = [this](const char* name, const auto& body) {
@@ -226,7 +227,8 @@ std::shared_ptr<nccl::Lane> TorchCommVendor::make_lane(std::shared_ptr<Communica
                                                        std::shared_ptr<nccl::Device> device) {
   std::unique_ptr<tracing::Neighbours> neighbours;
   if (!circle_)
-    neighbours = std::make_unique<tracing::Neighbours>(name_, rank_, size_, connecting_since_ns_);
+    neighbours =
+        std::make_unique<tracing::Neighbours>(name_, rank_, size_, connecting_since_ns_, identity_);
   auto replays =
       std::make_unique<nccl::Replays>(device, wishes_->watch_replays, wishes_->replays_period);
   if (tells_replays_) replays->collect_events();

@@ -129,6 +129,7 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
   auto* const parent = lane_.get();  // `before` has it
   const auto part = [&] {
     rank_ = size_ = -1;
+    identity_ = 0;
     ranks_.clear();
     pair_store_.reset();
     return detach();

@@ -55,6 +55,7 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
   const int place = static_cast<int>(own - ranks.begin()), size = static_cast<int>(ranks.size());
   ++splits_;
   if (made) made->connecting_since_ns_ = tracing::now_ns();
+  if (made) made->identity_ = identity_of_split(identity_, ranks, splits_);
   const int color = made ? color_of(ranks, size_) : nccl::abi::kNoColor;
   int count = 0;
   const nccl::Device::Scope as_before(lane_->device());

@@ -175,6 +175,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   void on_unseen_failure(std::function<void(TorchWork&)> met) override {
     on_unseen_failure_ = std::move(met);
   }
+  uint64_t identity() const override { return identity_; }
   std::shared_ptr<Witness> witness() override;
   void registerGraphReplayHook(int64_t id, GraphReplayHook hook) override;
 
@@ -352,6 +353,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   std::unique_ptr<nccl::Wishes> wishes_;
   std::string name_;
   int rank_ = -1, size_ = -1;
+  uint64_t identity_ = 0;   // of these members
   std::vector<int> ranks_;  // of the members, in the first parent
   std::vector<InitPhase> phases_;
   uint64_t library_bytes_ = 0;  // of device memory, that making the communicator took

@@ -75,6 +75,7 @@ Group::~Group() {
 
 int Group::rank() const noexcept { return membership_->place.rank; }
 int Group::size() const noexcept { return membership_->place.size; }
+uint32_t Group::number() const noexcept { return membership_->base; }
 const std::string& Group::name() const noexcept { return membership_->name; }
 const std::shared_ptr<Family>& Group::family() const noexcept { return family_; }
 int Group::family_rank(int rank) const noexcept {

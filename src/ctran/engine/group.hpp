@@ -49,6 +49,8 @@ class TC_API Group {
 
   int rank() const noexcept;
   int size() const noexcept;
+  // Equal on all members; no two groups of a rank in its family have the same.
+  uint32_t number() const noexcept;
   const std::string& name() const noexcept;
   const std::shared_ptr<Family>& family() const noexcept;
   // The family's number of a member.

@@ -7,6 +7,7 @@
 #include <latch>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "bootstrap/memory_kv.hpp"
@@ -90,6 +91,7 @@ TEST(CheckIn, LetsAWorldThroughWithTheSameKeysOnEveryRank) {
     for (const auto& outcome : outcomes) {
       ASSERT_TRUE(outcome.arrival.has_value()) << outcome.error->what();
       EXPECT_EQ(outcome.arrival->keys, outcomes[0].arrival->keys);
+      EXPECT_EQ(outcome.arrival->identity, outcomes[0].arrival->identity);
       EXPECT_EQ(outcome.arrival->attempt, 0);
     }
   }
@@ -105,6 +107,7 @@ TEST(CheckIn, TakesAConstantNumberOfMessagesPerRank) {
 TEST(CheckIn, TheSameNameAgainGetsNewKeysAndLeavesNoneOfTheOldOnes) {
   SharedMap map;
   std::vector<std::string> seen;
+  std::set<uint64_t> identities;
   size_t keys_after_second = 0;
   for (int round = 0; round < 10; ++round) {
     const auto outcomes = together(map, world(4));
@@ -113,6 +116,7 @@ TEST(CheckIn, TheSameNameAgainGetsNewKeysAndLeavesNoneOfTheOldOnes) {
       EXPECT_EQ(outcome.arrival->keys, outcomes[0].arrival->keys);
       EXPECT_EQ(outcome.arrival->attempt, round);
     }
+    EXPECT_TRUE(identities.insert(outcomes[0].arrival->identity).second);
     EXPECT_EQ(std::ranges::count(seen, outcomes[0].arrival->keys), 0);
     seen.push_back(outcomes[0].arrival->keys);
     if (round == 1) keys_after_second = map.values.size();

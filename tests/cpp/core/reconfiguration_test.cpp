@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "core/claims.hpp"
@@ -31,6 +33,7 @@ class Party {
   // What came of it: the rank, or the error.
   struct Result {
     int rank = -1;
+    uint64_t identity = 0;
     std::optional<CommError> error;
     milliseconds took{};
   };
@@ -41,7 +44,10 @@ class Party {
     try {
       const auto members =
           self.members({.uuid = uuid, .handles = handles, .timeout = {}, .hints = {}}, timeout_);
-      self.run(members, [&](const Rendezvous& met) { result.rank = met.rank; })->wait();
+      self.run(members, [&](const Rendezvous& met) {
+            result.rank = met.rank;
+            result.identity = met.identity;
+          })->wait();
     } catch (const CommError& e) {
       result.error = e;
     }
@@ -78,6 +84,19 @@ TEST(Reconfigure, TheListGivesTheRanks) {
   EXPECT_EQ(results[0].rank, 1);
   EXPECT_EQ(results[1].rank, 2);
   EXPECT_EQ(results[2].rank, 0);
+}
+
+TEST(Reconfigure, ThoseThatMeetShareANumberThatOthersDoNotHave) {
+  Party party(4);
+  std::set<uint64_t> identities;
+  for (const int64_t uuid : {1, 2})
+    for (const auto& pair : {std::vector{0, 1}, {2, 3}}) {
+      const auto list = party.handles(pair);
+      const auto results = party.together({[&] { return party.call(pair[0], uuid, list); },
+                                           [&] { return party.call(pair[1], uuid, list); }});
+      EXPECT_EQ(results[0].identity, results[1].identity);
+      EXPECT_TRUE(identities.insert(results[0].identity).second);
+    }
 }
 
 TEST(Reconfigure, ThoseThatDisagreeLearnItLongBeforeTheirLimit) {

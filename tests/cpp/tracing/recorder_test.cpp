@@ -185,6 +185,26 @@ TEST(Neighbours, OfACommunicatorThatNewerOnesPushedOutThereNothingIsSaid) {
             0);
 }
 
+TEST(Neighbours, OfSeveralAlikeTheOneOfThatIdentityIsSeen) {
+  const Folder folder;
+  const auto half = [](int rank, uint64_t identity) {
+    record_communicator({.name = "half", .rank = rank, .size = 2, .identity = identity}, "");
+  };
+  const Beside other([&] {
+    communicate(folder, 4, 3);
+    half(1, 8);
+    half(1, 7);
+  });
+  EXPECT_EQ(in_child([&] {
+              communicate(folder, 4, 0);
+              half(0, 7);
+              half(0, 9);
+              if (Neighbours("half", 0, 2, 0, 7).look().size() != 1) ::_exit(1);
+              ::_exit(Neighbours("half", 0, 2, 0, 9).look().empty() ? 0 : 2);
+            }),
+            0);
+}
+
 TEST(Neighbours, RanksOfAnotherCommunicatorOfThatNameAreNotSeen) {
   const Folder folder;
   const auto half = [](int rank, std::vector<int> members) {
