@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pickle
@@ -528,6 +529,91 @@ def test_who_has_a_communicator_with_the_youngest_is_of_its_job_whatever_the_clo
     verdict = analyze(dumps)
     assert verdict.culprits == (3,)
     assert "ranks 0-2 wait in it" in verdict.summary
+
+
+def recovered(folder: Path, late: int | None, state: Sequence[Op] = ()) -> None:
+    """Rank 2 left 'world#1' in the middle, the others went on as 'world#2', where `late` is behind.
+    `state`: what rank 2 is in."""
+    for rank in range(2):
+        comms = [
+            Comm("world", rank, (), 1, membership=1, size=3, identity=7, closed=True),
+            Comm("world", rank, (), 1 + (late == 1 - rank), 1, membership=2, size=2, identity=8),
+        ]
+        ops = [
+            Op("all_reduce", 1, 1, 2, 8, "float32", "SUM", error="CommTimeout"),
+            Op("all_reduce", 1, 3, 4, 8, "float32", "SUM", comm=1),
+        ]
+        if late is not None and rank != late:
+            ops.append(Op("barrier", 2, 5, comm=1))
+        rings.write(folder, rank, comms, ops)
+    left = Comm("world", 2, (), entered=len(state), finished=0, membership=1, size=3, identity=7)
+    rings.write(folder, 2, [left], state)
+
+
+def test_after_a_reconfigure_the_verdict_is_about_what_is_current(tmp_path):
+    recovered(tmp_path, late=None)
+    verdict = analyze(read([tmp_path]))
+    assert verdict.ok, to_text(verdict)
+    assert (verdict.missing, verdict.last[0]) == ((), "finished all_reduce 1 of 'world#2'")
+    recovered(tmp_path, late=1)
+    verdict = analyze(read([tmp_path]))
+    assert verdict.culprits == (1,)
+    assert [finding.comm for finding in verdict.findings] == ["world#2"]
+    assert verdict.last[0] == "in barrier 2 of 'world#2'"
+
+
+def test_a_reconfigure_that_failed_leaves_current_what_was_before(tmp_path):
+    failed = Op("all_reduce", 1, 1, 2, 8, "float32", "SUM", error="CommTimeout")
+    for rank in range(2):
+        left = Comm("world", rank, (), 1, membership=1, size=2, identity=7, closed=True)
+        rings.write(tmp_path, rank, [left, Comm("world", -1, (), size=-1)], [failed])
+    assert analyze(read([tmp_path])).summary == ("all_reduce 1 of 'world#1' failed on ranks 0-1")
+
+
+@pytest.mark.parametrize(("state", "told"), [("killed", False), ("running", True)])
+def test_who_was_left_out_is_told_where_it_hangs_alone_and_after_what_is_current(
+    state, told, tmp_path
+):
+    recovered(tmp_path, late=1, state=[Op("barrier", 1, 1)])
+    dumps = [
+        dataclasses.replace(dump, process=dataclasses.replace(dump.process, state=state))
+        for dump in read([tmp_path])
+    ]
+    verdict = analyze(dumps)
+    assert verdict.culprits == (1,)
+    assert verdict.findings[0].comm == "world#2"
+    assert [finding.text for finding in verdict.findings[1:]] == told * [
+        "rank 2 waits in barrier 1 of 'world#1', which ranks 0-1 have left by reconfigure()"
+    ]
+
+
+def test_a_member_that_was_killed_and_left_out_is_nobodys_business_any_more(tmp_path):
+    recovered(tmp_path, late=None)
+    states = ("running", "running", "killed")
+    dumps = [
+        dataclasses.replace(dump, process=dataclasses.replace(dump.process, state=state))
+        for dump, state in zip(read([tmp_path]), states, strict=True)
+    ]
+    assert analyze(dumps).ok
+    states = ("running", "killed", "killed")
+    dumps = [
+        dataclasses.replace(dump, process=dataclasses.replace(dump.process, state=state))
+        for dump, state in zip(dumps, states, strict=True)
+    ]
+    assert analyze(dumps).summary == "rank 1 was killed or has crashed without finalize()"
+
+
+def test_a_rank_without_the_communicator_has_left_a_record_all_the_same(tmp_path):
+    """It could not connect, and the others have."""
+    rings.write(tmp_path, 0, [Comm("world", 0, (0, 1), entered=1, finished=0, identity=7)],
+                [Op("barrier", 1, 1)])  # fmt: skip
+    rings.write(tmp_path, 1, [made_by("world", 1, 2)], [])
+    verdict = analyze(read([tmp_path]))
+    assert "rank 0 has entered barrier 1 of 'world' and not finished it" in (
+        verdict.findings[1].text
+    )
+    assert verdict.findings[1].text.endswith("; rank 1 has no record of it")
+    assert verdict.culprits == (1,)
 
 
 def test_a_group_whose_record_leaves_a_rank_out_is_written_for_torch_all_the_same(tmp_path):

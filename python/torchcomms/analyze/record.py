@@ -118,7 +118,7 @@ class Dump:
     ended, also where its record was overwritten since; without the second none is under way but by
     its record. `makings`: of those that it waits to be a member of. `places`: its own rank in each,
     where the record says it. `identities`: a number of each that is equal on all of its ranks, 0
-    where none is known."""
+    where none is known. `left`: those that it has gone on from, by reconfigure()."""
 
     rank: int
     source: str
@@ -131,6 +131,7 @@ class Dump:
     makings: tuple[Making, ...] = ()
     places: dict[str, int] = field(default_factory=dict)
     identities: dict[str, int] = field(default_factory=dict)
+    left: frozenset[str] = frozenset()
 
     def overwritten(self, group: str) -> range:
         """Collectives of `group` that it is in, as far as their records are not there any more."""

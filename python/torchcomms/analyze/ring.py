@@ -262,6 +262,21 @@ def _dump(rank: int, ring: Ring, names: _Names, members: dict[_Key, tuple[int, .
         ),
         places={name: comm.rank for name, comm in comms},
         identities={name: comm.identity for name, comm in comms},
+        left=frozenset(name for name, comm in comms if _is_left(comm, ring)),
+    )
+
+
+def _is_left(comm: _Comm, ring: Ring) -> bool:
+    """Members of a communicator that reconfigure() has given others."""
+    return (
+        comm.closed
+        and comm.membership is not None
+        and any(
+            later.name == comm.name
+            and later.membership is not None
+            and later.time_ns > comm.time_ns
+            for later in ring.comms
+        )
     )
 
 

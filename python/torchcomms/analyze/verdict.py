@@ -4,6 +4,8 @@ Per communicator, the ranks are compared at each sequence number. Where they wer
 different things, that is a mismatch. Else whoever has not come as far as the others is behind. Of
 the ranks that are behind, those that are in no operation themselves are what the job waits for: the
 others wait, too.
+
+Members that some have gone on from, by reconfigure(), are history, but for ranks that hang there.
 """
 
 from __future__ import annotations
@@ -55,27 +57,41 @@ class Verdict:
 
 def analyze(dumps: list[Dump]) -> Verdict:
     """The verdict over the dumps of some or all ranks of a job."""
+    ranks = tuple(dump.rank for dump in dumps)
+    left: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
+    for dump in dumps:
+        for name in dump.left:
+            left[name, dump.members[name]].append(dump.rank)
+    last = {dump.rank: _last(dump) for dump in dumps}
+    dumps = [_current(dump) for dump in dumps]
     groups: dict[tuple[str, tuple[int, ...]], list[Dump]] = defaultdict(list)
     for dump in dumps:
         for name, members in dump.members.items():
             if dump.rank in members:
                 groups[name, members].append(dump)
-    ranks = tuple(dump.rank for dump in dumps)
+    history: list[Finding] = []
     findings = making.findings(dumps)
     awaited = {rank for finding in findings for rank in finding.ranks}
-    missing = sorted(awaited.union(*(members for _, members in groups)) - {-1, *ranks})
+    missing = awaited.union(*(members for name, members in groups if (name, members) not in left))
+    missing -= {-1, *ranks}
     for (name, members), present in sorted(groups.items()):
-        findings += _Group(name, members, present).findings()
+        group = _Group(name, members, present, known=set(ranks))
+        if (name, members) in left:
+            history += group.left_behind(left[name, members])
+        else:
+            findings += group.findings()
     if all(finding.kind == "failed" for finding in findings):
-        findings += gone.findings(dumps)
+        behind = {d.rank for d in dumps if any(item in left for item in d.members.items())}
+        findings += gone.findings(dump for dump in dumps if dump.rank not in behind)
     findings.sort(key=lambda finding: _ORDER.index(finding.kind))
+    findings += history
     verdict = Verdict(
         ranks=ranks,
-        missing=tuple(missing),
+        missing=tuple(sorted(missing)),
         findings=tuple(findings),
         culprits=_culprits(findings, dumps),
         summary="nothing is wrong in these records",
-        last={dump.rank: _last(dump) for dump in dumps},
+        last=last,
         processes={dump.rank: dump.process for dump in dumps if dump.process is not None},
         looked_ns=_looked_ns(dumps),
     )
@@ -94,8 +110,7 @@ def _culprits(findings: list[Finding], dumps: list[Dump]) -> tuple[int, ...]:
         return tuple(sorted(mismatched))
     behind = {r for f in findings if f.kind in ("behind", "message") for r in f.ranks}
     if not behind:  # whom everybody waits for may have gone, and left nothing
-        known = {dump.rank for dump in dumps}
-        behind = {r for f in findings if f.kind == "stuck" for r in f.ranks if r not in known}
+        behind = {r for f in findings if f.kind == "stuck" for r in f.ranks if r not in f.waiting}
         behind |= {r for f in findings if f.kind == "gone" for r in f.ranks}
     inside = {d.rank for d in dumps if d.makings or _pending(d)}
     # Where all that are behind are inside something, they wait for each other.
@@ -108,6 +123,17 @@ def _looked_ns(dumps: list[Dump]) -> int:
     times = [max(op.created_ns, op.ended_ns) for dump in dumps for op in dump.operations]
     times += [making.since_ns for dump in dumps for making in dump.makings]
     return max(times, default=0)
+
+
+def _current(dump: Dump) -> Dump:
+    """Without the communicators that it has left."""
+    if not dump.left:
+        return dump
+    return replace(
+        dump,
+        members={name: of for name, of in dump.members.items() if name not in dump.left},
+        operations=tuple(op for op in dump.operations if op.group not in dump.left),
+    )
 
 
 def _pending(dump: Dump) -> list[Operation]:
@@ -123,7 +149,7 @@ def _pending(dump: Dump) -> list[Operation]:
 def _last(dump: Dump) -> str:
     if dump.makings:
         return f"in {dump.makings[0].call} of '{dump.makings[0].name}'"
-    if not (candidates := _pending(dump)[:1] or dump.operations[-1:]):
+    if not (candidates := _pending(_current(dump))[:1] or dump.operations[-1:]):
         return "nothing recorded"
     op = candidates[0]
     state = "failed in" if op.failed else "in" if not op.done else "finished"
@@ -137,9 +163,14 @@ def _amount(sizes: tuple[tuple[int, ...], ...], op: Operation) -> str:
 class _Group:
     """One communicator, seen by those of its members that left a dump."""
 
-    def __init__(self, name: str, members: tuple[int, ...], dumps: list[Dump]) -> None:
+    def __init__(
+        self, name: str, members: tuple[int, ...], dumps: list[Dump], known: set[int]
+    ) -> None:
         self.name = name
         self.members = members
+        self.without = set(members) - {-1, *(d.rank for d in dumps)}  # records of it
+        self.known = known  # ranks that left any record
+        self.running = {d.rank for d in dumps if d.process and d.process.state == "running"}
         everything = {d.rank: [op for op in d.operations if op.group == name] for d in dumps}
         self.own = {r: [op for op in ops if not op.refused] for r, ops in everything.items()}
         self.refused = {r: [op for op in ops if op.refused] for r, ops in everything.items()}
@@ -155,6 +186,22 @@ class _Group:
             return [mismatch, *self._messages()]
         found = [*self._behind(), *self._messages(), *self._unequal_messages()]
         return found or [*self._stuck(), *self._failed()]
+
+    def left_behind(self, leavers: list[int]) -> list[Finding]:
+        """Ranks that hang where others, `leavers`, have gone on."""
+        inside = {
+            rank: op
+            for rank in sorted(self.running)
+            if (op := next((op for op in self.own[rank] if op.pending and not op.failed), None))
+        }
+        return [
+            self._find(
+                "stuck", op, [rank], [rank],
+                f"rank {rank} waits in {op} of '{self.name}', which {ranks_text(leavers)}"
+                f" {have(leavers)} left by reconfigure()",
+            )
+            for rank, op in inside.items()
+        ]  # fmt: skip
 
     def _find(
         self, kind: Kind, op: Operation, ranks: Iterable[int], waiting: Iterable[int], text: str
@@ -301,13 +348,14 @@ class _Group:
         # Better one that is known.
         known = (ops[number] for rank in ranks if number in (ops := self.collectives[rank]))
         op = next(known, None) or unknown_collective(self.name, number)
-        absent = set(self.members) - {-1, *self.own}
-        who = f"; {ranks_text(absent)} left no record" if absent else ""
         text = (
             f"{ranks_text(ranks)} {have(ranks)} entered {op} of '{self.name}' and not finished it"
-            f"{who}"
         )
-        return [self._find("stuck", op, absent or set(ranks), ranks, text)]
+        if absent := self.without - self.known:
+            text += f"; {ranks_text(absent)} left no record"
+        if elsewhere := self.without & self.known:
+            text += f"; {ranks_text(elsewhere)} {have(elsewhere)} no record of it"
+        return [self._find("stuck", op, self.without or ranks, ranks, text)]
 
     def _failed(self) -> list[Finding]:
         failed: dict[tuple[str, int, int | None], tuple[Operation, list[int]]] = {}
