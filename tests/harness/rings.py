@@ -11,7 +11,7 @@ OPS = ("send", "recv", "broadcast", "all_reduce", "barrier", "batch_op_issue")
 DTYPES = ("uint8", "float32")
 REDUCTIONS = ("SUM", "MAX")
 ERRORS = ("-", "InvalidArgument", "CommTimeout")
-NONE = 0xFF
+NONE, NO_PEER = 0xFF, 0xFFFF
 WALL_NS = 1_700_000_000_000_000_000  # when every process began, with its steady clock at STEADY_NS
 STEADY_NS = 5_000_000_000
 ROWS, SLOTS = 4, 16
@@ -48,6 +48,7 @@ class Op:
     async_op: bool = False
     entered_ms: float | None = None
     comm: int = 0
+    peers: tuple[int, ...] = ()
 
 
 def ring(
@@ -113,10 +114,11 @@ def _event(number: int, op: Op, at_ms: float, phase: int) -> bytes:
     sent = 0 if op.name == "recv" else op.elements
     received = 0 if op.name == "send" else op.elements
     return struct.pack(
-        "<QI3Bx4BiI4x6QQ", steady(at_ms), 7, phase, op.error is None or phase == 0,
+        "<QI3Bx4BiI2H6QQ", steady(at_ms), 7, phase, op.error is None or phase == 0,
         ERRORS.index(op.error) if op.error and phase else 0, OPS.index(op.name),
         DTYPES.index(op.dtype) if op.dtype else NONE,
         REDUCTIONS.index(op.reduce_op) if op.reduce_op else NONE, op.async_op, op.root_or_peer,
-        op.comm, number + 1, number, sent, received, 4 * op.elements, op.order,
+        op.comm, *(*op.peers, NO_PEER, NO_PEER)[:2], number + 1, number, sent, received,
+        4 * op.elements, op.order,
         steady(op.entered_ms) if op.entered_ms is not None and phase == 0 else 0,
     )  # fmt: skip

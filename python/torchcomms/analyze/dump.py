@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from torchcomms._dtype import of_recorder
-from torchcomms.analyze import ring
+from torchcomms.analyze import job, ring
 from torchcomms.analyze.record import AnalyzeError, Dump, Operation
 
 # What readers raise of malformed files: json where it is too deep, pickle whatever its
@@ -51,7 +51,7 @@ def read(paths: Iterable[Path]) -> list[Dump]:
             continue
         inside = sorted(p for p in path.iterdir() if p.is_file() and p.suffix != ring.SUFFIX)
         records += filter(None, (_found(_read_file, file) for file in inside))
-        records += ring.newest_job(_rings_in(path))
+        records += job.newest_job(_rings_in(path))
     return _together(paths, records)
 
 
@@ -59,7 +59,7 @@ def read_newest(folders: Iterable[Path]) -> list[Dump]:
     """Reads the event rings of the job that began last of those in all of `folders`: where one was
     full, a process may have left its file in the next. Raises AnalyzeError."""
     folders = list(folders)
-    return _together(folders, ring.newest_job(r for at in folders for r in _rings_in(at)))
+    return _together(folders, job.newest_job(r for at in folders for r in _rings_in(at)))
 
 
 def _together(paths: list[Path], records: Iterable[Dump | ring.Ring]) -> list[Dump]:
@@ -72,7 +72,7 @@ def _together(paths: list[Path], records: Iterable[Dump | ring.Ring]) -> list[Du
         if (other := dumps.get(dump.rank)) is not None:
             raise AnalyzeError(f"{dump.source} and {other.source} are both of rank {dump.rank}")
         dumps[dump.rank] = dump
-    for dump in ring.to_dumps(rings):
+    for dump in job.to_dumps(rings):
         dumps.setdefault(dump.rank, dump)
     if not dumps:
         raise AnalyzeError(

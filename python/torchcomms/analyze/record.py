@@ -44,10 +44,15 @@ class Operation:
     async_op: bool = False
     bytes: int | None = None
     thread: int = 0
+    peers: tuple[int, ...] = ()  # of a batch, where they are known; ranks of the group
 
     @property
     def is_message(self) -> bool:
         return self.name in ("send", "recv")
+
+    @property
+    def is_batch(self) -> bool:
+        return self.name == "batch_op_issue"
 
     @property
     def is_collective(self) -> bool:
@@ -64,7 +69,8 @@ class Operation:
 
     def __str__(self) -> str:
         if self.is_message:
-            return f"{self.name} {'to' if self.name == 'send' else 'from'} {self.peer}"
+            peer = "any rank" if self.peer is None else self.peer
+            return f"{self.name} {'to' if self.name == 'send' else 'from'} {peer}"
         return f"{self.name} {self.sequence % FIRST_SPLIT}"
 
 

@@ -44,10 +44,12 @@ class Party {
     try {
       const auto members =
           self.members({.uuid = uuid, .handles = handles, .timeout = {}, .hints = {}}, timeout_);
-      self.run(members, [&](const Rendezvous& met) {
-            result.rank = met.rank;
-            result.identity = met.identity;
-          })->wait();
+      self.run(members,
+               [&](const Rendezvous& met) {
+                 result.rank = met.rank;
+                 result.identity = met.identity;
+               })
+          ->wait();
     } catch (const CommError& e) {
       result.error = e;
     }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include <ATen/Functions.h>
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/factory.hpp>
@@ -222,6 +224,21 @@ TEST(Batch, HooksAreToldHowManyOperationsItHas) {
   batch.issue(false);
   EXPECT_EQ(seen, 2u);
   EXPECT_EQ(batch.ops.size(), 2u) << "issuing does not clear the list";
+}
+
+TEST(Batch, ItsRecordHasItsPeersWhereTheyAreTwoAtMost) {
+  using Peers = std::array<uint16_t, 2>;
+  const auto comm = make_comm({{"fake::size", "70000"}});
+  const auto recorded = [&](const std::vector<int>& peers) {
+    auto batch = comm->batch_op_create();
+    for (const int peer : peers) batch.send(at::ones({1}), peer);
+    batch.issue(false);
+    return tracing::process_ring().read().back().event.op.peers;
+  };
+  EXPECT_EQ(recorded({7, 7}), (Peers{7, base::kNoPeer}));
+  EXPECT_EQ(recorded({7, 9, 7}), (Peers{7, 9}));
+  EXPECT_EQ(recorded({7, 9, 3}), (Peers{base::kNoPeer, base::kNoPeer}));
+  EXPECT_EQ(recorded({65534, 65535}), (Peers{base::kNoPeer, base::kNoPeer}));
 }
 
 TEST(Split, RanksAreChecked) {

@@ -1,0 +1,233 @@
+"""What the records of one communicator say, side by side."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from torchcomms.analyze.finding import Finding, Kind, have, ranks_text
+from torchcomms.analyze.messages import Messages
+from torchcomms.analyze.record import Dump, Operation, unknown_collective
+
+# Ranks may pass different amounts here: the sizes are compared pairwise, or by the root alone.
+_UNEVEN = {"all_to_all_v_single", "all_to_all", "all_gather_v", "reduce_scatter_v"}
+_ROOT_ONLY = {"scatter": "input", "gather": "output", "gather_single": "output"}
+
+
+class Group:
+    """One communicator, seen by those of its members that left a dump."""
+
+    def __init__(
+        self, name: str, members: tuple[int, ...], dumps: list[Dump], known: set[int]
+    ) -> None:
+        self.name = name
+        self.members = members
+        self.without = set(members) - {-1, *(d.rank for d in dumps)}  # records of it
+        self.known = known  # ranks that left any record
+        self.running = {d.rank for d in dumps if d.process and d.process.state == "running"}
+        everything = {d.rank: [op for op in d.operations if op.group == name] for d in dumps}
+        self.own = {r: [op for op in ops if not op.refused] for r, ops in everything.items()}
+        self.refused = {r: [op for op in ops if op.refused] for r, ops in everything.items()}
+        self.entered = {d.rank: d.entered.get(name, 0) for d in dumps}
+        self.overwritten = {d.rank: d.overwritten(name) for d in dumps}
+        self.collectives = {
+            rank: {op.sequence: op for op in ops if op.is_collective}
+            for rank, ops in self.own.items()
+        }
+
+    def findings(self) -> list[Finding]:
+        messages = Messages(self)
+        if mismatch := self._mismatch():
+            return [mismatch, *messages.unposted()]
+        found = [*self._behind(), *messages.unposted(), *messages.unequal()]
+        return found or [*self._stuck(), *messages.posted(), *self._failed()]
+
+    def left_behind(self, leavers: list[int]) -> list[Finding]:
+        """Ranks that hang where others, `leavers`, have gone on."""
+        inside = {
+            rank: op
+            for rank in sorted(self.running)
+            if (op := next((op for op in self.own[rank] if op.pending and not op.failed), None))
+        }
+        return [
+            self.find(
+                "stuck", op, [rank], [rank],
+                f"rank {rank} waits in {op} of '{self.name}', which {ranks_text(leavers)}"
+                f" {have(leavers)} left by reconfigure()",
+            )
+            for rank, op in inside.items()
+        ]  # fmt: skip
+
+    def find(
+        self, kind: Kind, op: Operation, ranks: Iterable[int], waiting: Iterable[int], text: str
+    ) -> Finding:
+        return Finding(
+            kind,
+            self.name,
+            op.name,
+            op.sequence,
+            tuple(sorted(ranks)),
+            tuple(sorted(waiting)),
+            text,
+            self._since_ns(op, waiting),
+        )
+
+    def at(self, place: int) -> int:
+        """The global rank there; -1 where nobody says."""
+        return self.members[place] if place < len(self.members) else -1
+
+    def _since_ns(self, op: Operation, waiting: Iterable[int]) -> int:
+        """When the first of those that wait in `op` called it."""
+        return min(
+            (
+                other.created_ns
+                for rank in waiting
+                for other in self.own.get(rank, ())
+                if (other.sequence, other.done) == (op.sequence, False)
+            ),
+            default=op.created_ns,
+        )
+
+    def _mismatch(self) -> Finding | None:
+        """The first collective for which the ranks were asked for different things."""
+        for number in sorted({n for ops in self.collectives.values() for n in ops}):
+            seen = {rank: ops[number] for rank, ops in self.collectives.items() if number in ops}
+            prints = {rank: self._fingerprint(op) for rank, op in seen.items()}
+            if len(set(prints.values())) < 2:
+                continue
+            usual, count = Counter(prints.values()).most_common(1)[0]
+            odd = [rank for rank, value in prints.items() if value != usual]
+            # Two halves accuse each other: nobody can say who is right.
+            blamed = odd if count > len(prints) // 2 else list(prints)
+            return self.find(
+                "mismatch", seen[blamed[0]], blamed, set(seen) - set(blamed),
+                f"operation {number} of '{self.name}' differs: {self._differences(seen, prints)}",
+            )  # fmt: skip
+        return None
+
+    def _differences(self, seen: dict[int, Operation], prints: dict[int, tuple[str, ...]]) -> str:
+        by_print: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        for rank, value in prints.items():
+            by_print[value].append(rank)
+        parts = sorted(by_print.items(), key=lambda item: item[1])
+        return "; ".join(f"{ranks_text(ranks)}: {' '.join(value)}" for value, ranks in parts)
+
+    def _fingerprint(self, op: Operation) -> tuple[str, ...]:
+        """What all ranks must agree on, in words."""
+        words = [op.name]
+        if op.reduce_op is not None:
+            words.append(op.reduce_op)
+        if op.root is not None:
+            words.append(f"root {op.root}")
+        if op.name not in _UNEVEN:
+            sides = {"input": op.input_sizes, "output": op.output_sizes}
+            sides.pop(_ROOT_ONLY.get(op.name, ""), None)
+            if op.name not in _ROOT_ONLY and op.input_sizes == op.output_sizes:
+                sides = {"": op.input_sizes}
+            for side, sizes in sides.items():
+                if sizes:
+                    count = sum(math.prod(size) for size in sizes)
+                    words.append(f"{side} {count} elements".strip())
+        words += op.dtypes
+        return tuple(words)
+
+    def _behind(self) -> list[Finding]:
+        """Ranks that have not entered what others are in."""
+        last = {
+            rank: max(self.entered[rank], max(ops, default=0))
+            for rank, ops in self.collectives.items()
+        }
+        furthest = max(last.values(), default=0)
+        late: dict[int, list[int]] = defaultdict(list)
+        for rank, number in last.items():
+            if number < furthest:
+                late[number].append(rank)
+        pending = {
+            rank: sorted(at for at, op in ops.items() if not op.done)
+            for rank, ops in self.collectives.items()
+        }
+        found = []
+        for number, ranks in sorted(late.items()):
+            waiting = {
+                rank: first for rank, numbers in pending.items()
+                if (first := self._first_inside(rank, number + 1, numbers)) is not None
+            }  # fmt: skip
+            # What the others are through with waits for nobody: this rank will catch up.
+            if not waiting:
+                continue
+            # In a later one than the next, perhaps: whoever sends a broadcast is through with it.
+            lowest = min(at for at, _ in waiting.values())
+            inside = {rank: op for rank, (at, op) in waiting.items() if at == lowest}
+            op = min(inside.values(), key=lambda op: op.created_ns == 0)  # better one that is known
+            before = self._before(ranks[0], number)
+            verb = "waits" if len(inside) == 1 else "wait"
+            found.append(
+                self.find(
+                    "behind",
+                    op,
+                    ranks,
+                    inside,
+                    f"{ranks_text(ranks)} {have(ranks)} not entered {op} of '{self.name}'"
+                    f" ({before}); {ranks_text(inside)} {verb} in it",
+                )
+            )
+        return found
+
+    def _first_inside(
+        self, rank: int, number: int, pending: list[int]
+    ) -> tuple[int, Operation] | None:
+        """Of those from `number` on that the rank is in, and that one's number. `pending`: of those
+        that are recorded."""
+        overwritten = self.overwritten[rank]  # older than what is recorded
+        if (oldest := max(number, overwritten.start)) in overwritten:
+            return oldest, unknown_collective(self.name, oldest)
+        first = bisect.bisect_left(pending, number)
+        if first == len(pending):
+            return None
+        return pending[first], self.collectives[rank][pending[first]]
+
+    def _before(self, rank: int, number: int) -> str:
+        op = self.collectives[rank].get(number)
+        if op is None:
+            return "no operation before it is recorded"
+        return f"last: {'finished' if op.done else 'in'} {op}"
+
+    def _stuck(self) -> list[Finding]:
+        """Operations that all ranks have entered and some have not finished."""
+        unfinished: dict[int, list[int]] = defaultdict(list)
+        for rank, ops in self.collectives.items():
+            for number, op in ops.items():
+                if not op.done and not op.failed:
+                    unfinished[number].append(rank)
+            if self.overwritten[rank]:
+                unfinished[self.overwritten[rank][0]].append(rank)
+        if not unfinished:
+            return []
+        number, ranks = min(unfinished.items())
+        # Better one that is known.
+        known = (ops[number] for rank in ranks if number in (ops := self.collectives[rank]))
+        op = next(known, None) or unknown_collective(self.name, number)
+        text = (
+            f"{ranks_text(ranks)} {have(ranks)} entered {op} of '{self.name}' and not finished it"
+        )
+        if absent := self.without - self.known:
+            text += f"; {ranks_text(absent)} left no record"
+        if elsewhere := self.without & self.known:
+            text += f"; {ranks_text(elsewhere)} {have(elsewhere)} no record of it"
+        return [self.find("stuck", op, self.without or ranks, ranks, text)]
+
+    def _failed(self) -> list[Finding]:
+        failed: dict[tuple[str, int, int | None], tuple[Operation, list[int]]] = {}
+        for rank, ops in self.own.items():
+            for op in ops + self.refused[rank]:
+                if op.failed:  # each rank has times of its own
+                    key = (op.name, op.sequence, op.peer)
+                    failed.setdefault(key, (op, []))[1].append(rank)
+        return [
+            self.find(
+                "failed", op, ranks, (), f"{op} of '{self.name}' failed on {ranks_text(ranks)}"
+            )
+            for op, ranks in failed.values()
+        ]

@@ -1,0 +1,148 @@
+"""Event rings put together: which of many are of one job, and what its ranks recorded."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from torchcomms.analyze.record import Dump
+from torchcomms.analyze.ring import Comm, CommKey, Ring, operations_of
+
+
+def newest_job(rings: Iterable[Ring]) -> list[Ring]:
+    """Of the files of several jobs, in folders named after each, those of the one that began last,
+    and all that have a communicator with it, wherever they lie. Names are used again: who had ended
+    when the youngest process of one began is of an earlier job, but for those that have a
+    communicator with one of this job, or waited for the same: clocks of other hosts may differ."""
+    rings = list(rings)
+    folders: dict[str, list[Ring]] = defaultdict(list)
+    for ring in rings:
+        folders[ring.path.parent.name].append(ring)
+    newest = max(folders.values(), key=lambda job: max(r.process.began_ns for r in job), default=[])
+    ordered = sorted(
+        newest, key=lambda r: (r.process.state == "running", r.process.began_ns), reverse=True
+    )
+    if not ordered:
+        return []
+    began_ns = ordered[0].process.began_ns
+    alive = [r for r in ordered if r.process.state == "running" or r.last_ns >= began_ns]
+    awaited = {m.key for ring in alive for m in ring.makings}
+    alive += [r for r in ordered if r not in alive and awaited & {m.key for m in r.makings}]
+    found: dict[Path, Ring] = {}
+    taken: set[int] = set()
+    connected = _Connected(rings)
+    for ring in alive:
+        joined = [r for r in connected.with_ring(ring) if r.path in found or r.rank not in taken]
+        found |= {r.path: r for r in joined}
+        taken |= {r.rank for r in joined} - {-1}
+    return list(found.values())
+
+
+class _Connected:
+    """Who has a communicator with whom."""
+
+    def __init__(self, rings: Iterable[Ring]) -> None:
+        self._by_identity: dict[int, list[Ring]] = defaultdict(list)
+        for ring in rings:
+            for comm in ring.comms:
+                if comm.identity:
+                    self._by_identity[comm.identity].append(ring)
+
+    def with_ring(self, ring: Ring) -> list[Ring]:
+        """It, those that have one with it, those that have one with these, and so on."""
+        found = {ring.path: ring}
+        known: set[int] = set()
+        ahead = [ring]
+        while ahead:
+            fresh = {comm.identity for comm in ahead.pop().comms} - known
+            known |= fresh
+            others = {r.path: r for each in fresh for r in self._by_identity.get(each, ())}
+            ahead += [r for path, r in others.items() if path not in found]
+            found |= others
+        return list(found.values())
+
+
+def to_dumps(rings: Iterable[Ring]) -> list[Dump]:
+    """One of each rank: of two, the younger process. Processes that are not connected have none."""
+    by_rank: dict[int, Ring] = {}
+    for ring in sorted(rings, key=lambda ring: ring.process.began_ns):
+        if ring.rank >= 0:
+            by_rank[ring.rank] = ring
+    names = _Names(by_rank)
+    # Members that a file does not list say themselves where they are.
+    seen: dict[CommKey, dict[int, int]] = defaultdict(dict)
+    for rank, ring in by_rank.items():
+        for comm in ring.comms:
+            seen[comm.key][comm.rank] = rank
+    members = {
+        comm.key: comm.members or tuple(seen[comm.key].get(at, -1) for at in range(comm.size))
+        for ring in by_rank.values()
+        for comm in ring.comms
+    }
+    return [_dump(rank, ring, names, members) for rank, ring in sorted(by_rank.items())]
+
+
+def _dump(rank: int, ring: Ring, names: _Names, members: dict[CommKey, tuple[int, ...]]) -> Dump:
+    comms = [(names.of[comm.key], comm) for comm in ring.comms]
+    return Dump(
+        rank=rank,
+        source=str(ring.path),
+        members={name: members[comm.key] for name, comm in comms},
+        operations=operations_of(ring, {comm.id: name for name, comm in comms}),
+        entered={name: comm.entered for name, comm in comms},
+        finished={name: comm.finished for name, comm in comms},
+        backends={name: comm.backend for name, comm in comms},
+        process=ring.process,
+        makings=tuple(
+            replace(making, name=names.next(rank, making.name)) for making in ring.makings
+        ),
+        places={name: comm.rank for name, comm in comms},
+        identities={name: comm.identity for name, comm in comms},
+        left=frozenset(name for name, comm in comms if _is_left(comm, ring)),
+    )
+
+
+def _is_left(comm: Comm, ring: Ring) -> bool:
+    """Members of a communicator that reconfigure() has given others."""
+    return (
+        comm.closed
+        and comm.membership is not None
+        and any(
+            later.name == comm.name
+            and later.membership is not None
+            and later.time_ns > comm.time_ns
+            for later in ring.comms
+        )
+    )
+
+
+class _Names:
+    """What communicators are called: where a process has several of one name, the later ones have a
+    number besides, which is the same on all ranks."""
+
+    def __init__(self, by_rank: dict[int, Ring]) -> None:
+        self.of: dict[CommKey, str] = {}
+        self._last: Counter[tuple[int, str]] = Counter()  # number of a name on a rank
+        ranks: dict[CommKey, list[int]] = defaultdict(list)
+        made_ns: dict[CommKey, int] = {}
+        named: dict[CommKey, str] = {}
+        for rank, ring in by_rank.items():
+            for comm in ring.comms:
+                ranks[comm.key].append(rank)
+                named[comm.key] = comm.whole_name
+                since_ns = ring.wall(comm.time_ns)
+                made_ns[comm.key] = max(made_ns.get(comm.key, since_ns), since_ns)
+        for key in sorted(named, key=lambda key: made_ns[key]):
+            name = named[key]
+            number = 1 + max(self._last[rank, name] for rank in ranks[key])
+            self._last |= {(rank, name): number for rank in ranks[key]}
+            self.of[key] = self._numbered(name, number)
+
+    def next(self, rank: int, name: str) -> str:
+        """Of one that the rank has not yet."""
+        return self._numbered(name, 1 + self._last[rank, name])
+
+    def _numbered(self, name: str, number: int) -> str:
+        return name if number == 1 else f"{name} ({number})"

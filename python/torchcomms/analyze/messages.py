@@ -1,0 +1,170 @@
+"""Messages of one communicator, and batches of them: whose partner has not come, and which hang."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from torchcomms.analyze.finding import Finding, ranks_text
+from torchcomms.analyze.record import Operation
+
+if TYPE_CHECKING:
+    from torchcomms.analyze.group import Group
+
+
+def _amount(sizes: tuple[tuple[int, ...], ...], op: Operation) -> str:
+    return " ".join([f"{sum(math.prod(size) for size in sizes)} elements", *op.dtypes])
+
+
+class Messages:
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def unposted(self) -> list[Finding]:
+        """Those that wait for a partner which has not posted its side."""
+        posted = {
+            (op.sequence, op.name)
+            for ops in self._group.own.values()
+            for op in ops
+            if op.is_message
+        }
+        found = []
+        for rank, ops in sorted(self._group.own.items()):
+            for op in ops:
+                if not op.is_message or op.done or op.peer is None:
+                    continue
+                partner = self._group.at(op.peer)
+                answer = "recv" if op.name == "send" else "send"
+                if partner < 0 or (op.sequence, answer) in posted:
+                    continue
+                why = (
+                    f"for which rank {partner} has posted no {answer}" if partner in self._group.own
+                    else f"of rank {partner}, which left no record"
+                )  # fmt: skip
+                found.append(
+                    self._group.find(
+                        "message", op, [partner], [rank],
+                        f"rank {rank} waits in {op} of '{self._group.name}', {why}",
+                    )
+                )  # fmt: skip
+        return [*found, *self._unanswered_batches()]
+
+    def unequal(self) -> list[Finding]:
+        """Sends and receives that are each other's partner, and of different size or type."""
+        found = []
+        for (sender, send), (receiver, recv) in self._pairs():
+            sent, wanted = _amount(send.input_sizes, send), _amount(recv.output_sizes, recv)
+            if sent == wanted or (send.done and recv.done):
+                continue
+            found.append(
+                self._group.find(
+                    "mismatch",
+                    send,
+                    [sender, receiver],
+                    [],
+                    f"a message in '{self._group.name}' differs: rank {sender} sends {sent},"
+                    f" rank {receiver} receives {wanted}",
+                )
+            )
+        return found
+
+    def _pairs(self) -> list[tuple[tuple[int, Operation], tuple[int, Operation]]]:
+        """Sends with their receives, each with its rank."""
+        sides: dict[int, dict[str, tuple[int, Operation]]] = defaultdict(dict)
+        for rank, ops in self._group.own.items():
+            for op in ops:
+                if op.is_message:
+                    sides[op.sequence][op.name] = (rank, op)
+        return [(pair["send"], pair["recv"]) for pair in sides.values() if len(pair) == 2]
+
+    def posted(self) -> list[Finding]:
+        """Messages that both sides have posted, and that have not arrived; of two ranks together.
+        And receives from whoever sends."""
+        found = [
+            self._group.find(
+                "stuck", op, [rank], [rank], f"rank {rank} waits in {op} of '{self._group.name}'"
+            )
+            for rank, ops in self._group.own.items()
+            for op in ops
+            if op.is_message and op.peer is None and op.pending and not op.failed
+        ]
+        pending: dict[tuple[int, int], list[Operation]] = defaultdict(list)
+        for (sender, send), (receiver, recv) in self._pairs():
+            if not (send.done and recv.done) and not (send.failed or recv.failed):
+                pending[sender, receiver].append(recv if send.done else send)
+        for (sender, receiver), ops in sorted(pending.items()):
+            oldest = min(ops, key=lambda op: op.created_ns)
+            what, have_not = "a message", "has not"
+            if len(ops) > 1:
+                what, have_not = f"{len(ops)} messages", "have not"
+            both = {sender, receiver}
+            found.append(
+                self._group.find(
+                    "stuck", oldest, both, both,
+                    f"{what} from rank {sender} to rank {receiver} in '{self._group.name}', which"
+                    f" both have posted, {have_not} arrived",
+                )
+            )  # fmt: skip
+        return [*found, *self._answered_batches()]
+
+    def _unanswered_batches(self) -> list[Finding]:
+        """Batches of messages with one rank that is in none with theirs."""
+        found = []
+        for rank, op in self._open_batches().items():
+            if (partner := self._missed_partner(rank, op)) is None:
+                continue
+            why = (
+                f"with rank {partner}, which is in no message with it" if partner in self._group.own
+                else f"with rank {partner}, which left no record"
+            )  # fmt: skip
+            found.append(
+                self._group.find(
+                    "message", op, [partner], [rank],
+                    f"rank {rank} waits in {op} of '{self._group.name}', {why}",
+                )
+            )  # fmt: skip
+        return found
+
+    def _answered_batches(self) -> list[Finding]:
+        """Ranks that are in batches of messages: together, as these have no number in common."""
+        batches = self._open_batches()
+        if not batches:
+            return []
+        rank, op = min(batches.items(), key=lambda item: item[1].created_ns)
+        peers = {self._group.at(peer) for each in batches.values() for peer in each.peers}
+        if len(batches) == 1:
+            beside = f" with {ranks_text(peers)}" if peers and -1 not in peers else ""
+            text = f"rank {rank} waits in {op} of '{self._group.name}'{beside}"
+        else:
+            beside = " with each other" if peers == set(batches) else ""
+            text = (
+                f"{ranks_text(batches)} wait in batches of messages of '{self._group.name}'{beside}"
+            )
+        return [self._group.find("stuck", op, batches, batches, text)]
+
+    def _open_batches(self) -> dict[int, Operation]:
+        """The oldest of each rank."""
+        found: dict[int, Operation] = {}
+        for rank, ops in self._group.own.items():
+            for op in ops:
+                if op.is_batch and op.pending and not op.failed:
+                    found.setdefault(rank, op)
+        return found
+
+    def _missed_partner(self, rank: int, batch: Operation) -> int | None:
+        """The only rank that `batch` has messages with, where it is in none with this one."""
+        if len(batch.peers) != 1 or (partner := self._group.at(batch.peers[0])) in (-1, rank):
+            return None
+        if partner not in self._group.own:
+            return partner if partner not in self._group.known else None
+        place = self._group.members.index(rank)
+        answers = any(
+            op.pending
+            and (
+                (op.is_message and op.peer in (None, place))
+                or (op.is_batch and (not op.peers or place in op.peers))
+            )
+            for op in self._group.own[partner]
+        )
+        return None if answers else partner
