@@ -16,7 +16,7 @@ def table(
     `None` prints as "-", and what is not printable, as a line's end, as in Python's strings. The
     result has no trailing newline and no trailing blanks.
     """
-    cells = [["-" if cell is None else _printable(str(cell)) for cell in row] for row in rows]
+    cells = [["-" if cell is None else printable(str(cell)) for cell in row] for row in rows]
     widths = [max(len(line[i]) for line in [list(headers), *cells]) for i in range(len(headers))]
     to_right = set(right)
 
@@ -30,12 +30,11 @@ def table(
     return "\n".join([line(headers), line(["-" * width for width in widths]), *map(line, cells)])
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """Of one line: what is not printable as in Python's strings."""
     if text.isprintable():
         return text
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
-    )
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def human_bytes(count: int) -> str:

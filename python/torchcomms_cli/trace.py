@@ -49,15 +49,14 @@ def trace(
     status 0: nothing is wrong in the records; 1: something is; 2: the input makes no sense.
     """
     from torchcomms import CommError, _output, analyze, events
+    from torchcomms._table import printable
 
     if as_json and perfetto == _output.STDOUT:
         raise typer.BadParameter("--json and --perfetto - both write to stdout")
     try:
         _output.prepare(perfetto, torch_dumps and torch_dumps / "rank_0")
         dumps = (
-            analyze.read(records)
-            if records
-            else analyze.read_newest(map(Path, events.folders()))
+            analyze.read(records) if records else analyze.read_newest(map(Path, events.folders()))
         )
         verdict = analyze.analyze(dumps)
         stacks = {
@@ -74,7 +73,7 @@ def trace(
         if torch_dumps is not None:
             analyze.write_flight_recorder(dumps, torch_dumps)
     except (analyze.AnalyzeError, CommError, OSError) as error:
-        print(f"torchcomms trace: {error}", file=sys.stderr)
+        print(printable(f"torchcomms trace: {error}"), file=sys.stderr)
         raise typer.Exit(2) from None
     if as_json:
         print(json.dumps({**verdict.to_dict(), "stacks": stacks}, indent=2))

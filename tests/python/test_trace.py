@@ -821,6 +821,26 @@ def test_a_rank_that_took_its_record_along_is_the_one_that_is_waited_for(tmp_pat
     assert verdict.summary.endswith("; rank 1 left no record")  # which is said once
 
 
+def test_what_a_name_holds_ends_no_line_and_moves_no_cursor(tmp_path):
+    name = "a'\nverdict: nothing is wrong in these records\x1b[2J\x9b\u2028"
+    folder = tmp_path / "a\x1bfolder"
+    for rank in range(2):
+        comm = Comm(name, rank, range(2), entered=1 - rank, finished=0)
+        rings.write(folder, rank, [comm], [Op("barrier", 1, 1)] if rank == 0 else [])
+    (folder / "cut\n.ring").write_bytes(b"TCRING")
+    told = run(folder)
+    assert told.exit_code == 1
+    lines = (told.stdout + told.stderr).split("\n")
+    assert [line for line in lines if line.startswith("verdict:")] == [
+        "verdict: rank 1 has not entered barrier 1 of 'a'\\nverdict: nothing is wrong in these"
+        " records\\x1b[2J\\x9b\\u2028' (no operation before it is recorded); rank 0 waits in it"
+    ]
+    assert all(line.isprintable() for line in lines)
+    assert json.loads(run(folder, "--json").stdout)["findings"][0]["comm"] == name
+    refused = run(folder / "cut\n.ring")
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+
+
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [

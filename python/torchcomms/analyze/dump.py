@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from torchcomms._dtype import of_recorder
+from torchcomms._table import printable
 from torchcomms.analyze import job, ring
 from torchcomms.analyze.record import AnalyzeError, Dump, Operation
 
@@ -101,7 +102,7 @@ def _found(read_one: Callable[[Path], Record], path: Path) -> Record | None:
         return read_one(path)
     except AnalyzeError as error:
         if path.exists():
-            print(f"torchcomms: left out: {error}", file=sys.stderr)
+            print(printable(f"torchcomms: left out: {error}"), file=sys.stderr)
         return None
 
 

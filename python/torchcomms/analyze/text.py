@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
 
+from torchcomms._table import printable
 from torchcomms.analyze.finding import ranks_text
 from torchcomms.analyze.verdict import Verdict
 
@@ -21,7 +22,7 @@ _STATES = {
 
 def to_text(verdict: Verdict, stacks: Mapping[int, str] | None = None) -> str:
     """The verdict in one line, since when, of which job, every finding, and where the ranks were
-    last. `stacks`: of some ranks."""
+    last. `stacks`: of some ranks. Names may hold what they like: it ends no line."""
     lines = [f"verdict: {verdict.summary}"]
     if verdict.culprits and not verdict.ok:
         lines.append(f"look at: {_whereabouts(verdict)}")
@@ -40,7 +41,7 @@ def to_text(verdict: Verdict, stacks: Mapping[int, str] | None = None) -> str:
         places[place + (f"; {_STATES[process.state]}" if process else "")].append(rank)
     lines += ["", "last seen:"]
     lines += [f"  {ranks_text(ranks)}: {place}" for place, ranks in places.items()]
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def _whereabouts(verdict: Verdict) -> str:
