@@ -29,39 +29,42 @@ def newest_job(rings: Iterable[Ring]) -> list[Ring]:
     began_ns = ordered[0].process.began_ns
     alive = [r for r in ordered if r.process.state == "running" or r.last_ns >= began_ns]
     awaited = {m.key for ring in alive for m in ring.makings}
-    alive += [r for r in ordered if r not in alive and awaited & {m.key for m in r.makings}]
-    found: dict[Path, Ring] = {}
+    alive += [r for r in ordered if awaited & {m.key for m in r.makings}]
+    found: list[Ring] = []
     taken: set[int] = set()
     connected = _Connected(rings)
     for ring in alive:
-        joined = [r for r in connected.with_ring(ring) if r.path in found or r.rank not in taken]
-        found |= {r.path: r for r in joined}
+        joined = [r for r in connected.take_with(ring) if r.rank not in taken]
+        found += joined
         taken |= {r.rank for r in joined} - {-1}
-    return list(found.values())
+    return found
 
 
 class _Connected:
     """Who has a communicator with whom."""
 
     def __init__(self, rings: Iterable[Ring]) -> None:
+        self._taken: set[Path] = set()
         self._by_identity: dict[int, list[Ring]] = defaultdict(list)
         for ring in rings:
             for comm in ring.comms:
                 if comm.identity:
                     self._by_identity[comm.identity].append(ring)
 
-    def with_ring(self, ring: Ring) -> list[Ring]:
-        """It, those that have one with it, those that have one with these, and so on."""
-        found = {ring.path: ring}
-        known: set[int] = set()
+    def take_with(self, ring: Ring) -> list[Ring]:
+        """It, those that have one with it, those that have one with these, and so on, but for those
+        that were taken before."""
+        found: list[Ring] = []
         ahead = [ring]
         while ahead:
-            fresh = {comm.identity for comm in ahead.pop().comms} - known
-            known |= fresh
-            others = {r.path: r for each in fresh for r in self._by_identity.get(each, ())}
-            ahead += [r for path, r in others.items() if path not in found]
-            found |= others
-        return list(found.values())
+            one = ahead.pop()
+            if one.path in self._taken:
+                continue
+            self._taken.add(one.path)
+            found.append(one)
+            for comm in one.comms:
+                ahead += self._by_identity.pop(comm.identity, ())
+        return found
 
 
 def to_dumps(rings: Iterable[Ring]) -> list[Dump]:
@@ -76,10 +79,10 @@ def to_dumps(rings: Iterable[Ring]) -> list[Dump]:
     for rank, ring in by_rank.items():
         for comm in ring.comms:
             seen[comm.key][comm.rank] = rank
+    one_of = {comm.key: comm for ring in by_rank.values() for comm in ring.comms}
     members = {
-        comm.key: comm.members or tuple(seen[comm.key].get(at, -1) for at in range(comm.size))
-        for ring in by_rank.values()
-        for comm in ring.comms
+        key: comm.members or tuple(seen[key].get(at, -1) for at in range(comm.size))
+        for key, comm in one_of.items()
     }
     return [_dump(rank, ring, names, members) for rank, ring in sorted(by_rank.items())]
 
@@ -137,7 +140,8 @@ class _Names:
         for key in sorted(named, key=lambda key: made_ns[key]):
             name = named[key]
             number = 1 + max(self._last[rank, name] for rank in ranks[key])
-            self._last |= {(rank, name): number for rank in ranks[key]}
+            for rank in ranks[key]:
+                self._last[rank, name] = number
             self.of[key] = self._numbered(name, number)
 
     def next(self, rank: int, name: str) -> str:
