@@ -51,6 +51,14 @@ class Op:
     peers: tuple[int, ...] = ()
 
 
+def worlds(size: int) -> list[Comm]:
+    return [Comm("world", rank, range(size), entered=2) for rank in range(size)]
+
+
+def made_by(name: str, rank: int, size: int, membership: int | None = None) -> Comm:
+    return Comm(name, rank, (), membership=membership, size=size, being_made=True)
+
+
 def ring(
     rank: int, comms: Sequence[Comm], ops: Iterable[Op], *, pid: int = 0, job: str = "job",
     began_ms: float = 0, ended: bool = False, version: int = 2,
