@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -261,3 +262,35 @@ def test_who_waits_in_reconfigure_is_told_by_its_uuid(tmp_path):
         "rank 2 has not entered reconfigure of 'recovers#7'; ranks 0-1 wait in it;"
         " no record of rank 2"
     )
+
+
+def test_who_joined_later_takes_no_other_member_s_place(tmp_path):
+    """The first of three went, the others went on with a new one: this was the last of three in its
+    first membership, as another one was."""
+    for rank in range(3):
+        first = Comm("world", rank, (), membership=1, size=3, identity=7, closed=rank > 0)
+        second = Comm("world", rank - 1, (), rank == 1, 0, membership=2, size=3, identity=8)
+        ops = [Op("barrier", 1, 1, comm=1)] if rank == 1 else []
+        rings.write(tmp_path, rank, [first, second] if rank else [first], ops)
+    joined = Comm("world", 2, (), 1, 0, membership=2, size=3, identity=8)
+    rings.write(tmp_path, 2, [joined], [Op("barrier", 1, 1)], pid=9, began_ms=50)
+    dumps = read([tmp_path])
+    assert [(dump.rank, dump.process.pid) for dump in dumps] == [
+        (0, 1000), (1, 1001), (2, 1002), (3, 9)
+    ]  # fmt: skip
+    verdict = analyze(dumps)
+    assert verdict.culprits == (2,)
+    assert "ranks 1, 3 wait in it" in verdict.summary
+
+
+def test_a_membership_that_was_dropped_without_finalize_is_history_too(tmp_path):
+    failed = Op("all_reduce", 1, 1, 2, 8, "float32", "SUM", error="CommTimeout")
+    path = rings.write(tmp_path, 0, [
+        Comm("world", 0, (), 1, membership=1, size=2, identity=7),
+        Comm("world", 0, (), membership=1, size=1, identity=8),
+    ], [failed])  # fmt: skip
+    assert not analyze(read([path])).ok
+    data = bytearray(path.read_bytes())
+    struct.pack_into("<Q", data, 4096 + 16, rings.STEADY_NS)  # when it ended
+    path.write_bytes(data)
+    assert analyze(read([path])).ok

@@ -68,11 +68,17 @@ class _Connected:
 
 
 def to_dumps(rings: Iterable[Ring]) -> list[Dump]:
-    """One of each rank: of two, the younger process. Processes that are not connected have none."""
+    """One of each rank: of two, the younger process, but where both are members of one
+    communicator: then it has the next rank that is free. Processes that are not connected have
+    none."""
     by_rank: dict[int, Ring] = {}
+    joined: list[Ring] = []
     for ring in sorted(rings, key=lambda ring: ring.process.began_ns):
-        if ring.rank >= 0:
+        if ring.rank in by_rank and _are_together(by_rank[ring.rank], ring):
+            joined.append(ring)
+        elif ring.rank >= 0:
             by_rank[ring.rank] = ring
+    by_rank |= dict(enumerate(joined, start=max(by_rank, default=-1) + 1))
     names = _Names(by_rank)
     # Members that a file does not list say themselves where they are.
     seen: dict[CommKey, dict[int, int]] = defaultdict(dict)
@@ -107,10 +113,15 @@ def _dump(rank: int, ring: Ring, names: _Names, members: dict[CommKey, tuple[int
     )
 
 
+def _are_together(one: Ring, other: Ring) -> bool:
+    identities = {comm.identity for comm in one.comms} - {0}
+    return any(comm.identity in identities for comm in other.comms)
+
+
 def _is_left(comm: Comm, ring: Ring) -> bool:
     """Members of a communicator that reconfigure() has given others."""
     return (
-        comm.closed
+        comm.ended
         and comm.membership is not None
         and any(
             later.name == comm.name

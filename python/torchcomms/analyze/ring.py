@@ -75,7 +75,7 @@ class Comm:
     members: tuple[int, ...] | None
     identity: int  # equal on all of its ranks, and of no other one; 0: none is known
     membership: int | None
-    closed: bool
+    ended: bool  # for this rank
     made_by: str | None  # the call that waits for the others; None: it is there
 
     @property
@@ -240,7 +240,7 @@ def _comms(data: bytes, again: bytes) -> tuple[Comm, ...]:
             members=None if flags & _UNKNOWN_MEMBERS else _members(runs, run, size),
             identity=identity,
             membership=membership if flags & _HAS_MEMBERSHIP else None,
-            closed=bool(flags & _CLOSED),
+            ended=bool(flags & _CLOSED) or ended != 0,
             made_by=made_by,
         )
         if not identity and made_by is None:
