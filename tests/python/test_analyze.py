@@ -190,6 +190,51 @@ def test_who_was_killed_is_why_others_failed_and_not_the_other_way():
     assert {f.kind for f in verdict.findings} == {"gone", "failed"}
 
 
+def hanging(states, *raws):
+    return analyze(
+        [
+            dataclasses.replace(
+                parse(raw, f"rank {rank}"),
+                process=Process(100 + rank, "node1", "job", "python train.py", 1, state),
+            )
+            for rank, (state, raw) in enumerate(zip(states, raws, strict=True))
+        ]
+    )
+
+
+def test_who_was_killed_in_the_operation_that_all_hang_in_is_the_one_to_look_at():
+    waiting = [dump(rank, entry(state="started"), size=3) for rank in range(3)]
+    verdict = hanging(("running", "killed", "running"), *waiting)
+    assert verdict.summary == "rank 1 was killed or has crashed without finalize()"
+    assert verdict.culprits == (1,)
+    assert [finding.kind for finding in verdict.findings] == ["gone", "stuck"]
+    for state in ("running", "killed", "ended"):  # the job as a whole
+        verdict = hanging((state,) * 3, *waiting)
+        assert [finding.kind for finding in verdict.findings] == ["stuck"]
+        assert verdict.culprits == ()
+
+
+def test_who_is_gone_comes_out_of_nothing_any_more():
+    """Ranks 1 and 2 have not come; the first of them was killed in something else."""
+    groups = {"world": range(3), "pair": (1, 2)}
+    verdict = hanging(
+        ("running", "killed", "running"),
+        dump(0, entry(state="started"), groups=groups),
+        dump(1, entry(group="pair", state="started"), groups=groups),
+        dump(2, groups=groups),
+    )
+    assert verdict.culprits == (1, 2)
+
+
+def test_what_failed_long_ago_is_not_where_a_rank_is():
+    failed = entry(seq=1, state="scheduled", failed=True)
+    verdict = verdict_of(dump(0, failed, entry("barrier", 2), entry("barrier", 3), size=1))
+    assert verdict.last[0] == "finished barrier 3 of 'world'"
+    verdict = verdict_of(dump(0, failed, entry("barrier", 2, "started"), size=1))
+    assert verdict.last[0] == "in barrier 2 of 'world'"
+    assert verdict_of(dump(0, failed, size=1)).last[0] == "failed in all_reduce 1 of 'world'"
+
+
 def test_what_failed_on_several_ranks_is_one_finding():
     dumps = [
         dump(rank, entry(seq=1, state="scheduled", failed=True, time_created_ns=9 + rank), size=3)

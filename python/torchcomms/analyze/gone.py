@@ -1,28 +1,45 @@
-"""Processes that are gone while communicators of theirs were open, and that nobody waits for."""
+"""Processes that are gone while communicators of theirs were open."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from torchcomms.analyze.finding import Finding, have, ranks_text
 from torchcomms.analyze.record import Dump
 
 
-def findings(dumps: Iterable[Dump]) -> list[Finding]:
-    """Where all ranks have ended on their own without finalize(), nobody is missed. Nor is a rank
-    with a failed operation: that is a finding of its own, and may be why it went."""
-    dumps = [dump for dump in dumps if dump.process is not None]
+def findings(dumps: Sequence[Dump], found: Iterable[Finding]) -> list[Finding]:
+    """Those that nobody is known to wait for, in what was `found`; and of ranks that hang together
+    those that are gone while others run: that is why. Where all ranks have ended on their own
+    without finalize(), nobody is missed. Nor is a rank with a failed operation: that is a finding
+    of its own, and may be why it went."""
+    kinds = {finding.kind for finding in found}
+    if kinds - {"failed", "stuck"}:
+        return []
     failed = {dump.rank for dump in dumps if any(op.failed for op in dump.operations)}
     states = {dump.rank: dump.process.state for dump in dumps if dump.process is not None}
+    if "stuck" in kinds:
+        hang = {rank for finding in found for rank in finding.waiting} & before_others(dumps)
+        states = {rank: state for rank, state in states.items() if rank in hang}
     killed = [rank for rank, state in states.items() if state == "killed" and rank not in failed]
     ended = [rank for rank, state in states.items() if state == "ended" and rank not in failed]
-    found = []
+    all_ended = len(ended) == len(states) and "stuck" not in kinds
+    told = []
     if killed:
         verb = "was" if len(killed) == 1 else "were"
-        found.append(_finding(killed, f"{verb} killed or {have(killed)} crashed"))
-    if ended and len(ended) < len(states):
-        found.append(_finding(ended, f"{have(ended)} ended"))
-    return found
+        told.append(_finding(killed, f"{verb} killed or {have(killed)} crashed"))
+    if ended and not all_ended:
+        told.append(_finding(ended, f"{have(ended)} ended"))
+    return told
+
+
+def before_others(dumps: Iterable[Dump]) -> set[int]:
+    """Ranks whose processes are gone while others run; none where all are gone, as after a kill of
+    the whole job."""
+    states = {dump.rank: dump.process.state for dump in dumps if dump.process is not None}
+    if "running" not in states.values():
+        return set()
+    return {rank for rank, state in states.items() if state not in ("running", "unknown")}
 
 
 def _finding(ranks: list[int], what: str) -> Finding:

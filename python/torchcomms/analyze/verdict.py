@@ -74,9 +74,8 @@ def analyze(dumps: list[Dump]) -> Verdict:
             history += group.left_behind(left[name, members])
         else:
             findings += group.findings()
-    if all(finding.kind == "failed" for finding in findings):
-        behind = {d.rank for d in dumps if any(item in left for item in d.members.items())}
-        findings += gone.findings(dump for dump in dumps if dump.rank not in behind)
+    behind = {d.rank for d in dumps if any(item in left for item in d.members.items())}
+    findings += gone.findings([d for d in dumps if d.rank not in behind], findings)
     findings.sort(key=lambda finding: _ORDER.index(finding.kind))
     findings += history
     verdict = Verdict(
@@ -95,7 +94,7 @@ def analyze(dumps: list[Dump]) -> Verdict:
     return replace(verdict, summary=told + absent)
 
 
-_ORDER: list[Kind] = ["mismatch", "behind", "message", "stuck", "gone", "failed"]
+_ORDER: list[Kind] = ["mismatch", "behind", "message", "gone", "stuck", "failed"]
 
 
 def _culprits(findings: list[Finding], dumps: list[Dump]) -> tuple[int, ...]:
@@ -106,7 +105,7 @@ def _culprits(findings: list[Finding], dumps: list[Dump]) -> tuple[int, ...]:
     if not behind:  # whom everybody waits for may have gone, and left nothing
         behind = {r for f in findings if f.kind == "stuck" for r in f.ranks if r not in f.waiting}
         behind |= {r for f in findings if f.kind == "gone" for r in f.ranks}
-    inside = {d.rank for d in dumps if d.makings or _pending(d)}
+    inside = {d.rank for d in dumps if d.makings or _pending(d)} - gone.before_others(dumps)
     # Where all that are behind are inside something, they wait for each other.
     return tuple(sorted(behind - inside or behind))
 
@@ -143,7 +142,8 @@ def _pending(dump: Dump) -> list[Operation]:
 def _last(dump: Dump) -> str:
     if dump.makings:
         return f"in {dump.makings[0].call} of '{dump.makings[0].name}'"
-    if not (candidates := _pending(_current(dump))[:1] or dump.operations[-1:]):
+    pending = [op for op in _pending(_current(dump)) if not op.failed]
+    if not (candidates := pending[:1] or dump.operations[-1:]):
         return "nothing recorded"
     op = candidates[0]
     state = "failed in" if op.failed else "in" if not op.done else "finished"
