@@ -50,6 +50,17 @@ def test_messages_that_both_have_posted_and_that_do_not_arrive_are_told_by_pairs
     assert verdict.culprits == ()
 
 
+def test_a_send_whose_record_is_overwritten_was_posted_where_a_later_one_was(tmp_path):
+    world = worlds(2)
+    rings.write(tmp_path, 0, [world[0]], [message("send", 5, 0, 1, 9, end_ms=10)])
+    rings.write(tmp_path, 1, [world[1]], [message("recv", 3, 0, 1, 4)])
+    verdict = analyze(read([tmp_path]))
+    assert verdict.summary == (
+        "a message from rank 0 to rank 1 in 'world', which both have posted, has not arrived"
+    )
+    assert verdict.culprits == ()
+
+
 def test_a_receive_from_whoever_sends_is_told_where_it_hangs(tmp_path):
     world = worlds(2)
     number = (1 << 60) + ((2 * 2 + 0) << 20)

@@ -17,26 +17,32 @@ def _amount(sizes: tuple[tuple[int, ...], ...], op: Operation) -> str:
     return " ".join([f"{sum(math.prod(size) for size in sizes)} elements", *op.dtypes])
 
 
+_COUNT_BITS = 20  # of a message's number, below those of its two ranks
+_ANSWERS = {"send": "recv", "recv": "send"}
+
+
 class Messages:
     def __init__(self, group: Group) -> None:
         self._group = group
+        self._sides: dict[int, dict[str, tuple[int, Operation]]] = defaultdict(dict)
+        self._newest: dict[tuple[int, str], int] = {}  # by pair of ranks, and side
+        for rank, ops in group.own.items():
+            for op in ops:
+                if op.is_message:
+                    self._sides[op.sequence][op.name] = (rank, op)
+                    side = op.sequence >> _COUNT_BITS, op.name
+                    self._newest[side] = max(self._newest.get(side, 0), op.sequence)
 
     def unposted(self) -> list[Finding]:
         """Those that wait for a partner which has not posted its side."""
-        posted = {
-            (op.sequence, op.name)
-            for ops in self._group.own.values()
-            for op in ops
-            if op.is_message
-        }
         found = []
         for rank, ops in sorted(self._group.own.items()):
             for op in ops:
                 if not op.is_message or op.done or op.peer is None:
                     continue
                 partner = self._group.at(op.peer)
-                answer = "recv" if op.name == "send" else "send"
-                if partner < 0 or (op.sequence, answer) in posted:
+                answer = _ANSWERS[op.name]
+                if partner < 0 or self._is_answered(op):
                     continue
                 why = (
                     f"for which rank {partner} has posted no {answer}" if partner in self._group.own
@@ -53,7 +59,8 @@ class Messages:
     def unequal(self) -> list[Finding]:
         """Sends and receives that are each other's partner, and of different size or type."""
         found = []
-        for (sender, send), (receiver, recv) in self._pairs():
+        pairs = [(pair["send"], pair["recv"]) for pair in self._sides.values() if len(pair) == 2]
+        for (sender, send), (receiver, recv) in pairs:
             sent, wanted = _amount(send.input_sizes, send), _amount(recv.output_sizes, recv)
             if sent == wanted or (send.done and recv.done):
                 continue
@@ -69,14 +76,12 @@ class Messages:
             )
         return found
 
-    def _pairs(self) -> list[tuple[tuple[int, Operation], tuple[int, Operation]]]:
-        """Sends with their receives, each with its rank."""
-        sides: dict[int, dict[str, tuple[int, Operation]]] = defaultdict(dict)
-        for rank, ops in self._group.own.items():
-            for op in ops:
-                if op.is_message:
-                    sides[op.sequence][op.name] = (rank, op)
-        return [(pair["send"], pair["recv"]) for pair in sides.values() if len(pair) == 2]
+    def _is_answered(self, op: Operation) -> bool:
+        """Whoever has posted a later one has posted this one's, too: its record was overwritten."""
+        return self._newest.get((op.sequence >> _COUNT_BITS, _ANSWERS[op.name]), 0) >= op.sequence
+
+    def _has_failed(self, number: int) -> bool:
+        return any(op.failed for _, op in self._sides[number].values())
 
     def posted(self) -> list[Finding]:
         """Messages that both sides have posted, and that have not arrived; of two ranks together.
@@ -90,14 +95,18 @@ class Messages:
             if op.is_message and op.peer is None and op.pending and not op.failed
         ]
         pending: dict[tuple[int, int], list[Operation]] = defaultdict(list)
-        for (sender, send), (receiver, recv) in self._pairs():
-            if not (send.done and recv.done) and not (send.failed or recv.failed):
-                pending[sender, receiver].append(recv if send.done else send)
+        for number, pair in self._sides.items():
+            for rank, op in pair.values():
+                if op.peer is None or not op.pending or self._has_failed(number):
+                    continue
+                if (partner := self._group.at(op.peer)) >= 0 and self._is_answered(op):
+                    ends = (rank, partner) if op.name == "send" else (partner, rank)
+                    pending[ends].append(op)
         for (sender, receiver), ops in sorted(pending.items()):
             oldest = min(ops, key=lambda op: op.created_ns)
             what, have_not = "a message", "has not"
-            if len(ops) > 1:
-                what, have_not = f"{len(ops)} messages", "have not"
+            if (count := len({op.sequence for op in ops})) > 1:
+                what, have_not = f"{count} messages", "have not"
             both = {sender, receiver}
             found.append(
                 self._group.find(
