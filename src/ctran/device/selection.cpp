@@ -36,6 +36,7 @@ constexpr Row kUsualRows[] = {
     kernels_up_to(Collective::kAllToAll, 2, 256 * kMega),
     kernels_up_to(Collective::kAllToAll, 8, 64 * kMega),
     kernels_up_to(Collective::kBroadcast, 2, 32 * kMega),
+    kernels_up_to(Collective::kBroadcast, 4, 16 * kMega),
     kernels_up_to(Collective::kBroadcast, 8, 4 * kMega),
     kernels_up_to(Collective::kReduce, 2, 32 * kMega),
     kernels_up_to(Collective::kReduce, 8, 4 * kMega),

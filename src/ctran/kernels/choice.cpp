@@ -48,6 +48,8 @@ constexpr Row kRows[] = {
     row(Collective::kBroadcast, 4, 512 * kKB, kOneShotLine, 64),
     row(Collective::kBroadcast, 4, kLarge, kTwoShotLine, 64),
     row(Collective::kBroadcast, 4, kLarger, kTwoShotLine, 48),
+    row(Collective::kBroadcast, 4, kHuge, kTwoShotLine, 64),
+    row(Collective::kBroadcast, 4, kAll, kTwoShotLine, 32),
     row(Collective::kBroadcast, 8, 32 * kKB, kOneShotLL, 64),
     row(Collective::kBroadcast, 8, 256 * kKB, kOneShotLine, 64),
     row(Collective::kBroadcast, 8, kAll, kTwoShotLine, 64),

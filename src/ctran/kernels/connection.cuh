@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+
 #include "ctran/kernels/messages.hpp"
 #include "ctran/kernels/wires.cuh"
 
@@ -7,7 +9,9 @@ namespace torch::comms::ctran::kernels {
 
 // Of a block's warps, all but the last are movers: they move data. The last one is the courier,
 // which waits for flags and tells them.
-__device__ __forceinline__ bool is_courier() { return threadIdx.x / kWarp == kChannelWarps; }
+__device__ __forceinline__ bool is_courier() {
+  return threadIdx.x / kWarp == blockDim.x / kWarp - 1;
+}
 __device__ __forceinline__ uint32_t lane_of_warp() { return threadIdx.x % kWarp; }
 
 // What the warps of a block share.
@@ -34,6 +38,7 @@ struct Connection {
   Standing& known;
   const int peer;
   const bool receives;
+  const int block, blocks, channels;  // this one, of the route
   Mailbox& here;
   Mailbox& there;
 
@@ -44,26 +49,32 @@ struct Connection {
         known(standing),
         peer(route.peer),
         receives(route.receives),
+        block(static_cast<int>(blockIdx.x) - route.first_block),
+        blocks(route.blocks),
+        channels(route.channels),
         here(mailbox(p.rank, peer)),
         there(mailbox(peer, p.rank)) {}
 
-  // Brings what the workspace has of the route, and back what `block` of so many is in charge of.
+  // Brings what the workspace has of the block's channels, and back.
   __device__ __forceinline__ void recall() const {
-    recall(known.own, receives ? here.taken : here.sent, 0);
-    if (!receives) recall(known.taken, here.taken_by_peer, kChannelWarps * kWarp / 2);
+    const uint64_t *own = words(receives ? here.taken : here.sent),
+                   *by_peer = words(here.taken_by_peer);
+    for_own([&](int word) {
+      const uint64_t mine = load_relaxed(own + word);
+      const uint64_t taken = receives ? 0 : load_relaxed(by_peer + word);
+      words(known.own)[word] = mine;
+      words(known.taken)[word] = taken;
+    });
     if (is_courier()) known.grant_nothing();
   }
   // There were so many messages.
-  __device__ __forceinline__ void note(int block, int blocks, int messages) const {
-    Progress& to = receives ? here.taken : here.sent;
-    const int i = static_cast<int>(threadIdx.x);
-    if (i == 0 && block == 0)
-      store_relaxed(&to.messages, known.own.messages + static_cast<uint64_t>(messages));
-    if (i < kChunkChannels && i % blocks == block)
-      store_relaxed(&to.chunks[i], known.own.chunks[i]);
-    const int channel = i / kChannelWarps, warp = i % kChannelWarps;
-    if (channel < kLineChannels && channel % blocks == block)
-      store_relaxed(&to.tiles[channel][warp], known.own.tiles[channel][warp]);
+  __device__ __forceinline__ void note(int messages) const {
+    if (threadIdx.x == 0) known.own.messages += static_cast<uint64_t>(messages);
+    __syncthreads();
+    uint64_t* const to = words(receives ? here.taken : here.sent);
+    for_own([&](int word) {
+      if (word != 0 || block == 0) store_relaxed(to + word, words(known.own)[word]);
+    });
   }
 
   // For a warp: waits until the peer's counter says that one more has room in a ring.
@@ -99,17 +110,28 @@ struct Connection {
   }
 
  private:
-  static constexpr int kWords = static_cast<int>(sizeof(Progress) / sizeof(uint64_t));
+  // A Progress as words, of which the first are the messages.
+  static_assert(offsetof(Progress, messages) == 0);
+  __device__ __forceinline__ static uint64_t* words(Progress& all) {
+    return reinterpret_cast<uint64_t*>(&all);
+  }
+  // Gives each(word) of the messages, and of all channels that this block has, each to a thread.
+  template <class Each>
+  __device__ __forceinline__ void for_own(Each each) const {
+    constexpr int kOfChannel = kChannelWarps + 1, kChunks = offsetof(Progress, chunks) / 8,
+                  kTiles = offsetof(Progress, tiles) / 8;
+    const int own = (channels - block + blocks - 1) / blocks * kOfChannel;
+    for (int i = static_cast<int>(threadIdx.x); i <= own; i += static_cast<int>(blockDim.x)) {
+      const int channel = block + i / kOfChannel * blocks, counter = i % kOfChannel;
+      each(i == own                   ? 0
+           : counter == kChannelWarps ? kChunks + channel
+                                      : kTiles + channel * kChannelWarps + counter);
+    }
+  }
 
   __device__ __forceinline__ Mailbox& mailbox(int owner, int other) const {
     return *reinterpret_cast<Mailbox*>(p.workspace[owner] + p.mailboxes +
                                        mailbox_offset(owner, other));
-  }
-  __device__ __forceinline__ static void recall(Progress& to, const Progress& from, int first) {
-    const int i = static_cast<int>(threadIdx.x) - first;
-    if (i >= 0 && i < kWords)
-      reinterpret_cast<uint64_t*>(&to)[i] =
-          load_relaxed(reinterpret_cast<const uint64_t*>(&from) + i);
   }
   // Of a message, among all that there ever were.
   __device__ __forceinline__ uint64_t number(int before) const {
@@ -144,6 +166,9 @@ struct Connection {
     return true;
   }
   __device__ __forceinline__ bool check_head(const Parcel& parcel, uint64_t message) const {
+    // That the one before is taken is told here, where nobody waits for it: a kernel's end waits
+    // until all that it has written is there.
+    if (lane_of_warp() == 0) store_relaxed(&there.taken_by_peer.messages, message);
     uint64_t value = 0;
     if (!await(here.heads[message % kHeadSlots], message, value)) return false;
     const bool is_right = (value & ~kAsks) == parcel.bytes;
@@ -152,7 +177,6 @@ struct Connection {
         if ((value & kAsks) != 0)
           put(there.answers[message % kHeadRing], reinterpret_cast<uint64_t>(parcel.place),
               message);
-        store_relaxed(&there.taken_by_peer.messages, message + 1);
       } else {
         stop(p, s, Stop::kMismatch, peer);
         report(p, Stop::kMismatch, peer);

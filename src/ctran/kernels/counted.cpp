@@ -15,8 +15,9 @@ CountedParams params_of(const Team& team, const CountedExchange& exchange, int m
   p.asks = exchange.asks;
   std::transform(exchange.places, exchange.places + team.size, p.places,
                  [](void* at) { return static_cast<char*>(at); });
-  p.straight = p.asks || std::any_of(p.places, p.places + team.size,
-                                     [](const char* at) { return at != nullptr; });
+  if (p.asks ||
+      std::any_of(p.places, p.places + team.size, [](const char* at) { return at != nullptr; }))
+    p.kind = MessageKind::kStraight;
   const auto channels_of = [&](const Counted& tensor) {  // at most, of any part of it
     return static_cast<uint8_t>(manner_of(tensor.elements * exchange.element_bytes).channels);
   };
@@ -26,7 +27,7 @@ CountedParams params_of(const Team& team, const CountedExchange& exchange, int m
       Route& route = p.routes[p.routes_count++];
       route.peer = static_cast<int16_t>(peer);
       route.receives = receives;
-      route.blocks = channels_of(receives ? p.output : p.input);
+      route.channels = channels_of(receives ? p.output : p.input);
     }
   // The copy is one more route, of a GPU's own memory.
   const int copying = std::max(1, most_blocks / (p.routes_count + 1));

@@ -25,7 +25,7 @@ __device__ __forceinline__ void copy(char* to, const char* from, size_t bytes, s
   }
 }
 
-template <bool kStraight>
+template <MessageKind kKind>
 __global__ void __launch_bounds__(kExchangeThreads, 1)
     ExchangeCounted(const __grid_constant__ CountedParams p) {
   follow_previous();
@@ -34,7 +34,6 @@ __global__ void __launch_bounds__(kExchangeThreads, 1)
   __shared__ CountedPart input, output;  // of this rank for itself
   const bool copies = static_cast<int>(blockIdx.x) >= p.blocks;
   const Route route = route_of(p);  // where it does not copy
-  const int block = static_cast<int>(blockIdx.x) - (copies ? p.blocks : route.first_block);
   const Connection connection(p, s, route, known);
   if (!copies) connection.recall();
   if (threadIdx.x == kExchangeThreads - 1) begin_exchange(p, s);
@@ -48,29 +47,30 @@ __global__ void __launch_bounds__(kExchangeThreads, 1)
   bool done = !s.stopped && fits;
   if (done && copies) {
     copy(p.output.data + output.begin * p.element_bytes,
-         p.input.data + input.begin * p.element_bytes, input.count * p.element_bytes, block,
-         p.copying_blocks);
+         p.input.data + input.begin * p.element_bytes, input.count * p.element_bytes,
+         static_cast<size_t>(blockIdx.x) - p.blocks, p.copying_blocks);
   } else if (done) {
     const Counted& tensor = route.receives ? p.output : p.input;
     const CountedPart part = part_of(tensor, p.size, route.peer);
     const size_t at = part.begin * p.element_bytes;
     char* const place = p.places[route.peer];
-    done = carry<kStraight>(connection,
-                            parcel_of(tensor.data + at, part.count * p.element_bytes,
-                                      place != nullptr ? place + at : nullptr, p.asks),
-                            0, block, route.blocks);
+    const Parcel parcel = parcel_of(tensor.data + at, part.count * p.element_bytes,
+                                    place != nullptr ? place + at : nullptr, p.asks);
+    typename Ahead<kKind>::Ahead nothing{};
+    done = carry<kKind>(connection, parcel, 0, nothing);
   }
 
   __syncthreads();
-  if (done && !copies) connection.note(block, route.blocks, 1);
+  if (done && !copies) connection.note(1);
   if (threadIdx.x == 0) end_exchange(p, s, ticket);
 }
 
 }  // namespace
 
-const void* find_exchange_counted(bool straight) {
-  return straight ? reinterpret_cast<const void*>(&ExchangeCounted<true>)
-                  : reinterpret_cast<const void*>(&ExchangeCounted<false>);
+const void* find_exchange_counted(MessageKind kind) {
+  if (kind == MessageKind::kStraight)
+    return reinterpret_cast<const void*>(&ExchangeCounted<MessageKind::kStraight>);
+  return reinterpret_cast<const void*>(&ExchangeCounted<MessageKind::kUsual>);
 }
 
 }  // namespace torch::comms::ctran::kernels

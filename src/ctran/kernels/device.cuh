@@ -1,11 +1,25 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "ctran/kernels/vector.hpp"
 
 // Memory as other GPUs and the host see it, and what else only a GPU has.
 namespace torch::comms::ctran::kernels {
+
+// `width` (8 or 16) bytes, at a multiple of it.
+__device__ __forceinline__ Vector16 load_whole(const char* from, size_t width) {
+  if (width == 16) return *reinterpret_cast<const Vector16*>(from);
+  const uint2 half = *reinterpret_cast<const uint2*>(from);
+  return {half.x, half.y, 0, 0};
+}
+__device__ __forceinline__ void store_whole(char* to, const Vector16& v, size_t width) {
+  if (width == 16)
+    *reinterpret_cast<Vector16*>(to) = v;
+  else
+    *reinterpret_cast<uint2*>(to) = uint2{v.x, v.y};
+}
 
 __device__ __forceinline__ Vector16 load_volatile(const char* from) {
   Vector16 v;

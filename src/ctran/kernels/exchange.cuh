@@ -1,13 +1,21 @@
 #pragma once
 
+#include <type_traits>
+
 #include "ctran/kernels/message_chunks.cuh"
 #include "ctran/kernels/message_tiles.cuh"
 
-// What kernels of messages have in common. `kStraight`: some of their messages have places, or ask;
-// others have no code for it, which costs registers. Every block goes through its work in the order
+// What kernels of messages have in common: each has the code for its kind alone, since code costs
+// registers, and a launch fetches it anew. Every block goes through its work in the order
 // of messages, and of channels within each; so does the other side, on however many blocks. Of all
 // that is not done, the first has both its sides at work: nothing waits for ever.
 namespace torch::comms::ctran::kernels {
+
+template <MessageKind kKind>
+using Chunks = MessageChunks<kKind == MessageKind::kStraight>;
+// What reads ahead: of what is not lean, what is large.
+template <MessageKind kKind>
+using Ahead = std::conditional_t<kKind == MessageKind::kLean, MessageTiles<true>, Chunks<kKind>>;
 
 __device__ __forceinline__ const Route& route_of(const Postal& p) {
   int r = 0;
@@ -28,15 +36,23 @@ __device__ __forceinline__ void end_exchange(const Postal& p, const Session& s, 
   if (ticket == gridDim.x - 1) header_of(p, p.rank).exchanges = s.launch;
 }
 
-// For all threads of a block, which is one of so many of the route: its channels of a message, of
-// which there are `before` in the launch before it. False if the launch has to stop.
-template <bool kStraight>
+// For all threads of a block: its channels of a message, of which there are `before` in the launch
+// before it. False if the launch has to stop.
+template <MessageKind kKind>
 __device__ __forceinline__ bool carry(const Connection& connection, const Parcel& parcel,
-                                      int before, int block, int blocks) {
+                                      int before, typename Ahead<kKind>::Ahead& ahead) {
   bool done = true;
-  for (int channel = block; done && channel < parcel.channels; channel += blocks)
-    done = parcel.lines ? MessageTiles(connection).carry(parcel, before, channel)
-                        : MessageChunks<kStraight>(connection).carry(parcel, before, channel);
+  for (int channel = connection.block; done && channel < parcel.channels;
+       channel += connection.blocks) {
+    if constexpr (kKind == MessageKind::kLean) {
+      done = MessageTiles<true>(connection).carry(parcel, before, channel, ahead);
+    } else if (parcel.lines) {
+      MessageTiles<false>::Ahead nothing{};
+      done = MessageTiles<false>(connection).carry(parcel, before, channel, nothing);
+    } else {
+      done = Chunks<kKind>(connection).carry(parcel, before, channel, ahead);
+    }
+  }
   return done;
 }
 

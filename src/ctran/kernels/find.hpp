@@ -2,6 +2,7 @@
 
 #include "ctran/kernels/cells.hpp"
 #include "ctran/kernels/layout.hpp"
+#include "ctran/kernels/message_kind.hpp"
 
 // The kernels, by what they do. Each function is in a file of its own, which nvcc compiles beside
 // the others.
@@ -27,11 +28,10 @@ const void* find_cold_floats(Cell cell, Shape shape, int ranks);
 const void* find_cold_small_floats(Cell cell, Shape shape, int ranks);
 const void* find_cold_integers(Cell cell, Shape shape, int ranks);
 const void* find_move(Collective collective, Shape shape, int ranks);
-// Of those that have places or ask, or of others.
-const void* find_exchange(bool straight);
+const void* find_exchange(MessageKind kind);
 // Of a put, of a wait, or of what gives words.
 const void* find_one_sided(OneSided::Kind kind);
-const void* find_exchange_counted(bool straight);
+const void* find_exchange_counted(MessageKind kind);
 const void* find_reduce_scatter_quantized(WireKind wire, int ranks);
 // Of a HostCall.
 const void* find_post();

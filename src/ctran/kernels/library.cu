@@ -100,7 +100,7 @@ int most_exchange_blocks() {
 int exchange(const Team& team, const Exchange& exchange, void* stream) {
   if (!is_sound(team, exchange)) return cudaErrorInvalidValue;
   ExchangeParams params = params_of(team, exchange, most_exchange_blocks());
-  return enqueue(find_exchange(params.straight), &params, params.blocks, kExchangeThreads, stream);
+  return enqueue(find_exchange(params.kind), &params, params.blocks, params.threads(), stream);
 }
 
 int one_sided(const Team& team, const OneSided& step, void* stream) {
@@ -114,8 +114,8 @@ int one_sided(const Team& team, const OneSided& step, void* stream) {
 int exchange_counted(const Team& team, const CountedExchange& exchange, void* stream) {
   if (!is_sound(team, exchange)) return cudaErrorInvalidValue;
   CountedParams params = params_of(team, exchange, most_exchange_blocks());
-  return enqueue(find_exchange_counted(params.straight), &params,
-                 params.blocks + params.copying_blocks, kExchangeThreads, stream);
+  return enqueue(find_exchange_counted(params.kind), &params, params.blocks + params.copying_blocks,
+                 kExchangeThreads, stream);
 }
 
 int reduce_scatter_quantized(const Team& team, const QuantizedReduceScatter& call, void* stream) {
@@ -199,7 +199,10 @@ int launch_on_region(const Team& team, const RegionCall& call, void* stream) {
   if (how.kernel == nullptr) return cudaErrorInvalidDeviceFunction;
   if (is_by_copies(call)) return launch_by_copies(team, call, how.kernel, stream);
   RegionParams params = params_of(team, call);
-  return enqueue(how.kernel, &params, params.blocks + params.copying_blocks, kRegionThreads, stream,
+  const void* const kernel = params.pushes_operands
+                                 ? find_pushed_reduction(cell_of(params.dtype, call.call.op))
+                                 : how.kernel;
+  return enqueue(kernel, &params, params.blocks + params.copying_blocks, kRegionThreads, stream,
                  how.shared_bytes);
 }
 
@@ -254,9 +257,10 @@ void load_all(int device) {
       }
   using Kind = OneSided::Kind;
   for (const auto kind : {Kind::kSignal, Kind::kWaitSignal, Kind::kPut}) load(find_one_sided(kind));
-  for (const bool straight : {false, true})
-    for (const void* kernel : {find_exchange(straight), find_exchange_counted(straight)})
-      load(kernel);
+  for (const auto kind : {MessageKind::kUsual, MessageKind::kStraight, MessageKind::kLean})
+    load(find_exchange(kind));
+  for (const auto kind : {MessageKind::kUsual, MessageKind::kStraight})
+    load(find_exchange_counted(kind));
   for (const WireKind wire : {WireKind::kLL, WireKind::kLine, WireKind::kLongLine})
     for (const int ranks : {2, 4, 8}) load(find_reduce_scatter_quantized(wire, ranks));
   for (const void* kernel : {find_post(), find_await(), find_seal()}) load(kernel);
@@ -270,6 +274,7 @@ void load_all(int device) {
   for (const Carrier carrier : {Carrier::kStores, Carrier::kBulk}) load_push(find_push(carrier));
   for (const int ranks : {2, 4, 8})
     for_cells([&](Cell cell) { load(find_region_reduction(cell, ranks)); });
+  for_cells([&](Cell cell) { load(find_pushed_reduction(cell)); });
   device_of(device).refuses = !runs_here;
 }
 

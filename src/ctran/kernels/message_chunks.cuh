@@ -12,9 +12,26 @@ class MessageChunks {
  public:
   __device__ explicit MessageChunks(const Connection& connection) : c_(connection) {}
 
+  using Mover = ChunkMover<kChannelWarps * kWarp, kChunk>;
+  // What is sent first, read while the launch begins.
+  struct Ahead {
+    Mover mover;
+    bool is_read = false;
+  };
+  // `channel`: which this block has first, of those that the route's blocks have.
+  __device__ __forceinline__ static Ahead look_ahead(const Parcel& parcel, const Route& route,
+                                                     int channel) {
+    Ahead ahead;
+    ahead.is_read = !parcel.lines && !route.receives && !(kStraight && parcel.asks) &&
+                    !is_courier() && channel < parcel.channels;
+    if (ahead.is_read) load(ahead.mover, parcel, channel, 0);
+    return ahead;
+  }
+
   // For all threads of a block: what a channel carries of a message, before which there are so
-  // many in the launch. False if the launch has to stop.
-  __device__ __forceinline__ bool carry(const Parcel& parcel, int before, int channel) const {
+  // many in the launch. `ahead` is used, if it is read. False if the launch has to stop.
+  __device__ __forceinline__ bool carry(const Parcel& parcel, int before, int channel,
+                                        Ahead& ahead) const {
     const bool likes_place = kStraight && (c_.receives ? parcel.place != nullptr : parcel.asks);
     if (likes_place) {
       const bool agreed = !is_courier() || c_.agree(parcel, before, channel);
@@ -24,12 +41,10 @@ class MessageChunks {
     // What is left to the courier: to tell the head.
     const auto begin = [&] { return likes_place || c_.tell_head(parcel, before, channel); };
     if (c_.receives) return receive(parcel, channel, begin);
-    return send(parcel, channel, likes_place ? c_.known.place : nullptr, begin);
+    return send(parcel, channel, likes_place ? c_.known.place : nullptr, begin, ahead);
   }
 
  private:
-  using Mover = ChunkMover<kChannelWarps * kWarp, kChunk>;
-
   __device__ __forceinline__ char* chunk(int owner, int peer, int channel, uint64_t number) const {
     return c_.p.workspace[owner] + c_.p.chunks +
            chunk_offset(c_.p.size, owner, peer, channel, number);
@@ -47,6 +62,12 @@ class MessageChunks {
     const size_t at = (size_t{i} * parcel.channels + channel) * parcel.piece,
                  left = parcel.bytes - at;
     return {at, left < parcel.piece ? static_cast<uint32_t>(left) : parcel.piece};
+  }
+
+  __device__ __forceinline__ static void load(Mover& mover, const Parcel& parcel, int channel,
+                                              uint32_t i) {
+    const Piece piece = piece_of(parcel, channel, i);
+    mover.load(parcel.data + piece.at, piece.bytes);
   }
 
   // Movers go ahead as far as the courier lets them, each warp at its own pace. The courier tells
@@ -132,8 +153,8 @@ class MessageChunks {
   // `place`: where the peer has the message; null: it is for the ring. `begin`: for the courier,
   // false if the launch has to stop.
   template <class Begin>
-  __device__ __forceinline__ bool send(const Parcel& parcel, int channel, char* place,
-                                       Begin begin) const {
+  __device__ __forceinline__ bool send(const Parcel& parcel, int channel, char* place, Begin begin,
+                                       Ahead& ahead) const {
     const bool is_straight = kStraight && place != nullptr;
     // The bytes before the first aligned vector of the place, which are few of the message.
     const uint32_t head = is_straight ? -misaligned(place) % 16 : 0;
@@ -166,19 +187,16 @@ class MessageChunks {
     } else {
       if constexpr (kStraight)
         if (channel == 0 && threadIdx.x < head) place[threadIdx.x] = parcel.data[threadIdx.x];
-      Mover mover;
-      const auto load = [&](uint32_t i) {
-        const Piece piece = piece_of(rest, channel, i);
-        mover.load(rest.data + piece.at, piece.bytes);
-      };
-      if (count > 0) load(0);
+      Mover& mover = ahead.mover;
+      if (count > 0 && !ahead.is_read) load(mover, rest, channel, 0);
+      ahead.is_read = false;
       for (uint32_t i = 0; done && i < count; ++i) {
         done = may_move(i);
         if (!done) break;
         mover.put(is_straight ? place + head + piece_of(rest, channel, i).at
                               : chunk(c_.peer, c_.p.rank, channel, before + i));
         if (!is_straight || i + 1 == count) has_moved(i + 1);
-        if (i + 1 < count) load(i + 1);
+        if (i + 1 < count) load(mover, rest, channel, i + 1);
       }
     }
     return finish(done, channel, after);
@@ -189,12 +207,17 @@ class MessageChunks {
     const uint64_t before = c_.known.own.chunks[channel];
     bool done = true;
     if (is_courier()) {
+      uint64_t& taken = c_.there.taken_by_peer.chunks[channel];
+      if (lane_of_warp() == 0) store_relaxed(&taken, before);
       const auto granted = [&](uint32_t) {
         const uint64_t sent = load_acquire(&c_.here.chunks[channel].value);
         return least(__shfl_sync(~0u, sent, 0) - before, count);
       };
+      uint32_t told = 0;
       done = begin() && oversee(count, granted, [&](uint32_t moved) {
-               store_relaxed(&c_.there.taken_by_peer.chunks[channel], before + moved);
+               // Of the last one as of a message's last tile.
+               if (told + 1 < count) store_relaxed(&taken, before + least(moved, count - 1));
+               told = moved;
              });
     } else {
       for (uint32_t i = 0; done && i < count; ++i) {

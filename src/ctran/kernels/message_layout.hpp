@@ -12,14 +12,16 @@
 //
 // Small messages go by lines, each warp of a channel with a ring of its own, where a tile's flag is
 // how many tiles there have been; large ones by chunks, and a counter follows their data. A
-// message's size goes ahead of it, in a ring of heads.
+// message's size goes ahead of it, in a ring of heads. That the last tile of a message is taken,
+// and its head, the receiver tells when it is at the next one: the rings have room for more than
+// that.
 //
 // What a sender writes straight to where it is wanted is counted as if it had gone through the
 // rings, once all of a channel is there. Its head asks for the place, and each channel waits for
 // the answer.
 namespace torch::comms::ctran::kernels {
 
-inline constexpr int kLineChannels = 4, kChunkChannels = 16;
+inline constexpr int kLineChannels = 16, kChunkChannels = 16;
 inline constexpr int kChannelWarps = 16;  // that move data
 inline constexpr int kTileRing = 4;       // tiles of a warp
 // Heads of a pair and direction that may be on their way. A block may be at the first message of a

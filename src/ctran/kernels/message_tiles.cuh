@@ -6,44 +6,92 @@
 // Small messages: tiles of lines, each with its flag. Every warp of movers is by itself.
 namespace torch::comms::ctran::kernels {
 
+// `kLean`: for what is_lean().
+template <bool kLean>
 class MessageTiles {
  public:
   __device__ explicit MessageTiles(const Connection& connection) : c_(connection) {}
 
+  // What this thread sends first, read while the launch begins. With kLean alone.
+  struct Ahead {
+    Vector16 v[kLineVectors];
+    bool is_read;
+  };
+  // `channel`: which this block has first, of those that the route's blocks have.
+  __device__ __forceinline__ static Ahead look_ahead(const Parcel& parcel, const Route& route,
+                                                     int channel) {
+    Ahead ahead;
+    ahead.is_read = kLean && !route.receives && !is_courier() && channel < parcel.channels &&
+                    first_of(parcel, channel) < parcel.bytes;
+    if (ahead.is_read) load_tile(parcel, first_of(parcel, channel), ahead.v);
+    return ahead;
+  }
+
   // For all threads of a block: what a channel carries of a message, before which there are so
-  // many in the launch. False if the launch has to stop.
-  __device__ __forceinline__ bool carry(const Parcel& parcel, int before, int channel) const {
+  // many in the launch. `ahead` is used, if it is read. False if the launch has to stop.
+  __device__ __forceinline__ bool carry(const Parcel& parcel, int before, int channel,
+                                        Ahead& ahead) const {
     const bool done = is_courier()  ? c_.tell_head(parcel, before, channel)
                       : c_.receives ? receive(parcel, channel)
-                                    : send(parcel, channel);
+                                    : send(parcel, channel, ahead);
     return __syncthreads_or(!done) == 0;
   }
 
  private:
-  __device__ __forceinline__ char* tile(int owner, int peer, int channel, int warp,
-                                        uint64_t number) const {
-    return c_.p.workspace[owner] + c_.p.tiles + tile_offset(owner, peer, channel, warp, number) +
-           lane_of_warp() * 16;
-  }
   // The vectors of a tile are 480 bytes of the message each.
   static constexpr size_t kRow = kLineTile / kLineVectors;
 
-  // For a warp of movers.
-  __device__ __forceinline__ bool send(const Parcel& parcel, int channel) const {
-    const int warp = static_cast<int>(threadIdx.x / kWarp);
-    uint64_t& sent = c_.known.own.tiles[channel][warp];
-    const size_t stride = size_t{parcel.channels} * kChannelWarps * kLineTile;
-    uint64_t number = sent, taken = c_.known.taken.tiles[channel][warp];
-    for (size_t at = (channel * kChannelWarps + warp) * kLineTile; at < parcel.bytes;
-         at += stride, ++number) {
-      Vector16 v[kLineVectors];
+  __device__ __forceinline__ static int warp() { return static_cast<int>(threadIdx.x / kWarp); }
+  __device__ __forceinline__ char* tile(int owner, int peer, int channel, uint64_t number) const {
+    return c_.p.workspace[owner] + c_.p.tiles + tile_offset(owner, peer, channel, warp(), number) +
+           lane_of_warp() * 16;
+  }
+  // Tiles go to the channels in turn, and to the warps of each: few warps of many blocks have one.
+  __device__ __forceinline__ static size_t first_of(const Parcel& parcel, int channel) {
+    return static_cast<size_t>(warp() * parcel.channels + channel) * kLineTile;
+  }
+  __device__ __forceinline__ static size_t stride_of(const Parcel& parcel) {
+    return size_t{parcel.channels} * kChannelWarps * kLineTile;
+  }
+  __device__ __forceinline__ static size_t offset(int k) {
+    return k * kRow + line_offset(lane_of_warp(), false);
+  }
+
+  __device__ __forceinline__ static void load_tile(const Parcel& parcel, size_t at,
+                                                   Vector16 (&v)[kLineVectors]) {
 #pragma unroll
-      for (int k = 0; k < kLineVectors; ++k)
-        v[k] = load_bytes(parcel.data + at + k * kRow + line_offset(lane_of_warp(), false),
-                          parcel.data + parcel.bytes);
-      if (!c_.wait_for_room(c_.here.taken_by_peer.tiles[channel][warp], number, taken, kTileRing))
+    for (int k = 0; k < kLineVectors; ++k) {
+      const size_t begin = at + offset(k);
+      if constexpr (!kLean)
+        v[k] = load_bytes(parcel.data + begin, parcel.data + parcel.bytes);
+      else if (begin < parcel.bytes)
+        v[k] = load_whole(parcel.data + begin, line_width(lane_of_warp()));
+    }
+  }
+  __device__ __forceinline__ static void store_vector(const Parcel& parcel, size_t at,
+                                                      const Vector16& v) {
+    const size_t width = line_width(lane_of_warp());
+    if (at >= parcel.bytes) return;
+    if constexpr (kLean) {
+      store_whole(parcel.data + at, v, width);
+    } else {
+      const size_t left = parcel.bytes - at;
+      store_bytes(parcel.data + at, v, static_cast<int>(left < width ? left : width));
+    }
+  }
+
+  // For a warp of movers.
+  __device__ __forceinline__ bool send(const Parcel& parcel, int channel, Ahead& ahead) const {
+    uint64_t& sent = c_.known.own.tiles[channel][warp()];
+    uint64_t number = sent, taken = c_.known.taken.tiles[channel][warp()];
+    Vector16(&v)[kLineVectors] = ahead.v;
+    for (size_t at = first_of(parcel, channel); at < parcel.bytes;
+         at += stride_of(parcel), ++number) {
+      if (!ahead.is_read) load_tile(parcel, at, v);
+      ahead.is_read = false;
+      if (!c_.wait_for_room(c_.here.taken_by_peer.tiles[channel][warp()], number, taken, kTileRing))
         return false;
-      char* const to = tile(c_.peer, c_.p.rank, channel, warp, number);
+      char* const to = tile(c_.peer, c_.p.rank, channel, number);
 #pragma unroll
       for (int k = 0; k < kLineVectors; ++k)
         if (at + k * kRow < parcel.bytes) put_line(to + k * 512, lane_of_warp(), v[k], number + 1);
@@ -51,18 +99,21 @@ class MessageTiles {
     __syncwarp();
     if (lane_of_warp() == 0) {
       sent = number;
-      c_.known.taken.tiles[channel][warp] = taken;
+      c_.known.taken.tiles[channel][warp()] = taken;
     }
     return true;
   }
   __device__ __forceinline__ bool receive(const Parcel& parcel, int channel) const {
-    const int warp = static_cast<int>(threadIdx.x / kWarp);
-    uint64_t& taken = c_.known.own.tiles[channel][warp];
-    const size_t stride = size_t{parcel.channels} * kChannelWarps * kLineTile;
+    uint64_t& taken = c_.known.own.tiles[channel][warp()];
+    const auto tell = [&](uint64_t tiles) {
+      if (lane_of_warp() == 0) store_relaxed(&c_.there.taken_by_peer.tiles[channel][warp()], tiles);
+    };
     uint64_t number = taken;
-    for (size_t at = (channel * kChannelWarps + warp) * kLineTile; at < parcel.bytes;
-         at += stride) {
-      const char* from = tile(c_.p.rank, c_.peer, channel, warp, number);
+    for (size_t at = first_of(parcel, channel); at < parcel.bytes; at += stride_of(parcel)) {
+      // That the tile before is taken. Of the last one it is told with the next message: a kernel's
+      // end waits until all that it has written is there.
+      tell(number);
+      const char* from = tile(c_.p.rank, c_.peer, channel, number);
       ++number;
       Vector16 v[kLineVectors];
       for (Patience patience;;) {
@@ -77,14 +128,7 @@ class MessageTiles {
         if (patience.is_over(c_.p, c_.s, c_.peer)) return false;
       }
 #pragma unroll
-      for (int k = 0; k < kLineVectors; ++k) {
-        const size_t first = at + k * kRow + line_offset(lane_of_warp(), false);
-        if (first >= parcel.bytes) continue;
-        const size_t left = parcel.bytes - first, width = line_width(lane_of_warp());
-        store_bytes(parcel.data + first, v[k], static_cast<int>(left < width ? left : width));
-      }
-      __syncwarp();
-      if (lane_of_warp() == 0) store_relaxed(&c_.there.taken_by_peer.tiles[channel][warp], number);
+      for (int k = 0; k < kLineVectors; ++k) store_vector(parcel, at + offset(k), v[k]);
     }
     __syncwarp();
     if (lane_of_warp() == 0) taken = number;

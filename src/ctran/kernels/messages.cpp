@@ -22,6 +22,7 @@ Postal postal_of(const Team& team, Collective collective, uint64_t limit_ns) {
   p.mailboxes = layout.mailboxes;
   p.tiles = layout.tiles;
   p.chunks = layout.chunks;
+  p.movers = kChannelWarps;
   return p;
 }
 
@@ -33,7 +34,7 @@ void share_blocks(Postal& p, int wanted, int most_blocks) {
   const int most = wanted == 0 ? even : std::min(even, wanted);
   for (int r = 0; r < p.routes_count; ++r) {
     Route& route = p.routes[r];
-    route.blocks = static_cast<uint8_t>(std::min<int>(route.blocks, most));
+    route.blocks = static_cast<uint8_t>(std::min<int>(route.channels, most));
     route.first_block = static_cast<int16_t>(p.blocks);
     p.blocks += route.blocks;
   }
@@ -46,6 +47,8 @@ ExchangeParams params_of(const Team& team, const Exchange& exchange, int most_bl
   const Message* const end = begin + exchange.count;
 
   int filled = 0;
+  bool lean = true;
+  size_t tiles = 0;  // of lines, that a channel has of a message
   for (int index = 0; index < 2 * kMaxRanks; ++index) {
     Route route{};
     route.first = static_cast<uint8_t>(filled);
@@ -54,8 +57,11 @@ ExchangeParams params_of(const Team& team, const Exchange& exchange, int most_bl
       const Parcel& parcel = p.parcels[filled++] =
           parcel_of(static_cast<char*>(message->data), message->bytes,
                     static_cast<char*>(message->place), message->asks);
-      p.straight = p.straight || parcel.place != nullptr || parcel.asks;
-      route.blocks = std::max(route.blocks, static_cast<uint8_t>(parcel.channels));
+      lean = lean && is_lean(parcel);
+      if (parcel.place != nullptr || parcel.asks) p.kind = MessageKind::kStraight;
+      route.channels = std::max(route.channels, static_cast<uint8_t>(parcel.channels));
+      if (parcel.lines)
+        tiles = std::max(tiles, quotient_up(quotient_up(parcel.bytes, kLineTile), parcel.channels));
     }
     route.end = static_cast<uint8_t>(filled);
     if (route.first == route.end) continue;
@@ -64,6 +70,10 @@ ExchangeParams params_of(const Team& team, const Exchange& exchange, int most_bl
     p.routes[p.routes_count++] = route;
   }
 
+  if (lean) {
+    p.kind = MessageKind::kLean;
+    p.movers = static_cast<int32_t>(std::clamp<size_t>(tiles, 1, kChannelWarps));
+  }
   share_blocks(p, exchange.blocks, most_blocks);
   return p;
 }

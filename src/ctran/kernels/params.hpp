@@ -22,7 +22,8 @@ struct Membership {
 //
 // Two hops: a tensor of `bytes` is cut into parts. Of each this rank sends one to its owner, if in
 // send_to; it makes its own part from those of receive_from, and sends it to all of gather_to; the
-// other parts come from their owners, if in gather_from.
+// other parts come from their owners, if in gather_from. A root has no part: so each byte leaves
+// it, or comes to it, once.
 struct Params : Membership {
   const char* input;
   char* output;
@@ -34,6 +35,7 @@ struct Params : Membership {
   uint64_t nan;    // what the output is filled with after a stop; 0: left as it is
   size_t bytes, output_bytes, send_stride, receive_stride;
   size_t part;            // of two hops: bytes of a rank's part
+  int32_t without_part;   // the rank that has none; kMaxRanks: all have one
   uint64_t tiles, steps;  // of the workers, and for each of them
   size_t region, acks;    // in the workspaces
   int32_t root;

@@ -10,10 +10,16 @@ namespace {
 
 constexpr int kWarpsOfBlock = kMostThreads / kWarp;
 
+// Of two hops: the bytes of a rank's part.
+size_t part_of_call(int ranks, const Call& call) {
+  const size_t bytes = call.count * size_of(call.dtype);
+  return part_bytes(bytes, is_rooted(call.collective) ? ranks - 1 : ranks);
+}
+
 // The longest run of bytes that the workers share.
 size_t bytes_to_share(int ranks, const Call& call, Shape shape) {
   const size_t bytes = call.count * size_of(call.dtype);
-  return shape.two_hops ? std::min(bytes, part_bytes(bytes, ranks)) : bytes;
+  return shape.two_hops ? std::min(bytes, part_of_call(ranks, call)) : bytes;
 }
 
 Shape shape_of(int ranks, const Call& call, Algorithm algorithm) {
@@ -166,7 +172,8 @@ Params params_of(const Team& team, const Call& call, const Plan& plan) {
   p.input = p.own = static_cast<const char*>(call.input);
   p.output = static_cast<char*>(call.output);
   p.bytes = p.output_bytes = call.count * size_of(call.dtype);
-  p.part = part_bytes(p.bytes, team.size);
+  p.part = part_of_call(team.size, call);
+  p.without_part = is_rooted(call.collective) ? call.root : kMaxRanks;
   const size_t shared = bytes_to_share(team.size, call, plan.shape);
   p.tiles = quotient_up(shared, tile_bytes(plan.shape.wire));
   p.steps = steps_of(plan.shape.wire, shared, plan.workers());

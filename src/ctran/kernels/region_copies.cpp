@@ -69,6 +69,7 @@ RegionParams sum_of(const Team& team, const RegionCall& call) {
   p.print = print_of(call);
   p.is_one_place = true;
   p.write_to = 1u << p.rank;
+  p.pushes_operands = false;
   p.pushed_from = 0;
   // It reads and writes what a reduce-scatter does.
   p.blocks =

@@ -13,7 +13,7 @@
 // own, the same on all ranks, and hears from the blocks of the same index alone.
 namespace torch::comms::ctran::kernels {
 
-inline constexpr int kMostRegionBlocks = 64;
+inline constexpr int kMostRegionBlocks = 128;
 inline constexpr size_t kRegionTile = size_t{16} << 10;
 
 // Where a rank's output, or its input of a reduction, is in its memory of a region, and how long
@@ -63,13 +63,40 @@ struct RegionWords {
   alignas(128) uint64_t pushed[kMostRegionBlocks][kMaxRanks];
 };
 
+// An all-reduce of three or four ranks may push its operands: each rank those that a peer reduces,
+// a tile of each block in a step, to slots of that peer, and the peer what it has made of them
+// straight to all tensors. GPUs store faster than they load from each other.
+//
+// A block has two slots for each source. A rank pushes step s + 2 once all have made step s, so
+// have read their slots; and once it has told the last step of a launch, all of them are free.
+constexpr bool has_operand_slots(int ranks) { return ranks == 3 || ranks == 4; }
+inline constexpr int kOperandRing = 2;
+// From where the slots begin. What a source pushes in a step lies together.
+constexpr size_t operand_offset(int owner, int source, int block, uint64_t step) {
+  const auto run =
+      static_cast<uint64_t>(place_of(owner, source) * kOperandRing) + step % kOperandRing;
+  return (run * kMostRegionBlocks + static_cast<uint64_t>(block)) * kRegionTile;
+}
+constexpr uint64_t steps_of_pushes(size_t longest, int blocks) {
+  return quotient_up(quotient_up(longest, kRegionTile), static_cast<size_t>(blocks));
+}
+// What a block tells, as rounds: it pushes step 0 and 1, makes 0, pushes 2, makes 1, and so on.
+constexpr uint64_t told_pushed(uint64_t step) { return step == 0 ? 1 : 2 * step; }
+constexpr uint64_t told_made(uint64_t step, uint64_t steps) {
+  return step + 1 < steps ? 2 * step + 3 : 2 * steps;
+}
+
 struct RegionLayout {
-  size_t words;  // offset
-  size_t bytes;  // of the whole workspace
+  size_t words, operands;  // offsets
+  size_t bytes;            // of the whole workspace
 
   constexpr explicit RegionLayout(int ranks)
       : words((MessageLayout(ranks).bytes + 4095) / 4096 * 4096),
-        bytes(words + sizeof(RegionWords)) {}
+        operands((words + sizeof(RegionWords) + 4095) / 4096 * 4096),
+        bytes(operands) {
+    if (has_operand_slots(ranks))
+      bytes += static_cast<size_t>(ranks - 1) * kOperandRing * kMostRegionBlocks * kRegionTile;
+  }
 };
 
 // A broadcast goes through all ranks but the root, a part each, who forward their part to each

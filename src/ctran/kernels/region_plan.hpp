@@ -17,8 +17,8 @@ inline constexpr int kBulkStages = 6, kBulkLoads = 3;
 // goes where it has it to itself alone.
 struct RegionParams : Params {
   char* memory[kMaxRanks];
-  Place place;   // of what is in memory[rank]
-  size_t words;  // in the workspaces
+  Place place;             // of what is in memory[rank]
+  size_t words, operands;  // in the workspaces
   size_t forwarded;
   Range made;  // of reductions: the bytes of all tensors that this rank reduces
   Rounds rounds;
@@ -26,6 +26,7 @@ struct RegionParams : Params {
   uint32_t write_to;               // of reductions: in whose tensors the part is written
   int32_t blocks, copying_blocks;  // the latter have what this rank has for itself
   bool is_one_place;               // tensors have the same offset on all ranks
+  bool pushes_operands;            // see has_operand_slots(); rounds: its steps
 };
 
 // Whether it is for regions, and makes sense on this rank.
@@ -37,6 +38,8 @@ bool is_sound(const Team& team, const RegionCall& call);
 RegionParams params_of(const Team& team, const RegionCall& call);
 // What kAutomatic is where there is a copy unit: it begins 2 us later than stores do.
 Carrier usual_carrier(int ranks, const Call& call);
+// Whether operands are pushed. Of a call that is sound.
+bool pushes_operands(int ranks, const RegionCall& call);
 // How many blocks carry or reduce, of which `longest` is the longest run of bytes; `wanted`: as
 // Call::blocks.
 int blocks_of(int ranks, Collective collective, size_t longest, int wanted);
@@ -47,6 +50,8 @@ struct RegionKernel {
   size_t shared_bytes = 0;
 };
 RegionKernel find_push(Carrier carrier);
+// Of what pushes_operands().
+const void* find_pushed_reduction(Cell cell);
 // Null where there is none. They have no shared memory, whatever the carrier.
 const void* find_region_reduction_of_floats(Cell cell, int ranks);
 const void* find_region_reduction_of_small_floats(Cell cell, int ranks);

@@ -16,13 +16,15 @@ class Operands {
     uint64_t places = 0;
     for (int r = 0; r < p.size; ++r) places |= reinterpret_cast<uint64_t>(of(r));
     if (p.write_to == 0) places |= reinterpret_cast<uint64_t>(p.output);
-    vectors_ = places % 16 == 0 ? bytes() / 16 : 0;
+    aligned_ = places % 16 == 0;
     unit_ = unit_of(places | bytes());
   }
 
   __device__ __forceinline__ size_t bytes() const { return range_.end - range_.begin; }
+  // Of all ranks' tensors, so that all find the same.
+  __device__ __forceinline__ bool are_aligned() const { return aligned_; }
   // The first ones, which are read and written 16 bytes at once.
-  __device__ __forceinline__ size_t vectors() const { return vectors_; }
+  __device__ __forceinline__ size_t vectors() const { return aligned_ ? bytes() / 16 : 0; }
   // How the others are.
   __device__ __forceinline__ uint32_t unit() const { return unit_; }
   __device__ __forceinline__ const char* of(int rank) const {
@@ -43,7 +45,7 @@ class Operands {
   const RegionParams& p_;
   const Common& c_;
   const Range range_;
-  size_t vectors_;
+  bool aligned_;
   uint32_t unit_;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ctran/kernels/device.cuh"
 #include "ctran/kernels/params.hpp"
 #include "ctran/kernels/reducers.hpp"
 
@@ -23,12 +24,6 @@ static __device__ __noinline__ void copy_units(char* to, const char* from, size_
     move_units<uint8_t>(to, from, bytes);
 }
 
-// `width` (8 or 16) bytes, at a multiple of it.
-__device__ __forceinline__ Vector16 load_whole(const char* from, uint32_t width) {
-  if (width == 16) return *reinterpret_cast<const Vector16*>(from);
-  const uint2 half = *reinterpret_cast<const uint2*>(from);
-  return {half.x, half.y, 0, 0};
-}
 // Fewer bytes than a vector, or off its alignment. Apart, so that what is usual is little code.
 static __device__ __noinline__ Vector16 load_some(const char* from, size_t bytes, uint32_t unit) {
   alignas(16) char some[16] = {};
@@ -54,10 +49,7 @@ template <bool kWhole = false>
 __device__ __forceinline__ void store(const Params& p, char* to, size_t at, size_t end,
                                       uint32_t width, const Vector16& v) {
   if (kWhole ? at < end : p.aligned && at + width <= end) {
-    if (width == 16)
-      *reinterpret_cast<Vector16*>(to + at) = v;
-    else
-      *reinterpret_cast<uint2*>(to + at) = uint2{v.x, v.y};
+    store_whole(to + at, v, width);
   } else if (!kWhole && at < end) {
     store_some(to + at, end - at < width ? end - at : width, p.unit, v);
   }

@@ -33,6 +33,11 @@ constexpr Range part_of(size_t bytes, size_t part, int rank) {
   if (begin >= bytes) return {bytes, bytes};
   return {begin, bytes - begin < part ? bytes : begin + part};
 }
+// The same where one rank has none (kMaxRanks: all have one), and `part` is for one rank less.
+constexpr Range part_of(size_t bytes, size_t part, int rank, int without_part) {
+  if (rank == without_part) return {bytes, bytes};
+  return part_of(bytes, part, rank < without_part ? rank : rank - 1);
+}
 
 constexpr size_t tile_bytes(WireKind wire) {
   constexpr size_t kBytes[] = {kLLTile, kLineTile, kLongLineTile, kWideLineTile};

@@ -31,6 +31,9 @@ class TwoShot {
   __device__ __forceinline__ uint32_t peers() const {
     return ((1u << p_.size) - 1) & ~(1u << p_.rank);
   }
+  __device__ __forceinline__ Range part_of_rank(int rank) const {
+    return part_of(p_.bytes, p_.part, rank, p_.without_part);
+  }
   // Where a part's tile begins; at or after the part's end where it has none.
   __device__ __forceinline__ size_t tile_at(const Range& part, uint64_t step) const {
     return part.begin + (step * Wire::workers() + wire_.worker()) * Wire::kTile;
@@ -38,7 +41,7 @@ class TwoShot {
   // Of `ranks`, those whose parts have a tile in this step.
   __device__ __forceinline__ uint32_t with_tile(uint32_t ranks, uint64_t step) const {
     for (int r = 0; r < p_.size; ++r) {
-      const Range part = part_of(p_.bytes, p_.part, r);
+      const Range part = part_of_rank(r);
       if (tile_at(part, step) >= part.end) ranks &= ~(1u << r);
     }
     return ranks;
@@ -72,14 +75,14 @@ class TwoShot {
   __device__ __forceinline__ int next(int i) const { return rank_after(p_.rank, i, p_.size); }
   __device__ __forceinline__ void load_part(int peer, uint64_t step,
                                             Vector16 (&v)[Wire::kVectors]) const {
-    const Range part = part_of(p_.bytes, p_.part, peer);
+    const Range part = part_of_rank(peer);
 #pragma unroll
     for (int k = 0; k < Wire::kVectors; ++k)
       v[k] = load_own<Wire, F>(p_, s_, wire_, p_.input, tile_at(part, step), part.end, k);
   }
   __device__ __forceinline__ void send_part(int peer, int ring, uint64_t step,
                                             const Vector16 (&v)[Wire::kVectors]) const {
-    const Range part = part_of(p_.bytes, p_.part, peer);
+    const Range part = part_of_rank(peer);
     const size_t at = tile_at(part, step);
 #pragma unroll
     for (int k = 0; k < Wire::kVectors; ++k) {
@@ -104,27 +107,20 @@ class TwoShot {
 
   __device__ __forceinline__ bool combine(uint64_t step) const {
     const int ring = static_cast<int>(step % kPlaces);
-    const Range part = part_of(p_.bytes, p_.part, p_.rank);
+    const Range part = part_of_rank(p_.rank);
     const size_t at = tile_at(part, step);
     if (at >= part.end) return true;
     const auto own = [&](int k) {
       return load_own<Wire, F>(p_, s_, wire_, p_.input, at, part.end, k);
     };
-    bool done = true;
-    if constexpr (F::kMoves) {
-      if (p_.receive_from == 0)
-        for (int k = 0; k < Wire::kVectors; ++k)
-          made(at, part.end, step, k, own(k), p_.own_to != nullptr);
-      else
-        done = take_tile<Wire, N>(
-            p_, s_, wire_, p_.receive_from, ring, step, at, part.end,
-            [&](int, int k, const Vector16& v) { made(at, part.end, step, k, v, true); });
-    } else {
-      done = reduce_tile<Wire, F, N>(
+    if constexpr (F::kMoves)
+      return take_tile<Wire, N>(
+          p_, s_, wire_, p_.receive_from, ring, step, at, part.end,
+          [&](int, int k, const Vector16& v) { made(at, part.end, step, k, v, true); });
+    else
+      return reduce_tile<Wire, F, N>(
           p_, s_, wire_, p_.receive_from, ring, step, at, part.end, own,
           [&](int k, const Vector16& v) { made(at, part.end, step, k, v, p_.output != nullptr); });
-    }
-    return done;
   }
 
   __device__ __forceinline__ bool collect(uint64_t step) const {
@@ -132,7 +128,7 @@ class TwoShot {
     const uint32_t ranks = with_tile(p_.gather_from, step);
     if (ranks == 0) return true;
     const auto into = [&](int source, int k, const Vector16& v) {
-      const Range part = part_of(p_.bytes, p_.part, source);
+      const Range part = part_of_rank(source);
       store<Wire::kLean>(p_, p_.output, tile_at(part, step) + wire_.offset(k), part.end,
                          wire_.width(), v);
     };

@@ -89,6 +89,7 @@ void check_values(const kernels::Library& library, const Settings& settings, int
 }
 
 // So many tiles for each block that all its stages come round, and broadcasts have several rounds.
+// All-reduces that push their operands come after each other, for their slots are the same.
 void check_large_values(const kernels::Library& library, const Settings& settings, int n) {
   Runner runner(library, settings, n, 1);
   for (const Collective collective : kCollectives)
@@ -106,7 +107,8 @@ void check_large_values(const kernels::Library& library, const Settings& setting
         one.op = ctran::ReduceOp::kSum;
         settle(one);
         one.blocks = runner.world().shares_gpus() ? 4 : 0;
-        runner.add(one);
+        const bool pushes = collective == Collective::kAllReduce && carrier == Carrier::kAutomatic;
+        for (int i = 0; i < (pushes ? 4 : 1); ++i) runner.add(one);
       }
   runner.flush();
   std::printf("regions: %d ranks, %zu large cases right\n", n, runner.done());
@@ -205,7 +207,7 @@ uint64_t launches_of(const kernels::Team& team, const kernels::RegionCall& call)
 // The last rank never comes; those that wait for it stop.
 void check_stop(const kernels::Library& library, int n, Carrier carrier, Collective collective,
                 bool aborts) {
-  constexpr size_t kBytes = 3 << 20;
+  constexpr size_t kBytes = 9 << 20;  // operands of an all-reduce are pushed
   const World world(library, n);
   if (carrier == Carrier::kCopies && !world.may_copy(collective)) return;
   const Outputs outputs(world, kBytes);

@@ -10,6 +10,7 @@
 
 #include "ctran/device/device_window.hpp"
 #include "ctran/device/member.hpp"
+#include "ctran/kernels/messages.hpp"
 
 // Messages that their senders write straight to where they are wanted, over the stand-in's kernels.
 namespace torch::comms::ctran {
@@ -84,7 +85,7 @@ struct Member : test::Seated {
   std::vector<std::byte> wanted;
 };
 
-constexpr size_t kSizes[] = {0, 1000, 262144, 262145, 1000003};
+constexpr size_t kSizes[] = {0, 1000, kernels::kMostOfLines, kernels::kMostOfLines + 1, 1500003};
 
 // Each of them with every wish of either side, in one launch. How many are written straight.
 int64_t exchange_all(Member& member) {
@@ -97,7 +98,7 @@ int64_t exchange_all(Member& member) {
         const bool asks = (wishes & 1) != 0, has_place = (wishes & 2) != 0;
         member.send((member.rank + 1) % member.size, serial, bytes, asks);
         member.receive((member.rank + member.size - 1) % member.size, serial, bytes, has_place);
-        straight += asks && has_place && bytes > 262144 ? 1 : 0;
+        straight += asks && has_place && bytes > kernels::kMostOfLines ? 1 : 0;
         ++serial;
       }
     member.launch();
@@ -160,8 +161,8 @@ TEST_F(StraightTest, OfACaptureAreRepeated) {
     Member member(rank, 2, exchange);
     member.clear();
     for (const bool likes : {true, false, true}) {
-      member.send(1 - rank, 1, 1000003, likes);
-      member.receive(1 - rank, 1, 1000003, true);
+      member.send(1 - rank, 1, 1500003, likes);
+      member.receive(1 - rank, 1, 1500003, true);
     }
     gpu::cpu_begin_capture(member.stream);
     member.launch();
@@ -173,12 +174,12 @@ TEST_F(StraightTest, OfACaptureAreRepeated) {
 }
 
 TEST_F(StraightTest, OfTheWrongSizeStopBothSides) {
-  for (const size_t received : {size_t{10}, size_t{1000002}})
+  for (const size_t received : {size_t{10}, size_t{1500002}})
     for (const bool asks : {false, true})
       on_threads(2, [&](int rank, const Exchange& exchange) {
         Member member(rank, 2, exchange);
         member.clear();
-        if (rank == 0) member.send(1, 0, 1000003, asks);
+        if (rank == 0) member.send(1, 0, 1500003, asks);
         if (rank == 0) member.receive(1, 0, 7, true);  // which never comes
         if (rank == 1) member.receive(0, 0, received, true);
         member.launch();
@@ -195,7 +196,7 @@ TEST_F(StraightTest, ASendThatNobodyAnswersEndsAtItsLimit) {
     Member member(rank, 2, exchange);
     member.clear();
     if (rank == 0) {
-      member.send(1, 0, 1000003, true);
+      member.send(1, 0, 1500003, true);
       member.launch(20'000'000);
       member.finish();
       ASSERT_TRUE(member.team->stopped());
@@ -208,9 +209,9 @@ TEST_F(StraightTest, ASendThatNobodyAnswersEndsAtItsLimit) {
 
 // Parts whose sizes the kernel reads, to outputs at another place of the window on each rank.
 void exchange_by_counts(Member& member, bool asks) {
-  constexpr size_t kElements = 1'000'000;
+  constexpr size_t kElements = 1'500'000;
   const auto part = [](int from, int to) {
-    return static_cast<int64_t>(100'000 * (from + to) + 7 * to);
+    return static_cast<int64_t>(150'000 * (from + to) + 7 * to);
   };
   const auto element = [](int from, int to, int64_t i) {
     return static_cast<int32_t>(i * 9 + from * 3 + to);
@@ -240,7 +241,9 @@ void exchange_by_counts(Member& member, bool asks) {
       require(output[at++] == element(peer, rank, i), "what was sent has come");
   int64_t long_ones = 0;
   for (int peer = 0; peer < member.size; ++peer)
-    if (peer != rank && sent[static_cast<size_t>(peer)] * 4 > 262144) ++long_ones;
+    if (peer != rank &&
+        static_cast<size_t>(sent[static_cast<size_t>(peer)]) * 4 > kernels::kMostOfLines)
+      ++long_ones;
   require(written() - before == (asks ? long_ones : 0), "the long ones are written straight");
 }
 

@@ -93,6 +93,26 @@ TEST(TilingTest, PartsCoverATensor) {
     }
 }
 
+TEST(TilingTest, PartsOfAllRanksButOneCoverATensor) {
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{129}, size_t{1000}, size_t{123457}})
+    for (int ranks = 2; ranks <= kMaxRanks; ++ranks)
+      for (int without = 0; without <= ranks; ++without) {
+        const int owners = without == ranks ? ranks : ranks - 1;
+        size_t at = 0;
+        for (int rank = 0; rank < ranks; ++rank) {
+          const Range part = part_of(bytes, part_bytes(bytes, owners), rank,
+                                     without == ranks ? kMaxRanks : without);
+          if (rank == without) {
+            EXPECT_EQ(part.begin, part.end);
+            continue;
+          }
+          EXPECT_EQ(part.begin, at);
+          at = part.end;
+        }
+        EXPECT_EQ(at, bytes);
+      }
+}
+
 TEST(TilingTest, LinesHoldATileOnce) {
   for (const bool wide : {false, true}) {
     std::set<size_t> seen;

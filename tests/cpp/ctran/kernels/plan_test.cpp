@@ -113,6 +113,24 @@ TEST(PlanTest, WhatIsDefinedHasOneReducer) {
     }
 }
 
+TEST(PlanTest, ARootHasNoPartOfTwoHops) {
+  Team team{};
+  team.size = 4;
+  const auto params = [&](Collective collective, int root) {
+    Call call = call_of(collective, 3 * 1024);
+    call.root = root;
+    call.input = call.output = reinterpret_cast<void*>(0x1000);
+    return params_of(team, call, {{WireKind::kLine, true}, 1, 64});
+  };
+  const size_t bytes = params(Collective::kAllReduce, 0).bytes;
+  for (const Collective collective : {Collective::kBroadcast, Collective::kReduce}) {
+    EXPECT_EQ(params(collective, 2).without_part, 2);
+    EXPECT_EQ(params(collective, 2).part, part_bytes(bytes, 3));
+  }
+  EXPECT_EQ(params(Collective::kAllReduce, 2).without_part, kMaxRanks);
+  EXPECT_EQ(params(Collective::kAllReduce, 2).part, part_bytes(bytes, 4));
+}
+
 // One hop: what a rank sends is what its peer receives. Two: so is each hop.
 TEST(PlanTest, SendersAndReceiversAgree) {
   for (int ranks = 2; ranks <= kMaxRanks; ++ranks)

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <random>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -537,6 +540,38 @@ TEST(RegionPlanTest, LongReductionsOfMoreThanTwoRanksLeaveProcessorsAlone) {
   EXPECT_EQ(blocks(Collective::kAllGather, size_t{64} << 20), 64);
 }
 
+TEST(RegionPlanTest, OperandsOfLargeAllReducesArePushedWhereProcessorsMayBeTaken) {
+  std::vector<char> memory(1);
+  const auto params = [&](int ranks, size_t bytes, const std::function<void(RegionCall&)>& change) {
+    Team team{};
+    team.size = ranks;
+    RegionCall call{};
+    call.call.collective = Collective::kAllReduce;
+    call.call.dtype = Dtype::kBFloat16;
+    call.call.count = bytes / 2;
+    call.call.input = call.call.output = call.memory[0] = memory.data();
+    change(call);
+    return params_of(team, call);
+  };
+  constexpr size_t kMB = size_t{1} << 20;
+  const auto nothing = [](RegionCall&) {};
+  const auto usual = params(4, 64 * kMB, nothing);
+  EXPECT_TRUE(usual.pushes_operands);
+  EXPECT_EQ(usual.blocks, 128);
+  EXPECT_EQ(usual.rounds.count, 8u);  // 16 MB by 128 tiles of 16 KB
+  EXPECT_TRUE(params(3, 16 * kMB, nothing).pushes_operands);
+  EXPECT_TRUE(params(4, 64 * kMB, [](auto& c) { c.call.blocks = 96; }).pushes_operands);
+  EXPECT_FALSE(params(2, 64 * kMB, nothing).pushes_operands);
+  EXPECT_FALSE(params(5, 64 * kMB, nothing).pushes_operands);
+  EXPECT_FALSE(params(4, 4 * kMB, nothing).pushes_operands);
+  EXPECT_FALSE(params(4, 256 * kMB, nothing).pushes_operands);
+  for (const auto& change : std::vector<std::function<void(RegionCall&)>>{
+           [](auto& c) { c.call.blocks = 16; }, [](auto& c) { c.carrier = Carrier::kCopies; },
+           [](auto& c) { c.call.op = ReduceOp::kMax; },
+           [](auto& c) { c.call.collective = Collective::kReduce; }})
+    EXPECT_FALSE(params(4, 64 * kMB, change).pushes_operands);
+}
+
 TEST(RegionPlanTest, ShortTransfersOfMoreThanTwoRanksAreStored) {
   Call call{};
   call.collective = Collective::kAllGather;
@@ -592,8 +627,100 @@ TEST(RegionLayoutTest, FollowsTheMessagesAndIsAligned) {
     const RegionLayout layout(ranks);
     EXPECT_GE(layout.words, MessageLayout(ranks).bytes);
     EXPECT_EQ(layout.words % alignof(RegionWords), 0u);
-    EXPECT_EQ(layout.bytes, layout.words + sizeof(RegionWords));
+    EXPECT_GE(layout.operands, layout.words + sizeof(RegionWords));
+    if (!has_operand_slots(ranks)) {
+      EXPECT_EQ(layout.bytes, layout.operands);
+    }
   }
+}
+
+TEST(RegionLayoutTest, OperandsHaveSlotsOfTheirOwn) {
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
+    if (!has_operand_slots(ranks)) continue;
+    const RegionLayout layout(ranks);
+    for (int owner = 0; owner < ranks; ++owner) {
+      std::set<size_t> slots;
+      for (int source = 0; source < ranks; ++source)
+        for (int block = 0; block < kMostRegionBlocks && source != owner; ++block)
+          for (uint64_t step = 0; step < kOperandRing; ++step)
+            slots.insert(operand_offset(owner, source, block, step));
+      EXPECT_EQ(slots.size() * kRegionTile, layout.bytes - layout.operands);
+      EXPECT_EQ(*slots.rbegin() + kRegionTile, layout.bytes - layout.operands);
+      EXPECT_EQ(operand_offset(owner, (owner + 1) % ranks, 5, 7),
+                operand_offset(owner, (owner + 1) % ranks, 5, 7 + kOperandRing));
+    }
+  }
+}
+
+// The blocks of one index of all ranks, each of which does its next step when it may, in any order:
+// none finds another step in a slot than the one it waits for, and none waits for ever.
+class PushingBlocks {
+ public:
+  PushingBlocks(int ranks, uint64_t steps)
+      : ranks_(ranks), steps_(steps), told_(static_cast<size_t>(ranks)), done_(told_.size()) {}
+
+  bool is_over() const {
+    return std::ranges::all_of(done_, [&](size_t done) { return done == 2 * steps_; });
+  }
+  // False if it has to wait.
+  bool go_on(int rank) {
+    size_t& done = done_[static_cast<size_t>(rank)];
+    if (done == 2 * steps_) return false;
+    // As the kernel has it: 0, 1, then one made and one pushed in turn.
+    const bool pushes =
+        done < std::min<uint64_t>(2, steps_) || (done % 2 == 1 && done / 2 + 1 < steps_);
+    const uint64_t step = done == 0 ? 0 : pushes ? done / 2 + 1 : made_[rank];
+    uint64_t& told = told_[static_cast<size_t>(rank)];
+    if (pushes) {
+      if (step >= 2 && !all_told(rank, told_made(step - 2, steps_))) return false;
+      for (int peer = 0; peer < ranks_; ++peer)
+        if (peer != rank) slots_[{peer, rank, step % kOperandRing}] = step;
+      told = told_pushed(step);
+    } else {
+      if (!all_told(rank, told_pushed(step))) return false;
+      for (int peer = 0; peer < ranks_; ++peer)
+        if (peer != rank) {
+          EXPECT_EQ((slots_[{rank, peer, step % kOperandRing}]), step);
+        }
+      told = told_made(step, steps_);
+      ++made_[rank];
+    }
+    EXPECT_EQ(told, done + 1) << "what is told grows by one";
+    ++done;
+    return true;
+  }
+
+ private:
+  bool all_told(int rank, uint64_t wanted) const {
+    for (int peer = 0; peer < ranks_; ++peer)
+      if (peer != rank && told_[static_cast<size_t>(peer)] < wanted) return false;
+    return true;
+  }
+
+  const int ranks_;
+  const uint64_t steps_;
+  std::vector<uint64_t> told_;
+  std::vector<size_t> done_;
+  std::map<int, uint64_t> made_;
+  std::map<std::tuple<int, int, uint64_t>, uint64_t> slots_;
+};
+
+TEST(RegionLayoutTest, PushedOperandsAreReadBeforeTheirSlotIsWrittenAnew) {
+  std::mt19937_64 random(7);
+  for (const int ranks : {3, 4})
+    for (const uint64_t steps : {1, 2, 3, 4, 9})
+      for (int round = 0; round < 200; ++round) {
+        PushingBlocks blocks(ranks, steps);
+        while (!blocks.is_over()) {
+          // One of them goes as far ahead as it can, now and then.
+          const int rank = static_cast<int>(random() % static_cast<uint64_t>(ranks));
+          bool moved = blocks.go_on(rank);
+          while (moved && random() % 2 == 0) moved = blocks.go_on(rank);
+          bool any = moved || blocks.is_over();
+          for (int r = 0; r < ranks && !any; ++r) any = blocks.go_on(r);
+          ASSERT_TRUE(any) << "all wait for ever";
+        }
+      }
 }
 
 TEST(RegionLayoutTest, PlacesAreReadAsTheyWereTold) {
