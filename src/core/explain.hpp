@@ -33,7 +33,8 @@ auto with_context(const MakeContext& context, const Body& body) {
     return body();
   } catch (const CommError& e) {
     if (!e.context().op.empty()) throw;
-    throw CommError(e.code(), e.why(), context());
+    const Context place = context();
+    throw CommError(e.code(), e.why(), e.context().peer < 0 ? place : place.blaming(e.context()));
   }
 }
 template <class Body>

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import time
 from datetime import timedelta
 
 import pytest
 import torch
+import torchcomms
 from torchcomms import BatchP2POptions, CommOptions, ReduceOp
 
 from tests.harness.cases import Failures, assert_alive, check_context, refused
@@ -135,6 +137,26 @@ def no_such_interface(context):
 @pytest.mark.worlds(backends=("ctran",))
 def test_an_interface_that_is_not_there_is_refused_whether_needed_or_not(world):
     check_context(world, no_such_interface)
+
+
+def one_has_no_such_interface(context, failed):
+    failures = Failures()
+    key = "ctran::interface" if context.backend == "ctran" else "side_channel_interface"
+    hints = {key: "nosuchif0"} if context.rank == failed else {}
+    words = () if context.rank == failed else (f"rank {failed} cannot connect",)
+    kind = ValueError if context.rank == failed else torchcomms.PeerFailed
+    start = time.monotonic()
+    with failures.case("new_comm"), refused(kind, "nosuchif0", *words):
+        context.new_comm(hints=hints, timeout=timedelta(seconds=60))
+    with failures.case("long before the limit"):
+        assert time.monotonic() - start < 20
+    return failures.texts
+
+
+@pytest.mark.parametrize("failed", [0, 1])
+@pytest.mark.worlds(backends=("gloo", "ctran"), sizes=(2, 4))
+def test_the_others_are_told_at_once_why_one_cannot_connect(world, failed):
+    check_context(world, one_has_no_such_interface, failed)
 
 
 @pytest.mark.worlds(backends=("gloo",))

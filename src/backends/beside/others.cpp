@@ -5,6 +5,7 @@
 #include <torchcomms/base/env.hpp>
 
 #include "backends/beside/record.hpp"
+#include "base/log.hpp"
 #include "bootstrap/exchange/meeting.hpp"
 #include "core/bounded.hpp"
 #include "core/hint.hpp"
@@ -41,6 +42,17 @@ std::optional<side::Circle::Failure> end_in(const side::Circle* circle) {
   if (circle == nullptr) return std::nullopt;
   auto failure = circle->failure();
   return failure && failure->ends != side::kNever ? failure : std::nullopt;
+}
+
+bootstrap::Participant participant(const Rendezvous& met, const std::string& name) {
+  return {.scope = "side",
+          .name = name,
+          .rank = met.rank,
+          .size = met.size,
+          .blob = {},
+          .limit = met.limit,
+          .deadline = met.deadline,
+          .interrupt = check_interrupt};
 }
 
 }  // namespace
@@ -178,20 +190,33 @@ std::optional<Others::Where> Others::await_all(uint64_t number, Clock::time_poin
 std::shared_ptr<side::Circle> open_side_channel(const Rendezvous& met, const std::string& name,
                                                 const std::string& interface,
                                                 std::shared_ptr<const Record> record) {
-  StoreKeyValue store(met.store, met.deadline, {}, met.address);
+  bool exchanges = false;
   const auto tell_all = [&](std::string mine) {
-    auto told = bootstrap::exchange(store, {.scope = "side",
-                                            .name = name,
-                                            .rank = met.rank,
-                                            .size = met.size,
-                                            .blob = std::move(mine),
-                                            .limit = met.limit,
-                                            .deadline = met.deadline,
-                                            .interface = interface,
-                                            .interrupt = check_interrupt});
+    exchanges = true;
+    auto self = participant(met, name);
+    self.blob = std::move(mine);
+    self.interface = interface;
+    StoreKeyValue store(met.store, met.deadline, {}, met.address);
+    auto told = bootstrap::exchange(store, self);
     return side::Family::Told{std::move(told.blobs), told.secret};
   };
-  return side::Family::make(met.rank, met.size, interface, tell_all)->everybody(std::move(record));
+  try {
+    return side::Family::make(met.rank, met.size, interface, tell_all)
+        ->everybody(std::move(record));
+  } catch (const CommError& e) {
+    if (!exchanges) decline_side_channel(met, name, e);
+    throw;
+  }
+}
+
+void decline_side_channel(const Rendezvous& met, const std::string& name,
+                          const CommError& error) noexcept {
+  try {
+    StoreKeyValue store(met.store, met.deadline, {}, met.address);
+    bootstrap::decline(store, participant(met, name), error);
+  } catch (const std::exception& e) {
+    base::log(base::LogLevel::kDebug, std::string("the others do not learn why: ") + e.what());
+  }
 }
 
 }  // namespace torch::comms::beside

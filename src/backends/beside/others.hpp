@@ -113,5 +113,8 @@ CommError error_of(const side::Circle::Failure& failure, const Context& context)
 std::shared_ptr<side::Circle> open_side_channel(const Rendezvous& met, const std::string& name,
                                                 const std::string& interface,
                                                 std::shared_ptr<const Record> record);
+// In place of that, where `error` keeps this rank from it: the others raise it, too.
+void decline_side_channel(const Rendezvous& met, const std::string& name,
+                          const CommError& error) noexcept;
 
 }  // namespace torch::comms::beside

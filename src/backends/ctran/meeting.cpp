@@ -18,6 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr const char* kJob = "job";  // a key of the store
+
 // What rank 0 decides for all.
 struct Job {
   transport::Secret secret;
@@ -31,10 +33,10 @@ std::string own_job(const TuningFile& tuning_file, const std::string& gpu) {
   return text + tell_tuning(tuning_file, gpu);
 }
 
-Job agree_on_job(StoreKeyValue& store, const Rendezvous& met, const TuningFile& tuning_file,
-                 const std::string& gpu) {
-  if (met.rank == 0) store.set("job", own_job(tuning_file, gpu));
-  const std::string text = store.get("job", met.deadline.left());
+Job agree_on_job(StoreKeyValue& store, const bootstrap::Participant& self,
+                 const TuningFile& tuning_file, const std::string& gpu) {
+  if (self.rank == 0) store.set(kJob, own_job(tuning_file, gpu));
+  const std::string text = bootstrap::read_word(store, self, kJob, self.deadline.left());
   Job job;
   const size_t secret_bytes = job.secret.size();
   if (text.size() <= secret_bytes)
@@ -71,46 +73,56 @@ class Phases {
 Connected connect(const Rendezvous& met, const CommOptions& options, const std::string& gpu,
                   std::vector<TorchCommBackend::InitPhase>& phases) {
   Phases clock(phases);
-  auto known = std::make_shared<Known>();
-  known->links = links_wished(options.hints);
-  known->host = host_wished(options.hints);
-  const auto interface = interface_wished(options.hints);
-  FamilyOptions family{.links = known->links,
-                       .interface = interface,
-                       .host = known->host,
-                       .single_copy = single_copy_wished(options.hints),
-                       .move_threads = env_to_value("TORCHCOMM_CTRAN_MOVE_THREADS", true),
-                       .choose = [known](const Question& q) { return answer(*known, q); },
-                       .interrupt = check_interrupt};
-
   StoreKeyValue store(met.store, met.deadline, {});
-  const Job job = agree_on_job(store, met, tuning_file_wished(options.hints), gpu);
-
-  const auto tell_all = [&](std::string mine) {
-    auto told = bootstrap::exchange(store, {.scope = "addresses",
-                                            .name = {},
-                                            .rank = met.rank,
-                                            .size = met.size,
-                                            .blob = std::move(mine),
-                                            .limit = met.limit,
-                                            .deadline = met.deadline,
-                                            .secret = job.secret,
-                                            .interface = interface,
-                                            .interrupt = check_interrupt});
-    try {
-      known->told = read_told(job.tuning);
-    } catch (const CommError&) {
-      leave_together(store, met);
-      throw;
-    }
-    clock.done("exchange");
-    return std::move(told.blobs);
-  };
-  Connected connected{.family = Family::make(met.rank, met.size, job.secret, tell_all, family),
-                      .known = known};
-  known->machine = facts_of(connected.family->densest());
-  clock.done("open links");
-  return connected;
+  bootstrap::Participant self{.scope = "addresses",
+                              .name = {},
+                              .rank = met.rank,
+                              .size = met.size,
+                              .blob = {},
+                              .limit = met.limit,
+                              .deadline = met.deadline,
+                              .interrupt = check_interrupt};
+  bool exchanges = false;
+  try {
+    auto known = std::make_shared<Known>();
+    known->links = links_wished(options.hints);
+    known->host = host_wished(options.hints);
+    self.interface = interface_wished(options.hints);
+    const FamilyOptions family{.links = known->links,
+                               .interface = self.interface,
+                               .host = known->host,
+                               .single_copy = single_copy_wished(options.hints),
+                               .move_threads = env_to_value("TORCHCOMM_CTRAN_MOVE_THREADS", true),
+                               .choose = [known](const Question& q) { return answer(*known, q); },
+                               .interrupt = check_interrupt};
+    const Job job = agree_on_job(store, self, tuning_file_wished(options.hints), gpu);
+    const auto tell_all = [&](std::string mine) {
+      exchanges = true;
+      self.blob = std::move(mine);
+      self.secret = job.secret;
+      auto told = bootstrap::exchange(store, self);
+      try {
+        known->told = read_told(job.tuning);
+      } catch (const CommError&) {
+        leave_together(store, met);
+        throw;
+      }
+      clock.done("exchange");
+      return std::move(told.blobs);
+    };
+    Connected connected{.family = Family::make(met.rank, met.size, job.secret, tell_all, family),
+                        .known = known};
+    known->machine = facts_of(connected.family->densest());
+    clock.done("open links");
+    return connected;
+  } catch (const CommError& e) {
+    // Those that wait for this rank hear why.
+    if (!exchanges)
+      bootstrap::decline(
+          store, self, e,
+          met.rank == 0 ? std::vector<std::string>{kJob} : std::vector<std::string>());
+    throw;
+  }
 }
 
 }  // namespace torch::comms::ctran

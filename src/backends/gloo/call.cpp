@@ -86,7 +86,8 @@ CommError translate(const std::exception_ptr& error, const Call& call, int peer)
     std::rethrow_exception(error);
   } catch (const CommError& e) {
     if (!e.context().op.empty()) return e;
-    return {e.code(), e.why(), context(call, peer)};
+    const auto place = context(call, peer);
+    return {e.code(), e.why(), e.context().peer < 0 ? place : place.blaming(e.context())};
   } catch (const std::bad_alloc&) {
     return {Errc::kResourceExhausted, "there is not enough memory", context(call, peer)};
   } catch (const std::system_error& e) {

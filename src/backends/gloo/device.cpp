@@ -2,17 +2,20 @@
 
 #include <ifaddrs.h>
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include <torchcomms/base/error.hpp>
 
+#include "backends/beside/others.hpp"
 #include "backends/gloo/call.hpp"
 #include "backends/gloo/torch_compat.hpp"
 #include "base/env.hpp"
 #include "base/host.hpp"
 #include "base/log.hpp"
+#include "base/system_error.hpp"
 #include "core/hint_table.hpp"
 #include "core/reach.hpp"
 #include "core/rendezvous.hpp"
@@ -22,6 +25,12 @@ namespace torch::comms::gloo {
 namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
+
+// What a device of Gloo opens, besides a socket for each peer. Where it gets none, Gloo may end the
+// process.
+constexpr size_t kOfDevice = 8;
+// And what the side channel takes meanwhile, before it connects neighbours.
+constexpr size_t kOfSideChannel = 4;
 
 std::string interfaces_here() {
   std::set<std::string> names;
@@ -191,9 +200,13 @@ std::string interface_of_choice(const CommOptions& options) {
 Devices find_devices(const CommOptions& options, const Rendezvous& met, const Devices& of_parent,
                      const Call& call) {
   const bool lazy = connects_lazily(options);
+  const bool side_channel = met.size > 1 && beside::wishes_of(options).side_channel;
   Devices chosen;
   try {
     // First, so that a rank whose choice is impossible says so itself, whatever the others do.
+    const auto peers = static_cast<size_t>(std::max(met.size - 1, 0));
+    base::require_descriptors(kOfDevice + (side_channel ? kOfSideChannel : 0) + (lazy ? 0 : peers),
+                              "Gloo");
     chosen = devices_of_choice(options, lazy);
   } catch (const CommError& e) {
     tell_failure(met, e);
@@ -204,7 +217,13 @@ Devices find_devices(const CommOptions& options, const Rendezvous& met, const De
   if (!chosen.empty()) return chosen;
   const Setting address{near ? kLoopback : own_address(host_to_reach(met)),
                         "the address of this host"};
-  return at_hostname(address, lazy);
+  try {
+    return at_hostname(address, lazy);
+  } catch (const CommError& e) {
+    // By now the others wait for this rank there.
+    if (side_channel) beside::decline_side_channel(met, call.member->name, e);
+    throw;
+  }
 }
 
 }  // namespace torch::comms::gloo

@@ -6,7 +6,6 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "base/secret.hpp"
-#include "base/system_error.hpp"
 #include "core/bounded.hpp"
 #include "core/retire.hpp"
 #include "core/store_adapter.hpp"
@@ -21,10 +20,6 @@ constexpr milliseconds kGraceToConnect{500};
 
 // Between two looks at the store, at most.
 constexpr milliseconds kLongestPause{20};
-
-// What a device of Gloo opens, besides a socket for each peer. Where it gets none, Gloo may end the
-// process.
-constexpr size_t kOfDevice = 8;
 
 NativePtr make_native(const Devices& devices, const Rendezvous& met, milliseconds limit) {
   auto options = Native::Options::create(limit);
@@ -108,8 +103,6 @@ std::unique_ptr<Group> connect(const CommOptions& options, const Call& call, con
   group->services = parent != nullptr ? parent->services : std::make_shared<Services>();
   try {
     const bool lazy = connects_lazily(options);
-    base::require_descriptors(
-        kOfDevice + (lazy ? 0 : static_cast<size_t>(std::max(met.size - 1, 0))), "Gloo");
     group->devices =
         find_devices(options, met, parent != nullptr ? parent->devices : Devices(), call);
     open_side_channel(*group, options, met, origin, call.member->name);

@@ -121,12 +121,18 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met, const Shrin
     phases_.push_back({name, took.count()});
   };
   try {
+    const bool has_side_channel = wishes_->beside.side_channel && met.size > 1;
     const auto opened = with_context(context, [&] {
-      return nccl::Device::open(*library_, device, met.rank, wishes_->high_priority_stream,
-                                wishes_->most_events);
+      try {
+        return nccl::Device::open(*library_, device, met.rank, wishes_->high_priority_stream,
+                                  wishes_->most_events);
+      } catch (const CommError& e) {
+        if (has_side_channel) beside::decline_side_channel(met, name_, e);
+        throw;
+      }
     });
     phase("side channel", [&] {
-      if (!wishes_->beside.side_channel || met.size < 2) return false;
+      if (!has_side_channel) return false;
       record_ = std::make_shared<beside::Record>(met.size);
       circle_ = with_context(context, [&] {
         return beside::open_side_channel(met, name_, wishes_->beside.interface, record_);

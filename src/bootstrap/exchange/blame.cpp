@@ -1,7 +1,10 @@
 #include "bootstrap/exchange/blame.hpp"
 
 #include <chrono>
+#include <functional>
+#include <utility>
 
+#include "base/log.hpp"
 #include "bootstrap/ranks.hpp"
 
 namespace torch::comms::bootstrap {
@@ -9,6 +12,8 @@ namespace {
 
 // How long to wait for a text that another rank is just writing.
 constexpr std::chrono::milliseconds kPatience{800};
+// How long rank 0 stays for those who have not read why.
+constexpr std::chrono::milliseconds kFarewell{1000};
 
 Notice own_reason(KeyValue& store, const Participant& self, const Notice& failure,
                   const std::string& where, const std::string& dropped) {
@@ -33,26 +38,82 @@ Notice own_reason(KeyValue& store, const Participant& self, const Notice& failur
   return reason;
 }
 
+Notice read_verdict(KeyValue& store, const Participant& self) {
+  if (auto told = parse_notice(store.get(self.scope + "/verdict", kPatience), self.size))
+    return std::move(*told);
+  throw CommError(Errc::kSystem,
+                  "the store " + store.address() + " returned a verdict that no rank wrote");
+}
+
+// The verdict: that of the first rank to fail.
+Notice settle(KeyValue& store, const Participant& self, const std::function<Notice()>& make) {
+  if (store.add(self.scope + "/claim", 1) != 1) return read_verdict(store, self);
+  const auto verdict = make();
+  store.set(self.scope + "/verdict", to_bytes(verdict));
+  return verdict;
+}
+
+CommError error_of(const Notice& reason, const Participant& self) {
+  const int peer = reason.peer == self.rank ? -1 : reason.peer;
+  return {reason.code, reason.why, {.op = "", .comm = self.name, .rank = self.rank, .peer = peer}};
+}
+
 }  // namespace
 
 std::string contact_prefix(const Participant& self) { return self.scope + "/contact/"; }
+std::string secret_key(const Participant& self) { return self.scope + "/secret"; }
 
 CommError blame(KeyValue& store, const Participant& self, const Notice& failure,
                 const std::string& where, const std::string& dropped) {
   Notice reason = failure;
   try {
-    if (store.add(self.scope + "/claim", 1) == 1) {
-      reason = own_reason(store, self, failure, where, dropped);
-      store.set(self.scope + "/verdict", to_bytes(reason));
-    } else if (auto told = parse_notice(store.get(self.scope + "/verdict", kPatience), self.size)) {
-      reason = std::move(*told);
-    }
+    reason = settle(store, self, [&] { return own_reason(store, self, failure, where, dropped); });
   } catch (const CommError& e) {
     reason.why = "while exchanging addresses, " + failure.why +
                  (where.empty() ? "" : " (" + where + ")") + "; no more is known, for " + e.why();
   }
-  const int peer = reason.peer == self.rank ? -1 : reason.peer;
-  return {reason.code, reason.why, {.op = "", .comm = self.name, .rank = self.rank, .peer = peer}};
+  return error_of(reason, self);
+}
+
+Notice told_to_others(const Participant& self, const CommError& error) {
+  if (error.code() == Errc::kTimeout || error.code() == Errc::kPeerFailed)
+    return {error.code(), error.context().peer, error.why()};
+  return {Errc::kPeerFailed, self.rank,
+          "rank " + std::to_string(self.rank) + " cannot connect: " + error.why()};
+}
+
+void part(KeyValue& store, const Participant& self) noexcept {
+  const std::string heard = self.scope + "/heard", by_all = heard + "/all";
+  try {
+    if (self.rank == 0)
+      store.get(by_all, kFarewell);
+    else if (store.add(heard, 1) == self.size - 1)
+      store.set(by_all, "yes");
+  } catch (const std::exception&) {
+    // What is to be raised is the failure itself.
+  }
+}
+
+void decline(KeyValue& store, const Participant& self, const CommError& error,
+             const std::vector<std::string>& keys) noexcept {
+  if (self.size == 1) return;
+  try {
+    settle(store, self, [&] { return told_to_others(self, error); });
+    // Empty is what leads those who wait for it to the verdict.
+    store.set(contact_prefix(self) + std::to_string(self.rank), "");
+    if (self.rank == 0 && !self.secret) store.set(secret_key(self), "");
+    for (const auto& key : keys) store.set(key, "");
+  } catch (const std::exception& e) {
+    base::log(base::LogLevel::kDebug, std::string("the others do not learn why: ") + e.what());
+  }
+  part(store, self);
+}
+
+std::string read_word(KeyValue& store, const Participant& self, const std::string& key,
+                      std::chrono::milliseconds limit) {
+  auto word = store.get(key, limit);
+  if (!word.empty()) return word;
+  throw error_of(read_verdict(store, self), self);
 }
 
 }  // namespace torch::comms::bootstrap

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "base/socket.hpp"
+#include "base/system_error.hpp"
 
 namespace torch::comms::bootstrap {
 
@@ -26,20 +27,22 @@ void Dial::try_next() {
       state_ = State::kConnecting;
       return;
     }
-    refused_ = refused_ && errno == ECONNREFUSED;
+    error_ = errno;
+    refused_ = refused_ && error_ == ECONNREFUSED;
+    if (base::is_scarcity(error_)) return;  // the next address needs as much
   }
   if (addresses_.empty()) refused_ = false;
 }
 
 Dial::State Dial::on_ready() {
   if (state_ != State::kConnecting) return state_;
-  const int error = base::connect_result(socket_.get());
-  if (error == 0) {
+  error_ = base::connect_result(socket_.get());
+  if (error_ == 0) {
     // A host that vanishes sends nothing: without this its peers would wait for their whole limit.
     base::tune(socket_.get(), std::chrono::seconds(10));
     return state_ = State::kConnected;
   }
-  refused_ = refused_ && error == ECONNREFUSED;
+  refused_ = refused_ && error_ == ECONNREFUSED;
   socket_ = {};
   try_next();
   return state_;

@@ -24,6 +24,9 @@ class TC_API Dial {
   State state() const noexcept { return state_; }
   // Once it is lost: nobody listens at any of the addresses.
   bool refused() const noexcept { return refused_; }
+  // Why (an errno): by the last address that was tried, or what this process has run out of. 0
+  // where none was an address.
+  int error() const noexcept { return error_; }
   const std::string& contact() const noexcept { return contact_; }
   // Which address is tried, or was last, for `first`.
   size_t address() const noexcept { return first_ + (tried_ == 0 ? 0 : tried_ - 1); }
@@ -42,6 +45,7 @@ class TC_API Dial {
   base::FileDescriptor socket_;
   State state_ = State::kLost;
   bool refused_ = true;
+  int error_ = 0;
 };
 
 }  // namespace torch::comms::bootstrap

@@ -172,8 +172,8 @@ void Exchange::on_notice(int from, const Notice& notice, Actions& out) {
   fail(std::move(passed_on), out);
 }
 
-void Exchange::on_store_lost(const std::string& why, Actions& out) {
-  if (!ended()) fail({Errc::kPeerFailed, -1, why}, out);
+void Exchange::on_failed(const Notice& why, Actions& out) {
+  if (!ended()) fail(why, out);
 }
 
 void Exchange::on_time(Moment now, Actions& out) {

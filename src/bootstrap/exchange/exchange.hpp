@@ -85,8 +85,8 @@ class TC_API Exchange {
   // The connection of a client is gone before it was served. It may come back.
   void on_gone(int round, uint32_t link) noexcept;
   void on_probed(int peer, bool alive, Actions& out);
-  // The store failed; the error is the world's.
-  void on_store_lost(const std::string& why, Actions& out);
+  // This rank cannot go on, or has read in the store that another one does not: why.
+  void on_failed(const Notice& why, Actions& out);
   void on_time(Moment now, Actions& out);
   // When on_time() is next needed, at the latest.
   Moment next_time() const noexcept;

@@ -3,8 +3,11 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cstring>
 
+#include "base/interfaces.hpp"
 #include "base/socket.hpp"
+#include "base/system_error.hpp"
 #include "bootstrap/attempt.hpp"
 #include "bootstrap/exchange/blame.hpp"
 #include "bootstrap/exchange/meeting_rank.hpp"
@@ -39,9 +42,16 @@ Meeting::Meeting(KeyValue& store, const Participant& self)
   contacts_.resize(static_cast<size_t>(std::max(1, machine_.rounds().number())));
 }
 
-Exchanged Meeting::run() {
-  if (self_.size == 1) return std::move(result_);
-  listener_ = base::listen_anywhere(port_);
+void Meeting::prepare() {
+  if (self_.size == 1) return;
+  uint16_t port = 0;
+  listener_ = base::listen_anywhere(port);
+  for (const auto& address :
+       base::choose_addresses(base::interface_addresses(), self_.interface).addresses) {
+    const auto text = base::address_text(address, port);
+    if (contact_.size() + 1 + text.size() > kMaxContactBytes) break;
+    contact_ += (contact_.empty() ? "" : " ") + text;
+  }
   try {
     result_.secret = registry_.agree_on_secret();
   } catch (const CommError& e) {
@@ -49,6 +59,10 @@ Exchanged Meeting::run() {
     throw blame(store_, self_, {Errc::kTimeout, 0, "rank 0 has not put the job's secret there"}, "",
                 "");
   }
+}
+
+Exchanged Meeting::run() {
+  if (self_.size == 1) return std::move(result_);
   door_ = {self_.rank, self_.size, base::random_number(), result_.secret};
   reception_ = std::make_unique<Reception>(door_, self_.rules);
   pace_.limit = self_.deadline.left();
@@ -70,6 +84,8 @@ void Meeting::give_up() {
            std::ranges::any_of(incoming_, [](const auto& each) { return each.second.closing(); });
   };
   while (clock_now() < end && has_more_to_say()) wait(std::min(end, reception_->next_time()));
+  part(store_, self_);
+  if (own_) throw CommError(own_->code(), own_->why(), {.comm = self_.name, .rank = self_.rank});
   throw CommError(error);
 }
 
@@ -83,9 +99,9 @@ void Meeting::act_on(const Action& action) {
   switch (action.kind) {
     case Kind::kPublish:
       try {
-        registry_.publish(port_);
+        registry_.publish(contact_);
       } catch (const CommError& e) {
-        machine_.on_store_lost(e.why(), actions_);
+        machine_.on_failed({Errc::kPeerFailed, -1, e.why()}, actions_);
       }
       return;
     case Kind::kLookUp:
@@ -130,7 +146,7 @@ void Meeting::look_up_source(int peer) {
     if (e.code() == Errc::kTimeout)  // its limit was what is left of this rank's
       machine_.on_time(std::max(clock_now(), machine_.next_time()), actions_);
     else
-      machine_.on_store_lost(e.why(), actions_);
+      machine_.on_failed({Errc::kPeerFailed, e.context().peer, e.why()}, actions_);
   }
 }
 
@@ -150,12 +166,20 @@ void Meeting::ask(const Action& action) {
   where_ = contacts_[action.round];
   outgoing_.reset(new Outgoing{Dial(where_, address_), action.round,
                                ReplyReader(door_, action.peer, action.round, result_.blobs)});
-  if (outgoing_->dial.state() == Dial::State::kLost) lose_outgoing(outgoing_->dial.refused());
+  if (outgoing_->dial.state() == Dial::State::kLost) not_reached();
 }
 
 void Meeting::drop_outgoing(bool to_try_another) {
   if (outgoing_) address_ = outgoing_->dial.address() + (to_try_another ? 1 : 0);
   outgoing_.reset();
+}
+
+void Meeting::not_reached() {
+  const auto& dial = outgoing_->dial;
+  const int error = dial.error();
+  where_ = dial.contact() + (error == 0 ? "" : ": " + std::string(std::strerror(error)));
+  if (base::is_scarcity(error)) on_scarcity(error, "a connection to " + dial.contact());
+  lose_outgoing(dial.refused());
 }
 
 void Meeting::lose_outgoing(bool refused) {
@@ -208,7 +232,14 @@ void Meeting::tell_source() {
 
 Exchanged exchange(KeyValue& store, const Participant& self) {
   check(self);
-  return Meeting(store, self).run();
+  Meeting meeting(store, self);
+  try {
+    meeting.prepare();
+  } catch (const CommError& e) {
+    decline(store, self, e);
+    throw;
+  }
+  return meeting.run();
 }
 
 }  // namespace torch::comms::bootstrap

@@ -51,10 +51,24 @@ struct Exchanged {
 // Throws CommError naming the phase, the address, the missing ranks and how to raise the limit:
 // - kInvalidArgument: a rank, size or blob that cannot be;
 // - kTimeout: the limit passed;
-// - kPeerFailed: a rank ended or failed while others needed it: all that still need it, directly or
-//   not, raise this and name it; or the store is gone;
+// - kPeerFailed: a rank ended, failed or declined while others needed it: all that still need it,
+//   directly or not, raise this and name it; or the store is gone;
 // - kMismatch: a rank is here twice;
-// - kResourceExhausted, kSystem: no port, no descriptors.
+// - kResourceExhausted, kSystem: no port, no descriptors for a second. The others hear it as those
+//   of a rank that declines.
+// Rank 0, whose process often serves the store, raises them up to a second later: when the others
+// have read them, too.
 TC_API Exchanged exchange(KeyValue& store, const Participant& self);
+
+// In place of that, of a rank that `error` keeps from it: those that wait for this rank learn the
+// reason at once, and raise it as kPeerFailed. `keys`: others that this rank was to write, for
+// read_word(). A constant number of messages; `self.blob` is not used.
+TC_API void decline(KeyValue& store, const Participant& self, const CommError& error,
+                    const std::vector<std::string>& keys = {}) noexcept;
+
+// What another rank of the exchange writes at `key`, which is not empty. Throws as get() of the
+// store, and where that rank has declined, why the first one did that failed.
+TC_API std::string read_word(KeyValue& store, const Participant& self, const std::string& key,
+                             std::chrono::milliseconds limit);
 
 }  // namespace torch::comms::bootstrap

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,8 @@ struct Outgoing {
 class Meeting {
  public:
   Meeting(KeyValue& store, const Participant& self);
+  // What may keep this rank from taking part: throws CommError, and no other rank knows.
+  void prepare();
   Exchanged run();
 
  private:
@@ -42,6 +45,7 @@ class Meeting {
   void act_on(const Action& action);
   void ask(const Action& action);
   void drop_outgoing(bool to_try_another);
+  void not_reached();
   void look_up_source(int peer);
   void probe(int peer);
   void queue_notice(uint32_t link, const Notice& notice);
@@ -62,6 +66,8 @@ class Meeting {
   void on_probe(int peer);
   void lose_outgoing(bool refused);
   void on_time();
+  // The system has refused what a connection takes. Others of this process may give some back.
+  void on_scarcity(int error, const std::string& what);
   [[noreturn]] void give_up();
 
   KeyValue& store_;
@@ -71,7 +77,7 @@ class Meeting {
   Exchanged result_;
   Door door_;
   base::FileDescriptor listener_;
-  uint16_t port_ = 0;
+  std::string contact_;                // of this rank
   std::vector<std::string> contacts_;  // of the source of each round, as it becomes known
   Exchange machine_;
   std::unique_ptr<Reception> reception_;
@@ -83,6 +89,8 @@ class Meeting {
   std::map<int, Dial> probes_;
   uint32_t next_link_ = 1;
   Moment accept_again_{};
+  Moment scarce_since_ = kNever;
+  std::optional<CommError> own_;  // that ends the exchange: this rank's
   Actions actions_;
   std::string where_;
 };

@@ -5,6 +5,8 @@
 #include <cerrno>
 
 #include "base/socket.hpp"
+#include "base/system_error.hpp"
+#include "bootstrap/exchange/blame.hpp"
 #include "bootstrap/exchange/meeting_rank.hpp"
 
 namespace torch::comms::bootstrap {
@@ -15,6 +17,7 @@ using std::chrono::milliseconds;
 constexpr size_t kPiece = 64 << 10;       // of an answer, read at once
 constexpr milliseconds kSilence{10'000};  // of a connection whose host has vanished
 constexpr milliseconds kAcceptPause{50};  // when there are no descriptors left
+constexpr milliseconds kScarce{1'000};    // of those: it does not pass
 constexpr milliseconds kTick{50};         // between looks at whether the caller wants out
 constexpr milliseconds kLongest{60'000};  // that fits poll()
 
@@ -71,6 +74,14 @@ void Meeting::on_time() {
   for (const auto link : close) incoming_.erase(link);
 }
 
+void Meeting::on_scarcity(int error, const std::string& what) {
+  const Moment now = clock_now();
+  if (scarce_since_ == kNever) scarce_since_ = now;
+  if (now - scarce_since_ < kScarce || machine_.phase() >= Exchange::Phase::kDone) return;
+  own_ = base::system_error(error, what);
+  machine_.on_failed(told_to_others(self_, *own_), actions_);
+}
+
 void Meeting::accept_all() {
   Reception::Links close;
   // A flood of them must not keep this rank from its own work.
@@ -78,10 +89,13 @@ void Meeting::accept_all() {
     base::FileDescriptor socket(
         ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) {
-      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+      if (base::is_scarcity(errno)) {
         accept_again_ = clock_now() + kAcceptPause;
+        on_scarcity(errno, "a connection to another rank");
+      }
       break;
     }
+    scarce_since_ = kNever;
     const uint32_t link = next_link_++;
     base::tune(socket.get(), kSilence);
     incoming_[link].socket = std::move(socket);
@@ -168,7 +182,8 @@ void Meeting::on_outgoing(short) {
   auto& dial = outgoing_->dial;
   if (dial.state() == Dial::State::kConnecting) {
     if (dial.on_ready() == Dial::State::kConnecting) return;
-    if (dial.state() == Dial::State::kLost) return lose_outgoing(dial.refused());
+    if (dial.state() == Dial::State::kLost) return not_reached();
+    scarce_since_ = kNever;
     machine_.on_connected();
     const int round = outgoing_->round;
     const Frame question = frame(FrameKind::kAsk, machine_.rounds().source(round), round);

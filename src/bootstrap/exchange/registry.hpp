@@ -9,7 +9,7 @@
 namespace torch::comms::bootstrap {
 
 // What a rank of an exchange does at the store. The store is trusted: who reads it could as well
-// take part. Throws as KeyValue does.
+// take part. Throws as KeyValue does, and what read_word() does.
 class Registry {
  public:
   // Both outlive it.
@@ -18,7 +18,7 @@ class Registry {
   // The one that was given; else rank 0 makes it and the others wait for it.
   base::Secret agree_on_secret();
   // Tells where this rank listens.
-  void publish(uint16_t port);
+  void publish(const std::string& contact);
   std::string look_up(int rank, std::chrono::milliseconds limit);
   int operations() const noexcept { return operations_; }
 

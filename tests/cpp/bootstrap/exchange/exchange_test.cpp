@@ -238,7 +238,7 @@ TEST_F(OneRank, ALateProbeOfAClientThatWasServedAndWentIsNoDeath) {
 
 TEST_F(OneRank, EventsAfterTheEndAreHarmless) {
   ask_first();
-  machine.on_store_lost("the store is gone", out);
+  machine.on_failed({Errc::kPeerFailed, -1, "the store is gone"}, out);
   out.clear();
   machine.on_answer(now, out);
   machine.on_lost(now, true, out);

@@ -6,12 +6,15 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <random>
 #include <thread>
 
 #include "base/host.hpp"
+#include "base/no_descriptors.hpp"
 #include "base/socket.hpp"
+#include "bootstrap/exchange/dial.hpp"
 #include "bootstrap/memory_kv.hpp"
 #include "bootstrap/silent_place.hpp"
 
@@ -291,6 +294,113 @@ TEST(Meeting, ARankThatEndedIsNamedLongBeforeTheLimit) {
     EXPECT_EQ(error->code(), Errc::kPeerFailed) << error->what();
     EXPECT_EQ(error->context().peer, kVictim) << error->what();
   }
+}
+
+// All but `failed`, where `fail` runs; they hear why it does not take part long before the limit.
+void expect_told(int failed, const std::function<CommError(SharedMap&, const Participant&)>& fail,
+                 const std::string& why) {
+  constexpr int kSize = 6;
+  constexpr milliseconds kLimit{60'000};
+  const auto start = Deadline::Clock::now();
+  const auto outcomes = meet(kSize, kLimit, {failed}, [&](SharedMap& map, std::atomic<bool>&) {
+    const auto error = fail(map, participant(failed, kSize, kLimit));
+    EXPECT_NE(error.why().find(why), std::string::npos) << error.why();
+  });
+  EXPECT_LT(Deadline::Clock::now() - start, kLimit / 2);
+  for (int rank = 0; rank < kSize; ++rank) {
+    if (rank == failed) continue;
+    const auto& outcome = outcomes[static_cast<size_t>(rank)];
+    ASSERT_TRUE(outcome.error) << "rank " << rank << " knows all, without rank " << failed;
+    EXPECT_EQ(outcome.error->code(), Errc::kPeerFailed) << outcome.error->what();
+    EXPECT_EQ(outcome.error->context().peer, failed) << outcome.error->what();
+    const auto text = "rank " + std::to_string(failed) + " cannot connect: " + why;
+    EXPECT_NE(outcome.error->why().find(text), std::string::npos) << outcome.error->why();
+    EXPECT_LE(outcome.messages, 12) << "at the store, however many ranks there are";
+  }
+}
+
+TEST(Meeting, WhyARankDeclinesIsToldToThoseThatWaitForIt) {
+  for (const int rank : {0, 3})
+    ASSERT_NO_FATAL_FAILURE(expect_told(
+        rank,
+        [](SharedMap& map, const Participant& self) {
+          MemoryKeyValue store(map);
+          const CommError error(Errc::kUnsupported, "it has no such link");
+          decline(store, self, error);
+          return error;
+        },
+        "it has no such link"));
+}
+
+TEST(Meeting, WhyARankCannotListenIsToldToThoseThatWaitForIt) {
+  for (const int rank : {0, 3})
+    ASSERT_NO_FATAL_FAILURE(expect_told(
+        rank,
+        [](SharedMap& map, Participant self) {
+          self.interface = "eth77";
+          return take_part(map, self).error.value();
+        },
+        "no interface"));
+}
+
+TEST(Meeting, WhatARankWasToWriteLeadsToWhyItDeclines) {
+  SharedMap map;
+  MemoryKeyValue store(map);
+  const auto failed = participant(0, 2, milliseconds(60'000));
+  std::jthread other([&map] {
+    MemoryKeyValue store(map);
+    const auto self = participant(1, 2, milliseconds(60'000));
+    try {
+      read_word(store, self, "job", self.limit.duration);
+      ADD_FAILURE() << "there is none";
+    } catch (const CommError& e) {
+      EXPECT_EQ(e.context().peer, 0);
+      EXPECT_NE(e.why().find("it has no file"), std::string::npos) << e.why();
+      decline(store, self, e);
+    }
+  });
+  decline(store, failed, {Errc::kInvalidArgument, "it has no file"}, {"job"});
+}
+
+// Rank 1 has said where it listens and does not any more; rank 0, which tries again and again, runs
+// out of descriptors.
+TEST(Meeting, ARankWithoutDescriptorsSaysSo) {
+  SharedMap map;
+  {
+    uint16_t port = 0;
+    const auto listener = base::listen_anywhere(port);
+    MemoryKeyValue(map).set("s/contact/1", base::address_text("127.0.0.1", port));
+  }
+  std::optional<base::NoDescriptors> none;
+  std::vector<base::FileDescriptor> taken;  // that were given back since
+  auto self = participant(0, 2, milliseconds(60'000));
+  self.pace.refusals = 255;
+  self.interrupt = [&] {
+    if (!none) none.emplace();
+    for (int next = ::dup(0); next >= 0; next = ::dup(0)) taken.emplace_back(next);
+  };
+  const auto error = take_part(map, self).error.value();
+  none.reset();
+  EXPECT_EQ(error.code(), Errc::kResourceExhausted) << error.what();
+  EXPECT_NE(error.why().find("no descriptor left"), std::string::npos) << error.why();
+  const auto told = parse_notice(map.values["s/verdict"], 2).value();
+  EXPECT_EQ(told.code, Errc::kPeerFailed);
+  EXPECT_EQ(told.peer, 0);
+  EXPECT_NE(told.why.find("no descriptor left"), std::string::npos) << told.why;
+}
+
+TEST(Dial, SaysWhatThisProcessLacks) {
+  uint16_t port = 0;
+  const auto listener = base::listen_anywhere(port);
+  const auto address = base::address_text("127.0.0.1", port);
+  {
+    const base::NoDescriptors none;
+    const Dial dial(address + " " + address);
+    EXPECT_EQ(dial.state(), Dial::State::kLost);
+    EXPECT_EQ(dial.error(), EMFILE);
+    EXPECT_FALSE(dial.refused());
+  }
+  EXPECT_EQ(Dial(address).state(), Dial::State::kConnecting);
 }
 
 TEST(Meeting, TwoProcessesOfOneRankAreToldSo) {
