@@ -19,8 +19,9 @@ constexpr size_t kRounds = kPauses.size() + 1;        // through all addresses
 
 }  // namespace
 
-Connecting::Connecting(const Endpoint& peer, const Hello& hello, Poller& poller)
-    : peer_(peer), hello_(hello), poller_(poller) {
+Connecting::Connecting(const Endpoint& peer, const Hello& hello, Poller& poller,
+                       std::chrono::milliseconds silence)
+    : peer_(peer), hello_(hello), poller_(poller), silence_(silence) {
   try_next("it has no address");
 }
 
@@ -97,6 +98,7 @@ bool Connecting::greet(Socket& socket, unsigned lane) {
   Hello hello = hello_;
   hello.lane = static_cast<uint8_t>(lane);
   socket.greeted = true;
+  base::tune(socket.socket.get(), silence_);
   poller_.change(socket.socket.get(), EPOLLIN);
   // An empty socket buffer takes 48 bytes.
   return ::send(socket.socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello;
@@ -112,24 +114,24 @@ void Connecting::on_ready(int descriptor, uint32_t) {
     if (!greet(*found, static_cast<unsigned>(found - sockets_.begin()))) ended(errno);
     return;
   }
-  if (found->welcome == sizeof(Welcome)) return;
+  if (found->is_welcome()) return;
   // Not one byte more: what follows is the channel's.
-  Welcome welcome;
-  auto* at = reinterpret_cast<std::byte*>(&welcome);
-  const auto got = ::recv(descriptor, at, sizeof welcome - found->welcome, MSG_DONTWAIT);
+  auto* at = reinterpret_cast<std::byte*>(&found->welcome);
+  const auto got =
+      ::recv(descriptor, at + found->have, sizeof(Welcome) - found->have, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) return ended(got == 0 ? ECONNRESET : errno);
-  found->welcome += static_cast<size_t>(got);
-  if (found->welcome == static_cast<size_t>(got) && got >= 4 && welcome.magic != Hello::kMagic)
-    return try_next(address_ + ": something else listens there");
+  found->have += static_cast<size_t>(got);
+  // What has not come yet is as it should be.
+  if (const auto why = why_not(found->welcome); !why.empty())
+    return try_next(address_ + ": " + why);
   // Frames may follow before the other sockets are welcome.
-  if (found->welcome == sizeof(Welcome)) poller_.change(descriptor, 0);
+  if (found->is_welcome()) poller_.change(descriptor, 0);
 }
 
 bool Connecting::done() const noexcept {
-  return !sockets_.empty() && std::all_of(sockets_.begin(), sockets_.end(), [](const auto& s) {
-    return s.welcome == sizeof(Welcome);
-  });
+  return !sockets_.empty() && std::all_of(sockets_.begin(), sockets_.end(),
+                                          [](const auto& s) { return s.is_welcome(); });
 }
 
 std::vector<base::FileDescriptor> Connecting::take() noexcept {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,7 +19,9 @@ namespace torch::comms::transport::tcp {
 // all sockets at once, a few times. Where it is turned away it waits before the next time.
 class Connecting final : public Poller::Client {
  public:
-  Connecting(const Endpoint& peer, const Hello& hello, Poller& poller);
+  // `silence`: of the peer's machine once it is connected; 0: any.
+  Connecting(const Endpoint& peer, const Hello& hello, Poller& poller,
+             std::chrono::milliseconds silence);
   ~Connecting() override;
 
   void on_ready(int socket, uint32_t events) override;
@@ -36,7 +39,9 @@ class Connecting final : public Poller::Client {
   struct Socket {
     base::FileDescriptor socket;
     bool greeted = false;
-    size_t welcome = 0;  // bytes of it
+    Welcome welcome = {};
+    size_t have = 0;  // bytes of it
+    bool is_welcome() const noexcept { return have == sizeof welcome; }
   };
   void try_next(std::string why, bool turned_away = false);
   bool rests(size_t round);
@@ -48,6 +53,7 @@ class Connecting final : public Poller::Client {
   Endpoint peer_;
   Hello hello_;
   Poller& poller_;
+  const std::chrono::milliseconds silence_;
   std::vector<Socket> sockets_;
   std::optional<Timer> pause_;
   bool turned_away_ = false;  // by an address of this round

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <string>
 
 namespace torch::comms::transport::tcp {
 
@@ -16,6 +17,14 @@ const char* why_not(const Hello& hello, const Door& door) noexcept {
   if (hello.lanes < 1 || hello.lanes > kMaxLanes || hello.lane >= hello.lanes)
     return "an impossible number of sockets";
   return nullptr;
+}
+
+std::string why_not(const Welcome& welcome) {
+  if (welcome.magic != Hello::kMagic) return "something else listens there";
+  if (welcome.version != Hello::kVersion)
+    return "version " + std::to_string(welcome.version) + " of the tcp link is there, version " +
+           std::to_string(Hello::kVersion) + " here";
+  return {};
 }
 
 Guest::State Guest::read() noexcept {

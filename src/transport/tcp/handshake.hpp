@@ -34,6 +34,10 @@ struct Welcome {
   uint16_t version = Hello::kVersion;
   uint16_t spare = 0;
 };
+static_assert(sizeof(Welcome) == 8 && std::has_unique_object_representations_v<Welcome>);
+
+// Why `welcome` is none: by something else, or of another version. Empty if it is one.
+TC_API std::string why_not(const Welcome& welcome);
 
 // Who may come.
 struct Door {

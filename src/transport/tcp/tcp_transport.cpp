@@ -92,7 +92,7 @@ void TcpTransport::start_connection(int peer, const Endpoint& endpoint) {
   hello.to = peer;
   hello.instance = endpoint.instance;
   hello.job = options_.job;
-  connecting_[peer] = std::make_unique<Connecting>(endpoint, hello, poller_);
+  connecting_[peer] = std::make_unique<Connecting>(endpoint, hello, poller_, tcp_.silence);
 }
 
 bool TcpTransport::progress_connections() noexcept {

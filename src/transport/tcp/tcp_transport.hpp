@@ -13,8 +13,9 @@ struct TcpOptions : TransportOptions {
   uint16_t port = 0;           // 0: a free one
   unsigned sockets = 3;        // a connection: one for small frames, the others for chunks; 1..8
   uint32_t chunk_bytes = 256 * 1024;
-  // A peer's machine that says nothing for so long has failed; 0: never. A peer's process that ends
-  // is seen at once; one that stands still may do so for as long as calls may take.
+  // A peer's machine that says nothing for so long, once it is connected, has failed; 0: never. A
+  // peer's process that ends is seen at once; one that stands still may do so for as long as calls
+  // may take. Of the peer's addresses each is tried for 3.5 s, four times.
   std::chrono::milliseconds silence{30'000};
 };
 

@@ -1,6 +1,8 @@
 #include "transport/tcp/connecting.hpp"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -14,6 +16,8 @@
 
 namespace torch::comms::transport::tcp {
 namespace {
+
+constexpr std::chrono::milliseconds kSilence{30'000};
 
 // Where a rank listens; the test says what happens there.
 struct Place {
@@ -42,7 +46,7 @@ void drive(Poller& poller, Connecting& connecting, const Place& place,
 TEST(Connecting, ComesBackWhereItWasTurnedAwayForAMoment) {
   Poller poller;
   const Place place;
-  Connecting connecting(place.endpoint(), {}, poller);
+  Connecting connecting(place.endpoint(), {}, poller, kSilence);
   const auto begin = std::chrono::steady_clock::now();
   size_t calls = 0;
   base::FileDescriptor kept;
@@ -62,7 +66,7 @@ TEST(Connecting, FailsWithinTwoSecondsWhereItIsTurnedAwayForGood) {
   Poller poller;
   const Place place;
   const auto begin = std::chrono::steady_clock::now();
-  Connecting connecting(place.endpoint(), {}, poller);
+  Connecting connecting(place.endpoint(), {}, poller, kSilence);
   size_t calls = 0;
   drive(poller, connecting, place, [&](base::FileDescriptor) { ++calls; });
   EXPECT_NE(connecting.failed().find("it closed the connection instead of a welcome"),
@@ -80,13 +84,52 @@ TEST(Connecting, WastesNoTimeWhereNobodyListens) {
   Place place;
   place.listener = {};
   const auto begin = std::chrono::steady_clock::now();
-  Connecting connecting(place.endpoint(), {}, poller);
+  Connecting connecting(place.endpoint(), {}, poller, kSilence);
   while (connecting.failed().empty()) {
     pollfd polled{poller.event_fd(), POLLIN, 0};
     ASSERT_GT(::poll(&polled, 1, 20'000), 0);
     poller.poll();
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, kPauses[0]);
+}
+
+// The system's own limit of a connection, in ms.
+int silence_of(int socket) {
+  int limit = 0;
+  socklen_t size = sizeof limit;
+  EXPECT_EQ(::getsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, &size), 0);
+  return limit;
+}
+
+TEST(Connecting, OnceConnectedThePeersMachineHasTheWholeLimitForItsWelcome) {
+  Poller poller;
+  const Place place;
+  Connecting connecting(place.endpoint(), {}, poller, kSilence);
+  base::FileDescriptor kept;
+  drive(poller, connecting, place, [&](base::FileDescriptor caller) {
+    const Welcome welcome;
+    ::send(caller.get(), &welcome, sizeof welcome, MSG_NOSIGNAL);
+    kept = std::move(caller);
+  });
+  ASSERT_TRUE(connecting.done()) << connecting.failed();
+  EXPECT_EQ(silence_of(connecting.take().front().get()), kSilence.count());
+}
+
+TEST(Connecting, AWelcomeOfAnotherVersionIsRefusedNamingBoth) {
+  Poller poller;
+  const Place place;
+  Connecting connecting(place.endpoint(), {}, poller, kSilence);
+  std::vector<base::FileDescriptor> kept;
+  drive(poller, connecting, place, [&](base::FileDescriptor caller) {
+    Welcome welcome;
+    welcome.version = Hello::kVersion + 1;
+    ::send(caller.get(), &welcome, sizeof welcome, MSG_NOSIGNAL);
+    kept.push_back(std::move(caller));
+  });
+  const auto text = "version " + std::to_string(Hello::kVersion + 1) +
+                    " of the tcp link is there, version " + std::to_string(Hello::kVersion) +
+                    " here";
+  EXPECT_NE(connecting.failed().find(text), std::string::npos) << connecting.failed();
 }
 
 }  // namespace

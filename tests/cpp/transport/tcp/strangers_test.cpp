@@ -145,7 +145,7 @@ TEST(TcpConnecting, FramesThatComeBeforeTheLastWelcomeWait) {
   tcp::Hello hello;
   hello.lanes = 2;
   tcp::Connecting connecting({"tcp", 1, 0, "", {"127.0.0.1:" + std::to_string(port)}}, hello,
-                             poller);
+                             poller, std::chrono::milliseconds(30'000));
   std::vector<tcp::Guest> guests;
   const auto deadline = in(kLong);
   const auto step = [&](const auto& until) {
