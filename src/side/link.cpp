@@ -70,30 +70,39 @@ short Link::events() const noexcept {
 void Link::dial(Moment now) {
   timer_ = now + kPatience;
   dial_ = std::make_unique<bootstrap::Dial>(contact_, address_);
+  addresses_ = dial_->addresses();
   if (dial_->state() == bootstrap::Dial::State::kLost) not_reached(dial_->refused(), now);
 }
 
+void Link::warn(const std::string& why) {
+  if (std::exchange(warned_, true)) return;
+  base::log(base::LogLevel::kWarning, "side channel: rank " + std::to_string(hello_.to) +
+                                          " cannot be reached at " + contact_ +
+                                          (why.empty() ? "" : ": " + why) + ", and is tried again");
+}
+
 void Link::not_reached(bool refused, Moment now) {
+  const int error = dial_ ? dial_->error() : 0;
   if (dial_) address_ = dial_->address() + 1;
   dial_.reset();
   socket_ = {};
   const bool awaited = state_ == State::kAwaited;
   if (refused && ++refusals_ >= kRefusals) return lose();
-  if (!refused && !awaited && !std::exchange(warned_, true))
-    base::log(base::LogLevel::kWarning, "side channel: rank " + std::to_string(hello_.to) +
-                                            " cannot be reached at " + contact_ +
-                                            ", and is tried again");
+  if (!refused && !awaited) warn(error == 0 ? "" : std::strerror(error));
   if (!awaited) state_ = State::kResting;
   timer_ = now + (refused ? kRest : awaited ? kBetweenProbes : kLongRest);
 }
 
-// By one that is on its way out, which soon refuses, or has no descriptor for now.
+// By one that is on its way out, which soon refuses, or has no descriptor for now; or by something
+// else that has this address where the dialing side is.
 void Link::turned_away(Moment now) {
   socket_ = {};
   in_.clear();
-  if (turns_away_ == kPauses.size()) return lose();
+  ++address_;
+  const size_t rounds = ++turns_away_ / addresses_;
+  if (rounds > kPauses.size()) return lose();
   state_ = State::kResting;
-  timer_ = now + kPauses[turns_away_++];
+  timer_ = turns_away_ % addresses_ == 0 ? now + kPauses[rounds - 1] : now;
 }
 
 void Link::on_dialing(Moment now) {
@@ -131,8 +140,10 @@ void Link::on_ready(short events, Moment now) {
     if (!socket_) return turned_away(now);
     if (in_.size() < sizeof welcome) return;
     std::memcpy(&welcome, in_.data(), sizeof welcome);
-    if (welcome.magic != Hello::kMagic || welcome.version != Hello::kVersion)
-      return not_reached(true, now);
+    if (const auto why = why_not(welcome); !why.empty()) {
+      warn(why);
+      return turned_away(now);
+    }
     in_.erase(0, sizeof welcome);
     refusals_ = 0;
     turns_away_ = 0;

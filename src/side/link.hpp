@@ -40,6 +40,7 @@ class Link {
  private:
   void dial(Moment now);
   void not_reached(bool refused, Moment now);
+  void warn(const std::string& why);
   void turned_away(Moment now);
   void on_dialing(Moment now);
   void read();
@@ -51,6 +52,7 @@ class Link {
   State state_ = State::kAwaited;
   std::unique_ptr<bootstrap::Dial> dial_;  // of kDialing; of kAwaited: whether it still listens
   size_t address_ = 0;                     // that is tried first
+  size_t addresses_ = 1;                   // of the other one
   base::FileDescriptor socket_;
   bool warned_ = false;  // that it cannot be reached: once is enough
   int refusals_ = 0;

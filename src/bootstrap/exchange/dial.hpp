@@ -30,6 +30,7 @@ class TC_API Dial {
   const std::string& contact() const noexcept { return contact_; }
   // Which address is tried, or was last, for `first`.
   size_t address() const noexcept { return first_ + (tried_ == 0 ? 0 : tried_ - 1); }
+  size_t addresses() const noexcept { return addresses_.size(); }
   int socket() const noexcept { return socket_.get(); }
 
   // The socket became writable, or broke, while connecting.

@@ -4,6 +4,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <functional>
+
 #include "base/socket.hpp"
 #include "bootstrap/silent_place.hpp"
 #include "transport/turned_away.hpp"
@@ -67,6 +69,40 @@ TEST(SideLink, GoesOnWithTheNextAddressWhereOneIsSilent) {
     place.link.on_time(place.now);
   }
   place.accept();
+}
+
+// As where another job's rank, or anything, listens at the first address of a host.
+void expect_next_address_after(const std::function<void(int socket)>& answer) {
+  uint16_t port = 0;
+  const auto stranger = base::listen_anywhere(port);
+  Place place{.before = base::address_text("127.0.0.1", port) + " "};
+  place.turn(POLLOUT);
+  const base::FileDescriptor there(::accept4(stranger.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  answer(there.get());
+  place.turn(POLLIN);
+  place.link.on_time(place.now);
+  ASSERT_EQ(place.link.state(), State::kDialing);
+  const auto rank = place.accept();
+  const transport::tcp::Welcome welcome;
+  ASSERT_EQ(::send(rank.get(), &welcome, sizeof welcome, 0), ssize_t{sizeof welcome});
+  place.turn(POLLIN);
+  EXPECT_EQ(place.link.state(), State::kUp);
+}
+
+TEST(SideLink, GoesOnWithTheNextAddressWhereAStrangerCloses) {
+  expect_next_address_after([](int socket) { ::shutdown(socket, SHUT_RDWR); });
+}
+
+TEST(SideLink, GoesOnWithTheNextAddressWhereAStrangerAnswers) {
+  expect_next_address_after([](int socket) { ::send(socket, "SSH-2.0-x\r\n", 11, 0); });
+}
+
+TEST(SideLink, GoesOnWithTheNextAddressWhereAnotherVersionAnswers) {
+  expect_next_address_after([](int socket) {
+    transport::tcp::Welcome welcome;
+    ++welcome.version;
+    ::send(socket, &welcome, sizeof welcome, 0);
+  });
 }
 
 TEST(SideLink, IsLostToOneThatTurnsCallersAwayForGood) {
