@@ -30,7 +30,7 @@ constexpr milliseconds kLinger{1'000};    // at the end, for what is still to be
 constexpr milliseconds kTelling{500};     // at the end, for a rank that has told of its own
 constexpr milliseconds kLastLooks{50};    // at what is still to be said
 constexpr milliseconds kLongest{60'000};  // that fits poll()
-constexpr size_t kMostGuests = 64, kMostEarly = 1024;
+constexpr size_t kMostEarly = 1024;
 constexpr uint64_t kEverybody = 1;
 
 std::string own_contact(uint16_t port, const std::string& interface) {
@@ -189,22 +189,19 @@ Link& Family::link_to(int rank, Moment at) {
 void Family::accept_all(Moment at) {
   while (auto socket = listener_->accept()) {
     base::tune(socket.get(), kSilence);
-    guests_.push_back({transport::tcp::Guest(std::move(socket)), at});
-    if (guests_.size() > kMostGuests) guests_.pop_front();
+    static_cast<void>(guests_.come({transport::tcp::Guest(std::move(socket)), at}));
   }
 }
 
-void Family::welcome(Moment at) {
+bool Family::welcome(Guest& guest, Moment at) {
+  using State = transport::tcp::Guest::State;
   const transport::tcp::Door door{rank_, places_[static_cast<size_t>(rank_)].instance, secret_};
-  for (auto next = guests_.begin(); next != guests_.end();) {
-    const auto guest = next++;
-    const auto state = guest->guest.read();
-    const bool whole = state == transport::tcp::Guest::State::kWhole;
-    if (state == transport::tcp::Guest::State::kNotYet && at - guest->since < kPatience) continue;
-    const auto& hello = guest->guest.hello();
-    if (whole && why_not(hello, door) == nullptr) link_to(hello.from, at).take(guest->guest.take());
-    guests_.erase(guest);
-  }
+  const auto state = guest.caller.read();
+  if (state == State::kNotYet) return at - guest.since >= kPatience;
+  const auto& hello = guest.caller.hello();
+  if (state == State::kWhole && why_not(hello, door) == nullptr)
+    link_to(hello.from, at).take(guest.caller.take());
+  return true;
 }
 
 void Family::read(int from, Link& link, Moment at) {
@@ -241,7 +238,7 @@ void Family::turn(std::unique_lock<std::mutex>& lock) {
   }
   for (const auto& [group, circle] : circles_) until = std::min(until, circle->member_.next_time());
   for (const auto& guest : guests_) {
-    polled.push_back({guest.guest.socket(), POLLIN, 0});
+    polled.push_back({guest.socket(), POLLIN, 0});
     until = std::min(until, guest.since + kPatience);
   }
   if (stopping_) until = std::min(until, now() + kLastLooks);
@@ -254,7 +251,7 @@ void Family::turn(std::unique_lock<std::mutex>& lock) {
 
   const Moment at = now();
   if ((polled[1].revents & POLLIN) != 0) accept_all(at);
-  welcome(at);
+  guests_.look_at_all();
   for (size_t i = 0; i < ranks.size(); ++i) {
     auto& link = *links_.at(ranks[i]);
     const bool was_lost = link.state() == Link::State::kLost;

@@ -22,6 +22,7 @@
 #include "base/secret.hpp"
 #include "side/link.hpp"
 #include "side/member.hpp"
+#include "transport/guests.hpp"
 
 // The side channel: what ranks tell each other beside a library that moves their data and says
 // little when something is wrong. Whose process has ended, where everybody is, whether all called
@@ -129,13 +130,14 @@ class TC_API Family : public std::enable_shared_from_this<Family> {
     std::string who, contact;
   };
   struct Guest {
-    transport::tcp::Guest guest;
+    transport::tcp::Guest caller;
     Moment since;
+    int socket() const noexcept { return caller.socket(); }
   };
   void run();
   void turn(std::unique_lock<std::mutex>& lock);
   void accept_all(Moment now);
-  void welcome(Moment now);
+  bool welcome(Guest& guest, Moment now);
   Link& link_to(int rank, Moment now);
   void add(Circle& circle);
   void remove(Circle& circle, bool well) noexcept;
@@ -159,7 +161,7 @@ class TC_API Family : public std::enable_shared_from_this<Family> {
   mutable std::mutex mutex_;  // guards all below; partner of changed_
   std::condition_variable changed_;
   std::map<int, std::unique_ptr<Link>> links_;  // by rank
-  std::list<Guest> guests_;
+  transport::Guests<Guest> guests_{[this](Guest& guest) { return welcome(guest, now()); }};
   std::map<uint64_t, Circle*> circles_;
   struct Early {
     int from;

@@ -11,7 +11,6 @@
 #include <charconv>
 #include <chrono>
 #include <cstring>
-#include <deque>
 #include <new>
 #include <optional>
 #include <unordered_map>
@@ -20,6 +19,7 @@
 #include "base/log.hpp"
 #include "base/system_error.hpp"
 #include "transport/framed_transport.hpp"
+#include "transport/guests.hpp"
 #include "transport/shm/arena.hpp"
 #include "transport/shm/call.hpp"
 #include "transport/shm/channel.hpp"
@@ -33,7 +33,6 @@
 namespace torch::comms::transport::shm {
 namespace {
 
-constexpr size_t kMaxGuests = 64;  // connections that have not said who they are
 constexpr const char* kProcessEnded = "its process has ended";
 constexpr int kLookEvery = 256;  // polls of the rings between two looks at the sockets
 constexpr int kEventsAtOnce = 16;
@@ -71,6 +70,12 @@ Endpoint endpoint_of(const ShmOptions& options) {
           {"torchcomms/" + std::to_string(instance) + "/" + std::to_string(random_number()),
            std::to_string(::getpid())}};
 }
+
+// One that has not said who it is.
+struct Guest {
+  base::FileDescriptor descriptor;
+  int socket() const noexcept { return descriptor.get(); }
+};
 
 class ShmTransport final : public FramedTransport {
  public:
@@ -141,8 +146,7 @@ class ShmTransport final : public FramedTransport {
   base::FileDescriptor open_file(const MemoryHandle& handle) const;
   bool map(const MemoryHandle& handle, RemoteMemory& memory);
   bool accept_guests();
-  bool greet(base::FileDescriptor& guest);
-  bool greet_at(int socket);
+  bool greet(Guest& guest);
   bool look_at(int descriptor);
   void process_ended(int peer);
   void socket_ended(int peer);
@@ -161,7 +165,7 @@ class ShmTransport final : public FramedTransport {
   std::unordered_map<int, int> peer_of_socket_;  // and of process descriptors
   std::unordered_map<int, Call> calls_;          // by peer, until they are taken
   std::optional<Timer> timer_;                   // for calls that are to be made again
-  std::deque<base::FileDescriptor> guests_;
+  Guests<Guest> guests_{[this](Guest& guest) { return greet(guest); }};
   uint64_t rejected_ = 0;
   int look_in_ = 0;
 };
@@ -295,31 +299,18 @@ bool ShmTransport::accept_guests() {
       continue;
     }
     watch(guest.get());
-    if (greet(guest)) continue;          // a rank says who it is at once
-    if (guests_.size() >= kMaxGuests) {  // whoever says nothing makes room
-      if (!greet(guests_.front())) ++rejected_;
-      guests_.pop_front();
-    }
-    guests_.push_back(std::move(guest));
+    if (guests_.come({std::move(guest)})) ++rejected_;
   }
   return moved;
 }
 
-bool ShmTransport::greet_at(int socket) {
-  const auto guest = std::find_if(guests_.begin(), guests_.end(),
-                                  [&](const auto& g) { return g.get() == socket; });
-  if (guest == guests_.end() || !greet(*guest)) return false;
-  guests_.erase(guest);
-  return true;
-}
-
 // False: it has said nothing yet. Else it is a peer now, or to be dropped.
-bool ShmTransport::greet(base::FileDescriptor& guest) {
+bool ShmTransport::greet(Guest& guest) {
   Hello hello;
   base::FileDescriptor file;
-  const auto greeting = read_hello(guest.get(), hello, file);
+  const auto greeting = read_hello(guest.socket(), hello, file);
   if (greeting == Arrival::kNotYet) return false;
-  auto taken = std::move(guest);
+  auto taken = std::move(guest.descriptor);
   if (greeting == Arrival::kNoDescriptor) return true;  // it calls again
   const bool ours = greeting == Arrival::kPacket && equal(hello.job, options_.job) &&
                     hello.instance == endpoint_.instance && hello.to == options_.rank &&
@@ -349,7 +340,7 @@ bool ShmTransport::look_at(int descriptor) {
   if (descriptor == listener_.get()) return accept_guests();
   if (timer_ && descriptor == timer_->get()) return dial_again();
   const auto found = peer_of_socket_.find(descriptor);
-  if (found == peer_of_socket_.end()) return greet_at(descriptor);
+  if (found == peer_of_socket_.end()) return guests_.look_at(descriptor);
   const int peer = found->second;
   const Wire& wire = wires_[peer];
   const bool process = wire.process && descriptor == wire.process.get();
@@ -381,8 +372,7 @@ void ShmTransport::process_ended(int peer) {
   if (ended.empty()) ended = kProcessEnded;
   if (channel(peer) == nullptr) {
     accept_guests();
-    for (auto next = guests_.begin(); next != guests_.end();)
-      next = greet(*next) ? guests_.erase(next) : std::next(next);
+    guests_.look_at_all();
   }
   if (channel(peer) == nullptr) fail(peer, Errc::kPeerFailed, kProcessEnded);
 }

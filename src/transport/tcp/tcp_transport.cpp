@@ -5,21 +5,19 @@
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
 #include <unordered_map>
 
 #include "base/interfaces.hpp"
 #include "base/listener.hpp"
 #include "base/log.hpp"
 #include "transport/framed_transport.hpp"
+#include "transport/guests.hpp"
 #include "transport/tcp/channel.hpp"
 #include "transport/tcp/connecting.hpp"
 #include "transport/tcp/handshake.hpp"
 
 namespace torch::comms::transport::tcp {
 namespace {
-
-constexpr size_t kMaxGuests = 256;
 
 TcpOptions with_defaults(TcpOptions options) {
   if (options.sockets < 1 || options.sockets > kMaxLanes || options.chunk_bytes < 256 ||
@@ -66,6 +64,7 @@ class TcpTransport final : public FramedTransport, private Poller::Client {
   bool progress_connections() noexcept override;
   void on_ready(int socket, uint32_t events) override;
   void accept_guests();
+  void turn_away(const Guest& guest) noexcept;
   bool settle(Guest& guest);
   void admit(Guest guest);
   void open_channel(int peer, std::vector<base::FileDescriptor> sockets);
@@ -75,7 +74,7 @@ class TcpTransport final : public FramedTransport, private Poller::Client {
   Poller poller_;
   SilenceWatch silence_;
   base::Listener listener_;
-  std::deque<Guest> guests_;
+  Guests<Guest> guests_{[this](Guest& guest) { return settle(guest); }};
   std::unordered_map<int, Arriving> arriving_;                       // by peer
   std::unordered_map<int, std::unique_ptr<Connecting>> connecting_;  // by peer
   uint64_t rejected_ = 0;
@@ -120,16 +119,13 @@ void TcpTransport::open_channel(int peer, std::vector<base::FileDescriptor> sock
 void TcpTransport::accept_guests() {
   while (auto socket = listener_.accept()) {
     poller_.add(socket.get(), EPOLLIN, *this);
-    Guest guest(std::move(socket));
-    // As most have by now: of many who come at once none has to make room for the others.
-    if (settle(guest)) continue;
-    if (guests_.size() >= kMaxGuests) {  // whoever says nothing makes room
-      ++rejected_;
-      poller_.remove(guests_.front().socket());
-      guests_.pop_front();
-    }
-    guests_.push_back(std::move(guest));
+    if (const auto oldest = guests_.come(Guest(std::move(socket)))) turn_away(*oldest);
   }
+}
+
+void TcpTransport::turn_away(const Guest& guest) noexcept {
+  ++rejected_;
+  poller_.remove(guest.socket());
 }
 
 // Lets it in or turns it away; false while it has not said all.
@@ -137,20 +133,16 @@ bool TcpTransport::settle(Guest& guest) {
   const auto read = guest.read();
   if (read == Guest::State::kNotYet) return false;
   const Door door{options_.rank, endpoint_.instance, options_.job};
-  if (read == Guest::State::kWhole && why_not(guest.hello(), door) == nullptr) {
+  if (read == Guest::State::kWhole && why_not(guest.hello(), door) == nullptr)
     admit(std::move(guest));
-  } else {
-    ++rejected_;
-    poller_.remove(guest.socket());
-  }
+  else
+    turn_away(guest);
   return true;
 }
 
 void TcpTransport::on_ready(int socket, uint32_t) {
   if (socket == listener_.get()) return accept_guests();
-  const auto found = std::find_if(guests_.begin(), guests_.end(),
-                                  [&](const auto& guest) { return guest.socket() == socket; });
-  if (found != guests_.end() && settle(*found)) guests_.erase(found);
+  guests_.look_at(socket);
 }
 
 void TcpTransport::admit(Guest guest) {
@@ -165,8 +157,7 @@ void TcpTransport::admit(Guest guest) {
   }
   auto& place = arriving.sockets[hello.lane];
   if (place || peer_of(peer).state() != PeerState::kConnecting) {
-    ++rejected_;
-    poller_.remove(guest.socket());
+    turn_away(guest);
     if (!place) arriving_.erase(peer);
     return;
   }
