@@ -143,7 +143,7 @@ void Family::remove(Circle& circle, bool well) noexcept {
       }
     }
     post(circle, out);
-    removed_.insert(circle.group_);
+    removed_.add(circle.group_);
   } catch (const std::exception& error) {
     base::log(base::LogLevel::kWarning,
               std::string("side channel: the others are not told of an end: ") + error.what());

@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <unordered_set>
 #include <vector>
 
 #include <torchcomms/base/error.hpp>
@@ -20,6 +19,7 @@
 #include "base/handles.hpp"
 #include "base/listener.hpp"
 #include "base/secret.hpp"
+#include "side/ended_groups.hpp"
 #include "side/link.hpp"
 #include "side/member.hpp"
 #include "transport/guests.hpp"
@@ -168,7 +168,7 @@ class TC_API Family : public std::enable_shared_from_this<Family> {
     Note note;
   };
   std::list<Early> early_;  // for groups that this rank has not made yet
-  std::unordered_set<uint64_t> removed_;
+  EndedGroups removed_;
   bool stopping_ = false;
 };
 
