@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <numeric>
+#include <system_error>
 
 #include "base/fork.hpp"
 #include "base/host.hpp"
@@ -69,7 +70,12 @@ std::shared_ptr<Family> Family::make(int rank, int size, const std::string& inte
   }
   if (made->places_.size() != static_cast<size_t>(size))
     throw CommError(Errc::kMismatch, "not every rank said where its side channel is");
-  made->thread_ = std::thread([family = made.get()] { family->run(); });
+  try {
+    made->thread_ = std::thread([family = made.get()] { family->run(); });
+  } catch (const std::system_error& e) {
+    throw CommError(Errc::kResourceExhausted,
+                    std::string("no thread for the side channel: ") + e.what());
+  }
   return made;
 }
 

@@ -2,7 +2,6 @@
 
 #include <new>
 #include <string_view>
-#include <system_error>
 
 #include <c10/util/Exception.h>
 
@@ -91,13 +90,21 @@ CommError translate(const std::exception_ptr& error, const Call& call, int peer)
   } catch (const std::bad_alloc&) {
     return {Errc::kResourceExhausted, "there is not enough memory", context(call, peer)};
   } catch (const std::system_error& e) {
-    const bool threads = e.code() == std::errc::resource_unavailable_try_again;
-    return {threads ? Errc::kResourceExhausted : Errc::kSystem, e.what(), context(call, peer)};
+    return of_system(e, context(call, peer));
   } catch (const std::exception& e) {
     return translate_text(native_text(e), call, peer);
   } catch (...) {
     return {Errc::kVendor, "an exception of unknown type", context(call, peer)};
   }
+}
+
+CommError of_system(const std::system_error& error, const Context& context) {
+  if (error.code() != std::errc::resource_unavailable_try_again)
+    return {Errc::kSystem, error.what(), context};
+  return {Errc::kResourceExhausted,
+          std::string("no thread could be started (ulimit -u, or the limit of a container): ") +
+              error.what(),
+          context};
 }
 
 WorkStatus status_of(const std::exception_ptr& error) noexcept {

@@ -5,6 +5,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <torchcomms/base/error.hpp>
@@ -51,6 +52,9 @@ CommError timeout_error(const Call& call, std::vector<int> culprits, const std::
 // kResourceExhausted, else kVendor; the original text comes last. A CommError without a context
 // gets the call's.
 CommError translate(const std::exception_ptr& error, const Call& call, int peer = -1);
+
+// What the system refused: most often a thread.
+CommError of_system(const std::system_error& error, const Context& context = {});
 
 // The status that a work with this error has; COMPLETED for none.
 WorkStatus status_of(const std::exception_ptr& error) noexcept;

@@ -73,6 +73,8 @@ std::optional<Setting> variable(const char* name) {
 Devices at_hostname(const Setting& setting, bool lazy) {
   try {
     return {Native::createDeviceForHostname(setting.text, lazy)};
+  } catch (const std::system_error& e) {
+    throw of_system(e);
   } catch (const std::exception& e) {
     refuse(setting, "a name or address of this host that Gloo can listen on", e);
   }
@@ -87,6 +89,8 @@ Devices at_interfaces(const Setting& setting, bool lazy) {
           Native::createDeviceForInterface(setting.text.substr(begin, end - begin), lazy));
       begin = end + 1;
     }
+  } catch (const std::system_error& e) {
+    throw of_system(e);
   } catch (const std::exception& e) {
     refuse(setting, "a network interface of this host, or a list of them with commas", e);
   }
