@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -326,6 +327,28 @@ def test_a_check_that_fails_says_why():
     text = problems(exchanges.finish())
     assert "nobody: rank 0 of the check failed in connecting" in text
     assert "failed to find backend" in text
+
+
+@pytest.mark.parametrize("descriptors", [0, 3, 9])
+def test_a_check_that_cannot_begin_is_a_finding(descriptors):
+    script = textwrap.dedent(f"""
+        import os, resource
+        from torchcomms.doctor.backends import Backend
+        from torchcomms.doctor.exchange import Exchanges
+
+        highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+        while os.open(os.devnull, os.O_RDONLY) <= highest:
+            pass
+        top = os.open(os.devnull, os.O_RDONLY)
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (top + 1 + {descriptors}, files[1]))
+        section = Exchanges([Backend("gloo", "cpu", lambda: None)], 60.0).finish()
+        print(*[f"{{f.level}} {{f.subject}}: {{f.text}}" for f in section.findings])
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "problem gloo: the check could not begin" in done.stdout
+    assert "too many open files" in done.stdout.lower()
 
 
 # --- report --------------------------------------------------------------------------------------

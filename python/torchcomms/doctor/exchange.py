@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -18,6 +19,8 @@ from torchcomms.doctor.backends import Backend
 from torchcomms.doctor.report import Section
 
 _RANKS = 2
+_DESCRIPTORS = 24  # of a store and the pipes to its ranks
+_TIMES = ("import_s", "connect_ms", "all_reduce_us")
 _ON_ALL = ("nccl", "rccl", "xccl")  # on every device of this host: others would only repeat it
 _OWN_STORE = timedelta(seconds=60)  # to reach it in this process: however short the check is to be
 # The check makes a world of its own, whatever job this process belongs to.
@@ -45,14 +48,25 @@ class Exchanges:
         self._limit_s = limit_s
         self._ranks: list[_Rank] = []
         self._stores: list[TCPStore] = []
+        self._not_begun: dict[str, str] = {}  # why, by backend
         for backend in backends:
-            store = TCPStore(
-                "127.0.0.1", 0, is_master=True, wait_for_workers=False,
-                timeout=_OWN_STORE,
-            )  # fmt: skip
+            ranks: list[_Rank] = []
+            try:
+                _require_descriptors()
+                store = TCPStore(
+                    "127.0.0.1", 0, is_master=True, wait_for_workers=False,
+                    timeout=_OWN_STORE,
+                )  # fmt: skip
+                for rank in range(_size(backend)):
+                    ranks.append(_Rank(backend, rank, self._start(backend, rank, store.port)))
+            except (OSError, RuntimeError) as error:  # no descriptor, process or memory left
+                why = error.strerror if isinstance(error, OSError) else None
+                self._not_begun[backend.name] = why or str(error).splitlines()[0]
+                for begun in ranks:
+                    _end(begun.process)
+                continue
             self._stores.append(store)
-            for rank in range(_size(backend)):
-                self._ranks.append(_Rank(backend, rank, self._start(backend, rank, store.port)))
+            self._ranks += ranks
 
     def _start(self, backend: Backend, rank: int, port: int) -> subprocess.Popen[str]:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
@@ -83,6 +97,13 @@ class Exchanges:
         for rank in self._ranks:
             _collect(rank, self._deadline)
         self.close()
+        for name, why in self._not_begun.items():
+            section.rows.append(_row(name, 0, correct=False))
+            section.problem(
+                name,
+                f"the check could not begin: {why}",
+                "end other programs, or raise what this process may have (ulimit -n, ulimit -u)",
+            )
         for name in dict.fromkeys(rank.backend.name for rank in self._ranks):
             self._judge(section, [rank for rank in self._ranks if rank.backend.name == name])
         return section
@@ -90,17 +111,16 @@ class Exchanges:
     def close(self) -> None:
         """Ends what is still running."""
         for rank in self._ranks:
-            if rank.process.poll() is None:
-                rank.process.kill()
-                rank.process.communicate()
+            _end(rank.process)
 
     def _judge(self, section: Section, ranks: list[_Rank]) -> None:
         name = ranks[0].backend.name
         results = [rank.result for rank in ranks if rank.result is not None]
         good = len(results) == len(ranks)
-        row: dict[str, object] = {"backend": name, "ranks": len(ranks), "correct": good}
-        for key in ("import_s", "connect_ms", "all_reduce_us"):
-            row[key] = round(max(result[key] for result in results), 1) if good else None
+        row = _row(name, len(ranks), correct=good)
+        if good:
+            for key in _TIMES:
+                row[key] = round(max(result[key] for result in results), 1)
         section.rows.append(row)
         if good:
             where = f"{len(ranks)} process{'es' if len(ranks) > 1 else ''}"
@@ -120,6 +140,23 @@ class Exchanges:
                     f"after {self._limit_s:g} s",
                     "end other programs and try again with a larger --timeout",
                 )
+
+
+def _require_descriptors() -> None:
+    """Raises OSError where a store, which may end the process then, would not get its own."""
+    with contextlib.ExitStack() as taken:
+        for _ in range(_DESCRIPTORS):
+            taken.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+
+
+def _row(name: str, ranks: int, *, correct: bool) -> dict[str, object]:
+    return {"backend": name, "ranks": ranks, "correct": correct, **dict.fromkeys(_TIMES)}
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.kill()
+        process.communicate()
 
 
 def _size(backend: Backend) -> int:
