@@ -135,7 +135,8 @@ def test_an_error_that_names_all_backends_leaves_their_names_free():
 
 @needs_gloo
 def test_a_backend_that_such_an_error_loaded_keeps_its_name_once_it_was_used():
-    finished = forked(f"""{_MINE}
+    finished = forked(
+        f"""{_MINE}
         fake = torchcomms.new_comm("fake", torch.device("cpu"), "fake")
         try:
             fake.get_init_handle()
@@ -146,5 +147,8 @@ def test_a_backend_that_such_an_error_loaded_keeps_its_name_once_it_was_used():
         torchcomms.register_backend("gloo", Mine)
         comm = torchcomms.new_comm("gloo", torch.device("cpu"), "second", store=store)
         assert type(comm.get_backend_impl()) is type(first.get_backend_impl())
-    """, TORCHCOMM_RANK="0", TORCHCOMM_SIZE="1").expect_success()
+    """,
+        TORCHCOMM_RANK="0",
+        TORCHCOMM_SIZE="1",
+    ).expect_success()
     assert finished.err.count("backend 'gloo' is registered already") == 1

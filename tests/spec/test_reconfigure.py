@@ -273,8 +273,9 @@ def in_flight(context):
     party.form(ranks)
     failures = Failures()
     # The peer may have left its links before this rank did.
-    with failures.case("work of the split"), refused(
-        (torchcomms.StaleGeneration, torchcomms.PeerFailed)
+    with (
+        failures.case("work of the split"),
+        refused((torchcomms.StaleGeneration, torchcomms.PeerFailed)),
     ):
         if box.is_cuda:  # where wait() does not block the host
             torch.cuda.synchronize()
