@@ -4,6 +4,7 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/hash.hpp"
 #include "base/host.hpp"
 #include "transport/wire.hpp"
 
@@ -14,13 +15,11 @@ constexpr uint32_t kMagic = 0x50454354;  // "TCEP"
 constexpr uint16_t kVersion = 4;         // of what is said over links, too
 constexpr uint8_t kMaxAddresses = 32;
 
-// FNV-1a [Fowler, Noll, Vo; RFC 9923] over secret and text: tells another job's endpoint or a
-// damaged one from ours.
+// A hash of secret and text: tells another job's endpoint or a damaged one from ours.
 uint64_t mark(std::string_view text, const Secret& job) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  const auto mix = [&hash](uint8_t byte) { hash = (hash ^ byte) * 0x100000001b3u; };
-  for (const auto byte : job) mix(static_cast<uint8_t>(byte));
-  for (const char byte : text) mix(static_cast<uint8_t>(byte));
+  uint64_t hash = base::kHashOfNothing;
+  for (const auto byte : job) hash = base::hash_with_byte(hash, static_cast<uint8_t>(byte));
+  for (const char byte : text) hash = base::hash_with_byte(hash, static_cast<uint8_t>(byte));
   return hash;
 }
 

@@ -41,19 +41,10 @@ class Messages:
                 if not op.is_message or op.done or op.peer is None:
                     continue
                 partner = self._group.at(op.peer)
-                answer = _ANSWERS[op.name]
                 if partner < 0 or self._is_answered(op):
                     continue
-                why = (
-                    f"for which rank {partner} has posted no {answer}" if partner in self._group.own
-                    else f"of rank {partner}, which left no record"
-                )  # fmt: skip
-                found.append(
-                    self._group.find(
-                        "message", op, [partner], [rank],
-                        f"rank {rank} waits in {op} of '{self._group.name}', {why}",
-                    )
-                )  # fmt: skip
+                why = f"for which rank {partner} has posted no {_ANSWERS[op.name]}"
+                found.append(self._missing(rank, op, partner, why, "of"))
         return [*found, *self._unanswered_batches()]
 
     def unequal(self) -> list[Finding]:
@@ -75,6 +66,13 @@ class Messages:
                 )
             )
         return found
+
+    def _missing(self, rank: int, op: Operation, partner: int, why: str, word: str) -> Finding:
+        """`why`: if the partner left a record; if not, `word` is before its rank."""
+        if partner not in self._group.own:
+            why = f"{word} rank {partner}, which left no record"
+        text = f"rank {rank} waits in {op} of '{self._group.name}', {why}"
+        return self._group.find("message", op, [partner], [rank], text)
 
     def _is_answered(self, op: Operation) -> bool:
         """Whoever has posted a later one has posted this one's, too: its record was overwritten."""
@@ -123,16 +121,8 @@ class Messages:
         for rank, op in self._open_batches().items():
             if (partner := self._missed_partner(rank, op)) is None:
                 continue
-            why = (
-                f"with rank {partner}, which is in no message with it" if partner in self._group.own
-                else f"with rank {partner}, which left no record"
-            )  # fmt: skip
-            found.append(
-                self._group.find(
-                    "message", op, [partner], [rank],
-                    f"rank {rank} waits in {op} of '{self._group.name}', {why}",
-                )
-            )  # fmt: skip
+            why = f"with rank {partner}, which is in no message with it"
+            found.append(self._missing(rank, op, partner, why, "with"))
         return found
 
     def _answered_batches(self) -> list[Finding]:

@@ -14,8 +14,8 @@
 namespace torch::comms::ctran::kernels {
 
 // How bytes are carried to a peer. Ranks need not agree on it, but for what is_by_copies(). What is
-// reduced, the threads of blocks read where it lies; copy engines carry what an all-reduce has
-// made.
+// reduced, the threads of blocks read where it lies, or push to who reduces it; copy engines carry
+// what an all-reduce has made.
 enum class Carrier : uint8_t {
   kAutomatic,
   kStores,  // by the threads of a block, 16 bytes each
