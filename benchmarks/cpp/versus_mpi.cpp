@@ -16,10 +16,11 @@
 // that needs the data, with the system's copy between processes, and nobody waiting for anybody.
 // It is what either of the others would take if agreeing cost nothing.
 //
-// A sample is the slowest rank's time of one call; of calls below 10 us the mean of a few in a row,
-// up to 32: two ranks that run one behind the other in turns would count as the slower one each
-// time. One line a point: medians, 99th percentiles, and how many times as long MPI takes (above 1:
-// the engine is faster).
+// A sample is the slowest rank's time of one call; where a side's calls take less than 10 us the
+// mean of a few in a row, up to 32 and as many of each side: two ranks that run one behind the
+// other in turns would count as the slower one each time, and of a call that finds its message
+// there most of the times the median would say nothing of those that wait for it. One line a point:
+// medians, 99th percentiles, and how many times as long MPI takes (above 1: the engine is faster).
 
 #define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
@@ -292,18 +293,34 @@ struct Turn {
   int samples, calls;  // a turn; a sample
 };
 
-// The same on all ranks, about `seconds` in all.
-Turn turn_of(const Settings& settings, const std::function<void()>& once) {
-  for (int i = 0; i < 3; ++i) once();
-  const auto begin = Clock::now();
-  for (int i = 0; i < 5; ++i) once();
-  double each = microseconds(Clock::now() - begin) / 5e6;
-  MPI_Allreduce(MPI_IN_PLACE, &each, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-  Turn turn{};
-  turn.calls = static_cast<int>(std::clamp(1e-5 / std::max(each, 1e-8), 1.0, 32.0));
-  const double samples = settings.seconds / kRounds / std::max(each, 1e-8) / turn.calls;
-  turn.samples = static_cast<int>(std::clamp(samples, 2.0, 5000.0));
-  return turn;
+// Microseconds of a call, the slowest rank's mean of many. The same on all ranks.
+double mean_of_calls(const std::function<void()>& once) {
+  constexpr int kWarm = 3, kFirst = 5, kMost = 500;
+  constexpr double kLong_us = 20'000;
+  for (int i = 0; i < kWarm; ++i) once();
+  const auto timed = [&](int calls) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < calls; ++i) once();
+    double each_us = microseconds(Clock::now() - begin) / calls;
+    MPI_Allreduce(MPI_IN_PLACE, &each_us, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return std::max(each_us, 0.01);
+  };
+  const double first_us = timed(kFirst);
+  return timed(std::clamp(static_cast<int>(kLong_us / first_us), kFirst, kMost));
+}
+
+// Both sides' samples are of as many calls, so that the same is the median of both; each takes
+// about `seconds` in all.
+std::vector<Turn> turns_of(const Settings& settings, std::span<const double> means_us) {
+  constexpr double kSample_us = 10;
+  const double fastest_us = std::ranges::min(means_us);
+  const int calls = static_cast<int>(std::clamp(kSample_us / fastest_us, 1.0, 32.0));
+  std::vector<Turn> turns;
+  for (const double each_us : means_us) {
+    const double samples = settings.seconds * 1e6 / kRounds / each_us / calls;
+    turns.push_back({static_cast<int>(std::clamp(samples, 2.0, 5000.0)), calls});
+  }
+  return turns;
 }
 
 // "Open MPI v4.1.4"
@@ -341,7 +358,10 @@ void measure(const Settings& settings, World& w, const Operation& operation, siz
       {mpi_name() + (settings.threads ? ", threads" : ""), [&] { operation.mpi(w, count); }});
   if (operation.copies && settings.memory == "own")
     sides.push_back({"copies", [&] { operation.copies(w, count); }});
-  for (auto& side : sides) side.turn = turn_of(settings, side.once);
+  std::vector<double> means_us;
+  for (const auto& side : sides) means_us.push_back(mean_of_calls(side.once));
+  const auto turns = turns_of(settings, means_us);
+  for (size_t i = 0; i < sides.size(); ++i) sides[i].turn = turns[i];
   for (size_t round = 0; round < kRounds; ++round)
     for (size_t turn = 0; turn < sides.size(); ++turn) {
       auto& side = sides[(turn + round) % sides.size()];
