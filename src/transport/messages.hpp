@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -54,7 +55,8 @@ class Messages {
         limits_(limits),
         closed_(closed),
         at_once_(limits.takes_turns),
-        one_way_(2 * kMostAtOnceOnHost, limits.takes_turns ? 0 : kMostFetched) {}
+        one_way_(first_class(limits), limits.takes_turns ? 0 : kMostFetched),
+        both_ways_(first_class(limits)) {}
 
   uint64_t at_once_bytes() const noexcept { return limits_.at_once_bytes; }
   // After a message that is not small, others wait: its receiver may have a receive for the next
@@ -165,7 +167,11 @@ class Messages {
   }
   // Larger ones that go one way move in parts, which both ends copy at the same time.
   uint64_t most_at_once(bool both_ways) const noexcept {
+    if (limits_.takes_turns) return std::min(limits_.at_once_bytes, kMostAtOnceInTurns);
     return both_ways ? limits_.at_once_bytes : limits_.at_once_bytes / 2;
+  }
+  static uint64_t first_class(const MessageLimits& limits) noexcept {
+    return 2 * (limits.takes_turns ? kMostAtOnceInTurns : kMostAtOnceOnHost);
   }
   void grant(Request& request, ConstBytes payload = {});
   static bool can_be_offered(const Request& send) noexcept;
@@ -206,7 +212,7 @@ class Messages {
   size_t spare_bytes_ = 0;
   std::vector<Fetch> fetches_;  // the first one is at work
   AtOnceChoice at_once_;
-  CopyChoice one_way_, both_ways_{2 * kMostAtOnceOnHost};
+  CopyChoice one_way_, both_ways_;
   uint64_t large_sends_ = 0, large_receives_ = 0;  // over eager_bytes, so far
   uint64_t receives_before_ = 0;                   // when the last such message was sent
   bool has_told_ = false;                          // how the next message that comes back will move
