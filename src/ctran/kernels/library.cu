@@ -199,10 +199,10 @@ int launch_on_region(const Team& team, const RegionCall& call, void* stream) {
   if (how.kernel == nullptr) return cudaErrorInvalidDeviceFunction;
   if (is_by_copies(call)) return launch_by_copies(team, call, how.kernel, stream);
   RegionParams params = params_of(team, call);
-  const void* const kernel = params.pushes_operands
-                                 ? find_pushed_reduction(cell_of(params.dtype, call.call.op))
-                                 : how.kernel;
-  return enqueue(kernel, &params, params.blocks + params.copying_blocks, kRegionThreads, stream,
+  if (params.pushes_operands)
+    return enqueue(find_pushed_reduction(cell_of(params.dtype, call.call.op)), &params,
+                   params.blocks, kPushingThreads, stream);
+  return enqueue(how.kernel, &params, params.blocks + params.copying_blocks, kRegionThreads, stream,
                  how.shared_bytes);
 }
 

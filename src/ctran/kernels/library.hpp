@@ -20,7 +20,7 @@
 namespace torch::comms::ctran::kernels {
 
 // Of this header, and of how a workspace is laid out, in which all ranks of a team agree.
-inline constexpr uint32_t kAbi = 9;
+inline constexpr uint32_t kAbi = 10;
 inline constexpr int kMaxRanks = 8;
 
 enum class Collective : uint8_t {

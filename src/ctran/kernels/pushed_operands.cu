@@ -4,38 +4,49 @@
 namespace torch::comms::ctran::kernels {
 namespace {
 
-// Methods are for all threads of a block; what returns false has found that the launch has to stop.
+using Threads = Crew<kRegionThreads>;
+constexpr int kMakers = 0, kPushers = 1;
+static_assert(kPushingThreads == 2 * kRegionThreads);
+
+// Methods are for all threads of a crew; what returns false has found that the launch has to stop.
 template <class F, int N>
 class PushedOperands {
  public:
   __device__ PushedOperands(const RegionParams& p, const Common& common, const Meeting& meeting)
       : p_(p), c_(common), meeting_(meeting) {}
 
-  __device__ __forceinline__ bool reduce() const {
-    const uint64_t steps = p_.rounds.count;
-    push(0);
+  __device__ __forceinline__ bool push_all() const {
+    const Threads pushers(kPushers);
+    Loaded operands;
+    load(operands, 0);
 #pragma unroll 1
-    for (uint64_t step = 0; step < steps; ++step) {
-      if (step + 1 < steps) {
-        if (step > 0 && !hear(told_made(step - 1, steps))) return false;
-        push(step + 1);
-      }
-      if (!hear(told_pushed(step))) return false;
-      make(step);
-      meeting_.tell(told_made(step, steps));
+    for (uint64_t step = 0; step < p_.rounds.count; ++step) {
+      if (const uint64_t made = made_before_push(step); made != 0)
+        if (!meeting_.hear(p_.pushed_from, made, &RegionWords::made, pushers)) return false;
+      push(operands, step);
+      load(operands, step + 1);  // nobody writes there before it has been pushed
+      meeting_.tell(step + 1, &RegionWords::pushed, pushers);
     }
-    return hear(told_made(steps - 1, steps));
+    return true;
+  }
+  __device__ __forceinline__ bool make_all() const {
+    const Threads makers(kMakers);
+#pragma unroll 1
+    for (uint64_t step = 0; step < p_.rounds.count; ++step) {
+      if (!meeting_.hear(p_.pushed_from, step + 1, &RegionWords::pushed, makers)) return false;
+      make(step);
+      meeting_.tell(step + 1, &RegionWords::made, makers);
+    }
+    return meeting_.hear(p_.pushed_from, p_.rounds.count, &RegionWords::made, makers);
   }
 
  private:
   static constexpr int kVectors = static_cast<int>(kRegionTile / 16) / kRegionThreads;
+  using Loaded = Vector16[N - 1][kVectors];  // of a step
 
-  __device__ __forceinline__ bool hear(uint64_t rounds) const {
-    return meeting_.hear(p_.pushed_from, rounds);
-  }
   // This thread's vector k of a step: in a slot, and in a rank's part.
   __device__ __forceinline__ static size_t in_slot(int k) {
-    return static_cast<size_t>(k) * kRegionThreads + threadIdx.x;
+    return static_cast<size_t>(k) * kRegionThreads + static_cast<size_t>(Threads::thread());
   }
   __device__ __forceinline__ size_t in_part(uint64_t step, int k) const {
     return (step * static_cast<uint64_t>(p_.blocks) + blockIdx.x) * (kRegionTile / 16) + in_slot(k);
@@ -49,8 +60,7 @@ class PushedOperands {
   }
   __device__ __forceinline__ int next(int i) const { return rank_after(p_.rank, i, p_.size); }
 
-  __device__ __forceinline__ void push(uint64_t step) const {
-    Vector16 v[N - 1][kVectors];
+  __device__ __forceinline__ void load(Loaded& v, uint64_t step) const {
 #pragma unroll
     for (int i = 1; i < N; ++i) {
       if (i >= p_.size) continue;
@@ -60,6 +70,8 @@ class PushedOperands {
         if (const size_t at = in_part(step, k); at < vectors_in(part))
           v[i - 1][k] = load_whole(p_.input + part.begin + at * 16, 16);
     }
+  }
+  __device__ __forceinline__ void push(const Loaded& v, uint64_t step) const {
 #pragma unroll
     for (int i = 1; i < N; ++i) {
       if (i >= p_.size) continue;
@@ -69,7 +81,6 @@ class PushedOperands {
       for (int k = 0; k < kVectors; ++k)
         if (in_part(step, k) < vectors_in(part)) store_volatile(to + in_slot(k) * 16, v[i - 1][k]);
     }
-    meeting_.tell(told_pushed(step));
   }
 
   // In the order of ranks.
@@ -107,7 +118,7 @@ class PushedOperands {
 };
 
 template <class F>
-__global__ void __launch_bounds__(kRegionThreads, 1)
+__global__ void __launch_bounds__(kPushingThreads, 1)
     AllReducePushed(const __grid_constant__ RegionParams p) {
   constexpr int kRanks = 4;
   follow_previous();
@@ -120,7 +131,10 @@ __global__ void __launch_bounds__(kRegionThreads, 1)
     if (!meeting.find_places(true)) return false;
     const Operands operands(p, common);
     if (!reduce_rest<F>(p, common.s, operands)) return false;
-    if (operands.are_aligned()) return PushedOperands<F, kRanks>(p, common, meeting).reduce();
+    if (operands.are_aligned()) {
+      const PushedOperands<F, kRanks> pushed(p, common, meeting);
+      return Threads::number_of_this() == kPushers ? pushed.push_all() : pushed.make_all();
+    }
     meeting.tell(1);
     return meeting.hear(p.pushed_from, 1);
   };

@@ -59,16 +59,20 @@ struct RegionWords {
     uint64_t words[kPlaceWords];
   };
   PlaceWords places[2][kMaxRanks];
-  // By block and source: how far that has come with what it pushes here, as tag_of(launch, rounds).
+  // By block and source, as tag_of(launch, rounds): how far that has come with what it pushes here,
+  // and where operands are pushed, with what it makes of those.
   alignas(128) uint64_t pushed[kMostRegionBlocks][kMaxRanks];
+  alignas(128) uint64_t made[kMostRegionBlocks][kMaxRanks];
+  using Told = uint64_t (RegionWords::*)[kMostRegionBlocks][kMaxRanks];
 };
 
 // An all-reduce of three or four ranks may push its operands: each rank those that a peer reduces,
 // a tile of each block in a step, to slots of that peer, and the peer what it has made of them
 // straight to all tensors. GPUs store faster than they load from each other.
 //
-// A block has two slots for each source. A rank pushes step s + 2 once all have made step s, so
-// have read their slots; and once it has told the last step of a launch, all of them are free.
+// A block has two slots for each source. Some of its threads push, the others make, each at their
+// own pace: step s + 2 is pushed once all have made step s, so have read their slots. A launch ends
+// when all have made all steps: all slots are free, and the result is whole.
 constexpr bool has_operand_slots(int ranks) { return ranks == 3 || ranks == 4; }
 inline constexpr int kOperandRing = 2;
 // From where the slots begin. What a source pushes in a step lies together.
@@ -80,10 +84,9 @@ constexpr size_t operand_offset(int owner, int source, int block, uint64_t step)
 constexpr uint64_t steps_of_pushes(size_t longest, int blocks) {
   return quotient_up(quotient_up(longest, kRegionTile), static_cast<size_t>(blocks));
 }
-// What a block tells, as rounds: it pushes step 0 and 1, makes 0, pushes 2, makes 1, and so on.
-constexpr uint64_t told_pushed(uint64_t step) { return step == 0 ? 1 : 2 * step; }
-constexpr uint64_t told_made(uint64_t step, uint64_t steps) {
-  return step + 1 < steps ? 2 * step + 3 : 2 * steps;
+// How many steps all have to have made before this one is pushed.
+constexpr uint64_t made_before_push(uint64_t step) {
+  return step < kOperandRing ? 0 : step - kOperandRing + 1;
 }
 
 struct RegionLayout {

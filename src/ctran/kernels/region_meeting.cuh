@@ -17,6 +17,42 @@ struct Common {
   char* tensors[kMaxRanks];  // what is in the region, of those that were found
 };
 
+// Threads that do something together: all of a block, or so many of its crews, from 0.
+struct WholeBlock {
+  __device__ __forceinline__ void meet() const { __syncthreads(); }
+  __device__ __forceinline__ bool all(bool each) const { return __syncthreads_and(each) != 0; }
+  __device__ __forceinline__ bool has_first_warp() const { return threadIdx.x < kWarp; }
+};
+template <int kThreads>
+class Crew {
+ public:
+  __device__ explicit Crew(int number) : number_(number) {}
+  __device__ __forceinline__ static int number_of_this() {
+    return static_cast<int>(threadIdx.x) / kThreads;
+  }
+  __device__ __forceinline__ static int thread() {
+    return static_cast<int>(threadIdx.x) % kThreads;
+  }
+  __device__ __forceinline__ void meet() const {
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier()), "n"(kThreads) : "memory");
+  }
+  __device__ __forceinline__ bool all(bool each) const {
+    uint32_t result;
+    asm volatile(
+        "{\n.reg .pred each, all;\nsetp.ne.u32 each, %1, 0;\n"
+        "bar.red.and.pred all, %2, %3, each;\nselp.u32 %0, 1, 0, all;\n}"
+        : "=r"(result)
+        : "r"(static_cast<uint32_t>(each)), "r"(barrier()), "n"(kThreads)
+        : "memory");
+    return result != 0;
+  }
+  __device__ __forceinline__ bool has_first_warp() const { return thread() < kWarp; }
+
+ private:
+  __device__ __forceinline__ int barrier() const { return number_ + 1; }  // 0 is the block's
+  const int number_;
+};
+
 // Methods are for all threads of a block, unless they say otherwise; what returns false has found
 // that the launch has to stop.
 class Meeting {
@@ -41,33 +77,40 @@ class Meeting {
     if (fences && is_first_warp()) fence_release();
     return __syncthreads_and(found) != 0;
   }
-  // Tells push_to that this block has done so many rounds: what its threads have written is there.
-  __device__ __forceinline__ void tell(uint64_t rounds) const {
-    __syncthreads();
-    if (!is_first_warp() || !is_one_of(p_.push_to)) return;
+  // Tells push_to that this block, or these threads of it, have done so many rounds of what is
+  // counted so: what they have written is there.
+  template <class Threads = WholeBlock>
+  __device__ __forceinline__ void tell(uint64_t rounds, RegionWords::Told told = kPushed,
+                                       const Threads& threads = {}) const {
+    threads.meet();
+    if (!threads.has_first_warp() || !is_one_of(p_.push_to)) return;
     fence_release();
-    store_relaxed(&words_of(p_, lane()).pushed[block()][p_.rank], tag_of(c_.s.launch, rounds));
+    store_relaxed(&(words_of(p_, lane()).*told)[block()][p_.rank], tag_of(c_.s.launch, rounds));
   }
   // Waits until the same block of each of those ranks has told so many rounds.
-  __device__ __forceinline__ bool hear(uint32_t ranks, uint64_t rounds) const {
+  template <class Threads = WholeBlock>
+  __device__ __forceinline__ bool hear(uint32_t ranks, uint64_t rounds,
+                                       RegionWords::Told told = kPushed,
+                                       const Threads& threads = {}) const {
     bool heard = true;
-    if (is_first_warp()) {
+    if (threads.has_first_warp()) {
       const uint64_t wanted = tag_of(c_.s.launch, rounds);
       bool is_missing = is_one_of(ranks);
       for (Patience patience;;) {
         if (is_missing)
           is_missing =
-              !has_come(load_acquire(&words_of(p_, p_.rank).pushed[block()][lane()]), wanted);
+              !has_come(load_acquire(&(words_of(p_, p_.rank).*told)[block()][lane()]), wanted);
         const uint32_t missing = __ballot_sync(~0u, is_missing);
         if (missing == 0) break;
         heard = !patience.is_over(p_, c_.s, __ffs(static_cast<int>(missing)) - 1);
         if (!heard) break;
       }
     }
-    return __syncthreads_and(heard) != 0;
+    return threads.all(heard);
   }
 
  private:
+  static constexpr RegionWords::Told kPushed = &RegionWords::pushed;
   __device__ __forceinline__ static int block() { return static_cast<int>(blockIdx.x); }
   __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x % kWarp); }
   __device__ __forceinline__ static bool is_first_warp() { return threadIdx.x < kWarp; }

@@ -9,6 +9,7 @@
 namespace torch::comms::ctran::kernels {
 
 inline constexpr int kRegionThreads = 512;
+inline constexpr int kPushingThreads = 2 * kRegionThreads;  // of what pushes_operands()
 // Tiles of a block that its copy unit has under way: some are being loaded, the others stored.
 inline constexpr int kBulkStages = 6, kBulkLoads = 3;
 

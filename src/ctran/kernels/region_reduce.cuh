@@ -76,10 +76,10 @@ __device__ __forceinline__ bool reduce_rest(const RegionParams& p, const Session
                                             const Operands& operands) {
   constexpr uint64_t kLookEvery = 64;
   const size_t bytes = operands.bytes(), groups = quotient_up(bytes, 16),
-               stride = static_cast<size_t>(p.blocks) * kRegionThreads;
+               stride = static_cast<size_t>(p.blocks) * blockDim.x;
   uint64_t turn = 0;
 #pragma unroll 1
-  for (size_t base = operands.vectors() + size_t{blockIdx.x} * kRegionThreads; base < groups;
+  for (size_t base = operands.vectors() + size_t{blockIdx.x} * blockDim.x; base < groups;
        base += stride) {
     if (++turn % kLookEvery == 0 && block_must_stop(p, s)) return false;
     const size_t at = (base + threadIdx.x) * 16;

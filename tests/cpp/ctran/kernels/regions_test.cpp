@@ -652,56 +652,49 @@ TEST(RegionLayoutTest, OperandsHaveSlotsOfTheirOwn) {
   }
 }
 
-// The blocks of one index of all ranks, each of which does its next step when it may, in any order:
-// none finds another step in a slot than the one it waits for, and none waits for ever.
+// The blocks of one index of all ranks: of each, those who push and those who make do their next
+// step when they may, in any order. None finds another step in a slot than the one it waits for,
+// and none waits for ever.
 class PushingBlocks {
  public:
   PushingBlocks(int ranks, uint64_t steps)
-      : ranks_(ranks), steps_(steps), told_(static_cast<size_t>(ranks)), done_(told_.size()) {}
+      : ranks_(ranks), steps_(steps), pushed_(static_cast<size_t>(ranks)), made_(pushed_.size()) {}
 
+  int crews() const { return 2 * ranks_; }
   bool is_over() const {
-    return std::ranges::all_of(done_, [&](size_t done) { return done == 2 * steps_; });
+    return std::ranges::all_of(made_, [&](uint64_t made) { return made == steps_; });
   }
-  // False if it has to wait.
-  bool go_on(int rank) {
-    size_t& done = done_[static_cast<size_t>(rank)];
-    if (done == 2 * steps_) return false;
-    // As the kernel has it: 0, 1, then one made and one pushed in turn.
-    const bool pushes =
-        done < std::min<uint64_t>(2, steps_) || (done % 2 == 1 && done / 2 + 1 < steps_);
-    const uint64_t step = done == 0 ? 0 : pushes ? done / 2 + 1 : made_[rank];
-    uint64_t& told = told_[static_cast<size_t>(rank)];
-    if (pushes) {
-      if (step >= 2 && !all_told(rank, told_made(step - 2, steps_))) return false;
-      for (int peer = 0; peer < ranks_; ++peer)
-        if (peer != rank) slots_[{peer, rank, step % kOperandRing}] = step;
-      told = told_pushed(step);
-    } else {
-      if (!all_told(rank, told_pushed(step))) return false;
-      for (int peer = 0; peer < ranks_; ++peer)
-        if (peer != rank) {
-          EXPECT_EQ((slots_[{rank, peer, step % kOperandRing}]), step);
-        }
-      told = told_made(step, steps_);
-      ++made_[rank];
-    }
-    EXPECT_EQ(told, done + 1) << "what is told grows by one";
-    ++done;
-    return true;
-  }
+  // False if it has to wait, or has done all.
+  bool go_on(int crew) { return crew < ranks_ ? push(crew) : make(crew - ranks_); }
 
  private:
-  bool all_told(int rank, uint64_t wanted) const {
+  bool push(int rank) {
+    uint64_t& step = pushed_[static_cast<size_t>(rank)];
+    if (step == steps_ || !all_have(made_, rank, made_before_push(step))) return false;
     for (int peer = 0; peer < ranks_; ++peer)
-      if (peer != rank && told_[static_cast<size_t>(peer)] < wanted) return false;
+      if (peer != rank) slots_[{peer, rank, step % kOperandRing}] = step;
+    ++step;
+    return true;
+  }
+  bool make(int rank) {
+    uint64_t& step = made_[static_cast<size_t>(rank)];
+    if (step == steps_ || !all_have(pushed_, rank, step + 1)) return false;
+    for (int peer = 0; peer < ranks_; ++peer)
+      if (peer != rank) {
+        EXPECT_EQ((slots_[{rank, peer, step % kOperandRing}]), step);
+      }
+    ++step;
+    return true;
+  }
+  bool all_have(const std::vector<uint64_t>& done, int but, uint64_t wanted) const {
+    for (int peer = 0; peer < ranks_; ++peer)
+      if (peer != but && done[static_cast<size_t>(peer)] < wanted) return false;
     return true;
   }
 
   const int ranks_;
   const uint64_t steps_;
-  std::vector<uint64_t> told_;
-  std::vector<size_t> done_;
-  std::map<int, uint64_t> made_;
+  std::vector<uint64_t> pushed_, made_;  // steps, by rank
   std::map<std::tuple<int, int, uint64_t>, uint64_t> slots_;
 };
 
@@ -713,12 +706,12 @@ TEST(RegionLayoutTest, PushedOperandsAreReadBeforeTheirSlotIsWrittenAnew) {
         PushingBlocks blocks(ranks, steps);
         while (!blocks.is_over()) {
           // One of them goes as far ahead as it can, now and then.
-          const int rank = static_cast<int>(random() % static_cast<uint64_t>(ranks));
-          bool moved = blocks.go_on(rank);
-          while (moved && random() % 2 == 0) moved = blocks.go_on(rank);
+          const int crew = static_cast<int>(random() % static_cast<uint64_t>(blocks.crews()));
+          bool moved = blocks.go_on(crew);
+          while (moved && random() % 2 == 0) moved = blocks.go_on(crew);
           bool any = moved || blocks.is_over();
-          for (int r = 0; r < ranks && !any; ++r) any = blocks.go_on(r);
-          ASSERT_TRUE(any) << "all wait for ever";
+          for (int c = 0; c < blocks.crews() && !any; ++c) any = blocks.go_on(c);
+          ASSERT_TRUE(any) << ranks << " ranks, " << steps << " steps: all wait";
         }
       }
 }
