@@ -21,7 +21,9 @@
 // the answer.
 namespace torch::comms::ctran::kernels {
 
-inline constexpr int kLineChannels = 16, kChunkChannels = 16;
+inline constexpr int kLineChannels = 32, kChunkChannels = 16;
+inline constexpr int kMostChannels = kLineChannels;
+static_assert(kMostChannels >= kChunkChannels);
 inline constexpr int kChannelWarps = 16;  // that move data
 inline constexpr int kTileRing = 4;       // tiles of a warp
 // Heads of a pair and direction that may be on their way. A block may be at the first message of a
@@ -42,8 +44,8 @@ constexpr bool has_room(uint64_t sent, uint64_t taken, uint64_t ring) {
 // How far the messages of a pair and direction have come.
 struct Progress {
   uint64_t messages;
-  uint64_t chunks[kChunkChannels];
-  uint64_t tiles[kLineChannels][kChannelWarps];
+  uint64_t chunks[kMostChannels];
+  uint64_t tiles[kMostChannels][kChannelWarps];
 };
 
 // What one side tells the other of a message, in two words of 8 bytes that are whole each: half of

@@ -21,7 +21,8 @@ constexpr bool is_sound(const Team& team, const Exchange& exchange) {
 }
 
 // Messages of more bytes go by chunks: lines need no fence, but not all of what they move is data.
-inline constexpr size_t kMostOfLines = size_t{1} << 20;
+// One of 4 MB takes 18.2 us by lines, and about 20.5 by chunks (four H100).
+inline constexpr size_t kMostOfLines = size_t{4} << 20;
 
 // How a message travels. Both sides know it from the size alone.
 struct Manner {
@@ -32,15 +33,19 @@ struct Manner {
   constexpr int workers() const { return lines ? channels * kChannelWarps : channels; }
 };
 constexpr Manner manner_of(size_t bytes) {
-  // Few tiles a channel while there are channels, so that many processors have a little to do. With
-  // a quarter of the channels a message of 64 KB took 5.0 us instead of 3.4, of 256 KB 8.4 instead
-  // of 4.4; with half of those of chunks one of 4 MB 24.8 instead of 19 (four H200).
+  // Few tiles a channel while there are channels, so that many processors have a little to do: with
+  // four channels instead of 16 a message of 64 KB took 5.0 us instead of 3.4 (four H200). The most
+  // only where each warp of 16 would have several: with 16 instead of 32 one of 256 KB takes 4.6 us
+  // instead of 3.6, of 1 MB 8.3 instead of 5.9, of 4 MB 21.4 instead of 18.2 (four H100). With 8
+  // channels of chunks one of 4 MB took 24.8 instead of 19.2, with 32 whose rings are half as long
+  // 18.6, but of 16 MB, parts to all ranks, 43.3 instead of 41.8 (four H200).
   constexpr size_t kFewTiles = 4, kChunksEach = 4, kKB = 1024;
+  constexpr int kMany = 16;
   if (bytes <= kMostOfLines) {
     int channels = 1;
-    while (channels < kLineChannels &&
-           bytes > static_cast<size_t>(channels) * kFewTiles * kLineTile)
+    while (channels < kMany && bytes > static_cast<size_t>(channels) * kFewTiles * kLineTile)
       channels *= 2;
+    if (bytes > size_t{kMany} * kChannelWarps * kLineTile) channels = kLineChannels;
     return {true, channels, static_cast<uint32_t>(kLineTile)};
   }
   const size_t even = quotient_up(bytes, size_t{kChunkChannels} * kChunksEach),

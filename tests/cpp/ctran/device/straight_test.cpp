@@ -26,7 +26,8 @@ using transport::nvl::test::require;
 
 class StraightTest : public test::KernelsTest {};
 
-constexpr size_t kHalf = size_t{20} << 20;
+constexpr size_t kLong = kernels::kMostOfLines + 500'003;
+constexpr size_t kHalf = 16 * kernels::kMostOfLines;
 
 // How many messages this process has written straight to their places.
 int64_t written() {
@@ -85,7 +86,7 @@ struct Member : test::Seated {
   std::vector<std::byte> wanted;
 };
 
-constexpr size_t kSizes[] = {0, 1000, kernels::kMostOfLines, kernels::kMostOfLines + 1, 1500003};
+constexpr size_t kSizes[] = {0, 1000, kernels::kMostOfLines, kernels::kMostOfLines + 1, kLong};
 
 // Each of them with every wish of either side, in one launch. How many are written straight.
 int64_t exchange_all(Member& member) {
@@ -161,8 +162,8 @@ TEST_F(StraightTest, OfACaptureAreRepeated) {
     Member member(rank, 2, exchange);
     member.clear();
     for (const bool likes : {true, false, true}) {
-      member.send(1 - rank, 1, 1500003, likes);
-      member.receive(1 - rank, 1, 1500003, true);
+      member.send(1 - rank, 1, kLong, likes);
+      member.receive(1 - rank, 1, kLong, true);
     }
     gpu::cpu_begin_capture(member.stream);
     member.launch();
@@ -174,12 +175,12 @@ TEST_F(StraightTest, OfACaptureAreRepeated) {
 }
 
 TEST_F(StraightTest, OfTheWrongSizeStopBothSides) {
-  for (const size_t received : {size_t{10}, size_t{1500002}})
+  for (const size_t received : {size_t{10}, kLong - 1})
     for (const bool asks : {false, true})
       on_threads(2, [&](int rank, const Exchange& exchange) {
         Member member(rank, 2, exchange);
         member.clear();
-        if (rank == 0) member.send(1, 0, 1500003, asks);
+        if (rank == 0) member.send(1, 0, kLong, asks);
         if (rank == 0) member.receive(1, 0, 7, true);  // which never comes
         if (rank == 1) member.receive(0, 0, received, true);
         member.launch();
@@ -196,7 +197,7 @@ TEST_F(StraightTest, ASendThatNobodyAnswersEndsAtItsLimit) {
     Member member(rank, 2, exchange);
     member.clear();
     if (rank == 0) {
-      member.send(1, 0, 1500003, true);
+      member.send(1, 0, kLong, true);
       member.launch(20'000'000);
       member.finish();
       ASSERT_TRUE(member.team->stopped());
@@ -209,9 +210,9 @@ TEST_F(StraightTest, ASendThatNobodyAnswersEndsAtItsLimit) {
 
 // Parts whose sizes the kernel reads, to outputs at another place of the window on each rank.
 void exchange_by_counts(Member& member, bool asks) {
-  constexpr size_t kElements = 1'500'000;
+  constexpr size_t kElements = 6'000'000;
   const auto part = [](int from, int to) {
-    return static_cast<int64_t>(150'000 * (from + to) + 7 * to);
+    return static_cast<int64_t>(600'000 * (from + to) + 7 * to);
   };
   const auto element = [](int from, int to, int64_t i) {
     return static_cast<int32_t>(i * 9 + from * 3 + to);

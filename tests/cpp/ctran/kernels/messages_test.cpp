@@ -58,7 +58,7 @@ TEST(MessageLayoutTest, NothingOverlapsAndAllIsInside) {
 
 TEST(MessageLayoutTest, MemoryIsBounded) {
   for (int ranks = 2; ranks <= kMaxRanks; ++ranks)
-    EXPECT_LE(MessageLayout(ranks).bytes - Layout(ranks).bytes, 22 * kMB) << ranks;
+    EXPECT_LE(MessageLayout(ranks).bytes - Layout(ranks).bytes, 29 * kMB) << ranks;
 }
 
 TEST(MessageLayoutTest, RingsComeRound) {
@@ -149,10 +149,13 @@ TEST(MannerTest, FitsItsChannels) {
 
 TEST(MannerTest, GrowsWithTheMessage) {
   EXPECT_EQ(manner_of(0).channels, 1);
-  EXPECT_TRUE(manner_of(kMB).lines);
-  EXPECT_FALSE(manner_of(kMB + 1).lines);
+  EXPECT_TRUE(manner_of(kMostOfLines).lines);
+  EXPECT_FALSE(manner_of(kMostOfLines + 1).lines);
   for (size_t i = 1; i < std::size(kSizes); ++i)
-    EXPECT_LE(manner_of(kSizes[i - 1]).channels, manner_of(kSizes[i]).channels);
+    if (manner_of(kSizes[i - 1]).lines == manner_of(kSizes[i]).lines) {
+      EXPECT_LE(manner_of(kSizes[i - 1]).channels, manner_of(kSizes[i]).channels) << kSizes[i];
+    }
+  EXPECT_EQ(manner_of(kMostOfLines).channels, kLineChannels);
   EXPECT_EQ(manner_of(1 << 30).channels, kChunkChannels);
 }
 
@@ -220,7 +223,7 @@ TEST(ExchangeTest, BlocksAreOfOneRouteEach) {
     for (int r = 0; r < p.routes_count; ++r) {
       EXPECT_EQ(p.routes[r].first_block, next);
       EXPECT_GE(p.routes[r].blocks, 1);
-      EXPECT_LE(p.routes[r].blocks, blocks == 0 ? kChunkChannels : blocks);
+      EXPECT_LE(p.routes[r].blocks, blocks == 0 ? kMostChannels : blocks);
       next += p.routes[r].blocks;
     }
     EXPECT_EQ(p.blocks, next);
@@ -253,8 +256,8 @@ TEST(ExchangeTest, LinesOfWholeVectorsAreLean) {
   EXPECT_EQ(kind_of({{memory, 16}, {memory, kMB}, {memory, 0}}), MessageKind::kLean);
   EXPECT_EQ(kind_of({{memory, 16}, {memory + 8, 16}}), MessageKind::kUsual);
   EXPECT_EQ(kind_of({{memory, 17}}), MessageKind::kUsual);
-  EXPECT_EQ(kind_of({{memory, 2 * kMB}, {memory, 16}}), MessageKind::kUsual);
-  EXPECT_EQ(kind_of({{memory, 2 * kMB}}, true), MessageKind::kStraight);
+  EXPECT_EQ(kind_of({{memory, 2 * kMostOfLines}, {memory, 16}}), MessageKind::kUsual);
+  EXPECT_EQ(kind_of({{memory, 2 * kMostOfLines}}, true), MessageKind::kStraight);
   EXPECT_EQ(kind_of({{memory, 16}}, true), MessageKind::kLean);  // which nobody asks for
 }
 
