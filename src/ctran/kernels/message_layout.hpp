@@ -22,7 +22,7 @@
 namespace torch::comms::ctran::kernels {
 
 inline constexpr int kLineChannels = 32, kChunkChannels = 16;
-inline constexpr int kMostChannels = kLineChannels;
+inline constexpr int kMostChannels = kLineChannels;  // of either
 static_assert(kMostChannels >= kChunkChannels);
 inline constexpr int kChannelWarps = 16;  // that move data
 inline constexpr int kTileRing = 4;       // tiles of a warp

@@ -17,7 +17,7 @@ struct Common {
   char* tensors[kMaxRanks];  // what is in the region, of those that were found
 };
 
-// Threads that do something together: all of a block, or so many of its crews, from 0.
+// Threads that do something together: all of a block, or one of the crews that it is divided into.
 struct WholeBlock {
   __device__ __forceinline__ void meet() const { __syncthreads(); }
   __device__ __forceinline__ bool all(bool each) const { return __syncthreads_and(each) != 0; }
