@@ -311,7 +311,7 @@ double mean_of_calls(const std::function<void()>& once) {
   return timed(std::clamp(static_cast<int>(kLong_us / first_us), kFirst, kMost));
 }
 
-// Both sides' samples are of as many calls, so that the same is the median of both; each takes
+// Samples of all sides are of as many calls, so that their medians are of the same; each side takes
 // about `seconds` in all.
 std::vector<Turn> turns_of(const Settings& settings, std::span<const double> means_us) {
   constexpr double kSample_us = 10;

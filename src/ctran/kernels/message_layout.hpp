@@ -41,7 +41,8 @@ constexpr bool has_room(uint64_t sent, uint64_t taken, uint64_t ring) {
   return sent - taken < ring;
 }
 
-// How far the messages of a pair and direction have come.
+// How far the messages of a pair and direction have come. Every channel has counters of both kinds,
+// which a block brings and keeps together, whichever it uses.
 struct Progress {
   uint64_t messages;
   uint64_t chunks[kMostChannels];

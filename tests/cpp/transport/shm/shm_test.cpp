@@ -2,12 +2,15 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+
 #include "transport/conformance_streams.hpp"
 #include "transport/conformance_windows.hpp"
 #include "transport/seating.hpp"
 #include "transport/shm/segment.hpp"
 #include "transport/shm/shared_file.hpp"
 #include "transport/shm/shm_transport.hpp"
+#include "transport/sizes.hpp"
 
 namespace torch::comms::transport::test {
 namespace {
@@ -100,6 +103,31 @@ TEST(ShmTransport, WhatTheRingHasNoRoomForIsUnsent) {
     other.progress(), one.progress();
   EXPECT_FALSE(one.unsent());
   EXPECT_FALSE(other.unsent());
+}
+
+// How many of some messages of so many bytes have left before the peer has a receive for any.
+int64_t leave_at_once(int local_ranks, size_t bytes) {
+  std::list<Mail> mail;  // outlives the links, which end its requests
+  const auto links = make_links(shm("two", {256, 0, 0}, true),
+                                [&](auto& options) { options.local_ranks = local_ranks; });
+  auto& one = *links[0];
+  const auto deadline = in(kLong);
+  while (one.state(1) != PeerState::kReady && std::chrono::steady_clock::now() < deadline)
+    one.progress(), links[1]->progress();
+  for (int i = 0; i < 15; ++i) {  // more than are needed before the seldom way is tried
+    auto& sent = mail.emplace_back(bytes);
+    one.send(sent.request, 1, 1, sent.bytes);
+  }
+  return std::ranges::count_if(mail, [](const Mail& sent) { return sent.request.done(); });
+}
+
+TEST(ShmTransport, LargerMessagesWaitForTheirReceiveWhereRanksTakeTurns) {
+  const auto link = shm("alone", {256, 0, 0}, true).make({});
+  if (!link->capabilities().single_copy) GTEST_SKIP() << link->capabilities().reason;
+  const int in_turns = Cores::of_this_thread().count() + 1;
+  EXPECT_EQ(leave_at_once(in_turns, kMostAtOnceInTurns + 1), 0);
+  EXPECT_GT(leave_at_once(in_turns, kMostAtOnceInTurns), 0);
+  EXPECT_GT(leave_at_once(1, kMostAtOnceInTurns + 1), 0);
 }
 
 // A copy would be made of it, and another from there. What a peer says of other streams is heard.
