@@ -160,9 +160,8 @@ def main() -> int:
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return under_torchrun(given)
     faulthandler.enable()
-    world = bench.World.of_launcher("benchmarks_gpu")
-    measure(given, world)
-    world.barrier()  # rank 0 may serve the store
+    with bench.World.of_launcher("benchmarks_gpu") as world:
+        measure(given, world)
     return 0
 
 

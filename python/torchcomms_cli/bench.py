@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -170,12 +171,14 @@ def _measure(plan: Plan, ranks: int | None, outputs: Outputs) -> list[Point]:
 
     points = []
     groups = plan.points() // len(plan.backends)
-    world = None
-    if all(os.environ.get(name, "").strip() for name in ("RANK", "WORLD_SIZE")):
-        world = World.of_launcher("torchcomms_bench")
-        if ranks not in (None, world.size):
-            raise BenchError(f"ranks: the launcher has started {world.size}, not {ranks}")
-    with progress_bar(groups, rank=world.rank if world else 0) as (progress, note):
+    with contextlib.ExitStack() as stack:
+        world = None
+        if all(os.environ.get(name, "").strip() for name in ("RANK", "WORLD_SIZE")):
+            world = stack.enter_context(World.of_launcher("torchcomms_bench"))
+            if ranks not in (None, world.size):
+                raise BenchError(f"ranks: the launcher has started {world.size}, not {ranks}")
+        bar = progress_bar(groups, rank=world.rank if world else 0)
+        progress, note = stack.enter_context(bar)
         if world is not None:
             source: Iterator[Point] = run_here(plan, world, progress, note)
         else:
@@ -184,8 +187,6 @@ def _measure(plan: Plan, ranks: int | None, outputs: Outputs) -> list[Point]:
             points.append(point)
             if outputs.lines_to_stdout:
                 print(point.to_json(), flush=True)
-        if world is not None:
-            world.barrier()  # rank 0 may serve the store
     return points
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,6 +24,24 @@ ONLY_OURS = {"all_gather_v", "reduce_scatter_v", "gather_single"}
 
 def alone() -> bench.World:
     return bench.World(0, 1, dist.HashStore())
+
+
+def control_threads() -> int:
+    names = Path("/proc/self/task").glob("*/comm")
+    return sum(name.read_text().strip() == "pt_gloo_runloop" for name in names)
+
+
+def test_a_world_that_was_left_has_no_thread_that_may_ask_for_pythons_lock_at_exit():
+    before, store = control_threads(), dist.HashStore()
+
+    def be(rank: int) -> int:
+        with bench.World(rank, 2, store) as world:
+            world.align()
+            return control_threads()
+
+    with ThreadPoolExecutor(2) as ranks:
+        assert min(ranks.map(be, range(2))) > before
+    assert control_threads() == before
 
 
 # --- sizes ---------------------------------------------------------------------------------------

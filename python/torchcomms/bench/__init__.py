@@ -2,7 +2,8 @@
 
     plan = Plan(ops=["all_reduce"], backends=["gloo", "c10d:gloo"], sizes=parse_sizes("8,1K:1M"))
     points = list(launch(plan, ranks=2))          # on processes of its own
-    points = list(run_here(plan, World.of_launcher("bench")))     # or in the processes of torchrun
+    with World.of_launcher("bench") as world:     # or in the processes of torchrun
+        points = list(run_here(plan, world))
 
 `torchcomms bench` is the command over it; `write_lines`, `points_table`, `beside_table` and `plot`
 show the result.

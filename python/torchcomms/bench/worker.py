@@ -26,10 +26,9 @@ def main(plan: Plan, answers: int) -> int:
             answer("progress", label)
 
     try:
-        world = World.of_launcher("torchcomms_bench")
-        for point in run_here(plan, world, progress, lambda text: answer("note", text)):
-            answer("point", point.to_json())
-        world.barrier()  # rank 0 may serve the store: it stays until all are done
+        with World.of_launcher("torchcomms_bench") as world:
+            for point in run_here(plan, world, progress, lambda text: answer("note", text)):
+                answer("point", point.to_json())
     except BrokenPipeError:
         return 1  # the launcher is gone
     except Exception as error:

@@ -6,9 +6,11 @@ being measured, so that they cost every backend the same.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, field
 from datetime import timedelta
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -24,7 +26,11 @@ LIMIT = timedelta(seconds=60)  # no single step of a measurement takes longer
 
 @dataclass
 class World:
-    """This process's place among the measuring ones. One thread."""
+    """This process's place among the measuring ones. One thread.
+
+    As a context it is left together, since rank 0 may serve the store, and closed; after a failure
+    it is closed at once.
+    """
 
     rank: int
     size: int
@@ -53,6 +59,26 @@ class World:
             raise BenchError(f"{', '.join(missing)} not set: start this with torchrun")
         store, rank, size = next(rendezvous("env://", timeout=LIMIT))
         return World(rank, size, PrefixStore(purpose, store))
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self.barrier()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Ends the control group and its threads. They release tensors, for which they need
+        Python's lock: where Python has ended meanwhile, its older versions end the process."""
+        if self._control is not None:
+            with contextlib.suppress(RuntimeError):  # a failure may have closed it
+                self._control.abort()
+            self._control = None
 
     def store_of(self, name: str) -> Store:
         """Keys that nobody has used. Every rank asks in the same order."""
