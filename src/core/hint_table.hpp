@@ -25,6 +25,7 @@
   ROW(kCtranKernelAlgorithm, "ctran::kernel_algorithm", "")                   \
   ROW(kCtranSingleCopy, "ctran::single_copy", "")                             \
   ROW(kRegistered, "ctran::registered", "ncclx::registered")                  \
+  ROW(kWorkspace, "ctran::workspace", "ncclx::workspace")                     \
   /* backends over vendors' libraries */                                      \
   ROW(kHighPriorityStream, "is_high_priority_stream", "")                     \
   ROW(kMaxEventPoolSize, "max_event_pool_size", "")                           \

@@ -130,18 +130,36 @@ std::string Driver::why_unmappable(int device) const {
   return {};
 }
 
-MappableMemory MappableMemory::create(const std::shared_ptr<const Driver>& driver,
-                                      const Runtime& runtime, int device, size_t size_bytes) {
-  const auto& table = driver->table();
+AddressRange::AddressRange(std::shared_ptr<const Driver> driver, size_t size_bytes)
+    : driver_(std::move(driver)), size_bytes_(size_bytes) {
+  driver_->check(driver_->table().MemAddressReserve(&at_, size_bytes_, 0, 0, 0),
+                 "MemAddressReserve");
+}
+
+AddressRange::~AddressRange() {
+  if (at_ != 0)
+    driver_->log_failure(driver_->table().MemAddressFree(at_, size_bytes_), "MemAddressFree");
+}
+
+size_t MappableMemory::page_bytes(const Driver& driver, int device) {
   const auto wanted = properties_on(device);
   size_t page = 0;
-  driver->check(table.MemGetAllocationGranularity(&page, &wanted, kGranularityMinimum),
-                "MemGetAllocationGranularity");
+  driver.check(driver.table().MemGetAllocationGranularity(&page, &wanted, kGranularityMinimum),
+               "MemGetAllocationGranularity");
+  return page;
+}
+
+MappableMemory MappableMemory::create(const std::shared_ptr<const Driver>& driver,
+                                      const Runtime& runtime, int device, size_t size_bytes,
+                                      DevicePointer at, unsigned char value) {
+  const auto& table = driver->table();
+  const auto wanted = properties_on(device);
+  const size_t page = page_bytes(*driver, device);
   MappableMemory made(driver, (size_bytes + page - 1) / page * page);
   driver->check(table.MemCreate(&made.handle_, made.size_bytes_, &wanted, 0), "MemCreate");
-  made.map(device);
+  made.map(device, at);
   const auto stream = runtime.create_stream(false);
-  const int code = table.MemsetD8Async(made.at_, 0, made.size_bytes_, stream);
+  const int code = table.MemsetD8Async(made.at_, value, made.size_bytes_, stream);
   if (code == kSuccess) runtime.synchronize(stream);
   runtime.destroy_stream(stream);
   driver->check(code, "MemsetD8Async");
@@ -149,20 +167,22 @@ MappableMemory MappableMemory::create(const std::shared_ptr<const Driver>& drive
 }
 
 MappableMemory MappableMemory::adopt(const std::shared_ptr<const Driver>& driver, int device,
-                                     const base::FileDescriptor& shared, size_t size_bytes) {
+                                     const base::FileDescriptor& shared, size_t size_bytes,
+                                     DevicePointer at) {
   MappableMemory made(driver, size_bytes);
   // NOLINTNEXTLINE(performance-no-int-to-ptr): CUDA takes the number as a pointer.
   auto* const descriptor = reinterpret_cast<void*>(static_cast<intptr_t>(shared.get()));
   driver->check(
       driver->table().MemImportFromShareableHandle(&made.handle_, descriptor, kMemoryByDescriptor),
       "MemImportFromShareableHandle");
-  made.map(device);
+  made.map(device, at);
   return made;
 }
 
-void MappableMemory::map(int device) {
+void MappableMemory::map(int device, DevicePointer at) {
   const auto& table = driver_->table();
-  driver_->check(table.MemAddressReserve(&at_, size_bytes_, 0, 0, 0), "MemAddressReserve");
+  if (at == 0) at = range_.emplace(driver_, size_bytes_).at();
+  at_ = at;
   driver_->check(table.MemMap(at_, size_bytes_, 0, handle_, 0), "MemMap");
   is_mapped_ = true;
   const MemoryAccess access{{kMemoryOnDevice, device}, kMemoryReadWrite};
@@ -173,7 +193,6 @@ MappableMemory::~MappableMemory() {
   if (!driver_) return;
   const auto& table = driver_->table();
   if (is_mapped_) driver_->log_failure(table.MemUnmap(at_, size_bytes_), "MemUnmap");
-  if (at_ != 0) driver_->log_failure(table.MemAddressFree(at_, size_bytes_), "MemAddressFree");
   if (handle_ != 0) driver_->log_failure(table.MemRelease(handle_), "MemRelease");
 }
 

@@ -66,18 +66,45 @@ class TC_API Driver {
 
 bool operator==(const DriverUuid& a, const DriverUuid& b) noexcept;
 
+// Addresses that memory of a device can be mapped at, or parts of it one after the other.
+class TC_API AddressRange {
+ public:
+  // No shorter than `size_bytes`. Throws as Driver.
+  AddressRange(std::shared_ptr<const Driver> driver, size_t size_bytes);
+  AddressRange(AddressRange&& other) noexcept
+      : driver_(std::move(other.driver_)),
+        at_(std::exchange(other.at_, 0)),
+        size_bytes_(other.size_bytes_) {}
+  AddressRange& operator=(AddressRange&&) = delete;
+  // Nothing is mapped there any more.
+  ~AddressRange();
+
+  DevicePointer at() const noexcept { return at_; }
+
+ private:
+  std::shared_ptr<const Driver> driver_;
+  DevicePointer at_ = 0;
+  size_t size_bytes_;
+};
+
 // Memory of a device which several processes map. It goes when the last of them has let go of it.
 class TC_API MappableMemory {
  public:
-  // Of `device`, in whose reach it is mapped here; at least `size_bytes`, and zeroed.
+  // Of `device`, in whose reach it is mapped here; at least `size_bytes`, all of them `value`.
+  // `at`: where, which is in an AddressRange that outlives it; 0: at addresses of its own.
   static MappableMemory create(const std::shared_ptr<const Driver>& driver, const Runtime& runtime,
-                               int device, size_t size_bytes);
+                               int device, size_t size_bytes, DevicePointer at = 0,
+                               unsigned char value = 0);
   // What another process, or thread of this one, has created with that size and shared: mapped for
   // kernels on `device`.
   static MappableMemory adopt(const std::shared_ptr<const Driver>& driver, int device,
-                              const base::FileDescriptor& shared, size_t size_bytes);
+                              const base::FileDescriptor& shared, size_t size_bytes,
+                              DevicePointer at = 0);
+  // What sizes and places of such memory are multiples of.
+  static size_t page_bytes(const Driver& driver, int device);
   MappableMemory(MappableMemory&& other) noexcept
       : driver_(std::move(other.driver_)),
+        range_(std::move(other.range_)),
         handle_(std::exchange(other.handle_, 0)),
         at_(std::exchange(other.at_, 0)),
         size_bytes_(other.size_bytes_),
@@ -95,9 +122,10 @@ class TC_API MappableMemory {
  private:
   MappableMemory(std::shared_ptr<const Driver> driver, size_t size_bytes)
       : driver_(std::move(driver)), size_bytes_(size_bytes) {}
-  void map(int device);
+  void map(int device, DevicePointer at);
 
   std::shared_ptr<const Driver> driver_;
+  std::optional<AddressRange> range_;
   MemoryHandle handle_ = 0;
   DevicePointer at_ = 0;
   size_t size_bytes_;

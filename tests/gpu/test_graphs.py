@@ -272,6 +272,37 @@ def test_memory_of_kernels_comes_back_with_the_last_graph(world):
         assert free[0] - free[-1] < 64, f"MiB after each: {free}"
 
 
+def grows_in_a_capture(context):
+    """The first large collective of a communicator is captured, with no run before."""
+    failures, rank, size = Failures(), context.rank, context.size
+    comm = context.new_comm("growing", hints={"ctran::workspace": "growing"})
+    tensor = torch.zeros(1 << 18)
+    comm.all_reduce(torch.ones(4), ReduceOp.SUM, False)
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        comm.all_reduce(tensor, ReduceOp.SUM, False)
+    for replay in range(3):
+        tensor.fill_(rank + 1.0 + replay)
+        graph.replay()
+        with failures.case("replay", replay):
+            assert tensor.eq(total(size) + size * replay).all()
+    tensor.fill_(rank + 1.0)
+    comm.all_reduce(tensor, ReduceOp.SUM, False)
+    with failures.case("a call afterwards"):
+        assert tensor.eq(total(size)).all()
+    with failures.case("memory"):
+        assert comm.describe()["memory"]["kernels, later"] > 0
+    del graph
+    comm.finalize()
+    return failures.texts
+
+
+@pytest.mark.worlds(backends=("ncclx", "ctran"), needs=("kernel_tuning",))
+def test_a_communicator_grows_for_what_is_captured(world):
+    check_context(world, grows_in_a_capture)
+
+
 KERNEL, MEMCPY, WAITS, RECORDS = 0, 1, 6, 7  # kinds of nodes, by CUDA's driver
 
 

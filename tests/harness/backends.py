@@ -308,6 +308,7 @@ NCCLX = replace(
             "device_windows",
             "dtypes",
             "gather_single",
+            "growing",
             "ncclx",
             "reconfigure",
             "reduce",
@@ -337,7 +338,8 @@ CTRAN_KERNELS = replace(
     lacks=_VENDOR_LACKS - {"bitwise", "all_dtypes", "narrow_reductions", "split_among_listed"}
     | {"one_engine"},
     modules=(NCCL.modules or frozenset()) - {"vendors"}
-    | {"device_windows", "finalize", "properties", "registered", "registered_messages"}
+    | {"device_windows", "finalize", "growing", "properties", "registered"}
+    | {"registered_messages"}
     | {"split", "tuning", "work"},
 )
 # The same on several hosts: kernels inside, links between, and some operations staged.
@@ -458,7 +460,7 @@ ON_GPUS = (
         kernels=True,
         lacks=_LACKS_ON_GPUS,
         optional=NCCLX.optional,
-        modules=_ON_GPUS.modules | {"device_windows", "ncclx", "registered", "tuning"},
+        modules=_ON_GPUS.modules | {"device_windows", "growing", "ncclx", "registered", "tuning"},
     ),
     replace(
         CTRAN_KERNELS,

@@ -9,6 +9,7 @@
 
 #include "backends/ctran/operations.hpp"
 #include "backends/kernels/regions.hpp"
+#include "backends/kernels/room.hpp"
 #include "base/env.hpp"
 #include "base/interfaces.hpp"
 #include "core/hint.hpp"
@@ -176,6 +177,7 @@ Wishes require_right(const Hints& hints) {
   single_copy_wished(hints);
   kernel_wish_of(hints);
   (void)registered_wish(hints);
+  (void)room_wish(hints);
   return wishes_of(hints);
 }
 

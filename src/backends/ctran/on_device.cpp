@@ -6,6 +6,7 @@
 
 #include "backends/ctran/hints.hpp"
 #include "backends/kernels/measured.hpp"
+#include "backends/kernels/room.hpp"
 #include "backends/kernels/team_kernels.hpp"
 #include "backends/nccl/allocator.hpp"
 #include "backends/nccl/device.hpp"
@@ -53,9 +54,9 @@ TorchCommCtranOnDevice::Outcome TorchCommCtranOnDevice::make(
   const bool is_there = made->init_as(
       {rank, ranks}, device, name, options, [&](const nccl::Device& opened) -> nccl::abi::Comm {
         const auto& at = opened.torch_device();
-        auto team =
-            ctran::Team::make(rank, static_cast<int>(ranks.size()), at.has_index() ? at.index() : 0,
-                              opened.shared_runtime(), "", links.exchange);
+        auto team = ctran::Team::make(rank, static_cast<int>(ranks.size()),
+                                      at.has_index() ? at.index() : 0, opened.shared_runtime(), "",
+                                      links.exchange, ctran::room_wish(options.hints));
         why_not = std::move(team.why_not);
         if (!team.team) return nullptr;
         const std::shared_ptr<ctran::Team> shared = std::move(team.team);
@@ -113,6 +114,14 @@ TorchCommKernels::Choice TorchCommCtranOnDevice::choose(ctran::kernels::Call& ca
                                           " of " + std::to_string(asked.bytes) + " bytes, " +
                                           std::string(name_of(call.op)) + " of " +
                                           std::string(name_of(call.dtype)));
+}
+
+void TorchCommCtranOnDevice::allow_library(ctran::kernels::Collective,
+                                           const OperationOptions&) const {
+  if (!why_no_room().empty())
+    throw CommError(Errc::kResourceExhausted,
+                    "kernels need the rest of their workspace for it, of which there is none: " +
+                        why_no_room());
 }
 
 ctran::KernelWish TorchCommCtranOnDevice::wish_for(const OperationOptions& options) const {

@@ -57,10 +57,14 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
   Choice choose(ctran::kernels::Call& call, const Asked& asked) const override;
   int most_blocks(ctran::kernels::Collective collective,
                   const OperationOptions& options) const override;
+  // There is none.
+  void allow_library(ctran::kernels::Collective collective,
+                     const OperationOptions& options) const override;
   Else otherwise(ctran::kernels::Collective collective) const override;
   ctran::KernelWish wish_for(const OperationOptions& options) const;
   std::vector<std::string> tell_all(const std::string& words) override { return exchange_(words); }
   std::string why_no_kernels() const override { return "they are gone"; }
+  bool can_tell() const override { return true; }
   CommError explained(const CommError& error) override { return explain_(error); }
 
   const transport::nvl::Exchange exchange_;

@@ -58,6 +58,8 @@ void TorchCommKernels::finalize() {
 void TorchCommKernels::set_kernels(std::shared_ptr<ctran::TeamKernels> kernels,
                                    ctran::MeasuredRows measured) {
   kernels_ = std::move(kernels);
+  why_no_room_.clear();
+  later_bytes_ = 0;
   transport_.reset();
   measured_ = std::move(measured);
   forget_choices();
@@ -116,10 +118,21 @@ std::optional<TorchCommKernels::Choice> TorchCommKernels::choose_as_measured(
   return Choice{.by_kernels = !row->by_library, .is_measured = true};
 }
 
+std::map<std::string, uint64_t> TorchCommKernels::memory_usage() const {
+  auto bytes = TorchCommVendor::memory_usage();
+  if (kernels_) bytes["kernels, later"] = later_bytes_;
+  return bytes;
+}
+
 void TorchCommKernels::connected() {
   registered_ = ctran::registered_wish(getOptions().hints);
   if (kernels_) lane()->use(kernels_, /*apart=*/true);
   tell_limit();
+}
+
+void TorchCommKernels::connected_later() {
+  if (kernels_) later_bytes_ = kernels_->team().workspace_bytes();
+  connected();
 }
 
 ctran::Registered TorchCommKernels::registered_of(const OperationOptions& options) const {
@@ -183,6 +196,34 @@ void TorchCommKernels::copy_behind(const Offer& offer, gpu::NativeStream stream)
   if (bytes != 0) lane()->device().runtime().copy_on_device(to, from, bytes, stream);
 }
 
+// Of ranks that have called the same: each comes here, or none does. Where that cannot be told now,
+// none of them has room until it can.
+bool TorchCommKernels::has_room(const nccl::Call& now) {
+  if (!why_no_room_.empty() || !can_tell()) return false;
+  try {
+    const auto& device = lane()->device();
+    const nccl::Device::Scope scope(device);
+    const gpu::CaptureModeGuard mode(device.runtime());
+    const auto before = kernels_->team().workspace_bytes();
+    why_no_room_ =
+        kernels_->make_room([this](const std::string& words) { return tell_all(words); });
+    later_bytes_ += kernels_->team().workspace_bytes() - before;
+    return why_no_room_.empty();
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  } catch (const CommError& e) {
+    throw nccl::with_context(explained(e), now);
+  }
+}
+
+bool TorchCommKernels::has_room_for(const nccl::Call& now, const Offer& offer,
+                                    const std::optional<ctran::kernels::RegionCall>& there) {
+  const auto& team = kernels_->team();
+  const auto lacks = [&team](const auto& call) { return team.lacks_room(call); };
+  const bool lack = there ? lacks(*there) : std::ranges::any_of(offer.calls, lacks);
+  return !lack || has_room(now);
+}
+
 WorkPtr TorchCommKernels::offer(const Offer& offer, bool async_op,
                                 const OperationOptions& options) {
   const auto now = call(offer.op, async_op, options);
@@ -203,6 +244,11 @@ WorkPtr TorchCommKernels::offer(const Offer& offer, bool async_op,
                      return false;
                    });
   if (!are_taken) return nullptr;
+  if (!has_room_for(now, offer, there)) {
+    with_context([&] { return now.context(); },
+                 [&] { allow_library(offer.calls.front().collective, options); });
+    return nullptr;
+  }
   if (there) return run_on_region(now, options, offer, *there);
   return run_kernels(now, options, {offer.tensors, offer.lists},
                      [&](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {

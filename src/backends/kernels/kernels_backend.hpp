@@ -59,6 +59,8 @@ class TC_API TorchCommKernels : public TorchCommVendor {
                         const GatherSingleOptions& options) override;
 
   std::vector<AlgorithmRange> algorithms() const override;
+  // With what of the kernels' workspace came after the communicator was made.
+  std::map<std::string, uint64_t> memory_usage() const override;
   Capabilities capabilities() const override;
 
   // Windows of tensors on the device, while there are kernels.
@@ -103,6 +105,8 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   // Every member's words to all of them, by rank, while there are kernels. Collective.
   virtual std::vector<std::string> tell_all(const std::string& words) = 0;
   virtual std::string why_no_kernels() const = 0;
+  // Whether they can tell each other now.
+  virtual bool can_tell() const = 0;
   // Of one member: it has kernels for what is beside collectives. "", or why not.
   virtual std::string meet_alone();
 
@@ -135,6 +139,10 @@ class TC_API TorchCommKernels : public TorchCommVendor {
                                            bool library_may) const;
   // The library is about to run it in the place of kernels. May throw CommError without context.
   virtual void allow_library(ctran::kernels::Collective, const OperationOptions&) const {}
+  // Whether a launch that lacks room in the team's workspace gets it: all ranks meet for that.
+  bool has_room(const nccl::Call& now);
+  // Why kernels cannot have more memory than they have; "" while nothing speaks against it.
+  const std::string& why_no_room() const noexcept { return why_no_room_; }
   // Who runs what the kernels do not, and why it is so, for algorithms().
   struct Else {
     std::string who, why;
@@ -144,6 +152,8 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   // The kernels of this connection, or null, and what was measured of such; those before go with
   // their lane.
   void set_kernels(std::shared_ptr<ctran::TeamKernels> kernels, ctran::MeasuredRows measured = {});
+  // All ranks have met for them after the communicator was made.
+  void connected_later();
   // Whether the current stream records a graph.
   bool is_capturing() const;
   const ctran::TeamKernels* kernels() const noexcept { return kernels_.get(); }
@@ -199,6 +209,8 @@ class TC_API TorchCommKernels : public TorchCommVendor {
                                                       const OperationOptions& options);
   // Kernels move what copy engines were asked for; said once.
   void say_not_copied();
+  bool has_room_for(const nccl::Call& now, const Offer& offer,
+                    const std::optional<ctran::kernels::RegionCall>& there);
   // Launches it there.
   WorkPtr run_on_region(const nccl::Call& now, const OperationOptions& options, const Offer& offer,
                         ctran::kernels::RegionCall there);
@@ -211,6 +223,8 @@ class TC_API TorchCommKernels : public TorchCommVendor {
                       const ReduceOp& reduction, bool async_op, const OperationOptions& options);
 
   std::shared_ptr<ctran::TeamKernels> kernels_;
+  std::string why_no_room_;   // alike on all ranks
+  uint64_t later_bytes_ = 0;  // of the workspace, that came after the communicator was made
   ctran::MeasuredRows measured_;
   struct Chosen {
     bool by_kernels = false;

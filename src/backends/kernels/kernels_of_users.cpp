@@ -18,7 +18,7 @@ std::string TorchCommKernels::meet_alone() {
                                 [](const std::string& words) { return std::vector{words}; });
   if (!made.team) return std::move(made.why_not);
   set_kernels(std::make_shared<ctran::TeamKernels>(std::move(made.team)));
-  connected();
+  connected_later();
   return {};
 }
 

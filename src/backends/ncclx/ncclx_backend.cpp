@@ -6,6 +6,7 @@
 
 #include "backends/kernels/measured.hpp"
 #include "backends/kernels/regions.hpp"
+#include "backends/kernels/room.hpp"
 #include "backends/kernels/team_kernels.hpp"
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/elements.hpp"
@@ -81,6 +82,7 @@ void TorchCommNCCLX::read(CommOptions& options) {
   batch_invariant_ = is_batch_invariant(options.hints);
   if (batch_invariant_) ncclx::keep_to_kernels(wishes_);
   (void)ctran::registered_wish(options.hints);  // wrong ones are refused here
+  room_ = ctran::room_wish(options.hints);
 }
 
 bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::Device& device) {
@@ -121,7 +123,7 @@ void TorchCommNCCLX::meet(int rank, int size, const nccl::Device& device,
       std::all_of(wishes_.begin(), wishes_.end(),
                   [](const KernelWish& wish) { return wish.who == KernelWish::Who::kVendor; });
   auto made = ctran::Team::make(rank, size, index_of(device), device.shared_runtime(),
-                                all_by_library ? "the library was asked for" : "", exchange);
+                                all_by_library ? "the library was asked for" : "", exchange, room_);
   why_none_ = std::move(made.why_not);
   if (made.team)
     set_kernels(std::make_shared<ctran::TeamKernels>(std::move(made.team)),
@@ -134,7 +136,7 @@ void TorchCommNCCLX::meet_by_gathering() {
   be_known(false);  // until connected()
   meet(getRank(), getSize(), lane()->device(),
        [this](const std::string& words) { return tell_all(words); });
-  connected();
+  connected_later();
 }
 
 std::string TorchCommNCCLX::meet_alone() {
@@ -226,7 +228,7 @@ void TorchCommNCCLX::allow_library(Collective collective, const OperationOptions
 }
 
 void TorchCommNCCLX::before_collective() {
-  if (!has_met_ && getSize() > 1 && !is_capturing()) meet_by_gathering();
+  if (!has_met_ && getSize() > 1 && can_tell()) meet_by_gathering();
 }
 
 TorchCommKernels::Else TorchCommNCCLX::otherwise(Collective collective) const {

@@ -87,6 +87,8 @@ class TC_API TorchCommNCCLX final
   Else otherwise(ctran::kernels::Collective collective) const override;
   std::vector<std::string> tell_all(const std::string& words) override;
   std::string why_no_kernels() const override { return why_none_; }
+  // The library gathers what they tell.
+  bool can_tell() const override { return !is_capturing(); }
   std::string meet_alone() override;
   ctran::KernelWish wish_for(ctran::kernels::Collective collective,
                              const OperationOptions& options) const;
@@ -104,6 +106,7 @@ class TC_API TorchCommNCCLX final
   ctran::TuningFile tuning_file_;
   std::shared_ptr<const ctran::Told> told_;  // of this connection, or the one it is a split of
   bool batch_invariant_ = false;
+  ctran::Team::Room room_ = ctran::Team::Room::kWhole;
   bool has_met_ = false;
   std::string why_none_ = "the ranks meet for kernels at the first collective";
   int splits_ = 0;

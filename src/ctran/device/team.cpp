@@ -7,8 +7,10 @@
 
 #include "base/log.hpp"
 #include "ctran/device/rounds.hpp"
+#include "ctran/kernels/flags.hpp"
 #include "ctran/kernels/messages.hpp"
 #include "ctran/kernels/region_copies.hpp"
+#include "ctran/kernels/region_plan.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -78,7 +80,7 @@ CommError error_of(const Stopped& stopped, const Context& where, const std::stri
 
 Team::Outcome Team::make(int rank, int size, int device,
                          const std::shared_ptr<const gpu::Runtime>& runtime, std::string unwilling,
-                         const transport::nvl::Exchange& exchange) {
+                         const transport::nvl::Exchange& exchange, Room room) {
   if (size > kernels::kMaxRanks)
     return {nullptr, std::to_string(size) + " ranks; kernels take up to " +
                          std::to_string(kernels::kMaxRanks)};
@@ -90,6 +92,7 @@ Team::Outcome Team::make(int rank, int size, int device,
     library = KernelLibrary::load(*runtime);
     seat.driver = gpu::Driver::of(*runtime);
     wanted.size_bytes = library.functions->workspace_bytes(size);
+    if (room == Room::kFirstPart) wanted.first_bytes = library.functions->rest_offset(size);
     wanted.purpose = "kernels of interface " + std::to_string(library.functions->abi);
     if (library.regions != nullptr)
       wanted.purpose += " with regions " + std::to_string(library.regions->version);
@@ -113,6 +116,8 @@ Team::Team(KernelLibrary library, transport::nvl::Seat seat,
   team_.size = seat_.size;
   for (int peer = 0; peer < seat_.size; ++peer) team_.workspace[peer] = memory_->at(peer);
   team_.control = control_.get();
+  has_room_ = memory_->is_whole();
+  word(control_->lacks_rest).store(has_room_ ? 0 : 1, std::memory_order_release);
 }
 
 Team::~Team() = default;
@@ -125,7 +130,20 @@ kernels::Algorithm Team::choice(const kernels::Call& call, int32_t& blocks) cons
   return library_.functions->choice(team_.size, call, &blocks);
 }
 
+bool Team::lacks_room(const kernels::RegionCall& call) const noexcept {
+  return !has_room_ && kernels::pushes_operands(team_.size, call);
+}
+
+std::string Team::make_room(const transport::nvl::Exchange& exchange) {
+  if (has_room_) return {};
+  auto why_not = memory_->complete(seat_, kernels::kLateFill, exchange);
+  has_room_ = memory_->is_whole();
+  if (has_room_) word(control_->lacks_rest).store(0, std::memory_order_release);
+  return why_not;
+}
+
 void Team::launch(const kernels::Call& call, gpu::NativeStream stream) {
+  TC_CHECK(!lacks_room(call));
   check(library_.functions->launch(team_, call, stream));
 }
 
@@ -136,6 +154,7 @@ bool Team::takes_on_region(const kernels::Call& call) const noexcept {
 void Team::launch(kernels::RegionCall call, gpu::NativeStream stream) {
   if (!side_ && !has_no_side_ && kernels::wants_side(team_, call)) make_side();
   if (side_) call.side = side_->get();
+  TC_CHECK(!lacks_room(call));
   check(library_.regions->launch(team_, call, stream));
 }
 
@@ -190,6 +209,7 @@ void Team::exchange(const kernels::CountedExchange& exchange, gpu::NativeStream 
 }
 
 void Team::reduce_scatter(const kernels::QuantizedReduceScatter& call, gpu::NativeStream stream) {
+  TC_CHECK(!lacks_room(call));
   check(library_.functions->reduce_scatter_quantized(team_, call, stream));
 }
 

@@ -44,11 +44,13 @@ class Team {
     std::unique_ptr<Team> team;
     std::string why_not;  // the same on all ranks
   };
+  // How much of a workspace it has at once. On all ranks the first part, if one asks for that.
+  enum class Room : uint8_t { kWhole, kFirstPart };
   // Collective; see nvl::SymmetricMemory. `unwilling`: why this rank wants none; "" where it does.
   // The device is current. Throws what `exchange` does.
   static Outcome make(int rank, int size, int device,
                       const std::shared_ptr<const gpu::Runtime>& runtime, std::string unwilling,
-                      const transport::nvl::Exchange& exchange);
+                      const transport::nvl::Exchange& exchange, Room room = Room::kWhole);
   // Nothing that was launched may run any more.
   ~Team();
   Team(const Team&) = delete;
@@ -60,6 +62,17 @@ class Team {
   int size() const noexcept { return team_.size; }
   // Bytes on this rank's device.
   size_t workspace_bytes() const noexcept { return memory_->size_bytes(); }
+
+  // Whether a launch needs the rest of the workspace, and that is not there: then make_room() comes
+  // before it. Of a launch that the team takes; alike on all ranks.
+  bool lacks_room(const kernels::Call& call) const noexcept {
+    return !has_room_ && library_.functions->needs_rest(team_.size, call);
+  }
+  bool lacks_room(const kernels::RegionCall& call) const noexcept;
+  bool lacks_room(const kernels::QuantizedReduceScatter&) const noexcept { return !has_room_; }
+  // Collective, of a thread that launches: the rest of the workspace comes. "", or why it does not,
+  // the same on all ranks. The device is current. Throws what `exchange` does.
+  std::string make_room(const transport::nvl::Exchange& exchange);
   std::string architectures() const { return library_.functions->architectures(); }
   const std::string& library_path() const noexcept { return library_.path; }
   // For kernels that run beside the team's: whether those have stopped.
@@ -130,6 +143,7 @@ class Team {
   kernels::Team team_{};
   std::optional<SideStream> side_;  // from the first launch on that has a use for it
   bool has_no_side_ = false;        // it could not be made: launches do without
+  bool has_room_ = true;            // the whole workspace is there
   uint32_t regions_ = 0;
   Place place_;
 };

@@ -75,4 +75,10 @@ constexpr bool clears_next_generation(uint64_t launch, int launch_bits) {
 }
 constexpr uint64_t past_launch(uint64_t launch) { return launch - 3; }
 
+// What memory for lines is filled with that comes when there have been launches, which may be any
+// number: so a line has the flag of the last step that a launch can have, whose slot it had
+// written before. (That of a launch whose number comes round to 0 would be all zeros, in a slot
+// that nobody has written.)
+inline constexpr unsigned char kLateFill = 0xff;
+
 }  // namespace torch::comms::ctran::kernels

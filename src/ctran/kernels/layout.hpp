@@ -6,8 +6,8 @@
 #include "ctran/kernels/flags.hpp"
 #include "ctran/kernels/library.hpp"
 
-// What lies where in a workspace, as pure functions of the number of ranks: what collectives have.
-// What messages have follows it (message_layout.hpp).
+// What collectives have in a workspace (workspace_layout.hpp), as pure functions of the number of
+// ranks.
 //
 // Data reach a peer through slots of its workspace: every worker of a launch has a ring of them for
 // each peer. The parts of a workspace never hold data of two formats, so that what a launch left
@@ -91,24 +91,6 @@ constexpr size_t generation_bytes(WireKind wire, int ranks) {
   return static_cast<size_t>(most_workers(wire, ranks) * ring_of(wire)) * slot;
 }
 
-struct Layout {
-  int ranks;
-  size_t acks, ll, line, bytes;  // offsets, and of all of it
-
-  constexpr explicit Layout(int n) : ranks(n) {
-    const auto peers = static_cast<size_t>(n - 1);
-    acks = 4096;
-    ll = round_up(acks + sizeof(uint64_t) * kMaxRanks * static_cast<size_t>(line_workers(n)));
-    line = ll + 2 * peers * generation_bytes(WireKind::kLL, n);
-    bytes = line + 2 * peers * generation_bytes(WireKind::kLine, n);
-  }
-
-  constexpr size_t region(WireKind wire) const { return wire == WireKind::kLL ? ll : line; }
-
- private:
-  static constexpr size_t round_up(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
-};
-
 // The rank that is `i` after this one, from 0 to as many as there are: all ranks that go through
 // the others so begin with another one.
 constexpr int rank_after(int rank, int i, int ranks) {
@@ -125,7 +107,7 @@ constexpr size_t slot_offset(WireKind wire, int ranks, int worker, int generatio
   const int slot = index * most_workers(wire, ranks) + worker;
   return run * generation_bytes(wire, ranks) + static_cast<size_t>(slot) * slot_bytes(wire);
 }
-// Where, after Layout::acks, a sender sees how many steps `receiver` has finished.
+// Where, after WorkspaceLayout::acks, a sender sees how many steps `receiver` has finished.
 constexpr size_t ack_offset(int worker, int receiver) {
   return sizeof(uint64_t) * static_cast<size_t>(worker * kMaxRanks + receiver);
 }

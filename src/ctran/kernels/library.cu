@@ -15,6 +15,7 @@
 #include "ctran/kernels/quantized.hpp"
 #include "ctran/kernels/region_copies.hpp"
 #include "ctran/kernels/remembered.hpp"
+#include "ctran/kernels/workspace_layout.hpp"
 
 namespace torch::comms::ctran::kernels {
 namespace {
@@ -208,7 +209,16 @@ int launch_on_region(const Team& team, const RegionCall& call, void* stream) {
 
 size_t workspace_bytes(int32_t ranks) {
   if (ranks == 1) return sizeof(Header);  // nobody to send to
-  return ranks < 1 || ranks > kMaxRanks ? 0 : RegionLayout(ranks).bytes;
+  return ranks < 1 || ranks > kMaxRanks ? 0 : WorkspaceLayout(ranks).bytes;
+}
+
+size_t rest_offset(int32_t ranks) {
+  return ranks < 2 || ranks > kMaxRanks ? 0 : WorkspaceLayout(ranks).rest;
+}
+
+bool needs_rest(int32_t ranks, const Call& call) {
+  const Prepared& how = prepared(ranks, call);
+  return how.kernel != nullptr && how.plan.shape.wire != WireKind::kLL;
 }
 
 const char* error_text(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
@@ -293,7 +303,9 @@ constexpr Library kLibrary = {kAbi,
                               reduce_scatter_quantized,
                               post,
                               await,
-                              seal};
+                              seal,
+                              rest_offset,
+                              needs_rest};
 
 }  // namespace
 }  // namespace torch::comms::ctran::kernels

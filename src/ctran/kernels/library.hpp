@@ -11,8 +11,8 @@
 //
 // A team is the ranks of one communicator whose GPUs reach each other's memory. Each rank has one
 // workspace on its own GPU, laid out alike on all ranks, zeroed once when it is made, and mapped by
-// all others. Epochs and flags in it only grow, so nothing is written by the host for a launch, and
-// a captured launch may be replayed.
+// all others. Only a first part of it has to be there from the beginning. Epochs and flags in it
+// only grow, so nothing is written by the host for a launch, and a captured launch may be replayed.
 //
 // The launches of a team are one after the other on every rank, on whatever streams they are.
 // Collectives are in the same order on all ranks; an exchange of messages is launched by those
@@ -20,7 +20,7 @@
 namespace torch::comms::ctran::kernels {
 
 // Of this header, and of how a workspace is laid out, in which all ranks of a team agree.
-inline constexpr uint32_t kAbi = 10;
+inline constexpr uint32_t kAbi = 11;
 inline constexpr int kMaxRanks = 8;
 
 enum class Collective : uint8_t {
@@ -70,8 +70,12 @@ struct Control {
   // How many launches the team had seen on this rank, this one included: of exchanges, if it is
   // one, else of collectives.
   uint64_t launch;
-  uint64_t limit_ns;     // what kControlLimit stands for; the host sets it at any time
-  uint64_t reserved[4];  // zero
+  uint64_t limit_ns;  // what kControlLimit stands for; the host sets it at any time
+  // Not zero: of this rank's workspace there is the first part alone. The host makes it zero once
+  // the rest is there.
+  uint32_t lacks_rest;
+  uint32_t unused;
+  uint64_t reserved[3];  // zero
 };
 // A limit that launches look up in Control while they wait, replays as well.
 inline constexpr uint64_t kControlLimit = ~uint64_t{0};
@@ -211,6 +215,7 @@ struct QuantizedReduceScatter {
 struct Library {
   uint32_t abi;                    // kAbi
   const char* (*architectures)();  // "sm_90"
+  // Of all of a workspace.
   size_t (*workspace_bytes)(int32_t ranks);
   // Whether launch() takes it; what it says depends only on what is alike on all ranks.
   bool (*takes)(int32_t ranks, const Call& call);
@@ -232,6 +237,12 @@ struct Library {
   int (*post)(const HostCall& call, void* stream);
   int (*await)(const HostCall& call, void* stream);
   int (*seal)(const HostCall& call, void* stream);
+  // Where the rest of a workspace begins: at a multiple of 2 MB; 0: all of it is the first part.
+  size_t (*rest_offset)(int32_t ranks);
+  // Whether launch() of it needs the rest. Of a call that it takes; depends only on what is alike
+  // on all ranks. reduce_scatter_quantized() always does, and launches on regions that push their
+  // operands; nothing else.
+  bool (*needs_rest)(int32_t ranks, const Call& call);
 };
 
 // The one symbol of the library. The first call loads the kernels to the current device; null where

@@ -2,7 +2,7 @@
 
 #include "ctran/kernels/layout.hpp"
 
-// What a workspace holds for messages, after what collectives have.
+// What a workspace holds for messages.
 //
 // A message between two ranks travels in one or several channels of that pair and direction, each
 // through a ring in the receiver's workspace: the sender counts what it has put there, the receiver
@@ -76,20 +76,16 @@ struct alignas(128) Mailbox {
   alignas(128) Progress sent, taken;
 };
 
-struct MessageLayout {
-  size_t mailboxes, tiles, chunks;  // offsets
-  size_t bytes;                     // of the whole workspace
+// Of all tiles, and of all chunks, that a rank keeps for a peer.
+constexpr size_t tiles_bytes() {
+  return size_t{kLineChannels} * kChannelWarps * kTileRing * kTileSlot;
+}
+constexpr size_t chunks_bytes(int ranks) {
+  return size_t{kChunkChannels} * static_cast<size_t>(chunk_ring(ranks)) * kChunk;
+}
 
-  constexpr explicit MessageLayout(int ranks) : mailboxes(Layout(ranks).bytes) {
-    const auto peers = static_cast<size_t>(ranks - 1);
-    tiles = (mailboxes + peers * sizeof(Mailbox) + 4095) / 4096 * 4096;
-    chunks = tiles + peers * kLineChannels * kChannelWarps * kTileRing * kTileSlot;
-    bytes = chunks + peers * kChunkChannels * static_cast<size_t>(chunk_ring(ranks)) * kChunk;
-  }
-};
-
-// From those offsets, where `owner` keeps what is for `peer`, or from it. `number`: of the tile or
-// chunk, from the first that there ever was.
+// From where mailboxes, tiles and chunks begin, where `owner` keeps what is for `peer`, or from it.
+// `number`: of the tile or chunk, from the first that there ever was.
 constexpr size_t mailbox_offset(int owner, int peer) {
   return static_cast<size_t>(place_of(owner, peer)) * sizeof(Mailbox);
 }

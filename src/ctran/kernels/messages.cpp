@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "ctran/kernels/plan.hpp"
+#include "ctran/kernels/workspace_layout.hpp"
 
 namespace torch::comms::ctran::kernels {
 namespace {
@@ -18,7 +19,7 @@ int index_of(const Message& message) {
 Postal postal_of(const Team& team, Collective collective, uint64_t limit_ns) {
   Postal p{};
   static_cast<Membership&>(p) = membership_of(team, collective, limit_ns);
-  const MessageLayout layout(team.size);
+  const WorkspaceLayout layout(team.size);
   p.mailboxes = layout.mailboxes;
   p.tiles = layout.tiles;
   p.chunks = layout.chunks;

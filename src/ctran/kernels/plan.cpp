@@ -4,6 +4,7 @@
 
 #include "ctran/kernels/print.hpp"
 #include "ctran/kernels/tiling.hpp"
+#include "ctran/kernels/workspace_layout.hpp"
 
 namespace torch::comms::ctran::kernels {
 namespace {
@@ -177,7 +178,7 @@ Params params_of(const Team& team, const Call& call, const Plan& plan) {
   const size_t shared = bytes_to_share(team.size, call, plan.shape);
   p.tiles = quotient_up(shared, tile_bytes(plan.shape.wire));
   p.steps = steps_of(plan.shape.wire, shared, plan.workers());
-  const Layout layout(team.size);
+  const WorkspaceLayout layout(team.size);
   p.region = layout.region(plan.shape.wire);
   p.acks = layout.acks;
   set_peers(p, call.collective, plan.shape.two_hops);

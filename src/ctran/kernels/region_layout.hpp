@@ -4,7 +4,7 @@
 #include "ctran/kernels/portable.hpp"
 #include "ctran/kernels/tiling.hpp"
 
-// What a workspace holds for regions, after what messages have; and who pushes which bytes to whom,
+// What a workspace holds for regions; and who pushes which bytes to whom,
 // or makes which part of a result, cut into tiles: pure functions of a call.
 //
 // A launch on one rank tells each peer where its output is, which says that it may be written as
@@ -89,18 +89,8 @@ constexpr uint64_t made_before_push(uint64_t step) {
   return step < kOperandRing ? 0 : step - kOperandRing + 1;
 }
 
-struct RegionLayout {
-  size_t words, operands;  // offsets
-  size_t bytes;            // of the whole workspace
-
-  constexpr explicit RegionLayout(int ranks)
-      : words((MessageLayout(ranks).bytes + 4095) / 4096 * 4096),
-        operands((words + sizeof(RegionWords) + 4095) / 4096 * 4096),
-        bytes(operands) {
-    if (has_operand_slots(ranks))
-      bytes += static_cast<size_t>(ranks - 1) * kOperandRing * kMostRegionBlocks * kRegionTile;
-  }
-};
+// Of all slots for a source.
+constexpr size_t operands_bytes() { return size_t{kOperandRing} * kMostRegionBlocks * kRegionTile; }
 
 // A broadcast goes through all ranks but the root, a part each, who forward their part to each
 // other: so each byte leaves the root once. Of two ranks the other has all.

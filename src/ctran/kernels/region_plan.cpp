@@ -4,6 +4,7 @@
 
 #include "ctran/kernels/plan.hpp"
 #include "ctran/kernels/print.hpp"
+#include "ctran/kernels/workspace_layout.hpp"
 
 namespace torch::comms::ctran::kernels {
 namespace {
@@ -100,8 +101,8 @@ RegionParams params_of(const Team& team, const RegionCall& call) {
                   : p.collective == Collective::kReduceScatter ? p.bytes * ranks
                                                                : p.bytes;
   p.place.region = call.region;
-  p.words = RegionLayout(team.size).words;
-  p.operands = RegionLayout(team.size).operands;
+  p.words = WorkspaceLayout(team.size).region_words;
+  p.operands = WorkspaceLayout(team.size).operands;
   p.forwarded = forwarded_part(p.bytes, team.size);
   p.made = reduces ? made_by(p.collective, p.bytes, p.part, p.rank) : Range{};
 

@@ -1,10 +1,9 @@
 #pragma once
 
 #include "ctran/kernels/device.cuh"
-#include "ctran/kernels/layout.hpp"
 #include "ctran/kernels/params.hpp"
-#include "ctran/kernels/region_layout.hpp"
 #include "ctran/kernels/scaling.hpp"
+#include "ctran/kernels/workspace_layout.hpp"
 
 // A launch from its beginning to its end: its number, who else has begun, and what happens when it
 // has to stop.
@@ -127,7 +126,7 @@ __device__ __forceinline__ void begin_beside(const Membership& p, Session& s, ui
 
 // Gives the flags of what others write for the next launch a value that is past. For a warp.
 static __device__ __noinline__ void clear_ll(const Params& p, uint64_t launch) {
-  const Layout layout(p.size);
+  const WorkspaceLayout layout(p.size);
   const uint64_t past = past_launch(launch), generation = (launch + 1) & 1;
   const size_t run = generation_bytes(WireKind::kLL, p.size);
   const uint32_t flag = ll_flag(past, 0, 0);
@@ -138,16 +137,17 @@ static __device__ __noinline__ void clear_ll(const Params& p, uint64_t launch) {
 }
 static __device__ __noinline__ void clear_lines(const Params& p, uint64_t launch) {
   constexpr size_t kLineBytes = 128;
-  const Layout layout(p.size);
+  const WorkspaceLayout layout(p.size);
   const uint64_t flag = line_flag(past_launch(launch), 0, 0), generation = (launch + 1) & 1;
   const size_t run = generation_bytes(WireKind::kLine, p.size), lane = threadIdx.x % kWarp;
+  auto& words = *reinterpret_cast<RegionWords*>(p.workspace[p.rank] + layout.region_words);
+  if (lane < kMaxRanks)
+    for (uint64_t& word : words.places[generation][lane].words) store_relaxed(&word, flag);
+  if (load_relaxed(&p.control->lacks_rest) != 0) return;
   char* slots = p.workspace[p.rank] + layout.line + generation * run;
   for (int peer = 1; peer < p.size; ++peer, slots += 2 * run)
     for (size_t at = (lane + 1) * kLineBytes; at <= run; at += kWarp * kLineBytes)
       store_relaxed(reinterpret_cast<uint64_t*>(slots + at) - 1, flag);
-  auto& words = *reinterpret_cast<RegionWords*>(p.workspace[p.rank] + RegionLayout(p.size).words);
-  if (lane < kMaxRanks)
-    for (uint64_t& word : words.places[generation][lane].words) store_relaxed(&word, flag);
 }
 static __device__ __forceinline__ void clear_next_generation(const Params& p, uint64_t launch) {
   const bool is_ll = clears_next_generation(launch, kLLLaunchBits),

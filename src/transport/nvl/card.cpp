@@ -18,7 +18,7 @@ std::string to_words(const Card& card) {
 Card card_of(const std::string& words) {
   Card card;
   if (words.size() >= sizeof card) std::memcpy(&card, words.data(), sizeof card);
-  if (words.size() < sizeof card || card.magic != Card::kMagic || card.version != 1) {
+  if (words.size() < sizeof card || card.magic != Card::kMagic || card.version != Card::kVersion) {
     card = Card();
     card.unwilling = Words<200>("another version of this library");
   }

@@ -28,8 +28,9 @@ class Words {
 // What a rank tells the others of itself, before anything is made.
 struct Card {
   uint32_t magic = kMagic;
-  uint32_t version = 1;
+  uint32_t version = kVersion;
   uint64_t size_bytes = 0;
+  uint64_t first_bytes = 0;  // see Wanted; not 0 where there are any
   base::Secret secret = {};  // whoever connects shows it
   gpu::DriverUuid device = {};
   Words<128> host;
@@ -38,6 +39,7 @@ struct Card {
   Words<200> unwilling;
 
   static constexpr uint32_t kMagic = 0x4c564e54;  // "TNVL"
+  static constexpr uint32_t kVersion = 2;
 };
 static_assert(sizeof(Card) <= kMaxWords);
 

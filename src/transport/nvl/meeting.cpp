@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -52,6 +53,7 @@ class Making {
   std::string introduce() {
     Card card;
     card.size_bytes = wanted_.size_bytes;
+    card.first_bytes = wanted_.first_bytes == 0 ? wanted_.size_bytes : wanted_.first_bytes;
     card.purpose = Words<64>(wanted_.purpose);
     card.host = Words<128>(base::loopback_identity());
     auto unwilling = wanted_.unwilling;
@@ -78,7 +80,8 @@ class Making {
   // Sends this rank's memory to all others. Waits for nobody: what is sent lies in their queues.
   void offer() {
     for (int peer = 0; peer < seat_.size; ++peer) require_reach(peer);
-    const auto own = meeting_.bring();
+    const auto least = std::ranges::min_element(cards_, {}, &Card::first_bytes);
+    const auto own = meeting_.bring(least->first_bytes);
     const base::FileDescriptor nothing(own.descriptor ? -1 : ::open("/dev/null", O_CLOEXEC));
     const auto& descriptor = own.descriptor ? own.descriptor : nothing;
     for (int peer = 0; peer < seat_.size; ++peer) {

@@ -41,9 +41,10 @@ struct Seat {
 
 // What this rank wants of the others.
 struct Wanted {
-  size_t size_bytes;      // equal on all ranks, or there is none
-  std::string purpose;    // the same: "kernels abi 1"
-  std::string unwilling;  // why this rank can have none; "" where it can
+  size_t size_bytes;       // equal on all ranks, or there is none
+  std::string purpose;     // the same: "kernels abi 1"
+  std::string unwilling;   // why this rank can have none; "" where it can
+  size_t first_bytes = 0;  // of them: more is not needed at once; 0: all of them are
 };
 
 // The ranks of one host give each other memory of their devices to map. They are processes, or
@@ -51,8 +52,9 @@ struct Wanted {
 //
 // Collective; waits for others only in `exchange`.
 struct Meeting {
-  // This rank's memory. Of all ranks once each is willing, and reaches the others.
-  std::function<gpu::Export()> bring;
+  // This rank's memory. Of all ranks once each is willing, and reaches the others. `first_bytes`:
+  // the least that any of them needs at once.
+  std::function<gpu::Export(size_t first_bytes)> bring;
   // That of another rank.
   std::function<void(int rank, const gpu::Export&)> take;
 

@@ -11,7 +11,7 @@ PeerMemory::Outcome PeerMemory::open(const Seat& seat, const Own& own, std::stri
   const Meeting meeting{
       // Of a rank alone nobody maps it.
       .bring =
-          [&] {
+          [&](size_t) {
             return seat.size == 1 ? gpu::Export{}
                                   : gpu::export_memory(seat.driver, own.at, own.size_bytes);
           },

@@ -1,29 +1,54 @@
 #include "transport/nvl/symmetric_memory.hpp"
 
-#include <optional>
 #include <utility>
 
 namespace torch::comms::transport::nvl {
+namespace {
+
+size_t whole_pages(size_t size_bytes, size_t page) { return (size_bytes + page - 1) / page * page; }
+
+}  // namespace
 
 SymmetricMemory::Outcome SymmetricMemory::make(const Seat& seat, const Wanted& wanted,
                                                const Exchange& exchange) {
-  std::vector<std::optional<gpu::MappableMemory>> pieces(static_cast<size_t>(seat.size));
-  auto& own = pieces[static_cast<size_t>(seat.rank)];
-  const Meeting meeting{.bring = [&]() -> gpu::Export {
-                          own.emplace(gpu::MappableMemory::create(seat.driver, *seat.runtime,
-                                                                  seat.device, wanted.size_bytes));
-                          return {own->share(), {.by_descriptor = 1}};
-                        },
-                        .take =
-                            [&](int rank, const gpu::Export& theirs) {
-                              pieces[static_cast<size_t>(rank)].emplace(gpu::MappableMemory::adopt(
-                                  seat.driver, seat.device, theirs.descriptor, own->size_bytes()));
-                            }};
-  if (auto why = meeting.run(seat, wanted, exchange); !why.empty())
+  std::unique_ptr<SymmetricMemory> made(new SymmetricMemory(wanted.size_bytes));
+  if (auto why = made->add(seat, wanted, 0, exchange); !why.empty())
     return {nullptr, std::move(why)};
-  std::unique_ptr<SymmetricMemory> made(new SymmetricMemory());
-  for (auto& piece : pieces) made->pieces_.push_back(std::move(*piece));
   return {std::move(made), {}};
+}
+
+std::string SymmetricMemory::complete(const Seat& seat, unsigned char value,
+                                      const Exchange& exchange) {
+  if (is_whole()) return {};
+  return add(seat, {wanted_bytes_ - size_bytes_, "the rest of it", ""}, value, exchange);
+}
+
+std::string SymmetricMemory::add(const Seat& seat, const Wanted& wanted, unsigned char value,
+                                 const Exchange& exchange) {
+  std::vector<gpu::MappableMemory> parts;
+  size_t part_bytes = 0;
+  const auto place = [&](int rank) {
+    return ranges_[static_cast<size_t>(rank)].at() + size_bytes_;
+  };
+  const Meeting meeting{
+      .bring = [&](size_t first_bytes) -> gpu::Export {
+        const size_t page = gpu::MappableMemory::page_bytes(*seat.driver, seat.device);
+        part_bytes = whole_pages(first_bytes % page == 0 ? first_bytes : wanted.size_bytes, page);
+        while (ranges_.size() < static_cast<size_t>(seat.size))
+          ranges_.emplace_back(seat.driver, whole_pages(wanted_bytes_, page));
+        parts.push_back(gpu::MappableMemory::create(seat.driver, *seat.runtime, seat.device,
+                                                    part_bytes, place(seat.rank), value));
+        return {parts.back().share(), {.by_descriptor = 1}};
+      },
+      .take =
+          [&](int rank, const gpu::Export& theirs) {
+            parts.push_back(gpu::MappableMemory::adopt(seat.driver, seat.device, theirs.descriptor,
+                                                       part_bytes, place(rank)));
+          }};
+  if (auto why = meeting.run(seat, wanted, exchange); !why.empty()) return why;
+  for (auto& part : parts) parts_.push_back(std::move(part));
+  size_bytes_ += part_bytes;
+  return {};
 }
 
 }  // namespace torch::comms::transport::nvl

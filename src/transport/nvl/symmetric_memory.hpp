@@ -13,6 +13,8 @@ namespace torch::comms::transport::nvl {
 // Memory on each rank's device, of one size, zeroed when it is made, and mapped by all ranks of a
 // group. The ranks are processes of one host, or threads; their devices reach each other, and may
 // be the same one. It goes when the last rank has let go of it.
+//
+// A part of it may come later than the rest, at addresses that it was given at once.
 class SymmetricMemory {
  public:
   // Either all ranks have it, or none.
@@ -20,16 +22,36 @@ class SymmetricMemory {
     std::unique_ptr<SymmetricMemory> memory;
     std::string why_not;  // the same text on all ranks, naming the first rank that cannot
   };
-  // Collective; waits for others only in `exchange`.
+  // Collective; waits for others only in `exchange`. Where a rank wants no more at once than
+  // Wanted::first_bytes, a multiple of 2 MB, all have that, if whole pages of the device's memory
+  // end there.
   static Outcome make(const Seat& seat, const Wanted& wanted, const Exchange& exchange);
 
-  size_t size_bytes() const noexcept { return pieces_.front().size_bytes(); }
+  // Whether all of it is there. Alike on all ranks.
+  bool is_whole() const noexcept { return size_bytes_ >= wanted_bytes_; }
+  // What it lacks comes, each byte of it `value`. Collective, as make(), with the same seat; "", or
+  // why it does not come, and then nothing has changed. Whoever uses the memory meanwhile is not
+  // disturbed.
+  std::string complete(const Seat& seat, unsigned char value, const Exchange& exchange);
+
+  // That there are on each rank.
+  size_t size_bytes() const noexcept { return size_bytes_; }
   // What `rank` has, as this process maps it.
-  void* at(int rank) const noexcept { return pieces_[static_cast<size_t>(rank)].at(); }
+  void* at(int rank) const noexcept {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
+    return reinterpret_cast<void*>(ranges_[static_cast<size_t>(rank)].at());
+  }
 
  private:
-  SymmetricMemory() = default;
-  std::vector<gpu::MappableMemory> pieces_;  // by rank
+  explicit SymmetricMemory(size_t wanted_bytes) : wanted_bytes_(wanted_bytes) {}
+  // Brings `wanted` behind what there is, as far as is left to the ranks' choice.
+  std::string add(const Seat& seat, const Wanted& wanted, unsigned char value,
+                  const Exchange& exchange);
+
+  const size_t wanted_bytes_;
+  size_t size_bytes_ = 0;
+  std::vector<gpu::AddressRange> ranges_;  // by rank
+  std::vector<gpu::MappableMemory> parts_;
 };
 
 }  // namespace torch::comms::transport::nvl

@@ -8,7 +8,7 @@
 namespace native {
 
 using kernels::Header;
-using kernels::Layout;
+using kernels::WorkspaceLayout;
 
 namespace {
 const kernels::RegionLibrary* region_library = nullptr;  // of open_library()
@@ -71,7 +71,7 @@ World::World(const kernels::Library& library, int ranks, uint64_t first_launch)
           must(error, "cudaDeviceEnablePeerAccess");
       }
   }
-  const Layout layout(ranks);
+  const WorkspaceLayout layout(ranks);
   std::vector<void*> workspaces;
   for (int r = 0; r < ranks; ++r) {
     auto& rank = ranks_[static_cast<size_t>(r)];
@@ -89,9 +89,9 @@ World::World(const kernels::Library& library, int ranks, uint64_t first_launch)
       header.launches = first_launch - 1;
       for (uint64_t& begun : header.begun) begun = kernels::begun_word(first_launch - 1, 0);
       must(cudaMemcpy(workspace, &header, sizeof header, cudaMemcpyHostToDevice), "cudaMemcpy");
-      must(cudaMemset(workspace + layout.ll, 0x5e, layout.line - layout.ll), "cudaMemset");
+      must(cudaMemset(workspace + layout.ll, 0x5e, layout.mailboxes - layout.ll), "cudaMemset");
       const auto mailboxes = mailboxes_after(ranks, first_launch - 1);
-      must(cudaMemcpy(workspace + kernels::MessageLayout(ranks).mailboxes, mailboxes.data(),
+      must(cudaMemcpy(workspace + layout.mailboxes, mailboxes.data(),
                       mailboxes.size() * sizeof(kernels::Mailbox), cudaMemcpyHostToDevice),
            "cudaMemcpy");
     }

@@ -10,8 +10,8 @@
 #include <cuda_runtime.h>
 
 #include "ctran/kernels/library.hpp"
-#include "ctran/kernels/message_layout.hpp"
 #include "ctran/kernels/regions.hpp"
+#include "ctran/kernels/workspace_layout.hpp"
 
 // The ranks of a team in one process. With fewer GPUs than ranks several of them share one; then a
 // peer's workspace is plain memory of the same GPU.

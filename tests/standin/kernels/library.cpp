@@ -43,7 +43,18 @@ bool reduces(Collective collective) {
 
 const char* architectures() { return "host"; }
 
-size_t workspace_bytes(int32_t) { return sizeof(Workspace); }
+// The rest of a workspace: a word for each rank, which that writes where it needs the rest.
+constexpr size_t kDevicePage = size_t{2} << 20;
+constexpr size_t kRestOffset = (sizeof(Workspace) + kDevicePage - 1) / kDevicePage * kDevicePage;
+void use_rest(const kernels::Team& team) {
+  for (int peer = 0; peer < team.size; ++peer) {
+    auto* const rest =
+        reinterpret_cast<uint64_t*>(static_cast<char*>(team.workspace[peer]) + kRestOffset);
+    ++std::atomic_ref(rest[team.rank]);
+  }
+}
+size_t workspace_bytes(int32_t) { return kRestOffset + sizeof(uint64_t) * kernels::kMaxRanks; }
+size_t rest_offset(int32_t) { return kRestOffset; }
 
 bool takes(int32_t ranks, const Call& call) {
   if (ranks < 2 || ranks > kernels::kMaxRanks || ctran::size_of(call.dtype) == 0) return false;
@@ -70,14 +81,17 @@ int exchange(const kernels::Team& team, const kernels::Exchange& exchange, void*
   return 0;
 }
 
-// Runs what is all in `call` when its stream has come to it.
+bool needs_rest(int32_t, const Call& call) { return bytes_of(call) > kMostOfOneShot; }
+
+// Runs what is all in `call` when its stream has come to it. `rest`: it uses that.
 template <class Of>
 int enqueue(const kernels::Team& team, Collective collective, bool is_sound, const Of& call,
-            void* stream, uint64_t print = 0) {
+            void* stream, uint64_t print = 0, bool rest = false) {
   const auto fate = next_fate("Kernel");
   if (fate.fails || !is_sound) return kRefused;
   ++launches;
-  gpu::cpu_launch(stream, [team, collective, call, fate, print] {
+  gpu::cpu_launch(stream, [team, collective, call, fate, print, rest] {
+    if (rest) use_rest(team);
     Launch launch(team, collective, print, call.limit_ns);
     if (fate.hangs) launch.hang();
     run(launch, call);
@@ -87,7 +101,7 @@ int enqueue(const kernels::Team& team, Collective collective, bool is_sound, con
 
 int launch(const kernels::Team& team, const Call& call, void* stream) {
   return enqueue(team, call.collective, takes(team.size, call), call, stream,
-                 kernels::print_of(call));
+                 kernels::print_of(call), needs_rest(team.size, call));
 }
 
 int exchange_counted(const kernels::Team& team, const kernels::CountedExchange& exchange,
@@ -99,7 +113,7 @@ int exchange_counted(const kernels::Team& team, const kernels::CountedExchange& 
 int reduce_scatter_quantized(const kernels::Team& team, const kernels::QuantizedReduceScatter& call,
                              void* stream) {
   return enqueue(team, Collective::kQuantizedReduceScatter, call.seed != nullptr, call, stream,
-                 kernels::print_of(call));
+                 kernels::print_of(call), /*rest=*/true);
 }
 
 int one_sided(const kernels::Team& team, const kernels::OneSided& step, void* stream) {
@@ -135,7 +149,7 @@ int launch_on_region(const kernels::Team& team, const kernels::RegionCall& call,
   const auto launch = [&](const kernels::RegionParams& params, bool reduces) {
     return enqueue(team, one.collective, is_sound,
                    RegionLaunch{params, one.op, reduces, one.limit_ns}, stream,
-                   kernels::print_of(call));
+                   kernels::print_of(call), is_sound && kernels::pushes_operands(team.size, call));
   };
   if (!is_sound) return launch({}, false);
   const auto params = kernels::params_of(team, call);
@@ -191,7 +205,9 @@ torchcomms_kernels() {
                                                                   reduce_scatter_quantized,
                                                                   post_command,
                                                                   await_command,
-                                                                  seal_output};
+                                                                  seal_output,
+                                                                  rest_offset,
+                                                                  needs_rest};
   return &kLibrary;
 }
 

@@ -27,9 +27,10 @@ class KernelsTest : public testing::Test {
 // A rank's team and a stream of its own.
 struct Seated {
   Seated(int rank, int size, const transport::nvl::Exchange& exchange,
-         const std::shared_ptr<const gpu::Runtime>& runtime = gpu::Runtime::of_host())
+         const std::shared_ptr<const gpu::Runtime>& runtime = gpu::Runtime::of_host(),
+         Team::Room room = Team::Room::kWhole)
       : rank(rank), size(size), stream(cpu.create_stream(false)) {
-    auto made = Team::make(rank, size, 0, runtime, "", exchange);
+    auto made = Team::make(rank, size, 0, runtime, "", exchange, room);
     transport::nvl::test::require(made.team != nullptr, made.why_not.c_str());
     team = std::move(made.team);
   }

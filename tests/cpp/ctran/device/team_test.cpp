@@ -268,6 +268,44 @@ TEST_F(TeamTest, SaysWhatItTakes) {
   });
 }
 
+// The ranks of a team whose workspaces grow; rank 0 alone has asked for that.
+struct Growing : Member {
+  Growing(int rank, int size, const Exchange& exchange)
+      : Member(rank, size, exchange, gpu::Runtime::of_host(),
+               rank == 0 ? Team::Room::kFirstPart : Team::Room::kWhole) {}
+};
+
+void check_growth(int rank, const Exchange& exchange) {
+  Growing member(rank, 3, exchange);
+  auto& team = *member.team;
+  const auto bytes = team.workspace_bytes();
+  check_every_collective(member, 1000);
+  constexpr size_t kLarge = 40000;
+  std::vector<float> values(kLarge);
+  const auto large = call_of(Collective::kAllReduce, values, values, kLarge);
+  require(team.lacks_room(large), "large ones lack room");
+  require(team.control()->lacks_rest != 0, "kernels know");
+  require(team.make_room(exchange).empty(), "they get it");
+  require(!team.lacks_room(large), "they have it");
+  require(team.control()->lacks_rest == 0, "kernels know that, too");
+  require(team.workspace_bytes() > bytes, "which takes memory");
+  check_every_collective(member, kLarge);
+  require(team.make_room(exchange).empty(), "once for all");
+}
+
+TEST_F(TeamTest, GrowsForTheCallsThatNeedIt) { EXPECT_EQ(on_processes(3, check_growth), 0); }
+
+TEST_F(TeamTest, IsWholeAtOnceUnlessSomebodyAsksForLess) {
+  on_threads(2, [](int rank, const Exchange& exchange) {
+    Member member(rank, 2, exchange);
+    std::vector<float> values(40000);
+    EXPECT_FALSE(
+        member.team->lacks_room(call_of(Collective::kAllReduce, values, values, values.size())));
+    EXPECT_FALSE(member.team->lacks_room(kernels::QuantizedReduceScatter{}));
+    EXPECT_EQ(member.team->make_room(exchange), "");
+  });
+}
+
 // What all ranks are told where rank 1 has `file` for its library.
 void expect_why(const std::string& why) {
   on_threads(2, [&](int rank, const Exchange& exchange) {

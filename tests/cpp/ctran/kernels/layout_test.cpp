@@ -11,53 +11,6 @@
 namespace torch::comms::ctran::kernels {
 namespace {
 
-struct Piece {
-  size_t begin, end;
-  bool operator<(const Piece& other) const { return begin < other.begin; }
-};
-
-// Everything that is written in the workspace of `receiver`, with lines of one kind.
-std::vector<Piece> all_pieces(const Layout& layout, WireKind lines, int receiver) {
-  std::vector<Piece> pieces = {{0, sizeof(Header)}};
-  for (const WireKind wire : {WireKind::kLL, lines})
-    for (int worker = 0; worker < most_workers(wire, layout.ranks); ++worker)
-      for (int source = 0; source < layout.ranks; ++source) {
-        if (wire == lines) {
-          const size_t ack = layout.acks + ack_offset(worker, source);
-          pieces.push_back({ack, ack + 8});
-        }
-        if (source == receiver) continue;
-        for (const int generation : {0, 1})
-          for (int index = 0; index < ring_of(wire); ++index) {
-            const size_t at =
-                layout.region(wire) +
-                slot_offset(wire, layout.ranks, worker, generation, index, receiver, source);
-            pieces.push_back({at, at + slot_bytes(wire)});
-          }
-      }
-  return pieces;
-}
-
-TEST(LayoutTest, NothingOverlapsAndAllIsInside) {
-  for (int ranks = 2; ranks <= kMaxRanks; ++ranks)
-    for (const WireKind lines : {WireKind::kLine, WireKind::kLongLine, WireKind::kWideLine}) {
-      if (lines == WireKind::kLongLine && !has_long_lines(ranks)) continue;
-      const Layout layout(ranks);
-      auto pieces = all_pieces(layout, lines, ranks - 1);
-      std::ranges::sort(pieces, {}, &Piece::begin);
-      for (size_t i = 1; i < pieces.size(); ++i)
-        ASSERT_LE(pieces[i - 1].end, pieces[i].begin) << ranks << " ranks";
-      EXPECT_LE(pieces.back().end, layout.bytes);
-      EXPECT_EQ(layout.ll % 4096, 0u);
-    }
-}
-
-TEST(LayoutTest, MemoryIsBounded) {
-  for (int ranks = 2; ranks <= 4; ++ranks)
-    EXPECT_LE(Layout(ranks).bytes, size_t{64} << 20) << ranks;
-  EXPECT_LE(Layout(8).bytes, size_t{64} << 20);
-}
-
 // What clears a generation, and what keeps launches of lines of two kinds apart.
 TEST(LayoutTest, AGenerationsSlotsLieTogether) {
   for (int ranks = 2; ranks <= kMaxRanks; ++ranks)

@@ -19,48 +19,6 @@ constexpr size_t kSizes[] = {
     0,         1,   959,      960,     961,         16 * kKB,  64 * kKB, 64 * kKB + 1,
     256 * kKB, kMB, kMB + 13, 4 * kMB, 4 * kMB + 1, 100 * kMB, 1 << 30,  SIZE_MAX / 2};
 
-struct Piece {
-  size_t begin, end;
-};
-
-// What is written of a workspace for messages.
-std::vector<Piece> pieces_of_workspace(int ranks, int owner) {
-  const MessageLayout layout(ranks);
-  std::vector<Piece> pieces = {{0, Layout(ranks).bytes}};
-  const auto add = [&](size_t at, size_t bytes) { pieces.push_back({at, at + bytes}); };
-  for (int peer = 0; peer < ranks; ++peer) {
-    if (peer == owner) continue;
-    add(layout.mailboxes + mailbox_offset(owner, peer), sizeof(Mailbox));
-    for (int channel = 0; channel < kLineChannels; ++channel)
-      for (int warp = 0; warp < kChannelWarps; ++warp)
-        for (uint64_t number = 0; number < kTileRing; ++number)
-          add(layout.tiles + tile_offset(owner, peer, channel, warp, number), kTileSlot);
-    for (int channel = 0; channel < kChunkChannels; ++channel)
-      for (int number = 0; number < chunk_ring(ranks); ++number)
-        add(layout.chunks +
-                chunk_offset(ranks, owner, peer, channel, static_cast<uint64_t>(number)),
-            kChunk);
-  }
-  return pieces;
-}
-
-TEST(MessageLayoutTest, NothingOverlapsAndAllIsInside) {
-  for (int ranks = 2; ranks <= kMaxRanks; ++ranks)
-    for (const int owner : {0, ranks - 1}) {
-      auto pieces = pieces_of_workspace(ranks, owner);
-      std::ranges::sort(pieces, {}, &Piece::begin);
-      for (size_t i = 1; i < pieces.size(); ++i)
-        ASSERT_LE(pieces[i - 1].end, pieces[i].begin) << ranks << " ranks";
-      EXPECT_LE(pieces.back().end, MessageLayout(ranks).bytes);
-      EXPECT_EQ(MessageLayout(ranks).mailboxes % alignof(Mailbox), 0u);
-    }
-}
-
-TEST(MessageLayoutTest, MemoryIsBounded) {
-  for (int ranks = 2; ranks <= kMaxRanks; ++ranks)
-    EXPECT_LE(MessageLayout(ranks).bytes - Layout(ranks).bytes, 29 * kMB) << ranks;
-}
-
 TEST(MessageLayoutTest, RingsComeRound) {
   const auto far = (uint64_t{1} << 40) + 1;
   EXPECT_EQ(tile_offset(2, 0, 1, 3, far), tile_offset(2, 0, 1, 3, far + kTileRing));

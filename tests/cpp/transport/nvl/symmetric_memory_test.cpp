@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <optional>
+#include <vector>
 
 #include "base/no_descriptors.hpp"
 #include "gpu/cpu_driver.hpp"
@@ -63,6 +65,92 @@ TEST(SymmetricMemory, OutlivesTheRankThatHasItInThoseThatMapIt) {
     if (rank == 1) {
       EXPECT_EQ(words_of(*made.memory, 0)[7], 7u);
     }
+  });
+}
+
+// A part of it, to which the rest is added later.
+constexpr size_t kFirstBytes = 8192;
+
+Wanted part_wanted() {
+  auto part = wanted();
+  part.first_bytes = kFirstBytes;
+  return part;
+}
+
+void check_growth(int rank, int size, const Wanted& its, const Exchange& exchange) {
+  const auto made = SymmetricMemory::make(seat(rank, size), its, exchange);
+  require(made.memory != nullptr, made.why_not.c_str());
+  require(!made.memory->is_whole() && made.memory->size_bytes() == kFirstBytes, "a part");
+  for (int peer = 0; peer < size; ++peer) words_of(*made.memory, peer)[rank] = 7;
+  std::vector<void*> before;
+  for (int peer = 0; peer < size; ++peer) before.push_back(made.memory->at(peer));
+  require(made.memory->complete(seat(rank, size), 0x55, exchange).empty(), "the rest has come");
+  require(made.memory->is_whole(), "all of it");
+  for (int peer = 0; peer < size; ++peer) {
+    require(made.memory->at(peer) == before[static_cast<size_t>(peer)], "it stays where it is");
+    require(words_of(*made.memory, rank)[peer] == 7, "what was there is there");
+  }
+  constexpr size_t kFirst = kFirstBytes / sizeof(uint32_t), kLast = kBytes / sizeof(uint32_t) - 1;
+  for (size_t i = kFirst; i <= kLast; ++i)
+    require(words_of(*made.memory, rank)[i] == 0x55555555, "filled");
+  exchange("");
+  for (int peer = 0; peer < size; ++peer)
+    words_of(*made.memory, peer)[kLast - static_cast<size_t>(rank)] = 8;
+  exchange("");
+  for (int peer = 0; peer < size; ++peer)
+    require(words_of(*made.memory, rank)[kLast - static_cast<size_t>(peer)] == 8, "written by all");
+  require(made.memory->complete(seat(rank, size), 0, exchange).empty(), "nothing is left to do");
+}
+
+TEST(SymmetricMemory, GrowsAtItsPlace) {
+  EXPECT_EQ(on_processes(3,
+                         [&](int rank, const Exchange& exchange) {
+                           check_growth(rank, 3, part_wanted(), exchange);
+                         }),
+            0);
+}
+
+TEST(SymmetricMemory, IsAPartOnAllRanksWhereOneWantsNoMore) {
+  on_threads(3, [](int rank, const Exchange& exchange) {
+    check_growth(rank, 3, rank == 1 ? part_wanted() : wanted(), exchange);
+  });
+}
+
+TEST(SymmetricMemory, IsWholeAtOnceWhereNoPageEndsBehindThePart) {
+  on_threads(2, [](int rank, const Exchange& exchange) {
+    auto its = part_wanted();
+    its.first_bytes += 8;
+    const auto made = SymmetricMemory::make(seat(rank, 2), its, exchange);
+    ASSERT_TRUE(made.memory) << made.why_not;
+    EXPECT_TRUE(made.memory->is_whole());
+  });
+}
+
+TEST(SymmetricMemory, StaysAsItIsWhereOneRankCannotGrow) {
+  // Of the second that it is asked for there is no memory.
+  static std::atomic<int> made_so_far;
+  made_so_far = 0;
+  auto table = gpu::cpu_driver_table();
+  table.MemCreate = [](gpu::MemoryHandle* handle, size_t size_bytes,
+                       const gpu::MemoryProperties* wanted, unsigned long long flags) {
+    return made_so_far++ == 1
+               ? 2
+               : gpu::cpu_driver_table().MemCreate(handle, size_bytes, wanted, flags);
+  };
+  const auto full = std::make_shared<const gpu::Driver>("full", table);
+  on_threads(2, [&](int rank, const Exchange& exchange) {
+    const auto its = rank == 1 ? seat(rank, 2, full) : seat(rank, 2);
+    const auto made = SymmetricMemory::make(its, part_wanted(), exchange);
+    ASSERT_TRUE(made.memory) << made.why_not;
+    EXPECT_EQ(made.memory->complete(its, 0, exchange),
+              "rank 1: full driver, MemCreate: out of memory (2)");
+    EXPECT_FALSE(made.memory->is_whole());
+    words_of(*made.memory, 1 - rank)[rank] = 9;
+    exchange("");
+    EXPECT_EQ(words_of(*made.memory, rank)[1 - rank], 9u);
+    EXPECT_EQ(made.memory->complete(its, 0, exchange), "");
+    EXPECT_TRUE(made.memory->is_whole());
+    words_of(*made.memory, 1 - rank)[kBytes / sizeof(uint32_t) - 1] = 1;
   });
 }
 

@@ -1,0 +1,49 @@
+#pragma once
+
+#include "ctran/kernels/region_layout.hpp"
+
+// What lies where in a workspace, as pure functions of the number of ranks: of the kinds of things
+// that layout.hpp, message_layout.hpp and region_layout.hpp describe.
+//
+// The first part has what small collectives, messages and windows need. The rest is for large
+// collectives on memory that is in no window. It may come later than the first part, between two
+// launches, filled with kLateFill.
+namespace torch::comms::ctran::kernels {
+
+struct WorkspaceLayout {
+  // Offsets.
+  size_t acks, ll, mailboxes, tiles, chunks, region_words;
+  size_t rest;  // where the first page begins that has nothing of the first part
+  size_t line, operands;
+  size_t bytes;  // of the whole
+
+  // A multiple of any page of a device's memory.
+  static constexpr size_t kDevicePage = size_t{2} << 20;
+
+  constexpr explicit WorkspaceLayout(int ranks) {
+    const auto peers = static_cast<size_t>(ranks - 1);
+    acks = kPage;
+    ll = after(acks, sizeof(uint64_t) * kMaxRanks * static_cast<size_t>(line_workers(ranks)));
+    mailboxes = after(ll, 2 * peers * generation_bytes(WireKind::kLL, ranks));
+    tiles = after(mailboxes, peers * sizeof(Mailbox));
+    chunks = after(tiles, peers * tiles_bytes());
+    region_words = after(chunks, peers * chunks_bytes(ranks));
+    rest = line = whole(region_words + sizeof(RegionWords), kDevicePage);
+    operands = after(line, 2 * peers * generation_bytes(WireKind::kLine, ranks));
+    bytes = operands + (has_operand_slots(ranks) ? peers * operands_bytes() : 0);
+  }
+
+  constexpr size_t region(WireKind wire) const { return wire == WireKind::kLL ? ll : line; }
+
+ private:
+  static constexpr size_t kPage = 4096;
+  static_assert(sizeof(Header) <= kPage);
+  static constexpr size_t whole(size_t bytes, size_t page) {
+    return (bytes + page - 1) / page * page;
+  }
+  static constexpr size_t after(size_t offset, size_t size_bytes) {
+    return whole(offset + size_bytes, kPage);
+  }
+};
+
+}  // namespace torch::comms::ctran::kernels

@@ -1,0 +1,109 @@
+#include "ctran/kernels/workspace_layout.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace torch::comms::ctran::kernels {
+namespace {
+
+constexpr size_t kMB = size_t{1} << 20;
+
+struct Piece {
+  size_t begin, end;
+  bool is_first;  // of the first part
+};
+
+// Everything that is written in the workspace of `owner`, with lines of one kind.
+class Pieces {
+ public:
+  Pieces(int ranks, WireKind lines, int owner) : ranks_(ranks), owner_(owner), layout_(ranks) {
+    add(0, sizeof(Header), true);
+    add(layout_.region_words, sizeof(RegionWords), true);
+    add_acks();
+    for (int peer = 0; peer < ranks; ++peer) {
+      if (peer == owner) continue;
+      add_slots(WireKind::kLL, peer, true);
+      add_slots(lines, peer, false);
+      add_messages(peer);
+      if (has_operand_slots(ranks)) add_operands(peer);
+    }
+    std::ranges::sort(all, {}, &Piece::begin);
+  }
+
+  std::vector<Piece> all;
+
+ private:
+  void add(size_t at, size_t bytes, bool is_first) { all.push_back({at, at + bytes, is_first}); }
+
+  void add_acks() {
+    for (int worker = 0; worker < line_workers(ranks_); ++worker)
+      add(layout_.acks + ack_offset(worker, 0), sizeof(uint64_t) * kMaxRanks, true);
+  }
+  void add_slots(WireKind wire, int source, bool is_first) {
+    for (int worker = 0; worker < most_workers(wire, ranks_); ++worker)
+      for (const int generation : {0, 1})
+        for (int index = 0; index < ring_of(wire); ++index)
+          add(layout_.region(wire) +
+                  slot_offset(wire, ranks_, worker, generation, index, owner_, source),
+              slot_bytes(wire), is_first);
+  }
+  void add_messages(int peer) {
+    add(layout_.mailboxes + mailbox_offset(owner_, peer), sizeof(Mailbox), true);
+    for (int channel = 0; channel < kLineChannels; ++channel)
+      for (int warp = 0; warp < kChannelWarps; ++warp)
+        for (uint64_t number = 0; number < kTileRing; ++number)
+          add(layout_.tiles + tile_offset(owner_, peer, channel, warp, number), kTileSlot, true);
+    for (int channel = 0; channel < kChunkChannels; ++channel)
+      for (int number = 0; number < chunk_ring(ranks_); ++number)
+        add(layout_.chunks +
+                chunk_offset(ranks_, owner_, peer, channel, static_cast<uint64_t>(number)),
+            kChunk, true);
+  }
+  void add_operands(int source) {
+    for (int block = 0; block < kMostRegionBlocks; ++block)
+      for (uint64_t step = 0; step < kOperandRing; ++step)
+        add(layout_.operands + operand_offset(owner_, source, block, step), kRegionTile, false);
+  }
+
+  const int ranks_, owner_;
+  const WorkspaceLayout layout_;
+};
+
+TEST(WorkspaceLayoutTest, NothingOverlapsAndAllIsInItsPart) {
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks)
+    for (const WireKind lines : {WireKind::kLine, WireKind::kLongLine, WireKind::kWideLine})
+      for (const int owner : {0, ranks - 1}) {
+        if (lines == WireKind::kLongLine && !has_long_lines(ranks)) continue;
+        const auto pieces = Pieces(ranks, lines, owner).all;
+        const WorkspaceLayout layout(ranks);
+        for (size_t i = 1; i < pieces.size(); ++i)
+          ASSERT_LE(pieces[i - 1].end, pieces[i].begin) << ranks << " ranks";
+        for (const auto& [begin, end, is_first] : pieces) {
+          ASSERT_LE(end, is_first ? layout.rest : layout.bytes) << ranks << " ranks";
+          ASSERT_GE(begin, is_first ? 0 : layout.rest) << ranks << " ranks";
+        }
+      }
+}
+
+TEST(WorkspaceLayoutTest, WhatHasAnAlignmentHasIt) {
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
+    const WorkspaceLayout layout(ranks);
+    for (const size_t offset : {layout.acks, layout.ll, layout.mailboxes, layout.tiles,
+                                layout.chunks, layout.region_words, layout.line, layout.operands})
+      EXPECT_EQ(offset % 4096, 0u);
+    EXPECT_EQ(layout.rest % WorkspaceLayout::kDevicePage, 0u);
+  }
+}
+
+TEST(WorkspaceLayoutTest, MemoryIsBounded) {
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
+    const WorkspaceLayout layout(ranks);
+    EXPECT_LE(layout.bytes, 64 * kMB) << ranks;
+    EXPECT_LE(layout.rest, (ranks <= 4 ? 20 : 32) * kMB) << ranks;
+  }
+}
+
+}  // namespace
+}  // namespace torch::comms::ctran::kernels
