@@ -192,18 +192,28 @@ def lazy(shape):
     return torch._neg_view(torch.zeros(shape))
 
 
+SAYS_LAZY = "resolve_neg"
+
+
 def lazy_everywhere(comm, failures):
-    said = "resolve_neg"
-    every_slot(comm, failures, lazy, said)
-    batch = comm.batch_op_create()
-    batch.send(torch.zeros(3), 1)
-    batch.send(lazy(3), 1)
-    with failures.case("batch_op_issue"), refused(ValueError, "batch_op_issue", said):
-        batch.issue(False)
+    every_slot(comm, failures, lazy, SAYS_LAZY)
 
 
 def test_a_tensor_that_torch_has_not_negated_yet_is_refused_in_every_place(world):
     check(world, wrong, lazy_everywhere)
+
+
+def lazy_in_a_batch(comm, failures):
+    batch = comm.batch_op_create()
+    batch.send(torch.zeros(3), 1)
+    batch.send(lazy(3), 1)
+    with failures.case("batch_op_issue"), refused(ValueError, "batch_op_issue", SAYS_LAZY):
+        batch.issue(False)
+
+
+@pytest.mark.worlds(needs=("messages",))
+def test_a_tensor_that_torch_has_not_negated_yet_is_refused_in_a_batch(world):
+    check(world, wrong, lazy_in_a_batch)
 
 
 def double(shape):
