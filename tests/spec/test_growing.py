@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+import signal
+from datetime import timedelta
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ pytestmark = pytest.mark.worlds(
 )
 
 HINT = {"ctran::workspace": "growing"}
+SHORT = timedelta(seconds=1)
 SMALL, LARGE = 100, 1 << 16  # elements; with the first part of the memory, and with the rest
 
 
@@ -129,6 +132,60 @@ def test_where_a_rank_has_no_memory_left_the_rest_stays_usable(world):
     if world.backend.device != "cpu":
         pytest.skip("memory of GPUs cannot be kept from a rank")
     check_context(world, cannot_grow)
+
+
+def alone_at_a_limit(context):
+    """Rank 0 calls what all ranks are to meet for."""
+    failures = Failures()
+    comm = context.new_comm("alone", hints=HINT)
+    reduce_and_compare(failures, comm, SMALL)
+    if context.rank == 0:
+        large = torch.ones(LARGE, device=comm.get_device())
+        with failures.case("its limit"), pytest.raises(torchcomms.CommTimeout, match="all_reduce"):
+            comm.all_reduce(large, ReduceOp.SUM, True, timeout=SHORT)
+    context.meet("rank 0 has given up")
+    return failures.texts
+
+
+def test_a_rank_that_waits_alone_has_the_limit_of_its_call(world):
+    check_context(world, alone_at_a_limit)
+
+
+class Interrupt(Exception):
+    """What the signal's handler raises."""
+
+
+def interrupts(context):
+    failures = Failures()
+    comm = context.new_comm("interrupted", hints=HINT)
+    large = torch.ones(LARGE, device=comm.get_device())
+    reduce_and_compare(failures, comm, SMALL)
+    if context.rank == 0:
+
+        def handle(_number: int, _frame: object) -> None:
+            raise Interrupt
+
+        before = signal.signal(signal.SIGALRM, handle)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with failures.case("the interrupt"), pytest.raises(Interrupt):
+            comm.all_reduce(large, ReduceOp.SUM, False)
+        signal.signal(signal.SIGALRM, before)
+    context.meet("interrupted")
+
+    # The ranks may have come to different ends: the communicator is no use to anybody.
+    def use_it():
+        for _ in range(2):
+            comm.all_reduce(large, ReduceOp.SUM, True, timeout=SHORT).wait_blocking()
+
+    with failures.case("afterwards"), pytest.raises(torchcomms.CommError):
+        use_it()
+    context.meet("over")
+    return failures.texts
+
+
+@pytest.mark.worlds(sizes=(2,))
+def test_an_interrupt_while_the_ranks_meet_ends_the_communicator(world):
+    check_context(world, interrupts)
 
 
 def refuses(context):

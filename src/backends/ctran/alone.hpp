@@ -54,7 +54,9 @@ class TC_API TorchCommCtranAlone final : public TorchCommKernels {
     return {.by_kernels = false};
   }
   Else otherwise(ctran::kernels::Collective) const override { return {"copy", "the only rank"}; }
-  std::vector<std::string> tell_all(const std::string& words) override { return {words}; }
+  std::vector<std::string> tell_all(const std::string& words, const nccl::Call&) override {
+    return {words};
+  }
   std::string why_no_kernels() const override { return "windows have none yet"; }
   bool can_tell() const override { return true; }
 

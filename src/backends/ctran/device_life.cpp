@@ -1,13 +1,17 @@
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <c10/core/CPUAllocator.h>
 
 #include "backends/ctran/across_hosts.hpp"
 #include "backends/ctran/alone.hpp"
 #include "backends/ctran/ctran_backend.hpp"
 #include "backends/ctran/on_device.hpp"
 #include "backends/ctran/session.hpp"
+#include "core/bounded.hpp"
 #include "core/hint.hpp"
 #include "core/reconfiguration.hpp"
 #include "transport/nvl/words.hpp"
@@ -18,21 +22,31 @@ namespace {
 
 constexpr int64_t kHook = -1;  // of ours among the hooks for an abort
 
-// Every member's words to all of them, by rank.
-std::vector<std::string> gather_words(ctran::Group& group, const std::string& words,
-                                      std::chrono::milliseconds limit) {
+// Every member's words to all of them, by rank. The session keeps what the group may still use
+// where an interrupt ends the wait.
+std::vector<std::string> gather_words(ctran::Session& session, ctran::Group& group,
+                                      const std::string& words, const ctran::Occasion& occasion) {
   using transport::nvl::kPackedBytes;
   const auto size = static_cast<size_t>(group.size());
-  auto own = transport::nvl::packed(words);
-  std::vector<std::byte> all(kPackedBytes * size);
-  const ctran::ConstBytes input(own);
-  const ctran::Bytes output(all);
-  group.run({.name = "new_comm or new_window",
-             .operation = schedule::Operation::kAllGather,
-             .blocks = schedule::Blocks::equal(static_cast<int64_t>(kPackedBytes), group.size()),
-             .input = {&input, 1},
-             .output = {&output, 1},
-             .limit = limit});
+  const auto storage = [](size_t size_bytes) {
+    return c10::Storage(c10::Storage::use_byte_size_t(), size_bytes, c10::GetCPUAllocator(), false);
+  };
+  const auto own = storage(kPackedBytes), all = storage(kPackedBytes * size);
+  const auto packed = transport::nvl::packed(words);
+  std::memcpy(own.mutable_data(), packed.data(), packed.size());
+  const ctran::ConstBytes input(static_cast<const std::byte*>(own.data()), own.nbytes());
+  const ctran::Bytes output(static_cast<std::byte*>(all.mutable_data()), all.nbytes());
+  try {
+    group.run({.name = occasion.name,
+               .operation = schedule::Operation::kAllGather,
+               .blocks = schedule::Blocks::equal(static_cast<int64_t>(kPackedBytes), group.size()),
+               .input = {&input, 1},
+               .output = {&output, 1},
+               .limit = occasion.limit});
+  } catch (const Interrupted&) {
+    session.leave({own, all});
+    throw;
+  }
   return transport::nvl::unpacked(all.data(), size);
 }
 
@@ -51,8 +65,11 @@ void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& sessi
   if (!TorchCommCtranOnDevice::is_for(device_)) return;
   auto options = options_;
   options.enable_reconfigure = false;  // what comes and goes is this communicator
-  const auto gather = [limit = options_.timeout](ctran::Group& group, const std::string& words) {
-    return gather_words(group, words, limit);
+  const auto gather = [weak = std::weak_ptr(session), limit = options_.timeout](
+                          ctran::Group& group, const std::string& words) {
+    const auto session = weak.lock();
+    TC_CHECK(session != nullptr);  // which has the group
+    return gather_words(*session, group, words, {"new_comm", limit});
   };
   // Peers that give up, or end, say so over the links.
   const auto lost =
@@ -78,11 +95,12 @@ void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& sessi
   else if (one_host || !are_hosts_named(gather(group, session->connected.known->host))) {
     auto met = TorchCommCtranOnDevice::make(
         rank_, ranks_, device_, name_, options,
-        {[weak = std::weak_ptr(session), gather](const std::string& words) {
+        {[weak = std::weak_ptr(session)](const std::string& words,
+                                         const ctran::Occasion& occasion) {
            const auto session = weak.lock();
            if (!session)
              throw CommError(Errc::kFinalized, "the communicator has no members any more");
-           return gather(*session->group, words);
+           return gather_words(*session, *session->group, words, occasion);
          },
          lost, explain, session->connected.known->told});
     session->why_not_on_device = std::move(met.why_not);

@@ -9,6 +9,7 @@
 #include "backends/kernels/room.hpp"
 #include "backends/kernels/team_kernels.hpp"
 #include "backends/nccl/allocator.hpp"
+#include "backends/nccl/call.hpp"
 #include "backends/nccl/device.hpp"
 #include "core/explain.hpp"
 #include "ctran/device/kernel_library.hpp"
@@ -31,7 +32,7 @@ bool has_device(std::string& why_not) {
 
 TorchCommCtranOnDevice::TorchCommCtranOnDevice(const Links& links, const CommOptions& options)
     : TorchCommKernels(ctran::kTeamLibrary, "ctran"),
-      exchange_(links.exchange),
+      tell_(links.tell),
       explain_(links.explain),
       wish_(ctran::kernel_wish_of(options.hints)) {}
 
@@ -54,9 +55,13 @@ TorchCommCtranOnDevice::Outcome TorchCommCtranOnDevice::make(
   const bool is_there = made->init_as(
       {rank, ranks}, device, name, options, [&](const nccl::Device& opened) -> nccl::abi::Comm {
         const auto& at = opened.torch_device();
-        auto team = ctran::Team::make(rank, static_cast<int>(ranks.size()),
-                                      at.has_index() ? at.index() : 0, opened.shared_runtime(), "",
-                                      links.exchange, ctran::room_wish(options.hints));
+        auto team = ctran::Team::make(
+            rank, static_cast<int>(ranks.size()), at.has_index() ? at.index() : 0,
+            opened.shared_runtime(), "",
+            [&](const std::string& words) {
+              return links.tell(words, {"new_comm", options.timeout});
+            },
+            ctran::room_wish(options.hints));
         why_not = std::move(team.why_not);
         if (!team.team) return nullptr;
         const std::shared_ptr<ctran::Team> shared = std::move(team.team);
@@ -79,6 +84,11 @@ std::shared_ptr<c10::Allocator> TorchCommCtranOnDevice::make_mem_allocator() {
                                   why);
                         return nccl::make_allocator(ctran::kTeamLibrary);
                       });
+}
+
+std::vector<std::string> TorchCommCtranOnDevice::tell_all(const std::string& words,
+                                                          const nccl::Call& now) {
+  return tell_(words, {now.name.empty() ? opToString(now.op) : now.name, now.limit});
 }
 
 std::shared_ptr<TorchCommVendor> TorchCommCtranOnDevice::child() const { return nullptr; }

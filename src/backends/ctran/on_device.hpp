@@ -1,15 +1,27 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backends/kernels/kernels_backend.hpp"
 #include "ctran/device/selection.hpp"
 #include "ctran/select/told.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
+
+namespace torch::comms::ctran {
+
+// What the members of a communicator tell each other for.
+struct Occasion {
+  std::string_view name;  // of the operation; lives forever
+  std::chrono::milliseconds limit;
+};
+
+}  // namespace torch::comms::ctran
 
 namespace torch::comms {
 
@@ -25,7 +37,8 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
   };
   // What the members have beside the device.
   struct Links {
-    transport::nvl::Exchange exchange;  // while they are connected
+    // Every member's words to all of them, by rank, while they are connected.
+    std::function<std::vector<std::string>(const std::string& words, const ctran::Occasion&)> tell;
     // Why operations under way wait in vain, see nccl::OwnKernels. Any thread.
     std::function<std::optional<CommError>(const Context&)> lost;
     // What an error of an operation comes from, if that is known by now.
@@ -33,7 +46,7 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
     const ctran::Told& told;  // of tuning; not kept
   };
   // Collective. `device` is of the kind that is_for() says yes to. Throws CommError, and what the
-  // exchange does.
+  // telling does.
   static Outcome make(int rank, const std::vector<int>& ranks, at::Device device,
                       const std::string& name, const CommOptions& options, const Links& links);
   // Whether tensors on such a device are for kernels: GPUs, or the CPU where the kernels are for
@@ -62,12 +75,13 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
                      const OperationOptions& options) const override;
   Else otherwise(ctran::kernels::Collective collective) const override;
   ctran::KernelWish wish_for(const OperationOptions& options) const;
-  std::vector<std::string> tell_all(const std::string& words) override { return exchange_(words); }
+  std::vector<std::string> tell_all(const std::string& words, const nccl::Call& now) override;
   std::string why_no_kernels() const override { return "they are gone"; }
   bool can_tell() const override { return true; }
+  bool has_library() const override { return false; }
   CommError explained(const CommError& error) override { return explain_(error); }
 
-  const transport::nvl::Exchange exchange_;
+  const decltype(Links::tell) tell_;
   const std::function<CommError(const CommError&)> explain_;
   const ctran::KernelWish wish_;
 };

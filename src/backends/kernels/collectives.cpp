@@ -199,21 +199,14 @@ void TorchCommKernels::copy_behind(const Offer& offer, gpu::NativeStream stream)
 // Of ranks that have called the same: each comes here, or none does. Where that cannot be told now,
 // none of them has room until it can.
 bool TorchCommKernels::has_room(const nccl::Call& now) {
-  if (!why_no_room_.empty() || !can_tell()) return false;
-  try {
-    const auto& device = lane()->device();
-    const nccl::Device::Scope scope(device);
-    const gpu::CaptureModeGuard mode(device.runtime());
+  if ((!why_no_room_.empty() && has_library()) || !can_tell()) return false;
+  meet_for(now, [&] {
     const auto before = kernels_->team().workspace_bytes();
     why_no_room_ =
-        kernels_->make_room([this](const std::string& words) { return tell_all(words); });
+        kernels_->make_room([&](const std::string& words) { return tell_all(words, now); });
     later_bytes_ += kernels_->team().workspace_bytes() - before;
-    return why_no_room_.empty();
-  } catch (const Interrupted& e) {
-    e.rethrow_cause();
-  } catch (const CommError& e) {
-    throw nccl::with_context(explained(e), now);
-  }
+  });
+  return why_no_room_.empty();
 }
 
 bool TorchCommKernels::has_room_for(const nccl::Call& now, const Offer& offer,

@@ -94,6 +94,10 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   // Returns when all is done that the current stream has.
   void synchronize_current_stream() const;
   Context window_context(std::string_view method) const;
+  // Runs `body`, in which all ranks meet, with the device current and also while a stream is
+  // captured. Errors get the context of `now`. Where an interrupt ends it, the communicator has
+  // failed: other ranks may have come further.
+  void meet_for(const nccl::Call& now, const std::function<void()>& body);
   // Runs `body`, which throws CommError without context, with the device current and also while a
   // stream is captured.
   void on_device(std::string_view method, const std::function<void()>& body);
@@ -102,11 +106,14 @@ class TC_API TorchCommKernels : public TorchCommVendor {
  protected:
   using TorchCommVendor::TorchCommVendor;
 
-  // Every member's words to all of them, by rank, while there are kernels. Collective.
-  virtual std::vector<std::string> tell_all(const std::string& words) = 0;
+  // Every member's words to all of them, by rank, while there are kernels. Collective, as a part of
+  // `now`, whose limit it has.
+  virtual std::vector<std::string> tell_all(const std::string& words, const nccl::Call& now) = 0;
   virtual std::string why_no_kernels() const = 0;
   // Whether they can tell each other now.
   virtual bool can_tell() const = 0;
+  // Whether a library runs what kernels cannot.
+  virtual bool has_library() const { return true; }
   // Of one member: it has kernels for what is beside collectives. "", or why not.
   virtual std::string meet_alone();
 

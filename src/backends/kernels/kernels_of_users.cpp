@@ -43,25 +43,17 @@ uint64_t TorchCommKernels::limit_ns_of_users_kernels() const {
 int64_t TorchCommKernels::get_device_transport() {
   constexpr std::string_view kMethod = "get_device_transport";
   const auto now = call(OpName::new_window, false, {}, kMethod);
-  try {
+  meet_for(now, [&] {
     require_kernels();
-    if (!transport_) {
-      const auto& device = lane()->device();
-      const nccl::Device::Scope scope(device);
-      const gpu::CaptureModeGuard mode(device.runtime());
-      auto made = ctran::DeviceTransport::open(
-          kernels_->shared_team(), limit_ns_of_users_kernels(),
-          [this](const std::string& words) { return tell_all(words); });
-      if (!made.transport) throw CommError(Errc::kUnsupported, made.why_not);
-      transport_ = std::move(made.transport);
-      kernels_->keep(transport_);
-    }
-    return reinterpret_cast<int64_t>(transport_->address());
-  } catch (const Interrupted& e) {
-    e.rethrow_cause();
-  } catch (const CommError& e) {
-    throw nccl::with_context(explained(e), now);
-  }
+    if (transport_) return;
+    auto made = ctran::DeviceTransport::open(
+        kernels_->shared_team(), limit_ns_of_users_kernels(),
+        [&](const std::string& words) { return tell_all(words, now); });
+    if (!made.transport) throw CommError(Errc::kUnsupported, made.why_not);
+    transport_ = std::move(made.transport);
+    kernels_->keep(transport_);
+  });
+  return reinterpret_cast<int64_t>(transport_->address());
 }
 
 }  // namespace torch::comms

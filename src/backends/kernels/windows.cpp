@@ -85,14 +85,12 @@ std::shared_ptr<const ctran::DeviceWindow> TorchCommKernels::open_window(
     std::string_view method, const ctran::DeviceWindow::Part& own, std::string unwilling,
     const c10::Storage& memory) {
   const auto now = call(OpName::new_window, false, {}, method);
-  try {
+  std::shared_ptr<const ctran::DeviceWindow> window;
+  meet_for(now, [&] {
     require_kernels();
-    const auto& device = lane()->device();
-    const nccl::Device::Scope scope(device);
-    const gpu::CaptureModeGuard mode(device.runtime());
     auto made =
         ctran::DeviceWindow::open(kernels_->shared_team(), own, std::move(unwilling),
-                                  [this](const std::string& words) { return tell_all(words); });
+                                  [&](const std::string& words) { return tell_all(words, now); });
     if (!made.window) throw CommError(Errc::kUnsupported, made.why_not);
     // Whatever becomes of the window, launches may use it, and its tensor's memory.
     struct Both {
@@ -100,15 +98,11 @@ std::shared_ptr<const ctran::DeviceWindow> TorchCommKernels::open_window(
       std::unique_ptr<ctran::DeviceWindow> window;  // ends first
     };
     const auto both = std::make_shared<Both>(Both{memory, std::move(made.window)});
-    std::shared_ptr<const ctran::DeviceWindow> window(both, both->window.get());
+    window = {both, both->window.get()};
     kernels_->windows().open(window, graphs_so_far());
     kernels_->add_region(window);
-    return window;
-  } catch (const Interrupted& e) {
-    e.rethrow_cause();
-  } catch (const CommError& e) {
-    throw nccl::with_context(explained(e), now);
-  }
+  });
+  return window;
 }
 
 ctran::KeptWindows::Graphs TorchCommKernels::graphs_so_far() {
@@ -119,7 +113,7 @@ ctran::KeptWindows::Graphs TorchCommKernels::graphs_so_far() {
 void TorchCommKernels::close_window(std::string_view method,
                                     std::shared_ptr<const ctran::DeviceWindow> window) {
   const auto now = call(OpName::new_window, false, {}, method);
-  try {
+  meet_for(now, [&] {
     kernels_->remove_region(window);
     // What all ranks have given is over once all have been here.
     barrier(/*async_op=*/true, {})->hostSynchronize();
@@ -135,11 +129,23 @@ void TorchCommKernels::close_window(std::string_view method,
                    (waits != nullptr && waits->graphs().any({after.waits, until.waits}));
           });
     // Memory may go once nobody maps it any more.
-    tell_all("");
+    tell_all("", now);
+  });
+}
+
+void TorchCommKernels::meet_for(const nccl::Call& now, const std::function<void()>& body) {
+  const auto& device = lane()->device();
+  const nccl::Device::Scope scope(device);
+  const gpu::CaptureModeGuard mode(device.runtime());
+  try {
+    body();
   } catch (const Interrupted& e) {
-    e.rethrow_cause();
+    interrupted(e, now, *lane());
   } catch (const CommError& e) {
     throw nccl::with_context(explained(e), now);
+  } catch (...) {  // Python's own, of an interrupt
+    lane()->fail({Errc::kAborted, "the call was interrupted", now.context()}, /*blocks=*/false);
+    throw;
   }
 }
 

@@ -183,6 +183,10 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   int64_t communicator_address() const;
 
  protected:
+  // Ctrl-C has ended a call that other ranks may wait for: the lane fails, and what it came from is
+  // thrown.
+  [[noreturn]] static void interrupted(const Interrupted& by, const nccl::Call& call,
+                                       nccl::Lane& lane);
   // `backend`: the name in new_comm.
   TorchCommVendor(const nccl::Vendor& vendor, std::string backend);
 
@@ -297,9 +301,6 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // `error`, and if a limit has passed, where the other ranks are, whose words it waits for. Before
   // they hear that this one ends.
   static CommError located(const CommError& error, nccl::Lane& lane);
-  // The same of Ctrl-C, in a call that other ranks may wait for.
-  [[noreturn]] static void interrupted(const Interrupted& by, const nccl::Call& call,
-                                       nccl::Lane& lane);
   // Takes the options over, and loads the library: before anybody is met. `context` is for errors.
   void start(const std::string& name, const CommOptions& options, const Context& context);
   // What a communicator needs that meets its members later.

@@ -134,8 +134,9 @@ void TorchCommNCCLX::meet(int rank, int size, const nccl::Device& device,
 // failures hold.
 void TorchCommNCCLX::meet_by_gathering() {
   be_known(false);  // until connected()
+  const auto now = call(OpName::new_window, false, {}, "the first collective");
   meet(getRank(), getSize(), lane()->device(),
-       [this](const std::string& words) { return tell_all(words); });
+       [&](const std::string& words) { return tell_all(words, now); });
   connected_later();
 }
 
@@ -146,10 +147,12 @@ std::string TorchCommNCCLX::meet_alone() {
   return why;
 }
 
-std::vector<std::string> TorchCommNCCLX::tell_all(const std::string& words) {
+std::vector<std::string> TorchCommNCCLX::tell_all(const std::string& words, const nccl::Call& now) {
   using namespace transport::nvl;
   const auto own = packed(words);
-  const auto all = gather_bytes(std::as_bytes(std::span(own)));
+  OperationOptions options;
+  if (now.limit_is_own) options.timeout = now.limit;
+  const auto all = gather_bytes(std::as_bytes(std::span(own)), options);
   return unpacked(all.const_data_ptr(), static_cast<size_t>(getSize()));
 }
 
@@ -221,10 +224,13 @@ int TorchCommNCCLX::most_blocks(Collective collective, const OperationOptions& o
 void TorchCommNCCLX::allow_library(Collective collective, const OperationOptions& options) const {
   if (!ncclx::adds(collective) || getSize() == 1) return;
   if (!is_batch_invariant(options.hints, batch_invariant_)) return;
-  throw CommError(Errc::kUnsupported,
-                  "hint batch_invariant: only kernels keep to it, and they do not run this one" +
-                      (kernels() == nullptr ? ": " + why_none_ : std::string()) +
-                      "; leave the hint out where the library may add");
+  throw CommError(
+      Errc::kUnsupported,
+      "hint batch_invariant: only kernels keep to it, and they do not run this one" +
+          (kernels() == nullptr    ? ": " + why_none_
+           : why_no_room().empty() ? std::string()
+                                   : ": their workspace does not grow: " + why_no_room()) +
+          "; leave the hint out where the library may add");
 }
 
 void TorchCommNCCLX::before_collective() {

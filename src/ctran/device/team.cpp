@@ -116,8 +116,7 @@ Team::Team(KernelLibrary library, transport::nvl::Seat seat,
   team_.size = seat_.size;
   for (int peer = 0; peer < seat_.size; ++peer) team_.workspace[peer] = memory_->at(peer);
   team_.control = control_.get();
-  has_room_ = memory_->is_whole();
-  word(control_->lacks_rest).store(has_room_ ? 0 : 1, std::memory_order_release);
+  look_at_room();
 }
 
 Team::~Team() = default;
@@ -137,9 +136,14 @@ bool Team::lacks_room(const kernels::RegionCall& call) const noexcept {
 std::string Team::make_room(const transport::nvl::Exchange& exchange) {
   if (has_room_) return {};
   auto why_not = memory_->complete(seat_, kernels::kLateFill, exchange);
-  has_room_ = memory_->is_whole();
-  if (has_room_) word(control_->lacks_rest).store(0, std::memory_order_release);
+  look_at_room();
   return why_not;
+}
+
+void Team::look_at_room() noexcept {
+  has_room_ = memory_->is_whole();
+  workspace_bytes_.store(memory_->size_bytes(), std::memory_order_relaxed);
+  word(control_->lacks_rest).store(has_room_ ? 0 : 1, std::memory_order_release);
 }
 
 void Team::launch(const kernels::Call& call, gpu::NativeStream stream) {

@@ -60,8 +60,10 @@ class Team {
   const transport::nvl::Seat& seat() const noexcept { return seat_; }
   int rank() const noexcept { return team_.rank; }
   int size() const noexcept { return team_.size; }
-  // Bytes on this rank's device.
-  size_t workspace_bytes() const noexcept { return memory_->size_bytes(); }
+  // Bytes on this rank's device, that there are now. Any thread.
+  size_t workspace_bytes() const noexcept {
+    return workspace_bytes_.load(std::memory_order_relaxed);
+  }
 
   // Whether a launch needs the rest of the workspace, and that is not there: then make_room() comes
   // before it. Of a launch that the team takes; alike on all ranks.
@@ -130,6 +132,7 @@ class Team {
 
  private:
   void check(int code) const;
+  void look_at_room() noexcept;
   void make_side();
   // With what write_straight() asks for.
   std::vector<kernels::Message> marked(std::span<const kernels::Message> messages) const;
@@ -144,6 +147,7 @@ class Team {
   std::optional<SideStream> side_;  // from the first launch on that has a use for it
   bool has_no_side_ = false;        // it could not be made: launches do without
   bool has_room_ = true;            // the whole workspace is there
+  std::atomic<size_t> workspace_bytes_ = 0;
   uint32_t regions_ = 0;
   Place place_;
 };

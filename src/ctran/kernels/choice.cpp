@@ -127,4 +127,17 @@ Choice choose(int ranks, const Call& call) {
   return {found->algorithm, std::min(found->blocks, cap)};
 }
 
+Choice chosen(int ranks, const Call& call) {
+  if (!is_sound(ranks, call)) return {kAutomatic, 0};
+  if (call.algorithm == kAutomatic) return choose(ranks, call);
+  const int blocks = call.blocks == 0 ? kMostBlocks : call.blocks;
+  return {fits(ranks, call, call.algorithm, blocks) ? call.algorithm : kAutomatic, blocks};
+}
+
+bool needs_rest(int ranks, const Call& call) {
+  const auto [algorithm, blocks] = chosen(ranks, call);
+  return algorithm != kAutomatic &&
+         plan_of(ranks, call, algorithm, blocks).shape.wire != WireKind::kLL;
+}
+
 }  // namespace torch::comms::ctran::kernels

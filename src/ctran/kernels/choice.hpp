@@ -13,5 +13,9 @@ struct Choice {
 
 // Of a call that is sound. It fits the call.
 Choice choose(int ranks, const Call& call);
+// What runs a call, which may ask for an algorithm. kAutomatic: nothing does.
+Choice chosen(int ranks, const Call& call);
+// See Library.
+bool needs_rest(int ranks, const Call& call);
 
 }  // namespace torch::comms::ctran::kernels

@@ -34,15 +34,6 @@ const void* kernel_of(int ranks, const Call& call, Shape shape) {
   return find_reduction(call.collective, cell_of(call.dtype, call.op), shape, ranks);
 }
 
-// What runs a call. kAutomatic: nothing does.
-Choice chosen(int ranks, const Call& call) {
-  if (!is_sound(ranks, call)) return {Algorithm::kAutomatic, 0};
-  if (call.algorithm == Algorithm::kAutomatic) return choose(ranks, call);
-  const int blocks = call.blocks == 0 ? kMostBlocks : call.blocks;
-  const bool can = fits(ranks, call, call.algorithm, blocks);
-  return {can ? call.algorithm : Algorithm::kAutomatic, blocks};
-}
-
 bool takes(int32_t ranks, const Call& call) {
   return chosen(ranks, call).algorithm != Algorithm::kAutomatic;
 }
@@ -216,11 +207,6 @@ size_t rest_offset(int32_t ranks) {
   return ranks < 2 || ranks > kMaxRanks ? 0 : WorkspaceLayout(ranks).rest;
 }
 
-bool needs_rest(int32_t ranks, const Call& call) {
-  const Prepared& how = prepared(ranks, call);
-  return how.kernel != nullptr && how.plan.shape.wire != WireKind::kLL;
-}
-
 const char* error_text(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
 
 const char* architectures() { return TC_CUDA_ARCHITECTURES; }
@@ -290,22 +276,23 @@ void load_all(int device) {
 
 constexpr RegionLibrary kRegionLibrary = {kRegionVersion, is_for_regions, launch_on_region};
 
-constexpr Library kLibrary = {kAbi,
-                              architectures,
-                              workspace_bytes,
-                              takes,
-                              choice,
-                              launch,
-                              exchange,
-                              error_text,
-                              one_sided,
-                              exchange_counted,
-                              reduce_scatter_quantized,
-                              post,
-                              await,
-                              seal,
-                              rest_offset,
-                              needs_rest};
+constexpr Library kLibrary = {
+    kAbi,
+    architectures,
+    workspace_bytes,
+    takes,
+    choice,
+    launch,
+    exchange,
+    error_text,
+    one_sided,
+    exchange_counted,
+    reduce_scatter_quantized,
+    post,
+    await,
+    seal,
+    rest_offset,
+    [](int32_t ranks, const Call& call) { return needs_rest(ranks, call); }};
 
 }  // namespace
 }  // namespace torch::comms::ctran::kernels

@@ -4,8 +4,8 @@
 #include "ctran/kernels/portable.hpp"
 #include "ctran/kernels/tiling.hpp"
 
-// What a workspace holds for regions; and who pushes which bytes to whom,
-// or makes which part of a result, cut into tiles: pure functions of a call.
+// What a workspace holds for regions; and who pushes which bytes to whom, or makes which part of a
+// result, cut into tiles: pure functions of a call.
 //
 // A launch on one rank tells each peer where its output is, which says that it may be written as
 // well, and pushes to those whose places have come. A reduction tells where its input is, which may

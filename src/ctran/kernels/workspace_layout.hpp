@@ -6,8 +6,8 @@
 // that layout.hpp, message_layout.hpp and region_layout.hpp describe.
 //
 // The first part has what small collectives, messages and windows need. The rest is for large
-// collectives on memory that is in no window. It may come later than the first part, between two
-// launches, filled with kLateFill.
+// collectives on memory that is in no window, and all-reduces in windows that push operands. It may
+// come later than the first part, between two launches, filled with kLateFill.
 namespace torch::comms::ctran::kernels {
 
 struct WorkspaceLayout {

@@ -14,7 +14,7 @@ namespace torch::comms::transport::nvl {
 // group. The ranks are processes of one host, or threads; their devices reach each other, and may
 // be the same one. It goes when the last rank has let go of it.
 //
-// A part of it may come later than the rest, at addresses that it was given at once.
+// A part of it may come later, at addresses that it was given at once, with a value of its own.
 class SymmetricMemory {
  public:
   // Either all ranks have it, or none.

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <set>
 
+#include "ctran/kernels/layout.hpp"
 #include "ctran/kernels/print.hpp"
 
 namespace torch::comms::ctran::kernels {
@@ -75,6 +77,17 @@ TEST(FlagsTest, StepsLaunchesAndPrintsOfALineHaveBitsOfTheirOwn) {
   EXPECT_EQ(flag >> (kStepBits + kLineLaunchBits), kPrint & 0xffff);
   EXPECT_EQ(line_flag(last + 1, 0, 0), 0u) << "it comes round";
   EXPECT_EQ(line_flag(5, kPrint, 3), line_flag(5, kPrint, 0)) << "a warp has four lines";
+}
+
+TEST(FlagsTest, MemoryThatComesLateHasTheFlagOfNoStepThatIsTheFirstInItsSlot) {
+  uint64_t filled = 0;
+  std::memset(&filled, kLateFill, sizeof filled);
+  constexpr uint64_t kLast = (uint64_t{1} << kLineLaunchBits) - 1,
+                     kAll = (uint64_t{1} << kPrintBits) - 1;
+  for (const uint64_t launch : {uint64_t{0}, uint64_t{1}, kLast / 2, kLast, kLast + 1})
+    for (const uint64_t print : {uint64_t{0}, kPrint, kAll})
+      for (uint64_t step = 0; step < kRing; ++step)
+        EXPECT_NE(line_flag(launch, print, 0) | step, filled) << launch << ", step " << step;
 }
 
 // What any launch leaves is cleared before a launch of the same number could take it for its own,

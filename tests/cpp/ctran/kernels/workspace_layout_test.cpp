@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "ctran/kernels/choice.hpp"
+
 namespace torch::comms::ctran::kernels {
 namespace {
 
@@ -103,6 +105,30 @@ TEST(WorkspaceLayoutTest, MemoryIsBounded) {
     EXPECT_LE(layout.bytes, 64 * kMB) << ranks;
     EXPECT_LE(layout.rest, (ranks <= 4 ? 20 : 32) * kMB) << ranks;
   }
+}
+
+// What the first part is for has no lines, whoever chooses.
+TEST(WorkspaceLayoutTest, OnlyLinesNeedTheRest) {
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks)
+    for (int c = 0; c <= static_cast<int>(Collective::kBarrier); ++c)
+      for (const auto algorithm : {Algorithm::kAutomatic, Algorithm::kOneShotLL,
+                                   Algorithm::kOneShotLine, Algorithm::kTwoShotLine})
+        for (const size_t count : {size_t{0}, size_t{100}, size_t{16} << 20}) {
+          Call call{};
+          call.collective = static_cast<Collective>(c);
+          call.algorithm = algorithm;
+          call.dtype = Dtype::kFloat32;
+          call.op = ReduceOp::kSum;
+          call.count = count;
+          const Choice how = chosen(ranks, call);
+          const bool is_one_hop_of_ll = how.algorithm == Algorithm::kOneShotLL;
+          if (how.algorithm == Algorithm::kAutomatic) continue;
+          EXPECT_EQ(needs_rest(ranks, call), !is_one_hop_of_ll) << ranks << " ranks, " << c;
+          const bool is_large = count > 100 && call.collective != Collective::kBarrier;
+          if (algorithm == Algorithm::kAutomatic) {
+            EXPECT_EQ(needs_rest(ranks, call), is_large) << ranks << " ranks, " << c;
+          }
+        }
 }
 
 }  // namespace
