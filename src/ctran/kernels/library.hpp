@@ -12,8 +12,8 @@
 // A team is the ranks of one communicator whose GPUs reach each other's memory. Each rank has one
 // workspace on its own GPU, laid out alike on all ranks, zeroed once when it is made, and mapped by
 // all others. Only a first part of it has to be there from the beginning; what comes later is
-// filled with kLateFill (flags.hpp). Epochs and flags in it
-// only grow, so nothing is written by the host for a launch, and a captured launch may be replayed.
+// filled with kLateFill (flags.hpp). Epochs and flags in it only grow, so nothing is written by the
+// host for a launch, and a captured launch may be replayed.
 //
 // The launches of a team are one after the other on every rank, on whatever streams they are.
 // Collectives are in the same order on all ranks; an exchange of messages is launched by those

@@ -12,6 +12,7 @@
 #include "ctran/kernels/one_sided.hpp"
 #include "ctran/kernels/own_copy.hpp"
 #include "ctran/kernels/print.hpp"
+#include "ctran/kernels/workspace_layout.hpp"
 #include "gpu/cpu.hpp"
 #include "standin/kernels/collectives.hpp"
 #include "standin/kernels/counted.hpp"
@@ -44,7 +45,7 @@ bool reduces(Collective collective) {
 const char* architectures() { return "host"; }
 
 // The rest of a workspace: a word for each rank, which that writes where it needs the rest.
-constexpr size_t kDevicePage = size_t{2} << 20;
+constexpr size_t kDevicePage = kernels::WorkspaceLayout::kDevicePage;
 constexpr size_t kRestOffset = (sizeof(Workspace) + kDevicePage - 1) / kDevicePage * kDevicePage;
 void use_rest(const kernels::Team& team) {
   for (int peer = 0; peer < team.size; ++peer) {
