@@ -202,19 +202,24 @@ void Gpe::carry_out(const Command& command) {
                   .input = {&input, 1},
                   .output = {&output, 1},
                   .limit = milliseconds(command.limit_ms)};
-  auto work = options_.rail->start(call);
-  // Whoever stops this thread aborts the rail first, so it ends.
-  while (!work.wait_for(kTurn)) continue;
-  if (const auto* error = work.error()) {
-    auto where = error->context();
+  const auto between_hosts = [&](const CommError& error) {
+    auto where = error.context();
     if (where.peer >= 0 && static_cast<size_t>(where.peer) < ranks) where.peer = above(where.peer);
     for (int& rank : where.culprits) rank = above(rank);
     where.rank = above(options_.rail->rank());
-    throw CommError(error->code(),
-                    "between hosts, among the ranks " + text_of(options_.ranks) +
-                        " (called 0 and so on here), in chunk " + std::to_string(command.chunk) +
-                        ": " + error->why(),
-                    where);
+    return CommError(error.code(),
+                     "between hosts, among the ranks " + text_of(options_.ranks) +
+                         " (called 0 and so on here), in chunk " + std::to_string(command.chunk) +
+                         ": " + error.why(),
+                     where);
+  };
+  try {
+    auto work = options_.rail->start(call);
+    // Whoever stops this thread aborts the rail first, so it ends.
+    while (!work.wait_for(kTurn)) continue;
+    if (const auto* error = work.error()) throw CommError(*error);
+  } catch (const CommError& e) {  // of a rail that had ended before, too
+    throw between_hosts(e);
   }
 }
 
