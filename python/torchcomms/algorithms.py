@@ -76,7 +76,7 @@ def measured_kernels(tuning: str | None = None) -> list[Row]:
     "plain" or "registered"; and `within`, of operations that may have so many blocks at most, 0 of
     all. The first row that fits counts.
     """
-    return _comms._kernel_rows(_comms._tuning_text() if tuning is None else tuning)
+    return _comms._kernel_rows(_tuning_text(tuning))
 
 
 def gpu_word(device: torch.device) -> str:
@@ -147,4 +147,15 @@ def _machine(
         local_size = 1 if wire == "tcp" else ranks
     if cores is None:
         cores = len(os.sched_getaffinity(0))
-    return local_size, wire, cores, _comms._tuning_text() if tuning is None else tuning
+    return local_size, wire, cores, _tuning_text(tuning)
+
+
+def _tuning_text(given: str | None) -> str:
+    """`given`, or this machine's tuning, "" without one.
+
+    Raises InvalidArgument, with the file's path and the line, for a file that is damaged.
+    """
+    if given is not None:
+        return given
+    own = _comms._tuning_text()
+    return _comms._check_tuning(own, tuning_path()) if own else ""

@@ -139,6 +139,15 @@ def test_there_is_a_most_of_everything(option):
     assert run("--operation", "all_reduce", option, "1000000").exit_code == 0
 
 
+def test_a_damaged_tuning_file_is_named_by_its_path(monkeypatch, tmp_path):
+    path = tmp_path / "damaged.txt"
+    path.write_text("no tuning\n")
+    monkeypatch.setenv("TORCHCOMM_CTRAN_TUNING_FILE", str(path))
+    for ask in (lambda: algorithms.chosen("all_reduce", 2, 8), algorithms.measured_kernels):
+        with pytest.raises(torchcomms.InvalidArgument, match=f"{path}.* line 1"):
+            ask()
+
+
 def test_a_named_tuning_file_that_is_missing_says_what_named_it(monkeypatch, tmp_path):
     path = tmp_path / "none.txt"
     monkeypatch.setenv("TORCHCOMM_CTRAN_TUNING_FILE", str(path))

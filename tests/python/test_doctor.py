@@ -354,6 +354,15 @@ def test_a_check_that_cannot_begin_is_a_finding(descriptors):
 # --- report --------------------------------------------------------------------------------------
 
 
+def test_what_would_end_a_line_or_colour_the_terminal_is_escaped():
+    section = Section("x", "Environment", rows=[{"what": "home", "value": "a\nok  all is well"}])
+    section.warn("b", "\x1b[31mred", "unset\tit")
+    lines = to_text(Report((section,), 1.0)).splitlines()
+    assert "  home  a\\nok  all is well" in lines
+    assert "  WARNING  b: \\x1b[31mred" in lines
+    assert "           unset\\tit" in lines
+
+
 def test_the_text_counts_and_sorts():
     section = Section("x", "Facts", rows=[{"what": "size", "value": None}])
     section.ok("a", "fine")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Sequence
 
 from .paths import ROOT, Workspace
-from .shell import run_quietly, say
+from .shell import Failure, run_quietly, say
 from .system import base_python
 
 # Run inside the environment: exits 0 when every line of the requirement files given holds.
@@ -49,6 +52,27 @@ def satisfied(workspace: Workspace, files: Sequence[Path]) -> bool:
     return subprocess.run(argv, capture_output=True, check=False).returncode == 0
 
 
+# What the first installation of torch takes, in GB: the environment, and its wheels meanwhile.
+INSTALLED_GB = 6
+DOWNLOADED_GB = 4
+
+
+def require_room(venv: Path) -> None:
+    """Refuses the first installation where its file systems cannot hold it, before the download."""
+    needed: dict[int, tuple[Path, int]] = {}
+    for folder, gigabytes in ((venv, INSTALLED_GB), (Path(tempfile.gettempdir()), DOWNLOADED_GB)):
+        device = os.stat(folder).st_dev
+        first, so_far = needed.get(device, (folder, 0))
+        needed[device] = (first, so_far + gigabytes)
+    for folder, gigabytes in needed.values():
+        free = shutil.disk_usage(folder).free / 1e9
+        if free < gigabytes:
+            raise Failure(
+                f"the first installation of torch needs about {gigabytes} GB of disk at {folder}: "
+                f"{free:.1f} GB are free; free some, or set TMPDIR to a folder of another disk"
+            )
+
+
 def ensure_venv(workspace: Workspace, files: Sequence[Path] = (BUILD_AND_TEST,)) -> None:
     """Makes the environment hold torch and every line of the requirement files."""
     names = "-".join(file.stem for file in files)
@@ -58,6 +82,7 @@ def ensure_venv(workspace: Workspace, files: Sequence[Path] = (BUILD_AND_TEST,))
         return
     if not workspace.python.exists():
         run_quietly(f"venv {workspace.venv.name}", [base_python(), "-m", "venv", workspace.venv])
+        require_room(workspace.venv)
         say(f"the first installation of torch {workspace.torch} downloads about 3 GB")
     if not satisfied(workspace, files):
         pip = [workspace.python, "-m", "pip", "install", "--progress-bar", "off"]

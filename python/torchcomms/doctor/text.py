@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torchcomms._table import table
+from torchcomms._table import printable, table
 from torchcomms.doctor.report import Level, Report, Section
 
 
@@ -32,17 +32,18 @@ def _section(section: Section) -> str:
     return "\n".join([section.title, *("  " + line for line in lines)])
 
 
-def _cell(value: object) -> object:
+def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "-" if value is None else value
+    return "-" if value is None else printable(str(value))
 
 
 def _findings(report: Report, mark: Callable[[Level, str], str]) -> list[str]:
     lines = []
     for finding in report.findings:
         word = finding.level if finding.level == "ok" else finding.level.upper()
-        lines.append(f"  {mark(finding.level, word.ljust(7))}  {finding.subject}: {finding.text}")
+        text = printable(f"{finding.subject}: {finding.text}")
+        lines.append(f"  {mark(finding.level, word.ljust(7))}  {text}")
         if finding.fix:
-            lines.append(f"           {finding.fix}")
+            lines.append(f"           {printable(finding.fix)}")
     return lines

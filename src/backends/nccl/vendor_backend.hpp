@@ -377,7 +377,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   const std::shared_ptr<Announcement> hooks_;
   std::atomic<bool> tells_replays_{false};  // there were hooks for them
   std::function<void(TorchWork&)> on_unseen_failure_;
-  bool is_finalized_ = false;
+  std::atomic<bool> is_finalized_{false};  // any thread asks for its rank
   uint64_t fork_generation_;
 };
 
