@@ -8,6 +8,7 @@ import datetime
 import decimal
 import enum
 import fractions
+import functools
 import io
 import math
 import os
@@ -125,6 +126,19 @@ class Plain:
     __hash__ = None
 
 
+@dataclasses.dataclass
+class Kept:
+    once: int
+
+    @functools.cached_property
+    def twice(self):
+        return 2 * self.once
+
+
+class Named(collections.namedtuple("Named", ["a"])):
+    pass
+
+
 def config(name, inner=None):
     """A Config, without the __post_init__ that nobody may call."""
     made = object.__new__(Config)
@@ -232,6 +246,22 @@ def test_a_tensor_comes_back_with_its_bits_and_nature(tensor):
     wide = torch.complex128 if tensor.is_complex() else torch.float64
     assert torch.equal(got.detach().to(wide), tensor.detach().to(wide))
     got.detach().copy_(tensor.detach())  # it can be written to
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(6.0).reshape(2, 3).T,
+        torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        torch.arange(24).reshape(2, 3, 4).permute(1, 2, 0),
+        torch.nn.Parameter(torch.ones(3, 2).T),
+    ],
+    ids=lambda t: f"{tuple(t.shape)}",
+)
+def test_a_dense_tensor_keeps_the_order_of_its_elements_in_memory(tensor):
+    got = through(tensor)
+    assert torch.equal(got, tensor)
+    assert got.stride() == tensor.stride()
 
 
 def test_a_part_of_a_tensor_travels_without_the_rest_of_its_storage():
@@ -397,6 +427,18 @@ class TestWhatIsNotDataIsRefusedWhereItIsSent:
         with pytest.raises(Refused, match="Local"):
             _encode.encode(local(1), CAP)
 
+    def test_what_is_no_field_is_not_lost(self):
+        kept = Kept(2)
+        assert through(kept).twice == kept.twice == 4  # what a class keeps is computed anew
+        kept.note = "x"
+        with pytest.raises(Refused, match="'note', which is no field"):
+            _encode.encode(kept, CAP)
+        named = Named(1)
+        assert through(named) == named
+        named.note = "x"
+        with pytest.raises(Refused, match="'note', which is no field"):
+            _encode.encode({"a": [named]}, CAP)
+
     def test_a_cycle_ends_at_the_depth_limit(self):
         loop: list = []
         loop.append(loop)
@@ -522,6 +564,10 @@ class TestHostileBytes:
             ("torch.float32", (-1,), "cpu", False, False),
             ("torch.int32", (1,), "cpu", True, False),
             ("torch.float32", (1,)),
+            ("torch.int8", (2, 2), "cpu", False, False, (0, 0)),
+            ("torch.int8", (2, 2), "cpu", False, False, (0, 1, 2)),
+            ("torch.int8", (2, 2), "cpu", False, False, [1, 0]),
+            ("torch.int8", (2, 2), "cpu", False, False, ("a", 0)),
             None,
         ],
     )

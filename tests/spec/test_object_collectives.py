@@ -41,6 +41,14 @@ class Evil:
         return os.mkdir, (self.path,)
 
 
+@dataclasses.dataclass
+class Counted:
+    start: int
+
+    def __post_init__(self):
+        self.next = self.start + 1
+
+
 class Opaque:
     def __init__(self, value):
         self.value = value
@@ -201,10 +209,11 @@ def with_bytes(raw, state=None):
     """Makes this rank's next messages consist of `raw`. Returns what undoes it."""
     from torchcomms.objcol import _exchange
 
-    original = _exchange.pack
+    originals = {name: getattr(_exchange, name) for name in ("pack", "pack_for_any")}
     told = _exchange.DATA if state is None else state
-    _exchange.pack = lambda call, value: _exchange.Message(told, raw)
-    return lambda: setattr(_exchange, "pack", original)
+    for name in originals:
+        setattr(_exchange, name, lambda call, value: _exchange.Message(told, raw))
+    return lambda: [setattr(_exchange, *original) for original in originals.items()]
 
 
 def one_of_each(comm, evil_rank):
@@ -380,14 +389,45 @@ def pickles_only_when_all_say_so(comm):
         objcol().all_gather_object(comm, out, mine)
     assert out == [None] * size
     if size > 1:
-        with refused(torchcomms.UnsafeObject, "pickle"):
+        with refused(torchcomms.UnsafeObject, "weights_only=True" if rank == 0 else "not data"):
             objcol().all_gather_object(comm, out, mine, weights_only=rank != 0)
+        data = [{"rank": rank}] * 2  # goes as such where one rank reads no pickle
+        objcol().all_gather_object(comm, out, data, weights_only=rank != 0)
+        assert out == [[{"rank": r}] * 2 for r in range(size)]
     objcol().all_gather_object(comm, out, mine, weights_only=False)
     assert (out[0].value, out[1:]) == (0, list(range(1, size)))
     one = [mine] if rank == 0 else [None]
     objcol().broadcast_object_list(comm, one, 0, weights_only=False)
     assert one[0].value == 0
     assert_alive(comm)
+
+
+def keeps_what_pickle_keeps(comm):
+    import torchcomms
+
+    rank, size = comm.get_rank(), comm.get_size()
+    weight = torch.arange(6.0).reshape(2, 3).t()
+    cyclic = {"weight": weight, "tied": weight, "part": weight[:2], "counted": Counted(3)}
+    cyclic["self"] = cyclic
+    box = [cyclic] if rank == 0 else [None]
+    objcol().broadcast_object_list(comm, box, 0, weights_only=False)
+    everyone = [None] * size
+    objcol().all_gather_object(comm, everyone, cyclic, weights_only=False)
+    for got in (*box, *everyone):
+        assert got["self"] is got
+        assert got["tied"] is got["weight"]
+        assert got["part"].data_ptr() == got["weight"].data_ptr()
+        assert torch.equal(got["weight"], weight)
+        assert got["weight"].stride() == (1, 3)
+        assert (got["counted"].start, got["counted"].next) == (3, 4)
+    with refused(torchcomms.UnsafeObject, "next" if rank == 0 else "not data"):
+        objcol().broadcast_object_list(comm, [Counted(1) if rank == 0 else None], 0)
+    assert_alive(comm)
+
+
+@pytest.mark.worlds(sizes=(2,))
+def test_an_object_arrives_as_pickle_has_it_where_all_say_so(world):
+    world.run(keeps_what_pickle_keeps)
 
 
 @pytest.mark.worlds(sizes=(1, 2))

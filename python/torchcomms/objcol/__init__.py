@@ -19,7 +19,7 @@ from torchcomms.objcol._exchange import Call, Message
 from torchcomms.objcol._format import Refused
 
 # Of one object, or of one list of objects that goes to one rank: what it may take when read.
-DEFAULT_MAX_BYTES = 1 << 30
+DEFAULT_MAX_BYTES = 64 << 30
 
 __all__ = [
     "DEFAULT_MAX_BYTES",
@@ -120,8 +120,7 @@ def all_gather_object(
     with _exchange.checked(call, _exchange.tell_all):
         call.check()
         _check_list(call, "object_list", object_list, size)
-    mine = _exchange.pack(call, obj)
-    _exchange.agree(call, [mine])
+    [mine] = _exchange.agree(call, [_exchange.pack(call, obj)])
     wires, states = [_exchange.to_wire(call, mine.raw)], [mine.state]
     if size > 1:
         heads = _exchange.numbers(call, [0] * 2 * size)
@@ -165,8 +164,7 @@ def gather_object(  # noqa: PLR0917 (the contract's order)
             if object_gather_list is None:
                 raise call.error(MissingList, "object_gather_list must be given on root")
             _check_list(call, "object_gather_list", object_gather_list, size)
-    mine = _exchange.pack(call, obj)
-    _exchange.agree(call, [mine])
+    [mine] = _exchange.agree(call, [_exchange.pack(call, obj)])
     own = _exchange.to_wire(call, mine.raw)
     head = _exchange.numbers(call, [mine.state, len(mine.raw)])
     heads = [_exchange.numbers(call, [0, 0]) for _ in range(size if rank == root else 0)]
@@ -212,7 +210,7 @@ def send_object_list(
     with _exchange.checked(call, partial(_exchange.send, count=0, dst=dst)):
         call.check()
         _check_list(call, "object_list", object_list, None)
-    _exchange.send(call, _exchange.pack(call, object_list), len(object_list), dst)
+    _exchange.send(call, _exchange.pack_for_any(call, object_list), len(object_list), dst)
 
 
 def recv_object_list(
@@ -279,7 +277,7 @@ def broadcast_object_list(
         _check_list(call, "object_list", object_list, None)
     at_root = comm.get_rank() == root
     mine = _exchange.pack(call, object_list) if at_root else Message(_exchange.NOTHING)
-    _exchange.agree(call, [mine], len(object_list))
+    [mine] = _exchange.agree(call, [mine], len(object_list))
     if comm.get_size() == 1:
         return
     head = _exchange.numbers(call, [mine.state, len(mine.raw)])
@@ -327,8 +325,8 @@ def scatter_object_list(  # noqa: PLR0917 (the contract's order)
             raise call.error(InvalidArgument, "scatter_object_input_list must be given on root")
         else:
             _check_list(call, "scatter_object_input_list", values, size)
-    messages = [_exchange.pack(call, value) for value in values or ()]
-    _exchange.agree(call, messages)
+    packed = [_exchange.pack(call, value) for value in values or ()]
+    messages = _exchange.agree(call, packed)
     head = _exchange.numbers(call, [0, 0])
     heads = [_exchange.numbers(call, [m.state, len(m.raw)]) for m in messages]
     if size > 1:

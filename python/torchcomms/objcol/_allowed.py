@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import inspect
 import sys
 import types
@@ -87,6 +88,15 @@ def kind_of(cls: type) -> str:
         _check_fields(cls)
         return DATACLASS
     raise Refused(f"{full_name(cls)} is no dataclass, namedtuple or enum")
+
+
+def check_state(cls: type, value: object) -> None:
+    """Raises Refused for an instance that is more than its fields, which alone would travel."""
+    fields = getattr(cls, "__dataclass_fields__", ())
+    for name in getattr(value, "__dict__", ()):
+        kept = isinstance(inspect.getattr_static(cls, name, None), functools.cached_property)
+        if name not in fields and not kept:  # the reader computes what was kept anew
+            raise Refused(f"an instance of {full_name(cls)} has {name!r}, which is no field of it")
 
 
 def _check_fields(cls: type) -> None:

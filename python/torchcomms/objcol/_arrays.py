@@ -38,7 +38,9 @@ def _expect_bytes(shape: object, item: int, raw: memoryview) -> None:
 
 
 def describe_tensor(tensor: torch.Tensor) -> tuple[tuple[Any, ...], bytes]:
-    """(dtype, shape, kind of device, requires_grad, is a Parameter) and the bytes."""
+    """(dtype, shape, kind of device, requires_grad, is a Parameter) and the bytes. Where these are
+    not in the order of the dimensions, as of a transposed matrix: the shape is that of the bytes,
+    and which dimension each of these is follows."""
     cls = type(tensor)
     if cls not in (torch.Tensor, torch.nn.Parameter):
         raise Refused(f"a tensor of the class {cls.__module__}:{cls.__qualname__} is not plain")
@@ -47,22 +49,29 @@ def describe_tensor(tensor: torch.Tensor) -> tuple[tuple[Any, ...], bytes]:
         nested = "nested, " if tensor.is_nested else ""
         what = f"{nested}{tensor.layout}, {dtype_name(tensor.dtype)}, on {tensor.device}"
         raise Refused(f"only dense tensors that have data can travel, this one is {what}")
-    plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-    raw = plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b""
-    where = tensor.device.type
+    plain = tensor.detach().resolve_conj().resolve_neg().cpu()
+    order: tuple[int, ...] = ()
+    if not plain.is_contiguous():
+        strides = plain.stride()
+        by_stride = tuple(sorted(range(plain.dim()), key=lambda d: -strides[d]))
+        if plain.permute(by_stride).is_contiguous():
+            order = by_stride
+            plain = plain.permute(order)
     about = (
         str(tensor.dtype),
-        tuple(tensor.shape),
-        where,
+        tuple(plain.shape),
+        tensor.device.type,
         tensor.requires_grad,
         cls is not torch.Tensor,
+        *((order,) if order else ()),
     )
-    return about, raw
+    flat = plain.contiguous().reshape(-1)
+    return about, flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
 
 
 def make_tensor(about: Any, raw: memoryview, device: torch.device) -> torch.Tensor:  # noqa: ANN401
     """The tensor; one that was on an accelerator goes to `device` if that is of the same kind."""
-    dtype_text, shape, where, requires_grad, parameter = about
+    dtype_text, shape, where, requires_grad, parameter, *orders = about
     dtype = constant(torch.dtype, dtype_text)
     if str(dtype).startswith(_NOT_DENSE):
         raise Refused(f"a tensor of {dtype_name(dtype)}")
@@ -75,11 +84,20 @@ def make_tensor(about: Any, raw: memoryview, device: torch.device) -> torch.Tens
         tensor = tensor.reshape(shape)
     else:
         tensor = torch.empty(shape, dtype=dtype)
+    for order in orders:
+        tensor = tensor.permute(_inverse(order, tensor.dim()))
     if where != "cpu" and where == device.type:
         tensor = tensor.to(device)
     if parameter is True:
         return torch.nn.Parameter(tensor, requires_grad=requires_grad is True)
     return tensor.requires_grad_() if requires_grad is True else tensor
+
+
+def _inverse(order: Any, dimensions: int) -> list[int]:  # noqa: ANN401
+    """Where in `order`, which must have each dimension once, each one is."""
+    if type(order) is not tuple or sorted(order) != list(range(dimensions)):
+        raise Refused(f"{str(order)[:80]} is no order of {dimensions} dimensions")
+    return sorted(range(dimensions), key=order.__getitem__)
 
 
 def describe_dtype(dtype: np.dtype[Any]) -> Any:  # noqa: ANN401

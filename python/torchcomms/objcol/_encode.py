@@ -81,6 +81,8 @@ class _Writer:
     def _of_class(self, cls: type, value: Any, row: _allowed.Registered | None) -> None:  # noqa: ANN401
         try:
             kind, name = _kind_and_name(cls, row)
+            if kind != _allowed.ENUM and row is None:
+                _allowed.check_state(cls, value)
         except Refused as why:
             self._torch_file(value, why)
             return

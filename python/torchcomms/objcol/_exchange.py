@@ -29,7 +29,7 @@ from torchcomms._comms import (
     UnsafeObject,
     Unsupported,
 )
-from torchcomms.objcol import _decode, _encode
+from torchcomms.objcol import _decode, _encode, _torch
 from torchcomms.objcol._format import Over, Refused
 
 # What a message is; the later, the worse. From UNSAFE on there are no bytes.
@@ -112,6 +112,7 @@ class Message:
     state: int
     raw: bytes = b""
     error: BaseException | None = None
+    value: object = None  # of a PICKLE: what is in it
 
 
 @contextmanager
@@ -137,30 +138,46 @@ def checked(call: Call, tell: Callable[[Call, Message], object]) -> Iterator[Non
 
 def pack(call: Call, value: object) -> Message:
     """The value as bytes. Never raises: the others must hear of it first, see `agree`."""
+    if call.weights_only:
+        return _data(call, value)
+    # Some objects that cannot be pickled are data all the same, such as those of registered types.
+    message = _pickled(call, value)
+    return message if message.state == PICKLE else _first_of(_data(call, value), message)
+
+
+def pack_for_any(call: Call, value: object) -> Message:
+    """As `pack`, where the reader alone decides whether it takes a pickle."""
     if pickles_everything():
         return _pickled(call, value)
+    message = _data(call, value)
+    return message if message.state == DATA else _first_of(_pickled(call, value), message)
+
+
+def _first_of(wanted: Message, instead: Message) -> Message:
+    return wanted if wanted.error is None else instead
+
+
+def _data(call: Call, value: object, what_for: str = "") -> Message:
     try:
         return Message(DATA, _encode.encode(value, call.max_bytes))
     except Over as over:
         return Message(OVER, error=call.error(TooLarge, str(over)))
     except Refused as refused:
-        if call.weights_only:
-            why = f"the object is not data: {refused}; {_ADVICE}"
-            return Message(UNSAFE, error=call.error(UnsafeObject, why))
-        return _pickled(call, value)
+        why = f"the object is not data{what_for}: {refused}; {_ADVICE}"
+        return Message(UNSAFE, error=call.error(UnsafeObject, why))
     except Exception as error:
         return Message(ERROR, error=error)
 
 
 def _pickled(call: Call, value: object) -> Message:
     try:
-        raw = pickle.dumps(value)
+        raw = pickle.dumps(value) if pickles_everything() else _torch.save(value)
     except Exception as error:
         return Message(ERROR, error=error)
     if len(raw) > call.max_bytes:
         why = f"the pickle has {len(raw)} bytes, max_bytes={call.max_bytes}"
         return Message(OVER, error=call.error(TooLarge, why))
-    return Message(PICKLE, raw)
+    return Message(PICKLE, raw, value=value)
 
 
 def unpack(call: Call, raw: torch.Tensor, state: int, peer: int) -> Any:  # noqa: ANN401
@@ -170,6 +187,8 @@ def unpack(call: Call, raw: torch.Tensor, state: int, peer: int) -> Any:  # noqa
     if state == PICKLE:
         if call.weights_only:  # whatever the peer said when all agreed
             raise _unwanted_pickle(call, peer)
+        if _torch.is_file(content):
+            return _torch.load_unsafe(content, call.device)
         return pickle.loads(content)
     try:
         return _decode.decode(content, call.max_bytes, call.device)
@@ -206,11 +225,13 @@ def tell_all(call: Call, message: Message) -> None:
     agree(call, [message])
 
 
-def agree(call: Call, messages: Iterable[Message], count: int = 0) -> int:
-    """One all-reduce: the worst state of all ranks; raises, on all of them, if it cannot go on.
+def agree(call: Call, messages: Iterable[Message], count: int = 0) -> list[Message]:
+    """One all-reduce: the messages that go; raises, on all ranks, if it cannot go on.
 
+    Where some rank reads no pickle, those that have one make it data, and there is another one.
     `count`: a number that must be the same everywhere; 0: this rank has no say.
     """
+    messages = list(messages)
     own = max(messages, key=lambda m: m.state, default=Message(NOTHING))
     largest = max((len(m.raw) for m in messages), default=0)
     numbers = [
@@ -235,11 +256,13 @@ def agree(call: Call, messages: Iterable[Message], count: int = 0) -> int:
         raise call.error(TooLarge, why)
     _raise_if_hopeless(call, worst, peer)
     if worst == PICKLE and numbers[5]:
-        raise _unwanted_pickle(call, peer)
+        what_for = ", and another rank's call has weights_only=True"
+        remade = [_data(call, m.value, what_for) if m.state == PICKLE else m for m in messages]
+        return agree(call, remade, count)
     if numbers[3] and numbers[3] != -numbers[4]:
         why = f"the lists have {-numbers[4]} to {numbers[3]} elements, here {count}"
         raise call.error(Mismatch, why)
-    return worst
+    return messages
 
 
 def _raise_if_hopeless(call: Call, state: int, peer: int) -> None:

@@ -8,6 +8,7 @@ takes, we do before.
 from __future__ import annotations
 
 import io
+import pickle
 import re
 import warnings
 import zipfile
@@ -41,16 +42,8 @@ def load(raw: memoryview, device: torch.device, budget: Budget) -> Any:  # noqa:
     """The value. Raises Refused for what this process's torch does not take for data, Over where it
     takes more than there is in `budget`, of which its bytes are taken."""
     _check(raw, budget)
-
-    def place(storage: Any, location: str) -> Any:  # noqa: ANN401
-        kind = location.partition(":")[0]
-        if kind in ("cpu", "meta"):
-            return storage
-        target = str(device) if kind == device.type else "cpu"
-        return torch.serialization.default_restore_location(storage, target)  # type: ignore[no-untyped-call]
-
     try:
-        return _load(raw, place)
+        return _load(raw, _placing(device))
     except Exception as error:
         unknown = re.search(r"GLOBAL ([\w.]+)", str(error))
         why = str(error).partition("\n")[0]
@@ -59,11 +52,43 @@ def load(raw: memoryview, device: torch.device, budget: Budget) -> Any:  # noqa:
         raise Refused(f"torch.load(weights_only=True): {why}") from error
 
 
-def _load(raw: bytes | memoryview, place: Callable[[Any, str], Any]) -> Any:  # noqa: ANN401
+def save(value: object) -> bytes:
+    """The file of any value that can be pickled, for `load_unsafe`."""
+    file = io.BytesIO()
+    torch.save(value, file, pickle_protocol=pickle.HIGHEST_PROTOCOL)
+    return file.getvalue()
+
+
+def is_file(raw: memoryview) -> bool:
+    """Whether torch.save wrote it, and pickle did not."""
+    return bytes(raw[: len(_BEGINNING)]) == _BEGINNING
+
+
+def load_unsafe(raw: memoryview, device: torch.device) -> Any:  # noqa: ANN401
+    """The value of `save`: runs what code its writer wanted."""
+    return _load(raw, _placing(device), weights_only=False)
+
+
+def _placing(device: torch.device) -> Callable[[Any, str], Any]:
+    """What was on an accelerator goes to `device` if that is of the same kind, else to the CPU."""
+
+    def place(storage: Any, location: str) -> Any:  # noqa: ANN401
+        kind = location.partition(":")[0]
+        if kind in ("cpu", "meta"):
+            return storage
+        target = str(device) if kind == device.type else "cpu"
+        return torch.serialization.default_restore_location(storage, target)  # type: ignore[no-untyped-call]
+
+    return place
+
+
+def _load(
+    raw: bytes | memoryview, place: Callable[[Any, str], Any], *, weights_only: bool = True
+) -> Any:  # noqa: ANN401
     with warnings.catch_warnings():
         # Of every file with a sparse tensor, and nothing that a user could change.
         warnings.filterwarnings("ignore", "Validating sparse tensor invariants")
-        return torch.load(io.BytesIO(raw), map_location=place, weights_only=True)
+        return torch.load(io.BytesIO(raw), map_location=place, weights_only=weights_only)
 
 
 def _stay(storage: Any, _location: str) -> Any:  # noqa: ANN401
@@ -74,7 +99,7 @@ def _check(raw: memoryview, budget: Budget) -> None:
     """torch.save compresses nothing: what is in the file takes no more room than the file. What its
     pickle makes besides is taken from `budget`."""
     # torch.load takes what begins otherwise for a file of an older torch.
-    if bytes(raw[: len(_BEGINNING)]) != _BEGINNING:
+    if not is_file(raw):
         raise Refused("what torch.save should have written is no file of its")
     archive = io.BytesIO(raw)
     try:
