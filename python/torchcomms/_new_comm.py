@@ -136,12 +136,14 @@ def _name(arguments: dict[str, Any]) -> str:
 
 def _find(backend: str) -> None:
     """Makes sure that the native factory knows `backend`, or can load its library."""
-    if is_backend_built(backend):
-        _load_backend(backend)
-    elif not _comms._is_backend_registered(backend):
+    if not is_backend_built(backend) and _comms._is_backend_registered(backend):
+        return
+    try:
+        _load_backend(backend)  # raises, naming what is installed
+    except (_comms.BackendUnavailable, ModuleNotFoundError):
         variable = _comms._backend_library_variable(backend)
-        if not os.environ.get(variable):
-            _load_backend(backend)  # raises, naming what is installed
+        if not _comms._is_backend_registered(backend) and not os.environ.get(variable):
+            raise
 
 
 @_shown

@@ -310,19 +310,20 @@ void validate(const AllToAllVSingle& op, const CommFacts& comm) {
   if (!check.strict()) return;
   check.splits("output_split_sizes", op.output_split_sizes, "output", op.output);
   check.splits("input_split_sizes", op.input_split_sizes, "input", op.input);
-  const auto row = [](const at::Tensor& t) {
-    return t.dim() > 0 && t.size(0) > 0 ? t.numel() / t.size(0) : int64_t{1};
+  // Rows of the two may differ in size, as of an exchange into a flat tensor.
+  const auto elements = [](const at::Tensor& t, uint64_t rows) {
+    return t.dim() > 0 && t.size(0) > 0 ? rows * static_cast<uint64_t>(t.numel() / t.size(0))
+                                        : rows;
   };
-  if (op.input.numel() > 0 && op.output.numel() > 0 && row(op.input) != row(op.output))
-    check.refuse("a row of output has " + std::to_string(row(op.output)) +
-                 " elements, a row of input " + std::to_string(row(op.input)) +
-                 "; they must be the same");
   const auto own = static_cast<size_t>(comm.rank);
-  if (op.output_split_sizes[own] != op.input_split_sizes[own])
+  const auto received = elements(op.output, op.output_split_sizes[own]);
+  const auto sent = elements(op.input, op.input_split_sizes[own]);
+  if (received != sent)
     check.refuse("output_split_sizes[" + std::to_string(own) + "] is " +
-                 std::to_string(op.output_split_sizes[own]) + ", input_split_sizes[" +
-                 std::to_string(own) + "] is " + std::to_string(op.input_split_sizes[own]) +
-                 "; what a rank sends itself it receives, so they must be the same");
+                 std::to_string(op.output_split_sizes[own]) + ", of " + std::to_string(received) +
+                 " elements, input_split_sizes[" + std::to_string(own) + "] is " +
+                 std::to_string(op.input_split_sizes[own]) + ", of " + std::to_string(sent) +
+                 "; what a rank sends itself it receives, so they must be as many");
 }
 
 void validate(const AllToAll& op, const CommFacts& comm) {

@@ -118,9 +118,13 @@ void FlightRecorder::set_refused(uint64_t id) noexcept {
   Entry* entry = find(id);
   if (entry == nullptr) return;
   entry->failed = entry->refused = true;
+  entry->state = EntryState::kScheduled;
+  entry->started_ns = 0;
   // Unless operations inside of it were numbered since.
   Group& group = *entry->group;
-  if (group.collectives == entry->sequence) group.last_enqueued = --group.collectives;
+  if (group.collectives != entry->sequence) return;
+  group.last_enqueued = --group.collectives;
+  group.last_started = std::min(group.last_started, group.last_enqueued);
 }
 
 void FlightRecorder::reset() noexcept {

@@ -48,7 +48,8 @@ Recording::Recording(std::shared_ptr<FlightRecorder> recorder,
       group_(recorder_->add_group(std::string(comm->getCommName()), comm->getBackend())),
       prefix_(comm->getBackend() + ":"),
       timeout_ms_(comm->getOptions().timeout.count()),
-      counts_splits_(comm->getBackendImpl()->capabilities().counts_splits) {
+      counts_splits_(comm->getBackendImpl()->capabilities().counts_splits),
+      is_on_host_(comm->getDevice().is_cpu()) {
   look_at_members();
 }
 
@@ -102,9 +103,10 @@ Entry Recording::describe(size_t op_id, const Op& op) {
   return entry;
 }
 
-void Recording::begin(size_t op_id, Entry entry) {
+void Recording::begin(size_t op_id, Entry entry, bool runs_now) {
   const uint64_t sequence = entry.sequence;
   open_.push_back({op_id, recorder_->record(std::move(entry)), sequence});
+  if (runs_now) recorder_->started(open_.back().entry);
 }
 
 std::optional<Recording::Open> Recording::take(size_t op_id) {
@@ -122,7 +124,9 @@ void Recording::pre(size_t op_id, const PreHookArgs& args) noexcept {
     std::visit(
         [&](const auto& op) {
           using Op = std::remove_cvref_t<decltype(op)>;
-          if constexpr (Op::kName != OpName::finalize) begin(op_id, describe(op_id, op));
+          bool runs_now = false;  // the call's thread does it, before its work can be watched
+          if constexpr (requires { op.async_op; }) runs_now = is_on_host_ && !op.async_op;
+          if constexpr (Op::kName != OpName::finalize) begin(op_id, describe(op_id, op), runs_now);
         },
         args);
   });

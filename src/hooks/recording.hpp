@@ -37,7 +37,7 @@ class Recording {
   void look_at_members();
   template <class Op>
   Entry describe(size_t op_id, const Op& op);
-  void begin(size_t op_id, Entry entry);
+  void begin(size_t op_id, Entry entry, bool runs_now);
   std::optional<Open> take(size_t op_id);
   void end(size_t op_id, const PostHookArgs& args);
 
@@ -48,6 +48,7 @@ class Recording {
   std::string prefix_;        // of profiling names: "gloo:"
   int64_t timeout_ms_;        // of operations that set none
   const bool counts_splits_;  // see Capabilities
+  const bool is_on_host_;     // CPU tensors
   int rank_ = -1, size_ = -1;
   std::optional<int64_t> membership_;  // that group_ is of
   base::OpOrder order_;                // of all but collectives, which the group counts

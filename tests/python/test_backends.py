@@ -115,6 +115,16 @@ def test_a_registered_name_needs_no_entry_point():
     """).expect_success()
 
 
+def test_a_registered_name_serves_where_the_installed_module_does_not_load():
+    forked(f"""{_MINE}
+        import sys
+        sys.modules["torchcomms._comms_gloo"] = None  # its import fails
+        torchcomms.register_backend("gloo", Mine)
+        comm = torchcomms.new_comm("gloo", torch.device("cpu"), "instead")
+        assert type(comm.get_backend_impl()) is Mine, comm.get_backend_impl()
+    """).expect_success()
+
+
 @needs_gloo
 def test_an_error_that_names_all_backends_leaves_their_names_free():
     """It loads them to ask what they can do."""

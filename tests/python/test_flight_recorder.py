@@ -195,6 +195,52 @@ def test_a_size_that_is_none_is_a_type_error(wrong):
         FlightRecorderHook(wrong)
 
 
+class Watched(torchcomms.TorchCommBackend):
+    """Keeps what a recorder shows of an operation inside of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = {}
+
+    def init(self, device, name, options):
+        self.name = name
+
+    def finalize(self):
+        pass
+
+    def get_rank(self):
+        return 0
+
+    def get_size(self):
+        return 1
+
+    def get_backend_name(self):
+        return "watched"
+
+    def get_comm_name(self):
+        return self.name
+
+    def barrier(self, *_):
+        (self.seen,) = entries(self.hook, include_completed=False)
+
+
+def test_a_synchronous_call_is_under_way_from_its_beginning():
+    torchcomms.register_backend("flight_recorder_watched", Watched)
+    comm = torchcomms.new_comm("flight_recorder_watched", torch.device("cpu"), "watched")
+    hook = comm.get_backend_impl().hook = recorder_of(comm)
+    comm.barrier(False)
+    inside = comm.get_backend_impl().seen
+    assert inside["state"] == "started"
+    (entry,) = entries(hook)
+    began_ns, ended_ns = (entry[f"time_discovered_{what}_ns"] for what in ("started", "completed"))
+    assert inside["time_discovered_started_ns"] == began_ns
+    assert entry["time_created_ns"] <= began_ns < ended_ns
+    assert entry["duration_ms"] == pytest.approx((ended_ns - began_ns) / 1e6)
+    comm.barrier(True).wait()
+    assert comm.get_backend_impl().seen["state"] == "scheduled"
+    comm.finalize()
+
+
 def test_a_call_that_raises_is_shown_as_failed(comm):
     def refuse(*_):
         raise KeyError("no")

@@ -57,6 +57,26 @@ def test_rows_beyond_the_sum_of_the_splits_stay_untouched(world, mode):
     check(world, every_shape, exchanges_some_rows)
 
 
+def exchanges_into_a_flat_tensor(comm):
+    rank, size = comm.get_rank(), comm.get_size()
+    outgoing = [[rows_between(s, t, 3) for t in range(size)] for s in range(size)]
+    incoming = [outgoing[s][rank] for s in range(size)]
+    inputs = [sample(s, torch.float32, (sum(outgoing[s]), 2, 2)) for s in range(size)]
+    flat = torch.zeros(4 * sum(incoming))
+    comm.all_to_all_v_single(
+        flat, inputs[rank], [4 * rows for rows in incoming], outgoing[rank], False
+    )
+    parts = [inputs[s].split(outgoing[s])[rank].flatten() for s in range(size)]
+    assert_same_bits(flat, torch.cat(parts))
+    back = torch.zeros_like(inputs[rank])
+    comm.all_to_all_v_single(back, flat, outgoing[rank], [4 * rows for rows in incoming], False)
+    assert_same_bits(back, inputs[rank])
+
+
+def test_rows_of_input_and_output_may_differ_in_size(world):
+    world.run(exchanges_into_a_flat_tensor)
+
+
 def exchange_nothing(comm):
     zeros = [0] * comm.get_size()
     output = torch.full((3, 2), 5.0)
