@@ -1,11 +1,13 @@
 """Our classes in graphs of torch.compile: which are inputs, and which constants.
 
 Communicators, windows and batches are inputs of a graph, whose answers about themselves are
-constants of it, guarded. Reduce operations and limits are constants.
+constants of it, guarded. Reduce operations and limits are constants. Where a function calls another
+method of theirs, its graph ends and begins anew.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +15,11 @@ import torchcomms
 from torchcomms._graph_metaclass import is_placed
 
 # Answers that are taken while a function is traced.
-_COMM_ANSWERS = ("get_rank", "get_size", "get_name", "get_device", "get_backend")
-_WINDOW_ANSWERS = ("get_size", "get_device", "dtype", "shape", "device")
+_ANSWERS: dict[type, tuple[str, ...]] = {
+    torchcomms.TorchComm: ("get_rank", "get_size", "get_name", "get_device", "get_backend"),
+    torchcomms.TorchCommWindow: ("get_size", "get_device", "dtype", "shape", "device"),
+    torchcomms.BatchSendRecv: (),
+}
 
 
 def _answers(obj: Any, names: tuple[str, ...]) -> list[Any]:  # noqa: ANN401
@@ -56,6 +61,13 @@ def _premul_sum(native: Callable[[Any], torchcomms.ReduceOp]) -> Callable[[Any],
     return PREMUL_SUM
 
 
+def others(cls: type, traced: tuple[str, ...]) -> list[str]:
+    """Its methods that are neither operations nor answers."""
+    known = {*_ANSWERS[cls], *traced}
+    public = (name for name in dir(cls) if not name.startswith("_") and name not in known)
+    return [name for name in public if inspect.isroutine(inspect.getattr_static(cls, name))]
+
+
 def register(traced: dict[type, tuple[str, ...]]) -> bool:
     """Tells torch of the classes; `traced` are the methods that it shall look into.
 
@@ -74,13 +86,9 @@ def register(traced: dict[type, tuple[str, ...]]) -> bool:
     input_type, constant_type = ("symbolic", "constant") if newer else ("reference", "value")
     if is_registered(torchcomms.TorchComm):
         return True
-    answers = {
-        torchcomms.TorchComm: _COMM_ANSWERS,
-        torchcomms.TorchCommWindow: _WINDOW_ANSWERS,
-        torchcomms.BatchSendRecv: (),
-    }
-    for cls, names in answers.items():
-        members = dict.fromkeys(names, member_type.USE_REAL)
+    for cls, names in _ANSWERS.items():
+        members = dict.fromkeys(others(cls, traced.get(cls, ())), member_type.INLINED)
+        members |= dict.fromkeys(names, member_type.USE_REAL)
         members |= dict.fromkeys(traced.get(cls, ()), member_type.INLINED)
         members |= dict.fromkeys(("__eq__", "__ne__"), member_type.USE_REAL)
 

@@ -36,7 +36,7 @@ from torchcomms.functional.param_parsing import (
 _Method = Callable[..., Any]
 
 # Methods that keep a tensor, and are no operations.
-_KEEP_TENSORS = {
+_KEEP_TENSORS: dict[type, tuple[str, ...]] = {
     torchcomms.TorchComm: ("new_window", "tensor_register", "tensor_deregister"),
     torchcomms.TorchCommWindow: ("tensor_register", "register_local_buffer"),
 }
@@ -263,6 +263,19 @@ def _waiting(native: _Method) -> _Method:
     return method
 
 
+def _outside_graphs(native: _Method) -> _Method:
+    """The method, which no compiled function looks into: it breaks the graph."""
+
+    @functools.wraps(native)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        return native(self, *args, **kwargs)
+
+    # As torch.compiler.disable() has it, which would import the compiler now.
+    method._torchdynamo_disable = True  # type: ignore[attr-defined]
+    method._torchdynamo_disable_msg = f"{native.__name__} is no operation"  # type: ignore[attr-defined]
+    return method
+
+
 def _issue(collective: registry.Collective, traced: _Method) -> _Method:
     native = getattr(collective.target_class, collective.method)
 
@@ -306,8 +319,10 @@ def install() -> None:
             made[key] = _operation(collective, _traced_recv(traced) if is_recv else traced)
     for (cls, name), method in made.items():
         setattr(cls, name, method)
-    for cls, names in _KEEP_TENSORS.items():
-        for name in names:
-            if hasattr(cls, name):
-                setattr(cls, name, _waiting(getattr(cls, name)))
+    for cls, traced_names in methods.items():
+        for name in _graph_classes.others(cls, traced_names):
+            native = getattr(cls, name)
+            if name in _KEEP_TENSORS.get(cls, ()):
+                native = _waiting(native)
+            setattr(cls, name, _outside_graphs(native))
     torchcomms.TorchComm._traceable = True  # type: ignore[attr-defined]

@@ -36,6 +36,20 @@ def answers_about_the_communicator_are_constants(comm, backend):
 
 
 @case
+def methods_that_are_no_operations_break_the_graph(comm, backend):
+    def step(x):
+        y = x * 2
+        child = comm.split(comm.get_ranks(), "inside")
+        child.all_reduce(y, ReduceOp.SUM, False)
+        aborted = child.is_aborted()
+        child.finalize()
+        return y + int(aborted)
+
+    got = torch.compile(step, backend=backend)(torch.ones(2))
+    same(got, torch.full((2,), 2.0 * comm.get_size()))
+
+
+@case
 def recompiles_are_one_a_communicator(comm, backend):
     def step(comm, x):
         comm.all_reduce(x, ReduceOp.SUM, False)
