@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from torchcomms.drill.cell import OURS, VENDORS, Cell, plain
+from torchcomms.drill.cell import OURS, Cell, plain
 from torchcomms.drill.scene import Scene
 
 
@@ -31,20 +31,17 @@ def in_flight(scene: Scene) -> None:
     """finalize() while an operation waits for a peer that never comes."""
     side = scene.comm()
     scene.works(side)
-    scene.meet("calling")
     pending = side.start("all_reduce") if scene.rank == 0 else None
-    if scene.backend in VENDORS:  # finalize() is the first to meet what became of the operation
-        scene.open.remove(side)
-        ends(scene, side.finalize)
-    else:
-        scene.finalize(side)
+    scene.meet("calling")
+    scene.open.remove(side)
+    ends(scene, side.finalize)  # tells what nobody has met, if the operation has failed by then
     if pending is not None:
         ends(scene, pending.wait)
     scene.meet("over")
 
 
 def ends(scene: Scene, wait: Callable[[], object]) -> None:
-    """A wait that must be over within the limit: by a typed error, or with the operation."""
+    """A call that must be over within the limit: by a typed error, or with the operation."""
     with scene.bounded(scene.limit_s + 1, "wait()"):
         try:
             wait()
