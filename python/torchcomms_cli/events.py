@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import typer
 
@@ -15,6 +16,16 @@ def events(
     Every process keeps such a ring, always. In your own program call
     torchcomms.events.print_table(), or set TORCHCOMM_EVENTS_PRINT=1 to have it printed at exit.
     """
+    import torchcomms
+
+    try:
+        _show(as_json)
+    except torchcomms.CommError as error:  # of a variable that cannot be read
+        print(f"torchcomms events: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+
+
+def _show(as_json: bool) -> None:
     import torch
     import torchcomms
     from torchcomms import events as ring

@@ -86,6 +86,8 @@ def tune(
         _output.prepare(None if dry_run else target)
         # A comment may hold anything.
         old = target.read_text(errors="replace") if target.is_file() else ""
+        if old:
+            cpu.check(old, target)  # before measuring
         if device == "cpu":
             measured = parse_sizes(sizes or "8,1K:16M:4")
             on_cpu = cpu.Effort(names, ranks or 2, measured, wire, _or(seconds, 0.1))
@@ -123,7 +125,6 @@ def _of_cpu(effort: cpu.Effort, old: str) -> Tuned:
     from torchcomms.bench import tune as tuning
 
     effort.check()
-    tuning.merged(old, effort, None, [])  # an unreadable file is found before measuring
     timings = _with_progress(
         len(effort.operations) * len(effort.sizes),
         lambda progress, note: tuning.measure(effort, progress, note),
@@ -137,7 +138,6 @@ def _of_kernels(effort: gpu.Effort, old: str) -> Tuned:
     from torchcomms.bench import tune_kernels as tuning
 
     effort.check()
-    tuning.merged(old, effort, [])
     winners = _with_progress(
         len(list(effort.runs())) * len(effort.sizes),
         lambda progress, note: tuning.measure(effort, progress, note),

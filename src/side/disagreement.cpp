@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,24 @@ std::vector<int> minority(const Callers& sorted) {
     return others;
   }
   return sorted[0].second.size() < sorted[1].second.size() ? sorted[0].second : std::vector<int>();
+}
+
+// Numbers in the words tell ranks apart; what they are of is said once.
+std::string meant(const std::unordered_map<int, Fingerprint>& prints) {
+  const auto differs = [&prints](uint64_t Fingerprint::* part) {
+    std::set<uint64_t> seen;
+    for (const auto& [rank, print] : prints)
+      if (print.sequence != 0) seen.insert(print.*part);
+    return seen.size() > 1;
+  };
+  std::string text;
+  if (differs(&Fingerprint::choice))
+    text +=
+        "; the hints that choose how it is run, such as ctran::algorithm and ctran::chunk_bytes, "
+        "are not the same on all ranks";
+  if (differs(&Fingerprint::counts))
+    text += "; the sizes of the blocks are not the same on all ranks";
+  return text;
 }
 
 }  // namespace
@@ -50,6 +69,7 @@ Disagreement disagreement(const std::unordered_map<int, Fingerprint>& prints,
                  (sorted[i].second.size() == 1 ? " calls " : " call ") + sorted[i].first;
   if (sorted.size() == 1)
     found.why += "; " + (met.empty() ? "a message of an earlier collective was still there" : met);
+  found.why += meant(prints);
   if (mixed) found.why += "; check_calls is not the same on all ranks";
   if (!silent.empty()) found.why += "; " + ranks_text(silent) + " did not answer";
   found.ranks = minority(sorted);

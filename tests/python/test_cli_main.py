@@ -32,6 +32,15 @@ def test_the_command_is_also_a_module():
     assert "no command 'drll'; did you mean drill?" in mistyped.err
 
 
+def test_a_variable_that_cannot_be_read_is_one_line():
+    command = [sys.executable, "-m", "torchcomms", "events"]
+    (done,) = together([(command, {"TORCHCOMM_TIMEOUT_SECONDS": "abc"})], 60.0)
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 1
+    assert done.err.startswith("torchcomms events: ")
+    assert "TORCHCOMM_TIMEOUT_SECONDS" in done.err
+
+
 def test_no_option_takes_what_is_not_a_finite_number():
     options = [
         (command.callback.__name__, "--" + parameter.replace("_", "-"))

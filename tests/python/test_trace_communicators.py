@@ -134,7 +134,22 @@ def test_a_reconfigure_that_failed_leaves_current_what_was_before(tmp_path):
     for rank in range(2):
         left = Comm("world", rank, (), 1, membership=1, size=2, identity=7, closed=True)
         rings.write(tmp_path, rank, [left, Comm("world", -1, (), size=-1)], [failed])
-    assert analyze(read([tmp_path])).summary == ("all_reduce 1 of 'world#1' failed on ranks 0-1")
+    assert analyze(read([tmp_path])).summary == (
+        "all_reduce 1 of 'world#1' failed on ranks 0-1 with CommTimeout"
+    )
+
+
+def test_a_rank_that_came_when_the_others_had_given_up_is_the_one(tmp_path):
+    for rank in range(3):
+        begin_ms, end_ms = (12_000, 12_001) if rank == 1 else (1, 9 + rank)
+        op = Op("all_reduce", 1, begin_ms, end_ms, 8, "float32", "SUM", error="CommTimeout")
+        rings.write(tmp_path, rank, [Comm("world", rank, range(3), 1)], [op])
+    verdict = analyze(read([tmp_path]))
+    assert verdict.culprits == (1,)
+    assert verdict.summary == (
+        "all_reduce 1 of 'world' failed on ranks 0-2 with CommTimeout: rank 1 entered it 12 s after"
+        " it had failed on rank 0"
+    )
 
 
 @pytest.mark.parametrize(("state", "told"), [("killed", False), ("running", True)])

@@ -139,7 +139,7 @@ def test_a_file_that_is_none_is_refused_before_measuring(tmp_path):
     path.write_text("nonsense\n")
     done = CliRunner().invoke(app, ["tune", "--output", str(path)])
     assert done.exit_code == 2
-    assert "line 1, word: 'nonsense'; allowed: torchcomms" in done.stderr
+    assert f"{path}, line 1, word: 'nonsense'; allowed: torchcomms" in done.stderr
     assert path.read_text() == "nonsense\n"
 
 

@@ -77,6 +77,9 @@ def numbered(context, action):
         comm.recv(tensor, 1, False)
         with failures.case("number"), pytest.raises(torchcomms.CommTimeout) as caught:
             getattr(comm, action)(*ARGUMENTS_OF[action], timeout=SHORT_S)
+        if action == "recv" and not context.row.vendor:
+            with failures.case("culprits"):
+                assert (caught.value.peer, caught.value.culprits) == (1, (1,)), caught.value
         recorded = json.loads(hook.dump_json(True))["entries"][-1]["collective_seq_id"]
         with failures.case("as recorded"):
             # The start-up's own barrier counts on ctran.

@@ -638,8 +638,12 @@ def timeout(context):
     store = context.store("window_timeout")
     if context.rank == 0:
         began = time.monotonic()
-        with failures.case("wait"), refused(torchcomms.CommTimeout, "wait_signal", "rank 1", "300"):
+        with failures.case("wait"), pytest.raises(torchcomms.CommTimeout) as caught:
             window.wait_signal(1, False, timeout=SHORT_S)
+        with failures.case("told"):
+            error, text = caught.value, str(caught.value)
+            assert (error.peer, error.culprits) == (1, (1,)), error
+            assert all(each in text for each in ("wait_signal", "rank 1", "300")), text
         with failures.case("time"):
             assert SHORT_S * 0.95 <= time.monotonic() - began < 20.0
         with failures.case("for good"), refused(torchcomms.CommTimeout, "put"):

@@ -27,6 +27,9 @@ class Group:
         self.without = set(members) - {-1, *(d.rank for d in dumps)}  # records of it
         self.known = known  # ranks that left any record
         self.running = {d.rank for d in dumps if d.process and d.process.state == "running"}
+        # Times of different hosts are not compared.
+        hosts = {d.process.host if d.process else "" for d in dumps}
+        self.one_clock = len(hosts) == 1 and "" not in hosts
         everything = {d.rank: [op for op in d.operations if op.group == name] for d in dumps}
         self.own = {r: [op for op in ops if not op.refused] for r, ops in everything.items()}
         self.refused = {r: [op for op in ops if op.refused] for r, ops in everything.items()}
@@ -219,15 +222,29 @@ class Group:
         return [self.find("stuck", op, self.without or ranks, ranks, text)]
 
     def _failed(self) -> list[Finding]:
-        failed: dict[tuple[str, int, int | None], tuple[Operation, list[int]]] = {}
+        failed: dict[tuple[str, int, int | None], dict[int, Operation]] = defaultdict(dict)
         for rank, ops in self.own.items():
             for op in ops + self.refused[rank]:
                 if op.failed:  # each rank has times of its own
-                    key = (op.name, op.sequence, op.peer)
-                    failed.setdefault(key, (op, []))[1].append(rank)
-        return [
-            self.find(
-                "failed", op, ranks, (), f"{op} of '{self.name}' failed on {ranks_text(ranks)}"
-            )
-            for op, ranks in failed.values()
-        ]
+                    failed[op.name, op.sequence, op.peer].setdefault(rank, op)
+        return [self._failure(ops) for ops in failed.values()]
+
+    def _failure(self, failed: dict[int, Operation]) -> Finding:
+        """One operation that has failed on some ranks. The others may have failed because these
+        came when the first one's limit had passed."""
+        op = next(iter(failed.values()))
+        errors = sorted({one.error for one in failed.values() if one.error is not None})
+        text = f"{op} of '{self.name}' failed on {ranks_text(failed)}"
+        if errors:
+            text += f" with {' and '.join(errors)}"
+        over_ns = min((one.ended_ns for one in failed.values() if one.ended_ns), default=0)
+        late = [r for r, one in failed.items() if self.one_clock and one.created_ns > over_ns > 0]
+        if not late:
+            return self.find("failed", op, failed, (), text)
+        first = min(failed, key=lambda rank: failed[rank].ended_ns or math.inf)
+        came_ns = min(failed[rank].created_ns for rank in late) - over_ns
+        text += (
+            f": {ranks_text(late)} entered it {came_ns / 1e9:.3g} s after it had failed on rank"
+            f" {first}"
+        )
+        return self.find("failed", op, late, set(failed) - set(late), text)

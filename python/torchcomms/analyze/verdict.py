@@ -105,6 +105,8 @@ def _culprits(findings: list[Finding], dumps: list[Dump]) -> tuple[int, ...]:
     if not behind:  # whom everybody waits for may have gone, and left nothing
         behind = {r for f in findings if f.kind == "stuck" for r in f.ranks if r not in f.waiting}
         behind |= {r for f in findings if f.kind == "gone" for r in f.ranks}
+        # Who came when the others had given up.
+        behind |= {r for f in findings if f.kind == "failed" and f.waiting for r in f.ranks}
     inside = {d.rank for d in dumps if d.makings or _pending(d)} - gone.before_others(dumps)
     # Where all that are behind are inside something, they wait for each other.
     return tuple(sorted(behind - inside or behind))

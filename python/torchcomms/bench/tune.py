@@ -225,6 +225,11 @@ def finished(lines: Sequence[str]) -> str:
     return "\n".join([header, *comments, *rest]) + "\n"
 
 
+def check(text: str, path: Path) -> None:
+    """Raises InvalidArgument for what is no tuning, naming the file, line and field."""
+    _comms._check_tuning(text, f"the tuning file {path}")
+
+
 def write(text: str, path: Path) -> None:
     """Replaces the file as a whole, so that nobody reads half of it."""
     with _output.writing(path):

@@ -103,7 +103,9 @@ class Effort:
         ):
             for word in words:
                 if word not in known:
-                    raise BenchError(f"unknown {label} {word!r}; allowed: {', '.join(known)}")
+                    # On the CPU no kernels run, but `tune` measures what runs there.
+                    allowed = ["cpu", *known] if label == "device" else known
+                    raise BenchError(f"unknown {label} {word!r}; allowed: {', '.join(allowed)}")
         if self.device == "cuda" and not torch.cuda.is_available():
             raise BenchError("device cuda: torch sees no GPU here")
         if not 2 <= self.ranks <= 8:

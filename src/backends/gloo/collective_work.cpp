@@ -124,11 +124,11 @@ void CollectiveWork::wait() {
       look();
       if (Clock::now() >= last_moment) {
         const auto where = others_->await_whereabouts();
-        setStatus(
-            WorkStatus::TIMEDOUT,
-            std::make_exception_ptr(timeout_error(
-                call_, where.culprits,
-                "Gloo began it late, behind earlier operations of this communicator", where.text)));
+        setStatus(WorkStatus::TIMEDOUT, std::make_exception_ptr(timeout_error(
+                                            call_, where.culprits,
+                                            "Gloo has not given it up half a second later: a rank "
+                                            "may hang, or an earlier operation before it",
+                                            where.text)));
       }
       check_interrupt();
     }

@@ -329,7 +329,7 @@ bool Engine::check_deadlines() noexcept {
             task->words() + " was not done within its limit of " +
                 std::to_string(task->limit.duration.count()) + " ms" +
                 (knob.empty() ? "" : ", " + knob) + "; " + task->waits_for(),
-            {}, task->sequence);
+            task->awaited(), task->sequence);
   };
   for (auto* task : active_) {
     check(task);

@@ -22,7 +22,8 @@ std::string without_rank(const std::string& why) {
 }
 
 std::string has_closed(int member) {
-  return "rank " + std::to_string(member) + " has closed the communicator";
+  return "rank " + std::to_string(member) +
+         " has closed the communicator, by finalize() or as its program ended";
 }
 
 std::vector<int> ranks_of(int member) {

@@ -1,5 +1,6 @@
 #include "ctran/engine/messages_task.hpp"
 
+#include <set>
 #include <string>
 
 #include "ctran/engine/engine.hpp"
@@ -163,6 +164,13 @@ std::string MessagesTask::waits_for() const {
     if (text.size() > 200) return text + ", ...";
   }
   return "still missing: messages " + text;
+}
+
+std::vector<int> MessagesTask::awaited() const {
+  std::set<int> peers;
+  for (size_t i = finished_; i < count_; ++i)
+    if (!items_[i].done() && items_[i].peer != kAnybody) peers.insert(items_[i].peer);
+  return {peers.begin(), peers.end()};
 }
 
 side::Aside MessagesTask::aside() const noexcept {

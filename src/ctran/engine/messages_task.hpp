@@ -26,6 +26,7 @@ class MessagesTask final : public Task {
   void on_stream_known() override;
   void close() noexcept override { count_ = 0; }
   std::string waits_for() const override;
+  std::vector<int> awaited() const override;
   std::string words() const override;
 
  private:

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ctran/engine/call.hpp"
 #include "ctran/engine/progress.hpp"
@@ -35,6 +36,9 @@ class Task {
   virtual void close() noexcept = 0;
   // "rank 3 has not delivered": what it is waiting for.
   virtual std::string waits_for() const = 0;
+  // The members that this is on, in order. None: the group's question finds them, as of a
+  // collective.
+  virtual std::vector<int> awaited() const { return {}; }
   // "all_reduce(float32, 7 elements, sum) as number 3", or "send".
   virtual std::string words() const = 0;
 

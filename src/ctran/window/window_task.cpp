@@ -1,6 +1,7 @@
 #include "ctran/window/window_task.hpp"
 
 #include <cstring>
+#include <set>
 
 #include "ctran/engine/membership.hpp"
 
@@ -124,7 +125,8 @@ Task::Outcome WindowTask::look() {
   const int peer = slot ? departed.begin()->first : operation_.rank;
   if (group->left)
     return give_up(Errc::kPeerFailed, peer,
-                   "rank " + std::to_string(peer) + " has closed the communicator");
+                   "rank " + std::to_string(peer) +
+                       " has closed the communicator, by finalize() or as its program ended");
   failed = {peer, Errc::kPeerFailed};
   return Outcome::kFailed;
 }
@@ -155,6 +157,14 @@ std::string WindowTask::waits_for() const {
     if (!request.done() && text.size() < 200)
       text += (text.empty() ? "" : ", ") + std::to_string(rank);
   return "still without an answer: rank " + text;
+}
+
+std::vector<int> WindowTask::awaited() const {
+  if (operation_.kind == Kind::kWaitSignal) return {operation_.rank};
+  std::set<int> ranks;  // of a slot anyone may write: none
+  for (const auto& [rank, request] : transfers_)
+    if (!request.done()) ranks.insert(rank);
+  return {ranks.begin(), ranks.end()};
 }
 
 std::string WindowTask::words() const {

@@ -21,6 +21,7 @@ class WindowTask final : public Task {
   Outcome advance() override;
   void close() noexcept override;
   std::string waits_for() const override;
+  std::vector<int> awaited() const override;
   std::string words() const override;
 
  private:

@@ -87,6 +87,8 @@ TEST_P(Failures, EveryKindOfMismatchIsOne) {
       });
       EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
       expect_text(error, {kind.word, "rank 1 calls"});
+      const bool told = std::string(error.what()).find("ctran::algorithm") != std::string::npos;
+      EXPECT_EQ(told, std::string_view(kind.word) == "with hints") << error.what();
       self.meet();
     });
 }
