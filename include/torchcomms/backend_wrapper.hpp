@@ -37,7 +37,7 @@ class TC_API WorkWrapper final : public c10d::Work {
   std::vector<at::Tensor> result() override { return outputs_; }
   void synchronize() override { wait(kNoTimeout); }
   // A limit other than none throws CommError(kUnsupported): an operation has its limit from its
-  // call on.
+  // call on. Returns when the callbacks of its future have run; one of them may wait, too.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   // CPU, and where wait() blocks the host: completed when the operation has ended, by a thread of
   // its own kind, so that a callback may block and wait for other futures. GPU: at once, ordered on
@@ -58,15 +58,18 @@ class TC_API WorkWrapper final : public c10d::Work {
 #endif
 
  private:
-  c10::intrusive_ptr<c10::ivalue::Future> make_future() const;
+  struct Callbacks;
+  // `callbacks`: null where the future is complete before anybody has it.
+  c10::intrusive_ptr<c10::ivalue::Future> make_future(std::shared_ptr<Callbacks>& callbacks) const;
 
   std::vector<WorkPtr> works_;
   std::vector<at::Tensor> outputs_;
   int source_rank_;
   bool blocks_host_ = false;
   std::mutex making_mutex_;  // of one getFuture() at a time
-  std::mutex future_mutex_;  // guards future_
+  std::mutex future_mutex_;  // guards the rest
   c10::intrusive_ptr<c10::ivalue::Future> future_;
+  std::shared_ptr<Callbacks> callbacks_;  // of future_
 };
 
 // A communicator as a backend of torch.distributed's process groups: every call becomes an

@@ -55,10 +55,17 @@ def trace(
         raise typer.BadParameter("--json and --perfetto - both write to stdout")
     try:
         _output.prepare(perfetto, torch_dumps and torch_dumps / "rank_0")
-        dumps = (
-            analyze.read(records) if records else analyze.read_newest(map(Path, events.folders()))
-        )
+
+        def read() -> list[analyze.Dump]:
+            if records:
+                return analyze.read(records)
+            return analyze.read_newest(map(Path, events.folders()))
+
+        dumps = read()
         verdict = analyze.analyze(dumps)
+        if not verdict.ok and any(p.state == "running" for p in verdict.processes.values()):
+            dumps = read()  # a job that moves shows something else now
+            verdict = analyze.analyze(dumps, verdict)
         stacks = {
             rank: analyze.stacks(verdict.processes[rank])
             for rank in (verdict.culprits if with_stacks else ())

@@ -4,6 +4,7 @@
 
 #include "bindings/bindings.hpp"
 #include "bindings/py_backend.hpp"
+#include "bindings/released.hpp"
 #include "bindings/repr.hpp"
 #include "bindings/wanted.hpp"
 
@@ -52,7 +53,7 @@ later one. Raises TypeError for what cannot be called; whether that makes a back
         // Lives as long as the process, as the registry does.
         auto* callable = new py::object(std::move(load_all));
         TorchCommFactory::get().set_discovery([callable] {
-          py::gil_scoped_acquire gil;
+          const WithLock lock;
           (*callable)();
         });
       },

@@ -120,7 +120,8 @@ void bind_post_args(py::module_& module, const char* name) {
 // A Python callable that may be copied and dropped without the GIL, from any thread.
 std::shared_ptr<py::function> share(py::function function) {
   return {new py::function(std::move(function)), [](py::function* held) {
-            py::gil_scoped_acquire gil;
+            if (WithLock::is_out_of_reach()) return;
+            const WithLock lock;
             delete held;
           }};
 }
@@ -129,21 +130,21 @@ std::shared_ptr<py::function> share(py::function function) {
 
 PreHook to_pre_hook(py::function function) {
   return [callback = share(std::move(function))](size_t op_id, const PreHookArgs& args) {
-    py::gil_scoped_acquire gil;
+    const WithLock lock;
     std::visit([&](const auto& op) { (*callback)(op.kName, op_id, own(op)); }, args);
   };
 }
 
 PostHook to_post_hook(py::function function) {
   return [callback = share(std::move(function))](size_t op_id, const PostHookArgs& args) {
-    py::gil_scoped_acquire gil;
+    const WithLock lock;
     std::visit([&](const auto& typed) { (*callback)(op_id, typed); }, args);
   };
 }
 
 AbortHook to_abort_hook(py::function function) {
   return [callback = share(std::move(function))] {
-    py::gil_scoped_acquire gil;
+    const WithLock lock;
     (*callback)();
   };
 }

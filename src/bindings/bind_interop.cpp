@@ -14,6 +14,8 @@ void bind_interop(py::module_& module) {
 
   // What torch runs of a program's there wants Python's lock, and may not be ended on its way.
   set_callback_check(&WithoutLock::stay_if_python_ends);
+  py::module_::import("atexit").attr("register")(py::cpp_function(
+      [] { close_callbacks(std::chrono::seconds(5)); }, py::call_guard<WithoutLock>()));
 
   py::class_<WorkWrapper, c10d::Work, c10::intrusive_ptr<WorkWrapper>> work(
       module, "WorkWrapper", "What a call on a process group issued here.");

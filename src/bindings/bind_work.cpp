@@ -13,7 +13,12 @@ namespace torch::comms::bindings {
 PyWork::PyWork(py::object waitable) : waitable_(std::move(waitable)) {}
 
 PyWork::~PyWork() {
-  py::gil_scoped_acquire gil;
+  if (WithLock::is_out_of_reach()) {
+    waitable_.release();
+    failure_.release();
+    return;
+  }
+  const WithLock lock;
   waitable_ = py::object();
   failure_ = py::object();
 }
@@ -35,7 +40,7 @@ void PyWork::wait() {
   runWaitPreHooks();
   wait_once();
   runWaitPostHooks();
-  py::gil_scoped_acquire gil;
+  const WithLock lock;
   if (!failure_) return;
   // A Python error can be raised once: each wait() raises a new one around the same exception
   // object.
@@ -52,7 +57,7 @@ bool PyWork::ended_meanwhile() {
 }
 
 void PyWork::wait_once() {
-  py::gil_scoped_acquire gil;
+  const WithLock lock;
   while (waiting_)  // until that one has ended the work, or was interrupted
     if (ended_meanwhile()) return;
   if (waitable_.is_none()) return;

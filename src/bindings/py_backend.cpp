@@ -1,4 +1,5 @@
 #include "bindings/py_backend.hpp"
+#include "bindings/released.hpp"
 
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
@@ -22,13 +23,14 @@ py::function PyBackend::require(const char* method) const {
 std::shared_ptr<TorchCommBackend> PyBackend::hold(py::object instance) {
   auto* backend = instance.cast<TorchCommBackend*>();
   return {backend, [held = std::make_shared<py::object>(std::move(instance))](TorchCommBackend*) {
-            py::gil_scoped_acquire gil;
+            if (WithLock::is_out_of_reach()) return static_cast<void>(held->release());
+            const WithLock lock;
             *held = py::object();
           }};
 }
 
 std::shared_ptr<TorchCommBackend> PyBackend::create(const py::object& type) {
-  py::gil_scoped_acquire gil;
+  const WithLock lock;
   py::object instance = type();
   if (!py::isinstance<TorchCommBackend>(instance))
     throw CommError(Errc::kInvalidArgument,
@@ -47,7 +49,7 @@ void PyBackend::remember(at::Device device, const std::string& name, const CommO
 
 void PyBackend::init(at::Device device, const std::string& name, const CommOptions& options) {
   remember(device, name, options);
-  py::gil_scoped_acquire gil;
+  const WithLock lock;
   if (py::function override = find("init")) override(py::cast(device), name, options);
 }
 
@@ -57,7 +59,7 @@ std::string_view PyBackend::getBackendName() const {
 }
 
 std::string_view PyBackend::getCommName() const {
-  py::gil_scoped_acquire gil;
+  const WithLock lock;
   const py::function override = find("get_comm_name");
   comm_name_ = override ? converted<std::string>("get_comm_name", override()) : given_name_;
   return comm_name_;
@@ -73,7 +75,7 @@ Capabilities PyBackend::capabilities() const {
 }
 
 bool PyBackend::isInitialized() const {
-  py::gil_scoped_acquire gil;
+  const WithLock lock;
   return find("get_rank") && find("get_size");
 }
 
@@ -85,7 +87,7 @@ WorkPtr PyBackend::batch_op_issue(const std::vector<P2POp>&, bool, const BatchP2
 std::shared_ptr<TorchCommBackend> PyBackend::split(const std::vector<int>& ranks,
                                                    const std::string& name,
                                                    const CommOptions& options) {
-  py::gil_scoped_acquire gil;
+  const WithLock lock;
   const py::object child = require("split")(ranks, name, options);
   if (child.is_none()) return nullptr;
   if (!py::isinstance<TorchCommBackend>(child))

@@ -6,6 +6,7 @@
 #include <torchcomms/backend.hpp>
 
 #include "bindings/py_work.hpp"
+#include "bindings/released.hpp"
 
 namespace torch::comms::bindings {
 
@@ -110,12 +111,12 @@ class PyBackend : public TorchCommBackend {
 
   template <class... Args>
   WorkPtr work(const char* method, const Args&... args) const {
-    py::gil_scoped_acquire gil;
+    const WithLock lock;
     return PyWork::from_result(method, require(method)(args...));
   }
   template <class Result, class... Args>
   Result call(const char* method, const Args&... args) const {
-    py::gil_scoped_acquire gil;
+    const WithLock lock;
     return converted<Result>(method, require(method)(args...));
   }
   // What override `method` returned; what is no Result is a wrong_result(). Needs the GIL.
@@ -128,7 +129,7 @@ class PyBackend : public TorchCommBackend {
   }
   template <class... Args>
   void call_void(const char* method, const Args&... args) const {
-    py::gil_scoped_acquire gil;
+    const WithLock lock;
     require(method)(args...);
   }
 

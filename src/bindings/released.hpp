@@ -4,6 +4,8 @@
 #include <pybind11/pybind11.h>
 #include <unistd.h>
 
+#include <optional>
+
 namespace torch::comms::bindings {
 
 // Python's lock is given up for as long as this lives. A thread that comes back when the
@@ -35,14 +37,43 @@ class WithoutLock {
 #endif
   }
 
- private:
   [[noreturn]] static void stay() {
     for (;;) ::pause();
   }
 
+ private:
   // With the lock: nobody else has it then.
   const bool ends_python_ = is_ending();
   PyThreadState* const state_ = PyEval_SaveThread();
+};
+
+// Python's lock is held for as long as this lives, on any thread. One that finds that the
+// interpreter ends stays, as above: when it asks for the lock, and when the older Pythons unwind it
+// out of a callback in here.
+class WithLock {
+ public:
+  WithLock() {
+    if (!ends_python_) WithoutLock::stay_if_python_ends();
+    try {
+      lock_.emplace();
+    } catch (const abi::__forced_unwind&) {
+      WithoutLock::stay();
+    }
+  }
+  WithLock(const WithLock&) = delete;
+  WithLock& operator=(const WithLock&) = delete;
+  ~WithLock() {
+    if (!ends_python_) WithoutLock::stay_if_python_ends();
+  }
+
+  // Without the lock, and with no interpreter to give it: what wants it to be dropped is kept.
+  static bool is_out_of_reach() { return WithoutLock::is_ending() && !is_held(); }
+
+ private:
+  static bool is_held() { return Py_IsInitialized() != 0 && PyGILState_Check() != 0; }
+
+  const bool ends_python_ = WithoutLock::is_ending() && is_held();
+  std::optional<pybind11::gil_scoped_acquire> lock_;
 };
 
 // For definitions of functions that run so.

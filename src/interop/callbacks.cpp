@@ -1,13 +1,19 @@
 #include "interop/callbacks.hpp"
 
+#include <cxxabi.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <system_error>
 #include <utility>
 
+#include "base/fork.hpp"
 #include "base/kept_threads.hpp"
 #include "base/log.hpp"
 
@@ -18,9 +24,37 @@ constexpr std::chrono::seconds kKeepIdle{1};
 
 std::atomic<void (*)()> callback_check{nullptr};
 
+// Callbacks that close_callbacks() waits for.
+struct UnderWay {
+  const uint64_t fork_generation = base::fork_generation();
+  std::mutex mutex;  // guards the rest
+  std::condition_variable none;
+  size_t count = 0;
+  bool closed = false;
+};
+
+// Never destroyed: threads may outlive static objects. A forked child, where none of the parent's
+// runs, has its own.
+UnderWay& under_way() {
+  static std::atomic<UnderWay*> current{nullptr};
+  auto* all = current.load();
+  while (all == nullptr || all->fork_generation != base::fork_generation()) {
+    auto made = std::make_unique<UnderWay>();
+    if (current.compare_exchange_strong(all, made.get())) all = made.release();
+  }
+  return *all;
+}
+
+// The program's language has ended, and its process soon does.
+[[noreturn]] void stay() {
+  for (;;) ::pause();
+}
+
 void run_logged(const std::function<void()>& body) noexcept {
   try {
     body();
+  } catch (const abi::__forced_unwind&) {
+    stay();
   } catch (const std::exception& e) {
     base::log(base::LogLevel::kError, std::string("a callback of a future failed: ") + e.what());
   }
@@ -44,6 +78,33 @@ void run_callback(std::function<void()> body) {
   } catch (const std::system_error&) {
     run();  // no thread to be had: then here
   }
+}
+
+void run_awaited_callback(std::function<void()> body) {
+  {
+    const std::lock_guard lock(under_way().mutex);
+    ++under_way().count;
+  }
+  // It ends when all that the body holds is gone, which may be the program's.
+  const std::shared_ptr<void> end(nullptr, [](void*) {
+    const std::lock_guard lock(under_way().mutex);
+    if (--under_way().count == 0) under_way().none.notify_all();
+  });
+  run_callback([end, body = std::move(body)] {
+    if (callbacks_are_closed()) stay();
+    body();
+  });
+}
+
+void close_callbacks(std::chrono::milliseconds limit) {
+  std::unique_lock lock(under_way().mutex);
+  under_way().none.wait_for(lock, limit, [] { return under_way().count == 0; });
+  under_way().closed = true;
+}
+
+bool callbacks_are_closed() noexcept {
+  const std::lock_guard lock(under_way().mutex);
+  return under_way().closed;
 }
 
 void set_callback_check(void (*check)()) noexcept { callback_check.store(check); }

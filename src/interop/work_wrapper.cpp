@@ -4,8 +4,10 @@
 #include <atomic>
 #include <exception>
 #include <future>
+#include <thread>
 #include <utility>
 
+#include <c10/util/ScopeExit.h>
 #include <torchcomms/base/error.hpp>
 
 #include "core/bounded.hpp"
@@ -57,17 +59,7 @@ void wait_for_its_hook(TorchWork& work) {
   }
 }
 
-// As its own wait(), but Ctrl-C ends it.
-void wait_for(Future& future) {
-  constexpr std::chrono::milliseconds kTick{50};
-  const auto complete = std::make_shared<std::promise<void>>();
-  if (!future.completed())
-    future.addCallback([complete](Future&) { complete->set_value(); }, /*uses_future=*/false);
-  auto is_complete = complete->get_future();
-  while (!future.completed() && is_complete.wait_for(kTick) == std::future_status::timeout)
-    raise_interrupt();
-  future.wait();
-}
+constexpr std::chrono::milliseconds kTick{50};  // between looks for Ctrl-C
 
 std::atomic<WorkWrapper::FutureError> future_error{nullptr};
 
@@ -79,6 +71,17 @@ void complete(const c10::intrusive_ptr<Future>& future, const std::vector<at::Te
   else
     future->markCompleted(c10::IValue(outputs));
 }
+
+}  // namespace
+
+// When a future's callbacks have run, which its own completion says nothing about.
+struct WorkWrapper::Callbacks {
+  std::promise<void> done;
+  std::shared_future<void> are_done = done.get_future().share();
+  std::atomic<std::thread::id> thread{};  // where they run; one of them may wait for the work
+};
+
+namespace {
 
 std::vector<c10::Device> devices_of(const std::vector<at::Tensor>& tensors) {
   std::vector<c10::Device> devices;
@@ -146,13 +149,16 @@ bool WorkWrapper::wait(std::chrono::milliseconds timeout) {
       if (!first) first = std::current_exception();
     }
   }
-  c10::intrusive_ptr<Future> future;
+  std::shared_ptr<Callbacks> callbacks;
   {
     std::lock_guard lock(future_mutex_);
-    future = future_;
+    callbacks = callbacks_;
   }
-  // Who looks at the future after this finds it complete.
-  if (future) wait_for(*future);
+  // Who looks at the future after this finds it complete, and what its callbacks have written.
+  if (callbacks && callbacks->thread.load() != std::this_thread::get_id())
+    while (!callbacks_are_closed() &&
+           callbacks->are_done.wait_for(kTick) == std::future_status::timeout)
+      raise_interrupt();
   if (first) std::rethrow_exception(first);
   return true;
 }
@@ -166,12 +172,15 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkWrapper::getFuture() {
     const std::lock_guard lock(future_mutex_);
     if (future_) return future_;
   }
-  auto future = make_future();
+  std::shared_ptr<Callbacks> callbacks;
+  auto future = make_future(callbacks);
   const std::lock_guard lock(future_mutex_);
+  callbacks_ = std::move(callbacks);
   return future_ = std::move(future);
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> WorkWrapper::make_future() const {
+c10::intrusive_ptr<c10::ivalue::Future> WorkWrapper::make_future(
+    std::shared_ptr<Callbacks>& callbacks) const {
   const auto devices = devices_of(outputs_);
   auto future = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()), devices);
   const bool is_ordered =
@@ -189,14 +198,20 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkWrapper::make_future() const {
     complete(future, outputs_, handed_out(works_));
   } else {
     auto remaining = std::make_shared<Remaining>(works_.size());
+    callbacks = std::make_shared<Callbacks>();
     for (const auto& work : works_) {
       // The hook runs inside the transition, while the work is alive.
-      work->registerWorkEndHook([remaining, work = work.get(), future, outputs = outputs_] {
-        work->meetFailure();  // of a work that may be gone when the future is complete
-        remaining->keep(work->error());
-        if (remaining->works.fetch_sub(1) != 1) return;
-        run_callback([=] { complete(future, outputs, remaining->error); });
-      });
+      work->registerWorkEndHook(
+          [remaining, work = work.get(), future, callbacks, outputs = outputs_] {
+            work->meetFailure();  // of a work that may be gone when the future is complete
+            remaining->keep(work->error());
+            if (remaining->works.fetch_sub(1) != 1) return;
+            run_awaited_callback([=] {
+              callbacks->thread = std::this_thread::get_id();
+              const auto done = c10::make_scope_exit([&] { callbacks->done.set_value(); });
+              complete(future, outputs, remaining->error);
+            });
+          });
       if (work->endsByWaitOnly()) run_callback([work] { wait_for_its_hook(*work); });
     }
   }

@@ -46,6 +46,22 @@ def test_nothing_wrong_is_said():
     assert "nothing is wrong" in verdict.summary
 
 
+def test_a_job_that_moves_has_nobody_behind():
+    """Its ranks' records are read one after another, so the later ones are further."""
+
+    def moment(number):
+        dumps = [
+            dump(0, entry(seq=number), size=2),
+            dump(1, entry(seq=number), entry(seq=number + 1, state="started"), size=2),
+        ]
+        return [parse(raw, f"rank {raw['global_rank']}") for raw in dumps]
+
+    first = analyze(moment(7))
+    assert first.culprits == (0,)
+    assert analyze(moment(9), first).ok
+    assert analyze(moment(7), first) == first  # it hangs
+
+
 def test_the_rank_that_did_not_come_is_named_with_the_operation():
     waiting = (entry("barrier", 6), entry(seq=7, state="started"))
     verdict = verdict_of(

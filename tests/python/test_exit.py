@@ -106,25 +106,49 @@ def test_a_daemon_thread_that_waits_ends_with_its_process(waits, backend):
         assert finished.code == 0, finished.err
 
 
-@pytest.mark.parametrize("turn", range(3))
-def test_a_daemon_thread_that_calls_stays_where_it_is(turn):
+@pytest.mark.parametrize("how", ["", "hook", "async"])
+@pytest.mark.parametrize("backend", sorted({*MOVING, "fake"}))
+def test_a_daemon_thread_that_calls_stays_where_it_is(backend, how):
     # It waits for Python's lock when Python ends, which then ends it, or is about to.
-    body = """
-    import threading
-    comm = torchcomms.new_comm("fake", torch.device("cpu"), "calls")
+    body = f"""
+    import select, threading
+    comm = torchcomms.new_comm("{backend}", torch.device("cpu"), "calls")
+    if "{how}" == "hook":
+        comm.register_pre_hook(lambda *_: select.select([], [], [], 0))
+        comm.register_post_hook(lambda *_: select.select([], [], [], 0))
     begun = threading.Event()
 
     def call():
         tensor = torch.ones(4)
         while True:
-            comm.all_reduce(tensor, ReduceOp.SUM, False)
+            comm.all_reduce(tensor, ReduceOp.SUM, "{how}" == "async")
             begun.set()
 
     threading.Thread(target=call, daemon=True).start()
     begun.wait()
 """
     for finished in ranks(PROGRAM.format(body=body), 1, free_port(), fresh=True):
-        assert finished.code == 0, (turn, finished.err)
+        assert finished.code == 0, finished.err
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("backend", [name for name in MOVING if name != "fake"])
+def test_callbacks_of_futures_outlive_no_python(backend, waits):
+    body = f"""
+    import torch.distributed as dist
+    dist.init_process_group("{backend}")
+    tensors = [torch.ones(3) for _ in range(50)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    for work in works:
+        work.get_future().then(lambda future: future.value()[0].mul_(2))
+    if {waits}:
+        for work in works:
+            work.wait()
+        assert all(tensor[0] == 4 for tensor in tensors)
+    dist.destroy_process_group()
+"""
+    for finished in ranks(PROGRAM.format(body=body), 2, free_port(), fresh=True):
+        assert finished.code == 0, finished.err
 
 
 @pytest.mark.parametrize("backend", [name for name in MOVING if name != "fake"])

@@ -49,8 +49,16 @@ class Verdict:
         return {"ok": self.ok, **asdict(self)}
 
 
-def analyze(dumps: list[Dump]) -> Verdict:
-    """The verdict over the dumps of some or all ranks of a job."""
+# What a job shows that goes on, too: its ranks' records are not of one moment.
+_PASSING: set[Kind] = {"behind", "message", "stuck"}
+
+
+def analyze(dumps: list[Dump], before: Verdict | None = None) -> Verdict:
+    """The verdict over the dumps of some or all ranks of a job.
+
+    `before`: that over dumps of the same ranks, read earlier. Who was behind then and is not now,
+    or is behind in something else, was on its way: that is no finding.
+    """
     ranks = tuple(dump.rank for dump in dumps)
     left: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
     for dump in dumps:
@@ -75,6 +83,9 @@ def analyze(dumps: list[Dump]) -> Verdict:
         else:
             findings += group.findings()
     behind = {d.rank for d in dumps if any(item in left for item in d.members.items())}
+    if before is not None:
+        seen = {_key(finding) for finding in before.findings}
+        findings = [f for f in findings if f.kind not in _PASSING or _key(f) in seen]
     findings += gone.findings([d for d in dumps if d.rank not in behind], findings)
     findings.sort(key=lambda finding: _ORDER.index(finding.kind))
     findings += history
@@ -92,6 +103,10 @@ def analyze(dumps: list[Dump]) -> Verdict:
     said = bool(missing) and f"{ranks_text(missing)} left no record" in told
     absent = f"; no record of {ranks_text(missing)}" if missing and not said else ""
     return replace(verdict, summary=told + absent)
+
+
+def _key(finding: Finding) -> tuple[object, ...]:
+    return finding.kind, finding.comm, finding.operation, finding.sequence, finding.ranks
 
 
 _ORDER: list[Kind] = ["mismatch", "behind", "message", "gone", "stuck", "failed"]

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cxxabi.h>
+
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -12,6 +14,7 @@
 #include <torchcomms/types.hpp>
 
 #include "base/issued_number.hpp"
+#include "core/bounded.hpp"
 
 namespace torch::comms::gloo {
 
@@ -64,6 +67,9 @@ template <class Body>
 auto within(const Call& call, Body&& body) {
   try {
     return body();
+  } catch (const abi::__forced_unwind&) {
+    check_interrupt();  // which keeps a thread that comes back to a Python that has ended
+    throw;
   } catch (...) {
     throw translate(std::current_exception(), call);
   }
