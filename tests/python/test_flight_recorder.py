@@ -22,6 +22,7 @@ from torchcomms.hooks import FlightRecorderHook
 from tests.harness.operations import COLLECTIVES, arguments, operations_for
 from tests.harness.ports import free_port
 from tests.harness.programs import forked, ranks
+from tests.python.test_python_backend import Minimal
 
 ENTRY_KEYS = {
     "record_id", "pg_id", "process_group", "thread_name", "thread_id", "collective_seq_id",
@@ -195,30 +196,10 @@ def test_a_size_that_is_none_is_a_type_error(wrong):
         FlightRecorderHook(wrong)
 
 
-class Watched(torchcomms.TorchCommBackend):
+class Watched(Minimal):
     """Keeps what a recorder shows of an operation inside of it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen = {}
-
-    def init(self, device, name, options):
-        self.name = name
-
-    def finalize(self):
-        pass
-
-    def get_rank(self):
-        return 0
-
-    def get_size(self):
-        return 1
-
-    def get_backend_name(self):
-        return "watched"
-
-    def get_comm_name(self):
-        return self.name
+    seen: object = None
 
     def barrier(self, *_):
         (self.seen,) = entries(self.hook, include_completed=False)
