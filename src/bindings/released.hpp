@@ -66,13 +66,15 @@ class WithLock {
     if (!ends_python_) WithoutLock::stay_if_python_ends();
   }
 
-  // Without the lock, and with no interpreter to give it: what wants it to be dropped is kept.
-  static bool is_out_of_reach() { return WithoutLock::is_ending() && !is_held(); }
+  // No interpreter is there to give the lock: what wants it to be dropped is kept.
+  static bool is_out_of_reach() { return WithoutLock::is_ending() && !has_python(); }
 
  private:
-  static bool is_held() { return Py_IsInitialized() != 0 && PyGILState_Check() != 0; }
+  // While the interpreter ends: this is the thread that ends it, a process's first one, which may
+  // have given up the lock for a call. (Py_IsInitialized() is false from the beginning of the end.)
+  static bool has_python() { return PyGILState_Check() != 0 || ::getpid() == ::gettid(); }
 
-  const bool ends_python_ = WithoutLock::is_ending() && is_held();
+  const bool ends_python_ = WithoutLock::is_ending() && has_python();
   std::optional<pybind11::gil_scoped_acquire> lock_;
 };
 

@@ -323,7 +323,7 @@ void validate(const AllToAllVSingle& op, const CommFacts& comm) {
                  std::to_string(op.output_split_sizes[own]) + ", of " + std::to_string(received) +
                  " elements, input_split_sizes[" + std::to_string(own) + "] is " +
                  std::to_string(op.input_split_sizes[own]) + ", of " + std::to_string(sent) +
-                 "; what a rank sends itself it receives, so they must be as many");
+                 "; what a rank sends itself it receives, so they must be the same");
 }
 
 void validate(const AllToAll& op, const CommFacts& comm) {

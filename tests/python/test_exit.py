@@ -131,6 +131,26 @@ def test_a_daemon_thread_that_calls_stays_where_it_is(backend, how):
         assert finished.code == 0, finished.err
 
 
+@every_backend
+def test_hooks_run_in_a_finalize_while_python_ends(backend):
+    body = f"""
+    import os
+    class Trainer:
+        def __init__(self):
+            self.comm = torchcomms.new_comm("{backend}", torch.device("cpu"), "hooked")
+            # Hooks that do not hold this module, so that its objects go while Python ends.
+            for when, on in (("pre", "register_pre_hook"), ("post", "register_post_hook")):
+                hook = eval(f"lambda *_: write(1, b'{{when}} ')", {{"write": os.write}})
+                getattr(self.comm, on)(hook)
+        def __del__(self):
+            self.comm.finalize()
+    trainer = Trainer()
+"""
+    for finished in ranks(PROGRAM.format(body=body), 1, free_port(), fresh=True):
+        assert finished.code == 0, finished.err
+        assert "pre post " in finished.out
+
+
 @pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize("backend", [name for name in MOVING if name != "fake"])
 def test_callbacks_of_futures_outlive_no_python(backend, waits):
