@@ -140,7 +140,7 @@ def _find(backend: str) -> None:
         return
     try:
         _load_backend(backend)  # raises, naming what is installed
-    except (_comms.BackendUnavailable, ModuleNotFoundError):
+    except _comms.BackendUnavailable:
         variable = _comms._backend_library_variable(backend)
         if not _comms._is_backend_registered(backend) and not os.environ.get(variable):
             raise

@@ -57,10 +57,10 @@ INSTALLED_GB = 6
 DOWNLOADED_GB = 4
 
 
-def require_room(venv: Path) -> None:
+def require_room(into: Path) -> None:
     """Refuses the first installation where its file systems cannot hold it, before the download."""
     needed: dict[int, tuple[Path, int]] = {}
-    for folder, gigabytes in ((venv, INSTALLED_GB), (Path(tempfile.gettempdir()), DOWNLOADED_GB)):
+    for folder, gigabytes in ((into, INSTALLED_GB), (Path(tempfile.gettempdir()), DOWNLOADED_GB)):
         device = os.stat(folder).st_dev
         first, so_far = needed.get(device, (folder, 0))
         needed[device] = (first, so_far + gigabytes)
@@ -81,8 +81,8 @@ def ensure_venv(workspace: Workspace, files: Sequence[Path] = (BUILD_AND_TEST,))
     if workspace.python.exists() and stamp.exists() and stamp.read_text() == wanted:
         return
     if not workspace.python.exists():
+        require_room(workspace.venv.parent)  # first: what is there already is not looked at again
         run_quietly(f"venv {workspace.venv.name}", [base_python(), "-m", "venv", workspace.venv])
-        require_room(workspace.venv)
         say(f"the first installation of torch {workspace.torch} downloads about 3 GB")
     if not satisfied(workspace, files):
         pip = [workspace.python, "-m", "pip", "install", "--progress-bar", "off"]
