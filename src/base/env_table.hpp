@@ -51,6 +51,9 @@
   ROW("TORCHCOMM_KERNELS_LIBRARY", "path", "",                                                     \
       "Shared library of GPU kernels; the one beside the package's other libraries, if there is "  \
       "one, where unset.")                                                                         \
+  ROW("TORCHCOMM_KERNELS_WORKSPACE", "text", "whole",                                              \
+      "Whether GPU kernels have all of their workspace at once (whole) or a part of it when a "    \
+      "collective needs that (growing); the hint wins.")                                           \
   ROW("TORCHCOMM_NCCLX_ALGORITHM", "text", "auto",                                                 \
       "Who runs the collectives of backend ncclx where no hint says: auto, nccl, kernels or an "   \
       "algorithm of the kernels.")                                                                 \

@@ -342,6 +342,36 @@ CTRAN_KERNELS = replace(
     | {"registered_messages"}
     | {"split", "tuning", "work"},
 )
+# Kernels of both, whose workspace grows.
+_GROWING = (("TORCHCOMM_KERNELS_WORKSPACE", "growing"),)
+_GROW = frozenset(
+    {
+        "all_gather_single",
+        "all_reduce",
+        "batch_invariant",
+        "disagreement",
+        "limits",
+        "ncclx",
+        "reconfigure",
+        "reduce_scatter_single",
+        "registered",
+        "shapes",
+        "split",
+    }
+)
+NCCLX_GROWING = replace(
+    NCCLX,
+    variant="-growing",
+    settings=_GROWING,
+    modules=(NCCLX.modules or frozenset()) & _GROW,
+)
+CTRAN_KERNELS_GROWING = replace(
+    CTRAN_KERNELS,
+    variant="-kernels-growing",
+    sizes=(3,),
+    settings=_GROWING,
+    modules=(CTRAN_KERNELS.modules or frozenset()) & _GROW,
+)
 # The same on several hosts: kernels inside, links between, and some operations staged.
 CTRAN_HOSTS = replace(
     CTRAN,
@@ -494,7 +524,9 @@ BACKENDS = (
     NCCL_OF_TWO,
     NCCL_LAZY,
     NCCLX,
+    NCCLX_GROWING,
     CTRAN_KERNELS,
+    CTRAN_KERNELS_GROWING,
     CTRAN_HOSTS,
     RCCL,
     RCCLX,
