@@ -51,9 +51,10 @@
   ROW("TORCHCOMM_KERNELS_LIBRARY", "path", "",                                                     \
       "Shared library of GPU kernels; the one beside the package's other libraries, if there is "  \
       "one, where unset.")                                                                         \
-  ROW("TORCHCOMM_KERNELS_WORKSPACE", "text", "whole",                                              \
+  ROW("TORCHCOMM_KERNELS_WORKSPACE", "text", "auto",                                               \
       "Whether GPU kernels have all of their workspace at once (whole) or a part of it when a "    \
-      "collective needs that (growing); the hint wins.")                                           \
+      "collective needs that (growing); auto: whole for a process's first communicator on a GPU; " \
+      "the hint wins.")                                                                            \
   ROW("TORCHCOMM_NCCLX_ALGORITHM", "text", "auto",                                                 \
       "Who runs the collectives of backend ncclx where no hint says: auto, nccl, kernels or an "   \
       "algorithm of the kernels.")                                                                 \

@@ -102,6 +102,26 @@ def test_a_split_grows_by_itself(world):
     check_context(world, splits)
 
 
+def further(context):
+    failures = Failures()
+    first = context.new_comm("first", hints={"ctran::workspace": "whole"})
+    second = context.new_comm("second", hints={"ctran::workspace": "auto"})
+    child = second.split(list(range(context.size)), "child")
+    for comm, grows in ((first, False), (second, True), (child, True)):
+        reduce_and_compare(failures, comm, SMALL)
+        before = grown_bytes(comm)
+        reduce_and_compare(failures, comm, LARGE)
+        with failures.case(comm.get_name()):
+            assert (grown_bytes(comm) > before) == grows
+    for comm in (child, second, first):
+        comm.finalize()
+    return failures.texts
+
+
+def test_communicators_beside_another_one_grow(world):
+    check_context(world, further)
+
+
 def cannot_grow(context):
     failures = Failures()
     comm = context.new_comm("poor", hints=HINT)
@@ -190,7 +210,10 @@ def test_an_interrupt_while_the_ranks_meet_ends_the_communicator(world):
 
 def refuses(context):
     failures = Failures()
-    with failures.case("the hint"), pytest.raises(ValueError, match="allowed are whole and gro"):
+    with (
+        failures.case("the hint"),
+        pytest.raises(ValueError, match="allowed are auto, whole and growing"),
+    ):
         context.new_comm("refused", hints={"ctran::workspace": "small"})
     return failures.texts
 

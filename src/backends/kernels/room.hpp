@@ -6,8 +6,9 @@
 
 namespace torch::comms::ctran {
 
-// Hint `ctran::workspace` or `ncclx::workspace`, else TORCHCOMM_KERNELS_WORKSPACE: "whole", which
-// it is where neither is given, or "growing". Throws CommError(kInvalidArgument) without context.
+// Hint `ctran::workspace` or `ncclx::workspace`, else TORCHCOMM_KERNELS_WORKSPACE: "auto", which it
+// is where neither is given, "whole" or "growing". Throws CommError(kInvalidArgument) without
+// context.
 Team::Room room_wish(const Hints& hints);
 
 }  // namespace torch::comms::ctran

@@ -92,7 +92,9 @@ Team::Outcome Team::make(int rank, int size, int device,
     library = KernelLibrary::load(*runtime);
     seat.driver = gpu::Driver::of(*runtime);
     wanted.size_bytes = library.functions->workspace_bytes(size);
-    if (room == Room::kFirstPart) wanted.first_bytes = library.functions->rest_offset(size);
+    const bool is_first_part =
+        room == Room::kFirstPart || (room == Room::kUsual && OneOfDevice::has_any(device));
+    if (is_first_part) wanted.first_bytes = library.functions->rest_offset(size);
     wanted.purpose = "kernels of interface " + std::to_string(library.functions->abi);
     if (library.regions != nullptr)
       wanted.purpose += " with regions " + std::to_string(library.regions->version);
@@ -110,12 +112,14 @@ Team::Team(KernelLibrary library, transport::nvl::Seat seat,
            std::unique_ptr<transport::nvl::SymmetricMemory> memory, PinnedControl control)
     : library_(std::move(library)),
       seat_(std::move(seat)),
+      one_of_device_(seat_.device, seat_.size),
       memory_(std::move(memory)),
       control_(std::move(control)) {
   team_.rank = seat_.rank;
   team_.size = seat_.size;
   for (int peer = 0; peer < seat_.size; ++peer) team_.workspace[peer] = memory_->at(peer);
   team_.control = control_.get();
+  team_.keeps_to_first_part = memory_->is_whole() ? 0 : 1;
   look_at_room();
 }
 

@@ -13,6 +13,7 @@
 
 #include "ctran/device/kernel_library.hpp"
 #include "ctran/device/side_stream.hpp"
+#include "ctran/device/teams_of_device.hpp"
 #include "ctran/kernels/layout.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
 
@@ -45,7 +46,8 @@ class Team {
     std::string why_not;  // the same on all ranks
   };
   // How much of a workspace it has at once. On all ranks the first part, if one asks for that.
-  enum class Room : uint8_t { kWhole, kFirstPart };
+  // kUsual: kWhole of the first team that this process has on the device, kFirstPart of others.
+  enum class Room : uint8_t { kWhole, kFirstPart, kUsual };
   // Collective; see nvl::SymmetricMemory. `unwilling`: why this rank wants none; "" where it does.
   // The device is current. Throws what `exchange` does.
   static Outcome make(int rank, int size, int device,
@@ -141,6 +143,7 @@ class Team {
 
   const KernelLibrary library_;
   const transport::nvl::Seat seat_;
+  const OneOfDevice one_of_device_;
   const std::unique_ptr<transport::nvl::SymmetricMemory> memory_;
   const PinnedControl control_;
   kernels::Team team_{};

@@ -143,6 +143,8 @@ RegionKernel region_kernel_of(int ranks, const Call& call, Carrier carrier) {
 
 // As OwnCopy asks.
 struct CudaStreams {
+  int ranks;
+
   static int record(void* event, void* stream) {
     return cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream));
   }
@@ -152,6 +154,10 @@ struct CudaStreams {
   static int copy(const Copy& one, void* stream) {
     return cudaMemcpyAsync(one.to, one.from, one.bytes, cudaMemcpyDeviceToDevice,
                            static_cast<cudaStream_t>(stream));
+  }
+  int copy_by_threads(const Copy& one, void* stream) const {
+    Copy params = one;
+    return enqueue(find_own_copy(), &params, own_blocks(ranks), kRegionThreads, stream);
   }
   // Of a capture that has failed it may find no number: then one that no capture has.
   static int find_capture(void* stream, uint64_t& id) {
@@ -172,7 +178,7 @@ int launch_by_copies(const Team& team, const RegionCall& call, const void* reduc
     return enqueue(find_push(Carrier::kStores).kernel, &params, params.blocks, kWarp, stream);
   };
   const auto copy = [stream](const Copy& one) { return CudaStreams::copy(one, stream); };
-  OwnCopy own(call.side, stream, CudaStreams{});
+  OwnCopy own(call.side, stream, CudaStreams{team.size});
   const auto reduce = [&]() -> int {
     RegionParams params = sum_of(team, call);
     return enqueue(reduction, &params, params.blocks, kRegionThreads, stream);
@@ -268,6 +274,7 @@ void load_all(int device) {
       (void)cudaGetLastError();  // of a device that load() has refused
   };
   for (const Carrier carrier : {Carrier::kStores, Carrier::kBulk}) load_push(find_push(carrier));
+  load(find_own_copy());
   for (const int ranks : {2, 4, 8})
     for_cells([&](Cell cell) { load(find_region_reduction(cell, ranks)); });
   for_cells([&](Cell cell) { load(find_pushed_reduction(cell)); });

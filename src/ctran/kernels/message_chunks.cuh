@@ -46,8 +46,7 @@ class MessageChunks {
 
  private:
   __device__ __forceinline__ char* chunk(int owner, int peer, int channel, uint64_t number) const {
-    return c_.p.workspace[owner] + c_.p.chunks +
-           chunk_offset(c_.p.size, owner, peer, channel, number);
+    return c_.p.workspace[owner] + chunk_offset(c_.p.chunks, owner, peer, channel, number);
   }
   __device__ __forceinline__ static uint32_t chunks_of(const Parcel& parcel, int channel) {
     return static_cast<uint32_t>(
@@ -167,7 +166,7 @@ class MessageChunks {
                    after = before + chunks_of(parcel, channel);
     bool done = true;
     if (is_courier()) {
-      const auto ring = static_cast<uint64_t>(chunk_ring(c_.p.size));
+      const auto ring = uint64_t{c_.p.chunks.slots};
       uint64_t taken = c_.known.taken.chunks[channel];
       const auto granted = [&](uint32_t told) {
         if (is_straight) return count;

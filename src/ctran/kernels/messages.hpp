@@ -99,7 +99,8 @@ inline bool is_lean(const Parcel& parcel) {
 
 // Where messages are in the workspaces, and which blocks work for which route.
 struct Postal : Membership {
-  size_t mailboxes, tiles, chunks;
+  size_t mailboxes, tiles;
+  ChunkRings chunks;
   int32_t routes_count, blocks;
   MessageKind kind;
   int32_t movers;  // warps of a block that move data: fewer than all if no message has more tiles

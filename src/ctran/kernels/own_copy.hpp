@@ -7,12 +7,14 @@
 // The copy of what a rank has for itself, for launch_by_copies().
 namespace torch::comms::ctran::kernels {
 
-// Long ones run on the call's side stream, beside the copies to peers, which they take no time from
-// then; in a capture they are a branch of the graph. Others are on the call's stream, before those.
-// So are they where the side stream is in another capture, which keeps it until it ends.
+// Long ones run on the call's side stream, beside the copies to peers; in a capture they are a
+// branch of the graph. A few blocks of threads do it there, for a copy engine that does it takes
+// from what the others of the GPU have for the peers. Others are on the call's stream, before those
+// copies. So are they where the side stream is in another capture, which keeps it until it ends.
 //
 // `Runtime` is whose streams and events these are. It gives 0, or an error:
 //   record(event, stream), wait(stream, event), copy(Copy, stream)
+//   copy_by_threads(Copy, stream)
 //   find_capture(stream, id)    id: set to the capture's, 0 where there is none
 template <class Runtime>
 class OwnCopy {
@@ -27,7 +29,7 @@ class OwnCopy {
     if (const int error = runtime_.record(side_.forked, stream_)) return error;
     if (const int error = runtime_.wait(side_.stream, side_.forked)) return error;
     is_forked_ = true;
-    return runtime_.copy(copy, side_.stream);
+    return runtime_.copy_by_threads(copy, side_.stream);
   }
 
   // After begin(), also where that or what came later has failed: a capture that ends without its

@@ -16,12 +16,14 @@ constexpr size_t kMB = size_t{1} << 20;
 // they are 5 % faster from 16 MB to each peer on, of a broadcast from 32 MB on, and of reductions
 // below 4 MB a rank. Above, 16 take 1 to 3 % longer than 64, but in a reduce-scatter 4 % longer
 // than 32 (4 H200 and 4 H100).
+// Of an all-to-all with 4 MB to each of three peers 96 are 4 % faster.
 constexpr int usual_blocks(int ranks, Collective collective, size_t longest) {
   if (ranks == 2) return longest < 32 * kMB ? 16 : 32;
   if (collective == Collective::kReduceScatter) return 32;
   if (collective == Collective::kBroadcast) return longest < 32 * kMB ? 32 : 64;
   if (is_reduction(collective)) return longest < 4 * kMB ? 32 : 16;
-  return longest < 8 * kMB ? 32 : 64;
+  if (longest >= 8 * kMB) return 64;
+  return collective == Collective::kAllToAll && longest >= 2 * kMB ? 96 : 32;
 }
 
 }  // namespace

@@ -6,15 +6,16 @@
 // that layout.hpp, message_layout.hpp and region_layout.hpp describe.
 //
 // The first part has what small collectives, messages and windows need. The rest is for large
-// collectives on memory that is in no window, and all-reduces in windows that push operands. It may
-// come later than the first part, between two launches, filled with kLateFill.
+// collectives on memory that is in no window, all-reduces in windows that push operands, and longer
+// rings of large messages. It may come later than the first part, between two launches, filled with
+// kLateFill.
 namespace torch::comms::ctran::kernels {
 
 struct WorkspaceLayout {
   // Offsets.
   size_t acks, ll, mailboxes, tiles, chunks, region_words;
   size_t rest;  // where the first page begins that has nothing of the first part
-  size_t line, operands;
+  size_t line, operands, more_chunks;
   size_t bytes;  // of the whole
 
   // A multiple of any page of a device's memory.
@@ -27,10 +28,18 @@ struct WorkspaceLayout {
     mailboxes = after(ll, 2 * peers * generation_bytes(WireKind::kLL, ranks));
     tiles = after(mailboxes, peers * sizeof(Mailbox));
     chunks = after(tiles, peers * tiles_bytes());
-    region_words = after(chunks, peers * chunks_bytes(ranks));
+    region_words = after(chunks, peers * chunks_bytes(first_chunks(ranks)));
     rest = line = whole(region_words + sizeof(RegionWords), kDevicePage);
     operands = after(line, 2 * peers * generation_bytes(WireKind::kLine, ranks));
-    bytes = operands + (has_operand_slots(ranks) ? peers * operands_bytes() : 0);
+    more_chunks = operands + (has_operand_slots(ranks) ? peers * operands_bytes() : 0);
+    bytes = more_chunks + peers * chunks_bytes(chunk_ring(ranks) - first_chunks(ranks));
+  }
+
+  constexpr ChunkRings rings(int ranks, bool keeps_to_first_part) const {
+    const auto all = static_cast<uint32_t>(chunk_ring(ranks)),
+               firsts = static_cast<uint32_t>(first_chunks(ranks));
+    return {chunks, more_chunks, firsts * kChunk, (all - firsts) * kChunk,
+            keeps_to_first_part ? firsts : all};
   }
 
   constexpr size_t region(WireKind wire) const { return wire == WireKind::kLL ? ll : line; }

@@ -1,9 +1,10 @@
 // Checks the library of kernels on the GPUs that are there, or measures it beside NCCL.
 //
 //   torchcomms_kernels_test --library LIBRARY [check] [SUITE...] [--ranks 2-8] [--seed N]
-//                           [--first-launch N] [--quick]
+//                           [--first-launch N] [--quick] [--first-part]
 //   torchcomms_kernels_test --library LIBRARY measure [COLLECTIVE...] [--ranks N] [--bytes A-B]
 //                           [--all] [--blocks 8,16] [--rounds N] [--nccl LIBRARY] [--json FILE]
+//                           [--first-part]
 //
 // COLLECTIVE: all_reduce and the like, or of messages send, send_recv, all_to_all_v. Of all_gather,
 // all_to_all and broadcast the column "region" has outputs that peers write themselves, of
@@ -13,6 +14,8 @@
 // Of messages the column "straight" is written to its place by the sender.
 //
 // --first-launch: 1048526 and 268435406 come by the ends of what flags have of a launch.
+//
+// --first-part: messages keep to the first part of a workspace.
 //
 // Ranks are in one process; with fewer GPUs than ranks, several share one.
 
@@ -99,6 +102,8 @@ Arguments parse(int argc, char** argv) {
       all.settings.first_launch = number(value());
     } else if (word == "--quick") {
       all.settings.quick = true;
+    } else if (word == "--first-part") {
+      World::keeps_to_first_part = true;
     } else if (word == "--bytes") {
       std::tie(all.measuring.least_bytes, all.measuring.most_bytes) = range(value());
     } else if (word == "--all") {

@@ -38,6 +38,9 @@ struct Rank {
 
 class World {
  public:
+  // Of all that are made from then on: messages keep to the first part of a workspace.
+  static inline bool keeps_to_first_part = false;
+
   // `first_launch`: what the next launch is counted as; 1 for a workspace as it is made.
   World(const kernels::Library& library, int ranks, uint64_t first_launch = 1);
   ~World();

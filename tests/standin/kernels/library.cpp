@@ -134,6 +134,7 @@ struct HostStreams {
     return gpu::cpu_table().MemcpyAsync(one.to, one.from, one.bytes, gpu::kCopyDeviceToDevice,
                                         stream);
   }
+  static int copy_by_threads(const kernels::Copy& one, void* stream) { return copy(one, stream); }
   static int find_capture(void* stream, uint64_t& id) {
     int status = 0;
     gpu::CaptureId found = 0;

@@ -306,6 +306,38 @@ TEST_F(TeamTest, IsWholeAtOnceUnlessSomebodyAsksForLess) {
   });
 }
 
+// Teams of two ranks, a process each, as most are made: one after the other, and some at once.
+void check_usual_room(int rank, const Exchange& exchange) {
+  const auto host = gpu::Runtime::of_host();
+  const auto make = [&](Team::Room room = Team::Room::kUsual) {
+    return std::make_unique<Member>(rank, 2, exchange, host, room);
+  };
+  std::vector<float> values(40000);
+  const auto large = call_of(Collective::kAllReduce, values, values, values.size());
+  const auto is_whole = [&](const std::unique_ptr<Member>& member) {
+    return !member->team->lacks_room(large);
+  };
+  auto alone = Team::make(0, 1, 0, host, "",
+                          [](const std::string& words) { return std::vector<std::string>{words}; });
+  require(alone.team != nullptr, alone.why_not.c_str());
+  auto first = make();
+  require(is_whole(first), "the first one is whole: a rank alone does not count");
+  auto second = make();
+  require(!is_whole(second), "a further one grows");
+  require(is_whole(make(Team::Room::kWhole)), "unless it was asked for");
+  check_every_collective(*second, 1000);
+  require(second->team->make_room(exchange).empty(), "it gets the rest");
+  check_every_collective(*second, 40000);
+  first.reset();
+  require(!is_whole(make()), "the second one is still there");
+  second.reset();
+  require(is_whole(make()), "now there is none");
+}
+
+TEST_F(TeamTest, TheFirstOfADeviceIsWholeAndFurtherOnesGrow) {
+  EXPECT_EQ(on_processes(2, check_usual_room), 0);
+}
+
 // What all ranks are told where rank 1 has `file` for its library.
 void expect_why(const std::string& why) {
   on_threads(2, [&](int rank, const Exchange& exchange) {

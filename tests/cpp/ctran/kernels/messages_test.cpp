@@ -6,10 +6,12 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "ctran/kernels/region_layout.hpp"
 #include "ctran/kernels/vector.hpp"
+#include "ctran/kernels/workspace_layout.hpp"
 
 namespace torch::comms::ctran::kernels {
 namespace {
@@ -24,10 +26,21 @@ TEST(MessageLayoutTest, RingsComeRound) {
   EXPECT_EQ(tile_offset(2, 0, 1, 3, far), tile_offset(2, 0, 1, 3, far + kTileRing));
   EXPECT_NE(tile_offset(2, 0, 1, 3, far), tile_offset(2, 0, 1, 3, far + 1));
   for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
-    const auto ring = static_cast<uint64_t>(chunk_ring(ranks));
-    EXPECT_EQ(ring & (ring - 1), 0u);
-    EXPECT_EQ(chunk_offset(ranks, 0, 1, 15, far), chunk_offset(ranks, 0, 1, 15, far + ring));
-    EXPECT_NE(chunk_offset(ranks, 0, 1, 15, far), chunk_offset(ranks, 0, 1, 15, far + ring - 1));
+    const WorkspaceLayout layout(ranks);
+    for (const bool is_first_alone : {false, true}) {
+      const auto rings = layout.rings(ranks, is_first_alone);
+      const uint64_t length = rings.slots;
+      const auto offset = [&](uint64_t number) { return chunk_offset(rings, 0, 1, 15, number); };
+      EXPECT_EQ(rings.slots,
+                static_cast<uint32_t>(is_first_alone ? first_chunks(ranks) : chunk_ring(ranks)));
+      std::set<size_t> slots;
+      for (uint64_t number = far; number < far + length; ++number) {
+        EXPECT_EQ(offset(number), offset(number + length));
+        slots.insert(offset(number));
+        EXPECT_LE(offset(number) + kChunk, is_first_alone ? layout.region_words : layout.bytes);
+      }
+      EXPECT_EQ(slots.size(), length);
+    }
   }
 }
 

@@ -38,6 +38,9 @@ struct Streams {
     return steps->add(name(stream) + " waits for " + name(event));
   }
   int copy(const Copy&, void* stream) const { return steps->add("own copy on " + name(stream)); }
+  int copy_by_threads(const Copy&, void* stream) const {
+    return steps->add("threads copy on " + name(stream));
+  }
   int find_capture(void* stream, uint64_t& id) const {
     id = stream == side_stream ? of_side : of_call;
     return error;
@@ -83,7 +86,7 @@ struct Launch {
 const std::vector<std::string> kBeside{"meet",
                                        "record forked on call",
                                        "side waits for forked",
-                                       "own copy on side",
+                                       "threads copy on side",
                                        "copy",
                                        "copy",
                                        "record joined on side",

@@ -59,9 +59,9 @@ class Pieces {
           add(layout_.tiles + tile_offset(owner_, peer, channel, warp, number), kTileSlot, true);
     for (int channel = 0; channel < kChunkChannels; ++channel)
       for (int number = 0; number < chunk_ring(ranks_); ++number)
-        add(layout_.chunks +
-                chunk_offset(ranks_, owner_, peer, channel, static_cast<uint64_t>(number)),
-            kChunk, true);
+        add(chunk_offset(layout_.rings(ranks_, false), owner_, peer, channel,
+                         static_cast<uint64_t>(number)),
+            kChunk, number < first_chunks(ranks_));
   }
   void add_operands(int source) {
     for (int block = 0; block < kMostRegionBlocks; ++block)
@@ -92,8 +92,9 @@ TEST(WorkspaceLayoutTest, NothingOverlapsAndAllIsInItsPart) {
 TEST(WorkspaceLayoutTest, WhatHasAnAlignmentHasIt) {
   for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
     const WorkspaceLayout layout(ranks);
-    for (const size_t offset : {layout.acks, layout.ll, layout.mailboxes, layout.tiles,
-                                layout.chunks, layout.region_words, layout.line, layout.operands})
+    for (const size_t offset :
+         {layout.acks, layout.ll, layout.mailboxes, layout.tiles, layout.chunks,
+          layout.region_words, layout.line, layout.operands, layout.more_chunks})
       EXPECT_EQ(offset % 4096, 0u);
     EXPECT_EQ(layout.rest % WorkspaceLayout::kDevicePage, 0u);
   }
@@ -103,7 +104,7 @@ TEST(WorkspaceLayoutTest, MemoryIsBounded) {
   for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
     const WorkspaceLayout layout(ranks);
     EXPECT_LE(layout.bytes, 64 * kMB) << ranks;
-    EXPECT_LE(layout.rest, (ranks <= 4 ? 20 : 32) * kMB) << ranks;
+    EXPECT_LE(layout.rest, (ranks <= 4 ? 16 : 32) * kMB) << ranks;
   }
 }
 
