@@ -33,7 +33,8 @@ def reduce_and_compare(failures, comm, numel):
     gathered = torch.empty(size * numel, device=comm.get_device())
     comm.all_gather_single(gathered, values * (comm.get_rank() + 1), False)
     total = size * (size + 1) / 2
-    want = torch.arange(1, size + 1, dtype=torch.float32).repeat_interleave(numel) * total
+    ranks = torch.arange(1, size + 1, dtype=torch.float32, device="cpu")
+    want = ranks.repeat_interleave(numel) * total
     with failures.case(comm.get_name(), numel):
         assert values.eq(total).all()
         assert torch.equal(gathered.cpu(), want)
@@ -130,6 +131,7 @@ def cannot_grow(context):
     most = resource.getrlimit(resource.RLIMIT_FSIZE)
     if context.rank == 1:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1, most[1]))
+    context.meet("rank 1 has no memory")
     try:
         if context.backend == "ncclx":  # the library has memory of its own
             reduce_and_compare(failures, comm, LARGE)
@@ -154,21 +156,61 @@ def test_where_a_rank_has_no_memory_left_the_rest_stays_usable(world):
     check_context(world, cannot_grow)
 
 
-def alone_at_a_limit(context):
-    """Rank 0 calls what all ranks are to meet for."""
+def early(context):
+    """Rank 0 has begun the first large one, and grown, before another rank calls it; the others
+    are in an operation of another communicator, and wait for rank 0 there."""
     failures = Failures()
-    comm = context.new_comm("alone", hints=HINT)
-    reduce_and_compare(failures, comm, SMALL)
+    comm, other = context.new_comm("early", hints=HINT), context.new_comm("other")
+    for each in (comm, other):
+        reduce_and_compare(failures, each, SMALL)
+    large, small = (torch.ones(count, device=comm.get_device()) for count in (LARGE, SMALL))
+
+    def begin(which, tensor):
+        return which.all_reduce(tensor, ReduceOp.SUM, True)
+
+    works = [begin(other, small)] if context.rank != 0 else []
+    context.meet("the others wait")
     if context.rank == 0:
-        large = torch.ones(LARGE, device=comm.get_device())
-        with failures.case("its limit"), pytest.raises(torchcomms.CommTimeout, match="all_reduce"):
-            comm.all_reduce(large, ReduceOp.SUM, True, timeout=SHORT)
-    context.meet("rank 0 has given up")
+        works = [begin(comm, large)]
+        with failures.case("memory"):
+            assert grown_bytes(comm) > 0
+        works.append(begin(other, small))
+    context.meet("rank 0 has begun both")
+    if context.rank != 0:
+        works.append(begin(comm, large))
+    for work in works:
+        work.wait()
+    with failures.case("values"):
+        assert large.eq(context.size).all()
+        assert small.eq(context.size).all()
+    for each in (comm, other):
+        each.finalize()
     return failures.texts
 
 
-def test_a_rank_that_waits_alone_has_the_limit_of_its_call(world):
-    check_context(world, alone_at_a_limit)
+def test_growing_waits_for_no_call_of_another_rank(world):
+    check_context(world, early)
+
+
+def gone(context):
+    """Rank 1 has ended the communicator when the others need the rest of their memory."""
+    failures = Failures()
+    comm = context.new_comm("gone", abort_process_on_timeout_or_error=False, hints=HINT)
+    reduce_and_compare(failures, comm, SMALL)
+    if context.rank == 1:
+        comm.abort()
+    context.meet("rank 1 has gone")
+    if context.rank != 1:
+        large = torch.ones(LARGE, device=comm.get_device())
+        with failures.case("an error"), pytest.raises(torchcomms.CommError):
+            comm.all_reduce(large, ReduceOp.SUM, True, timeout=SHORT).wait_blocking()
+            comm.barrier(False)
+    context.meet("all know it")
+    return failures.texts
+
+
+def test_a_rank_that_has_gone_is_an_error(world):
+    check_context(world, gone)
 
 
 class Interrupt(Exception):
@@ -204,7 +246,7 @@ def interrupts(context):
 
 
 @pytest.mark.worlds(sizes=(2,))
-def test_an_interrupt_while_the_ranks_meet_ends_the_communicator(world):
+def test_an_interrupt_of_the_first_large_one_ends_the_communicator(world):
     check_context(world, interrupts)
 
 

@@ -80,7 +80,6 @@ def written_beside(context):
         "all_reduce": lambda tensor: comm.all_reduce(tensor, ReduceOp.SUM, True),
         "reduce": lambda tensor: comm.reduce(tensor, 0, ReduceOp.SUM, True),
     }
-    comm.all_reduce(torch.zeros(count), ReduceOp.SUM, False)  # all meet where a workspace grows
     for name, reduce in reductions.items():
         original = torch.full((count,), float(context.rank + 1))
         tensor = torch._lazy_clone(original)

@@ -196,14 +196,25 @@ void TorchCommKernels::copy_behind(const Offer& offer, gpu::NativeStream stream)
   if (bytes != 0) lane()->device().runtime().copy_on_device(to, from, bytes, stream);
 }
 
-// Of ranks that have called the same: each comes here, or none does. Where that cannot be told now,
-// none of them has room until it can.
+// Of ranks that have called the same: each comes here, or none does.
 bool TorchCommKernels::has_room(const nccl::Call& now) {
-  if ((!why_no_room_.empty() && has_library()) || !can_tell()) return false;
+  if (!why_no_room_.empty() && has_library()) return false;
+  const auto until = std::chrono::steady_clock::now() + now.limit;
+  const auto look = [&] {
+    check_interrupt();
+    if (std::chrono::steady_clock::now() >= until)
+      throw CommError(Errc::kTimeout,
+                      nccl::limit_text(now, "memory for the kernels of all ranks did not come"));
+  };
   meet_for(now, [&] {
     const auto before = kernels_->team().workspace_bytes();
-    why_no_room_ =
-        kernels_->make_room([&](const std::string& words) { return tell_all(words, now); });
+    try {
+      why_no_room_ = kernels_->make_room(look);
+    } catch (const CommError& e) {  // others may have gone on
+      const CommError told(e.code(), e.why(), now.context(e.context().peer));
+      lane()->fail(told, /*blocks=*/false);
+      throw told;
+    }
     later_bytes_ += kernels_->team().workspace_bytes() - before;
   });
   return why_no_room_.empty();

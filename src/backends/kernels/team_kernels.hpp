@@ -26,9 +26,7 @@ class TeamKernels final : public nccl::OwnKernels {
 
   const Team& team() const noexcept { return *team_; }
   // See Team.
-  std::string make_room(const transport::nvl::Exchange& exchange) {
-    return team_->make_room(exchange);
-  }
+  std::string make_room(const std::function<void()>& look) { return team_->make_room(look); }
   const std::shared_ptr<Team>& shared_team() const noexcept { return team_; }
   // Whatever launches may use until the communicator has ended; windows for a shorter time. Of the
   // thread that calls operations.

@@ -27,6 +27,19 @@ Team::PinnedControl make_control(const std::shared_ptr<const gpu::Runtime>& runt
           }};
 }
 
+// Collective. Why there is none, the same on all ranks; "": there is.
+std::string begin_growth(const transport::nvl::Seat& seat, transport::nvl::SymmetricMemory& memory,
+                         const transport::nvl::Exchange& exchange,
+                         std::unique_ptr<Growth>& growth) {
+  const auto why =
+      transport::nvl::reason_of([&] { growth = std::make_unique<Growth>(seat, memory); });
+  const auto verdicts = exchange(why);
+  for (size_t rank = 0; rank < verdicts.size(); ++rank)
+    if (!verdicts[rank].empty()) return "rank " + std::to_string(rank) + ": " + verdicts[rank];
+  growth->begin(exchange(growth->address()));
+  return {};
+}
+
 [[noreturn]] void refuse(const kernels::Message& message, const kernels::Team& team) {
   const auto which = std::string(message.receives != 0 ? "a receive from" : "a send to") +
                      " rank " + std::to_string(message.peer);
@@ -103,24 +116,31 @@ Team::Outcome Team::make(int rank, int size, int device,
   if (wanted.unwilling.empty()) wanted.unwilling = transport::nvl::reason_of(look);
   auto made = transport::nvl::SymmetricMemory::make(seat, wanted, exchange);
   if (!made.memory) return {nullptr, std::move(made.why_not)};
-  return {std::unique_ptr<Team>(new Team(std::move(library), std::move(seat),
-                                         std::move(made.memory), std::move(control))),
-          {}};
+  std::unique_ptr<Growth> growth;
+  if (!made.memory->is_whole())
+    if (auto why = begin_growth(seat, *made.memory, exchange, growth); !why.empty())
+      return {nullptr, std::move(why)};
+  return {
+      std::unique_ptr<Team>(new Team(std::move(library), std::move(seat), std::move(made.memory),
+                                     std::move(growth), std::move(control))),
+      {}};
 }
 
 Team::Team(KernelLibrary library, transport::nvl::Seat seat,
-           std::unique_ptr<transport::nvl::SymmetricMemory> memory, PinnedControl control)
+           std::unique_ptr<transport::nvl::SymmetricMemory> memory, std::unique_ptr<Growth> growth,
+           PinnedControl control)
     : library_(std::move(library)),
       seat_(std::move(seat)),
       one_of_device_(seat_.device, seat_.size),
       memory_(std::move(memory)),
+      growth_(std::move(growth)),
       control_(std::move(control)) {
   team_.rank = seat_.rank;
   team_.size = seat_.size;
   for (int peer = 0; peer < seat_.size; ++peer) team_.workspace[peer] = memory_->at(peer);
   team_.control = control_.get();
-  team_.keeps_to_first_part = memory_->is_whole() ? 0 : 1;
-  look_at_room();
+  team_.keeps_to_first_part = growth_ == nullptr ? 0 : 1;
+  have_room(growth_ == nullptr);
 }
 
 Team::~Team() = default;
@@ -137,15 +157,19 @@ bool Team::lacks_room(const kernels::RegionCall& call) const noexcept {
   return !has_room_ && kernels::pushes_operands(team_.size, call);
 }
 
-std::string Team::make_room(const transport::nvl::Exchange& exchange) {
+std::string Team::make_room(const std::function<void()>& look) {
   if (has_room_) return {};
-  auto why_not = memory_->complete(seat_, kernels::kLateFill, exchange);
-  look_at_room();
+  auto why_not = growth_->bring([&] {
+    if (word(control_->abort).load(std::memory_order_acquire) != 0)
+      throw CommError(Errc::kAborted, "the communicator was aborted");
+    look();
+  });
+  if (why_not.empty()) have_room(true);
   return why_not;
 }
 
-void Team::look_at_room() noexcept {
-  has_room_ = memory_->is_whole();
+void Team::have_room(bool has) noexcept {
+  has_room_ = has;
   workspace_bytes_.store(memory_->size_bytes(), std::memory_order_relaxed);
   word(control_->lacks_rest).store(has_room_ ? 0 : 1, std::memory_order_release);
 }
@@ -240,6 +264,9 @@ void Team::set_limit(uint64_t limit_ns) noexcept {
   std::atomic_ref(control_->limit_ns).store(limit_ns, std::memory_order_relaxed);
 }
 
-void Team::abort() noexcept { word(control_->abort).store(1, std::memory_order_release); }
+void Team::abort() noexcept {
+  word(control_->abort).store(1, std::memory_order_release);
+  if (growth_) growth_->ring();
+}
 
 }  // namespace torch::comms::ctran

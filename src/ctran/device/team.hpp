@@ -11,6 +11,7 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "ctran/device/growth.hpp"
 #include "ctran/device/kernel_library.hpp"
 #include "ctran/device/side_stream.hpp"
 #include "ctran/device/teams_of_device.hpp"
@@ -74,9 +75,10 @@ class Team {
   }
   bool lacks_room(const kernels::RegionCall& call) const noexcept;
   bool lacks_room(const kernels::QuantizedReduceScatter&) const noexcept { return !has_room_; }
-  // Collective, of a thread that launches: the rest of the workspace comes. "", or why it does not,
-  // the same on all ranks. The device is current. Throws what `exchange` does.
-  std::string make_room(const transport::nvl::Exchange& exchange);
+  // Of a thread that launches, on each rank before the same launch, at any time: the rest of the
+  // workspace comes. "", or why it does not, the same on all ranks. Waits for no launch of another
+  // rank. Throws as Growth::bring(), and CommError(kAborted) after abort().
+  std::string make_room(const std::function<void()>& look);
   std::string architectures() const { return library_.functions->architectures(); }
   const std::string& library_path() const noexcept { return library_.path; }
   // For kernels that run beside the team's: whether those have stopped.
@@ -134,17 +136,19 @@ class Team {
 
  private:
   void check(int code) const;
-  void look_at_room() noexcept;
+  void have_room(bool has) noexcept;
   void make_side();
   // With what write_straight() asks for.
   std::vector<kernels::Message> marked(std::span<const kernels::Message> messages) const;
   Team(KernelLibrary library, transport::nvl::Seat seat,
-       std::unique_ptr<transport::nvl::SymmetricMemory> memory, PinnedControl control);
+       std::unique_ptr<transport::nvl::SymmetricMemory> memory, std::unique_ptr<Growth> growth,
+       PinnedControl control);
 
   const KernelLibrary library_;
   const transport::nvl::Seat seat_;
   const OneOfDevice one_of_device_;
   const std::unique_ptr<transport::nvl::SymmetricMemory> memory_;
+  const std::unique_ptr<Growth> growth_;  // null where the workspace was whole at once
   const PinnedControl control_;
   kernels::Team team_{};
   std::optional<SideStream> side_;  // from the first launch on that has a use for it

@@ -275,6 +275,8 @@ struct Growing : Member {
                rank == 0 ? Team::Room::kFirstPart : Team::Room::kWhole) {}
 };
 
+const auto nothing = [] {};
+
 void check_growth(int rank, const Exchange& exchange) {
   Growing member(rank, 3, exchange);
   auto& team = *member.team;
@@ -285,12 +287,68 @@ void check_growth(int rank, const Exchange& exchange) {
   const auto large = call_of(Collective::kAllReduce, values, values, kLarge);
   require(team.lacks_room(large), "large ones lack room");
   require(team.control()->lacks_rest != 0, "kernels know");
-  require(team.make_room(exchange).empty(), "they get it");
+  require(team.make_room(nothing).empty(), "they get it");
   require(!team.lacks_room(large), "they have it");
   require(team.control()->lacks_rest == 0, "kernels know that, too");
   require(team.workspace_bytes() > bytes, "which takes memory");
   check_every_collective(member, kLarge);
-  require(team.make_room(exchange).empty(), "once for all");
+  require(team.make_room(nothing).empty(), "once for all");
+}
+
+// Rank 0 grows while the others are elsewhere, and then they do.
+void check_growth_alone(int rank, const Exchange& exchange) {
+  Growing member(rank, 3, exchange);
+  if (rank == 0) require(member.team->make_room(nothing).empty(), "it gets the rest");
+  exchange("");
+  if (rank != 0) require(member.team->make_room(nothing).empty(), "so do they");
+  check_every_collective(member, 40000);
+}
+
+TEST_F(TeamTest, GrowsWhateverTheOtherRanksDo) {
+  EXPECT_EQ(on_processes(3, check_growth_alone), 0);
+}
+
+// Rank 1 has ended its team.
+void check_growth_without_a_rank(int rank, const Exchange& exchange) {
+  auto member = std::make_unique<Growing>(rank, 3, exchange);
+  if (rank == 1) member.reset();
+  exchange("");
+  if (rank != 1) {
+    try {
+      (void)member->team->make_room(nothing);
+      require(false, "nothing was thrown");
+    } catch (const CommError& e) {
+      require(e.code() == Errc::kPeerFailed, e.what());
+    }
+  }
+  exchange("");
+}
+
+TEST_F(TeamTest, GrowthNeedsAllRanks) {
+  EXPECT_EQ(on_processes(3, check_growth_without_a_rank), 0);
+}
+
+// Rank 1 does not run, so its threads do not: a wait ends by what is looked at.
+TEST_F(TeamTest, GrowthEndsByWhatIsLookedAtAndByAnAbort) {
+  on_threads(2, [](int rank, const Exchange& exchange) {
+    auto words = exchange("");  // of this call alone
+    transport::nvl::Seat seat{rank, 2, 0, gpu::Runtime::of_host(), nullptr};
+    seat.driver = gpu::Driver::of(*seat.runtime);
+    auto made = transport::nvl::SymmetricMemory::make(
+        seat, {size_t{4} << 20, "a test", "", size_t{2} << 20}, exchange);
+    require(made.memory != nullptr && !made.memory->is_whole(), made.why_not.c_str());
+    Growth growth(seat, *made.memory);
+    const auto addresses = exchange(growth.address());
+    if (rank == 0) {
+      growth.begin(addresses);
+      int looks = 0;
+      const auto look = [&] {
+        if (++looks == 3) throw CommError(Errc::kTimeout, "late");
+      };
+      EXPECT_THROW(growth.bring(look), CommError);
+    }
+    exchange("");
+  });
 }
 
 TEST_F(TeamTest, GrowsForTheCallsThatNeedIt) { EXPECT_EQ(on_processes(3, check_growth), 0); }
@@ -302,7 +360,7 @@ TEST_F(TeamTest, IsWholeAtOnceUnlessSomebodyAsksForLess) {
     EXPECT_FALSE(
         member.team->lacks_room(call_of(Collective::kAllReduce, values, values, values.size())));
     EXPECT_FALSE(member.team->lacks_room(kernels::QuantizedReduceScatter{}));
-    EXPECT_EQ(member.team->make_room(exchange), "");
+    EXPECT_EQ(member.team->make_room(nothing), "");
   });
 }
 
@@ -326,7 +384,7 @@ void check_usual_room(int rank, const Exchange& exchange) {
   require(!is_whole(second), "a further one grows");
   require(is_whole(make(Team::Room::kWhole)), "unless it was asked for");
   check_every_collective(*second, 1000);
-  require(second->team->make_room(exchange).empty(), "it gets the rest");
+  require(second->team->make_room(nothing).empty(), "it gets the rest");
   check_every_collective(*second, 40000);
   first.reset();
   require(!is_whole(make()), "the second one is still there");

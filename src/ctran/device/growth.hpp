@@ -1,0 +1,61 @@
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <torchcomms/base/error.hpp>
+
+#include "transport/nvl/circle.hpp"
+#include "transport/nvl/symmetric_memory.hpp"
+
+namespace torch::comms::ctran {
+
+// The rest of a team's workspace, which comes when one rank wants it, whatever the threads of the
+// others that call operations are doing: a thread of each does its part.
+//
+// Threads: one, but for ring().
+class Growth {
+ public:
+  // Outlived by `memory`, of which it alone changes the size from begin() on. Throws
+  // CommError(kResourceExhausted, kSystem).
+  Growth(const transport::nvl::Seat& seat, transport::nvl::SymmetricMemory& memory);
+  ~Growth();  // waits for what it does at the moment
+  Growth(const Growth&) = delete;
+  Growth& operator=(const Growth&) = delete;
+
+  // What the other ranks have to know, and what they have said, by rank. Throws CommError(kSystem).
+  std::string address() const { return circle_.address(); }
+  void begin(const std::vector<std::string>& addresses);
+
+  // Tries it: for the nth time here is for the nth time everywhere. "", or why it does not come,
+  // the same on all ranks. Throws CommError(kPeerFailed) where a rank has ended; `look` is called
+  // now and then while it waits, and may end that by what it throws.
+  std::string bring(const std::function<void()>& look);
+  // Calls `look` of a bring() that waits at once. Any thread.
+  void ring();
+
+ private:
+  struct Outcome {
+    std::string why_not;
+    std::optional<CommError> failure;  // there will be no other attempt
+  };
+  void run();
+  Outcome attempt();
+  bool is_wanted();
+
+  const transport::nvl::Seat seat_;
+  transport::nvl::SymmetricMemory& memory_;
+  transport::nvl::Circle circle_;
+  std::mutex mutex_;  // guards the rest
+  std::condition_variable changed_;
+  size_t wanted_ = 0;              // attempts
+  std::vector<Outcome> outcomes_;  // of all attempts
+  std::thread thread_;
+};
+
+}  // namespace torch::comms::ctran

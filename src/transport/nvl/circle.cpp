@@ -1,0 +1,225 @@
+#include "transport/nvl/circle.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include <torchcomms/base/error.hpp>
+
+#include "base/children.hpp"
+#include "base/system_error.hpp"
+#include "transport/nvl/card.hpp"
+#include "transport/unix_socket.hpp"
+
+namespace torch::comms::transport::nvl {
+
+struct Circle::Address {
+  uint32_t magic = kMagic;
+  uint32_t rank = 0;
+  base::Secret secret = {};
+  Words<64> name;
+
+  static constexpr uint32_t kMagic = 0x43564e54;  // "TNVC"
+};
+
+// A rank's words of one round, to another one; or its last packet, since `missed` has ended.
+struct Circle::Packet {
+  int32_t from = -1;
+  int32_t missed = -1;
+  uint32_t length = 0;
+  uint64_t round = 0;
+  base::Secret secret = {};  // of the rank that it is for
+  std::array<char, kMaxWords> words = {};
+};
+
+namespace {
+
+base::FileDescriptor make_bell() {
+  base::FileDescriptor made(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!made) throw base::system_error("a thread that may be woken");
+  return made;
+}
+
+[[noreturn]] void refuse_peer(int rank, const std::string& why) {
+  throw CommError(Errc::kPeerFailed, "rank " + std::to_string(rank) + " " + why, {.peer = rank});
+}
+
+}  // namespace
+
+Circle::Circle(int rank, int size)
+    : rank_(rank),
+      size_(size),
+      name_("torchcomms-circle-" + std::to_string(base::random_number())),
+      secret_(base::random_secret()),
+      listener_(listen_at(name_)),
+      bell_(make_bell()),
+      peers_(static_cast<size_t>(size)) {
+  base::stop_in_children(listener_.get());
+}
+
+std::string Circle::address() const {
+  const Address own{
+      .rank = static_cast<uint32_t>(rank_), .secret = secret_, .name = Words<64>(name_)};
+  return {reinterpret_cast<const char*>(&own), sizeof own};
+}
+
+void Circle::know(const std::vector<std::string>& addresses) {
+  for (int rank = 0; rank < size_; ++rank) {
+    const auto& words = addresses.at(static_cast<size_t>(rank));
+    Address told;
+    if (words.size() == sizeof told) std::memcpy(&told, words.data(), sizeof told);
+    if (words.size() != sizeof told || told.magic != Address::kMagic ||
+        told.rank != static_cast<uint32_t>(rank))
+      throw CommError(Errc::kSystem, "rank " + std::to_string(rank) +
+                                         " has not said how it is reached, but something else");
+    peer(rank).name = told.name.text();
+    peer(rank).secret = told.secret;
+  }
+}
+
+void Circle::ring() noexcept {
+  const uint64_t one = 1;
+  (void)!::write(bell_.get(), &one, sizeof one);
+}
+
+void Circle::stop() noexcept {
+  is_stopped_.store(true, std::memory_order_release);
+  ring();
+}
+
+bool Circle::is_begun() const noexcept {
+  return std::ranges::any_of(peers_, [](const Peer& peer) { return !peer.words.empty(); });
+}
+
+std::vector<std::string> Circle::tell(const std::string& words) {
+  for_peers([&](int rank) { send(rank, {.round = round_}, words); });
+  while (lacks_words()) {
+    if (is_stopped()) throw CommError(Errc::kAborted, "the communicator has ended here");
+    await();
+  }
+  ++round_;
+  std::vector<std::string> all(static_cast<size_t>(size_), words);
+  for_peers([&](int rank) {
+    auto& come = peer(rank).words;
+    all[static_cast<size_t>(rank)] = std::move(come.front());
+    come.pop_front();
+  });
+  return all;
+}
+
+// Of the ranks that are waited for in vain one is named: that of which another rank says so.
+bool Circle::lacks_words() const {
+  int missed = -1;
+  bool lacks = false;
+  for_peers([&](int rank) {
+    if (!peer(rank).words.empty()) return;
+    lacks = true;
+    if (peer(rank).has_ended && (missed < 0 || rank == missed_)) missed = rank;
+  });
+  if (missed >= 0) refuse_peer(missed, "has ended, or closed the communicator");
+  return lacks;
+}
+
+void Circle::leave(int missed) noexcept {
+  for_peers([&](int rank) {
+    try {
+      if (!peer(rank).has_ended) send(rank, {.missed = missed < 0 ? rank_ : missed}, "");
+    } catch (const CommError&) {  // it has ended as well
+    }
+  });
+}
+
+void Circle::send(int rank, Packet packet, const std::string& words) {
+  auto& to = peer(rank);
+  if (!to.socket) {
+    to.socket = connect_to(to.name);
+    if (to.socket) base::stop_in_children(to.socket.get());
+  }
+  packet.from = rank_;
+  packet.secret = to.secret;
+  packet.length = static_cast<uint32_t>(words.copy(packet.words.data(), packet.words.size()));
+  if (!to.socket || ::send(to.socket.get(), &packet, sizeof packet, MSG_NOSIGNAL) !=
+                        static_cast<ssize_t>(sizeof packet))
+    refuse_peer(rank, std::string("is not reached by Unix socket: ") + std::strerror(errno));
+}
+
+void Circle::await() {
+  std::vector<pollfd> wanted{{bell_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+  for (const auto& peer : peers_)  // whether its side has ended; none: never
+    wanted.push_back({peer.has_ended ? -1 : peer.socket.get(), 0, 0});
+  for (const auto& guest : guests_) wanted.push_back({guest.socket.get(), POLLIN, 0});
+  if (::poll(wanted.data(), wanted.size(), -1) < 0) return;  // by a signal
+  if (wanted[0].revents != 0) {
+    uint64_t rings = 0;
+    (void)!::read(bell_.get(), &rings, sizeof rings);
+  }
+  // Until there is nothing: who tells that a rank has ended has sent that after its last words.
+  while (hear()) {
+  }
+  for (size_t rank = 0; rank < peers_.size(); ++rank)
+    if (wanted[2 + rank].revents != 0) peers_[rank].has_ended = true;
+}
+
+// False: there was nothing.
+bool Circle::hear() {
+  bool has_heard = false;
+  while (let_in()) has_heard = true;
+  std::erase_if(guests_, [&](Guest& guest) {
+    const auto heard = read(guest);
+    has_heard |= heard != Heard::kNothing;
+    return heard == Heard::kEnd;
+  });
+  return has_heard;
+}
+
+// False: nobody is there.
+bool Circle::let_in() {
+  base::FileDescriptor guest(
+      ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!guest) {
+    if (base::is_scarcity(errno)) throw base::system_error("the ranks of this host are not heard");
+    return errno == ECONNABORTED || errno == EINTR;
+  }
+  int process = 0;
+  uint32_t user = 0;
+  if (!read_peer(guest.get(), process, user) || (user != ::geteuid() && user != 0)) return true;
+  base::stop_in_children(guest.get());
+  guests_.push_back({std::move(guest)});
+  return true;
+}
+
+// kEnd also of a stranger.
+Circle::Heard Circle::read(Guest& guest) {
+  Packet packet;
+  const auto size = ::recv(guest.socket.get(), &packet, sizeof packet, MSG_DONTWAIT);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return Heard::kNothing;
+  const auto is_rank = [this](int rank) { return rank >= 0 && rank < size_; };
+  const bool is_ours = size == static_cast<ssize_t>(sizeof packet) && is_rank(packet.from) &&
+                       packet.from != rank_ && packet.length <= kMaxWords &&
+                       base::equal(packet.secret, secret_) &&
+                       (guest.rank < 0 || guest.rank == packet.from);
+  if (is_ours) guest.rank = packet.from;
+  if (guest.rank < 0) return Heard::kEnd;
+  auto& from = peer(guest.rank);
+  if (is_ours && !is_rank(packet.missed) && packet.round == from.rounds) {
+    ++from.rounds;
+    from.words.emplace_back(packet.words.data(), packet.length);
+    return Heard::kWords;
+  }
+  from.has_ended = true;
+  if (is_ours && is_rank(packet.missed) && packet.missed != rank_) {
+    missed_ = packet.missed;
+    peer(missed_).has_ended = true;
+  }
+  return Heard::kEnd;
+}
+
+}  // namespace torch::comms::transport::nvl

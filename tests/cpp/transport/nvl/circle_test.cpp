@@ -1,0 +1,132 @@
+#include "transport/nvl/circle.hpp"
+
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms::transport::nvl {
+namespace {
+
+class CircleTest : public testing::Test {
+ protected:
+  void make(int size) {
+    std::vector<std::string> addresses;
+    for (int rank = 0; rank < size; ++rank) {
+      circles_.push_back(std::make_unique<Circle>(rank, size));
+      addresses.push_back(circles_.back()->address());
+    }
+    for (const auto& circle : circles_) circle->know(addresses);
+  }
+  // Runs body(circle, rank) on a thread each.
+  template <class Body>
+  void on_threads(Body body) {
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < circles_.size(); ++rank)
+      threads.emplace_back([&, rank] { body(*circles_[rank], static_cast<int>(rank)); });
+    for (auto& thread : threads) thread.join();
+  }
+
+  std::vector<std::unique_ptr<Circle>> circles_;
+};
+
+Errc code_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const CommError& e) {
+    return e.code();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return Errc::kInternal;
+}
+
+TEST_F(CircleTest, EachRoundBringsTheWordsOfAllToAll) {
+  make(4);
+  on_threads([](Circle& circle, int rank) {
+    for (int round = 0; round < 50; ++round) {
+      const auto all = circle.tell(std::string(static_cast<size_t>(rank * round), 'x') + "!");
+      ASSERT_EQ(all.size(), 4u);
+      for (size_t peer = 0; peer < all.size(); ++peer)
+        EXPECT_EQ(all[peer].size(), peer * static_cast<size_t>(round) + 1);
+    }
+  });
+}
+
+TEST_F(CircleTest, ARoundThatAnotherRankBeginsWakesThoseThatWait) {
+  make(3);
+  on_threads([](Circle& circle, int rank) {
+    for (int round = 0; round < 3; ++round) {
+      if (rank != round)
+        while (!circle.is_begun()) circle.await();
+      EXPECT_EQ(circle.tell(std::to_string(rank)), (std::vector<std::string>{"0", "1", "2"}));
+      EXPECT_FALSE(circle.is_begun() && round == 2);
+    }
+  });
+}
+
+TEST_F(CircleTest, ARankThatHasEndedIsNamed) {
+  make(3);
+  std::barrier together(2);
+  on_threads([&](Circle& circle, int rank) {
+    if (rank == 1) {  // after a round of its own
+      circle.tell("");
+      circles_[1].reset();
+      return;
+    }
+    circle.tell("");
+    try {
+      circle.tell("");
+      ADD_FAILURE() << "rank 1 has ended";
+    } catch (const CommError& e) {
+      EXPECT_EQ(e.code(), Errc::kPeerFailed);
+      EXPECT_EQ(e.context().peer, 1) << e.what();
+      circle.leave(e.context().peer);
+    }
+    together.arrive_and_wait();
+  });
+}
+
+TEST_F(CircleTest, ARankThatHasEndedBeforeAnyRoundIsNamed) {
+  make(2);
+  circles_[1].reset();
+  EXPECT_EQ(code_of([&] { circles_[0]->tell(""); }), Errc::kPeerFailed);
+}
+
+TEST_F(CircleTest, StopEndsARound) {
+  make(2);
+  std::thread stops([&] { circles_[0]->stop(); });
+  EXPECT_EQ(code_of([&] { circles_[0]->tell(""); }), Errc::kAborted);
+  stops.join();
+}
+
+TEST_F(CircleTest, StrangersAreNotHeard) {
+  make(2);
+  Circle stranger(1, 2);  // says that it is rank 1, and knows nobody's secret
+  Circle other(0, 2);
+  // The place of rank 0 of this circle, with the secret of another one.
+  auto forged = circles_[0]->address();
+  const auto secret = other.address();
+  forged.replace(8, sizeof(base::Secret), secret, 8, sizeof(base::Secret));
+  stranger.know({forged, stranger.address()});
+  std::thread calls([&] { EXPECT_NE(code_of([&] { stranger.tell("wrong"); }), Errc::kInternal); });
+  std::thread peer([&] { EXPECT_EQ(circles_[1]->tell("right").front(), "right, too"); });
+  EXPECT_EQ(circles_[0]->tell("right, too").back(), "right");
+  peer.join();
+  stranger.stop();
+  calls.join();
+}
+
+TEST_F(CircleTest, WordsThatAreNoAddressAreRefused) {
+  Circle circle(0, 2);
+  EXPECT_EQ(code_of([&] { circle.know({circle.address(), "nonsense"}); }), Errc::kSystem);
+  EXPECT_EQ(code_of([&] { circle.know({circle.address(), circle.address()}); }), Errc::kSystem);
+}
+
+}  // namespace
+}  // namespace torch::comms::transport::nvl
