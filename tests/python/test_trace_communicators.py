@@ -61,6 +61,22 @@ def test_a_number_of_a_name_is_that_of_the_rank_that_has_most_of_them(tmp_path):
     ]
 
 
+def test_numbers_are_in_the_order_of_a_rank_that_has_both(tmp_path):
+    """Rank 2 has written down late what rank 1 had before its pair with rank 3."""
+    pairs = {1: [(1, 2), (1, 3)], 2: [(1, 2)], 3: [(1, 3)]}
+    for rank, made in pairs.items():
+        others = [Comm("other", 0, (rank,), identity=10 * rank + n) for n in range(3)]
+        comms = [
+            Comm("pair", members.index(rank), members, identity=members[1],
+                 entered=int(rank == 3), finished=0)
+            for members in made
+        ]  # fmt: skip
+        ring = [*others, *comms] if rank == 2 else comms
+        ops = [Op("barrier", 1, 3)] if rank == 3 else []
+        rings.write(tmp_path, rank, ring, ops)
+    assert "rank 1 has not entered barrier 1 of 'pair (2)'" in analyze(read([tmp_path])).summary
+
+
 def test_memberships_of_one_uuid_whose_members_no_file_lists_are_two(tmp_path):
     for rank in range(4):
         comm = Comm("ft", rank // 2, (), entered=int(rank == 0), finished=0, membership=1, size=2,

@@ -176,9 +176,21 @@ def _sizes(entry: dict[str, Any], key: str) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(_checked(key, one, int) for one in sizes) for sizes in entry[key])
 
 
+def _dtypes(entry: dict[str, Any]) -> tuple[str, ...]:
+    keys = ("input_dtypes", "output_dtypes")
+    found = {_checked(key, one, str) for key in keys for one in entry[key]}
+    return tuple(sorted(map(of_recorder, found)))
+
+
+def _time(entry: dict[str, Any], key: str, kind: Any = int, default: Any = _ABSENT) -> int:  # noqa: ANN401
+    value = _value(entry, key, kind, default) or 0
+    if not 0 <= value < 1 << 63:
+        raise ValueError(f"{key} is {reprlib.repr(value)}, allowed are nanoseconds since 1970")
+    return int(value)
+
+
 def _operation(entry: dict[str, Any]) -> Operation:
     words = _value(entry, "profiling_name", str).rpartition(":")[2].split(" ")
-    dtypes = {*entry["input_dtypes"], *entry["output_dtypes"]}
     return Operation(
         group=_checked("process_group", entry["process_group"][0], str),
         name=_value(entry, "operation", str, words[0]),
@@ -188,14 +200,14 @@ def _operation(entry: dict[str, Any]) -> Operation:
         refused=_value(entry, "refused", bool, False),
         input_sizes=_sizes(entry, "input_sizes"),
         output_sizes=_sizes(entry, "output_sizes"),
-        dtypes=tuple(sorted(map(of_recorder, dtypes))),
+        dtypes=_dtypes(entry),
         reduce_op=_value(entry, "reduce_op", str | None, None),
         root=_value(entry, "root", int | None, None),
         peer=_value(entry, "peer", int | None, None),
-        created_ns=_value(entry, "time_created_ns", int),
+        created_ns=_time(entry, "time_created_ns"),
         record_id=_value(entry, "record_id", int),
         op_id=_value(entry, "op_id", int, 0),
-        entered_ns=_value(entry, "time_discovered_started_ns", int | None, None) or 0,
-        ended_ns=_value(entry, "time_discovered_completed_ns", int | None, None) or 0,
+        entered_ns=_time(entry, "time_discovered_started_ns", int | None, None),
+        ended_ns=_time(entry, "time_discovered_completed_ns", int | None, None),
         thread=_value(entry, "thread_id", int | str, 0),
     )

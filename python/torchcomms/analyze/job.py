@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import graphlib
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
@@ -132,6 +134,29 @@ def _is_left(comm: Comm, ring: Ring) -> bool:
     )
 
 
+def _in_order(rings: Iterable[Ring], made_ns: dict[CommKey, int]) -> list[CommKey]:
+    """As each rank has made them; by their times those of which no rank has both."""
+    before: dict[CommKey, set[CommKey]] = {key: set() for key in made_ns}
+    for ring in rings:
+        keys = dict.fromkeys(comm.key for comm in ring.comms)
+        for key, later in itertools.pairwise(keys):
+            before[later].add(key)
+    sorter = graphlib.TopologicalSorter(before)
+    try:
+        sorter.prepare()
+    except graphlib.CycleError:  # records that contradict each other
+        return sorted(made_ns, key=lambda key: made_ns[key])
+    order: list[CommKey] = []
+    ready: set[CommKey] = set()
+    while sorter.is_active():
+        ready.update(sorter.get_ready())
+        first = min(ready, key=lambda key: made_ns[key])
+        ready.remove(first)
+        sorter.done(first)
+        order.append(first)
+    return order
+
+
 class _Names:
     """What communicators are called: where a process has several of one name, the later ones have a
     number besides, which is the same on all ranks."""
@@ -148,7 +173,7 @@ class _Names:
                 named[comm.key] = comm.whole_name
                 since_ns = ring.wall(comm.time_ns)
                 made_ns[comm.key] = max(made_ns.get(comm.key, since_ns), since_ns)
-        for key in sorted(named, key=lambda key: made_ns[key]):
+        for key in _in_order(by_rank.values(), made_ns):
             name = named[key]
             number = 1 + max(self._last[rank, name] for rank in ranks[key])
             for rank in ranks[key]:
