@@ -192,6 +192,11 @@ def test_growing_waits_for_no_call_of_another_rank(world):
     check_context(world, early)
 
 
+def first_large_one(comm, large):
+    comm.all_reduce(large, ReduceOp.SUM, True, timeout=SHORT).wait_blocking()
+    comm.barrier(False)
+
+
 def gone(context):
     """Rank 1 has ended the communicator when the others need the rest of their memory."""
     failures = Failures()
@@ -203,8 +208,7 @@ def gone(context):
     if context.rank != 1:
         large = torch.ones(LARGE, device=comm.get_device())
         with failures.case("an error"), pytest.raises(torchcomms.CommError):
-            comm.all_reduce(large, ReduceOp.SUM, True, timeout=SHORT).wait_blocking()
-            comm.barrier(False)
+            first_large_one(comm, large)
     context.meet("all know it")
     return failures.texts
 

@@ -104,7 +104,7 @@ TEST(WorkspaceLayoutTest, MemoryIsBounded) {
   for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
     const WorkspaceLayout layout(ranks);
     EXPECT_LE(layout.bytes, 64 * kMB) << ranks;
-    EXPECT_LE(layout.rest, (ranks <= 4 ? 16 : 32) * kMB) << ranks;
+    EXPECT_LE(layout.rest, (ranks <= 4 ? 14 : 32) * kMB) << ranks;
   }
 }
 
