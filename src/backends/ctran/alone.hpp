@@ -58,7 +58,6 @@ class TC_API TorchCommCtranAlone final : public TorchCommKernels {
     return {words};
   }
   std::string why_no_kernels() const override { return "windows have none yet"; }
-  bool can_tell() const override { return true; }
 
   const Explain explain_;
 };

@@ -77,7 +77,6 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
   ctran::KernelWish wish_for(const OperationOptions& options) const;
   std::vector<std::string> tell_all(const std::string& words, const nccl::Call& now) override;
   std::string why_no_kernels() const override { return "they are gone"; }
-  bool can_tell() const override { return true; }
   bool has_library() const override { return false; }
   CommError explained(const CommError& error) override { return explain_(error); }
 

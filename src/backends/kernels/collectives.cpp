@@ -57,6 +57,7 @@ void TorchCommKernels::finalize() {
 
 void TorchCommKernels::set_kernels(std::shared_ptr<ctran::TeamKernels> kernels,
                                    ctran::MeasuredRows measured) {
+  if (kernels_) kernels_->shared_team()->leave_device();
   kernels_ = std::move(kernels);
   why_no_room_.clear();
   later_bytes_ = 0;
@@ -211,7 +212,9 @@ bool TorchCommKernels::has_room(const nccl::Call& now) {
     try {
       why_no_room_ = kernels_->make_room(look);
     } catch (const CommError& e) {  // others may have gone on
-      const CommError told(e.code(), e.why(), now.context(e.context().peer));
+      auto where = now.context(e.context().peer);
+      if (where.peer >= 0) where.culprits = {where.peer};
+      const CommError told(e.code(), e.why(), where);
       lane()->fail(told, /*blocks=*/false);
       throw told;
     }

@@ -110,8 +110,6 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   // `now`, whose limit it has.
   virtual std::vector<std::string> tell_all(const std::string& words, const nccl::Call& now) = 0;
   virtual std::string why_no_kernels() const = 0;
-  // Whether they can tell each other now.
-  virtual bool can_tell() const = 0;
   // Whether a library runs what kernels cannot.
   virtual bool has_library() const { return true; }
   // Of one member: it has kernels for what is beside collectives. "", or why not.
@@ -146,7 +144,8 @@ class TC_API TorchCommKernels : public TorchCommVendor {
                                            bool library_may) const;
   // The library is about to run it in the place of kernels. May throw CommError without context.
   virtual void allow_library(ctran::kernels::Collective, const OperationOptions&) const {}
-  // Whether a launch that lacks room in the team's workspace gets it: all ranks meet for that.
+  // Whether a launch that lacks room in the team's workspace gets it. Waits for no other rank's
+  // call.
   bool has_room(const nccl::Call& now);
   // Why kernels cannot have more memory than they have; "" while nothing speaks against it.
   const std::string& why_no_room() const noexcept { return why_no_room_; }

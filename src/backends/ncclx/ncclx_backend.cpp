@@ -234,7 +234,8 @@ void TorchCommNCCLX::allow_library(Collective collective, const OperationOptions
 }
 
 void TorchCommNCCLX::before_collective() {
-  if (!has_met_ && getSize() > 1 && can_tell()) meet_by_gathering();
+  // The library gathers what they tell.
+  if (!has_met_ && getSize() > 1 && !is_capturing()) meet_by_gathering();
 }
 
 TorchCommKernels::Else TorchCommNCCLX::otherwise(Collective collective) const {

@@ -87,8 +87,6 @@ class TC_API TorchCommNCCLX final
   Else otherwise(ctran::kernels::Collective collective) const override;
   std::vector<std::string> tell_all(const std::string& words, const nccl::Call& now) override;
   std::string why_no_kernels() const override { return why_none_; }
-  // The library gathers what they tell.
-  bool can_tell() const override { return !is_capturing(); }
   std::string meet_alone() override;
   ctran::KernelWish wish_for(ctran::kernels::Collective collective,
                              const OperationOptions& options) const;

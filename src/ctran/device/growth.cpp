@@ -1,6 +1,8 @@
 #include "ctran/device/growth.hpp"
 
 #include <chrono>
+#include <exception>
+#include <system_error>
 #include <utility>
 
 #include <torchcomms/base/error.hpp>
@@ -10,16 +12,29 @@
 namespace torch::comms::ctran {
 
 Growth::Growth(const transport::nvl::Seat& seat, transport::nvl::SymmetricMemory& memory)
-    : seat_(seat), memory_(memory), circle_(seat.rank, seat.size) {}
+    : seat_(seat), memory_(memory), circle_(seat.rank, seat.size) {
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& e) {
+    throw CommError(Errc::kResourceExhausted,
+                    std::string("a thread for a workspace that grows: ") + e.what());
+  }
+}
 
 Growth::~Growth() {
-  circle_.stop();
-  if (thread_.joinable()) thread_.join();
+  {
+    const std::scoped_lock lock(mutex_);
+    circle_.stop();
+  }
+  changed_.notify_all();
+  thread_.join();
 }
 
 void Growth::begin(const std::vector<std::string>& addresses) {
   circle_.know(addresses);
-  thread_ = std::thread([this] { run(); });
+  const std::scoped_lock lock(mutex_);
+  has_begun_ = true;
+  changed_.notify_all();
 }
 
 std::string Growth::bring(const std::function<void()>& look) {
@@ -46,6 +61,10 @@ bool Growth::is_wanted() {
 }
 
 void Growth::run() {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return has_begun_ || circle_.is_stopped(); });
+  }
   for (bool goes_on = true; goes_on;) {
     auto outcome = attempt();
     goes_on = !outcome.failure && !outcome.why_not.empty();
@@ -53,18 +72,25 @@ void Growth::run() {
     outcomes_.push_back(std::move(outcome));
     changed_.notify_all();
   }
+  circle_.close();
 }
 
 Growth::Outcome Growth::attempt() {
+  const auto failed = [this](const CommError& e) -> Outcome {
+    circle_.leave(e.context().peer);
+    return {{}, e};
+  };
   try {
     while (!circle_.is_stopped() && !circle_.is_begun() && !is_wanted()) circle_.await();
+    if (circle_.is_stopped()) return failed({Errc::kAborted, "the communicator has ended here"});
     const gpu::CaptureModeGuard mode(*seat_.runtime);
     seat_.runtime->set_device(seat_.device);
     const auto tell = [this](const std::string& words) { return circle_.tell(words); };
     return {memory_.complete(seat_, kernels::kLateFill, tell), std::nullopt};
   } catch (const CommError& e) {
-    circle_.leave(e.context().peer);
-    return {{}, e};
+    return failed(e);
+  } catch (const std::exception& e) {
+    return failed({Errc::kResourceExhausted, e.what()});
   }
 }
 

@@ -21,7 +21,7 @@ namespace torch::comms::ctran {
 // Threads: one, but for ring().
 class Growth {
  public:
-  // Outlived by `memory`, of which it alone changes the size from begin() on. Throws
+  // Outlived by `memory`, which it alone changes from begin() on. Throws
   // CommError(kResourceExhausted, kSystem).
   Growth(const transport::nvl::Seat& seat, transport::nvl::SymmetricMemory& memory);
   ~Growth();  // waits for what it does at the moment
@@ -53,6 +53,7 @@ class Growth {
   transport::nvl::Circle circle_;
   std::mutex mutex_;  // guards the rest
   std::condition_variable changed_;
+  bool has_begun_ = false;
   size_t wanted_ = 0;              // attempts
   std::vector<Outcome> outcomes_;  // of all attempts
   std::thread thread_;

@@ -27,16 +27,16 @@ Team::PinnedControl make_control(const std::shared_ptr<const gpu::Runtime>& runt
           }};
 }
 
-// Collective. Why there is none, the same on all ranks; "": there is.
-std::string begin_growth(const transport::nvl::Seat& seat, transport::nvl::SymmetricMemory& memory,
-                         const transport::nvl::Exchange& exchange,
-                         std::unique_ptr<Growth>& growth) {
+// Collective. Why there is none, the same on all ranks; "": there is, to begin with `addresses`.
+std::string make_growth(const transport::nvl::Seat& seat, transport::nvl::SymmetricMemory& memory,
+                        const transport::nvl::Exchange& exchange, std::unique_ptr<Growth>& growth,
+                        std::vector<std::string>& addresses) {
   const auto why =
       transport::nvl::reason_of([&] { growth = std::make_unique<Growth>(seat, memory); });
   const auto verdicts = exchange(why);
   for (size_t rank = 0; rank < verdicts.size(); ++rank)
     if (!verdicts[rank].empty()) return "rank " + std::to_string(rank) + ": " + verdicts[rank];
-  growth->begin(exchange(growth->address()));
+  addresses = exchange(growth->address());
   return {};
 }
 
@@ -117,13 +117,14 @@ Team::Outcome Team::make(int rank, int size, int device,
   auto made = transport::nvl::SymmetricMemory::make(seat, wanted, exchange);
   if (!made.memory) return {nullptr, std::move(made.why_not)};
   std::unique_ptr<Growth> growth;
+  std::vector<std::string> addresses;
   if (!made.memory->is_whole())
-    if (auto why = begin_growth(seat, *made.memory, exchange, growth); !why.empty())
+    if (auto why = make_growth(seat, *made.memory, exchange, growth, addresses); !why.empty())
       return {nullptr, std::move(why)};
-  return {
-      std::unique_ptr<Team>(new Team(std::move(library), std::move(seat), std::move(made.memory),
-                                     std::move(growth), std::move(control))),
-      {}};
+  std::unique_ptr<Team> team(new Team(std::move(library), std::move(seat), std::move(made.memory),
+                                      std::move(growth), std::move(control)));
+  if (team->growth_) team->growth_->begin(addresses);
+  return {std::move(team), {}};
 }
 
 Team::Team(KernelLibrary library, transport::nvl::Seat seat,

@@ -133,6 +133,8 @@ class Team {
   std::optional<Stopped> stopped() const noexcept;
   // Ends what runs, and what is launched later, on this rank.
   void abort() noexcept;
+  // It is no communicator's any more, so another one of the device is the first; see Room.
+  void leave_device() noexcept { one_of_device_.leave(); }
 
  private:
   void check(int code) const;
@@ -146,7 +148,7 @@ class Team {
 
   const KernelLibrary library_;
   const transport::nvl::Seat seat_;
-  const OneOfDevice one_of_device_;
+  OneOfDevice one_of_device_;
   const std::unique_ptr<transport::nvl::SymmetricMemory> memory_;
   const std::unique_ptr<Growth> growth_;  // null where the workspace was whole at once
   const PinnedControl control_;

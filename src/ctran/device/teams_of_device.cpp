@@ -20,8 +20,8 @@ OneOfDevice::OneOfDevice(int device, int ranks) : device_(device), counts_(ranks
   ++counts()[device_];
 }
 
-OneOfDevice::~OneOfDevice() {
-  if (!counts_) return;
+void OneOfDevice::leave() noexcept {
+  if (!counts_.exchange(false)) return;
   const std::scoped_lock lock(mutex);
   --counts()[device_];
 }

@@ -1,5 +1,6 @@
 #include "ctran/kernels/library.hpp"
 
+#include <algorithm>
 #include <mutex>
 
 #include <cuda_runtime.h>
@@ -143,7 +144,7 @@ RegionKernel region_kernel_of(int ranks, const Call& call, Carrier carrier) {
 
 // As OwnCopy asks.
 struct CudaStreams {
-  int ranks;
+  int blocks;  // of threads that copy
 
   static int record(void* event, void* stream) {
     return cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream));
@@ -157,7 +158,7 @@ struct CudaStreams {
   }
   int copy_by_threads(const Copy& one, void* stream) const {
     Copy params = one;
-    return enqueue(find_own_copy(), &params, own_blocks(ranks), kRegionThreads, stream);
+    return enqueue(find_own_copy(), &params, blocks, kRegionThreads, stream);
   }
   // Of a capture that has failed it may find no number: then one that no capture has.
   static int find_capture(void* stream, uint64_t& id) {
@@ -178,7 +179,8 @@ int launch_by_copies(const Team& team, const RegionCall& call, const void* reduc
     return enqueue(find_push(Carrier::kStores).kernel, &params, params.blocks, kWarp, stream);
   };
   const auto copy = [stream](const Copy& one) { return CudaStreams::copy(one, stream); };
-  OwnCopy own(call.side, stream, CudaStreams{team.size});
+  const int most = call.call.blocks, usual = own_blocks(team.size);
+  OwnCopy own(call.side, stream, CudaStreams{most == 0 ? usual : std::min(most, usual)});
   const auto reduce = [&]() -> int {
     RegionParams params = sum_of(team, call);
     return enqueue(reduction, &params, params.blocks, kRegionThreads, stream);

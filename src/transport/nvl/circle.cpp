@@ -85,6 +85,12 @@ void Circle::know(const std::vector<std::string>& addresses) {
   }
 }
 
+void Circle::close() noexcept {
+  guests_.clear();
+  for (auto& each : peers_) each.socket = {};
+  listener_ = {};
+}
+
 void Circle::ring() noexcept {
   const uint64_t one = 1;
   (void)!::write(bell_.get(), &one, sizeof one);
@@ -100,11 +106,12 @@ bool Circle::is_begun() const noexcept {
 }
 
 std::vector<std::string> Circle::tell(const std::string& words) {
-  for_peers([&](int rank) { send(rank, {.round = round_}, words); });
-  while (lacks_words()) {
+  const auto look = [this] {
     if (is_stopped()) throw CommError(Errc::kAborted, "the communicator has ended here");
-    await();
-  }
+  };
+  look();
+  for_peers([&](int rank) { send(rank, {.round = round_}, words); });
+  for (; lacks_words(); look()) await();
   ++round_;
   std::vector<std::string> all(static_cast<size_t>(size_), words);
   for_peers([&](int rank) {
@@ -141,6 +148,8 @@ void Circle::send(int rank, Packet packet, const std::string& words) {
   auto& to = peer(rank);
   if (!to.socket) {
     to.socket = connect_to(to.name);
+    if (!to.socket && base::is_scarcity(errno))
+      throw base::system_error("the ranks of this host are not reached");
     if (to.socket) base::stop_in_children(to.socket.get());
   }
   packet.from = rank_;
@@ -156,7 +165,10 @@ void Circle::await() {
   for (const auto& peer : peers_)  // whether its side has ended; none: never
     wanted.push_back({peer.has_ended ? -1 : peer.socket.get(), 0, 0});
   for (const auto& guest : guests_) wanted.push_back({guest.socket.get(), POLLIN, 0});
-  if (::poll(wanted.data(), wanted.size(), -1) < 0) return;  // by a signal
+  if (::poll(wanted.data(), wanted.size(), -1) < 0) {
+    if (errno != EINTR) throw base::system_error("the ranks of this host are not heard");
+    return;
+  }
   if (wanted[0].revents != 0) {
     uint64_t rings = 0;
     (void)!::read(bell_.get(), &rings, sizeof rings);
@@ -182,6 +194,8 @@ bool Circle::hear() {
 
 // False: nobody is there.
 bool Circle::let_in() {
+  pollfd calls{listener_.get(), POLLIN, 0};  // accept4() takes a descriptor before it looks
+  if (::poll(&calls, 1, 0) <= 0) return false;
   base::FileDescriptor guest(
       ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!guest) {

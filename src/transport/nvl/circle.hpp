@@ -35,6 +35,8 @@ class Circle {
   // before, kAborted after stop(). Then no round can be whole any more.
   std::vector<std::string> tell(const std::string& words);
 
+  // After the last round of all: gives descriptors back. What others have not read yet stays.
+  void close() noexcept;
   // The others need not wait for this rank, since `missed` has ended; -1: since this one has.
   void leave(int missed) noexcept;
 
@@ -74,7 +76,8 @@ class Circle {
   const int rank_, size_;
   const std::string name_;
   const base::Secret secret_;
-  const base::FileDescriptor listener_, bell_;
+  base::FileDescriptor listener_;
+  const base::FileDescriptor bell_;
   std::vector<Peer> peers_;  // by rank
   std::vector<Guest> guests_;
   uint64_t round_ = 0;

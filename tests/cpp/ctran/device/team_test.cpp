@@ -1,9 +1,12 @@
 #include "ctran/device/team.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <torchcomms/base/error.hpp>
 
+#include <atomic>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <functional>
 #include <future>
@@ -324,6 +327,35 @@ void check_growth_without_a_rank(int rank, const Exchange& exchange) {
   exchange("");
 }
 
+// Rank 1 has no memory for it at the first attempt, which it comes to when rank 0 is through both.
+void check_growth_tried_again(int rank, const Exchange& exchange) {
+  Growing member(rank, 3, exchange);
+  rlimit most{};
+  ::getrlimit(RLIMIT_FSIZE, &most);  // memory of the stand-in's devices is in files
+  const rlimit none{1, most.rlim_max};
+  ::signal(SIGXFSZ, SIG_IGN);
+  if (rank == 1) ::setrlimit(RLIMIT_FSIZE, &none);
+  exchange("");
+  if (rank == 0) {
+    const auto why = member.team->make_room(nothing);
+    require(why.starts_with("rank 1: "), why.c_str());
+  }
+  exchange("");
+  if (rank == 1) ::setrlimit(RLIMIT_FSIZE, &most);
+  exchange("");
+  if (rank == 0) require(member.team->make_room(nothing).empty(), "now it gets it");
+  exchange("");
+  if (rank != 0) {
+    require(member.team->make_room(nothing).starts_with("rank 1: "), "the first attempt");
+    require(member.team->make_room(nothing).empty(), "the second one");
+  }
+  check_every_collective(member, 40000);
+}
+
+TEST_F(TeamTest, AttemptsToGrowAreTheSameOnAllRanks) {
+  EXPECT_EQ(on_processes(3, check_growth_tried_again), 0);
+}
+
 TEST_F(TeamTest, GrowthNeedsAllRanks) {
   EXPECT_EQ(on_processes(3, check_growth_without_a_rank), 0);
 }
@@ -346,6 +378,13 @@ TEST_F(TeamTest, GrowthEndsByWhatIsLookedAtAndByAnAbort) {
         if (++looks == 3) throw CommError(Errc::kTimeout, "late");
       };
       EXPECT_THROW(growth.bring(look), CommError);
+      std::atomic<bool> is_aborted = false;
+      std::thread aborts([&] { is_aborted = true, growth.ring(); });
+      const auto look_for_abort = [&] {
+        if (is_aborted) throw CommError(Errc::kAborted, "aborted");
+      };
+      EXPECT_THROW(growth.bring(look_for_abort), CommError);
+      aborts.join();
     }
     exchange("");
   });
