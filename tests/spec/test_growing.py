@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import resource
-import signal
-from datetime import timedelta
 
 import pytest
 import torch
@@ -18,7 +16,6 @@ pytestmark = pytest.mark.worlds(
 )
 
 HINT = {"ctran::workspace": "growing"}
-SHORT = timedelta(seconds=1)
 SMALL, LARGE = 100, 1 << 16  # elements; with the first part of the memory, and with the rest
 
 
@@ -216,43 +213,6 @@ def gone(context):
 
 def test_a_rank_that_has_gone_is_an_error(world):
     check_context(world, gone)
-
-
-class Interrupt(Exception):
-    """What the signal's handler raises."""
-
-
-def interrupts(context):
-    failures = Failures()
-    comm = context.new_comm("interrupted", hints=HINT)
-    large = torch.ones(LARGE, device=comm.get_device())
-    reduce_and_compare(failures, comm, SMALL)
-    if context.rank == 0:
-
-        def handle(_number: int, _frame: object) -> None:
-            raise Interrupt
-
-        before = signal.signal(signal.SIGALRM, handle)
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
-        with failures.case("the interrupt"), pytest.raises(Interrupt):
-            comm.all_reduce(large, ReduceOp.SUM, False)
-        signal.signal(signal.SIGALRM, before)
-    context.meet("interrupted")
-
-    # The ranks may have come to different ends: the communicator is no use to anybody.
-    def use_it():
-        for _ in range(2):
-            comm.all_reduce(large, ReduceOp.SUM, True, timeout=SHORT).wait()
-
-    with failures.case("afterwards"), pytest.raises(torchcomms.CommError):
-        use_it()
-    context.meet("over")
-    return failures.texts
-
-
-@pytest.mark.worlds(sizes=(2,))
-def test_an_interrupt_of_the_first_large_one_ends_the_communicator(world):
-    check_context(world, interrupts)
 
 
 def refuses(context):
