@@ -359,19 +359,19 @@ _GROW = frozenset(
         "split",
     }
 )
-NCCLX_GROWING = replace(
-    NCCLX,
-    variant="-growing",
-    settings=_GROWING,
-    modules=(NCCLX.modules or frozenset()) & _GROW,
-)
-CTRAN_KERNELS_GROWING = replace(
-    CTRAN_KERNELS,
-    variant="-kernels-growing",
-    sizes=(3,),
-    settings=_GROWING,
-    modules=(CTRAN_KERNELS.modules or frozenset()) & _GROW,
-)
+
+
+def _growing(row: Backend) -> Backend:
+    return replace(
+        row,
+        variant=f"{row.variant}-growing",
+        settings=_GROWING,
+        modules=(row.modules or frozenset()) & _GROW,
+    )
+
+
+NCCLX_GROWING = _growing(NCCLX)
+CTRAN_KERNELS_GROWING = replace(_growing(CTRAN_KERNELS), sizes=(3,))
 # The same on several hosts: kernels inside, links between, and some operations staged.
 CTRAN_HOSTS = replace(
     CTRAN,

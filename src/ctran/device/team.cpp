@@ -11,6 +11,7 @@
 #include "ctran/kernels/messages.hpp"
 #include "ctran/kernels/region_copies.hpp"
 #include "ctran/kernels/region_plan.hpp"
+#include "transport/nvl/card.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -33,9 +34,7 @@ std::string make_growth(const transport::nvl::Seat& seat, transport::nvl::Symmet
                         std::vector<std::string>& addresses) {
   const auto why =
       transport::nvl::reason_of([&] { growth = std::make_unique<Growth>(seat, memory); });
-  const auto verdicts = exchange(why);
-  for (size_t rank = 0; rank < verdicts.size(); ++rank)
-    if (!verdicts[rank].empty()) return "rank " + std::to_string(rank) + ": " + verdicts[rank];
+  if (auto first = transport::nvl::first_reason(exchange(why)); !first.empty()) return first;
   addresses = exchange(growth->address());
   return {};
 }
