@@ -28,15 +28,23 @@ Team::PinnedControl make_control(const std::shared_ptr<const gpu::Runtime>& runt
           }};
 }
 
-// Collective. Why there is none, the same on all ranks; "": there is, to begin with `addresses`.
+// Collective, in one exchange. Why there is none, the same on all ranks; "": there is, to begin with
+// `addresses`.
 std::string make_growth(const transport::nvl::Seat& seat, transport::nvl::SymmetricMemory& memory,
                         const transport::nvl::Exchange& exchange, std::unique_ptr<Growth>& growth,
                         std::vector<std::string>& addresses) {
   const auto why =
       transport::nvl::reason_of([&] { growth = std::make_unique<Growth>(seat, memory); });
-  if (auto first = transport::nvl::first_reason(exchange(why)); !first.empty()) return first;
-  addresses = exchange(growth->address());
-  return {};
+  constexpr char kAddress = '+', kReason = '-';  // what the words behind it are
+  addresses = exchange(why.empty() ? kAddress + growth->address() : kReason + why);
+  std::vector<std::string> reasons(addresses.size());
+  for (size_t rank = 0; rank < addresses.size(); ++rank) {
+    auto& words = addresses[rank];
+    const bool is_reason = words.starts_with(kReason);
+    if (!words.empty()) words.erase(0, 1);
+    if (is_reason) reasons[rank] = words;
+  }
+  return transport::nvl::first_reason(reasons);
 }
 
 [[noreturn]] void refuse(const kernels::Message& message, const kernels::Team& team) {
@@ -139,7 +147,6 @@ Team::Team(KernelLibrary library, transport::nvl::Seat seat,
   team_.size = seat_.size;
   for (int peer = 0; peer < seat_.size; ++peer) team_.workspace[peer] = memory_->at(peer);
   team_.control = control_.get();
-  team_.keeps_to_first_part = growth_ == nullptr ? 0 : 1;
   have_room(growth_ == nullptr);
 }
 
@@ -170,6 +177,7 @@ std::string Team::make_room(const std::function<void()>& look) {
 
 void Team::have_room(bool has) noexcept {
   has_room_ = has;
+  team_.lacks_rest = has_room_ ? 0 : 1;
   workspace_bytes_.store(memory_->size_bytes(), std::memory_order_relaxed);
   word(control_->lacks_rest).store(has_room_ ? 0 : 1, std::memory_order_release);
 }

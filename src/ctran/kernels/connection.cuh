@@ -21,6 +21,7 @@ struct Standing {
   // Of the message and channel that the block is at: how many chunks the movers may move, and how
   // many each of their warps has moved.
   uint32_t granted;
+  uint32_t slots;  // of the ring that they go through, once some may be moved
   uint32_t moved[kChannelWarps];
   char* place;  // of the message, where its sender writes it; null: nowhere
 

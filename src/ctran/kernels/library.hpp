@@ -21,7 +21,7 @@
 namespace torch::comms::ctran::kernels {
 
 // Of this header, and of how a workspace is laid out, in which all ranks of a team agree.
-inline constexpr uint32_t kAbi = 12;
+inline constexpr uint32_t kAbi = 13;
 inline constexpr int kMaxRanks = 8;
 
 enum class Collective : uint8_t {
@@ -86,9 +86,9 @@ struct Team {
   int32_t size;                // 1, of steps beside windows, to kMaxRanks
   void* workspace[kMaxRanks];  // by rank, as this process maps them
   Control* control;            // the device's address of it
-  // 1 on all ranks, for as long as the team lives: messages keep to the first part of a workspace,
-  // also when the rest has come. Else 0, where the rest is there from the first message on.
-  uint64_t keeps_to_first_part;
+  // As of Control: 1 until this rank knows that the rest of all workspaces is there. Messages of
+  // which both sides know it may use that.
+  uint64_t lacks_rest;
   const void* reserved[3];  // null
 };
 

@@ -46,7 +46,8 @@ class MessageChunks {
 
  private:
   __device__ __forceinline__ char* chunk(int owner, int peer, int channel, uint64_t number) const {
-    return c_.p.workspace[owner] + chunk_offset(c_.p.chunks, owner, peer, channel, number);
+    return c_.p.workspace[owner] +
+           chunk_offset(c_.p.chunks, c_.known.slots, owner, peer, channel, number);
   }
   __device__ __forceinline__ static uint32_t chunks_of(const Parcel& parcel, int channel) {
     return static_cast<uint32_t>(
@@ -110,10 +111,10 @@ class MessageChunks {
     }
     return true;
   }
-  // What both do when they have gone through it.
-  __device__ __forceinline__ bool finish(bool done, int channel, uint64_t chunks) const {
+  // What both do when they have gone through it. `counter`: of the channel, as it is kept.
+  __device__ __forceinline__ bool finish(bool done, int channel, uint64_t counter) const {
     if (is_courier()) {
-      if (lane_of_warp() == 0) c_.known.own.chunks[channel] = chunks;
+      if (lane_of_warp() == 0) c_.known.own.chunks[channel] = counter;
       if (done)
         c_.known.grant_nothing();
       else if (lane_of_warp() == 0)
@@ -127,14 +128,14 @@ class MessageChunks {
       uint64_t& taken = c_.known.own.chunks[channel];
       const uint64_t wanted = taken + chunks_of(parcel, channel);
       const auto sent = [&] {
-        return __shfl_sync(~0u, load_acquire(&c_.here.chunks[channel].value), 0);
+        return number_of(__shfl_sync(~0u, load_acquire(&c_.here.chunks[channel].value), 0));
       };
       for (Patience patience; done && !has_come(sent(), wanted);)
         done = !patience.is_over(c_.p, c_.s, c_.peer);
       __syncwarp();
       if (lane_of_warp() == 0) {
         taken = wanted;
-        if (done) store_relaxed(&c_.there.taken_by_peer.chunks[channel], wanted);
+        if (done) tell_taken(channel, wanted);
       }
     }
     return __syncthreads_or(!done) == 0;
@@ -143,10 +144,14 @@ class MessageChunks {
     return chunks < count ? static_cast<uint32_t>(chunks) : count;
   }
 
-  // To the peer: so many chunks, of all that there ever were, are there. For one thread.
-  __device__ __forceinline__ void tell_chunks(int channel, uint64_t chunks) const {
+  // To the peer: so many chunks, of all that there ever were, are there, or are taken. For one
+  // thread.
+  __device__ __forceinline__ void tell_chunks(int channel, uint64_t counter) const {
     fence_release();
-    store_relaxed(&c_.there.chunks[channel].value, chunks);
+    store_relaxed(&c_.there.chunks[channel].value, counter);
+  }
+  __device__ __forceinline__ void tell_taken(int channel, uint64_t chunks) const {
+    store_relaxed(&c_.there.taken_by_peer.chunks[channel], c_.p.chunks.known | chunks);
   }
 
   // `place`: where the peer has the message; null: it is for the ring. `begin`: for the courier,
@@ -162,24 +167,28 @@ class MessageChunks {
     rest.bytes -= head;
     const uint32_t count = chunks_of(rest, channel);
     // The peer knows nothing of what is cut off.
-    const uint64_t before = c_.known.own.chunks[channel],
-                   after = before + chunks_of(parcel, channel);
+    const uint64_t counter = c_.known.own.chunks[channel], before = number_of(counter),
+                   shared = c_.p.chunks.known & ring_in(c_.known.taken.chunks[channel]),
+                   ring = is_straight ? ring_in(counter) : shared,
+                   after = ring | (before + chunks_of(parcel, channel));
     bool done = true;
     if (is_courier()) {
-      const auto ring = uint64_t{c_.p.chunks.slots};
+      const bool changes = ring != ring_in(counter);
+      const auto slots = c_.p.chunks.slots(ring);
+      if (lane_of_warp() == 0) c_.known.slots = slots;
       uint64_t taken = c_.known.taken.chunks[channel];
+      const auto end = [&] { return end_of_room(before, number_of(taken), slots, changes); };
       const auto granted = [&](uint32_t told) {
         if (is_straight) return count;
         // Seldom, while there is enough.
-        const bool suffices =
-            has_room(before + count - 1, taken, ring) || has_room(before + told, taken, ring / 2);
-        if (!suffices)
+        const uint32_t ahead = told + slots / 2 + 1;
+        if (!has_come(end(), before + (ahead < count ? ahead : count)))
           taken = __shfl_sync(~0u, load_acquire(&c_.here.taken_by_peer.chunks[channel]), 0);
         // What was written straight to its place may be further ahead than the ring is long.
-        return has_come(taken + ring, before) ? least(taken + ring - before, count) : 0;
+        return has_come(end(), before) ? least(end() - before, count) : 0;
       };
       done = begin() && oversee(count, granted, [&](uint32_t moved) {
-               if (!is_straight) tell_chunks(channel, before + moved);
+               if (!is_straight) tell_chunks(channel, ring | (before + moved));
              });
       if (is_straight && done && lane_of_warp() == 0) tell_chunks(channel, after);
       if (lane_of_warp() == 0) c_.known.taken.chunks[channel] = taken;
@@ -206,16 +215,18 @@ class MessageChunks {
     const uint64_t before = c_.known.own.chunks[channel];
     bool done = true;
     if (is_courier()) {
-      uint64_t& taken = c_.there.taken_by_peer.chunks[channel];
-      if (lane_of_warp() == 0) store_relaxed(&taken, before);
+      if (lane_of_warp() == 0) tell_taken(channel, before);
       const auto granted = [&](uint32_t) {
-        const uint64_t sent = load_acquire(&c_.here.chunks[channel].value);
-        return least(__shfl_sync(~0u, sent, 0) - before, count);
+        const uint64_t sent = __shfl_sync(~0u, load_acquire(&c_.here.chunks[channel].value), 0);
+        // The ring of a message is empty before another one is used, so what is here of this one
+        // went through that.
+        if (lane_of_warp() == 0) c_.known.slots = c_.p.chunks.slots(ring_in(sent));
+        return least(number_of(sent) - before, count);
       };
       uint32_t told = 0;
       done = begin() && oversee(count, granted, [&](uint32_t moved) {
                // Of the last one as of a message's last tile.
-               if (told + 1 < count) store_relaxed(&taken, before + least(moved, count - 1));
+               if (told + 1 < count) tell_taken(channel, before + least(moved, count - 1));
                told = moved;
              });
     } else {

@@ -10,6 +10,11 @@
 // These counters only grow, each has one writer, and they know nothing of launches: one side may
 // send in one launch what the other receives in several.
 //
+// A ring of chunks has some slots in the first part of a workspace, and some in the rest, which may
+// come late. The receiver says, beside how many chunks it has taken, whether it knows the rest;
+// where the sender does, too, its next message goes through all of them, which it says beside how
+// many there are. Where it was otherwise before, it waits until the ring is empty.
+//
 // Small messages go by lines, each warp of a channel with a ring of its own, where a tile's flag is
 // how many tiles there have been; large ones by chunks, and a counter follows their data. A
 // message's size goes ahead of it, in a ring of heads. That the last tile of a message is taken,
@@ -34,15 +39,29 @@ static_assert(kMaxMessages <= kHeadRing && kHeadSlots >= kHeadRing + kMaxMessage
 inline constexpr size_t kTileSlot = size_t{kLineVectors} * 512;
 inline constexpr uint32_t kChunk = uint32_t{32} << 10;
 // Chunks of a channel, and how many of them are in the first part of a workspace, which alone make
-// a ring, too: powers of two. Of four ranks the part is 14 MB so, and not 20, and a message of 64
-// MB takes 280 us instead of 208; with five of them 254, and more that are shorter do not help
-// (four H200).
+// a ring, too: powers of two. Of four ranks the part is 14 MB so, and not 20, and until the rest is
+// there a message of 64 MB takes 280 us instead of 208; with five of them 254, and more that are
+// shorter do not help (four H200).
 constexpr int chunk_ring(int ranks) { return ranks == 2 ? 16 : ranks <= 4 ? 8 : 4; }
 constexpr int first_chunks(int ranks) { return ranks == 4 ? 4 : chunk_ring(ranks); }
+constexpr bool has_late_chunks(int ranks) { return first_chunks(ranks) < chunk_ring(ranks); }
 
 // Whether a sender that has put `sent` of them into a ring may put one more.
 constexpr bool has_room(uint64_t sent, uint64_t taken, uint64_t ring) {
   return sent - taken < ring;
+}
+
+// A channel's counter of chunks as both sides tell it, and a sender keeps it: the number, and a
+// ring. Of a sender it is that of the last of them that went through one; of a receiver the longest
+// one that it knows. 0: the slots of the first part alone.
+inline constexpr uint64_t kWholeRing = uint64_t{1} << 63;
+constexpr uint64_t number_of(uint64_t counter) { return counter & ~kWholeRing; }
+constexpr uint64_t ring_in(uint64_t counter) { return counter & kWholeRing; }
+// Up to which number a sender may put chunks of a message before which there were `before`, where
+// the peer has taken so many; less than `before`: none. `changes`: the ring is another one than it
+// was for those before.
+constexpr uint64_t end_of_room(uint64_t before, uint64_t taken, uint64_t slots, bool changes) {
+  return changes && !has_come(taken, before) ? taken : taken + slots;
 }
 
 // How far the messages of a pair and direction have come. Every channel has counters of both kinds,
@@ -85,7 +104,11 @@ struct alignas(128) Mailbox {
 struct ChunkRings {
   size_t first, more;                // where these begin
   uint32_t first_bytes, more_bytes;  // of each ring
-  uint32_t slots;                    // that are used
+  uint64_t known;                    // to this rank, the longest one
+
+  constexpr uint32_t slots(uint64_t ring) const {
+    return (ring == 0 ? first_bytes : first_bytes + more_bytes) / kChunk;
+  }
 };
 
 // Of all tiles, and of all chunks of either part, that a rank keeps for a peer.
@@ -98,7 +121,7 @@ constexpr size_t chunks_bytes(int slots) {
 
 // From where mailboxes and tiles begin, of chunks from where the workspace does, where `owner`
 // keeps what is for `peer`, or from it.
-// `number`: of the tile or chunk, from the first that there ever was.
+// `number`: of the tile or chunk, from the first that there ever was. `slots`: of the ring.
 constexpr size_t mailbox_offset(int owner, int peer) {
   return static_cast<size_t>(place_of(owner, peer)) * sizeof(Mailbox);
 }
@@ -106,10 +129,10 @@ constexpr size_t tile_offset(int owner, int peer, int channel, int warp, uint64_
   const int ring = (place_of(owner, peer) * kLineChannels + channel) * kChannelWarps + warp;
   return (static_cast<size_t>(ring) * kTileRing + number % kTileRing) * kTileSlot;
 }
-constexpr size_t chunk_offset(const ChunkRings& rings, int owner, int peer, int channel,
-                              uint64_t number) {
+constexpr size_t chunk_offset(const ChunkRings& rings, uint32_t slots, int owner, int peer,
+                              int channel, uint64_t number) {
   const auto ring = static_cast<size_t>(place_of(owner, peer) * kChunkChannels + channel);
-  const uint32_t at = static_cast<uint32_t>(number & (rings.slots - 1)) * kChunk;
+  const uint32_t at = static_cast<uint32_t>(number & (slots - 1)) * kChunk;
   return at < rings.first_bytes ? rings.first + ring * rings.first_bytes + at
                                 : rings.more + ring * rings.more_bytes + at - rings.first_bytes;
 }

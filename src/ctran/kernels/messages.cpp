@@ -22,7 +22,7 @@ Postal postal_of(const Team& team, Collective collective, uint64_t limit_ns) {
   const WorkspaceLayout layout(team.size);
   p.mailboxes = layout.mailboxes;
   p.tiles = layout.tiles;
-  p.chunks = layout.rings(team.size, team.keeps_to_first_part != 0);
+  p.chunks = layout.rings(team.size, team.lacks_rest != 0);
   p.movers = kChannelWarps;
   return p;
 }

@@ -35,11 +35,11 @@ struct WorkspaceLayout {
     bytes = more_chunks + peers * chunks_bytes(chunk_ring(ranks) - first_chunks(ranks));
   }
 
-  constexpr ChunkRings rings(int ranks, bool keeps_to_first_part) const {
+  constexpr ChunkRings rings(int ranks, bool lacks_rest) const {
     const auto all = static_cast<uint32_t>(chunk_ring(ranks)),
                firsts = static_cast<uint32_t>(first_chunks(ranks));
     return {chunks, more_chunks, firsts * kChunk, (all - firsts) * kChunk,
-            keeps_to_first_part ? firsts : all};
+            lacks_rest || !has_late_chunks(ranks) ? 0 : kWholeRing};
   }
 
   constexpr size_t region(WireKind wire) const { return wire == WireKind::kLL ? ll : line; }

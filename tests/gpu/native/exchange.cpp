@@ -75,6 +75,35 @@ void launch_all(const World& world, const Post& post, std::mt19937_64& random) {
   world.synchronize();
 }
 
+// Messages of both rings follow each other: a rank knows that the rest of the workspaces is there
+// when others do not yet, or launches what was captured before.
+void check_rings(World& world, const Settings& settings, std::mt19937_64& random) {
+  const int n = world.size(), rounds = settings.quick ? 3 : 12;
+  constexpr size_t kLeast = (size_t{4} << 20) + 1;
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<Post::Launch> launches(6);
+    for (auto& letters : launches)
+      for (int from = 0; from < n; ++from)
+        for (const int step : {1, 2}) {
+          const size_t bytes = random() % 4 == 0 ? random() % kLeast : kLeast + random() % kLeast;
+          const int to = (from + step) % n;
+          const bool likes = random() % 4 == 0;
+          if (to != from) letters.push_back({from, to, bytes, 0, 0, likes, likes});
+        }
+    const Post post(world, launches, random);
+    for (size_t i = 0; i < post.launches(); ++i)
+      for (int r = 0; r < n; ++r) {
+        world.lack_rest(r, random() % 3 == 0);
+        post.launch(r, i, some_blocks(world, random));
+      }
+    world.synchronize();
+    post.check();
+  }
+  for (int r = 0; r < n; ++r) world.lack_rest(r, World::lacks_rest);
+  std::printf("exchange: %d ranks, rings of both lengths\n", n);
+  std::fflush(stdout);
+}
+
 void check_random(const World& world, const Settings& settings, std::mt19937_64& random) {
   const int rounds = settings.quick ? 6 : 40;
   size_t letters = 0;
@@ -238,11 +267,12 @@ void check_late_mismatch(const kernels::Library& library, std::mt19937_64& rando
 void check_exchange(const kernels::Library& library, const Settings& settings) {
   std::mt19937_64 random(settings.seed);
   for (int n = settings.least_ranks; n <= settings.most_ranks; ++n) {
-    const World world(library, n, settings.first_launch);
+    World world(library, n, settings.first_launch);
     check_random(world, settings, random);
     for (const bool straight : {false, true}) check_long(world, settings, straight, random);
     check_order(world, random);
     check_replays(world, settings, random);
+    if (kernels::has_late_chunks(n)) check_rings(world, settings, random);
   }
   for (const bool aborts : {false, true})
     for (const size_t bytes : {size_t{1000}, size_t{100'000'000}})

@@ -15,7 +15,7 @@
 //
 // --first-launch: 1048526 and 268435406 come by the ends of what flags have of a launch.
 //
-// --first-part: messages keep to the first part of a workspace.
+// --first-part: messages go through the first part of a workspace alone.
 //
 // Ranks are in one process; with fewer GPUs than ranks, several share one.
 
@@ -103,7 +103,7 @@ Arguments parse(int argc, char** argv) {
     } else if (word == "--quick") {
       all.settings.quick = true;
     } else if (word == "--first-part") {
-      World::keeps_to_first_part = true;
+      World::lacks_rest = true;
     } else if (word == "--bytes") {
       std::tie(all.measuring.least_bytes, all.measuring.most_bytes) = range(value());
     } else if (word == "--all") {

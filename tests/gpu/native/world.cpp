@@ -105,7 +105,7 @@ World::World(const kernels::Library& library, int ranks, uint64_t first_launch)
     must(cudaSetDevice(rank.device), "cudaSetDevice");
     rank.team.rank = r;
     rank.team.size = ranks;
-    rank.team.keeps_to_first_part = keeps_to_first_part ? 1 : 0;
+    rank.team.lacks_rest = lacks_rest ? 1 : 0;
     for (int peer = 0; peer < ranks; ++peer)
       rank.team.workspace[peer] = workspaces[static_cast<size_t>(peer)];
     must(cudaHostGetDevicePointer(&rank.team.control, rank.control, 0), "cudaHostGetDevicePointer");

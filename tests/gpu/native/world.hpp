@@ -38,8 +38,8 @@ struct Rank {
 
 class World {
  public:
-  // Of all that are made from then on: messages keep to the first part of a workspace.
-  static inline bool keeps_to_first_part = false;
+  // Of all that are made from then on: messages go through the first part of a workspace alone.
+  static inline bool lacks_rest = false;
 
   // `first_launch`: what the next launch is counted as; 1 for a workspace as it is made.
   World(const kernels::Library& library, int ranks, uint64_t first_launch = 1);
@@ -57,6 +57,11 @@ class World {
   bool may_copy(kernels::Collective collective) const;
   // The most ranks that are on one GPU.
   int ranks_of_gpu() const;
+
+  // Of what this rank launches from then on.
+  void lack_rest(int rank, bool does) {
+    ranks_[static_cast<size_t>(rank)].team.lacks_rest = does ? 1 : 0;
+  }
 
   void select(int rank) const { must(cudaSetDevice((*this)[rank].device), "cudaSetDevice"); }
   // Throws with the rank's own words if the launch fails.

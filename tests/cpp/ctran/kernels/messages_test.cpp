@@ -29,9 +29,11 @@ TEST(MessageLayoutTest, RingsComeRound) {
     const WorkspaceLayout layout(ranks);
     for (const bool is_first_alone : {false, true}) {
       const auto rings = layout.rings(ranks, is_first_alone);
-      const uint64_t length = rings.slots;
-      const auto offset = [&](uint64_t number) { return chunk_offset(rings, 0, 1, 15, number); };
-      EXPECT_EQ(rings.slots,
+      const uint32_t length = rings.slots(rings.known);
+      const auto offset = [&](uint64_t number) {
+        return chunk_offset(rings, length, 0, 1, 15, number);
+      };
+      EXPECT_EQ(length,
                 static_cast<uint32_t>(is_first_alone ? first_chunks(ranks) : chunk_ring(ranks)));
       std::set<size_t> slots;
       for (uint64_t number = far; number < far + length; ++number) {
@@ -65,6 +67,52 @@ TEST(MessageLayoutTest, CountersKeepASlotUntilItIsTaken) {
       if (random() % 2 == 0) told = taken;
     }
     EXPECT_FALSE(has_room(first + kRing, first, kRing));
+  }
+}
+
+// The same, where each message goes through the first part of a ring or through all of it.
+TEST(MessageLayoutTest, RingsOfBothLengthsKeepASlotUntilItIsTaken) {
+  const auto rings = WorkspaceLayout(4).rings(4, false);
+  ASSERT_EQ(rings.known, kWholeRing);
+  struct Sent {
+    uint64_t ring, before, end;
+    bool changes;
+  };
+  std::mt19937_64 random(7);
+  std::vector<Sent> messages;
+  for (uint64_t end = 0, ring = 0; messages.size() < 500;) {
+    const uint64_t next = random() % 2 == 0 ? 0 : kWholeRing, count = 1 + random() % 20;
+    messages.push_back({next, end, end + count, next != ring});
+    ring = next;
+    end += count;
+  }
+  uint64_t counter = 0, taken = 0, told = 0;
+  std::map<size_t, uint64_t> slots;
+  const auto slot_of = [&](uint64_t ring, uint64_t number) {
+    return chunk_offset(rings, rings.slots(ring), 0, 1, 3, number);
+  };
+  auto sending = messages.begin(), receiving = messages.begin();
+  for (size_t steps = 0; receiving != messages.end(); ++steps) {
+    ASSERT_LT(steps, 1'000'000u) << "neither side goes on";
+    if (random() % 2 == 0 && sending != messages.end()) {
+      const uint64_t sent = number_of(counter);
+      const auto& [ring, before, end, changes] = *sending;
+      if (has_come(sent, end_of_room(before, told, rings.slots(ring), changes))) continue;
+      ASSERT_TRUE(slots.emplace(slot_of(ring, sent), sent).second) << sent;
+      counter = ring | (sent + 1);
+      if (sent + 1 == end) ++sending;
+    } else if (random() % 2 == 0) {
+      if (taken == receiving->before) told = taken;
+      if (taken == number_of(counter)) continue;
+      const auto slot = slots.find(slot_of(ring_in(counter), taken));
+      ASSERT_TRUE(slot != slots.end() && slot->second == taken) << taken;
+      slots.erase(slot);
+      // Of a message's last one it tells when it is at the next.
+      if (++taken == receiving->end)
+        ++receiving;
+      else
+        told = taken;
+    }
   }
 }
 

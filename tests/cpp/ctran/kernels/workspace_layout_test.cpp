@@ -57,9 +57,10 @@ class Pieces {
       for (int warp = 0; warp < kChannelWarps; ++warp)
         for (uint64_t number = 0; number < kTileRing; ++number)
           add(layout_.tiles + tile_offset(owner_, peer, channel, warp, number), kTileSlot, true);
+    const auto rings = layout_.rings(ranks_, false);
     for (int channel = 0; channel < kChunkChannels; ++channel)
       for (int number = 0; number < chunk_ring(ranks_); ++number)
-        add(chunk_offset(layout_.rings(ranks_, false), owner_, peer, channel,
+        add(chunk_offset(rings, rings.slots(rings.known), owner_, peer, channel,
                          static_cast<uint64_t>(number)),
             kChunk, number < first_chunks(ranks_));
   }
