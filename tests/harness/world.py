@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from .backends import USUAL_RANKS, Backend
+from .native_stacks import native_stacks
 from .worker import Call, RankSpec, Reply, main
 
 # A call that takes longer than this hangs: the slowest honest one of so many ranks takes a few
@@ -148,6 +149,7 @@ class World:
     def _report(
         self, call: Call, deadline: float, silent: list[_Rank], failed: dict[int, str]
     ) -> str:
+        stacks = {r.index: native_stacks(r.process.pid) for r in silent}
         for rank in silent:  # faulthandler writes all Python stacks to the log, then it dies
             with contextlib.suppress(ProcessLookupError):
                 os.kill(rank.process.pid, signal.SIGABRT)
@@ -159,7 +161,9 @@ class World:
             limit = f"after {deadline:g} s" if not failed else "when another rank had failed"
             lines.append(f"ranks {[r.index for r in silent]} had not finished {limit}")
         lines += [f"--- rank {i} raised ---\n{text}" for i, text in sorted(failed.items())]
-        lines += [f"--- rank {r.index} was here ---\n{r.log_tail()}" for r in silent]
+        lines += [
+            f"--- rank {r.index} was here ---\n{r.log_tail()}\n{stacks[r.index]}" for r in silent
+        ]
         return "\n".join(lines)
 
     def _end(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.harness.backends import Backend
+from tests.harness.native_stacks import native_stacks
 from tests.harness.world import RanksFailed, World, Worlds
 
 _ROW = Backend("gloo")
@@ -65,6 +66,23 @@ def test_a_hung_rank_is_named_with_its_stack_and_the_others_are_not_blamed(fresh
     assert "ranks [1] had not finished after 1 s" in str(caught.value)
     assert "in hang_on" in str(caught.value), "the stack of the hung rank is missing"
     assert "rank 0 was here" not in str(caught.value)
+
+
+def test_a_debugger_says_where_a_hung_rank_is_below_python(fresh, tmp_path, monkeypatch):
+    debugger = tmp_path / "cuda-gdb"
+    debugger.write_text('#!/bin/sh\necho "[New LWP 1]"\necho "#0  futex_wait of process $2"\n')
+    debugger.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.setattr("tests.harness.native_stacks.DEBUGGERS", ("cuda-gdb",))
+    with pytest.raises(RanksFailed) as caught:
+        fresh.run_context(hang_on, 1, deadline=1.0)
+    assert "#0  futex_wait of process " in str(caught.value)
+    assert "New LWP" not in str(caught.value)
+
+
+def test_without_a_debugger_it_is_said_that_there_is_none(monkeypatch):
+    monkeypatch.setattr("tests.harness.native_stacks.DEBUGGERS", ("no-such-debugger",))
+    assert "none of no-such-debugger is installed" in native_stacks(os.getpid())
 
 
 def test_ranks_stuck_behind_a_failed_one_do_not_wait_for_the_deadline(fresh):
