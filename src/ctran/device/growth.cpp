@@ -22,12 +22,16 @@ Growth::Growth(const transport::nvl::Seat& seat, transport::nvl::SymmetricMemory
 }
 
 Growth::~Growth() {
+  stop();
+  thread_.join();
+}
+
+void Growth::stop() noexcept {
   {
     const std::scoped_lock lock(mutex_);
     circle_.stop();
   }
   changed_.notify_all();
-  thread_.join();
 }
 
 void Growth::begin(const std::vector<std::string>& addresses) {
@@ -52,8 +56,6 @@ std::string Growth::bring(const std::function<void()>& look) {
   if (number >= outcomes_.size() || outcomes_[number].failure) throw *outcomes_.back().failure;
   return outcomes_[number].why_not;
 }
-
-void Growth::ring() { changed_.notify_all(); }
 
 bool Growth::is_wanted() {
   const std::scoped_lock lock(mutex_);

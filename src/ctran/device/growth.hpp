@@ -18,7 +18,7 @@ namespace torch::comms::ctran {
 // The rest of a team's workspace, which comes when one rank wants it, whatever the threads of the
 // others that call operations are doing: a thread of each does its part.
 //
-// Threads: one, but for ring().
+// Threads: one, but for stop().
 class Growth {
  public:
   // Outlived by `memory`, which it alone changes from begin() on. Throws
@@ -36,8 +36,9 @@ class Growth {
   // the same on all ranks. Throws CommError(kPeerFailed) where a rank has ended; `look` is called
   // now and then while it waits, and may end that by what it throws.
   std::string bring(const std::function<void()>& look);
-  // Calls `look` of a bring() that waits at once. Any thread.
-  void ring();
+  // This rank has no part in it any more: a bring() that waits throws CommError(kAborted), those of
+  // other ranks kPeerFailed. Waits for nobody. Any thread.
+  void stop() noexcept;
 
  private:
   struct Outcome {

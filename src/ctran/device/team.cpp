@@ -28,8 +28,8 @@ Team::PinnedControl make_control(const std::shared_ptr<const gpu::Runtime>& runt
           }};
 }
 
-// Collective, in one exchange. Why there is none, the same on all ranks; "": there is, to begin with
-// `addresses`.
+// Collective, in one exchange. Why there is none, the same on all ranks; "": there is, to begin
+// with `addresses`.
 std::string make_growth(const transport::nvl::Seat& seat, transport::nvl::SymmetricMemory& memory,
                         const transport::nvl::Exchange& exchange, std::unique_ptr<Growth>& growth,
                         std::vector<std::string>& addresses) {
@@ -274,7 +274,7 @@ void Team::set_limit(uint64_t limit_ns) noexcept {
 
 void Team::abort() noexcept {
   word(control_->abort).store(1, std::memory_order_release);
-  if (growth_) growth_->ring();
+  if (growth_) growth_->stop();
 }
 
 }  // namespace torch::comms::ctran

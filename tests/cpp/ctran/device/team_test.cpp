@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 #include <torchcomms/base/error.hpp>
 
-#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
@@ -311,10 +310,11 @@ TEST_F(TeamTest, GrowsWhateverTheOtherRanksDo) {
   EXPECT_EQ(on_processes(3, check_growth_alone), 0);
 }
 
-// Rank 1 has ended its team.
-void check_growth_without_a_rank(int rank, const Exchange& exchange) {
+// Rank 1 has ended its team, or aborted it.
+void check_growth_without_a_rank(int rank, const Exchange& exchange, bool aborts) {
   auto member = std::make_unique<Growing>(rank, 3, exchange);
-  if (rank == 1) member.reset();
+  if (rank == 1 && aborts) member->team->abort();
+  if (rank == 1 && !aborts) member.reset();
   exchange("");
   if (rank != 1) {
     try {
@@ -357,7 +357,12 @@ TEST_F(TeamTest, AttemptsToGrowAreTheSameOnAllRanks) {
 }
 
 TEST_F(TeamTest, GrowthNeedsAllRanks) {
-  EXPECT_EQ(on_processes(3, check_growth_without_a_rank), 0);
+  for (const bool aborts : {false, true})
+    EXPECT_EQ(on_processes(3,
+                           [aborts](int rank, const Exchange& exchange) {
+                             check_growth_without_a_rank(rank, exchange, aborts);
+                           }),
+              0);
 }
 
 // Rank 1 does not run, so its threads do not: a wait ends by what is looked at.
@@ -378,12 +383,8 @@ TEST_F(TeamTest, GrowthEndsByWhatIsLookedAtAndByAnAbort) {
         if (++looks == 3) throw CommError(Errc::kTimeout, "late");
       };
       EXPECT_THROW(growth.bring(look), CommError);
-      std::atomic<bool> is_aborted = false;
-      std::thread aborts([&] { is_aborted = true, growth.ring(); });
-      const auto look_for_abort = [&] {
-        if (is_aborted) throw CommError(Errc::kAborted, "aborted");
-      };
-      EXPECT_THROW(growth.bring(look_for_abort), CommError);
+      std::thread aborts([&] { growth.stop(); });
+      EXPECT_THROW(growth.bring(nothing), CommError);
       aborts.join();
     }
     exchange("");
