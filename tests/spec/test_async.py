@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 import torch
-from torchcomms import ReduceOp
+from torchcomms import Aborted, PeerFailed, ReduceOp
 
 from tests.harness.cases import Failures, assert_alive, check, check_context, settle_device
 from tests.harness.operations import call, operations_for
@@ -173,3 +173,28 @@ def alternating(comm):
 
 def test_modes_may_alternate(world):
     check(world, alternating)
+
+
+def drop_under_way(context):
+    """Rank 1 aborts what the others have let go of, with an operation that waits for it."""
+    failures = Failures()
+    comm = context.new_comm("dropped", abort_process_on_timeout_or_error=False)
+    if context.rank != 1:
+        tensor = torch.ones(3)
+        work = comm.all_reduce(tensor, ReduceOp.SUM, True)
+        del comm
+        gc.collect()
+    context.meet("the others have dropped it")
+    if context.rank == 1:
+        comm.abort()
+        return failures.texts
+    settle_device()
+    with failures.case("the work"), pytest.raises((PeerFailed, Aborted)):
+        work.wait()
+    return failures.texts
+
+
+@pytest.mark.worlds(sizes=(2, 3, 4))
+def test_what_is_under_way_in_a_dropped_communicator_hears_of_an_abort(world):
+    if world.backend.aborts:
+        check_context(world, drop_under_way)

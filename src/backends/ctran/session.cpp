@@ -16,9 +16,14 @@ void end_with_device(Session& session) noexcept {
 void end(std::shared_ptr<Session> session, bool may_block) {
   if (!session) return;
   auto flight = session->flight;
-  auto leave = [session = std::move(session)]() mutable {
+  auto leave = [session = std::move(session), may_block]() mutable {
     // Whoever found that may not have told the others yet.
     end_with_device(*session);
+    // What is under way there hears by the links of ranks that end.
+    if (session->on_device && !may_block) {
+      session->on_device->await_idle();
+      end_with_device(*session);
+    }
     session.reset();
   };
   retire(std::move(flight), std::move(leave), may_block);

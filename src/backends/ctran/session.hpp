@@ -66,7 +66,8 @@ class Borrowed {
 // Ends the group if what is on the device has failed, so that the other members learn why.
 void end_with_device(Session& session) noexcept;
 
-// Ends it when what is in flight has ended: see core/retire.hpp.
+// Ends it when what is in flight has ended: see core/retire.hpp. With `may_block` the caller has
+// finalized or aborted what is on the device; else that has its time, too.
 void end(std::shared_ptr<Session> session, bool may_block);
 
 // kStaleGeneration, of a split.

@@ -88,6 +88,10 @@ void TorchCommVendor::finalize() {
   leave();
 }
 
+void TorchCommVendor::await_idle() const {
+  for (const auto& lane : lanes()) lane->flight()->wait_idle();
+}
+
 void TorchCommVendor::close_circle() noexcept {
   if (circle_) circle_->close();
   circle_.reset();

@@ -165,6 +165,9 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   bool isAborted() const override;
   // Why it has failed, which may be found in this call. Any thread.
   std::optional<CommError> failure() const;
+  // Waits until nothing is under way any more, which may take as long as the limits of what is. Not
+  // for threads of the program.
+  void await_idle() const;
   void announceAbort() noexcept override;
 
   InitHandle getInitHandle() const override;
