@@ -15,6 +15,7 @@ import pickle
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -149,7 +150,9 @@ class World:
     def _report(
         self, call: Call, deadline: float, silent: list[_Rank], failed: dict[int, str]
     ) -> str:
-        stacks = {r.index: native_stacks(r.process.pid) for r in silent}
+        with ThreadPoolExecutor() as debuggers:
+            said = list(debuggers.map(native_stacks, [r.process.pid for r in silent]))
+        stacks = {r.index: text for r, text in zip(silent, said, strict=True)}
         for rank in silent:  # faulthandler writes all Python stacks to the log, then it dies
             with contextlib.suppress(ProcessLookupError):
                 os.kill(rank.process.pid, signal.SIGABRT)

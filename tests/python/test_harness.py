@@ -35,6 +35,12 @@ def die_on(context, rank):
         os._exit(17)
 
 
+@pytest.fixture(autouse=True)
+def no_debugger(monkeypatch):
+    """Which may take longer than these tests allow."""
+    monkeypatch.setattr("tests.harness.native_stacks.DEBUGGERS", ("no-such-debugger",))
+
+
 @pytest.fixture
 def fresh(worlds: Worlds) -> Iterator[World]:
     world = worlds.fresh(_ROW, 3)
@@ -80,8 +86,7 @@ def test_a_debugger_says_where_a_hung_rank_is_below_python(fresh, tmp_path, monk
     assert "New LWP" not in str(caught.value)
 
 
-def test_without_a_debugger_it_is_said_that_there_is_none(monkeypatch):
-    monkeypatch.setattr("tests.harness.native_stacks.DEBUGGERS", ("no-such-debugger",))
+def test_without_a_debugger_it_is_said_that_there_is_none():
     assert "none of no-such-debugger is installed" in native_stacks(os.getpid())
 
 

@@ -21,6 +21,7 @@ void end(std::shared_ptr<Session> session, bool may_block) {
     end_with_device(*session);
     // What is under way there hears by the links of ranks that end.
     if (session->on_device && !may_block) {
+      session->group->depart();
       session->on_device->await_idle();
       end_with_device(*session);
     }

@@ -214,7 +214,9 @@ bool TorchCommKernels::has_room(const nccl::Call& now) {
     } catch (const CommError& e) {  // others may have gone on
       auto where = now.context(e.context().peer);
       if (where.peer >= 0) where.culprits = {where.peer};
-      const CommError told(e.code(), e.why(), where);
+      // What a rank itself has said of its end says more.
+      const auto said = kernels_->lost(where);
+      const auto told = said ? *said : CommError(e.code(), e.why(), where);
       lane()->fail(told, /*blocks=*/false);
       throw told;
     }

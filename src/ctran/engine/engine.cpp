@@ -414,6 +414,7 @@ void Engine::tell_departure(Membership& group) noexcept {
 void Engine::remove(const std::shared_ptr<Membership>& group) noexcept {
   progress_.enter();
   take_inbox();
+  check_aborts();  // their reason comes first
   if (group->failure() == nullptr && !group->left) tell_departure(*group);
   if (group->set_failure(Errc::kFinalized, "the communicator was closed", {}))
     dying_.push_back(group.get());
