@@ -161,11 +161,11 @@ kernels::Algorithm Team::choice(const kernels::Call& call, int32_t& blocks) cons
 }
 
 bool Team::lacks_room(const kernels::RegionCall& call) const noexcept {
-  return !has_room_ && kernels::pushes_operands(team_.size, call);
+  return !has_room() && kernels::pushes_operands(team_.size, call);
 }
 
 std::string Team::make_room(const std::function<void()>& look) {
-  if (has_room_) return {};
+  if (has_room()) return {};
   auto why_not = growth_->bring([&] {
     if (word(control_->abort).load(std::memory_order_acquire) != 0)
       throw CommError(Errc::kAborted, "the communicator was aborted");
@@ -176,10 +176,9 @@ std::string Team::make_room(const std::function<void()>& look) {
 }
 
 void Team::have_room(bool has) noexcept {
-  has_room_ = has;
-  team_.lacks_rest = has_room_ ? 0 : 1;
+  team_.lacks_rest = has ? 0 : 1;
   workspace_bytes_.store(memory_->size_bytes(), std::memory_order_relaxed);
-  word(control_->lacks_rest).store(has_room_ ? 0 : 1, std::memory_order_release);
+  word(control_->lacks_rest).store(has ? 0 : 1, std::memory_order_release);
 }
 
 void Team::launch(const kernels::Call& call, gpu::NativeStream stream) {

@@ -71,10 +71,10 @@ class Team {
   // Whether a launch needs the rest of the workspace, and that is not there: then make_room() comes
   // before it. Of a launch that the team takes; alike on all ranks.
   bool lacks_room(const kernels::Call& call) const noexcept {
-    return !has_room_ && library_.functions->needs_rest(team_.size, call);
+    return !has_room() && library_.functions->needs_rest(team_.size, call);
   }
   bool lacks_room(const kernels::RegionCall& call) const noexcept;
-  bool lacks_room(const kernels::QuantizedReduceScatter&) const noexcept { return !has_room_; }
+  bool lacks_room(const kernels::QuantizedReduceScatter&) const noexcept { return !has_room(); }
   // Of a thread that launches, on each rank before the same launch, at any time: the rest of the
   // workspace comes. "", or why it does not, the same on all ranks. Waits for no launch of another
   // rank. Throws as Growth::bring(), and CommError(kAborted) after abort().
@@ -138,6 +138,7 @@ class Team {
 
  private:
   void check(int code) const;
+  bool has_room() const noexcept { return team_.lacks_rest == 0; }  // the whole workspace is there
   void have_room(bool has) noexcept;
   void make_side();
   // With what write_straight() asks for.
@@ -155,7 +156,6 @@ class Team {
   kernels::Team team_{};
   std::optional<SideStream> side_;  // from the first launch on that has a use for it
   bool has_no_side_ = false;        // it could not be made: launches do without
-  bool has_room_ = true;            // the whole workspace is there
   std::atomic<size_t> workspace_bytes_ = 0;
   uint32_t regions_ = 0;
   Place place_;
