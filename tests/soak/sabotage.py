@@ -146,15 +146,21 @@ class Replaying(Device):
 
     def __init__(self) -> None:
         super().__init__(torch.device("cpu"))
-        self.captured = False
+        self.replays = False
 
     def branches(self, numbers: Iterable[int]) -> contextlib.AbstractContextManager[object]:
         assert set(numbers) <= set(range(self.streams))
         return contextlib.nullcontext()
 
     def capture(self, body: Callable[[], None]) -> Callable[[], None]:
-        self.captured = True
-        return body
+        def replay() -> None:
+            self.replays = True
+            try:
+                body()
+            finally:
+                self.replays = False
+
+        return replay
 
 
 def replaying(connection: Connection, role: Role) -> None:
@@ -164,16 +170,16 @@ def replaying(connection: Connection, role: Role) -> None:
 
 def stale(connection: Connection, role: Role) -> None:
     """A broadcast in a graph gives what it gave when it was captured."""
-    device, first = Replaying(), dict[int, torch.Tensor]()
+    device, seen = Replaying(), dict[int, torch.Tensor]()
 
     def instead(comm: Any, name: str, call: Any, arguments: tuple[Any, ...]) -> Any:
         work = call(*arguments)
         if name == "broadcast" and comm.get_rank() == VICTIM and arguments[0].numel() >= LEAST:
             work.wait()
-            kept = first.setdefault(arguments[0].data_ptr(), arguments[0].clone())
-            if device.captured:
-                arguments[0].copy_(kept)
-        device.captured = device.captured and name != "split"
+            if device.replays:
+                arguments[0].copy_(seen[arguments[0].data_ptr()])
+            else:
+                seen[arguments[0].data_ptr()] = arguments[0].clone()
         return work
 
     _replay(connection, role, instead, device)
