@@ -29,8 +29,6 @@ Retiring& retiring() {
   return *state;
 }
 
-constexpr int kMany = 16;
-
 // Messages that a program has sent and not waited for should arrive although it ends now.
 struct AtExit {
   uint64_t fork_generation = base::fork_generation();
@@ -59,6 +57,6 @@ void retire(std::shared_ptr<Flight> flight, std::function<void()> end, bool may_
   base::run_apart([later] { (*later)(); });
 }
 
-void await_retired() { retiring().wait_for(kMany); }
+void await_retired(int most) { retiring().wait_for(most); }
 
 }  // namespace torch::comms

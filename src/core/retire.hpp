@@ -14,7 +14,8 @@ namespace torch::comms {
 // is in flight has ended. At the end of the process such threads get a second.
 TC_API void retire(std::shared_ptr<Flight> flight, std::function<void()> end, bool may_block);
 
-// Waits, a second at most, while many communicators are still ending. For callers that may block.
-TC_API void await_retired();
+// Waits, a second at most, while more communicators than that are still ending. For callers that
+// may block.
+TC_API void await_retired(int most = 16);
 
 }  // namespace torch::comms

@@ -108,9 +108,12 @@ std::shared_ptr<Communicator> Communicator::adopt(std::shared_ptr<const Table> l
 
 Communicator::~Communicator() {
   // Nobody else is here any more. What has gone wrong is known, or nobody wants to know.
-  const End end = library_->CommAbort != nullptr ? library_->CommAbort
-                  : failure_                     ? nullptr
-                                                 : library_->CommDestroy;
+  // Graphs may have operations of code of ours, which go on, as after close(): an abort would end
+  // them without a word.
+  const bool is_ours = library_->vendor().find != nullptr;
+  const End end = library_->CommAbort != nullptr && (failure_ || !is_ours) ? library_->CommAbort
+                  : failure_                                               ? nullptr
+                                                                           : library_->CommDestroy;
   auto* const comm = take();
   if (comm == nullptr || end == nullptr) return;
   try {

@@ -145,7 +145,9 @@ void TorchCommCtran::finalize() {
   }
   // Not under the lock: whoever asks may run callbacks of works that have ended.
   if (session && session->group->failure()) was_aborted_.store(true);
+  const bool may_go_on = session && session->on_device && session->on_device->may_go_on();
   const auto end = [&] {
+    if (session) ctran::end_with_device(*session);  // why comes first
     if (session) session->group->depart();
     ctran::end(std::move(session), /*may_block=*/true);
     if (reconfiguration_) reconfiguration_->close();
@@ -156,6 +158,8 @@ void TorchCommCtran::finalize() {
     end();
     throw;
   }
+  // What is under way there has ended.
+  if (session && session->on_device && !may_go_on) session->group->rest();
   end();
 }
 

@@ -20,8 +20,6 @@
 namespace torch::comms {
 namespace {
 
-constexpr int64_t kHook = -1;  // of ours among the hooks for an abort
-
 // Every member's words to all of them, by rank. The session keeps what the group may still use
 // where an interrupt ends the wait.
 std::vector<std::string> gather_words(ctran::Session& session, ctran::Group& group,
@@ -72,11 +70,9 @@ void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& sessi
     return gather_words(*session, group, words, {"new_comm", limit});
   };
   // Peers that give up, or end, say so over the links.
-  const auto lost =
-      [weak = std::weak_ptr(session)](const Context& context) -> std::optional<CommError> {
-    const auto session = weak.lock();
-    if (!session) return std::nullopt;
-    const auto failure = session->group->failure_heard();
+  const auto hearing = session->group->hearing();
+  const auto lost = [hearing](const Context& context) -> std::optional<CommError> {
+    const auto failure = hearing.failure();
     if (!failure) return std::nullopt;
     return CommError(failure->code(), failure->why(), context.blaming(failure->context()));
   };
@@ -102,7 +98,7 @@ void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& sessi
              throw CommError(Errc::kFinalized, "the communicator has no members any more");
            return gather_words(*session, *session->group, words, occasion);
          },
-         lost, explain, session->connected.known->told});
+         lost, [hearing] { return hearing.at_rest(); }, explain, session->connected.known->told});
     session->why_not_on_device = std::move(met.why_not);
     session->on_device = std::move(met.made);
   }
@@ -115,19 +111,24 @@ void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& sessi
   }
   if (!session->on_device) return;
   // What ends on the device ends here, too.
-  session->on_device->registerAbortHook(kHook, [weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (!self) return;
-    self->announceAbort();
-    const ctran::Borrowed borrowed(self->mutex_, self->session_);
-    if (auto* session = borrowed.get()) ctran::end_with_device(*session);
-  });
+  session->on_device->registerAbortHook(
+      ctran::kHook, [weak = weak_from_this(), dropped = std::weak_ptr(session)] {
+        const auto self = weak.lock();
+        if (!self) {
+          // Whoever ends it waits until the device is idle, the others need not.
+          if (const auto session = dropped.lock()) ctran::end_with_device(*session);
+          return;
+        }
+        self->announceAbort();
+        const ctran::Borrowed borrowed(self->mutex_, self->session_);
+        if (auto* session = borrowed.get()) ctran::end_with_device(*session);
+      });
   if (on_unseen_failure_) session->on_device->on_unseen_failure(on_unseen_failure_);
 }
 
 void TorchCommCtran::leave_device(const std::shared_ptr<ctran::Session>& session) {
   if (!session || !session->on_device) return;
-  session->on_device->unregisterAbortHook(kHook);
+  session->on_device->unregisterAbortHook(ctran::kHook);
   if (session->group->failure()) session->on_device->abort();
   session->on_device->finalize();
 }

@@ -65,7 +65,8 @@ TorchCommCtranOnDevice::Outcome TorchCommCtranOnDevice::make(
         why_not = std::move(team.why_not);
         if (!team.team) return nullptr;
         const std::shared_ptr<ctran::Team> shared = std::move(team.team);
-        made->set_kernels(std::make_shared<ctran::TeamKernels>(shared, links.lost),
+        made->set_kernels(std::make_shared<ctran::TeamKernels>(
+                              shared, ctran::TeamKernels::Heard{links.lost, links.at_rest}),
                           ctran::measured_rows(links.told, shared->size(), rank == 0));
         return ctran::open_team(shared, opened.shared_runtime());
       });

@@ -41,6 +41,8 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
     std::function<std::vector<std::string>(const std::string& words, const ctran::Occasion&)> tell;
     // Why operations under way wait in vain, see nccl::OwnKernels. Any thread.
     std::function<std::optional<CommError>(const Context&)> lost;
+    // Ranks, a bit each, whose devices write to others no more. Any thread.
+    std::function<uint32_t()> at_rest;
     // What an error of an operation comes from, if that is known by now.
     std::function<CommError(const CommError&)> explain;
     const ctran::Told& told;  // of tuning; not kept

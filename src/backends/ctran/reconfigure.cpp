@@ -31,7 +31,10 @@ void TorchCommCtran::part() {
   identity_ = 0;
   ranks_.clear();
   if (!session) return;
-  if (session->on_device) session->on_device->abort();
+  if (session->on_device) {
+    session->on_device->unregisterAbortHook(ctran::kHook);  // whoever asked for this needs no news
+    session->on_device->abort();
+  }
   // Members that are still at the last operation should end it, if nothing else is in flight.
   if (!session->flight->idle()) session->group->abort("reconfigure() was called");
   session->connected.superseded->store(true);

@@ -24,6 +24,7 @@ void end(std::shared_ptr<Session> session, bool may_block) {
       session->group->depart();
       session->on_device->await_idle();
       end_with_device(*session);
+      if (!session->on_device->may_go_on()) session->group->rest();
     }
     session.reset();
   };

@@ -63,6 +63,8 @@ class Borrowed {
   std::shared_ptr<Session> session_;
 };
 
+inline constexpr int64_t kHook = -1;  // of ours among the device's hooks for an abort
+
 // Ends the group if what is on the device has failed, so that the other members learn why.
 void end_with_device(Session& session) noexcept;
 

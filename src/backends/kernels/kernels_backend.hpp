@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <initializer_list>
@@ -70,6 +71,9 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   // Messages of users' kernels: see torchcomms/device/transport.hpp. Collective at first; throws
   // CommError(kUnsupported) on all ranks where there are no kernels.
   int64_t get_device_transport() override;
+  // A program may launch kernels of its own from now on, which have no works.
+  void note_users_kernels() noexcept { has_users_kernels_ = true; }
+  bool may_go_on() const override { return has_users_kernels_ || TorchCommVendor::may_go_on(); }
   // What a wait of users' kernels has; 0: none.
   uint64_t limit_ns_of_users_kernels() const;
   // Whether a window of the device could be opened; else why not. A rank alone has kernels from
@@ -240,6 +244,7 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   ctran::kernels::Remembered<Chosen> chosen_;
   ctran::Registered registered_{};
   std::shared_ptr<const ctran::DeviceTransport> transport_;  // of kernels_
+  std::atomic<bool> has_users_kernels_{false};
   bool said_not_copied_ = false;
 };
 

@@ -52,6 +52,7 @@ int64_t TorchCommKernels::get_device_transport() {
     if (!made.transport) throw CommError(Errc::kUnsupported, made.why_not);
     transport_ = std::move(made.transport);
     kernels_->keep(transport_);
+    note_users_kernels();
   });
   return reinterpret_cast<int64_t>(transport_->address());
 }

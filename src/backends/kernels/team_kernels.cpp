@@ -28,14 +28,39 @@ void TeamKernels::write_straight(bool wished) {
 std::optional<CommError> TeamKernels::stopped(const Context& context) const {
   const auto stopped = team_->stopped();
   if (!stopped) return std::nullopt;
+  if (stopped->reason == kernels::Stop::kGone && !is_at_rest(stopped->waited_for)) {
+    const std::lock_guard lock(mutex_);
+    if (warned_)
+      return CommError(warned_->code(), warned_->why(), context.blaming(warned_->context()));
+  }
   auto where = context;
-  where.op = std::string(name_of(stopped->collective));
+  // A call knows better which of the messages it was.
+  if (where.op.empty() || stopped->collective != kernels::Collective::kExchange)
+    where.op = std::string(name_of(stopped->collective));
   where.peer = stopped->waited_for;
   // Steps beside windows are not counted.
   const auto which = stopped->launch == 0
                          ? std::string()
                          : " (launch " + std::to_string(stopped->launch) + " of its kernels)";
   return error_of(*stopped, where, "the kernel", which);
+}
+
+bool TeamKernels::is_at_rest(int rank) const {
+  return heard_.at_rest && rank >= 0 && (heard_.at_rest() >> rank & 1) != 0;
+}
+
+std::optional<CommError> TeamKernels::lost(const Context& context) {
+  auto why = heard_.lost ? heard_.lost(context) : std::nullopt;
+  if (heard_.at_rest) team_->note_gone(heard_.at_rest());
+  return why;
+}
+
+void TeamKernels::warn(const CommError& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!warned_) warned_.emplace(why);
+  }
+  team_->note_gone(~uint32_t{0});
 }
 
 bool TeamKernels::disagree() const noexcept {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -18,10 +19,13 @@ namespace torch::comms::ctran {
 // A team as the lane of a communicator has it.
 class TeamKernels final : public nccl::OwnKernels {
  public:
-  // `lost`: see OwnKernels; empty where nobody else knows.
-  using Lost = std::function<std::optional<CommError>(const Context&)>;
-  explicit TeamKernels(std::shared_ptr<Team> team, Lost lost = {})
-      : team_(std::move(team)), lost_(std::move(lost)) {}
+  // What the members hear of each other beside the kernels; empty where they do not.
+  struct Heard {
+    std::function<std::optional<CommError>(const Context&)> lost;  // see OwnKernels
+    std::function<uint32_t()> at_rest;  // ranks, a bit each, as Team::note_gone() has them
+  };
+  explicit TeamKernels(std::shared_ptr<Team> team, Heard heard = {})
+      : team_(std::move(team)), heard_(std::move(heard)) {}
   ~TeamKernels() override { team_->write_straight({}); }
 
   const Team& team() const noexcept { return *team_; }
@@ -68,16 +72,18 @@ class TeamKernels final : public nccl::OwnKernels {
 
   std::optional<CommError> stopped(const Context& context) const override;
   bool disagree() const noexcept override;
-  std::optional<CommError> lost(const Context& context) override {
-    return lost_ ? lost_(context) : std::nullopt;
-  }
+  std::optional<CommError> lost(const Context& context) override;
+  void warn(const CommError& why) override;
   void abort(const CommError&) noexcept override { team_->abort(); }
 
  private:
+  bool is_at_rest(int rank) const;
   void count() noexcept { launches_.fetch_add(1, std::memory_order_relaxed); }
 
   const std::shared_ptr<Team> team_;
-  const Lost lost_;
+  const Heard heard_;
+  mutable std::mutex mutex_;         // guards warned_
+  std::optional<CommError> warned_;  // the first warning
   std::atomic<uint64_t> launches_{0};
   std::vector<std::shared_ptr<const void>> kept_;
   KeptWindows windows_;

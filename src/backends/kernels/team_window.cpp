@@ -203,6 +203,7 @@ int64_t TeamWindow::get_device_window(int signal_count, int counter_count, int b
       handle_ = std::make_unique<WindowHandle>(
           window_, WindowHandle::Counts{signal_count, counter_count, barrier_count},
           comm->limit_ns_of_users_kernels());
+      comm->note_users_kernels();
     });
   return reinterpret_cast<int64_t>(handle_->address());
 }

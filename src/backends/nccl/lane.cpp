@@ -301,7 +301,10 @@ void Lane::look(Clock::time_point now) noexcept {
     if (communicator_->failure() || handed_over_) return;
     if (slow) others_->compare(*slow);
     std::optional<CommError> lost;
-    if (ask || (waits && alarmed)) lost = lost_rank(context(), ask);
+    if (ask || (waits && alarmed))
+      lost = lost_rank(context(), ask);
+    else if (ask_kernels && is_in_graphs())
+      warn_kernels(context());
     if (lost) {
       // What the kernels themselves found says more.
       end_if_kernels_stopped(context);
@@ -362,6 +365,12 @@ std::optional<CommError> Lane::lost_rank(const Context& context, bool ask) {
   if (auto* const kernels = kernels_.load())
     if (auto lost = kernels->lost(context)) return lost;
   return others_->lost_rank(context);
+}
+
+void Lane::warn_kernels(const Context& context) {
+  auto* const kernels = kernels_.load();
+  if (kernels == nullptr) return;
+  if (const auto lost = kernels->lost(context)) kernels->warn(*lost);
 }
 
 void Lane::end_if_told(const std::function<Context()>& context) {

@@ -140,6 +140,8 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   void keep_graphs_apart() { graphs_->keep_apart(); }
   // Graphs that may still be launched hold operations of it.
   bool is_in_graphs() noexcept { return graphs_->any(); }
+  // Some graph has had operations of kernels of ours.
+  bool has_been_captured() const noexcept { return kernels_in_graphs_; }
   LaneGraphs& graphs() noexcept { return *graphs_; }
 
   // False if something is still under way after `limit`.
@@ -180,6 +182,8 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   void end_if_failed();
   // Why a rank that is seen will never answer; nothing while all may. `ask`: takes its time.
   std::optional<CommError> lost_rank(const Context& context, bool ask);
+  // The kernels in replays, of which nobody knows whether they run, of what that says.
+  void warn_kernels(const Context& context);
 
   const std::string name_;
   Registrations registrations_;  // these two before the communicator, which goes first

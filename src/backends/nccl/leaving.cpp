@@ -92,6 +92,10 @@ void TorchCommVendor::await_idle() const {
   for (const auto& lane : lanes()) lane->flight()->wait_idle();
 }
 
+bool TorchCommVendor::may_go_on() const {
+  return std::ranges::any_of(lanes(), [](const auto& lane) { return lane->has_been_captured(); });
+}
+
 void TorchCommVendor::close_circle() noexcept {
   if (circle_) circle_->close();
   circle_.reset();

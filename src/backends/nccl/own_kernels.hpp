@@ -17,6 +17,9 @@ class OwnKernels {
   // Why they wait in vain, by what is known beside them; asked now and then while an operation is
   // under way. May take microseconds.
   virtual std::optional<CommError> lost(const Context&) { return std::nullopt; }
+  // Ranks are lost while no operation is known to be under way: a replay, now or later, that waits
+  // in vain ends, with that as its error.
+  virtual void warn(const CommError&) {}
   // Ends what runs, and what is launched later. `why`: for other ranks that hear of it this way.
   virtual void abort(const CommError& why) noexcept = 0;
   // The lane has gone; graphs may have launches of them still, which are to end at once.

@@ -168,6 +168,9 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // Waits until nothing is under way any more, which may take as long as the limits of what is. Not
   // for threads of the program.
   void await_idle() const;
+  // Whether something of it may run that no work is for: operations in graphs, also in those that
+  // have gone, whose last replay may be under way.
+  virtual bool may_go_on() const;
   void announceAbort() noexcept override;
 
   InitHandle getInitHandle() const override;

@@ -93,6 +93,9 @@ CommError error_of(const Stopped& stopped, const Context& where, const std::stri
                    "the counts of " + peer +
                        " are impossible: negative, beyond its tensor, or not one for what it has "
                        "for itself");
+    case kernels::Stop::kGone:
+      return error(Errc::kPeerFailed,
+                   peer + " has closed the communicator, by finalize() or as its program ended");
     default:
       return error(Errc::kAborted, kernels + " was aborted" + whom);
   }
@@ -274,6 +277,10 @@ void Team::set_limit(uint64_t limit_ns) noexcept {
 void Team::abort() noexcept {
   word(control_->abort).store(1, std::memory_order_release);
   if (growth_) growth_->stop();
+}
+
+void Team::note_gone(uint32_t ranks) noexcept {
+  if (ranks != 0) word(control_->gone).fetch_or(ranks, std::memory_order_release);
 }
 
 }  // namespace torch::comms::ctran

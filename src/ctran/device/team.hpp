@@ -133,6 +133,9 @@ class Team {
   std::optional<Stopped> stopped() const noexcept;
   // Ends what runs, and what is launched later, on this rank.
   void abort() noexcept;
+  // These ranks, a bit each, have ended whatever they will ever launch: kernels that wait for more
+  // of them end, now and later. Any thread.
+  void note_gone(uint32_t ranks) noexcept;
   // It is no communicator's any more, so another one of the device is the first; see Room.
   void leave_device() noexcept { one_of_device_.leave(); }
 

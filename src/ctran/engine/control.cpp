@@ -30,7 +30,7 @@ Notice Notice::parse(std::string_view text) {
   notice.base = reader.number<uint32_t>();
   notice.about = reader.number<int32_t>();
   notice.sequence = reader.number<uint64_t>();
-  reader.require(notice.kind >= Kind::kFailed && notice.kind <= Kind::kTagged, "unknown kind");
+  reader.require(notice.kind >= Kind::kFailed && notice.kind <= Kind::kRests, "unknown kind");
   reader.require(notice.code <= Errc::kInternal, "unknown error");
   if (notice.kind == Kind::kAsks || notice.kind == Kind::kDisagrees)
     notice.print = reader.number<Fingerprint>();

@@ -18,12 +18,21 @@ using side::Whereabouts;
 
 // What ranks tell each other beside their operations, about a group.
 struct Notice {
-  enum class Kind : uint8_t { kFailed = 1, kAsks, kDisagrees, kDeparts, kWhere, kHere, kTagged };
+  enum class Kind : uint8_t {
+    kFailed = 1,
+    kAsks,
+    kDisagrees,
+    kDeparts,
+    kWhere,
+    kHere,
+    kTagged,
+    kRests
+  };
   Kind kind = Kind::kFailed;
   Errc code = Errc::kInternal;  // kFailed: what the group's error is to be
   uint32_t base = 0;            // the group's streams
-  // A rank of the family. kWhere, kHere: who wants to know. kTagged: a tag, whose messages from the
-  // sender come on stream `sequence`.
+  // A rank of the family. kWhere, kHere: who wants to know. kRests: who does. kTagged: a tag, whose
+  // messages from the sender come on stream `sequence`.
   int32_t about = -1;
   uint64_t sequence = 0;   // kAsks, kDisagrees: where; kDeparts: of the last collective
   Fingerprint print = {};  // kAsks, kDisagrees: what the sender called

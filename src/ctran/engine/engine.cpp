@@ -395,6 +395,15 @@ void Engine::depart(Membership& group) noexcept {
   progress_.glance(true);
 }
 
+void Engine::rest(Membership& group) noexcept {
+  progress_.enter();
+  take_inbox();
+  if (group.failure() == nullptr)
+    tell(group, {.kind = Notice::Kind::kRests, .base = group.base, .about = links_.rank()});
+  progress_.leave();
+  progress_.glance(true);
+}
+
 // Waits of two ranks that leave may be for each other.
 void Engine::depart_if_idle(Membership& group) noexcept {
   const bool busy = std::any_of(active_.begin(), active_.end(), [&](const Task* task) {

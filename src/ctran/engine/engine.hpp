@@ -56,6 +56,8 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void remove(const std::shared_ptr<Membership>& group) noexcept;
   // Nothing is called any more: tells the members when nothing but waits for them is in flight.
   void depart(Membership& group) noexcept;
+  // Nothing on this rank's device writes to the others' any more: they learn of it.
+  void rest(Membership& group) noexcept;
   void attend_to_aborts() noexcept;
   // Throws CommError(kForked) in a forked child.
   void require_own_process(std::string_view op) const;
@@ -130,6 +132,7 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void fail(Membership& group, Errc code, const std::string& why,
             std::vector<int> culprits) noexcept;
   void fail_for_departed(Membership& group) noexcept;
+  void on_rest(Membership& group, int from, const Notice& notice) noexcept;
   void bury() noexcept;
   void on_peer_failed(int family_rank, Errc code, const std::string& why) noexcept;
   void ask(Membership& group, const CollectiveTask& task) noexcept;

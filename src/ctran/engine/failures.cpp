@@ -175,6 +175,8 @@ void Engine::on_notice(int from, const Notice& notice) noexcept {
       return on_departure(group, rank, notice);
     case Notice::Kind::kTagged:
       return on_tagged(group, rank, notice);
+    case Notice::Kind::kRests:
+      return on_rest(group, from, notice);
     default:
       return;
   }
@@ -202,6 +204,15 @@ void Engine::on_departure(Membership& group, int rank, const Notice& notice) noe
     return note_gone(group, rank, kClosed);
   }
   fail_for_departed(group);
+}
+
+// Who is not connected with it hears of it from those who are.
+void Engine::on_rest(Membership& group, int from, const Notice& notice) noexcept {
+  const int rank = group.rank_of(notice.about);
+  if (rank < 0 || rank >= 32) return;
+  const uint32_t bit = uint32_t{1} << rank;
+  const bool was_known = (group.resting.fetch_or(bit, std::memory_order_release) & bit) != 0;
+  if (!was_known) tell(group, notice, from);
 }
 
 // Collectives that a member will never come to.

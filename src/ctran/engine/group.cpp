@@ -11,6 +11,14 @@
 namespace torch::comms::ctran {
 namespace {
 
+std::optional<CommError> heard_of(Membership& membership) {
+  auto& engine = *membership.engine;
+  engine.require_own_process("failure");
+  if (membership.failure() == nullptr) engine.progress().catch_up();
+  const auto* failure = membership.failure();
+  return failure == nullptr ? std::nullopt : std::optional<CommError>(*failure);
+}
+
 bool is_message(const Call& call) noexcept {
   return call.operation == schedule::Operation::kSend ||
          call.operation == schedule::Operation::kReceive;
@@ -120,6 +128,24 @@ void Group::depart() noexcept {
   if (!membership_->engine->forked()) membership_->engine->depart(*membership_);
 }
 
+void Group::rest() noexcept {
+  if (!membership_->engine->forked()) membership_->engine->rest(*membership_);
+}
+
+uint32_t Group::at_rest() const noexcept {
+  return membership_->resting.load(std::memory_order_acquire);
+}
+uint32_t Group::Hearing::at_rest() const noexcept {
+  const auto membership = membership_.lock();
+  return membership ? membership->resting.load(std::memory_order_acquire) : 0;
+}
+
+Group::Hearing Group::hearing() const {
+  Hearing hearing;
+  hearing.membership_ = membership_;
+  return hearing;
+}
+
 void Group::abort(const std::string& why) noexcept {
   abort(CommError(Errc::kAborted, "abort() was called" + (why.empty() ? "" : ": " + why)));
 }
@@ -139,12 +165,14 @@ std::optional<CommError> Group::failure() const {
   return failure == nullptr ? std::nullopt : std::optional<CommError>(*failure);
 }
 
-std::optional<CommError> Group::failure_heard() const {
-  auto& engine = *membership_->engine;
-  engine.require_own_process("failure");
-  if (membership_->failure() == nullptr) engine.progress().catch_up();
-  const auto* failure = membership_->failure();
-  return failure == nullptr ? std::nullopt : std::optional<CommError>(*failure);
+std::optional<CommError> Group::failure_heard() const { return heard_of(*membership_); }
+
+std::optional<CommError> Group::Hearing::failure() const {
+  const auto membership = membership_.lock();
+  if (!membership) return std::nullopt;
+  auto failure = heard_of(*membership);
+  if (failure && failure->code() == Errc::kFinalized) return std::nullopt;
+  return failure;
 }
 
 }  // namespace torch::comms::ctran

@@ -78,6 +78,11 @@ class TC_API Group {
   // This rank calls nothing any more. Others learn of it once what it has in flight is over, but
   // for waits of windows; one for a member that has left, too, ends with kPeerFailed. Local.
   void depart() noexcept;
+  // What this rank has launched on its device for the members has ended, for good: nothing of it is
+  // on its way to them. They learn of it, those who live on. Local.
+  void rest() noexcept;
+  // Members below 32, a bit each, that rest, as far as has been heard. Any thread.
+  uint32_t at_rest() const noexcept;
 
   // Ends all calls of this group with kAborted, within a moment, and all later ones. `why` is for
   // the text. Any thread, at any time; the first failure counts.
@@ -90,6 +95,17 @@ class TC_API Group {
   // The same after what peers have said so far was heard, as far as a few turns go: whoever slept
   // while its peers gave up learns of that before it calls anything. Costs a turn or two.
   std::optional<CommError> failure_heard() const;
+  // The same for whoever must not keep the group: nothing once it has ended. Any thread.
+  class Hearing {
+   public:
+    std::optional<CommError> failure() const;  // as failure_heard()
+    uint32_t at_rest() const noexcept;
+
+   private:
+    friend class Group;
+    std::weak_ptr<Membership> membership_;
+  };
+  Hearing hearing() const;
   // Collectives that were called, so far: the number of the last one in errors.
   uint64_t sequence() const noexcept;
 

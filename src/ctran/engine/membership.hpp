@@ -55,6 +55,8 @@ class Membership {
   // A plan that fits, from the cache or new.
   std::shared_ptr<const Plan> plan(const Call& call);
   std::atomic<uint64_t> sequence{0};  // of the last collective
+  // Members below 32, a bit each, that have said that their devices write to others no more.
+  std::atomic<uint32_t> resting{0};
 
   // ---- with the lock
   // True for the first one. The text says whose, the code what kind.

@@ -63,6 +63,9 @@ __device__ __forceinline__ void tell(uint32_t& at, uint32_t v) {
 __device__ __forceinline__ void store_relaxed(uint64_t* to, uint64_t v) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(v) : "memory");
 }
+__device__ __forceinline__ void store_relaxed(uint32_t* to, uint32_t v) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory");
+}
 __device__ __forceinline__ uint64_t now_ns() {
   uint64_t v;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(v));

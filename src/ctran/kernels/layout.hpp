@@ -70,7 +70,7 @@ struct Header {
   uint32_t ticket;     // blocks that know the launch's number
   uint32_t left[2];    // blocks that have left their work
   uint32_t filled[2];  // pieces of the output that someone fills with NaN
-  uint32_t unused;
+  uint32_t gone;       // Control::gone, at the last look at it
   uint64_t looked_ns;  // when one of this rank's warps last looked at Control::abort
 };
 static_assert(offsetof(Header, ticket) == 128);

@@ -21,7 +21,7 @@
 namespace torch::comms::ctran::kernels {
 
 // Of this header, and of how a workspace is laid out, in which all ranks of a team agree.
-inline constexpr uint32_t kAbi = 13;
+inline constexpr uint32_t kAbi = 14;
 inline constexpr int kMaxRanks = 8;
 
 enum class Collective : uint8_t {
@@ -60,6 +60,7 @@ enum class Stop : uint32_t {
   kMismatch,   // a message is longer or shorter than its receive, here or at waited_for
   kCounts,     // what the memory of waited_for, which may be this rank, has as counts is impossible
   kOtherCall,  // waited_for has called something else as this launch, or as one before
+  kGone = 7,   // waited_for writes nothing any more: see Control::gone. 6 is in regions.hpp
 };
 
 // Pinned host memory which the device sees, one a rank and team, zeroed when it is made.
@@ -75,7 +76,9 @@ struct Control {
   // Not zero: of this rank's workspace there is the first part alone. The host makes it zero once
   // the rest is there.
   uint32_t lacks_rest;
-  uint32_t unused;
+  // Ranks, a bit each: all that they will ever write to this one has arrived, so that who waits for
+  // more waits in vain, and stops. The host sets bits at any time.
+  uint32_t gone;
   uint64_t reserved[3];  // zero
 };
 // A limit that launches look up in Control while they wait, replays as well.

@@ -105,7 +105,7 @@ class MessageChunks {
         told = moved;
         if (lane_of_warp() == 0) tell_peer(told);
         __syncwarp();
-      } else if (patience.is_over(c_.p, c_.s, c_.peer)) {
+      } else if (patience.is_over(c_.p, c_.s, c_.peer, allowed < count && told == allowed)) {
         return false;
       }
     }

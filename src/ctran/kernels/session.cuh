@@ -70,6 +70,7 @@ static __device__ __noinline__ bool must_stop(const Membership& p, const Session
     auto* looked = reinterpret_cast<unsigned long long*>(&own.looked_ns);
     const unsigned long long last = load_relaxed(&own.looked_ns);
     if (now - last >= kLookEvery_ns && atomicCAS(looked, last, now) == last) {
+      store_relaxed(&own.gone, load_relaxed(&p.control->gone));
       if (load_relaxed(&p.control->abort) != 0)
         why = Stop::kAborted;
       else if (p.limit_ns == kControlLimit &&
@@ -100,17 +101,38 @@ __device__ __forceinline__ bool block_must_stop(const Membership& p, const Sessi
   return __syncthreads_or(threadIdx.x == 0 && must_stop(p, s, -1)) != 0;
 }
 
+// Whom the first lane waits for, if that rank is known to write nothing any more; else -1. All that
+// it has written is there for looks that follow. For all lanes of a warp at once.
+static __device__ __noinline__ int gone_one(const Membership& p, int waited_for) {
+  waited_for = __shfl_sync(~0u, waited_for, 0);
+  if (waited_for < 0) return -1;
+  const uint32_t gone = __shfl_sync(~0u, load_relaxed(&header_of(p, p.rank).gone), 0);
+  if ((gone >> waited_for & 1) == 0) return -1;
+  __threadfence_system();
+  return waited_for;
+}
+
 // Counts failed looks at memory, and asks about stopping now and then.
 class Patience {
  public:
-  // For all lanes of a warp at once.
-  __device__ __forceinline__ bool is_over(const Membership& p, const Session& s, int waited_for) {
+  // For all lanes of a warp at once, after a look that has failed. Not `for_it`: what is waited for
+  // is this rank's own doing, which a rank that is gone has no part in.
+  __device__ __forceinline__ bool is_over(const Membership& p, const Session& s, int waited_for,
+                                          bool for_it = true) {
     constexpr uint32_t kLooks = 32;
-    return ++looks_ % kLooks == 0 && must_leave(p, s, waited_for);
+    if (++looks_ % kLooks != 0) return false;
+    if (must_leave(p, s, waited_for)) return true;
+    const int gone = for_it ? gone_one(p, waited_for) : -1;
+    // What it had written has been looked for since.
+    const bool in_vain = gone >= 0 && gone == gone_;
+    if (in_vain && threadIdx.x % kWarp == 0) stop(p, s, Stop::kGone, gone);
+    gone_ = gone;
+    return in_vain;
   }
 
  private:
   uint32_t looks_ = 0;
+  int gone_ = -1;
 };
 
 // Of what is no collective, which this rank counts as `launch` of its kind. For one thread: reads

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -106,6 +107,11 @@ class Team {
     world_.synchronize();
   }
   bool has_stopped(int rank) const { return world_[rank].control->stop != 0; }
+  // As a host does that has heard of it, while kernels wait.
+  void note_gone(int rank, int whom) const {
+    std::atomic_ref(world_[rank].control->gone).fetch_or(uint32_t{1} << whom);
+  }
+  const kernels::Control& control(int rank) const { return *world_[rank].control; }
   // The rank has stopped for this reason, `after` launches from the first, and names a peer.
   void expect(int rank, uint64_t after, const std::string& what) const {
     const auto& control = *world_[rank].control;
@@ -181,6 +187,34 @@ void check_skipped(const kernels::Library& library, const Settings& settings, in
   std::fflush(stdout);
 }
 
+// The last rank writes nothing more, which the others hear while they wait for it, after what it
+// has written before has been used.
+void check_gone(const kernels::Library& library, const Settings& settings, int n, Call call) {
+  const Team team(library, settings, n);
+  const auto what = "gone, " + std::to_string(call.count) + " elements";
+  call.limit_ns = 60'000'000'000;
+  team.all([&](int r) { team.launch(r, call); });
+  for (int r = 0; r < n; ++r) require(!team.has_stopped(r), what + ": all of it is there");
+  const auto start = Clock::now();
+  team.all([&](int r) {
+    if (r == team.last()) return;
+    team.launch(r, call);
+    team.note_gone(r, team.last());
+  });
+  const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  require(ms < 10'000, what + ": they leave long before the limit");
+  for (int r = 0; r < team.last(); ++r) {
+    const auto& control = team.control(r);
+    require(control.stop == static_cast<uint32_t>(kernels::Stop::kGone),
+            what + ": that is why, not " + std::to_string(control.stop));
+    require(control.waited_for == team.last(), what + ": who it is, is said");
+    require(team.of(r).has_only_nan(call.count), what + ": the output is NaN");
+  }
+  std::printf("mismatch: %d ranks, %zu elements, one is gone: left after %.3f ms\n", n, call.count,
+              ms);
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 void check_mismatch(const kernels::Library& library, const Settings& settings) {
@@ -189,6 +223,8 @@ void check_mismatch(const kernels::Library& library, const Settings& settings) {
     for (const size_t count : {kFew, kMany})
       for (const Disagreement& one : disagreements(count)) check_one(library, settings, n, one);
     check_skipped(library, settings, n);
+    for (const size_t count : {kFew, size_t{20000}, kMany})
+      check_gone(library, settings, n, call_of(Collective::kAllReduce, count));
   }
 }
 

@@ -64,6 +64,12 @@ bool Launch::waits(int waited_for) noexcept {
     stop(kernels::Stop::kLimit, waited_for);
     return false;
   }
+  // What it had written has been looked for since that was known.
+  if (waited_for >= 0 && (gone_ >> waited_for & 1) != 0) {
+    stop(kernels::Stop::kGone, waited_for);
+    return false;
+  }
+  gone_ = std::atomic_ref(team_.control->gone).load();
   std::this_thread::yield();
   return true;
 }

@@ -92,6 +92,7 @@ class Launch {
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   uint64_t launch_ = 0;
   uint64_t begun_ = 0, before_ = 0;  // this rank's word of this launch, and of the one before
+  uint32_t gone_ = 0;                // Control::gone, before the last look at what is waited for
 };
 
 }  // namespace torch::comms::standin

@@ -8,6 +8,7 @@
 
 #include "backends/ctran/stand_in_kernels.hpp"
 #include "backends/nccl/temporary_file.hpp"
+#include "core/retire.hpp"
 
 namespace torch::comms::ctran_test {
 namespace {
@@ -222,6 +223,95 @@ TEST_F(CtranOnDevice, APeerThatGivesUpEndsWhatWaitsForItAndIsNamed) {
     EXPECT_EQ(error.context().peer, 1);
     EXPECT_EQ(error.context().op, "all_reduce");
     EXPECT_TRUE(self.comm->getBackendImpl()->isAborted());
+  });
+}
+
+enum class Goodbye { kFinalizes, kDrops, kAborts };
+
+void leave(Program& self, Goodbye how) {
+  if (how == Goodbye::kFinalizes) return self.comm->finalize();
+  if (how == Goodbye::kAborts) return self.comm->abort();
+  self.comm = nullptr;
+}
+
+TEST_F(CtranOnDevice, APeerThatHasLeftEndsWhatWaitsForItAndIsNamed) {
+  for (const auto how : {Goodbye::kFinalizes, Goodbye::kDrops})
+    on_ranks(3, [how](Program& self) {
+      auto tensor = filled(1);
+      self.comm->all_reduce(tensor, ReduceOp::SUM, false);
+      self.synchronize();
+      if (self.rank == 2) return leave(self, how);
+      const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true);
+      const auto error = error_of([&] { work->hostSynchronize(); });
+      EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+      EXPECT_EQ(error.context().culprits, std::vector{2}) << error.what();
+      EXPECT_NE(error.why().find("has closed the communicator"), std::string::npos) << error.what();
+    });
+}
+
+TEST_F(CtranOnDevice, InAReplayTooWhoeverIsWaitedForInVainIsNamed) {
+  for (const auto how : {Goodbye::kFinalizes, Goodbye::kDrops, Goodbye::kAborts}) {
+    std::promise<void> replayed;
+    on_ranks(2, [&, is_replayed = replayed.get_future().share()](Program& self) {
+      if (self.rank == 1) {
+        is_replayed.wait();
+        return leave(self, how);
+      }
+      auto tensor = filled(1);
+      gpu::cpu_begin_capture(self.stream);
+      self.comm->all_reduce(tensor, ReduceOp::SUM, false);
+      const auto graph = gpu::cpu_end_capture(self.stream);
+      gpu::cpu_launch_graph(graph, self.stream);
+      replayed.set_value();
+      self.synchronize();
+      EXPECT_TRUE(std::isnan(first(tensor)));
+      const auto error = error_of([&] { self.comm->barrier(false); });
+      EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+      EXPECT_EQ(error.context().culprits, std::vector{1}) << error.what();
+    });
+  }
+}
+
+TEST_F(CtranOnDevice, GraphsGoOnWhenTheCommunicatorHasGone) {
+  for (const auto how : {Goodbye::kFinalizes, Goodbye::kDrops})
+    for (const int last : {0, 1}) {  // who leaves
+      std::promise<void> gone;
+      on_ranks(2, [&, has_gone = gone.get_future().share()](Program& self) {
+        auto tensor = filled(1);
+        gpu::cpu_begin_capture(self.stream);
+        self.comm->all_reduce(tensor, ReduceOp::SUM, false);
+        const auto graph = gpu::cpu_end_capture(self.stream);
+        if (self.rank <= last) leave(self, how);
+        await_retired(0);
+        // The other one waits in its first replay while this one goes.
+        if (self.rank == 1) gpu::cpu_launch_graph(graph, self.stream);
+        self.rank == 1 ? gone.set_value() : has_gone.wait();
+        for (int replay = self.rank; replay < 3; ++replay)
+          gpu::cpu_launch_graph(graph, self.stream);
+        self.synchronize();
+        EXPECT_EQ(first(tensor), 8);
+      });
+    }
+}
+
+TEST_F(CtranOnDevice, WhatAPeerHasSentBeforeItLeftArrives) {
+  std::promise<void> left;
+  on_ranks(2, [&, has_left = left.get_future().share()](Program& self) {
+    if (self.rank == 1) {
+      auto tensor = filled(7);
+      self.comm->send(tensor, 0, false);
+      self.comm->finalize();
+      return left.set_value();
+    }
+    auto got = filled(0), more = filled(0);
+    has_left.wait();
+    self.comm->recv(got, 1, true)->hostSynchronize();
+    EXPECT_EQ(first(got), 7);
+    const auto work = self.comm->recv(more, 1, true);
+    const auto error = error_of([&] { work->hostSynchronize(); });
+    EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+    EXPECT_EQ(error.context().op, "recv");
+    EXPECT_EQ(error.context().peer, 1);
   });
 }
 

@@ -381,6 +381,29 @@ TEST_P(Failures, WhatAMemberThatLeftWillNeverDoFails) {
   });
 }
 
+// Until this member knows of these that they rest.
+void await_rest(Group& group, uint32_t ranks) {
+  const auto until = Clock::now() + kLong;
+  while (group.at_rest() != ranks && Clock::now() < until) {
+    EXPECT_FALSE(group.failure_heard());
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(group.at_rest(), ranks);
+}
+
+TEST_P(Failures, WhoRestsIsKnownToThoseWhoLiveOnAndHarmsNobody) {
+  run(3, [](Rank& self) {
+    self.group->run(barrier(3));
+    if (self.rank() == 2) {
+      self.group->rest();
+      self.group->rest();
+    } else {
+      await_rest(*self.group, 1u << 2);
+    }
+    self.group->run(barrier(3));
+  });
+}
+
 TEST_P(Failures, ASplitWithAMemberThatHasLeftFails) {
   for (int round = 0; round < 20; ++round)
     run(3, [](Rank& self) {
