@@ -85,8 +85,7 @@ static __device__ __noinline__ bool must_stop(const Membership& p, const Session
 
 // The same for all lanes of a warp at once, which also look whether some rank has called something
 // else.
-static __device__ __noinline__ bool must_leave(const Membership& p, const Session& s,
-                                               int waited_for) {
+__device__ __forceinline__ bool must_leave(const Membership& p, const Session& s, int waited_for) {
   const int lane = static_cast<int>(threadIdx.x % kWarp);
   const bool is_other = s.begun != 0 && lane < p.size && lane != p.rank &&
                         disagree(load_relaxed(&header_of(p, p.rank).begun[lane]), s.begun);
@@ -103,7 +102,7 @@ __device__ __forceinline__ bool block_must_stop(const Membership& p, const Sessi
 
 // Whom the first lane waits for, if that rank is known to write nothing any more; else -1. All that
 // it has written is there for looks that follow. For all lanes of a warp at once.
-static __device__ __noinline__ int gone_one(const Membership& p, int waited_for) {
+__device__ __forceinline__ int gone_one(const Membership& p, int waited_for) {
   waited_for = __shfl_sync(~0u, waited_for, 0);
   if (waited_for < 0) return -1;
   const uint32_t gone = __shfl_sync(~0u, load_relaxed(&header_of(p, p.rank).gone), 0);
@@ -119,20 +118,28 @@ class Patience {
   // is this rank's own doing, which a rank that is gone has no part in.
   __device__ __forceinline__ bool is_over(const Membership& p, const Session& s, int waited_for,
                                           bool for_it = true) {
-    constexpr uint32_t kLooks = 32;
     if (++looks_ % kLooks != 0) return false;
-    if (must_leave(p, s, waited_for)) return true;
-    const int gone = for_it ? gone_one(p, waited_for) : -1;
-    // What it had written has been looked for since.
-    const bool in_vain = gone >= 0 && gone == gone_;
-    if (in_vain && threadIdx.x % kWarp == 0) stop(p, s, Stop::kGone, gone);
-    gone_ = gone;
-    return in_vain;
+    looks_ = ask(p, s, waited_for, for_it, looks_);
+    return looks_ == kOver;
   }
 
  private:
+  static constexpr uint32_t kLooks = 32, kOver = 1;
+
+  // After so many looks. What they begin at next, which is in one word with whom it has found gone,
+  // so that loops which wait keep one register for both; kOver: no more.
+  static __device__ __noinline__ uint32_t ask(const Membership& p, const Session& s, int waited_for,
+                                              bool for_it, uint32_t looks) {
+    if (must_leave(p, s, waited_for)) return kOver;
+    const int gone = for_it ? gone_one(p, waited_for) : -1;
+    const int gone_before = static_cast<int>(looks / kLooks) - 2;
+    if (gone < 0 || gone != gone_before) return static_cast<uint32_t>(gone + 1) * kLooks;
+    // What it had written has been looked for since.
+    if (threadIdx.x % kWarp == 0) stop(p, s, Stop::kGone, gone);
+    return kOver;
+  }
+
   uint32_t looks_ = 0;
-  int gone_ = -1;
 };
 
 // Of what is no collective, which this rank counts as `launch` of its kind. For one thread: reads
