@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import time
@@ -111,6 +112,8 @@ def waits_for_one_that_left(context):
     with failures.case("why"):
         assert "rank 1 has closed the communicator" in str(raised.value)
         assert raised.value.culprits == (1,)
+    with contextlib.suppress(torchcomms.PeerFailed):  # over kernels it has not been met yet
+        comm.finalize()
     return failures.texts
 
 
@@ -304,8 +307,9 @@ def grown(world, warm_up, count):
     before = world.run_context(cycles, warm_up)
     after = world.run_context(cycles, count, deadline=deadline)
     for old, new in zip(before, after, strict=True):
-        assert new["threads"] == old["threads"], f"{old} -> {new}"
-        assert new["descriptors"] == old["descriptors"], f"{old} -> {new}"
+        # Fewer: something of a test before has ended meanwhile.
+        assert new["threads"] <= old["threads"], f"{old} -> {new}"
+        assert new["descriptors"] <= old["descriptors"], f"{old} -> {new}"
         assert new["rss"] - old["rss"] < 5 << 20, f"{old} -> {new}"
 
 
