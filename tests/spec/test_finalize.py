@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import time
@@ -13,7 +12,7 @@ import torchcomms
 from torchcomms import ReduceOp
 
 from tests.harness.backends import NCCL
-from tests.harness.cases import Failures, check_context, refused, settle_device
+from tests.harness.cases import Failures, check_context, refused
 from tests.harness.operations import call, operations_for
 from tests.harness.programs import ranks
 
@@ -94,32 +93,6 @@ def in_flight(context):
 @pytest.mark.worlds(backends=("gloo", "ctran"), needs=("local_finalize",))
 def test_finalize_lets_work_in_flight_complete(world):
     assert world.run_context(in_flight) == [[float(world.size)] * 3] * world.size
-
-
-def waits_for_one_that_left(context):
-    failures = Failures()
-    comm = context.new_comm("left", abort_process_on_timeout_or_error=False)
-    tensor = torch.ones(3)
-    comm.all_reduce(tensor, ReduceOp.SUM, False)
-    settle_device()
-    if context.rank == 1:
-        comm.finalize()
-        return failures.texts
-    work = comm.all_reduce(tensor, ReduceOp.SUM, True)
-    settle_device()
-    with failures.case("the work"), pytest.raises(torchcomms.PeerFailed) as raised:
-        work.wait()
-    with failures.case("why"):
-        assert "rank 1 has closed the communicator" in str(raised.value)
-        assert raised.value.culprits == (1,)
-    with contextlib.suppress(torchcomms.PeerFailed):  # over kernels it has not been met yet
-        comm.finalize()
-    return failures.texts
-
-
-@pytest.mark.worlds(backends=("ctran",), sizes=(2, 3, 4))
-def test_who_waits_for_a_rank_that_has_left_hears_of_it(world):
-    check_context(world, waits_for_one_that_left)
 
 
 def fake_goes_on(context):
