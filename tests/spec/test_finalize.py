@@ -280,9 +280,8 @@ def grown(world, warm_up, count):
     before = world.run_context(cycles, warm_up)
     after = world.run_context(cycles, count, deadline=deadline)
     for old, new in zip(before, after, strict=True):
-        # Fewer: something of a test before has ended meanwhile.
-        assert new["threads"] <= old["threads"], f"{old} -> {new}"
-        assert new["descriptors"] <= old["descriptors"], f"{old} -> {new}"
+        assert new["threads"] == old["threads"], f"{old} -> {new}"
+        assert new["descriptors"] == old["descriptors"], f"{old} -> {new}"
         assert new["rss"] - old["rss"] < 5 << 20, f"{old} -> {new}"
 
 
