@@ -5,6 +5,7 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/has_closed.hpp"
 #include "base/log.hpp"
 #include "ctran/device/rounds.hpp"
 #include "ctran/kernels/flags.hpp"
@@ -94,8 +95,7 @@ CommError error_of(const Stopped& stopped, const Context& where, const std::stri
                        " are impossible: negative, beyond its tensor, or not one for what it has "
                        "for itself");
     case kernels::Stop::kGone:
-      return error(Errc::kPeerFailed,
-                   peer + " has closed the communicator, by finalize() or as its program ended");
+      return error(Errc::kPeerFailed, base::has_closed(where.peer));
     default:
       return error(Errc::kAborted, kernels + " was aborted" + whom);
   }

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "base/has_closed.hpp"
 #include "base/log.hpp"
 #include "ctran/engine/collective_task.hpp"
 #include "ctran/engine/engine.hpp"
@@ -21,11 +22,6 @@ std::string without_rank(const std::string& why) {
   return why.starts_with("rank ") && colon != std::string::npos ? why.substr(colon + 2) : why;
 }
 
-std::string has_closed(int member) {
-  return "rank " + std::to_string(member) +
-         " has closed the communicator, by finalize() or as its program ended";
-}
-
 std::vector<int> ranks_of(int member) {
   return member < 0 ? std::vector<int>() : std::vector{member};
 }
@@ -43,7 +39,7 @@ void Engine::on_failure(Task* task) noexcept {
   listen();
   if (group.failure() != nullptr) return;
   if (group.departed.contains(failed.peer))
-    return fail(group, Errc::kPeerFailed, has_closed(failed.peer), {failed.peer});
+    return fail(group, Errc::kPeerFailed, base::has_closed(failed.peer), {failed.peer});
   if (mismatch) {
     if (group.inquiry) return;
     inquire(group, failed.code, failed.why, ranks_of(failed.peer), 0);
@@ -200,7 +196,7 @@ void Engine::on_failed_there(Membership& group, int rank, const Notice& notice) 
 void Engine::on_departure(Membership& group, int rank, const Notice& notice) noexcept {
   group.departed[rank] = notice.sequence;
   if (group.inquiry) {
-    group.inquiry->explain(rank, Errc::kPeerFailed, has_closed(rank), {rank});
+    group.inquiry->explain(rank, Errc::kPeerFailed, base::has_closed(rank), {rank});
     return note_gone(group, rank, kClosed);
   }
   fail_for_departed(group);
@@ -222,7 +218,7 @@ void Engine::fail_for_departed(Membership& group) noexcept {
     if (!group.queue.empty() && group.queue.back()->sequence > last &&
         group.queue.front()->sequence > last)
       return fail(group, Errc::kPeerFailed,
-                  has_closed(rank) + ", after its collective number " + std::to_string(last),
+                  base::has_closed(rank) + ", after its collective number " + std::to_string(last),
                   {rank});
 }
 

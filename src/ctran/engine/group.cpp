@@ -132,9 +132,6 @@ void Group::rest() noexcept {
   if (!membership_->engine->forked()) membership_->engine->rest(*membership_);
 }
 
-uint32_t Group::at_rest() const noexcept {
-  return membership_->resting.load(std::memory_order_acquire);
-}
 uint32_t Group::Hearing::at_rest() const noexcept {
   const auto membership = membership_.lock();
   return membership ? membership->resting.load(std::memory_order_acquire) : 0;

@@ -81,8 +81,6 @@ class TC_API Group {
   // What this rank has launched on its device for the members has ended, for good: nothing of it is
   // on its way to them. They learn of it, those who live on. Local.
   void rest() noexcept;
-  // Members below 32, a bit each, that rest, as far as has been heard. Any thread.
-  uint32_t at_rest() const noexcept;
 
   // Ends all calls of this group with kAborted, within a moment, and all later ones. `why` is for
   // the text. Any thread, at any time; the first failure counts.
@@ -99,6 +97,7 @@ class TC_API Group {
   class Hearing {
    public:
     std::optional<CommError> failure() const;  // as failure_heard()
+    // Members below 32, a bit each, that rest, as far as has been heard.
     uint32_t at_rest() const noexcept;
 
    private:

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <set>
 
+#include "base/has_closed.hpp"
 #include "ctran/engine/membership.hpp"
 
 namespace torch::comms::ctran {
@@ -123,10 +124,7 @@ Task::Outcome WindowTask::look() {
     return give_up(Errc::kFinalized, reach_->rank, "the communicator was closed while this waited");
   if (slot ? !alone : !departed.contains(operation_.rank)) return Outcome::kMore;
   const int peer = slot ? departed.begin()->first : operation_.rank;
-  if (group->left)
-    return give_up(Errc::kPeerFailed, peer,
-                   "rank " + std::to_string(peer) +
-                       " has closed the communicator, by finalize() or as its program ended");
+  if (group->left) return give_up(Errc::kPeerFailed, peer, base::has_closed(peer));
   failed = {peer, Errc::kPeerFailed};
   return Outcome::kFailed;
 }

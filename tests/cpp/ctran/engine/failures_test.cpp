@@ -383,12 +383,13 @@ TEST_P(Failures, WhatAMemberThatLeftWillNeverDoFails) {
 
 // Until this member knows of these that they rest.
 void await_rest(Group& group, uint32_t ranks) {
+  const auto hearing = group.hearing();
   const auto until = Clock::now() + kLong;
-  while (group.at_rest() != ranks && Clock::now() < until) {
+  while (hearing.at_rest() != ranks && Clock::now() < until) {
     EXPECT_FALSE(group.failure_heard());
     std::this_thread::yield();
   }
-  EXPECT_EQ(group.at_rest(), ranks);
+  EXPECT_EQ(hearing.at_rest(), ranks);
 }
 
 TEST_P(Failures, WhoRestsIsKnownToThoseWhoLiveOnAndHarmsNobody) {
