@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 
@@ -262,6 +263,26 @@ void check_late_mismatch(const kernels::Library& library, std::mt19937_64& rando
   require(world[0].control->waited_for == 1, "and who has said so");
 }
 
+// A message that is in its rings arrives, though its sender is gone by then; the next one never
+// comes.
+void check_gone(const kernels::Library& library, size_t bytes, std::mt19937_64& random) {
+  const World world(library, 2);
+  const Post sent(world, {{{1, 0, bytes}}}, random), missing(world, {{{1, 0, bytes}}}, random);
+  sent.launch(1, 0, 0);
+  world.synchronize();
+  std::atomic_ref(world[0].control->gone).fetch_or(uint32_t{1} << 1);
+  constexpr uint64_t kLimit_ns = 60'000'000'000;
+  sent.launch(0, 0, 0, kLimit_ns);
+  world.synchronize();
+  sent.check();
+  const auto start = Clock::now();
+  missing.launch(0, 0, 0, kLimit_ns);
+  world.synchronize();
+  const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  expect_stop(world, 0, Stop::kGone, 1);
+  std::printf("exchange: %zu bytes, the sender is gone: left after %.3f ms\n", bytes, ms);
+}
+
 }  // namespace
 
 void check_exchange(const kernels::Library& library, const Settings& settings) {
@@ -284,6 +305,8 @@ void check_exchange(const kernels::Library& library, const Settings& settings) {
     for (const bool straight : {false, true})
       check_mismatch(library, sent, received, straight, random);
   check_late_mismatch(library, random);
+  for (const size_t bytes : {size_t{1000}, size_t{100'000}, size_t{5'000'000}})
+    check_gone(library, bytes, random);
   std::printf("exchange: stops right\n");
   std::fflush(stdout);
 }
