@@ -5,10 +5,12 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "base/fork.hpp"
+#include "base/kept_memory.hpp"
 
 namespace torch::comms::base {
 namespace {
@@ -25,7 +27,8 @@ struct KeptThreads::State {
   std::deque<std::function<void()>> waiting{};
   size_t idle = 0;
 
-  void work(std::chrono::milliseconds keep_idle) noexcept {
+  void work(std::chrono::milliseconds keep_idle, size_t keep_bytes) noexcept {
+    std::optional<KeptMemory> memory;
     std::unique_lock lock(mutex);
     for (;;) {
       ++idle;
@@ -40,6 +43,7 @@ struct KeptThreads::State {
       lock.unlock();
       body();
       body = nullptr;
+      if (!memory) memory.emplace(keep_bytes);
       lock.lock();
     }
   }
@@ -60,7 +64,9 @@ void KeptThreads::run(std::function<void()> body) {
   const std::lock_guard lock(own.mutex);
   // One that is idle may be on its way to another body.
   if (own.waiting.size() >= own.idle)
-    std::thread([&own, keep_idle = keep_idle_] { own.work(keep_idle); }).detach();
+    std::thread([&own, keep_idle = keep_idle_, keep_bytes = keep_bytes_] {
+      own.work(keep_idle, keep_bytes);
+    }).detach();
   own.waiting.push_back(std::move(body));
   own.more.notify_one();
 }

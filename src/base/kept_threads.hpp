@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 
 #include <torchcomms/base/export.hpp>
@@ -19,7 +20,9 @@ class TC_API KeptThreads {
   // The name of threads that have nothing to do.
   static constexpr const char* kIdleName = "tc-idle";
 
-  explicit KeptThreads(std::chrono::milliseconds keep_idle) : keep_idle_(keep_idle) {}
+  // `keep_bytes`: of each thread, from the end of its first body on; see KeptMemory.
+  explicit KeptThreads(std::chrono::milliseconds keep_idle, size_t keep_bytes = 0)
+      : keep_idle_(keep_idle), keep_bytes_(keep_bytes) {}
   KeptThreads(const KeptThreads&) = delete;
   KeptThreads& operator=(const KeptThreads&) = delete;
 
@@ -32,6 +35,7 @@ class TC_API KeptThreads {
   State& state();
 
   const std::chrono::milliseconds keep_idle_;
+  const size_t keep_bytes_;
   std::atomic<State*> state_{nullptr};
 };
 

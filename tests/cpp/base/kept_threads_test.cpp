@@ -1,5 +1,7 @@
 #include "base/kept_threads.hpp"
 
+#include <malloc.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -58,6 +60,42 @@ TEST(KeptThreads, ABodyIsGoneBeforeItsThreadWaits) {
   threads().run([owned = std::move(owned)] {});
   EXPECT_THROW(gone.get(), std::future_error);  // broken by the end of its last owner
 }
+
+#if defined(__GLIBC__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+// How many pages a body has to ask the system for that writes to 20 MB and frees them.
+long pages_of_a_body(KeptThreads& threads) {
+  constexpr size_t kBlocks = 200, kBlock_bytes = 100'000, kPage_bytes = 4096;
+  const auto promise = std::make_shared<std::promise<long>>();
+  auto counted = promise->get_future();
+  threads.run([promise] {
+    rusage before{}, after{};
+    ::getrusage(RUSAGE_THREAD, &before);
+    {
+      std::vector<std::unique_ptr<volatile char[]>> blocks(kBlocks);
+      for (auto& block : blocks) {
+        block.reset(new volatile char[kBlock_bytes]);
+        for (size_t at = 0; at < kBlock_bytes; at += kPage_bytes) block[at] = 1;
+      }
+    }
+    ::getrusage(RUSAGE_THREAD, &after);
+    promise->set_value(after.ru_minflt - before.ru_minflt);
+  });
+  return counted.get();
+}
+
+TEST(KeptThreads, WhatABodyFreesTheNextOneFindsTouched) {
+  ::mallopt(M_TRIM_THRESHOLD, 128 << 10);  // whatever other tests have freed before
+  constexpr long kPages = 20'000'000 / 4096;
+  static auto& keeping = *new KeptThreads(std::chrono::minutes(10), size_t{24} << 20);
+  static auto& usual = *new KeptThreads(std::chrono::minutes(10));
+  for (auto* threads : {&keeping, &usual}) EXPECT_GT(pages_of_a_body(*threads), kPages * 9 / 10);
+  // The same thread again; one that is not back yet is not waited for.
+  pages_of_a_body(keeping), pages_of_a_body(usual);
+  int tries = 0;
+  while (pages_of_a_body(keeping) > kPages / 10) ASSERT_LT(++tries, 100);
+  EXPECT_GT(pages_of_a_body(usual), kPages / 2);
+}
+#endif
 
 TEST(KeptThreads, AForkedChildHasItsOwn) {
   where(threads());
