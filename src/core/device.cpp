@@ -35,6 +35,12 @@ gpu::NativeStream Device::second_stream() {
   return second_;
 }
 
+void Device::Current::enter(const Device& device) try {
+  guard_.emplace(device.device_);
+} catch (const c10::Error& e) {
+  throw CommError(Errc::kVendor, e.what_without_backtrace());
+}
+
 bool Device::is_in(const void* context) const {
   if (runtime_->device() != device_.index()) return false;
   context_.store(context, std::memory_order_relaxed);
@@ -62,8 +68,8 @@ void await_current_stream(const gpu::Runtime& runtime, const at::Device& device)
   const auto stream = current_stream_of(device);
   if (device.is_cpu() && stream == nullptr) return;
   // The default stream is that of the current device.
-  std::optional<gpu::DeviceGuard> guard;
-  if (!device.is_cpu()) guard.emplace(runtime, device.index());
+  std::optional<c10::DeviceGuard> guard;
+  if (!device.is_cpu()) guard.emplace(device);
   await_stream(runtime, stream);
 } catch (const std::exception&) {
   // As above; torch says so in errors of its own.

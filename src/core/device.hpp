@@ -6,6 +6,7 @@
 #include <string>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
 #include <torchcomms/base/export.hpp>
 
 #include "gpu/event_pool.hpp"
@@ -50,15 +51,18 @@ class TC_API Device {
   bool host_runs(gpu::NativeStream current) const { return device_.is_cpu() && current == nullptr; }
   bool host_runs() const { return device_.is_cpu() && host_runs(current_stream()); }
 
-  // The device current, for calls that put something on a stream.
+  // The device current, for calls that put something on a stream. Threads of the program go back to
+  // theirs as after torch's own operations.
   class TC_API Current {
    public:
+    // Throws CommError(kVendor).
     explicit Current(const Device& device) {
-      if (!device.is_current()) guard_.emplace(*device.runtime_, device.device_.index());
+      if (!device.is_current()) enter(device);
     }
 
    private:
-    std::optional<gpu::DeviceGuard> guard_;
+    void enter(const Device& device);
+    std::optional<c10::DeviceGuard> guard_;
   };
   // The same for any call of the runtime: no capture of others is disturbed.
   class TC_API Scope {

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <mutex>
+#include <type_traits>
 
 #include <torchcomms/base/error.hpp>
 
@@ -44,6 +45,12 @@ Opened open(const RuntimeRow& row) {
     opened.tried += "; " + why;
   }
   return opened;
+}
+
+// False: it is for the runtime to say.
+template <class... Arguments>
+bool is_done_by(int (*shortcut)(Arguments...), std::type_identity_t<Arguments>... arguments) {
+  return shortcut != nullptr && shortcut(arguments...) == kSuccess;
 }
 
 std::string symbol_name(const RuntimeRow& row, std::string_view name) {
@@ -134,21 +141,18 @@ NativeStream Runtime::create_stream(bool high_priority) const {
 }
 
 void Runtime::synchronize(NativeStream stream) const {
+  if (is_done_by(shortcuts_.StreamSynchronize, stream)) return;
   check(table_.StreamSynchronize(stream), "StreamSynchronize");
 }
 
 void Runtime::wait(NativeStream stream, NativeEvent event) const {
-  if (shortcuts_.StreamWaitEvent != nullptr &&
-      shortcuts_.StreamWaitEvent(stream, event, 0) == kSuccess)
-    return;
+  if (is_done_by(shortcuts_.StreamWaitEvent, stream, event, 0)) return;
   check(table_.StreamWaitEvent(stream, event, 0), "StreamWaitEvent");
 }
 
 CaptureId Runtime::capture_of(NativeStream stream) const {
   int status = 0;
-  if (shortcuts_.StreamIsCapturing != nullptr &&
-      shortcuts_.StreamIsCapturing(stream, &status) == kSuccess && status == 0)
-    return 0;
+  if (is_done_by(shortcuts_.StreamIsCapturing, stream, &status) && status == 0) return 0;
   CaptureId id = 0;
   check(table_.StreamGetCaptureInfo(stream, &status, &id, nullptr, nullptr, nullptr, nullptr),
         "StreamGetCaptureInfo");
@@ -181,8 +185,7 @@ NativeEvent Runtime::create_event() const {
 }
 
 void Runtime::record(NativeEvent event, NativeStream stream) const {
-  if (shortcuts_.EventRecord != nullptr && shortcuts_.EventRecord(event, stream) == kSuccess)
-    return;
+  if (is_done_by(shortcuts_.EventRecord, event, stream)) return;
   check(table_.EventRecord(event, stream), "EventRecord");
 }
 
@@ -205,10 +208,12 @@ void Runtime::synchronize_event(NativeEvent event) const {
 }
 
 void Runtime::destroy_stream(NativeStream stream) const noexcept {
+  if (is_done_by(shortcuts_.StreamDestroy, stream)) return;
   log_failure(table_.StreamDestroy(stream), "StreamDestroy");
 }
 
 void Runtime::destroy_event(NativeEvent event) const noexcept {
+  if (is_done_by(shortcuts_.EventDestroy, event)) return;
   log_failure(table_.EventDestroy(event), "EventDestroy");
 }
 
@@ -225,24 +230,29 @@ void* Runtime::allocate_pinned(size_t size_bytes) const {
   return at;
 }
 
-void Runtime::free_pinned(void* at) const noexcept { log_failure(table_.FreeHost(at), "FreeHost"); }
+void Runtime::free_pinned(void* at) const noexcept {
+  if (is_done_by(shortcuts_.FreeHost, at)) return;
+  log_failure(table_.FreeHost(at), "FreeHost");
+}
+
+void Runtime::exchange_capture_mode(int& mode) const noexcept {
+  if (is_done_by(shortcuts_.ThreadExchangeStreamCaptureMode, &mode)) return;
+  log_failure(table_.ThreadExchangeStreamCaptureMode(&mode), "ThreadExchangeStreamCaptureMode");
+}
 
 CaptureModeGuard::CaptureModeGuard(const Runtime& runtime) noexcept
     : runtime_(runtime), mode_(kCaptureModeRelaxed) {
-  runtime_.log_failure(runtime_.table_.ThreadExchangeStreamCaptureMode(&mode_),
-                       "ThreadExchangeStreamCaptureMode");
+  runtime_.exchange_capture_mode(mode_);
 }
 
-CaptureModeGuard::~CaptureModeGuard() {
-  runtime_.log_failure(runtime_.table_.ThreadExchangeStreamCaptureMode(&mode_),
-                       "ThreadExchangeStreamCaptureMode");
-}
+CaptureModeGuard::~CaptureModeGuard() { runtime_.exchange_capture_mode(mode_); }
 
 DeviceGuard::DeviceGuard(const Runtime& runtime, int index) : runtime_(runtime) {
+  const bool has_none = runtime.knows_contexts() && runtime.context() == nullptr;
   const int before = runtime.device();
-  if (before == index) return;
+  if (before == index && !has_none) return;
   runtime.set_device(index);
-  before_ = before;
+  if (!has_none) before_ = before;
 }
 
 DeviceGuard::~DeviceGuard() {

@@ -57,6 +57,8 @@ class TC_API Runtime {
       return nullptr;
     return context;
   }
+  // Whether null from context() says that the thread has no device yet.
+  bool knows_contexts() const noexcept { return shortcuts_.CtxGetCurrent != nullptr; }
   void set_device(int index) const;
 
   NativeStream create_stream(bool high_priority) const;
@@ -89,6 +91,7 @@ class TC_API Runtime {
  private:
   friend class CaptureModeGuard;
   void check(int code, const char* call) const;
+  void exchange_capture_mode(int& mode) const noexcept;
   void log_failure(int code, const char* call) const noexcept;
 
   std::string_view name_;
@@ -111,7 +114,8 @@ class TC_API CaptureModeGuard {
   int mode_;
 };
 
-// Makes a device current for a scope.
+// Makes a device current for a scope. A thread that had none stays with it: to go back to the first
+// one would take memory there.
 class TC_API DeviceGuard {
  public:
   DeviceGuard(const Runtime& runtime, int index);

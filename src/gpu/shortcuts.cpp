@@ -19,6 +19,11 @@ Shortcuts cuda_shortcuts() {
   bind(shortcuts.StreamWaitEvent, "StreamWaitEvent");
   bind(shortcuts.StreamIsCapturing, "StreamIsCapturing");
   bind(shortcuts.CtxGetCurrent, "CtxGetCurrent");
+  bind(shortcuts.ThreadExchangeStreamCaptureMode, "ThreadExchangeStreamCaptureMode");
+  bind(shortcuts.StreamSynchronize, "StreamSynchronize");
+  bind(shortcuts.StreamDestroy, "StreamDestroy_v2");
+  bind(shortcuts.EventDestroy, "EventDestroy_v2");
+  bind(shortcuts.FreeHost, "MemFreeHost");
   return shortcuts;
 }
 

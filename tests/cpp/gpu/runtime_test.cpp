@@ -62,6 +62,9 @@ TEST(GpuRuntime, WithoutADriverThereAreNoDevicesAndAReason) {
 
 // A driver whose functions say what `driver_says`, and count how often they are asked.
 int driver_says = kSuccess, driver_asked = 0, runtime_asked = 0;
+// The current one, and whether a thread has one at all.
+int device = 0;
+bool has_device = true;
 int of_driver() {
   ++driver_asked;
   return driver_says;
@@ -73,7 +76,9 @@ int of_runtime() {
 
 class GpuShortcuts : public ::testing::Test {
  protected:
-  void SetUp() override { driver_says = kSuccess, driver_asked = runtime_asked = 0; }
+  void SetUp() override {
+    driver_says = kSuccess, driver_asked = runtime_asked = device = 0, has_device = true;
+  }
 
   static Runtime runtime() {
     Table table = Runtime::cpu().table();
@@ -86,6 +91,20 @@ class GpuShortcuts : public ::testing::Test {
       *id = 7;
       return of_runtime();
     };
+    table.ThreadExchangeStreamCaptureMode = [](int*) { return of_runtime(); };
+    table.StreamSynchronize = [](NativeStream) { return of_runtime(); };
+    table.StreamDestroy = [](NativeStream) { return of_runtime(); };
+    table.EventDestroy = [](NativeEvent) { return of_runtime(); };
+    table.FreeHost = [](void*) { return of_runtime(); };
+    table.GetDevice = [](int* index) {
+      *index = device;
+      return kSuccess;
+    };
+    table.SetDevice = [](int index) {
+      device = index;
+      has_device = true;
+      return kSuccess;
+    };
     Shortcuts shortcuts;
     shortcuts.EventRecord = [](NativeEvent, NativeStream) { return of_driver(); };
     shortcuts.EventQuery = [](NativeEvent) { return of_driver(); };
@@ -95,9 +114,14 @@ class GpuShortcuts : public ::testing::Test {
       return of_driver();
     };
     shortcuts.CtxGetCurrent = [](void** context) {
-      *context = &driver_says;
-      return of_driver();
+      *context = has_device ? &driver_says : nullptr;
+      return driver_says;
     };
+    shortcuts.ThreadExchangeStreamCaptureMode = [](int*) { return of_driver(); };
+    shortcuts.StreamSynchronize = [](NativeStream) { return of_driver(); };
+    shortcuts.StreamDestroy = [](NativeStream) { return of_driver(); };
+    shortcuts.EventDestroy = [](NativeEvent) { return of_driver(); };
+    shortcuts.FreeHost = [](void*) { return of_driver(); };
     return {"fake", "", table, shortcuts};
   }
   // All four questions of an operation.
@@ -123,6 +147,43 @@ TEST_F(GpuShortcuts, WhatTheDriverRefusesTheRuntimeDecides) {
   EXPECT_EQ(driver_asked, 4);
   EXPECT_EQ(runtime_asked, 4);
   EXPECT_EQ(runtime().context(), nullptr);
+}
+
+// The runtime's functions of these names choose the first device in a thread that has none.
+TEST_F(GpuShortcuts, WhatThreadsOfOursDoWithoutADeviceIsTheDrivers) {
+  const auto live_without_device = [](const Runtime& runtime) {
+    const CaptureModeGuard mode(runtime);
+    runtime.synchronize(nullptr);
+    runtime.destroy_stream(nullptr);
+    runtime.destroy_event(nullptr);
+    runtime.free_pinned(nullptr);
+  };
+  live_without_device(runtime());
+  EXPECT_EQ(driver_asked, 6);
+  EXPECT_EQ(runtime_asked, 0);
+  constexpr int kNoContext = 201;
+  driver_says = kNoContext;
+  live_without_device(runtime());
+  EXPECT_EQ(runtime_asked, 6);
+}
+
+TEST_F(GpuShortcuts, AThreadGoesBackToItsDeviceAndToNoneThatItNeverHad) {
+  constexpr int kWanted = 3, kBefore = 1;
+  device = kBefore;
+  {
+    const auto fake = runtime();
+    const DeviceGuard guard(fake, kWanted);
+    EXPECT_EQ(device, kWanted);
+  }
+  EXPECT_EQ(device, kBefore);
+  device = 0;
+  has_device = false;
+  {
+    const auto fake = runtime();
+    const DeviceGuard guard(fake, kWanted);
+    EXPECT_EQ(device, kWanted);
+  }
+  EXPECT_EQ(device, kWanted);
 }
 
 TEST_F(GpuShortcuts, AnEventThatIsNotDoneIsNoFailure) {
