@@ -3,11 +3,11 @@
 #include <pthread.h>
 
 #include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/fork.hpp"
 #include "base/kept_memory.hpp"
@@ -21,30 +21,42 @@ void show_as(const char* name) noexcept { ::pthread_setname_np(::pthread_self(),
 }  // namespace
 
 struct KeptThreads::State {
-  const uint64_t generation = fork_generation();
-  std::mutex mutex{};  // guards the others; partner of more
-  std::condition_variable more{};
-  std::deque<std::function<void()>> waiting{};
-  size_t idle = 0;
+  // Of a thread: what it is to do next.
+  struct Seat {
+    std::function<void()> body{};
+    std::condition_variable called{};
+  };
 
-  void work(std::chrono::milliseconds keep_idle, size_t keep_bytes) noexcept {
+  const uint64_t generation = fork_generation();
+  std::mutex mutex{};  // guards the seats; partner of their conditions
+  // Of those who wait. The last one was in a body last, and is called first: so the others go when
+  // nobody needs them, and memory that was touched is used again.
+  std::vector<Seat*> idle{};
+
+  void work(std::function<void()> body, std::chrono::milliseconds keep_idle,
+            size_t keep_bytes) noexcept {
     std::optional<KeptMemory> memory;
-    std::unique_lock lock(mutex);
+    Seat seat{std::move(body)};
+    show_as("tc-call");
+    std::unique_lock lock(mutex, std::defer_lock);
     for (;;) {
-      ++idle;
-      const bool waits = waiting.empty();
-      if (waits) show_as(kIdleName);
-      const bool has_more = more.wait_for(lock, keep_idle, [this] { return !waiting.empty(); });
-      --idle;
-      if (!has_more) return;
-      if (waits) show_as("tc-call");
-      auto body = std::move(waiting.front());
-      waiting.pop_front();
-      lock.unlock();
-      body();
-      body = nullptr;
-      if (!memory) memory.emplace(keep_bytes);
+      seat.body();
+      seat.body = nullptr;
       lock.lock();
+      show_as(kIdleName);
+      idle.push_back(&seat);
+      if (!memory) {
+        lock.unlock();
+        memory.emplace(keep_bytes);
+        lock.lock();
+      }
+      const auto is_called = [&seat] { return static_cast<bool>(seat.body); };
+      if (!seat.called.wait_for(lock, keep_idle, is_called)) {
+        std::erase(idle, &seat);
+        return;
+      }
+      show_as("tc-call");
+      lock.unlock();
     }
   }
 };
@@ -62,13 +74,17 @@ KeptThreads::State& KeptThreads::state() {
 void KeptThreads::run(std::function<void()> body) {
   auto& own = state();
   const std::lock_guard lock(own.mutex);
-  // One that is idle may be on its way to another body.
-  if (own.waiting.size() >= own.idle)
-    std::thread([&own, keep_idle = keep_idle_, keep_bytes = keep_bytes_] {
-      own.work(keep_idle, keep_bytes);
+  if (own.idle.empty()) {
+    std::thread([&own, body = std::move(body), keep_idle = keep_idle_,
+                 keep_bytes = keep_bytes_]() mutable {
+      own.work(std::exchange(body, nullptr), keep_idle, keep_bytes);
     }).detach();
-  own.waiting.push_back(std::move(body));
-  own.more.notify_one();
+    return;
+  }
+  auto& seat = *own.idle.back();
+  own.idle.pop_back();
+  seat.body = std::move(body);
+  seat.called.notify_one();
 }
 
 }  // namespace torch::comms::base

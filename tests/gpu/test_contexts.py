@@ -1,4 +1,4 @@
-"""A process takes memory of its own GPU alone: on others it has no context, half a gigabyte each."""
+"""A process has no context on the GPUs of others: each would take half a gigabyte there."""
 
 from __future__ import annotations
 
@@ -55,6 +55,8 @@ LIVES = """
     gc.collect()
     check("its graph")
 
+    # Whoever drops a communicator has left it, for all others; so all of them are through by then.
+    usual = new("usual, too")
     comm = new("dropped")
     work = comm.all_reduce(tensor, ReduceOp.SUM, True)
     del comm
@@ -64,16 +66,21 @@ LIVES = """
     del work
     comm = new("dropped before its graph")
     graph = captured(comm)
+    usual.barrier(False)
+    torch.cuda.synchronize()
     del comm
     gc.collect()
     graph.replay()
     torch.cuda.synchronize()
     del graph
     gc.collect()
+    usual.finalize()
     check("what was dropped")
 
     comm = new("aborted")
     comm.all_reduce(tensor, ReduceOp.SUM, False).wait_blocking()
+    comm.barrier(False)
+    torch.cuda.synchronize()
     comm.abort()
     comm.finalize()
     check("an abort")

@@ -179,8 +179,10 @@ def drop_under_way(context):
     """Rank 1 aborts what the others have let go of, with an operation that waits for it."""
     failures = Failures()
     comm = context.new_comm("dropped", abort_process_on_timeout_or_error=False)
+    tensor = torch.ones(3)
+    comm.all_reduce(tensor, ReduceOp.SUM, False)  # the first one may wait for all to connect
+    settle_device()
     if context.rank != 1:
-        tensor = torch.ones(3)
         work = comm.all_reduce(tensor, ReduceOp.SUM, True)
         del comm
         gc.collect()
