@@ -32,6 +32,7 @@ struct KeptThreads::State {
   // Of those who wait. The last one was in a body last, and is called first: so the others go when
   // nobody needs them, and memory that was touched is used again.
   std::vector<Seat*> idle{};
+  size_t threads = 0;  // for which idle has room
 
   void work(std::function<void()> body, std::chrono::milliseconds keep_idle,
             size_t keep_bytes) noexcept {
@@ -53,6 +54,7 @@ struct KeptThreads::State {
       const auto is_called = [&seat] { return static_cast<bool>(seat.body); };
       if (!seat.called.wait_for(lock, keep_idle, is_called)) {
         std::erase(idle, &seat);
+        --threads;
         return;
       }
       show_as("tc-call");
@@ -75,10 +77,12 @@ void KeptThreads::run(std::function<void()> body) {
   auto& own = state();
   const std::lock_guard lock(own.mutex);
   if (own.idle.empty()) {
+    own.idle.reserve(own.threads + 1);
     std::thread([&own, body = std::move(body), keep_idle = keep_idle_,
                  keep_bytes = keep_bytes_]() mutable {
       own.work(std::exchange(body, nullptr), keep_idle, keep_bytes);
     }).detach();
+    ++own.threads;
     return;
   }
   auto& seat = *own.idle.back();

@@ -36,7 +36,11 @@ gpu::NativeStream Device::second_stream() {
 }
 
 void Device::Current::enter(const Device& device) try {
-  guard_.emplace(device.device_);
+  const auto& runtime = *device.runtime_;
+  if (runtime.has_device())
+    guard_.emplace(runtime, device.device_.index());
+  else
+    first_.emplace(device.device_);
 } catch (const c10::Error& e) {
   throw CommError(Errc::kVendor, e.what_without_backtrace());
 }

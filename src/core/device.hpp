@@ -62,7 +62,8 @@ class TC_API Device {
 
    private:
     void enter(const Device& device);
-    std::optional<c10::DeviceGuard> guard_;
+    std::optional<gpu::DeviceGuard> guard_;
+    std::optional<c10::DeviceGuard> first_;  // in a thread that has none yet
   };
   // The same for any call of the runtime: no capture of others is disturbed.
   class TC_API Scope {

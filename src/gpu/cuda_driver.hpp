@@ -42,8 +42,10 @@ struct BatchMemOpNode {
   unsigned flags = 0;
 };
 
-// While a process ends, of driver and runtime.
+// Results, of driver and runtime: the second while a process ends.
+inline constexpr int kNotInitialized = 3;
 inline constexpr int kShuttingDown = 4;
+inline constexpr int kNoContext = 201;
 inline constexpr int kCaptureActive = 1;
 inline constexpr unsigned kWaitExternal = 1;
 inline constexpr unsigned kNoDestructorSync = 1;

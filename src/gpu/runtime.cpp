@@ -207,14 +207,24 @@ void Runtime::synchronize_event(NativeEvent event) const {
   check(table_.EventSynchronize(event), "EventSynchronize");
 }
 
+void Runtime::end(int (*shortcut)(void*), int (*function)(void*), void* handle,
+                  const char* call) const noexcept {
+  // Of other failures it is not known whether the handle is there yet: they may be those of what
+  // was launched before.
+  const auto has_done_nothing = [](int code) {
+    return code == cuda::kNotInitialized || code == cuda::kShuttingDown || code == cuda::kNoContext;
+  };
+  int code = shortcut != nullptr ? shortcut(handle) : cuda::kNoContext;
+  if (has_done_nothing(code)) code = function(handle);
+  log_failure(code, call);
+}
+
 void Runtime::destroy_stream(NativeStream stream) const noexcept {
-  if (is_done_by(shortcuts_.StreamDestroy, stream)) return;
-  log_failure(table_.StreamDestroy(stream), "StreamDestroy");
+  end(shortcuts_.StreamDestroy, table_.StreamDestroy, stream, "StreamDestroy");
 }
 
 void Runtime::destroy_event(NativeEvent event) const noexcept {
-  if (is_done_by(shortcuts_.EventDestroy, event)) return;
-  log_failure(table_.EventDestroy(event), "EventDestroy");
+  end(shortcuts_.EventDestroy, table_.EventDestroy, event, "EventDestroy");
 }
 
 size_t Runtime::free_bytes() const noexcept {
@@ -231,8 +241,7 @@ void* Runtime::allocate_pinned(size_t size_bytes) const {
 }
 
 void Runtime::free_pinned(void* at) const noexcept {
-  if (is_done_by(shortcuts_.FreeHost, at)) return;
-  log_failure(table_.FreeHost(at), "FreeHost");
+  if (at != nullptr) end(shortcuts_.FreeHost, table_.FreeHost, at, "FreeHost");
 }
 
 void Runtime::exchange_capture_mode(int& mode) const noexcept {
@@ -248,8 +257,8 @@ CaptureModeGuard::CaptureModeGuard(const Runtime& runtime) noexcept
 CaptureModeGuard::~CaptureModeGuard() { runtime_.exchange_capture_mode(mode_); }
 
 DeviceGuard::DeviceGuard(const Runtime& runtime, int index) : runtime_(runtime) {
-  const bool has_none = runtime.knows_contexts() && runtime.context() == nullptr;
   const int before = runtime.device();
+  const bool has_none = before == 0 && !runtime.has_device();
   if (before == index && !has_none) return;
   runtime.set_device(index);
   if (!has_none) before_ = before;

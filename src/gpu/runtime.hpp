@@ -57,8 +57,12 @@ class TC_API Runtime {
       return nullptr;
     return context;
   }
-  // Whether null from context() says that the thread has no device yet.
-  bool knows_contexts() const noexcept { return shortcuts_.CtxGetCurrent != nullptr; }
+  // False where it is known that the thread has none yet.
+  bool has_device() const noexcept {
+    void* context = nullptr;
+    return shortcuts_.CtxGetCurrent == nullptr || shortcuts_.CtxGetCurrent(&context) != kSuccess ||
+           context != nullptr;
+  }
   void set_device(int index) const;
 
   NativeStream create_stream(bool high_priority) const;
@@ -93,6 +97,9 @@ class TC_API Runtime {
   void check(int code, const char* call) const;
   void exchange_capture_mode(int& mode) const noexcept;
   void log_failure(int code, const char* call) const noexcept;
+  // What takes a handle away, which is not to be tried twice.
+  void end(int (*shortcut)(void*), int (*function)(void*), void* handle,
+           const char* call) const noexcept;
 
   std::string_view name_;
   std::string path_;
@@ -114,8 +121,8 @@ class TC_API CaptureModeGuard {
   int mode_;
 };
 
-// Makes a device current for a scope. A thread that had none stays with it: to go back to the first
-// one would take memory there.
+// Makes a device current for a scope. A thread that has chosen none stays with it: to go back to
+// the first one would take memory there.
 class TC_API DeviceGuard {
  public:
   DeviceGuard(const Runtime& runtime, int index);

@@ -21,8 +21,9 @@ LIVES = """
     def check(after):
         flags, active = ctypes.c_uint(), ctypes.c_int()
         for other in range(torch.cuda.device_count()):
-            driver.cuDevicePrimaryCtxGetState(other, ctypes.byref(flags), ctypes.byref(active))
-            assert other == rank or not active.value, f"after {after}: a context on GPU {other}"
+            state = ctypes.byref(flags), ctypes.byref(active)
+            assert driver.cuDevicePrimaryCtxGetState(other, *state) == 0
+            assert active.value == (other == rank), f"after {after}: {active.value} on GPU {other}"
 
     def new(name):
         return torchcomms.new_comm("%(backend)s", device, name,
@@ -59,10 +60,11 @@ LIVES = """
     usual = new("usual, too")
     comm = new("dropped")
     work = comm.all_reduce(tensor, ReduceOp.SUM, True)
+    usual.barrier(False)
+    torch.cuda.synchronize()
     del comm
     gc.collect()
     work.wait()
-    torch.cuda.synchronize()
     del work
     comm = new("dropped before its graph")
     graph = captured(comm)

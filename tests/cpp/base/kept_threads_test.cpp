@@ -1,6 +1,7 @@
 #include "base/kept_threads.hpp"
 
 #include <malloc.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -85,6 +86,7 @@ long pages_of_a_body(KeptThreads& threads) {
 
 TEST(KeptThreads, WhatABodyFreesTheNextOneFindsTouched) {
   ::mallopt(M_TRIM_THRESHOLD, 128 << 10);  // whatever other tests have freed before
+  ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
   constexpr long kPages = 20'000'000 / 4096;
   static auto& keeping = *new KeptThreads(std::chrono::minutes(10), size_t{24} << 20);
   static auto& usual = *new KeptThreads(std::chrono::minutes(10));
@@ -94,6 +96,7 @@ TEST(KeptThreads, WhatABodyFreesTheNextOneFindsTouched) {
   int tries = 0;
   while (pages_of_a_body(keeping) > kPages / 10) ASSERT_LT(++tries, 100);
   EXPECT_GT(pages_of_a_body(usual), kPages / 2);
+  ::prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
 }
 #endif
 

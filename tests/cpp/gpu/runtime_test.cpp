@@ -156,7 +156,7 @@ TEST_F(GpuShortcuts, WhatThreadsOfOursDoWithoutADeviceIsTheDrivers) {
     runtime.synchronize(nullptr);
     runtime.destroy_stream(nullptr);
     runtime.destroy_event(nullptr);
-    runtime.free_pinned(nullptr);
+    runtime.free_pinned(&driver_says);
   };
   live_without_device(runtime());
   EXPECT_EQ(driver_asked, 6);
@@ -165,6 +165,17 @@ TEST_F(GpuShortcuts, WhatThreadsOfOursDoWithoutADeviceIsTheDrivers) {
   driver_says = kNoContext;
   live_without_device(runtime());
   EXPECT_EQ(runtime_asked, 6);
+}
+
+// It may be that of something launched before, and the handle is gone.
+TEST_F(GpuShortcuts, WhatFailsIsNotTakenAwayTwice) {
+  constexpr int kIllegalAddress = 700;
+  driver_says = kIllegalAddress;
+  runtime().destroy_stream(nullptr);
+  runtime().destroy_event(nullptr);
+  runtime().free_pinned(&driver_says);
+  EXPECT_EQ(driver_asked, 3);
+  EXPECT_EQ(runtime_asked, 0);
 }
 
 TEST_F(GpuShortcuts, AThreadGoesBackToItsDeviceAndToNoneThatItNeverHad) {
