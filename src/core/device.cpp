@@ -12,6 +12,15 @@
 
 namespace torch::comms {
 
+CurrentDevice::CurrentDevice(const gpu::Runtime& runtime, const at::Device& device) try {
+  if (runtime.has_device())
+    guard_.emplace(runtime, device.index());
+  else
+    first_.emplace(device);
+} catch (const c10::Error& e) {
+  throw CommError(Errc::kVendor, e.what_without_backtrace());
+}
+
 Device::Device(std::shared_ptr<const gpu::Runtime> runtime, at::Device at,
                bool high_priority_stream, size_t most_events)
     : device_(at),
@@ -33,16 +42,6 @@ gpu::NativeStream Device::second_stream() {
     second_ = runtime_->create_stream(!high_priority_);
   }
   return second_;
-}
-
-void Device::Current::enter(const Device& device) try {
-  const auto& runtime = *device.runtime_;
-  if (runtime.has_device())
-    guard_.emplace(runtime, device.device_.index());
-  else
-    first_.emplace(device.device_);
-} catch (const c10::Error& e) {
-  throw CommError(Errc::kVendor, e.what_without_backtrace());
 }
 
 bool Device::is_in(const void* context) const {
@@ -72,8 +71,8 @@ void await_current_stream(const gpu::Runtime& runtime, const at::Device& device)
   const auto stream = current_stream_of(device);
   if (device.is_cpu() && stream == nullptr) return;
   // The default stream is that of the current device.
-  std::optional<c10::DeviceGuard> guard;
-  if (!device.is_cpu()) guard.emplace(device);
+  std::optional<CurrentDevice> guard;
+  if (!device.is_cpu()) guard.emplace(runtime, device);
   await_stream(runtime, stream);
 } catch (const std::exception&) {
   // As above; torch says so in errors of its own.

@@ -22,6 +22,18 @@ TC_API void await_stream(const gpu::Runtime& runtime, gpu::NativeStream stream) 
 // The same of the current stream of `device`, whichever device is current.
 TC_API void await_current_stream(const gpu::Runtime& runtime, const at::Device& device) noexcept;
 
+// Makes a device current for a scope. Threads of the program go back to theirs as after torch's own
+// operations.
+class TC_API CurrentDevice {
+ public:
+  // `device` has an index. Throws CommError(kVendor).
+  CurrentDevice(const gpu::Runtime& runtime, const at::Device& device);
+
+ private:
+  std::optional<gpu::DeviceGuard> guard_;
+  std::optional<c10::DeviceGuard> first_;  // in a thread that has none yet
+};
+
 // Where a communicator's tensors are: a torch device, the runtime that serves it, the stream that
 // torch works on there, and one of the communicator's own.
 //
@@ -51,19 +63,15 @@ class TC_API Device {
   bool host_runs(gpu::NativeStream current) const { return device_.is_cpu() && current == nullptr; }
   bool host_runs() const { return device_.is_cpu() && host_runs(current_stream()); }
 
-  // The device current, for calls that put something on a stream. Threads of the program go back to
-  // theirs as after torch's own operations.
+  // The device current, for calls that put something on a stream.
   class TC_API Current {
    public:
-    // Throws CommError(kVendor).
     explicit Current(const Device& device) {
-      if (!device.is_current()) enter(device);
+      if (!device.is_current()) guard_.emplace(*device.runtime_, device.device_);
     }
 
    private:
-    void enter(const Device& device);
-    std::optional<gpu::DeviceGuard> guard_;
-    std::optional<c10::DeviceGuard> first_;  // in a thread that has none yet
+    std::optional<CurrentDevice> guard_;
   };
   // The same for any call of the runtime: no capture of others is disturbed.
   class TC_API Scope {

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-import torch
-
-from tests.harness.ports import free_port
-from tests.harness.programs import ranks
+from tests.gpu.programs import on_each_backend, on_gpus
 
 LIVES = """
     import ctypes, gc, os, threading
@@ -111,10 +107,7 @@ LIVES = """
 """
 
 
-@pytest.mark.parametrize("backend", ["nccl", "nccl-lazy", "ncclx", "ctran"])
+@on_each_backend
 def test_a_process_has_nothing_on_the_gpus_of_others(backend):
-    size = min(torch.cuda.device_count(), 4)
-    if size < 2:
-        pytest.skip("needs two CUDA devices")
-    for finished in ranks(LIVES % {"backend": backend}, size, free_port()):
+    for finished in on_gpus(LIVES % {"backend": backend}):
         assert finished.expect_success().out.strip().endswith("alone")

@@ -10,11 +10,10 @@ import torch
 import torchcomms
 from torchcomms import ReduceOp
 
+from tests.gpu.programs import on_each_backend, on_gpus
 from tests.gpu.test_graphs import captured
 from tests.gpu.test_streams import total
 from tests.harness.cases import Failures, assert_alive, check_context, refused
-from tests.harness.ports import free_port
-from tests.harness.programs import ranks
 
 pytestmark = pytest.mark.worlds(device="cuda")
 LIMIT_S = 2.0
@@ -227,12 +226,9 @@ KILLED = """
 """
 
 
-@pytest.mark.parametrize("backend", ["nccl", "nccl-lazy", "ncclx", "ctran"])
+@on_each_backend
 def test_a_killed_rank_takes_nobody_along(backend):
-    size = min(torch.cuda.device_count(), 4)
-    if size < 2:
-        pytest.skip("needs two CUDA devices")
-    *others, killed = ranks(KILLED.format(backend=backend, limit=LIMIT_S), size, free_port())
+    *others, killed = on_gpus(KILLED.format(backend=backend, limit=LIMIT_S))
     assert killed.code == -9
     for finished in others:
         assert finished.expect_success().out.strip().endswith("alive")

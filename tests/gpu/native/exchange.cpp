@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 
@@ -270,7 +269,7 @@ void check_gone(const kernels::Library& library, size_t bytes, std::mt19937_64& 
   const Post sent(world, {{{1, 0, bytes}}}, random), missing(world, {{{1, 0, bytes}}}, random);
   sent.launch(1, 0, 0);
   world.synchronize();
-  std::atomic_ref(world[0].control->gone).fetch_or(uint32_t{1} << 1);
+  world.note_gone(0, 1);
   constexpr uint64_t kLimit_ns = 60'000'000'000;
   sent.launch(0, 0, 0, kLimit_ns);
   world.synchronize();

@@ -1,4 +1,3 @@
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -107,10 +106,7 @@ class Team {
     world_.synchronize();
   }
   bool has_stopped(int rank) const { return world_[rank].control->stop != 0; }
-  // As a host does that has heard of it, while kernels wait.
-  void note_gone(int rank, int whom) const {
-    std::atomic_ref(world_[rank].control->gone).fetch_or(uint32_t{1} << whom);
-  }
+  void note_gone(int rank, int whom) const { world_.note_gone(rank, whom); }
   const kernels::Control& control(int rank) const { return *world_[rank].control; }
   // The rank has stopped for this reason, `after` launches from the first, and names a peer.
   void expect(int rank, uint64_t after, const std::string& what) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -61,6 +62,11 @@ class World {
   // Of what this rank launches from then on.
   void lack_rest(int rank, bool does) {
     ranks_[static_cast<size_t>(rank)].team.lacks_rest = does ? 1 : 0;
+  }
+
+  // As a host does that has heard of `whom`, while kernels of `rank` may wait for it.
+  void note_gone(int rank, int whom) const {
+    std::atomic_ref((*this)[rank].control->gone).fetch_or(uint32_t{1} << whom);
   }
 
   void select(int rank) const { must(cudaSetDevice((*this)[rank].device), "cudaSetDevice"); }
