@@ -28,6 +28,18 @@ constexpr bool canMove(WorkStatus from, WorkStatus to) noexcept {
   return to != WorkStatus::NOT_STARTED;
 }
 
+class TorchWork;
+
+// Sees one work leave its queue and end, before its hooks do: what a communicator writes of each of
+// its operations. Runs on the thread that made the transition, without the work's lock, and must
+// not block.
+class TC_API WorkObserver {
+ public:
+  virtual ~WorkObserver() = default;
+  virtual void started(TorchWork& work) noexcept = 0;  // unless it had when it was observed
+  virtual void ended(TorchWork& work) noexcept = 0;
+};
+
 // One issued operation.
 //
 // Threads: status() and isCompleted() from any thread; wait() from one thread at a time.
@@ -80,6 +92,10 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
   void registerWorkWaitPreHook(std::function<void()> hook);
   void registerWorkWaitPostHook(std::function<void()> hook);
 
+  // By the communicator that hands the work out, once; lives as long as the work. Of one that has
+  // ended already, the end at once.
+  void observe(std::unique_ptr<WorkObserver> observer);
+
   // Of a work that has failed, whenever the failure comes to the program: at every wait() end, and
   // by meetFailure(); at once if that was before. Hooks as those above.
   void registerWorkMetHook(std::function<void()> hook);
@@ -120,9 +136,11 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
 
   std::atomic<WorkStatus> status_{WorkStatus::NOT_STARTED};
   std::atomic<bool> has_hooks_{false};
-  mutable std::mutex mutex_;  // guards error_, hooks_; partner of ended_
+  mutable std::mutex mutex_;  // guards all below; partner of ended_
+  bool ending_ = false;       // whoever looks at the end is still called: wait() returns behind him
   std::condition_variable ended_;
   std::exception_ptr error_;
+  std::unique_ptr<WorkObserver> observer_;
   std::unique_ptr<HookLists> hooks_;
 };
 

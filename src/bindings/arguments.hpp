@@ -36,7 +36,7 @@ T* unwrap(PyObject* object) {
       reinterpret_cast<PyTypeObject*>(py::detail::get_type_handle(typeid(T), true).ptr());
   if (Py_TYPE(object) == exact) {
     const auto part = reinterpret_cast<py::detail::instance*>(object)->get_value_and_holder();
-    return part.instance_registered() ? static_cast<T*>(part.value_ptr()) : nullptr;
+    return is_made(part) ? static_cast<T*>(part.value_ptr()) : nullptr;
   }
   if (!py::isinstance<T>(object) || !is_made(object)) return nullptr;
   return py::cast<T*>(py::handle(object));
@@ -52,12 +52,13 @@ class Argument<at::Tensor> {
   static constexpr const char* kType = "torch.Tensor";
   void load(const Place& place, PyObject* object) {
     if (!THPVariable_Check(object)) wrong_type(place, kType, object);
-    tensor_ = THPVariable_Unpack(object);
+    tensor_ = &const_cast<at::Tensor&>(THPVariable_Unpack(object));
   }
-  at::Tensor& get() { return tensor_; }
+  // The caller's reference to the Python object outlives the call.
+  at::Tensor& get() { return *tensor_; }
 
  private:
-  at::Tensor tensor_;
+  at::Tensor* tensor_ = nullptr;
 };
 
 template <>

@@ -8,11 +8,17 @@ namespace torch::comms::bindings {
 
 namespace py = pybind11;
 
+// Of one class of an object: it is noted as made, or has its owner, as a work that an operation has
+// returned. (Memory alone it may have before.)
+inline bool is_made(const py::detail::value_and_holder& part) {
+  return part.instance_registered() || part.holder_constructed();
+}
+
 // `object`: of a bound class. Needs the GIL.
 inline bool is_made(PyObject* object) {
   auto* const instance = reinterpret_cast<py::detail::instance*>(object);
   for (const auto& part : py::detail::values_and_holders(instance))
-    if (!part.instance_registered()) return false;
+    if (!is_made(part)) return false;
   return true;
 }
 

@@ -171,14 +171,31 @@ void sort_arguments(const char* function, const Keywords& table, size_t required
                            py::cast<std::string>(py::handle(table.names[i])) + "'");
 }
 
+// A work's Python object, as py::cast() makes it, but for two things that take longer than the
+// rest: its class is known, and it is not noted under the work's address, to be found where the
+// same work comes again. It does from nowhere but the hooks of its call, whose object is taken if
+// there is one.
+PyObject* new_object(WorkPtr work) {
+  static auto* const known = py::detail::get_type_info(typeid(TorchWork));
+  if (auto seen = py::detail::find_registered_python_instance(work.get(), known)) return seen.ptr();
+  PyObject* const made = py::detail::make_new_instance(known->type);
+  auto* const instance = reinterpret_cast<py::detail::instance*>(made);
+  instance->owned = true;
+  auto part = instance->get_value_and_holder(known);
+  part.value_ptr() = work.get();
+  new (&part.holder<WorkPtr>()) WorkPtr(std::move(work));
+  part.set_holder_constructed();
+  return made;
+}
+
 // The finished work that synchronous operations share has one Python object, kept for good.
-PyObject* to_python(const WorkPtr& work) {
+PyObject* to_python(WorkPtr work) {
   if (work.get() == completedWork().get()) {
     static PyObject* const shared = py::cast(completedWork()).release().ptr();
     Py_INCREF(shared);
     return shared;
   }
-  return py::cast(work).release().ptr();
+  return new_object(std::move(work));
 }
 
 template <auto Method, size_t... I>

@@ -55,19 +55,25 @@ void record_end(const base::OpRecord& record, Witness* witness, const TorchWork&
   record_end(record, witness, error);
 }
 
-// Writes the end of an operation, from inside of the transition, while the work is alive.
-struct AtEnd : base::Recycled<AtEnd> {
-  AtEnd(const base::OpRecord& record, TorchWork* work, std::shared_ptr<Unmet> unmet,
-        std::shared_ptr<Witness> witness)
-      : record(record), work(work), unmet(std::move(unmet)), witness(std::move(witness)) {}
-  void operator()() const {
-    record_end(record, witness.get(), *work);
-    if (work->status() != WorkStatus::COMPLETED && unmet) unmet->watch(*work);
+// Writes when an operation left its queue, and its end.
+class Chronicler final : public WorkObserver, public base::Recycled<Chronicler> {
+ public:
+  Chronicler(const base::OpRecord& record, uint64_t begin, std::shared_ptr<Unmet> unmet,
+             std::shared_ptr<Witness> witness)
+      : record_(record), begin_(begin), unmet_(std::move(unmet)), witness_(std::move(witness)) {}
+  void started(TorchWork&) noexcept override {
+    tracing::process_ring().entered(begin_, tracing::now_ns());
   }
-  const base::OpRecord record;
-  TorchWork* const work;
-  const std::shared_ptr<Unmet> unmet;
-  const std::shared_ptr<Witness> witness;
+  void ended(TorchWork& work) noexcept override {
+    record_end(record_, witness_.get(), work);
+    if (work.status() != WorkStatus::COMPLETED && unmet_) unmet_->watch(work);
+  }
+
+ private:
+  const base::OpRecord record_;
+  const uint64_t begin_;
+  const std::shared_ptr<Unmet> unmet_;
+  const std::shared_ptr<Witness> witness_;
 };
 
 // Of one call. A backend from elsewhere may read what nobody here knows of.
@@ -184,10 +190,7 @@ WorkPtr TorchComm::run(const Op& op) {
     record_end(record, witness_.get(), *work);
     if (unmet_ && work->status() != WorkStatus::COMPLETED) unmet_->watch(*work);
   } else {
-    if (work->status() == WorkStatus::NOT_STARTED)
-      work->registerWorkStartHook(
-          [begin] { tracing::process_ring().entered(begin, tracing::now_ns()); });
-    work->registerWorkEndHook(AtEnd(record, work.get(), unmet_, witness_));
+    work->observe(std::make_unique<Chronicler>(record, begin, unmet_, witness_));
   }
 
   hooks.post([&] {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -14,8 +15,7 @@ class Flight {
   class Ticket {
    public:
     explicit Ticket(std::shared_ptr<Flight> flight) : flight_(std::move(flight)) {
-      std::lock_guard lock(flight_->mutex_);
-      ++flight_->count_;
+      flight_->count_.fetch_add(1, std::memory_order_relaxed);
     }
     Ticket(Ticket&&) noexcept = default;
     Ticket& operator=(Ticket&&) = delete;
@@ -25,27 +25,26 @@ class Flight {
     void land() {
       const auto flight = std::exchange(flight_, nullptr);
       if (!flight) return;
-      std::lock_guard lock(flight->mutex_);
-      if (--flight->count_ == 0) flight->idle_.notify_all();
+      if (flight->count_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+      std::lock_guard lock(
+          flight->mutex_);  // or who waits misses it between his look and his sleep
+      flight->idle_.notify_all();
     }
 
    private:
     std::shared_ptr<Flight> flight_;  // null after land()
   };
 
-  bool idle() {
-    std::lock_guard lock(mutex_);
-    return count_ == 0;
-  }
+  bool idle() const noexcept { return count_.load(std::memory_order_acquire) == 0; }
   void wait_idle() {
     std::unique_lock lock(mutex_);
-    idle_.wait(lock, [this] { return count_ == 0; });
+    idle_.wait(lock, [this] { return idle(); });
   }
 
  private:
-  std::mutex mutex_;  // guards count_; partner of idle_
+  std::atomic<int> count_{0};
+  std::mutex mutex_;  // partner of idle_
   std::condition_variable idle_;
-  int count_ = 0;
 };
 
 }  // namespace torch::comms

@@ -18,7 +18,6 @@ constexpr std::chrono::milliseconds kTick{50};  // between looks for Ctrl-C
 struct TorchWork::HookLists : base::Recycled<TorchWork::HookLists> {
   using List = c10::SmallVector<std::function<void()>, 1>;
   List start, end, wait_pre, wait_post, met;
-  bool ending = false;  // the end hooks are running: wait() returns when they are through
   bool is_met = false;  // by meetFailure()
 };
 
@@ -33,6 +32,16 @@ TorchWork::HookLists& TorchWork::hookLists() {
   if (!hooks_) hooks_ = std::make_unique<HookLists>();
   has_hooks_.store(true, std::memory_order_release);
   return *hooks_;
+}
+
+void TorchWork::observe(std::unique_ptr<WorkObserver> observer) {
+  auto* const seen_by = observer.get();
+  {
+    std::lock_guard lock(mutex_);
+    observer_ = std::move(observer);
+    if (!isTerminal(status())) return;
+  }
+  seen_by->ended(*this);
 }
 
 void TorchWork::registerWorkStartHook(std::function<void()> hook) {
@@ -98,27 +107,35 @@ std::exception_ptr TorchWork::error() const {
 
 bool TorchWork::setStatus(WorkStatus to, std::exception_ptr error) {
   HookLists::List start, end;
+  WorkObserver* seen_by = nullptr;
+  const bool ends = isTerminal(to);
+  bool starts = false;
   {
     std::lock_guard lock(mutex_);
     const auto from = status();
     if (!canMove(from, to)) return false;
+    starts = from == WorkStatus::NOT_STARTED;
     error_ = std::move(error);
     status_.store(to, std::memory_order_release);
+    seen_by = observer_.get();
     if (hooks_) {
-      if (from == WorkStatus::NOT_STARTED) start = std::move(hooks_->start);
+      if (starts) start = std::move(hooks_->start);
       // A terminal work lets its start and end hooks go: they may hold what holds the work.
-      if (isTerminal(to)) end = std::move(hooks_->end);
-      hooks_->ending = !end.empty();
+      if (ends) end = std::move(hooks_->end);
     }
+    ending_ = ends && (seen_by != nullptr || !end.empty());
   }
+  if (starts && seen_by != nullptr) seen_by->started(*this);
+  if (ends && seen_by != nullptr) seen_by->ended(*this);
   // One that fails keeps neither the others from running nor a waiter waiting.
   for (const auto& hook : start) run_guarded("start of a work's", hook);
   for (const auto& hook : end) run_guarded("end of a work's", hook);
-  if (!end.empty()) {
+  if (!ends) return true;
+  if (seen_by != nullptr || !end.empty()) {
     std::lock_guard lock(mutex_);
-    hooks_->ending = false;
+    ending_ = false;
   }
-  if (isTerminal(to)) ended_.notify_all();
+  ended_.notify_all();
   return true;
 }
 
@@ -141,7 +158,7 @@ void TorchWork::forceStatus(WorkStatus to) noexcept {
 
 bool TorchWork::waitForTerminal(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
-  const auto terminal = [this] { return isTerminal(status()) && !(hooks_ && hooks_->ending); };
+  const auto terminal = [this] { return isTerminal(status()) && !ending_; };
   if (limit == std::chrono::milliseconds::max()) {
     while (!ended_.wait_for(lock, kTick, terminal)) {
       lock.unlock();

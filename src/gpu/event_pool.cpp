@@ -24,27 +24,33 @@ EventPool::Lease EventPool::take() {
       entry = std::move(idle_.back());
       idle_.pop_back();
       if (!idle_.empty()) __builtin_prefetch(idle_.back().get(), 1);  // for the next operation
+      count_lease();
     }
   }
   if (!entry) {
     const CaptureModeGuard mode(runtime_);
     entry = std::make_unique<Entry>();
     entry->event = runtime_.create_event();
+    entry->pool = this;
+    std::lock_guard lock(mutex_);
+    count_lease();
   }
   entry->owners.store(1, std::memory_order_relaxed);
-  entry->pool = shared_from_this();
   return Lease(entry.release());
 }
 
+void EventPool::count_lease() {
+  if (leased_++ == 0) self_ = shared_from_this();
+}
+
 void EventPool::put(std::unique_ptr<Entry> entry) noexcept {
-  if (!entry->spoilt) {
+  std::shared_ptr<EventPool> last;  // of what keeps it; goes behind the lock
+  {
     std::lock_guard lock(mutex_);
-    if (idle_.size() < most_) {
-      idle_.push_back(std::move(entry));
-      return;
-    }
+    if (!entry->spoilt && idle_.size() < most_) idle_.push_back(std::move(entry));
+    if (--leased_ == 0) last = std::move(self_);
   }
-  runtime_.destroy_event(entry->event);
+  if (entry) runtime_.destroy_event(entry->event);
 }
 
 size_t EventPool::idle() const {
@@ -54,9 +60,7 @@ size_t EventPool::idle() const {
 
 void EventPool::Lease::give_back() noexcept {
   if (entry_->owners.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  std::unique_ptr<Entry> entry(entry_);
-  const auto pool = std::move(entry->pool);
-  pool->put(std::move(entry));
+  entry_->pool->put(std::unique_ptr<Entry>(entry_));
 }
 
 }  // namespace torch::comms::gpu

@@ -17,7 +17,7 @@ class TC_API EventPool : public std::enable_shared_from_this<EventPool> {
     NativeEvent event = nullptr;
     std::atomic<int> owners{0};
     std::atomic<bool> spoilt{false};
-    std::shared_ptr<EventPool> pool = nullptr;  // while somebody has it
+    EventPool* pool = nullptr;
   };
 
  public:
@@ -62,11 +62,14 @@ class TC_API EventPool : public std::enable_shared_from_this<EventPool> {
  private:
   EventPool(const Runtime& runtime, size_t most);
   void put(std::unique_ptr<Entry> entry) noexcept;
+  void count_lease();  // mutex_ held
 
   const Runtime& runtime_;
   const size_t most_;
-  mutable std::mutex mutex_;  // guards idle_
+  mutable std::mutex mutex_;  // guards all below
   std::vector<std::unique_ptr<Entry>> idle_;
+  size_t leased_ = 0;
+  std::shared_ptr<EventPool> self_;  // while any is leased
 };
 
 }  // namespace torch::comms::gpu

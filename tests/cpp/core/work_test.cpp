@@ -147,6 +147,52 @@ TEST(WorkHooks, AFinishedWorkLetsGoOfItsHooks) {
   EXPECT_EQ(held.use_count(), 1);
 }
 
+// Writes what it is told into `order`.
+struct Noting final : WorkObserver {
+  explicit Noting(std::string& order) : order(order) {}
+  void started(TorchWork& work) noexcept override {
+    order += work.status() == WorkStatus::NOT_STARTED ? "too early " : "started ";
+  }
+  void ended(TorchWork& work) noexcept override {
+    order += isTerminal(work.status()) ? "ended " : "too early ";
+  }
+  std::string& order;
+};
+
+TEST(WorkObservers, AreToldBeforeTheHooks) {
+  std::string order;
+  const auto work = c10::make_intrusive<ManualWork>();
+  work->registerWorkStartHook([&] { order += "s "; });
+  work->registerWorkEndHook([&] { order += "e "; });
+  work->observe(std::make_unique<Noting>(order));
+  work->move(WorkStatus::INPROGRESS);
+  EXPECT_EQ(order, "started s ");
+  work->move(WorkStatus::COMPLETED);
+  work->move(WorkStatus::ERROR);
+  EXPECT_EQ(order, "started s ended e ");
+}
+
+TEST(WorkObservers, OfAWorkThatFailsInItsQueueSeeBoth) {
+  std::string order;
+  const auto work = c10::make_intrusive<ManualWork>();
+  work->observe(std::make_unique<Noting>(order));
+  work->move(WorkStatus::ERROR, std::make_exception_ptr(CommError(Errc::kPeerFailed, "gone")));
+  EXPECT_EQ(order, "started ended ");
+}
+
+TEST(WorkObservers, SeeWhatIsLeftOfAWorkThatIsUnderWayOrHasEnded) {
+  std::string order;
+  const auto running = c10::make_intrusive<ManualWork>();
+  running->move(WorkStatus::INPROGRESS);
+  running->observe(std::make_unique<Noting>(order));
+  EXPECT_EQ(order, "");
+  running->move(WorkStatus::COMPLETED);
+  const auto ended = c10::make_intrusive<ManualWork>();
+  ended->move(WorkStatus::COMPLETED);
+  ended->observe(std::make_unique<Noting>(order));
+  EXPECT_EQ(order, "ended ended ");
+}
+
 TEST(WorkWaits, TheHostLanguageEndsOneThatHasNoLimit) {
   const auto work = c10::make_intrusive<ManualWork>();
   set_interrupt_check([] { throw std::runtime_error("Ctrl-C"); });
