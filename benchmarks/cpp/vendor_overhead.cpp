@@ -1,7 +1,9 @@
 // What one call of a vendor's library costs the host beside the library: TorchComm's all_reduce
 // over the stand-in library, and the least that has to be there, the library's function and an
 // event behind it. A rank of its own, on a stream of host threads that is held up meanwhile, so
-// that the calls alone are timed.
+// that the calls alone are timed. Each way is timed in blocks of calls in a row, and one call at a
+// time behind a walk through memory that leaves nothing of it in a core's caches: between those two
+// it lies in programs that do something else between calls, as a library does that works on GPUs.
 //   build/dev/bench_vendor_overhead
 
 #include <algorithm>
@@ -30,25 +32,66 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kCalls = 200;
 constexpr int kBlocks = 600;
+constexpr int kColdCalls = 20;                      // of a turn
+constexpr size_t kForeign_bytes = size_t{4} << 20;  // more than a core has for itself
 
 struct Way {
   const char* name;
   std::function<WorkPtr()> call;
   std::vector<double> ns = {};
+  std::vector<double> cold_ns = {};
 };
 
-// Mean of a call, in a block of them.
-double block_ns(const Way& way, gpu::NativeStream stream) {
+using Nanoseconds = std::chrono::duration<double, std::nano>;
+
+// Runs `body` while the stream is held up, and ends what it has launched.
+template <class Body>
+void held_up(gpu::NativeStream stream, const Body& body) {
   std::promise<void> open;
   gpu::cpu_launch(stream, [gate = open.get_future().share()] { gate.wait(); });
-  WorkPtr last;
-  const auto begin = Clock::now();
-  for (int i = 0; i < kCalls; ++i) last = way.call();
-  const std::chrono::duration<double, std::nano> took = Clock::now() - begin;
+  const WorkPtr last = body();
   open.set_value();
   gpu::Runtime::cpu().synchronize(stream);
   if (last) last->hostSynchronize();
+}
+
+// Mean of a call, in a block of them.
+double block_ns(const Way& way, gpu::NativeStream stream) {
+  Nanoseconds took{};
+  held_up(stream, [&] {
+    WorkPtr last;
+    const auto begin = Clock::now();
+    for (int i = 0; i < kCalls; ++i) last = way.call();
+    took = Clock::now() - begin;
+    return last;
+  });
   return took.count() / kCalls;
+}
+
+// Reads and writes what has nothing to do with a call.
+void leave_caches() {
+  static std::vector<char> foreign(kForeign_bytes);
+  constexpr size_t kLine_bytes = 64;
+  for (size_t at = 0; at < foreign.size(); at += kLine_bytes) foreign[at] += 1;
+}
+
+void add_cold(Way& way, gpu::NativeStream stream) {
+  held_up(stream, [&] {
+    WorkPtr last;
+    for (int i = 0; i < kColdCalls; ++i) {
+      leave_caches();
+      const auto begin = Clock::now();
+      auto work = way.call();
+      way.cold_ns.push_back(Nanoseconds(Clock::now() - begin).count());
+      last = std::move(work);
+    }
+    return last;
+  });
+}
+
+double percentile(std::vector<double>& values, size_t percent) {
+  std::ranges::sort(values);
+  return values[values.size() * percent / 100];
 }
 
 }  // namespace
@@ -87,13 +130,14 @@ int main() {
     for (auto& way : ways) {
       const double ns = block_ns(way, stream);
       if (turn >= 0) way.ns.push_back(ns);
+      add_cold(way, stream);
     }
-  std::printf("%-40s %8s %8s %8s\n", "what", "p10 ns", "p50 ns", "p90 ns");
-  for (auto& way : ways) {
-    std::ranges::sort(way.ns);
-    const auto at = [&](int percent) { return way.ns[way.ns.size() * percent / 100]; };
-    std::printf("%-40s %8.1f %8.1f %8.1f\n", way.name, at(10), at(50), at(90));
-  }
+  std::printf("%-26s %8s %8s %8s %12s %12s\n", "what", "p10 ns", "p50 ns", "p90 ns", "cold p10 ns",
+              "cold p50 ns");
+  for (auto& way : ways)
+    std::printf("%-26s %8.0f %8.0f %8.0f %12.0f %12.0f\n", way.name, percentile(way.ns, 10),
+                percentile(way.ns, 50), percentile(way.ns, 90), percentile(way.cold_ns, 10),
+                percentile(way.cold_ns, 50));
   comm->finalize();
   runtime.destroy_event(event);
   runtime.destroy_stream(stream);
