@@ -32,8 +32,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kCalls = 200;
 constexpr int kBlocks = 600;
-constexpr int kColdCalls = 20;                      // of a turn
-constexpr size_t kForeign_bytes = size_t{4} << 20;  // more than a core has for itself
+constexpr int kColdCalls = 20;                     // of a turn
+constexpr size_t kForeignBytes = size_t{4} << 20;  // more than a core has for itself
 
 struct Way {
   const char* name;
@@ -70,9 +70,9 @@ double block_ns(const Way& way, gpu::NativeStream stream) {
 
 // Reads and writes what has nothing to do with a call.
 void leave_caches() {
-  static std::vector<char> foreign(kForeign_bytes);
-  constexpr size_t kLine_bytes = 64;
-  for (size_t at = 0; at < foreign.size(); at += kLine_bytes) foreign[at] += 1;
+  static std::vector<char> foreign(kForeignBytes);
+  constexpr size_t kLineBytes = 64;
+  for (size_t at = 0; at < foreign.size(); at += kLineBytes) foreign[at] += 1;
 }
 
 void add_cold(Way& way, gpu::NativeStream stream) {

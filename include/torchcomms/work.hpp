@@ -92,8 +92,9 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
   void registerWorkWaitPreHook(std::function<void()> hook);
   void registerWorkWaitPostHook(std::function<void()> hook);
 
-  // By the communicator that hands the work out, once; lives as long as the work. Of one that has
-  // ended already, the end at once.
+  // By the communicator that hands the work out; lives as long as the work. Of one that has ended
+  // already, the end at once. A second one, of a work that comes from another communicator, is told
+  // of its end by a hook.
   void observe(std::unique_ptr<WorkObserver> observer);
 
   // Of a work that has failed, whenever the failure comes to the program: at every wait() end, and

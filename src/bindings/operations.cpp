@@ -172,9 +172,9 @@ void sort_arguments(const char* function, const Keywords& table, size_t required
 }
 
 // A work's Python object, as py::cast() makes it, but for two things that take longer than the
-// rest: its class is known, and it is not noted under the work's address, to be found where the
-// same work comes again. It does from nowhere but the hooks of its call, whose object is taken if
-// there is one.
+// rest: its class is known, and it is not noted under the work's address. So whatever hands out the
+// same work later makes an object of its own, equal in all but `is`; the hooks of its call have
+// come before, and the object that they were given is taken.
 PyObject* new_object(WorkPtr work) {
   static auto* const known = py::detail::get_type_info(typeid(TorchWork));
   if (auto seen = py::detail::find_registered_python_instance(work.get(), known)) return seen.ptr();

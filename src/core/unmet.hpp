@@ -28,8 +28,8 @@ class TC_API Unmet : public std::enable_shared_from_this<Unmet> {
         std::function<void()> end);
 
   // The failure of `work` will be met by whoever waits for it, or is told by meetFailure(); until
-  // then the process is on its way to its end. The first one counts. Called from an end hook of the
-  // work.
+  // then the process is on its way to its end. The first one counts. Called by who sees the work
+  // end, from inside of that.
   void watch(TorchWork& work) noexcept;
   // The same as soon as `work` fails, which has begun. kInvalidArgument is no such failure: the
   // communicator goes on, as after a wait whose window was closed.

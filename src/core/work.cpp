@@ -35,13 +35,15 @@ TorchWork::HookLists& TorchWork::hookLists() {
 }
 
 void TorchWork::observe(std::unique_ptr<WorkObserver> observer) {
-  auto* const seen_by = observer.get();
   {
     std::lock_guard lock(mutex_);
-    observer_ = std::move(observer);
-    if (!isTerminal(status())) return;
+    if (!isTerminal(status()) && !observer_) {
+      observer_ = std::move(observer);
+      return;
+    }
   }
-  seen_by->ended(*this);
+  registerWorkEndHook(
+      [this, second = std::shared_ptr(std::move(observer))] { second->ended(*this); });
 }
 
 void TorchWork::registerWorkStartHook(std::function<void()> hook) {

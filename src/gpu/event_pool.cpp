@@ -44,13 +44,17 @@ void EventPool::count_lease() {
 }
 
 void EventPool::put(std::unique_ptr<Entry> entry) noexcept {
-  std::shared_ptr<EventPool> last;  // of what keeps it; goes behind the lock
-  {
-    std::lock_guard lock(mutex_);
-    if (!entry->spoilt && idle_.size() < most_) idle_.push_back(std::move(entry));
-    if (--leased_ == 0) last = std::move(self_);
+  std::shared_ptr<EventPool> last;  // what keeps this, where nobody else does; goes behind the lock
+  std::unique_lock lock(mutex_);
+  const bool is_kept = !entry->spoilt && idle_.size() < most_;
+  if (is_kept) {
+    idle_.push_back(std::move(entry));
+  } else {
+    lock.unlock();
+    runtime_.destroy_event(entry->event);
+    lock.lock();
   }
-  if (entry) runtime_.destroy_event(entry->event);
+  if (--leased_ == 0) last = std::move(self_);
 }
 
 size_t EventPool::idle() const {

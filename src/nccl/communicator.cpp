@@ -37,9 +37,10 @@ CommError too_late(const Wait& wait) {
 
 // Programs make communicators by the dozen, and then none for hours.
 constexpr std::chrono::seconds kKeepIdle{60};
-// What NCCL allocates and frees again to read the machine's topology, anew for each communicator:
-// where it goes back to the system in between, each takes 10 to 20 ms longer.
-constexpr size_t kKeepBytes = size_t{48} << 20;
+// What NCCL allocates and frees again to read the machine's topology, anew for each communicator,
+// and for a split beside what its parent has: where it goes back to the system in between, each
+// takes 10 to 20 ms longer.
+constexpr size_t kKeepBytes = size_t{128} << 20;
 
 // `body` on a thread that has prepared for the library; it is left behind there if need be. Throws
 // std::system_error.

@@ -180,6 +180,17 @@ TEST(WorkObservers, OfAWorkThatFailsInItsQueueSeeBoth) {
   EXPECT_EQ(order, "started ended ");
 }
 
+TEST(WorkObservers, MayBeSeveral) {
+  std::string first, second;
+  const auto work = c10::make_intrusive<ManualWork>();
+  work->observe(std::make_unique<Noting>(first));
+  work->observe(std::make_unique<Noting>(second));
+  work->move(WorkStatus::INPROGRESS);
+  work->move(WorkStatus::COMPLETED);
+  EXPECT_EQ(first, "started ended ");
+  EXPECT_EQ(second, "ended ");
+}
+
 TEST(WorkObservers, SeeWhatIsLeftOfAWorkThatIsUnderWayOrHasEnded) {
   std::string order;
   const auto running = c10::make_intrusive<ManualWork>();

@@ -1,7 +1,9 @@
 #include "gpu/runtime.hpp"
 
+#include <latch>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -254,6 +256,23 @@ TEST(EventPool, LivesAsLongAsOneOfItsEvents) {
   pool.reset();
   Runtime::cpu().record(lease.get(), nullptr);
   EXPECT_TRUE(Runtime::cpu().is_done(lease.get()));
+}
+
+TEST(EventPool, MayBeLeftToEventsThatGoOnSeveralThreads) {
+  for (int turn = 0; turn < 100; ++turn) {
+    auto pool = EventPool::make(Runtime::cpu(), 1);
+    std::vector<EventPool::Lease> leases;
+    for (int i = 0; i < 4; ++i) leases.push_back(pool->take());
+    leases.front().spoil();
+    pool.reset();
+    std::latch together(4);
+    std::vector<std::jthread> threads;
+    for (auto& lease : leases)
+      threads.emplace_back([&together, own = std::move(lease)]() mutable {
+        together.arrive_and_wait();
+        own = {};
+      });
+  }
 }
 
 TEST(PinnedPool, ABlockIsUsedAgainForWhatFits) {
