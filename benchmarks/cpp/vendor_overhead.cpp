@@ -129,7 +129,8 @@ int main() {
   for (int turn = -kBlocks / 10; turn < kBlocks; ++turn)
     for (auto& way : ways) {
       const double ns = block_ns(way, stream);
-      if (turn >= 0) way.ns.push_back(ns);
+      if (turn < 0) continue;
+      way.ns.push_back(ns);
       add_cold(way, stream);
     }
   std::printf("%-26s %8s %8s %8s %12s %12s\n", "what", "p10 ns", "p50 ns", "p90 ns", "cold p10 ns",

@@ -26,8 +26,8 @@ class Flight {
       const auto flight = std::exchange(flight_, nullptr);
       if (!flight) return;
       if (flight->count_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-      std::lock_guard lock(
-          flight->mutex_);  // or who waits misses it between his look and his sleep
+      // Or who waits misses it between his look and his sleep.
+      std::lock_guard lock(flight->mutex_);
       flight->idle_.notify_all();
     }
 
