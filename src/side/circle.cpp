@@ -45,6 +45,10 @@ bool Circle::await_alarm(std::chrono::milliseconds limit) const {
   return is_alarmed();
 }
 
+void Circle::catch_up() {
+  if (base::fork_generation() == family_->fork_generation_) family_->catch_up();
+}
+
 std::optional<Circle::Failure> Circle::failure() const {
   if (!is_alarmed()) return std::nullopt;
   const std::lock_guard lock(family_->mutex_);

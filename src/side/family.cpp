@@ -260,25 +260,42 @@ void Family::turn(std::unique_lock<std::mutex>& lock) {
   guests_.look_at_all();
   for (size_t i = 0; i < ranks.size(); ++i) {
     auto& link = *links_.at(ranks[i]);
-    const bool was_lost = link.state() == Link::State::kLost;
     // Somebody else may have dealt with the socket meanwhile.
-    if (polled[i + 2].fd == link.socket()) link.on_ready(polled[i + 2].revents, at);
-    link.on_time(at);
-    read(ranks[i], link, at);
-    if (was_lost || link.state() != Link::State::kLost) continue;
-    for (const auto& [group, circle] : circles_) {
-      const auto near = circle->near_.find(ranks[i]);
-      if (near == circle->near_.end()) continue;
-      Member::Post out;
-      circle->member_.on_lost(near->second, at, out);
-      post(*circle, out);
-    }
+    attend(ranks[i], link, polled[i + 2].fd == link.socket() ? polled[i + 2].revents : short{0},
+           at);
   }
   for (const auto& [group, circle] : circles_) {
     Member::Post out;
     circle->member_.on_time(at, out);
     if (!out.empty()) post(*circle, out);
   }
+}
+
+void Family::attend(int rank, Link& link, short events, Moment at) {
+  const bool was_lost = link.state() == Link::State::kLost;
+  link.on_ready(events, at);
+  link.on_time(at);
+  read(rank, link, at);
+  if (was_lost || link.state() != Link::State::kLost) return;
+  for (const auto& [group, circle] : circles_) {
+    const auto near = circle->near_.find(rank);
+    if (near == circle->near_.end()) continue;
+    Member::Post out;
+    circle->member_.on_lost(near->second, at, out);
+    post(*circle, out);
+  }
+}
+
+// Of the connections that stand; the thread does the rest.
+void Family::catch_up() {
+  const std::lock_guard lock(mutex_);
+  const Moment at = now();
+  // A copy: what is read may need another connection.
+  std::vector<int> ranks;
+  for (const auto& [rank, link] : links_)
+    if (link->state() == Link::State::kUp) ranks.push_back(rank);
+  for (const int rank : ranks) attend(rank, *links_.at(rank), POLLIN, at);
+  wake();
 }
 
 void Family::run() {

@@ -56,6 +56,9 @@ class TC_API Circle {
   bool is_alarmed() const noexcept { return alarmed_.load(std::memory_order_acquire); }
   // Waits for that, `limit` at most; whether it is so.
   bool await_alarm(std::chrono::milliseconds limit) const;
+  // Reads what others have said and nobody has read, as after this process has been stopped, over
+  // the connections that stand: whoever goes on first then knows what they know.
+  void catch_up();
   // kPeerFailed: a rank has failed; kMismatch: ranks called different things; or why another rank
   // has ended the communicator. Without context.
   struct Failure {
@@ -136,6 +139,8 @@ class TC_API Family : public std::enable_shared_from_this<Family> {
   };
   void run();
   void turn(std::unique_lock<std::mutex>& lock);
+  void attend(int rank, Link& link, short events, Moment now);
+  void catch_up();
   void accept_all(Moment now);
   bool welcome(Guest& guest, Moment now);
   Link& link_to(int rank, Moment now);

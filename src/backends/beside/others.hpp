@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -26,6 +27,9 @@ using Clock = std::chrono::steady_clock;
 
 // What is under way for so long is late: it is compared with what the other ranks called.
 inline constexpr std::chrono::milliseconds kLate{200};
+// How long whoever ends a communicator waits at most until all know of it. Only then do their
+// operations go on without it.
+inline constexpr std::chrono::milliseconds kToldAll{200};
 
 // What hints, else the environment, say of the side channel. Throws CommError(kInvalidArgument),
 // without context.
@@ -63,6 +67,12 @@ class Others {
   // Another rank has ended the communicator: why, as an error, once what ends here may have been
   // let go by that, see tell_end().
   std::optional<CommError> ended(const Context& context) const;
+  // Nobody here has looked at anything for so long, as while this process is stopped. If an end may
+  // have been told and taken effect meanwhile, what has been told is read, and it counts at once:
+  // true. To be called before something begins, and before what is seen to have ended counts.
+  bool catch_up(Clock::duration asleep) noexcept {
+    return circle_ && asleep > kToldAll && read_all();
+  }
   // The same, whatever ends here.
   bool is_ended() const;
   // This rank ends the communicator, and all others hear so. A library then lets operations of
@@ -98,10 +108,12 @@ class Others {
                                  const std::function<void()>& look);
 
  private:
+  bool read_all() noexcept;
   const std::shared_ptr<side::Circle> circle_;
   std::mutex mutex_;  // guards all below, and what neighbours_ has
   const std::unique_ptr<tracing::Neighbours> neighbours_;
-  int lost_ = -1;  // the rank whose process had ended at the last look
+  std::atomic<bool> overslept_{false};  // an end was told that may have taken effect unheard
+  int lost_ = -1;                       // the rank whose process had ended at the last look
   Clock::time_point told_{}, awaited_{};
 };
 

@@ -68,10 +68,11 @@ Lane::Slot::Slot(Lane& lane, const Call& call, const Where& where)
       call_(call),
       device_(*lane.device_),
       current_(lane.device_->current_stream()) {
+  const auto now = Clock::now();
+  if (lane_.wake_up(now)) lane_.end_if_told([&call] { return call.context(); });
   // Of a graph's launches nobody else asks.
   lane_.end_if_kernels_stopped([&call] { return call.context(); });
   lane_.communicator().failure().check();
-  const auto now = Clock::now();
   lane_.launching_.op.store(call.op, std::memory_order_relaxed);
   lane_.launching_.limit.store(call.limit, std::memory_order_relaxed);
   lane_.launching_.limit_is_own.store(call.limit_is_own, std::memory_order_relaxed);
@@ -223,12 +224,20 @@ void Lane::settle(Work& work) noexcept {
   work.setStatus(failure ? WorkStatus::ERROR : WorkStatus::COMPLETED, failure);
 }
 
+// Not before it is done may anybody else take this for awake.
+bool Lane::wake_up(Clock::time_point now) noexcept {
+  const bool was_asleep = others_->catch_up(now - awake_.load(std::memory_order_acquire));
+  awake_.store(now, std::memory_order_release);
+  return was_asleep;
+}
+
 void Lane::look_at(Work& work) noexcept {
   look(Clock::now());
   if (isTerminal(work.status())) return;
   // Another thread may have taken it off the list, and be about to say so.
   const gpu::CaptureModeGuard mode(device_->runtime());
   if (!has_ended(work)) return;
+  wake_up(Clock::now());
   end_if_wrong([&work] { return work.call().context(); });
   end_if_failed();
   settle(work);
@@ -238,6 +247,7 @@ void Lane::look(Clock::time_point now) noexcept {
   try {
     // Not the device: a thread that touches one it does not need costs memory there.
     const gpu::CaptureModeGuard mode(device_->runtime());
+    wake_up(now);
     Works ended;
     c10::intrusive_ptr<Work> begun, late, oldest;
     std::optional<Replays::Late> late_replay;
@@ -284,6 +294,7 @@ void Lane::look(Clock::time_point now) noexcept {
       return Context{.comm = name_, .rank = communicator_->rank()};
     };
     // Before anything counts as done: what went wrong lets the device go on, too.
+    if (!ended.empty()) wake_up(Clock::now());
     if (ask || !ended.empty())
       end_if_wrong(context);
     else if (ask_kernels && end_if_kernels_stopped(context))

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <barrier>
+#include <csignal>
 #include <functional>
 
 #include "base/socket.hpp"
@@ -18,12 +21,55 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+// A thread that does nothing from hold() to let_go(), as one of a process that is stopped. One at a
+// time.
+class HeldThread {
+ public:
+  HeldThread() {
+    inside = false;
+    EXPECT_EQ(::pipe(ends.data()), 0);
+    struct sigaction hold = {};
+    hold.sa_handler = [](int) {
+      inside = true;
+      char byte = 0;
+      static_cast<void>(::read(ends[0], &byte, 1));
+    };
+    hold.sa_flags = SA_RESTART;
+    EXPECT_EQ(::sigaction(SIGUSR2, &hold, nullptr), 0);
+  }
+  HeldThread(const HeldThread&) = delete;
+  HeldThread& operator=(const HeldThread&) = delete;
+
+  void hold(pid_t thread) {
+    ::tgkill(::getpid(), thread, SIGUSR2);
+    while (!inside) std::this_thread::yield();
+  }
+  void let_go() { ::close(ends[1]); }  // not the other end, which that thread reads
+
+ private:
+  static inline std::atomic<bool> inside{false};
+  static inline std::array<int, 2> ends{};
+};
+
 struct Page final : Diary {
   std::atomic<uint64_t> called{1};
   std::atomic<int64_t> count{10};
+  mutable std::atomic<pid_t> looker{0};  // who has looked last
+  std::atomic<HeldThread*> held{nullptr};
+  mutable std::atomic<pid_t> to_hold{
+      0};  // at the next look of another thread, with the family's lock
 
-  uint64_t open() const override { return called; }
+  void look() const {
+    looker = ::gettid();
+    if (auto* const with = held.load(); with != nullptr && to_hold != looker)
+      if (const pid_t thread = to_hold.exchange(0); thread != 0) with->hold(thread);
+  }
+  uint64_t open() const override {
+    look();
+    return called;
+  }
   Answer about(uint64_t number) const override {
+    look();
     Answer answer;
     answer.place.called = called;
     if (number == 0 || number > called) return answer;
@@ -101,6 +147,36 @@ TEST(Family, AnEndIsToldToAllAtOnce) {
     }
     self.meet();
     if (self.circle) self.circle->close();
+  });
+}
+
+TEST(Family, WhatAStoppedRankHasNotHeardItHearsBeforeItGoesOn) {
+  HeldThread held;
+  run(2, [&](Rank& self) {
+    self.meet();
+    if (self.rank == 0)
+      while (!self.circle->ask()) self.circle->checked(UINT64_MAX, milliseconds(5));
+    self.meet();
+    if (self.rank == 1) {
+      self.page->to_hold = self.page->looker.load();  // the thread that has answered
+      self.page->held = &held;
+      self.circle->check(1);  // looks with the lock, which that thread cannot have then
+    }
+    self.meet();
+    if (self.rank == 0) {
+      EXPECT_TRUE(self.circle->tell_end({Errc::kTimeout, "too late", {1}}));
+      self.circle->await_told(milliseconds(0));
+    }
+    self.meet();
+    if (self.rank == 1) {
+      EXPECT_FALSE(self.circle->is_alarmed());
+      while (!self.circle->is_alarmed()) self.circle->catch_up();
+      EXPECT_EQ(self.circle->failure()->code, Errc::kTimeout);
+      EXPECT_NE(self.circle->failure()->ends, kNever);
+      held.let_go();
+    }
+    self.meet();
+    self.circle->close();
   });
 }
 
