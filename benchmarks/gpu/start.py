@@ -18,6 +18,8 @@ from benchmarks.gpu.sides import ON, OURS, synchronize
 
 Comm = TypeVar("Comm")
 
+_WARM = 2  # turns
+
 
 class Side(Protocol[Comm]):
     """One way of making communicators of all ranks."""
@@ -87,16 +89,17 @@ def measure(world: World, device: torch.device, rounds: int) -> dict[str, dict[s
     and the same of a split of it; medians of the slowest rank. On GPUs also `split_mib`: the memory
     of the device that went with the split, on the rank where most did.
 
-    Each process has made one of each before anything counts. Collective; the same on all ranks.
+    Each process has made two of each before anything counts: until then memory that is kept for
+    the library is touched anew. Collective; the same on all ranks.
     """
     tensor = torch.ones(256, device=device)
     sides: list[Side[Any]] = [Ours(world, device), Torchs(world, device)]
     result = {}
     found: dict[str, dict[str, list[float]]] = {side.name: defaultdict(list) for side in sides}
-    for turn in range(rounds + 1):
+    for turn in range(rounds + _WARM):
         for side in sides if turn % 2 else reversed(sides):
             for what, value in _turn(side, world, device, tensor, turn).items():
-                found[side.name][what] += [value] if turn > 0 else []
+                found[side.name][what] += [value] if turn >= _WARM else []
     for side in sides:
         values = found[side.name]
         own = torch.tensor([[round(each * 1e6) for each in row] for row in values.values()])

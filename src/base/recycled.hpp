@@ -20,6 +20,7 @@ template <class T>
 class Recycled {
  public:
   static constexpr size_t kMost = 4096;
+  static constexpr size_t kLineBytes = 64;  // of a core's cache
 
   static void* operator new(size_t size_bytes) {
     if (!TC_RECYCLES || size_bytes != sizeof(T)) return ::operator new(size_bytes);
@@ -29,7 +30,9 @@ class Recycled {
     Block* const block = mine.first;
     mine.first = block->next;
     // Another core has left it: it is here when the next operation takes it.
-    __builtin_prefetch(mine.first, /*to write*/ 1);
+    if (const auto* const next = reinterpret_cast<const char*>(mine.first); next != nullptr)
+      for (size_t at = 0; at <= sizeof(T); at += kLineBytes)
+        __builtin_prefetch(next + at, /*to write*/ 1);
     return block;
   }
 

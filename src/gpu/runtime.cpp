@@ -249,6 +249,11 @@ void Runtime::exchange_capture_mode(int& mode) const noexcept {
   log_failure(table_.ThreadExchangeStreamCaptureMode(&mode), "ThreadExchangeStreamCaptureMode");
 }
 
+void Runtime::ignore_captures() const noexcept {
+  int mode = kCaptureModeRelaxed;
+  exchange_capture_mode(mode);
+}
+
 CaptureModeGuard::CaptureModeGuard(const Runtime& runtime) noexcept
     : runtime_(runtime), mode_(kCaptureModeRelaxed) {
   runtime_.exchange_capture_mode(mode_);

@@ -64,6 +64,8 @@ class TC_API Runtime {
            context != nullptr;
   }
   void set_device(int index) const;
+  // For good, of a thread of ours that others' code calls the runtime on: see CaptureModeGuard.
+  void ignore_captures() const noexcept;
 
   NativeStream create_stream(bool high_priority) const;
   void synchronize(NativeStream stream) const;

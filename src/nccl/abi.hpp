@@ -132,7 +132,8 @@ using Reduce = Result(const void*, void*, size_t, DataType, RedOp, int root, Com
 using Broadcast = Result(const void*, void*, size_t, DataType, int root, Comm, Stream);
 using AllGather = Result(const void*, void*, size_t, DataType, Comm, Stream);
 using ReduceScatter = Result(const void*, void*, size_t, DataType, RedOp, Comm, Stream);
-using AllToAll = Result(const void*, void*, size_t, DataType, Comm, Stream);
+using AlltoAll = Result(const void*, void*, size_t, DataType, Comm, Stream);
+using AllToAll = AlltoAll;
 using Send = Result(const void*, size_t, DataType, int peer, Comm, Stream);
 using Recv = Result(void*, size_t, DataType, int peer, Comm, Stream);
 // Puts count as signals, too. `index` and `context`: of the signal.

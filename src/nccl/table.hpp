@@ -16,32 +16,33 @@ namespace torch::comms::nccl {
 // REQUIRED(name): without it the library is refused. OPTIONAL(name, since): asked for when it is
 // used; `since` is the version of NCCL that brought it. Functions with a unique id in them have a
 // type for each size of it, and stand in the table untyped.
-#define TC_NCCL_SYMBOLS(REQUIRED, OPTIONAL)                         \
-  REQUIRED(GetVersion)                                              \
-  REQUIRED(GetErrorString)                                          \
-  REQUIRED(CommDestroy)                                             \
-  REQUIRED(GroupStart)                                              \
-  REQUIRED(GroupEnd)                                                \
-  REQUIRED(AllReduce)                                               \
-  REQUIRED(Reduce)                                                  \
-  REQUIRED(Broadcast)                                               \
-  REQUIRED(AllGather)                                               \
-  REQUIRED(ReduceScatter)                                           \
-  REQUIRED(Send)                                                    \
-  REQUIRED(Recv)                                                    \
-  OPTIONAL(AllToAll, 22800) /* NCCL's, of 2.28, has another name */ \
-  OPTIONAL(CommCount, 20000)                                        \
-  OPTIONAL(CommAbort, 20400)                                        \
-  OPTIONAL(CommGetAsyncError, 20400)                                \
-  OPTIONAL(RedOpCreatePreMulSum, 21100)                             \
-  OPTIONAL(RedOpDestroy, 21100)                                     \
-  OPTIONAL(GetLastError, 21300)                                     \
-  OPTIONAL(CommFinalize, 21400)                                     \
-  OPTIONAL(CommSplit, 21800)                                        \
-  OPTIONAL(CommShrink, 22700)                                       \
-  OPTIONAL(CommRegister, 21900)                                     \
-  OPTIONAL(CommDeregister, 21900)                                   \
-  OPTIONAL(MemAlloc, 21900)                                         \
+#define TC_NCCL_SYMBOLS(REQUIRED, OPTIONAL)      \
+  REQUIRED(GetVersion)                           \
+  REQUIRED(GetErrorString)                       \
+  REQUIRED(CommDestroy)                          \
+  REQUIRED(GroupStart)                           \
+  REQUIRED(GroupEnd)                             \
+  REQUIRED(AllReduce)                            \
+  REQUIRED(Reduce)                               \
+  REQUIRED(Broadcast)                            \
+  REQUIRED(AllGather)                            \
+  REQUIRED(ReduceScatter)                        \
+  REQUIRED(Send)                                 \
+  REQUIRED(Recv)                                 \
+  OPTIONAL(AlltoAll, 22800)                      \
+  OPTIONAL(AllToAll, 0) /* the same of oneCCL */ \
+  OPTIONAL(CommCount, 20000)                     \
+  OPTIONAL(CommAbort, 20400)                     \
+  OPTIONAL(CommGetAsyncError, 20400)             \
+  OPTIONAL(RedOpCreatePreMulSum, 21100)          \
+  OPTIONAL(RedOpDestroy, 21100)                  \
+  OPTIONAL(GetLastError, 21300)                  \
+  OPTIONAL(CommFinalize, 21400)                  \
+  OPTIONAL(CommSplit, 21800)                     \
+  OPTIONAL(CommShrink, 22700)                    \
+  OPTIONAL(CommRegister, 21900)                  \
+  OPTIONAL(CommDeregister, 21900)                \
+  OPTIONAL(MemAlloc, 21900)                      \
   OPTIONAL(MemFree, 21900)
 // The same, of what one side does alone.
 #define TC_NCCL_ONE_SIDED_SYMBOLS(OPTIONAL) \

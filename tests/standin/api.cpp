@@ -488,9 +488,14 @@ EXPORT abi::Result API(ReduceScatter)(const void* input, void* output, size_t co
   }));
 }
 
+#ifndef TC_STANDIN_OLD
 #ifdef TC_STANDIN_ONECCL
-EXPORT abi::Result API(AllToAll)(const void* input, void* output, size_t count, DataType dtype,
-                                 abi::Comm comm, abi::Stream stream) {
+#define ALL_TO_ALL AllToAll
+#else
+#define ALL_TO_ALL AlltoAll
+#endif
+EXPORT abi::Result API(ALL_TO_ALL)(const void* input, void* output, size_t count, DataType dtype,
+                                   abi::Comm comm, abi::Stream stream) {
   return told(collective("AllToAll", comm, stream, [=](Communicator& c) {
     const size_t total = count * static_cast<size_t>(c.size());
     std::vector<std::vector<char>> all;

@@ -196,6 +196,12 @@ WorkPtr TorchCommVendor::all_to_all_single(at::Tensor& output, const at::Tensor&
                                            bool async_op, const AllToAllSingleOptions& options) {
   const auto now = call(OpName::all_to_all_single, async_op, options);
   const auto source = apart(input, {output});
+  if (lane_->communicator().library().AlltoAll != nullptr)
+    return run(now, options, {{&output, &source}, {}}, [&](const Launch& go) {
+      const Bytes from(source), into(output);
+      return go.library.AlltoAll(from.data, into.data, into.size / static_cast<size_t>(size_),
+                                 DataType::kUint8, go.comm, go.stream);
+    });
   return run(now, options, {{&output, &source}, {}}, [&](const Launch& go) {
     const Bytes from(source), into(output);
     auto results = go.results();

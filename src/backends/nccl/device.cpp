@@ -42,8 +42,10 @@ std::shared_ptr<Device> Device::open(const Table& library, at::Device wanted,
 
 std::function<void()> Device::enter(std::shared_ptr<const Device> device) {
   return [device = std::move(device)] {
-    if (!device->torch_device().is_cpu())
-      device->runtime().set_device(device->torch_device().index());
+    const auto& runtime = device->runtime();
+    if (!device->torch_device().is_cpu()) runtime.set_device(device->torch_device().index());
+    // The library ends a communicator when the last of its graphs goes, at any time.
+    runtime.ignore_captures();
   };
 }
 

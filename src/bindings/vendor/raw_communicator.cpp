@@ -101,6 +101,8 @@ Result RawCommunicator::call(Collective collective, const Arguments& with) const
 Result RawCommunicator::all_to_all(const Arguments& with) const {
   auto* stream = static_cast<nccl::abi::Stream>(at(with.stream));
   auto* comm = communicator_->handle();
+  if (library_.AlltoAll != nullptr)
+    return library_.AlltoAll(at(with.input), at(with.output), with.count, with.dtype, comm, stream);
   const size_t part = with.count * size_of(with.dtype);
   library_.GroupStart();
   Result result = nccl::abi::kSuccess;
