@@ -94,7 +94,32 @@ std::optional<Verdict> Attempt::enter() {
   if (again) return decide([this] { return twice(); });
   const auto with = self_.backend.empty() ? "" : std::string(kWith) + self_.backend + "'";
   store_.set(seen_key(self_.rank), quoted(self_.name) + with + ", " + self_.who);
+  if (self_.bring) bring();
   return arrive();
+}
+
+// Who lacks something comes all the same: so all hear of it, whenever they come.
+void Attempt::bring() {
+  try {
+    self_.bring();
+  } catch (const CommError& e) {
+    failure_ = std::current_exception();
+    const auto rank = std::to_string(self_.rank);
+    const Verdict unfit{Verdict::kLeft, self_.rank,
+                        "rank " + rank + " cannot take part: " + e.why()};
+    store_.set(key("unfit"), unfit.stored());
+  }
+}
+
+void Attempt::raise_failure() {
+  if (!failure_) return;
+  part();
+  try {
+    store_.remove(key("unfit"));
+  } catch (const CommError&) {
+    // The store has gone with the others.
+  }
+  std::rethrow_exception(failure_);
 }
 
 Verdict Attempt::arrive() {
@@ -105,6 +130,8 @@ Verdict Attempt::arrive() {
   if (alike.ranks == self_.size)
     return decide([&] {
       if (alike.total != alike.ranks * backend) return other_backend();
+      if (self_.bring && store_.has({key("unfit")}))
+        return Verdict::parse(store_.get(key("unfit"), kGrace), store_.address());
       return Verdict{Verdict::kGo, -1, count_ranks(self_.size), base::random_number()};
     });
   // The first rank here says so if the others take long; the limit may be many minutes.

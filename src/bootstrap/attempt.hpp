@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <string>
@@ -39,6 +40,7 @@ std::string count_ranks(int64_t ranks);
 //   alike      the same of their backends, by a number for each
 //   claim      who writes the verdict: the first to add
 //   verdict    how it ended
+//   unfit      as a verdict, why a rank that has come cannot take part
 //   heard      how many ranks know of a bad end; heard/<n> appears when n do
 // Beside the attempts: <root>next, the first attempt that has not ended; <scope>/seen/<r>, where
 // rank r was last, and with which backend.
@@ -58,6 +60,10 @@ class Attempt {
   // After a good one: everybody is past the attempt before, so its keys have no reader left.
   void remove_previous();
 
+  // However it has ended: throws what this rank's `bring` has thrown, if it has, when the others
+  // have heard of it.
+  void raise_failure();
+
   std::string keys() const { return root_ + std::to_string(number_) + "/"; }
 
  private:
@@ -67,6 +73,7 @@ class Attempt {
   static Tally tally(int64_t sum);
 
   std::optional<Verdict> enter();
+  void bring();
   Verdict arrive();
   Verdict await(bool reminds);
   void remind();
@@ -94,6 +101,7 @@ class Attempt {
   const CheckIn& self_;
   const std::string& root_;
   const int64_t number_;
+  std::exception_ptr failure_;  // of `bring`
 };
 
 }  // namespace torch::comms::bootstrap

@@ -45,6 +45,7 @@ Arrival check_in(KeyValue& store, const CheckIn& self) {
     Attempt attempt(store, self, root, number);
     const auto verdict = attempt.take_part();
     if (!verdict) continue;
+    attempt.raise_failure();
     const auto size = count_ranks(self.size);
     if (verdict->kind == Verdict::kGo && verdict->text == size) {
       attempt.remove_previous();

@@ -29,6 +29,10 @@ struct CheckIn {
   // Asked again and again, between looks at the store, while this rank waits, and takes its time: a
   // text ends the attempt, for all, as a mismatch. Without it the store wakes this rank.
   std::function<std::optional<std::string>()> doubt = {};
+  // Gets what this rank needs to take part, before it counts as here. May run again in a later
+  // attempt. A CommError of it is thrown once all are here or too late, and is the others'
+  // kPeerFailed.
+  std::function<void()> bring = {};
 };
 
 struct Arrival {

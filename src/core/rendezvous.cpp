@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -48,6 +49,9 @@ Limit limit_of(const std::string& variable, const CommOptions& options,
           "timeout= of " + op + " or TORCHCOMM_TIMEOUT_SECONDS, or set " + variable};
 }
 
+// Where the ranks find what they begin with, below their own keys.
+constexpr const char* kWord = "word";
+
 bool is_set(const std::string& variable) { return base::env_text(variable).has_value(); }
 
 using Doubt = std::function<std::optional<std::string>()>;
@@ -57,7 +61,7 @@ class Start {
  public:
   Start(const bootstrap::Launch& launch, const std::string& name, const CommOptions& options,
         std::string_view backend, std::vector<TorchCommBackend::InitPhase> phases,
-        Clock::time_point begin, Doubt doubt, const std::string& op)
+        Clock::time_point begin, Doubt doubt, const std::string& op, const Early& early)
       : launch_(launch),
         name_(name),
         backend_(backend),
@@ -68,7 +72,8 @@ class Start {
         begin_(begin),
         deadline_(init_limit_.duration, begin),
         phases_(std::move(phases)),
-        doubt_(std::move(doubt)) {}
+        doubt_(std::move(doubt)),
+        early_(early) {}
 
   Rendezvous run() {
     if (launch_.size == 1 && !options_.store) return ready(lone_store());
@@ -76,11 +81,12 @@ class Start {
     // A variable of its own gives a part a clock of its own; else all share the timeout.
     if (is_set(kStoreVariable) || is_set(kInitVariable)) deadline_ = Deadline(init_limit_.duration);
     const auto keys = phase("arrive", init_limit_, [this] { return arrive(); });
+    if (early_.begin && launch_.size > 1) phase("begin", init_limit_, [&] { begin(keys + kWord); });
     if (options_.store && options_.getHint<bool>(hint::kPersistentStore.name, false))
       return ready(keep_store(keys + "store", connection_, options_.store));
     if (launch_.size == 1) return ready(lone_store());
     auto own = phase("private store", init_limit_, [&] { return private_store(keys + "private"); });
-    phase("leave", init_limit_, [&] { leave(own.store, keys + "private"); });
+    phase("leave", init_limit_, [&] { leave(own.store, {keys + "private", keys + kWord}); });
     auto result = ready(c10::make_intrusive<c10d::PrefixStore>("comm", std::move(own.store)));
     result.address = own.address;
     return result;
@@ -105,8 +111,20 @@ class Start {
         return result;
       }
     } catch (const CommError& e) {
+      if (not_brought_) std::rethrow_exception(not_brought_);
       fail(name, limit, e);
     }
+  }
+
+  void begin(const std::string& key) {
+    std::string word;
+    if (launch_.rank == 0) {
+      word = early_.word();
+      meeting_->set(key, word);
+    } else {
+      word = meeting_->get(key, deadline_.left());
+    }
+    if (!word.empty()) early_.begin(launch_.rank, launch_.size, word);
   }
 
   [[noreturn]] void fail(const std::string& phase, const Limit& limit, const CommError& e) const {
@@ -170,7 +188,7 @@ class Start {
     }
   }
 
-  bootstrap::CheckIn check_in() const {
+  bootstrap::CheckIn check_in() {
     return {.scope = scope_,
             .name = name_,
             .rank = launch_.rank,
@@ -180,7 +198,24 @@ class Start {
             .limit = init_limit_,
             .deadline = deadline_,
             .notice = [](const std::string& text) { base::log(base::LogLevel::kWarning, text); },
-            .doubt = doubt_};
+            .doubt = doubt_,
+            .bring = bringing()};
+  }
+
+  std::function<void()> bringing() {
+    if (!early_.bring || launch_.size == 1) return {};
+    return [this] {
+      not_brought_ = nullptr;
+      try {
+        early_.bring(launch_.rank);
+      } catch (const Interrupted&) {
+        throw;
+      } catch (const std::exception& e) {
+        not_brought_ = std::current_exception();
+        const auto* const known = dynamic_cast<const CommError*>(&e);
+        throw CommError(known ? known->code() : Errc::kSystem, known ? known->why() : e.what());
+      }
+    };
   }
 
   PrivateStore private_store(const std::string& key) {
@@ -207,10 +242,11 @@ class Start {
 
   // Lets go of the meeting store, everywhere before anywhere this returns: its port may be opened
   // anew next.
-  void leave(const StorePtr& own, const std::string& used_key) {
+  void leave(const StorePtr& own, const std::vector<std::string>& used_keys) {
     StoreKeyValue store(own, deadline_, context_);
     settle(store, launch_.rank, launch_.size, init_limit_, deadline_, [&] {
-      if (launch_.rank == 0) meeting_->remove(used_key);
+      if (launch_.rank == 0)
+        for (const auto& key : used_keys) meeting_->remove(key);
       let_go();
     });
   }
@@ -244,6 +280,7 @@ class Start {
   Deadline deadline_;
   std::vector<TorchCommBackend::InitPhase> phases_;
   const Doubt doubt_;
+  const Early& early_;
 
   StorePtr connection_;                   // to the store where the ranks find each other
   std::optional<StoreKeyValue> meeting_;  // the same as bootstrap sees it
@@ -251,15 +288,17 @@ class Start {
   std::string address_;  // as all ranks know it; empty for a given store
   std::optional<bootstrap::Master> master_;
   bool may_return_ = false;
-  uint64_t identity_ = 0;  // 0: it is alone
+  uint64_t identity_ = 0;           // 0: it is alone
+  std::exception_ptr not_brought_;  // why this rank cannot take part
 };
 
 Rendezvous start(const bootstrap::Launch& launch, const std::string& name,
                  const CommOptions& options, std::string_view backend,
                  std::vector<TorchCommBackend::InitPhase> phases, Clock::time_point begin,
-                 Doubt doubt = {}, const std::string& op = "new_comm") {
+                 Doubt doubt, const std::string& op, const Early& early) {
   try {
-    return Start(launch, name, options, backend, std::move(phases), begin, std::move(doubt), op)
+    return Start(launch, name, options, backend, std::move(phases), begin, std::move(doubt), op,
+                 early)
         .run();
   } catch (const Interrupted& e) {
     e.rethrow_cause();
@@ -284,17 +323,19 @@ std::string process_name() {
 }
 
 Rendezvous rendezvous(const std::string& comm_name, const CommOptions& options,
-                      std::string_view backend) {
+                      std::string_view backend, const Early& early) {
   const auto begin = Clock::now();
   const auto launch = discover(comm_name);
   const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
-  return start(launch, comm_name, options, backend, {{"discover", took.count()}}, begin);
+  return start(launch, comm_name, options, backend, {{"discover", took.count()}}, begin, {},
+               "new_comm", early);
 }
 
 Rendezvous rendezvous(const bootstrap::Launch& launch, const std::string& comm_name,
                       const CommOptions& options, std::string_view backend,
-                      std::function<std::optional<std::string>()> doubt, const std::string& op) {
-  return start(launch, comm_name, options, backend, {}, Clock::now(), std::move(doubt), op);
+                      std::function<std::optional<std::string>()> doubt, const std::string& op,
+                      const Early& early) {
+  return start(launch, comm_name, options, backend, {}, Clock::now(), std::move(doubt), op, early);
 }
 
 void leave_together(StoreKeyValue& store, const Rendezvous& met) {

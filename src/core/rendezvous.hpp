@@ -29,13 +29,24 @@ struct Rendezvous {
   // should wait on it; clone() gives another connection.
   c10::intrusive_ptr<c10d::Store> store;
   std::vector<TorchCommBackend::InitPhase>
-      phases;           // "discover", "store", "arrive", "private store", "leave"
+      phases;           // "discover", "store", "arrive", "begin", "private store", "leave"
   std::string address;  // of `store`, for error texts
   // What is left of the start-up for connecting, and how that limit is named.
   bootstrap::Limit limit;
   bootstrap::Deadline deadline;
   std::string op = "new_comm";  // what the ranks met for: for error texts
   uint64_t identity = 0;        // equal on all ranks that met, and on no others
+};
+
+// What a backend does while the start-up is under way, of several ranks that meet in a store.
+struct Early {
+  // Gets what this rank needs to take part; may run again, where the store comes back. What it
+  // throws is thrown as it is, and is the others' kPeerFailed.
+  std::function<void(int rank)> bring;
+  // Of rank 0, when all are here: what all begin with. "": nobody begins.
+  std::function<std::string()> word;
+  // Begins with that, while the rest of the start-up goes on. Throws nothing.
+  std::function<void(int rank, int size, const std::string& word)> begin;
 };
 
 // Finds rank and size, reaches the store, waits for all ranks and gives them a store of their own.
@@ -56,7 +67,7 @@ struct Rendezvous {
 // `backend`: which one this rank asks for. Where it is not the same on all, kMismatch names who
 // asks for which; empty: none.
 TC_API Rendezvous rendezvous(const std::string& comm_name, const CommOptions& options,
-                             std::string_view backend = {});
+                             std::string_view backend = {}, const Early& early = {});
 
 // The same with rank and size known, for the members of a split (which agree on `comm_name`, and
 // pass the parent's store) and for tests with threads as ranks. `doubt`: see bootstrap::CheckIn; it
@@ -64,7 +75,7 @@ TC_API Rendezvous rendezvous(const std::string& comm_name, const CommOptions& op
 TC_API Rendezvous rendezvous(const bootstrap::Launch& launch, const std::string& comm_name,
                              const CommOptions& options, std::string_view backend = {},
                              std::function<std::optional<std::string>()> doubt = {},
-                             const std::string& op = "new_comm");
+                             const std::string& op = "new_comm", const Early& early = {});
 
 // For ranks that all give up alike after they met: returns when all have read what they needed, on
 // rank 0, which may serve the store, last. Never throws CommError.

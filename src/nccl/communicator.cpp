@@ -87,18 +87,32 @@ std::shared_ptr<Communicator> Communicator::connect(std::shared_ptr<const Table>
                                                     int rank, const std::string& id,
                                                     abi::Config config, Prepare prepare,
                                                     const Wait& wait) {
+  return begin_connect(std::move(library), size, rank, id, config, std::move(prepare),
+                       context_of(wait))
+      .await(wait);
+}
+
+Communicator::Connecting Communicator::begin_connect(std::shared_ptr<const Table> library, int size,
+                                                     int rank, const std::string& id,
+                                                     abi::Config config, Prepare prepare,
+                                                     const Context& context) {
   const bool blocks = config.blocking != 0 || !library->can_be_nonblocking();
-  std::shared_ptr<Communicator> made(
-      new Communicator(std::move(library), size, rank, blocks, std::move(prepare)));
-  Lock lock(made->mutex_);
+  Connecting begun;
+  auto& made = begun.made_;
+  made.reset(new Communicator(std::move(library), size, rank, blocks, std::move(prepare)));
   made->own(config);
-  made->run(
-      lock,
+  begun.result_ = made->begin(
       [made = made.get(), id, config]() mutable {
         return made->library_->init_rank(&made->comm_, made->size_, id, made->rank_, &config);
       },
-      wait);
-  return made;
+      context);
+  return begun;
+}
+
+std::shared_ptr<Communicator> Communicator::Connecting::await(const Wait& wait) {
+  Lock lock(made_->mutex_);
+  made_->finish(lock, result_, wait);
+  return made_;
 }
 
 std::shared_ptr<Communicator> Communicator::adopt(std::shared_ptr<const Table> library,
@@ -258,23 +272,33 @@ Communicator::Lock Communicator::enter() {
 }
 
 void Communicator::run(Lock& lock, Body body, const Wait& wait) {
-  const auto made = [&wait]() -> const Wait& { return wait; };
-  if (!blocks_) return settle(lock, body(), made);
-  std::future<abi::Result> result;
+  auto result = begin(std::move(body), context_of(wait));
+  finish(lock, result, wait);
+}
+
+std::future<abi::Result> Communicator::begin(Body body, const Context& context) {
+  if (!blocks_) {
+    std::promise<abi::Result> done;
+    done.set_value(body());
+    return done.get_future();
+  }
   try {
-    result = call_apart(prepare_,
-                        [self = shared_from_this(), body = std::move(body)] { return body(); });
+    return call_apart(prepare_,
+                      [self = shared_from_this(), body = std::move(body)] { return body(); });
   } catch (const std::system_error& e) {
     throw CommError(Errc::kResourceExhausted,
-                    std::string("no thread could be started: ") + e.what(), context_of(wait));
+                    std::string("no thread could be started: ") + e.what(), context);
   }
+}
+
+void Communicator::finish(Lock& lock, std::future<abi::Result>& result, const Wait& wait) {
   while (result.wait_until(std::min(wait.deadline, Clock::now() + kTick)) !=
          std::future_status::ready) {
     failure_.check();
     if (wait.check) wait.check();
     if (Clock::now() >= wait.deadline) throw too_late(wait);
   }
-  settle(lock, result.get(), made);
+  settle(lock, result.get(), [&wait]() -> const Wait& { return wait; });
 }
 
 void Communicator::settle_slowly(Lock& lock, abi::Result result, const Wait& wait) {

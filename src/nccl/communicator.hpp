@@ -49,6 +49,20 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   static std::shared_ptr<Communicator> connect(std::shared_ptr<const Table> library, int size,
                                                int rank, const std::string& id, abi::Config config,
                                                Prepare prepare, const Wait& wait);
+  // The same, of a rank that does other things meanwhile. What nobody awaits ends when all have
+  // connected.
+  class Connecting {
+   public:
+    std::shared_ptr<Communicator> await(const Wait& wait);
+
+   private:
+    friend class Communicator;
+    std::shared_ptr<Communicator> made_;
+    std::future<abi::Result> result_;
+  };
+  static Connecting begin_connect(std::shared_ptr<const Table> library, int size, int rank,
+                                  const std::string& id, abi::Config config, Prepare prepare,
+                                  const Context& context);
   // Of one that is connected already, which it takes over.
   static std::shared_ptr<Communicator> adopt(std::shared_ptr<const Table> library, abi::Comm comm,
                                              int size, int rank, Prepare prepare);
@@ -156,6 +170,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // A call that waits for other ranks: `body` must own what it works on.
   using Body = std::function<abi::Result()>;
   void run(Lock& lock, Body body, const Wait& wait);
+  // The same in two steps.
+  std::future<abi::Result> begin(Body body, const Context& context);
+  void finish(Lock& lock, std::future<abi::Result>& result, const Wait& wait);
   // Runs `body`, which has the library make `made` of this one; null: others alone get one.
   void derive(const std::shared_ptr<Communicator>& made, Body body, const Wait& wait);
   CommError error_of(abi::Result result, const Context& context) const;

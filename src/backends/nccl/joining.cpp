@@ -32,6 +32,16 @@ using nccl::Communicator;
 
 constexpr const char* kIdKey = "unique_id";
 
+std::string checked_id(std::string id, const nccl::Table& library, const Context& context) {
+  if (id.size() == library.vendor().unique_id_bytes) return id;
+  throw CommError(Errc::kMismatch,
+                  "rank 0 published a unique id of " + std::to_string(id.size()) +
+                      " bytes, this rank's library has ids of " +
+                      std::to_string(library.vendor().unique_id_bytes) +
+                      "; the ranks use different libraries",
+                  context);
+}
+
 // The id that rank 0 makes, by way of the store. `look`: see StoreKeyValue::get().
 std::string exchange_id(const nccl::Table& library, const Rendezvous& met, const Context& context,
                         const std::function<void()>& look) {
@@ -40,16 +50,9 @@ std::string exchange_id(const nccl::Table& library, const Rendezvous& met, const
     if (met.store) StoreKeyValue(met.store, met.deadline, context, met.address).set(kIdKey, id);
     return id;
   }
-  auto id = StoreKeyValue(met.store, met.deadline, context, met.address)
-                .get(kIdKey, met.deadline.left(), look);
-  if (id.size() != library.vendor().unique_id_bytes)
-    throw CommError(Errc::kMismatch,
-                    "rank 0 published a unique id of " + std::to_string(id.size()) +
-                        " bytes, this rank's library has ids of " +
-                        std::to_string(library.vendor().unique_id_bytes) +
-                        "; the ranks use different libraries",
-                    context);
-  return id;
+  return checked_id(StoreKeyValue(met.store, met.deadline, context, met.address)
+                        .get(kIdKey, met.deadline.left(), look),
+                    library, context);
 }
 
 // Throws CommError for a value that is not allowed.
@@ -65,17 +68,30 @@ void check_exchange_method(const nccl::Vendor& vendor, const Context& context) {
 }
 }  // namespace
 
+struct TorchCommVendor::Begun {
+  std::shared_ptr<nccl::Device> device = nullptr;
+  size_t free_bytes = 0;  // of the device, before
+  uint64_t since_ns = 0;  // no rank was connected before
+  std::optional<Communicator::Connecting> connecting = {};
+  std::exception_ptr failure = nullptr;  // why it has not begun
+};
+
 void TorchCommVendor::init(at::Device device, const std::string& name, const CommOptions& options) {
   start(name, options, {.op = "new_comm", .comm = name});
   if (reconfiguration_) return await_members(device);
-  join(device, rendezvous(name, options_, getBackendName()));
+  Begun begun;
+  const auto met = rendezvous(name, options_, getBackendName(), early(device, begun));
+  join(device, met, {}, &begun);
 }
 
 void TorchCommVendor::init(at::Device device, const bootstrap::Launch& launch,
                            const std::string& name, const CommOptions& options) {
   start(name, options, {.op = "new_comm", .comm = name});
   if (reconfiguration_) return await_members(device);
-  join(device, rendezvous(launch, name, options_, getBackendName()));
+  Begun begun;
+  const auto met =
+      rendezvous(launch, name, options_, getBackendName(), {}, "new_comm", early(device, begun));
+  join(device, met, {}, &begun);
 }
 
 nccl::Table TorchCommVendor::load() const { return nccl::Table::load(vendor_); }
@@ -108,11 +124,53 @@ void TorchCommVendor::start(const std::string& name, const CommOptions& options,
   options_.store.reset();
 }
 
-void TorchCommVendor::join(at::Device device, const Rendezvous& met, const Shrink& of_before) {
+Early TorchCommVendor::early(at::Device device, Begun& begun) {
+  if (!has_nothing_to_prepare()) return {};
+  const auto context = [this](int rank) {
+    return Context{.op = "new_comm", .comm = name_, .rank = rank};
+  };
+  const auto bring = [this, device, &begun, context](int rank) {
+    with_context(context(rank), [&] {
+      if (!begun.device) begun.device = open(device, rank);
+    });
+    begun.since_ns = tracing::now_ns();
+  };
+  // Without an id the start-up goes on as others do, and fails where they do.
+  const auto word = [this, context]() -> std::string {
+    try {
+      return Communicator::make_id(*library_, context(0));
+    } catch (const CommError&) {
+      return {};
+    }
+  };
+  const auto begin = [this, &begun, context](int rank, int size, const std::string& id) {
+    connecting_since_ns_ = begun.since_ns;
+    // The others are told when the side channel is there.
+    try {
+      begun.free_bytes = begun.device->runtime().free_bytes();
+      begun.connecting.emplace(Communicator::begin_connect(
+          library_, size, rank, checked_id(id, *library_, context(rank)),
+          nccl::config_of(options_.hints, name_), nccl::Device::enter(begun.device),
+          context(rank)));
+    } catch (const CommError&) {
+      begun.failure = std::current_exception();
+    }
+  };
+  return {bring, word, begin};
+}
+
+std::shared_ptr<nccl::Device> TorchCommVendor::open(at::Device device, int rank) const {
+  return nccl::Device::open(*library_, device, rank, wishes_->high_priority_stream,
+                            wishes_->most_events);
+}
+
+void TorchCommVendor::join(at::Device device, const Rendezvous& met, const Shrink& of_before,
+                           Begun* begun) {
   const Context context{.op = met.op, .comm = name_, .rank = met.rank};
   phases_ = met.phases;
   identity_ = met.identity;
-  connecting_since_ns_ = tracing::now_ns();
+  const bool has_begun = begun != nullptr && begun->connecting;
+  if (!has_begun) connecting_since_ns_ = tracing::now_ns();
   // `body` says whether there was something to do.
   const auto phase = [this](const char* name, const auto& body) {
     const auto begin = Clock::now();
@@ -123,9 +181,9 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met, const Shrin
   try {
     const bool has_side_channel = wishes_->beside.side_channel && met.size > 1;
     const auto opened = with_context(context, [&] {
+      if (begun != nullptr && begun->device) return begun->device;
       try {
-        return nccl::Device::open(*library_, device, met.rank, wishes_->high_priority_stream,
-                                  wishes_->most_events);
+        return open(device, met.rank);
       } catch (const CommError& e) {
         if (has_side_channel) beside::decline_side_channel(met, name_, e);
         throw;
@@ -139,6 +197,7 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met, const Shrin
       });
       return true;
     });
+    if (begun != nullptr && begun->failure) std::rethrow_exception(begun->failure);
     const auto limit_text = [&met] {
       return "start-up phase 'connect': the library did not connect all ranks within the limit "
              "of " +
@@ -154,24 +213,25 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met, const Shrin
                           }};
     std::shared_ptr<Communicator> communicator;
     const auto& runtime = opened->runtime();
-    const size_t had_bytes = runtime.free_bytes();
+    const size_t had_bytes = has_begun ? 0 : runtime.free_bytes();
     phase("shrink", [&] {
       if (of_before) communicator = of_before(wait, opened);
       return communicator != nullptr;
     });
-    const size_t left_bytes = runtime.free_bytes();
+    const size_t left_bytes = has_begun ? 0 : runtime.free_bytes();
     phase("kernels", [&] {
       const OwnCheck check(look);
       return prepare(met, *opened);
     });
     const size_t taken_bytes = std::max(had_bytes, left_bytes) - left_bytes;
-    const size_t free_bytes = runtime.free_bytes() + taken_bytes;
+    const size_t free_bytes = has_begun ? begun->free_bytes : runtime.free_bytes() + taken_bytes;
     phase("connect", [&] {
       if (communicator) return false;
-      const auto id = exchange_id(*library_, met, context, look);
-      communicator = Communicator::connect(library_, met.size, met.rank, id,
-                                           nccl::config_of(options_.hints, name_),
-                                           nccl::Device::enter(opened), wait);
+      communicator = has_begun ? begun->connecting->await(wait)
+                               : Communicator::connect(library_, met.size, met.rank,
+                                                       exchange_id(*library_, met, context, look),
+                                                       nccl::config_of(options_.hints, name_),
+                                                       nccl::Device::enter(opened), wait);
       return true;
     });
     ranks_.resize(static_cast<size_t>(met.size));
@@ -199,8 +259,7 @@ bool TorchCommVendor::init_as(const Membership& membership, at::Device device,
     return {.op = "new_comm", .comm = name_, .rank = membership.rank};
   };
   const bool is_connected = with_context(context, [&] {
-    auto opened = nccl::Device::open(*library_, device, membership.rank,
-                                     wishes_->high_priority_stream, wishes_->most_events);
+    auto opened = open(device, membership.rank);
     const size_t free_bytes = opened->runtime().free_bytes();
     auto* const made = connect(*opened);
     if (made == nullptr) return false;

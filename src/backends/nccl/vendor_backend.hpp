@@ -27,6 +27,7 @@ class Announcement;
 class Interrupted;
 class Reconfiguration;
 struct Members;
+struct Early;
 struct Rendezvous;
 
 namespace bootstrap {
@@ -210,6 +211,8 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // All members have met, and will connect when this has returned on all ranks; not of a split.
   // False: there was nothing to do.
   virtual bool prepare(const Rendezvous&, const nccl::Device&) { return false; }
+  // There is nothing to prepare, so that the library may connect meanwhile.
+  virtual bool has_nothing_to_prepare() const { return true; }
   virtual void connected() {}
   // An operation has been called, and nothing of it been done. Of the thread that calls it. What it
   // throws ends the communicator, as it would in the operation.
@@ -323,7 +326,14 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // The communicator of these members, made of the one before; null: there is none to be had so.
   using Shrink = std::function<std::shared_ptr<nccl::Communicator>(
       const nccl::Wait&, const std::shared_ptr<nccl::Device>&)>;
-  void join(at::Device device, const Rendezvous& met, const Shrink& of_before = {});
+  // What there is of a start-up when the ranks have met: the device, and a connection of the
+  // library that has begun as soon as all were there, since it takes nearly all of the time.
+  struct Begun;
+  std::shared_ptr<nccl::Device> open(at::Device device, int rank) const;
+  // For rendezvous(): fills `begun`, which outlives it.
+  Early early(at::Device device, Begun& begun);
+  void join(at::Device device, const Rendezvous& met, const Shrink& of_before = {},
+            Begun* begun = nullptr);
   // The same of members that have met: where all of them can make it of `before`, and are some of
   // its ranks. Collective.
   std::shared_ptr<nccl::Communicator> shrink(nccl::Lane* before, const Members& members,

@@ -75,6 +75,7 @@ class TC_API TorchCommNCCLX final
   void read(CommOptions& options) override;
   bool knows_older_hints() const override { return true; }
   bool prepare(const Rendezvous& met, const nccl::Device& device) override;
+  bool has_nothing_to_prepare() const override { return false; }
   void before_collective() override;
   void connected() override;
   // Whether comm_dump_all() of any thread tells of it: while nothing of what that reads changes.

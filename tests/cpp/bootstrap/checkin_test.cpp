@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <future>
 #include <latch>
 #include <mutex>
 #include <optional>
@@ -122,6 +123,40 @@ TEST(CheckIn, TheSameNameAgainGetsNewKeysAndLeavesNoneOfTheOldOnes) {
     if (round == 1) keys_after_second = map.values.size();
   }
   EXPECT_EQ(map.values.size(), keys_after_second);
+}
+
+std::vector<CheckIn> bringing(std::vector<CheckIn> ranks) {
+  for (auto& each : ranks) each.bring = [] {};
+  return ranks;
+}
+
+// Also to those who come long after it.
+TEST(CheckIn, ARankThatCannotBringWhatItNeedsIsNamedToTheOthers) {
+  for (const int without_it : {0, 2}) {
+    SharedMap map;
+    std::promise<void> failed;
+    const auto after = failed.get_future().share();
+    auto ranks = world(4);
+    for (auto& each : ranks) each.bring = [after] { after.wait(); };
+    ranks[static_cast<size_t>(without_it)].bring = [&] {
+      failed.set_value();
+      throw CommError(Errc::kUnsupported, "no such device");
+    };
+    const auto outcomes = together(map, ranks);
+    for (int rank = 0; rank < 4; ++rank) {
+      const auto& outcome = outcomes[static_cast<size_t>(rank)];
+      if (rank == without_it) {
+        expect_error(outcome, Errc::kUnsupported, {"no such device"});
+        continue;
+      }
+      expect_error(outcome, Errc::kPeerFailed,
+                   {"rank " + std::to_string(without_it), "no such device"});
+      EXPECT_EQ(outcome.error->context().peer, without_it);
+    }
+    EXPECT_EQ(keys_left(map, "/unfit"), 0);
+    for (const auto& outcome : together(map, bringing(world(4))))
+      EXPECT_TRUE(outcome.arrival.has_value()) << "a retry";
+  }
 }
 
 TEST(CheckIn, NamesThatLookLikePathsDoNotMeet) {

@@ -1,6 +1,7 @@
 #include "core/rendezvous.hpp"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -238,6 +239,41 @@ TEST_F(RendezvousTest, PhasesAddUpToTheTotal) {
     for (const auto& phase : outcome.meeting->phases) sum += phase.milliseconds;
     EXPECT_LE(sum, static_cast<double>(outcome.took.count()) + 1.0);
   }
+}
+
+TEST_F(RendezvousTest, ABackendMayBeginWhenAllRanksAreThere) {
+  const StorePtr memory = c10::make_intrusive<c10d::HashStore>();
+  std::array<std::string, 3> heard;
+  const auto outcomes = together({0, 1, 2}, [&](int rank) {
+    const Early early{[](int) {}, [&] { return "of " + std::to_string(rank); },
+                      [&](int self, int size, const std::string& word) {
+                        EXPECT_EQ(size, 3);
+                        heard.at(static_cast<size_t>(self)) = word;
+                      }};
+    return rendezvous(launch(rank, 3), "train", with_store(memory), "", {}, "new_comm", early);
+  });
+  expect_one_store(outcomes, "x");
+  for (const auto& word : heard) EXPECT_EQ(word, "of 0");
+  EXPECT_EQ(phases_of(outcomes[1]),
+            (std::vector<std::string>{"store", "arrive", "begin", "private store", "leave"}));
+}
+
+TEST_F(RendezvousTest, WhatABackendCannotBringIsThrownAsItIsAndToldToTheOthers) {
+  const StorePtr memory = c10::make_intrusive<c10d::HashStore>();
+  const auto outcomes = together({0, 1}, [&](int rank) {
+    const Early early{[](int self) {
+                        if (self == 1) throw CommError(Errc::kUnsupported, "not here");
+                      },
+                      []() -> std::string { return "x"; },
+                      [](int, int, const std::string&) { ADD_FAILURE() << "not all are there"; }};
+    return rendezvous(launch(rank, 2), "train", with_store(memory), "", {}, "new_comm", early);
+  });
+  ASSERT_TRUE(outcomes[0].error && outcomes[1].error);
+  EXPECT_EQ(outcomes[0].error->code(), Errc::kPeerFailed);
+  EXPECT_EQ(outcomes[0].error->context().peer, 1);
+  EXPECT_NE(outcomes[0].error->why().find("not here"), std::string::npos);
+  EXPECT_EQ(outcomes[1].error->code(), Errc::kUnsupported);
+  EXPECT_EQ(outcomes[1].error->why(), "not here");
 }
 
 TEST_F(RendezvousTest, WhatIsLeftOfTheLimitIsHandedOn) {

@@ -1,6 +1,9 @@
 // What a failure of the library, a peer or a limit looks like.
 #include <ATen/ops/_neg_view.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include "backends/nccl/world.hpp"
@@ -89,6 +92,41 @@ TEST_F(PairFailures, AnAbortEndsMessages) {
         self.comm->finalize();
       },
       std::chrono::seconds(60));
+}
+
+// Who waits in the library for one that never comes does not come back.
+TEST_F(VendorFailures, NoRankConnectsBeforeAllHaveTheirDevices) {
+  constexpr int kSize = 3;
+  for (const int without : {0, kSize - 1}) {
+    plan("fail=CommInitRankConfig:1");  // whoever gets there fails otherwise
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    backends_test::on_threads(kSize, [&](int rank) {
+      const auto backend = make_backend("nccl");
+      auto options = options_with(store);
+      options.hints["side_channel"] = "false";  // nor is that what the others hear it by
+      const auto error = error_of([&] {
+        backend->init(rank == without ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU),
+                      backends_test::launch(rank, kSize), "world", options);
+      });
+      EXPECT_EQ(error.code(), rank == without ? Errc::kUnsupported : Errc::kPeerFailed);
+      EXPECT_EQ(error.context().peer, rank == without ? -1 : without);
+      expect_words(error, {"new_comm", "works on device cpu"});
+    });
+  }
+}
+
+TEST_F(VendorFailures, TheStartUpBeginsToConnectBeforeItsOtherMeetings) {
+  on_ranks(2, [](Program& self) {
+    const auto phases = dynamic_cast<TorchCommVendor&>(*self.comm->getBackendImpl()).initPhases();
+    const auto at = [&](std::string_view name) {
+      return std::ranges::find(phases, name, &TorchCommBackend::InitPhase::name);
+    };
+    EXPECT_LT(at("arrive"), at("begin"));
+    EXPECT_LT(at("begin"), at("private store"));
+    EXPECT_LT(at("side channel"), at("connect"));
+    EXPECT_NE(at("connect"), phases.end());
+    self.comm->finalize();
+  });
 }
 
 TEST_F(VendorFailures, ATimeoutOfTheCallIsNamedAsSuch) {
@@ -224,6 +262,27 @@ TEST_F(VendorFailures, AnOldLibraryNamesTheVersionThatASplitNeeds) {
     self.synchronize();
     self.comm->finalize();
   });
+}
+
+TEST_F(VendorFailures, AnAllToAllIsOneCallOfALibraryThatHasIt) {
+  for (const bool is_old : {false, true}) {
+    const char* library = is_old ? "libstand_in_nccl_old.so" : "libstand_in_nccl.so";
+    ::setenv(kNccl.variable, stand_in(library).c_str(), 1);
+    plan("fail=AllToAll:1");
+    on_ranks(1, [&](Program& self) {
+      const auto input = at::arange(4);
+      auto output = at::zeros({4}, at::kLong);
+      const auto call = [&] { self.comm->all_to_all_single(output, input, false); };
+      if (!is_old) {
+        EXPECT_EQ(error_of(call).code(), Errc::kVendor);
+        return self.comm->abort();
+      }
+      call();
+      self.synchronize();
+      EXPECT_TRUE(at::equal(output, input));
+      self.comm->finalize();
+    });
+  }
 }
 
 // The library makes a communicator of those who came, and says nothing.
