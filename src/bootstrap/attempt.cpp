@@ -85,6 +85,7 @@ std::optional<Verdict> Attempt::take_part() {
 }
 
 std::optional<Verdict> Attempt::enter() {
+  if (self_.bring) bring();  // first: whoever does not come back from it has not come
   const bool again = store_.add(rank_key(self_.rank), 1) != 1;
   if (has_ended()) {
     auto verdict = read_verdict();
@@ -94,7 +95,7 @@ std::optional<Verdict> Attempt::enter() {
   if (again) return decide([this] { return twice(); });
   const auto with = self_.backend.empty() ? "" : std::string(kWith) + self_.backend + "'";
   store_.set(seen_key(self_.rank), quoted(self_.name) + with + ", " + self_.who);
-  if (self_.bring) bring();
+  if (failure_) store_.set(key("unfit"), Verdict{Verdict::kLeft, self_.rank, unfit_}.stored());
   return arrive();
 }
 
@@ -104,10 +105,8 @@ void Attempt::bring() {
     self_.bring();
   } catch (const CommError& e) {
     failure_ = std::current_exception();
-    const auto rank = std::to_string(self_.rank);
-    const Verdict unfit{Verdict::kLeft, self_.rank,
-                        "rank " + rank + " cannot take part: " + e.why()};
-    store_.set(key("unfit"), unfit.stored());
+    unfit_ = "rank " + std::to_string(self_.rank) + " cannot take part: " + e.why();
+    if (self_.notice) self_.notice(quoted(self_.name) + ": " + unfit_);
   }
 }
 
@@ -208,7 +207,7 @@ void Attempt::remove_previous() {
   const Attempt previous(store_, self_, root_, number_ - 1);
   store_.remove(previous.rank_key(self_.rank));
   if (self_.rank == 0)
-    for (const char* word : {"arrived", "alike", "claim", "verdict"})
+    for (const char* word : {"arrived", "alike", "claim", "verdict", "word"})
       store_.remove(previous.key(word));
 }
 

@@ -41,6 +41,7 @@ std::string count_ranks(int64_t ranks);
 //   claim      who writes the verdict: the first to add
 //   verdict    how it ended
 //   unfit      as a verdict, why a rank that has come cannot take part
+//   word       of whoever has met here: what they begin with
 //   heard      how many ranks know of a bad end; heard/<n> appears when n do
 // Beside the attempts: <root>next, the first attempt that has not ended; <scope>/seen/<r>, where
 // rank r was last, and with which backend.
@@ -102,6 +103,7 @@ class Attempt {
   const std::string& root_;
   const int64_t number_;
   std::exception_ptr failure_;  // of `bring`
+  std::string unfit_;           // the same, for the others
 };
 
 }  // namespace torch::comms::bootstrap

@@ -30,8 +30,8 @@ struct CheckIn {
   // text ends the attempt, for all, as a mismatch. Without it the store wakes this rank.
   std::function<std::optional<std::string>()> doubt = {};
   // Gets what this rank needs to take part, before it counts as here. May run again in a later
-  // attempt. A CommError of it is thrown once all are here or too late, and is the others'
-  // kPeerFailed.
+  // attempt. A CommError of it is told by `notice`, thrown once all are here or too late, and is
+  // the others' kPeerFailed.
   std::function<void()> bring = {};
 };
 

@@ -109,9 +109,15 @@ Communicator::Connecting Communicator::begin_connect(std::shared_ptr<const Table
   return begun;
 }
 
+// Or a program that ends with the error of its start-up may end beside the library's thread.
+Communicator::Connecting::~Connecting() {
+  if (result_.valid()) result_.wait_for(kPatience);
+}
+
 std::shared_ptr<Communicator> Communicator::Connecting::await(const Wait& wait) {
+  auto result = std::move(result_);
   Lock lock(made_->mutex_);
-  made_->finish(lock, result_, wait);
+  made_->finish(lock, result, wait);
   return made_;
 }
 

@@ -50,13 +50,17 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
                                                int rank, const std::string& id, abi::Config config,
                                                Prepare prepare, const Wait& wait);
   // The same, of a rank that does other things meanwhile. What nobody awaits ends when all have
-  // connected.
+  // connected; the destructor waits for that, but not for long.
   class Connecting {
    public:
+    Connecting(Connecting&&) noexcept = default;
+    Connecting& operator=(Connecting&&) = delete;
+    ~Connecting();
     std::shared_ptr<Communicator> await(const Wait& wait);
 
    private:
     friend class Communicator;
+    Connecting() = default;
     std::shared_ptr<Communicator> made_;
     std::future<abi::Result> result_;
   };

@@ -95,10 +95,11 @@ std::optional<CommError> Others::failure(const Context& context,
   return error_of(*failure, context);
 }
 
-bool Others::read_all() noexcept {
+bool Others::read_all(bool overslept) noexcept {
   try {
+    const bool knew = is_ended();
     circle_->catch_up();
-    if (is_ended()) overslept_ = true;
+    if (is_ended() && (overslept || !knew)) overslept_ = true;
   } catch (const std::exception& e) {
     base::log(base::LogLevel::kError, std::string("side channel: ") + e.what());
   }

@@ -67,11 +67,13 @@ class Others {
   // Another rank has ended the communicator: why, as an error, once what ends here may have been
   // let go by that, see tell_end().
   std::optional<CommError> ended(const Context& context) const;
-  // Nobody here has looked at anything for so long, as while this process is stopped. If an end may
-  // have been told and taken effect meanwhile, what has been told is read, and it counts at once:
-  // true. To be called before something begins, and before what is seen to have ended counts.
-  bool catch_up(Clock::duration asleep) noexcept {
-    return circle_ && asleep > kToldAll && read_all();
+  // This process may have been stopped. `unread`: since when nobody here has called this to its
+  // end; where an end may have been told and taken effect meanwhile, all that has come is read:
+  // true. An end that is found so counts at once, and where nobody has looked at anything for that
+  // long, `unseen`, also one that the channel's own thread has just heard. To be called before
+  // something begins, and before what is seen to have ended counts.
+  bool catch_up(Clock::duration unread, Clock::duration unseen) noexcept {
+    return circle_ && unread > kToldAll && read_all(unseen > kToldAll);
   }
   // The same, whatever ends here.
   bool is_ended() const;
@@ -108,7 +110,7 @@ class Others {
                                  const std::function<void()>& look);
 
  private:
-  bool read_all() noexcept;
+  bool read_all(bool overslept) noexcept;
   const std::shared_ptr<side::Circle> circle_;
   std::mutex mutex_;  // guards all below, and what neighbours_ has
   const std::unique_ptr<tracing::Neighbours> neighbours_;

@@ -11,6 +11,7 @@
 #include "backends/nccl/lane.hpp"
 #include "backends/nccl/vendor_backend.hpp"
 #include "base/env.hpp"
+#include "base/interfaces.hpp"
 #include "core/bounded.hpp"
 #include "core/cpu_backend.hpp"
 #include "core/explain.hpp"
@@ -132,6 +133,9 @@ Early TorchCommVendor::early(at::Device device, Begun& begun) {
   const auto bring = [this, device, &begun, context](int rank) {
     with_context(context(rank), [&] {
       if (!begun.device) begun.device = open(device, rank);
+      // What the side channel would refuse when the library has begun to connect.
+      if (const auto& wanted = wishes_->beside; wanted.side_channel && !wanted.interface.empty())
+        static_cast<void>(base::choose_addresses(base::interface_addresses(), wanted.interface));
     });
     begun.since_ns = tracing::now_ns();
   };

@@ -69,7 +69,7 @@ Lane::Slot::Slot(Lane& lane, const Call& call, const Where& where)
       device_(*lane.device_),
       current_(lane.device_->current_stream()) {
   const auto now = Clock::now();
-  if (lane_.wake_up(now)) lane_.end_if_told([&call] { return call.context(); });
+  if (lane_.catch_up(now)) lane_.end_if_told([&call] { return call.context(); });
   // Of a graph's launches nobody else asks.
   lane_.end_if_kernels_stopped([&call] { return call.context(); });
   lane_.communicator().failure().check();
@@ -224,11 +224,13 @@ void Lane::settle(Work& work) noexcept {
   work.setStatus(failure ? WorkStatus::ERROR : WorkStatus::COMPLETED, failure);
 }
 
-// Not before it is done may anybody else take this for awake.
-bool Lane::wake_up(Clock::time_point now) noexcept {
-  const bool was_asleep = others_->catch_up(now - awake_.load(std::memory_order_acquire));
+bool Lane::catch_up(Clock::time_point now) noexcept {
+  const auto unread = now - caught_up_.load(std::memory_order_acquire);
+  const bool has_read = others_->catch_up(unread, now - awake_.load(std::memory_order_relaxed));
+  // Not before it is so.
   awake_.store(now, std::memory_order_release);
-  return was_asleep;
+  if (has_read) caught_up_.store(now, std::memory_order_release);
+  return has_read;
 }
 
 void Lane::look_at(Work& work) noexcept {
@@ -237,7 +239,7 @@ void Lane::look_at(Work& work) noexcept {
   // Another thread may have taken it off the list, and be about to say so.
   const gpu::CaptureModeGuard mode(device_->runtime());
   if (!has_ended(work)) return;
-  wake_up(Clock::now());
+  catch_up(Clock::now());
   end_if_wrong([&work] { return work.call().context(); });
   end_if_failed();
   settle(work);
@@ -247,7 +249,7 @@ void Lane::look(Clock::time_point now) noexcept {
   try {
     // Not the device: a thread that touches one it does not need costs memory there.
     const gpu::CaptureModeGuard mode(device_->runtime());
-    wake_up(now);
+    catch_up(now);
     Works ended;
     c10::intrusive_ptr<Work> begun, late, oldest;
     std::optional<Replays::Late> late_replay;
@@ -294,7 +296,7 @@ void Lane::look(Clock::time_point now) noexcept {
       return Context{.comm = name_, .rank = communicator_->rank()};
     };
     // Before anything counts as done: what went wrong lets the device go on, too.
-    if (!ended.empty()) wake_up(Clock::now());
+    if (!ended.empty()) catch_up(Clock::now());
     if (ask || !ended.empty())
       end_if_wrong(context);
     else if (ask_kernels && end_if_kernels_stopped(context))

@@ -179,7 +179,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   // Asks the library whether something went wrong behind its calls.
   void end_if_wrong(const std::function<Context()>& context);
   // This process may have been stopped until `now`: see Others::catch_up(), as that says.
-  bool wake_up(Clock::time_point now) noexcept;
+  bool catch_up(Clock::time_point now) noexcept;
   // What has failed without end_all() ends as if by it.
   void end_if_failed();
   // Why a rank that is seen will never answer; nothing while all may. `ask`: takes its time.
@@ -212,7 +212,8 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   } launching_;
 
   const std::shared_ptr<Others> others_;
-  std::atomic<Clock::time_point> awake_{Clock::now()};  // when wake_up() was last done
+  // When that was last called, and when all was read.
+  std::atomic<Clock::time_point> awake_{Clock::now()}, caught_up_{awake_.load()};
 
   std::mutex ending_;  // held by whoever decides to end it, or not to any more; guards ended_
   // end_all() has run: the communicator may have failed without it.

@@ -159,6 +159,34 @@ TEST(CheckIn, ARankThatCannotBringWhatItNeedsIsNamedToTheOthers) {
   }
 }
 
+TEST(CheckIn, ARankThatDoesNotComeBackFromWhatItNeedsHasNotArrived) {
+  SharedMap map;
+  auto ranks = bringing(world(3, milliseconds(100)));
+  ranks[2].bring = [&map] {
+    while (keys_left(map, "/verdict") == 0) std::this_thread::yield();
+  };
+  const auto outcomes = together(map, ranks);
+  for (int rank = 0; rank < 2; ++rank) {
+    expect_error(outcomes[static_cast<size_t>(rank)], Errc::kTimeout,
+                 {"rank 2 of 3 did not arrive"});
+    EXPECT_EQ(outcomes[static_cast<size_t>(rank)].error->context().peer, 2);
+  }
+}
+
+TEST(CheckIn, WhereAllLackWhatTheyNeedEachThrowsItsOwnReason) {
+  SharedMap map;
+  auto ranks = world(3);
+  for (auto& each : ranks)
+    each.bring = [rank = each.rank] {
+      throw CommError(Errc::kUnsupported, "device " + std::to_string(rank) + " is broken");
+    };
+  const auto outcomes = together(map, ranks);
+  for (int rank = 0; rank < 3; ++rank)
+    expect_error(outcomes[static_cast<size_t>(rank)], Errc::kUnsupported,
+                 {"device " + std::to_string(rank) + " is broken"});
+  EXPECT_EQ(keys_left(map, "/unfit"), 0);
+}
+
 TEST(CheckIn, NamesThatLookLikePathsDoNotMeet) {
   SharedMap map;
   std::vector<CheckIn> ranks;
