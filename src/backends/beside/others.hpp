@@ -67,6 +67,8 @@ class Others {
   // Another rank has ended the communicator: why, as an error, once what ends here may have been
   // let go by that, see tell_end().
   std::optional<CommError> ended(const Context& context) const;
+  // The same, whatever ends here.
+  bool is_ended() const;
   // This process may have been stopped. `unread`: since when nobody here has called this to its
   // end; where an end may have been told and taken effect meanwhile, all that has come is read:
   // true. An end that is found so counts at once, and where nobody has looked at anything for that
@@ -75,8 +77,6 @@ class Others {
   bool catch_up(Clock::duration unread, Clock::duration unseen) noexcept {
     return circle_ && unread > kToldAll && read_all(unseen > kToldAll);
   }
-  // The same, whatever ends here.
-  bool is_ended() const;
   // This rank ends the communicator, and all others hear so. A library then lets operations of
   // other ranks go on as if they had what they wait for. False: nobody is to be waited for.
   bool tell_end(const CommError& why);
@@ -111,6 +111,7 @@ class Others {
 
  private:
   bool read_all(bool overslept) noexcept;
+
   const std::shared_ptr<side::Circle> circle_;
   std::mutex mutex_;  // guards all below, and what neighbours_ has
   const std::unique_ptr<tracing::Neighbours> neighbours_;

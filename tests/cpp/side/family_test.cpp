@@ -56,8 +56,8 @@ struct Page final : Diary {
   std::atomic<int64_t> count{10};
   mutable std::atomic<pid_t> looker{0};  // who has looked last
   std::atomic<HeldThread*> held{nullptr};
-  mutable std::atomic<pid_t> to_hold{
-      0};  // at the next look of another thread, with the family's lock
+  // Thread that `held` holds at the next look of another one, which has the family's lock; 0: none.
+  mutable std::atomic<pid_t> to_hold{0};
 
   void look() const {
     looker = ::gettid();
