@@ -162,7 +162,7 @@ std::shared_ptr<Communicator> Communicator::split(int color, int key, int rank, 
       [this, ask, color, key, made, config]() mutable {
         abi::Comm nobody = nullptr;
         auto* with = library_->vendor().has_config ? &config : nullptr;
-        return ask(comm_, color, key, made ? &made->comm_ : &nobody, with);
+        return ask(handle(), color, key, made ? &made->comm_ : &nobody, with);
       },
       wait);
   return made;
@@ -181,7 +181,7 @@ std::shared_ptr<Communicator> Communicator::shrink(const std::vector<int>& gone,
     derive(
         made,
         [this, ask, list = std::vector(gone), made, config]() mutable {
-          return ask(comm_, list.data(), static_cast<int>(list.size()), &made->comm_,
+          return ask(handle(), list.data(), static_cast<int>(list.size()), &made->comm_,
                      library_->vendor().has_config ? &config : nullptr, abi::kShrinkAbort);
         },
         wait);
@@ -240,7 +240,8 @@ abi::Window Communicator::open_window(void* data, size_t size_bytes, const Wait&
   run(
       lock,
       [this, data, size_bytes, opened] {
-        return library_->CommWindowRegister(comm_, data, size_bytes, opened.get(), abi::kSymmetric);
+        return library_->CommWindowRegister(handle(), data, size_bytes, opened.get(),
+                                            abi::kSymmetric);
       },
       wait);
   if (*opened == nullptr)
@@ -252,7 +253,7 @@ abi::Window Communicator::open_window(void* data, size_t size_bytes, const Wait&
 
 void Communicator::close_window(abi::Window window, const Wait& wait) {
   auto lock = enter();
-  run(lock, [this, window] { return library_->CommWindowDeregister(comm_, window); }, wait);
+  run(lock, [this, window] { return library_->CommWindowDeregister(handle(), window); }, wait);
 }
 
 void Communicator::take_along(std::shared_ptr<Communicator> other) {
@@ -273,7 +274,7 @@ std::vector<std::shared_ptr<Communicator>> Communicator::taken_along() const {
 Communicator::Lock Communicator::enter() {
   Lock lock(mutex_);
   failure_.check();
-  if (comm_ == nullptr) throw CommError(Errc::kFinalized, "the communicator is not connected");
+  if (handle() == nullptr) throw CommError(Errc::kFinalized, "the communicator is not connected");
   return lock;
 }
 
@@ -311,7 +312,7 @@ void Communicator::settle_slowly(Lock& lock, abi::Result result, const Wait& wai
   auto nap = kFirstNap;
   while (result == library_->vendor().in_progress) {
     abi::Result state = abi::kSuccess;
-    const auto asked = library_->CommGetAsyncError(comm_, &state);
+    const auto asked = library_->CommGetAsyncError(handle(), &state);
     result = asked == abi::kSuccess ? state : asked;
     if (result != library_->vendor().in_progress) break;
     if (Clock::now() >= wait.deadline) throw too_late(wait);
@@ -327,11 +328,11 @@ CommError Communicator::error_of(abi::Result result, const Context& context) con
   const auto& vendor = library_->vendor();
   // Code of ours says so before it has done anything.
   if (vendor.find != nullptr && result == abi::kInvalidUsage)
-    return {Errc::kInvalidArgument, library_->GetLastError(comm_), context};
+    return {Errc::kInvalidArgument, library_->GetLastError(handle()), context};
   std::string why = std::string(vendor.library) + " " + library_->version_text() + ": " +
                     library_->GetErrorString(result);
-  if (library_->GetLastError != nullptr && comm_ != nullptr)
-    if (const char* more = library_->GetLastError(comm_); more != nullptr && *more != '\0')
+  if (auto* const comm = handle(); library_->GetLastError != nullptr && comm != nullptr)
+    if (const char* more = library_->GetLastError(comm); more != nullptr && *more != '\0')
       why += std::string(" (") + more + ")";
   const bool remote = vendor.has_config && result == abi::kRemoteError;
   return {remote ? Errc::kPeerFailed : Errc::kVendor, why, context};
@@ -342,9 +343,9 @@ std::exception_ptr Communicator::check_async(const std::function<Context()>& con
   for (const auto& other : taken_along())
     if (auto error = other->check_async(context)) return error;
   const Lock lock(mutex_, std::try_to_lock);  // whoever is inside will find it himself
-  if (!lock || comm_ == nullptr || failure_) return nullptr;
+  if (!lock || handle() == nullptr || failure_) return nullptr;
   abi::Result state = abi::kSuccess;
-  const auto asked = library_->CommGetAsyncError(comm_, &state);
+  const auto asked = library_->CommGetAsyncError(handle(), &state);
   if (asked != abi::kSuccess) state = asked;
   if (state == abi::kSuccess || state == library_->vendor().in_progress) return nullptr;
   return std::make_exception_ptr(error_of(state, context()));
@@ -416,7 +417,7 @@ void Communicator::close(const Wait& wait) {
   }
   auto lock = enter();
   if (library_->CommFinalize != nullptr && library_->version() >= kFinalizeSince)
-    run(lock, [this] { return library_->CommFinalize(comm_); }, wait);
+    run(lock, [this] { return library_->CommFinalize(handle()); }, wait);
   const auto destroy = [this] {
     auto* const comm = take();
     return comm != nullptr ? library_->CommDestroy(comm) : abi::kSuccess;

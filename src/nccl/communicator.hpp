@@ -3,6 +3,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -83,7 +84,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int count();
   // Calls return when they are done.
   bool blocks() const noexcept { return blocks_; }
-  abi::Comm handle() const noexcept { return comm_; }
+  abi::Comm handle() const noexcept {
+    return std::atomic_ref(comm_).load(std::memory_order_acquire);
+  }
 
   // Collective over all ranks; `color` kNoColor gives null. `key` orders the ranks with the same
   // color; this one will be `rank` of `size`. After an error, whatever is thrown, this communicator
@@ -106,7 +109,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     abi::Result result = abi::kSuccess;
     // Also after an error: a group that is open takes the next calls of this thread, too.
     try {
-      result = body(*library_, comm_);
+      result = body(*library_, handle());
     } catch (const CommError& e) {
       library_->GroupEnd();
       throw CommError(Errc::kSystem, std::string(kCutShort) + ": " + e.why(), e.context());
@@ -123,7 +126,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   template <class Body, class MakeWait>
   void call(const Body& body, const MakeWait& wait) {
     auto lock = enter();
-    settle(lock, body(*library_, comm_), wait);
+    settle(lock, body(*library_, handle()), wait);
   }
 
   // Tells the library of memory that operations will use; what it returns takes that back. Throws
@@ -197,12 +200,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const int size_, rank_;
   const bool blocks_;
   const Prepare prepare_;
-  std::mutex mutex_;  // guards the library's state, and comm_; partner of aborted_
+  std::mutex mutex_;  // guards the library's state; partner of aborted_
   std::condition_variable aborted_;
   // That the library's configuration refers to; the library may outlive this object.
   using Names = std::array<std::string, 2>;
   const std::shared_ptr<Names> names_ = std::make_shared<Names>();
-  abi::Comm comm_ = nullptr;  // null when it was never made, or is gone
+  // Null when it was never made, or is gone. The library writes it on a thread of its own, abort()
+  // takes it from under whoever is in the library: read by handle() alone.
+  mutable abi::Comm comm_ = nullptr;
   Failure failure_;
   std::vector<std::shared_ptr<Communicator>> taken_along() const;
   mutable std::mutex along_mutex_;  // guards along_
