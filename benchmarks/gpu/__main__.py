@@ -49,7 +49,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--bytes", default="1M,16M,256M", help="the sizes of large operations")
     parser.add_argument("--seconds", type=float, default=0.2, help="for each point and side")
     parser.add_argument("--rounds", type=int, default=10, help="turns at a point")
-    parser.add_argument("--starts", type=int, default=5, help="communicators made, and split")
+    parser.add_argument("--starts", type=int, default=15, help="communicators made, and split")
     parser.add_argument("--json", type=Path, help="write all lines here")
     parser.add_argument("--markdown", type=Path, help="write the table here")
     return parser.parse_args()

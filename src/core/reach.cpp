@@ -38,8 +38,10 @@ struct Resolved {
   std::string error;  // why there are none
 };
 
-Resolved resolve(const std::string& host, uint16_t port) {
+// `flags`: of getaddrinfo.
+Resolved resolve(const std::string& host, uint16_t port, int flags = 0) {
   addrinfo hints{};
+  hints.ai_flags = flags;
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
@@ -60,6 +62,7 @@ constexpr milliseconds kLeast{200};  // even at the end of a limit a name gets t
 
 // A name server that does not answer holds getaddrinfo for many seconds.
 Resolved resolve_within(const std::string& host, uint16_t port, milliseconds limit) {
+  if (auto number = resolve(host, port, AI_NUMERICHOST); !number.endpoints.empty()) return number;
   try {
     return call_within(std::max(limit, kLeast), [host, port] { return resolve(host, port); });
   } catch (const StillRunning&) {

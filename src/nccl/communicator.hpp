@@ -205,8 +205,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // That the library's configuration refers to; the library may outlive this object.
   using Names = std::array<std::string, 2>;
   const std::shared_ptr<Names> names_ = std::make_shared<Names>();
-  // Null when it was never made, or is gone. The library writes it on a thread of its own, abort()
-  // takes it from under whoever is in the library: read by handle() alone.
+  // Null when it was never made, or is gone. Once the library has made it, abort() may take it from
+  // under whoever is in the library: to be read by handle().
   mutable abi::Comm comm_ = nullptr;
   Failure failure_;
   std::vector<std::shared_ptr<Communicator>> taken_along() const;

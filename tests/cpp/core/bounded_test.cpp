@@ -6,6 +6,7 @@
 #include <latch>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 namespace torch::comms {
 namespace {
@@ -32,6 +33,15 @@ TEST(Worker, UsesOneThreadForAllCalls) {
   const auto first = worker.run(seconds(20), id);
   EXPECT_EQ(worker.run(seconds(20), id), first);
   EXPECT_NE(first, std::this_thread::get_id());
+}
+
+TEST(Worker, HasNothingOfItsCallsWhenItEnds) {
+  const auto owned = std::make_shared<int>(1);
+  {
+    Worker worker;
+    for (int i = 0; i < 100; ++i) worker.run(seconds(20), [owned] { return *owned; });
+  }
+  EXPECT_EQ(owned.use_count(), 1);
 }
 
 TEST(Worker, LeavesACallBehindThatDoesNotReturnAndGoesOn) {
