@@ -26,15 +26,17 @@ inline constexpr std::chrono::seconds kLongestLimit{1'000'000'000};
 // Throws CommError(kInvalidArgument) where a communicator's timeout is negative or above that.
 TC_API void require_limit(std::chrono::milliseconds timeout, const Context& context);
 
-// Runs `body`; a CommError without context gets `context`, or what it returns.
+// Runs `body`; a CommError without an operation gets `context`, or what it returns, and keeps the
+// ranks that it blames.
 template <class MakeContext, class Body>
 auto with_context(const MakeContext& context, const Body& body) {
   try {
     return body();
   } catch (const CommError& e) {
     if (!e.context().op.empty()) throw;
-    const Context place = context();
-    throw CommError(e.code(), e.why(), e.context().peer < 0 ? place : place.blaming(e.context()));
+    const auto& there = e.context();
+    const bool blames = there.peer >= 0 || !there.culprits.empty();
+    throw CommError(e.code(), e.why(), blames ? context().blaming(there) : context());
   }
 }
 template <class Body>
