@@ -32,7 +32,9 @@ TEST(Callbacks, AnErrorIsNotTheNextOnes) {
 // As Python's end does to those that would want its lock.
 TEST(Callbacks, ACheckBeforeThemMayKeepThemBack) {
   static std::promise<void> open;
-  set_callback_check([] { open.get_future().wait(); });
+  // Shared: a callback of the test before may only begin now, and waits as well.
+  static const auto is_open = open.get_future().share();
+  set_callback_check([] { is_open.wait(); });
   std::promise<void> done;
   auto ended = done.get_future();
   run_callback([&] { done.set_value(); });
