@@ -71,7 +71,7 @@ void Member::ask(Moment now, Post& out) {
 
 void Member::end(const Ending& why, Moment now, Post& out) {
   // Where another one ends all hear of that one.
-  if (std::exchange(ends_, true) || ended_) return;
+  if (std::exchange(ends_, why.code) || ended_) return;
   begin(Question::Aim::kEnd, now, out, why);
 }
 
@@ -132,7 +132,9 @@ void Member::end_wave(Moment now, Post& out) {
     if (!is_gone(wave.parent)) out.emplace_back(wave.parent, told);
     return;
   }
-  if (!mismatch_ && disagrees(wave.answers, wave.question, now, out)) return;
+  // Who is interrupted has left its call for a later one while the others are on their way to it.
+  const bool is_way_out = wave.question.aim == Question::Aim::kEnd && ends_ == Errc::kAborted;
+  if (!mismatch_ && !is_way_out && disagrees(wave.answers, wave.question, now, out)) return;
   if (wave.question.aim == Question::Aim::kCompare) return;
   const auto seen = wave.answers.sighting(size_, wave.question.number, pace_.hearing);
   auto found = note(Note::Kind::kFound);

@@ -155,7 +155,8 @@ class Member {
   std::optional<Report> report_;
   std::optional<Mismatch> mismatch_;
   std::optional<End> ended_;
-  bool ends_ = false, end_heard_ = false;
+  std::optional<Errc> ends_;  // why this one does
+  bool end_heard_ = false;
   // Of compare().
   Moment looked_at_ = kNever;  // what had begun then
   Moment next_look_{0};

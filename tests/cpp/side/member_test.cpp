@@ -356,9 +356,9 @@ TEST(Member, ACheckLetsAllGoOrNobody) {
   }
 }
 
-void end(World& world, int rank) {
+void end(World& world, int rank, Errc code = Errc::kTimeout) {
   world.act(rank, [&](Member& m, Member::Post& out) {
-    m.end({.code = Errc::kTimeout, .why = "too late", .culprits = {0}}, world.now(), out);
+    m.end({.code = code, .why = "too late", .culprits = {0}}, world.now(), out);
   });
 }
 
@@ -412,6 +412,22 @@ TEST(Member, WhereSeveralEndAllLearnOfItWhenAllKnow) {
         }
     }
   }
+}
+
+// What they did not call alike may be why one is late; who is interrupted calls something later.
+TEST(Member, WhoEndsFindsADifferentCallButWhereItIsInterrupted) {
+  for (const auto& [code, is_found] : {std::pair{Errc::kTimeout, true}, {Errc::kAborted, false}})
+    for (int size = 2; size < 20; ++size) {
+      World world(size);
+      world.page(0).count = 11;
+      end(world, 0, code);
+      world.run(milliseconds(20));
+      EXPECT_TRUE(world.member(0).is_end_heard());
+      for (int rank = 0; rank < size; ++rank) {
+        EXPECT_EQ(world.member(rank).mismatch().has_value(), is_found) << rank << " of " << size;
+        EXPECT_EQ(world.member(rank).ended().has_value(), rank != 0);
+      }
+    }
 }
 
 TEST(Member, AnEndIsNotHeldUpByWhoDoesNotAnswer) {
