@@ -89,6 +89,7 @@ class Start {
     phase("leave", init_limit_, [&] { leave(own.store, {keys + "private", keys + kWord}); });
     auto result = ready(c10::make_intrusive<c10d::PrefixStore>("comm", std::move(own.store)));
     result.address = own.address;
+    result.is_private = true;
     return result;
   }
 

@@ -35,6 +35,7 @@ struct Rendezvous {
   bootstrap::Limit limit;
   bootstrap::Deadline deadline;
   std::string op = "new_comm";  // what the ranks met for: for error texts
+  bool is_private = false;      // rank 0's process serves `store`, for these ranks alone
   uint64_t identity = 0;        // equal on all ranks that met, and on no others
 };
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torchcomms
 
@@ -82,6 +84,38 @@ def test_two_processes_exit_at_once_and_in_silence(body, backend, soon_s):
     source = PROGRAM.format(body=BODIES[body].format(backend=backend))
     for finished in ranks(source, 2, free_port(), fresh=True):
         ended_well(finished, soon_s)
+
+
+LATE_SPLIT = """
+    import os, sys
+    import torch, torchcomms
+    from torchcomms import ReduceOp
+    comm = torchcomms.new_comm("{backend}", torch.device("cpu"), "parent")
+    gates = ["{folder}/1", "{folder}/2"]
+    if comm.get_rank() == 0:
+        comm.split([0], "own").finalize()
+        comm.finalize()
+        for gate in gates:
+            open(gate, "w").close()
+    else:
+        open(gates[comm.get_rank() - 1]).close()
+        pair = comm.split([1, 2], "pair")
+        again = pair.split([1, 0], "again")
+        tensor = torch.ones(1)
+        again.all_reduce(tensor, ReduceOp.SUM, False)
+        print("sum", tensor.item())
+        for each in (again, pair, comm):
+            each.finalize()
+"""
+
+
+@pytest.mark.parametrize("backend", [name for name in MOVING if name != "fake"])
+def test_others_may_still_split_when_rank_0_has_finalized_and_ends(backend, tmp_path):
+    for gate in (1, 2):
+        os.mkfifo(tmp_path / str(gate))
+    first, *others = ranks(LATE_SPLIT.format(backend=backend, folder=tmp_path), 3, free_port())
+    first.expect_success()
+    assert [other.expect_success().out for other in others] == ["sum 2.0\n"] * 2
 
 
 @pytest.mark.parametrize("backend", [name for name in MOVING if name != "fake"])

@@ -11,6 +11,7 @@
 #include "backends/gloo/call.hpp"
 #include "backends/gloo/group.hpp"
 #include "base/fork.hpp"
+#include "base/log.hpp"
 #include "base/op_order.hpp"
 #include "base/secret.hpp"
 #include "core/bounded.hpp"
@@ -18,11 +19,13 @@
 #include "core/explain.hpp"
 #include "core/hint.hpp"
 #include "core/hint_table.hpp"
+#include "core/lingering.hpp"
 #include "core/member_handle.hpp"
 #include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
 #include "core/retire.hpp"
 #include "core/staging.hpp"
+#include "core/store_adapter.hpp"
 
 namespace torch::comms {
 namespace {
@@ -31,6 +34,9 @@ using std::chrono::milliseconds;
 
 // Between two looks at the store of who waits for the members of a split: at most.
 constexpr milliseconds kLongestLook{100};
+
+// A key of the store: members meet there for a split.
+constexpr const char* kSplits = "splits";
 
 const BackendRegistration registration("gloo", [] { return std::make_shared<TorchCommGloo>(); });
 
@@ -111,6 +117,7 @@ void TorchCommGloo::join(const Rendezvous& met, const gloo::Origin& origin, cons
   for (int rank = 0; origin.parent == nullptr && rank < met.size; ++rank) ranks.push_back(rank);
   ranks_ = std::move(ranks);
   store_ = met.store;
+  store_is_private_ = met.is_private;
   device_ = staged_device(device_, met.rank, "gloo");
   options_.store.reset();
   if (!reconfiguration_) {
@@ -122,10 +129,31 @@ void TorchCommGloo::join(const Rendezvous& met, const gloo::Origin& origin, cons
 }
 
 void TorchCommGloo::finalize() {
+  const bool failed = group_ && group_->others->is_alarmed();
   if (group_ && group_->circle) group_->circle->close();
   gloo::retire(std::move(group_), /*may_block=*/true);
+  if (!failed) let_others_meet();
   store_.reset();
   if (reconfiguration_) reconfiguration_->close();
+}
+
+// Who comes to a store that is gone fails there.
+void TorchCommGloo::expect_splits() {
+  if (!store_is_private_) return;
+  try {
+    StoreKeyValue(store_, bootstrap::Deadline(options_.timeout), {}).set(kSplits, "yes");
+  } catch (const CommError& e) {
+    base::log(base::LogLevel::kDebug, std::string("rank 0 does not hear of a split: ") + e.what());
+  }
+}
+
+void TorchCommGloo::let_others_meet() noexcept {
+  if (getRank() != 0 || !store_is_private_) return;
+  try {
+    if (store_->check({kSplits})) linger(store_);
+  } catch (const std::exception& e) {
+    base::log(base::LogLevel::kDebug, std::string("the store is not kept: ") + e.what());
+  }
 }
 
 int TorchCommGloo::getRank() const { return member_ ? member_->rank : -1; }
@@ -193,7 +221,10 @@ std::map<std::string, std::string> TorchCommGloo::notes() const {
 std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& ranks,
                                                        const std::string& name,
                                                        const CommOptions& options) {
-  if (ranks.empty()) return nullptr;
+  if (ranks.empty()) {
+    if (group_ && !group_->others->is_alarmed()) expect_splits();
+    return nullptr;
+  }
   const auto now = call(OpName::split, false, {});
   const auto own = std::find(ranks.begin(), ranks.end(), member_->rank);
   if (own == ranks.end())
@@ -212,13 +243,13 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
   for (const int rank : ranks) global_ranks.push_back(ranks_[static_cast<size_t>(rank)]);
 
   const auto child_name = name_of_split(name, ranks);
+  auto meeting = child->options_;
+  if (limit_of_split(options) == kNoTimeout) meeting.timeout = options_.timeout;
   bootstrap::Launch launch;
   launch.rank = static_cast<int>(own - ranks.begin());
   launch.size = static_cast<int>(ranks.size());
   launch.source = "split of '" + member_->name + "'";
   launch.evidence = "ranks " + joined_with_commas(ranks);
-  auto meeting = child->options_;
-  if (limit_of_split(options) == kNoTimeout) meeting.timeout = options_.timeout;
   // A member that has failed does not come.
   std::function<std::optional<std::string>()> doubt;
   if (group_->circle)
@@ -230,6 +261,7 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
       return std::nullopt;
     };
   try {
+    expect_splits();
     const auto met = rendezvous(launch, child_name, meeting, {}, std::move(doubt), "split");
     child->join(met, {group_.get(), ranks}, child_name, std::move(global_ranks));
   } catch (const CommError& e) {

@@ -1,0 +1,51 @@
+#include "core/lingering.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "base/awaited_threads.hpp"
+#include "base/connections.hpp"
+#include "base/log.hpp"
+#include "core/store_adapter.hpp"
+
+namespace torch::comms {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPatience{10'000};
+constexpr milliseconds kLongestPause{100};  // between two looks
+
+base::AwaitedThreads lingering(kPatience);
+
+void await_guests(uint16_t port) {
+  const auto until = Clock::now() + kPatience;
+  milliseconds pause{1};
+  while (const int guests = base::connections_from_elsewhere(port)) {
+    if (Clock::now() >= until) {
+      base::log(base::LogLevel::kInfo, "the store at port " + std::to_string(port) +
+                                           " of this process ends with " + std::to_string(guests) +
+                                           " connections of other processes");
+      return;
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, kLongestPause);
+  }
+}
+
+}  // namespace
+
+void linger(c10::intrusive_ptr<c10d::Store> store) {
+  const auto root = tcp_root(store);
+  const auto* const tcp = dynamic_cast<const c10d::TCPStore*>(root.get());
+  if (tcp == nullptr) return;
+  lingering.run([port = tcp->getPort(), store = std::move(store)] { await_guests(port); });
+}
+
+}  // namespace torch::comms
