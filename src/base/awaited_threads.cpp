@@ -3,37 +3,30 @@
 #include <memory>
 #include <utility>
 
-#include "base/fork.hpp"
 #include "base/run_apart.hpp"
 
 namespace torch::comms::base {
 
-AwaitedThreads::AwaitedThreads(std::chrono::milliseconds patience)
-    : patience_(patience), fork_generation_(fork_generation()) {}
-
-AwaitedThreads::~AwaitedThreads() {
-  if (fork_generation_ == fork_generation()) wait_for(0, patience_);
-}
-
 void AwaitedThreads::run(std::function<void()> body) {
+  auto& state = state_.get();
   {
-    const std::lock_guard lock(state_.mutex);
-    ++state_.count;
+    const std::lock_guard lock(state.mutex);
+    ++state.count;
   }
   // The body goes where it ran: what it owns may wait for other threads.
-  auto later =
-      std::make_shared<std::function<void()>>([&state = state_, body = std::move(body)]() mutable {
-        std::exchange(body, nullptr)();
-        const std::lock_guard lock(state.mutex);
-        --state.count;
-        state.fewer.notify_all();
-      });
+  auto later = std::make_shared<std::function<void()>>([&state, body = std::move(body)]() mutable {
+    std::exchange(body, nullptr)();
+    const std::lock_guard lock(state.mutex);
+    --state.count;
+    state.fewer.notify_all();
+  });
   run_apart([later] { (*later)(); });
 }
 
 bool AwaitedThreads::wait_for(int most, std::chrono::milliseconds limit) {
-  std::unique_lock lock(state_.mutex);
-  return state_.fewer.wait_for(lock, limit, [&] { return state_.count <= most; });
+  auto& state = state_.get();
+  std::unique_lock lock(state.mutex);
+  return state.fewer.wait_for(lock, limit, [&] { return state.count <= most; });
 }
 
 }  // namespace torch::comms::base

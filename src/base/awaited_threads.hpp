@@ -2,29 +2,30 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <cstdint>
 #include <functional>
 #include <mutex>
 
 #include <torchcomms/base/export.hpp>
 
+#include "base/per_process.hpp"
+
 namespace torch::comms::base {
 
 // Work on threads of its own that nobody waits for but the end of the process, `patience` at most.
-// For static objects: what the threads need is never destroyed, as they may outlive it.
+// For static objects; a forked child waits for its own threads.
 //
 // Threads: any.
 class TC_API AwaitedThreads {
  public:
-  explicit AwaitedThreads(std::chrono::milliseconds patience);
-  ~AwaitedThreads();  // waits; not in a forked child, where none of the threads runs
+  explicit AwaitedThreads(std::chrono::milliseconds patience) : patience_(patience) {}
+  ~AwaitedThreads() { wait_for(0, patience_); }
   AwaitedThreads(const AwaitedThreads&) = delete;
   AwaitedThreads& operator=(const AwaitedThreads&) = delete;
 
-  // Where no thread is to be had the caller runs it. What `body` owns is let go before it counts as
-  // done.
+  // `body` must not throw. What it owns is let go before it counts as done. Where no thread is to
+  // be had the caller runs it.
   void run(std::function<void()> body);
-  // Waits until no more than `most` are under way, `limit` at most.
+  // Waits until no more than `most` are under way, `limit` at most; whether it is so.
   bool wait_for(int most, std::chrono::milliseconds limit);
 
  private:
@@ -34,9 +35,8 @@ class TC_API AwaitedThreads {
     int count = 0;
   };
 
-  State& state_ = *new State;
+  PerProcess<State> state_;
   const std::chrono::milliseconds patience_;
-  const uint64_t fork_generation_;
 };
 
 }  // namespace torch::comms::base

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/fork.hpp"
 #include "base/kept_memory.hpp"
 
 namespace torch::comms::base {
@@ -27,7 +26,6 @@ struct KeptThreads::State {
     std::condition_variable called{};
   };
 
-  const uint64_t generation = fork_generation();
   std::mutex mutex{};  // guards the seats; partner of their conditions
   // Of those who wait. The last one was in a body last, and is called first: so the others go when
   // nobody needs them, and memory that was touched is used again.
@@ -63,18 +61,8 @@ struct KeptThreads::State {
   }
 };
 
-// A forked child has none of the parent's threads, and whatever its lock was.
-KeptThreads::State& KeptThreads::state() {
-  auto* current = state_.load(std::memory_order_acquire);
-  if (current != nullptr && current->generation == fork_generation()) return *current;
-  auto* const made = new State;
-  if (state_.compare_exchange_strong(current, made, std::memory_order_acq_rel)) return *made;
-  delete made;
-  return *current;
-}
-
 void KeptThreads::run(std::function<void()> body) {
-  auto& own = state();
+  auto& own = state_.get();
   const std::lock_guard lock(own.mutex);
   if (own.idle.empty()) {
     own.idle.reserve(own.threads + 1);

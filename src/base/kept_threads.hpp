@@ -1,11 +1,12 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <functional>
 
 #include <torchcomms/base/export.hpp>
+
+#include "base/per_process.hpp"
 
 namespace torch::comms::base {
 
@@ -32,11 +33,10 @@ class TC_API KeptThreads {
 
  private:
   struct State;
-  State& state();
 
   const std::chrono::milliseconds keep_idle_;
   const size_t keep_bytes_;
-  std::atomic<State*> state_{nullptr};
+  PerProcess<State> state_;
 };
 
 }  // namespace torch::comms::base

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <string>
 #include <thread>
 #include <utility>
@@ -21,17 +22,20 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPatience{10'000};
 constexpr milliseconds kLongestPause{100};  // between two looks
+constexpr milliseconds kToEnd{1'000};       // for the last look, and the server
 
-base::AwaitedThreads lingering(kPatience);
+base::AwaitedThreads lingering(kPatience + kToEnd);
 
 void await_guests(uint16_t port) {
   const auto until = Clock::now() + kPatience;
   milliseconds pause{1};
   while (const int guests = base::connections_from_elsewhere(port)) {
     if (Clock::now() >= until) {
-      base::log(base::LogLevel::kInfo, "the store at port " + std::to_string(port) +
-                                           " of this process ends with " + std::to_string(guests) +
-                                           " connections of other processes");
+      base::log(base::LogLevel::kWarning,
+                "rank 0 of a communicator finalized it 10 s ago, and ranks that have not can split "
+                "it no more: the store where they would meet, at port " +
+                    std::to_string(port) + " of this process, ends with " + std::to_string(guests) +
+                    " connections");
       return;
     }
     std::this_thread::sleep_for(pause);
@@ -45,7 +49,13 @@ void linger(c10::intrusive_ptr<c10d::Store> store) {
   const auto root = tcp_root(store);
   const auto* const tcp = dynamic_cast<const c10d::TCPStore*>(root.get());
   if (tcp == nullptr) return;
-  lingering.run([port = tcp->getPort(), store = std::move(store)] { await_guests(port); });
+  lingering.run([port = tcp->getPort(), store = std::move(store)] {
+    try {
+      await_guests(port);
+    } catch (const std::exception& e) {
+      base::log(base::LogLevel::kWarning, std::string("a store is not kept: ") + e.what());
+    }
+  });
 }
 
 }  // namespace torch::comms

@@ -13,9 +13,9 @@
 #include <system_error>
 #include <utility>
 
-#include "base/fork.hpp"
 #include "base/kept_threads.hpp"
 #include "base/log.hpp"
+#include "base/per_process.hpp"
 
 namespace torch::comms {
 namespace {
@@ -26,23 +26,15 @@ std::atomic<void (*)()> callback_check{nullptr};
 
 // Callbacks that close_callbacks() waits for.
 struct UnderWay {
-  const uint64_t fork_generation = base::fork_generation();
   std::mutex mutex;  // guards the rest
   std::condition_variable none;
   size_t count = 0;
   bool closed = false;
 };
 
-// Never destroyed: threads may outlive static objects. A forked child, where none of the parent's
-// runs, has its own.
 UnderWay& under_way() {
-  static std::atomic<UnderWay*> current{nullptr};
-  auto* all = current.load();
-  while (all == nullptr || all->fork_generation != base::fork_generation()) {
-    auto made = std::make_unique<UnderWay>();
-    if (current.compare_exchange_strong(all, made.get())) all = made.release();
-  }
-  return *all;
+  static base::PerProcess<UnderWay> ours;
+  return ours.get();
 }
 
 // The program's language has ended, and its process soon does.

@@ -71,7 +71,8 @@ void Member::ask(Moment now, Post& out) {
 
 void Member::end(const Ending& why, Moment now, Post& out) {
   // Where another one ends all hear of that one.
-  if (std::exchange(ends_, why.code) || ended_) return;
+  if (ends_ || ended_) return;
+  ends_ = why.code;
   begin(Question::Aim::kEnd, now, out, why);
 }
 
@@ -132,7 +133,8 @@ void Member::end_wave(Moment now, Post& out) {
     if (!is_gone(wave.parent)) out.emplace_back(wave.parent, told);
     return;
   }
-  // Who is interrupted has left its call for a later one while the others are on their way to it.
+  // Who ends in the middle of things has left its call, and those who are on their way to it may
+  // have called something later.
   const bool is_way_out = wave.question.aim == Question::Aim::kEnd && ends_ == Errc::kAborted;
   if (!mismatch_ && !is_way_out && disagrees(wave.answers, wave.question, now, out)) return;
   if (wave.question.aim == Question::Aim::kCompare) return;

@@ -43,6 +43,8 @@ BODIES = {
     "    comm.register_abort_hook(lambda: None)\n",
     "with_a_batch": USED + "    batch = comm.batch_op_create()\n",
     "finalized": USED + "    comm.finalize()\n",
+    "split_and_finalized": USED
+    + "    child = comm.split([comm.get_rank()], 'child')\n    comm.finalize()\n",
 }
 
 
@@ -79,7 +81,7 @@ def test_one_process_exits_at_once_and_in_silence(body, backend, soon_s):
 
 @pytest.mark.serial
 @pytest.mark.parametrize("backend", [name for name in MOVING if name != "fake"])
-@pytest.mark.parametrize("body", ["held_at_module_level", "split", "finalized"])
+@pytest.mark.parametrize("body", ["held_at_module_level", "split", "finalized", "split_and_finalized"])
 def test_two_processes_exit_at_once_and_in_silence(body, backend, soon_s):
     source = PROGRAM.format(body=BODIES[body].format(backend=backend))
     for finished in ranks(source, 2, free_port(), fresh=True):
@@ -87,7 +89,6 @@ def test_two_processes_exit_at_once_and_in_silence(body, backend, soon_s):
 
 
 LATE_SPLIT = """
-    import os, sys
     import torch, torchcomms
     from torchcomms import ReduceOp
     comm = torchcomms.new_comm("{backend}", torch.device("cpu"), "parent")

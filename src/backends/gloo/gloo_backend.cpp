@@ -35,8 +35,9 @@ using std::chrono::milliseconds;
 // Between two looks at the store of who waits for the members of a split: at most.
 constexpr milliseconds kLongestLook{100};
 
-// A key of the store: members meet there for a split.
+// A key of the store: members meet there for a split. Asked and told within this time.
 constexpr const char* kSplits = "splits";
+constexpr milliseconds kPatience{1000};
 
 const BackendRegistration registration("gloo", [] { return std::make_shared<TorchCommGloo>(); });
 
@@ -132,26 +133,30 @@ void TorchCommGloo::finalize() {
   const bool failed = group_ && group_->others->is_alarmed();
   if (group_ && group_->circle) group_->circle->close();
   gloo::retire(std::move(group_), /*may_block=*/true);
-  if (!failed) let_others_meet();
-  store_.reset();
   if (reconfiguration_) reconfiguration_->close();
+  const auto store = std::exchange(store_, {});
+  if (store && store_is_private_ && getRank() == 0 && !failed) let_others_meet(store);
 }
 
-// Who comes to a store that is gone fails there.
+// Who comes to a store that is gone fails there, so nothing is lost where this does.
 void TorchCommGloo::expect_splits() {
-  if (!store_is_private_) return;
+  if (!store_is_private_ || splits_are_expected_) return;
   try {
-    StoreKeyValue(store_, bootstrap::Deadline(options_.timeout), {}).set(kSplits, "yes");
+    StoreKeyValue(store_, bootstrap::Deadline(kPatience), {}).set(kSplits, "yes");
+    splits_are_expected_ = true;
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
   } catch (const CommError& e) {
     base::log(base::LogLevel::kDebug, std::string("rank 0 does not hear of a split: ") + e.what());
   }
 }
 
-void TorchCommGloo::let_others_meet() noexcept {
-  if (getRank() != 0 || !store_is_private_) return;
+void TorchCommGloo::let_others_meet(const c10::intrusive_ptr<c10d::Store>& store) {
   try {
-    if (store_->check({kSplits})) linger(store_);
-  } catch (const std::exception& e) {
+    if (StoreKeyValue(store, bootstrap::Deadline(kPatience), {}).has({kSplits})) linger(store);
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  } catch (const CommError& e) {
     base::log(base::LogLevel::kDebug, std::string("the store is not kept: ") + e.what());
   }
 }
@@ -243,13 +248,13 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
   for (const int rank : ranks) global_ranks.push_back(ranks_[static_cast<size_t>(rank)]);
 
   const auto child_name = name_of_split(name, ranks);
-  auto meeting = child->options_;
-  if (limit_of_split(options) == kNoTimeout) meeting.timeout = options_.timeout;
   bootstrap::Launch launch;
   launch.rank = static_cast<int>(own - ranks.begin());
   launch.size = static_cast<int>(ranks.size());
   launch.source = "split of '" + member_->name + "'";
   launch.evidence = "ranks " + joined_with_commas(ranks);
+  auto meeting = child->options_;
+  if (limit_of_split(options) == kNoTimeout) meeting.timeout = options_.timeout;
   // A member that has failed does not come.
   std::function<std::optional<std::string>()> doubt;
   if (group_->circle)

@@ -163,7 +163,7 @@ class TC_API TorchCommGloo : public TorchCommBackend, public Insight {
   // Splits meet on the store: rank 0 is told, and at its end keeps it for members that come later,
   // of other groups or of splits of splits.
   void expect_splits();
-  void let_others_meet() noexcept;
+  void let_others_meet(const c10::intrusive_ptr<c10d::Store>& store);
   // `error`, or kStaleGeneration if that is known by now to be the reason.
   CommError explained(const CommError& error);
 
@@ -177,6 +177,7 @@ class TC_API TorchCommGloo : public TorchCommBackend, public Insight {
   std::unique_ptr<Reconfiguration> reconfiguration_;  // null without enable_reconfigure
   c10::intrusive_ptr<c10d::Store> store_;             // of this communicator, for its splits
   bool store_is_private_ = false;                     // rank 0 serves it, for these ranks alone
+  bool splits_are_expected_ = false;                  // rank 0 has been told
   std::unique_ptr<gloo::Group> group_;                // null before init() and after finalize()
   std::unique_ptr<beside::Wishes> wishes_;
   uint64_t fork_generation_;

@@ -72,7 +72,9 @@ TEST(Connections, OfAnotherProcessLastAsLongAsThat) {
   EXPECT_EQ(connections_from_elsewhere(port), 1);
   ::close(stay[1]);
   ASSERT_EQ(::waitpid(other, nullptr, 0), other);
-  EXPECT_EQ(connections_from_elsewhere(port), 0);
+  // The system takes its time to end them.
+  int looks = 0;
+  while (connections_from_elsewhere(port) > 0) ASSERT_LT(++looks, 10'000);
   for (const int end : {stay[0], here[0], here[1]}) ::close(end);
 }
 
