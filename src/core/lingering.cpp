@@ -31,11 +31,9 @@ void await_guests(uint16_t port) {
   milliseconds pause{1};
   while (const int guests = base::connections_from_elsewhere(port)) {
     if (Clock::now() >= until) {
-      base::log(base::LogLevel::kWarning,
-                "rank 0 of a communicator finalized it 10 s ago, and ranks that have not can split "
-                "it no more: the store where they would meet, at port " +
-                    std::to_string(port) + " of this process, ends with " + std::to_string(guests) +
-                    " connections");
+      base::log(base::LogLevel::kInfo, "lets go of the store at port " + std::to_string(port) +
+                                           " of this process, to which other processes have " +
+                                           std::to_string(guests) + " connections");
       return;
     }
     std::this_thread::sleep_for(pause);

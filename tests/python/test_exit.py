@@ -81,7 +81,9 @@ def test_one_process_exits_at_once_and_in_silence(body, backend, soon_s):
 
 @pytest.mark.serial
 @pytest.mark.parametrize("backend", [name for name in MOVING if name != "fake"])
-@pytest.mark.parametrize("body", ["held_at_module_level", "split", "finalized", "split_and_finalized"])
+@pytest.mark.parametrize(
+    "body", ["held_at_module_level", "split", "finalized", "split_and_finalized"]
+)
 def test_two_processes_exit_at_once_and_in_silence(body, backend, soon_s):
     source = PROGRAM.format(body=BODIES[body].format(backend=backend))
     for finished in ranks(source, 2, free_port(), fresh=True):

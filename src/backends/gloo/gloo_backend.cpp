@@ -35,7 +35,7 @@ using std::chrono::milliseconds;
 // Between two looks at the store of who waits for the members of a split: at most.
 constexpr milliseconds kLongestLook{100};
 
-// A key of the store: members meet there for a split. Asked and told within this time.
+// A key of the store: members meet there for a split. Told and asked within about this time.
 constexpr const char* kSplits = "splits";
 constexpr milliseconds kPatience{1000};
 

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <future>
@@ -16,8 +17,18 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLimit{20'000};
 
+constexpr int kWaited = 7, kDidNotWait = 3;
+
+bool is_child = false;
+std::atomic<bool> is_run{false};
+
 AwaitedThreads& threads() {
+  // Registered before the object, so that it runs when that has gone.
+  static const int last = std::atexit([] {
+    if (is_child) ::_exit(is_run ? kWaited : kDidNotWait);
+  });
   static AwaitedThreads made(kLimit);
+  EXPECT_EQ(last, 0);
   return made;
 }
 
@@ -36,32 +47,32 @@ TEST(AwaitedThreads, AreCountedUntilWhatTheyOwnIsGone) {
   EXPECT_TRUE(threads().wait_for(0, kLimit));
 }
 
-int done[2];
+int go[2];
 
-// Ends the child by itself where that waits.
 [[noreturn]] void end_with_a_thread() {
-  if (!threads().wait_for(0, milliseconds(0)) || ::pipe(done) != 0) ::_exit(2);
+  is_child = true;
+  if (!threads().wait_for(0, milliseconds(0)) || ::pipe(go) != 0) ::_exit(1);
   threads().run([] {
     char byte = 0;
-    static_cast<void>(::read(done[0], &byte, 1));
-    ::_exit(7);
+    static_cast<void>(::read(go[0], &byte, 1));
+    is_run = true;
   });
-  // Registered after the static object, so that it runs before that one goes.
-  std::atexit([] { static_cast<void>(::write(done[1], "x", 1)); });
-  std::exit(3);
+  // Registered after the object, so that it runs first.
+  std::atexit([] { static_cast<void>(::write(go[1], "x", 1)); });
+  std::exit(0);
 }
 
 TEST(AwaitedThreads, AForkedChildHasItsOwnAndItsEndWaitsForThem) {
-  std::promise<void> go;
-  threads().run([may_go = go.get_future().share()] { may_go.wait(); });
+  std::promise<void> open;
+  threads().run([is_open = open.get_future().share()] { is_open.wait(); });
   std::fflush(nullptr);
   const pid_t child = ::fork();
   if (child == 0) end_with_a_thread();
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 7);
-  go.set_value();
+  EXPECT_EQ(WEXITSTATUS(status), kWaited);
+  open.set_value();
   EXPECT_TRUE(threads().wait_for(0, kLimit));
 }
 
