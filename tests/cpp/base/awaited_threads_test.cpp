@@ -63,8 +63,13 @@ int go[2];
 }
 
 TEST(AwaitedThreads, AForkedChildHasItsOwnAndItsEndWaitsForThem) {
-  std::promise<void> open;
-  threads().run([is_open = open.get_future().share()] { is_open.wait(); });
+  std::promise<void> begun, open;
+  threads().run([&begun, is_open = open.get_future().share()] {
+    begun.set_value();
+    is_open.wait();
+  });
+  // Before it has begun it may hold locks that the child gets as they are, such as a sanitizer's.
+  begun.get_future().wait();
   std::fflush(nullptr);
   const pid_t child = ::fork();
   if (child == 0) end_with_a_thread();
