@@ -1,13 +1,10 @@
 #include "base/connections.hpp"
 
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
 
-#include "base/handles.hpp"
+#include "base/calls.hpp"
 #include "base/listener.hpp"
 #include "base/socket.hpp"
 
@@ -55,37 +52,15 @@ bool comes_to(int connections, uint16_t port) {
   return true;
 }
 
-FileDescriptor call_at(uint16_t port) {
-  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const auto address = parse_address(address_text("127.0.0.1", port));
-  EXPECT_EQ(::connect(socket.get(), address->get(), address->size), 0);
-  return socket;
-}
-
 TEST(Connections, OfAnotherProcessLastAsLongAsThat) {
   uint16_t port = 0;
   Listener listener(listen_anywhere(port));
   const auto own = call_at(port);
   EXPECT_TRUE(comes_to(0, port));
-  int stay[2], here[2];
-  ASSERT_EQ(::pipe(stay), 0);
-  ASSERT_EQ(::pipe(here), 0);
-  const pid_t other = ::fork();
-  if (other == 0) {
-    const auto held = call_at(port);
-    char byte = 0;
-    ::close(stay[1]);
-    static_cast<void>(::write(here[1], "x", 1));
-    static_cast<void>(::read(stay[0], &byte, 1));
-    ::_exit(0);
-  }
-  char byte = 0;
-  ASSERT_EQ(::read(here[0], &byte, 1), 1);
+  Caller other(port);
   EXPECT_TRUE(comes_to(1, port));
-  ::close(stay[1]);
-  ASSERT_EQ(::waitpid(other, nullptr, 0), other);
+  other.leave();
   EXPECT_TRUE(comes_to(0, port));
-  for (const int end : {stay[0], here[0], here[1]}) ::close(end);
 }
 
 }  // namespace

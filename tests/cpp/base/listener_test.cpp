@@ -9,19 +9,12 @@
 #include <memory>
 #include <utility>
 
+#include "base/calls.hpp"
 #include "base/no_descriptors.hpp"
 #include "base/socket.hpp"
 
 namespace torch::comms::base {
 namespace {
-
-// Blocks.
-FileDescriptor call_at(uint16_t port) {
-  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const auto address = parse_address(address_text("127.0.0.1", port));
-  EXPECT_EQ(::connect(socket.get(), address->get(), address->size), 0);
-  return socket;
-}
 
 bool is_ready(const Listener& listener) {
   pollfd polled{listener.get(), POLLIN, 0};
