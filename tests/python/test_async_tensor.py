@@ -56,6 +56,17 @@ def test_the_first_use_waits_and_only_that(use):
     assert "tensor(" in repr(tensor)
 
 
+def test_without_a_work_it_is_complete():
+    elem = torch.arange(4.0)
+    tensor = TorchCommsAsyncTensor(elem, None)
+    assert tensor.completed
+    assert tensor.work is None
+    assert "tensor(" in repr(tensor)
+    assert tensor.wait() is elem
+    assert tensor.trigger_wait() is elem
+    assert torch.equal(tensor + 1, torch.arange(4.0) + 1)
+
+
 def test_what_comes_of_it_is_a_plain_tensor():
     tensor, _ = made()
     assert type(tensor * 2) is torch.Tensor

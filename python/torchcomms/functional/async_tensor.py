@@ -79,7 +79,7 @@ class _Tied(torch.autograd.Function):
 class TorchCommsAsyncTensor(Tensor):
     """A tensor that is still being written: its first use waits for the work.
 
-    Shape, type and device are known at once.
+    Shape, type and device are known at once. A tensor whose work is None is complete.
     """
 
     elem: Tensor
@@ -98,7 +98,7 @@ class TorchCommsAsyncTensor(Tensor):
             layout=elem.layout,
             device=elem.device,
         )
-        made.elem, made.work, made.completed, made._tied_to = elem, work, False, None
+        made.elem, made.work, made.completed, made._tied_to = elem, work, work is None, None
         made._tie()
         return made
 
