@@ -47,6 +47,10 @@ class TestTypes:
         with pytest.raises(ValueError, match=r"allowed are Tensor, .*ReduceOp"):
             schema_type(annotation)
 
+    @pytest.mark.parametrize("text", ["Tensor", "Tensor[]", "int", "ScalarType?", "SymInt[]"])
+    def test_a_text_stays_as_it_is(self, text):
+        assert schema_type(text) == text
+
     def test_kinds_have_the_lower_case_names(self):
         assert [kind.value for kind in ParamKind] == ["class_object", "input", "output", "extra"]
 
@@ -71,11 +75,11 @@ class TestSignatures:
         made = schema(OUT, ParamSpec("more", INPUT, list[Tensor]), IN, ROOT, ASYNC, HINTS)
         rest = "Tensor input, int root, bool async_op=False, Dict(str, str)? hints=None)"
         assert made.signature == (
-            f"({NAME} obj, Tensor(a!) output, Tensor(b!)[] more, {rest} -> (Tensor(a!),"
+            f"({NAME} self, Tensor(a!) output, Tensor(b!)[] more, {rest} -> (Tensor(a!),"
             " Tensor(b!)[])"
         )
         assert made.functional_signature == (
-            f"({NAME} obj, Tensor output, Tensor[] more, {rest} -> (Tensor, Tensor[])"
+            f"({NAME} self, Tensor output, Tensor[] more, {rest} -> (Tensor, Tensor[])"
         )
         assert [param.name for param in made.mutable_params] == ["output", "more"]
         assert made.mutable_indices == [1, 2]
@@ -83,9 +87,32 @@ class TestSignatures:
         assert made.inplace_return_type == "(Tensor(a!), Tensor(b!)[])"
         assert made.functional_return_type == "(Tensor, Tensor[])"
 
+    def test_texts_give_the_signature_of_the_types(self):
+        specs = {
+            False: (OUT, LIST, IN, ROOT, HINTS),
+            True: (
+                ParamSpec("output", INPUT, "Tensor", write_only=True),
+                ParamSpec("tensors", INPUT, "Tensor[]"),
+                ParamSpec("input", INPUT, "Tensor", mutable=False),
+                ParamSpec("root", EXTRA, "int", older=("src",)),
+                ParamSpec("hints", EXTRA, "Dict(str, str)?", None),
+            ),
+        }
+        of_types, of_texts = (schema(*specs[as_text]) for as_text in (False, True))
+        assert of_texts.signature == of_types.signature
+        assert of_texts.functional_signature == of_types.functional_signature
+        assert of_texts.all_params == of_types.all_params
+        assert [param.torch_type for param in of_types.all_params[1:]] == [
+            "Tensor", "Tensor[]", "Tensor", "int", "Dict(str, str)?",
+        ]  # fmt: skip
+        dtype = schema(ParamSpec("dtype", EXTRA, "ScalarType?", None))
+        assert dtype.signature == f"({NAME} self, ScalarType? dtype=None) -> ()"
+        own = ParamSpec("self", ParamKind.CLASS_OBJECT, "__torch__.torch.classes.mine.Group")
+        assert schema(own).signature == "(__torch__.torch.classes.mine.Group self) -> ()"
+
     def test_inputs_come_before_all_else(self):
         made = schema(ASYNC, ROOT, IN)
-        assert [param.name for param in made.all_params] == ["obj", "input", "async_op", "root"]
+        assert [param.name for param in made.all_params] == ["self", "input", "async_op", "root"]
         assert made.object_param.torch_type is torchcomms.TorchComm
         assert [param.name for param in made.input_params] == ["input"]
         assert [param.name for param in made.extra_params] == ["async_op", "root"]
@@ -100,7 +127,7 @@ class TestSignatures:
 
     def test_outputs_are_returned_and_no_parameters(self):
         made = schema(ROOT, ParamSpec("out", ParamKind.OUTPUT, Tensor))
-        assert made.signature == f"({NAME} obj, int root) -> Tensor"
+        assert made.signature == f"({NAME} self, int root) -> Tensor"
         assert [param.name for param in made.output_params] == ["out"]
 
     def test_there_is_one_object(self):
@@ -114,7 +141,7 @@ class TestSignatures:
         with pytest.raises(ValueError, match=r"SUM.*'op'.*allowed"):
             _ = made.signature
         text = schema(ParamSpec("name", EXTRA, str, "all")).signature
-        assert text == f'({NAME} obj, str name="all") -> ()'
+        assert text == f'({NAME} self, str name="all") -> ()'
 
 
 class TestCalls:
@@ -167,6 +194,23 @@ class TestCalls:
             [*lists, self.inp],
             [True, True, False],
         )
+
+    def test_texts_find_the_tensors_of_a_call(self):
+        lists = [torch.zeros(1), torch.zeros(3, requires_grad=True)]
+        params = [
+            ParamSpec("self", ParamKind.CLASS_OBJECT, NAME),
+            ParamSpec("tensors", INPUT, "Tensor[]"),
+            ParamSpec("input", INPUT, "Tensor", mutable=False),
+            ParamSpec("root", EXTRA, "int"),
+        ]
+        parsed = ParsedArgs(params, ["me", lists, self.inp, 3])
+        assert parsed.get_value("self") == "me"
+        assert parsed.get_tensor_input_indices() == [1, 2]
+        assert parsed.get_mutable_tensor_indices() == [1]
+        assert parsed.get_mutable_outputs_flat() == lists
+        assert parsed.get_tensor_inputs() == [lists, self.inp]
+        assert parsed.get_tensor_inputs_flat_with_mutable_mask()[1] == [True, True, False]
+        assert parsed.has_requires_grad()
 
     def test_what_their_tensors_are(self):
         from torch._subclasses.fake_tensor import FakeTensorMode

@@ -60,7 +60,15 @@ def class_name(cls: type) -> str:
 
 
 def schema_type(annotation: Any) -> str:  # noqa: ANN401
-    """ "Tensor[]" of list[Tensor], "int?" of int | None. Raises ValueError for other types."""
+    """The text of a type in signatures: "Tensor[]" of list[Tensor], "int?" of int | None.
+
+    A text stays as it is: torch checks it when it defines the operator.
+
+    Raises:
+        ValueError: a type that signatures do not have.
+    """
+    if isinstance(annotation, str):
+        return annotation
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
         inner = [argument for argument in arguments if argument is not type(None)]
@@ -88,7 +96,8 @@ class ParamSpec:
     Args:
         name: as the method spells it.
         kind: see ParamKind.
-        torch_type: its type as an annotation.
+        torch_type: its type, as an annotation or as the text of signatures: list[Tensor] or
+            "Tensor[]".
         default_value: left out: there is none.
         mutable: of a tensor that is INPUT: whether the operation changes it.
         write_only: of a mutable one: whether what it held before does not matter.
@@ -109,11 +118,11 @@ class ParamSpec:
 
     def is_tensor(self) -> bool:
         """Whether it is one tensor."""
-        return bool(self.torch_type is Tensor)
+        return self.torch_type is Tensor or bool(self.torch_type == "Tensor")
 
     def is_tensor_list(self) -> bool:
         """Whether it is a list of tensors."""
-        return bool(self.torch_type == _TENSOR_LIST)
+        return bool(self.torch_type in (_TENSOR_LIST, "Tensor[]"))
 
     def is_tensor_like(self) -> bool:
         """Whether it is a tensor or a list of them."""
@@ -297,14 +306,21 @@ class CollectiveParamSchema:
     def from_raw_specs(
         cls, target_class: type, specs: Sequence[ParamSpec]
     ) -> CollectiveParamSchema:
-        """Of parameters in any order of kinds; the object is added where it is missing."""
+        """Of parameters in any order of kinds; the object, `self`, is added where it is missing.
+
+        The types of the schema's parameters are texts. The object's type stays the class.
+
+        Raises:
+            ValueError: several objects, or a type that signatures do not have.
+        """
         by_kind: dict[ParamKind, list[ParamSpec]] = {kind: [] for kind in ParamKind}
         for spec in specs:
-            by_kind[spec.kind].append(spec)
+            is_object = spec.kind is ParamKind.CLASS_OBJECT
+            by_kind[spec.kind].append(spec if is_object else _as_text(spec))
         objects = by_kind[ParamKind.CLASS_OBJECT]
         if len(objects) > 1:
             raise ValueError(f"{len(objects)} parameters are the object: one is allowed")
-        own = objects[0] if objects else ParamSpec("obj", ParamKind.CLASS_OBJECT, target_class)
+        own = objects[0] if objects else ParamSpec("self", ParamKind.CLASS_OBJECT, target_class)
         return cls(
             own, by_kind[ParamKind.INPUT], by_kind[ParamKind.OUTPUT], by_kind[ParamKind.EXTRA]
         )
@@ -371,7 +387,7 @@ class CollectiveParamSchema:
         return ParsedArgs.from_method_args(obj, args, kwargs, self.all_params, name)
 
     def _type(self, param: ParamSpec, in_place: bool) -> str:
-        if param.kind is ParamKind.CLASS_OBJECT:
+        if isinstance(param.torch_type, type) and param.kind is ParamKind.CLASS_OBJECT:
             return class_name(param.torch_type)
         text = schema_type(param.torch_type)
         if not in_place or not param.is_changed():
@@ -385,6 +401,11 @@ class CollectiveParamSchema:
             default = f"={_default_text(param)}" if param.has_default() else ""
             texts.append(f"{self._type(param, in_place)} {param.name}{default}")
         return f"({', '.join(texts)})"
+
+
+def _as_text(spec: ParamSpec) -> ParamSpec:
+    """The parameter with the text of its type."""
+    return dataclasses.replace(spec, torch_type=schema_type(spec.torch_type))
 
 
 def _default_text(param: ParamSpec) -> str:

@@ -177,6 +177,14 @@ def _run(collective: Collective, parsed: ParsedArgs) -> Any:  # noqa: ANN401
     return _returned(written) if written else None
 
 
+def _for_torch(signature: str) -> str:
+    """A signature whose object is `obj`.
+
+    torch.fx calls an argument `self` of an operator `input`, and some operators have an `input`.
+    """
+    return signature.replace(" self,", " obj,", 1)
+
+
 def _define(lib: Any, collective: Collective) -> None:  # noqa: ANN401
     name, schema = collective.name, collective.schema
     changed = schema.mutable_indices
@@ -213,7 +221,7 @@ def _define(lib: Any, collective: Collective) -> None:  # noqa: ANN401
             return collective.meta_fn(*parsed.to_values())
         return torch.empty(0) if schema.needs_async_dummy_return else None
 
-    lib.define(f"{name}{schema.functional_signature}")
+    lib.define(f"{name}{_for_torch(schema.functional_signature)}")
     lib.impl(name, functional, "CompositeExplicitAutograd")
     torch.library.register_fake(f"{NAMESPACE}::{name}", functional_fake, lib=lib)
     _set_ordered(name)
@@ -228,7 +236,7 @@ def _define(lib: Any, collective: Collective) -> None:  # noqa: ANN401
         lib.impl(name, torch.library.fallthrough_kernel, "Autograd")
     if not collective.is_mutating:
         return
-    lib.define(f"{name}_{schema.signature}")
+    lib.define(f"{name}_{_for_torch(schema.signature)}")
     lib.impl(f"{name}_", in_place, "CompositeExplicitAutograd")
     torch.library.register_fake(f"{NAMESPACE}::{name}_", in_place_fake, lib=lib)
     if collective.backward_fn is not None:
