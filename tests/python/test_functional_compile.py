@@ -39,6 +39,7 @@ ONCE = [
     "what_is_under_way_is_waited_for_by_windows",
     "a_saved_value_that_was_overwritten_is_noticed",
     "in_graphs_what_is_used_after_the_wait_flows_from_it",
+    "what_comes_after_a_wait_is_made_of_what_it_returns",
     "passes_leave_the_results_as_they_are",
 ]
 EVERY_BACKEND = [name for name in compiled.CASES if name not in (*INDUCTOR_ALONE, *ONCE)]

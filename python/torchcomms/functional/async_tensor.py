@@ -38,13 +38,21 @@ class FakeWork:
         self._then = then
 
     def wait(self) -> Any:  # noqa: ANN401
-        """Puts what comes next behind the operation. Returns the result."""
-        if self.result is not None:
-            tensors = [self.result] if isinstance(self.result, Tensor) else list(self.result)
-            torch.ops.torchcomms.torchcomm_wait_tensors_(tensors)
+        """Puts what comes next behind the operation.
+
+        Returns: what the wait returns of the result, so that no pass over the graph can move a
+            use of it before the wait. None of an operation that is over.
+        """
+        waited = self.result
+        if waited is not None:
+            is_one = isinstance(waited, Tensor)
+            tensors = [waited] if is_one else list(waited)
+            waited = torch.ops.torchcomms.torchcomm_wait_tensors_(tensors)
+            if is_one:
+                waited = waited[0]
         if self._then is not None:
             self._then()
-        return self.result
+        return waited
 
 
 class _OnceWaitWork:

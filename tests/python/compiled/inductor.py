@@ -6,6 +6,7 @@ import torch
 from torchcomms import ReduceOp
 
 from tests.python.compiled.cases import case, code_of, compiled, same
+from tests.python.compiled.passes import CASES_OF_WAITS, expect_behind_waits
 
 
 @case
@@ -42,6 +43,23 @@ def inductor_copies_what_is_still_read(comm, backend):
 
     y, z = compiled(step, "inductor")(comm, torch.ones(8))
     same((y, z), (torch.full((8,), 2.0), torch.full((8,), 2.0 * comm.get_size())))
+
+
+@case
+def inductor_keeps_what_comes_after_a_wait_behind_it(comm, backend):
+    """In the graph that inductor's passes over operators make. Later it writes in place."""
+    from torch._inductor import config
+
+    for step, want in CASES_OF_WAITS:
+        x, looked = torch.full((3,), 1.0 + comm.get_rank()), []
+
+        def look(graph, looked=looked):
+            expect_behind_waits(graph, comm)
+            looked.append(True)
+
+        with config.patch(post_grad_custom_post_pass=look):
+            same(compiled(step, "inductor")(comm, x), want(comm, x))
+        assert looked == [True]
 
 
 @case

@@ -57,6 +57,87 @@ def in_graphs_what_is_used_after_the_wait_flows_from_it(comm, backend):
     assert behind[-1] == "torchcomms.torchcomm_wait_tensors.default", behind
 
 
+def is_wait(node):
+    """Whether a node waits: as it is, or in a wrapper that keeps effects in order."""
+    wrapped = node.args[1] if "with_effects" in str(node.target) else node.target
+    return "torchcomm_wait_tensors" in str(wrapped)
+
+
+def stands_behind_a_wait(node):
+    """Whether a value is what a wait returns, or is made of that."""
+    return is_wait(node) or any(map(stands_behind_a_wait, node.all_input_nodes))
+
+
+def results_of(graph, count):
+    """The last values that a graph returns: before them are tokens, and inputs that it changes."""
+    (output,) = [node for node in graph.nodes if node.op == "output"]
+    values = output.args[0]
+    return list(values)[-count:]
+
+
+def returned(comm, x, rows, sent):
+    """What wait() returns, of an operation that changes one tensor and of one of a list."""
+    one = comm.all_reduce(x, ReduceOp.SUM, async_op=True).wait()
+    several = comm.all_gather(rows, sent, async_op=True).wait()
+    return [one, *several]
+
+
+def used(comm, x, rows, sent):
+    """What is used after wait()."""
+    work = comm.all_reduce(x, ReduceOp.SUM, async_op=True)
+    more = comm.all_gather(rows, sent, async_op=True)
+    work.wait()
+    more.wait()
+    return [x * 2, *(row * 2 for row in rows)]
+
+
+def behind(function, doubled):
+    """The function on tensors that the graph makes, and what it gives eagerly."""
+
+    def step(comm, x):
+        rows = [torch.zeros_like(x) for _ in range(comm.get_size())]
+        return function(comm, x + 0, rows, x * 3)
+
+    def want(comm, x):
+        ranks = [torch.full((3,), 1.0 + rank) for rank in range(comm.get_size())]
+        return [factor * doubled for factor in (sum(ranks), *(3 * one for one in ranks))]
+
+    return step, want
+
+
+CASES_OF_WAITS = (behind(returned, 1), behind(used, 2))
+
+
+def expect_behind_waits(graph, comm):
+    results = results_of(graph, 1 + comm.get_size())
+    late = [node for node in results if not stands_behind_a_wait(node)]
+    assert not late, f"{late} do not come from a wait\n{graph}"
+
+
+@case
+def what_comes_after_a_wait_is_made_of_what_it_returns(comm, backend):
+    """Of one tensor and of lists, before and after the graph is made functional."""
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+    for at, (step, want) in enumerate(CASES_OF_WAITS):
+        x = torch.full((3,), 1.0 + comm.get_rank())
+        traced, functional = [], []
+
+        def look(gm, example_inputs, functional=functional):
+            functional.append(gm.graph)
+            return make_boxed_func(gm.forward)
+
+        def of_dynamo(gm, example_inputs, traced=traced, look=look):
+            traced.append(gm.graph)
+            return aot_autograd(fw_compiler=look)(gm, example_inputs)
+
+        same(compiled(step, of_dynamo)(comm, x), want(comm, x))
+        expect_behind_waits(functional[0], comm)
+        if at == 0:  # a traced graph changes tensors: their names stay what they are
+            expect_behind_waits(traced[0], comm)
+
+
 @alone
 def only_parts_of_a_tensor_are_waited_for_at_once(comm, backend):
     """A part's new value is copied into the whole, so that it must be there."""
