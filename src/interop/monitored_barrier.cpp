@@ -48,9 +48,10 @@ struct CheckIns {
   }
 };
 
-// "Rank 3", "Ranks 1, 2, 3": programs look for these words.
+// Returns: "Rank 3" for the first rank alone, "Ranks 1, 2, 3" for all of them, "Ranks 3" where all
+// are one. Programs search for the words that torch's Gloo group has.
 std::string named(const std::vector<int>& ranks, bool all) {
-  if (!all || ranks.size() == 1) return "Rank " + std::to_string(ranks.front());
+  if (!all) return "Rank " + std::to_string(ranks.front());
   std::string text = "Ranks ";
   for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
   return text;
@@ -74,7 +75,7 @@ void BackendWrapper::check_in() {
     throw CommError(code,
                     "Rank " + std::to_string(rank) +
                         " successfully reached monitoredBarrier, but received errors while waiting "
-                        "for send/recv from rank 0: " +
+                        "for send/recv from rank 0. " +
                         why,
                     {.op = "monitoredBarrier",
                      .comm = std::string(comm_->getCommName()),
@@ -88,10 +89,11 @@ void BackendWrapper::check_in() {
     comm_->recv(answer, kRoot, /*async_op=*/false,
                 own(with_limit<RecvOptions>(torch::comms::kNoTimeout)));
   } catch (const CommError& error) {
-    fail(error.code(), error.what());
+    fail(error.code(),
+         "Please check rank 0 logs for faulty rank. Its error here: " + std::string(error.what()));
   }
   if (const auto late = answer.item<int64_t>(); late != kAllCame)
-    fail(Errc::kTimeout, "it says that rank " + std::to_string(late) + " has not come");
+    fail(Errc::kTimeout, "Rank 0 says that rank " + std::to_string(late) + " did not come");
 }
 
 void BackendWrapper::await_check_ins(const c10d::BarrierOptions& options, bool wait_all_ranks) {
@@ -103,8 +105,10 @@ void BackendWrapper::await_check_ins(const c10d::BarrierOptions& options, bool w
                      .peer = peer});
   };
   if (options.timeout == std::chrono::milliseconds::zero())
-    fail(Errc::kTimeout,
-         "Rank 0 timed out in monitoredBarrier after 0 ms, in which nobody can check in", -1);
+    fail(
+        Errc::kTimeout,
+        "Rank 0 timed out in monitoredBarrier after 0 ms. No rank can check in within a limit of 0",
+        -1);
   const auto limit = own(with_limit<RecvOptions>(options.timeout));
   CheckIns seen;
   for (int rank = 1; rank < comm_->getSize(); ++rank) {
@@ -124,8 +128,9 @@ void BackendWrapper::await_check_ins(const c10d::BarrierOptions& options, bool w
                                   ? " in " + std::to_string(limit.timeout.count()) + " ms"
                                   : "";
   fail(seen.why->code(),
-       named(seen.late, wait_all_ranks) + " failed to pass monitoredBarrier" + limited +
-           (wait_all_ranks ? "" : "; with wait_all_ranks all are named") + ": " + seen.why->what(),
+       "[Rank 0]: " + named(seen.late, wait_all_ranks) + " failed to pass monitoredBarrier" +
+           limited + (wait_all_ranks ? "" : "; wait_all_ranks=True names all of them") + ": " +
+           seen.why->what(),
        seen.late.front());
 }
 

@@ -88,6 +88,7 @@ def test_messages_of_the_program_are_not_its_own(backend):
         ({1}, False, 1000, "Rank 1 failed to pass monitoredBarrier in 1000 ms"),
         ({1, 2}, False, 1000, "Rank 1 failed to pass monitoredBarrier in 1000 ms"),
         ({1, 2}, True, 1000, "Ranks 1, 2 failed to pass monitoredBarrier in 1000 ms"),
+        ({1}, True, 1000, "Ranks 1 failed to pass monitoredBarrier in 1000 ms"),
         ({1, 2, 3}, True, 0, "Rank 0 timed out in monitoredBarrier after 0 ms"),
     ],
 )
@@ -102,3 +103,46 @@ def test_the_absent_are_named(backend, absent, every, limit_ms, wanted):
     for rank in range(1, 4):
         reached = f"Rank {rank} successfully reached monitoredBarrier, but received errors"
         assert (reached in outs[rank]) == (rank not in absent)
+
+
+OF_TORCH = """
+    import torch.distributed as dist
+    from datetime import timedelta
+
+    dist.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    # The first one connects the ranks, which may take longer than the limit of the second.
+    dist.monitored_barrier(timeout=timedelta(seconds=60))
+    error = "came"
+    if rank not in {absent}:
+        try:
+            dist.monitored_barrier(
+                timeout=timedelta(milliseconds={limit_ms}), wait_all_ranks={all}
+            )
+        except RuntimeError as late:
+            error = str(late)
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"done {{rank}}", "")
+    store.wait([f"done {{r}}" for r in range(size)])
+    print(error)
+"""
+
+
+def through(text: str, end: str) -> str:
+    """The text up to and with `end`."""
+    assert end in text, text
+    return text[: text.index(end) + len(end)]
+
+
+@pytest.mark.parametrize(("absent", "every"), [({1}, False), ({1}, True), ({1, 2}, True)])
+def test_the_words_are_those_of_torchs_own_group(absent, every):
+    """Programs that parse the error of torch's Gloo group find the same sentences in ours."""
+    outs = []
+    for program in (PROGRAM, OF_TORCH):
+        program = program.format(
+            backend="ctran", port=free_port(), absent=absent, all=every, limit_ms=1000
+        )
+        outs.append([one.expect_success().out for one in ranks(program, 4, free_port())])
+    ours, of_torch = outs
+    assert through(of_torch[0], "1000 ms") in ours[0]
+    assert through(of_torch[3], "from rank 0.") in ours[3]
