@@ -1,6 +1,12 @@
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+
+#include <torchcomms/base/error.hpp>
 #include <torchcomms/options.hpp>
 
 #include "bindings/bindings.hpp"
@@ -9,6 +15,58 @@
 
 namespace torch::comms::bindings {
 namespace {
+
+// The fields of options, in the order in which a pickle holds them. The store of CommOptions is not
+// one: it is a connection of this process.
+template <class Options>
+auto fields_of(Options& self) {
+  using Kind = std::remove_const_t<Options>;
+  if constexpr (std::is_same_v<Kind, CommOptions>)
+    return std::tie(self.abort_process_on_timeout_or_error, self.timeout, self.timeout_is_given,
+                    self.is_high_priority_stream, self.enable_reconfigure, self.name, self.hints);
+  else if constexpr (std::is_same_v<Kind, ReconfigureOptions>)
+    return std::tie(self.uuid, self.handles, self.timeout, self.hints);
+  else if constexpr (std::is_same_v<Kind, SendOptions>)
+    return std::tie(self.timeout, self.hints, self.tag);
+  else if constexpr (std::is_same_v<Kind, RecvOptions>)
+    return std::tie(self.timeout, self.hints, self.tag, self.any_source);
+  else
+    return std::tie(self.timeout, self.hints);
+}
+
+template <class... Fields>
+std::tuple<std::remove_cvref_t<Fields>...> values_of(const std::tuple<Fields...>& fields) {
+  return fields;
+}
+
+template <class Options>
+void require_picklable([[maybe_unused]] const Options& options) {
+  if constexpr (std::is_same_v<Options, CommOptions>)
+    if (options.store != nullptr)
+      throw CommError(Errc::kUnsupported,
+                      "CommOptions with a store cannot be pickled: a store is a connection of this "
+                      "process. Set store to None, and assign a store where the options arrive");
+}
+
+// Lets options be pickled and copied by value. Copies of CommOptions share the store.
+template <class Options>
+void def_pickle(py::class_<Options>& bound) {
+  using State = decltype(values_of(fields_of(std::declval<Options&>())));
+  bound.def(py::pickle(
+      [](const Options& self) -> State {
+        require_picklable(self);
+        return values_of(fields_of(self));
+      },
+      [](const State& state) {
+        Options made;
+        fields_of(made) = state;
+        return made;
+      }));
+  bound.def("__copy__", [](const Options& self) { return Options(self); })
+      .def(
+          "__deepcopy__", [](const Options& self, const py::dict&) { return Options(self); },
+          py::arg("memo"));
+}
 
 template <class Options>
 py::class_<Options> bind_operation_options(py::module_& module, const char* name, const char* doc) {
@@ -24,6 +82,7 @@ py::class_<Options> bind_operation_options(py::module_& module, const char* name
   def_repr(bound, [name = std::string(name)](const Options& self) {
     return bracketed(name, text_of(self.timeout, self.hints));
   });
+  def_pickle(bound);
   return bound;
 }
 
@@ -54,6 +113,7 @@ InvalidArgument naming a bad value.)");
       .def_readwrite("hints", &CommOptions::hints,
                      "dict[str, str]. Reading gives a copy: assign a dict to change it.");
   def_repr(options);
+  def_pickle(options);
 
   bind_operation_options<SendOptions>(module, "SendOptions", "Options of send.")
       .def_readwrite("tag", &SendOptions::tag,
@@ -114,6 +174,7 @@ InvalidArgument naming a bad value.)");
           "timedelta or None.")
       .def_readwrite("hints", &ReconfigureOptions::hints, "dict[str, str].");
   def_repr(members);
+  def_pickle(members);
 }
 
 }  // namespace torch::comms::bindings

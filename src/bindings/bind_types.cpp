@@ -1,5 +1,8 @@
 #include <optional>
+#include <string>
+#include <utility>
 
+#include <torchcomms/base/error.hpp>
 #include <torchcomms/types.hpp>
 #include <torchcomms/window.hpp>
 
@@ -27,6 +30,28 @@ void bind_enums(py::module_& module) {
   py::enum_<P2POpType>(module, "P2POpType", "Direction of an entry of a batch.")
       .value("SEND", P2POpType::SEND)
       .value("RECV", P2POpType::RECV);
+}
+
+// What a pickle holds of a ReduceOp: the name of its type, and the factor of PREMUL_SUM.
+using ReduceOpState = std::pair<std::string, std::optional<PreMulSumFactorT>>;
+
+ReduceOpState state_of(const ReduceOp& op) {
+  ReduceOpState state(toString(op.type()), std::nullopt);
+  if (const auto* factor = op.factor()) state.second = *factor;
+  return state;
+}
+
+// Throws: CommError(kInvalidArgument) for a state that no ReduceOp has.
+ReduceOp reduce_op_of(ReduceOpState state) {
+  auto& [name, factor] = state;
+  for (int i = 0; i <= static_cast<int>(RedOpType::AVG); ++i) {
+    const auto type = static_cast<RedOpType>(i);
+    if (name != toString(type) || factor.has_value() != (type == RedOpType::PREMUL_SUM)) continue;
+    return factor ? ReduceOp::make_nccl_premul_sum(std::move(*factor)) : ReduceOp(type);
+  }
+  throw CommError(Errc::kInvalidArgument,
+                  "the pickle has reduce op '" + name + "' " + (factor ? "with" : "without") +
+                      " a factor: allowed are PREMUL_SUM with one, and the other types without");
 }
 
 void bind_reduce_op(py::module_& module) {
@@ -66,7 +91,8 @@ Compares by type and factor. AVG of integers truncates toward zero.)");
             memo[py::int_(reinterpret_cast<uintptr_t>(self.ptr()))] = copy;
             return copy;
           },
-          py::arg("memo"));
+          py::arg("memo"))
+      .def(py::pickle(&state_of, &reduce_op_of));
   def_repr(reduce_op);
   for (const ReduceOp* op : {&ReduceOp::SUM, &ReduceOp::PRODUCT, &ReduceOp::MIN, &ReduceOp::MAX,
                              &ReduceOp::BAND, &ReduceOp::BOR, &ReduceOp::BXOR, &ReduceOp::AVG})
