@@ -51,6 +51,15 @@ void wrong_type(const Place& place, const std::string& expected, const std::stri
   throw py::type_error(subject + " must be " + expected + ", not " + seen);
 }
 
+void require_shape(const Place& place, PyObject* tensor) {
+  const auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(tensor));
+  if (type == THPVariableClass || type == ParameterClass) return;
+  const auto lazy = py::module_::import("torch.nn.parameter").attr("UninitializedTensorMixin");
+  if (PyType_IsSubtype(Py_TYPE(tensor), reinterpret_cast<PyTypeObject*>(lazy.ptr())) == 0) return;
+  wrong_type(place, "torch.Tensor with a shape",
+             seen_as(tensor) + ": call its materialize(), or run its module once, before");
+}
+
 void Argument<Tensors>::load(const Place& place, PyObject* object) {
   require_sequence(place, kType, object);
   const auto sequence = owned(PySequence_Fast(object, kType));
@@ -59,6 +68,7 @@ void Argument<Tensors>::load(const Place& place, PyObject* object) {
   tensors_.reserve(static_cast<size_t>(count));
   for (Py_ssize_t i = 0; i < count; ++i) {
     if (!THPVariable_Check(items[i])) wrong_type(place, kType, items[i]);
+    require_shape(place, items[i]);
     tensors_.push_back(THPVariable_Unpack(items[i]));
   }
 }

@@ -42,6 +42,10 @@ T* unwrap(PyObject* object) {
   return py::cast<T*>(py::handle(object));
 }
 
+// Throws: py::type_error for a parameter or buffer of a lazy module that has no shape yet. Torch
+// gives it no elements, so that an operation on it would do nothing.
+void require_shape(const Place& place, PyObject* tensor);
+
 // One parameter type of an operation: load(), then get() for the call.
 template <class T>
 class Argument;
@@ -52,6 +56,7 @@ class Argument<at::Tensor> {
   static constexpr const char* kType = "torch.Tensor";
   void load(const Place& place, PyObject* object) {
     if (!THPVariable_Check(object)) wrong_type(place, kType, object);
+    require_shape(place, object);
     tensor_ = &const_cast<at::Tensor&>(THPVariable_Unpack(object));
   }
   // The caller's reference to the Python object outlives the call.

@@ -6,6 +6,7 @@
 #include "bindings/bindings.hpp"
 #include "bindings/limit.hpp"
 #include "bindings/number.hpp"
+#include "bindings/operand.hpp"
 #include "bindings/py_hooks.hpp"
 #include "bindings/refusals.hpp"
 #include "bindings/released.hpp"
@@ -278,17 +279,25 @@ void bind_memory(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
            "The backend's allocator. Raises Unsupported where there is none.")
       .def_property_readonly("mem_allocator", &TorchComm::getMemAllocator,
                              "Older spelling of get_mem_allocator().")
-      .def("tensor_register", &TorchComm::tensor_register, Released(), py::arg("tensor"),
-           "Registers memory ahead of use. Raises Unsupported where the backend has no such step.")
+      .def(
+          "tensor_register",
+          [](TorchComm& self, const Operand& operand) { self.tensor_register(operand.tensor); },
+          Released(), py::arg("tensor"),
+          "Registers memory ahead of use. Raises Unsupported where the backend has no such step.")
       .def("tensor_deregister", &TorchComm::tensor_deregister, Released(), py::arg("tensor"),
            "Takes tensor_register() back. Raises Unsupported where the backend has no such step.")
       .def("get_device_transport", &TorchComm::get_device_transport, Released(),
            "Address of a transport for kernels, in this rank's device memory. Collective at its "
            "first "
            "call. Raises Unsupported where there is none.")
-      .def("new_window", &TorchComm::new_window, Released(), py::arg("tensor") = py::none(),
-           "A window for one-sided access; with a tensor collective, as its tensor_register() is. "
-           "Raises Unsupported where the backend has none.")
+      .def(
+          "new_window",
+          [](TorchComm& self, const std::optional<Operand>& operand) {
+            return self.new_window(operand ? std::optional(operand->tensor) : std::nullopt);
+          },
+          Released(), py::arg("tensor") = py::none(),
+          "A window for one-sided access; with a tensor collective, as its tensor_register() is. "
+          "Raises Unsupported where the backend has none.")
       .def(
           "window_allocate",
           [](TorchComm& self, const Number& size, bool cpu_buf,

@@ -7,7 +7,10 @@
 #include <torchcomms/window.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/operand.hpp"
+#include "bindings/released.hpp"
 #include "bindings/repr.hpp"
+#include "core/operands.hpp"
 
 namespace torch::comms::bindings {
 namespace {
@@ -100,15 +103,24 @@ Compares by type and factor. AVG of integers truncates toward zero.)");
         py::cast(op, py::return_value_policy::reference);
 }
 
+// Any thread.
+std::string class_name(const at::Tensor& tensor) {
+  const WithLock lock;
+  return Py_TYPE(py::cast(tensor).ptr())->tp_name;
+}
+
 }  // namespace
 
 void bind_types(py::module_& module) {
+  set_tensor_class_name(&class_name);
   bind_enums(module);
   bind_reduce_op(module);
   py::class_<P2POp> entry(module, "P2POp", "One entry of a batch: P2POp(type, tensor, peer).");
   entry
-      .def(py::init<P2POpType, at::Tensor, int>(), py::arg("type"), py::arg("tensor"),
-           py::arg("peer"))
+      .def(py::init([](P2POpType type, const Operand& operand, int peer) {
+             return P2POp{type, operand.tensor, peer};
+           }),
+           py::arg("type"), py::arg("tensor"), py::arg("peer"))
       .def_readwrite("type", &P2POp::type, "P2POpType.SEND or P2POpType.RECV.")
       .def_readwrite("tensor", &P2POp::tensor, "What is sent, or received into.")
       .def_readwrite("peer", &P2POp::peer, "The other rank; checked when the batch is issued.");

@@ -6,6 +6,7 @@
 #include "bindings/given_hints.hpp"
 #include "bindings/limit.hpp"
 #include "bindings/number.hpp"
+#include "bindings/operand.hpp"
 #include "bindings/refusals.hpp"
 #include "bindings/released.hpp"
 #include "bindings/repr.hpp"
@@ -28,10 +29,10 @@ py::arg_v no_timeout() { return py::arg("timeout") = py::none(); }
 
 // The same method under each of the names that its last parameter has had.
 void bind_put(WindowClass& window) {
-  const auto put = [](TorchCommWindow& self, const at::Tensor& tensor, const Number& dst_rank,
+  const auto put = [](TorchCommWindow& self, const Operand& operand, const Number& dst_rank,
                       const Number& offset, Truth async_op, GivenHints hints,
                       const OptionalLimit& timeout) {
-    return self.put(tensor, dst_rank.as<int>({"put", "dst_rank"}),
+    return self.put(operand.tensor, dst_rank.as<int>({"put", "dst_rank"}),
                     offset.as<size_t>({"put", "target_offset_nelems"}), async_op.value,
                     options_of<PutOptions>("put", std::move(hints), timeout));
   };
@@ -274,8 +275,11 @@ timeout where they have none of their own.)");
   def_no_constructor(window, "TorchComm.new_window() and TorchComm.window_allocate() make one");
   window
       .def(
-          "tensor_register", &TorchCommWindow::tensor_register, Released(), py::arg("tensor"),
-          py::arg("owning") = true,
+          "tensor_register",
+          [](TorchCommWindow& self, const Operand& operand, bool owning) {
+            self.tensor_register(operand.tensor, owning);
+          },
+          Released(), py::arg("tensor"), py::arg("owning") = true,
           R"(Makes `tensor` this rank's part of the window. Collective; sizes and dtypes may differ.
 
 Args:

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include <torch/csrc/utils/pybind.h>
 
 #include "bindings/arguments.hpp"
@@ -14,6 +16,7 @@ struct Wanted {
   T as(const Place& place, const char* expected) const {
     py::detail::make_caster<T> caster;
     if (!caster.load(object, /*convert=*/false)) wrong_type(place, expected, object.ptr());
+    if constexpr (std::is_same_v<T, at::Tensor>) require_shape(place, object.ptr());
     return py::detail::cast_op<T>(caster);
   }
   py::object object;

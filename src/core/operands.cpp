@@ -1,5 +1,6 @@
 #include "core/operands.hpp"
 
+#include <atomic>
 #include <string>
 
 #include <torchcomms/base/error.hpp>
@@ -7,19 +8,41 @@
 #include "core/dtype_name.hpp"
 
 namespace torch::comms {
+namespace {
 
-const char* why_no_plain_memory(const at::Tensor& tensor) {
+std::atomic<std::string (*)(const at::Tensor&)> tensor_class_name = nullptr;
+
+// Whether a class in Python carries out the operators of the tensor.
+bool is_subclass(const at::Tensor& tensor) {
+  return tensor.key_set().has(c10::DispatchKey::Python);
+}
+
+std::string no_memory(const at::Tensor& tensor) {
+  const auto name_of = tensor_class_name.load();
+  if (!is_subclass(tensor) || name_of == nullptr) return "has no memory (a fake or meta tensor)";
+  return "is of class " + name_of(tensor) +
+         ", which has no memory of its own; pass a plain tensor: of a DTensor that is to_local(), "
+         "of an asynchronous tensor wait()";
+}
+
+}  // namespace
+
+void set_tensor_class_name(std::string (*name_of)(const at::Tensor&)) {
+  tensor_class_name = name_of;
+}
+
+std::optional<std::string> why_no_plain_memory(const at::Tensor& tensor) {
   if (tensor.is_conj() || tensor.is_neg())
     return "is a lazy conjugate or negative; pass tensor.resolve_conj().resolve_neg()";
-  if (!tensor.has_storage()) return "has no memory of its own (a wrapper subclass)";
-  if (tensor.numel() > 0 && tensor.storage().data() == nullptr)
-    return "has no memory (a fake or meta tensor)";
-  return nullptr;
+  if (!tensor.has_storage()) return no_memory(tensor);
+  const bool is_empty = !is_subclass(tensor) && tensor.numel() == 0;
+  if (!is_empty && tensor.storage().data() == nullptr) return no_memory(tensor);
+  return std::nullopt;
 }
 
 void require_plain_memory(const at::Tensor& tensor) {
-  if (const char* why = why_no_plain_memory(tensor))
-    throw CommError(Errc::kInvalidArgument, std::string("a tensor ") + why);
+  if (const auto why = why_no_plain_memory(tensor))
+    throw CommError(Errc::kInvalidArgument, "a tensor " + *why);
 }
 
 void check_factor(const PreMulSumFactorT& factor, at::ScalarType dtype, int64_t count) {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -14,8 +16,12 @@ namespace torch::comms {
 // The tensor's elements lie in its memory as they are: it has memory of its own (a fake tensor has
 // none), and is no conjugate or negative that torch has not carried out yet.
 TC_API void require_plain_memory(const at::Tensor& tensor);
-// Why it is not so: what "the tensor" is or has. Null: it is.
-TC_API const char* why_no_plain_memory(const at::Tensor& tensor);
+// Why it is not so: what "the tensor" is or has. nullopt: it is.
+TC_API std::optional<std::string> why_no_plain_memory(const at::Tensor& tensor);
+
+// Sets the function that gives the name of a tensor's Python class, for messages. Without one, as
+// in C++ programs, messages name no class.
+TC_API void set_tensor_class_name(std::string (*name_of)(const at::Tensor& tensor));
 
 // `factor` can scale `count` elements of `dtype`: a number for floating-point and complex data,
 // else a CPU tensor of 1 or `count` elements that converts to `dtype`.

@@ -102,7 +102,7 @@ class Checker {
     if (tensor.layout() != at::kStrided)
       refuse(what.text() + " has a sparse layout; only dense (strided) tensors are allowed");
     if (!tensor.is_contiguous()) refuse(not_contiguous(what.text()));
-    if (const char* why = why_no_plain_memory(tensor)) refuse(what.text() + " " + why);
+    if (const auto why = why_no_plain_memory(tensor)) refuse(what.text() + " " + *why);
   }
 
   // Two tensors of one call: same dtype.

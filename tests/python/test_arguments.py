@@ -8,9 +8,11 @@ import sys
 import numpy as np
 import pytest
 import torch
+import torchcomms
 from torchcomms import ReduceOp
 
-from tests.harness.operations import OPERATIONS, arguments, call
+from tests.harness.environment import environment
+from tests.harness.operations import OPERATIONS, arguments, call, tensor_slots
 
 LISTS = {
     "all_gather": ["tensor_list"], "all_gather_v": ["tensor_list"],
@@ -116,8 +118,65 @@ def test_parameters_and_subclasses_of_tensors_are_tensors(comm):
     class Mine(torch.Tensor):
         pass
 
-    for tensor in (torch.nn.Parameter(torch.zeros(2)), torch.zeros(2).as_subclass(Mine)):
-        comm.all_reduce(tensor, ReduceOp.SUM, False)
+    class Guarded(torch.Tensor):
+        """Its memory is its own; operations ask its class nothing."""
+
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            raise AssertionError(f"{func} was called")
+
+    class Dispatched(torch.Tensor):
+        @staticmethod
+        def __new__(cls, data):
+            return torch.Tensor._make_subclass(cls, data)
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            raise AssertionError(f"{func} was called")
+
+    with environment(TORCHCOMM_RANK="0", TORCHCOMM_SIZE="1"):
+        own = torchcomms.new_comm("gloo", torch.device("cpu"), "subclasses")
+    for tensor in (
+        torch.nn.Parameter(torch.zeros(2)),
+        torch.nn.Buffer(torch.zeros(2)),
+        torch.zeros(2).as_subclass(Mine),
+        torch.zeros(2).as_subclass(Guarded),
+        Dispatched(torch.zeros(2)),
+    ):
+        for used in (comm, own):
+            used.all_reduce(tensor, ReduceOp.SUM, False)
+    own.finalize()
+
+
+LAZY = [torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer]
+
+
+@pytest.mark.parametrize("lazy", LAZY)
+def test_what_has_no_shape_yet_is_refused_by_its_name(comm, lazy):
+    """It has no elements, so that an operation would do nothing and say nothing."""
+    for name in OPERATIONS:
+        for slot in tensor_slots(name, 1):
+            with pytest.raises(TypeError) as caught:
+                call(comm, name, False, lambda one, shape, slot=slot: lazy() if one == slot
+                     else torch.zeros(shape))  # fmt: skip
+            argument = slot.split("[")[0]
+            for word in (f"{name}()", f"'{argument}'", lazy.__name__, "materialize()"):
+                assert word in str(caught.value)
+    batch, window = comm.batch_op_create(), comm.new_window()
+    for refused in (
+        lambda: batch.send(lazy(), 0),
+        lambda: batch.recv(lazy(), 0),
+        lambda: torchcomms.P2POp(torchcomms.P2POpType.SEND, lazy(), 0),
+        lambda: window.tensor_register(lazy()),
+        lambda: window.put(lazy(), 0, 0, False),
+        lambda: comm.new_window(lazy()),
+        lambda: comm.tensor_register(lazy()),
+    ):
+        with pytest.raises(TypeError, match=rf"tensor.*{lazy.__name__}.*materialize\(\)"):
+            refused()
+    made = lazy()
+    made.materialize((2,))
+    comm.all_reduce(made, ReduceOp.SUM, False)
 
 
 @pytest.mark.parametrize("hints", [{"a": 1}, {"a": None}, {1: "a"}, "a", ["a"], 5], ids=repr)

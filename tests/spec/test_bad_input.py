@@ -216,6 +216,38 @@ def test_a_tensor_that_torch_has_not_negated_yet_is_refused_in_a_batch(world):
     check(world, wrong, lazy_in_a_batch)
 
 
+class Wrapper(torch.Tensor):
+    """A tensor whose memory is in another one, as that of a DTensor is."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        raise AssertionError(f"{func} was called")
+
+
+def wrapper(shape):
+    return Wrapper(torch.zeros(shape))
+
+
+def awaited(shape):
+    from torch.distributed._functional_collectives import AsyncCollectiveTensor
+
+    return AsyncCollectiveTensor(torch.zeros(shape))
+
+
+def subclasses_everywhere(comm, failures):
+    every_slot(comm, failures, wrapper, "Wrapper", "no memory", "to_local()")
+    every_slot(comm, failures, awaited, "AsyncCollectiveTensor", "wait()")
+
+
+@pytest.mark.worlds(device="cpu")
+def test_a_tensor_subclass_without_memory_is_refused_by_its_name(world):
+    check(world, wrong, subclasses_everywhere)
+
+
 def double(shape):
     return torch.zeros(shape, dtype=torch.float64)
 
