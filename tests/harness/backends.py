@@ -170,6 +170,8 @@ CTRAN = Backend(
             "reconfigure",
             "new_window",
             "window_allocate",
+            "tensor_register",
+            "tensor_deregister",
         }
     ),
     lacks=frozenset({"device_windows", "kernel_tuning", "registered"}),

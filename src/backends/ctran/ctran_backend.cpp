@@ -18,6 +18,7 @@
 #include "core/cpu_backend.hpp"
 #include "core/hint.hpp"
 #include "core/hint_table.hpp"
+#include "core/operands.hpp"
 #include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
 #include "core/retire.hpp"
@@ -223,6 +224,26 @@ void TorchCommCtran::setHints(const Hints& hints) {
   ctran::with_context([&] { return Context{.op = "set_hints", .comm = name_, .rank = rank_}; },
                       [&] { *wishes_ = ctran::wishes_of(merged); });
   options_.hints = std::move(merged);
+}
+
+void TorchCommCtran::tensor_register(const at::Tensor& tensor) {
+  constexpr std::string_view kMethod = "tensor_register";
+  issue(kMethod, {});
+  const Context context{.op = std::string(kMethod), .comm = name_, .rank = rank_};
+  if (tensor.defined() && !tensor.is_cpu() && tensor.device() != device_)
+    throw CommError(Errc::kInvalidArgument,
+                    "the tensor is on " + tensor.device().str() + ", the communicator on " +
+                        device_.str() + "; allowed is that device and cpu",
+                    context);
+  if (tensor.defined())
+    ctran::with_context([&] { return context; }, [&] { require_plain_memory(tensor); });
+  session_->registrations.add(tensor, context);
+}
+
+void TorchCommCtran::tensor_deregister(const at::Tensor& tensor) {
+  const Context context{.op = "tensor_deregister", .comm = name_, .rank = rank_};
+  if (!session_) throw CommError(Errc::kFinalized, "the communicator is not initialized", context);
+  session_->registrations.remove(tensor, context);
 }
 
 void TorchCommCtran::abort() {

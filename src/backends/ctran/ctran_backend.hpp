@@ -148,6 +148,9 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor) override;
   std::shared_ptr<TorchCommWindow> window_allocate(size_t size_bytes, bool cpu_buf,
                                                    size_t signal_size) override;
+  // Tensors on the CPU, or on the communicator's device. Registrations end with the membership.
+  void tensor_register(const at::Tensor& tensor) override;
+  void tensor_deregister(const at::Tensor& tensor) override;
   // Where kernels carry out its operations. Collective at first.
   int64_t get_device_transport() override;
 

@@ -207,8 +207,12 @@ std::map<std::string, std::string> TorchCommCtran::notes() const {
 }
 
 std::map<std::string, uint64_t> TorchCommCtran::memory_usage() const {
-  if (!session_ || !session_->on_device) return {};
-  return session_->on_device->memory_usage();
+  if (!session_) return {};
+  std::map<std::string, uint64_t> bytes;
+  if (session_->on_device) bytes = session_->on_device->memory_usage();
+  if (const auto registered = session_->registrations.size_bytes(); registered > 0)
+    bytes["registered tensors"] += registered;
+  return bytes;
 }
 
 void TorchCommCtran::on_unseen_failure(std::function<void(TorchWork&)> met) {

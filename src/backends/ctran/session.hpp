@@ -12,6 +12,7 @@
 #include <torchcomms/types.hpp>
 
 #include "backends/ctran/meeting.hpp"
+#include "backends/ctran/tensor_registrations.hpp"
 #include "core/flight.hpp"
 
 namespace torch::comms {
@@ -31,6 +32,7 @@ struct Session {
   // The same where the members are on several hosts: then it takes some operations alone.
   TorchCommCtranAcrossHosts* across_hosts = nullptr;
   std::shared_ptr<Flight> flight = std::make_shared<Flight>();
+  TensorRegistrations registrations;
 
   // Memory of calls that go on after Ctrl-C ended their wait: kept until the group's end.
   void leave(std::vector<c10::Storage> memory) {

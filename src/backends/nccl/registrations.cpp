@@ -5,22 +5,14 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "core/memory_range.hpp"
+
 namespace torch::comms::nccl {
 namespace {
 
-// The memory of a tensor that fills it, in whatever order.
 Registrations::Range range_of(const at::Tensor& tensor, const Context& context) {
-  if (!tensor.defined() || tensor.layout() != at::kStrided ||
-      !tensor.is_non_overlapping_and_dense())
-    throw CommError(Errc::kInvalidArgument,
-                    tensor.defined() ? "the tensor is not one piece of memory; its storage is, "
-                                       "and parts that are"
-                                     : "the tensor is undefined",
-                    context);
-  if (tensor.nbytes() == 0) return {nullptr, 0};
-  auto* const begin = static_cast<char*>(tensor.storage().mutable_data());
-  return {begin + static_cast<size_t>(tensor.storage_offset()) * tensor.element_size(),
-          tensor.nbytes()};
+  const auto memory = memory_range_of(tensor, context);
+  return {memory.begin, memory.size_bytes};
 }
 
 }  // namespace
