@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/ivalue.h>
@@ -120,6 +121,22 @@ class TC_API BackendWrapper final : public c10d::Backend {
   void setSequenceNumberForGroup() override {}
   std::shared_ptr<c10::Allocator> getMemAllocator() override;
 
+  // A piece of memory of torch's caching allocator.
+  struct MemPoolSegment {
+    uintptr_t address;
+    size_t size_bytes;
+    at::Device device;
+  };
+  using MemPoolId = std::pair<uint64_t, uint64_t>;  // of torch.cuda.MemPool
+  // Registers what the pool has now, as TorchComm::tensor_register() does: called again, also what
+  // has come since. A communicator on the CPU passes over memory of GPUs, and over a backend
+  // without registration.
+  // Throws: CommError, kInvalidArgument for memory of another device, else as tensor_register().
+  void registerMemPool(const MemPoolId& pool, const std::vector<MemPoolSegment>& segments);
+  // Before the pool frees its memory. Nothing for a pool that is not registered, or a communicator
+  // that is finalized. Throws: as TorchComm::tensor_deregister().
+  void deregisterMemPool(const MemPoolId& pool);
+
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
   using TensorLists = std::vector<std::vector<at::Tensor>>;
@@ -194,6 +211,7 @@ class TC_API BackendWrapper final : public c10d::Backend {
  private:
   class Region;  // between startCoalescing() and endCoalescing()
   class Call;
+  class RegisteredPools;
 
   template <class Ours>
   Ours with_limit(std::chrono::milliseconds timeout) const {
@@ -224,6 +242,7 @@ class TC_API BackendWrapper final : public c10d::Backend {
   std::chrono::milliseconds timeout_ = torch::comms::kNoTimeout;  // of later operations
   std::atomic<uint64_t> collectives_{0};
   std::shared_ptr<Region> region_;  // null outside; may have been given up
+  std::shared_ptr<RegisteredPools> pools_;
 };
 
 }  // namespace torch::comms

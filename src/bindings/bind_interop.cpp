@@ -1,12 +1,87 @@
 #include <pybind11/chrono.h>
+#include <pybind11/stl.h>
 #include <torchcomms/backend_wrapper.hpp>
 
+#include <vector>
+
+#include <torchcomms/base/error.hpp>
+
+#include "bindings/arguments.hpp"
 #include "bindings/bindings.hpp"
 #include "bindings/released.hpp"
 #include "bindings/repr.hpp"
 #include "interop/callbacks.hpp"
 
 namespace torch::comms::bindings {
+namespace {
+
+// With the GIL. Throws: py::type_error for what is no memory pool.
+void require_pool(const char* method, const py::object& pool) {
+  if (!py::hasattr(pool, "id") || !py::hasattr(pool, "snapshot"))
+    wrong_type({method, "pool"}, "torch.cuda.MemPool", pool.ptr());
+}
+
+BackendWrapper::MemPoolId id_of(const py::object& pool) {
+  return pool.attr("id").cast<BackendWrapper::MemPoolId>();
+}
+
+// With the GIL. `type` is that of a device that the pool gives by its number.
+std::vector<BackendWrapper::MemPoolSegment> segments_of(const py::object& pool,
+                                                        at::DeviceType type) {
+  std::vector<BackendWrapper::MemPoolSegment> segments;
+  for (const py::handle segment : pool.attr("snapshot")()) {
+    const py::object device = segment["device"];
+    segments.push_back({segment["address"].cast<uintptr_t>(), segment["total_size"].cast<size_t>(),
+                        py::isinstance<py::int_>(device)
+                            ? at::Device(type, device.cast<c10::DeviceIndex>())
+                            : device.cast<at::Device>()});
+  }
+  return segments;
+}
+
+void bind_memory_pools(
+    py::class_<BackendWrapper, c10d::Backend, c10::intrusive_ptr<BackendWrapper>>& wrapper) {
+  wrapper
+      .def(
+          "register_mem_pool",
+          [](BackendWrapper& self, const py::object& pool, bool symm) {
+            constexpr const char* kMethod = "register_mem_pool";
+            require_pool(kMethod, pool);
+            if (symm)
+              throw CommError(Errc::kUnsupported,
+                              "symm=True, a symmetric registration, is not available for a pool: "
+                              "leave symm out, or make a window of a tensor with new_window()",
+                              {.op = kMethod});
+            const auto type = self.getComm()->getDevice().type();
+            const auto id = id_of(pool);
+            const auto segments = segments_of(pool, type == at::kCPU ? at::kCUDA : type);
+            const WithoutLock released;
+            self.registerMemPool(id, segments);
+          },
+          py::arg("pool"), py::arg("symm") = false,
+          R"(Registers the memory that a pool has now with the communicator's library.
+
+Args:
+    pool: torch.cuda.MemPool. Called again, what the pool has got since is registered, too.
+    symm: False; True is refused.
+Raises:
+    Unsupported: the backend, or its library, registers no memory.
+    InvalidArgument: the pool has memory of another device than the communicator's.
+A communicator on the CPU has nothing to do.)")
+      .def(
+          "deregister_mem_pool",
+          [](BackendWrapper& self, const py::object& pool) {
+            require_pool("deregister_mem_pool", pool);
+            const auto id = id_of(pool);
+            const WithoutLock released;
+            self.deregisterMemPool(id);
+          },
+          py::arg("pool"),
+          "Takes register_mem_pool() back: before the pool frees its memory. Does nothing for a "
+          "pool that is not registered.");
+}
+
+}  // namespace
 
 void bind_interop(py::module_& module) {
   // Registers the bases; torch has loaded it long ago.
@@ -63,6 +138,7 @@ operation of the communicator.)");
           py::arg("work"), py::arg("timeout"),
           "True if this work of ours runs under this limit; works that do not say have the "
           "longest.");
+  bind_memory_pools(wrapper);
 }
 
 }  // namespace torch::comms::bindings

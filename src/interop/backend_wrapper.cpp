@@ -10,6 +10,7 @@
 #include "core/explain.hpp"
 #include "interop/contiguous.hpp"
 #include "interop/region.hpp"
+#include "interop/registered_pools.hpp"
 #include "interop/sparse.hpp"
 #include "interop/translate.hpp"
 
@@ -49,7 +50,8 @@ BackendWrapper::BackendWrapper(std::shared_ptr<TorchComm> comm)
     : c10d::Backend(is_awaited(required(comm)) ? 0 : comm->getRank(),
                     is_awaited(*comm) ? 1 : comm->getSize()),
       comm_(std::move(comm)),
-      options_(c10::make_intrusive<Options>()) {
+      options_(c10::make_intrusive<Options>()),
+      pools_(std::make_shared<RegisteredPools>()) {
   const auto& made = comm_->getOptions();
   options_->group_name = std::string(comm_->getCommName());
   // Older torch has no such field.
@@ -76,6 +78,13 @@ std::chrono::milliseconds BackendWrapper::limit(std::chrono::milliseconds timeou
 std::shared_ptr<c10::Allocator> BackendWrapper::getMemAllocator() {
   return comm_->getMemAllocator();
 }
+
+void BackendWrapper::registerMemPool(const MemPoolId& pool,
+                                     const std::vector<MemPoolSegment>& segments) {
+  pools_->update(*comm_, pool, segments);
+}
+
+void BackendWrapper::deregisterMemPool(const MemPoolId& pool) { pools_->remove(*comm_, pool); }
 
 c10::intrusive_ptr<WorkWrapper> BackendWrapper::wrap(const Call& call,
                                                      std::vector<torch::comms::WorkPtr> works,

@@ -2849,6 +2849,10 @@ class _BackendWrapper(torch._C._distributed_c10d.Backend):
         """
         The limit of later calls that bring none of their own.
         """
+    def deregister_mem_pool(self, pool: typing.Any) -> None:
+        """
+        Takes register_mem_pool() back: before the pool frees its memory. Does nothing for a pool that is not registered.
+        """
     def get_comm(self) -> TorchComm:
         """
         The wrapped communicator.
@@ -2860,6 +2864,18 @@ class _BackendWrapper(torch._C._distributed_c10d.Backend):
     def perform_nocolor_split(self, device: torch.device) -> None:
         """
         What torch.distributed.new_group calls on ranks outside of a group: nothing, for its members connect by themselves.
+        """
+    def register_mem_pool(self, pool: typing.Any, symm: bool = False) -> None:
+        """
+        Registers the memory that a pool has now with the communicator's library.
+
+        Args:
+            pool: torch.cuda.MemPool. Called again, what the pool has got since is registered, too.
+            symm: False; True is refused.
+        Raises:
+            Unsupported: the backend, or its library, registers no memory.
+            InvalidArgument: the pool has memory of another device than the communicator's.
+        A communicator on the CPU has nothing to do.
         """
     @property
     def options(self) -> torch._C._distributed_c10d.Backend.Options:
