@@ -1,7 +1,11 @@
 #include "bootstrap/master.hpp"
 
+#include <arpa/inet.h>
+
+#include <algorithm>
 #include <charconv>
 #include <optional>
+#include <string_view>
 
 #include <torchcomms/base/error.hpp>
 
@@ -70,6 +74,48 @@ std::optional<Host> job_host(const Lookup& lookup, const Launch& launch) {
   return std::nullopt;
 }
 
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_host_letter(char c) {
+  return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_';
+}
+
+// An address may name its interface: "fe80::1%eth0".
+bool is_ipv6(const std::string& text) {
+  in6_addr address;
+  const auto zone = text.find('%');
+  if (zone != std::string::npos && zone + 1 == text.size()) return false;
+  return ::inet_pton(AF_INET6, text.substr(0, zone).c_str(), &address) == 1;
+}
+
+// Labels of letters, digits, '-' and '_' with a dot between them, and perhaps at the end.
+bool is_host_name(std::string_view text) {
+  if (text.ends_with('.')) text.remove_suffix(1);
+  size_t label = 0;  // characters
+  for (const char c : text) {
+    if (c == '.' ? label == 0 : !is_host_letter(c)) return false;
+    label = c == '.' ? 0 : label + 1;
+  }
+  return label > 0;
+}
+
+bool is_host(const std::string& text) {
+  const bool is_number =
+      std::all_of(text.begin(), text.end(), [](char c) { return is_digit(c) || c == '.'; });
+  in_addr address;
+  if (is_number) return ::inet_aton(text.c_str(), &address) == 1;
+  return is_host_name(text) || is_ipv6(text);
+}
+
+std::string parse_address(std::string text) {
+  if (!is_host(text))
+    throw CommError(
+        Errc::kInvalidArgument,
+        "environment variable MASTER_ADDR='" + text +
+            "' is not allowed: expected a host name, an IPv4 address, or an IPv6 "
+            "address without brackets; without scheme, and with the port in MASTER_PORT");
+  return text;
+}
+
 uint16_t parse_port(const std::string& text) {
   uint16_t port = 0;
   const auto [stop, code] = std::from_chars(text.data(), text.data() + text.size(), port);
@@ -91,7 +137,7 @@ uint32_t hash(const std::string& text) {
 Master find_master(const Lookup& lookup, const Launch& launch) {
   Master master;
   if (const auto address = lookup("MASTER_ADDR")) {
-    master.host = *address;
+    master.host = parse_address(*address);
     master.source = "MASTER_ADDR";
   } else if (const auto host = job_host(lookup, launch)) {
     master.host = host->name;

@@ -192,10 +192,14 @@ def nowhere(context):
         (None, None, "MASTER_ADDR"),
         ("127.0.0.1", None, "MASTER_PORT"),
         *(("127.0.0.1", port, "MASTER_PORT", port) for port in ("text", "70000", "-1", "12x")),
+        *(
+            (host, "29500", f"MASTER_ADDR='{host}'", "host name", "without brackets")
+            for host in ("[::1]", "tcp://127.0.0.1", "127.0.0.1:29500")
+        ),
     ):
         with (
             failures.case(address, port),
-            refused(RuntimeError, *fragments),
+            refused(torchcomms.InvalidArgument, *fragments),
             environment(MASTER_ADDR=address, MASTER_PORT=port),
         ):
             create(context, "nowhere")

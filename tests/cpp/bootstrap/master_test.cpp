@@ -46,6 +46,43 @@ TEST(FindMaster, MasterAddrAndPortWin) {
   EXPECT_FALSE(master.guessed);
 }
 
+TEST(FindMaster, MasterAddrIsAHostNameOrAnAddress) {
+  const auto launch = launched_by("Slurm", 4);
+  for (const char* host :
+       {"node7", "node-7.example.org", "node_7", "worker.0", "example.org.", "10.0.0.1", "127.1",
+        "0.0.0.0", "::1", "2001:db8::7", "fe80::1%eth0", "::ffff:10.0.0.1"})
+    EXPECT_EQ(find_master(lookup_in({{"MASTER_ADDR", host}, {"MASTER_PORT", "1"}}), launch).host,
+              host);
+}
+
+TEST(FindMaster, AMasterAddrThatIsNeitherIsRefusedNamingTheValueAndWhatIsAllowed) {
+  for (const char* host : {"[::1]",
+                           "tcp://host",
+                           "http://10.0.0.1",
+                           "host:29500",
+                           "10.0.0.1:29500",
+                           "[::1]:29500",
+                           "node 7",
+                           "a,b",
+                           "node[1-4]",
+                           "300.1.1.1",
+                           "10.0.0.1.5",
+                           "a..b",
+                           ".a",
+                           ".",
+                           "%eth0",
+                           "fe80::1%",
+                           "1::2::3",
+                           "user@host",
+                           "host/path",
+                           "n\xc3\xb6"
+                           "de"})
+    expect_fragments(
+        error_of({{"MASTER_ADDR", host}, {"MASTER_PORT", "1"}}, launched_by("Slurm", 4)),
+        {"MASTER_ADDR='" + std::string(host) + "'", "host name", "IPv6 address without brackets",
+         "MASTER_PORT"});
+}
+
 TEST(FindMaster, AllRanksOnOneHostMeetOnTheLoopback) {
   const auto master = find_master(lookup_in({}), launched_by("Open MPI", 4, 4));
   EXPECT_EQ(master.host, "127.0.0.1");
