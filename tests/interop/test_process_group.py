@@ -724,6 +724,7 @@ def test_ctran_is_known_by_name_whatever_is_imported_first(imports, free_port):
         {imports}
         dist.init_process_group("ctran")
         print(dist.get_backend())
+        assert dist.group.WORLD.name() == "custom"  # torch's own list of names
         dist.destroy_process_group()
     """
     job = {
