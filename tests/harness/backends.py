@@ -12,6 +12,7 @@ LACKS = {
     "bitwise": "its library has no bitwise reductions",
     "element_factors": "its factors of PREMUL_SUM are read before the operation runs",
     "narrow_reductions": "its sums are in the elements' dtype",
+    "propagated_nans": "its library's MIN and MAX drop a NaN",
     "created_at_once": "ranks that make several communicators at once may wait for ever",
     "messages": "its library has no messages between two ranks",
     "early_sends": "its library has no messages between two ranks",
@@ -184,6 +185,7 @@ _VENDOR_LACKS = frozenset(
         "all_dtypes",
         "element_factors",
         "narrow_reductions",
+        "propagated_nans",
         # Operations wait for those before them, also for a message that has not come.
         "unordered_messages",
         # The ranks leave the library together, and split together.
@@ -233,6 +235,7 @@ NCCL = Backend(
             "dtypes",
             "gather",
             "gather_single",
+            "nan",
             "reduce",
             "reduce_ops",
             "reduce_scatter",
@@ -280,7 +283,7 @@ RCCL = replace(
     sizes=(2,),
     library=("TORCHCOMM_RCCL_LIBRARY", "libstand_in_nccl.so"),
     vendor=("librccl.so.1", "nccl"),
-    modules=frozenset({"reduce_ops", "vendors", "windows_of_libraries"}),
+    modules=frozenset({"nan", "reduce_ops", "vendors", "windows_of_libraries"}),
 )
 RCCLX = replace(
     RCCL,
@@ -298,6 +301,7 @@ NCCLX = replace(
     library=("TORCHCOMM_NCCLX_LIBRARY", "libstand_in_nccl.so"),
     kernels=True,
     optional=NCCL.optional | {"get_device_transport"},
+    lacks=_VENDOR_LACKS - {"propagated_nans"},
     modules=frozenset(
         [
             "all_gather_single",
@@ -311,6 +315,7 @@ NCCLX = replace(
             "dtypes",
             "gather_single",
             "growing",
+            "nan",
             "ncclx",
             "reconfigure",
             "reduce",
@@ -337,7 +342,8 @@ CTRAN_KERNELS = replace(
     kernels=True,
     vendor=None,
     # Operations are the kernels', what is agreed beside them the links': neither sees the other's.
-    lacks=_VENDOR_LACKS - {"bitwise", "all_dtypes", "narrow_reductions", "split_among_listed"}
+    lacks=_VENDOR_LACKS
+    - {"bitwise", "all_dtypes", "narrow_reductions", "propagated_nans", "split_among_listed"}
     | {"one_engine"},
     modules=(NCCL.modules or frozenset()) - {"vendors"}
     | {"device_windows", "finalize", "growing", "properties", "registered"}
@@ -391,6 +397,7 @@ CTRAN_HOSTS = replace(
             "async",
             "barrier",
             "broadcast",
+            "nan",
             "reconfigure",
             "reduce_ops",
             "reduce_scatter_single",
@@ -422,6 +429,7 @@ XCCL_ON_HOST = replace(
             "all_to_all_v_single",
             "async",
             "gather",
+            "nan",
             "reduce_ops",
             "scatter",
             "vendors",
@@ -447,6 +455,7 @@ ONECCL = replace(
     modules=(NCCL.modules or frozenset())
     - {
         "batch_invariant",
+        "nan",
         "reconfigure",
         "reconfigure_agreement",
         "reconfigure_observed",
@@ -490,7 +499,7 @@ ON_GPUS = (
         _ON_GPUS,
         name="ncclx",
         kernels=True,
-        lacks=_LACKS_ON_GPUS,
+        lacks=_LACKS_ON_GPUS - {"propagated_nans"},
         optional=NCCLX.optional,
         modules=_ON_GPUS.modules | {"device_windows", "growing", "ncclx", "registered", "tuning"},
     ),

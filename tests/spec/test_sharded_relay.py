@@ -118,6 +118,25 @@ def test_all_reduce_gives_every_rank_of_a_group_its_reduction(world):
     check_context(world, all_reduces)
 
 
+def nans_of_all_ranks(context):
+    """Each rank has a NaN in one place of every three more than there are ranks."""
+    relays, failures = context.comm.get_backend_impl(), Failures()
+    everybody, numel = list(range(context.size)), 1001
+    place = torch.arange(numel) % (context.size + 3)
+    for op, dtype in ((ReduceOp.MIN, torch.float32), (ReduceOp.MAX, torch.bfloat16)):
+        with failures.case(op, dtype):
+            tensor = torch.ones(numel, dtype=dtype)
+            tensor[place == context.rank] = float("nan")
+            tensor = tensor.to(context.device)
+            relays.sharded_relay_multi_group_all_reduce([tensor], op, [everybody], [numel])
+            assert torch.equal(tensor.isnan().cpu(), (place < context.size).cpu())
+    return failures.texts
+
+
+def test_minima_and_maxima_have_the_nan_of_any_rank(world):
+    check_context(world, nans_of_all_ranks)
+
+
 def reduce_scatters(context):
     relays, failures = context.comm.get_backend_impl(), Failures()
     for case in every_case(context):

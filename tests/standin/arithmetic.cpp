@@ -5,6 +5,7 @@
 #include <c10/util/Float8_e5m2.h>
 #include <c10/util/Half.h>
 
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
@@ -53,14 +54,23 @@ auto wide(T value) {
 }
 
 template <class T>
+bool is_nan(T value) {
+  if constexpr (std::is_integral_v<T>)
+    return false;
+  else
+    return std::isnan(static_cast<double>(value));
+}
+
+// The smaller and the larger number drop a NaN, as C's fmin() and fmax() do.
+template <class T>
 T combined(T a, T b, RedOp op) {
   switch (op) {
     case RedOp::kProd:
       return static_cast<T>(wide(a) * wide(b));
     case RedOp::kMax:
-      return a < b ? b : a;
+      return a < b || is_nan(a) ? b : a;
     case RedOp::kMin:
-      return b < a ? b : a;
+      return b < a || is_nan(a) ? b : a;
     default:
       return static_cast<T>(wide(a) + wide(b));
   }

@@ -12,7 +12,7 @@ using nccl::abi::RedOp;
 
 size_t size_of(DataType dtype);
 
-// into[i] = into[i] op from[i]; kAvg adds.
+// into[i] = into[i] op from[i]; kAvg adds. kMin and kMax drop a NaN, as NCCL does.
 void combine(void* into, const void* from, size_t count, DataType dtype, RedOp op);
 // data[i] = data[i] * factor[0].
 void scale(void* data, const void* factor, size_t count, DataType dtype);

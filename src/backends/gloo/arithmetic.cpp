@@ -1,7 +1,5 @@
 #include "backends/gloo/arithmetic.hpp"
 
-#include <limits>
-
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <torchcomms/base/error.hpp>
@@ -39,12 +37,6 @@ void combine(at::Tensor& a, const at::Tensor& b, RedOpType op) {
     default:
       TC_CHECK(!"plans combine with the seven above only");
   }
-}
-
-void flip_sign_bit(at::Tensor& tensor) {
-  tensor.bitwise_xor_(tensor.scalar_type() == at::kInt
-                          ? at::Scalar(std::numeric_limits<int32_t>::min())
-                          : at::Scalar(std::numeric_limits<int64_t>::min()));
 }
 
 // torch divides no uint64.
@@ -86,6 +78,12 @@ void multiply(const at::Tensor& numbers, const PreMulSumFactorT& factor) {
   numbers.mul_(multiplier);
 }
 
+// What is compared instead of the elements, in their memory.
+at::Tensor with_keys(const at::Tensor& elements, const ReductionPlan& plan) {
+  return plan.keys == OrderKeys::kNone ? elements
+                                       : to_order_keys(elements, plan.keys, plan.combine);
+}
+
 }  // namespace
 
 at::Tensor prepare(const at::Tensor& tensor, const ReductionPlan& plan,
@@ -94,8 +92,7 @@ at::Tensor prepare(const at::Tensor& tensor, const ReductionPlan& plan,
   auto prepared = flat_view(tensor, plan.view);
   if (plan.converts() || own_memory) prepared = convert(prepared, plan.compute);
   if (plan.premultiply) multiply(as_numbers(prepared, plan), *factor);
-  if (plan.flip_sign) flip_sign_bit(prepared);
-  return prepared;
+  return with_keys(prepared, plan);
 }
 
 void settle(const at::Tensor& combined, const at::Tensor& output, const ReductionPlan& plan,
@@ -103,7 +100,7 @@ void settle(const at::Tensor& combined, const at::Tensor& output, const Reductio
   const PlainOperators plain;
   auto result = combined;
   divide(result, plan.divide, size);
-  if (plan.flip_sign) flip_sign_bit(result);
+  if (plan.keys != OrderKeys::kNone) result = from_order_keys(result, plan.keys, plan.compute);
   auto target = flat_view(output, plan.view);
   if (target.const_data_ptr() != result.const_data_ptr()) target.copy_(result);
 }
@@ -113,15 +110,14 @@ void combine_rows(const at::Tensor& rows, bool prepared, const at::Tensor& outpu
   const PlainOperators plain;
   const int64_t count = rows.numel() / size;
   const bool converted = prepared || !plan.converts();
-  auto all = rows;
-  if (!prepared && plan.flip_sign) flip_sign_bit(all);
+  const auto all = prepared ? rows : with_keys(rows, plan);
   // The first part becomes the result, in its own memory if it needs no conversion: nobody else
   // reads it.
-  auto result = slice(rows, 0, count);
+  auto result = slice(all, 0, count);
   if (!converted) result = convert(result, plan.compute);
   auto part = converted ? at::Tensor() : scratch(count, plan.compute);
   for (int rank = 1; rank < size; ++rank) {
-    const auto row = slice(rows, rank * count, count);
+    const auto row = slice(all, rank * count, count);
     if (!converted) part.copy_(row);
     combine(result, converted ? row : part, plan.combine);
   }

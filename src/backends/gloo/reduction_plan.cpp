@@ -90,7 +90,8 @@ ReductionPlan plan_integer(const Row& row, RedOpType op) {
                      .compute = widen ? *row.wide : *row.direct,
                      .combine = is_order(op) || op == RedOpType::PRODUCT ? op : RedOpType::SUM};
   if (average) plan.divide = row.dtype == ScalarType::UInt64 ? Divide::kUnsigned64 : Divide::kYes;
-  plan.flip_sign = is_order(op) && row.dtype != plan.view && row.kind == Kind::kUnsigned;
+  if (is_order(op) && row.dtype != plan.view && row.kind == Kind::kUnsigned)
+    plan.keys = OrderKeys::kUnsigned;
   plan.premultiply = op == RedOpType::PREMUL_SUM;
   return plan;
 }
@@ -116,11 +117,15 @@ ReductionPlan plan_float(const Row& row, RedOpType op, int size, int64_t count,
   const auto part = row.direct.value_or(row.dtype);  // a number, or one of the two of a complex one
   const bool half = part == ScalarType::Half || part == ScalarType::BFloat16;
   const int64_t parts = complex_data ? 2 * count : count;
-  const bool widen = !row.direct || (half && widen_half(part, op, size, parts, arithmetic));
+  // The own loop propagates NaN, and one rank alone compares nothing.
+  const bool by_keys = is_order(op) && arithmetic == Arithmetic::kGloo && size > 1;
+  const bool widen =
+      !row.direct || (half && (by_keys || widen_half(part, op, size, parts, arithmetic)));
   return {.view = part,
           .compute = widen ? ScalarType::Float : part,
           .combine = is_order(op) || op == RedOpType::PRODUCT ? op : RedOpType::SUM,
           .divide = op == RedOpType::AVG ? Divide::kYes : Divide::kNo,
+          .keys = by_keys ? OrderKeys::kFloat : OrderKeys::kNone,
           .premultiply = op == RedOpType::PREMUL_SUM,
           .complex_data = complex_data};
 }

@@ -5,21 +5,25 @@
 #include <c10/core/ScalarType.h>
 #include <torchcomms/types.hpp>
 
+#include "backends/gloo/order_keys.hpp"
+
 namespace torch::comms::gloo {
 
 // How a reduction is computed where Gloo itself adds, multiplies and compares only half, bfloat16,
-// float, double, int8, uint8, int32 and int64, and combines bits of the integers among them.
+// float, double, int8, uint8, int32 and int64, and combines bits of the integers among them. MIN
+// and MAX of floating point are not left to Gloo, whose result with a NaN depends on the NaN's
+// rank.
 //
 // In order: the elements' memory is read as `view`; converted to `compute`, if that is another
-// dtype; multiplied by the factor of PREMUL_SUM; its sign bit flipped; combined over the ranks with
-// `combine`; flipped back; divided by the number of ranks; converted back.
+// dtype; multiplied by the factor of PREMUL_SUM; turned into `keys`; combined over the ranks with
+// `combine`; turned back; divided by the number of ranks; converted back.
 struct ReductionPlan {
   at::ScalarType view;
   at::ScalarType compute;
   RedOpType combine;  // SUM, PRODUCT, MIN, MAX, BAND, BOR or BXOR
   // By the number of ranks; integers toward zero.
   enum class Divide : uint8_t { kNo, kYes, kUnsigned64 } divide = Divide::kNo;
-  bool flip_sign = false;  // orders unsigned numbers by a signed comparison
+  OrderKeys keys = OrderKeys::kNone;
   bool premultiply = false;
   bool complex_data = false;
   // Complex products: no way to do it with Gloo, so every rank gathers all inputs and multiplies
@@ -29,7 +33,8 @@ struct ReductionPlan {
   bool converts() const { return view != compute; }
   // Nothing to do besides combining.
   bool plain() const {
-    return !converts() && divide == Divide::kNo && !flip_sign && !premultiply && !gather;
+    return !converts() && divide == Divide::kNo && keys == OrderKeys::kNone && !premultiply &&
+           !gather;
   }
 };
 
@@ -39,10 +44,10 @@ enum class Arithmetic : uint8_t { kGloo, kOwn };
 
 // The plan for `count` elements of `dtype` on `size` ranks; the same on every rank. half and
 // bfloat16 are converted to float, and rounded once, where rounding is not exact anyway (over 2
-// ranks) and it costs little (up to 64 KiB), and where half could overflow on the way (AVG,
-// PREMUL_SUM). An average of integers is exact up to 32 bits; int64 and uint64 wrap as their sum
-// does. Throws CommError(kInvalidArgument), without context, naming op and dtype where the
-// reduction is not defined.
+// ranks) and it costs little (up to 64 KiB), where half could overflow on the way (AVG,
+// PREMUL_SUM), and for the keys of Gloo's MIN and MAX. An average of integers is exact up to 32
+// bits; int64 and uint64 wrap as their sum does. Throws CommError(kInvalidArgument), without
+// context, naming op and dtype where the reduction is not defined.
 ReductionPlan plan_reduction(at::ScalarType dtype, RedOpType op, int size, int64_t count,
                              Arithmetic arithmetic);
 

@@ -36,6 +36,12 @@ int index_of(const nccl::Device& device) {
   return at.has_index() ? at.index() : 0;
 }
 
+// Whether it is a MIN or MAX of floating point. Kernels propagate a NaN, and NCCL drops it.
+bool orders_floats(const Call& call) {
+  return ctran::kernels::kind_of(call) == ctran::kernels::Kind::kFloat &&
+         (call.op == ctran::ReduceOp::kMin || call.op == ctran::ReduceOp::kMax);
+}
+
 // What `rank` has put under `key`.
 std::string told_by(int rank, StoreKeyValue& store, const std::string& key, const Rendezvous& met,
                     const Context& context) {
@@ -205,8 +211,9 @@ TorchCommNCCLX::Choice TorchCommNCCLX::choose(Call& call, const Asked& asked) co
   call.algorithm = wish.algorithm;
   call.blocks = wish.blocks;
   if (wish.algorithm != Algorithm::kAutomatic) return {team.takes(call)};
-  // What the library cannot do at all is theirs at any size.
-  const bool only_here = !nccl::is_reducible(static_cast<at::ScalarType>(call.dtype));
+  // What the library cannot do at all, and what it computes otherwise, is theirs at any size.
+  const bool only_here =
+      !nccl::is_reducible(static_cast<at::ScalarType>(call.dtype)) || orders_floats(call);
   const bool library_may = wish.who == KernelWish::Who::kAutomatic && !only_here;
   // The library has one launch for all slots of a list, the kernels have one for each.
   const bool is_list = asked.op == OpName::reduce_scatter || asked.op == OpName::reduce_scatter_v;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include <ATen/ATen.h>
@@ -61,6 +62,22 @@ TEST(CombineRows, OrdersAndDividesUnsignedNumbersAboveTheSignBit) {
   EXPECT_TRUE(same_bits(combined(RedOpType::MIN, {a, b}), unsigned_64({0, 1, 7})));
   EXPECT_TRUE(same_bits(combined(RedOpType::AVG, {a, b}),
                         unsigned_64({kTop / 2, kTop / 2, ((uint64_t{1} << 63) + 7) / 2})));
+}
+
+TEST(CombineRows, PropagatesTheNanOfAnyRow) {
+  constexpr int kSize = 3;
+  for (const auto op : {RedOpType::MIN, RedOpType::MAX})
+    for (const auto* dtypes : {&gloo_test::kFloats, &gloo_test::kNarrow})
+      for (const auto dtype : *dtypes)
+        for (int nan = 0; nan < kSize; ++nan) {
+          Tensors inputs;
+          for (int rank = 0; rank < kSize; ++rank) {
+            const double value = rank == nan ? std::nan("") : rank + 1.0;
+            inputs.push_back(at::full({37}, value, at::kDouble).to(dtype));
+          }
+          const auto got = combined(op, inputs).to(at::kDouble);
+          EXPECT_TRUE(at::isnan(got).all().item<bool>()) << label(dtype, op) << ", row " << nan;
+        }
 }
 
 TEST(CombineRows, AveragesNarrowIntegersWithoutOverflow) {

@@ -46,10 +46,29 @@ TEST(ReductionPlan, IsRefusedForDtypesWithoutArithmetic) {
 
 TEST(ReductionPlan, LeavesToGlooWhatItCanDo) {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kChar, at::kByte, at::kInt, at::kLong})
-    for (const auto op : {RedOpType::SUM, RedOpType::PRODUCT, RedOpType::MIN, RedOpType::MAX})
+    for (const auto op : {RedOpType::SUM, RedOpType::PRODUCT})
+      EXPECT_TRUE(plan(dtype, op).plain()) << label(dtype, op);
+  for (const auto op : {RedOpType::MIN, RedOpType::MAX})
+    for (const auto dtype : {at::kChar, at::kByte, at::kInt, at::kLong})
       EXPECT_TRUE(plan(dtype, op).plain()) << label(dtype, op);
   for (const auto dtype : {at::kHalf, at::kBFloat16})
     EXPECT_TRUE(plan(dtype, RedOpType::SUM, /*size=*/2).plain()) << "exact on two ranks";
+}
+
+TEST(ReductionPlan, OrdersFloatingPointByKeysWhereGlooCompares) {
+  for (const auto op : {RedOpType::MIN, RedOpType::MAX})
+    for (const auto* dtypes : {&gloo_test::kFloats, &gloo_test::kNarrow})
+      for (const auto dtype : *dtypes) {
+        const auto made = plan(dtype, op);
+        EXPECT_EQ(made.keys, OrderKeys::kFloat) << label(dtype, op);
+        EXPECT_EQ(made.compute, dtype == at::kDouble ? at::kDouble : at::kFloat);
+        EXPECT_EQ(plan(dtype, op, /*size=*/1).keys, OrderKeys::kNone) << "nothing is compared";
+        EXPECT_EQ(plan_reduction(dtype, op, 3, 8, Arithmetic::kOwn).keys, OrderKeys::kNone);
+      }
+  for (const auto dtype : gloo_test::kFloats)
+    EXPECT_TRUE(plan(dtype, RedOpType::MAX, /*size=*/1).plain()) << dtype;
+  EXPECT_EQ(plan(at::kFloat, RedOpType::SUM).keys, OrderKeys::kNone);
+  EXPECT_EQ(plan(at::kInt, RedOpType::MAX).keys, OrderKeys::kNone);
 }
 
 TEST(ReductionPlan, CombinesOnlyWhatGlooHas) {
@@ -67,7 +86,6 @@ TEST(ReductionPlan, CombinesOnlyWhatGlooHas) {
 TEST(ReductionPlan, RoundsHalfTypesOnceWhereThatIsCheap) {
   EXPECT_EQ(plan(at::kBFloat16, RedOpType::SUM, 3, 1024).compute, at::kFloat);
   EXPECT_EQ(plan(at::kBFloat16, RedOpType::SUM, 3, 1 << 20).compute, at::kBFloat16);
-  EXPECT_EQ(plan(at::kHalf, RedOpType::MAX, 3, 1024).compute, at::kHalf);
   EXPECT_EQ(plan(at::kHalf, RedOpType::AVG, 2, 1 << 20).compute, at::kFloat)
       << "the sum could overflow";
   EXPECT_EQ(plan_reduction(at::kHalf, RedOpType::SUM, 2, 1 << 20, Arithmetic::kOwn).compute,

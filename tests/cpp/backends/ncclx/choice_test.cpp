@@ -4,6 +4,9 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "backends/nccl/temporary_file.hpp"
 #include "backends/ncclx/world.hpp"
 
@@ -80,6 +83,30 @@ TEST_F(NcclxChoice, DtypesThatTheLibraryLacksAreKernelsAtAnySize) {
     EXPECT_EQ(launches_of(self), 1);
     self.synchronize();
     EXPECT_EQ(tensor.const_data_ptr<int16_t>()[2 * kLarge - 1], self.rank == 0 ? 6 : 3);
+    self.comm->finalize();
+  });
+}
+
+// The library drops a NaN.
+TEST_F(NcclxChoice, MinimaAndMaximaOfFloatsAreKernelsAtAnySizeUnlessTheLibraryIsAskedFor) {
+  on_ranks(2, [](Program& self) {
+    constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+    const auto fresh = [&] { return at::full({2 * kLarge}, self.rank == 0 ? kNan : 1.0f); };
+    auto large = fresh(), slot = at::full({kSmall}, self.rank == 0 ? kNan : 1.0f);
+    self.comm->reduce(large, 1, ReduceOp::MAX, false);
+    EXPECT_EQ(launches_of(self), 1);
+    auto output = ones(kSmall);
+    self.comm->reduce_scatter(output, {slot, slot}, ReduceOp::MIN, false);
+    EXPECT_EQ(launches_of(self), 3) << "a launch for each slot";
+    auto small = slot.clone();
+    self.comm->all_reduce(small, ReduceOp::MAX, false, by("nccl"));
+    auto whole = at::full({2 * kLarge}, self.rank, at::kInt);
+    self.comm->reduce(whole, 1, ReduceOp::MAX, false);
+    EXPECT_EQ(launches_of(self), 3) << "integers are for the library";
+    self.synchronize();
+    EXPECT_TRUE(self.rank == 0 || std::isnan(first(large)));
+    EXPECT_TRUE(std::isnan(first(output)));
+    EXPECT_EQ(first(small), 1);
     self.comm->finalize();
   });
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "ctran/arithmetic/dtype.hpp"
 #include "ctran/arithmetic/small_float.hpp"
@@ -57,6 +58,32 @@ inline bool is_nan(Dtype dtype, const std::byte* element) {
   const Dtype part = part_of(dtype);
   return std::isnan(number(part, element, 0)) ||
          (is_complex(dtype) && std::isnan(number(part, element, 1)));
+}
+
+// The kinds of NaN that a real dtype has: quiet and signalling ones, of either sign.
+inline std::vector<uint64_t> nans_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kFloat64:
+      return {0x7ff8000000000000, 0xfff8000000000000, 0x7ff0000000000001,
+              0xfff0000000000001, 0x7fffffffffffffff, 0xffffffffffffffff};
+    case Dtype::kFloat32:
+      return {0x7fc00000, 0xffc00000, 0x7f800001, 0xff800001, 0x7fffffff, 0xffffffff};
+    case Dtype::kFloat16:
+      return {0x7e00, 0xfe00, 0x7c01, 0xfc01, 0x7fff, 0xffff};
+    case Dtype::kBFloat16:
+      return {0x7fc0, 0xffc0, 0x7f81, 0xff81, 0x7fff, 0xffff};
+    case Dtype::kFloat8E5m2:
+      return {0x7e, 0xfe, 0x7d, 0xfd, 0x7f, 0xff};
+    case Dtype::kFloat8E4m3fn:
+      return {0x7f, 0xff};
+    case Dtype::kFloat8E5m2fnuz:
+    case Dtype::kFloat8E4m3fnuz:
+      return {0x80};
+    case Dtype::kFloat8E8m0fnu:
+      return {0xff};
+    default:
+      return {};
+  }
 }
 
 }  // namespace torch::comms::ctran_test

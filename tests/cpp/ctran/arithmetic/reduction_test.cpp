@@ -203,6 +203,40 @@ TEST(Reduction, TakesTheLeftOfTwoZeros) {
   }
 }
 
+// NaN is in one element of one operand, at each place of the loops: several vectors, one, the rest.
+TEST(Reduction, MinAndMaxPropagateEveryNanOfEitherOperandInEachLane) {
+  for_each_reduction([](const Reduction& reduction, Dtype dtype, ReduceOp op) {
+    if (!is_float(dtype) || (op != ReduceOp::kMin && op != ReduceOp::kMax)) return;
+    constexpr size_t kCount = 64 + 16 + 7;
+    const size_t bytes = ctran::size_of(dtype);
+    Memory numbers[2] = {Memory(kCount * bytes), Memory(kCount * bytes)};
+    for (size_t i = 0; i < kCount; ++i) {
+      set_number(dtype, numbers[0], i, i % 2 == 0 ? 1.0 : 2.0);
+      set_number(dtype, numbers[1], i, i % 3 == 0 ? 2.0 : 1.0);
+    }
+    const auto clean = reference(dtype, op, {numbers[0], numbers[1]}, 1);
+    for (const uint64_t nan : nans_of(dtype))
+      for (size_t place = 0; place < kCount; ++place)
+        for (const size_t with_nan : {size_t{0}, size_t{1}}) {
+          Memory operands[2] = {numbers[0], numbers[1]}, into(kCount * bytes), all(into);
+          set_raw(operands[with_nan], bytes, place, nan);
+          reduction.combine(into.data(), operands[0].data(), operands[1].data(), kCount);
+          const void* const pointers[] = {operands[0].data(), operands[1].data(),
+                                          numbers[0].data()};
+          reduction.combine_all(all.data(), pointers, kCount, 1);
+          for (const auto* result : {&into, &all}) {
+            ASSERT_TRUE(is_nan(dtype, result->data() + place * bytes))
+                << "operand " << with_nan << ", element " << place << ", NaN " << nan;
+            ASSERT_EQ(first_difference(dtype, result->data(), clean, place), -1);
+            const size_t next = place + 1;
+            const Memory after(clean.begin() + static_cast<ptrdiff_t>(next * bytes), clean.end());
+            ASSERT_EQ(first_difference(dtype, result->data() + next * bytes, after, kCount - next),
+                      -1);
+          }
+        }
+  });
+}
+
 TEST(Reduction, AveragesNarrowIntegersWithoutOverflow) {
   const int8_t a[] = {100, -3, -128}, b[] = {120, -4, -128};
   const void* const operands[] = {a, b};

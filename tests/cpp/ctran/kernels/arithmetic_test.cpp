@@ -90,6 +90,31 @@ TEST(KernelArithmeticTest, ReducesAsTheHostDoes) {
     }
 }
 
+// The NaN is at every place of a vector, of every rank, and of every kind that the format has.
+TEST(KernelArithmeticTest, MinAndMaxPropagateTheNanOfAnyRank) {
+  constexpr size_t kRanks = 3;
+  for (const Dtype dtype : ctran_test::kDtypes)
+    for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+      if (!is_defined(dtype, op) || !ctran_test::is_float(dtype)) continue;
+      const size_t bytes = size_of(dtype), count = kVectors * 16 / bytes;
+      const auto nans = ctran_test::nans_of(dtype);
+      std::mt19937_64 random(7);
+      std::vector<Vectors> inputs;
+      for (size_t rank = 0; rank < kRanks; ++rank) inputs.push_back(random_vectors(random, dtype));
+      for (size_t i = 0; i < count; ++i) {
+        // In the order of lanes, and then of ranks.
+        auto* const at = reinterpret_cast<std::byte*>(inputs[i / (16 / bytes) % kRanks].data());
+        std::memcpy(at + i * bytes, &nans[i % nans.size()], bytes);
+      }
+      Vectors got(kVectors);
+      ASSERT_TRUE(reduce(dtype, op, inputs, got));
+      const auto* const result = reinterpret_cast<const std::byte*>(got.data());
+      for (size_t i = 0; i < count; ++i)
+        ASSERT_TRUE(ctran_test::is_nan(dtype, result + i * bytes))
+            << name_of(op) << " of " << name_of(dtype) << ", element " << i;
+    }
+}
+
 TEST(KernelArithmeticTest, ScalesAsTheHostDoes) {
   std::mt19937_64 random(6);
   for (const Dtype dtype : ctran_test::kDtypes) {
