@@ -2,9 +2,9 @@
 
 python benchmarks/tables.py FILE... --ours ctran --theirs c10d:gloo [--plot FILE.svg]
 
-Reads what `torchcomms bench --json`, bench_versus_mpi and window_memory.py write. A cell is `ours /
-theirs (how many times as fast)`, medians in us of the slowest rank; one table for each number of
-ranks and kind of memory.
+Reads what `torchcomms bench --json`, bench_versus_mpi_openmpi, bench_versus_mpi_mpich and
+window_memory.py write. A cell is `ours / theirs (how many times as fast)`, medians in us of the
+slowest rank; one table for each number of ranks and kind of memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 // The engine beside an MPI library: both in the same processes, in turns, values checked.
 //
-//     mpirun -n 4 --oversubscribe build/dev/bench_versus_mpi [--op all_reduce] [--bytes
-//     8,1024,65536]
+//     mpirun.openmpi -n 4 --oversubscribe build/dev/bench_versus_mpi_openmpi [OPTIONS]
+//     mpirun.mpich -n 4 build/dev/bench_versus_mpi_mpich [OPTIONS]
+//
+// Options: [--op all_reduce] [--bytes 8,1024,65536]
 //         [--seconds 0.3] [--links auto|shm|tcp] [--memory own|window|shared]
 //         [--threads single|multiple] [--algorithm NAME] [--chunk BYTES] [--json FILE]
 //
@@ -325,13 +327,19 @@ std::vector<Turn> turns_of(const Settings& settings, std::span<const double> mea
   return turns;
 }
 
-// "Open MPI v4.1.4"
+// "Open MPI v4.1.4" or "MPICH v4.0.2". Open MPI says "Open MPI v4.1.4, package: ...", MPICH in a
+// line "MPICH Version:      4.0.2".
 std::string mpi_name() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> version;
   int length = 0;
   MPI_Get_library_version(version.data(), &length);
   const std::string text(version.data());
-  return text.substr(0, text.find(','));
+  const std::string first = text.substr(0, text.find_first_of(",\n"));
+  const std::string word = " Version:";
+  const auto at = first.find(word);
+  if (at == std::string::npos) return first;
+  const auto number = first.find_first_not_of(" \t", at + word.size());
+  return first.substr(0, at) + " v" + first.substr(std::min(number, first.size()));
 }
 
 void measure(const Settings& settings, World& w, const Operation& operation, size_t bytes,
@@ -388,9 +396,9 @@ void measure(const Settings& settings, World& w, const Operation& operation, siz
   std::vector<Point> points;
   for (auto& side : sides)
     points.push_back({percentile(side.times, 0.5), percentile(side.times, 0.99)});
-  std::printf("%-15s %2d ranks %9zu B   engine %9.2f / %9.2f us   MPI %9.2f / %9.2f us   %6.2fx",
-              operation.name, w.size, bytes, points[0].p50, points[0].p99, points[1].p50,
-              points[1].p99, points[1].p50 / points[0].p50);
+  std::printf("%-15s %2d ranks %9zu B   engine %9.2f / %9.2f us   %s %9.2f / %9.2f us   %6.2fx",
+              operation.name, w.size, bytes, points[0].p50, points[0].p99, sides[1].name.c_str(),
+              points[1].p50, points[1].p99, points[1].p50 / points[0].p50);
   if (points.size() > 2)
     std::printf("   copies alone %9.2f us, %6.2fx", points[2].p50, points[1].p50 / points[2].p50);
   std::printf("\n");

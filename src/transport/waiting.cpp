@@ -1,7 +1,6 @@
 #include "transport/waiting.hpp"
 
 #include <poll.h>
-#include <sched.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -29,39 +28,10 @@ void relax() noexcept {
 #endif
 }
 
-// A yield that takes so long has given the core away for a whole time slice of the system's. Where
-// that happens, it goes to somebody who computes, and who sleeps instead is given it back when it
-// is woken: for a while, none yields. The while is short at first, and longer each time that it
-// proves right.
-constexpr std::chrono::milliseconds kSlice{1}, kFirstCrowd{5}, kLongestCrowd{100};
-
-// Of the process. Threads that wait at once may overwrite each other's: it is only advice.
-std::atomic<int> slices_lost{0};     // in a row
-std::atomic<Clock::rep> crowded{0};  // until then
-std::atomic<Clock::rep> crowd{0};    // how long that was
-
-Clock::time_point crowded_until() noexcept {
-  return Clock::time_point(Clock::duration(crowded.load(std::memory_order_relaxed)));
-}
-
-void note_crowd(Clock::time_point now) noexcept {
-  const Clock::duration before(crowd.load(std::memory_order_relaxed));
-  const bool again = now - crowded_until() < before;
-  const auto next = again ? std::min<Clock::duration>(2 * before, kLongestCrowd) : kFirstCrowd;
-  crowd.store(next.count(), std::memory_order_relaxed);
-  crowded.store((now + next).time_since_epoch().count(), std::memory_order_relaxed);
-}
-
 Gaps gaps;  // of the process
 
-void yield(Clock::time_point now, int slices) noexcept {
-  ::sched_yield();
-  const auto back = Clock::now();
-  if (back - now > kSlice) {
-    if (slices_lost.fetch_add(1, std::memory_order_relaxed) + 1 >= slices) note_crowd(back);
-  } else if (slices_lost.load(std::memory_order_relaxed) != 0) {
-    slices_lost.store(0, std::memory_order_relaxed);
-  }
+YieldCost& yields_of(const WaitPolicy& policy) noexcept {
+  return policy.yields != nullptr ? *policy.yields : YieldCost::of_callers();
 }
 
 }  // namespace
@@ -97,19 +67,22 @@ std::chrono::nanoseconds Gaps::awake(std::chrono::nanoseconds least) const noexc
   return std::max(least, usual + usual / 2);
 }
 
-void Pace::end_gap() const noexcept { gaps.add(Clock::now() - idle_since_); }
+void Pace::end_gap() const noexcept { gaps.add(yields_of(policy_).now() - idle_since_); }
+
+void Pace::pause() const noexcept { yields_of(policy_).pause(policy_.slices); }
 
 bool Pace::rest() noexcept {
   if (++idle_ <= policy_.spins) {
     relax();
     return false;
   }
-  const auto now = Clock::now();
+  auto& yields = yields_of(policy_);
+  const auto now = yields.now();
   if (idle_ == policy_.spins + 1) idle_since_ = now;
   const auto awake = std::min<std::chrono::nanoseconds>(gaps.awake(policy_.awake), policy_.longest);
-  if (now - idle_since_ >= awake || now < crowded_until()) return true;
+  if (now - idle_since_ >= awake || yields.is_high(now)) return true;
   if (policy_.seating != nullptr) policy_.seating->look(now);
-  yield(now, policy_.slices);
+  yields.yield(now, policy_.slices);
   return false;
 }
 
@@ -147,7 +120,7 @@ void Waiter::arm() noexcept {
   while (quiet && armed_ < links_.size()) quiet = links_[armed_++]->prepare_sleep();
   if (quiet) return;
   disarm();
-  ::sched_yield();
+  pace_.pause();
 }
 
 void Waiter::disarm() noexcept {
@@ -160,7 +133,7 @@ void Waiter::sleep() noexcept {
   wanted[count++] = {abort_.event_fd(), POLLIN, 0};
   for (const auto* link : links_) wanted[count++] = {link->event_fd(), POLLIN, 0};
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
-  const auto bounded = std::clamp<int64_t>(left.count(), 0, 3'600'000);
+  const auto bounded = std::clamp<int64_t>(left.count(), 0, kLongestSleep.count());
   ::poll(wanted.data(), count, static_cast<int>(bounded));
   ++sleeps_;
   disarm();

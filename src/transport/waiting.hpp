@@ -10,6 +10,7 @@
 
 #include "base/handles.hpp"
 #include "transport/cores.hpp"
+#include "transport/yield_cost.hpp"
 
 namespace torch::comms::transport {
 
@@ -36,14 +37,16 @@ class TC_API AbortSignal {
 
 // How a wait passes the time: it spins, then gives its core away in turns, then sleeps until a
 // peer or a socket wakes it. Waking a sleeper costs 30-50 us on the other core, yielding about
-// 1 us, a spinning reader sees a store after 0.1-0.3 us.
+// 1 us, a spinning reader sees a store after 0.1-0.3 us. Where other programs have the cores a
+// yield costs milliseconds: there a wait sleeps after it has spun (YieldCost).
 struct WaitPolicy {
   int spins = 0;                            // polls before the first yield
   std::chrono::microseconds awake{100};     // with nothing moving, before it sleeps
   std::chrono::microseconds longest{1500};  // the same where that is worth it: Gaps
-  int slices = 1;  // lost in a row to whom it yields, before it sleeps at once for a while
+  int slices = 1;                           // expensive yields in a row, before their cost is high
   Seating* seating =
       nullptr;  // looked at before each yield; where there is one, it outlives the policy
+  YieldCost* yields = nullptr;  // the same, asked and told; nullptr: YieldCost::of_callers()
   // For `ranks` that share so many cores: where each has a core, spinning is free; where they
   // share, whoever spins keeps the others from answering.
   static TC_API WaitPolicy for_ranks(int ranks, int cores) noexcept;
@@ -68,6 +71,10 @@ class TC_API Gaps {
   std::atomic<int64_t> usual_ns_{0};
 };
 
+// A sleep ends after so long without any reason, too: a wake-up that got lost delays a wait, and
+// does not hang it.
+inline constexpr std::chrono::milliseconds kLongestSleep{250};
+
 // Where a wait is in its policy: asked after each look at the condition that found nothing.
 class TC_API Pace {
  public:
@@ -79,6 +86,8 @@ class TC_API Pace {
   }
   // Passes a little time awake; true when it is time to sleep instead.
   bool rest() noexcept;
+  // Passes a moment where a sleep must not begin yet, or another thread holds a lock.
+  void pause() const noexcept;
   // So far it has only spun: the clock has not been looked at.
   bool spins() const noexcept { return idle_ <= policy_.spins; }
 
@@ -108,8 +117,8 @@ class TC_API Waiter {
 
   // Makes progress or passes a little time, once between two looks at the condition: a sleep is
   // announced in one step and begins in the next, so that no change in between is missed. Never
-  // longer than until the deadline or the abort. kDone: go on. The links' requests of an aborted
-  // wait are done when it returns kAborted.
+  // longer than until the deadline or the abort, or kLongestSleep. kDone: go on. The links'
+  // requests of an aborted wait are done when it returns kAborted.
   Waited step() noexcept;
   // How often it slept.
   int sleeps() const noexcept { return sleeps_; }

@@ -34,6 +34,21 @@ def test_it_writes_a_line_a_side_and_the_losses_agree(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_it_says_what_processor_time_busy_processes_beside_it_got(tmp_path: Path) -> None:
+    if not torchcomms.is_backend_built("ctran"):
+        pytest.skip("needs backend ctran")
+    out = tmp_path / "lines"
+    options = ("--seconds", "0.5", "--beside", "2", "--config", "communication")
+    finished = torchrun(PROGRAM, 2, *options, "--out", str(out)).expect_success()
+    assert finished.out.count("the busy processes ") == 1
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [line["config"] for line in lines] == ["communication"] * 2
+    for line in lines:
+        assert line["busy_processes"] == 2
+        assert line["cores_used_by_busy_processes"] > 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "arguments"),
     [

@@ -1,6 +1,5 @@
 #include "ctran/engine/progress.hpp"
 
-#include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -65,7 +64,7 @@ void Progress::drive(const Done& done, Deadline limit, Pace& pace) {
       if (endings)
         job_.tell_endings();
       else
-        ::sched_yield();
+        pace.pause();
       if (done() || !try_lock()) return;
       continue;
     }
@@ -75,7 +74,7 @@ void Progress::drive(const Done& done, Deadline limit, Pace& pace) {
     if (moved) {
       pace.moved();
       if (armed_) disarm();
-    } else if (pace.rest() && !sleep(done, limit)) {
+    } else if (pace.rest() && !sleep(done, limit, pace)) {
       return;
     }
   }
@@ -85,7 +84,7 @@ void Progress::drive(const Done& done, Deadline limit, Pace& pace) {
 // With the lock on entry; false: without it on return. Announced in one call, done in the next, so
 // that a turn lies between.
 template <class Done>
-bool Progress::sleep(const Done& done, Deadline limit) {
+bool Progress::sleep(const Done& done, Deadline limit, const Pace& pace) {
   if (polling_.load(std::memory_order_seq_cst)) {
     // Whoever polls wakes up for what arrives, if the links were told.
     if (!armed_) {
@@ -96,7 +95,7 @@ bool Progress::sleep(const Done& done, Deadline limit) {
     if (gives_way || job_.next_deadline() < polls_until_) ring();
     unlock();
     if (gives_way)
-      ::sched_yield();
+      pace.pause();
     else
       park(done, limit);
     return false;
@@ -109,7 +108,7 @@ bool Progress::sleep(const Done& done, Deadline limit) {
   if (!quiet_ || job_.has_news() || done()) {
     polling_.store(false, std::memory_order_seq_cst);
     disarm();
-    ::sched_yield();
+    pace.pause();
     return true;
   }
   const auto until = polls_until_ = std::min(limit, job_.next_deadline());
@@ -131,10 +130,10 @@ Progress::Events Progress::events() const noexcept {
 }
 
 void Progress::poll(Events& wanted, Deadline until) noexcept {
-  int64_t left_ms = -1;
+  auto left_ms = transport::kLongestSleep.count();
   if (until != Deadline::max()) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-    left_ms = std::clamp<int64_t>(left.count(), 0, 3'600'000);
+    left_ms = std::clamp<int64_t>(left.count(), 0, left_ms);
   }
   ::poll(wanted.data(), wanted.size(), static_cast<int>(left_ms));
   uint64_t rung = 0;
@@ -150,10 +149,7 @@ void Progress::park(const Done& done, Deadline limit) {
     return done() ||
            (!busy_.load(std::memory_order_seq_cst) && !polling_.load(std::memory_order_seq_cst));
   };
-  if (limit == Deadline::max())
-    changed_.wait(lock, free);
-  else
-    changed_.wait_until(lock, limit, free);
+  changed_.wait_until(lock, std::min(limit, Clock::now() + transport::kLongestSleep), free);
   parked_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
@@ -226,7 +222,8 @@ void Progress::catch_up() noexcept {
 void Progress::enter() noexcept {
   note_visit();
   entering_.fetch_add(1, std::memory_order_relaxed);
-  while (!try_lock()) ::sched_yield();
+  const Pace pace(policy_);
+  while (!try_lock()) pace.pause();
   entering_.fetch_sub(1, std::memory_order_relaxed);
   if (armed_) disarm();
   look_if_due();
@@ -311,13 +308,14 @@ void Progress::drive_until(const Done& done) {
   policy.spins = 0;
   policy.awake = policy.longest = kThreadAwake;
   policy.seating = nullptr;  // it says where the callers are
+  policy.yields = &thread_yields_;
   Pace pace(policy);
   while (!done()) {
     thread_polls_.store(true, std::memory_order_seq_cst);
     if (try_lock())
       drive(done, Deadline::max(), pace);
     else
-      ::sched_yield();
+      pace.pause();
     thread_polls_.store(false, std::memory_order_seq_cst);
   }
 }

@@ -84,7 +84,7 @@ class Progress {
   template <class Done>
   void drive(const Done& done, Deadline limit, transport::Pace& pace);
   template <class Done>
-  bool sleep(const Done& done, Deadline limit);
+  bool sleep(const Done& done, Deadline limit, const transport::Pace& pace);
   template <class Done>
   void park(const Done& done, Deadline limit);
   bool try_lock() noexcept { return !busy_.exchange(true, std::memory_order_seq_cst); }
@@ -112,6 +112,8 @@ class Progress {
 
   Job& job_;
   transport::WaitPolicy policy_;
+  // Of the own thread: callers that compute while it waits are no other program to each other.
+  transport::YieldCost thread_yields_;
   base::FileDescriptor bell_;
   std::atomic<bool> busy_{false};        // the lock
   std::atomic<bool> polling_{false};     // a thread sleeps on the links, or is about to

@@ -8,6 +8,7 @@
 #include <list>
 #include <random>
 
+#include "base/setting.hpp"
 #include "transport/world.hpp"
 
 // What every link does, written once. A room instantiates it:
@@ -447,7 +448,7 @@ TEST_P(Conformance, AWaitEndsAtItsDeadlineAndMayBeTakenUpAgain) {
   });
 }
 
-// Every wait sleeps at once: a wake-up that got lost would end the test at its deadline.
+// Every wait sleeps at once. TC_TEST_ROUNDS lengthens it.
 TEST_P(Conformance, SleepersAreWokenByMessagesRoomAndCounters) {
   run(GetParam(), [](Rank& self) {
     Windows windows(self, 1024, true);
@@ -459,7 +460,8 @@ TEST_P(Conformance, SleepersAreWokenByMessagesRoomAndCounters) {
           std::chrono::steady_clock::now() >= deadline)
         throw std::runtime_error("a sleeper was not woken");
     };
-    for (uint64_t round = 1; round <= 60; ++round) {
+    const auto rounds = torch::comms::test::setting("TC_TEST_ROUNDS", 60);
+    for (uint64_t round = 1; round <= rounds; ++round) {
       std::list<Mail> mail;
       for (const int peer : self.peers()) {
         auto& back = mail.emplace_back(round % 10 == 0 ? 2'000'000 : 8);
