@@ -14,10 +14,12 @@ namespace {
 
 constexpr size_t kMostBytes = 512;
 constexpr const char* kUnknown = "-1";
+constexpr const char* kAt = "@";  // no name of a host has it
 constexpr int kHex = 16;
+constexpr size_t kHexDigits = 16;
 
 std::string hex(uint64_t number) {
-  std::array<char, 16> digits;
+  std::array<char, kHexDigits> digits;
   digits.fill('0');
   for (auto digit = digits.rbegin(); number != 0; ++digit, number >>= 4)
     *digit = "0123456789abcdef"[number & 15];
@@ -30,6 +32,10 @@ bool read(std::string_view text, Number& number, int base = 10) {
   const char* const end = begin + text.size();
   const auto [stop, error] = std::from_chars(begin, end, number, base);
   return !text.empty() && error == std::errc{} && stop == end;
+}
+
+bool read_hex(std::string_view text, uint64_t& number) {
+  return text.size() == kHexDigits && read(text, number, kHex);
 }
 
 std::string_view take_first(std::string_view& text) {
@@ -55,8 +61,8 @@ std::string_view take_last(std::string_view& text) {
 
 InitHandle MemberHandle::text() const {
   return backend + ":" + std::to_string(rank) + ":" + std::to_string(uuid) + ":" +
-         (host.empty() ? kUnknown : host) + ":" + std::to_string(port) + ":" +
-         std::to_string(kVersion) + ":" + hex(identity);
+         (host.empty() ? kUnknown : host) + (loopback == 0 ? "" : kAt + hex(loopback)) + ":" +
+         std::to_string(port) + ":" + std::to_string(kVersion) + ":" + hex(identity);
 }
 
 void MemberHandle::meet_at(std::string_view address) {
@@ -76,17 +82,27 @@ MemberHandle parse_member_handle(std::string_view text, std::string_view backend
     refuse(text, "is not one of backend '" + std::string(backend) + "'");
   const auto rank = take_first(rest), uuid = take_first(rest);
   const auto identity = take_last(rest), its_version = take_last(rest), port = take_last(rest);
+  bool is_place = true;
+  if (const auto at = rest.find(kAt); at != std::string_view::npos) {
+    is_place = read_hex(rest.substr(at + 1), handle.loopback) && handle.loopback != 0 &&
+               rest.substr(0, at) != kUnknown && !port.starts_with('-');
+    rest = rest.substr(0, at);
+  }
   const bool whole = text.size() <= kMostBytes && read(rank, handle.rank) &&
                      read(uuid, handle.uuid) && read(port, handle.port) &&
-                     read(its_version, version) && identity.size() == 16 &&
-                     read(identity, handle.identity, kHex) && handle.rank >= -1 &&
-                     handle.port >= -1 && handle.port <= UINT16_MAX && !rest.empty();
+                     read(its_version, version) && read_hex(identity, handle.identity) &&
+                     is_place && handle.rank >= -1 && handle.port >= -1 &&
+                     handle.port <= UINT16_MAX && !rest.empty();
   if (!whole) refuse(text, "is not what get_init_handle() returns");
   if (version != MemberHandle::kVersion)
     refuse(text, "is of protocol version " + std::to_string(version) + "; this build speaks " +
                      std::to_string(MemberHandle::kVersion));
   if (rest != kUnknown) handle.host = rest;
   return handle;
+}
+
+bool MemberHandle::shares_address(const MemberHandle& other) const noexcept {
+  return !host.empty() && host == other.host && port == other.port && loopback == other.loopback;
 }
 
 bool comes_before(const MemberHandle& a, const MemberHandle& b) noexcept {

@@ -13,21 +13,26 @@
 namespace torch::comms {
 
 // What an init handle says: which communicator of which process, and where its members meet. As
-// text "gloo:<rank>:<uuid>:<host>:<port>:<version>:<identity>", with -1 for what is unknown; the
-// host may hold colons.
+// text "gloo:<rank>:<uuid>:<host>:<port>:<version>:<identity>", with -1 for what is unknown. The
+// host may hold colons; "@<loopback>" follows it where the member serves the store itself.
 struct TC_API MemberHandle {
   std::string backend;    // "ctran"; members have the same one
   int rank = -1;          // in the membership that was connected last
   int64_t uuid = -1;      // of that
   std::string host = {};  // of the TCPStore where the members meet; "": a store of another kind
   int port = -1;
+  // A hash, equal for processes that reach each other by 127.0.0.1, of the one that serves the
+  // store. 0: the member does not serve it itself.
+  uint64_t loopback = 0;
   uint64_t identity = 0;  // of this communicator alone: nobody else draws the same number
 
-  static constexpr int kVersion = 1;
+  static constexpr int kVersion = 2;
 
   InitHandle text() const;
   // Of a store, as error texts call it: "tcp://host:port"; others have none.
   void meet_at(std::string_view address);
+  // Whether both have an address, and the same.
+  bool shares_address(const MemberHandle& other) const noexcept;
 };
 
 // Throws CommError(kInvalidArgument), without context, for a text that no backend of this name and

@@ -104,10 +104,6 @@ std::string try_host(const std::string& host, uint16_t port, Deadline deadline) 
   return std::strerror(error);
 }
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1";
-}
-
 // As peers write them: without the interface that a link-local address is of.
 std::vector<std::string> interface_addresses() {
   std::vector<std::string> found;
@@ -165,6 +161,14 @@ void reach(const std::string& host, uint16_t port, Deadline deadline, const Cont
     std::this_thread::sleep_for(std::min(pause, deadline.left()));
     pause = std::min(pause * 2, milliseconds(250));
   }
+}
+
+bool refuses(const std::string& host, uint16_t port, Deadline deadline) {
+  return try_host(host, port, deadline) == std::strerror(ECONNREFUSED);
+}
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
 }
 
 bool is_own_address(const std::string& host) { return !own_among(host).empty(); }

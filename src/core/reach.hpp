@@ -17,6 +17,13 @@ namespace torch::comms {
 void reach(const std::string& host, uint16_t port, bootstrap::Deadline deadline,
            const Context& context);
 
+// True if the host answers that nothing listens at host:port. One try, which ends at `deadline`.
+// Throws Interrupted.
+bool refuses(const std::string& host, uint16_t port, bootstrap::Deadline deadline);
+
+// True for 127.0.0.0/8 and ::1, as text.
+bool is_loopback(const std::string& address);
+
 // True if `host` (a name or an address) is this machine, as far as its own interfaces tell.
 bool is_own_address(const std::string& host);
 

@@ -7,7 +7,6 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "base/env.hpp"
 #include "base/log.hpp"
 #include "base/secret.hpp"
 #include "core/bounded.hpp"
@@ -16,10 +15,9 @@
 #include "core/explain.hpp"
 #include "core/failed_work.hpp"
 #include "core/making.hpp"
-#include "core/master_store.hpp"
+#include "core/member_store.hpp"
 #include "core/own_check.hpp"
 #include "core/store_adapter.hpp"
-#include "core/tcp_store.hpp"
 
 namespace torch::comms {
 namespace {
@@ -30,6 +28,7 @@ using Clock = Deadline::Clock;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 constexpr milliseconds kPatience{500};  // with the store, where an error is known already
+constexpr size_t kAskedStores = 4;      // by a member that may have been left out
 
 // What passes the time of a member that waits: short pauses at first, longer ones later, and a look
 // at the others' claims now and then.
@@ -55,27 +54,6 @@ class Doubt {
   Clock::time_point begin_ = Clock::now(), looked_ = begin_;
 };
 
-// The store that a communicator without one finds, and how other hosts call it.
-MasterStore find_store(const std::string& name, const CommOptions& options) {
-  const Context context{.op = "new_comm", .comm = name};
-  const auto limit = init_limit(options);
-  try {
-    const auto launch = bootstrap::discover();
-    const auto port = base::env_text("MASTER_PORT");
-    if (launch.size == 1 && (!port || *port == "0"))  // nobody else is to find it
-      return {.store = c10::make_intrusive<c10d::HashStore>(),
-              .master = {},
-              .scope = {},
-              .served_by_rank0 = true};
-    return open_master_store(launch, usable_timeout(options.timeout), Deadline(limit.duration),
-                             context);
-  } catch (const Interrupted& e) {
-    e.rethrow_cause();
-  } catch (const CommError& e) {
-    throw CommError(e.code(), "the store where members will meet: " + e.why(), context);
-  }
-}
-
 }  // namespace
 
 Reconfiguration::Reconfiguration(const std::string& backend, std::string name,
@@ -83,16 +61,7 @@ Reconfiguration::Reconfiguration(const std::string& backend, std::string name,
     : name_(std::move(name)), timeout_(usable_timeout(options.timeout)) {
   self_.backend = backend;
   self_.identity = base::random_number();
-  if (!options.store) {
-    auto found = find_store(name_, options);
-    store_ = std::move(found.store);
-    self_.host = found.master.host;
-    if (!self_.host.empty()) self_.port = found.master.port;
-    return;
-  }
-  // Below all prefixes members find each other whatever theirs are; identities keep keys apart.
-  store_ = tcp_root(options.store);
-  self_.meet_at(store_address(store_));
+  store_ = open_member_store(name_, options, self_);
 }
 
 Reconfiguration& Reconfiguration::of(const std::unique_ptr<Reconfiguration>& its,
@@ -144,6 +113,7 @@ Members Reconfiguration::members(const ReconfigureOptions& options, milliseconds
   members.limit = {options.timeout.value_or(timeout),
                    options.timeout ? "timeout= of reconfigure"
                                    : "timeout= of reconfigure, or the communicator's"};
+  require_reachable(members, store_, {.op = "reconfigure", .comm = name_});
   return members;
 }
 
@@ -168,16 +138,13 @@ Reconfiguration::Fewer Reconfiguration::fewer(const Members& members) const {
   return fewer;
 }
 
-StorePtr Reconfiguration::reach(const MemberHandle& leader, Deadline deadline,
+bool Reconfiguration::is_at_own_store(const MemberHandle& member) const noexcept {
+  return member.host.empty() || member.shares_address(self_);
+}
+
+StorePtr Reconfiguration::reach(const MemberHandle& member, Deadline deadline,
                                 const Context& context) const {
-  if (leader.host.empty() != self_.host.empty())
-    throw CommError(Errc::kInvalidArgument,
-                    "the first member (" + leader.text() +
-                        ") and this one have stores of different kinds; members meet at the first "
-                        "one's, which others reach if it is a TCPStore",
-                    context);
-  if (leader.host != self_.host || leader.port != self_.port)
-    return join_store(leader.host, static_cast<uint16_t>(leader.port), timeout_, deadline, context);
+  if (!is_at_own_store(member)) return join_member_store(member, timeout_, deadline, context);
   auto connection = own_connection(store_, deadline, context);
   if (connection != store_) connection->setTimeout(timeout_);
   return connection;
@@ -230,6 +197,7 @@ Rendezvous Reconfiguration::meet(const Members& members) {
   used_.insert(members.uuid);
   const Context context{.op = "reconfigure", .comm = name_, .rank = members.rank};
   const Deadline deadline(members.limit.duration);
+  const auto& first = members.handles.front();
   Rendezvous result{.rank = members.rank,
                     .size = members.size(),
                     .source = "reconfigure(uuid=" + std::to_string(members.uuid) + ")",
@@ -250,6 +218,10 @@ Rendezvous Reconfiguration::meet(const Members& members) {
         why += ". The limit is " + bootstrap::to_text(members.limit.duration) +
                "; if it only needs longer, raise " + members.limit.knob;
       auto where = context.blaming(e.context());
+      // A store that a member serves is lost with that member.
+      const bool is_store_lost = e.code() == Errc::kPeerFailed || e.code() == Errc::kTimeout;
+      if (is_store_lost && where.peer < 0 && members.rank > 0 && first.loopback != 0)
+        where.peer = 0;
       where.limit = members.limit.duration;
       throw CommError(e.code(), why, where);
     }
@@ -271,10 +243,11 @@ Rendezvous Reconfiguration::meet(const Members& members) {
     result.address = store_address(result.store);
     return result;
   }
-  phase("store", [&] { met_ = reach(members.handles.front(), deadline, context); });
+  phase("store", [&] { met_ = reach(first, deadline, context); });
   phase("arrive", [&] {
     const auto prefix = arrive(members, deadline).keys + "store";
     result.store = keep_store(prefix, met_, store_);
+    result.is_private = first.loopback != 0;
   });
   result.address = store_address(result.store);
   return result;
@@ -293,7 +266,8 @@ void Reconfiguration::connected(const Members& members) {
   }
 }
 
-// By the first one that stays, for all that do.
+// By the first one that stays, for all that do, at the store that it brings. The one that serves
+// the store where they met may be among those that leave.
 void Reconfiguration::tell_left_out(const Members& before, const Members& members) {
   const auto stays = [&](const MemberHandle& member) {
     return std::any_of(members.handles.begin(), members.handles.end(),
@@ -301,7 +275,11 @@ void Reconfiguration::tell_left_out(const Members& before, const Members& member
   };
   const auto first = std::find_if(before.handles.begin(), before.handles.end(), stays);
   if (!met_ || first == before.handles.end() || first->identity != self_.identity) return;
-  StoreKeyValue store(met_, Deadline(kPatience), {});
+  if (std::all_of(before.handles.begin(), before.handles.end(), stays)) return;
+  const Deadline deadline(kPatience);
+  const auto own =
+      is_at_own_store(members.handles.front()) ? met_ : own_connection(store_, deadline, {});
+  StoreKeyValue store(own, deadline, {});
   for (const auto& member : before.handles)
     if (!stays(member))
       store.set(member_key("left", member) + "/" + std::to_string(before.uuid),
@@ -309,16 +287,34 @@ void Reconfiguration::tell_left_out(const Members& before, const Members& member
                     std::to_string(members.uuid) + ")");
 }
 
-std::optional<CommError> Reconfiguration::left_out(const Context& context) {
-  if (!stale_ && last_.size() > 1) try {
-      const Deadline deadline(kPatience);
-      StoreKeyValue store(reach(last_.handles.front(), deadline, context), deadline, context);
-      const auto told = member_key("left", self_) + "/" + std::to_string(last_.uuid);
-      if (store.has({told})) stale_ = store.get(told, kPatience);
-    } catch (const Interrupted& e) {
-      e.rethrow_cause();
+// The first one that stays is not known here: each of the first members is asked, by their order.
+std::optional<std::string> Reconfiguration::ask_members(const Context& context) const {
+  const auto told = member_key("left", self_) + "/" + std::to_string(last_.uuid);
+  const Deadline deadline(kPatience);
+  std::vector<MemberHandle> asked;
+  for (const auto& member : last_.handles) {
+    const auto is_asked = [&](const auto& one) {
+      return one.host.empty() || one.shares_address(member);
+    };
+    const bool is_this_one = member.loopback != 0 && member.identity == self_.identity;
+    if (is_this_one || std::any_of(asked.begin(), asked.end(), is_asked)) continue;
+    if (asked.size() == kAskedStores || deadline.passed()) break;
+    asked.push_back(member);
+    try {
+      StoreKeyValue store(reach(member, deadline, context), deadline, context);
+      if (store.has({told})) return store.get(told, kPatience);
     } catch (const CommError& e) {
       base::log(base::LogLevel::kDebug, e.what());
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<CommError> Reconfiguration::left_out(const Context& context) {
+  if (!stale_ && last_.size() > 1) try {
+      stale_ = ask_members(context);
+    } catch (const Interrupted& e) {
+      e.rethrow_cause();
     }
   if (!stale_) return std::nullopt;
   return CommError(Errc::kStaleGeneration,

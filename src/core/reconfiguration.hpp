@@ -25,9 +25,10 @@ namespace torch::comms {
 // How a communicator that was made with enable_reconfigure=True meets its members, again and again.
 // It knows nothing of how they are connected then.
 //
-// The store: options.store, else the one at MASTER_ADDR:MASTER_PORT, which rank 0 of the job serves
-// as long as its communicator lives. It is only asked while members meet, on a connection of its
+// The store: see open_member_store(). It is only asked while members meet, on a connection of its
 // own each time. Members whose stores differ meet at that of the first one, which its handle names.
+// The communicator keeps its store until close(); a store that it serves itself ends then, also
+// under members that met there. They need it for the next meeting only if this one comes first.
 //
 // Agreement: a member says at the store what it calls, and looks, while it waits, what those it
 // waits for have called. The newest call counts: a member that waits for one which has since called
@@ -50,8 +51,8 @@ class TC_API Reconfiguration {
   InitHandle handle() const { return self_.text(); }
 
   // Throws CommError(kInvalidArgument): a uuid that was used, a handle that is none or is there
-  // twice, a list without this member. Changes nothing. `timeout`: the limit where options has
-  // none.
+  // twice, a list without this member, a handle without an address whose member is not at this
+  // one's store. Changes nothing. `timeout`: the limit where options has none.
   Members members(const ReconfigureOptions& options, std::chrono::milliseconds timeout) const;
 
   // How `members` are those that were connected last without some of them.
@@ -79,13 +80,18 @@ class TC_API Reconfiguration {
   bool is_left_out() const noexcept { return stale_.has_value(); }
 
  private:
-  c10::intrusive_ptr<c10d::Store> reach(const MemberHandle& leader, bootstrap::Deadline deadline,
+  // Whether the store of that member is the one that this member brings.
+  bool is_at_own_store(const MemberHandle& member) const noexcept;
+  // A connection to the store of that member.
+  c10::intrusive_ptr<c10d::Store> reach(const MemberHandle& member, bootstrap::Deadline deadline,
                                         const Context& context) const;
   Rendezvous meet(const Members& members);
   void require_not_aborted(const Members& members) const;
   void connected(const Members& members);
   bootstrap::Arrival arrive(const Members& members, bootstrap::Deadline deadline);
   void tell_left_out(const Members& before, const Members& members);
+  // What those that have gone on without this member have told it.
+  std::optional<std::string> ask_members(const Context& context) const;
 
   std::string name_;
   std::chrono::milliseconds timeout_;

@@ -36,7 +36,8 @@ def lines_of(program: str, size: int, folder: Path) -> list[str]:
 
 
 def test_every_example_is_tested_here():
-    tested = {"train_digits.py", *EXPECTED}
+    # torchft has a test of its own: tests/interop/test_torchft.py.
+    tested = {"train_digits.py", "train_torchft.py", *EXPECTED}
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
 
 

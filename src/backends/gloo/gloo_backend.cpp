@@ -119,6 +119,7 @@ void TorchCommGloo::join(const Rendezvous& met, const gloo::Origin& origin, cons
   ranks_ = std::move(ranks);
   store_ = met.store;
   store_is_private_ = met.is_private;
+  splits_are_expected_ = false;  // nothing says so in this store yet
   device_ = staged_device(device_, met.rank, "gloo");
   options_.store.reset();
   if (!reconfiguration_) {

@@ -29,31 +29,47 @@ bool is_refused(const std::string& text) {
 }
 
 TEST(MemberHandle, IsReadAsItWasWritten) {
-  EXPECT_EQ(sample().text(), "gloo:3:-7:fe80::1:29500:1:0123456789abcdef");
+  EXPECT_EQ(sample().text(), "gloo:3:-7:fe80::1:29500:2:0123456789abcdef");
   EXPECT_EQ(parse_member_handle(sample().text(), "gloo").text(), sample().text());
   const MemberHandle unknown{.backend = "gloo", .identity = 5};
-  EXPECT_EQ(unknown.text(), "gloo:-1:-1:-1:-1:1:0000000000000005");
+  EXPECT_EQ(unknown.text(), "gloo:-1:-1:-1:-1:2:0000000000000005");
   EXPECT_EQ(parse_member_handle(unknown.text(), "gloo").host, "");
 }
 
 TEST(MemberHandle, TakesItsPlaceFromAStoresAddress) {
   auto handle = sample();
   handle.meet_at("tcp://node-7:4000");
-  EXPECT_EQ(handle.text(), "gloo:3:-7:node-7:4000:1:0123456789abcdef");
+  EXPECT_EQ(handle.text(), "gloo:3:-7:node-7:4000:2:0123456789abcdef");
   MemberHandle other{.backend = "gloo"};
   other.meet_at("file /tmp/store");
   EXPECT_EQ(other.host, "");
 }
 
+TEST(MemberHandle, SaysOfAStoreThatItsMemberServesWhereLoopbackReachesIt) {
+  auto handle = sample();
+  handle.loopback = 0xab;
+  EXPECT_EQ(handle.text(), "gloo:3:-7:fe80::1@00000000000000ab:29500:2:0123456789abcdef");
+  const auto read = parse_member_handle(handle.text(), "gloo");
+  EXPECT_EQ(read.host, "fe80::1");
+  EXPECT_EQ(read.loopback, 0xabu);
+  EXPECT_TRUE(read.shares_address(handle));
+  EXPECT_FALSE(read.shares_address(sample())) << "another host may have the same address";
+  const MemberHandle unknown{.backend = "gloo"};
+  EXPECT_FALSE(unknown.shares_address(unknown));
+  for (const char* place : {"host@", "host@ab", "host@0000000000000000:1", "-1@00000000000000ab:1",
+                            "host@00000000000000ab:-1", "@00000000000000ab:1", "host@@"})
+    EXPECT_TRUE(is_refused("gloo:3:-7:" + std::string(place) + ":2:0123456789abcdef")) << place;
+}
+
 TEST(MemberHandle, RefusesWhatIsNone) {
   for (const char* text :
-       {"", "gloo", "gloo:", "gloo:3:-7:host:29500:1:0123456789abcdeg", "gloo:3:-7:host:29500:1:12",
-        "gloo:3:-7:host:65536:1:0123456789abcdef", "gloo:3:-7:host:29500:2:0123456789abcdef",
-        "gloo:-2:-7:host:29500:1:0123456789abcdef", "gloo:3:x:host:29500:1:0123456789abcdef",
-        "gloo:3:-7::29500:1:0123456789abcdef", "gloo:3:-7:29500:1:0123456789abcdef",
-        "nccl:3:-7:host:29500:1:0123456789abcdef", ":::::::", "gloo:3"})
+       {"", "gloo", "gloo:", "gloo:3:-7:host:29500:2:0123456789abcdeg", "gloo:3:-7:host:29500:2:12",
+        "gloo:3:-7:host:65536:2:0123456789abcdef", "gloo:3:-7:host:29500:3:0123456789abcdef",
+        "gloo:-2:-7:host:29500:2:0123456789abcdef", "gloo:3:x:host:29500:2:0123456789abcdef",
+        "gloo:3:-7::29500:2:0123456789abcdef", "gloo:3:-7:29500:2:0123456789abcdef",
+        "nccl:3:-7:host:29500:2:0123456789abcdef", ":::::::", "gloo:3"})
     EXPECT_TRUE(is_refused(text)) << text;
-  EXPECT_TRUE(is_refused("gloo:3:-7:" + std::string(100'000, 'h') + ":1:1:0123456789abcdef"));
+  EXPECT_TRUE(is_refused("gloo:3:-7:" + std::string(100'000, 'h') + ":1:2:0123456789abcdef"));
 }
 
 TEST(MemberHandle, OfNoTextDoesItDoMoreThanReadOrRefuse) {

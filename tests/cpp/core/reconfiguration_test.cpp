@@ -19,10 +19,12 @@ using Handles = std::vector<InitHandle>;
 
 class Party {
  public:
-  explicit Party(int size, milliseconds timeout = seconds(30)) : timeout_(timeout) {
-    for (int i = 0; i < size; ++i)
-      members_.push_back(
-          std::make_unique<Reconfiguration>("gloo", "party", with_store(store_, timeout)));
+  explicit Party(int size, milliseconds timeout = seconds(30))
+      : Party(size, timeout, c10::make_intrusive<c10d::HashStore>()) {}
+  // Without a store each member serves one.
+  static Party with_own_stores(int size, milliseconds timeout = seconds(30)) {
+    const Variable rank("TORCHCOMM_RANK", "0"), of("TORCHCOMM_SIZE", "1");
+    return {size, timeout, nullptr};
   }
   Reconfiguration& operator[](int member) { return *members_[static_cast<size_t>(member)]; }
   Handles handles(const std::vector<int>& members) {
@@ -70,9 +72,24 @@ class Party {
     threads.clear();
     return results;
   }
+  // All of `members` at once.
+  std::vector<Result> form(const std::vector<int>& members, int64_t uuid) {
+    const auto list = handles(members);
+    std::vector<std::function<Result()>> calls;
+    for (const int member : members)
+      calls.emplace_back([this, member, uuid, list] { return call(member, uuid, list); });
+    return together(calls);
+  }
 
  private:
-  StorePtr store_ = c10::make_intrusive<c10d::HashStore>();
+  Party(int size, milliseconds timeout, StorePtr store)
+      : store_(std::move(store)), timeout_(timeout) {
+    for (int i = 0; i < size; ++i)
+      members_.push_back(
+          std::make_unique<Reconfiguration>("gloo", "party", with_store(store_, timeout)));
+  }
+
+  StorePtr store_;
   milliseconds timeout_;
   std::vector<std::unique_ptr<Reconfiguration>> members_;
 };
@@ -225,6 +242,77 @@ TEST(Reconfigure, AUuidIsUsedOnceAlsoByOneThatFailed) {
   const auto again = party.call(0, 1, list);
   ASSERT_TRUE(again.error);
   EXPECT_EQ(again.error->code(), Errc::kInvalidArgument);
+}
+
+void expect_success(const std::vector<Party::Result>& results) {
+  for (const auto& result : results) EXPECT_FALSE(result.error) << result.error->what();
+}
+
+TEST(MembersWithOwnStores, MeetAtThatOfTheFirst) {
+  auto party = Party::with_own_stores(3);
+  const std::vector<std::vector<int>> memberships{{0}, {0, 1}, {2, 0, 1}, {1, 2}};
+  for (size_t i = 0; i < memberships.size(); ++i)
+    expect_success(party.form(memberships[i], static_cast<int64_t>(i)));
+}
+
+TEST(MembersWithOwnStores, GoOnWithoutTheOneAtWhoseStoreTheyHadMet) {
+  auto party = Party::with_own_stores(3);
+  expect_success(party.form({0, 1, 2}, 1));
+  party[0].close();
+  expect_success(party.form({1, 2}, 2));
+  for (const int member : {1, 2}) EXPECT_FALSE(party[member].left_out({}));
+}
+
+TEST(MembersWithOwnStores, TellTheOneAtWhoseStoreTheyHadMetThatItIsLeftOut) {
+  auto party = Party::with_own_stores(3);
+  expect_success(party.form({0, 1, 2}, 1));
+  EXPECT_FALSE(party[0].left_out({}));
+  expect_success(party.form({2, 1}, 2));
+  const auto stale = party[0].left_out({});
+  ASSERT_TRUE(stale);
+  EXPECT_EQ(stale->code(), Errc::kStaleGeneration);
+}
+
+TEST(MembersWithOwnStores, NameTheFirstAtOnceWhenItsStoreHasEnded) {
+  auto party = Party::with_own_stores(2, seconds(60));
+  const auto list = party.handles({0, 1});
+  party[0].close();
+  const auto result = party.call(1, 1, list);
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->code(), Errc::kPeerFailed) << result.error->what();
+  EXPECT_EQ(result.error->context().peer, 0);
+  EXPECT_LT(result.took, seconds(20));
+}
+
+TEST(Reconfigure, AHandleOfAnotherStoreWithoutAddressIsRefusedAndUsesNoUuidUp) {
+  Party here(2), elsewhere(1);
+  auto served = Party::with_own_stores(1);
+  auto list = here.handles({0, 1});
+  for (const auto& other : {elsewhere.handles({0}), served.handles({0})}) {
+    const auto result = here.call(0, 1, {list[0], list[1], other[0]});
+    ASSERT_TRUE(result.error);
+    EXPECT_EQ(result.error->code(), Errc::kInvalidArgument) << result.error->what();
+    EXPECT_NE(result.error->why().find("has no address"), std::string::npos);
+  }
+  expect_success(here.form({0, 1}, 1));
+}
+
+TEST(Reconfigure, AStoreThatLoopbackAloneReachesIsRefusedForMembersOnOtherHosts) {
+  const Variable rank("TORCHCOMM_RANK", "0"), size("TORCHCOMM_SIZE", "1");
+  Reconfiguration self("gloo", "far", with_store(nullptr));
+  auto first = parse_member_handle(self.handle(), "gloo");
+  first.identity += 1;
+  first.loopback += 1;
+  first.host = "127.0.0.1";
+  try {
+    self.members(
+        {.uuid = 1, .handles = Handles{first.text(), self.handle()}, .timeout = {}, .hints = {}},
+        seconds(30));
+    ADD_FAILURE() << "accepted";
+  } catch (const CommError& e) {
+    EXPECT_EQ(e.code(), Errc::kInvalidArgument);
+    EXPECT_NE(e.why().find("no address but loopback"), std::string::npos) << e.why();
+  }
 }
 
 }  // namespace
