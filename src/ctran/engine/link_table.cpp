@@ -168,7 +168,7 @@ void LinkTable::learn(const std::vector<std::string>& blobs) {
     if (!links_[which] || !endpoint)
       throw CommError(own.no_memory.empty() && blob.no_memory.empty() ? Errc::kUnsupported
                                                                       : Errc::kResourceExhausted,
-                      "shared memory alone was asked for, but " + apart,
+                      "shared memory alone was asked for (ctran::transport=shm), but " + apart,
                       {.rank = rank_, .peer = peer});
     if (why_tcp_.empty() && options_.links == Links::kAuto && blob.host == own.host)
       why_tcp_ = apart;

@@ -34,7 +34,8 @@ namespace torch::comms::transport::shm {
 namespace {
 
 constexpr const char* kProcessEnded = "its process has ended";
-const std::string kNoMemory = "it has no memory for the link: ";
+constexpr const char* kNoMemory = "it has no memory for the link: ";
+constexpr const char* kWayOut = "; hint ctran::transport=tcp needs none";
 constexpr int kLookEvery = 256;  // polls of the rings between two looks at the sockets
 constexpr int kEventsAtOnce = 16;
 
@@ -207,7 +208,7 @@ void ShmTransport::start_connection(int peer, const Endpoint& endpoint) {
     segment.emplace(Segment::create(ring_));
   } catch (const CommError& error) {
     hello.refusal = refusal_of(error.why());
-    peer_of(peer).fail(error.code(), "no memory for the link to it: " + error.why());
+    peer_of(peer).fail(error.code(), "no memory for the link to it: " + error.why() + kWayOut);
   }
   Call call(endpoint.addresses.front(), hello, std::move(segment));
   dial(peer, calls_.emplace(peer, std::move(call)).first->second);
@@ -333,7 +334,8 @@ bool ShmTransport::greet(Guest& guest) {
     return true;
   }
   if (refuses) {
-    peer_of(hello.from).fail(Errc::kResourceExhausted, kNoMemory + why_of(hello.refusal));
+    peer_of(hello.from)
+        .fail(Errc::kResourceExhausted, kNoMemory + why_of(hello.refusal) + kWayOut);
     return true;
   }
   step_or_fail(hello.from, [&] {
@@ -377,7 +379,7 @@ bool ShmTransport::look_at(int descriptor) {
     Refusal said{};  // or a bell, of one byte
     const auto got = ::recv(descriptor, said.data(), said.size(), MSG_DONTWAIT);
     if (got == ssize_t{sizeof said})
-      fail(peer, Errc::kResourceExhausted, kNoMemory + why_of(said));
+      fail(peer, Errc::kResourceExhausted, kNoMemory + why_of(said) + kWayOut);
     if (got > 0) {
       rung = true;
       continue;
