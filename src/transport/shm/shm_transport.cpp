@@ -35,6 +35,7 @@ namespace {
 
 constexpr const char* kProcessEnded = "its process has ended";
 constexpr const char* kNoMemory = "it has no memory for the link: ";
+constexpr const char* kNone = "no memory for the link to it: ";
 constexpr const char* kWayOut = "; hint ctran::transport=tcp needs none";
 constexpr int kLookEvery = 256;  // polls of the rings between two looks at the sockets
 constexpr int kEventsAtOnce = 16;
@@ -208,7 +209,7 @@ void ShmTransport::start_connection(int peer, const Endpoint& endpoint) {
     segment.emplace(Segment::create(ring_));
   } catch (const CommError& error) {
     hello.refusal = refusal_of(error.why());
-    peer_of(peer).fail(error.code(), "no memory for the link to it: " + error.why() + kWayOut);
+    peer_of(peer).fail(error.code(), kNone + error.why() + kWayOut);
   }
   Call call(endpoint.addresses.front(), hello, std::move(segment));
   dial(peer, calls_.emplace(peer, std::move(call)).first->second);
@@ -358,10 +359,10 @@ Segment ShmTransport::adopt(int socket, base::FileDescriptor file, const RingSha
   try {
     return Segment::adopt(std::move(file), shape);
   } catch (const CommError& error) {
+    if (error.code() != Errc::kResourceExhausted) throw;
     const auto refusal = refusal_of(error.why());
-    if (error.code() == Errc::kResourceExhausted)
-      ::send(socket, refusal.data(), refusal.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    throw;
+    ::send(socket, refusal.data(), refusal.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    throw CommError(error.code(), kNone + error.why() + kWayOut);
   }
 }
 
