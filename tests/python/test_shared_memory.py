@@ -203,14 +203,14 @@ KILLED = """
     jobs, at_once = int(sys.argv[1]), int(sys.argv[2])
     most, files = 0, 0
     for job in range(jobs):
-        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(20000 + job), WORLD_SIZE="8")
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(20000 + job))
         children = []
         for rank in range(at_once):
             here, there = os.pipe()
             children.append((os.fork(), here))
             if children[-1][0] == 0:
-                os.environ["RANK"] = str(rank)
-                torchcomms.new_comm("fake", torch.device("cpu"), "killed")
+                hints = {"fake::rank": str(rank), "fake::size": "8"}
+                torchcomms.new_comm("fake", torch.device("cpu"), "killed", hints=hints)
                 os.write(there, (events.file() or "memory").encode())
                 signal.pause()
             os.close(there)
