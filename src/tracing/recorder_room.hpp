@@ -6,10 +6,10 @@
 
 #include <torchcomms/base/export.hpp>
 
-// Where the files of event rings find room, and why a ring is in memory alone. All files of a folder
-// of recorder_folders() together take at most a tenth of its file system, and a new one a tenth of
-// what is free there: files without owner make room, the oldest first. Where a ring still does not
-// fit, the next folder is taken, and after the last one memory.
+// Where the files of event rings find room, and why a ring is in memory alone. All files of a
+// folder of recorder_folders() together take at most a tenth of its file system, and a new one a
+// tenth of what is free there: files without owner make room, the oldest first. Where a ring still
+// does not fit, the next folder is taken, and after the last one memory.
 namespace torch::comms::tracing {
 
 // Why the ring of this process has no file; "" where it has one, before record_process(), and where

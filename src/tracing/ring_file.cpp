@@ -240,8 +240,8 @@ base::FileDescriptor lock_folder(const std::string& folder) {
 }
 
 void make_room(const std::string& folder, int64_t oldest_s, size_t size_bytes) {
-  base::require_file_size(size_bytes, "a ring of " + std::to_string(size_bytes) + " bytes in " +
-                                          folder);
+  base::require_file_size(size_bytes,
+                          "a ring of " + std::to_string(size_bytes) + " bytes in " + folder);
   auto files = files_in(folder);
   const auto before = quota_of(folder, files);
   reclaim(std::move(files.left), oldest_s, before.most_left(size_bytes));

@@ -48,7 +48,7 @@ class Call {
   std::string address_;
   Hello hello_;
   std::optional<Segment> segment_;
-  bool told_ = false;  // the peer has the reason
+  bool told_ = false;       // the peer has the reason
   size_t turned_away_ = 0;  // times
   Time again_ = Time::max();
   std::string failed_;

@@ -284,8 +284,8 @@ bool ShmTransport::dial_again() {
 void ShmTransport::forget_calls() {
   std::erase_if(calls_, [this](const auto& one) {
     const auto& [peer, call] = one;
-    const bool in_vain = call.has_segment() ? state(peer) == PeerState::kFailed
-                                            : !call.failed().empty();
+    const bool in_vain =
+        call.has_segment() ? state(peer) == PeerState::kFailed : !call.failed().empty();
     return call.is_taken() || in_vain || !wires_[peer].ended.empty();
   });
 }
@@ -335,8 +335,7 @@ bool ShmTransport::greet(Guest& guest) {
     return true;
   }
   if (refuses) {
-    peer_of(hello.from)
-        .fail(Errc::kResourceExhausted, kNoMemory + why_of(hello.refusal) + kWayOut);
+    peer_of(hello.from).fail(Errc::kResourceExhausted, kNoMemory + why_of(hello.refusal) + kWayOut);
     return true;
   }
   step_or_fail(hello.from, [&] {

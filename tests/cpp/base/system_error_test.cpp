@@ -44,8 +44,9 @@ TEST(SystemError, AFileThatIsTooLargeForTheLimitNamesItAndNoSignalComes) {
       EXPECT_EQ(error.code(), Errc::kResourceExhausted);
       why = error.why();
     }
-    EXPECT_TRUE(why.starts_with("a file: File too large: a file of this process may have at most "
-                                "65536 bytes, as ulimit -f says (64 blocks of 1024 bytes)"))
+    EXPECT_TRUE(
+        why.starts_with("a file: File too large: a file of this process may have at most "
+                        "65536 bytes, as ulimit -f says (64 blocks of 1024 bytes)"))
         << why;
   });
 }
