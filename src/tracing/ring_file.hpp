@@ -43,8 +43,9 @@ struct Quota {
 // Of a folder that need not be there yet.
 Quota quota_of(const std::string& folder);
 
-// Makes the folder where it is not there. Whoever counts its files, and makes one, holds this
-// meanwhile, so that all files together stay within the quota. Blocks: a second at most.
+// Makes the folder where it is not there, and locks it. A process holds the lock from counting the
+// files to making its own, so that all together stay within the quota. Blocks: a second at most.
+// Throws CommError(kSystem) where another process holds it longer.
 base::FileDescriptor lock_folder(const std::string& folder);
 // reclaim(), and as many more files without owner, the oldest first, as one of `size_bytes` needs.
 // Throws CommError(kResourceExhausted) where it still does not fit. With lock_folder().

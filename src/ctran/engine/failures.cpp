@@ -58,7 +58,7 @@ void Engine::fail(Membership& group, Errc code, const std::string& why,
   if (!group.set_failure(code, why, culprits)) return;
   dying_.push_back(&group);
   auto seen = side::seen_by_others({code, why, std::move(culprits)}, group.place.rank);
-  // What a rank ran out of ends the call on all ranks with the same error: it is their host, too.
+  // All members raise ResourceExhausted where one rank ran out of something.
   if (code == Errc::kResourceExhausted) seen.code = code;
   Notice notice{.kind = Notice::Kind::kFailed,
                 .code = seen.code,

@@ -353,7 +353,7 @@ bool ShmTransport::greet(Guest& guest) {
   return true;
 }
 
-// Whoever made the segment learns from this rank why it cannot have it.
+// Takes the peer's segment. Where this rank cannot map it, the peer hears why over `socket`.
 Segment ShmTransport::adopt(int socket, base::FileDescriptor file, const RingShape& shape) {
   try {
     return Segment::adopt(std::move(file), shape);

@@ -384,7 +384,7 @@ TEST(RingFile, ANewFileTakesATenthOfWhatIsFreeAtMost) {
   EXPECT_NE(quota.why_full(kRing).find("a tenth of what is free"), std::string::npos);
 }
 
-TEST(RingFile, WhoeverMakesOneCountsAloneMeanwhile) {
+TEST(RingFile, ASecondProcessCannotLockAFolderThatIsLocked) {
   const Folder folder;
   const auto lock = lock_folder(folder.path());
   EXPECT_THROW(lock_folder(folder.path()), CommError);
