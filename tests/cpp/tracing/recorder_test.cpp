@@ -193,8 +193,8 @@ TEST(Neighbours, ARankWithItsRecordInMemorySeesThoseWithFiles) {
   const Beside other([&] { communicate(folder, 2, /*rank=*/1); });
   EXPECT_EQ(
       in_child([&] {
-        const rlimit none{0, 0};
-        ::setrlimit(RLIMIT_FSIZE, &none);
+        const rlimit small{65536, 65536};
+        ::setrlimit(RLIMIT_FSIZE, &small);
         communicate(folder, 2);
         if (!recorder_file().empty()) ::_exit(1);
         ::_exit(Neighbours("world", 0, 2, 0).words() == "called by rank 1 and this one" ? 0 : 2);
