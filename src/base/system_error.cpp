@@ -7,16 +7,43 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/file_size.hpp"
 #include "base/handles.hpp"
 
 namespace torch::comms::base {
 
 namespace {
 
-constexpr std::array kScarcities{EMFILE, ENFILE, ENOMEM, ENOBUFS, ENOSPC};
+constexpr std::array kScarcities{EMFILE, ENFILE, ENOMEM, ENOBUFS, ENOSPC, EDQUOT, EFBIG};
+
+// This process's own limit on `resource`; nothing where it has none.
+std::optional<rlim_t> own_limit(decltype(RLIMIT_FSIZE) resource) noexcept {
+  rlimit found{};
+  if (::getrlimit(resource, &found) != 0 || found.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  return found.rlim_cur;
+}
+
+// Which limit of this process explains `error`, and how to raise it; "" where none does.
+std::string limit_behind(int error) {
+  if (error == EMFILE)
+    if (const auto files = own_limit(RLIMIT_NOFILE))
+      return ": no descriptor left, this process may open " + std::to_string(*files) +
+             " (ulimit -n raises it)";
+  if (error == EFBIG)
+    if (const auto bytes = own_limit(RLIMIT_FSIZE))
+      return ": a file of this process may have at most " + std::to_string(*bytes) +
+             " bytes, as ulimit -f says (" + std::to_string(*bytes / 1024) +
+             " blocks of 1024 bytes); ulimit -f unlimited raises it";
+  if (error == ENOMEM)
+    if (const auto bytes = own_limit(RLIMIT_AS))
+      return ": this process may map at most " + std::to_string(*bytes) +
+             " bytes (ulimit -v raises it)";
+  return "";
+}
 
 }  // namespace
 
@@ -35,12 +62,13 @@ CommError system_error(const std::string& what, Context context) {
 }
 
 CommError system_error(int error, const std::string& what, Context context) {
-  std::string why = what + ": " + std::strerror(error);
-  rlimit files{};
-  if (error == EMFILE && ::getrlimit(RLIMIT_NOFILE, &files) == 0)
-    why += ": no descriptor left, this process may open " + std::to_string(files.rlim_cur) +
-           " (ulimit -n raises it)";
-  return {is_scarcity(error) ? Errc::kResourceExhausted : Errc::kSystem, why, std::move(context)};
+  return {is_scarcity(error) ? Errc::kResourceExhausted : Errc::kSystem,
+          what + ": " + std::strerror(error) + limit_behind(error), std::move(context)};
+}
+
+void require_file_size(uint64_t size_bytes, const std::string& what) {
+  if (const auto most = own_limit(RLIMIT_FSIZE); most && size_bytes > *most)
+    throw system_error(EFBIG, what);
 }
 
 void require_descriptors(size_t count, const std::string& who) {

@@ -15,8 +15,8 @@ TC_API bool is_scarcity(int error) noexcept;
 // The errno of what ran out, where another library's message has the system's words for it; else 0.
 TC_API int scarcity_in(std::string_view message) noexcept;
 
-// What the system refused just now: `what`, errno's words and, where descriptors ran out, how many
-// this process may open. kResourceExhausted where something ran out, else kSystem.
+// What the system refused just now: `what`, errno's words and, where a limit of this process is the
+// reason, its value and how to raise it. kResourceExhausted where something ran out, else kSystem.
 TC_API CommError system_error(const std::string& what, Context context = {});
 // The same of another time's `error`.
 TC_API CommError system_error(int error, const std::string& what, Context context = {});

@@ -14,6 +14,7 @@
 #include "core/dtype_name.hpp"
 #include "core/record.hpp"
 #include "tracing/recorder.hpp"
+#include "tracing/recorder_room.hpp"
 
 namespace torch::comms::bindings {
 namespace {
@@ -89,10 +90,31 @@ void bind_introspection(py::module_& module) {
         row["recorded"] = ring.recorded();
         row["skipped"] = ring.skipped();
         row["file"] = path_text(tracing::recorder_file());
+        row["why_in_memory"] = path_text(tracing::why_in_memory());
         return row;
       },
-      "dict: capacity of the event ring, events recorded so far, events skipped, and the file it "
-      "lies in, '' for none.");
+      "dict: capacity of the event ring, events recorded so far, events skipped, the file it lies "
+      "in, '' for none, and why it lies in memory where a file was wanted.");
+  module.def(
+      "_recorder_rooms",
+      [] {
+        py::list rows;
+        for (const auto& room : tracing::recorder_rooms()) {
+          py::dict row;
+          row["folder"] = path_text(room.folder);
+          row["ring_bytes"] = room.ring_bytes;
+          row["most_bytes"] = room.most_bytes;
+          row["available_bytes"] = room.available_bytes;
+          row["owned_bytes"] = room.owned_bytes;
+          row["left_bytes"] = room.left_bytes;
+          row["more_rings"] = room.more_rings;
+          row["why_none"] = path_text(room.why_none);
+          rows.append(row);
+        }
+        return rows;
+      },
+      "list[dict]: for each folder of _recorder_folders(), what files of event rings take there, "
+      "may take, and for how many more processes there is room.");
   module.def(
       "_record_process",
       [] {

@@ -16,6 +16,7 @@
 #include "base/handles.hpp"
 #include "base/host.hpp"
 #include "tracing/recorder.hpp"
+#include "tracing/recorder_room.hpp"
 
 namespace torch::comms::tracing {
 namespace {
@@ -119,19 +120,20 @@ const CommRow* Neighbours::find(const RingHeader& header, int rank, const CommRo
 
 void Neighbours::search() {
   searched_ns_ = now_ns();
-  const auto own = recorder_file();
-  if (own.empty() || known_.size() + 1 == static_cast<size_t>(size_)) return;
+  if (known_.size() + 1 == static_cast<size_t>(size_)) return;
   const auto* const here = find(process_ring().header(), rank_);
-  std::error_code error;  // others come and go meanwhile
-  for (fs::directory_iterator at(fs::path(own).parent_path(), error), end; !error && at != end;
-       at.increment(error)) {
-    if (at->path().extension() != kFileSuffix) continue;
-    const auto file = File::open(at->path());
-    if (!file) continue;
+  const auto look_into = [&](const fs::path& path) {
+    const auto file = path.extension() == kFileSuffix ? File::open(path) : nullptr;
+    if (!file) return;
     for (int rank = 0; rank < size_; ++rank)
       if (rank != rank_ && !known_.contains(rank))
         if (const auto* row = find(file->header(), rank, here))
           known_[rank] = {file, row, row->key.load(std::memory_order_acquire)};
+  };
+  for (const auto& folder : job_folders()) {
+    std::error_code error;  // others come and go meanwhile
+    for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+      look_into(at->path());
   }
 }
 
@@ -182,7 +184,9 @@ std::string Neighbours::words() {
   std::string text = behind;
   if (!there.empty())
     text += (text.empty() ? "" : "; ") + ("called by rank " + there) + " and this one";
-  if (unseen > 0) text += "; " + std::to_string(unseen) + " on other hosts cannot be seen";
+  if (unseen > 0)
+    text += "; " + std::to_string(unseen) +
+            " cannot be seen: on other hosts, of other users, or with a record in memory alone";
   return text;
 }
 

@@ -26,8 +26,8 @@ struct Sighting {
 };
 
 // The ranks of a communicator whose processes are on this host, by their ring files: where they
-// are, and whether they still live. Costs them nothing, and needs no answer of theirs. Ranks on
-// other hosts, and of processes without a ring file, are never seen.
+// are, and whether they still live. Costs them nothing, and needs no answer of theirs. Ranks of
+// other hosts or users, or without a file, are never seen. This process itself needs no file.
 //
 // One thread at a time.
 class TC_API Neighbours {

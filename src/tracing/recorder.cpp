@@ -16,9 +16,11 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/env.hpp"
+#include "base/file_size.hpp"
 #include "base/fork.hpp"
 #include "base/host.hpp"
 #include "base/log.hpp"
+#include "tracing/recorder_room.hpp"
 #include "tracing/ring_file.hpp"
 
 namespace torch::comms::tracing {
@@ -32,6 +34,8 @@ struct Home {
   uint64_t generation = ~uint64_t{0};
   EventRing* ring = nullptr;  // process_ring(), once it is used
   std::optional<OwnedFile> file;
+  std::vector<std::string> folders;  // of the job, where its processes may have their files
+  std::string why_in_memory;         // why there is no file, where one was wanted
 };
 Home& home();
 
@@ -103,17 +107,33 @@ void introduce(RingHeader& header, const std::string& job, uint64_t inode,
   std::atomic_ref(header.magic).store(kMagic, std::memory_order_release);
 }
 
+// The ring goes on in memory of this process alone. False where there is none.
+bool place_in_memory(EventRing& ring) noexcept {
+  void* at = ::mmap(nullptr, ring.size_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                    -1, 0);
+  if (at == MAP_FAILED) return false;
+  ring.place(static_cast<std::byte*>(at));
+  return true;
+}
+
 // In a forked child, on its only thread: goes on without the parent's file, in memory of its own.
 void detach_child() {
   after_fork();
   auto& mine = home();
   if (!mine.file) return;
-  auto& ring = *mine.ring;
-  void* at = ::mmap(nullptr, ring.size_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                    -1, 0);
-  if (at == MAP_FAILED) std::abort();  // the next record would end it less clearly
-  ring.place(static_cast<std::byte*>(at));
+  if (!place_in_memory(*mine.ring)) std::abort();  // the next record would end it less clearly
   mine.file.reset();
+}
+
+// Publishes the file that the ring lies in. Where that fails, the ring leaves it: forked children
+// have none of its memory, and its space is given back.
+void publish_or_leave(EventRing& ring, OwnedFile& file) {
+  try {
+    publish(file);
+  } catch (const CommError&) {
+    if (place_in_memory(ring)) ::munmap(file.bytes.data(), file.bytes.size());
+    throw;
+  }
 }
 
 void say_goodbye() {
@@ -129,27 +149,32 @@ void take_file(EventRing& ring, std::string_view vocabulary) {
   auto& mine = home();
   std::string why;
   const std::string job = job_name();
+  mine.folders.clear();
+  mine.why_in_memory.clear();
   const std::string name =
       plain(base::host_name()) + "-" + std::to_string(::getpid()) + kFileSuffix;
+  for (const auto& folder : recorder_folders()) mine.folders.push_back(folder + "/" + job);
   for (const auto& folder : recorder_folders()) {
     try {
-      reclaim(folder, std::time(nullptr) - kDay_s, kMostLeftBytes);
+      const auto lock = lock_folder(folder);
+      make_room(folder, std::time(nullptr) - kDay_s, ring.size_bytes());
       OwnedFile file = make_file(folder, job, name, ring.size_bytes());
       ring.place(file.bytes.data());
       introduce(ring.header(), job, file.inode, vocabulary);
-      publish(file);
+      publish_or_leave(ring, file);
       mine.file = std::move(file);
       [[maybe_unused]] static const int registered = std::atexit(say_goodbye);
       return;
     } catch (const CommError& error) {
-      why += "; " + error.why();
+      why += (why.empty() ? "" : "; ") + error.why();
     }
   }
+  mine.why_in_memory = why;
   introduce(ring.header(), job, 0, vocabulary);
   if (why.empty()) return;  // it is off
   const bool asked = base::env_text("TORCHCOMM_RECORDER_DIR").has_value();
   base::log(asked ? base::LogLevel::kWarning : base::LogLevel::kInfo,
-            "the recorder of this process is in memory alone, and ends with it" + why);
+            "the recorder of this process is in memory alone, and ends with it: " + why);
 }
 
 }  // namespace
@@ -188,6 +213,42 @@ std::string recorder_file() {
   auto& mine = home();
   std::lock_guard lock(mine.mutex);
   return mine.file && mine.generation == base::fork_generation() ? mine.file->path : "";
+}
+
+std::vector<std::string> job_folders() {
+  auto& mine = home();
+  std::lock_guard lock(mine.mutex);
+  return mine.generation == base::fork_generation() ? mine.folders : std::vector<std::string>();
+}
+
+std::string why_in_memory() {
+  auto& mine = home();
+  std::lock_guard lock(mine.mutex);
+  return mine.generation == base::fork_generation() ? mine.why_in_memory : "";
+}
+
+std::vector<RecorderRoom> recorder_rooms() {
+  std::vector<RecorderRoom> rooms;
+  const uint64_t size = process_ring().size_bytes();
+  for (const auto& folder : recorder_folders()) {
+    RecorderRoom room;
+    room.folder = folder;
+    room.ring_bytes = size;
+    try {
+      const auto quota = quota_of(folder);
+      base::require_file_size(size, "a ring of " + std::to_string(size) + " bytes");
+      room.most_bytes = quota.most;
+      room.available_bytes = quota.available;
+      room.owned_bytes = quota.owned;
+      room.left_bytes = quota.left;
+      room.more_rings = quota.more_files(size);
+      room.why_none = quota.why_full(size);
+    } catch (const CommError& error) {
+      room.why_none = error.why();
+    }
+    rooms.push_back(std::move(room));
+  }
+  return rooms;
 }
 
 }  // namespace torch::comms::tracing

@@ -4,19 +4,23 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <ctime>
 #include <filesystem>
 #include <system_error>
+#include <thread>
 #include <type_traits>
 #include <vector>
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/file_size.hpp"
 #include "base/folders.hpp"
 #include "base/system_error.hpp"
 #include "tracing/recorder.hpp"
@@ -28,6 +32,9 @@ namespace fs = std::filesystem;
 
 constexpr const char* kUnpublished = ".new";
 constexpr size_t kMostFiles = 4096;  // that one process looks at
+// Of a file system, and of what is free there: one part of so many.
+constexpr uint64_t kShare = 10;
+constexpr std::chrono::milliseconds kMostLocked{1000}, kLookAgain{1};
 
 // The folder, ours alone: others' could be links to anywhere.
 void require_folder(const std::string& path) {
@@ -111,8 +118,21 @@ int64_t newest_event_s(const base::FileDescriptor& file) noexcept {
   return std::min<int64_t>(header.began_wall_ns / kSecond_ns + since_s, std::time(nullptr));
 }
 
-std::vector<Left> left_files(const fs::path& folder) {
-  std::vector<Left> found;
+// The files of all jobs.
+struct Files {
+  uint64_t owned_bytes = 0;
+  std::vector<Left> left;
+
+  uint64_t left_bytes() const noexcept {
+    uint64_t sum = 0;
+    for (const auto& one : left) sum += one.size_bytes;
+    return sum;
+  }
+};
+
+Files files_in(const fs::path& folder) {
+  Files found;
+  size_t count = 0;
   std::error_code ignored;  // another process may remove what this one looks at
   for (fs::directory_iterator job(folder, ignored), end; !ignored && job != end;
        job.increment(ignored)) {
@@ -124,17 +144,110 @@ std::vector<Left> left_files(const fs::path& folder) {
       struct stat facts{};
       if (::lstat(at->path().c_str(), &facts) != 0 || !S_ISREG(facts.st_mode)) continue;
       if (!is_ours(at->path(), static_cast<uint64_t>(facts.st_size))) continue;
-      const auto file = without_owner(at->path());
-      if (!file) continue;
-      found.push_back({at->path(), std::max<int64_t>(facts.st_mtime, newest_event_s(file)),
-                       static_cast<uint64_t>(facts.st_blocks) * 512, tells(file)});
-      if (found.size() == kMostFiles) return found;
+      const auto size_bytes = static_cast<uint64_t>(facts.st_blocks) * 512;
+      if (const auto file = without_owner(at->path()))
+        found.left.push_back({at->path(), std::max<int64_t>(facts.st_mtime, newest_event_s(file)),
+                              size_bytes, tells(file)});
+      else
+        found.owned_bytes += size_bytes;
+      if (++count == kMostFiles) return found;
     }
   }
   return found;
 }
 
+// What the file system of `folder` has, or of what is there on the way to it.
+struct statvfs file_system_of(fs::path folder) {
+  struct statvfs state{};
+  while (::statvfs(folder.c_str(), &state) != 0) {
+    const auto above = folder.parent_path();
+    if (errno != ENOENT || above == folder || above.empty())
+      throw base::system_error("statvfs of " + folder.string());
+    folder = above;
+  }
+  return state;
+}
+
+Quota quota_of(const std::string& folder, const Files& files) {
+  const auto state = file_system_of(folder);
+  Quota quota;
+  const bool has_size = state.f_blocks != 0;  // a tmpfs may be without
+  quota.most = has_size ? uint64_t{state.f_blocks} * state.f_frsize / kShare : UINT64_MAX;
+  quota.available = has_size ? uint64_t{state.f_bavail} * state.f_frsize : UINT64_MAX;
+  quota.owned = files.owned_bytes;
+  quota.left = files.left_bytes();
+  return quota;
+}
+
+// Removes what does not tell anything, or is older, and then the oldest beyond `most_bytes`.
+void reclaim(std::vector<Left> left, int64_t oldest_s, uint64_t most_bytes) {
+  std::ranges::sort(left, std::greater{}, &Left::changed_s);
+  uint64_t kept = 0;
+  for (const auto& [path, changed_s, size_bytes, tells] : left) {
+    const bool stays = tells && changed_s >= oldest_s && kept + size_bytes <= most_bytes;
+    if (stays)
+      kept += size_bytes;
+    else if (without_owner(path))
+      remove_file(path);
+  }
+}
+
+uint64_t difference(uint64_t a, uint64_t b) noexcept { return a > b ? a - b : 0; }
+
+uint64_t sum(uint64_t a, uint64_t b) noexcept { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
+
 }  // namespace
+
+uint64_t Quota::more_files(uint64_t size_bytes) const noexcept {
+  const uint64_t by_size = difference(most, owned) / size_bytes;
+  const uint64_t free = sum(available, left) / size_bytes;
+  return std::min(by_size, difference(free, kShare - 1));
+}
+
+uint64_t Quota::most_left(uint64_t size_bytes) const noexcept {
+  const uint64_t by_size = difference(difference(most, owned), size_bytes);
+  const uint64_t by_space = difference(sum(available, left), kShare * size_bytes);
+  return std::min({kMostLeftBytes, by_size, by_space});
+}
+
+std::string Quota::why_full(uint64_t size_bytes) const {
+  const auto bytes = [](uint64_t count) { return std::to_string(count) + " bytes"; };
+  if (more_files(size_bytes) > 0) return "";
+  if (difference(most, owned) < size_bytes)
+    return "a ring of " + bytes(size_bytes) + " has no room: the rings of this user may take " +
+           bytes(most) + ", a tenth of the file system, and those of living processes take " +
+           bytes(owned);
+  return "a ring of " + bytes(size_bytes) + " has no room: it may take a tenth of what is free, " +
+         bytes(available);
+}
+
+Quota quota_of(const std::string& folder) { return quota_of(folder, files_in(folder)); }
+
+base::FileDescriptor lock_folder(const std::string& folder) {
+  base::make_folders_to(folder);
+  require_folder(folder);
+  base::FileDescriptor lock(
+      ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  if (!lock) throw base::system_error("open of " + folder);
+  const auto until = std::chrono::steady_clock::now() + kMostLocked;
+  while (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) break;  // its file system has no such locks
+    if (std::chrono::steady_clock::now() > until)
+      throw CommError(Errc::kSystem, "another process has locked " + folder + " for a second");
+    std::this_thread::sleep_for(kLookAgain);
+  }
+  return lock;
+}
+
+void make_room(const std::string& folder, int64_t oldest_s, size_t size_bytes) {
+  base::require_file_size(size_bytes,
+                          "a ring of " + std::to_string(size_bytes) + " bytes in " + folder);
+  auto files = files_in(folder);
+  const auto before = quota_of(folder, files);
+  reclaim(std::move(files.left), oldest_s, before.most_left(size_bytes));
+  const auto why = quota_of(folder).why_full(size_bytes);
+  if (!why.empty()) throw CommError(Errc::kResourceExhausted, folder + ": " + why);
+}
 
 OwnedFile make_file(const std::string& folder, const std::string& job, const std::string& name,
                     size_t size_bytes) {
@@ -157,6 +270,7 @@ OwnedFile make_file(const std::string& folder, const std::string& job, const std
   }
   if (!made.lock) throw CommError(Errc::kSystem, path + " is in use by another process");
   try {
+    base::require_file_size(size_bytes, std::to_string(size_bytes) + " bytes for " + path);
     const auto size = static_cast<off_t>(size_bytes);
     if (const int error = ::posix_fallocate(made.lock.get(), 0, size); error != 0)
       throw base::system_error(error, std::to_string(size_bytes) + " bytes for " + path);
@@ -171,6 +285,7 @@ OwnedFile make_file(const std::string& folder, const std::string& job, const std
     if (::madvise(at, size_bytes, MADV_DONTFORK) != 0)
       throw base::system_error("madvise of " + path);
   } catch (...) {
+    if (!made.bytes.empty()) ::munmap(made.bytes.data(), made.bytes.size());
     remove_file(path);
     throw;
   }
@@ -203,14 +318,7 @@ void remove_file(const std::string& path) noexcept {
 }
 
 void reclaim(const std::string& folder, int64_t oldest_s, uint64_t most_bytes) noexcept try {
-  auto left = left_files(folder);
-  std::ranges::sort(left, std::greater{}, &Left::changed_s);
-  uint64_t kept = 0;
-  for (const auto& [path, changed_s, size_bytes, tells] : left) {
-    if (tells) kept += size_bytes;
-    if (tells && changed_s >= oldest_s && kept <= most_bytes) continue;
-    if (without_owner(path)) remove_file(path);
-  }
+  reclaim(files_in(folder).left, oldest_s, most_bytes);
 } catch (const std::exception& error) {
   static_cast<void>(error);  // memory: what is left stays for the next process
 }

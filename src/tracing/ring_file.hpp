@@ -6,7 +6,7 @@
 
 #include "base/handles.hpp"
 
-// Files of rings: made, owned, found without owner, removed. Throws CommError(kSystem or
+// Files of rings: made, owned, counted, found without owner, removed. Throws CommError(kSystem or
 // kResourceExhausted).
 namespace torch::comms::tracing {
 
@@ -25,6 +25,31 @@ void publish(OwnedFile& file);
 
 // Removes it, and its folder if nothing else is in it.
 void remove_file(const std::string& path) noexcept;
+
+// What the files of all jobs below a folder take, and what they may. In bytes.
+struct Quota {
+  uint64_t most = 0;       // for all files together: a tenth of their file system
+  uint64_t available = 0;  // what the file system has left for this user
+  uint64_t owned = 0;      // files of processes that live
+  uint64_t left = 0;       // files whose owner is gone: they make room for new ones
+
+  // How many more files of `size_bytes` fit. A new file takes at most a tenth of what is available.
+  uint64_t more_files(uint64_t size_bytes) const noexcept;
+  // What may be left when one of `size_bytes` is made.
+  uint64_t most_left(uint64_t size_bytes) const noexcept;
+  // Why none of `size_bytes` fits; "" where one does.
+  std::string why_full(uint64_t size_bytes) const;
+};
+// Of a folder that need not be there yet.
+Quota quota_of(const std::string& folder);
+
+// Makes the folder where it is not there, and locks it. A process holds the lock from counting the
+// files to making its own, so that all together stay within the quota. Blocks: a second at most.
+// Throws CommError(kSystem) where another process holds it longer.
+base::FileDescriptor lock_folder(const std::string& folder);
+// reclaim(), and as many more files without owner, the oldest first, as one of `size_bytes` needs.
+// Throws CommError(kResourceExhausted) where it still does not fit. With lock_folder().
+void make_room(const std::string& folder, int64_t oldest_s, size_t size_bytes);
 
 // Removes files below `folder` whose owner is gone: those in which every communicator was
 // finalized, those older than `oldest_s` (seconds of the wall clock), and the oldest until the

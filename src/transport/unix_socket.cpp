@@ -61,13 +61,15 @@ bool send_packet(int socket, std::span<const std::byte> packet, int descriptor) 
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = CMSG_SPACE(sizeof(int));
-  auto* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  if (descriptor >= 0) {
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(sizeof(int));
+    auto* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  }
   return ::sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(packet.size());
 }
 
@@ -98,6 +100,7 @@ Arrival read_packet(int socket, std::span<std::byte> packet,
   const bool cut = (message.msg_flags & MSG_CTRUNC) != 0;
   // There was room for one in what the system could fill.
   if (whole && cut && received == 0) return Arrival::kNoDescriptor;
+  if (whole && !cut && received == 0) return Arrival::kBare;
   return whole && !cut && received == 1 ? Arrival::kPacket : Arrival::kWrong;
 }
 

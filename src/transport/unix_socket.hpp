@@ -16,12 +16,13 @@ base::FileDescriptor listen_at(const std::string& name);
 // Not there, or refused: an empty one, and errno. EAGAIN: ask again, its queue is full.
 base::FileDescriptor connect_to(const std::string& name) noexcept;
 
-// False, and errno.
+// `descriptor` -1: the packet goes without one. False, and errno.
 bool send_packet(int socket, std::span<const std::byte> packet, int descriptor) noexcept;
 
-enum class Arrival : uint8_t { kNotYet, kPacket, kNoDescriptor, kWrong };
-// Reads one packet that fills `packet`, with one descriptor. kNoDescriptor: this process may have
-// no more of them, and what came is lost. Anything else is kWrong, and its descriptors are closed.
+enum class Arrival : uint8_t { kNotYet, kPacket, kBare, kNoDescriptor, kWrong };
+// Reads one packet that fills `packet`, with one descriptor. kBare: it came without one.
+// kNoDescriptor: this process may have no more of them, and what came is lost. Anything else is
+// kWrong, and its descriptors are closed.
 Arrival read_packet(int socket, std::span<std::byte> packet,
                     base::FileDescriptor& descriptor) noexcept;
 

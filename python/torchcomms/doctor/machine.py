@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import resource
 from pathlib import Path
+from typing import Any
 
+from torchcomms import _comms
 from torchcomms._table import human_bytes
 from torchcomms.doctor.report import Section, facts
 
 _MIB = 1 << 20
 _SHM = Path("/dev/shm")
+_PAIR_BYTES = 2 * _MIB  # a little more than two ranks share
 
 
 def look() -> Section:
     section = Section("machine", "Machine")
     _shared_memory(section)
+    _links(section)
+    _records(section)
     _limits(section)
     _memory(section)
     _cores(section)
@@ -48,15 +54,72 @@ def _shared_memory(section: Section) -> None:
         section.ok(str(_SHM), f"{human_bytes(free)} free")
 
 
+def _links(section: Section) -> None:
+    """Whether ranks of backend ctran can have what a pair of them shares."""
+    try:
+        with open(os.memfd_create("torchcomms-doctor"), "r+b") as file:
+            os.ftruncate(file.fileno(), _PAIR_BYTES)
+            mmap.mmap(file.fileno(), _PAIR_BYTES).close()
+    except OSError as error:
+        section.warn(
+            "shared memory of ranks",
+            f"a file of {human_bytes(_PAIR_BYTES)} without a name: {error.strerror}; ranks of "
+            "backend ctran on this host go over TCP",
+            "ulimit -f unlimited; have the container's policy (seccomp) allow memfd_create",
+        )
+
+
+def _records(section: Section) -> None:
+    """Where the event rings of ranks would lie, and for how many there is room."""
+    rooms = _comms._recorder_rooms()
+    section.rows += facts((f"records in {room['folder']}", _room(room)) for room in rooms)
+    if not rooms:
+        section.ok("records", "in memory alone, as TORCHCOMM_RECORDER_DIR=off says")
+        return
+    fitting = next((room for room in rooms if room["more_rings"] > 0), None)
+    more = (
+        f"give {_SHM} more room (docker run --shm-size=1g), or name another folder with "
+        "TORCHCOMM_RECORDER_DIR; `torchcomms trace` cannot show a rank whose record is in memory"
+    )
+    if fitting is None:
+        whys = "; ".join(f"{room['folder']}: {room['why_none']}" for room in rooms)
+        section.warn("records", f"in memory alone, and end with their process: {whys}", more)
+        return
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+    wanted = int(ranks) if ranks.isdigit() else 1
+    found = sum(room["more_rings"] for room in rooms)
+    text = f"{fitting['folder']} has room for {fitting['more_rings']} more ranks"
+    if found < wanted:
+        few = f"{text}, of {wanted} of this host: the others keep theirs in memory"
+        section.warn("records", few, more)
+    elif fitting is not rooms[0]:
+        why = f"{rooms[0]['folder']}: {rooms[0]['why_none']}"
+        section.ok("records", f"{text}; not in {why}")
+    else:
+        section.ok("records", text)
+
+
+def _room(room: dict[str, Any]) -> str:
+    taken = human_bytes(room["owned_bytes"] + room["left_bytes"])
+    if not room["most_bytes"]:
+        return str(room["why_none"])
+    return (
+        f"{taken} taken, at most {human_bytes(room['most_bytes'])}; "
+        f"room for {room['more_rings']} more of {human_bytes(room['ring_bytes'])}"
+    )
+
+
 def _limits(section: Section) -> None:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    sizes, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     section.rows += facts(
         [
             ("open files (nofile)", _limit(files)),
             ("processes (nproc)", _limit(processes)),
             ("locked memory (memlock)", _limit(locked, human_bytes)),
+            ("file size (fsize)", _limit(sizes, human_bytes)),
         ]
     )
     if 0 <= files < 1024:
@@ -70,6 +133,13 @@ def _limits(section: Section) -> None:
             "processes",
             f"the limit is {processes} for all processes and threads of this user",
             "ulimit -u 4096, or TasksMax= of the service",
+        )
+    if 0 <= sizes < 64 * _MIB:
+        section.warn(
+            "file size",
+            f"the limit is {human_bytes(sizes)}: ranks of backend ctran share no memory of more, "
+            "and are reached over TCP",
+            "ulimit -f unlimited, or LimitFSIZE=infinity of the service",
         )
     verbs = Path("/dev/infiniband")
     if verbs.is_dir() and any(verbs.iterdir()) and 0 <= locked < 1024 * _MIB:

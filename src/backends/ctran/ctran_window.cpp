@@ -63,7 +63,7 @@ const char* why_unmapped(const Reach::Member& member) {
   return in_file ? "its tensor is in shared memory that could not be mapped here"
                  : "its tensor is in memory of its own, or in a shared file that nobody there has "
                    "open and whose name is gone; call share_memory_() before registering it, or "
-                   "use window_allocate()";
+                   "use window_allocate(), where that rank has shared memory";
 }
 
 }  // namespace

@@ -57,7 +57,9 @@ void Engine::fail(Membership& group, Errc code, const std::string& why,
                   std::vector<int> culprits) noexcept {
   if (!group.set_failure(code, why, culprits)) return;
   dying_.push_back(&group);
-  const auto seen = side::seen_by_others({code, why, std::move(culprits)}, group.place.rank);
+  auto seen = side::seen_by_others({code, why, std::move(culprits)}, group.place.rank);
+  // All members raise ResourceExhausted where one rank ran out of something.
+  if (code == Errc::kResourceExhausted) seen.code = code;
   Notice notice{.kind = Notice::Kind::kFailed,
                 .code = seen.code,
                 .base = group.base,

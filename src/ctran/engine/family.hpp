@@ -25,8 +25,8 @@ class Engine;
 
 // Which links peers are reached over. This rank itself is always reached in memory.
 enum class Links : uint8_t {
-  kAuto,  // shared memory where the host is the same, TCP elsewhere
-  kShm,   // shared memory alone: a peer on another host is refused
+  kAuto,  // shared memory where host and user are the same and both ranks have it, TCP elsewhere
+  kShm,   // shared memory alone: a peer that cannot be reached so is refused
   kTcp,
 };
 
@@ -72,8 +72,8 @@ class TC_API Family {
  public:
   // Collective over all ranks, as `exchange` is. Returns before peers have answered. Throws
   // CommError: kInvalidArgument (rank, size, interface), kMismatch (a blob of another job or
-  // version), kUnsupported (Links::kShm across hosts), kResourceExhausted; and what `exchange`
-  // throws.
+  // version), kUnsupported (Links::kShm across hosts or users), kResourceExhausted (with
+  // Links::kShm on all ranks where one has no shared memory); and what `exchange` throws.
   static std::shared_ptr<Family> make(int rank, int size, const transport::Secret& job,
                                       const Exchange& exchange, const FamilyOptions& options = {});
   ~Family();
@@ -82,7 +82,7 @@ class TC_API Family {
   int size() const noexcept;
   // "self", "shm" or "tcp".
   std::string_view link_to(int rank) const noexcept;
-  // Equal for ranks that share memory.
+  // Equal for ranks of one host and one user, which share memory unless carriers() says otherwise.
   bool same_host(int a, int b) const noexcept;
   // The host with the most ranks to a core: the same on all ranks.
   const transport::Crowd& densest() const noexcept;

@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "base/last_cache.hpp"
+#include "base/utf8.hpp"
 #include "transport/self.hpp"
 #include "transport/shm/shm_transport.hpp"
 #include "transport/tcp/tcp_transport.hpp"
+#include "transport/user.hpp"
 #include "transport/wire.hpp"
 
 namespace torch::comms::ctran {
@@ -20,14 +22,25 @@ using transport::Transport;
 // Rings are shaped before it is known how many ranks share the host, and alike on all.
 constexpr int kMostLocalRanks = 64;
 
+constexpr size_t kMostReason = 320;  // bytes of why a rank has no shared memory
+
+// What a rank tells of itself.
 struct Blob {
   std::string host;
+  transport::User user;
+  std::string no_memory;  // why it has no shared memory; "" where it has, or wants none
   transport::Cores cores;
   std::optional<Endpoint> shm, tcp;
 };
 
 std::string counted(int64_t count, const char* what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+transport::shm::ShmOptions shm_options(transport::TransportOptions options) {
+  transport::shm::ShmOptions all;
+  static_cast<transport::TransportOptions&>(all) = std::move(options);
+  return all;
 }
 
 std::string host_of(const FamilyOptions& options) {
@@ -38,6 +51,9 @@ Blob parse(std::string_view text, const transport::Secret& job) {
   transport::Reader reader(text, "what a rank tells of itself");
   Blob blob;
   blob.host = reader.text();
+  blob.user = {std::string(reader.text()), 0};
+  blob.user.id = reader.number<uint32_t>();
+  blob.no_memory = reader.text();
   blob.cores = reader.number<transport::Cores>();
   for (auto count = reader.number<uint8_t>(); count > 0; --count) {
     auto endpoint = transport::parse_endpoint(reader.text(), job);
@@ -47,6 +63,26 @@ Blob parse(std::string_view text, const transport::Secret& job) {
   return blob;
 }
 
+std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
+
+// Why two ranks share no memory; "" where they do. The same on both, but for the order.
+std::string why_apart(const Blob& self, int peer, const Blob& other) {
+  const auto them = rank_text(peer);
+  if (other.host != self.host) return them + " is on another host, or in another container";
+  if (other.user.space != self.user.space) return them + " is in another user namespace";
+  if (other.user.id != self.user.id)
+    return them + " runs as user " + std::to_string(other.user.id) + ", this rank as user " +
+           std::to_string(self.user.id);
+  if (!self.no_memory.empty()) return "this rank has no shared memory: " + self.no_memory;
+  if (!other.no_memory.empty()) return them + " has no shared memory: " + other.no_memory;
+  return "";
+}
+
+// Where ranks share memory with those of the same text, as far as they have any.
+std::string sharers_of(const Blob& blob) {
+  return blob.host + "/" + blob.user.space + "/" + std::to_string(blob.user.id);
+}
+
 }  // namespace
 
 LinkTable::LinkTable(int rank, int size, const transport::Secret& job, const FamilyOptions& options)
@@ -54,21 +90,35 @@ LinkTable::LinkTable(int rank, int size, const transport::Secret& job, const Fam
   if (size < 1 || rank < 0 || rank >= size)
     throw CommError(Errc::kInvalidArgument, "rank " + std::to_string(rank) + " of " +
                                                 std::to_string(size) + " ranks cannot be");
-  if (size > 1 && options.links != Links::kTcp) links_[kShm] = make(kShm);
+  if (size > 1 && options.links != Links::kTcp) open_shared_memory();
   if (size > 1 && options.links != Links::kShm) links_[kTcp] = make(kTcp);
 }
 
-std::unique_ptr<Transport> LinkTable::make(Which which) const {
+void LinkTable::open_shared_memory() {
+  try {
+    transport::shm::require_memory(shm_options(link_options()));
+  } catch (const CommError& error) {
+    no_memory_ = base::cut(error.why(), kMostReason);
+    return;
+  }
+  links_[kShm] = make(kShm);
+}
+
+transport::TransportOptions LinkTable::link_options() const {
   transport::TransportOptions options;
   options.rank = rank_;
   options.size = size_;
   options.local_ranks = std::min(size_, kMostLocalRanks);
   options.job = job_;
   options.wrap = options_.wrap;
+  return options;
+}
+
+std::unique_ptr<Transport> LinkTable::make(Which which) const {
+  auto options = link_options();
   if (which == kSelf) return make_self_transport(options);
   if (which == kShm) {
-    transport::shm::ShmOptions all;
-    static_cast<transport::TransportOptions&>(all) = std::move(options);
+    auto all = shm_options(std::move(options));
     all.single_copy = options_.single_copy;
     return make_shm_transport(all);
   }
@@ -80,7 +130,8 @@ std::unique_ptr<Transport> LinkTable::make(Which which) const {
 
 std::string LinkTable::blob() const {
   transport::Writer writer;
-  writer.text(host_of(options_));
+  const auto user = transport::own_user();
+  writer.text(host_of(options_)).text(user.space).add(user.id).text(no_memory_);
   writer.add(transport::Cores::of_this_thread());
   const auto there = [](const auto& link) { return link != nullptr; };
   writer.add(static_cast<uint8_t>(std::count_if(links_.begin(), links_.end(), there)));
@@ -97,42 +148,49 @@ void LinkTable::learn(const std::vector<std::string>& blobs) {
   endpoints_.resize(count);
   which_.assign(count, kTcp);
   used_.assign(count, false);
-  std::map<std::string, int, std::less<>> first_of_host;
+  std::map<std::string, int, std::less<>> first_of_host, first_of_sharers;
   std::vector<transport::Cores> cores;
-  const std::string own_host = host_of(options_);
+  std::vector<int> machines;
+  const auto own = parse(blobs[static_cast<size_t>(rank_)], job_);
   for (int peer = 0; peer < size_; ++peer) {
     auto blob = parse(blobs[static_cast<size_t>(peer)], job_);
-    host_.push_back(first_of_host.try_emplace(blob.host, peer).first->second);
+    machines.push_back(first_of_host.try_emplace(blob.host, peer).first->second);
+    host_.push_back(first_of_sharers.try_emplace(sharers_of(blob), peer).first->second);
     cores.push_back(blob.cores);
     auto& which = which_[static_cast<size_t>(peer)];
     if (peer == rank_) {
       which = kSelf;
       continue;
     }
-    if (links_[kShm] && blob.shm && blob.host == own_host) which = kShm;
+    const auto apart = why_apart(own, peer, blob);
+    if (apart.empty() && links_[kShm] && blob.shm) which = kShm;
     auto& endpoint = which == kShm ? blob.shm : blob.tcp;
     if (!links_[which] || !endpoint)
-      throw CommError(Errc::kUnsupported,
-                      "shared memory alone was asked for, but rank " + std::to_string(peer) +
-                          " is on another host, or in another container",
+      throw CommError(own.no_memory.empty() && blob.no_memory.empty() ? Errc::kUnsupported
+                                                                      : Errc::kResourceExhausted,
+                      "shared memory alone was asked for (ctran::transport=shm), but " + apart,
                       {.rank = rank_, .peer = peer});
+    if (why_tcp_.empty() && options_.links == Links::kAuto && blob.host == own.host)
+      why_tcp_ = apart;
     endpoints_[static_cast<size_t>(peer)] = std::move(*endpoint);
   }
   for (const auto unused : {kShm, kTcp})
     if (std::find(which_.begin(), which_.end(), unused) == which_.end()) links_[unused].reset();
   for (const auto& link : links_)
     if (link) active_.push_back(link.get());
-  learn_cores(cores);
+  learn_cores(cores, machines);
 }
 
 // Ranks that are bound to cores of their own spin, however many share the host.
-void LinkTable::learn_cores(const std::vector<transport::Cores>& cores) {
+void LinkTable::learn_cores(const std::vector<transport::Cores>& cores,
+                            const std::vector<int>& machines) {
   const auto& own = cores[static_cast<size_t>(rank_)];
+  const int here = machines[static_cast<size_t>(rank_)];
   std::map<int, transport::Crowd> of_hosts;  // by the first rank of each
   for (int peer = 0; peer < size_; ++peer) {
     const auto& theirs = cores[static_cast<size_t>(peer)];
-    of_hosts[host_[static_cast<size_t>(peer)]].add(theirs);
-    if (same_host(rank_, peer) && own.meet(theirs)) sharing_.add(theirs);
+    of_hosts[machines[static_cast<size_t>(peer)]].add(theirs);
+    if (machines[static_cast<size_t>(peer)] == here && own.meet(theirs)) sharing_.add(theirs);
   }
   densest_ = of_hosts.begin()->second;
   for (const auto& [first, crowd] : of_hosts)
@@ -142,8 +200,8 @@ void LinkTable::learn_cores(const std::vector<transport::Cores>& cores) {
     seating_ = std::make_unique<transport::Seating>(rank_, own);
   policy_.seating = seating_.get();
   for (auto* link : active_) link->wait_as(policy_);
-  const auto& here = of_hosts[host_[static_cast<size_t>(rank_)]];
-  base::share_last_cache(here.ranks, here.cores.count());
+  const auto& crowd = of_hosts[here];
+  base::share_last_cache(crowd.ranks, crowd.cores.count());
 }
 
 bool LinkTable::same_host(int a, int b) const noexcept {
@@ -160,9 +218,10 @@ std::string LinkTable::carriers() const {
   for (const auto which : {kShm, kTcp}) {
     const auto peers = std::count(which_.begin(), which_.end(), which);
     if (peers == 0 || !links_[which]) continue;
-    const auto can = links_[which]->capabilities();
+    auto reason = links_[which]->capabilities().reason;
+    if (which == kTcp && !why_tcp_.empty()) reason += (reason.empty() ? "" : "; ") + why_tcp_;
     text += (text.empty() ? "" : "; ") + std::string(links_[which]->name()) + " to " +
-            counted(peers, "peer") + (can.reason.empty() ? "" : " (" + can.reason + ")");
+            counted(peers, "peer") + (reason.empty() ? "" : " (" + reason + ")");
   }
   return text.empty() ? "no peers" : text;
 }

@@ -53,17 +53,22 @@ class LinkTable {
 
  private:
   enum Which : uint8_t { kSelf, kShm, kTcp };
+  transport::TransportOptions link_options() const;
   std::unique_ptr<transport::Transport> make(Which which) const;
-  void learn_cores(const std::vector<transport::Cores>& cores);
+  void open_shared_memory();
+  // `machines`: by rank, the first rank whose cores are of the same machine.
+  void learn_cores(const std::vector<transport::Cores>& cores, const std::vector<int>& machines);
 
   int rank_, size_;
   transport::Secret job_;
   FamilyOptions options_;
+  std::string no_memory_;  // why this rank has no shared memory; "": it has, or wants none
+  std::string why_tcp_;    // why ranks of this host are reached over TCP, of the first one
   std::unique_ptr<transport::Seating> seating_;  // outlives the links
   std::array<std::unique_ptr<transport::Transport>, 3> links_;
   std::vector<transport::Endpoint> endpoints_;  // by rank, of the link that reaches it
   std::vector<Which> which_;                    // by rank
-  std::vector<int> host_;                       // by rank: the first rank of the same host
+  std::vector<int> host_;                       // by rank: the first rank that it may share with
   std::vector<bool> used_;                      // by rank
   std::vector<int> connected_;
   std::array<size_t, 3> looked_at_{};  // of opened(), by link

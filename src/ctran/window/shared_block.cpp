@@ -2,13 +2,38 @@
 
 #include <algorithm>
 
+#include <torchcomms/base/error.hpp>
+
+#include "base/log.hpp"
+#include "base/system_error.hpp"
 #include "transport/shm/segment.hpp"
 
 namespace torch::comms::ctran {
+namespace {
 
-SharedBlock::SharedBlock(uint64_t size)
-    : file_(transport::shm::create_memory("torchcomms-window", std::max<uint64_t>(size, 1))),
-      mapping_(transport::shm::map_memory(file_, std::max<uint64_t>(size, 1))),
-      size_(size) {}
+base::Mapping private_memory(uint64_t size) {
+  void* at = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED)
+    throw base::system_error("mmap for " + std::to_string(size) + " bytes of a window");
+  return {at, size};
+}
+
+}  // namespace
+
+SharedBlock::SharedBlock(uint64_t size) : size_(size) {
+  const auto whole = std::max<uint64_t>(size, 1);
+  try {
+    auto file = transport::shm::create_memory("torchcomms-window", whole);
+    transport::shm::reserve_memory(file, whole);
+    mapping_ = transport::shm::map_memory(file, whole);
+    file_ = std::move(file);
+  } catch (const CommError& error) {
+    why_private_ = error.why();
+    mapping_ = private_memory(whole);
+    base::log(base::LogLevel::kInfo,
+              "a window's memory cannot be mapped by other ranks of this host, links copy it: " +
+                  why_private_);
+  }
+}
 
 }  // namespace torch::comms::ctran

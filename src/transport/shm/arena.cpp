@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,10 +25,16 @@ namespace {
 std::atomic<Arena*> the_arena{nullptr};
 bool is_private = false;  // in a forked child, and its children
 
+// As large as the machine's memory, but not larger than a file of this process may be.
 uint64_t capacity() noexcept {
   constexpr uint64_t kLeast = 1u << 30;
   const auto pages = std::max(0L, ::sysconf(_SC_PHYS_PAGES));
-  return std::clamp(static_cast<uint64_t>(pages) * PageBlocks::kPage, kLeast, Arena::kMost);
+  const auto wanted =
+      std::clamp(static_cast<uint64_t>(pages) * PageBlocks::kPage, kLeast, Arena::kMost);
+  rlimit file{};
+  const bool limited = ::getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur >= PageBlocks::kPage;
+  return limited ? std::min<uint64_t>(wanted, file.rlim_cur / PageBlocks::kPage * PageBlocks::kPage)
+                 : wanted;
 }
 
 }  // namespace
@@ -91,12 +98,23 @@ void* Arena::allocate(size_t bytes) noexcept {
     const std::lock_guard lock(mutex_);
     const auto top = blocks_.top();
     const auto begin = blocks_.take(bytes);
-    if (!begin) return nullptr;
+    if (!begin || !reserve(*begin)) return nullptr;
     top_.store(blocks_.top(), std::memory_order_relaxed);
     if (top == blocks_.top()) freed_ -= std::min(freed_, blocks_.size_of(*begin));
     return mapping_.bytes().data() + *begin;
   } catch (const std::bad_alloc&) {
     return nullptr;
+  }
+}
+
+// False where the system has no pages for the block: it is free again then.
+bool Arena::reserve(uint64_t begin) {
+  try {
+    reserve_memory(file_, blocks_.size_of(begin), begin);
+    return true;
+  } catch (const CommError&) {
+    blocks_.give(begin);
+    return false;
   }
 }
 

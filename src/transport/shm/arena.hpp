@@ -14,7 +14,8 @@ namespace torch::comms::transport::shm {
 
 // Memory of this process that the ranks of its host map as a whole, so that they take messages out
 // of it, or reduce them, where they lie. One file without a name, as large as the machine's memory
-// but at most kMost, of which a page is taken when it is first written. No core dump has it.
+// but at most kMost and what RLIMIT_FSIZE allows. reserve_memory() says when its pages are taken.
+// No core dump has it.
 //
 // Threads: any. One a process, for good: what it has handed out may be in use to the end.
 // Forked children have what they find there as memory of their own: what they write, nobody else
@@ -24,7 +25,7 @@ class TC_API Arena {
  public:
   static constexpr uint64_t kMost = 256ull << 30;  // of address space, once for each peer, too
 
-  // Made by the first call. Throws CommError(kResourceExhausted, kSystem).
+  // Made by the first call. Throws CommError(kResourceExhausted).
   static Arena& open();
   // nullptr before open(), and in a forked child.
   static Arena* find() noexcept;
@@ -48,6 +49,7 @@ class TC_API Arena {
   Arena();
   static void become_private() noexcept;  // in a forked child
   bool is_of_parent() const noexcept;
+  bool reserve(uint64_t begin);
 
   base::FileDescriptor file_;
   base::Mapping mapping_;

@@ -16,7 +16,11 @@ constexpr std::chrono::milliseconds kFullQueue{2};  // before the next try
 base::FileDescriptor Call::dial(Time now) {
   again_ = Time::max();
   auto socket = connect_to(address_);
-  if (socket && send_hello(socket.get(), hello_, segment_.file().get())) return socket;
+  if (socket && send_hello(socket.get(), hello_, segment_ ? segment_->file().get() : -1)) {
+    if (segment_) return socket;
+    told_ = true;
+    return {};
+  }
   const int error = errno;
   if (!socket && error == EAGAIN)
     again_ = now + kFullQueue;
@@ -34,7 +38,8 @@ bool Call::ended(Time now) {
 }
 
 bool Call::is_taken() const noexcept {
-  return (segment_.rest(1).load(std::memory_order_acquire) & Rest::kHere) != 0;
+  if (!segment_) return told_;
+  return (segment_->rest(1).load(std::memory_order_acquire) & Rest::kHere) != 0;
 }
 
 void Call::turned_away(Time now) {

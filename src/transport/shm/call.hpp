@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include <torchcomms/base/error.hpp>
@@ -12,17 +13,22 @@
 namespace torch::comms::transport::shm {
 
 // One rank's way to another, with the segment that it has made for both: until the other one has
-// taken it. A peer whose queue is full, or who turns its callers away as a process without a
-// descriptor does for a moment, is called again. What was written to the segment meanwhile stays.
+// taken it. A rank that has no memory for a segment makes the call without one, to say why. A peer
+// whose queue is full, or who turns its callers away as a process without a descriptor does for a
+// moment, is called again. What was written to the segment meanwhile stays.
 class Call {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  Call(std::string address, const Hello& hello, Segment segment)
+  // No `segment`: `hello` has the reason.
+  Call(std::string address, const Hello& hello, std::optional<Segment> segment)
       : address_(std::move(address)), hello_(hello), segment_(std::move(segment)) {}
 
-  const Segment& segment() const noexcept { return segment_; }
-  // Connects, and hands over the segment. The socket; none: it is to be tried again, or has failed.
+  // Requires that the call has one.
+  const Segment& segment() const noexcept { return *segment_; }
+  bool has_segment() const noexcept { return segment_.has_value(); }
+  // Connects, and hands over the segment. The socket; none: it is to be tried again, or has failed,
+  // or the peer has the reason now.
   base::FileDescriptor dial(Time now);
   // The socket has ended. False: the peer had taken the segment, so this is the end of it.
   bool ended(Time now);
@@ -41,7 +47,8 @@ class Call {
 
   std::string address_;
   Hello hello_;
-  Segment segment_;
+  std::optional<Segment> segment_;
+  bool told_ = false;       // the peer has the reason
   size_t turned_away_ = 0;  // times
   Time again_ = Time::max();
   std::string failed_;

@@ -3,9 +3,23 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
 #include <span>
 
+#include "base/utf8.hpp"
+
 namespace torch::comms::transport::shm {
+
+Refusal refusal_of(std::string_view why) noexcept {
+  Refusal refusal{};
+  std::ranges::copy(base::cut(why, refusal.size() - 1), refusal.begin());
+  return refusal;
+}
+
+std::string why_of(const Refusal& refusal) {
+  return base::valid_utf8({refusal.data(), ::strnlen(refusal.data(), refusal.size())});
+}
 
 bool send_hello(int socket, const Hello& hello, int descriptor) noexcept {
   return send_packet(socket, std::as_bytes(std::span(&hello, 1)), descriptor);
@@ -14,9 +28,10 @@ bool send_hello(int socket, const Hello& hello, int descriptor) noexcept {
 Arrival read_hello(int socket, Hello& hello, base::FileDescriptor& descriptor) noexcept {
   const auto arrival =
       read_packet(socket, std::as_writable_bytes(std::span(&hello, 1)), descriptor);
-  if (arrival != Arrival::kPacket) return arrival;
-  return hello.magic == Hello::kMagic && hello.version == Hello::kVersion ? arrival
-                                                                          : Arrival::kWrong;
+  if (arrival != Arrival::kPacket && arrival != Arrival::kBare) return arrival;
+  const bool ours = hello.magic == Hello::kMagic && hello.version == Hello::kVersion;
+  const bool refuses = hello.refusal[0] != 0;
+  return ours && refuses == (arrival == Arrival::kBare) ? arrival : Arrival::kWrong;
 }
 
 base::FileDescriptor watch_process(int pid) noexcept {

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "base/handles.hpp"
 #include "transport/endpoint.hpp"
@@ -9,7 +12,13 @@
 
 namespace torch::comms::transport::shm {
 
-// The one packet that a connecting rank sends, with the segment's descriptor.
+// Why a rank has no memory for the link with another one; "" where it has. Cut where it is longer.
+using Refusal = std::array<char, 320>;
+Refusal refusal_of(std::string_view why) noexcept;
+std::string why_of(const Refusal& refusal);
+
+// The one packet that a connecting rank sends, with the segment's descriptor: or without one, and
+// with the reason why there is no segment.
 struct Hello {
   uint32_t magic = kMagic;
   uint16_t version = kVersion;
@@ -18,14 +27,16 @@ struct Hello {
   uint64_t instance = 0;  // of the transport it means
   Secret job = {};
   RingShape shape = {};
+  Refusal refusal = {};
 
   static constexpr uint32_t kMagic = 0x4d485354;  // "TSHM"
-  static constexpr uint16_t kVersion = 4;         // of the segment, too
+  static constexpr uint16_t kVersion = 5;         // of the segment, too
 };
 
-// False, and errno.
+// `descriptor` -1: none. False, and errno.
 bool send_hello(int socket, const Hello& hello, int descriptor) noexcept;
-// As read_packet(); a version that is not this one is kWrong, too.
+// As read_packet(); a version that is not this one is kWrong, too, and so is a packet that has
+// neither a descriptor nor a refusal, or both.
 Arrival read_hello(int socket, Hello& hello, base::FileDescriptor& descriptor) noexcept;
 
 // Readable when the process has ended; empty where the system has no such descriptors.

@@ -6,10 +6,12 @@
 
 #include <array>
 #include <cerrno>
+#include <fstream>
 #include <string>
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/file_size.hpp"
 #include "base/system_error.hpp"
 
 namespace torch::comms::transport::shm {
@@ -38,18 +40,48 @@ Head& head_of(const base::Mapping& mapping) noexcept {
   return *reinterpret_cast<Head*>(mapping.bytes().data());
 }
 
-[[noreturn]] void fail(const std::string& what, uint64_t size) {
-  throw base::system_error(what + " for " + std::to_string(size) + " bytes of shared memory");
+std::string words_of(const char* step, uint64_t size) {
+  return std::string(step) + " for " + std::to_string(size) + " bytes of shared memory";
+}
+
+// Also what a policy forbids (EPERM, EACCES, ENOSYS) is memory that this process cannot have.
+[[noreturn]] void fail(const char* step, uint64_t size) {
+  const int error = errno;
+  std::string why = base::system_error(error, words_of(step, size)).why();
+  if (error == EPERM || error == EACCES || error == ENOSYS)
+    why += ": a security policy (seccomp, AppArmor, SELinux) of the container or host forbids it";
+  if (error == ENOSPC || error == ENOMEM)
+    why += ": end other programs, or raise the memory limit of the container or host";
+  throw CommError(Errc::kResourceExhausted, why);
+}
+
+// The system promises all memory when it is asked for, and may refuse a page of a file later.
+// Otherwise a file without a name, which no mount limits, gets its pages as a heap does.
+bool promises_all_memory() {
+  std::ifstream setting("/proc/sys/vm/overcommit_memory");
+  int mode = 0;
+  return (setting >> mode) && mode == 2;
 }
 
 }  // namespace
 
 base::FileDescriptor create_memory(const char* name, uint64_t size) {
+  base::require_file_size(size, words_of("ftruncate", size));
   base::FileDescriptor file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) fail("memfd_create", size);
   if (::ftruncate(file.get(), static_cast<off_t>(size)) != 0) fail("ftruncate", size);
   if (::fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) fail("sealing", size);
   return file;
+}
+
+void reserve_memory(const base::FileDescriptor& file, uint64_t size, uint64_t offset) {
+  static const bool needed = promises_all_memory();
+  if (!needed || size == 0) return;
+  int error = 0;
+  do error = ::posix_fallocate(file.get(), static_cast<off_t>(offset), static_cast<off_t>(size));
+  while (error == EINTR);
+  errno = error;
+  if (error != 0) fail("posix_fallocate", size);
 }
 
 base::Mapping map_memory(const base::FileDescriptor& file, uint64_t size, uint64_t offset) {
@@ -66,7 +98,9 @@ Segment::Segment(base::FileDescriptor file, const RingShape& shape)
 
 Segment Segment::create(const RingShape& shape) {
   shape.require_valid();
-  return Segment(create_memory("torchcomms-pair", segment_bytes(shape)), shape);
+  auto file = create_memory("torchcomms-pair", segment_bytes(shape));
+  reserve_memory(file, segment_bytes(shape));
+  return Segment(std::move(file), shape);
 }
 
 Segment Segment::adopt(base::FileDescriptor file, const RingShape& shape) {

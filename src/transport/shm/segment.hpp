@@ -23,7 +23,7 @@ struct Rest {
 // have let go of it, whatever becomes of them. Pages are only taken when they are used.
 class Segment {
  public:
-  // Throws CommError(kResourceExhausted, kSystem).
+  // Throws CommError(kResourceExhausted).
   static Segment create(const RingShape& shape);
   // Over a descriptor that a peer sent. Throws CommError(kMismatch) where it is not what create()
   // makes: it could shrink under us, or is smaller than it says.
@@ -54,9 +54,14 @@ class Segment {
 };
 
 // Zeroed memory behind a descriptor that cannot shrink or grow any more.
-// Throws CommError(kResourceExhausted, kSystem).
+// Throws CommError(kResourceExhausted): what this process cannot have, for whatever reason.
 base::FileDescriptor create_memory(const char* name, uint64_t size);
-// `offset` is a multiple of the page size.
+// Takes the pages now where the system could refuse one at its first use, which would end the
+// process by SIGBUS: where it promises all memory ahead (vm.overcommit_memory=2). Else it does
+// nothing.
+// Throws CommError(kResourceExhausted).
+void reserve_memory(const base::FileDescriptor& file, uint64_t size, uint64_t offset = 0);
+// `offset` is a multiple of the page size. Throws CommError(kResourceExhausted).
 base::Mapping map_memory(const base::FileDescriptor& file, uint64_t size, uint64_t offset = 0);
 
 }  // namespace torch::comms::transport::shm

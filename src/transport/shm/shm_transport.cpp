@@ -34,6 +34,9 @@ namespace torch::comms::transport::shm {
 namespace {
 
 constexpr const char* kProcessEnded = "its process has ended";
+constexpr const char* kNoMemory = "it has no memory for the link: ";
+constexpr const char* kNone = "no memory for the link to it: ";
+constexpr const char* kWayOut = "; hint ctran::transport=tcp needs none";
 constexpr int kLookEvery = 256;  // polls of the rings between two looks at the sockets
 constexpr int kEventsAtOnce = 16;
 
@@ -143,6 +146,7 @@ class ShmTransport final : public FramedTransport {
   void set_timer();
   void forget_calls();
   void attach(int peer, base::FileDescriptor socket, const Segment& segment, int side);
+  static Segment adopt(int socket, base::FileDescriptor file, const RingShape& shape);
   base::FileDescriptor open_file(const MemoryHandle& handle) const;
   bool map(const MemoryHandle& handle, RemoteMemory& memory);
   bool accept_guests();
@@ -200,7 +204,14 @@ void ShmTransport::start_connection(int peer, const Endpoint& endpoint) {
   hello.instance = endpoint.instance;
   hello.job = options_.job;
   hello.shape = ring_;
-  Call call(endpoint.addresses.front(), hello, Segment::create(ring_));
+  std::optional<Segment> segment;
+  try {
+    segment.emplace(Segment::create(ring_));
+  } catch (const CommError& error) {
+    hello.refusal = refusal_of(error.why());
+    peer_of(peer).fail(error.code(), kNone + error.why() + kWayOut);
+  }
+  Call call(endpoint.addresses.front(), hello, std::move(segment));
   dial(peer, calls_.emplace(peer, std::move(call)).first->second);
 }
 
@@ -273,7 +284,9 @@ bool ShmTransport::dial_again() {
 void ShmTransport::forget_calls() {
   std::erase_if(calls_, [this](const auto& one) {
     const auto& [peer, call] = one;
-    return call.is_taken() || state(peer) == PeerState::kFailed || !wires_[peer].ended.empty();
+    const bool in_vain =
+        call.has_segment() ? state(peer) == PeerState::kFailed : !call.failed().empty();
+    return call.is_taken() || in_vain || !wires_[peer].ended.empty();
   });
 }
 
@@ -312,7 +325,8 @@ bool ShmTransport::greet(Guest& guest) {
   if (greeting == Arrival::kNotYet) return false;
   auto taken = std::move(guest.descriptor);
   if (greeting == Arrival::kNoDescriptor) return true;  // it calls again
-  const bool ours = greeting == Arrival::kPacket && equal(hello.job, options_.job) &&
+  const bool refuses = greeting == Arrival::kBare;
+  const bool ours = (greeting == Arrival::kPacket || refuses) && equal(hello.job, options_.job) &&
                     hello.instance == endpoint_.instance && hello.to == options_.rank &&
                     hello.from >= 0 && hello.from < options_.rank && hello.shape == ring_ &&
                     !wires_[hello.from].socket;
@@ -320,8 +334,12 @@ bool ShmTransport::greet(Guest& guest) {
     ++rejected_;
     return true;
   }
+  if (refuses) {
+    peer_of(hello.from).fail(Errc::kResourceExhausted, kNoMemory + why_of(hello.refusal) + kWayOut);
+    return true;
+  }
   step_or_fail(hello.from, [&] {
-    const auto segment = Segment::adopt(std::move(file), hello.shape);
+    const auto segment = adopt(taken.get(), std::move(file), hello.shape);
     if (peer_of(hello.from).state() != PeerState::kConnecting) {
       segment.rest(1).fetch_or(Rest::kHere, std::memory_order_release);  // it is not to call again
       return;
@@ -335,6 +353,18 @@ bool ShmTransport::greet(Guest& guest) {
   return true;
 }
 
+// Takes the peer's segment. Where this rank cannot map it, the peer hears why over `socket`.
+Segment ShmTransport::adopt(int socket, base::FileDescriptor file, const RingShape& shape) {
+  try {
+    return Segment::adopt(std::move(file), shape);
+  } catch (const CommError& error) {
+    if (error.code() != Errc::kResourceExhausted) throw;
+    const auto refusal = refusal_of(error.why());
+    ::send(socket, refusal.data(), refusal.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    throw CommError(error.code(), kNone + error.why() + kWayOut);
+  }
+}
+
 // Something came over a socket, or it ended.
 bool ShmTransport::look_at(int descriptor) {
   if (descriptor == listener_.get()) return accept_guests();
@@ -346,8 +376,10 @@ bool ShmTransport::look_at(int descriptor) {
   const bool process = wire.process && descriptor == wire.process.get();
   bool ended = process, rung = false;
   while (!ended) {
-    char bells[64];
-    const auto got = ::recv(descriptor, bells, sizeof bells, MSG_DONTWAIT);
+    Refusal said{};  // or a bell, of one byte
+    const auto got = ::recv(descriptor, said.data(), said.size(), MSG_DONTWAIT);
+    if (got == ssize_t{sizeof said})
+      fail(peer, Errc::kResourceExhausted, kNoMemory + why_of(said) + kWayOut);
     if (got > 0) {
       rung = true;
       continue;
@@ -415,6 +447,7 @@ std::unique_ptr<Memory> ShmTransport::register_memory(Bytes bytes) {
 std::unique_ptr<Memory> ShmTransport::allocate(uint64_t size) {
   const auto whole = std::max<uint64_t>(size, 1);
   auto file = create_memory("torchcomms-memory", whole);
+  reserve_memory(file, whole);
   auto mapping = map_memory(file, whole);
   struct stat found{};
   ::fstat(file.get(), &found);
@@ -475,8 +508,12 @@ bool ShmTransport::map(const MemoryHandle& handle, RemoteMemory& memory) {
   const auto file = open_file(handle);
   if (!file) return false;
   memory.skip = handle.file_offset % static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-  memory.mapping = std::make_shared<const base::Mapping>(
-      map_memory(file, handle.size + memory.skip, handle.file_offset - memory.skip));
+  try {
+    memory.mapping = std::make_shared<const base::Mapping>(
+        map_memory(file, handle.size + memory.skip, handle.file_offset - memory.skip));
+  } catch (const CommError&) {
+    return false;
+  }
   auto& known = wires_[handle.rank].mapped;
   std::erase_if(known, [](const auto& one) { return one.mapping.expired(); });
   known.push_back({handle, memory.skip, memory.mapping});
@@ -552,6 +589,8 @@ FramedTransport::Direct ShmTransport::signal_directly(const RemoteMemory& to, ui
 std::unique_ptr<Transport> make_shm_transport(ShmOptions options) {
   return std::make_unique<ShmTransport>(with_defaults(std::move(options)));
 }
+
+void require_memory(ShmOptions options) { Segment::create(with_defaults(std::move(options)).ring); }
 
 uint64_t rejected_connections(const Transport& shm) {
   return dynamic_cast<const ShmTransport&>(shm).rejected();

@@ -29,8 +29,15 @@ struct ShmOptions : TransportOptions {
 // A sleeper waits on the sockets and not on a futex: waking costs the same, and one poll() also
 // sees deaths, aborts and other links.
 //
+// A rank that has no memory for a segment, or cannot map that of its peer, tells that peer: both
+// see the other fail with kResourceExhausted and the reason.
+//
 // Throws CommError: kInvalidArgument, kResourceExhausted (descriptors, memory), kSystem.
 TC_API std::unique_ptr<Transport> make_shm_transport(ShmOptions options);
+
+// Throws CommError(kResourceExhausted) where this process cannot make what a pair of ranks shares,
+// so that a rank can tell the others before they choose this link.
+TC_API void require_memory(ShmOptions options);
 
 // Connections that were no rank of this job, so far.
 TC_API uint64_t rejected_connections(const Transport& shm);

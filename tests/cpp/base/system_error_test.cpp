@@ -5,9 +5,12 @@
 #include <sys/resource.h>
 
 #include <cerrno>
+#include <csignal>
 #include <string>
 
+#include "base/file_size.hpp"
 #include "base/handles.hpp"
+#include "base/no_descriptors.hpp"
 
 namespace torch::comms::base {
 namespace {
@@ -26,6 +29,26 @@ TEST(SystemError, LackOfDescriptorsNamesTheLimit) {
             std::string::npos)
       << error.why();
   EXPECT_NE(error.why().find("ulimit -n"), std::string::npos) << error.why();
+}
+
+TEST(SystemError, AFileThatIsTooLargeForTheLimitNamesItAndNoSignalComes) {
+  base::in_child([] {
+    ::signal(SIGXFSZ, SIG_DFL);
+    const rlimit small{65536, 65536};
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+    require_file_size(65536, "a file");
+    std::string why;
+    try {
+      require_file_size(65537, "a file");
+    } catch (const CommError& error) {
+      EXPECT_EQ(error.code(), Errc::kResourceExhausted);
+      why = error.why();
+    }
+    EXPECT_TRUE(
+        why.starts_with("a file: File too large: a file of this process may have at most "
+                        "65536 bytes, as ulimit -f says (64 blocks of 1024 bytes)"))
+        << why;
+  });
 }
 
 TEST(SystemError, OtherRefusalsAreOfTheSystem) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,7 +21,9 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/host.hpp"
 #include "tracing/neighbours.hpp"
+#include "tracing/recorder_room.hpp"
 #include "tracing/ring_file.hpp"
 
 namespace torch::comms::tracing {
@@ -185,6 +188,20 @@ TEST(Neighbours, OfACommunicatorThatNewerOnesPushedOutThereNothingIsSaid) {
             0);
 }
 
+TEST(Neighbours, ARankWithItsRecordInMemorySeesThoseWithFiles) {
+  const Folder folder;
+  const Beside other([&] { communicate(folder, 2, /*rank=*/1); });
+  EXPECT_EQ(
+      in_child([&] {
+        const rlimit small{65536, 65536};
+        ::setrlimit(RLIMIT_FSIZE, &small);
+        communicate(folder, 2);
+        if (!recorder_file().empty()) ::_exit(1);
+        ::_exit(Neighbours("world", 0, 2, 0).words() == "called by rank 1 and this one" ? 0 : 2);
+      }),
+      0);
+}
+
 TEST(Neighbours, OfSeveralAlikeTheOneOfThatIdentityIsSeen) {
   const Folder folder;
   const auto half = [](int rank, uint64_t identity) {
@@ -336,6 +353,74 @@ TEST(RingFile, FilesWithoutOwnerAreReclaimedByAgeAndSize) {
   EXPECT_EQ(names(), (std::vector<std::string>{"middle.ring", "owned.ring", "young.ring"}));
   reclaim(folder.path(), std::time(nullptr) - 500, 1 << 16);
   EXPECT_EQ(names(), (std::vector<std::string>{"owned.ring", "young.ring"}));
+}
+
+constexpr uint64_t kRing = 1'216'512;  // bytes, of the usual capacity
+
+TEST(RingFile, AllFilesTogetherTakeATenthOfTheFileSystemAtMost) {
+  Quota quota{.most = (64u << 20) / 10, .available = 64u << 20};
+  EXPECT_EQ(quota.more_files(kRing), 5u);
+  EXPECT_EQ(quota.why_full(kRing), "");
+  quota.owned = 5 * kRing;
+  EXPECT_EQ(quota.more_files(kRing), 0u);
+  EXPECT_NE(quota.why_full(kRing).find("a tenth of the file system"), std::string::npos);
+}
+
+TEST(RingFile, FilesWithoutOwnerMakeRoomForOneThatHasOne) {
+  Quota quota{.most = 6 * kRing, .available = 10 * kRing, .owned = kRing, .left = 5 * kRing};
+  EXPECT_EQ(quota.more_files(kRing), 5u);
+  EXPECT_EQ(quota.most_left(kRing), 4 * kRing);
+  quota.available = 6 * kRing;  // too little for a file that takes a tenth of it
+  EXPECT_EQ(quota.most_left(kRing), kRing);
+  quota = {.most = UINT64_MAX, .available = UINT64_MAX};
+  EXPECT_EQ(quota.most_left(kRing), kMostLeftBytes);
+}
+
+TEST(RingFile, ANewFileTakesATenthOfWhatIsFreeAtMost) {
+  Quota quota{.most = 6 * kRing, .available = 11 * kRing};
+  EXPECT_EQ(quota.more_files(kRing), 2u);
+  quota.available = 10 * kRing - 1;
+  EXPECT_EQ(quota.more_files(kRing), 0u);
+  EXPECT_NE(quota.why_full(kRing).find("a tenth of what is free"), std::string::npos);
+}
+
+TEST(RingFile, ASecondProcessCannotLockAFolderThatIsLocked) {
+  const Folder folder;
+  const auto lock = lock_folder(folder.path());
+  EXPECT_THROW(lock_folder(folder.path()), CommError);
+}
+
+TEST(RingFile, AFileLargerThanTheLimitIsRefusedWithoutASignal) {
+  const Folder folder;
+  EXPECT_EQ(in_child([&] {
+              ::signal(SIGXFSZ, SIG_DFL);
+              const rlimit small{65536, 65536};
+              ::setrlimit(RLIMIT_FSIZE, &small);
+              communicate(folder, 2);
+              ::_exit(why_in_memory().find("ulimit -f") != std::string::npos ? 0 : 1);
+            }),
+            0);
+  EXPECT_TRUE(folder.files().empty());
+}
+
+TEST(RingFile, AFileThatCannotBePublishedLeavesItsRingAndForkedChildrenWell) {
+  const Folder folder;
+  EXPECT_EQ(in_child([&] {
+              const auto job = folder.path() + "/some_where_29500";
+              const auto stem = base::host_name() + "-" + std::to_string(::getpid());
+              fs::create_directory(job);
+              std::ofstream(job + "/" + stem + ".ring") << "taken";
+              for (int i = 1; i < 100; ++i)
+                std::ofstream(job + "/" + stem + "." + std::to_string(i) + ".ring") << "taken";
+              communicate(folder, 2);
+              if (!recorder_file().empty() || why_in_memory().empty()) ::_exit(1);
+              ::_exit(in_child([] {
+                process_ring().record({});
+                ::_exit(0);
+              }));
+            }),
+            0);
+  EXPECT_EQ(folder.files().size(), 100u);
 }
 
 TEST(RingFile, TheAgeOfAFileIsThatOfItsNewestEvent) {

@@ -1,4 +1,5 @@
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -97,6 +98,26 @@ void connect_to_rank_without_descriptors() {
 TEST(ShmConnecting, ComesBackToARankThatHasNoDescriptorForAMoment) {
   base::in_child(connect_to_rank_without_descriptors<0>);
   base::in_child(connect_to_rank_without_descriptors<1>);
+}
+
+TEST(ShmConnecting, ARankThatHasNoMemoryForTheLinkTellsThePeer) {
+  base::in_child([] {
+    const Secret job = random_secret();
+    const auto maker = make(0, 2, job), peer = make(1, 2, job);
+    const rlimit small{4096, 4096};
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+    maker->connect(1, peer->endpoint());
+    peer->connect(0, maker->endpoint());
+    Request back;
+    peer->receive(back, 0, 1, Bytes{});
+    EXPECT_TRUE(becomes({maker.get(), peer.get()}, [&] { return back.done(); }));
+    for (const auto* failure : {maker->failure(1), peer->failure(0)}) {
+      ASSERT_NE(failure, nullptr);
+      EXPECT_EQ(failure->code, Errc::kResourceExhausted);
+      EXPECT_NE(failure->why.find("ulimit -f"), std::string::npos) << failure->why;
+    }
+    EXPECT_EQ(shm::rejected_connections(*peer), 0);
+  });
 }
 
 // Where a rank listens; the test says what happens there.
